@@ -1,0 +1,2 @@
+//! The CRI v1 protocol, generated from our own definitions.
+#![forbid(unsafe_code)]

@@ -1,0 +1,3 @@
+//! Decisions about one pod.
+
+pub mod plan;

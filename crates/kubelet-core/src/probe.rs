@@ -1,0 +1,3 @@
+//! Probes: what their results mean and what each one does next.
+
+pub mod results;

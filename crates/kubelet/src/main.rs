@@ -1,0 +1,2 @@
+//! The kubelet binary.
+fn main() {}

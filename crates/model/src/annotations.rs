@@ -1,0 +1,24 @@
+//! Label and annotation keys that are part of the contract (B.5, C.24). A node that changes over between this kubelet
+//! and the Go one adopts its containers through exactly these keys.
+
+/// On sandboxes and containers: which pod they belong to.
+pub const POD_NAME_LABEL: &str = "io.kubernetes.pod.name";
+pub const POD_NAMESPACE_LABEL: &str = "io.kubernetes.pod.namespace";
+pub const POD_UID_LABEL: &str = "io.kubernetes.pod.uid";
+/// On containers: which container of the pod they are.
+pub const CONTAINER_NAME_LABEL: &str = "io.kubernetes.container.name";
+
+pub const CONTAINER_HASH: &str = "io.kubernetes.container.hash";
+pub const CONTAINER_RESTART_COUNT: &str = "io.kubernetes.container.restartCount";
+pub const CONTAINER_TERMINATION_MESSAGE_PATH: &str = "io.kubernetes.container.terminationMessagePath";
+pub const CONTAINER_TERMINATION_MESSAGE_POLICY: &str = "io.kubernetes.container.terminationMessagePolicy";
+pub const CONTAINER_PRE_STOP_HANDLER: &str = "io.kubernetes.container.preStopHandler";
+pub const CONTAINER_PORTS: &str = "io.kubernetes.container.ports";
+pub const POD_TERMINATION_GRACE_PERIOD: &str = "io.kubernetes.pod.terminationGracePeriod";
+pub const POD_DELETION_GRACE_PERIOD: &str = "io.kubernetes.pod.deletionGracePeriod";
+
+/// On pods: where they came from and which content they have.
+pub const CONFIG_SOURCE: &str = "kubernetes.io/config.source";
+pub const CONFIG_HASH: &str = "kubernetes.io/config.hash";
+pub const CONFIG_SEEN: &str = "kubernetes.io/config.seen";
+pub const CONFIG_MIRROR: &str = "kubernetes.io/config.mirror";

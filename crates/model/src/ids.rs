@@ -1,0 +1,112 @@
+//! Typed identifiers: a pod UID can never be passed where a container id is meant.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::k8s::Pod;
+
+macro_rules! string_id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(Arc<str>);
+
+        impl $name {
+            #[must_use]
+            pub fn new(id: impl AsRef<str>) -> Self {
+                Self(Arc::from(id.as_ref()))
+            }
+
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}({})", stringify!($name), self.0)
+            }
+        }
+
+        impl From<&str> for $name {
+            fn from(id: &str) -> Self {
+                Self::new(id)
+            }
+        }
+
+        impl From<String> for $name {
+            fn from(id: String) -> Self {
+                Self::new(id)
+            }
+        }
+    };
+}
+
+string_id! {
+    /// The key of a pod in every table of the kubelet. A pod that is re-created under the same name has another UID.
+    PodUid
+}
+string_id! {
+    /// A pod sandbox as the runtime names it.
+    SandboxId
+}
+string_id! {
+    /// A container as the runtime names it, without the `containerd://` prefix that the API shows.
+    ContainerId
+}
+string_id! {
+    /// An image as the runtime names it (usually `sha256:…`).
+    ImageId
+}
+
+/// Who a pod is, for logs, events and runtime metadata.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PodRef {
+    pub namespace: Arc<str>,
+    pub name: Arc<str>,
+    pub uid: PodUid,
+}
+
+impl PodRef {
+    #[must_use]
+    pub fn new(namespace: &str, name: &str, uid: impl Into<PodUid>) -> Self {
+        Self { namespace: Arc::from(namespace), name: Arc::from(name), uid: uid.into() }
+    }
+
+    /// The identity of an API or static pod. Fields that the sources guarantee (name, namespace, UID) read as empty
+    /// when absent, so that a malformed object can still be named in an error.
+    #[must_use]
+    pub fn of(pod: &Pod) -> Self {
+        let meta = &pod.metadata;
+        Self::new(
+            meta.namespace.as_deref().unwrap_or_default(),
+            meta.name.as_deref().unwrap_or_default(),
+            meta.uid.as_deref().unwrap_or_default(),
+        )
+    }
+
+    /// `<name>_<namespace>`: what must be unique among the running pods of a node.
+    #[must_use]
+    pub fn full_name(&self) -> String {
+        format!("{}_{}", self.name, self.namespace)
+    }
+}
+
+impl fmt::Display for PodRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+impl fmt::Debug for PodRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}({})", self.namespace, self.name, self.uid)
+    }
+}

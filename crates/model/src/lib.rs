@@ -1,0 +1,30 @@
+//! The nouns every other room uses.
+//!
+//! Owns: the Kubernetes API types we handle (re-exported), typed identifiers, quantities, QoS classes, points in
+//! time, what we ask a container runtime for, and what it reported back.
+//!
+//! Architecture invariants:
+//! - plain data only: nothing here performs I/O, reads a clock, spawns a task or decides policy;
+//! - Kubernetes types never get extra fields: kubelet state wraps them.
+#![forbid(unsafe_code)]
+
+pub mod annotations;
+pub mod containers;
+pub mod ids;
+pub mod k8s;
+pub mod observation;
+pub mod qos;
+pub mod quantity;
+pub mod request;
+pub mod source;
+pub mod time;
+
+pub use containers::{ContainerKind, ContainerRef};
+pub use ids::{ContainerId, ImageId, PodRef, PodUid, SandboxId};
+pub use observation::{
+    ContainerObservation, ContainerRecord, ContainerState, PodObservation, SandboxObservation, SandboxState,
+};
+pub use qos::QosClass;
+pub use quantity::Amount;
+pub use source::PodSource;
+pub use time::{MonoTime, Now};

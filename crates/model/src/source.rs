@@ -1,0 +1,37 @@
+//! Where a desired pod came from.
+
+use std::fmt;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PodSource {
+    File,
+    Http,
+    Api,
+}
+
+impl PodSource {
+    /// The value of the `kubernetes.io/config.source` annotation.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::File => "file",
+            Self::Http => "http",
+            Self::Api => "api",
+        }
+    }
+
+    /// Static pods are those no API server handed us.
+    #[must_use]
+    pub const fn is_static(self) -> bool {
+        match self {
+            Self::File | Self::Http => true,
+            Self::Api => false,
+        }
+    }
+}
+
+impl fmt::Display for PodSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}

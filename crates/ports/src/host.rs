@@ -1,0 +1,123 @@
+//! The machine: directories, mounts, files and limits, in kubelet-sized steps rather than system calls.
+
+use std::path::{Path, PathBuf};
+
+use async_trait::async_trait;
+use futures_util::stream::BoxStream;
+
+/// Why a step on the machine failed.
+#[derive(Debug, thiserror::Error)]
+pub enum HostError {
+    #[error("{what} {path}")]
+    Io {
+        /// What we were doing, as a verb phrase: `create directory`, `mount tmpfs on`.
+        what: &'static str,
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+    /// The path is not what it must be. The text is complete: it names the path and what was expected.
+    #[error("{0}")]
+    Unfit(String),
+}
+
+impl HostError {
+    #[must_use]
+    pub fn is_not_found(&self) -> bool {
+        match self {
+            Self::Io { source, .. } => source.kind() == std::io::ErrorKind::NotFound,
+            Self::Unfit(_) => false,
+        }
+    }
+}
+
+pub type HostResult<T> = Result<T, HostError>;
+
+/// What a `hostPath` must be before it is mounted; `spec.volumes[].hostPath.type`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum HostPathKind {
+    /// Anything, also nothing.
+    Unset,
+    DirectoryOrCreate,
+    Directory,
+    FileOrCreate,
+    File,
+    Socket,
+    CharDevice,
+    BlockDevice,
+}
+
+/// One file of a directory of manifests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ManifestFile {
+    pub path: PathBuf,
+    pub content: Result<Vec<u8>, String>,
+}
+
+/// A directory entry with what log rotation and collection need to know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirEntry {
+    pub name: String,
+    pub is_dir: bool,
+    pub is_symlink: bool,
+    /// Of a link, whether its target exists; true for everything else.
+    pub target_exists: bool,
+    pub size_bytes: u64,
+}
+
+/// The node as a machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MachineInfo {
+    pub cpus: u32,
+    pub memory_bytes: u64,
+    pub hostname: String,
+    pub boot_id: String,
+    pub machine_id: String,
+    pub kernel_version: String,
+    pub os_image: String,
+}
+
+#[async_trait]
+pub trait Host: Send + Sync + std::fmt::Debug {
+    /// Creates a directory and its parents; sets exactly these permissions on the last one, whatever the umask.
+    async fn ensure_dir(&self, path: &Path, mode: u32) -> HostResult<()>;
+    /// Creates or replaces a small file in one step: a reader sees the old or the new content.
+    async fn write_file(&self, path: &Path, content: &[u8], mode: u32) -> HostResult<()>;
+    /// Reads at most `limit` bytes; `from_end` reads the last ones instead of the first.
+    async fn read_file(&self, path: &Path, limit: usize, from_end: bool) -> HostResult<Vec<u8>>;
+    /// The entries of a directory, sorted by name; empty if there is no such directory.
+    async fn list_dir(&self, path: &Path) -> HostResult<Vec<DirEntry>>;
+    /// Removes a file or a link. Success if there is none.
+    async fn remove_file(&self, path: &Path) -> HostResult<()>;
+    /// Removes a tree, refusing to leave its filesystem: a mount inside makes it fail before anything behind the mount
+    /// is touched. Success if there is none.
+    async fn remove_tree(&self, path: &Path) -> HostResult<()>;
+    async fn rename(&self, from: &Path, to: &Path) -> HostResult<()>;
+    /// Makes `link` point to `target`, replacing what it pointed to.
+    async fn ensure_symlink(&self, target: &Path, link: &Path) -> HostResult<()>;
+    /// Writes `path` gzipped to `path` + `.gz` and removes the original.
+    async fn compress(&self, path: &Path) -> HostResult<()>;
+
+    /// A manifest file, or the files directly in a directory of manifests (no dot files, none over 10 MiB), sorted by
+    /// name. A file that cannot be read is listed with the reason.
+    async fn read_manifests(&self, path: &Path) -> HostResult<Vec<ManifestFile>>;
+    /// Yields whenever something in the directory (or the file) may have changed; bursts may be folded into one.
+    fn watch(&self, path: &Path) -> HostResult<BoxStream<'static, ()>>;
+
+    /// Checks a hostPath against its type and creates it where the type says so.
+    async fn ensure_host_path(&self, path: &Path, kind: HostPathKind) -> HostResult<()>;
+    /// Mounts a tmpfs of that size (0: the kernel's default) unless one is mounted there already.
+    async fn ensure_tmpfs(&self, path: &Path, size_bytes: u64) -> HostResult<()>;
+    async fn is_mount_point(&self, path: &Path) -> HostResult<bool>;
+    /// Unmounts whatever is mounted at or below the path, innermost first. Success if nothing is.
+    async fn unmount_tree(&self, path: &Path) -> HostResult<()>;
+    /// Binds `sub_path` inside the volume at `target`, opening it step by step so that no link can lead outside;
+    /// creates it as a directory (with the volume's mode) if it does not exist. Idempotent.
+    async fn bind_sub_path(&self, volume: &Path, sub_path: &str, target: &Path) -> HostResult<()>;
+
+    fn machine(&self) -> MachineInfo;
+    /// The content of the node's resolv.conf-like file, `/etc/hosts`, and so on.
+    async fn read_text(&self, path: &Path) -> HostResult<String>;
+    /// AppArmor is enabled on this machine.
+    fn has_apparmor(&self) -> bool;
+}

@@ -1,0 +1,219 @@
+//! The container runtime, in CRI semantics and our own types.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::stream::BoxStream;
+use jiff::Timestamp;
+use model::request::{
+    ContainerRequest, ExecResult, ImageObservation, ImageRequest, LinuxResources, RegistryAuth,
+    SandboxRequest,
+};
+use model::{
+    ContainerId, ContainerObservation, ContainerState, PodUid, SandboxId, SandboxObservation, SandboxState,
+};
+
+/// Why a call to the runtime failed.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum RuntimeError {
+    /// The runtime has no such object. For a stop or remove this is success by another name.
+    #[error("{call}: not found: {message}")]
+    NotFound { call: &'static str, message: String },
+    /// The runtime holds the name already: an earlier create may have got through although we never heard of it.
+    #[error("{call}: already exists: {message}")]
+    AlreadyExists { call: &'static str, message: String },
+    /// No answer within the call's deadline. What the call was to do may have happened.
+    #[error("{call}: no answer within {deadline:?}")]
+    TimedOut { call: &'static str, deadline: Duration },
+    /// Nobody listens on the socket, or the connection broke. What the call was to do may have happened.
+    #[error("{call}: the container runtime cannot be reached: {message}")]
+    Unavailable { call: &'static str, message: String },
+    /// This runtime does not offer the call.
+    #[error("{call}: not offered by this runtime: {message}")]
+    Unimplemented { call: &'static str, message: String },
+    /// The runtime said no.
+    #[error("{call}: {message}")]
+    Failed { call: &'static str, message: String },
+}
+
+impl RuntimeError {
+    #[must_use]
+    pub const fn is_not_found(&self) -> bool {
+        matches!(self, Self::NotFound { .. })
+    }
+
+    /// Whether the act may have happened in spite of the error; only a look can tell.
+    #[must_use]
+    pub const fn is_uncertain(&self) -> bool {
+        matches!(self, Self::TimedOut { .. } | Self::Unavailable { .. } | Self::AlreadyExists { .. })
+    }
+
+    /// What the runtime said, without the name of the call: the text that container states and events show.
+    #[must_use]
+    pub fn message(&self) -> String {
+        match self {
+            Self::NotFound { message, .. }
+            | Self::AlreadyExists { message, .. }
+            | Self::Unavailable { message, .. }
+            | Self::Unimplemented { message, .. }
+            | Self::Failed { message, .. } => message.clone(),
+            Self::TimedOut { .. } => "context deadline exceeded".to_owned(),
+        }
+    }
+}
+
+pub type RuntimeResult<T> = Result<T, RuntimeError>;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RuntimeVersion {
+    /// The version of the kubelet's side of the protocol, `0.1.0`.
+    pub api: String,
+    /// `containerd`, `cri-o`: the prefix of container ids in the API.
+    pub name: String,
+    pub version: String,
+    pub runtime_api: String,
+}
+
+/// A condition as the runtime reports it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RuntimeCondition {
+    pub status: bool,
+    pub reason: String,
+    pub message: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RuntimeStatus {
+    pub runtime_ready: RuntimeCondition,
+    pub network_ready: RuntimeCondition,
+    pub handlers: Vec<RuntimeHandler>,
+    pub supplemental_groups_policy: bool,
+}
+
+/// What one runtime handler (RuntimeClass) can do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RuntimeHandler {
+    pub name: String,
+    pub recursive_read_only_mounts: bool,
+    pub user_namespaces: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CgroupDriver {
+    Cgroupfs,
+    Systemd,
+}
+
+/// A line of the container listing: enough to see what changed, without a call per container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContainerSummary {
+    pub id: ContainerId,
+    pub sandbox_id: SandboxId,
+    pub name: String,
+    pub attempt: u32,
+    pub state: ContainerState,
+    pub created_at: Timestamp,
+    pub image: String,
+    pub image_ref: String,
+    pub labels: BTreeMap<String, String>,
+    pub annotations: BTreeMap<String, String>,
+}
+
+/// A line of the sandbox listing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SandboxSummary {
+    pub id: SandboxId,
+    pub pod: model::PodRef,
+    pub attempt: u32,
+    pub state: SandboxState,
+    pub created_at: Timestamp,
+    pub labels: BTreeMap<String, String>,
+    pub runtime_handler: String,
+}
+
+/// A hint that something happened to a pod. Never a source of truth: it only triggers a look.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuntimeHint {
+    pub pod: PodUid,
+}
+
+/// Where an image filesystem is, and what it holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ImageFilesystem {
+    pub mountpoint: String,
+    pub used_bytes: u64,
+    pub inodes_used: u64,
+}
+
+/// Which pods a listing is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Scope {
+    Node,
+    Pod(PodUid),
+}
+
+/// The container runtime. Every call has a deadline of its own; none is retried here.
+#[async_trait]
+pub trait Runtime: Send + Sync + std::fmt::Debug {
+    async fn version(&self) -> RuntimeResult<RuntimeVersion>;
+    async fn status(&self) -> RuntimeResult<RuntimeStatus>;
+    /// The cgroup driver the runtime uses, `Unimplemented` where it does not say.
+    async fn cgroup_driver(&self) -> RuntimeResult<CgroupDriver>;
+
+    async fn list_sandboxes(&self, scope: &Scope) -> RuntimeResult<Vec<SandboxSummary>>;
+    async fn list_containers(&self, scope: &Scope) -> RuntimeResult<Vec<ContainerSummary>>;
+    async fn sandbox_status(&self, id: &SandboxId) -> RuntimeResult<SandboxObservation>;
+    async fn container_status(&self, id: &ContainerId) -> RuntimeResult<ContainerObservation>;
+
+    /// Creates and starts a sandbox; allowed twice the usual deadline, because it sets up the network.
+    async fn run_sandbox(&self, request: &SandboxRequest) -> RuntimeResult<SandboxId>;
+    /// Stops a sandbox and whatever still runs in it. Idempotent.
+    async fn stop_sandbox(&self, id: &SandboxId) -> RuntimeResult<()>;
+    /// Removes a sandbox and its containers. Idempotent.
+    async fn remove_sandbox(&self, id: &SandboxId) -> RuntimeResult<()>;
+
+    async fn create_container(
+        &self,
+        sandbox: &SandboxId,
+        request: &ContainerRequest,
+        sandbox_request: &SandboxRequest,
+    ) -> RuntimeResult<ContainerId>;
+    async fn start_container(&self, id: &ContainerId) -> RuntimeResult<()>;
+    /// Signals the container and kills it after `grace`; waits for that. Idempotent.
+    async fn stop_container(&self, id: &ContainerId, grace: Duration) -> RuntimeResult<()>;
+    /// Forgets a container (kills it if it runs). Idempotent.
+    async fn remove_container(&self, id: &ContainerId) -> RuntimeResult<()>;
+    async fn update_container_resources(
+        &self,
+        id: &ContainerId,
+        resources: &LinuxResources,
+    ) -> RuntimeResult<()>;
+    /// Tells the runtime that the log file was renamed, so that it opens a new one.
+    async fn reopen_log(&self, id: &ContainerId) -> RuntimeResult<()>;
+    /// Runs a command in the container. `timeout` is enforced by the runtime, which kills the command; zero means none.
+    async fn exec_sync(
+        &self,
+        id: &ContainerId,
+        command: &[String],
+        timeout: Duration,
+    ) -> RuntimeResult<ExecResult>;
+
+    /// Hints about pods, where the runtime offers them (`Unimplemented` otherwise). The stream ends with the connection.
+    async fn hints(&self) -> RuntimeResult<BoxStream<'static, RuntimeHint>>;
+
+    async fn list_images(&self) -> RuntimeResult<Vec<ImageObservation>>;
+    /// The image, or `None` if the runtime does not have it.
+    async fn image_status(&self, image: &ImageRequest) -> RuntimeResult<Option<ImageObservation>>;
+    /// Fetches an image; returns what to pass to `create_container`. No deadline of its own.
+    async fn pull_image(
+        &self,
+        image: &ImageRequest,
+        auth: Option<&RegistryAuth>,
+        sandbox: &SandboxRequest,
+    ) -> RuntimeResult<String>;
+    async fn remove_image(&self, image: &ImageRequest) -> RuntimeResult<()>;
+    async fn image_filesystems(&self) -> RuntimeResult<Vec<ImageFilesystem>>;
+    /// Tells the runtime the node's pod address range.
+    async fn set_pod_cidr(&self, cidr: &str) -> RuntimeResult<()>;
+}
