@@ -27,7 +27,7 @@ pub enum PodStep {
     Converge {
         sandbox: SandboxId,
         kill: Vec<KillContainer>,
-        remove: Vec<ContainerId>,
+        remove: Vec<RemoveContainer>,
         start: Vec<StartContainer>,
     },
     /// All work is done and nothing restarts: stop what is left of the sandbox.
@@ -50,6 +50,13 @@ pub struct KillContainer {
     pub why: KillReason,
     /// Replaces the pod's grace period: a probe's own one, or none for a restart of all containers.
     pub grace: Option<Duration>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RemoveContainer {
+    pub id: ContainerId,
+    pub name: Arc<str>,
+    pub why: RemoveReason,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,6 +112,8 @@ pub enum KillReason {
     NotInSpec,
     /// The runtime reports a state that cannot be worked with.
     UnknownState,
+    /// A newer instance of the same container exists.
+    Superseded,
     PodFinished,
     PodTerminating,
     SandboxReplaced,
@@ -113,11 +122,34 @@ pub enum KillReason {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RemoveReason {
+    /// A newer instance of the same init container or sidecar exists.
+    OldInitInstance,
+    /// All containers begin again.
+    RestartAllContainers,
+    /// The one whose exit asked for it. Removed last: until then it is what keeps asking.
+    RestartAllSource,
+}
+
+impl RemoveReason {
+    /// Whether the log file stays: the next instance counts on from it (C.12, C.17).
+    #[must_use]
+    pub const fn keeps_logs(self) -> bool {
+        match self {
+            Self::RestartAllContainers | Self::RestartAllSource => true,
+            Self::OldInitInstance => false,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TeardownReason {
     /// Every regular container ended and none restarts.
     Completed,
     /// An init container failed for good.
     InitFailed,
+    /// The sandbox died before all regular containers had run, and the pod's policy gives it no other one.
+    SandboxLost,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,0 +1,232 @@
+//! Delays that double with every failure: crash loops (C.16) and image pulls share the table.
+//!
+//! Owns the numbers and the keys. Never waits, and never decides what is retried.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use model::containers::{self, ContainerRef};
+use model::k8s::Pod;
+use model::{ContainerObservation, ContainerState, MonoTime, Now, PodObservation};
+
+use super::hash::fnv1a_128_hex;
+use super::plan::{PodStep, RemoveReason};
+
+/// The first delay.
+pub const INITIAL_DELAY: Duration = Duration::from_secs(10);
+/// The longest delay, unless configured shorter.
+pub const MAX_DELAY: Duration = Duration::from_secs(300);
+/// An entry that was quiet for longer than this starts again with the first delay. Fixed, whatever the longest delay.
+pub const RESET_AFTER: Duration = Duration::from_secs(600);
+
+/// Delays by key. An unknown key has none: the first retry is free.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BackoffTable {
+    initial: Duration,
+    max: Duration,
+    entries: BTreeMap<String, Entry>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Entry {
+    delay: Duration,
+    updated_at: MonoTime,
+}
+
+/// What a key has to wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Delay {
+    /// The whole delay, as messages show it (`back-off 40s …`).
+    pub delay: Duration,
+    pub until: MonoTime,
+}
+
+impl BackoffTable {
+    /// A table from `initial` doubling up to `max`; a shorter `max` also shortens the first delay.
+    #[must_use]
+    pub fn new(initial: Duration, max: Duration) -> Self {
+        Self { initial: initial.min(max), max, entries: BTreeMap::new() }
+    }
+
+    /// For restarting containers; `max` comes from `crashLoopBackOff.maxContainerRestartPeriod`.
+    #[must_use]
+    pub fn crash_loop(max: Duration) -> Self {
+        Self::new(INITIAL_DELAY, max)
+    }
+
+    /// For pulling images.
+    #[must_use]
+    pub fn image_pull() -> Self {
+        Self::new(INITIAL_DELAY, MAX_DELAY)
+    }
+
+    /// The wait after a failure at `failed_at`; `None` when the key is new, has been quiet for long, or the wait is
+    /// over.
+    #[must_use]
+    pub fn pending_after(&self, key: &str, failed_at: MonoTime, now: MonoTime) -> Option<Delay> {
+        let entry = self.entries.get(key)?;
+        let until = failed_at + entry.delay;
+        (!entry.has_expired(failed_at) && now < until).then_some(Delay { delay: entry.delay, until })
+    }
+
+    /// The wait since the key was last noted, for failures that have no instant of their own (image pulls).
+    #[must_use]
+    pub fn pending(&self, key: &str, now: MonoTime) -> Option<Delay> {
+        let entry = self.entries.get(key)?;
+        let until = entry.updated_at + entry.delay;
+        (now < until).then_some(Delay { delay: entry.delay, until })
+    }
+
+    /// Notes one more retry after a failure at `failed_at`: the next wait is twice as long. Returns that wait.
+    pub fn note(&mut self, key: &str, failed_at: MonoTime, now: MonoTime) -> Duration {
+        let delay = match self.entries.get(key) {
+            Some(entry) if !entry.has_expired(failed_at) => entry.delay.saturating_mul(2).min(self.max),
+            _ => self.initial,
+        };
+        self.entries.insert(key.to_owned(), Entry { delay, updated_at: now });
+        delay
+    }
+
+    /// Forgets a key, so that its next retry is free again.
+    pub fn forget(&mut self, key: &str) {
+        self.entries.remove(key);
+    }
+
+    /// Drops entries that no longer matter. To be called about once a minute.
+    pub fn gc(&mut self, now: MonoTime) {
+        self.entries.retain(|_, entry| !entry.has_expired(now));
+    }
+
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+}
+
+impl Entry {
+    fn has_expired(&self, at: MonoTime) -> bool {
+        at.saturating_since(self.updated_at) > RESET_AFTER
+    }
+}
+
+/// The key of a container in a crash-loop table: another image or other resources are a new chance.
+#[must_use]
+pub fn restart_key(pod: &Pod, container: &ContainerRef<'_>) -> String {
+    let resources = container.resources().and_then(|r| serde_json::to_string(r).ok()).unwrap_or_default();
+    let spec = fnv1a_128_hex(format!("{}\n{resources}", container.image()).into_bytes());
+    format!("{}/{}/{spec}", pod.metadata.uid.as_deref().unwrap_or_default(), container.name())
+}
+
+/// The instance that a restart's wait is measured from: the newest exited one, with the instant of its end.
+#[must_use]
+pub fn newest_exited<'a>(
+    observed: &'a PodObservation,
+    name: &'a str,
+) -> Option<(&'a ContainerObservation, Timestamp)> {
+    observed
+        .instances(name)
+        .find(|c| c.state == ContainerState::Exited)
+        .and_then(|c| c.finished_at.map(|finished_at| (c, finished_at)))
+}
+
+/// A wall-clock instant in the past on the monotonic clock.
+#[must_use]
+pub fn mono_of_past(at: Timestamp, now: Now) -> MonoTime {
+    now.mono - now.wall_since(at)
+}
+
+/// Notes every restart that carrying out `step` means. Call it once, before the step is carried out, with the same
+/// observation the step was decided from. First starts are free and are not noted.
+pub fn note_step(table: &mut BackoffTable, pod: &Pod, observed: &PodObservation, step: &PodStep, now: Now) {
+    let PodStep::Converge { remove, start, .. } = step else { return };
+    // The start that follows a restart of all containers finds no instance any more, so its source pays here.
+    let sources = remove.iter().filter(|r| r.why == RemoveReason::RestartAllSource).map(|r| &*r.name);
+    let names: BTreeSet<&str> = start.iter().map(|s| &*s.name).chain(sources).collect();
+    for name in names {
+        note_name(table, pod, observed, name, now);
+    }
+}
+
+fn note_name(table: &mut BackoffTable, pod: &Pod, observed: &PodObservation, name: &str, now: Now) {
+    let Some(container) = containers::find_container(pod, name) else { return };
+    let Some((_, finished_at)) = newest_exited(observed, name) else { return };
+    table.note(&restart_key(pod, &container), mono_of_past(finished_at, now), now.mono);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> MonoTime {
+        MonoTime::from_start(Duration::from_secs(seconds))
+    }
+
+    fn secs(delay: Duration) -> u64 {
+        delay.as_secs()
+    }
+
+    #[test]
+    fn the_first_retry_is_free() {
+        let table = BackoffTable::crash_loop(MAX_DELAY);
+        assert_eq!(table.pending_after("a", at(5), at(5)), None);
+    }
+
+    #[test]
+    fn delays_double_up_to_the_longest() {
+        let mut table = BackoffTable::crash_loop(MAX_DELAY);
+        let delays: Vec<u64> = (0..7).map(|n| secs(table.note("a", at(n), at(n)))).collect();
+        assert_eq!(delays, [10, 20, 40, 80, 160, 300, 300]);
+    }
+
+    #[test]
+    fn a_short_maximum_also_shortens_the_first_delay() {
+        let mut table = BackoffTable::crash_loop(Duration::from_secs(1));
+        assert_eq!((secs(table.note("a", at(0), at(0))), secs(table.note("a", at(1), at(1)))), (1, 1));
+    }
+
+    #[test]
+    fn the_wait_is_measured_from_the_failure() {
+        let mut table = BackoffTable::crash_loop(MAX_DELAY);
+        table.note("a", at(100), at(100));
+        let delay = Duration::from_secs(10);
+        assert_eq!(table.pending_after("a", at(200), at(205)), Some(Delay { delay, until: at(210) }));
+        assert_eq!(table.pending_after("a", at(200), at(210)), None);
+        assert_eq!(table.pending_after("b", at(200), at(205)), None);
+    }
+
+    #[test]
+    fn ten_quiet_minutes_start_over() {
+        let mut table = BackoffTable::crash_loop(MAX_DELAY);
+        table.note("a", at(0), at(0));
+        table.note("a", at(10), at(10));
+        assert_eq!(secs(table.note("a", at(610), at(610))), 40, "exactly 600 s is not yet long enough");
+        assert_eq!(table.pending_after("a", at(1211), at(1212)), None);
+        assert_eq!(secs(table.note("a", at(1211), at(1212))), 10);
+    }
+
+    #[test]
+    fn pulls_wait_since_they_were_noted() {
+        let mut table = BackoffTable::image_pull();
+        table.note("img", at(0), at(0));
+        assert_eq!(table.pending("img", at(9)), Some(Delay { delay: INITIAL_DELAY, until: at(10) }));
+        assert_eq!(table.pending("img", at(10)), None);
+        table.forget("img");
+        assert_eq!(secs(table.note("img", at(10), at(10))), 10);
+    }
+
+    #[test]
+    fn quiet_entries_are_collected() {
+        let mut table = BackoffTable::image_pull();
+        table.note("old", at(0), at(0));
+        table.note("new", at(500), at(500));
+        table.gc(at(601));
+        assert_eq!(table.len(), 1);
+        assert!(table.pending("new", at(501)).is_some());
+    }
+}

@@ -1,0 +1,158 @@
+//! Does a container that ended start again? (C.11)
+//!
+//! Owns the order of the rules: a changed spec first, then what we killed it for, then the container's restart rules,
+//! then its policy. Never looks at back-off or at other containers.
+
+use std::collections::BTreeMap;
+
+use model::containers::spec_of;
+use model::k8s::{ContainerRestartRule, Pod};
+use model::{ContainerId, ContainerKind, ContainerObservation, ContainerRef};
+
+use super::hash::container_hash;
+use super::plan::{KillReason, RestartPolicy, StartReason};
+use crate::probe::results::{ProbeVerdicts, Verdict};
+
+/// What was remembered and probed about container instances.
+#[derive(Clone, Copy, Debug)]
+pub struct Memory<'a> {
+    pub verdicts: &'a ProbeVerdicts,
+    /// Instances this process killed, and why. Best effort: empty after a restart of the kubelet.
+    pub killed: &'a BTreeMap<ContainerId, KillReason>,
+}
+
+/// Gates that change restart decisions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RestartGates {
+    /// `ContainerRestartRules`: containers may have a policy and rules of their own.
+    pub container_rules: bool,
+    /// `RestartAllContainersOnContainerExits`.
+    pub restart_all: bool,
+}
+
+/// What follows from the end of a container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AfterExit {
+    StaysDead,
+    Restarts(StartReason),
+    /// A rule asks to begin the whole pod again.
+    RestartsAll {
+        code: i32,
+    },
+}
+
+/// The restart policy that holds for one container.
+#[must_use]
+pub fn effective_policy(pod: &Pod, container: &ContainerRef<'_>, gates: RestartGates) -> RestartPolicy {
+    let own = container.restart_policy().filter(|_| gates.container_rules);
+    match container.kind {
+        ContainerKind::Sidecar => RestartPolicy::Always,
+        ContainerKind::Ephemeral => RestartPolicy::Never,
+        ContainerKind::Init | ContainerKind::Regular => {
+            RestartPolicy::parse(own.or(spec_of(pod).restart_policy.as_deref()))
+        }
+    }
+}
+
+/// Whether the container was created from another spec. One without a recorded hash is not ours to judge. Init
+/// containers that run to completion are never re-run for a new image.
+#[must_use]
+pub fn has_changed(container: &ContainerRef<'_>, instance: &ContainerObservation) -> bool {
+    match container.kind {
+        ContainerKind::Sidecar | ContainerKind::Regular => {
+            instance.record.hash.is_some_and(|hash| hash != container_hash(container))
+        }
+        ContainerKind::Init | ContainerKind::Ephemeral => false,
+    }
+}
+
+/// An init container that exits 0 after the kernel killed one of its processes for memory did not do its work.
+#[must_use]
+pub fn has_failed(instance: &ContainerObservation) -> bool {
+    instance.exit_code != 0 || instance.reason == "OOMKilled"
+}
+
+/// Decides about one exited instance.
+#[must_use]
+pub fn after_exit(
+    pod: &Pod,
+    container: &ContainerRef<'_>,
+    instance: &ContainerObservation,
+    memory: Memory<'_>,
+    gates: RestartGates,
+) -> AfterExit {
+    let policy = effective_policy(pod, container, gates);
+    if has_changed(container, instance) {
+        return AfterExit::Restarts(StartReason::Killed(KillReason::SpecChanged));
+    }
+    if let Some(why) = restart_after_kill(instance, policy, memory) {
+        return AfterExit::Restarts(why);
+    }
+    let code = instance.exit_code;
+    if let Some(outcome) = by_rules(container.restart_policy_rules(), code, gates) {
+        return outcome;
+    }
+    let again = match policy {
+        RestartPolicy::Always => true,
+        RestartPolicy::OnFailure if container.kind == ContainerKind::Init => has_failed(instance),
+        RestartPolicy::OnFailure => code != 0,
+        RestartPolicy::Never => false,
+    };
+    if again { AfterExit::Restarts(StartReason::Exited { code, policy }) } else { AfterExit::StaysDead }
+}
+
+/// A container that we stopped may have ended with 0, which says nothing about success. So the reason it was stopped
+/// for decides, where we know it.
+fn restart_after_kill(
+    instance: &ContainerObservation,
+    policy: RestartPolicy,
+    memory: Memory<'_>,
+) -> Option<StartReason> {
+    let unless_never = |why| (policy != RestartPolicy::Never).then_some(why);
+    let verdicts = memory.verdicts.get(&instance.id);
+    match memory.killed.get(&instance.id).copied() {
+        Some(KillReason::SpecChanged) => Some(StartReason::Killed(KillReason::SpecChanged)),
+        Some(KillReason::UnknownState) => Some(StartReason::Unknown),
+        Some(
+            why @ (KillReason::LivenessFailed | KillReason::StartupFailed | KillReason::SandboxReplaced),
+        ) => unless_never(StartReason::Killed(why)),
+        Some(
+            KillReason::NotInSpec
+            | KillReason::Superseded
+            | KillReason::PodFinished
+            | KillReason::PodTerminating
+            | KillReason::RestartAllContainers
+            | KillReason::PostStartHookFailed,
+        ) => None,
+        None if verdicts.liveness == Some(Verdict::Failure) => {
+            unless_never(StartReason::Killed(KillReason::LivenessFailed))
+        }
+        None if verdicts.startup == Some(Verdict::Failure) => {
+            unless_never(StartReason::Killed(KillReason::StartupFailed))
+        }
+        None => None,
+    }
+}
+
+/// The first rule that matches the exit code wins. Rules this version does not know are passed over.
+fn by_rules(rules: &[ContainerRestartRule], code: i32, gates: RestartGates) -> Option<AfterExit> {
+    if !gates.container_rules {
+        return None;
+    }
+    let rule = rules.iter().find(|rule| matches(rule, code))?;
+    match rule.action.as_str() {
+        "Restart" => Some(AfterExit::Restarts(StartReason::RestartRule { code })),
+        "RestartAllContainers" if gates.restart_all => Some(AfterExit::RestartsAll { code }),
+        _ => None,
+    }
+}
+
+fn matches(rule: &ContainerRestartRule, code: i32) -> bool {
+    let Some(condition) = &rule.exit_codes else { return false };
+    let listed = condition.values.as_deref().unwrap_or_default().contains(&code);
+    match condition.operator.as_str() {
+        "In" => listed,
+        "NotIn" => !listed,
+        _ => false,
+    }
+}
