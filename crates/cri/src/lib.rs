@@ -1,2 +1,226 @@
 //! The Runtime port over CRI v1 gRPC: one file per verb.
+//!
+//! Owns: the connection to the container runtime's sockets, the deadline of every call, and the translation between
+//! `model` types and the wire.
+//!
+//! Architecture invariants:
+//! - protobuf types stay inside: what leaves this crate is `model` and `ports`;
+//! - nothing is retried and nothing is decided here; an error says which call failed and whether it may have happened;
+//! - whatever a runtime answers, however broken, is an error or a plain value, never a panic.
 #![forbid(unsafe_code)]
+
+mod call;
+mod channel;
+mod convert;
+mod endpoint;
+mod origin;
+mod verb;
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use cri_api::v1::image_service_client::ImageServiceClient;
+use cri_api::v1::runtime_service_client::RuntimeServiceClient;
+use futures_util::stream::BoxStream;
+use model::request::{
+    ContainerRequest, ExecResult, ImageObservation, ImageRequest, LinuxResources, RegistryAuth,
+    SandboxRequest,
+};
+use model::{ContainerId, ContainerObservation, SandboxId, SandboxObservation};
+use ports::runtime::{
+    CgroupDriver, ContainerSummary, ImageFilesystem, Runtime, RuntimeHint, RuntimeResult, RuntimeStatus,
+    RuntimeVersion, SandboxSummary, Scope,
+};
+use tonic::transport::Channel;
+
+pub use endpoint::{Endpoint, EndpointError};
+
+use crate::call::Call;
+use crate::origin::Origins;
+
+/// A container runtime behind one or two unix sockets.
+///
+/// Connects when first used and again whenever the connection broke, so a runtime may come up later than the kubelet
+/// and may be restarted at any time.
+#[derive(Debug)]
+pub struct CriRuntime {
+    runtime: RuntimeServiceClient<Channel>,
+    images: ImageServiceClient<Channel>,
+    request_timeout: Duration,
+    origins: Origins,
+    warnings: Vec<String>,
+}
+
+impl CriRuntime {
+    /// A runtime at `runtime_endpoint`, with its images at `image_endpoint` (empty: the same one). Nothing is connected
+    /// yet. Must be called inside a tokio runtime, which carries the connection's tasks.
+    ///
+    /// `request_timeout` is the deadline of an ordinary call (`runtimeRequestTimeout`).
+    pub fn new(
+        runtime_endpoint: &str,
+        image_endpoint: &str,
+        request_timeout: Duration,
+    ) -> Result<Self, EndpointError> {
+        let runtime_at = Endpoint::parse(runtime_endpoint)?;
+        let images_at =
+            if image_endpoint.is_empty() { runtime_at.clone() } else { Endpoint::parse(image_endpoint)? };
+
+        let runtime_channel = channel::connect_lazily(runtime_at.path());
+        let image_channel = if images_at.path() == runtime_at.path() {
+            runtime_channel.clone()
+        } else {
+            channel::connect_lazily(images_at.path())
+        };
+        let mut warnings: Vec<String> =
+            [runtime_at, images_at].into_iter().filter_map(Endpoint::into_warning).collect();
+        warnings.dedup();
+
+        Ok(Self {
+            runtime: RuntimeServiceClient::new(runtime_channel)
+                .max_decoding_message_size(channel::MAX_RECEIVE_BYTES),
+            images: ImageServiceClient::new(image_channel)
+                .max_decoding_message_size(channel::MAX_RECEIVE_BYTES),
+            request_timeout,
+            origins: Origins::default(),
+            warnings,
+        })
+    }
+
+    /// What to tell the user about the endpoints: deprecated spellings.
+    #[must_use]
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// A client to call with; a cheap handle on the shared connection.
+    fn runtime(&self) -> RuntimeServiceClient<Channel> {
+        self.runtime.clone()
+    }
+
+    fn images(&self) -> ImageServiceClient<Channel> {
+        self.images.clone()
+    }
+
+    /// A call with the usual deadline.
+    fn call(&self, name: &'static str) -> Call {
+        Call::new(name, Some(self.request_timeout))
+    }
+}
+
+#[async_trait]
+impl Runtime for CriRuntime {
+    async fn version(&self) -> RuntimeResult<RuntimeVersion> {
+        verb::version::version(self).await
+    }
+
+    async fn status(&self) -> RuntimeResult<RuntimeStatus> {
+        verb::status::status(self).await
+    }
+
+    async fn cgroup_driver(&self) -> RuntimeResult<CgroupDriver> {
+        verb::runtime_config::cgroup_driver(self).await
+    }
+
+    async fn list_sandboxes(&self, scope: &Scope) -> RuntimeResult<Vec<SandboxSummary>> {
+        verb::list_sandboxes::list_sandboxes(self, scope).await
+    }
+
+    async fn list_containers(&self, scope: &Scope) -> RuntimeResult<Vec<ContainerSummary>> {
+        verb::list_containers::list_containers(self, scope).await
+    }
+
+    async fn sandbox_status(&self, id: &SandboxId) -> RuntimeResult<SandboxObservation> {
+        verb::sandbox_status::sandbox_status(self, id).await
+    }
+
+    async fn container_status(&self, id: &ContainerId) -> RuntimeResult<ContainerObservation> {
+        verb::container_status::container_status(self, id).await
+    }
+
+    async fn run_sandbox(&self, request: &SandboxRequest) -> RuntimeResult<SandboxId> {
+        verb::run_sandbox::run_sandbox(self, request).await
+    }
+
+    async fn stop_sandbox(&self, id: &SandboxId) -> RuntimeResult<()> {
+        verb::stop_sandbox::stop_sandbox(self, id).await
+    }
+
+    async fn remove_sandbox(&self, id: &SandboxId) -> RuntimeResult<()> {
+        verb::stop_sandbox::remove_sandbox(self, id).await
+    }
+
+    async fn create_container(
+        &self,
+        sandbox: &SandboxId,
+        request: &ContainerRequest,
+        sandbox_request: &SandboxRequest,
+    ) -> RuntimeResult<ContainerId> {
+        verb::create_container::create_container(self, sandbox, request, sandbox_request).await
+    }
+
+    async fn start_container(&self, id: &ContainerId) -> RuntimeResult<()> {
+        verb::create_container::start_container(self, id).await
+    }
+
+    async fn stop_container(&self, id: &ContainerId, grace: Duration) -> RuntimeResult<()> {
+        verb::stop_container::stop_container(self, id, grace).await
+    }
+
+    async fn remove_container(&self, id: &ContainerId) -> RuntimeResult<()> {
+        verb::stop_container::remove_container(self, id).await
+    }
+
+    async fn update_container_resources(
+        &self,
+        id: &ContainerId,
+        resources: &LinuxResources,
+    ) -> RuntimeResult<()> {
+        verb::update_resources::update_container_resources(self, id, resources).await
+    }
+
+    async fn reopen_log(&self, id: &ContainerId) -> RuntimeResult<()> {
+        verb::reopen_log::reopen_log(self, id).await
+    }
+
+    async fn exec_sync(
+        &self,
+        id: &ContainerId,
+        command: &[String],
+        timeout: Duration,
+    ) -> RuntimeResult<ExecResult> {
+        verb::exec_sync::exec_sync(self, id, command, timeout).await
+    }
+
+    async fn hints(&self) -> RuntimeResult<BoxStream<'static, RuntimeHint>> {
+        verb::hints::hints(self).await
+    }
+
+    async fn list_images(&self) -> RuntimeResult<Vec<ImageObservation>> {
+        verb::list_images::list_images(self).await
+    }
+
+    async fn image_status(&self, image: &ImageRequest) -> RuntimeResult<Option<ImageObservation>> {
+        verb::image_status::image_status(self, image).await
+    }
+
+    async fn pull_image(
+        &self,
+        image: &ImageRequest,
+        auth: Option<&RegistryAuth>,
+        sandbox: &SandboxRequest,
+    ) -> RuntimeResult<String> {
+        verb::pull_image::pull_image(self, image, auth, sandbox).await
+    }
+
+    async fn remove_image(&self, image: &ImageRequest) -> RuntimeResult<()> {
+        verb::remove_image::remove_image(self, image).await
+    }
+
+    async fn image_filesystems(&self) -> RuntimeResult<Vec<ImageFilesystem>> {
+        verb::image_filesystems::image_filesystems(self).await
+    }
+
+    async fn set_pod_cidr(&self, cidr: &str) -> RuntimeResult<()> {
+        verb::runtime_config::set_pod_cidr(self, cidr).await
+    }
+}

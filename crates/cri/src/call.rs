@@ -1,0 +1,151 @@
+//! One call: its name, its deadline, and what an error of gRPC means to the kubelet.
+
+use std::error::Error;
+use std::future::Future;
+use std::time::Duration;
+
+use ports::runtime::{RuntimeError, RuntimeResult};
+use tokio::time::Instant;
+use tonic::{Code, Request, Response, Status};
+
+/// The name (as the protocol has it) and the deadline of a call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Call {
+    name: &'static str,
+    deadline: Option<Duration>,
+}
+
+impl Call {
+    pub(crate) const fn new(name: &'static str, deadline: Option<Duration>) -> Self {
+        Self { name, deadline }
+    }
+
+    /// Wraps a message, telling the runtime how long we are going to wait.
+    pub(crate) fn request<T>(&self, message: T) -> Request<T> {
+        let mut request = Request::new(message);
+        if let Some(deadline) = self.deadline {
+            request.set_timeout(deadline);
+        }
+        request
+    }
+
+    /// Waits for the answer, no longer than the deadline.
+    pub(crate) async fn answer<T>(
+        self,
+        answer: impl Future<Output = Result<Response<T>, Status>>,
+    ) -> RuntimeResult<T> {
+        let started = Instant::now();
+        let result = match self.deadline {
+            None => answer.await,
+            Some(deadline) => match tokio::time::timeout(deadline, answer).await {
+                Ok(result) => result,
+                Err(_) => return Err(self.timed_out(deadline)),
+            },
+        };
+        result.map(Response::into_inner).map_err(|status| self.error(&status, started.elapsed()))
+    }
+
+    /// The runtime said something that the protocol does not allow.
+    pub(crate) fn malformed(self, what: impl Into<String>) -> RuntimeError {
+        RuntimeError::Failed { call: self.name, message: what.into() }
+    }
+
+    pub(crate) const fn timed_out(self, deadline: Duration) -> RuntimeError {
+        RuntimeError::TimedOut { call: self.name, deadline }
+    }
+
+    pub(crate) const fn unimplemented(self, message: String) -> RuntimeError {
+        RuntimeError::Unimplemented { call: self.name, message }
+    }
+
+    /// What a status means. `waited` tells our own timer's cancellation from one by the runtime.
+    pub(crate) fn error(self, status: &Status, waited: Duration) -> RuntimeError {
+        let call = self.name;
+        let message = status.message().to_owned();
+        let deadline = self.deadline.unwrap_or(waited);
+        let by_our_timer = status.code() == Code::Cancelled && self.deadline.is_some_and(|d| waited >= d);
+        if status.code() == Code::DeadlineExceeded || by_our_timer {
+            return RuntimeError::TimedOut { call, deadline };
+        }
+        // Only a status made on this side has a source: the connection could not be made, or it broke.
+        if let Some(source) = status.source() {
+            return RuntimeError::Unavailable { call, message: root_cause(source) };
+        }
+        match status.code() {
+            Code::NotFound => RuntimeError::NotFound { call, message },
+            Code::AlreadyExists => RuntimeError::AlreadyExists { call, message },
+            Code::Unavailable => RuntimeError::Unavailable { call, message },
+            Code::Unimplemented => RuntimeError::Unimplemented { call, message },
+            // containerd and CRI-O report a name that is taken without a code of its own.
+            Code::Unknown | Code::Internal if is_reserved_name(&message) => {
+                RuntimeError::AlreadyExists { call, message }
+            }
+            Code::Ok
+            | Code::Cancelled
+            | Code::Unknown
+            | Code::InvalidArgument
+            | Code::DeadlineExceeded
+            | Code::PermissionDenied
+            | Code::ResourceExhausted
+            | Code::FailedPrecondition
+            | Code::Aborted
+            | Code::OutOfRange
+            | Code::Internal
+            | Code::DataLoss
+            | Code::Unauthenticated => RuntimeError::Failed { call, message },
+        }
+    }
+}
+
+fn is_reserved_name(message: &str) -> bool {
+    message.contains("is reserved for") || message.contains("name is reserved")
+}
+
+/// The last error of the chain: the one that names the socket and the reason.
+fn root_cause(mut error: &(dyn Error + 'static)) -> String {
+    while let Some(source) = error.source() {
+        error = source;
+    }
+    error.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn meaning(code: Code, message: &str) -> RuntimeError {
+        let call = Call::new("RunPodSandbox", Some(Duration::from_secs(4)));
+        call.error(&Status::new(code, message), Duration::from_secs(1))
+    }
+
+    #[test]
+    fn codes_that_a_decision_depends_on_keep_their_meaning() {
+        assert!(matches!(meaning(Code::NotFound, "gone"), RuntimeError::NotFound { .. }));
+        assert!(matches!(meaning(Code::AlreadyExists, "there"), RuntimeError::AlreadyExists { .. }));
+        assert!(matches!(meaning(Code::Unavailable, "busy"), RuntimeError::Unavailable { .. }));
+        assert!(matches!(meaning(Code::Unimplemented, "no"), RuntimeError::Unimplemented { .. }));
+        assert!(matches!(meaning(Code::Internal, "boom"), RuntimeError::Failed { .. }));
+    }
+
+    #[test]
+    fn a_deadline_on_either_side_is_a_timeout() {
+        let timeout = Duration::from_secs(4);
+        let by_runtime = meaning(Code::DeadlineExceeded, "context deadline exceeded");
+        assert!(matches!(by_runtime, RuntimeError::TimedOut { deadline, .. } if deadline == timeout));
+
+        let call = Call::new("Status", Some(timeout));
+        let ours = call.error(&Status::cancelled("Timeout expired"), timeout);
+        assert!(matches!(ours, RuntimeError::TimedOut { .. }));
+        let theirs = call.error(&Status::cancelled("shutting down"), Duration::ZERO);
+        assert!(matches!(theirs, RuntimeError::Failed { .. }));
+    }
+
+    #[test]
+    fn a_taken_name_is_an_earlier_create_that_got_through() {
+        let containerd = "failed to reserve sandbox name \"web_default_1_0\": \
+                          name \"web_default_1_0\" is reserved for \"4f2a\"";
+        assert!(matches!(meaning(Code::Unknown, containerd), RuntimeError::AlreadyExists { .. }));
+        let crio = "error reserving ctr name k8s_web for id 12: name is reserved";
+        assert!(matches!(meaning(Code::Unknown, crio), RuntimeError::AlreadyExists { .. }));
+    }
+}

@@ -1,0 +1,201 @@
+//! Containers: requests to the wire, listings and statuses back.
+
+use std::sync::Arc;
+
+use cri_api::v1 as wire;
+use model::observation::ObservedUser;
+use model::request::{ContainerRequest, Device, Mount, Propagation};
+use model::{ContainerId, ContainerObservation, ContainerRecord, ContainerState, SandboxId};
+use ports::runtime::ContainerSummary;
+
+use super::{created_at, first_set, resources, security, time};
+
+pub(crate) fn config(from: &ContainerRequest) -> wire::ContainerConfig {
+    wire::ContainerConfig {
+        metadata: Some(wire::ContainerMetadata { name: from.name.clone(), attempt: from.attempt }),
+        image: Some(wire::ImageSpec {
+            image: from.image.clone(),
+            user_specified_image: from.user_specified_image.clone(),
+            runtime_handler: from.runtime_handler.clone(),
+            ..Default::default()
+        }),
+        command: from.command.clone(),
+        args: from.args.clone(),
+        working_dir: from.working_dir.clone(),
+        envs: from
+            .env
+            .iter()
+            .map(|(key, value)| wire::KeyValue { key: key.clone(), value: value.clone() })
+            .collect(),
+        mounts: from.mounts.iter().map(mount).collect(),
+        devices: from.devices.iter().map(device).collect(),
+        labels: from.labels.clone(),
+        annotations: from.annotations.clone(),
+        log_path: from.log_path.clone(),
+        stdin: from.stdin,
+        stdin_once: from.stdin_once,
+        tty: from.tty,
+        linux: Some(wire::LinuxContainerConfig {
+            resources: Some(resources::resources(&from.resources)),
+            security_context: Some(security::container_security(&from.security)),
+        }),
+        cdi_devices: Vec::new(),
+        stop_signal: from.stop_signal.as_deref().map_or(wire::Signal::RuntimeDefault, signal).into(),
+    }
+}
+
+fn mount(from: &Mount) -> wire::Mount {
+    let propagation = match from.propagation {
+        Propagation::Private => wire::MountPropagation::PropagationPrivate,
+        Propagation::HostToContainer => wire::MountPropagation::PropagationHostToContainer,
+        Propagation::Bidirectional => wire::MountPropagation::PropagationBidirectional,
+    };
+    wire::Mount {
+        container_path: from.container_path.clone(),
+        host_path: from.host_path.clone(),
+        readonly: from.read_only,
+        selinux_relabel: from.selinux_relabel,
+        propagation: propagation.into(),
+        recursive_read_only: from.recursive_read_only,
+        ..Default::default()
+    }
+}
+
+fn device(from: &Device) -> wire::Device {
+    wire::Device {
+        container_path: from.container_path.clone(),
+        host_path: from.host_path.clone(),
+        permissions: from.permissions.clone(),
+    }
+}
+
+/// `SIGTERM`, `SIGRTMIN+3`: the API's spelling. What the protocol has no number for is left to the runtime.
+fn signal(name: &str) -> wire::Signal {
+    let on_the_wire = name.replace('+', "PLUS").replace('-', "MINUS");
+    wire::Signal::from_str_name(&on_the_wire).unwrap_or(wire::Signal::RuntimeDefault)
+}
+
+/// A line of the listing, or `None` for a container without an identity: no container of ours.
+pub(crate) fn summary(from: wire::Container) -> Option<ContainerSummary> {
+    let metadata = from.metadata?;
+    Some(ContainerSummary {
+        id: ContainerId::from(from.id),
+        sandbox_id: SandboxId::from(from.pod_sandbox_id),
+        name: metadata.name,
+        attempt: metadata.attempt,
+        state: state(from.state),
+        created_at: created_at(from.created_at),
+        image: from.image.map(image_as_written).unwrap_or_default(),
+        image_ref: from.image_ref,
+        labels: from.labels,
+        annotations: from.annotations,
+    })
+}
+
+/// A status, or `None` without an identity. The wire does not say which sandbox it is in; the caller knows.
+pub(crate) fn observation(
+    from: wire::ContainerStatus,
+    sandbox_id: SandboxId,
+) -> Option<ContainerObservation> {
+    let metadata = from.metadata?;
+    let record = ContainerRecord::from_annotations(&from.annotations);
+    Some(ContainerObservation {
+        id: ContainerId::from(from.id),
+        sandbox_id,
+        name: Arc::from(metadata.name),
+        state: state(from.state),
+        created_at: created_at(from.created_at),
+        started_at: time(from.started_at),
+        finished_at: time(from.finished_at),
+        exit_code: from.exit_code,
+        reason: from.reason,
+        message: from.message,
+        image: from.image.map(image_as_written).unwrap_or_default(),
+        image_id: first_set(from.image_id, from.image_ref),
+        log_path: from.log_path,
+        record,
+        user: from.user.and_then(|user| user.linux).map(observed_user),
+        recursive_read_only_mounts: from
+            .mounts
+            .into_iter()
+            .filter(|mount| mount.recursive_read_only)
+            .map(|mount| mount.container_path)
+            .collect(),
+    })
+}
+
+fn image_as_written(from: wire::ImageSpec) -> String {
+    first_set(from.user_specified_image, from.image)
+}
+
+fn observed_user(from: wire::LinuxContainerUser) -> ObservedUser {
+    ObservedUser { uid: from.uid, gid: from.gid, supplemental_groups: from.supplemental_groups }
+}
+
+fn state(from: i32) -> ContainerState {
+    match wire::ContainerState::try_from(from) {
+        Ok(wire::ContainerState::ContainerCreated) => ContainerState::Created,
+        Ok(wire::ContainerState::ContainerRunning) => ContainerState::Running,
+        Ok(wire::ContainerState::ContainerExited) => ContainerState::Exited,
+        Ok(wire::ContainerState::ContainerUnknown) | Err(_) => ContainerState::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stop_signals_are_spelled_as_in_the_api() {
+        assert_eq!(signal("SIGTERM"), wire::Signal::Sigterm);
+        assert_eq!(signal("SIGRTMIN"), wire::Signal::Sigrtmin);
+        assert_eq!(signal("SIGRTMIN+3"), wire::Signal::Sigrtminplus3);
+        assert_eq!(signal("SIGRTMAX-14"), wire::Signal::Sigrtmaxminus14);
+        assert_eq!(signal("SIGNONSENSE"), wire::Signal::RuntimeDefault);
+    }
+
+    #[test]
+    fn a_status_prefers_what_the_user_wrote_and_the_newer_image_id() {
+        let spec = |image: &str, user: &str| {
+            Some(wire::ImageSpec {
+                image: image.to_owned(),
+                user_specified_image: user.to_owned(),
+                ..Default::default()
+            })
+        };
+        let seen = |image, image_ref: &str, image_id: &str| {
+            let status = wire::ContainerStatus {
+                metadata: Some(wire::ContainerMetadata::default()),
+                image,
+                image_ref: image_ref.to_owned(),
+                image_id: image_id.to_owned(),
+                ..Default::default()
+            };
+            let observed = observation(status, SandboxId::new("s")).unwrap();
+            (observed.image, observed.image_id)
+        };
+        let pair = |image: &str, id: &str| (image.to_owned(), id.to_owned());
+        assert_eq!(seen(spec("sha256:1", "nginx:1"), "ref", "id"), pair("nginx:1", "id"));
+        assert_eq!(seen(spec("nginx:1", ""), "ref", ""), pair("nginx:1", "ref"));
+        assert_eq!(seen(None, "", ""), pair("", ""));
+    }
+
+    #[test]
+    fn a_container_that_never_ran_has_no_times() {
+        let status = wire::ContainerStatus {
+            metadata: Some(wire::ContainerMetadata { name: "app".to_owned(), attempt: 1 }),
+            created_at: 5,
+            ..Default::default()
+        };
+        let observed = observation(status, SandboxId::new("s")).unwrap();
+        assert_eq!((observed.started_at, observed.finished_at), (None, None));
+        assert_eq!(observed.created_at.as_nanosecond(), 5);
+        assert_eq!(observed.state, ContainerState::Created);
+    }
+
+    #[test]
+    fn a_state_from_the_future_is_unknown() {
+        assert_eq!(state(4), ContainerState::Unknown);
+        assert_eq!(state(-1), ContainerState::Unknown);
+    }
+}

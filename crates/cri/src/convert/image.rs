@@ -1,0 +1,46 @@
+//! Images: requests to the wire, what the runtime has back.
+
+use cri_api::v1 as wire;
+use model::request::{ImageObservation, ImageRequest, RegistryAuth};
+use ports::runtime::ImageFilesystem;
+
+pub(crate) fn spec(from: &ImageRequest) -> wire::ImageSpec {
+    wire::ImageSpec {
+        image: from.image.clone(),
+        user_specified_image: from.user_specified_image.clone(),
+        runtime_handler: from.runtime_handler.clone(),
+        ..Default::default()
+    }
+}
+
+pub(crate) fn auth(from: &RegistryAuth) -> wire::AuthConfig {
+    wire::AuthConfig {
+        username: from.username.clone(),
+        password: from.password.clone(),
+        auth: from.auth.clone(),
+        server_address: from.server_address.clone(),
+        identity_token: from.identity_token.clone(),
+        registry_token: from.registry_token.clone(),
+    }
+}
+
+pub(crate) fn observation(from: wire::Image) -> ImageObservation {
+    ImageObservation {
+        id: from.id,
+        repo_tags: from.repo_tags,
+        repo_digests: from.repo_digests,
+        size_bytes: from.size,
+        uid: from.uid.map(|uid| uid.value),
+        username: from.username,
+        pinned: from.pinned,
+    }
+}
+
+pub(crate) fn filesystem(from: wire::FilesystemUsage) -> ImageFilesystem {
+    let number = |value: Option<wire::UInt64Value>| value.map_or(0, |v| v.value);
+    ImageFilesystem {
+        mountpoint: from.fs_id.map(|id| id.mountpoint).unwrap_or_default(),
+        used_bytes: number(from.used_bytes),
+        inodes_used: number(from.inodes_used),
+    }
+}

@@ -1,0 +1,142 @@
+//! Namespaces, profiles, labels and identities, to the wire and (namespaces) back.
+
+use cri_api::v1 as wire;
+use model::ContainerId;
+use model::observation::NamespaceMode;
+use model::request::{
+    ContainerSecurity, IdMapping, Namespaces, SandboxSecurity, SecurityProfile, SelinuxLabel,
+    SupplementalGroupsPolicy, UserNamespace,
+};
+
+pub(crate) fn sandbox_security(from: &SandboxSecurity) -> wire::LinuxSandboxSecurityContext {
+    wire::LinuxSandboxSecurityContext {
+        namespace_options: Some(namespaces(&from.namespaces)),
+        selinux_options: from.selinux.as_ref().map(selinux),
+        run_as_user: from.run_as_user.map(int64),
+        run_as_group: from.run_as_group.map(int64),
+        supplemental_groups: from.supplemental_groups.clone(),
+        supplemental_groups_policy: groups_policy(from.supplemental_groups_policy).into(),
+        privileged: from.privileged,
+        seccomp: from.seccomp.as_ref().map(profile),
+        ..Default::default()
+    }
+}
+
+#[allow(deprecated, reason = "the old AppArmor text is all that runtimes before the typed field read")]
+pub(crate) fn container_security(from: &ContainerSecurity) -> wire::LinuxContainerSecurityContext {
+    wire::LinuxContainerSecurityContext {
+        capabilities: Some(wire::Capability {
+            add_capabilities: from.add_capabilities.clone(),
+            drop_capabilities: from.drop_capabilities.clone(),
+            add_ambient_capabilities: Vec::new(),
+        }),
+        privileged: from.privileged,
+        namespace_options: Some(namespaces(&from.namespaces)),
+        selinux_options: from.selinux.as_ref().map(selinux),
+        run_as_user: from.run_as.uid.map(int64),
+        run_as_group: from.run_as.gid.map(int64),
+        run_as_username: from.run_as.username.clone(),
+        readonly_rootfs: from.read_only_rootfs,
+        supplemental_groups: from.supplemental_groups.clone(),
+        supplemental_groups_policy: groups_policy(from.supplemental_groups_policy).into(),
+        no_new_privs: from.no_new_privs,
+        masked_paths: from.masked_paths.clone(),
+        readonly_paths: from.readonly_paths.clone(),
+        seccomp: from.seccomp.as_ref().map(profile),
+        apparmor: from.apparmor.as_ref().map(profile),
+        apparmor_profile: from.apparmor.as_ref().map(profile_text).unwrap_or_default(),
+        ..Default::default()
+    }
+}
+
+const fn int64(value: i64) -> wire::Int64Value {
+    wire::Int64Value { value }
+}
+
+const fn groups_policy(from: SupplementalGroupsPolicy) -> wire::SupplementalGroupsPolicy {
+    match from {
+        SupplementalGroupsPolicy::Merge => wire::SupplementalGroupsPolicy::Merge,
+        SupplementalGroupsPolicy::Strict => wire::SupplementalGroupsPolicy::Strict,
+    }
+}
+
+fn selinux(from: &SelinuxLabel) -> wire::SeLinuxOption {
+    wire::SeLinuxOption {
+        user: from.user.clone(),
+        role: from.role.clone(),
+        r#type: from.kind.clone(),
+        level: from.level.clone(),
+    }
+}
+
+fn profile(from: &SecurityProfile) -> wire::SecurityProfile {
+    use wire::security_profile::ProfileType;
+    let (kind, localhost_ref) = match from {
+        SecurityProfile::RuntimeDefault => (ProfileType::RuntimeDefault, String::new()),
+        SecurityProfile::Unconfined => (ProfileType::Unconfined, String::new()),
+        SecurityProfile::Localhost(name) => (ProfileType::Localhost, name.clone()),
+    };
+    wire::SecurityProfile { profile_type: kind.into(), localhost_ref }
+}
+
+fn profile_text(from: &SecurityProfile) -> String {
+    match from {
+        SecurityProfile::RuntimeDefault => "runtime/default".to_owned(),
+        SecurityProfile::Unconfined => "unconfined".to_owned(),
+        SecurityProfile::Localhost(name) => format!("localhost/{name}"),
+    }
+}
+
+fn namespaces(from: &Namespaces) -> wire::NamespaceOption {
+    // The wire has room for one target; only the PID namespace is ever shared that way.
+    let target_id = match &from.pid {
+        NamespaceMode::Target(container) => container.as_str().to_owned(),
+        NamespaceMode::Pod | NamespaceMode::Container | NamespaceMode::Node => String::new(),
+    };
+    wire::NamespaceOption {
+        network: namespace_mode(&from.network).into(),
+        pid: namespace_mode(&from.pid).into(),
+        ipc: namespace_mode(&from.ipc).into(),
+        target_id,
+        userns_options: from.user.as_ref().map(user_namespace),
+    }
+}
+
+const fn namespace_mode(from: &NamespaceMode) -> wire::NamespaceMode {
+    match from {
+        NamespaceMode::Pod => wire::NamespaceMode::Pod,
+        NamespaceMode::Container => wire::NamespaceMode::Container,
+        NamespaceMode::Node => wire::NamespaceMode::Node,
+        NamespaceMode::Target(_) => wire::NamespaceMode::Target,
+    }
+}
+
+/// The network namespace a runtime reports. What we do not know reads as the pod's own, the common case.
+pub(crate) fn network_mode(options: Option<&wire::NamespaceOption>) -> NamespaceMode {
+    let Some(options) = options else { return NamespaceMode::Pod };
+    match wire::NamespaceMode::try_from(options.network) {
+        Ok(wire::NamespaceMode::Pod) | Err(_) => NamespaceMode::Pod,
+        Ok(wire::NamespaceMode::Container) => NamespaceMode::Container,
+        Ok(wire::NamespaceMode::Node) => NamespaceMode::Node,
+        Ok(wire::NamespaceMode::Target) => NamespaceMode::Target(ContainerId::new(&options.target_id)),
+    }
+}
+
+fn user_namespace(from: &UserNamespace) -> wire::UserNamespace {
+    match from {
+        UserNamespace::Node => {
+            wire::UserNamespace { mode: wire::NamespaceMode::Node.into(), uids: Vec::new(), gids: Vec::new() }
+        }
+        UserNamespace::Pod { uids, gids } => wire::UserNamespace {
+            mode: wire::NamespaceMode::Pod.into(),
+            uids: id_mappings(uids),
+            gids: id_mappings(gids),
+        },
+    }
+}
+
+fn id_mappings(from: &[IdMapping]) -> Vec<wire::IdMapping> {
+    from.iter()
+        .map(|m| wire::IdMapping { host_id: m.host_id, container_id: m.container_id, length: m.length })
+        .collect()
+}

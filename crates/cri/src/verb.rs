@@ -1,0 +1,43 @@
+//! The verbs of the protocol: each function makes one call (at most one more to complete the answer).
+
+pub(crate) mod container_status;
+pub(crate) mod create_container;
+pub(crate) mod exec_sync;
+pub(crate) mod hints;
+pub(crate) mod image_filesystems;
+pub(crate) mod image_status;
+pub(crate) mod list_containers;
+pub(crate) mod list_images;
+pub(crate) mod list_sandboxes;
+pub(crate) mod pull_image;
+pub(crate) mod remove_image;
+pub(crate) mod reopen_log;
+pub(crate) mod run_sandbox;
+pub(crate) mod runtime_config;
+pub(crate) mod sandbox_status;
+pub(crate) mod status;
+pub(crate) mod stop_container;
+pub(crate) mod stop_sandbox;
+pub(crate) mod update_resources;
+pub(crate) mod version;
+
+use std::time::Duration;
+
+/// Whole seconds, rounded up: a runtime must not give up earlier than we asked.
+pub(crate) fn whole_seconds(duration: Duration) -> i64 {
+    let seconds = duration.as_secs().saturating_add(u64::from(duration.subsec_nanos() > 0));
+    i64::try_from(seconds).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_grace_is_never_cut_short() {
+        assert_eq!(whole_seconds(Duration::ZERO), 0);
+        assert_eq!(whole_seconds(Duration::from_millis(1)), 1);
+        assert_eq!(whole_seconds(Duration::from_secs(30)), 30);
+        assert_eq!(whole_seconds(Duration::MAX), i64::MAX);
+    }
+}

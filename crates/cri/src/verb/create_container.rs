@@ -1,0 +1,38 @@
+//! CreateContainer and StartContainer.
+
+use cri_api::v1 as wire;
+use model::request::{ContainerRequest, SandboxRequest};
+use model::{ContainerId, SandboxId};
+use ports::runtime::RuntimeResult;
+
+use crate::CriRuntime;
+use crate::convert::{container, sandbox};
+
+pub(crate) async fn create_container(
+    cri: &CriRuntime,
+    sandbox_id: &SandboxId,
+    request: &ContainerRequest,
+    sandbox_request: &SandboxRequest,
+) -> RuntimeResult<ContainerId> {
+    let call = cri.call("CreateContainer");
+    let message = wire::CreateContainerRequest {
+        pod_sandbox_id: sandbox_id.as_str().to_owned(),
+        config: Some(container::config(request)),
+        sandbox_config: Some(sandbox::config(sandbox_request)),
+    };
+    // Boxed: two whole configurations pass through several layers of futures, each of which would hold a copy's room.
+    let answer = call.answer(Box::pin(cri.runtime().create_container(call.request(message)))).await?;
+    if answer.container_id.is_empty() {
+        return Err(call.malformed(format!("ContainerId is not set for container {:?}", request.name)));
+    }
+    let id = ContainerId::from(answer.container_id);
+    cri.origins.learn(id.clone(), sandbox_id.clone());
+    Ok(id)
+}
+
+pub(crate) async fn start_container(cri: &CriRuntime, id: &ContainerId) -> RuntimeResult<()> {
+    let call = cri.call("StartContainer");
+    let request = wire::StartContainerRequest { container_id: id.as_str().to_owned() };
+    call.answer(cri.runtime().start_container(call.request(request))).await?;
+    Ok(())
+}

@@ -1,0 +1,29 @@
+//! PullImage. The only call without a deadline: how long a pull may take is the registry's and the caller's business.
+
+use cri_api::v1 as wire;
+use model::request::{ImageRequest, RegistryAuth, SandboxRequest};
+use ports::runtime::RuntimeResult;
+
+use crate::CriRuntime;
+use crate::call::Call;
+use crate::convert::{image, sandbox};
+
+pub(crate) async fn pull_image(
+    cri: &CriRuntime,
+    request: &ImageRequest,
+    auth: Option<&RegistryAuth>,
+    sandbox_request: &SandboxRequest,
+) -> RuntimeResult<String> {
+    let call = Call::new("PullImage", None);
+    let message = wire::PullImageRequest {
+        image: Some(image::spec(request)),
+        auth: auth.map(image::auth),
+        sandbox_config: Some(sandbox::config(sandbox_request)),
+    };
+    // Boxed: a whole sandbox configuration passes through several layers of futures.
+    let answer = call.answer(Box::pin(cri.images().pull_image(call.request(message)))).await?;
+    if answer.image_ref.is_empty() {
+        return Err(call.malformed(format!("imageRef of image {:?} is not set", request.image)));
+    }
+    Ok(answer.image_ref)
+}

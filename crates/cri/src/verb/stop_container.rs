@@ -1,0 +1,27 @@
+//! StopContainer and RemoveContainer. Both are idempotent in the runtime.
+
+use std::time::Duration;
+
+use cri_api::v1 as wire;
+use model::ContainerId;
+use ports::runtime::RuntimeResult;
+
+use super::whole_seconds;
+use crate::CriRuntime;
+use crate::call::Call;
+
+pub(crate) async fn stop_container(cri: &CriRuntime, id: &ContainerId, grace: Duration) -> RuntimeResult<()> {
+    // The runtime waits for the grace to pass before it kills; our own patience begins after that.
+    let call = Call::new("StopContainer", Some(cri.request_timeout.saturating_add(grace)));
+    let request =
+        wire::StopContainerRequest { container_id: id.as_str().to_owned(), timeout: whole_seconds(grace) };
+    call.answer(cri.runtime().stop_container(call.request(request))).await?;
+    Ok(())
+}
+
+pub(crate) async fn remove_container(cri: &CriRuntime, id: &ContainerId) -> RuntimeResult<()> {
+    let call = cri.call("RemoveContainer");
+    let request = wire::RemoveContainerRequest { container_id: id.as_str().to_owned() };
+    call.answer(cri.runtime().remove_container(call.request(request))).await?;
+    Ok(())
+}
