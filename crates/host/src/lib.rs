@@ -1,2 +1,171 @@
 //! The Host port on Linux: mounts, cgroups, procfs, inotify, files and process limits.
-#![forbid(unsafe_code)]
+//!
+//! Owns: [`LinuxHost`], one file per kind of step, and the process-level functions in [`process`].
+//!
+//! Architecture invariants:
+//! - it decides nothing: no retry, no back-off, no policy;
+//! - blocking system calls run on tokio's blocking threads, never on its workers;
+//! - what a pod may have prepared (its volumes, its logs) is entered by file descriptor, never by a path it could
+//!   change under us;
+//! - no unsafe code but in one line of `async_inotify`: rustix wraps every system call we need.
+#![deny(unsafe_code)]
+
+pub mod process;
+
+mod addresses;
+mod async_inotify;
+mod files;
+mod host_path;
+mod lock_file;
+mod machine;
+mod manifests;
+mod mounts;
+mod removal;
+mod sub_path;
+mod systemd;
+mod tmpfs;
+mod watch;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use async_trait::async_trait;
+use futures_util::stream::BoxStream;
+use ports::Host;
+use ports::host::{DirEntry, HostError, HostPathKind, HostResult, MachineInfo, ManifestFile};
+
+pub use addresses::host_ips;
+
+/// The machine this process runs on.
+#[derive(Debug)]
+pub struct LinuxHost {
+    /// Where `/proc`, `/sys` and `/etc` hang; `/` but for tests.
+    root: PathBuf,
+    machine: OnceLock<MachineInfo>,
+}
+
+impl LinuxHost {
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_root(PathBuf::from("/"))
+    }
+
+    /// Reads what [`Host::machine`] and [`Host::has_apparmor`] tell below `root` instead of `/`. Paths given to the
+    /// other methods are taken as they are.
+    #[must_use]
+    pub fn with_root(root: PathBuf) -> Self {
+        Self { root, machine: OnceLock::new() }
+    }
+}
+
+impl Default for LinuxHost {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Says what we were doing when a system call failed.
+fn failed<E: Into<io::Error>>(what: &'static str, path: &Path) -> impl FnOnce(E) -> HostError {
+    move |error| HostError::Io { what, path: path.to_path_buf(), source: error.into() }
+}
+
+/// Runs file work where it may block. A panic inside comes back as an error.
+async fn blocking<T, F>(path: &Path, work: F) -> HostResult<T>
+where
+    T: Send + 'static,
+    F: FnOnce(&Path) -> HostResult<T> + Send + 'static,
+{
+    let owned = path.to_path_buf();
+    match tokio::task::spawn_blocking(move || work(&owned)).await {
+        Ok(result) => result,
+        Err(gone) => Err(failed("finish work on", path)(io::Error::other(gone))),
+    }
+}
+
+#[async_trait]
+impl Host for LinuxHost {
+    async fn ensure_dir(&self, path: &Path, mode: u32) -> HostResult<()> {
+        blocking(path, move |path| files::ensure_dir(path, mode)).await
+    }
+
+    async fn write_file(&self, path: &Path, content: &[u8], mode: u32) -> HostResult<()> {
+        let content = content.to_vec();
+        blocking(path, move |path| files::write_file(path, &content, mode)).await
+    }
+
+    async fn read_file(&self, path: &Path, limit: usize, from_end: bool) -> HostResult<Vec<u8>> {
+        blocking(path, move |path| files::read_file(path, limit, from_end)).await
+    }
+
+    async fn list_dir(&self, path: &Path) -> HostResult<Vec<DirEntry>> {
+        blocking(path, files::list_dir).await
+    }
+
+    async fn remove_file(&self, path: &Path) -> HostResult<()> {
+        blocking(path, files::remove_file).await
+    }
+
+    async fn remove_tree(&self, path: &Path) -> HostResult<()> {
+        blocking(path, removal::remove_tree).await
+    }
+
+    async fn rename(&self, from: &Path, to: &Path) -> HostResult<()> {
+        let to = to.to_path_buf();
+        blocking(from, move |from| std::fs::rename(from, &to).map_err(failed("rename", from))).await
+    }
+
+    async fn ensure_symlink(&self, target: &Path, link: &Path) -> HostResult<()> {
+        let target = target.to_path_buf();
+        blocking(link, move |link| files::ensure_symlink(&target, link)).await
+    }
+
+    async fn compress(&self, path: &Path) -> HostResult<()> {
+        blocking(path, files::compress).await
+    }
+
+    async fn read_manifests(&self, path: &Path) -> HostResult<Vec<ManifestFile>> {
+        blocking(path, manifests::read_manifests).await
+    }
+
+    fn watch(&self, path: &Path) -> HostResult<BoxStream<'static, ()>> {
+        watch::watch(path)
+    }
+
+    async fn ensure_host_path(&self, path: &Path, kind: HostPathKind) -> HostResult<()> {
+        blocking(path, move |path| host_path::ensure_host_path(path, kind)).await
+    }
+
+    async fn ensure_tmpfs(&self, path: &Path, size_bytes: u64) -> HostResult<()> {
+        blocking(path, move |path| tmpfs::ensure_tmpfs(path, size_bytes)).await
+    }
+
+    async fn is_mount_point(&self, path: &Path) -> HostResult<bool> {
+        blocking(path, mounts::is_mount_point).await
+    }
+
+    async fn unmount_tree(&self, path: &Path) -> HostResult<()> {
+        blocking(path, mounts::unmount_tree).await
+    }
+
+    async fn bind_sub_path(&self, volume: &Path, sub_path: &str, target: &Path) -> HostResult<()> {
+        let sub_path = sub_path.to_owned();
+        let target = target.to_path_buf();
+        blocking(volume, move |volume| sub_path::bind_sub_path(volume, &sub_path, &target)).await
+    }
+
+    fn machine(&self) -> MachineInfo {
+        self.machine.get_or_init(|| machine::read(&self.root)).clone()
+    }
+
+    async fn read_text(&self, path: &Path) -> HostResult<String> {
+        blocking(path, files::read_text).await
+    }
+
+    fn has_apparmor(&self) -> bool {
+        machine::has_apparmor(&self.root)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,17 @@
+//! Waiting for inotify events without blocking a thread.
+//!
+//! Owns the crate's only unsafe block.
+
+use std::io;
+
+use inotify::Inotify;
+use tokio::io::unix::AsyncFd;
+
+/// Needs a tokio runtime around it.
+#[expect(unsafe_code, reason = "tokio wants a promise about the descriptor that no type can express")]
+pub(crate) fn waiting(inotify: Inotify) -> io::Result<AsyncFd<Inotify>> {
+    // SAFETY: an `Inotify` owns its descriptor, answers the same one for its whole life and closes it only when it is
+    // dropped; there is no method that replaces it. Nothing takes it out of the `AsyncFd` but `into_inner`, which
+    // unregisters it first.
+    Ok(unsafe { AsyncFd::register(inotify) }?)
+}

@@ -1,0 +1,177 @@
+//! Plain files, directories and links.
+//!
+//! Never: trees and mounts (see `removal`, `mounts`), or anything that depends on what a file means.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use ports::host::{DirEntry, HostError, HostResult};
+use rustix::fs::{Mode, OFlags};
+
+use crate::failed;
+
+/// Text files of the node (`resolv.conf`, `hosts`) are far smaller; a bigger one is a mistake.
+const TEXT_LIMIT: usize = 4 << 20;
+/// The permission bits of a mode, with set-uid, set-gid and sticky.
+const PERMISSIONS: u32 = 0o7777;
+
+pub(crate) fn ensure_dir(path: &Path, mode: u32) -> HostResult<()> {
+    DirBuilder::new().recursive(true).mode(0o755).create(path).map_err(failed("create directory", path))?;
+    // The umask had its say on creation, and an old directory may have other permissions.
+    let now = fs::metadata(path).map_err(failed("look at", path))?.permissions().mode();
+    if now & PERMISSIONS != mode & PERMISSIONS {
+        fs::set_permissions(path, Permissions::from_mode(mode & PERMISSIONS))
+            .map_err(failed("set permissions of", path))?;
+    }
+    Ok(())
+}
+
+pub(crate) fn write_file(path: &Path, content: &[u8], mode: u32) -> HostResult<()> {
+    let temporary = sibling(path)?;
+    let written = write_new(&temporary, content, mode).and_then(|()| fs::rename(&temporary, path));
+    written.map_err(|error| {
+        // Best effort: the first error is the one worth telling.
+        let _ = fs::remove_file(&temporary);
+        failed("write file", path)(error)
+    })
+}
+
+fn write_new(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.set_permissions(Permissions::from_mode(mode & PERMISSIONS))?;
+    file.write_all(content)
+}
+
+/// A fresh hidden name in the same directory, so that a rename stays on one filesystem. Hidden, because directories
+/// of manifests are read without dot files.
+fn sibling(path: &Path) -> HostResult<PathBuf> {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let Some(parent) = path.parent() else {
+        return Err(HostError::Unfit(format!("{} is not the path of a file", path.display())));
+    };
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    Ok(parent.join(format!(".kubelet-{}-{number}.tmp", std::process::id())))
+}
+
+pub(crate) fn read_file(path: &Path, limit: usize, from_end: bool) -> HostResult<Vec<u8>> {
+    let mut file = open_regular(path)?;
+    let read = (|| {
+        let length = file.metadata()?.len();
+        if from_end {
+            let skipped = length.saturating_sub(u64::try_from(limit).unwrap_or(u64::MAX));
+            file.seek(SeekFrom::Start(skipped))?;
+        }
+        read_at_most(&mut file, limit)
+    })();
+    read.map_err(failed("read", path))
+}
+
+pub(crate) fn read_at_most(from: &mut impl Read, limit: usize) -> io::Result<Vec<u8>> {
+    let mut content = Vec::new();
+    from.take(u64::try_from(limit).unwrap_or(u64::MAX)).read_to_end(&mut content)?;
+    Ok(content)
+}
+
+/// Opens a regular file for reading. A fifo or device, which could keep us waiting for ever, is refused.
+pub(crate) fn open_regular(path: &Path) -> HostResult<File> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty()).map_err(failed("open", path))?);
+    let kind = file.metadata().map_err(failed("look at", path))?;
+    if kind.is_file() {
+        Ok(file)
+    } else {
+        Err(HostError::Unfit(format!("{} is not a regular file", path.display())))
+    }
+}
+
+pub(crate) fn read_text(path: &Path) -> HostResult<String> {
+    let content = read_file(path, TEXT_LIMIT, false)?;
+    String::from_utf8(content).map_err(|_| HostError::Unfit(format!("{} is not UTF-8 text", path.display())))
+}
+
+pub(crate) fn list_dir(path: &Path) -> HostResult<Vec<DirEntry>> {
+    let entries = match fs::read_dir(path) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(failed("list", path)(error)),
+    };
+    let mut listed = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(failed("list", path))?;
+        match describe(&entry) {
+            Ok(described) => listed.push(described),
+            // Gone since it was listed.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(failed("look at", &entry.path())(error)),
+        }
+    }
+    listed.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(listed)
+}
+
+fn describe(entry: &fs::DirEntry) -> io::Result<DirEntry> {
+    let metadata = entry.metadata()?;
+    let is_symlink = metadata.is_symlink();
+    Ok(DirEntry {
+        name: entry.file_name().to_string_lossy().into_owned(),
+        is_dir: metadata.is_dir(),
+        is_symlink,
+        target_exists: !is_symlink || fs::metadata(entry.path()).is_ok(),
+        size_bytes: metadata.len(),
+    })
+}
+
+pub(crate) fn remove_file(path: &Path) -> HostResult<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("remove file", path)(error)),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+pub(crate) fn ensure_symlink(target: &Path, link: &Path) -> HostResult<()> {
+    if fs::read_link(link).is_ok_and(|now| now == target) {
+        return Ok(());
+    }
+    let temporary = sibling(link)?;
+    std::os::unix::fs::symlink(target, &temporary).map_err(failed("create link", link))?;
+    fs::rename(&temporary, link).map_err(|error| {
+        // Best effort: the first error is the one worth telling.
+        let _ = fs::remove_file(&temporary);
+        failed("create link", link)(error)
+    })
+}
+
+pub(crate) fn compress(path: &Path) -> HostResult<()> {
+    let mut original = open_regular(path)?;
+    let temporary = with_suffix(path, ".tmp");
+    let compressed = with_suffix(path, ".gz");
+    let packed = gzip(&mut original, &temporary).and_then(|()| fs::rename(&temporary, &compressed));
+    packed.map_err(|error| {
+        // Best effort: the first error is the one worth telling.
+        let _ = fs::remove_file(&temporary);
+        failed("compress", path)(error)
+    })?;
+    remove_file(path)
+}
+
+fn gzip(from: &mut File, to: &Path) -> io::Result<()> {
+    let permissions = from.metadata()?.permissions();
+    // What an interrupted run left behind is overwritten.
+    let packed = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(to)?;
+    packed.set_permissions(permissions)?;
+    let mut encoder = GzEncoder::new(packed, Compression::default());
+    io::copy(from, &mut encoder)?;
+    encoder.finish()?;
+    Ok(())
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut longer = path.as_os_str().to_os_string();
+    longer.push(suffix);
+    PathBuf::from(longer)
+}

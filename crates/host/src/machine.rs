@@ -1,0 +1,103 @@
+//! Facts about the machine that do not change while we run.
+
+use std::fs;
+use std::path::Path;
+
+use ports::host::MachineInfo;
+
+/// Reads below `root`; a fact that cannot be read stays empty or zero.
+pub(crate) fn read(root: &Path) -> MachineInfo {
+    let uname = rustix::system::uname();
+    let text = |path: &str| fs::read_to_string(root.join(path)).unwrap_or_default();
+    let machine_id = Some(text("etc/machine-id"))
+        .filter(|id| !id.trim().is_empty())
+        .unwrap_or_else(|| text("var/lib/dbus/machine-id"));
+    let os_release = Some(text("etc/os-release"))
+        .filter(|release| !release.is_empty())
+        .unwrap_or_else(|| text("usr/lib/os-release"));
+    MachineInfo {
+        cpus: count_cpus(&text("sys/devices/system/cpu/online")).unwrap_or_else(cpus_for_us),
+        memory_bytes: memory_total(&text("proc/meminfo")).unwrap_or(0),
+        hostname: uname.nodename().to_string_lossy().into_owned(),
+        boot_id: text("proc/sys/kernel/random/boot_id").trim().to_owned(),
+        machine_id: machine_id.trim().to_owned(),
+        kernel_version: uname.release().to_string_lossy().into_owned(),
+        os_image: pretty_name(&os_release).unwrap_or_else(|| "Linux".to_owned()),
+    }
+}
+
+pub(crate) fn has_apparmor(root: &Path) -> bool {
+    fs::read(root.join("sys/module/apparmor/parameters/enabled"))
+        .is_ok_and(|enabled| enabled.first() == Some(&b'Y'))
+}
+
+/// Of a list like `0-3,5`: the machine's CPUs, not only those this process may use.
+fn count_cpus(online: &str) -> Option<u32> {
+    let mut count: u32 = 0;
+    for range in online.trim().split(',') {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
+        count = count.checked_add(last.checked_sub(first)?.checked_add(1)?)?;
+    }
+    Some(count)
+}
+
+fn cpus_for_us() -> u32 {
+    std::thread::available_parallelism().map_or(1, |cpus| u32::try_from(cpus.get()).unwrap_or(u32::MAX))
+}
+
+fn memory_total(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+fn pretty_name(os_release: &str) -> Option<String> {
+    let value = os_release.lines().find_map(|line| line.strip_prefix("PRETTY_NAME="))?.trim();
+    Some(value.trim_matches(['"', '\'']).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_of_cpus_are_counted() {
+        assert_eq!(count_cpus("0-3,5,7-8\n"), Some(7));
+        assert_eq!(count_cpus("0"), Some(1));
+        assert_eq!(count_cpus(""), None);
+        assert_eq!(count_cpus("3-1"), None);
+        assert_eq!(count_cpus("0-4294967295"), None);
+    }
+
+    #[test]
+    fn facts_come_from_below_the_given_root() {
+        let root = tempfile::tempdir().unwrap();
+        let put = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        put("sys/devices/system/cpu/online", "0-63\n");
+        put("proc/meminfo", "MemTotal:       16384 kB\nMemFree:  1 kB\n");
+        put("proc/sys/kernel/random/boot_id", "b-o-o-t\n");
+        put("var/lib/dbus/machine-id", "m1\n");
+        put("etc/os-release", "NAME=x\nPRETTY_NAME=\"Fancy Linux 1\"\n");
+        put("sys/module/apparmor/parameters/enabled", "Y\n");
+        let info = read(root.path());
+        assert_eq!((info.cpus, info.memory_bytes), (64, 16 << 20));
+        assert_eq!((info.boot_id.as_str(), info.machine_id.as_str()), ("b-o-o-t", "m1"));
+        assert_eq!(info.os_image, "Fancy Linux 1");
+        assert!(has_apparmor(root.path()));
+    }
+
+    #[test]
+    fn nothing_readable_is_no_reason_to_fail() {
+        let root = tempfile::tempdir().unwrap();
+        let info = read(root.path());
+        assert!(info.cpus >= 1);
+        assert_eq!(info.memory_bytes, 0);
+        assert!(!info.kernel_version.is_empty() && !info.hostname.is_empty());
+        assert!(!has_apparmor(root.path()));
+    }
+}

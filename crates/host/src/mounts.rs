@@ -1,0 +1,172 @@
+//! The mount table, and taking mounts away.
+//!
+//! Never: unmounting lazily. A mount that is busy is an error the caller sees and tries again, because hiding it would
+//! let a later removal believe that the tree is ours alone.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+use ports::host::HostResult;
+use rustix::io::Errno;
+use rustix::mount::{MountPropagationFlags, UnmountFlags};
+
+use crate::failed;
+
+const MOUNT_TABLE: &str = "/proc/self/mountinfo";
+
+/// One line of the mount table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Mount {
+    pub(crate) mount_point: PathBuf,
+    pub(crate) fs_type: String,
+    /// What is mounted here later also appears in other mount namespaces.
+    pub(crate) shared: bool,
+}
+
+/// The mounts of this process, in the kernel's order: a mount comes after the one it lies on.
+pub(crate) fn mount_table() -> HostResult<Vec<Mount>> {
+    let path = Path::new(MOUNT_TABLE);
+    let table = std::fs::read(path).map_err(failed("read", path))?;
+    Ok(table.split(|byte| *byte == b'\n').filter_map(parse_mount).collect())
+}
+
+/// `id parent major:minor root mount-point options [optional…] - type source super-options`; None for anything else.
+fn parse_mount(line: &[u8]) -> Option<Mount> {
+    let mut fields = line.split(|byte| *byte == b' ');
+    let mount_point = fields.nth(4)?;
+    let _options = fields.next()?;
+    let mut optional = fields.by_ref().take_while(|field| *field != b"-");
+    let shared = optional.any(|field| field.starts_with(b"shared:"));
+    // To the end of the optional fields, also when the answer came early.
+    if shared {
+        optional.for_each(drop);
+    }
+    let fs_type = String::from_utf8_lossy(fields.next()?).into_owned();
+    Some(Mount { mount_point: PathBuf::from(OsString::from_vec(unescape(mount_point))), fs_type, shared })
+}
+
+/// The kernel writes space, tab, newline and backslash as `\` and three octal digits.
+fn unescape(field: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((first, after)) = rest.split_first() {
+        let code = after.get(..3).filter(|_| *first == b'\\').and_then(octal);
+        if let Some(code) = code {
+            plain.push(code);
+            rest = after.get(3..).unwrap_or_default();
+        } else {
+            plain.push(*first);
+            rest = after;
+        }
+    }
+    plain
+}
+
+fn octal(digits: &[u8]) -> Option<u8> {
+    let digits = std::str::from_utf8(digits).ok().filter(|text| !text.starts_with('+'))?;
+    u8::from_str_radix(digits, 8).ok()
+}
+
+/// The path as the mount table writes it: without links on the way, the last step as it is. None if it cannot exist.
+fn as_in_table(path: &Path) -> HostResult<Option<PathBuf>> {
+    let resolved = match (path.parent(), path.file_name()) {
+        (Some(parent), Some(name)) => {
+            let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+            parent.canonicalize().map(|parent| parent.join(name))
+        }
+        (None | Some(_), _) => path.canonicalize(),
+    };
+    match resolved {
+        Ok(resolved) => Ok(Some(resolved)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(failed("resolve", path)(error)),
+    }
+}
+
+/// The mount points at or below a path, innermost and latest first.
+pub(crate) fn mounted_below(path: &Path) -> HostResult<Vec<PathBuf>> {
+    let Some(resolved) = as_in_table(path)? else { return Ok(Vec::new()) };
+    let mut below: Vec<PathBuf> = mount_table()?
+        .into_iter()
+        .map(|mount| mount.mount_point)
+        .filter(|mount_point| mount_point.starts_with(&resolved))
+        .collect();
+    below.reverse();
+    below.sort_by_key(|mount_point| std::cmp::Reverse(mount_point.components().count()));
+    Ok(below)
+}
+
+/// What is mounted exactly here; of several on top of each other the visible one.
+pub(crate) fn mounted_at(path: &Path) -> HostResult<Option<Mount>> {
+    let Some(resolved) = as_in_table(path)? else { return Ok(None) };
+    Ok(mount_table()?.into_iter().rfind(|mount| mount.mount_point == resolved))
+}
+
+pub(crate) fn is_mount_point(path: &Path) -> HostResult<bool> {
+    Ok(mounted_at(path)?.is_some())
+}
+
+pub(crate) fn unmount_tree(path: &Path) -> HostResult<()> {
+    for mount_point in mounted_below(path)? {
+        match rustix::mount::unmount(&mount_point, UnmountFlags::NOFOLLOW) {
+            // Somebody else was faster.
+            Ok(()) | Err(Errno::INVAL | Errno::NOENT) => {}
+            Err(error) => return Err(failed("unmount", &mount_point)(error)),
+        }
+    }
+    Ok(())
+}
+
+/// Makes sure that mounts appearing below `path` reach the containers that mount it: unless it lies on a shared mount,
+/// binds it onto itself and makes that shared, recursively. Needs root.
+///
+/// # Errors
+/// The mount table cannot be read, or the kernel refuses. The kubelet can live without; the caller decides.
+pub fn ensure_shared_mount(path: &Path) -> HostResult<()> {
+    let resolved = path.canonicalize().map_err(failed("resolve", path))?;
+    let table = mount_table()?;
+    let holder = table
+        .iter()
+        .filter(|mount| resolved.starts_with(&mount.mount_point))
+        .max_by_key(|mount| mount.mount_point.components().count());
+    if holder.is_some_and(|mount| mount.shared) {
+        return Ok(());
+    }
+    rustix::mount::mount_bind_recursive(&resolved, &resolved).map_err(failed("bind to itself", path))?;
+    let shared = MountPropagationFlags::SHARED | MountPropagationFlags::REC;
+    rustix::mount::mount_change(&resolved, shared).map_err(failed("share mounts below", path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_the_mount_table_gives_place_type_and_sharing() {
+        let line = b"36 35 98:0 /mnt1 /mnt/a\\040b rw,noatime master:1 shared:7 - ext3 /dev/root rw";
+        let mount = Mount { mount_point: "/mnt/a b".into(), fs_type: "ext3".into(), shared: true };
+        assert_eq!(parse_mount(line), Some(mount));
+    }
+
+    #[test]
+    fn a_line_without_optional_fields_is_private() {
+        let line = b"36 35 98:0 / /x rw - tmpfs none rw,size=1k";
+        let mount = Mount { mount_point: "/x".into(), fs_type: "tmpfs".into(), shared: false };
+        assert_eq!(parse_mount(line), Some(mount));
+    }
+
+    #[test]
+    fn lines_that_are_cut_off_are_skipped() {
+        assert_eq!(parse_mount(b""), None);
+        assert_eq!(parse_mount(b"36 35 98:0 /"), None);
+        assert_eq!(parse_mount(b"36 35 98:0 / /x rw shared:1"), None);
+    }
+
+    #[test]
+    fn only_complete_octal_escapes_are_undone() {
+        assert_eq!(unescape(b"a\\134b\\04"), b"a\\b\\04");
+        assert_eq!(unescape(b"\\999\\+12"), b"\\999\\+12");
+    }
+}

@@ -1,0 +1,111 @@
+//! Steps that concern this process and its place on the node, taken once at start.
+
+use std::io;
+use std::path::Path;
+
+use rustix::process::{Resource, Rlimit};
+
+pub use crate::lock_file::{Contention, LockFile};
+pub use crate::mounts::ensure_shared_mount;
+pub use crate::systemd::{sd_notify, watchdog_interval};
+
+/// The filesystem type number of a cgroup v2 hierarchy.
+const CGROUP2_MAGIC: i64 = 0x6367_7270;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CgroupVersion {
+    V1,
+    V2,
+}
+
+/// Sets how many files this process may have open, soft and hard.
+///
+/// # Errors
+/// Raising the hard limit needs privilege.
+pub fn set_nofile_limit(files: u64) -> io::Result<()> {
+    let limit = Rlimit { current: Some(files), maximum: Some(files) };
+    Ok(rustix::process::setrlimit(Resource::Nofile, limit)?)
+}
+
+/// Sets how eagerly the kernel kills this process when memory runs out: -1000 (never) to 1000 (first).
+///
+/// # Errors
+/// Lowering it needs privilege; then this is `PermissionDenied`, and worth a line in the log only.
+pub fn set_own_oom_score_adj(score: i16) -> io::Result<()> {
+    std::fs::write("/proc/self/oom_score_adj", score.to_string())
+}
+
+#[must_use]
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Which cgroup hierarchy is mounted at `root` (`/sys/fs/cgroup`). A hybrid one counts as v1.
+///
+/// # Errors
+/// Nothing is there.
+pub fn cgroup_version(root: &Path) -> io::Result<CgroupVersion> {
+    // The kernel's type for this number differs between architectures.
+    #[allow(clippy::useless_conversion, reason = "i64 here, narrower elsewhere")]
+    let kind = i64::from(rustix::fs::statfs(root)?.f_type);
+    Ok(if kind == CGROUP2_MAGIC { CgroupVersion::V2 } else { CgroupVersion::V1 })
+}
+
+/// Whether any swap is in use on this machine. A kernel without swap says no.
+///
+/// # Errors
+/// `/proc/swaps` is there and cannot be read.
+pub fn swap_on() -> io::Result<bool> {
+    match std::fs::read_to_string("/proc/swaps") {
+        Ok(table) => Ok(lists_swap(&table)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// The first line is a heading.
+fn lists_swap(table: &str) -> bool {
+    table.lines().skip(1).any(|line| !line.trim().is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_with_only_its_heading_lists_no_swap() {
+        let heading = "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n";
+        assert!(!lists_swap(heading));
+        assert!(!lists_swap(""));
+        assert!(lists_swap(&format!("{heading}/dev/sdb partition 1024 0 -2\n")));
+        assert!(swap_on().is_ok());
+    }
+
+    #[test]
+    fn a_directory_that_is_no_cgroup2_mount_counts_as_v1() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(cgroup_version(dir.path()).unwrap(), CgroupVersion::V1);
+        let v2 = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"]
+            .into_iter()
+            .find(|root| Path::new(root).join("cgroup.controllers").exists());
+        if let Some(root) = v2 {
+            assert_eq!(cgroup_version(Path::new(root)).unwrap(), CgroupVersion::V2);
+        }
+        assert!(cgroup_version(&dir.path().join("absent")).is_err());
+    }
+
+    #[test]
+    fn the_limit_of_open_files_can_be_set() {
+        let now = rustix::process::getrlimit(Resource::Nofile);
+        let files = now.maximum.unwrap_or(4096);
+        set_nofile_limit(files).unwrap();
+        assert_eq!(rustix::process::getrlimit(Resource::Nofile).current, Some(files));
+    }
+
+    #[test]
+    fn the_oom_score_can_be_written_back_as_it_is() {
+        let now = std::fs::read_to_string("/proc/self/oom_score_adj").unwrap();
+        set_own_oom_score_adj(now.trim().parse().unwrap()).unwrap();
+        assert!(set_own_oom_score_adj(2000).is_err());
+    }
+}

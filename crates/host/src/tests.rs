@@ -1,0 +1,617 @@
+//! The Host port against the real machine: real directories, real mounts (these need root), real changes.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures_util::{FutureExt, StreamExt};
+use ports::Host;
+use ports::host::{HostError, HostPathKind};
+use rustix::mount::{MountFlags, UnmountFlags};
+use tempfile::TempDir;
+
+use crate::LinuxHost;
+
+/// A directory that takes its mounts along when it goes.
+struct Place(TempDir);
+
+impl Place {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn at(&self, path: &str) -> PathBuf {
+        self.0.path().join(path)
+    }
+
+    fn dir(&self, path: &str) -> PathBuf {
+        fs::create_dir_all(self.at(path)).unwrap();
+        self.at(path)
+    }
+
+    fn file(&self, path: &str, content: &str) -> PathBuf {
+        fs::create_dir_all(self.at(path).parent().unwrap()).unwrap();
+        fs::write(self.at(path), content).unwrap();
+        self.at(path)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        for mount_point in crate::mounts::mounted_below(self.0.path()).unwrap() {
+            rustix::mount::unmount(&mount_point, UnmountFlags::DETACH).unwrap();
+        }
+    }
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o7777
+}
+
+fn unfit(result: Result<(), HostError>) -> String {
+    match result.unwrap_err() {
+        HostError::Unfit(text) => text,
+        other @ HostError::Io { .. } => panic!("{other:?}"),
+    }
+}
+
+fn host() -> LinuxHost {
+    LinuxHost::new()
+}
+
+// Files
+
+#[tokio::test]
+async fn permissions_are_set_whatever_the_umask() {
+    let place = Place::new();
+    // Of the whole process, and left so: no test here may depend on it.
+    rustix::process::umask(rustix::fs::Mode::from(0o077));
+    let dir = place.at("a/b/c");
+    host().ensure_dir(&dir, 0o777).await.unwrap();
+    assert_eq!(mode(&dir), 0o777);
+    host().ensure_dir(&dir, 0o2750).await.unwrap();
+    assert_eq!(mode(&dir), 0o2750);
+    let file = place.at("a/file");
+    host().write_file(&file, b"x", 0o666).await.unwrap();
+    assert_eq!(mode(&file), 0o666);
+}
+
+#[tokio::test]
+async fn a_written_file_replaces_the_old_one_and_leaves_nothing_beside_it() {
+    let place = Place::new();
+    let file = place.file("file", "old");
+    let before = fs::metadata(&file).unwrap().ino();
+    host().write_file(&file, b"new", 0o644).await.unwrap();
+    assert_eq!(fs::read(&file).unwrap(), b"new");
+    assert_ne!(fs::metadata(&file).unwrap().ino(), before);
+    assert_eq!(host().list_dir(place.0.path()).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_failed_write_leaves_no_temporary_file() {
+    let place = Place::new();
+    let dir = place.dir("dir/below");
+    assert!(host().write_file(dir.parent().unwrap(), b"x", 0o644).await.is_err());
+    assert_eq!(host().list_dir(place.0.path()).await.unwrap().len(), 1);
+    let absent = host().write_file(&place.at("no/file"), b"x", 0o644).await.unwrap_err();
+    assert!(absent.is_not_found());
+}
+
+#[tokio::test]
+async fn reading_is_bounded_from_either_end() {
+    let place = Place::new();
+    let file = place.file("file", "0123456789");
+    assert_eq!(host().read_file(&file, 4, false).await.unwrap(), b"0123");
+    assert_eq!(host().read_file(&file, 4, true).await.unwrap(), b"6789");
+    assert_eq!(host().read_file(&file, 40, true).await.unwrap(), b"0123456789");
+    assert!(host().read_file(&place.at("absent"), 4, false).await.unwrap_err().is_not_found());
+}
+
+#[tokio::test]
+async fn a_fifo_is_refused_instead_of_waited_for() {
+    let place = Place::new();
+    let fifo = place.at("fifo");
+    make_node(&fifo, rustix::fs::FileType::Fifo);
+    let refused = host().read_file(&fifo, 10, false).await.map(drop);
+    assert!(unfit(refused).ends_with("fifo is not a regular file"));
+}
+
+fn make_node(path: &Path, kind: rustix::fs::FileType) {
+    rustix::fs::mknodat(rustix::fs::CWD, path, kind, rustix::fs::Mode::RUSR, 0).unwrap();
+}
+
+#[tokio::test]
+async fn a_listing_is_sorted_and_knows_links_that_lead_nowhere() {
+    let place = Place::new();
+    place.dir("c");
+    place.file("b", "12345");
+    symlink("b", place.at("a")).unwrap();
+    symlink("nowhere", place.at("d")).unwrap();
+    let listed = host().list_dir(place.0.path()).await.unwrap();
+    let seen: Vec<_> =
+        listed.iter().map(|e| (e.name.as_str(), e.is_dir, e.is_symlink, e.target_exists)).collect();
+    assert_eq!(
+        seen,
+        [
+            ("a", false, true, true),
+            ("b", false, false, true),
+            ("c", true, false, true),
+            ("d", false, true, false)
+        ]
+    );
+    assert_eq!(listed[1].size_bytes, 5);
+    assert!(host().list_dir(&place.at("absent")).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_link_is_pointed_elsewhere_in_one_step() {
+    let place = Place::new();
+    let link = place.at("link");
+    for target in ["one", "two", "two"] {
+        host().ensure_symlink(Path::new(target), &link).await.unwrap();
+        assert_eq!(fs::read_link(&link).unwrap(), Path::new(target));
+    }
+    assert_eq!(host().list_dir(place.0.path()).await.unwrap().len(), 1);
+    host().remove_file(&link).await.unwrap();
+    host().remove_file(&link).await.unwrap();
+}
+
+#[tokio::test]
+async fn compressing_keeps_the_content_and_removes_the_original() {
+    use std::io::Read;
+    let place = Place::new();
+    let log = place.file("0.log.20260101-000000", &"line\n".repeat(10_000));
+    host().compress(&log).await.unwrap();
+    assert!(!log.exists());
+    let packed = fs::File::open(place.at("0.log.20260101-000000.gz")).unwrap();
+    let mut text = String::new();
+    flate2::read::GzDecoder::new(packed).read_to_string(&mut text).unwrap();
+    assert_eq!(text, "line\n".repeat(10_000));
+    assert_eq!(host().list_dir(place.0.path()).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn text_that_is_not_utf8_is_refused() {
+    let place = Place::new();
+    let file = place.file("hosts", "127.0.0.1 localhost\n");
+    assert_eq!(host().read_text(&file).await.unwrap(), "127.0.0.1 localhost\n");
+    fs::write(&file, [0xff]).unwrap();
+    assert!(unfit(host().read_text(&file).await.map(drop)).ends_with("is not UTF-8 text"));
+}
+
+// Manifests
+
+#[tokio::test]
+async fn manifests_are_sorted_without_dot_files_and_directories() {
+    let place = Place::new();
+    place.file("b.yaml", "b");
+    place.file("a.yaml", "a");
+    place.file(".hidden.yaml", "x");
+    place.file("sub/c.yaml", "c");
+    symlink("nowhere", place.at("dangling")).unwrap();
+    make_node(&place.at("fifo"), rustix::fs::FileType::Fifo);
+    let read = host().read_manifests(place.0.path()).await.unwrap();
+    let names: Vec<_> = read.iter().map(|m| m.path.file_name().and_then(OsStr::to_str).unwrap()).collect();
+    assert_eq!(names, ["a.yaml", "b.yaml", "dangling", "fifo"]);
+    assert_eq!(read[0].content.as_deref(), Ok(&b"a"[..]));
+    assert!(read[2].content.as_ref().unwrap_err().starts_with("cannot be read: No such file"));
+    assert!(read[3].content.as_ref().unwrap_err().ends_with("is not a regular file"));
+}
+
+#[tokio::test]
+async fn a_manifest_path_may_be_one_file_and_must_exist() {
+    let place = Place::new();
+    let file = place.file(".pod.yaml", "a");
+    assert_eq!(host().read_manifests(&file).await.unwrap().len(), 1);
+    assert!(host().read_manifests(&place.at("absent")).await.unwrap_err().is_not_found());
+}
+
+#[tokio::test]
+async fn a_huge_manifest_is_named_and_not_read() {
+    let place = Place::new();
+    let huge = place.file("huge.yaml", "");
+    fs::File::options().write(true).open(&huge).unwrap().set_len((10 << 20) + 1).unwrap();
+    let read = host().read_manifests(place.0.path()).await.unwrap();
+    assert_eq!(read[0].content, Err("larger than 10 MiB".to_owned()));
+}
+
+// Watching
+
+type Changes = futures_util::stream::BoxStream<'static, ()>;
+
+async fn expect_change(changes: &mut Changes) {
+    tokio::time::timeout(Duration::from_secs(10), changes.next())
+        .await
+        .expect("a change")
+        .expect("an open stream");
+}
+
+/// Takes what is there until nothing more comes at once.
+async fn settle(changes: &mut Changes) -> usize {
+    let mut seen = 0;
+    while let Ok(Some(())) = tokio::time::timeout(Duration::from_millis(50), changes.next()).await {
+        seen += 1;
+    }
+    seen
+}
+
+#[tokio::test]
+async fn changes_in_a_directory_are_seen_and_folded() {
+    let place = Place::new();
+    let dir = place.dir("manifests");
+    let mut changes = host().watch(&dir).unwrap();
+    // Before anybody polls: the watch is set already.
+    for number in 0..100 {
+        place.file(&format!("manifests/{number}"), "x");
+    }
+    expect_change(&mut changes).await;
+    assert!(settle(&mut changes).await < 50);
+    assert!(changes.next().now_or_never().is_none());
+    fs::remove_file(dir.join("7")).unwrap();
+    expect_change(&mut changes).await;
+    settle(&mut changes).await;
+    fs::rename(dir.join("8"), dir.join("9")).unwrap();
+    expect_change(&mut changes).await;
+}
+
+#[tokio::test]
+async fn neighbours_of_the_directory_do_not_matter() {
+    let place = Place::new();
+    let dir = place.dir("manifests");
+    let mut changes = host().watch(&dir).unwrap();
+    place.file("neighbour", "x");
+    assert_eq!(settle(&mut changes).await, 0);
+}
+
+#[tokio::test]
+async fn a_directory_that_comes_later_is_watched_from_then_on() {
+    let place = Place::new();
+    let mut changes = host().watch(&place.at("etc/kubernetes/manifests")).unwrap();
+    for dir in ["etc", "etc/kubernetes", "etc/kubernetes/manifests"] {
+        place.dir(dir);
+        expect_change(&mut changes).await;
+        settle(&mut changes).await;
+    }
+    place.file("etc/kubernetes/manifests/web.yaml", "x");
+    expect_change(&mut changes).await;
+}
+
+#[tokio::test]
+async fn a_directory_that_is_replaced_stays_watched() {
+    let place = Place::new();
+    let dir = place.dir("manifests");
+    let mut changes = host().watch(&dir).unwrap();
+    fs::remove_dir(&dir).unwrap();
+    expect_change(&mut changes).await;
+    settle(&mut changes).await;
+    place.dir("manifests");
+    expect_change(&mut changes).await;
+    settle(&mut changes).await;
+    place.file("manifests/a", "x");
+    expect_change(&mut changes).await;
+}
+
+#[tokio::test]
+async fn a_file_is_watched_through_its_directory() {
+    let place = Place::new();
+    let file = place.file("pod.yaml", "a");
+    let mut changes = host().watch(&file).unwrap();
+    host().write_file(&file, b"b", 0o644).await.unwrap();
+    expect_change(&mut changes).await;
+    settle(&mut changes).await;
+    fs::write(&file, "c").unwrap();
+    expect_change(&mut changes).await;
+}
+
+// hostPath
+
+#[tokio::test]
+async fn a_host_path_is_checked_against_its_type() {
+    let place = Place::new();
+    let dir = place.dir("dir");
+    let file = place.file("file", "x");
+    let socket = place.at("socket");
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let host = host();
+    for (path, kind) in [
+        (dir.as_path(), HostPathKind::Directory),
+        (&dir, HostPathKind::DirectoryOrCreate),
+        (&file, HostPathKind::File),
+        (&file, HostPathKind::FileOrCreate),
+        (&socket, HostPathKind::Socket),
+        (Path::new("/dev/null"), HostPathKind::CharDevice),
+        (Path::new("/absent"), HostPathKind::Unset),
+    ] {
+        host.ensure_host_path(path, kind).await.unwrap();
+    }
+    for (path, kind, noun) in [
+        (file.as_path(), HostPathKind::Directory, "directory"),
+        (&file, HostPathKind::DirectoryOrCreate, "directory"),
+        (&dir, HostPathKind::File, "file"),
+        (&socket, HostPathKind::FileOrCreate, "file"),
+        (&file, HostPathKind::Socket, "socket file"),
+        (&file, HostPathKind::CharDevice, "character device"),
+        (&file, HostPathKind::BlockDevice, "block device"),
+        (Path::new("/absent"), HostPathKind::Directory, "directory"),
+        (Path::new("/absent"), HostPathKind::Socket, "socket file"),
+    ] {
+        let expected = format!("hostPath type check failed: {} is not a {noun}", path.display());
+        assert_eq!(unfit(host.ensure_host_path(path, kind).await), expected);
+    }
+}
+
+#[tokio::test]
+async fn a_host_path_is_created_where_its_type_says_so() {
+    let place = Place::new();
+    let dir = place.at("a/b");
+    host().ensure_host_path(&dir, HostPathKind::DirectoryOrCreate).await.unwrap();
+    assert_eq!(mode(&dir), 0o755);
+    let file = place.at("a/file");
+    host().ensure_host_path(&file, HostPathKind::FileOrCreate).await.unwrap();
+    assert_eq!(mode(&file), 0o644);
+    let orphan = host().ensure_host_path(&place.at("no/file"), HostPathKind::FileOrCreate).await;
+    assert!(orphan.unwrap_err().is_not_found());
+}
+
+// Mounts
+
+#[tokio::test]
+async fn a_tmpfs_is_mounted_once_and_taken_away_again() {
+    let place = Place::new();
+    let volume = place.at("volumes/cache");
+    assert!(!host().is_mount_point(&volume).await.unwrap());
+    for _ in 0..2 {
+        host().ensure_tmpfs(&volume, 1 << 20).await.unwrap();
+    }
+    assert!(host().is_mount_point(&volume).await.unwrap());
+    assert_eq!(crate::mounts::mounted_below(&volume).unwrap().len(), 1);
+    let size = rustix::fs::statfs(&volume).unwrap();
+    assert_eq!(size.f_blocks * u64::try_from(size.f_bsize).unwrap(), 1 << 20);
+    assert_eq!(mode(&volume), 0o777);
+    host().unmount_tree(&volume).await.unwrap();
+    assert!(!host().is_mount_point(&volume).await.unwrap());
+    host().unmount_tree(&volume).await.unwrap();
+}
+
+#[tokio::test]
+async fn nested_and_stacked_mounts_go_innermost_first() {
+    let place = Place::new();
+    let pod = place.dir("pod");
+    host().ensure_tmpfs(&pod.join("a b"), 0).await.unwrap();
+    host().ensure_tmpfs(&pod.join("a b/inner"), 0).await.unwrap();
+    let stacked = pod.join("a b/inner");
+    rustix::mount::mount("tmpfs", &stacked, "tmpfs", MountFlags::empty(), None).unwrap();
+    assert_eq!(crate::mounts::mounted_below(&pod).unwrap().len(), 3);
+    host().unmount_tree(&pod).await.unwrap();
+    assert!(crate::mounts::mounted_below(&pod).unwrap().is_empty());
+    assert!(host().list_dir(&pod.join("a b")).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_busy_mount_is_an_error_and_stays() {
+    let place = Place::new();
+    let volume = place.at("volume");
+    host().ensure_tmpfs(&volume, 0).await.unwrap();
+    let open = fs::File::create(volume.join("file")).unwrap();
+    assert!(host().unmount_tree(&volume).await.is_err());
+    assert!(host().is_mount_point(&volume).await.unwrap());
+    drop(open);
+    host().unmount_tree(&volume).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_shared_mount_is_made_once() {
+    let place = Place::new();
+    // A private mount around it, so that the outcome does not depend on the machine.
+    let around = place.at("around");
+    host().ensure_tmpfs(&around, 0).await.unwrap();
+    rustix::mount::mount_change(&around, rustix::mount::MountPropagationFlags::PRIVATE).unwrap();
+    let root_dir = place.dir("around/kubelet");
+    for _ in 0..2 {
+        crate::process::ensure_shared_mount(&root_dir).unwrap();
+    }
+    assert!(crate::mounts::mounted_at(&root_dir).unwrap().unwrap().shared);
+    assert_eq!(crate::mounts::mounted_below(&root_dir).unwrap().len(), 1);
+}
+
+// Removing trees
+
+#[tokio::test]
+async fn a_tree_is_removed_and_links_in_it_are_not_followed() {
+    let place = Place::new();
+    let kept = place.file("kept/precious", "x");
+    let tree = place.dir("tree");
+    place.file("tree/a/b/c", "x");
+    symlink(place.at("kept"), tree.join("a/link")).unwrap();
+    make_node(&tree.join("fifo"), rustix::fs::FileType::Fifo);
+    host().remove_tree(&tree).await.unwrap();
+    assert!(!tree.exists() && kept.exists());
+    host().remove_tree(&tree).await.unwrap();
+    symlink(place.at("kept"), &tree).unwrap();
+    host().remove_tree(&tree).await.unwrap();
+    assert!(fs::symlink_metadata(&tree).is_err() && kept.exists());
+}
+
+#[tokio::test]
+async fn a_tree_with_a_mount_inside_is_refused_untouched() {
+    let place = Place::new();
+    let before = place.file("tree/a-before", "x");
+    let mounted = place.at("tree/m/volume");
+    host().ensure_tmpfs(&mounted, 0).await.unwrap();
+    let precious = place.file("tree/m/volume/precious", "x");
+    let refused = unfit(host().remove_tree(&place.at("tree")).await);
+    let tree = place.at("tree");
+    assert_eq!(
+        refused,
+        format!("refusing to remove {}: {} is a mount point", tree.display(), mounted.display())
+    );
+    assert!(before.exists() && precious.exists());
+    assert!(host().remove_tree(&mounted).await.is_err());
+    assert!(precious.exists());
+}
+
+#[tokio::test]
+async fn a_bind_of_the_same_filesystem_is_refused_too() {
+    let place = Place::new();
+    let precious = place.file("data/precious", "x");
+    let inside = place.dir("tree/bound");
+    rustix::mount::mount_bind(place.at("data"), &inside).unwrap();
+    assert!(host().remove_tree(&place.at("tree")).await.is_err());
+    assert!(precious.exists());
+    host().unmount_tree(&place.at("tree")).await.unwrap();
+    host().remove_tree(&place.at("tree")).await.unwrap();
+    assert!(precious.exists());
+}
+
+#[tokio::test]
+async fn a_very_deep_tree_is_removed_with_few_descriptors() {
+    let place = Place::new();
+    let tree = place.dir("tree");
+    // Deeper than any path may be long, so it has to be built step by step.
+    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECTORY;
+    let none = rustix::fs::Mode::empty();
+    let mut here = rustix::fs::open(&tree, flags, none).unwrap();
+    for _ in 0..3000 {
+        rustix::fs::mkdirat(&here, "deep", rustix::fs::Mode::RWXU).unwrap();
+        here = rustix::fs::openat(&here, "deep", flags, none).unwrap();
+    }
+    host().remove_tree(&tree).await.unwrap();
+    assert!(!tree.exists());
+}
+
+// subPath
+
+#[tokio::test]
+async fn a_missing_sub_path_becomes_a_directory_with_the_volumes_permissions() {
+    let place = Place::new();
+    let volume = place.dir("volume");
+    host().ensure_dir(&volume, 0o2777).await.unwrap();
+    let target = place.at("subpaths/0");
+    for _ in 0..2 {
+        host().bind_sub_path(&volume, "a/b", &target).await.unwrap();
+    }
+    assert_eq!((mode(&volume.join("a")), mode(&volume.join("a/b"))), (0o2777, 0o2777));
+    place.file("volume/a/b/seen", "x");
+    assert!(target.join("seen").exists());
+    assert_eq!(crate::mounts::mounted_below(&target).unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_file_is_bound_to_a_file() {
+    let place = Place::new();
+    place.file("volume/key", "value");
+    let target = place.at("subpaths/0");
+    host().bind_sub_path(&place.at("volume"), "key", &target).await.unwrap();
+    assert_eq!(fs::read(&target).unwrap(), b"value");
+}
+
+#[tokio::test]
+async fn links_that_stay_inside_the_volume_are_followed() {
+    let place = Place::new();
+    let volume = place.dir("volume");
+    // As in a volume of a config map.
+    place.file("volume/..2026_01_01/key", "value");
+    symlink("..2026_01_01", volume.join("..data")).unwrap();
+    symlink("..data/key", volume.join("key")).unwrap();
+    symlink(volume.join("..data"), volume.join("absolute")).unwrap();
+    symlink("absolute/../..data/./key", volume.join("winding")).unwrap();
+    for (number, name) in ["key", "absolute/key", "winding"].into_iter().enumerate() {
+        let target = place.at(&format!("subpaths/{number}"));
+        host().bind_sub_path(&volume, name, &target).await.unwrap();
+        assert_eq!(fs::read(&target).unwrap(), b"value", "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_changed_sub_path_is_bound_anew() {
+    let place = Place::new();
+    place.file("volume/key", "one");
+    let target = place.at("subpaths/0");
+    host().bind_sub_path(&place.at("volume"), "key", &target).await.unwrap();
+    fs::remove_file(place.at("volume/key")).unwrap();
+    place.file("volume/key/inner", "two");
+    host().bind_sub_path(&place.at("volume"), "key", &target).await.unwrap();
+    assert_eq!(fs::read(target.join("inner")).unwrap(), b"two");
+    assert_eq!(crate::mounts::mounted_below(&target).unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn links_that_leave_the_volume_are_refused() {
+    let place = Place::new();
+    let volume = place.dir("volume");
+    place.file("outside/precious", "x");
+    symlink("../outside", volume.join("up")).unwrap();
+    symlink(place.at("outside"), volume.join("absolute")).unwrap();
+    symlink("/proc/self/root", volume.join("magic")).unwrap();
+    symlink("loop", volume.join("loop")).unwrap();
+    let target = place.at("subpaths/0");
+    for name in ["up", "up/precious", "absolute/precious", "magic/etc"] {
+        let refused = unfit(host().bind_sub_path(&volume, name, &target).await);
+        assert!(refused.contains("not within volume path"), "{refused}");
+    }
+    assert!(unfit(host().bind_sub_path(&volume, "loop", &target).await).ends_with("too many links"));
+    let up = unfit(host().bind_sub_path(&volume, "a/../..", &target).await);
+    assert_eq!(up, "subPath \"a/../..\" must not contain '..'");
+    let absolute = unfit(host().bind_sub_path(&volume, "/etc", &target).await);
+    assert_eq!(absolute, "subPath \"/etc\" must not be absolute");
+    assert!(!target.exists());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_swaps_directory_and_link_while_we_bind_never_gets_out() {
+    let place = Place::new();
+    let volume = place.dir("volume");
+    let outside = place.dir("outside/deep");
+    place.dir("volume/dir/deep");
+    symlink(place.at("outside"), volume.join("link")).unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    let attacker = std::thread::spawn({
+        let (stop, volume) = (Arc::clone(&stop), volume.clone());
+        move || {
+            let flags = rustix::fs::RenameFlags::EXCHANGE;
+            let mut swaps = 0_u32;
+            while !stop.load(Ordering::Relaxed) {
+                let cwd = rustix::fs::CWD;
+                rustix::fs::renameat_with(cwd, volume.join("dir"), cwd, volume.join("link"), flags).unwrap();
+                swaps += 1;
+            }
+            swaps
+        }
+    });
+    let forbidden = fs::metadata(&outside).unwrap().ino();
+    let (mut bound, mut refused) = (0, 0);
+    for round in 0..4000 {
+        let target = place.at("subpaths/0");
+        match host().bind_sub_path(&volume, "dir/deep", &target).await {
+            Ok(()) => {
+                bound += 1;
+                assert_ne!(fs::metadata(&target).unwrap().ino(), forbidden);
+                host().unmount_tree(&target).await.unwrap();
+            }
+            Err(HostError::Unfit(_)) => refused += 1,
+            Err(error @ HostError::Io { .. }) => panic!("{error:?}"),
+        }
+        if round >= 200 && bound > 20 && refused > 20 {
+            break;
+        }
+    }
+    stop.store(true, Ordering::Relaxed);
+    assert!(attacker.join().unwrap() > 0);
+    assert!(bound > 0 && refused > 0, "no race: {bound} bound, {refused} refused");
+    assert!(fs::read_dir(&outside).unwrap().next().is_none());
+}
+
+// The machine
+
+#[tokio::test]
+async fn the_machine_is_known() {
+    let host = host();
+    let machine = host.machine();
+    assert!(machine.cpus >= 1 && machine.memory_bytes > 0);
+    assert!(!machine.hostname.is_empty() && !machine.boot_id.is_empty() && !machine.os_image.is_empty());
+    assert_eq!(host.machine(), machine);
+}

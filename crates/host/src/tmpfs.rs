@@ -1,0 +1,52 @@
+//! Volumes in memory.
+
+use std::ffi::CString;
+use std::io;
+use std::path::Path;
+
+use ports::host::HostResult;
+use rustix::mount::MountFlags;
+
+use crate::{failed, files, mounts};
+
+/// Permissions of a fresh mount; those of the volume are set on top by its owner.
+const MODE: u32 = 0o777;
+
+pub(crate) fn ensure_tmpfs(path: &Path, size_bytes: u64) -> HostResult<()> {
+    if mounts::mounted_at(path)?.is_some_and(|mount| mount.fs_type == "tmpfs") {
+        return Ok(());
+    }
+    files::ensure_dir(path, MODE)?;
+    // Swapped out, a secret would reach the disk. Kernels before 6.4 do not know the option.
+    mount(path, size_bytes, true)
+        .or_else(|_| mount(path, size_bytes, false))
+        .map_err(failed("mount tmpfs on", path))
+}
+
+fn mount(path: &Path, size_bytes: u64, noswap: bool) -> io::Result<()> {
+    let options = CString::new(options(size_bytes, noswap))?;
+    rustix::mount::mount("tmpfs", path, "tmpfs", MountFlags::empty(), options.as_c_str())?;
+    Ok(())
+}
+
+fn options(size_bytes: u64, noswap: bool) -> String {
+    let mut options = format!("mode={MODE:o}");
+    if size_bytes > 0 {
+        options.push_str(&format!(",size={size_bytes}"));
+    }
+    if noswap {
+        options.push_str(",noswap");
+    }
+    options
+}
+
+#[cfg(test)]
+mod tests {
+    use super::options;
+
+    #[test]
+    fn a_size_of_zero_leaves_the_size_to_the_kernel() {
+        assert_eq!(options(0, false), "mode=777");
+        assert_eq!(options(65536, true), "mode=777,size=65536,noswap");
+    }
+}

@@ -1,0 +1,187 @@
+//! Noticing changes below a path that may not exist yet.
+//!
+//! The directory is watched, and its parent for the moment it is replaced; of something that does not exist the
+//! nearest ancestor is watched for the step that leads there. Whenever the way itself changes the watches are set up
+//! anew and a change is reported, so the reader looks again with the new watches in place and misses nothing.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::{self, BoxStream};
+use inotify::{EventMask, Inotify, WatchDescriptor, WatchMask};
+use ports::host::HostResult;
+
+use crate::async_inotify::waiting;
+use crate::failed;
+
+/// Between attempts when the kernel does not let us watch (any more).
+const RETRY: Duration = Duration::from_secs(1);
+/// How often the way is looked at again when it changes while we set up watches.
+const TRIES: u32 = 8;
+const BUFFER: usize = 8192;
+
+/// Not plain modification: a file is read once its writer has closed it.
+const INTERESTING: WatchMask = WatchMask::CREATE
+    .union(WatchMask::CLOSE_WRITE)
+    .union(WatchMask::MOVED_TO)
+    .union(WatchMask::MOVED_FROM)
+    .union(WatchMask::DELETE)
+    .union(WatchMask::ATTRIB)
+    .union(WatchMask::DELETE_SELF)
+    .union(WatchMask::MOVE_SELF);
+
+/// What one burst of events means for us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Meaning {
+    Nothing,
+    Changed,
+    /// The way to the path changed; the watches may be on the wrong directories.
+    Moved,
+}
+
+/// The watches as they are now.
+struct Armed {
+    inotify: Inotify,
+    watched: Watched,
+}
+
+struct Watched {
+    /// Every event in here counts.
+    contents: Option<WatchDescriptor>,
+    /// In here only this entry counts.
+    step: Option<(WatchDescriptor, OsString)>,
+}
+
+/// Nothing that happens after this returns is missed.
+pub(crate) fn watch(path: &Path) -> HostResult<BoxStream<'static, ()>> {
+    let path = std::path::absolute(path).map_err(failed("watch", path))?;
+    let armed = arm(&path).map_err(failed("watch", &path))?;
+    Ok(stream::unfold((path, Some(armed)), |(path, armed)| async move {
+        let armed = next_change(&path, armed).await;
+        Some(((), (path, armed)))
+    })
+    .boxed())
+}
+
+/// Waits for the next change. Cancel safe in the stream above, which keeps the pending call.
+async fn next_change(path: &Path, mut armed: Option<Armed>) -> Option<Armed> {
+    loop {
+        let Some(watches) = armed.take() else {
+            match arm(path) {
+                Ok(watches) => return Some(watches),
+                Err(error) => {
+                    tracing::warn!(path = %path.display(), %error, "Cannot watch for changes, trying again");
+                    tokio::time::sleep(RETRY).await;
+                }
+            }
+            continue;
+        };
+        match next_burst(watches).await {
+            Ok((watches, Meaning::Nothing)) => armed = Some(watches),
+            Ok((watches, Meaning::Changed)) => return Some(watches),
+            Ok((_, Meaning::Moved)) => {}
+            Err(error) => {
+                tracing::warn!(path = %path.display(), %error, "Lost the watch for changes, setting it up anew");
+                tokio::time::sleep(RETRY).await;
+            }
+        }
+    }
+}
+
+/// Waits for events and takes all there are.
+async fn next_burst(watches: Armed) -> io::Result<(Armed, Meaning)> {
+    let Armed { inotify, watched } = watches;
+    // Registered per call, because the first watches are set up outside of any runtime.
+    let mut ready = waiting(inotify)?;
+    let mut buffer = vec![0; BUFFER];
+    let mut meaning = Meaning::Nothing;
+    let mut seen_any = false;
+    loop {
+        let taken = if seen_any {
+            ready.get_mut().read_events(&mut buffer)
+        } else {
+            let mut guard = ready.readable_mut().await?;
+            match guard.try_io(|inotify| inotify.get_mut().read_events(&mut buffer)) {
+                Ok(taken) => taken,
+                Err(_not_ready) => continue,
+            }
+        };
+        let events = match taken {
+            Ok(events) => events,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+            Err(error) => return Err(error),
+        };
+        seen_any = true;
+        for event in events {
+            let of_contents = watched.contents.as_ref() == Some(&event.wd);
+            let mut step = watched.step.iter();
+            let of_step = step.any(|(wd, name)| *wd == event.wd && event.name == Some(name));
+            meaning = meaning.max(judge(event.mask, of_contents, of_step));
+        }
+    }
+    Ok((Armed { inotify: ready.into_inner(), watched }, meaning))
+}
+
+fn judge(mask: EventMask, of_contents: bool, of_step: bool) -> Meaning {
+    let lost = EventMask::DELETE_SELF | EventMask::MOVE_SELF | EventMask::IGNORED | EventMask::UNMOUNT;
+    if of_step || mask.intersects(lost) {
+        Meaning::Moved
+    } else if of_contents || mask.contains(EventMask::Q_OVERFLOW) {
+        Meaning::Changed
+    } else {
+        Meaning::Nothing
+    }
+}
+
+fn arm(path: &Path) -> io::Result<Armed> {
+    for _ in 0..TRIES {
+        let place = Place::of(path);
+        let inotify = Inotify::init()?;
+        match place.watch(&inotify) {
+            // Created or gone while we were at it: look again.
+            Ok(_) if Place::of(path) != place => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Ok(watched) => return Ok(Armed { inotify, watched }),
+            Err(error) => return Err(error),
+        }
+    }
+    Err(io::Error::other("the path keeps changing"))
+}
+
+/// Which directories tell about a path.
+#[derive(Debug, PartialEq, Eq)]
+struct Place {
+    contents: Option<PathBuf>,
+    step: Option<(PathBuf, OsString)>,
+}
+
+impl Place {
+    fn of(path: &Path) -> Self {
+        let step = |path: &Path| Some((path.parent()?.to_path_buf(), path.file_name()?.to_os_string()));
+        if path.is_dir() {
+            return Self { contents: Some(path.to_path_buf()), step: step(path) };
+        }
+        let Some(parent) = path.parent() else { return Self { contents: None, step: None } };
+        if parent.is_dir() {
+            // A file, or nothing yet: its neighbours matter too, as a link may lead through them.
+            return Self { contents: Some(parent.to_path_buf()), step: step(path) };
+        }
+        // Down from the nearest directory there is, to the step below it that is missing.
+        let missing = path.ancestors().take_while(|ancestor| !ancestor.is_dir()).last();
+        Self { contents: None, step: missing.and_then(step) }
+    }
+
+    fn watch(&self, inotify: &Inotify) -> io::Result<Watched> {
+        let mut watches = inotify.watches();
+        let mut add = |dir: &Path| watches.add(dir, INTERESTING | WatchMask::ONLYDIR);
+        let contents = self.contents.as_deref().map(&mut add).transpose()?;
+        let step = match &self.step {
+            Some((dir, name)) => Some((add(dir)?, name.clone())),
+            None => None,
+        };
+        Ok(Watched { contents, step })
+    }
+}
