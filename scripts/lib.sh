@@ -1,0 +1,434 @@
+# shellcheck shell=bash
+# Shared by setup, demo and test: words on the screen, packages, small images made of busybox, and a containerd of our
+# own. Owns every trace such a containerd leaves on the machine, and can prove that none is left. Never touches the
+# system's containerd, its sockets or its images, and never talks to an image registry.
+
+REPO=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+RUST_WANTED=1.95
+PAUSE_IMAGE=localhost/kubelet-rs/pause:1
+BUSYBOX_IMAGE=localhost/kubelet-rs/busybox:1
+# shellcheck disable=SC2034  # for the scripts that read this file
+TARGET_DIR=${CARGO_TARGET_DIR:-$REPO/target}
+# rustup's usual place, for shells that have not read its profile.
+if ! command -v cargo >/dev/null && [ -d "${HOME:-/root}/.cargo/bin" ]; then PATH=${HOME:-/root}/.cargo/bin:$PATH; fi
+
+# ---------------------------------------------------------------------------------------------------------- words
+STARTED_AT=$(date +%s)
+if [ -t 1 ]; then BOLD=$'\e[1m' PLAIN=$'\e[0m'; else BOLD='' PLAIN=''; fi
+elapsed() { echo $(($(date +%s) - STARTED_AT)); }
+step() { printf '\n%s==> [%3ds] %s%s\n' "$BOLD" "$(elapsed)" "$*" "$PLAIN"; }
+say() { printf '    %s\n' "$*"; }
+die() {
+    printf '\nStopped: %s\n' "$1" >&2
+    shift
+    for line in "$@"; do printf '         %s\n' "$line" >&2; done
+    exit 1
+}
+
+# wait_for SECONDS WHAT COMMAND...: asks again every 0.2 s until COMMAND succeeds; false when the time is up.
+wait_for() {
+    local deadline=$(($(date +%s) + $1)) what=$2
+    shift 2
+    until "$@"; do
+        if [ "$(date +%s)" -ge "$deadline" ]; then
+            say "gave up waiting for $what"
+            return 1
+        fi
+        sleep 0.2
+    done
+}
+
+# ------------------------------------------------------------------------------------------------------- packages
+# What we call, and the Debian package that brings it.
+PACKAGES="containerd:containerd runc:runc busybox:busybox-static docker-registry:docker-registry htpasswd:apache2-utils
+ip:iproute2 iptables:iptables curl:curl gcc:gcc pkg-config:pkg-config jq:jq mount:mount ps:procps"
+
+missing_packages() {
+    local pair
+    for pair in $PACKAGES; do
+        command -v "${pair%%:*}" >/dev/null || echo "${pair#*:}"
+    done
+    [ -x /usr/lib/cni/bridge ] || echo containernetworking-plugins
+    [ -e /etc/ssl/certs/ca-certificates.crt ] || echo ca-certificates
+    [ -e /usr/include/stdlib.h ] || echo libc6-dev
+    # A dynamic busybox would not run in an image that holds nothing else.
+    if command -v busybox >/dev/null && ldd "$(command -v busybox)" >/dev/null 2>&1; then echo busybox-static; fi
+}
+
+require_root() {
+    [ "$(id -u)" = 0 ] && return 0
+    die "this must run as root, because containers, mounts and cgroups need it." "Try: sudo $0"
+}
+
+ensure_packages() {
+    local missing policy=''
+    missing=$(missing_packages | sort -u | tr '\n' ' ')
+    if [ -z "${missing// /}" ]; then
+        say "all Debian packages are here"
+        return 0
+    fi
+    say "to install: $missing"
+    command -v apt-get >/dev/null ||
+        die "some programs are missing and this machine has no apt-get to install them with." "Missing packages (Debian's names): $missing"
+    # The packages bring services (a containerd, a registry) that we do not want started: we run our own.
+    if [ ! -e /usr/sbin/policy-rc.d ]; then
+        policy=/usr/sbin/policy-rc.d
+        printf '#!/bin/sh\nexit 101\n' >"$policy"
+        chmod 755 "$policy"
+    fi
+    local ok=yes log
+    log=$(mktemp)
+    # shellcheck disable=SC2086  # a list of words
+    { DEBIAN_FRONTEND=noninteractive apt-get update && DEBIAN_FRONTEND=noninteractive \
+        apt-get install -y --no-install-recommends $missing; } >"$log" 2>&1 || ok=no
+    [ -z "$policy" ] || rm -f "$policy"
+    if [ "$ok" = no ]; then
+        tail -n 15 "$log" >&2
+        rm -f "$log"
+        die "apt-get could not install: $missing" "Is a Debian mirror reachable? See /etc/apt/sources.list."
+    fi
+    rm -f "$log"
+    missing=$(missing_packages | sort -u | tr '\n' ' ')
+    [ -z "${missing// /}" ] || die "still missing after apt-get install: $missing"
+    say "installed"
+}
+
+rust_version() {
+    local out
+    out=$(cd "$REPO" && rustc --version 2>/dev/null) || return 1
+    out=${out#rustc }
+    echo "${out%% *}"
+}
+
+rust_is_enough() {
+    local have
+    have=$(rust_version) || return 1
+    command -v cargo >/dev/null || return 1
+    [ "$(printf '%s\n%s\n' "$RUST_WANTED" "$have" | sort -V | head -n1)" = "$RUST_WANTED" ]
+}
+
+ensure_rust() {
+    if ! rust_is_enough; then
+        say "Rust $RUST_WANTED or newer is needed; found: $(rust_version || echo none)"
+        if ! command -v rustup >/dev/null && apt-cache show rustup >/dev/null 2>&1; then
+            say "installing Debian's rustup"
+            DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends rustup >/dev/null 2>&1 || true
+        fi
+        if command -v rustup >/dev/null; then
+            say "rustup installs the stable toolchain"
+            if rustup toolchain install stable --profile minimal -c clippy -c rustfmt; then rustup default stable; fi
+            hash -r
+        fi
+    fi
+    rust_is_enough || die "there is no Rust $RUST_WANTED or newer on this machine, and it could not be installed." \
+        "Debian 13:  apt-get install rustup && rustup default stable" \
+        "Debian 12:  follow https://rustup.rs (one command), then run this again." \
+        "Debian's own rustc package is too old for this project."
+    say "Rust $(rust_version)"
+}
+
+# --------------------------------------------------------------------------------------------------------- images
+# image_archive NAME ROOTFS OUT [KEY=JSON...]: packs a directory as a docker-archive with one layer, the format every
+# runtime can import. The pairs go to the image's run configuration as they are.
+image_archive() {
+    local name=$1 rootfs=$2 out=$3 dir layer config id extra=''
+    shift 3
+    for pair in "$@"; do extra+=",\"${pair%%=*}\":${pair#*=}"; done
+    dir=$(mktemp -d "$WORK/image.XXXXXX")
+    # Fixed order, owner and times: the same busybox always gives the same image id.
+    tar -C "$rootfs" --sort=name --owner=0 --group=0 --numeric-owner --mtime=@0 -cf "$dir/layer.tar" .
+    layer=$(sha256sum "$dir/layer.tar" | cut -d' ' -f1)
+    config="{\"architecture\":\"$(image_architecture)\",\"os\":\"linux\",\"created\":\"1970-01-01T00:00:00Z\""
+    config+=",\"config\":{\"Env\":[\"PATH=/usr/sbin:/usr/bin:/sbin:/bin\"]$extra}"
+    config+=",\"rootfs\":{\"type\":\"layers\",\"diff_ids\":[\"sha256:$layer\"]}}"
+    printf '%s' "$config" >"$dir/config"
+    id=$(sha256sum "$dir/config" | cut -d' ' -f1)
+    mv "$dir/config" "$dir/$id.json"
+    printf '[{"Config":"%s.json","RepoTags":["%s"],"Layers":["layer.tar"]}]' "$id" "$name" >"$dir/manifest.json"
+    tar -C "$dir" --owner=0 --group=0 --numeric-owner -cf "$out" manifest.json "$id.json" layer.tar
+    rm -rf "$dir"
+}
+
+image_architecture() {
+    case $(uname -m) in
+        x86_64) echo amd64 ;;
+        aarch64) echo arm64 ;;
+        armv7l) echo arm ;;
+        *) uname -m ;;
+    esac
+}
+
+# busybox_rootfs DIR: a root directory with busybox under every name it answers to, and the few files shells expect.
+busybox_rootfs() {
+    local dir=$1 applet
+    mkdir -p "$dir"/{bin,etc,tmp,var,root,proc,sys,dev,www}
+    chmod 1777 "$dir/tmp"
+    cp "$(command -v busybox)" "$dir/bin/busybox"
+    chmod 755 "$dir/bin/busybox"
+    for applet in $("$dir/bin/busybox" --list); do
+        [ -e "$dir/bin/$applet" ] || ln -s busybox "$dir/bin/$applet"
+    done
+    printf 'root:x:0:0:root:/root:/bin/sh\nwww:x:1000:1000:www:/www:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n' >"$dir/etc/passwd"
+    printf 'root:x:0:\nwww:x:1000:\nnogroup:x:65534:\n' >"$dir/etc/group"
+}
+
+# import_images: makes the two images and gives them to our containerd, under the namespace CRI looks in.
+import_images() {
+    local root=$WORK/rootfs
+    busybox_rootfs "$root"
+    image_archive "$BUSYBOX_IMAGE" "$root" "$WORK/busybox.tar" 'Cmd=["/bin/sh"]'
+    rm -rf "$root"
+    mkdir -p "$root/bin"
+    cp "$(command -v busybox)" "$root/bin/busybox"
+    image_archive "$PAUSE_IMAGE" "$root" "$WORK/pause.tar" 'Entrypoint=["/bin/busybox","sleep","2147483647"]'
+    rm -rf "$root"
+    local archive
+    for archive in busybox pause; do
+        our_ctr images import "$WORK/$archive.tar" >"$WORK/import.log" 2>&1 ||
+            die "containerd did not take the image $archive:" "$(tail -n 3 "$WORK/import.log")"
+        rm -f "$WORK/$archive.tar"
+    done
+    # CRI hears of an import through an event, a moment later.
+    wait_for 20 "containerd's CRI to see the images" cri_sees_images || die "CRI does not list the imported images."
+}
+
+cri_sees_images() {
+    [ "$(our_ctr images ls | grep -c 'localhost/kubelet-rs/.*io.cri-containerd.image=managed')" = 2 ]
+}
+
+# ----------------------------------------------------------------------------------------------- our own containerd
+# make_work NAME: one directory below which everything of this run lives.
+make_work() {
+    # /var/tmp is on a disk almost everywhere; /tmp may be a small tmpfs.
+    WORK=$(mktemp -d "/var/tmp/kubelet-$1.XXXXXX")
+    chmod 755 "$WORK"
+    NET_NAME=kubelet-rs-$$
+    BRIDGE=krs$$
+    CONTAINERD_SOCKET=$WORK/containerd.sock
+    CONTAINERD_PID='' KUBELET_PID=''
+    HAD_CNI_CACHE=$([ -d /var/lib/cni ] && echo yes || echo no)
+    HAD_SHIM_SOCKETS=$([ -d /run/containerd ] && echo yes || echo no)
+    HAD_CONTAINER_LOGS=$([ -d /var/log/containers ] && echo yes || echo no)
+    IP_FORWARD=$(cat /proc/sys/net/ipv4/ip_forward)
+    touch "$WORK/ids"
+}
+
+our_ctr() { ctr --address "$CONTAINERD_SOCKET" --namespace k8s.io "$@"; }
+
+# The ids of containers ever seen: the names by which cgroups and processes are recognised as ours.
+note_ids() {
+    [ -S "$CONTAINERD_SOCKET" ] || return 0
+    { our_ctr containers ls -q 2>/dev/null || true; } >>"$WORK/ids"
+    sort -u -o "$WORK/ids" "$WORK/ids"
+}
+
+# A /24 out of 10.0.0.0/8 that this machine has no route to.
+free_subnet() {
+    local i net
+    for i in $(seq 1 50); do
+        net=10.$((64 + (RANDOM + i) % 128)).$((RANDOM % 256))
+        if [ -z "$(ip -4 route show | grep -F "$net." || true)" ]; then
+            echo "$net.0/24"
+            return 0
+        fi
+    done
+    die "found no free network in 10.0.0.0/8 for the pods."
+}
+
+free_port() {
+    local port
+    for _ in $(seq 1 100); do
+        port=$((20000 + RANDOM % 12000))
+        if ! (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then
+            echo "$port"
+            return 0
+        fi
+    done
+    die "found no free TCP port on 127.0.0.1."
+}
+
+# Lowering a process's OOM score needs CAP_SYS_RESOURCE (bit 24), which many containers and small machines lack.
+may_lower_oom_score() {
+    local caps
+    caps=$(sed -n 's/^CapEff:\s*//p' /proc/self/status)
+    ((0x$caps >> 24 & 1))
+}
+
+write_containerd_config() {
+    local restrict=true snapshotter=overlayfs
+    may_lower_oom_score && restrict=false
+    # An overlay on top of an overlay (a container on this machine's own overlay root) is refused by the kernel.
+    [ "$(stat -f -c %T "$WORK")" = overlayfs ] && snapshotter=native
+    mkdir -p "$WORK"/{containerd-root,containerd-state,cni,ipam}
+    cat >"$WORK/containerd.toml" <<TOML
+version = 2
+root = "$WORK/containerd-root"
+state = "$WORK/containerd-state"
+oom_score = 0
+[grpc]
+  address = "$CONTAINERD_SOCKET"
+[plugins."io.containerd.internal.v1.opt"]
+  path = "$WORK/opt"
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "$PAUSE_IMAGE"
+  restrict_oom_score_adj = $restrict
+  stream_server_address = "127.0.0.1"
+  stream_server_port = "0"
+  netns_mounts_under_state_dir = true
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = "/usr/lib/cni"
+    conf_dir = "$WORK/cni"
+  [plugins."io.containerd.grpc.v1.cri".containerd]
+    snapshotter = "$snapshotter"
+    default_runtime_name = "runc"
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+      runtime_type = "io.containerd.runc.v2"
+      [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+        Root = "$WORK/runc"
+TOML
+    POD_SUBNET=$(free_subnet)
+    cat >"$WORK/cni/10-pods.conflist" <<JSON
+{"cniVersion": "0.4.0", "name": "$NET_NAME", "plugins": [
+  {"type": "bridge", "bridge": "$BRIDGE", "isGateway": true, "ipMasq": false,
+   "ipam": {"type": "host-local", "dataDir": "$WORK/ipam", "ranges": [[{"subnet": "$POD_SUBNET"}]]}}]}
+JSON
+}
+
+start_containerd() {
+    [ -e "$WORK/containerd.toml" ] || write_containerd_config
+    # A session of its own: Ctrl-C reaches us alone, and we stop things in order.
+    setsid containerd --config "$WORK/containerd.toml" >>"$WORK/containerd.log" 2>&1 &
+    CONTAINERD_PID=$!
+    if ! wait_for 30 "containerd to answer" containerd_answers; then
+        tail -n 15 "$WORK/containerd.log" >&2
+        die "our containerd did not start; its last words are above."
+    fi
+}
+
+containerd_answers() {
+    [ -d "/proc/$CONTAINERD_PID" ] || return 0 # dead: let the caller's next call say so
+    our_ctr version >/dev/null 2>&1
+}
+
+# ------------------------------------------------------------------------------------------------------- clean up
+# end_process PID SECONDS: TERM, then KILL when it does not listen. Only for our own children.
+end_process() {
+    local pid=$1 patience=$2
+    [ -n "$pid" ] || return 0
+    kill -TERM "$pid" 2>/dev/null || return 0
+    if ! wait_for "$patience" "process $pid to end" process_is_gone "$pid"; then kill -KILL "$pid" 2>/dev/null || true; fi
+    wait "$pid" 2>/dev/null || true
+}
+
+process_is_gone() {
+    [ ! -d "/proc/$1" ] || grep -q '^State:\sZ' "/proc/$1/status" 2>/dev/null
+}
+
+# The kubelet, containerd, shims and runc of this run, told by WORK on their command line, and whatever lives in a
+# cgroup named after one of our containers. Somebody's `tail -f` of our logs is not ours.
+our_processes() {
+    local proc pid
+    for proc in /proc/[0-9]*; do
+        pid=${proc#/proc/}
+        if [ "$pid" = $$ ] || [ "$pid" = "$BASHPID" ]; then continue; fi
+        if tr '\0' ' ' 2>/dev/null <"$proc/cmdline" | grep -qE "^[^ ]*(containerd[^ /]*|kubelet|runc) .*$WORK/"; then
+            echo "$pid"
+        elif [ -s "$WORK/ids" ] && grep -qFf "$WORK/ids" "$proc/cgroup" 2>/dev/null; then
+            echo "$pid"
+        fi
+    done
+}
+
+our_mounts() { awk -v below="$WORK/" 'index($2, below) == 1 { print $2 }' /proc/self/mounts | sort -r; }
+
+our_cgroups() {
+    [ -s "$WORK/ids" ] || return 0
+    find /sys/fs/cgroup -depth -type d -name '*[0-9a-f]*' 2>/dev/null | grep -Ff "$WORK/ids" || true
+}
+
+our_links() {
+    local pid
+    ip -o link show 2>/dev/null | awk -F': ' '{print $2}' | cut -d@ -f1 | grep -x "$BRIDGE" || true
+    for pid in $(ip -o link show master "$BRIDGE" 2>/dev/null | awk -F': ' '{print $2}' | cut -d@ -f1); do echo "$pid"; done
+}
+
+our_files_elsewhere() {
+    find /var/lib/cni/results -maxdepth 1 -name "$NET_NAME-*" 2>/dev/null || true
+    find /var/log/containers -maxdepth 1 -type l -lname "$WORK/*" 2>/dev/null || true
+    if [ -s "$WORK/shims" ]; then
+        while read -r socket; do [ -e "$socket" ] && echo "$socket"; done <"$WORK/shims" || true
+    fi
+}
+
+# A shim's socket is outside containerd's state directory; its bundle says where.
+note_shim_sockets() {
+    find "$WORK/containerd-state" -name address -type f -exec cat {} + 2>/dev/null |
+        tr ' ' '\n' | sed -n 's#^unix://##p; s#unix://#\n#gp' | grep '^/' >>"$WORK/shims" || true
+}
+
+# The kubelet is asked first, then containerd, then the kernel: each step takes what the one before left.
+remove_everything() {
+    local id pid path
+    note_ids
+    note_shim_sockets
+    end_process "$KUBELET_PID" 15
+    note_ids
+    if [ -S "$CONTAINERD_SOCKET" ] && [ -n "$CONTAINERD_PID" ] && [ -d "/proc/$CONTAINERD_PID" ]; then
+        for id in $(our_ctr tasks ls -q 2>/dev/null || true); do
+            our_ctr tasks kill --signal SIGKILL "$id" >/dev/null 2>&1 || true
+        done
+        for id in $(our_ctr containers ls -q 2>/dev/null || true); do
+            our_ctr tasks delete --force "$id" >/dev/null 2>&1 || true
+            our_ctr containers rm "$id" >/dev/null 2>&1 || true
+        done
+    fi
+    end_process "$CONTAINERD_PID" 15
+    for pid in $(our_processes); do kill -KILL "$pid" 2>/dev/null || true; done
+    wait_for 10 "the last processes to end" no_process_is_ours || true
+    for path in $(our_mounts); do umount "$path" 2>/dev/null || umount -l "$path" 2>/dev/null || true; done
+    for path in $(our_links | sort -u); do ip link delete "$path" 2>/dev/null || true; done
+    for path in $(our_cgroups); do rmdir "$path" 2>/dev/null || true; done
+    for path in $(our_files_elsewhere); do rm -f "$path"; done
+    if [ "$(cat /proc/sys/net/ipv4/ip_forward)" != "$IP_FORWARD" ]; then
+        echo "$IP_FORWARD" >/proc/sys/net/ipv4/ip_forward
+    fi
+    remove_empty_directories
+}
+
+no_process_is_ours() { [ -z "$(our_processes)" ]; }
+
+# Directories that did not exist before and hold nothing now.
+remove_empty_directories() {
+    [ "$HAD_CNI_CACHE" = yes ] || rmdir /var/lib/cni/results /var/lib/cni/cache /var/lib/cni 2>/dev/null || true
+    [ "$HAD_SHIM_SOCKETS" = yes ] || rmdir /run/containerd/s /run/containerd 2>/dev/null || true
+    [ "$HAD_CONTAINER_LOGS" = yes ] || rmdir /var/log/containers 2>/dev/null || true
+    find /sys/fs/cgroup -depth -maxdepth 3 -type d -name k8s.io -exec rmdir {} + 2>/dev/null || true
+}
+
+# Says what is left of this run, one line each; nothing means clean. Call it before WORK is removed.
+leftovers() {
+    local item
+    for item in $(our_processes); do echo "process $item: $(tr '\0' ' ' <"/proc/$item/cmdline" 2>/dev/null)"; done
+    for item in $(our_mounts); do echo "mount $item"; done
+    for item in $(our_links | sort -u); do echo "network interface $item"; done
+    for item in $(our_cgroups); do echo "cgroup $item"; done
+    for item in $(our_files_elsewhere); do echo "file $item"; done
+}
+
+# clean_up: removes all, checks that it is gone, says so. Keeps the logs only when something is left.
+clean_up() {
+    [ -d "${WORK:-/nowhere}" ] || return 0
+    remove_everything
+    local left
+    left=$(leftovers)
+    if [ -n "$left" ]; then
+        printf '\nThis run could not remove everything. Left behind:\n%s\nThe logs are in %s\n' "$left" "$WORK" >&2
+        return 1
+    fi
+    rm -rf --one-file-system "$WORK"
+    if [ -e "$WORK" ]; then
+        echo "could not remove $WORK" >&2
+        return 1
+    fi
+    say "clean: no process, mount, cgroup, network interface or file is left"
+}
