@@ -1,0 +1,70 @@
+//! The agent as the server sees it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use model::k8s::{Container, ObjectMeta, Pod, PodSpec};
+use ports::NodeApi;
+use ports::node_api::ManifestProblem;
+use ports::runtime::Scope;
+
+use crate::engine::Engine;
+use crate::sources::ManifestProblems;
+use crate::sync_loop::{Heartbeat, STUCK_AFTER};
+
+/// Read-only answers from the shared views.
+#[derive(Clone, Debug)]
+pub struct AgentApi {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) problems: ManifestProblems,
+    pub(crate) heartbeat: Heartbeat,
+}
+
+#[async_trait]
+impl NodeApi for AgentApi {
+    fn pods(&self) -> Vec<Pod> {
+        let with_status = |entry: crate::pods_view::PodEntry| {
+            let mut pod = Pod::clone(&entry.pod);
+            pod.status = Some((*entry.status).clone());
+            pod
+        };
+        self.engine.pods.all().into_iter().map(with_status).collect()
+    }
+
+    async fn running_pods(&self) -> Result<Vec<Pod>, String> {
+        let runtime = &self.engine.runtime;
+        let lists = tokio::try_join!(runtime.list_sandboxes(&Scope::Node), runtime.list_containers(&Scope::Node));
+        let (sandboxes, containers) = lists.map_err(|error| error.to_string())?;
+        let is_ready = |s: &&ports::runtime::SandboxSummary| s.state == model::SandboxState::Ready;
+        let pods = sandboxes.iter().filter(is_ready).map(|sandbox| {
+            let running = containers
+                .iter()
+                .filter(|c| c.sandbox_id == sandbox.id && c.state == model::ContainerState::Running)
+                .map(|c| Container { name: c.name.clone(), image: Some(c.image.clone()), ..Container::default() });
+            Pod {
+                metadata: ObjectMeta {
+                    name: Some(sandbox.pod.name.to_string()),
+                    namespace: Some(sandbox.pod.namespace.to_string()),
+                    uid: Some(sandbox.pod.uid.to_string()),
+                    ..ObjectMeta::default()
+                },
+                spec: Some(PodSpec { containers: running.collect(), ..PodSpec::default() }),
+                status: None,
+            }
+        });
+        Ok(pods.collect())
+    }
+
+    fn manifest_problems(&self) -> Vec<ManifestProblem> {
+        self.problems.all()
+    }
+
+    fn sync_loop_age(&self) -> (Duration, Duration) {
+        (self.engine.clock.mono().since_start().saturating_sub(self.heartbeat.last()), STUCK_AFTER)
+    }
+
+    fn metrics(&self) -> String {
+        self.engine.metrics.render(&self.engine.settings.node_name)
+    }
+}

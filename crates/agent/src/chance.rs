@@ -1,0 +1,47 @@
+//! Randomness comes in: one seed for the process, split by purpose, so that a simulated run can be repeated.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// A small generator (splitmix64); for spreading load, not for secrets.
+#[derive(Debug)]
+pub struct Chance {
+    state: AtomicU64,
+}
+
+impl Chance {
+    #[must_use]
+    pub const fn from_seed(seed: u64) -> Self {
+        Self { state: AtomicU64::new(seed) }
+    }
+
+    fn next(&self) -> u64 {
+        const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+        let mut z = self.state.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A duration between zero and `max`, each as likely.
+    #[must_use]
+    pub fn up_to(&self, max: Duration) -> Duration {
+        let share = self.next() >> 32;
+        let nanos = (max.as_nanos() * u128::from(share)) >> 32;
+        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn draws_stay_within_bounds_and_differ() {
+        let chance = Chance::from_seed(7);
+        let max = Duration::from_secs(60);
+        let draws: Vec<_> = (0..100).map(|_| chance.up_to(max)).collect();
+        assert!(draws.iter().all(|d| *d < max));
+        assert!(draws.windows(2).any(|pair| pair[0] != pair[1]));
+    }
+}

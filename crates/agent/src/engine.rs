@@ -1,0 +1,58 @@
+//! What every pod worker shares: the doors, the settings and the handles of the other tasks. Immutable after start;
+//! whatever changes sits behind a handle with an owner of its own.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use kubelet_core::request::NodeFacts;
+use model::k8s::Quantity;
+use ports::{Clock, Host, Net, Runtime};
+use tokio::sync::watch;
+
+use crate::cache::PodCache;
+use crate::chance::Chance;
+use crate::events::Recorder;
+use crate::images::Images;
+use crate::metrics::Metrics;
+use crate::node::NodeView;
+use crate::pleg::PlegHandle;
+use crate::pods_view::PodsView;
+use crate::settings::Settings;
+use crate::tasks::TaskSet;
+
+#[derive(Debug)]
+pub struct Engine {
+    pub runtime: Arc<dyn Runtime>,
+    pub host: Arc<dyn Host>,
+    pub net: Arc<dyn Net>,
+    pub clock: Clock,
+    pub settings: Settings,
+    /// What requests to the runtime need to know of this machine.
+    pub node_facts: NodeFacts,
+    /// What pods may use together, by resource name.
+    pub allocatable: BTreeMap<String, Quantity>,
+    pub recorder: Recorder,
+    pub images: Images,
+    pub cache: PodCache,
+    pub pleg: PlegHandle,
+    pub node: watch::Receiver<NodeView>,
+    pub pods: PodsView,
+    pub metrics: Arc<Metrics>,
+    pub tasks: TaskSet,
+    pub chance: Chance,
+}
+
+impl Engine {
+    /// The prefix of container ids in the API: `containerd`.
+    #[must_use]
+    pub fn runtime_name(&self) -> String {
+        let name = self.node.borrow().version.name.clone();
+        if name.is_empty() { "containerd".to_owned() } else { name }
+    }
+
+    #[must_use]
+    pub fn host_ips(&self) -> &[IpAddr] {
+        &self.settings.network.host_ips
+    }
+}

@@ -1,0 +1,129 @@
+//! Running lifecycle handlers: postStart and preStop, by exec, HTTP or sleep. How long one may take is the caller's
+//! business: dropping the future abandons the handler.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use model::containers::ContainerRef;
+use model::k8s::{HTTPGetAction, IntOrString, LifecycleHandler};
+use model::{ContainerId, PodRef};
+use ports::net::{HttpGet, NetError, Scheme};
+use ports::{Net, Runtime};
+
+use crate::events::Recorder;
+
+/// HTTP handlers of the Go kubelet have no deadline but the connection's; this one keeps a dead peer from holding a
+/// pod for ever.
+const HTTP_TIMEOUT: Duration = Duration::from_secs(60);
+const BODY_LIMIT: usize = 10 << 10;
+
+/// What a handler needs to reach its container.
+pub struct HookContext<'a> {
+    pub runtime: &'a dyn Runtime,
+    pub net: &'a dyn Net,
+    pub recorder: &'a Recorder,
+    pub pod: &'a PodRef,
+    pub pod_ip: Option<IpAddr>,
+    pub container_id: &'a ContainerId,
+    /// Absent when the spec is gone; named ports cannot be resolved then.
+    pub container: Option<ContainerRef<'a>>,
+}
+
+impl std::fmt::Debug for HookContext<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("HookContext").field("pod", self.pod).field("container", self.container_id).finish()
+    }
+}
+
+/// Runs the handler to its end.
+///
+/// # Errors
+/// What the handler said, in the words of the event.
+pub async fn run_handler(context: &HookContext<'_>, handler: &LifecycleHandler) -> Result<(), String> {
+    if let Some(exec) = &handler.exec {
+        return run_exec(context, exec.command.as_deref().unwrap_or_default()).await;
+    }
+    if let Some(http_get) = &handler.http_get {
+        return run_http(context, http_get).await;
+    }
+    if let Some(sleep) = &handler.sleep {
+        let seconds = u64::try_from(sleep.seconds).unwrap_or(0);
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
+        return Ok(());
+    }
+    Err("invalid handler: it has none of exec, httpGet and sleep".to_owned())
+}
+
+async fn run_exec(context: &HookContext<'_>, command: &[String]) -> Result<(), String> {
+    let result = context
+        .runtime
+        .exec_sync(context.container_id, command, Duration::ZERO)
+        .await
+        .map_err(|error| format!("Exec lifecycle hook ({command:?}) failed - error: {}", error.message()))?;
+    if result.exit_code == 0 {
+        return Ok(());
+    }
+    let output = String::from_utf8_lossy(&[result.stdout, result.stderr].concat()).into_owned();
+    let code = result.exit_code;
+    Err(format!(
+        "Exec lifecycle hook ({command:?}) failed - error: command '{}' exited with {code}: {output}",
+        command.join(" ")
+    ))
+}
+
+async fn run_http(context: &HookContext<'_>, action: &HTTPGetAction) -> Result<(), String> {
+    let mut request = http_request(context, action)?;
+    let mut answer = context.net.http_get(&request).await;
+    if request.scheme == Scheme::Https && matches!(answer, Err(NetError::PlainHttpServer)) {
+        // Parity: older kubelets ignored the scheme, so a handler that never worked over TLS gets a second chance.
+        request.scheme = Scheme::Http;
+        let container = context.container.as_ref().map(|c| c.name());
+        let message = "request to HTTPS lifecycle hook got HTTP response, retry with HTTP succeeded";
+        answer = context.net.http_get(&request).await;
+        if answer.is_ok() {
+            context.recorder.warning(context.pod, container, "LifecycleHTTPFallback", message);
+        }
+    }
+    answer.map(|_| ()).map_err(|error| {
+        format!("HTTP lifecycle hook ({}) failed - error: {error}", action.path.as_deref().unwrap_or("/"))
+    })
+}
+
+fn http_request(context: &HookContext<'_>, action: &HTTPGetAction) -> Result<HttpGet, String> {
+    let host = match action.host.as_deref().filter(|host| !host.is_empty()) {
+        Some(host) => host.to_owned(),
+        None => context.pod_ip.map(|ip| ip.to_string()).ok_or("the pod has no IP address yet")?,
+    };
+    let scheme = match action.scheme.as_deref() {
+        Some(s) if s.eq_ignore_ascii_case("https") => Scheme::Https,
+        Some(_) | None => Scheme::Http,
+    };
+    let path = action.path.as_deref().unwrap_or("/");
+    let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
+    let headers = action.http_headers.iter().flatten().map(|h| (h.name.clone(), h.value.clone())).collect();
+    Ok(HttpGet {
+        scheme,
+        host,
+        port: resolve_port(context.container.as_ref(), &action.port)?,
+        path,
+        headers,
+        timeout: HTTP_TIMEOUT,
+        max_body_bytes: BODY_LIMIT,
+        verify_tls: false,
+    })
+}
+
+fn resolve_port(container: Option<&ContainerRef<'_>>, port: &IntOrString) -> Result<u16, String> {
+    match port {
+        IntOrString::Int(number) => u16::try_from(*number).map_err(|_| format!("port {number} is not 1 to 65535")),
+        IntOrString::String(name) => {
+            if let Ok(number) = name.parse() {
+                return Ok(number);
+            }
+            let ports = container.map(ContainerRef::ports).unwrap_or_default();
+            let found = ports.iter().find(|p| p.name.as_deref() == Some(name));
+            let number = found.map(|p| p.container_port).ok_or_else(|| format!("port {name:?} is not declared"))?;
+            u16::try_from(number).map_err(|_| format!("port {number} is not 1 to 65535"))
+        }
+    }
+}

@@ -1,0 +1,332 @@
+//! Images on this node: present when a container is to be created, pulled where the policy says so.
+//!
+//! Owns the pulls under way (at most one per image, shared by all that wait for it), the limits on how many run side by
+//! side and how often, and the back-off of failing ones. Whether to pull, and every text users see, is decided in
+//! `kubelet_core::image`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Shared, WeakShared};
+use kubelet_core::image::keyring::Keyring;
+use kubelet_core::image::pull::{self, PullDecision};
+use kubelet_core::pod::backoff::BackoffTable;
+use model::request::{ImageObservation, ImageRequest, SandboxRequest};
+use model::{ContainerRef, MonoTime, PodRef};
+use parking_lot::Mutex;
+use ports::{Clock, Host, Runtime, RuntimeError};
+use tokio::sync::Semaphore;
+
+use crate::events::Recorder;
+use crate::settings::ImageSettings;
+
+/// An image that a container can be created from.
+#[derive(Clone, Debug)]
+pub struct ReadyImage {
+    /// What the runtime calls it.
+    pub reference: String,
+    /// The image's own user, for the runAsNonRoot check.
+    pub observed: ImageObservation,
+}
+
+/// Why a container has no image: the reason and message of its waiting state.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}: {message}")]
+pub struct ImageFailure {
+    pub reason: &'static str,
+    pub message: String,
+    /// When another attempt makes sense.
+    pub retry_at: Option<MonoTime>,
+}
+
+type PullResult = Result<Pulled, RuntimeError>;
+type SharedPull = Shared<BoxFuture<'static, PullResult>>;
+
+#[derive(Clone, Debug)]
+struct Pulled {
+    reference: String,
+    /// From the first byte asked for.
+    took: Duration,
+}
+
+pub struct Images {
+    runtime: Arc<dyn Runtime>,
+    clock: Clock,
+    recorder: Recorder,
+    keyring: Keyring,
+    slots: Option<Arc<Semaphore>>,
+    rate: Mutex<TokenBucket>,
+    under_way: Mutex<BTreeMap<String, WeakShared<BoxFuture<'static, PullResult>>>>,
+    back_off: Mutex<BackOffs>,
+}
+
+impl std::fmt::Debug for Images {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Images").field("under_way", &self.under_way.lock().len()).finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug)]
+struct BackOffs {
+    table: BackoffTable,
+    /// The last error of each image, repeated in the message while it backs off.
+    last_error: BTreeMap<String, String>,
+}
+
+impl Images {
+    #[must_use]
+    pub fn new(
+        runtime: Arc<dyn Runtime>,
+        clock: Clock,
+        recorder: Recorder,
+        settings: &ImageSettings,
+        keyring: Keyring,
+    ) -> Self {
+        Self {
+            runtime,
+            clock,
+            recorder,
+            keyring,
+            slots: settings.max_parallel.map(|n| Arc::new(Semaphore::new(n.max(1)))),
+            rate: Mutex::new(TokenBucket::new(settings.qps, settings.burst)),
+            under_way: Mutex::new(BTreeMap::new()),
+            back_off: Mutex::new(BackOffs {
+                table: BackoffTable::image_pull(),
+                last_error: BTreeMap::new(),
+            }),
+        }
+    }
+
+    /// Makes the container's image present, as its pull policy says.
+    ///
+    /// # Errors
+    /// The waiting state the container gets instead.
+    pub async fn ensure(
+        &self,
+        pod: &PodRef,
+        container: &ContainerRef<'_>,
+        sandbox: &SandboxRequest,
+    ) -> Result<ReadyImage, ImageFailure> {
+        let wanted = container.image();
+        let normal = kubelet_core::image::name::with_default_tag(wanted)
+            .map_err(|e| self.refuse(pod, container, "InspectFailed", "InvalidImageName", e.waiting_message()))?;
+        let request = ImageRequest {
+            image: normal,
+            user_specified_image: wanted.to_owned(),
+            runtime_handler: sandbox.runtime_handler.clone(),
+        };
+        let present = self.runtime.image_status(&request).await.map_err(|e| {
+            let message = format!("Failed to inspect image {wanted:?}: {}", e.message());
+            self.refuse(pod, container, "InspectFailed", "ImageInspectError", message)
+        })?;
+        match (pull::decide(container.image_pull_policy(), wanted, present.is_some()), present) {
+            (PullDecision::UsePresent, Some(observed)) => {
+                self.recorder.normal(pod, Some(container.name()), "Pulled", pull::already_present_message(wanted));
+                let reference = if observed.id.is_empty() { request.image } else { observed.id.clone() };
+                Ok(ReadyImage { reference, observed })
+            }
+            (PullDecision::Refuse, _) => {
+                let message = pull::never_pull_message(wanted);
+                Err(self.refuse(pod, container, "ErrImageNeverPull", "ErrImageNeverPull", message))
+            }
+            (PullDecision::Pull | PullDecision::UsePresent, _) => self.pull(pod, container, request, sandbox).await,
+        }
+    }
+
+    async fn pull(
+        &self,
+        pod: &PodRef,
+        container: &ContainerRef<'_>,
+        request: ImageRequest,
+        sandbox: &SandboxRequest,
+    ) -> Result<ReadyImage, ImageFailure> {
+        let wanted = container.image();
+        let key = format!("{}_{}", pod.uid, request.image);
+        self.check_back_off(pod, container, &key)?;
+        self.recorder.normal(pod, Some(container.name()), "Pulling", pull::pulling_message(wanted));
+        let waited_from = self.clock.mono();
+        match self.join_pull(&request, sandbox).await {
+            Ok(pulled) => {
+                let observed = self.runtime.image_status(&request).await.ok().flatten().unwrap_or_default();
+                let waited = self.clock.mono().saturating_since(waited_from);
+                let message = pull::pulled_message(wanted, pulled.took, waited, observed.size_bytes);
+                self.recorder.normal(pod, Some(container.name()), "Pulled", message);
+                self.back_off.lock().last_error.remove(&key);
+                Ok(ReadyImage { reference: pulled.reference, observed })
+            }
+            Err(error) => {
+                let message = pull::failed_message(wanted, &error.message());
+                let retry_at = self.note_failure(&key, &message);
+                let failure = self.refuse(pod, container, "Failed", pull::failure_reason(&error.message()), message);
+                Err(ImageFailure { retry_at: Some(retry_at), ..failure })
+            }
+        }
+    }
+
+    /// Joins the pull of this image that is under way, or begins one. When everybody who waits for it is gone, it is
+    /// abandoned.
+    async fn join_pull(&self, request: &ImageRequest, sandbox: &SandboxRequest) -> PullResult {
+        let shared = {
+            let mut under_way = self.under_way.lock();
+            under_way.retain(|_, pull| pull.upgrade().is_some());
+            match under_way.get(&request.image).and_then(WeakShared::upgrade) {
+                Some(shared) => shared,
+                None => {
+                    let shared = self.begin_pull(request.clone(), sandbox.clone());
+                    if let Some(weak) = shared.downgrade() {
+                        under_way.insert(request.image.clone(), weak);
+                    }
+                    shared
+                }
+            }
+        };
+        let result = shared.await;
+        self.under_way.lock().remove(&request.image);
+        result
+    }
+
+    fn begin_pull(&self, request: ImageRequest, sandbox: SandboxRequest) -> SharedPull {
+        let (runtime, clock, slots) = (self.runtime.clone(), self.clock, self.slots.clone());
+        let credentials = self.keyring.credentials_for(&request.image);
+        let may_start = self.rate.lock().take(clock.mono());
+        async move {
+            let _slot = match &slots {
+                Some(slots) => slots.acquire().await.ok(),
+                None => None,
+            };
+            if !may_start {
+                return Err(RuntimeError::Failed { call: "PullImage", message: "pull QPS exceeded".to_owned() });
+            }
+            let began = clock.mono();
+            let reference = pull_with_any(&*runtime, &request, &credentials, &sandbox).await?;
+            Ok(Pulled { reference, took: clock.mono().saturating_since(began) })
+        }
+        .boxed()
+        .shared()
+    }
+
+    fn check_back_off(&self, pod: &PodRef, container: &ContainerRef<'_>, key: &str) -> Result<(), ImageFailure> {
+        let back_off = self.back_off.lock();
+        let now = self.clock.mono();
+        let Some(delay) = back_off.table.pending(key, now) else { return Ok(()) };
+        let last = back_off.last_error.get(key).map(String::as_str);
+        let message = pull::back_off_message(container.image(), last);
+        drop(back_off);
+        self.recorder.normal(pod, Some(container.name()), "BackOff", pull::back_off_message(container.image(), None));
+        Err(ImageFailure { reason: "ImagePullBackOff", message, retry_at: Some(delay.until) })
+    }
+
+    fn note_failure(&self, key: &str, message: &str) -> MonoTime {
+        let mut back_off = self.back_off.lock();
+        let now = self.clock.mono();
+        back_off.table.gc(now);
+        let until = now + back_off.table.note(key, now, now);
+        back_off.last_error.insert(key.to_owned(), message.to_owned());
+        let BackOffs { table, last_error } = &mut *back_off;
+        last_error.retain(|key, _| table.pending(key, now).is_some());
+        until
+    }
+
+    fn refuse(
+        &self,
+        pod: &PodRef,
+        container: &ContainerRef<'_>,
+        event: &'static str,
+        reason: &'static str,
+        message: String,
+    ) -> ImageFailure {
+        self.recorder.warning(pod, Some(container.name()), event, message.clone());
+        ImageFailure { reason, message, retry_at: None }
+    }
+}
+
+/// Tries every matching credential until one works; the last error is the one that counts.
+async fn pull_with_any(
+    runtime: &dyn Runtime,
+    request: &ImageRequest,
+    credentials: &[model::request::RegistryAuth],
+    sandbox: &SandboxRequest,
+) -> Result<String, RuntimeError> {
+    let mut outcome = match credentials {
+        [] => return runtime.pull_image(request, None, sandbox).await,
+        [first, ..] => runtime.pull_image(request, Some(first), sandbox).await,
+    };
+    for auth in &credentials[1..] {
+        if outcome.is_ok() {
+            break;
+        }
+        outcome = runtime.pull_image(request, Some(auth), sandbox).await;
+    }
+    outcome
+}
+
+/// Reads the registry credentials of the node: the first `config.json`, else the first `.dockercfg`, of the places.
+pub async fn read_keyring(host: &dyn Host, settings: &ImageSettings) -> Keyring {
+    const LIMIT: usize = 10 << 20;
+    for name in ["config.json", ".dockercfg"] {
+        for dir in &settings.credential_dirs {
+            let path = dir.join(name);
+            let Ok(content) = host.read_file(&path, LIMIT, false).await else { continue };
+            match Keyring::parse(&content) {
+                Ok(keyring) => return keyring,
+                Err(error) => {
+                    tracing::warn!(path = %path.display(), %error, "Registry credentials cannot be read; passed over");
+                }
+            }
+        }
+    }
+    Keyring::default()
+}
+
+/// Allows `rate` takes a second on average and `burst` at once; a rate of 0 allows all.
+#[derive(Debug)]
+struct TokenBucket {
+    rate: u32,
+    burst: f64,
+    tokens: f64,
+    filled_at: MonoTime,
+}
+
+impl TokenBucket {
+    fn new(rate: u32, burst: u32) -> Self {
+        let burst = f64::from(burst.max(1));
+        Self { rate, burst, tokens: burst, filled_at: MonoTime::ZERO }
+    }
+
+    fn take(&mut self, now: MonoTime) -> bool {
+        if self.rate == 0 {
+            return true;
+        }
+        let elapsed = now.saturating_since(self.filled_at).as_secs_f64();
+        self.tokens = (self.tokens + elapsed * f64::from(self.rate)).min(self.burst);
+        self.filled_at = now;
+        let is_allowed = self.tokens >= 1.0;
+        if is_allowed {
+            self.tokens -= 1.0;
+        }
+        is_allowed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bucket_allows_a_burst_and_then_the_rate() {
+        let mut bucket = TokenBucket::new(2, 3);
+        let at = |millis| MonoTime::from_start(Duration::from_millis(millis));
+        let allowed = (0..5).filter(|_| bucket.take(at(0))).count();
+        assert_eq!(allowed, 3);
+        assert!(!bucket.take(at(400)));
+        assert!(bucket.take(at(500)));
+    }
+
+    #[test]
+    fn a_rate_of_zero_means_no_limit() {
+        let mut bucket = TokenBucket::new(0, 1);
+        assert!((0..100).all(|_| bucket.take(MonoTime::ZERO)));
+    }
+}

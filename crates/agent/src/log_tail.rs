@@ -1,0 +1,64 @@
+//! The end of a container's log, for termination messages that fall back to it.
+
+use std::path::Path;
+
+use ports::Host;
+
+/// What a termination message may take from a log.
+const LINES: usize = 80;
+const BYTES: usize = 2048;
+/// Log lines carry a time and a stream each, so more is read than is shown.
+const READ: usize = 16 << 10;
+
+/// The last lines a container wrote, without what the runtime put before them. Empty if there is no log.
+pub(crate) async fn last_words(host: &dyn Host, log: &Path) -> String {
+    let raw = host.read_file(log, READ, true).await.unwrap_or_default();
+    tail(&String::from_utf8_lossy(&raw), raw.len() == READ)
+}
+
+/// The messages of the last lines; `is_cut`: the text begins somewhere within a line.
+fn tail(text: &str, is_cut: bool) -> String {
+    let lines: Vec<&str> = text.split_inclusive('\n').skip(usize::from(is_cut)).collect();
+    let from = lines.len().saturating_sub(LINES);
+    let joined: String = lines[from..].iter().map(|line| message(line)).collect();
+    let mut start = joined.len().saturating_sub(BYTES);
+    while !joined.is_char_boundary(start) {
+        start += 1;
+    }
+    joined[start..].to_owned()
+}
+
+/// `<time> <stream> <F|P> <message>\n`; a partial line (P) goes on in the next one.
+fn message(line: &str) -> &str {
+    let mut parts = line.splitn(4, ' ');
+    let (Some(_), Some("stdout" | "stderr"), Some(tag)) = (parts.next(), parts.next(), parts.next()) else {
+        return line;
+    };
+    let text = parts.next().unwrap_or_default();
+    if tag.starts_with('P') { text.trim_end_matches('\n') } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_taken_out_of_their_lines_and_partial_ones_joined() {
+        let log = "2026-01-01T00:00:00Z stdout F one\n2026-01-01T00:00:00Z stderr P tw\n2026-01-01T00:00:00Z stderr F o\n";
+        assert_eq!(tail(log, false), "one\ntwo\n");
+    }
+
+    #[test]
+    fn only_the_end_of_a_long_log_is_shown() {
+        let log: String = (0..200).map(|n| format!("2026-01-01T00:00:00Z stdout F line {n}\n")).collect();
+        let shown = tail(&log, false);
+        assert!(shown.starts_with("line 120\n") && shown.ends_with("line 199\n"), "{shown}");
+        let wide = format!("2026-01-01T00:00:00Z stdout F {}\n", "ä".repeat(5000));
+        assert!(tail(&wide, false).len() <= BYTES);
+    }
+
+    #[test]
+    fn a_line_cut_at_the_start_is_left_out() {
+        assert_eq!(tail("half a line\n2026-01-01T00:00:00Z stdout F whole\n", true), "whole\n");
+    }
+}

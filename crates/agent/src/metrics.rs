@@ -1,0 +1,86 @@
+//! The agent's own counters, in Prometheus text. Names and types are those of contract B.4.
+
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Counters and gauges without labels; each is one atomic, so counting costs nothing worth measuring.
+#[derive(Debug, Default)]
+pub struct Metrics {
+    relists: AtomicU64,
+    relist_failures: AtomicU64,
+    running_containers: AtomicU64,
+    running_pods: AtomicU64,
+    desired_pods: AtomicU64,
+    started_pods: AtomicU64,
+    started_pod_errors: AtomicU64,
+    started_containers: AtomicU64,
+    started_container_errors: AtomicU64,
+    orphaned_pods: AtomicU64,
+}
+
+impl Metrics {
+    pub(crate) fn relist(&self, is_ok: bool) {
+        self.relists.fetch_add(1, Ordering::Relaxed);
+        self.relist_failures.fetch_add(u64::from(!is_ok), Ordering::Relaxed);
+    }
+
+    pub(crate) fn running_containers(&self, count: usize) {
+        self.running_containers.store(count as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn pods(&self, desired: usize, running: usize) {
+        self.desired_pods.store(desired as u64, Ordering::Relaxed);
+        self.running_pods.store(running as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn pod_started(&self, is_ok: bool) {
+        self.started_pods.fetch_add(1, Ordering::Relaxed);
+        self.started_pod_errors.fetch_add(u64::from(!is_ok), Ordering::Relaxed);
+    }
+
+    pub(crate) fn container_started(&self, is_ok: bool) {
+        self.started_containers.fetch_add(1, Ordering::Relaxed);
+        self.started_container_errors.fetch_add(u64::from(!is_ok), Ordering::Relaxed);
+    }
+
+    pub(crate) fn orphan_found(&self) {
+        self.orphaned_pods.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Prometheus text format 0.0.4.
+    #[must_use]
+    pub fn render(&self, node_name: &str) -> String {
+        let mut text = String::with_capacity(2048);
+        line(&mut text, "kubelet_node_name", "gauge", "The node's name; the count is always 1.");
+        let _ = writeln!(text, "kubelet_node_name{{node={node_name:?}}} 1");
+        let gauges = [
+            ("kubelet_running_pods", &self.running_pods, "Pods that have a running sandbox."),
+            ("kubelet_running_containers", &self.running_containers, "Containers that run now."),
+            ("kubelet_desired_pods", &self.desired_pods, "Pods this node is asked to run."),
+        ];
+        for (name, value, help) in gauges {
+            line(&mut text, name, "gauge", help);
+            let _ = writeln!(text, "{name} {}", value.load(Ordering::Relaxed));
+        }
+        let counters = [
+            ("kubelet_started_pods_total", &self.started_pods, "Pod sandboxes whose start was tried."),
+            ("kubelet_started_pods_errors_total", &self.started_pod_errors, "Pod sandboxes whose start failed."),
+            ("kubelet_started_containers_total", &self.started_containers, "Containers whose start was tried."),
+            (
+                "kubelet_started_containers_errors_total",
+                &self.started_container_errors,
+                "Containers whose start failed.",
+            ),
+            ("kubelet_orphaned_runtime_pods_total", &self.orphaned_pods, "Pods found running that nobody asked for."),
+        ];
+        for (name, value, help) in counters {
+            line(&mut text, name, "counter", help);
+            let _ = writeln!(text, "{name} {}", value.load(Ordering::Relaxed));
+        }
+        text
+    }
+}
+
+fn line(text: &mut String, name: &str, kind: &str, help: &str) {
+    let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+}

@@ -1,0 +1,131 @@
+//! Acting on one pod: carrying out the plan that `kubelet-core` made, top to bottom, and reporting how far it came.
+//!
+//! Owns nothing: a pass is an owned child of its pod's worker, which drops it when it must stop. Dropping is safe at
+//! every await, because the next decision is made from a fresh observation, in which anything half done is seen.
+
+pub mod files;
+pub mod kill;
+pub mod prepare;
+pub mod sandbox;
+pub mod start;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use kubelet_core::pod::plan::{PodPlan, PodStep, RemoveContainer};
+use model::k8s::Pod;
+use model::{MonoTime, PodObservation, PodRef};
+use tokio::sync::mpsc;
+
+use crate::engine::Engine;
+use crate::pass::prepare::Prepared;
+
+/// Why a container (or the whole pod) is not running: its waiting state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    pub reason: String,
+    pub message: String,
+}
+
+/// News from within a pass, for the worker that watches it.
+#[derive(Clone, Debug)]
+pub enum PassNote {
+    /// The container could not be started, for this reason.
+    Failed { container: String, waiting: Waiting },
+    /// The container runs, but its postStart hook does too: it does not count as running yet.
+    HookBegan { container: String },
+    /// The container was started; what kept it back is over.
+    Started { container: String },
+}
+
+/// What a pass works with.
+#[derive(Clone, Debug)]
+pub struct PassContext {
+    pub engine: Arc<Engine>,
+    pub pod: Arc<Pod>,
+    pub identity: PodRef,
+    pub observed: Arc<PodObservation>,
+    pub notes: mpsc::Sender<PassNote>,
+}
+
+impl PassContext {
+    pub(crate) async fn note(&self, note: PassNote) {
+        // The worker is gone only when the whole pod is being dropped; then nobody needs the news.
+        let _ = self.notes.send(note).await;
+    }
+}
+
+/// How a pass ended.
+#[derive(Debug, Default)]
+pub struct PassReport {
+    /// Directories and volumes are in place; later passes need not make them again.
+    pub prepared: Option<Arc<Prepared>>,
+    /// Something failed; look again no later than this.
+    pub retry_at: Option<MonoTime>,
+}
+
+/// Carries out one step.
+pub async fn run(context: PassContext, plan: PodPlan, prepared: Option<Arc<Prepared>>) -> PassReport {
+    let prepared = match ensure_prepared(&context, &plan, prepared).await {
+        Ok(prepared) => prepared,
+        Err(report) => return report,
+    };
+    let mut report = PassReport { prepared: Some(prepared.clone()), ..PassReport::default() };
+    match plan.step {
+        PodStep::Settled => {}
+        PodStep::CreateSandbox { attempt, stop, kill, why } => {
+            kill::kill_all(&context, &kill).await;
+            report.retry_at = sandbox::stop_all(&context, &stop).await;
+            if report.retry_at.is_none() {
+                report.retry_at = sandbox::create(&context, &prepared, attempt, why).await;
+            }
+        }
+        PodStep::Converge { sandbox, kill, remove, start } => {
+            kill::kill_all(&context, &kill).await;
+            remove_all(&context, &remove).await;
+            report.retry_at = start::start_all(&context, &prepared, &sandbox, &start).await;
+        }
+        PodStep::Teardown { kill, stop, why } => {
+            tracing::info!(pod = %context.identity, ?why, "Pod is done; its sandbox is stopped");
+            kill::kill_all(&context, &kill).await;
+            report.retry_at = sandbox::stop_all(&context, &stop).await;
+        }
+    }
+    report
+}
+
+/// Removes the records of old instances in order, and their logs where nobody counts on from them.
+async fn remove_all(context: &PassContext, remove: &[RemoveContainer]) {
+    for old in remove {
+        match context.engine.runtime.remove_container(&old.id).await {
+            Err(error) if !error.is_not_found() => {
+                tracing::warn!(pod = %context.identity, container = %old.name, %error, "Old container was not removed");
+                return;
+            }
+            Ok(()) | Err(_) => {}
+        }
+        if !old.why.keeps_logs() {
+            files::remove_log(context, &old.id).await;
+        }
+    }
+}
+
+/// A pod that only winds down needs no volumes; every other step does.
+async fn ensure_prepared(
+    context: &PassContext,
+    plan: &PodPlan,
+    prepared: Option<Arc<Prepared>>,
+) -> Result<Arc<Prepared>, PassReport> {
+    let needs_nothing = matches!(plan.step, PodStep::Settled | PodStep::Teardown { .. });
+    match prepared {
+        Some(prepared) => Ok(prepared),
+        None if needs_nothing => Ok(Arc::new(Prepared::default())),
+        None => match prepare::prepare(context).await {
+            Ok(prepared) => Ok(Arc::new(prepared)),
+            Err(retry_at) => Err(PassReport { retry_at: Some(retry_at), ..PassReport::default() }),
+        },
+    }
+}
+
+/// Waiting states by container, as status shows them.
+pub type WaitingStates = BTreeMap<String, Waiting>;

@@ -1,0 +1,140 @@
+//! The small files around a container: hosts file, termination log, log directory and link, bound sub-paths.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use kubelet_core::env::expand_sub_path;
+use kubelet_core::hostname::compute_hostname;
+use kubelet_core::hosts_file::{host_network_hosts_file, pod_hosts_file};
+use kubelet_core::log_paths;
+use model::ContainerId;
+use model::containers::ContainerRef;
+use model::request::SandboxRequest;
+use ports::HostError;
+
+use super::PassContext;
+use crate::sync_loop::uses_host_network;
+use crate::volumes::{VolumePaths, chain, ensure_sub_path};
+
+/// Writes the pod's `/etc/hosts` once; `None` where the container brings its own or the pod has no address.
+pub async fn ensure_hosts_file(
+    context: &PassContext,
+    container: &ContainerRef<'_>,
+    ips: &[IpAddr],
+) -> Result<Option<String>, String> {
+    let brings_its_own = container.volume_mounts().iter().any(|m| m.mount_path == "/etc/hosts");
+    if brings_its_own || ips.is_empty() {
+        return Ok(None);
+    }
+    let engine = &context.engine;
+    let path = engine.settings.paths.pod(&context.identity.uid).join("etc-hosts");
+    let text = if uses_host_network(&context.pod) {
+        let node_file = engine.host.read_text(Path::new("/etc/hosts")).await.map_err(|e| chain(&e))?;
+        host_network_hosts_file(&context.pod, &node_file)
+    } else {
+        let hostname = compute_hostname(&context.pod, &engine.node_facts.cluster_domain).map_err(|e| e.to_string())?;
+        pod_hosts_file(&context.pod, &hostname, ips)
+    };
+    // Replacing the file would leave running containers with the old one: their mount follows the inode.
+    let is_there = engine.host.read_file(&path, 1 << 20, false).await.is_ok_and(|old| old == text.as_bytes());
+    if !is_there {
+        engine.host.write_file(&path, text.as_bytes(), 0o644).await.map_err(|e| chain(&e))?;
+    }
+    Ok(Some(path.display().to_string()))
+}
+
+/// Where the container writes its last words. The name follows from the restart count, so that a later kubelet finds
+/// it without having been told.
+#[must_use]
+pub fn termination_log_path(pod_dir: &Path, container: &str, restart_count: u32) -> PathBuf {
+    pod_dir.join("containers").join(container).join(format!("{restart_count:08x}"))
+}
+
+pub async fn ensure_termination_log(
+    context: &PassContext,
+    container: &ContainerRef<'_>,
+    restart_count: u32,
+) -> Result<Option<String>, String> {
+    if container.termination_message_path().is_empty() {
+        return Ok(None);
+    }
+    let engine = &context.engine;
+    let dir = engine.settings.paths.pod(&context.identity.uid);
+    let path = termination_log_path(&dir, container.name(), restart_count);
+    engine.host.write_file(&path, b"", 0o666).await.map_err(|e| chain(&e))?;
+    Ok(Some(path.display().to_string()))
+}
+
+/// Binds every subPath of the container to a place of its own; returns them by position.
+pub async fn ensure_sub_paths(
+    context: &PassContext,
+    container: &ContainerRef<'_>,
+    env: &[(String, String)],
+    volumes: &VolumePaths,
+) -> Result<BTreeMap<usize, String>, String> {
+    let mut bound = BTreeMap::new();
+    let pod_dir = context.engine.settings.paths.pod(&context.identity.uid);
+    for (index, mount) in container.volume_mounts().iter().enumerate() {
+        let plain = mount.sub_path.as_deref().filter(|path| !path.is_empty());
+        let expression = mount.sub_path_expr.as_deref().filter(|path| !path.is_empty());
+        let sub_path = match (plain, expression) {
+            (Some(path), _) => path.to_owned(),
+            (None, Some(expression)) => expand_sub_path(expression, env).map_err(|e| e.to_string())?,
+            (None, None) => continue,
+        };
+        let Some(volume) = volumes.get(&mount.name) else { continue };
+        let host = &*context.engine.host;
+        let target =
+            ensure_sub_path(host, &pod_dir, container.name(), (index, mount), (volume, &sub_path)).await;
+        let target = target.map_err(|error| error.to_string())?;
+        bound.insert(index, target.display().to_string());
+    }
+    Ok(bound)
+}
+
+/// The directory that the runtime writes the container's log into.
+pub async fn ensure_log_dir(
+    context: &PassContext,
+    sandbox: &SandboxRequest,
+    container: &ContainerRef<'_>,
+) -> Result<(), String> {
+    let dir = Path::new(&sandbox.log_directory).join(container.name());
+    context.engine.host.ensure_dir(&dir, 0o755).await.map_err(|e| chain(&e))
+}
+
+/// Puts a link to the log where log collectors look for it. Missing links cost nobody a pod, so failures are logged.
+pub async fn link_log(
+    context: &PassContext,
+    sandbox: &SandboxRequest,
+    container: &ContainerRef<'_>,
+    instance: (&ContainerId, u32),
+) {
+    let (id, restart_count) = instance;
+    let engine = &context.engine;
+    let log = Path::new(&sandbox.log_directory).join(log_paths::container_log(container.name(), restart_count));
+    let name = log_paths::container_link_name(&context.identity, container.name(), id.as_str());
+    let link = engine.settings.paths.container_links.join(name);
+    if let Err(error) = engine.host.ensure_symlink(&log, &link).await {
+        tracing::warn!(pod = %context.identity, container = container.name(), error = chain(&error), "Log link was not made");
+    }
+}
+
+/// Removes the log of an instance that is removed, and the link to it.
+pub async fn remove_log(context: &PassContext, id: &ContainerId) {
+    let Some(old) = context.observed.container(id) else { return };
+    let links = &context.engine.settings.paths.container_links;
+    let link = links.join(log_paths::container_link_name(&context.identity, &old.name, id.as_str()));
+    for path in [PathBuf::from(&old.log_path), link] {
+        if path.as_os_str().is_empty() {
+            continue;
+        }
+        if let Err(error) = context.engine.host.remove_file(&path).await {
+            log_leftover(&path, &error);
+        }
+    }
+}
+
+fn log_leftover(path: &Path, error: &HostError) {
+    tracing::warn!(path = %path.display(), error = chain(error), "Log was not removed; collection tries again");
+}

@@ -1,0 +1,125 @@
+//! What a pod needs on this machine before its sandbox exists: network ready, directories, volumes.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use kubelet_core::dns::{NodeDns, PodDns, compute_pod_dns};
+use kubelet_core::request::{
+    ConfigError, PodFacts, SandboxInputs, VolumeMountPoint, compute_sandbox_request,
+};
+use model::MonoTime;
+use model::containers::all_containers;
+use model::request::{DnsRequest, SandboxRequest};
+
+use super::PassContext;
+use crate::sync_loop::uses_host_network;
+use crate::volumes::{VolumePaths, ensure_volumes};
+
+const NETWORK_RETRY: Duration = Duration::from_secs(1);
+const VOLUME_RETRY: Duration = Duration::from_secs(2);
+
+/// What the first pass made ready for all later ones.
+#[derive(Clone, Debug, Default)]
+pub struct Prepared {
+    pub volumes: VolumePaths,
+    pub mount_points: BTreeMap<String, VolumeMountPoint>,
+    pub facts: PodFacts,
+    pub dns: DnsRequest,
+}
+
+/// Makes everything ready, or says when to try again (and in an event, why).
+pub async fn prepare(context: &PassContext) -> Result<Prepared, MonoTime> {
+    let engine = &context.engine;
+    if let Some(problem) = engine.node.borrow().network_problem()
+        && !uses_host_network(&context.pod)
+    {
+        let message = format!("network is not ready: {problem}");
+        engine.recorder.warning(&context.identity, None, "NetworkNotReady", message);
+        return Err(engine.clock.mono() + NETWORK_RETRY);
+    }
+    if let Err(error) = make_directories(context).await {
+        let message = format!("error making pod data directories: {}", crate::volumes::chain(&error));
+        engine.recorder.warning(&context.identity, None, "FailedMount", message);
+        return Err(engine.clock.mono() + VOLUME_RETRY);
+    }
+    let volumes = match ensure_volumes(&*engine.host, &engine.settings.paths, &context.pod).await {
+        Ok(volumes) => volumes,
+        Err(error) => {
+            engine.recorder.warning(&context.identity, None, "FailedMount", error.to_string());
+            return Err(engine.clock.mono() + VOLUME_RETRY);
+        }
+    };
+    let mount_points = volumes
+        .iter()
+        .map(|(name, path)| {
+            let point = VolumeMountPoint { host_path: path.display().to_string(), ..VolumeMountPoint::default() };
+            (name.clone(), point)
+        })
+        .collect();
+    let dns = pod_dns(context).await.map_err(|why| {
+        engine.recorder.warning(&context.identity, None, "FailedCreatePodSandBox", why);
+        engine.clock.mono() + VOLUME_RETRY
+    })?;
+    Ok(Prepared { volumes, mount_points, facts: pod_facts(context), dns })
+}
+
+/// The pod's own directories, with the modes that the Go kubelet gives them.
+async fn make_directories(context: &PassContext) -> Result<(), ports::HostError> {
+    let engine = &context.engine;
+    let dir = engine.settings.paths.pod(&context.identity.uid);
+    for path in [dir.clone(), dir.join("volumes"), dir.join("plugins"), dir.join("containers")] {
+        engine.host.ensure_dir(&path, 0o750).await?;
+    }
+    for container in all_containers(&context.pod) {
+        engine.host.ensure_dir(&dir.join("containers").join(container.name()), 0o750).await?;
+    }
+    Ok(())
+}
+
+fn pod_facts(context: &PassContext) -> PodFacts {
+    // RuntimeClass objects live in the API; without one, the handler is the runtime's default.
+    let node = context.engine.node.borrow();
+    let handler = node.status.handlers.iter().find(|h| h.name.is_empty());
+    PodFacts {
+        recursive_read_only: handler.is_some_and(|h| h.recursive_read_only_mounts),
+        ..PodFacts::default()
+    }
+}
+
+async fn pod_dns(context: &PassContext) -> Result<DnsRequest, String> {
+    let network = &context.engine.settings.network;
+    let resolv_conf = match &network.resolv_conf {
+        Some(path) => Some(context.engine.host.read_text(path).await.map_err(|e| crate::volumes::chain(&e))?),
+        None => None,
+    };
+    let node = NodeDns {
+        cluster_dns: network.cluster_dns.clone(),
+        cluster_domain: network.cluster_domain.clone(),
+        resolv_conf,
+        node_ips: network.host_ips.clone(),
+    };
+    let PodDns { dns, warnings } = compute_pod_dns(&context.pod, &node).map_err(|error| error.to_string())?;
+    for warning in warnings {
+        context.engine.recorder.warning(&context.identity, None, warning.reason.as_str(), warning.message);
+    }
+    Ok(dns)
+}
+
+/// The request for the pod's sandbox of that attempt.
+///
+/// # Errors
+/// What the spec asks for cannot be had.
+pub fn sandbox_request(
+    context: &PassContext,
+    prepared: &Prepared,
+    attempt: u32,
+) -> Result<SandboxRequest, ConfigError> {
+    compute_sandbox_request(&SandboxInputs {
+        pod: &context.pod,
+        node: &context.engine.node_facts,
+        facts: &prepared.facts,
+        attempt,
+        dns: &prepared.dns,
+        cgroup_parent: "",
+    })
+}

@@ -1,0 +1,63 @@
+//! Creating and stopping pod sandboxes.
+
+use std::time::Duration;
+
+use kubelet_core::pod::plan::SandboxReason;
+use model::{MonoTime, SandboxId};
+
+use super::PassContext;
+use super::prepare::{Prepared, sandbox_request};
+
+/// A sandbox that could not be created or stopped is tried again after this long.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// Stops the sandboxes one by one; returns when to try again if one would not stop.
+pub async fn stop_all(context: &PassContext, ids: &[SandboxId]) -> Option<MonoTime> {
+    for id in ids {
+        match context.engine.runtime.stop_sandbox(id).await {
+            Ok(()) => {}
+            Err(error) if error.is_not_found() => {}
+            Err(error) => {
+                let message = format!("error killing pod: failed to \"KillPodSandbox\": {error}");
+                context.engine.recorder.warning(&context.identity, None, "FailedKillPod", message);
+                return Some(context.engine.clock.mono() + RETRY);
+            }
+        }
+    }
+    None
+}
+
+/// Creates the sandbox; returns when to try again if that failed.
+pub async fn create(
+    context: &PassContext,
+    prepared: &Prepared,
+    attempt: u32,
+    why: SandboxReason,
+) -> Option<MonoTime> {
+    let engine = &context.engine;
+    if why != SandboxReason::NoSandbox {
+        let message = "Pod sandbox changed, it will be killed and re-created.";
+        engine.recorder.normal(&context.identity, None, "SandboxChanged", message);
+    }
+    let failed = |message: String| {
+        engine.recorder.warning(&context.identity, None, "FailedCreatePodSandBox", message);
+        Some(engine.clock.mono() + RETRY)
+    };
+    let request = match sandbox_request(context, prepared, attempt) {
+        Ok(request) => request,
+        Err(error) => return failed(format!("Failed to create pod sandbox: {error}")),
+    };
+    if let Err(error) = engine.host.ensure_dir(request.log_directory.as_ref(), 0o755).await {
+        return failed(format!("Failed to create pod sandbox: {}", crate::volumes::chain(&error)));
+    }
+    let created = engine.runtime.run_sandbox(&request).await;
+    engine.metrics.pod_started(created.is_ok());
+    match created {
+        Ok(id) => {
+            tracing::info!(pod = %context.identity, sandbox = %id, attempt, ?why, "Sandbox created");
+            None
+        }
+        // An uncertain outcome needs no guess here: the next look shows whether the sandbox is there.
+        Err(error) => failed(format!("Failed to create pod sandbox: {}", error.message())),
+    }
+}

@@ -1,0 +1,274 @@
+//! Starting containers: image, request, create, start, postStart hook.
+//!
+//! A container that was created but never started, by us or by a kubelet before us, is adopted instead of created
+//! again: a create that timed out may have got through.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use kubelet_core::downward::DownwardFacts;
+use kubelet_core::env::{EnvObjects, compute_env};
+use kubelet_core::pod::hash::container_hash;
+use kubelet_core::pod::plan::{KillContainer, KillReason, StartContainer};
+use kubelet_core::request::{ContainerInputs, PodFacts, compute_container_request};
+use model::containers::{ContainerRef, find_container};
+use model::request::{ContainerRequest, SandboxRequest};
+use model::{ContainerId, ContainerKind, ContainerObservation, ContainerState, MonoTime, PodObservation, SandboxId};
+use ports::RuntimeError;
+
+use super::files;
+use super::prepare::{Prepared, sandbox_request};
+use super::{PassContext, PassNote, Waiting};
+use crate::hooks::{HookContext, run_handler};
+use crate::images::{ImageFailure, ReadyImage};
+
+/// A container whose start failed is looked at again after this long; its back-off decides when it is tried.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Why a container was not started.
+#[derive(Debug)]
+struct Failure {
+    reason: &'static str,
+    message: String,
+    retry_at: Option<MonoTime>,
+}
+
+impl Failure {
+    fn new(reason: &'static str, message: impl Into<String>) -> Self {
+        Self { reason, message: message.into(), retry_at: None }
+    }
+}
+
+impl From<ImageFailure> for Failure {
+    fn from(failure: ImageFailure) -> Self {
+        Self { reason: failure.reason, message: failure.message, retry_at: failure.retry_at }
+    }
+}
+
+/// Starts the containers: those of the init list one by one, as the plan orders them, the others side by side. Returns
+/// when to look again if one failed.
+pub async fn start_all(
+    context: &PassContext,
+    prepared: &Prepared,
+    sandbox: &SandboxId,
+    starts: &[StartContainer],
+) -> Option<MonoTime> {
+    let attempt = context.observed.sandboxes.iter().find(|s| s.id == *sandbox).map_or(0, |s| s.attempt);
+    let request = match sandbox_request(context, prepared, attempt) {
+        Ok(request) => request,
+        Err(error) => {
+            tracing::warn!(pod = %context.identity, %error, "Containers cannot be started");
+            return Some(context.engine.clock.mono() + RETRY);
+        }
+    };
+    let scene = Scene { context, prepared, sandbox, sandbox_request: &request };
+    let (in_line, side_by_side): (Vec<_>, Vec<_>) = starts.iter().partition(|s| s.kind.is_init_list());
+    let line = async {
+        let mut retry_at = None;
+        for start in in_line {
+            retry_at = earliest(retry_at, scene.start(start).await);
+        }
+        retry_at
+    };
+    let others = futures_util::future::join_all(side_by_side.into_iter().map(|start| scene.start(start)));
+    let (line, others) = tokio::join!(line, others);
+    others.into_iter().fold(line, earliest)
+}
+
+fn earliest(a: Option<MonoTime>, b: Option<MonoTime>) -> Option<MonoTime> {
+    [a, b].into_iter().flatten().min()
+}
+
+/// What all containers of one sandbox share.
+struct Scene<'a> {
+    context: &'a PassContext,
+    prepared: &'a Prepared,
+    sandbox: &'a SandboxId,
+    sandbox_request: &'a SandboxRequest,
+}
+
+impl Scene<'_> {
+    async fn start(&self, start: &StartContainer) -> Option<MonoTime> {
+        let container = find_container(&self.context.pod, &start.name)?;
+        let outcome = self.try_start(&container, start).await;
+        self.context.engine.metrics.container_started(outcome.is_ok());
+        match outcome {
+            Ok(()) => {
+                self.context.note(PassNote::Started { container: start.name.to_string() }).await;
+                None
+            }
+            Err(Failure { reason, message, retry_at }) => {
+                let waiting = Waiting { reason: reason.to_owned(), message };
+                self.context.note(PassNote::Failed { container: start.name.to_string(), waiting }).await;
+                Some(retry_at.unwrap_or_else(|| self.context.engine.clock.mono() + RETRY))
+            }
+        }
+    }
+
+    async fn try_start(&self, container: &ContainerRef<'_>, start: &StartContainer) -> Result<(), Failure> {
+        let id = match self.adoptable(container) {
+            Some(created) => created.id.clone(),
+            None => {
+                let engine = &self.context.engine;
+                let image = engine.images.ensure(&self.context.identity, container, self.sandbox_request).await?;
+                let request = self.request(container, start, &image).await?;
+                self.create(container, &request).await?
+            }
+        };
+        self.run(container, &id, start.restart_count).await
+    }
+
+    /// The newest instance, if it was created from this spec in this sandbox and only waits to be started.
+    fn adoptable(&self, container: &ContainerRef<'_>) -> Option<&ContainerObservation> {
+        let newest = self.context.observed.newest(container.name())?;
+        let hash = container_hash(container.name(), container.image());
+        let is_ours = newest.record.hash == Some(hash) && newest.sandbox_id == *self.sandbox;
+        (newest.state == ContainerState::Created && is_ours).then_some(newest)
+    }
+
+    async fn request(
+        &self,
+        container: &ContainerRef<'_>,
+        start: &StartContainer,
+        image: &ReadyImage,
+    ) -> Result<ContainerRequest, Failure> {
+        let refused = |message: String| {
+            self.fail_event(container, &format!("Error: {message}"));
+            Failure::new("CreateContainerConfigError", message)
+        };
+        let ips = self.pod_ips();
+        let engine = &self.context.engine;
+        let downward = DownwardFacts {
+            container: container.name(),
+            pod_ips: &ips,
+            host_ips: engine.host_ips(),
+            allocatable: &engine.allocatable,
+        };
+        let env = compute_env(&self.context.pod, container, &downward, &EnvObjects::default())
+            .map_err(|error| refused(error.to_string()))?;
+        let hosts_file = files::ensure_hosts_file(self.context, container, &ips).await.map_err(refused)?;
+        let facts = PodFacts { hosts_file, ..self.prepared.facts.clone() };
+        let termination_log =
+            files::ensure_termination_log(self.context, container, start.restart_count).await.map_err(refused)?;
+        let sub_paths = files::ensure_sub_paths(self.context, container, &env, &self.prepared.volumes)
+            .await
+            .map_err(refused)?;
+        files::ensure_log_dir(self.context, self.sandbox_request, container).await.map_err(refused)?;
+        let target = self.target_of(container);
+        compute_container_request(&ContainerInputs {
+            pod: &self.context.pod,
+            container: *container,
+            node: &engine.node_facts,
+            facts: &facts,
+            restart_count: start.restart_count,
+            hash: container_hash(container.name(), container.image()),
+            image_ref: &image.reference,
+            image: &image.observed,
+            env: &env,
+            volumes: &self.prepared.mount_points,
+            sub_paths: &sub_paths,
+            termination_log: termination_log.as_deref(),
+            target: target.as_ref(),
+        })
+        .map_err(|error| refused(error.to_string()))
+    }
+
+    /// The running container whose processes an ephemeral one asks to see.
+    fn target_of(&self, container: &ContainerRef<'_>) -> Option<ContainerId> {
+        let ephemeral = match (container.kind, &container.spec) {
+            (ContainerKind::Ephemeral, model::containers::SpecRef::Ephemeral(spec)) => spec,
+            _ => return None,
+        };
+        let name = ephemeral.target_container_name.as_deref()?;
+        self.context.observed.running().find(|c| &*c.name == name).map(|c| c.id.clone())
+    }
+
+    async fn create(&self, container: &ContainerRef<'_>, request: &ContainerRequest) -> Result<ContainerId, Failure> {
+        let runtime = &self.context.engine.runtime;
+        match runtime.create_container(self.sandbox, request, self.sandbox_request).await {
+            Ok(id) => {
+                let message = "Container created";
+                self.context.engine.recorder.normal(&self.context.identity, Some(container.name()), "Created", message);
+                Ok(id)
+            }
+            Err(error) => {
+                self.fail_event(container, &format!("Error: {}", error.message()));
+                // If the create got through after all, the next look finds the container and starts it.
+                Err(Failure::new("CreateContainerError", error.message()))
+            }
+        }
+    }
+
+    async fn run(&self, container: &ContainerRef<'_>, id: &ContainerId, restart_count: u32) -> Result<(), Failure> {
+        let engine = &self.context.engine;
+        if let Err(error) = engine.runtime.start_container(id).await {
+            self.fail_event(container, &format!("Error: {}", error.message()));
+            self.discard_if_refused(id, &error).await;
+            return Err(Failure::new("RunContainerError", error.message()));
+        }
+        engine.recorder.normal(&self.context.identity, Some(container.name()), "Started", "Container started");
+        files::link_log(self.context, self.sandbox_request, container, (id, restart_count)).await;
+        self.run_post_start(container, id).await
+    }
+
+    /// A created container that cannot be started would be adopted for ever.
+    async fn discard_if_refused(&self, id: &ContainerId, error: &RuntimeError) {
+        if error.is_uncertain() {
+            return;
+        }
+        let runtime = &self.context.engine.runtime;
+        let is_still_created =
+            runtime.container_status(id).await.is_ok_and(|status| status.state == ContainerState::Created);
+        if is_still_created && let Err(error) = runtime.remove_container(id).await {
+            tracing::warn!(pod = %self.context.identity, container_id = %id, %error, "Refused container was not removed");
+        }
+    }
+
+    async fn run_post_start(&self, container: &ContainerRef<'_>, id: &ContainerId) -> Result<(), Failure> {
+        let Some(handler) = container.lifecycle().and_then(|l| l.post_start.as_ref()) else { return Ok(()) };
+        let engine = &self.context.engine;
+        self.context.note(PassNote::HookBegan { container: container.name().to_owned() }).await;
+        let hook = HookContext {
+            runtime: &*engine.runtime,
+            net: &*engine.net,
+            recorder: &engine.recorder,
+            pod: &self.context.identity,
+            pod_ip: self.pod_ips().first().copied(),
+            container_id: id,
+            container: Some(*container),
+        };
+        let Err(why) = run_handler(&hook, handler).await else { return Ok(()) };
+        tracing::warn!(pod = %self.context.identity, container = container.name(), why, "postStart hook failed");
+        let name = Some(container.name());
+        engine.recorder.warning(&self.context.identity, name, "FailedPostStartHook", "PostStartHook failed");
+        self.kill_after_hook(container, id).await;
+        Err(Failure::new("PostStartHookError", "PostStartHook failed"))
+    }
+
+    async fn kill_after_hook(&self, container: &ContainerRef<'_>, id: &ContainerId) {
+        let engine = &self.context.engine;
+        let Ok(observed) = engine.runtime.container_status(id).await else { return };
+        let kill = KillContainer {
+            id: id.clone(),
+            name: container.name().into(),
+            why: KillReason::PostStartHookFailed,
+            grace: None,
+        };
+        let mut scene = PodObservation::clone(&self.context.observed);
+        scene.containers.insert(0, observed);
+        let context = PassContext { observed: scene.into(), ..self.context.clone() };
+        super::kill::kill_all(&context, &[kill]).await;
+    }
+
+    fn pod_ips(&self) -> Vec<IpAddr> {
+        if crate::sync_loop::uses_host_network(&self.context.pod) {
+            return self.context.engine.host_ips().to_vec();
+        }
+        let sandbox = self.context.observed.sandboxes.iter().find(|s| s.id == *self.sandbox);
+        sandbox.map(|s| s.ips.clone()).unwrap_or_default()
+    }
+
+    fn fail_event(&self, container: &ContainerRef<'_>, message: &str) {
+        self.context.engine.recorder.warning(&self.context.identity, Some(container.name()), "Failed", message);
+    }
+}

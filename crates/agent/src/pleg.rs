@@ -1,0 +1,372 @@
+//! The pod lifecycle event generator: turns listings of the runtime into observations of single pods.
+//!
+//! Owns the last listing. Never decides what an observation means. One list of sandboxes and one of containers a
+//! second; only pods whose lines changed are inspected, each in a task of its own with the runtime's deadlines, so a
+//! hung call delays nobody else. Hints of the runtime and requests of workers trigger a look at one pod at once.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::{self, BoxStream};
+use model::{
+    ContainerId, ContainerObservation, ContainerState, MonoTime, PodObservation, PodRef, PodUid, SandboxId,
+    SandboxObservation, SandboxState,
+};
+use parking_lot::Mutex;
+use ports::runtime::{ContainerSummary, RuntimeHint, RuntimeResult, SandboxSummary, Scope};
+use ports::{Clock, Runtime};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use crate::cache::PodCache;
+use crate::metrics::Metrics;
+
+const RELIST_PERIOD: Duration = Duration::from_secs(1);
+/// Without a successful relist for this long the node is not ready.
+pub const RELIST_THRESHOLD: Duration = Duration::from_secs(180);
+/// Requests for a look beyond this wait for the next relist instead.
+const REQUEST_QUEUE: usize = 200;
+/// Waiting time before the hint stream is opened anew.
+const HINT_RETRY: Duration = Duration::from_secs(5);
+
+/// Asks for a look at a pod.
+#[derive(Clone, Debug)]
+pub struct PlegHandle {
+    requests: mpsc::Sender<PodRef>,
+    health: Arc<Mutex<Health>>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Health {
+    last_relist: Option<MonoTime>,
+    /// Pods whose inspection keeps failing, with the reason: named in the node's condition.
+    stuck: BTreeMap<PodUid, String>,
+}
+
+impl PlegHandle {
+    /// Requests an inspection that begins after this call. Where the queue is full the relist within a second serves
+    /// as well, because it inspects whatever changed.
+    pub fn inspect(&self, pod: &PodRef) {
+        if self.requests.try_send(pod.clone()).is_err() {
+            tracing::debug!(pod = %pod, "Inspection queue is full; the next relist will do");
+        }
+    }
+
+    #[must_use]
+    pub fn last_relist(&self) -> Option<MonoTime> {
+        self.health.lock().last_relist
+    }
+
+    /// Pods that cannot be inspected, and why.
+    #[must_use]
+    pub fn stuck_pods(&self) -> Vec<(PodUid, String)> {
+        self.health.lock().stuck.iter().map(|(uid, why)| (uid.clone(), why.clone())).collect()
+    }
+}
+
+/// One line of a listing, as far as a change of it matters.
+type Fingerprint = BTreeSet<(String, u8)>;
+
+/// What a finished inspection of one pod says.
+struct Inspection {
+    pod: PodRef,
+    result: RuntimeResult<PodObservation>,
+}
+
+pub struct Pleg {
+    runtime: Arc<dyn Runtime>,
+    clock: Clock,
+    cache: PodCache,
+    metrics: Arc<Metrics>,
+    health: Arc<Mutex<Health>>,
+    requests: mpsc::Receiver<PodRef>,
+    /// Fingerprint of each pod in the last listing whose inspection succeeded.
+    seen: BTreeMap<PodUid, (PodRef, Fingerprint)>,
+    /// Inspections under way; true: another one was asked for meanwhile.
+    in_flight: BTreeMap<PodUid, bool>,
+    inspections: JoinSet<Inspection>,
+    /// The listing under way, if any: at most one.
+    relisting: JoinSet<(MonoTime, RuntimeResult<Listing>)>,
+}
+
+type Listing = (Vec<SandboxSummary>, Vec<ContainerSummary>);
+
+impl std::fmt::Debug for Pleg {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pleg").field("seen", &self.seen.len()).finish_non_exhaustive()
+    }
+}
+
+impl Pleg {
+    #[must_use]
+    pub fn new(
+        runtime: Arc<dyn Runtime>,
+        clock: Clock,
+        cache: PodCache,
+        metrics: Arc<Metrics>,
+    ) -> (Self, PlegHandle) {
+        let (sender, requests) = mpsc::channel(REQUEST_QUEUE);
+        let health = Arc::new(Mutex::new(Health::default()));
+        let pleg = Self {
+            runtime,
+            clock,
+            cache,
+            metrics,
+            health: health.clone(),
+            requests,
+            seen: BTreeMap::new(),
+            in_flight: BTreeMap::new(),
+            inspections: JoinSet::new(),
+            relisting: JoinSet::new(),
+        };
+        (pleg, PlegHandle { requests: sender, health })
+    }
+
+    /// Runs until dropped. Every select arm is cancel safe: channels and join sets lose nothing, and the listing is
+    /// started anew if it is abandoned.
+    pub async fn run(mut self) {
+        let mut hints = self.open_hints().await;
+        let mut next_relist = self.clock.mono();
+        loop {
+            tokio::select! {
+                biased;
+                Some(done) = self.inspections.join_next(), if !self.inspections.is_empty() => {
+                    self.finish_inspection(done);
+                }
+                Some(pod) = self.requests.recv() => self.start_inspection(pod),
+                hint = hints.next() => match hint {
+                    Some(hint) => self.take_hint(&hint),
+                    None => hints = self.reopen_hints_later(),
+                },
+                Some(listing) = self.relisting.join_next(), if !self.relisting.is_empty() => {
+                    self.finish_relist(listing);
+                    next_relist = self.clock.mono() + RELIST_PERIOD;
+                }
+                () = self.clock.sleep_until(next_relist), if self.relisting.is_empty() => self.start_relist(),
+            }
+        }
+    }
+
+    async fn open_hints(&self) -> BoxStream<'static, RuntimeHint> {
+        match self.runtime.hints().await {
+            Ok(hints) => hints,
+            Err(error) => {
+                tracing::debug!(%error, "The runtime gives no event hints; relisting every second only");
+                stream::pending().boxed()
+            }
+        }
+    }
+
+    /// A stream that opens the hints again after a pause: the runtime may have been restarted.
+    fn reopen_hints_later(&self) -> BoxStream<'static, RuntimeHint> {
+        let runtime = self.runtime.clone();
+        stream::once(async move {
+            tokio::time::sleep(HINT_RETRY).await;
+            match runtime.hints().await {
+                Ok(hints) => hints,
+                Err(_) => stream::empty().boxed(),
+            }
+        })
+        .flatten()
+        .boxed()
+    }
+
+    fn take_hint(&mut self, hint: &RuntimeHint) {
+        if let Some((pod, _)) = self.seen.get(&hint.pod) {
+            let pod = pod.clone();
+            self.start_inspection(pod);
+        }
+    }
+
+    fn start_relist(&mut self) {
+        let (runtime, began) = (self.runtime.clone(), self.clock.mono());
+        self.relisting.spawn(async move { (began, list(&*runtime, &Scope::Node).await) });
+    }
+
+    fn finish_relist(&mut self, listing: Result<(MonoTime, RuntimeResult<Listing>), tokio::task::JoinError>) {
+        let Ok((began, listing)) = listing else {
+            tracing::error!("A relist panicked; the next one is due in a second");
+            return;
+        };
+        self.metrics.relist(listing.is_ok());
+        let (sandboxes, containers) = match listing {
+            Ok(lists) => lists,
+            Err(error) => {
+                tracing::warn!(%error, "Relist failed");
+                return;
+            }
+        };
+        self.health.lock().last_relist = Some(began);
+        self.metrics.running_containers(containers.iter().filter(|c| c.state == ContainerState::Running).count());
+        let current = fingerprints(&sandboxes, &containers);
+        let gone: Vec<PodRef> =
+            self.seen.iter().filter(|(uid, _)| !current.contains_key(*uid)).map(|(_, (pod, _))| pod.clone()).collect();
+        for pod in gone {
+            self.start_inspection(pod);
+        }
+        for (uid, (pod, fingerprint)) in current {
+            let is_new = self.seen.get(&uid).is_none_or(|(_, seen)| *seen != fingerprint);
+            if is_new {
+                self.start_inspection(pod);
+            }
+        }
+    }
+
+    fn start_inspection(&mut self, pod: PodRef) {
+        if let Some(again) = self.in_flight.get_mut(&pod.uid) {
+            *again = true;
+            return;
+        }
+        self.in_flight.insert(pod.uid.clone(), false);
+        let (runtime, clock) = (self.runtime.clone(), self.clock);
+        let previous = self.cache.get(&pod.uid);
+        self.inspections.spawn(async move {
+            let result = inspect(&*runtime, &clock, &pod, previous.as_deref()).await;
+            Inspection { pod, result }
+        });
+    }
+
+    fn finish_inspection(&mut self, done: Result<Inspection, tokio::task::JoinError>) {
+        let Ok(Inspection { pod, result }) = done else {
+            tracing::error!("An inspection panicked; the pod is inspected again with the next change");
+            self.in_flight.clear();
+            return;
+        };
+        match result {
+            Ok(observation) => self.publish(pod.clone(), observation),
+            Err(error) => {
+                tracing::warn!(pod = %pod, uid = %pod.uid, %error, "Inspection of a pod failed; it is retried");
+                self.health.lock().stuck.insert(pod.uid.clone(), error.to_string());
+                self.seen.remove(&pod.uid);
+            }
+        }
+        if self.in_flight.remove(&pod.uid) == Some(true) {
+            self.start_inspection(pod);
+        }
+    }
+
+    fn publish(&mut self, pod: PodRef, observation: PodObservation) {
+        self.health.lock().stuck.remove(&pod.uid);
+        if observation.is_empty() {
+            self.seen.remove(&pod.uid);
+            self.cache.publish_absent(pod, observation.taken_at);
+            return;
+        }
+        let fingerprint = observed_fingerprint(&observation);
+        self.seen.insert(pod.uid.clone(), (pod, fingerprint));
+        self.cache.publish(observation);
+    }
+}
+
+async fn list(
+    runtime: &dyn Runtime,
+    scope: &Scope,
+) -> RuntimeResult<Listing> {
+    tokio::try_join!(runtime.list_sandboxes(scope), runtime.list_containers(scope))
+}
+
+/// One look at one pod. What cannot change any more (an exited container) is taken from the previous look.
+async fn inspect(
+    runtime: &dyn Runtime,
+    clock: &Clock,
+    pod: &PodRef,
+    previous: Option<&PodObservation>,
+) -> RuntimeResult<PodObservation> {
+    let taken_at = clock.mono();
+    let (sandboxes, containers) = list(runtime, &Scope::Pod(pod.uid.clone())).await?;
+    let sandboxes = futures_util::future::try_join_all(
+        sandboxes.into_iter().map(|summary| inspect_sandbox(runtime, summary, previous)),
+    );
+    let containers = futures_util::future::try_join_all(
+        containers.into_iter().map(|summary| inspect_container(runtime, summary, previous)),
+    );
+    let (sandboxes, containers) = tokio::try_join!(sandboxes, containers)?;
+    let mut sandboxes: Vec<_> = sandboxes.into_iter().flatten().collect();
+    let mut containers: Vec<_> = containers.into_iter().flatten().collect();
+    sandboxes.sort_by(|a, b| (b.created_at, b.attempt).cmp(&(a.created_at, a.attempt)));
+    containers.sort_by(|a, b| {
+        (b.created_at, b.record.restart_count).cmp(&(a.created_at, a.record.restart_count))
+    });
+    Ok(PodObservation { pod: pod.clone(), sandboxes, containers, taken_at })
+}
+
+/// `None`: removed between the listing and the look.
+async fn inspect_sandbox(
+    runtime: &dyn Runtime,
+    summary: SandboxSummary,
+    previous: Option<&PodObservation>,
+) -> RuntimeResult<Option<SandboxObservation>> {
+    let known = previous.and_then(|p| p.sandboxes.iter().find(|s| s.id == summary.id));
+    if let Some(known) = known.filter(|k| k.state == SandboxState::NotReady && summary.state == k.state) {
+        return Ok(Some(known.clone()));
+    }
+    none_if_gone(runtime.sandbox_status(&summary.id).await)
+}
+
+async fn inspect_container(
+    runtime: &dyn Runtime,
+    summary: ContainerSummary,
+    previous: Option<&PodObservation>,
+) -> RuntimeResult<Option<ContainerObservation>> {
+    let known = previous.and_then(|p| p.container(&summary.id));
+    if let Some(known) = known.filter(|k| k.state == ContainerState::Exited && summary.state == k.state) {
+        return Ok(Some(known.clone()));
+    }
+    let status = none_if_gone(runtime.container_status(&summary.id).await)?;
+    Ok(status.map(|status| ContainerObservation { sandbox_id: summary.sandbox_id, ..status }))
+}
+
+fn none_if_gone<T>(result: RuntimeResult<T>) -> RuntimeResult<Option<T>> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn fingerprints(
+    sandboxes: &[SandboxSummary],
+    containers: &[ContainerSummary],
+) -> BTreeMap<PodUid, (PodRef, Fingerprint)> {
+    let mut pods: BTreeMap<PodUid, (PodRef, Fingerprint)> = BTreeMap::new();
+    for sandbox in sandboxes {
+        let (_, lines) = pods.entry(sandbox.pod.uid.clone()).or_insert_with(|| (sandbox.pod.clone(), Fingerprint::new()));
+        lines.insert(sandbox_line(&sandbox.id, sandbox.state));
+    }
+    for container in containers {
+        let label = |key: &str| container.labels.get(key).map(String::as_str).unwrap_or_default();
+        let pod = PodRef::new(
+            label(model::annotations::POD_NAMESPACE_LABEL),
+            label(model::annotations::POD_NAME_LABEL),
+            label(model::annotations::POD_UID_LABEL),
+        );
+        if pod.uid.as_str().is_empty() {
+            continue;
+        }
+        let (_, lines) = pods.entry(pod.uid.clone()).or_insert_with(|| (pod, Fingerprint::new()));
+        lines.insert(container_line(&container.id, container.state));
+    }
+    pods
+}
+
+fn observed_fingerprint(observation: &PodObservation) -> Fingerprint {
+    let sandboxes = observation.sandboxes.iter().map(|s| sandbox_line(&s.id, s.state));
+    let containers = observation.containers.iter().map(|c| container_line(&c.id, c.state));
+    sandboxes.chain(containers).collect()
+}
+
+fn sandbox_line(id: &SandboxId, state: SandboxState) -> (String, u8) {
+    (id.to_string(), u8::from(state == SandboxState::Ready))
+}
+
+fn container_line(id: &ContainerId, state: ContainerState) -> (String, u8) {
+    let state = match state {
+        ContainerState::Created => 2,
+        ContainerState::Running => 3,
+        ContainerState::Exited => 4,
+        ContainerState::Unknown => 5,
+    };
+    (id.to_string(), state)
+}

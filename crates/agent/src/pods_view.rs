@@ -1,0 +1,99 @@
+//! The pods of this node with their latest status: written by each pod's worker, read by the server and by the
+//! checkpoint on disk, from which a restarted kubelet continues.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use model::PodUid;
+use model::k8s::{Pod, PodStatus};
+use parking_lot::Mutex;
+use ports::Host;
+use tokio::sync::watch;
+
+use crate::settings::Paths;
+
+/// A pod and what it is doing.
+#[derive(Clone, Debug)]
+pub struct PodEntry {
+    pub pod: Arc<Pod>,
+    pub status: Arc<PodStatus>,
+}
+
+/// Shared by all workers; every access is short.
+#[derive(Clone, Debug)]
+pub struct PodsView {
+    entries: Arc<Mutex<BTreeMap<PodUid, PodEntry>>>,
+    /// Counts changes, so that others can wait for the next.
+    version: Arc<watch::Sender<u64>>,
+}
+
+impl Default for PodsView {
+    fn default() -> Self {
+        Self { entries: Arc::default(), version: Arc::new(watch::Sender::new(0)) }
+    }
+}
+
+impl PodsView {
+    /// Replaces what is known of the pod; returns whether its status differs from before.
+    pub fn publish(&self, uid: &PodUid, pod: Arc<Pod>, status: PodStatus) -> bool {
+        let mut entries = self.entries.lock();
+        let is_changed = entries.get(uid).is_none_or(|entry| *entry.status != status);
+        let is_same_pod = entries.get(uid).is_some_and(|entry| Arc::ptr_eq(&entry.pod, &pod));
+        if is_changed || !is_same_pod {
+            entries.insert(uid.clone(), PodEntry { pod, status: Arc::new(status) });
+            drop(entries);
+            self.version.send_modify(|version| *version += 1);
+        }
+        is_changed
+    }
+
+    pub fn forget(&self, uid: &PodUid) {
+        if self.entries.lock().remove(uid).is_some() {
+            self.version.send_modify(|version| *version += 1);
+        }
+    }
+
+    #[must_use]
+    pub fn get(&self, uid: &PodUid) -> Option<PodEntry> {
+        self.entries.lock().get(uid).cloned()
+    }
+
+    #[must_use]
+    pub fn all(&self) -> Vec<PodEntry> {
+        self.entries.lock().values().cloned().collect()
+    }
+
+    /// Resolves with every change.
+    #[must_use]
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.version.subscribe()
+    }
+}
+
+/// Where the status of a pod survives the kubelet.
+fn checkpoint_path(paths: &Paths, uid: &PodUid) -> PathBuf {
+    paths.pod(uid).join("status.json")
+}
+
+/// Writes the status beside the pod's other files. Losing one costs only what a look at the runtime cannot tell again
+/// (start time, readiness, why the pod failed), so a failure is logged and nothing more.
+pub async fn save_checkpoint(host: &dyn Host, paths: &Paths, uid: &PodUid, status: &PodStatus) {
+    let Ok(json) = serde_json::to_vec(status) else { return };
+    if let Err(error) = host.write_file(&checkpoint_path(paths, uid), &json, 0o600).await {
+        tracing::warn!(%uid, error = crate::volumes::chain(&error), "Status checkpoint was not written");
+    }
+}
+
+/// The status an earlier run of the kubelet left, if it did and it is whole.
+pub async fn load_checkpoint(host: &dyn Host, paths: &Paths, uid: &PodUid) -> Option<PodStatus> {
+    const LIMIT: usize = 1 << 20;
+    let json = host.read_file(&checkpoint_path(paths, uid), LIMIT, false).await.ok()?;
+    match serde_json::from_slice(&json) {
+        Ok(status) => Some(status),
+        Err(error) => {
+            tracing::warn!(%uid, %error, "Status checkpoint is damaged; the status starts anew");
+            None
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! What the tasks need to know of the configuration, in typed form. The binary fills it from `config::Resolved`.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// All settings of the agent. Plain data, fixed for the life of the process.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub node_name: String,
+    pub paths: Paths,
+    pub sources: SourceSettings,
+    pub network: NetworkSettings,
+    pub images: ImageSettings,
+    pub logs: LogSettings,
+    pub collection: CollectionSettings,
+    pub containers: ContainerSettings,
+    /// How often a pod is looked at again although nothing is known to have changed (plus at most half of it).
+    pub sync_frequency: Duration,
+    /// Deadline of one runtime call; some calls add to it.
+    pub request_timeout: Duration,
+}
+
+#[derive(Clone, Debug)]
+pub struct Paths {
+    /// `/var/lib/kubelet`.
+    pub root: PathBuf,
+    /// `/var/log/pods`.
+    pub pod_logs: PathBuf,
+    /// `/var/log/containers`.
+    pub container_links: PathBuf,
+}
+
+impl Paths {
+    #[must_use]
+    pub fn pods(&self) -> PathBuf {
+        self.root.join("pods")
+    }
+
+    #[must_use]
+    pub fn pod(&self, uid: &model::PodUid) -> PathBuf {
+        self.pods().join(uid.as_str())
+    }
+
+    #[must_use]
+    pub fn seccomp(&self) -> PathBuf {
+        self.root.join("seccomp")
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct SourceSettings {
+    pub manifest_path: Option<PathBuf>,
+    pub file_check_frequency: Duration,
+    pub manifest_url: Option<String>,
+    pub manifest_headers: Vec<(String, String)>,
+    pub http_check_frequency: Duration,
+}
+
+#[derive(Clone, Debug)]
+pub struct NetworkSettings {
+    pub cluster_domain: String,
+    pub cluster_dns: Vec<IpAddr>,
+    pub resolv_conf: Option<PathBuf>,
+    /// The node's addresses, the primary one first.
+    pub host_ips: Vec<IpAddr>,
+}
+
+#[derive(Clone, Debug)]
+pub struct ImageSettings {
+    /// Pulls a second, 0 for no limit.
+    pub qps: u32,
+    pub burst: u32,
+    /// How many pulls may run side by side; `None` for no limit.
+    pub max_parallel: Option<usize>,
+    /// Where `config.json` and `.dockercfg` are looked for.
+    pub credential_dirs: Vec<PathBuf>,
+}
+
+#[derive(Clone, Debug)]
+pub struct LogSettings {
+    pub max_size_bytes: u64,
+    pub max_files: usize,
+    pub monitor_interval: Duration,
+}
+
+#[derive(Clone, Debug)]
+pub struct CollectionSettings {
+    pub min_age: Duration,
+    /// Negative: no limit.
+    pub max_per_container: i64,
+    /// Negative: no limit.
+    pub max_total: i64,
+}
+
+#[derive(Clone, Debug)]
+pub struct ContainerSettings {
+    pub back_off_max: Duration,
+    pub seccomp_default: bool,
+    pub cpu_cfs_quota: bool,
+    pub cpu_cfs_quota_period: Duration,
+    pub allowed_unsafe_sysctls: Vec<String>,
+    /// Size of a pod's own range of user ids.
+    pub user_ids_per_pod: u32,
+    pub max_pods: u32,
+}

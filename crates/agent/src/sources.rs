@@ -1,0 +1,76 @@
+//! Where desired pods come from on a node of its own: a file or directory, and a URL. Each source is a task that hands
+//! over the full set of its pods whenever it changed; merging them is the sync loop's.
+
+pub mod file;
+pub mod http;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use kubelet_core::static_pod::ManifestError;
+use model::PodSource;
+use model::annotations::CONFIG_SEEN;
+use model::k8s::Pod;
+use parking_lot::Mutex;
+use ports::node_api::ManifestProblem;
+
+/// All pods of one source, as of now.
+#[derive(Clone, Debug)]
+pub struct SourceSet {
+    pub source: PodSource,
+    pub pods: Vec<Arc<Pod>>,
+}
+
+/// Marks the pods as seen at this moment.
+fn seen_now(pods: Vec<Pod>, now: Timestamp) -> Vec<Arc<Pod>> {
+    let mark = |mut pod: Pod| {
+        let annotations = pod.metadata.annotations.get_or_insert_default();
+        annotations.insert(CONFIG_SEEN.to_owned(), now.to_string());
+        Arc::new(pod)
+    };
+    pods.into_iter().map(mark).collect()
+}
+
+fn warnings(warnings: &[ManifestError]) -> Vec<String> {
+    warnings.iter().map(|w| format!("warning: {w}")).collect()
+}
+
+/// What is wrong with manifests at the moment, by origin. Written by the sources, read by the server.
+#[derive(Clone, Debug, Default)]
+pub struct ManifestProblems {
+    by_origin: Arc<Mutex<BTreeMap<String, Vec<String>>>>,
+}
+
+impl ManifestProblems {
+    /// Replaces what is known about an origin; logs only what is new, so a broken manifest is named once per change.
+    pub fn report(&self, origin: &str, problems: Vec<String>) {
+        let mut by_origin = self.by_origin.lock();
+        let known = by_origin.get(origin).map(Vec::as_slice).unwrap_or_default();
+        for problem in problems.iter().filter(|p| !known.contains(p)) {
+            tracing::error!(origin, problem, "Manifest is not usable; what runs from its last good version stays");
+        }
+        if problems.is_empty() {
+            by_origin.remove(origin);
+        } else {
+            by_origin.insert(origin.to_owned(), problems);
+        }
+    }
+
+    /// Forgets origins that are gone.
+    pub fn retain(&self, mut keep: impl FnMut(&str) -> bool) {
+        self.by_origin.lock().retain(|origin, _| keep(origin));
+    }
+
+    #[must_use]
+    pub fn all(&self) -> Vec<ManifestProblem> {
+        let by_origin = self.by_origin.lock();
+        let of = |(origin, messages): (&String, &Vec<String>)| {
+            messages
+                .iter()
+                .map(|message| ManifestProblem { origin: origin.clone(), message: message.clone() })
+                .collect::<Vec<_>>()
+        };
+        by_origin.iter().flat_map(of).collect()
+    }
+}

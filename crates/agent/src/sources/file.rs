@@ -1,0 +1,116 @@
+//! Manifests on disk: one file, or the files of a directory. Changes are noticed by inotify and, in case one was
+//! missed, by a rescan. A file that cannot be read or parsed keeps what it last described, so that a half-written or
+//! broken manifest never stops a running pod.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::{self, BoxStream};
+use kubelet_core::static_pod::{Origin, parse_manifest};
+use model::PodSource;
+use model::k8s::Pod;
+use ports::host::ManifestFile;
+use ports::{Clock, Host};
+use tokio::sync::mpsc;
+
+use super::{ManifestProblems, SourceSet, seen_now, warnings};
+
+pub struct FileSource {
+    pub host: Arc<dyn Host>,
+    pub clock: Clock,
+    pub path: PathBuf,
+    pub period: Duration,
+    pub node_name: String,
+    pub problems: ManifestProblems,
+    pub sets: mpsc::Sender<SourceSet>,
+}
+
+impl std::fmt::Debug for FileSource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FileSource").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+/// What a file last described: its bytes, and the pods of its last good version.
+#[derive(Debug, Default)]
+struct Known {
+    content: Vec<u8>,
+    pods: Vec<Arc<Pod>>,
+}
+
+impl FileSource {
+    /// Runs until dropped. Every select arm is cancel safe.
+    pub async fn run(self) {
+        let mut known = BTreeMap::new();
+        let mut changes = self.open_watch();
+        loop {
+            if let Some(set) = self.read(&mut known).await
+                && self.sets.send(set).await.is_err()
+            {
+                return;
+            }
+            let next = self.clock.mono() + self.period;
+            tokio::select! {
+                change = changes.next() => if change.is_none() {
+                    changes = stream::pending().boxed();
+                },
+                () = self.clock.sleep_until(next) => {}
+            }
+        }
+    }
+
+    fn open_watch(&self) -> BoxStream<'static, ()> {
+        self.host.watch(&self.path).unwrap_or_else(|error| {
+            let error = crate::volumes::chain(&error);
+            tracing::warn!(path = %self.path.display(), error, "Manifests are not watched, only read anew now and then");
+            stream::pending().boxed()
+        })
+    }
+
+    /// Reads all files; `None` if the directory cannot be read, because then nothing is known about its pods.
+    async fn read(&self, known: &mut BTreeMap<PathBuf, Known>) -> Option<SourceSet> {
+        let origin = format!("file:{}", self.path.display());
+        let files = match self.host.read_manifests(&self.path).await {
+            Ok(files) => files,
+            Err(error) if error.is_not_found() => Vec::new(),
+            Err(error) => {
+                self.problems.report(&origin, vec![crate::volumes::chain(&error)]);
+                return None;
+            }
+        };
+        self.problems.report(&origin, Vec::new());
+        known.retain(|path, _| files.iter().any(|file| file.path == *path));
+        self.problems.retain(|o| {
+            !o.starts_with("file:") || files.iter().any(|file| o.ends_with(&*file.path.to_string_lossy()))
+        });
+        for file in files {
+            let entry = known.entry(file.path.clone()).or_default();
+            self.read_one(file, entry);
+        }
+        let pods = known.values().flat_map(|k| k.pods.iter().cloned()).collect();
+        Some(SourceSet { source: PodSource::File, pods })
+    }
+
+    fn read_one(&self, file: ManifestFile, known: &mut Known) {
+        let origin = format!("file:{}", file.path.display());
+        let content = match file.content {
+            Ok(content) => content,
+            Err(why) => return self.problems.report(&origin, vec![why]),
+        };
+        let is_unchanged = !known.content.is_empty() && known.content == content;
+        if is_unchanged {
+            return;
+        }
+        match parse_manifest(&content, &Origin::File(file.path.clone()), &self.node_name) {
+            Ok(parsed) => {
+                self.problems.report(&origin, warnings(&parsed.warnings));
+                known.pods = seen_now(parsed.pods, self.clock.now().wall);
+            }
+            Err(errors) => self.problems.report(&origin, errors.iter().map(ToString::to_string).collect()),
+        }
+        known.content = content;
+    }
+}

@@ -1,0 +1,211 @@
+//! The sync loop: merges the sources and keeps one worker for each pod.
+//!
+//! Owns the desired pods and the table of workers. Never calls the runtime, never waits for a pod: whatever takes time
+//! happens in a worker's own task. Nothing is torn down before every source has reported once.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use kubelet_core::sources::{PodChange, PodOp, Sources};
+use model::containers::spec_of;
+use model::k8s::Pod;
+use model::{PodRef, PodSource, PodUid};
+use tokio::sync::{mpsc, watch};
+
+use crate::engine::Engine;
+use crate::sources::SourceSet;
+use crate::worker::{Order, PodWorker};
+
+const HOUSEKEEPING_PERIOD: Duration = Duration::from_secs(2);
+/// A loop that has not gone round for this long is stuck; `/healthz` says so.
+pub const STUCK_AFTER: Duration = Duration::from_secs(120);
+
+/// When the loop last went round, for the health check.
+#[derive(Clone, Debug, Default)]
+pub struct Heartbeat {
+    nanos: Arc<AtomicU64>,
+}
+
+impl Heartbeat {
+    fn beat(&self, since_start: Duration) {
+        self.nanos.store(u64::try_from(since_start.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    #[must_use]
+    pub fn last(&self) -> Duration {
+        Duration::from_nanos(self.nanos.load(Ordering::Relaxed))
+    }
+}
+
+#[derive(Debug)]
+struct WorkerHandle {
+    pod: PodRef,
+    orders: watch::Sender<Order>,
+}
+
+#[derive(Debug)]
+pub struct SyncLoop {
+    engine: Arc<Engine>,
+    heartbeat: Heartbeat,
+    sets: mpsc::Receiver<SourceSet>,
+    sources: Sources,
+    /// Told to everybody who may only act once all sources have reported.
+    all_reported: watch::Sender<bool>,
+    workers: BTreeMap<PodUid, WorkerHandle>,
+    /// Pods whose name an older pod still has; by full name, the newest one wins.
+    held_back: BTreeMap<String, Arc<Pod>>,
+    finished_sender: mpsc::Sender<PodUid>,
+    finished: mpsc::Receiver<PodUid>,
+}
+
+impl SyncLoop {
+    #[must_use]
+    pub fn new(
+        engine: Arc<Engine>,
+        heartbeat: Heartbeat,
+        sets: mpsc::Receiver<SourceSet>,
+        expected: BTreeSet<PodSource>,
+        all_reported: watch::Sender<bool>,
+    ) -> Self {
+        let (finished_sender, finished) = mpsc::channel(256);
+        Self {
+            engine,
+            heartbeat,
+            sets,
+            sources: Sources::new(expected),
+            all_reported,
+            workers: BTreeMap::new(),
+            held_back: BTreeMap::new(),
+            finished_sender,
+            finished,
+        }
+    }
+
+    /// Runs until dropped. Every select arm is cancel safe: channels lose nothing.
+    pub async fn run(mut self) {
+        let clock = self.engine.clock;
+        let mut next_housekeeping = clock.mono() + HOUSEKEEPING_PERIOD;
+        self.note_reported();
+        loop {
+            self.heartbeat.beat(clock.mono().since_start());
+            tokio::select! {
+                biased;
+                Some(uid) = self.finished.recv() => self.bury(&uid),
+                Some(set) = self.sets.recv() => self.take_set(set),
+                () = clock.sleep_until(next_housekeeping) => {
+                    self.keep_house();
+                    next_housekeeping = clock.mono() + HOUSEKEEPING_PERIOD;
+                }
+            }
+        }
+    }
+
+    fn take_set(&mut self, set: SourceSet) {
+        let merged = self.sources.set(set.source, set.pods);
+        for duplicate in &merged.duplicates {
+            self.engine.recorder.warning(&PodRef::of(&duplicate.pod), None, "FailedValidation", duplicate.message());
+        }
+        for change in &merged.changes {
+            self.apply(change);
+        }
+        self.note_reported();
+    }
+
+    fn note_reported(&mut self) {
+        let all = self.sources.ready().all_ready();
+        self.all_reported.send_if_modified(|known| std::mem::replace(known, all) != all);
+    }
+
+    fn apply(&mut self, change: &PodChange) {
+        let PodChange { op, source, pod } = change;
+        let identity = PodRef::of(pod);
+        tracing::info!(pod = %identity, uid = %identity.uid, %source, ?op, "SyncLoop");
+        match op {
+            PodOp::Add => self.add(pod.clone()),
+            PodOp::Update | PodOp::Delete | PodOp::Reconcile => match self.workers.get(&identity.uid) {
+                Some(worker) => worker.orders.send_modify(|order| order.desired = Some(pod.clone())),
+                None => self.add(pod.clone()),
+            },
+            PodOp::Remove => self.remove(&identity),
+        }
+    }
+
+    fn add(&mut self, pod: Arc<Pod>) {
+        let identity = PodRef::of(&pod);
+        if let Some(worker) = self.workers.get(&identity.uid) {
+            // The same UID came back while its worker was still taking it down: the worker starts over afterwards.
+            worker.orders.send_modify(|order| {
+                order.desired = Some(pod);
+                order.is_removed = false;
+            });
+            return;
+        }
+        let full_name = identity.full_name();
+        if self.workers.values().any(|worker| worker.pod.full_name() == full_name) {
+            tracing::info!(pod = %identity, uid = %identity.uid, "Pod waits until its predecessor of the same name is gone");
+            self.held_back.insert(full_name, pod);
+            return;
+        }
+        self.start_worker(identity, Order { desired: Some(pod), ..Order::default() });
+    }
+
+    fn remove(&mut self, pod: &PodRef) {
+        self.held_back.retain(|_, waiting| PodRef::of(waiting).uid != pod.uid);
+        if let Some(worker) = self.workers.get(&pod.uid) {
+            worker.orders.send_modify(|order| order.is_removed = true);
+        }
+    }
+
+    fn start_worker(&mut self, pod: PodRef, order: Order) {
+        let (orders, receiver) = watch::channel(order);
+        let finished = self.finished_sender.clone();
+        let (worker, first) = PodWorker::new(self.engine.clone(), pod.clone(), receiver);
+        let uid = pod.uid.clone();
+        self.workers.insert(pod.uid.clone(), WorkerHandle { pod, orders });
+        self.engine.tasks.spawn("pod worker", async move {
+            worker.run(first).await;
+            // The loop outlives its workers, except at shutdown, when nobody needs to know.
+            let _ = finished.send(uid).await;
+        });
+    }
+
+    /// A worker has ended: its pod has left no trace.
+    fn bury(&mut self, uid: &PodUid) {
+        let Some(worker) = self.workers.remove(uid) else { return };
+        self.engine.pods.forget(uid);
+        let order = worker.orders.borrow().clone();
+        let full_name = worker.pod.full_name();
+        if let (Some(pod), false) = (order.desired, order.is_removed) {
+            // Asked for again in the very moment of its end.
+            self.start_worker(worker.pod, Order { desired: Some(pod), ..Order::default() });
+        } else if let Some(pod) = self.held_back.remove(&full_name) {
+            self.start_worker(PodRef::of(&pod), Order { desired: Some(pod), ..Order::default() });
+        }
+    }
+
+    /// Finds pods that run although nobody asks for them, and has them taken down.
+    fn keep_house(&mut self) {
+        let in_runtime = self.engine.cache.in_runtime();
+        let running = in_runtime.iter().filter(|o| !o.is_stopped()).count();
+        self.engine.metrics.pods(self.sources.len(), running);
+        if !*self.all_reported.borrow() {
+            return;
+        }
+        for observation in in_runtime {
+            if self.workers.contains_key(&observation.pod.uid) {
+                continue;
+            }
+            tracing::info!(pod = %observation.pod, uid = %observation.pod.uid, "Pod in the runtime is not desired; taking it down");
+            self.engine.metrics.orphan_found();
+            self.start_worker(observation.pod.clone(), Order { is_removed: true, ..Order::default() });
+        }
+    }
+}
+
+/// Pods whose containers share the node's network are not bound to the runtime's network being ready.
+#[must_use]
+pub fn uses_host_network(pod: &Pod) -> bool {
+    spec_of(pod).host_network.unwrap_or(false)
+}

@@ -1,0 +1,170 @@
+//! The volumes of a pod: made ready before its containers start, taken down after the last one is gone.
+//!
+//! The seam for what comes later: [`ensure_volumes`] and [`release_volumes`] are all that pod workers know. Each type
+//! is one arm of [`ensure_volume`]. Nothing is remembered in memory: what exists is read from the pod's directory and
+//! the mount table, so a restarted kubelet goes on where the last one stopped.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use model::Amount;
+use model::containers::spec_of;
+use model::k8s::{EmptyDirVolumeSource, HostPathVolumeSource, Pod, Volume, VolumeMount};
+use model::{PodRef, PodUid};
+use ports::host::HostPathKind;
+use ports::{Host, HostError};
+
+use crate::settings::Paths;
+
+/// Why a volume is not ready. The text is what the `FailedMount` event shows.
+#[derive(Debug, thiserror::Error)]
+pub enum VolumeError {
+    #[error("MountVolume.SetUp failed for volume \"{volume}\" : {detail}")]
+    SetUp { volume: String, detail: String },
+    #[error("failed to prepare subPath \"{sub_path}\" for volumeMount \"{volume}\": {detail}")]
+    SubPath { volume: String, sub_path: String, detail: String },
+    #[error("failed to release the volumes of pod {pod}")]
+    Release {
+        pod: PodUid,
+        #[source]
+        source: HostError,
+    },
+}
+
+/// Where each volume of a pod is on this machine.
+pub type VolumePaths = BTreeMap<String, PathBuf>;
+
+/// Makes every volume of the pod ready. Idempotent.
+///
+/// # Errors
+/// The first volume that cannot be made ready.
+pub async fn ensure_volumes(host: &dyn Host, paths: &Paths, pod: &Pod) -> Result<VolumePaths, VolumeError> {
+    let uid = PodRef::of(pod).uid;
+    let mut ready = VolumePaths::new();
+    for volume in spec_of(pod).volumes.as_deref().unwrap_or_default() {
+        let path = ensure_volume(host, &paths.pod(&uid), pod, volume).await?;
+        ready.insert(volume.name.clone(), path);
+    }
+    Ok(ready)
+}
+
+/// Unmounts and removes the pod's volumes. Idempotent.
+///
+/// # Errors
+/// Something is still in use, or the disk refused.
+pub async fn release_volumes(host: &dyn Host, paths: &Paths, uid: &PodUid) -> Result<(), VolumeError> {
+    let dir = paths.pod(uid);
+    let failed = |source| VolumeError::Release { pod: uid.clone(), source };
+    host.unmount_tree(&dir).await.map_err(failed)?;
+    for name in ["volume-subpaths", "volumes"] {
+        host.remove_tree(&dir.join(name)).await.map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// Removes what is left of the pod's directory; its volumes must have been released. Idempotent.
+///
+/// # Errors
+/// Something is mounted inside, or the disk refused.
+pub async fn remove_pod_dir(host: &dyn Host, paths: &Paths, uid: &PodUid) -> Result<(), VolumeError> {
+    let failed = |source| VolumeError::Release { pod: uid.clone(), source };
+    host.remove_tree(&paths.pod(uid)).await.map_err(failed)
+}
+
+async fn ensure_volume(
+    host: &dyn Host,
+    pod_dir: &Path,
+    pod: &Pod,
+    volume: &Volume,
+) -> Result<PathBuf, VolumeError> {
+    let failed = |detail: String| VolumeError::SetUp { volume: volume.name.clone(), detail };
+    if let Some(empty_dir) = &volume.empty_dir {
+        return ensure_empty_dir(host, pod_dir, pod, &volume.name, empty_dir).await.map_err(failed);
+    }
+    if let Some(host_path) = &volume.host_path {
+        return ensure_host_path(host, host_path).await.map_err(failed);
+    }
+    Err(failed("this kubelet offers emptyDir and hostPath volumes so far".to_owned()))
+}
+
+async fn ensure_empty_dir(
+    host: &dyn Host,
+    pod_dir: &Path,
+    pod: &Pod,
+    name: &str,
+    source: &EmptyDirVolumeSource,
+) -> Result<PathBuf, String> {
+    let path = pod_dir.join("volumes/kubernetes.io~empty-dir").join(name);
+    host.ensure_dir(&path, 0o777).await.map_err(|e| chain(&e))?;
+    match source.medium.as_deref().unwrap_or_default() {
+        "" => {}
+        "Memory" => {
+            let size = memory_volume_size(pod, source);
+            host.ensure_tmpfs(&path, size).await.map_err(|e| chain(&e))?;
+        }
+        other => return Err(format!("emptyDir medium {other:?} is not offered yet; \"\" and \"Memory\" are")),
+    }
+    Ok(path)
+}
+
+/// The smaller of the volume's own limit and what the pod's containers may use together; 0 where neither is set.
+fn memory_volume_size(pod: &Pod, source: &EmptyDirVolumeSource) -> u64 {
+    let own = source.size_limit.as_ref().and_then(|q| Amount::of(q).ok()).map(Amount::units);
+    let limits: Option<Vec<i64>> = model::containers::regular_containers(pod)
+        .map(|c| c.resources().and_then(|r| model::qos::limit(r, "memory")).map(Amount::units))
+        .collect();
+    let of_pod = limits.map(|all| all.into_iter().sum::<i64>()).filter(|sum| *sum > 0);
+    let size = [own, of_pod].into_iter().flatten().filter(|size| *size > 0).min();
+    size.and_then(|size| u64::try_from(size).ok()).unwrap_or(0)
+}
+
+async fn ensure_host_path(host: &dyn Host, source: &HostPathVolumeSource) -> Result<PathBuf, String> {
+    let path = PathBuf::from(&source.path);
+    let kind = match source.type_.as_deref().unwrap_or_default() {
+        "" => HostPathKind::Unset,
+        "DirectoryOrCreate" => HostPathKind::DirectoryOrCreate,
+        "Directory" => HostPathKind::Directory,
+        "FileOrCreate" => HostPathKind::FileOrCreate,
+        "File" => HostPathKind::File,
+        "Socket" => HostPathKind::Socket,
+        "CharDevice" => HostPathKind::CharDevice,
+        "BlockDevice" => HostPathKind::BlockDevice,
+        other => return Err(format!("hostPath type {other:?} is unknown")),
+    };
+    host.ensure_host_path(&path, kind).await.map_err(|e| chain(&e))?;
+    Ok(path)
+}
+
+/// Binds the subPath of a mount to a place of its own that no later change inside the volume can redirect.
+///
+/// # Errors
+/// The path leads outside the volume, or binding failed.
+pub async fn ensure_sub_path(
+    host: &dyn Host,
+    pod_dir: &Path,
+    container: &str,
+    mount: (usize, &VolumeMount),
+    volume: (&Path, &str),
+) -> Result<PathBuf, VolumeError> {
+    let (index, mount) = mount;
+    let (volume_path, sub_path) = volume;
+    let target = pod_dir.join("volume-subpaths").join(&mount.name).join(container).join(index.to_string());
+    host.bind_sub_path(volume_path, sub_path, &target).await.map_err(|error| VolumeError::SubPath {
+        volume: mount.name.clone(),
+        sub_path: sub_path.to_owned(),
+        detail: chain(&error),
+    })?;
+    Ok(target)
+}
+
+/// An error with all its causes on one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}

@@ -1,0 +1,476 @@
+//! One pod's worker: the only task that acts on it, from its first appearance until it has left no trace.
+//!
+//! ```text
+//! news --> state machine (kubelet_core::pod::worker) --> effects --> pass or release --> report --> state machine
+//! ```
+//! Each turn of the loop takes in one piece of news, decides (all decisions are pure functions of `kubelet-core`), and
+//! starts at most one act. An act is an owned child: a kill drops it, nothing is ever left running behind the worker's
+//! back. After an act the next decision waits for an observation that was begun after the act had ended.
+
+mod admission;
+mod messages;
+mod release;
+mod status;
+mod terminate;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use kubelet_core::pod::actions::{PodInputs, compute_pod_actions};
+use kubelet_core::pod::backoff::{BackoffTable, note_step};
+use kubelet_core::pod::plan::{KillReason, PodPlan, PodStep, WaitingReason};
+use kubelet_core::pod::deadline;
+use kubelet_core::pod::restart::RestartGates;
+use kubelet_core::pod::termination::GracePeriod;
+use kubelet_core::pod::worker::{
+    ActOutcome, PodStage, TerminationCause, WorkerEffect, WorkerEvent, WorkerState, on_event,
+};
+use kubelet_core::probe::results::ProbeVerdicts;
+use kubelet_core::status::{TerminalReason, WaitingState};
+use model::k8s::{Pod, PodStatus};
+use model::{ContainerId, MonoTime, PodObservation, PodRef};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+
+use crate::engine::Engine;
+use crate::pass::prepare::Prepared;
+use crate::pass::{PassContext, PassNote, PassReport};
+use crate::prober::{ProbeNews, Probes};
+
+/// News from within acts and probes that may wait; senders wait when it is full.
+const NEWS_QUEUE: usize = 64;
+/// An act that was cut short is tried again after this long.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// What the sync loop wants of a worker. The latest order counts.
+#[derive(Clone, Debug, Default)]
+pub struct Order {
+    /// Absent for pods that only the runtime knows.
+    pub desired: Option<Arc<Pod>>,
+    /// The pod is gone from its source: take it down and leave nothing.
+    pub is_removed: bool,
+}
+
+/// A pass that waits for a picture that is fresh enough.
+#[derive(Debug)]
+enum Pending {
+    Sync(Arc<Pod>),
+    Terminate { pod: Option<Arc<Pod>>, grace: GracePeriod },
+}
+
+/// How an act ended.
+#[derive(Debug)]
+enum ActReport {
+    Synced(PassReport),
+    Terminated,
+    /// `Err`: what still holds the pod's resources.
+    Released(Result<(), String>),
+    /// The same for the last traces.
+    Purged(Result<(), String>),
+}
+
+pub(crate) struct PodWorker {
+    engine: Arc<Engine>,
+    pod: PodRef,
+    orders: watch::Receiver<Order>,
+    desired: Option<Arc<Pod>>,
+    state: WorkerState,
+    is_over: bool,
+    observations: watch::Receiver<Option<Arc<PodObservation>>>,
+    observed: Option<Arc<PodObservation>>,
+    /// Observations from before this moment do not show what the last act did.
+    needs_after: MonoTime,
+    pending: Option<Pending>,
+    act: JoinSet<ActReport>,
+    notes: (mpsc::Sender<PassNote>, mpsc::Receiver<PassNote>),
+    probes: Probes,
+    probe_news: mpsc::Receiver<ProbeNews>,
+    verdicts: ProbeVerdicts,
+    backoff: BackoffTable,
+    prepared: Option<Arc<Prepared>>,
+    waiting: BTreeMap<String, WaitingState>,
+    /// Containers whose postStart hook runs.
+    starting: BTreeSet<String>,
+    killed: BTreeMap<ContainerId, KillReason>,
+    log_restarts: BTreeMap<String, u32>,
+    messages: BTreeMap<ContainerId, String>,
+    last_status: Option<PodStatus>,
+    terminal: Option<TerminalReason>,
+    is_rejected: bool,
+    resync_at: MonoTime,
+    /// The earliest moment that somebody asked to be woken at.
+    wake_at: Option<MonoTime>,
+    /// What keeps the pod's resources, as logged last.
+    stuck_on: Option<String>,
+}
+
+impl std::fmt::Debug for PodWorker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PodWorker").field("pod", &self.pod).field("stage", &self.state.stage()).finish_non_exhaustive()
+    }
+}
+
+impl PodWorker {
+    /// A worker for a pod that is desired, or (without one in the order) for a pod that only the runtime or the disk
+    /// knows. Returns it with what it has to do first.
+    pub(crate) fn new(engine: Arc<Engine>, pod: PodRef, orders: watch::Receiver<Order>) -> (Self, Vec<WorkerEffect>) {
+        let observations = engine.cache.subscribe(&pod.uid);
+        let (probe_sender, probe_news) = mpsc::channel(NEWS_QUEUE);
+        let back_off_max = engine.settings.containers.back_off_max;
+        let now = engine.clock.now();
+        let desired = orders.borrow().desired.clone();
+        let (state, effects) = match &desired {
+            Some(desired) => WorkerState::new(desired.clone(), now),
+            None => WorkerState::orphan(pod.clone(), now),
+        };
+        let worker = Self {
+            probes: Probes::new(engine.clone(), pod.clone(), probe_sender),
+            desired,
+            state,
+            is_over: false,
+            observed: None,
+            needs_after: now.mono,
+            pending: None,
+            act: JoinSet::new(),
+            notes: mpsc::channel(NEWS_QUEUE),
+            verdicts: ProbeVerdicts::default(),
+            backoff: BackoffTable::crash_loop(back_off_max),
+            prepared: None,
+            waiting: BTreeMap::new(),
+            starting: BTreeSet::new(),
+            killed: BTreeMap::new(),
+            log_restarts: BTreeMap::new(),
+            messages: BTreeMap::new(),
+            last_status: None,
+            terminal: None,
+            is_rejected: false,
+            resync_at: now.mono,
+            wake_at: None,
+            stuck_on: None,
+            engine,
+            pod,
+            orders,
+            observations,
+            probe_news,
+        };
+        (worker, effects)
+    }
+
+    /// Runs until the pod has left no trace. Every select arm is cancel safe: channels, watches and join sets lose
+    /// nothing.
+    pub(crate) async fn run(mut self, first: Vec<WorkerEffect>) {
+        self.begin(first).await;
+        while !self.is_over {
+            let clock = self.engine.clock;
+            let wake_at = self.wake_at.map_or(self.resync_at, |at| at.min(self.resync_at));
+            tokio::select! {
+                biased;
+                Ok(()) = self.orders.changed() => self.take_order(),
+                Some(done) = self.act.join_next(), if !self.act.is_empty() => self.take_report(done),
+                Some(note) = self.notes.1.recv() => self.take_note(note),
+                Some(news) = self.probe_news.recv() => self.take_probe_news(&news),
+                Ok(()) = self.observations.changed() => self.take_observation().await,
+                () = clock.sleep_until(wake_at) => self.take_wake(),
+            }
+            self.start_pending();
+            self.publish().await;
+        }
+    }
+
+    /// What is known from before this process: the status an earlier kubelet left, and the logs.
+    async fn begin(&mut self, first: Vec<WorkerEffect>) {
+        self.engine.pleg.inspect(&self.pod);
+        self.last_status = status::load(&self.engine, &self.pod).await;
+        self.log_restarts = messages::log_restarts(&self.engine, &self.pod).await;
+        self.schedule_resync();
+        self.carry_out(first);
+        if let Some(pod) = self.desired.clone() {
+            let ended_before = self.last_status.as_ref().is_some_and(status::is_final);
+            self.terminal = self.last_status.as_ref().and_then(status::terminal_of);
+            self.admit(&pod);
+            if ended_before || self.is_rejected {
+                self.feed(WorkerEvent::Kill { cause: TerminationCause::Completed, grace_override: None });
+            }
+        }
+        self.publish().await;
+    }
+
+    /// One event through the state machine, and what follows from it.
+    fn feed(&mut self, event: WorkerEvent) {
+        let (state, effects) = on_event(self.state.clone(), event, self.engine.clock.now());
+        self.state = state;
+        self.carry_out(effects);
+    }
+
+    fn carry_out(&mut self, effects: Vec<WorkerEffect>) {
+        for effect in effects {
+            match effect {
+                WorkerEffect::SyncPass(pod) => self.pending = Some(Pending::Sync(pod)),
+                WorkerEffect::TerminatePass { pod, grace, cause } => {
+                    tracing::info!(pod = %self.pod, uid = %self.pod.uid, ?cause, grace = grace.as_secs(), "Pod is being terminated");
+                    self.pending = Some(Pending::Terminate { pod, grace });
+                }
+                WorkerEffect::CancelAct => self.cancel_act(),
+                WorkerEffect::Observe => self.engine.pleg.inspect(&self.pod),
+                WorkerEffect::ReleaseResources { .. } => self.release(),
+                WorkerEffect::PublishStage(_) => self.reconcile_probes(),
+                WorkerEffect::WakeIn(after) => self.wake_no_later_than(self.engine.clock.mono() + after),
+                WorkerEffect::Forget => self.purge(),
+            }
+        }
+    }
+
+    /// The act in flight is dropped, whatever it waits for; a pass that has not begun simply does not.
+    fn cancel_act(&mut self) {
+        self.starting.clear();
+        self.act.abort_all();
+        if self.pending.take().is_some() {
+            self.feed(WorkerEvent::ActDone(ActOutcome::Settled));
+        }
+    }
+
+    fn take_order(&mut self) {
+        let order = self.orders.borrow_and_update().clone();
+        if let Some(pod) = &order.desired {
+            let is_new = self.desired.as_ref().is_none_or(|known| !Arc::ptr_eq(known, pod));
+            if is_new {
+                self.desired = Some(pod.clone());
+                self.prepared = None;
+                self.feed(WorkerEvent::Desired(pod.clone()));
+            }
+        }
+        if order.is_removed {
+            self.feed(WorkerEvent::Removed);
+        }
+    }
+
+    fn take_wake(&mut self) {
+        let now = self.engine.clock.mono();
+        if self.resync_at <= now {
+            self.engine.pleg.inspect(&self.pod);
+            self.schedule_resync();
+        }
+        if self.wake_at.is_some_and(|at| at <= now) {
+            self.wake_at = None;
+            self.check_deadline();
+            self.feed(WorkerEvent::Wake);
+        }
+    }
+
+    fn schedule_resync(&mut self) {
+        let period = self.engine.settings.sync_frequency;
+        self.resync_at = self.engine.clock.mono() + period + self.engine.chance.up_to(period / 2);
+    }
+
+    fn wake_no_later_than(&mut self, at: MonoTime) {
+        self.wake_at = Some(self.wake_at.map_or(at, |known| known.min(at)));
+    }
+
+    async fn take_observation(&mut self) {
+        let Some(observed) = self.observations.borrow_and_update().clone() else { return };
+        let is_first = self.observed.is_none();
+        messages::read_new(&self.engine, &self.pod, &observed, &mut self.messages).await;
+        self.forget_instances_not_in(&observed);
+        if is_first {
+            self.seed_verdicts(&observed);
+        }
+        let (stopped, taken_at) = (observed.is_stopped(), observed.taken_at);
+        self.observed = Some(observed);
+        self.reconcile_probes();
+        self.feed(WorkerEvent::Observed { stopped, taken_at });
+    }
+
+    fn forget_instances_not_in(&mut self, observed: &PodObservation) {
+        let ids: BTreeSet<&ContainerId> = observed.containers.iter().map(|c| &c.id).collect();
+        self.messages.retain(|id, _| ids.contains(id));
+        self.killed.retain(|id, _| ids.contains(id));
+        self.verdicts.retain(|id| ids.contains(id));
+    }
+
+    /// A restarted kubelet believes what it wrote before about containers that are still the same.
+    fn seed_verdicts(&mut self, observed: &PodObservation) {
+        let Some(previous) = &self.last_status else { return };
+        for seed in kubelet_core::status::merge_for_restart(previous, observed) {
+            self.verdicts.set(&seed.container, seed.kind, seed.verdict);
+        }
+    }
+
+    fn reconcile_probes(&mut self) {
+        let is_terminating = self.state.stage() != PodStage::Syncing;
+        if let (Some(observed), Some(pod)) = (&self.observed, &self.desired) {
+            self.probes.reconcile(pod, observed, &self.verdicts, is_terminating);
+        }
+    }
+
+    fn take_probe_news(&mut self, news: &ProbeNews) {
+        let is_known = self.observed.as_ref().is_some_and(|o| o.container(&news.container).is_some());
+        if is_known && self.verdicts.set(&news.container, news.kind, news.verdict) {
+            self.reconcile_probes();
+            self.feed(WorkerEvent::Wake);
+        }
+    }
+
+    fn take_note(&mut self, note: PassNote) {
+        match note {
+            PassNote::Failed { container, waiting } => {
+                self.starting.remove(&container);
+                self.waiting.insert(container, WaitingState { reason: waiting.reason, message: waiting.message });
+            }
+            PassNote::HookBegan { container } => {
+                self.starting.insert(container);
+            }
+            PassNote::Started { container } => {
+                self.starting.remove(&container);
+                self.waiting.remove(&container);
+            }
+        }
+    }
+
+    fn take_report(&mut self, done: Result<ActReport, tokio::task::JoinError>) {
+        self.needs_after = self.engine.clock.mono();
+        self.engine.pleg.inspect(&self.pod);
+        while let Ok(note) = self.notes.1.try_recv() {
+            self.take_note(note);
+        }
+        let failed = || WorkerEvent::ActDone(ActOutcome::Failed { retry_after: RETRY });
+        match done {
+            Ok(ActReport::Synced(report)) => {
+                self.prepared = report.prepared.or_else(|| self.prepared.take());
+                let outcome = match report.retry_at {
+                    None => ActOutcome::Progressed,
+                    Some(at) => ActOutcome::Failed { retry_after: at.saturating_since(self.needs_after) },
+                };
+                self.feed(WorkerEvent::ActDone(outcome));
+            }
+            Ok(ActReport::Terminated) => self.feed(WorkerEvent::ActDone(ActOutcome::Progressed)),
+            Ok(ActReport::Released(result)) => {
+                let ok = self.note_stuck(result);
+                self.feed(WorkerEvent::Released { ok });
+            }
+            Ok(ActReport::Purged(result)) => {
+                self.is_over = self.note_stuck(result);
+                if !self.is_over {
+                    self.purge_later();
+                }
+            }
+            Err(error) => {
+                if error.is_panic() {
+                    tracing::error!(pod = %self.pod, "An act on this pod panicked; it is decided about anew");
+                }
+                self.feed(failed());
+            }
+        }
+    }
+
+    /// Whether all is well; otherwise says once what is in the way.
+    fn note_stuck(&mut self, result: Result<(), String>) -> bool {
+        let Err(why) = result else { return true };
+        if self.stuck_on.as_ref() != Some(&why) {
+            self.engine.recorder.warning(&self.pod, None, "FailedKillPod", format!("pod cannot be removed yet: {why}"));
+            self.stuck_on = Some(why);
+        }
+        false
+    }
+
+    fn check_deadline(&mut self) {
+        let Some(deadline) = self.deadline() else { return };
+        let now = self.engine.clock.now();
+        if deadline > now.wall {
+            return self.wake_no_later_than(now.mono_at(deadline));
+        }
+        if self.terminal.is_none() {
+            self.terminal = Some(status::deadline_exceeded());
+            self.engine.recorder.normal(&self.pod, None, deadline::REASON, deadline::MESSAGE);
+            self.feed(WorkerEvent::Kill { cause: TerminationCause::DeadlineExceeded, grace_override: None });
+        }
+    }
+
+    /// Begins the pass that waits, once nothing else is under way and the picture shows what the last act did.
+    fn start_pending(&mut self) {
+        // A pass without anything to do ends at once, and may ask for the next one; each round needs news, so this
+        // ends. The bound is for a mistake in that reasoning.
+        for _ in 0..8 {
+            if !self.act.is_empty() || self.pending.is_none() {
+                return;
+            }
+            let Some(observed) = self.observed.clone().filter(|o| o.taken_at >= self.needs_after) else { return };
+            match self.pending.take() {
+                Some(Pending::Sync(pod)) => self.sync(pod, &observed),
+                Some(Pending::Terminate { pod, grace }) => self.terminate(pod, observed, grace),
+                None => return,
+            }
+        }
+    }
+
+    fn sync(&mut self, pod: Arc<Pod>, observed: &Arc<PodObservation>) {
+        self.check_deadline();
+        if self.state.stage() != PodStage::Syncing {
+            return self.feed(WorkerEvent::ActDone(ActOutcome::Settled));
+        }
+        let now = self.engine.clock.now();
+        let plan = compute_pod_actions(&PodInputs {
+            pod: &pod,
+            observed,
+            verdicts: &self.verdicts,
+            backoff: &self.backoff,
+            log_restarts: &self.log_restarts,
+            killed: &self.killed,
+            gates: RestartGates { container_rules: true, restart_all: true },
+            now,
+        });
+        self.note_waiting(&pod, &plan);
+        if let Some(at) = plan.wake_at {
+            self.wake_no_later_than(at);
+        }
+        if plan.step == PodStep::Settled {
+            let is_final = status::is_final(&self.compute(&pod));
+            let outcome = if is_final { ActOutcome::PodCompleted } else { ActOutcome::Settled };
+            return self.feed(WorkerEvent::ActDone(outcome));
+        }
+        tracing::debug!(pod = %self.pod, step = ?plan.step, "Next step");
+        note_step(&mut self.backoff, &pod, observed, &plan.step, now);
+        self.note_kills(&plan.step);
+        let context = PassContext {
+            engine: self.engine.clone(),
+            pod,
+            identity: self.pod.clone(),
+            observed: observed.clone(),
+            notes: self.notes.0.clone(),
+        };
+        let prepared = self.prepared.clone();
+        self.act.spawn(async move { ActReport::Synced(crate::pass::run(context, plan, prepared).await) });
+    }
+
+    /// Containers that are held back say so in their state.
+    fn note_waiting(&mut self, pod: &Pod, plan: &PodPlan) {
+        for waiting in &plan.waiting {
+            let state = match &waiting.reason {
+                WaitingReason::CrashLoopBackOff { delay, .. } => WaitingState {
+                    reason: "CrashLoopBackOff".to_owned(),
+                    message: status::back_off_message(*delay, &waiting.container, pod),
+                },
+                WaitingReason::RestartingAllContainers => {
+                    WaitingState { reason: "RestartingAllContainers".to_owned(), message: String::new() }
+                }
+            };
+            let is_new = self.waiting.get(&*waiting.container) != Some(&state);
+            if is_new && state.reason == "CrashLoopBackOff" {
+                let message = format!(
+                    "Back-off restarting failed container {} in pod {}_{}({})",
+                    waiting.container, self.pod.name, self.pod.namespace, self.pod.uid
+                );
+                self.engine.recorder.warning(&self.pod, Some(&waiting.container), "BackOff", message);
+            }
+            self.waiting.insert(waiting.container.to_string(), state);
+        }
+    }
+
+    fn note_kills(&mut self, step: &PodStep) {
+        let kills = match step {
+            PodStep::Settled => return,
+            PodStep::CreateSandbox { kill, .. } | PodStep::Converge { kill, .. } | PodStep::Teardown { kill, .. } => kill,
+        };
+        self.killed.extend(kills.iter().map(|kill| (kill.id.clone(), kill.why)));
+    }
+}

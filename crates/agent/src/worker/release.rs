@@ -1,0 +1,81 @@
+//! Leaving no trace: once nothing of a removed pod runs, everything it had is given back.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kubelet_core::log_paths;
+use model::PodObservation;
+
+use super::{ActReport, PodWorker};
+use crate::engine::Engine;
+use crate::volumes::{chain, release_volumes, remove_pod_dir};
+
+/// Records and logs that would not go are tried again after this long.
+const PURGE_RETRY: Duration = Duration::from_secs(2);
+
+impl PodWorker {
+    /// Gives back what a pod that runs nothing any more need not hold: its volumes. Records, logs and status stay.
+    pub(super) fn release(&mut self) {
+        let (engine, uid) = (self.engine.clone(), self.pod.uid.clone());
+        self.act.spawn(async move {
+            let result = release_volumes(&*engine.host, &engine.settings.paths, &uid).await;
+            ActReport::Released(result.map_err(|error| chain(&error)))
+        });
+    }
+
+    /// Removes the last traces of a pod that is gone from its source.
+    pub(super) fn purge(&mut self) {
+        self.purge_after(Duration::ZERO);
+    }
+
+    pub(super) fn purge_later(&mut self) {
+        self.purge_after(PURGE_RETRY);
+    }
+
+    fn purge_after(&mut self, delay: Duration) {
+        let (engine, pod) = (self.engine.clone(), self.pod.clone());
+        self.act.spawn(async move {
+            engine.clock.sleep_until(engine.clock.mono() + delay).await;
+            let observed = engine.cache.get(&pod.uid);
+            let observed = observed.unwrap_or_else(|| Arc::new(PodObservation::empty(pod, engine.clock.mono())));
+            ActReport::Purged(purge(&engine, &observed).await)
+        });
+    }
+}
+
+/// The directory goes last: while it is there, a restarted kubelet knows that something is left to do.
+async fn purge(engine: &Engine, observed: &PodObservation) -> Result<(), String> {
+    let pod = &observed.pod;
+    remove_links(engine, observed).await?;
+    for container in &observed.containers {
+        removed(engine.runtime.remove_container(&container.id).await)?;
+    }
+    for sandbox in &observed.sandboxes {
+        removed(engine.runtime.stop_sandbox(&sandbox.id).await)?;
+        removed(engine.runtime.remove_sandbox(&sandbox.id).await)?;
+    }
+    if !pod.name.is_empty() {
+        let logs = log_paths::pod_log_dir(&engine.node_facts.pod_logs_dir, pod);
+        engine.host.remove_tree(Path::new(&logs)).await.map_err(|e| chain(&e))?;
+    }
+    remove_pod_dir(&*engine.host, &engine.settings.paths, &pod.uid).await.map_err(|e| chain(&e))?;
+    tracing::info!(pod = %pod, uid = %pod.uid, "Pod has left no trace");
+    Ok(())
+}
+
+async fn remove_links(engine: &Engine, observed: &PodObservation) -> Result<(), String> {
+    for container in &observed.containers {
+        let name = log_paths::container_link_name(&observed.pod, &container.name, container.id.as_str());
+        let link = engine.settings.paths.container_links.join(name);
+        engine.host.remove_file(&link).await.map_err(|e| chain(&e))?;
+    }
+    Ok(())
+}
+
+fn removed(result: Result<(), ports::RuntimeError>) -> Result<(), String> {
+    match result {
+        Err(error) if !error.is_not_found() => Err(error.to_string()),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}

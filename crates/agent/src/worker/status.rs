@@ -1,0 +1,92 @@
+//! The pod's status: computed after every turn of the worker, published when it changed, kept on disk.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kubelet_core::pod::{deadline, worker};
+use kubelet_core::status::{NodeFacts, PodStage, StatusInputs, TerminalReason, compute_pod_status};
+use model::PodRef;
+use model::k8s::{Pod, PodStatus};
+
+use super::{PodWorker, messages};
+use crate::engine::Engine;
+use crate::pods_view::{load_checkpoint, save_checkpoint};
+
+pub(super) fn deadline_exceeded() -> TerminalReason {
+    TerminalReason { reason: deadline::REASON.to_owned(), message: deadline::MESSAGE.to_owned() }
+}
+
+/// The pod has ended, one way or the other.
+pub(super) fn is_final(status: &PodStatus) -> bool {
+    matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"))
+}
+
+/// The message of a container that waits for its next try.
+pub(super) fn back_off_message(delay: Duration, container: &str, pod: &Pod) -> String {
+    let pod = PodRef::of(pod);
+    let delay = kubelet_core::go_duration::format(delay);
+    format!("back-off {delay} restarting failed container={container} pod={}({})", pod.full_name(), pod.uid)
+}
+
+pub(super) async fn load(engine: &Engine, pod: &PodRef) -> Option<PodStatus> {
+    load_checkpoint(&*engine.host, &engine.settings.paths, &pod.uid).await
+}
+
+/// Why an earlier kubelet ended the pod, if it did.
+pub(super) fn terminal_of(last: &PodStatus) -> Option<TerminalReason> {
+    let is_failed = last.phase.as_deref() == Some("Failed");
+    let reason = last.reason.clone().filter(|reason| is_failed && !reason.is_empty())?;
+    Some(TerminalReason { reason, message: last.message.clone().unwrap_or_default() })
+}
+
+impl PodWorker {
+    /// When `activeDeadlineSeconds` runs out; `None` for a pod that has no such limit or has ended.
+    pub(super) fn deadline(&self) -> Option<Timestamp> {
+        let last = self.last_status.as_ref().filter(|last| !is_final(last))?;
+        deadline::deadline(self.desired.as_ref()?, last.start_time.as_ref()?.0)
+    }
+
+    pub(super) async fn publish(&mut self) {
+        let Some(pod) = self.desired.clone().filter(|_| !self.is_over) else { return };
+        let status = self.compute(&pod);
+        let is_changed = self.last_status.as_ref() != Some(&status);
+        self.engine.pods.publish(&self.pod.uid, pod, status.clone());
+        if is_changed {
+            let is_leaving = self.orders.borrow().is_removed;
+            if !is_leaving {
+                save_checkpoint(&*self.engine.host, &self.engine.settings.paths, &self.pod.uid, &status).await;
+            }
+            self.last_status = Some(status);
+        }
+    }
+
+    pub(super) fn compute(&self, pod: &Pod) -> PodStatus {
+        let runtime_name = self.engine.runtime_name();
+        let observed = self.observed.as_deref().map(|o| messages::with_messages(o, &self.messages));
+        compute_pod_status(&StatusInputs {
+            pod,
+            observed: observed.as_ref().map(Cow::as_ref),
+            previous: self.last_status.as_ref(),
+            verdicts: &self.verdicts,
+            waiting: &self.waiting,
+            starting: &self.starting,
+            stage: self.pod_stage(),
+            terminal: self.terminal.as_ref(),
+            node: NodeFacts { host_ips: self.engine.host_ips(), runtime_name: &runtime_name },
+            now: self.engine.clock.now().wall,
+        })
+    }
+
+    fn pod_stage(&self) -> PodStage {
+        if self.is_rejected {
+            return PodStage::Rejected;
+        }
+        match self.state.stage() {
+            worker::PodStage::Syncing if self.observed.is_none() => PodStage::NotSynced,
+            worker::PodStage::Syncing => PodStage::Syncing,
+            worker::PodStage::Terminating => PodStage::Terminating,
+            worker::PodStage::Terminated | worker::PodStage::Finished => PodStage::Terminated,
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! Stopping everything of a pod, once it is decided that it ends.
+
+use std::sync::Arc;
+
+use kubelet_core::pod::termination::{GracePeriod, compute_kill_plan};
+use model::PodObservation;
+use model::k8s::Pod;
+
+use super::{ActReport, PodWorker};
+use crate::pass::kill::{Victim, kill_in_turns};
+
+impl PodWorker {
+    /// Starts the act that stops the containers and then the sandboxes.
+    pub(super) fn terminate(&mut self, pod: Option<Arc<Pod>>, observed: Arc<PodObservation>, grace: GracePeriod) {
+        let engine = self.engine.clone();
+        self.act.spawn(async move {
+            let plan = compute_kill_plan(pod.as_deref(), &observed, grace);
+            let victim = Victim { pod: &observed.pod, spec: pod.as_deref(), observed: &observed };
+            kill_in_turns(&engine, victim, &plan.kills).await;
+            for sandbox in &plan.stop {
+                match engine.runtime.stop_sandbox(sandbox).await {
+                    Ok(()) => {}
+                    Err(error) if error.is_not_found() => {}
+                    Err(error) => {
+                        let message = format!("error killing pod: failed to \"KillPodSandbox\": {error}");
+                        engine.recorder.warning(&observed.pod, None, "FailedKillPod", message);
+                    }
+                }
+            }
+            ActReport::Terminated
+        });
+    }
+}

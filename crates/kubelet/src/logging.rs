@@ -1,0 +1,147 @@
+//! Log lines on stderr, in the text form of klog or as JSON, one line an event.
+//!
+//! Verbosity follows `-v`: 0 to 3 show information and worse, 4 and 5 debugging, 6 and more everything. Libraries
+//! speak only from 8 on, apart from their warnings.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tracing::field::{Field, Visit};
+use tracing::level_filters::LevelFilter;
+use tracing::{Event, Level, Metadata, Subscriber};
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    Text,
+    Json,
+}
+
+/// Starts logging for the life of the process. A second call changes nothing.
+pub fn start(format: LogFormat, verbosity: u32) {
+    let layer = Lines { format, verbosity, process: std::process::id() };
+    let level = if verbosity >= 6 {
+        LevelFilter::TRACE
+    } else if verbosity >= 4 {
+        LevelFilter::DEBUG
+    } else {
+        LevelFilter::INFO
+    };
+    let subscriber = tracing_subscriber::registry().with(layer.with_filter(level));
+    // Only fails when somebody else already listens, as in tests that start twice.
+    let _ = tracing::subscriber::set_global_default(subscriber);
+}
+
+struct Lines {
+    format: LogFormat,
+    verbosity: u32,
+    process: u32,
+}
+
+const OURS: [&str; 7] = ["agent", "kubelet", "cri", "host", "net", "server", "config"];
+
+impl Lines {
+    fn shows(&self, metadata: &Metadata<'_>) -> bool {
+        let origin = metadata.target().split("::").next().unwrap_or_default();
+        OURS.contains(&origin) || self.verbosity >= 8 || *metadata.level() <= Level::WARN
+    }
+}
+
+impl<S: Subscriber> Layer<S> for Lines {
+    fn enabled(&self, metadata: &Metadata<'_>, _: Context<'_, S>) -> bool {
+        self.shows(metadata)
+    }
+
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        let now = Timestamp::now();
+        let line = match self.format {
+            LogFormat::Text => text_line(event.metadata(), &fields, now, self.process),
+            LogFormat::Json => json_line(event.metadata(), &fields, now),
+        };
+        // A log that cannot be written has nowhere to say so.
+        let _ = std::io::stderr().lock().write_all(line.as_bytes());
+    }
+}
+
+#[derive(Default)]
+struct Fields {
+    message: String,
+    /// Name, value, and whether the value is a bare number or boolean.
+    rest: Vec<(&'static str, String, bool)>,
+}
+
+impl Fields {
+    fn put(&mut self, field: &Field, value: String, is_bare: bool) {
+        match field.name() {
+            "message" if self.message.is_empty() => self.message = value,
+            name => self.rest.push((name, value, is_bare)),
+        }
+    }
+}
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        self.put(field, format!("{value:?}"), false);
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.put(field, value.to_owned(), false);
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.put(field, value.to_string(), true);
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.put(field, value.to_string(), true);
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.put(field, value.to_string(), true);
+    }
+}
+
+/// `I1121 13:00:00.123456    1234 sync_loop.rs:120] "SyncLoop ADD" pod="default/web"`.
+fn text_line(metadata: &Metadata<'_>, fields: &Fields, now: Timestamp, process: u32) -> String {
+    let letter = match *metadata.level() {
+        Level::ERROR => 'E',
+        Level::WARN => 'W',
+        _ => 'I',
+    };
+    let file = metadata.file().and_then(|path| path.rsplit('/').next()).unwrap_or("?");
+    let mut line = String::with_capacity(160);
+    let time = now.strftime("%m%d %H:%M:%S.%6f");
+    let number = metadata.line().unwrap_or(0);
+    let _ = write!(line, "{letter}{time} {process:7} {file}:{number}] {:?}", fields.message);
+    for (name, value, is_bare) in &fields.rest {
+        let _ = if *is_bare { write!(line, " {name}={value}") } else { write!(line, " {name}={value:?}") };
+    }
+    line.push('\n');
+    line
+}
+
+fn json_line(metadata: &Metadata<'_>, fields: &Fields, now: Timestamp) -> String {
+    let mut object = serde_json::Map::new();
+    let since_epoch = Duration::try_from(now.duration_since(Timestamp::UNIX_EPOCH)).unwrap_or_default();
+    object.insert("ts".into(), (since_epoch.as_secs_f64() * 1000.0).into());
+    let file = metadata.file().and_then(|path| path.rsplit('/').next()).unwrap_or("?");
+    object.insert("caller".into(), format!("{file}:{}", metadata.line().unwrap_or(0)).into());
+    object.insert("msg".into(), fields.message.clone().into());
+    match *metadata.level() {
+        Level::ERROR => {}
+        Level::WARN => drop(object.insert("level".into(), "warning".into())),
+        Level::INFO => drop(object.insert("v".into(), 0.into())),
+        _ => drop(object.insert("v".into(), 4.into())),
+    }
+    for (name, value, is_bare) in &fields.rest {
+        let bare = is_bare.then(|| serde_json::from_str(value).ok()).flatten();
+        object.insert((*name).to_owned(), bare.unwrap_or_else(|| value.clone().into()));
+    }
+    let mut line = serde_json::Value::Object(object).to_string();
+    line.push('\n');
+    line
+}

@@ -1,0 +1,136 @@
+//! What survives when the kubelet or the runtime dies.
+
+use serde_json::{Value, json};
+
+use crate::lifecycle::{order, ordered_pod};
+use crate::node::{FOREVER, Node, condition, container, restarts, shell_pod, uid};
+
+fn id(pod: &Value, name: &str) -> Value {
+    container(pod, name)["containerID"].clone()
+}
+
+#[test]
+fn a_killed_and_restarted_kubelet_touches_no_container_and_keeps_counts_and_readiness() {
+    let mut node = Node::start();
+    let mut pod = shell_pod("web", FOREVER);
+    pod["spec"]["containers"][0]["readinessProbe"] =
+        json!({"exec": {"command": ["/bin/true"]}, "periodSeconds": 1, "initialDelaySeconds": 3});
+    node.apply("web", &pod);
+    node.apply("once", &shell_pod("once", "sleep 1; exit 1"));
+    let before = node.running("web");
+    let crashed = node.pod_when("once", "was restarted", |pod| restarts(pod, "main") >= 1);
+    node.restart_kubelet();
+    let after = node.pod_when("web", "is known again", |pod| container(pod, "main")["state"]["running"].is_object());
+    assert_eq!(id(&after, "main"), id(&before, "main"));
+    assert_eq!(condition(&after, "Ready"), "True", "readiness is seeded, not flipped: {after}");
+    assert_eq!(after["status"]["startTime"], before["status"]["startTime"]);
+    let crashed_after = node.pod_when("once", "is known again", |pod| restarts(pod, "main") >= 0);
+    assert!(restarts(&crashed_after, "main") >= restarts(&crashed, "main"));
+}
+
+#[test]
+fn a_pod_removed_while_the_kubelet_is_down_is_taken_down_afterwards() {
+    let mut node = Node::start();
+    node.apply("orphan", &shell_pod("orphan", FOREVER));
+    node.apply("stays", &shell_pod("stays", FOREVER));
+    let orphan = node.running("orphan");
+    let stays = node.running("stays");
+    node.kill_kubelet();
+    node.delete("orphan");
+    node.start_kubelet();
+    node.gone("orphan", &uid(&orphan));
+    assert_eq!(id(&node.running("stays"), "main"), id(&stays, "main"));
+}
+
+#[test]
+fn a_kubelet_killed_again_and_again_during_start_still_starts_the_pod_in_order() {
+    let mut node = Node::start();
+    let shared = node.path("shared");
+    node.apply("ordered", &ordered_pod(&shared));
+    for _ in 0..5 {
+        node.restart_kubelet();
+    }
+    let pod = node.running("ordered");
+    let order = order(&shared);
+    let position = |line: &str| order.iter().position(|l| l == line).unwrap_or(usize::MAX);
+    assert!(position("init ran") < position("sidecar-1 up"), "{order:?}");
+    assert!(position("sidecar-1 up") < position("sidecar-2 up"), "{order:?}");
+    assert!(position("sidecar-2 up") < position("main up"), "{order:?}");
+    let running = node.containerd.crictl_running(&uid(&pod)).expect("the runtime answers");
+    assert_eq!(running, 3, "no container runs twice");
+}
+
+#[test]
+fn a_kubelet_killed_during_termination_finishes_it_afterwards() {
+    let mut node = Node::start();
+    node.apply("web", &shell_pod("web", "trap 'sleep 2; exit 0' TERM; while :; do sleep 3600 & wait $!; done"));
+    let pod = node.running("web");
+    node.delete("web");
+    node.eventually("termination has begun", |node| {
+        if node.kubelet_log().contains("Stopping container main") { Ok(()) } else { Err("not yet".to_owned()) }
+    });
+    node.restart_kubelet();
+    node.gone("web", &uid(&pod));
+}
+
+#[test]
+fn a_kubelet_killed_during_a_crash_loop_goes_on_counting() {
+    let mut node = Node::start();
+    node.apply("crasher", &shell_pod("crasher", "exit 1"));
+    let before = node.pod_when("crasher", "backs off", |pod| {
+        container(pod, "main")["state"]["waiting"]["reason"] == "CrashLoopBackOff"
+    });
+    node.restart_kubelet();
+    let after = node.pod_when("crasher", "was restarted once more", |pod| {
+        restarts(pod, "main") > restarts(&before, "main")
+    });
+    assert_eq!(container(&after, "main")["lastState"]["terminated"]["exitCode"], 1);
+}
+
+#[test]
+fn a_killed_runtime_makes_the_node_wait_and_then_carry_on() {
+    let mut node = Node::start();
+    node.apply("web", &shell_pod("web", FOREVER));
+    let before = node.running("web");
+    node.containerd.kill();
+    node.eventually("the kubelet says that the runtime is not ready", |node| {
+        if node.kubelet_log().contains("Container runtime is not ready") { Ok(()) } else { Err("not yet".to_owned()) }
+    });
+    assert_eq!(node.healthz(), Ok("ok".to_owned()), "the kubelet itself stays healthy");
+    node.containerd.restart().expect("containerd starts again");
+    node.apply("late", &shell_pod("late", FOREVER));
+    node.running("late");
+    assert_eq!(id(&node.running("web"), "main"), id(&before, "main"), "the shims kept the containers running");
+}
+
+#[test]
+fn a_sandbox_killed_behind_our_back_is_replaced_together_with_its_containers() {
+    let node = Node::start();
+    node.apply("web", &shell_pod("web", FOREVER));
+    let before = node.running("web");
+    node.containerd.stop_sandboxes(&uid(&before)).expect("the sandbox is stopped");
+    let after = node.pod_when("web", "runs in a new sandbox", |pod| {
+        id(pod, "main") != id(&before, "main") && container(pod, "main")["state"]["running"].is_object()
+    });
+    assert_eq!(uid(&after), uid(&before));
+    assert!(node.kubelet_log().contains("SandboxChanged"));
+}
+
+#[test]
+fn a_pod_whose_hook_hangs_delays_nobody_else() {
+    let node = Node::start();
+    let mut pod = shell_pod("hung", FOREVER);
+    pod["spec"]["terminationGracePeriodSeconds"] = 3600.into();
+    pod["spec"]["containers"][0]["lifecycle"] =
+        json!({"postStart": {"exec": {"command": ["/bin/sh", "-c", "sleep 3600"]}}});
+    node.apply("hung", &pod);
+    node.eventually("the hung pod's container has started", |node| {
+        let log = node.kubelet_log();
+        if log.contains("Container started") { Ok(()) } else { Err("not yet".to_owned()) }
+    });
+    for n in 0..3 {
+        let name = format!("quick-{n}");
+        node.apply(&name, &shell_pod(&name, FOREVER));
+        node.running(&name);
+    }
+}

@@ -1,0 +1,314 @@
+//! One node under test: a containerd, a kubelet process, and the questions tests ask of them.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use testing::containerd::Containerd;
+
+/// Long enough for a loaded machine with two cores; a passing test never waits this long.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+pub(crate) struct Node {
+    dir: tempfile::TempDir,
+    pub(crate) containerd: Containerd,
+    kubelet: Option<Child>,
+    port: u16,
+    health_port: u16,
+    extra: Value,
+}
+
+impl Node {
+    /// A node whose kubelet runs.
+    pub(crate) fn start() -> Self {
+        Self::start_with(json!({}))
+    }
+
+    /// A node whose kubelet runs with further configuration fields.
+    pub(crate) fn start_with(extra: Value) -> Self {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        std::fs::create_dir_all(dir.path().join("manifests")).expect("a directory for manifests");
+        let containerd = Containerd::start(&dir.path().join("containerd")).expect("containerd starts");
+        let (port, health_port) = (free_port(), free_port());
+        let mut node = Self { dir, containerd, kubelet: None, port, health_port, extra };
+        node.start_kubelet();
+        node
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub(crate) fn health_port(&self) -> u16 {
+        self.health_port
+    }
+
+    pub(crate) fn write_config(&self) -> PathBuf {
+        let mut config = json!({
+            "apiVersion": "kubelet.config.k8s.io/v1beta1",
+            "kind": "KubeletConfiguration",
+            "staticPodPath": self.path("manifests"),
+            "containerRuntimeEndpoint": format!("unix://{}", self.containerd.socket().display()),
+            "podLogsDir": self.path("logs/pods"),
+            "readOnlyPort": self.port,
+            "healthzPort": self.health_port,
+            "failCgroupV1": false,
+            "cgroupsPerQOS": false,
+            "enforceNodeAllocatable": [],
+            "failSwapOn": false,
+            "address": "127.0.0.1",
+            "authentication": {"webhook": {"enabled": false}},
+            "authorization": {"mode": "AlwaysAllow"},
+            "resolvConf": self.resolv_conf(),
+        });
+        for (key, value) in self.extra.as_object().expect("an object of fields") {
+            config[key] = value.clone();
+        }
+        let path = self.path("kubelet.json");
+        std::fs::write(&path, config.to_string()).expect("the configuration is written");
+        path
+    }
+
+    fn resolv_conf(&self) -> PathBuf {
+        let path = self.path("resolv.conf");
+        std::fs::write(&path, "nameserver 192.0.2.1\nsearch example.test\n").expect("resolv.conf is written");
+        path
+    }
+
+    /// The command line of this node's kubelet.
+    pub(crate) fn kubelet_command(&self) -> Command {
+        let config = self.write_config();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kubelet"));
+        command.arg("--config").arg(config);
+        command.arg("--root-dir").arg(self.path("root"));
+        command.args(["--hostname-override", "node", "-v", "4"]);
+        command.env("KUBELET_CONTAINER_LINKS_DIR", self.path("logs/containers"));
+        command
+    }
+
+    pub(crate) fn start_kubelet(&mut self) {
+        let log = std::fs::OpenOptions::new().create(true).append(true).open(self.path("kubelet.log"));
+        let log = log.expect("a log file");
+        let child = self.kubelet_command().stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn();
+        self.kubelet = Some(child.expect("the kubelet starts"));
+        self.eventually("the kubelet serves /pods", |node| node.get("/pods").map(|_| ()));
+    }
+
+    /// SIGKILL: no goodbye, whatever it was doing.
+    pub(crate) fn kill_kubelet(&mut self) {
+        if let Some(mut child) = self.kubelet.take() {
+            child.kill().expect("the kubelet is killed");
+            child.wait().expect("the kubelet is gone");
+        }
+    }
+
+    pub(crate) fn restart_kubelet(&mut self) {
+        self.kill_kubelet();
+        self.start_kubelet();
+    }
+
+    pub(crate) fn kubelet_pid(&self) -> u32 {
+        self.kubelet.as_ref().expect("the kubelet runs").id()
+    }
+
+    pub(crate) fn wait_for_exit(&mut self) -> std::process::ExitStatus {
+        let mut child = self.kubelet.take().expect("the kubelet runs");
+        child.wait().expect("the kubelet ends")
+    }
+
+    pub(crate) fn kubelet_log(&self) -> String {
+        std::fs::read_to_string(self.path("kubelet.log")).unwrap_or_default()
+    }
+
+    /// Puts a manifest into the directory, in one step.
+    pub(crate) fn apply(&self, name: &str, manifest: &Value) {
+        let hidden = self.path("manifests").join(format!(".{name}.tmp"));
+        std::fs::write(&hidden, manifest.to_string()).expect("a manifest is written");
+        std::fs::rename(hidden, self.manifest(name)).expect("a manifest is put in place");
+    }
+
+    pub(crate) fn manifest(&self, name: &str) -> PathBuf {
+        self.path("manifests").join(format!("{name}.json"))
+    }
+
+    pub(crate) fn delete(&self, name: &str) {
+        std::fs::remove_file(self.manifest(name)).expect("a manifest is removed");
+    }
+
+    /// A GET on the read-only port.
+    pub(crate) fn get(&self, path: &str) -> Result<String, String> {
+        http_get(self.port, path)
+    }
+
+    pub(crate) fn healthz(&self) -> Result<String, String> {
+        http_get(self.health_port, "/healthz")
+    }
+
+    pub(crate) fn pods(&self) -> Vec<Value> {
+        let Ok(text) = self.get("/pods") else { return Vec::new() };
+        let list: Value = serde_json::from_str(&text).expect("/pods is JSON");
+        list["items"].as_array().cloned().unwrap_or_default()
+    }
+
+    /// The pod of that manifest name (without the node's suffix).
+    pub(crate) fn pod(&self, name: &str) -> Option<Value> {
+        let full = format!("{name}-node");
+        self.pods().into_iter().find(|pod| pod["metadata"]["name"] == full.as_str())
+    }
+
+    /// Waits until the question has an answer, which it returns; fails with the last reason and the kubelet's log.
+    #[track_caller]
+    pub(crate) fn eventually<T>(&self, what: &str, mut ask: impl FnMut(&Self) -> Result<T, String>) -> T {
+        let began = Instant::now();
+        loop {
+            match ask(self) {
+                Ok(answer) => return answer,
+                Err(why) if began.elapsed() > PATIENCE => {
+                    let log = self.kubelet_log();
+                    let tail = log.lines().rev().take(60).collect::<Vec<_>>();
+                    let tail = tail.into_iter().rev().collect::<Vec<_>>().join("\n");
+                    panic!("waited in vain for: {what}\nlast seen: {why}\n--- kubelet's last lines\n{tail}");
+                }
+                Err(_) => std::thread::park_timeout(Duration::from_millis(50)),
+            }
+        }
+    }
+
+    /// Waits until the pod is as the check wants it.
+    #[track_caller]
+    pub(crate) fn pod_when(&self, name: &str, what: &str, check: impl Fn(&Value) -> bool) -> Value {
+        self.eventually(&format!("pod {name} {what}"), |node| {
+            let pod = node.pod(name).ok_or("no such pod in /pods")?;
+            if check(&pod) { Ok(pod) } else { Err(pod["status"].to_string()) }
+        })
+    }
+
+    #[track_caller]
+    pub(crate) fn running(&self, name: &str) -> Value {
+        self.pod_when(name, "is running and ready", |pod| {
+            pod["status"]["phase"] == "Running" && condition(pod, "Ready") == "True"
+        })
+    }
+
+    /// Waits until nothing of the pod is left: not in /pods, not in the runtime, not on disk.
+    #[track_caller]
+    pub(crate) fn gone(&self, name: &str, uid: &str) {
+        self.eventually(&format!("pod {name} is gone without a trace"), |node| {
+            if node.pod(name).is_some() {
+                return Err("still in /pods".to_owned());
+            }
+            let listed = node.containerd.crictl_ids(uid)?;
+            if !listed.is_empty() {
+                return Err(format!("still in the runtime: {listed:?}"));
+            }
+            for dir in [node.path("root/pods"), node.path("logs/pods"), node.path("logs/containers")] {
+                let left: Vec<String> =
+                    names_in(&dir).into_iter().filter(|n| n.contains(uid) || n.contains(&format!("{name}-node"))).collect();
+                if !left.is_empty() {
+                    return Err(format!("left in {}: {left:?}", dir.display()));
+                }
+            }
+            Ok(())
+        });
+    }
+
+    /// The log lines a container wrote, of its newest instance.
+    pub(crate) fn container_log(&self, pod: &Value, container: &str) -> String {
+        let text = |field: &str| pod["metadata"][field].as_str().unwrap_or_default().to_owned();
+        let dir = format!("logs/pods/{}_{}_{}/{container}", text("namespace"), text("name"), text("uid"));
+        let mut files = names_in(&self.path(&dir));
+        files.sort();
+        let Some(newest) = files.last() else { return String::new() };
+        std::fs::read_to_string(self.path(&dir).join(newest)).unwrap_or_default()
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.kubelet {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        self.containerd.stop();
+        if std::thread::panicking() {
+            eprintln!("--- kubelet log\n{}", self.kubelet_log());
+        }
+        let unmounted = Command::new("sh")
+            .arg("-c")
+            .arg(format!(
+                "grep -o ' {0}/[^ ]*' /proc/self/mounts | sort -r | xargs -r -n1 umount -l",
+                self.dir.path().display()
+            ))
+            .status();
+        drop(unmounted);
+    }
+}
+
+pub(crate) fn names_in(dir: &Path) -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir(dir) else { return Vec::new() };
+    entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+}
+
+/// The status of a condition, `""` if it is not there.
+pub(crate) fn condition<'a>(pod: &'a Value, kind: &str) -> &'a str {
+    let conditions = pod["status"]["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
+    conditions.iter().find(|c| c["type"] == kind).and_then(|c| c["status"].as_str()).unwrap_or_default()
+}
+
+/// The status of a container, from whichever list it is in; `Null` if it is in none.
+pub(crate) fn container(pod: &Value, name: &str) -> Value {
+    ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"]
+        .iter()
+        .filter_map(|list| pod["status"][list].as_array())
+        .flatten()
+        .find(|status| status["name"] == name)
+        .cloned()
+        .unwrap_or(Value::Null)
+}
+
+pub(crate) fn uid(pod: &Value) -> String {
+    pod["metadata"]["uid"].as_str().expect("a UID").to_owned()
+}
+
+pub(crate) fn restarts(pod: &Value, name: &str) -> i64 {
+    container(pod, name)["restartCount"].as_i64().unwrap_or(-1)
+}
+
+/// The image every test runs: Debian's busybox.
+pub(crate) const IMAGE: &str = "localhost/busybox:test";
+
+/// A pod manifest of one container that runs a shell script.
+pub(crate) fn shell_pod(name: &str, script: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {"terminationGracePeriodSeconds": 2, "containers": [shell("main", script)]},
+    })
+}
+
+/// A container that runs a shell script.
+pub(crate) fn shell(name: &str, script: &str) -> Value {
+    json!({"name": name, "image": IMAGE, "imagePullPolicy": "Never", "command": ["/bin/sh", "-c", script]})
+}
+
+/// A script that ends at once on SIGTERM and otherwise never.
+pub(crate) const FOREVER: &str = "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done";
+
+pub(crate) fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("an address").port()
+}
+
+fn http_get(port: u16, path: &str) -> Result<String, String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).map_err(|e| e.to_string())?;
+    stream.set_read_timeout(Some(Duration::from_secs(10))).map_err(|e| e.to_string())?;
+    let request = format!("GET {path} HTTP/1.0\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).map_err(|e| e.to_string())?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).map_err(|e| e.to_string())?;
+    let (head, body) = answer.split_once("\r\n\r\n").ok_or("no answer")?;
+    if head.split(' ').nth(1) == Some("200") { Ok(body.to_owned()) } else { Err(answer) }
+}

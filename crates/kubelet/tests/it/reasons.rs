@@ -1,0 +1,125 @@
+//! What users see when something is wrong with what they asked for.
+
+use serde_json::json;
+
+use crate::node::{FOREVER, Node, container, shell_pod};
+
+#[track_caller]
+fn waiting_reason(node: &Node, name: &str, reason: &str) -> String {
+    let pod = node.pod_when(name, &format!("waits with reason {reason}"), |pod| {
+        container(pod, "main")["state"]["waiting"]["reason"] == reason
+    });
+    container(&pod, "main")["state"]["waiting"]["message"].as_str().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn a_broken_manifest_is_named_with_its_line_and_leaves_the_running_pod_alone() {
+    let node = Node::start();
+    node.apply("web", &shell_pod("web", FOREVER));
+    let before = node.running("web");
+    std::fs::write(node.manifest("web"), "apiVersion: v1\nkind: Pod\nmetadata: {name: web\nspec: [").expect("written");
+    let problems = node.eventually("the problem is visible", |node| {
+        let problems = node.get("/debug/manifests")?;
+        if problems.contains("web.json") { Ok(problems) } else { Err(problems) }
+    });
+    assert!(problems.contains("line "), "{problems}");
+    let after = node.running("web");
+    assert_eq!(container(&after, "main")["containerID"], container(&before, "main")["containerID"]);
+    let logged = node.kubelet_log().matches("Manifest is not usable").count();
+    assert_eq!(logged, 1, "logged once for one change");
+}
+
+#[test]
+fn an_image_that_must_not_be_pulled_gives_err_image_never_pull() {
+    let node = Node::start();
+    let mut pod = shell_pod("absent", FOREVER);
+    pod["spec"]["containers"][0]["image"] = "localhost/absent:1".into();
+    node.apply("absent", &pod);
+    let message = waiting_reason(&node, "absent", "ErrImageNeverPull");
+    assert_eq!(message, "Container image \"localhost/absent:1\" is not present with pull policy of Never");
+}
+
+#[test]
+fn an_image_that_cannot_be_pulled_backs_off() {
+    let node = Node::start();
+    let mut pod = shell_pod("unpullable", FOREVER);
+    pod["spec"]["containers"][0]["image"] = "127.0.0.1:1/no/such:1".into();
+    pod["spec"]["containers"][0]["imagePullPolicy"] = "Always".into();
+    node.apply("unpullable", &pod);
+    let message = waiting_reason(&node, "unpullable", "ImagePullBackOff");
+    assert!(message.starts_with("Back-off pulling image \"127.0.0.1:1/no/such:1\""), "{message}");
+}
+
+#[test]
+fn an_image_name_that_is_none_is_refused() {
+    let node = Node::start();
+    let mut pod = shell_pod("misnamed", FOREVER);
+    pod["spec"]["containers"][0]["image"] = "UPPER CASE".into();
+    pod["spec"]["containers"][0]["imagePullPolicy"] = "IfNotPresent".into();
+    node.apply("misnamed", &pod);
+    waiting_reason(&node, "misnamed", "InvalidImageName");
+}
+
+#[test]
+fn a_root_image_under_run_as_non_root_is_refused() {
+    let node = Node::start();
+    let mut pod = shell_pod("rooted", FOREVER);
+    pod["spec"]["containers"][0]["securityContext"] = json!({"runAsNonRoot": true});
+    node.apply("rooted", &pod);
+    let message = waiting_reason(&node, "rooted", "CreateContainerConfigError");
+    assert!(message.starts_with("container has runAsNonRoot and image will run as root"), "{message}");
+}
+
+#[test]
+fn a_user_given_by_number_is_who_the_container_runs_as() {
+    let node = Node::start();
+    let mut pod = shell_pod("user", "id -u; id -g; exit 0");
+    pod["spec"]["restartPolicy"] = "Never".into();
+    pod["spec"]["containers"][0]["securityContext"] = json!({"runAsUser": 1234, "runAsGroup": 5678});
+    node.apply("user", &pod);
+    let pod = node.pod_when("user", "has succeeded", |pod| pod["status"]["phase"] == "Succeeded");
+    let log = node.container_log(&pod, "main");
+    assert!(log.contains("F 1234\n") && log.contains("F 5678\n"), "{log}");
+}
+
+#[test]
+fn a_missing_host_path_keeps_the_pod_waiting_and_says_why() {
+    let node = Node::start();
+    let missing = node.path("missing");
+    let mut pod = shell_pod("pathless", FOREVER);
+    pod["spec"]["volumes"] = json!([{"name": "data", "hostPath": {"path": missing, "type": "Directory"}}]);
+    pod["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "data", "mountPath": "/data"}]);
+    node.apply("pathless", &pod);
+    let message = waiting_reason(&node, "pathless", "ContainerCreating");
+    assert_eq!(message, "");
+    node.eventually("the FailedMount event is recorded", |node| {
+        let log = node.kubelet_log();
+        let found = log.contains("FailedMount") && log.contains("hostPath type check failed");
+        if found { Ok(()) } else { Err("no such event".to_owned()) }
+    });
+    std::fs::create_dir_all(&missing).expect("the directory appears");
+    node.running("pathless");
+}
+
+#[test]
+fn a_command_that_does_not_exist_gives_run_container_error_or_a_crash_loop() {
+    let node = Node::start();
+    let mut pod = shell_pod("commandless", FOREVER);
+    pod["spec"]["containers"][0]["command"] = json!(["/no/such/program"]);
+    node.apply("commandless", &pod);
+    node.pod_when("commandless", "says that its program does not exist", |pod| {
+        let status = container(pod, "main");
+        let texts = [&status["state"]["waiting"]["message"], &status["lastState"]["terminated"]["message"]];
+        texts.iter().any(|t| t.as_str().is_some_and(|t| t.contains("/no/such/program")))
+    });
+}
+
+#[test]
+fn an_unsafe_sysctl_is_forbidden() {
+    let node = Node::start();
+    let mut pod = shell_pod("tuned", FOREVER);
+    pod["spec"]["securityContext"] = json!({"sysctls": [{"name": "net.core.somaxconn", "value": "1024"}]});
+    node.apply("tuned", &pod);
+    let pod = node.pod_when("tuned", "is rejected", |pod| pod["status"]["phase"] == "Failed");
+    assert_eq!(pod["status"]["reason"], "SysctlForbidden");
+}
