@@ -54,10 +54,9 @@ enum Link {
     Failed,
 }
 
+/// Whatever state a regular container is in, it was only created because the chain was done.
 fn has_initialized(draft: &Draft<'_>) -> bool {
-    containers::regular_containers(draft.inputs.pod)
-        .filter_map(|c| draft.newest_here(c.name()))
-        .any(|instance| instance.state != ContainerState::Unknown)
+    containers::regular_containers(draft.inputs.pod).any(|c| draft.newest_here(c.name()).is_some())
 }
 
 fn keep_sidecars(draft: &mut Draft<'_>, chain: &[ContainerRef<'_>]) {
