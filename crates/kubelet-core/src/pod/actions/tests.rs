@@ -637,6 +637,10 @@ fn states_that_cannot_be_worked_with_are_killed() {
 
 #[test]
 fn strays_are_killed() {
+    check("init:i1 init:i2 main:a | sandbox i2=running i1=unknown", expect!["kill i1-0 UnknownState"]);
+    check("init:i1 main:a | sandbox a=running i1=unknown", expect!["kill i1-0 UnknownState"]);
+    check("main:a debug:e | sandbox a=running e=unknown", expect!["kill e-0 UnknownState"]);
+    check("main:a debug:e | sandbox a=running e=exited(137) killed:e=UnknownState", expect!["settled"]);
     check("main:a | sandbox a=running x=running", expect!["kill x-0 NotInSpec"]);
     check("main:a | sandbox a=running x=unknown", expect!["kill x-0 NotInSpec"]);
     check("main:a | sandbox a=running x=exited(0)", expect!["settled"]);

@@ -45,25 +45,50 @@ fn check_step(line: &str, deletion: Option<i64>, expected: Expect) {
 #[test]
 fn sidecars_stop_last_and_in_reverse() {
     check_pod("main:a | sandbox a=running", expect!["0: a-0 PodTerminating 20s; stop sb0"]);
-    check_pod("main:a main:b | sandbox b=running a=running", expect!["0: b-0 PodTerminating 20s; 0: a-0 PodTerminating 20s; stop sb0"]);
-    check_pod("sidecar:s1 sidecar:s2 main:a | sandbox a=running s2=running s1=running", expect!["0: a-0 PodTerminating 20s; 1: s2-0 PodTerminating 20s; 2: s1-0 PodTerminating 20s; stop sb0"]);
-    check_pod("sidecar:s1 init:i1 sidecar:s2 main:a | sandbox i1=running s1=running", expect!["0: i1-0 PodTerminating 20s; 2: s1-0 PodTerminating 20s; stop sb0"]);
-    check_pod("sidecar:s1 main:a debug:e | sandbox s1=unknown e=running a=exited(0)", expect!["0: e-0 PodTerminating 20s; 1: s1-0 PodTerminating 20s; stop sb0"]);
-    check_pod("main:a | sandbox a=running x=running", expect!["0: a-0 PodTerminating 20s; 0: x-0 PodTerminating 20s; stop sb0"]);
+    check_pod(
+        "main:a main:b | sandbox b=running a=running",
+        expect!["0: b-0 PodTerminating 20s; 0: a-0 PodTerminating 20s; stop sb0"],
+    );
+    check_pod(
+        "sidecar:s1 sidecar:s2 main:a | sandbox a=running s2=running s1=running",
+        expect![
+            "0: a-0 PodTerminating 20s; 1: s2-0 PodTerminating 20s; 2: s1-0 PodTerminating 20s; stop sb0"
+        ],
+    );
+    check_pod(
+        "sidecar:s1 init:i1 sidecar:s2 main:a | sandbox i1=running s1=running",
+        expect!["0: i1-0 PodTerminating 20s; 2: s1-0 PodTerminating 20s; stop sb0"],
+    );
+    check_pod(
+        "sidecar:s1 main:a debug:e | sandbox s1=unknown e=running a=exited(0)",
+        expect!["0: e-0 PodTerminating 20s; 1: s1-0 PodTerminating 20s; stop sb0"],
+    );
+    check_pod(
+        "main:a | sandbox a=running x=running",
+        expect!["0: a-0 PodTerminating 20s; 0: x-0 PodTerminating 20s; stop sb0"],
+    );
 }
 
 #[test]
 fn only_what_may_run_is_killed_but_every_sandbox_is_stopped() {
     check_pod("main:a |", expect![[""]]);
-    check_pod("main:a main:b | sandbox=dead sandbox=dead a=exited(0) b=created", expect!["stop sb1; stop sb0"]);
-    check_pod("main:a | sandbox sandbox=dead a=running(#1) a=running(sb0)", expect!["0: a-1 PodTerminating 20s; 0: a-0 PodTerminating 20s; stop sb1; stop sb0"]);
+    check_pod(
+        "main:a main:b | sandbox=dead sandbox=dead a=exited(0) b=created",
+        expect!["stop sb1; stop sb0"],
+    );
+    check_pod(
+        "main:a | sandbox sandbox=dead a=running(#1) a=running(sb0)",
+        expect!["0: a-1 PodTerminating 20s; 0: a-0 PodTerminating 20s; stop sb1; stop sb0"],
+    );
 }
 
 #[test]
 fn hooks_come_from_the_spec() {
     check_pod(
         "sidecar:s1(stop=3) main:a(stop=5) main:b | sandbox b=running a=running s1=running",
-        expect!["0: b-0 PodTerminating 20s; 0: a-0 PodTerminating 20s after sleep 5; 1: s1-0 PodTerminating 20s after sleep 3; stop sb0"],
+        expect![
+            "0: b-0 PodTerminating 20s; 0: a-0 PodTerminating 20s after sleep 5; 1: s1-0 PodTerminating 20s after sleep 3; stop sb0"
+        ],
     );
 }
 
@@ -85,8 +110,16 @@ fn a_container_gets_the_period_of_deletion_probe_or_pod() {
     let line = "grace=30 main:a(liveness=5s,stop=1) | sandbox a=running a!liveness";
     check_step(line, None, expect!["0: a-0 LivenessFailed 5s after sleep 1"]);
     check_step(line, Some(9), expect!["0: a-0 LivenessFailed 9s after sleep 1"]);
-    check_step("grace=30 main:a(liveness) | sandbox a=running a!liveness", None, expect!["0: a-0 LivenessFailed 30s"]);
-    check_step("grace=30 main:a(startup=6s) | sandbox a=running a!startup", None, expect!["0: a-0 StartupFailed 6s"]);
+    check_step(
+        "grace=30 main:a(liveness) | sandbox a=running a!liveness",
+        None,
+        expect!["0: a-0 LivenessFailed 30s"],
+    );
+    check_step(
+        "grace=30 main:a(startup=6s) | sandbox a=running a!startup",
+        None,
+        expect!["0: a-0 StartupFailed 6s"],
+    );
     check_step("grace=30 main:a | sandbox a=running(old)", None, expect!["0: a-0 SpecChanged 30s"]);
     check_step("main:a | sandbox a=running(old)", None, expect!["0: a-0 SpecChanged 2s"]);
 }
@@ -105,8 +138,16 @@ fn a_finished_pod_and_a_replaced_sandbox_stop_in_turns() {
         None,
         expect!["1: s2-0 PodFinished 30s; 2: s1-0 PodFinished 30s"],
     );
-    check_step("grace=30 sidecar:s1 main:a | sandbox=dead s1=running a=running", None, expect!["0: a-0 SandboxReplaced 30s; 1: s1-0 SandboxReplaced 30s"]);
-    check_step("grace=30 sidecar:s1 main:a | sandbox s1=running(old) a=running(old)", None, expect!["0: s1-0 SpecChanged 30s; 0: a-0 SpecChanged 30s"]);
+    check_step(
+        "grace=30 sidecar:s1 main:a | sandbox=dead s1=running a=running",
+        None,
+        expect!["0: a-0 SandboxReplaced 30s; 1: s1-0 SandboxReplaced 30s"],
+    );
+    check_step(
+        "grace=30 sidecar:s1 main:a | sandbox s1=running(old) a=running(old)",
+        None,
+        expect!["0: s1-0 SpecChanged 30s; 0: a-0 SpecChanged 30s"],
+    );
 }
 
 #[test]

@@ -82,7 +82,9 @@ fn check(story: &str, expected: Expect) {
 
 #[test]
 fn a_pod_is_synced_until_it_settles_and_again_when_something_changes() {
-    check("Desired Progressed Settled Alive Settled Wake Settled", expect![[r#"
+    check(
+        "Desired Progressed Settled Alive Settled Wake Settled",
+        expect![[r#"
         Desired: publish Syncing, sync
         Progressed: sync
         Settled: -
@@ -90,15 +92,21 @@ fn a_pod_is_synced_until_it_settles_and_again_when_something_changes() {
         Settled: -
         Wake: sync
         Settled: -
-    "#]]);
-    check("Desired Alive Alive Settled Settled", expect![[r#"
+    "#]],
+    );
+    check(
+        "Desired Alive Alive Settled Settled",
+        expect![[r#"
         Desired: publish Syncing, sync
         Alive: -
         Alive: -
         Settled: sync
         Settled: -
-    "#]]);
-    check("Desired Failed Wake Settled Desired Failed Released", expect![[r#"
+    "#]],
+    );
+    check(
+        "Desired Failed Wake Settled Desired Failed Released",
+        expect![[r#"
         Desired: publish Syncing, sync
         Failed: wake in 10s
         Wake: sync
@@ -106,18 +114,24 @@ fn a_pod_is_synced_until_it_settles_and_again_when_something_changes() {
         Desired: sync
         Failed: wake in 10s
         Released: -
-    "#]]);
-    check("Desired Desired Failed Settled", expect![[r#"
+    "#]],
+    );
+    check(
+        "Desired Desired Failed Settled",
+        expect![[r#"
         Desired: publish Syncing, sync
         Desired: -
         Failed: sync
         Settled: -
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn a_deleted_pod_ends_in_order() {
-    check("Desired Settled Deleted=20 Progressed Stopped Released Removed", expect![[r#"
+    check(
+        "Desired Settled Deleted=20 Progressed Stopped Released Removed",
+        expect![[r#"
         Desired: publish Syncing, sync
         Settled: -
         Deleted=20: publish Terminating, terminate 20s Deleted
@@ -125,23 +139,32 @@ fn a_deleted_pod_ends_in_order() {
         Stopped: publish Terminated, release
         Released: publish Finished
         Removed: forget
-    "#]]);
-    check("Deleted=20 Settled Stopped Released Removed", expect![[r#"
+    "#]],
+    );
+    check(
+        "Deleted=20 Settled Stopped Released Removed",
+        expect![[r#"
         Deleted=20: publish Terminating, terminate 20s Deleted
         Settled: observe
         Stopped: publish Terminated, release
         Released: publish Finished
         Removed: forget
-    "#]]);
-    check("Desired Settled Removed Settled Stopped Released", expect![[r#"
+    "#]],
+    );
+    check(
+        "Desired Settled Removed Settled Stopped Released",
+        expect![[r#"
         Desired: publish Syncing, sync
         Settled: -
         Removed: publish Terminating, terminate 30s Removed
         Settled: observe
         Stopped: publish Terminated, release
         Released: publish Finished, forget
-    "#]]);
-    check("Desired Completed Progressed Stopped Released Desired Removed Desired", expect![[r#"
+    "#]],
+    );
+    check(
+        "Desired Completed Progressed Stopped Released Desired Removed Desired",
+        expect![[r#"
         Desired: publish Syncing, sync
         Completed: publish Terminating, terminate 30s Completed
         Progressed: observe
@@ -150,36 +173,48 @@ fn a_deleted_pod_ends_in_order() {
         Desired: -
         Removed: forget
         Desired: publish Syncing, sync
-    "#]]);
-    check("Orphan Progressed Stopped Released", expect![[r#"
+    "#]],
+    );
+    check(
+        "Orphan Progressed Stopped Released",
+        expect![[r#"
         Orphan: publish Terminating, terminate 1s Orphan
         Progressed: observe
         Stopped: publish Terminated, release
         Released: publish Finished, forget
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn a_pass_in_flight_is_cancelled_and_waited_for() {
-    check("Desired Kill=5 Failed Progressed Stopped", expect![[r#"
+    check(
+        "Desired Kill=5 Failed Progressed Stopped",
+        expect![[r#"
         Desired: publish Syncing, sync
         Kill=5: publish Terminating, cancel
         Failed: terminate 5s Evicted
         Progressed: observe
         Stopped: publish Terminated, release
-    "#]]);
-    check("Desired Kill=5 Stopped Failed Stopped", expect![[r#"
+    "#]],
+    );
+    check(
+        "Desired Kill=5 Stopped Failed Stopped",
+        expect![[r#"
         Desired: publish Syncing, sync
         Kill=5: publish Terminating, cancel
         Stopped: -
         Failed: terminate 5s Evicted
         Stopped: -
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn a_shorter_grace_restarts_the_kill_and_a_longer_one_changes_nothing() {
-    check("Desired Settled Deleted=20 Kill=5 Failed Deleted=10 Kill=5 Kill Kill=1 Settled", expect![[r#"
+    check(
+        "Desired Settled Deleted=20 Kill=5 Failed Deleted=10 Kill=5 Kill Kill=1 Settled",
+        expect![[r#"
         Desired: publish Syncing, sync
         Settled: -
         Deleted=20: publish Terminating, terminate 20s Deleted
@@ -190,19 +225,25 @@ fn a_shorter_grace_restarts_the_kill_and_a_longer_one_changes_nothing() {
         Kill: -
         Kill=1: cancel
         Settled: terminate 1s Deleted
-    "#]]);
-    check("Desired Settled Kill=5 Settled Deleted=2", expect![[r#"
+    "#]],
+    );
+    check(
+        "Desired Settled Kill=5 Settled Deleted=2",
+        expect![[r#"
         Desired: publish Syncing, sync
         Settled: -
         Kill=5: publish Terminating, terminate 5s Evicted
         Settled: observe
         Deleted=2: terminate 2s Evicted
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn only_a_fresh_look_proves_that_a_pod_has_stopped() {
-    check("Desired Settled Removed Settled Stopped-5 Alive Wake Wake Settled Stopped", expect![[r#"
+    check(
+        "Desired Settled Removed Settled Stopped-5 Alive Wake Wake Settled Stopped",
+        expect![[r#"
         Desired: publish Syncing, sync
         Settled: -
         Removed: publish Terminating, terminate 30s Removed
@@ -213,8 +254,11 @@ fn only_a_fresh_look_proves_that_a_pod_has_stopped() {
         Wake: -
         Settled: observe
         Stopped: publish Terminated, release
-    "#]]);
-    check("Desired Settled Removed Failed Alive Wake Failed Stopped", expect![[r#"
+    "#]],
+    );
+    check(
+        "Desired Settled Removed Failed Alive Wake Failed Stopped",
+        expect![[r#"
         Desired: publish Syncing, sync
         Settled: -
         Removed: publish Terminating, terminate 30s Removed
@@ -223,12 +267,15 @@ fn only_a_fresh_look_proves_that_a_pod_has_stopped() {
         Wake: terminate 30s Removed
         Failed: observe, wake in 10s
         Stopped: publish Terminated, release
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn what_cannot_be_released_is_tried_again() {
-    check("Desired Settled Removed Settled Stopped NotReleased Wake Wake Kill=1 Released", expect![[r#"
+    check(
+        "Desired Settled Removed Settled Stopped NotReleased Wake Wake Kill=1 Released",
+        expect![[r#"
         Desired: publish Syncing, sync
         Settled: -
         Removed: publish Terminating, terminate 30s Removed
@@ -239,12 +286,15 @@ fn what_cannot_be_released_is_tried_again() {
         Wake: -
         Kill=1: -
         Released: publish Finished, forget
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn the_same_uid_can_come_back_after_it_was_gone() {
-    check("Desired Settled Removed Desired Settled Stopped Released", expect![[r#"
+    check(
+        "Desired Settled Removed Desired Settled Stopped Released",
+        expect![[r#"
         Desired: publish Syncing, sync
         Settled: -
         Removed: publish Terminating, terminate 30s Removed
@@ -252,8 +302,11 @@ fn the_same_uid_can_come_back_after_it_was_gone() {
         Settled: observe
         Stopped: publish Terminated, release
         Released: publish Finished, publish Syncing, sync
-    "#]]);
-    check("Desired Settled Removed Settled Stopped Desired Released", expect![[r#"
+    "#]],
+    );
+    check(
+        "Desired Settled Removed Settled Stopped Desired Released",
+        expect![[r#"
         Desired: publish Syncing, sync
         Settled: -
         Removed: publish Terminating, terminate 30s Removed
@@ -261,8 +314,11 @@ fn the_same_uid_can_come_back_after_it_was_gone() {
         Stopped: publish Terminated, release
         Desired: -
         Released: publish Finished, publish Syncing, sync
-    "#]]);
-    check("Desired Settled Removed Settled Stopped Desired Removed Released", expect![[r#"
+    "#]],
+    );
+    check(
+        "Desired Settled Removed Settled Stopped Desired Removed Released",
+        expect![[r#"
         Desired: publish Syncing, sync
         Settled: -
         Removed: publish Terminating, terminate 30s Removed
@@ -271,8 +327,11 @@ fn the_same_uid_can_come_back_after_it_was_gone() {
         Desired: -
         Removed: -
         Released: publish Finished, forget
-    "#]]);
-    check("Desired Settled Removed Settled Stopped Released Desired", expect![[r#"
+    "#]],
+    );
+    check(
+        "Desired Settled Removed Settled Stopped Released Desired",
+        expect![[r#"
         Desired: publish Syncing, sync
         Settled: -
         Removed: publish Terminating, terminate 30s Removed
@@ -280,8 +339,11 @@ fn the_same_uid_can_come_back_after_it_was_gone() {
         Stopped: publish Terminated, release
         Released: publish Finished, forget
         Desired: publish Syncing, sync
-    "#]]);
-    check("Desired Settled Removed Deleted=3 Settled Stopped Released", expect![[r#"
+    "#]],
+    );
+    check(
+        "Desired Settled Removed Deleted=3 Settled Stopped Released",
+        expect![[r#"
         Desired: publish Syncing, sync
         Settled: -
         Removed: publish Terminating, terminate 30s Removed
@@ -289,8 +351,11 @@ fn the_same_uid_can_come_back_after_it_was_gone() {
         Settled: observe
         Stopped: publish Terminated, release
         Released: publish Finished, publish Terminating, terminate 3s Deleted
-    "#]]);
-    check("Desired Completed Desired Settled Stopped Desired Released Desired", expect![[r#"
+    "#]],
+    );
+    check(
+        "Desired Completed Desired Settled Stopped Desired Released Desired",
+        expect![[r#"
         Desired: publish Syncing, sync
         Completed: publish Terminating, terminate 30s Completed
         Desired: -
@@ -299,14 +364,18 @@ fn the_same_uid_can_come_back_after_it_was_gone() {
         Desired: -
         Released: publish Finished
         Desired: -
-    "#]]);
-    check("Orphan Desired Settled Stopped Released", expect![[r#"
+    "#]],
+    );
+    check(
+        "Orphan Desired Settled Stopped Released",
+        expect![[r#"
         Orphan: publish Terminating, terminate 1s Orphan
         Desired: -
         Settled: observe
         Stopped: publish Terminated, release
         Released: publish Finished, publish Syncing, sync
-    "#]]);
+    "#]],
+    );
 }
 
 const WORDS: [&str; 20] = [
