@@ -2,8 +2,11 @@
 
 pub mod actions;
 pub mod backoff;
+pub mod deadline;
 #[cfg(test)]
 mod fixture;
 pub mod hash;
 pub mod plan;
 pub mod restart;
+pub mod termination;
+pub mod worker;

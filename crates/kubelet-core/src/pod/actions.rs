@@ -160,7 +160,8 @@ impl<'a> Draft<'a> {
         after_exit_of(self.inputs, container, instance)
     }
 
-    /// Kills what nobody asks about: unknown names, leftovers of another sandbox, older duplicates.
+    /// Kills what cannot be worked with, whatever its kind: names the spec does not know, leftovers of another
+    /// sandbox, older duplicates, and what the runtime has lost track of.
     fn kill_strays(&mut self) {
         for container in self.inputs.observed.containers.iter().filter(|c| may_run(c)) {
             let is_newest = self.newest(&container.name).is_some_and(|newest| newest.id == container.id);
@@ -170,6 +171,8 @@ impl<'a> Draft<'a> {
                 KillReason::SandboxReplaced
             } else if !is_newest {
                 KillReason::Superseded
+            } else if container.state == ContainerState::Unknown {
+                KillReason::UnknownState
             } else {
                 continue;
             };

@@ -54,10 +54,9 @@ enum Link {
     Failed,
 }
 
+/// Whatever state a regular container is in, it was only created because the chain was done.
 fn has_initialized(draft: &Draft<'_>) -> bool {
-    containers::regular_containers(draft.inputs.pod)
-        .filter_map(|c| draft.newest_here(c.name()))
-        .any(|instance| instance.state != ContainerState::Unknown)
+    containers::regular_containers(draft.inputs.pod).any(|c| draft.newest_here(c.name()).is_some())
 }
 
 fn keep_sidecars(draft: &mut Draft<'_>, chain: &[ContainerRef<'_>]) {
@@ -74,7 +73,8 @@ fn keep_sidecar(draft: &mut Draft<'_>, container: &ContainerRef<'_>) -> bool {
     };
     match instance.state {
         ContainerState::Created => draft.start(container, StartReason::CreatedNotStarted),
-        ContainerState::Unknown => draft.kill_instance(instance, KillReason::UnknownState, None),
+        // Is being killed.
+        ContainerState::Unknown => {}
         ContainerState::Exited => {
             if let Some(why) = restart_reason(draft.after_exit(container, instance)) {
                 draft.start(container, why);
@@ -111,13 +111,10 @@ fn advance_one(draft: &mut Draft<'_>, container: &ContainerRef<'_>) -> Link {
 fn advance_init_container(draft: &mut Draft<'_>, container: &ContainerRef<'_>) -> Link {
     let Some(instance) = draft.newest_here(container.name()) else { return Link::Holding };
     match instance.state {
-        ContainerState::Running => Link::Holding,
+        // One in an unknown state is being killed.
+        ContainerState::Running | ContainerState::Unknown => Link::Holding,
         ContainerState::Created => {
             draft.start(container, StartReason::CreatedNotStarted);
-            Link::Holding
-        }
-        ContainerState::Unknown => {
-            draft.kill_instance(instance, KillReason::UnknownState, None);
             Link::Holding
         }
         ContainerState::Exited if !has_failed(instance) => Link::Passed,

@@ -4,7 +4,7 @@ use model::ContainerState;
 use model::containers::{self, ContainerRef};
 
 use super::Draft;
-use crate::pod::plan::{KillReason, StartReason};
+use crate::pod::plan::StartReason;
 use crate::pod::restart::AfterExit;
 
 /// Decides about each regular container. Returns whether any of them lives or will live again.
@@ -23,9 +23,9 @@ fn advance_one(draft: &mut Draft<'_>, container: &ContainerRef<'_>) -> bool {
     };
     let is_here = instance.sandbox_id == *draft.sandbox;
     match instance.state {
-        // One that still runs in an older sandbox is being killed as a stray, and decided about once it is dead.
-        ContainerState::Running | ContainerState::Unknown if !is_here => {}
-        ContainerState::Unknown => draft.kill_instance(instance, KillReason::UnknownState, None),
+        // These are being killed already, and decided about once they are dead.
+        ContainerState::Unknown => {}
+        ContainerState::Running if !is_here => {}
         ContainerState::Running => {
             if let Some((why, grace)) = draft.reason_to_kill(container, instance) {
                 draft.kill_instance(instance, why, grace);

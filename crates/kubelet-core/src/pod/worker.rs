@@ -1,0 +1,479 @@
+//! The life of one pod on this node, as a state machine.
+//!
+//! ```text
+//!  Syncing --Kill, Removed, deletion, work finished--> Terminating --stopped, seen after the last act--> Terminated
+//!     ^                                                                                                      |
+//!     `---------------------- the same UID was added again --------------------- Finished <---Released-------'
+//! ```
+//! Pure: one task per pod UID feeds [`on_event`] and carries out the effects it returns. Containers are decided about
+//! elsewhere ([`super::actions`], [`super::termination`]); this only says which kind of pass runs when.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use model::k8s::Pod;
+use model::{MonoTime, Now, PodRef};
+
+use super::termination::{GracePeriod, GraceSources, compute_grace};
+
+/// How long to wait before stopping or releasing is tried again.
+pub const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// Where a pod is in its life; later stages compare greater.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PodStage {
+    /// Its containers are kept as the spec wants them.
+    Syncing,
+    /// Its containers are being stopped.
+    Terminating,
+    /// Nothing of it runs; volumes, cgroups and status are being released.
+    Terminated,
+    /// Nothing of it is left but the memory that it was here.
+    Finished,
+}
+
+/// Why a pod ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TerminationCause {
+    /// The API set a deletion timestamp.
+    Deleted,
+    /// It is gone from its source.
+    Removed,
+    /// It finished its work.
+    Completed,
+    /// It runs, but no source knows it.
+    Orphan,
+    DeadlineExceeded,
+    Evicted,
+    Preempted,
+    NodeShutdown,
+}
+
+/// The state of one pod's worker. Data lives only in the states where it means something.
+#[derive(Clone, Debug, PartialEq)]
+pub enum WorkerState {
+    Syncing(Syncing),
+    Terminating(Terminating),
+    Terminated(Terminated),
+    Finished(Finished),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Syncing {
+    pub pod: Arc<Pod>,
+    pub act: Act,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Terminating {
+    pub identity: PodRef,
+    /// The last spec seen; `None` for an orphan.
+    pub pod: Option<Arc<Pod>>,
+    pub since: Timestamp,
+    pub grace: GracePeriod,
+    pub cause: TerminationCause,
+    pub act: Act,
+    pub source: Source,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Terminated {
+    pub identity: PodRef,
+    pub pod: Option<Arc<Pod>>,
+    pub at: Timestamp,
+    pub cause: TerminationCause,
+    pub source: Source,
+    pub is_releasing: bool,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Finished {
+    pub identity: PodRef,
+    pub cause: TerminationCause,
+    /// The source does not list it any more, so listing it again starts it over.
+    pub is_gone: bool,
+}
+
+/// What the source of a pod that ends says about it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Source {
+    /// It still lists the pod.
+    Listed,
+    Gone,
+    /// It listed the same UID again after it was gone: the pod starts over once it has ended.
+    AddedAgain(Arc<Pod>),
+}
+
+/// What is known about the pass in flight and the last one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Act {
+    pub in_flight: bool,
+    /// Something happened meanwhile: run again when this one ends.
+    pub again: bool,
+    /// Observations from before this say nothing about the last act.
+    pub ended_at: MonoTime,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum WorkerEvent {
+    /// The source lists the pod like this.
+    Desired(Arc<Pod>),
+    /// Somebody on this node ends the pod.
+    Kill { cause: TerminationCause, grace_override: Option<i64> },
+    /// The source does not list the pod any more.
+    Removed,
+    /// The runtime was looked at. `stopped`: nothing of the pod can still execute
+    /// ([`model::PodObservation::is_stopped`]). `taken_at`: when the listing began.
+    Observed { stopped: bool, taken_at: MonoTime },
+    /// The time that a [`WorkerEffect::WakeIn`] or a plan's `wake_at` asked for has come.
+    Wake,
+    /// The pass in flight has ended, also if it was cancelled.
+    ActDone(ActOutcome),
+    /// `ReleaseResources` has ended.
+    Released { ok: bool },
+}
+
+/// How a pass ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ActOutcome {
+    /// A step was carried out: look and decide again.
+    Progressed,
+    /// There was nothing to do.
+    Settled,
+    /// The pod's phase is final: its containers ended and none restarts.
+    PodCompleted,
+    /// Try again after this, or when something changes.
+    Failed { retry_after: Duration },
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum WorkerEffect {
+    /// Observe, compute the next step, carry it out; then report `ActDone`.
+    SyncPass(Arc<Pod>),
+    /// Observe, compute the kill plan, carry it out; then report `ActDone`.
+    TerminatePass {
+        pod: Option<Arc<Pod>>,
+        grace: GracePeriod,
+        cause: TerminationCause,
+    },
+    /// Cancel the pass in flight. It still reports `ActDone`.
+    CancelAct,
+    /// Look at the runtime and report `Observed`.
+    Observe,
+    /// Release volumes, cgroups and the rest; then report `Released`.
+    ReleaseResources {
+        pod: Option<Arc<Pod>>,
+    },
+    PublishStage(PodStage),
+    /// Send `Wake` no later than this; of several, the earliest counts.
+    WakeIn(Duration),
+    /// The task may end: a pod that is added again later gets a new one.
+    Forget,
+}
+
+/// A state and what to do on entering it.
+pub type Step = (WorkerState, Vec<WorkerEffect>);
+
+impl WorkerState {
+    /// A pod that a source lists for the first time.
+    #[must_use]
+    pub fn new(pod: Arc<Pod>, now: Now) -> Step {
+        let syncing = Syncing { pod, act: Act { in_flight: true, ..Act::default() } };
+        if is_deleted(&syncing.pod) {
+            let idle = Syncing { act: Act::default(), ..syncing };
+            return idle.terminate(TerminationCause::Deleted, None, now);
+        }
+        let effects =
+            vec![WorkerEffect::PublishStage(PodStage::Syncing), WorkerEffect::SyncPass(syncing.pod.clone())];
+        (Self::Syncing(syncing), effects)
+    }
+
+    /// A pod that the runtime has and no source lists.
+    #[must_use]
+    pub fn orphan(identity: PodRef, now: Now) -> Step {
+        Terminating {
+            identity,
+            pod: None,
+            since: now.wall,
+            grace: GracePeriod::MIN,
+            cause: TerminationCause::Orphan,
+            act: Act::default(),
+            source: Source::Gone,
+        }
+        .enter()
+    }
+
+    #[must_use]
+    pub const fn stage(&self) -> PodStage {
+        match self {
+            Self::Syncing(_) => PodStage::Syncing,
+            Self::Terminating(_) => PodStage::Terminating,
+            Self::Terminated(_) => PodStage::Terminated,
+            Self::Finished(_) => PodStage::Finished,
+        }
+    }
+}
+
+/// What an event makes of a worker. Events that mean nothing in a state leave it as it is.
+#[must_use]
+pub fn on_event(state: WorkerState, event: WorkerEvent, now: Now) -> Step {
+    match state {
+        WorkerState::Syncing(state) => state.on_event(event, now),
+        WorkerState::Terminating(state) => state.on_event(event, now),
+        WorkerState::Terminated(state) => state.on_event(event, now),
+        WorkerState::Finished(state) => state.on_event(event, now),
+    }
+}
+
+impl Syncing {
+    fn on_event(mut self, event: WorkerEvent, now: Now) -> Step {
+        match event {
+            WorkerEvent::Desired(pod) => {
+                self.pod = pod;
+                if is_deleted(&self.pod) {
+                    return self.terminate(TerminationCause::Deleted, None, now);
+                }
+                self.pass()
+            }
+            WorkerEvent::Kill { cause, grace_override } => self.terminate(cause, grace_override, now),
+            WorkerEvent::Removed => self.terminate(TerminationCause::Removed, None, now),
+            WorkerEvent::Observed { .. } | WorkerEvent::Wake => self.pass(),
+            WorkerEvent::ActDone(outcome) => self.on_act_done(outcome, now),
+            WorkerEvent::Released { .. } => self.stay(Vec::new()),
+        }
+    }
+
+    fn on_act_done(mut self, outcome: ActOutcome, now: Now) -> Step {
+        let again = self.act.again;
+        self.act = Act { ended_at: now.mono, ..Act::default() };
+        match outcome {
+            ActOutcome::PodCompleted => self.terminate(TerminationCause::Completed, None, now),
+            ActOutcome::Progressed => self.pass(),
+            ActOutcome::Settled | ActOutcome::Failed { .. } if again => self.pass(),
+            ActOutcome::Settled => self.stay(Vec::new()),
+            ActOutcome::Failed { retry_after } => self.stay(vec![WorkerEffect::WakeIn(retry_after)]),
+        }
+    }
+
+    /// One pass at a time: what happens during one is looked at in the next.
+    fn pass(mut self) -> Step {
+        if self.act.in_flight {
+            self.act.again = true;
+            return self.stay(Vec::new());
+        }
+        self.act.in_flight = true;
+        let pod = self.pod.clone();
+        self.stay(vec![WorkerEffect::SyncPass(pod)])
+    }
+
+    const fn stay(self, effects: Vec<WorkerEffect>) -> Step {
+        (WorkerState::Syncing(self), effects)
+    }
+
+    fn terminate(self, cause: TerminationCause, grace_override: Option<i64>, now: Now) -> Step {
+        let is_removed = cause == TerminationCause::Removed;
+        Terminating {
+            identity: PodRef::of(&self.pod),
+            since: now.wall,
+            grace: compute_grace(GraceSources::of(&self.pod, grace_override), None),
+            cause,
+            act: self.act,
+            source: if is_removed { Source::Gone } else { Source::Listed },
+            pod: Some(self.pod),
+        }
+        .enter()
+    }
+}
+
+impl Terminating {
+    fn enter(self) -> Step {
+        let (state, mut effects) = self.restart_pass();
+        effects.insert(0, WorkerEffect::PublishStage(PodStage::Terminating));
+        (state, effects)
+    }
+
+    fn on_event(mut self, event: WorkerEvent, now: Now) -> Step {
+        match event {
+            WorkerEvent::Desired(pod) => self.on_desired(pod),
+            WorkerEvent::Kill { grace_override, .. } => {
+                self.shrink_grace(GraceSources { kill_override: grace_override, ..GraceSources::default() })
+            }
+            WorkerEvent::Removed => {
+                self.source = Source::Gone;
+                self.stay(Vec::new())
+            }
+            WorkerEvent::Observed { stopped, taken_at } => self.on_observed(stopped, taken_at, now),
+            WorkerEvent::Wake if self.act.in_flight => self.stay(Vec::new()),
+            WorkerEvent::Wake => self.restart_pass(),
+            WorkerEvent::ActDone(outcome) => self.on_act_done(outcome, now),
+            WorkerEvent::Released { .. } => self.stay(Vec::new()),
+        }
+    }
+
+    fn on_desired(mut self, pod: Arc<Pod>) -> Step {
+        match self.source {
+            Source::Gone | Source::AddedAgain(_) => {
+                self.source = Source::AddedAgain(pod);
+                self.stay(Vec::new())
+            }
+            Source::Listed => {
+                let deletion = pod.metadata.deletion_grace_period_seconds;
+                self.pod = Some(pod);
+                self.shrink_grace(GraceSources { deletion, ..GraceSources::default() })
+            }
+        }
+    }
+
+    /// A shorter period takes effect at once: the kill begins anew with it.
+    fn shrink_grace(mut self, sources: GraceSources) -> Step {
+        let shorter = compute_grace(sources, Some(self.grace));
+        if shorter == self.grace {
+            return self.stay(Vec::new());
+        }
+        self.grace = shorter;
+        self.restart_pass()
+    }
+
+    /// Only what was looked at after the last act proves that nothing runs.
+    fn on_observed(self, stopped: bool, taken_at: MonoTime, now: Now) -> Step {
+        if self.act.in_flight || taken_at < self.act.ended_at {
+            return self.stay(Vec::new());
+        }
+        if !stopped {
+            return self.stay(vec![WorkerEffect::WakeIn(RETRY_AFTER)]);
+        }
+        Terminated {
+            identity: self.identity,
+            pod: self.pod,
+            at: now.wall,
+            cause: self.cause,
+            source: self.source,
+            is_releasing: false,
+        }
+        .enter()
+    }
+
+    fn on_act_done(mut self, outcome: ActOutcome, now: Now) -> Step {
+        let again = self.act.again;
+        self.act = Act { ended_at: now.mono, ..Act::default() };
+        match outcome {
+            ActOutcome::Progressed
+            | ActOutcome::Settled
+            | ActOutcome::PodCompleted
+            | ActOutcome::Failed { .. }
+                if again =>
+            {
+                self.restart_pass()
+            }
+            ActOutcome::Progressed | ActOutcome::Settled | ActOutcome::PodCompleted => {
+                self.stay(vec![WorkerEffect::Observe])
+            }
+            ActOutcome::Failed { retry_after } => {
+                self.stay(vec![WorkerEffect::Observe, WorkerEffect::WakeIn(retry_after)])
+            }
+        }
+    }
+
+    /// Starts a pass, or has the one in flight end first.
+    fn restart_pass(mut self) -> Step {
+        if self.act.in_flight {
+            self.act.again = true;
+            return self.stay(vec![WorkerEffect::CancelAct]);
+        }
+        self.act.in_flight = true;
+        let pass =
+            WorkerEffect::TerminatePass { pod: self.pod.clone(), grace: self.grace, cause: self.cause };
+        self.stay(vec![pass])
+    }
+
+    const fn stay(self, effects: Vec<WorkerEffect>) -> Step {
+        (WorkerState::Terminating(self), effects)
+    }
+}
+
+impl Terminated {
+    fn enter(self) -> Step {
+        let (state, mut effects) = self.release();
+        effects.insert(0, WorkerEffect::PublishStage(PodStage::Terminated));
+        (state, effects)
+    }
+
+    fn on_event(mut self, event: WorkerEvent, now: Now) -> Step {
+        match event {
+            WorkerEvent::Desired(pod) => {
+                match self.source {
+                    Source::Listed => self.pod = Some(pod),
+                    Source::Gone | Source::AddedAgain(_) => self.source = Source::AddedAgain(pod),
+                }
+                self.stay(Vec::new())
+            }
+            WorkerEvent::Removed => {
+                self.source = Source::Gone;
+                self.stay(Vec::new())
+            }
+            WorkerEvent::Released { ok: true } => self.finish(now),
+            WorkerEvent::Released { ok: false } => {
+                self.is_releasing = false;
+                self.stay(vec![WorkerEffect::WakeIn(RETRY_AFTER)])
+            }
+            WorkerEvent::Wake if !self.is_releasing => self.release(),
+            WorkerEvent::Wake
+            | WorkerEvent::Kill { .. }
+            | WorkerEvent::Observed { .. }
+            | WorkerEvent::ActDone(_) => self.stay(Vec::new()),
+        }
+    }
+
+    fn release(mut self) -> Step {
+        self.is_releasing = true;
+        let pod = self.pod.clone();
+        self.stay(vec![WorkerEffect::ReleaseResources { pod }])
+    }
+
+    fn finish(self, now: Now) -> Step {
+        let mut effects = vec![WorkerEffect::PublishStage(PodStage::Finished)];
+        let is_gone = match self.source {
+            Source::AddedAgain(pod) => {
+                let (state, begun) = WorkerState::new(pod, now);
+                effects.extend(begun);
+                return (state, effects);
+            }
+            Source::Gone => true,
+            Source::Listed => false,
+        };
+        if is_gone {
+            effects.push(WorkerEffect::Forget);
+        }
+        (WorkerState::Finished(Finished { identity: self.identity, cause: self.cause, is_gone }), effects)
+    }
+
+    const fn stay(self, effects: Vec<WorkerEffect>) -> Step {
+        (WorkerState::Terminated(self), effects)
+    }
+}
+
+impl Finished {
+    fn on_event(mut self, event: WorkerEvent, now: Now) -> Step {
+        match event {
+            WorkerEvent::Desired(pod) if self.is_gone => WorkerState::new(pod, now),
+            WorkerEvent::Removed => {
+                self.is_gone = true;
+                (WorkerState::Finished(self), vec![WorkerEffect::Forget])
+            }
+            WorkerEvent::Desired(_)
+            | WorkerEvent::Kill { .. }
+            | WorkerEvent::Observed { .. }
+            | WorkerEvent::Wake
+            | WorkerEvent::ActDone(_)
+            | WorkerEvent::Released { .. } => (WorkerState::Finished(self), Vec::new()),
+        }
+    }
+}
+
+const fn is_deleted(pod: &Pod) -> bool {
+    pod.metadata.deletion_timestamp.is_some()
+}
+
+#[cfg(test)]
+mod tests;
