@@ -1,0 +1,162 @@
+//! The pod lifecycle event generator: which pods need a look, from two listings of the runtime.
+//!
+//! Owns: the comparison, and when a relist counts as overdue. Never: taking a listing, looking at a pod. Events are
+//! hints: whoever loses one is late, not wrong.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::time::Duration;
+
+use model::{ContainerId, ContainerState, MonoTime, PodUid, SandboxId, SandboxState};
+
+use crate::go_duration::GoDuration;
+
+/// How often the runtime is listed.
+pub const RELIST_PERIOD: Duration = Duration::from_secs(1);
+/// A relist that old makes the node not ready.
+pub const RELIST_THRESHOLD: Duration = Duration::from_secs(3 * 60);
+
+/// What the runtime lists of one pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodListing {
+    pub sandboxes: BTreeMap<SandboxId, SandboxState>,
+    pub containers: BTreeMap<ContainerId, ContainerState>,
+}
+
+/// One listing of the whole runtime.
+pub type Listing = BTreeMap<PodUid, PodListing>;
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PodLifecycleEvent {
+    pub pod: PodUid,
+    pub what: PodLifecycle,
+}
+
+/// What happened to a pod. Sandboxes count like containers.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PodLifecycle {
+    ContainerStarted(Instance),
+    ContainerDied(Instance),
+    ContainerRemoved(Instance),
+    /// It is in a state between: created, or unknown.
+    ContainerChanged(Instance),
+    /// Nothing new is listed, but the pod needs another look, as the last one failed.
+    PodSync,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Instance {
+    Sandbox(SandboxId),
+    Container(ContainerId),
+}
+
+impl fmt::Display for Instance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sandbox(id) => id.fmt(f),
+            Self::Container(id) => id.fmt(f),
+        }
+    }
+}
+
+/// The outcome of one relist.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PlegDiff {
+    /// Pods to be observed afresh before their events are told to anybody.
+    pub look: BTreeSet<PodUid>,
+    /// In order of pods; of one pod, containers before sandboxes.
+    pub events: Vec<PodLifecycleEvent>,
+}
+
+/// Compares two listings. `relook` are pods whose last look failed: they get another one even if nothing changed.
+#[must_use]
+pub fn compute_pleg_diff(old: &Listing, new: &Listing, relook: &BTreeSet<PodUid>) -> PlegDiff {
+    let mut diff = PlegDiff::default();
+    let pods: BTreeSet<&PodUid> = old.keys().chain(new.keys()).chain(relook).collect();
+    let nothing = PodListing::default();
+    for pod in pods {
+        let (before, after) = (old.get(pod).unwrap_or(&nothing), new.get(pod).unwrap_or(&nothing));
+        let mut happened = pod_events(before, after);
+        if happened.is_empty() && relook.contains(pod) {
+            happened.push(PodLifecycle::PodSync);
+        }
+        if !happened.is_empty() {
+            diff.look.insert(pod.clone());
+            diff.events.extend(happened.into_iter().map(|what| PodLifecycleEvent { pod: pod.clone(), what }));
+        }
+    }
+    diff
+}
+
+/// The relist is overdue: the message for the node's Ready condition.
+#[must_use]
+pub fn relist_problem(last: Option<MonoTime>, now: MonoTime) -> Option<String> {
+    let Some(last) = last else { return Some("pleg has yet to be successful".to_owned()) };
+    let ago = now.saturating_since(last);
+    (ago > RELIST_THRESHOLD).then(|| {
+        let (ago, threshold) = (GoDuration(ago), GoDuration(RELIST_THRESHOLD));
+        format!("pleg was last seen active {ago} ago; threshold is {threshold}")
+    })
+}
+
+/// A state as lifecycle events see it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Life {
+    Absent,
+    Between,
+    Running,
+    Exited,
+}
+
+impl Life {
+    fn of_container(state: Option<&ContainerState>) -> Self {
+        match state {
+            None => Self::Absent,
+            Some(ContainerState::Created | ContainerState::Unknown) => Self::Between,
+            Some(ContainerState::Running) => Self::Running,
+            Some(ContainerState::Exited) => Self::Exited,
+        }
+    }
+
+    fn of_sandbox(state: Option<&SandboxState>) -> Self {
+        match state {
+            None => Self::Absent,
+            Some(SandboxState::Ready) => Self::Running,
+            Some(SandboxState::NotReady) => Self::Exited,
+        }
+    }
+}
+
+fn pod_events(before: &PodListing, after: &PodListing) -> Vec<PodLifecycle> {
+    let containers: BTreeSet<_> = before.containers.keys().chain(after.containers.keys()).collect();
+    let sandboxes: BTreeSet<_> = before.sandboxes.keys().chain(after.sandboxes.keys()).collect();
+    let of_containers = containers.into_iter().flat_map(|id| {
+        let old = Life::of_container(before.containers.get(id));
+        let new = Life::of_container(after.containers.get(id));
+        instance_events(&Instance::Container(id.clone()), old, new)
+    });
+    let of_sandboxes = sandboxes.into_iter().flat_map(|id| {
+        let old = Life::of_sandbox(before.sandboxes.get(id));
+        let new = Life::of_sandbox(after.sandboxes.get(id));
+        instance_events(&Instance::Sandbox(id.clone()), old, new)
+    });
+    of_containers.chain(of_sandboxes).collect()
+}
+
+fn instance_events(instance: &Instance, old: Life, new: Life) -> Vec<PodLifecycle> {
+    if old == new {
+        return Vec::new();
+    }
+    let id = || instance.clone();
+    match new {
+        Life::Running => vec![PodLifecycle::ContainerStarted(id())],
+        Life::Exited => vec![PodLifecycle::ContainerDied(id())],
+        Life::Between => vec![PodLifecycle::ContainerChanged(id())],
+        // Its end was told already when it exited.
+        Life::Absent if old == Life::Exited => vec![PodLifecycle::ContainerRemoved(id())],
+        Life::Absent => vec![PodLifecycle::ContainerDied(id()), PodLifecycle::ContainerRemoved(id())],
+    }
+}
+
+#[cfg(test)]
+mod tests;

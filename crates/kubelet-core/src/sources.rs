@@ -1,0 +1,220 @@
+//! The desired pods of all config sources, merged.
+//!
+//! Owns: what each source last said, which changes follow from what it says now, and whether all have spoken. Never:
+//! reading a source, validating a pod, starting or stopping anything.
+//!
+//! A source always says its full set. Sources do not know each other: what one says never changes pods of another.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use model::annotations::{CONFIG_MIRROR, CONFIG_SEEN, CONFIG_SOURCE};
+use model::k8s::Pod;
+use model::{PodRef, PodSource, PodUid};
+
+/// What is to be done about a pod because its source said something new.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PodOp {
+    /// The source does not list it any more: the object is gone. Its containers are still to be stopped.
+    Remove,
+    Add,
+    /// Something changed that the kubelet acts upon.
+    Update,
+    /// The object is marked for deletion, or its marks changed: stop it with its grace.
+    Delete,
+    /// Only the status changed, of which the kubelet is the author: say it again if it differs.
+    Reconcile,
+}
+
+#[derive(Clone, Debug)]
+pub struct PodChange {
+    pub op: PodOp,
+    pub source: PodSource,
+    /// The pod as it is now; for `Remove`, as it was last.
+    pub pod: Arc<Pod>,
+}
+
+/// A pod that was left out, because its source named another one the same before it.
+#[derive(Clone, Debug)]
+pub struct DuplicatePod {
+    pub source: PodSource,
+    pub pod: Arc<Pod>,
+}
+
+impl DuplicatePod {
+    /// The text of the event (reason FailedValidation) about it.
+    #[must_use]
+    pub fn message(&self) -> String {
+        let pod = PodRef::of(&self.pod);
+        format!(
+            "Error validating pod {} from {} due to duplicate pod name {:?}, ignoring",
+            pod.full_name(),
+            self.source,
+            &*pod.name
+        )
+    }
+}
+
+/// What follows from one set.
+#[derive(Clone, Debug, Default)]
+pub struct SourceReport {
+    /// Removals, then additions (oldest pod first), updates, deletions, reconciliations.
+    pub changes: Vec<PodChange>,
+    pub duplicates: Vec<DuplicatePod>,
+}
+
+/// Which sources have spoken. Nothing may be cleaned up before all have: what looks superfluous may be wanted by a
+/// source that is still reading.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SourcesReady {
+    expected: BTreeSet<PodSource>,
+    seen: BTreeSet<PodSource>,
+}
+
+impl SourcesReady {
+    pub fn new(expected: impl IntoIterator<Item = PodSource>) -> Self {
+        Self { expected: expected.into_iter().collect(), seen: BTreeSet::new() }
+    }
+
+    pub fn saw(&mut self, source: PodSource) {
+        self.seen.insert(source);
+    }
+
+    #[must_use]
+    pub fn has_seen(&self, source: PodSource) -> bool {
+        self.seen.contains(&source)
+    }
+
+    #[must_use]
+    pub fn all_ready(&self) -> bool {
+        self.missing().next().is_none()
+    }
+
+    pub fn missing(&self) -> impl Iterator<Item = PodSource> {
+        self.expected.difference(&self.seen).copied()
+    }
+}
+
+/// What all sources want.
+#[derive(Clone, Debug, Default)]
+pub struct Sources {
+    ready: SourcesReady,
+    by_source: BTreeMap<PodSource, BTreeMap<PodUid, Arc<Pod>>>,
+}
+
+impl Sources {
+    pub fn new(expected: impl IntoIterator<Item = PodSource>) -> Self {
+        Self { ready: SourcesReady::new(expected), by_source: BTreeMap::new() }
+    }
+
+    #[must_use]
+    pub const fn ready(&self) -> &SourcesReady {
+        &self.ready
+    }
+
+    /// Every pod wanted by any source.
+    pub fn pods(&self) -> impl Iterator<Item = (PodSource, &Arc<Pod>)> {
+        self.by_source.iter().flat_map(|(source, pods)| pods.values().map(|pod| (*source, pod)))
+    }
+
+    /// Takes the full set of one source in place of what it said before. Pods get their source's annotation, and keep
+    /// the time at which they were first seen.
+    pub fn set(&mut self, source: PodSource, pods: Vec<Arc<Pod>>) -> SourceReport {
+        self.ready.saw(source);
+        let (pods, duplicates) = without_duplicates(source, pods);
+        let mut old = self.by_source.remove(&source).unwrap_or_default();
+        let mut new = BTreeMap::new();
+        let mut changes = Vec::new();
+        for (uid, pod) in pods {
+            let known = old.remove(&uid);
+            let pod = adopt(pod, source, known.as_deref());
+            if let Some(op) = op_for(known.as_deref(), &pod) {
+                changes.push(PodChange { op, source, pod: pod.clone() });
+            }
+            new.insert(uid, pod);
+        }
+        let removed = old.into_values().map(|pod| PodChange { op: PodOp::Remove, source, pod });
+        changes.extend(removed);
+        self.by_source.insert(source, new);
+        changes.sort_by(|a, b| order(a).cmp(&order(b)));
+        SourceReport { changes, duplicates }
+    }
+}
+
+type Order<'a> = (PodOp, Option<Timestamp>, Option<&'a str>);
+
+fn order(change: &PodChange) -> Order<'_> {
+    let meta = &change.pod.metadata;
+    (change.op, meta.creation_timestamp.as_ref().map(|t| t.0), meta.uid.as_deref())
+}
+
+type ByUid = Vec<(PodUid, Arc<Pod>)>;
+
+/// The first pod of each name and of each UID counts.
+fn without_duplicates(source: PodSource, pods: Vec<Arc<Pod>>) -> (ByUid, Vec<DuplicatePod>) {
+    let (mut names, mut uids) = (BTreeSet::new(), BTreeSet::new());
+    let (mut kept, mut duplicates) = (Vec::new(), Vec::new());
+    for pod in pods {
+        let who = PodRef::of(&pod);
+        let is_new_name = names.insert(who.full_name());
+        if is_new_name && uids.insert(who.uid.clone()) {
+            kept.push((who.uid, pod));
+        } else {
+            duplicates.push(DuplicatePod { source, pod });
+        }
+    }
+    (kept, duplicates)
+}
+
+/// Notes on the pod where it came from and when it was first seen. Copies it only if that is not there already.
+fn adopt(mut pod: Arc<Pod>, source: PodSource, known: Option<&Pod>) -> Arc<Pod> {
+    let seen = known.and_then(|k| annotation(k, CONFIG_SEEN)).map(str::to_owned);
+    let needs_source = annotation(&pod, CONFIG_SOURCE) != Some(source.as_str());
+    let needs_seen = seen.is_some() && annotation(&pod, CONFIG_SEEN) != seen.as_deref();
+    if needs_source || needs_seen {
+        let annotations = Arc::make_mut(&mut pod).metadata.annotations.get_or_insert_default();
+        annotations.insert(CONFIG_SOURCE.to_owned(), source.as_str().to_owned());
+        if let Some(seen) = seen {
+            annotations.insert(CONFIG_SEEN.to_owned(), seen);
+        }
+    }
+    pod
+}
+
+fn annotation<'a>(pod: &'a Pod, key: &str) -> Option<&'a str> {
+    pod.metadata.annotations.as_ref()?.get(key).map(String::as_str)
+}
+
+fn op_for(known: Option<&Pod>, pod: &Pod) -> Option<PodOp> {
+    let Some(known) = known else { return Some(PodOp::Add) };
+    if differs_semantically(known, pod) {
+        let is_deleting = pod.metadata.deletion_timestamp.is_some();
+        return Some(if is_deleting { PodOp::Delete } else { PodOp::Update });
+    }
+    (known.status != pod.status).then_some(PodOp::Reconcile)
+}
+
+/// Anything changed that the kubelet acts upon. Resource versions, managed fields and the notes that sources keep on
+/// the pod do not count.
+fn differs_semantically(a: &Pod, b: &Pod) -> bool {
+    let (left, right) = (&a.metadata, &b.metadata);
+    a.spec != b.spec
+        || left.deletion_timestamp != right.deletion_timestamp
+        || left.deletion_grace_period_seconds != right.deletion_grace_period_seconds
+        || !entries(left.labels.as_ref()).eq(entries(right.labels.as_ref()))
+        || !entries(left.annotations.as_ref())
+            .filter(acts)
+            .eq(entries(right.annotations.as_ref()).filter(acts))
+}
+
+fn entries(map: Option<&BTreeMap<String, String>>) -> impl Iterator<Item = (&String, &String)> {
+    map.into_iter().flatten()
+}
+
+fn acts((key, _): &(&String, &String)) -> bool {
+    ![CONFIG_SOURCE, CONFIG_MIRROR, CONFIG_SEEN].contains(&key.as_str())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,241 @@
+//! Sets in, changes out. A set reads `file: a b@5 c/label`: pods by name, `@n` created at second n, `*` deleting,
+//! `+x` another spec, `/x` another label, `~x` another status, `!uid` another UID, `^x` another resource version.
+
+use expect_test::{Expect, expect};
+use model::k8s::{ObjectMeta, PodSpec, PodStatus, Time};
+use proptest::prelude::*;
+
+use super::*;
+
+fn source(name: &str) -> PodSource {
+    match name {
+        "file" => PodSource::File,
+        "http" => PodSource::Http,
+        "api" => PodSource::Api,
+        other => panic!("no source {other}"),
+    }
+}
+
+fn pod(word: &str) -> Arc<Pod> {
+    let marks = ['@', '*', '+', '/', '~', '!', '^', '%', '&'];
+    let (name, mut rest) = word.split_at(word.find(marks).unwrap_or(word.len()));
+    let mut meta =
+        ObjectMeta { name: Some(name.into()), namespace: Some("ns".into()), ..ObjectMeta::default() };
+    meta.uid = Some(format!("uid-{name}"));
+    let (mut spec, mut status) = (PodSpec::default(), None);
+    let at = |text: &str| Timestamp::from_second(text.parse().expect("seconds")).map(Time).ok();
+    while let Some(mark) = rest.chars().next() {
+        let end = rest[1..].find(marks).map_or(rest.len(), |end| end + 1);
+        let value = rest[1..end].to_owned();
+        rest = &rest[end..];
+        match mark {
+            '@' => meta.creation_timestamp = at(&value),
+            '*' => {
+                meta.deletion_timestamp = at("100");
+                meta.deletion_grace_period_seconds = value.parse().ok();
+            }
+            '+' => spec.node_name = Some(value),
+            '/' => meta.labels = Some(BTreeMap::from([("l".into(), value)])),
+            '~' => status = Some(PodStatus { phase: Some(value), ..PodStatus::default() }),
+            '!' => meta.uid = Some(value),
+            '^' => meta.resource_version = Some(value),
+            '%' => meta.annotations = Some(BTreeMap::from([("a".into(), value)])),
+            '&' => meta.annotations = Some(BTreeMap::from([(CONFIG_SEEN.into(), value)])),
+            other => panic!("no mark {other}"),
+        }
+    }
+    Arc::new(Pod { metadata: meta, spec: Some(spec), status })
+}
+
+fn set(sources: &mut Sources, text: &str) -> SourceReport {
+    let (name, pods) = text.split_once(':').expect("source: pods");
+    sources.set(source(name.trim()), pods.split_whitespace().map(pod).collect())
+}
+
+fn name(pod: &Pod) -> &str {
+    pod.metadata.name.as_deref().unwrap_or_default()
+}
+
+fn shown(report: &SourceReport) -> String {
+    let changes = report.changes.iter().map(|c| format!("{:?} {} {}", c.op, c.source, name(&c.pod)));
+    let all = changes.chain(report.duplicates.iter().map(|d| format!("! {}", d.message())));
+    all.collect::<Vec<_>>().join(", ")
+}
+
+/// Plays the sets one after the other and shows what the last one led to.
+#[track_caller]
+fn check(sets: &str, expected: Expect) {
+    let mut sources = Sources::default();
+    let last = sets.split(';').map(|text| set(&mut sources, text)).last().expect("a set");
+    expected.assert_eq(&shown(&last));
+}
+
+#[test]
+fn pods_are_added_oldest_first() {
+    check("api: c@3 a@2 b@1", expect!["Add api b, Add api a, Add api c"]);
+    check("file: b a", expect!["Add file a, Add file b"]);
+}
+
+#[test]
+fn the_same_set_again_changes_nothing() {
+    check("api: a b ; api: a b", expect![[""]]);
+    check("api: a^1 ; api: a^2", expect![[""]]);
+    check("api: ; api:", expect![[""]]);
+}
+
+#[test]
+fn what_the_kubelet_acts_upon_is_an_update() {
+    check("api: a ; api: a+other", expect!["Update api a"]);
+    check("api: a ; api: a/other", expect!["Update api a"]);
+    check("api: a ; api: a%other", expect!["Update api a"]);
+    check("api: a+x~Running ; api: a+y~Failed", expect!["Update api a"]);
+}
+
+#[test]
+fn the_notes_of_a_source_are_not_a_change() {
+    check("file: a&yesterday ; file: a&today", expect![[""]]);
+    check("file: a&yesterday ; file: a", expect![[""]]);
+}
+
+#[test]
+fn marks_of_deletion_stop_a_pod_gracefully() {
+    check("api: a ; api: a*30", expect!["Delete api a"]);
+    check("api: a*30 ; api: a*0", expect!["Delete api a"]);
+    check("api: a*30 ; api: a*30", expect![[""]]);
+}
+
+#[test]
+fn a_pod_that_is_deleting_from_the_start_is_added_first() {
+    check("api: a*30", expect!["Add api a"]);
+}
+
+#[test]
+fn a_status_alone_is_reconciled() {
+    check("api: a ; api: a~Running", expect!["Reconcile api a"]);
+    check("api: a~Running ; api: a~Running", expect![[""]]);
+}
+
+#[test]
+fn what_is_not_listed_any_more_is_removed_before_anything_is_added() {
+    check("api: a b ; api: b c", expect!["Remove api a, Add api c"]);
+    check("api: a*30 ; api:", expect!["Remove api a"]);
+}
+
+#[test]
+fn the_same_name_with_another_uid_is_another_pod() {
+    check("api: a ; api: a!new", expect!["Remove api a, Add api a"]);
+}
+
+#[test]
+fn a_name_twice_in_one_source_counts_once() {
+    check(
+        "file: a!1 a!2",
+        expect![[
+            r#"Add file a, ! Error validating pod a_ns from file due to duplicate pod name "a", ignoring"#
+        ]],
+    );
+    check(
+        "file: a ; file: a a!2",
+        expect![[r#"! Error validating pod a_ns from file due to duplicate pod name "a", ignoring"#]],
+    );
+    check(
+        "file: a!1 b!1",
+        expect![[
+            r#"Add file a, ! Error validating pod b_ns from file due to duplicate pod name "b", ignoring"#
+        ]],
+    );
+}
+
+#[test]
+fn a_name_twice_in_two_sources_is_for_the_workers_to_sort_out() {
+    check("file: a!1 ; api: a!2", expect!["Add api a"]);
+}
+
+#[test]
+fn one_source_never_touches_pods_of_another() {
+    check("file: a ; api: b ; http: c ; file:", expect!["Remove file a"]);
+    check("file: a ; api:", expect![[""]]);
+}
+
+#[test]
+fn all_changes_come_in_a_fixed_order() {
+    check(
+        "api: upd rem del rec ; api: add del*1 rec~Running upd+x",
+        expect!["Remove api rem, Add api add, Update api upd, Delete api del, Reconcile api rec"],
+    );
+}
+
+#[test]
+fn pods_know_their_source_and_when_they_were_first_seen() {
+    let mut sources = Sources::default();
+    set(&mut sources, "file: a&monday");
+    set(&mut sources, "file: a&tuesday+changed");
+    let (_, pod) = sources.pods().next().expect("a pod");
+    assert_eq!(annotation(pod, CONFIG_SOURCE), Some("file"));
+    assert_eq!(annotation(pod, CONFIG_SEEN), Some("monday"));
+}
+
+#[test]
+fn nothing_is_ready_before_every_source_has_spoken() {
+    let mut sources = Sources::new([PodSource::File, PodSource::Api]);
+    assert!(!sources.ready().all_ready());
+    set(&mut sources, "file:");
+    assert!(!sources.ready().all_ready());
+    assert_eq!(sources.ready().missing().collect::<Vec<_>>(), [PodSource::Api]);
+    set(&mut sources, "api: a");
+    assert!(sources.ready().all_ready());
+}
+
+fn any_sets() -> impl Strategy<Value = Vec<(PodSource, Vec<String>)>> {
+    let source = prop_oneof![Just(PodSource::File), Just(PodSource::Http), Just(PodSource::Api)];
+    let word = (0..4_u8, 0..3_u8, prop::bool::ANY)
+        .prop_map(|(name, spec, deleting)| format!("p{name}+{spec}{}", if deleting { "*5" } else { "" }));
+    prop::collection::vec((source, prop::collection::vec(word, 0..5)), 0..12)
+}
+
+fn played(sets: &[(PodSource, Vec<String>)]) -> (Sources, Vec<PodChange>) {
+    let mut sources = Sources::default();
+    let changes = sets
+        .iter()
+        .flat_map(|(source, words)| sources.set(*source, words.iter().map(|w| pod(w)).collect()).changes)
+        .collect();
+    (sources, changes)
+}
+
+fn union(sources: &Sources) -> Vec<(PodSource, Arc<Pod>)> {
+    sources.pods().map(|(source, pod)| (source, pod.clone())).collect()
+}
+
+proptest! {
+    #[test]
+    fn only_the_last_set_of_each_source_counts_in_whatever_order_they_came(sets in any_sets()) {
+        let mut last: BTreeMap<PodSource, Vec<String>> = BTreeMap::new();
+        last.extend(sets.iter().cloned());
+        let shortest: Vec<_> = last.into_iter().rev().collect();
+        prop_assert_eq!(union(&played(&sets).0), union(&played(&shortest).0));
+    }
+
+    #[test]
+    fn following_the_changes_leads_to_the_same_pods(sets in any_sets()) {
+        let (sources, changes) = played(&sets);
+        let mut followed = BTreeMap::new();
+        for change in changes {
+            let key = (change.source, change.pod.metadata.uid.clone());
+            match change.op {
+                PodOp::Remove => prop_assert!(followed.remove(&key).is_some()),
+                PodOp::Add => prop_assert!(followed.insert(key, change.pod).is_none()),
+                PodOp::Update | PodOp::Delete | PodOp::Reconcile => {
+                    prop_assert!(followed.insert(key, change.pod).is_some());
+                }
+            }
+        }
+        let followed: Vec<_> = followed.into_iter().map(|((source, _), pod)| (source, pod)).collect();
+        prop_assert_eq!(union(&sources), followed);
+    }
+
+    #[test]
+    fn a_source_that_never_spoke_loses_nothing(sets in any_sets()) {
+        let spoke: BTreeSet<PodSource> = sets.iter().map(|(source, _)| *source).collect();
+        prop_assert!(played(&sets).1.iter().all(|change| spoke.contains(&change.source)));
+    }
+}

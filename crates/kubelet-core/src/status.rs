@@ -1,0 +1,229 @@
+//! What the API shows about a pod: phase, conditions, container states, addresses.
+//!
+//! Owns: the translation of one observation (and what is known beyond it) to a `PodStatus`, and what a restarted
+//! kubelet may believe of the status it wrote before. Never: writing it anywhere, versions of it, probing.
+//!
+//! Laws: a terminal phase never reverts; a terminal phase is withheld while anything may run; restart counts never
+//! shrink; the same inputs with the result as `previous` give the same result.
+
+mod addresses;
+mod conditions;
+mod containers;
+mod phase;
+mod seeds;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use jiff::Timestamp;
+use model::annotations::CONFIG_SOURCE;
+use model::k8s::{ContainerStatus, Pod, PodStatus, Time};
+use model::{PodObservation, PodSource, QosClass};
+
+use crate::probe::results::ProbeVerdicts;
+
+pub use phase::Phase;
+pub use seeds::{ProbeSeed, merge_for_restart};
+
+/// Where the pod's worker is, as far as the status depends on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PodStage {
+    /// Refused at admission: it never ran here and never will. `terminal` says why.
+    Rejected,
+    /// Accepted, but no pass over it has finished yet.
+    NotSynced,
+    Syncing,
+    /// Being stopped. Nothing is started any more.
+    Terminating,
+    /// Everything is stopped and stays so.
+    Terminated,
+}
+
+impl PodStage {
+    /// Containers may still be started.
+    const fn may_start(self) -> bool {
+        match self {
+            Self::NotSynced | Self::Syncing => true,
+            Self::Rejected | Self::Terminating | Self::Terminated => false,
+        }
+    }
+}
+
+/// Why a container waits: the `reason` and `message` of its `state.waiting`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WaitingState {
+    pub reason: String,
+    pub message: String,
+}
+
+/// Why the kubelet ended the pod: the `reason` and `message` of its status, with phase Failed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TerminalReason {
+    pub reason: String,
+    pub message: String,
+}
+
+/// What the status says about the node.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeFacts<'a> {
+    /// At most two, the primary one first. Empty while the node's address is not known.
+    pub host_ips: &'a [IpAddr],
+    /// `containerd`, `cri-o`: what stands before `://` in container ids.
+    pub runtime_name: &'a str,
+}
+
+/// Everything a status is computed from.
+#[derive(Clone, Copy, Debug)]
+pub struct StatusInputs<'a> {
+    pub pod: &'a Pod,
+    /// `None`: nobody has looked yet, which is not the same as "nothing there".
+    pub observed: Option<&'a PodObservation>,
+    /// The last status computed for this UID. Without one, that of the API object counts.
+    pub previous: Option<&'a PodStatus>,
+    pub verdicts: &'a ProbeVerdicts,
+    /// By container: why its last start failed or its next one waits. Ignored for containers that run.
+    pub waiting: &'a BTreeMap<String, WaitingState>,
+    /// Containers whose postStart hook has not returned: they run, but are not shown as running yet.
+    pub starting: &'a BTreeSet<String>,
+    pub stage: PodStage,
+    pub terminal: Option<&'a TerminalReason>,
+    pub node: NodeFacts<'a>,
+    pub now: Timestamp,
+}
+
+impl<'a> StatusInputs<'a> {
+    /// What was last said about this pod, by us or (before a restart of ours) through the API.
+    fn last_said(&self) -> Option<&'a PodStatus> {
+        self.previous.or(self.pod.status.as_ref())
+    }
+
+    fn is_deleting(&self) -> bool {
+        self.pod.metadata.deletion_timestamp.is_some()
+    }
+
+    /// A container may be executing right now, or start any moment. A look that has not happened does not calm us.
+    fn may_run(&self) -> bool {
+        match (self.stage, self.observed) {
+            (PodStage::Terminated, _) => false,
+            (PodStage::Rejected, None) => false,
+            (PodStage::NotSynced | PodStage::Syncing | PodStage::Terminating, None) => true,
+            (
+                PodStage::Rejected | PodStage::NotSynced | PodStage::Syncing | PodStage::Terminating,
+                Some(observed),
+            ) => observed.containers.iter().any(|c| containers::may_run(c.state)),
+        }
+    }
+
+    /// The pod was stopped, and its containers are: nothing restarts, whatever the policy says. Static pods do not end
+    /// by being stopped: they come back with their manifest.
+    fn is_stopped_for_good(&self) -> bool {
+        let stopping = match self.stage {
+            PodStage::Terminating | PodStage::Terminated => true,
+            PodStage::Rejected | PodStage::NotSynced | PodStage::Syncing => false,
+        };
+        stopping && !self.may_run() && !is_static_pod(self.pod)
+    }
+}
+
+/// The statuses of all containers of a pod, in the order the API shows them.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct ContainerStatuses {
+    /// In the order of the spec.
+    init: Vec<ContainerStatus>,
+    /// By name.
+    regular: Vec<ContainerStatus>,
+    /// By name.
+    ephemeral: Vec<ContainerStatus>,
+}
+
+impl ContainerStatuses {
+    /// The status of an init, sidecar or regular container.
+    fn find(&self, name: &str) -> Option<&ContainerStatus> {
+        self.init.iter().chain(&self.regular).find(|status| status.name == name)
+    }
+
+    /// A regular container runs or ran: the pod is past its initialization, whatever its sidecars do now.
+    fn is_initialized(&self) -> bool {
+        self.regular.iter().any(containers::has_run)
+    }
+}
+
+/// The status of a pod as the API is to show it. Conditions and fields that others own are carried over from the API
+/// object; times are cut to seconds.
+#[must_use]
+pub fn compute_pod_status(inputs: &StatusInputs<'_>) -> PodStatus {
+    let statuses = match inputs.stage {
+        PodStage::Rejected => ContainerStatuses::default(),
+        PodStage::NotSynced | PodStage::Syncing | PodStage::Terminating | PodStage::Terminated => {
+            containers::compute_container_statuses(inputs)
+        }
+    };
+    let verdict = phase::compute_phase(inputs, &statuses);
+    let addresses = addresses::compute_addresses(inputs);
+    let carried = inputs.pod.status.as_ref();
+    let last = inputs.last_said();
+    PodStatus {
+        conditions: not_empty(conditions::compute_conditions(inputs, &statuses, verdict.phase)),
+        phase: Some(verdict.phase.as_str().to_owned()),
+        reason: verdict.reason,
+        message: verdict.message,
+        container_statuses: not_empty(statuses.regular),
+        init_container_statuses: not_empty(statuses.init),
+        ephemeral_container_statuses: not_empty(statuses.ephemeral),
+        host_ip: addresses.host_ip,
+        host_ips: addresses.host_ips,
+        pod_ip: addresses.pod_ip,
+        pod_ips: addresses.pod_ips,
+        start_time: Some(start_time(inputs)),
+        qos_class: Some(qos_class(inputs)),
+        observed_generation: generation(inputs.pod),
+        nominated_node_name: carried.and_then(|s| s.nominated_node_name.clone()),
+        resource_claim_statuses: carried.and_then(|s| s.resource_claim_statuses.clone()),
+        extended_resource_claim_status: carried.and_then(|s| s.extended_resource_claim_status.clone()),
+        node_allocatable_resource_claim_statuses: carried
+            .and_then(|s| s.node_allocatable_resource_claim_statuses.clone()),
+        resources: last.and_then(|s| s.resources.clone()),
+        allocated_resources: last.and_then(|s| s.allocated_resources.clone()),
+        resize: None,
+    }
+}
+
+/// The pod came from a file or URL on this node, by the annotation its source left.
+#[must_use]
+pub fn is_static_pod(pod: &Pod) -> bool {
+    let source = pod.metadata.annotations.as_ref().and_then(|all| all.get(CONFIG_SOURCE));
+    source.is_some_and(|source| source != PodSource::Api.as_str())
+}
+
+/// The API knows whole seconds only.
+fn whole_seconds(time: Timestamp) -> Time {
+    Time(Timestamp::from_second(time.as_second()).unwrap_or(time))
+}
+
+fn not_empty<T>(list: Vec<T>) -> Option<Vec<T>> {
+    (!list.is_empty()).then_some(list)
+}
+
+/// Set once, then kept for the life of the UID.
+fn start_time(inputs: &StatusInputs<'_>) -> Time {
+    let said = |status: Option<&PodStatus>| status.and_then(|s| s.start_time.clone());
+    said(inputs.previous)
+        .or_else(|| said(inputs.pod.status.as_ref()))
+        .unwrap_or_else(|| whole_seconds(inputs.now))
+}
+
+/// Decided when the pod is created; a later change of resources does not move a pod to another class.
+fn qos_class(inputs: &StatusInputs<'_>) -> String {
+    let said =
+        |status: Option<&PodStatus>| status.and_then(|s| s.qos_class.clone()).filter(|q| !q.is_empty());
+    said(inputs.pod.status.as_ref())
+        .or_else(|| said(inputs.previous))
+        .unwrap_or_else(|| QosClass::of(inputs.pod).as_str().to_owned())
+}
+
+/// The generation of the spec that this status is about. Objects without one (static pods) report none.
+fn generation(pod: &Pod) -> Option<i64> {
+    pod.metadata.generation.filter(|generation| *generation > 0)
+}

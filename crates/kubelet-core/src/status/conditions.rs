@@ -1,0 +1,224 @@
+//! The conditions of a pod.
+//!
+//! Owns: the six conditions the kubelet writes, with their texts and transition times. Never: conditions of others,
+//! which pass through untouched.
+
+use model::ContainerKind;
+use model::containers::{init_containers, regular_containers, spec_of};
+use model::k8s::{ContainerStatus, Pod, PodCondition, PodStatus};
+
+use super::containers::waits_for_all;
+use super::phase::Phase;
+use super::{ContainerStatuses, PodStage, StatusInputs, generation, whole_seconds};
+
+const READY_TO_START: &str = "PodReadyToStartContainers";
+const INITIALIZED: &str = "Initialized";
+const READY: &str = "Ready";
+const CONTAINERS_READY: &str = "ContainersReady";
+const SCHEDULED: &str = "PodScheduled";
+const ALL_RESTARTING: &str = "AllContainersRestarting";
+/// Written by others before they end a pod, and by the kubelet when it does.
+const DISRUPTION_TARGET: &str = "DisruptionTarget";
+const OWNED: [&str; 8] = [
+    READY_TO_START,
+    INITIALIZED,
+    READY,
+    CONTAINERS_READY,
+    SCHEDULED,
+    ALL_RESTARTING,
+    "PodResizePending",
+    "PodResizeInProgress",
+];
+
+pub(super) fn compute_conditions(
+    inputs: &StatusInputs<'_>,
+    statuses: &ContainerStatuses,
+    phase: Phase,
+) -> Vec<PodCondition> {
+    let mut all = conditions_of_others(inputs);
+    if inputs.stage == PodStage::Rejected {
+        return all;
+    }
+    let containers_ready = containers_ready(inputs.pod, statuses, phase);
+    let mut findings = vec![
+        (READY_TO_START, ready_to_start(inputs)),
+        (INITIALIZED, initialized(inputs.pod, statuses, phase)),
+        (READY, ready(inputs.pod, &all, &containers_ready)),
+        (CONTAINERS_READY, containers_ready),
+        (SCHEDULED, Finding::met()),
+    ];
+    findings.extend(restarting_all(inputs, statuses).map(|finding| (ALL_RESTARTING, finding)));
+    let last = inputs.last_said();
+    all.extend(findings.into_iter().map(|(kind, finding)| condition(inputs, last, kind, finding)));
+    all
+}
+
+/// What a condition says, before it gets its times.
+#[derive(Clone)]
+struct Finding {
+    is_met: bool,
+    reason: &'static str,
+    message: String,
+}
+
+impl Finding {
+    const fn met() -> Self {
+        Self { is_met: true, reason: "", message: String::new() }
+    }
+
+    const fn unmet(reason: &'static str, message: String) -> Self {
+        Self { is_met: false, reason, message }
+    }
+}
+
+fn condition(
+    inputs: &StatusInputs<'_>,
+    last: Option<&PodStatus>,
+    kind: &str,
+    finding: Finding,
+) -> PodCondition {
+    let status = if finding.is_met { "True" } else { "False" };
+    let said = last.and_then(|s| find(s.conditions.as_deref().unwrap_or_default(), kind));
+    let since = said.filter(|c| c.status == status).and_then(|c| c.last_transition_time.clone());
+    PodCondition {
+        type_: kind.to_owned(),
+        status: status.to_owned(),
+        reason: (!finding.reason.is_empty()).then(|| finding.reason.to_owned()),
+        message: (!finding.message.is_empty()).then_some(finding.message),
+        last_transition_time: Some(since.unwrap_or_else(|| whole_seconds(inputs.now))),
+        last_probe_time: None,
+        observed_generation: generation(inputs.pod),
+    }
+}
+
+fn find<'a>(conditions: &'a [PodCondition], kind: &str) -> Option<&'a PodCondition> {
+    conditions.iter().find(|c| c.type_ == kind)
+}
+
+/// Others write theirs to the API object, so that is where they are read from.
+fn conditions_of_others(inputs: &StatusInputs<'_>) -> Vec<PodCondition> {
+    let of = |status: Option<&PodStatus>| status.and_then(|s| s.conditions.clone()).unwrap_or_default();
+    let mut all = of(inputs.pod.status.as_ref());
+    all.retain(|c| !OWNED.contains(&c.type_.as_str()));
+    if find(&all, DISRUPTION_TARGET).is_none() {
+        all.extend(of(inputs.previous).into_iter().find(|c| c.type_ == DISRUPTION_TARGET));
+    }
+    all
+}
+
+/// The sandbox stands and has its network, so containers could start.
+fn ready_to_start(inputs: &StatusInputs<'_>) -> Finding {
+    let Some(observed) = inputs.observed else {
+        let said = inputs.last_said().and_then(|s| s.conditions.as_deref()).unwrap_or_default();
+        let was_met = find(said, READY_TO_START).is_some_and(|c| c.status == "True");
+        return Finding { is_met: was_met, ..Finding::met() };
+    };
+    let needs_ip = spec_of(inputs.pod).host_network != Some(true);
+    let mut ready = observed.ready_sandboxes();
+    let is_met = match (ready.next(), ready.next()) {
+        (Some(only), None) => {
+            let is_newest = observed.sandboxes.first().is_some_and(|newest| newest.id == only.id);
+            is_newest && (!needs_ip || !only.ips.is_empty())
+        }
+        (None | Some(_), _) => false,
+    };
+    Finding { is_met, ..Finding::met() }
+}
+
+fn initialized(pod: &Pod, statuses: &ContainerStatuses, phase: Phase) -> Finding {
+    let mut incomplete = Names::default();
+    for container in init_containers(pod) {
+        let is_sidecar = container.kind == ContainerKind::Sidecar;
+        let is_complete = |s: &ContainerStatus| if is_sidecar { s.started == Some(true) } else { s.ready };
+        incomplete.add(container.name(), statuses.find(container.name()).map(is_complete));
+    }
+    if phase == Phase::Succeeded && incomplete.unknown.is_empty() {
+        return Finding { is_met: true, reason: "PodCompleted", message: String::new() };
+    }
+    if statuses.is_initialized() {
+        return Finding::met();
+    }
+    match incomplete.message("incomplete") {
+        Some(message) => Finding::unmet("ContainersNotInitialized", message),
+        None => Finding::met(),
+    }
+}
+
+fn containers_ready(pod: &Pod, statuses: &ContainerStatuses, phase: Phase) -> Finding {
+    let mut unready = Names::default();
+    let sidecars = init_containers(pod).filter(|c| c.kind == ContainerKind::Sidecar);
+    for container in sidecars.chain(regular_containers(pod)) {
+        unready.add(container.name(), statuses.find(container.name()).map(|s| s.ready));
+    }
+    match phase {
+        Phase::Succeeded => return Finding::unmet("PodCompleted", String::new()),
+        Phase::Failed => return Finding::unmet("PodFailed", String::new()),
+        Phase::Pending | Phase::Running => {}
+    }
+    if statuses.regular.is_empty() {
+        return Finding::unmet("UnknownContainerStatuses", String::new());
+    }
+    match unready.message("unready") {
+        Some(message) => Finding::unmet("ContainersNotReady", message),
+        None => Finding::met(),
+    }
+}
+
+fn ready(pod: &Pod, conditions: &[PodCondition], containers_ready: &Finding) -> Finding {
+    if !containers_ready.is_met {
+        return containers_ready.clone();
+    }
+    let gates = spec_of(pod).readiness_gates.as_deref().unwrap_or_default();
+    let shut: Vec<String> = gates
+        .iter()
+        .filter_map(|gate| {
+            let kind = &gate.condition_type;
+            match find(conditions, kind) {
+                None => {
+                    Some(format!("corresponding condition of pod readiness gate {kind:?} does not exist."))
+                }
+                Some(c) if c.status != "True" => Some(format!(
+                    "the status of pod readiness gate {kind:?} is not \"True\", but {}",
+                    c.status
+                )),
+                Some(_) => None,
+            }
+        })
+        .collect();
+    if shut.is_empty() { Finding::met() } else { Finding::unmet("ReadinessGatesNotReady", shut.join(", ")) }
+}
+
+/// True while all containers restart, False afterwards; pods that never did so do not have it.
+fn restarting_all(inputs: &StatusInputs<'_>, statuses: &ContainerStatuses) -> Option<Finding> {
+    if statuses.init.iter().chain(&statuses.regular).any(waits_for_all) {
+        return Some(Finding { is_met: true, reason: "RestartAllContainersStarted", message: String::new() });
+    }
+    let said = inputs.last_said().and_then(|s| s.conditions.as_deref()).unwrap_or_default();
+    find(said, ALL_RESTARTING).map(|_| Finding { is_met: false, ..Finding::met() })
+}
+
+/// Containers that keep a condition from being met.
+#[derive(Default)]
+struct Names<'a> {
+    unknown: Vec<&'a str>,
+    unmet: Vec<&'a str>,
+}
+
+impl<'a> Names<'a> {
+    fn add(&mut self, name: &'a str, is_met: Option<bool>) {
+        match is_met {
+            None => self.unknown.push(name),
+            Some(false) => self.unmet.push(name),
+            Some(true) => {}
+        }
+    }
+
+    fn message(&self, what: &str) -> Option<String> {
+        let list = |names: &[&str], what: &str| {
+            (!names.is_empty()).then(|| format!("containers with {what} status: [{}]", names.join(" ")))
+        };
+        let parts: Vec<String> =
+            [list(&self.unknown, "unknown"), list(&self.unmet, what)].into_iter().flatten().collect();
+        (!parts.is_empty()).then(|| parts.join(", "))
+    }
+}

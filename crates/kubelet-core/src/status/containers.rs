@@ -1,0 +1,451 @@
+//! The status of each container: its state, the state before, readiness, counters, and what it was given.
+//!
+//! Owns: the reading of container instances as the API shows them, including instances that got lost. Never: the
+//! decision to start or stop one.
+
+use std::collections::BTreeMap;
+
+use model::containers::{
+    ContainerRef, all_containers, ephemeral_containers, init_containers, regular_containers,
+};
+use model::k8s::{
+    ContainerState as ApiState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
+    ContainerStatus, ContainerUser, LinuxContainerUser, Pod, PodStatus, VolumeMountStatus,
+};
+use model::{ContainerKind, ContainerObservation, ContainerState};
+
+use super::{ContainerStatuses, PodStage, StatusInputs, whole_seconds};
+use crate::pod::plan::RestartPolicy;
+use crate::probe::results::Verdict;
+
+/// What the termination messages of one pod may take together; each container gets an equal share.
+const POD_TERMINATION_MESSAGE_BYTES: usize = 12 * 1024;
+/// The exit code shown for a container nobody saw ending: that of one killed by SIGKILL.
+const LOST_EXIT_CODE: i32 = 137;
+const LOST_REASON: &str = "ContainerStatusUnknown";
+const LOST_WHILE_WANTED: &str =
+    "The container could not be located when the pod was deleted.  The container used to be Running";
+const LOST_AT_THE_END: &str = "The container could not be located when the pod was terminated";
+const INIT_TAKEN_AS_DONE: &str = "Unable to get init container status from container runtime and pod has been \
+                                  initialized, treat it as exited normally";
+
+/// The waiting reason of containers whose pod restarts all of them.
+const RESTARTING_ALL: &str = "RestartingAllContainers";
+
+/// The container executes, or nobody can say that it does not.
+pub(super) const fn may_run(state: ContainerState) -> bool {
+    match state {
+        ContainerState::Running | ContainerState::Unknown => true,
+        ContainerState::Created | ContainerState::Exited => false,
+    }
+}
+
+/// An instance of this container runs or ran.
+pub(super) fn has_run(status: &ContainerStatus) -> bool {
+    let ended = |state: &Option<ApiState>| state.as_ref().is_some_and(|s| s.terminated.is_some());
+    is_running(status) || ended(&status.state) || ended(&status.last_state)
+}
+
+/// It waits because the whole pod begins again.
+pub(super) fn waits_for_all(status: &ContainerStatus) -> bool {
+    let waiting = status.state.as_ref().and_then(|state| state.waiting.as_ref());
+    waiting.is_some_and(|w| w.reason.as_deref() == Some(RESTARTING_ALL))
+}
+
+/// An init container that ran out of memory did not do its work, even if its first process ended well.
+pub(super) fn has_failed(container: &ContainerRef<'_>, end: &ContainerStateTerminated) -> bool {
+    let is_oom = container.kind == ContainerKind::Init && end.reason.as_deref() == Some("OOMKilled");
+    end.exit_code != 0 || is_oom
+}
+
+/// Whether a container that ended so starts again: first its restart rules, then its own policy, then the pod's.
+pub(super) fn will_restart(pod: &Pod, container: &ContainerRef<'_>, end: &ContainerStateTerminated) -> bool {
+    let failed = has_failed(container, end);
+    let by_policy = |policy: RestartPolicy| match policy {
+        RestartPolicy::Always => true,
+        RestartPolicy::OnFailure => failed,
+        RestartPolicy::Never => false,
+    };
+    match container.kind {
+        ContainerKind::Ephemeral => false,
+        ContainerKind::Sidecar => true,
+        ContainerKind::Init | ContainerKind::Regular => {
+            let of_pod = model::containers::spec_of(pod).restart_policy.as_deref();
+            let asked_by_rule = rule_matches(container, end.exit_code);
+            let policy = RestartPolicy::parse(container.restart_policy().or(of_pod));
+            let is_done = container.kind == ContainerKind::Init && !failed;
+            !is_done && (asked_by_rule || by_policy(policy))
+        }
+    }
+}
+
+fn rule_matches(container: &ContainerRef<'_>, exit_code: i32) -> bool {
+    container.restart_policy_rules().iter().any(|rule| {
+        let Some(codes) = &rule.exit_codes else { return false };
+        let listed = codes.values.as_ref().is_some_and(|values| values.contains(&exit_code));
+        match codes.operator.as_str() {
+            "In" => listed,
+            "NotIn" => !listed,
+            _ => false,
+        }
+    })
+}
+
+pub(super) fn compute_container_statuses(inputs: &StatusInputs<'_>) -> ContainerStatuses {
+    let reader = Reader::new(inputs);
+    let mut statuses = ContainerStatuses {
+        init: init_containers(inputs.pod).map(|c| reader.status_of(&c)).collect(),
+        regular: regular_containers(inputs.pod).map(|c| reader.status_of(&c)).collect(),
+        ephemeral: ephemeral_containers(inputs.pod).map(|c| reader.status_of(&c)).collect(),
+    };
+    if inputs.stage == PodStage::Terminated {
+        end_what_never_reported(inputs.pod, &mut statuses);
+    }
+    statuses.regular.sort_by(|a, b| a.name.cmp(&b.name));
+    statuses.ephemeral.sort_by(|a, b| a.name.cmp(&b.name));
+    statuses
+}
+
+/// What all containers of one pod are read with.
+struct Reader<'a> {
+    inputs: &'a StatusInputs<'a>,
+    last: BTreeMap<&'a str, &'a ContainerStatus>,
+    /// Why a container that has not started yet waits.
+    default_reason: &'static str,
+    is_past_init: bool,
+    message_bytes: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn new(inputs: &'a StatusInputs<'a>) -> Self {
+        let past = |o: &model::PodObservation| {
+            regular_containers(inputs.pod).any(|c| o.newest(c.name()).is_some_and(was_created))
+        };
+        let has_init = init_containers(inputs.pod).next().is_some();
+        Self {
+            inputs,
+            last: inputs.last_said().map(statuses_by_name).unwrap_or_default(),
+            default_reason: if has_init { "PodInitializing" } else { "ContainerCreating" },
+            is_past_init: inputs.observed.is_some_and(past),
+            message_bytes: POD_TERMINATION_MESSAGE_BYTES / all_containers(inputs.pod).count().max(1),
+        }
+    }
+
+    fn status_of(&self, container: &ContainerRef<'_>) -> ContainerStatus {
+        let last = self.last.get(container.name()).copied();
+        let Some(observed) = self.inputs.observed else {
+            // Nobody has looked: what was said still stands.
+            return last.cloned().unwrap_or_else(|| self.waiting(container));
+        };
+        let mut instances = observed.instances(container.name());
+        let mut status = match instances.next() {
+            Some(newest) => self.read_instance(container, newest, instances.next(), last),
+            None => self.read_absence(container, last),
+        };
+        let newest = observed.newest(container.name());
+        self.apply_start_failure(&mut status, container, newest);
+        self.apply_probes(&mut status, container, newest);
+        status.volume_mounts = volume_mounts(container, newest);
+        status
+    }
+
+    /// A container that waits for its first start.
+    fn waiting(&self, container: &ContainerRef<'_>) -> ContainerStatus {
+        ContainerStatus {
+            name: container.name().to_owned(),
+            image: container.image().to_owned(),
+            state: Some(waiting_state(self.default_reason, "")),
+            started: (container.kind != ContainerKind::Ephemeral).then_some(false),
+            volume_mounts: volume_mounts(container, None),
+            ..ContainerStatus::default()
+        }
+    }
+
+    fn read_instance(
+        &self,
+        container: &ContainerRef<'_>,
+        newest: &ContainerObservation,
+        older: Option<&ContainerObservation>,
+        last: Option<&ContainerStatus>,
+    ) -> ContainerStatus {
+        let id = self.api_id(newest);
+        let recorded = count(newest.record.restart_count);
+        let said = last.map_or(0, |l| l.restart_count);
+        let mut restart_count = recorded.max(said);
+        let state = match newest.state {
+            ContainerState::Running if self.inputs.starting.contains(container.name()) => {
+                waiting_state(self.default_reason, "")
+            }
+            ContainerState::Running => running_state(newest),
+            ContainerState::Created => waiting_state(self.default_reason, ""),
+            ContainerState::Exited => self.terminated_state(newest),
+            ContainerState::Unknown => match last.and_then(|l| l.state.as_ref()) {
+                Some(said_state) if said_state.running.is_some() => {
+                    restart_count = recorded.max(said.saturating_add(1));
+                    lost_state(LOST_AT_THE_END)
+                }
+                Some(said_state) if said_state.terminated.is_some() => said_state.clone(),
+                Some(_) | None => waiting_state(self.default_reason, ""),
+            },
+        };
+        let older_end = older.filter(|o| o.state == ContainerState::Exited).map(|o| self.terminated_state(o));
+        let resources = container.resources();
+        ContainerStatus {
+            name: container.name().to_owned(),
+            image: newest.image.clone(),
+            image_id: newest.image_id.clone(),
+            last_state: older_end.or_else(|| last.and_then(|l| remembered_end(l, &id))),
+            container_id: Some(id),
+            state: Some(state),
+            restart_count,
+            resources: container.full().map(|_| resources.cloned().unwrap_or_default()),
+            allocated_resources: resources.and_then(|r| r.requests.clone()),
+            user: newest.user.as_ref().map(api_user),
+            ..ContainerStatus::default()
+        }
+    }
+
+    /// The runtime has no instance of it.
+    fn read_absence(&self, container: &ContainerRef<'_>, last: Option<&ContainerStatus>) -> ContainerStatus {
+        let said_state = last.and_then(|l| l.state.as_ref());
+        if let Some(last) = last.filter(|_| said_state.is_some_and(|s| s.terminated.is_some())) {
+            return last.clone();
+        }
+        let mut status = self.waiting(container);
+        if let Some(last) = last {
+            status.restart_count = last.restart_count;
+            status.last_state = last.last_state.clone();
+        }
+        if container.kind == ContainerKind::Init && self.is_past_init {
+            status.state = Some(init_taken_as_done());
+            return status;
+        }
+        if said_state.is_some_and(|s| s.running.is_some()) {
+            status.last_state = Some(lost_state(LOST_WHILE_WANTED));
+            let again = i32::from(!self.inputs.is_deleting());
+            status.restart_count = status.restart_count.saturating_add(again);
+        }
+        status
+    }
+
+    /// A container that is to start and could not shows why; its last end moves to `lastState`.
+    fn apply_start_failure(
+        &self,
+        status: &mut ContainerStatus,
+        container: &ContainerRef<'_>,
+        newest: Option<&ContainerObservation>,
+    ) {
+        let Some(why) = self.inputs.waiting.get(container.name()) else { return };
+        if !self.inputs.stage.may_start() || self.inputs.is_deleting() {
+            return;
+        }
+        let end = status.state.as_ref().and_then(|s| s.terminated.as_ref());
+        let is_to_start = match newest.map(|n| n.state) {
+            None => {
+                !(container.kind == ContainerKind::Init && end.is_some_and(|e| !has_failed(container, e)))
+            }
+            Some(ContainerState::Created | ContainerState::Unknown) => true,
+            Some(ContainerState::Running) => false,
+            Some(ContainerState::Exited) => {
+                let restarts = |end| will_restart(self.inputs.pod, container, end);
+                why.reason == RESTARTING_ALL || end.is_some_and(restarts)
+            }
+        };
+        if !is_to_start {
+            return;
+        }
+        if end.is_some() {
+            status.last_state = status.state.take();
+        }
+        if newest.is_none() {
+            // What is left of the run before is its end; the rest told of an instance that is gone.
+            let (last_state, restart_count) = (status.last_state.take(), status.restart_count);
+            *status = ContainerStatus { last_state, restart_count, ..self.waiting(container) };
+        }
+        status.state = Some(waiting_state(&why.reason, &why.message));
+    }
+
+    fn apply_probes(
+        &self,
+        status: &mut ContainerStatus,
+        container: &ContainerRef<'_>,
+        newest: Option<&ContainerObservation>,
+    ) {
+        let running = newest.filter(|_| is_running(status));
+        let verdicts = running.map(|n| self.inputs.verdicts.get(&n.id)).unwrap_or_default();
+        let passes = |has_probe: bool, verdict| !has_probe || verdict == Some(Verdict::Success);
+        let started = running.is_some() && passes(container.startup_probe().is_some(), verdicts.startup);
+        match container.kind {
+            ContainerKind::Regular | ContainerKind::Sidecar => {
+                status.started = Some(started);
+                status.ready = started && passes(container.readiness_probe().is_some(), verdicts.readiness);
+            }
+            ContainerKind::Init => {
+                let end = status.state.as_ref().and_then(|s| s.terminated.as_ref());
+                status.started = Some(started);
+                status.ready = end.is_some_and(|end| !has_failed(container, end));
+            }
+            ContainerKind::Ephemeral => {
+                status.started = None;
+                status.ready = false;
+            }
+        }
+    }
+
+    fn api_id(&self, instance: &ContainerObservation) -> String {
+        format!("{}://{}", self.inputs.node.runtime_name, instance.id)
+    }
+
+    fn terminated_state(&self, instance: &ContainerObservation) -> ApiState {
+        let reason = match (instance.reason.as_str(), instance.exit_code) {
+            ("", 0) => "Completed",
+            ("", _) => "Error",
+            (reason, _) => reason,
+        };
+        let message = cut(&instance.message, self.message_bytes);
+        ApiState {
+            terminated: Some(ContainerStateTerminated {
+                container_id: Some(self.api_id(instance)),
+                exit_code: instance.exit_code,
+                reason: Some(reason.to_owned()),
+                message: (!message.is_empty()).then(|| message.to_owned()),
+                started_at: instance.started_at.map(whole_seconds),
+                finished_at: instance.finished_at.map(whole_seconds),
+                signal: None,
+            }),
+            ..ApiState::default()
+        }
+    }
+}
+
+fn statuses_by_name(status: &PodStatus) -> BTreeMap<&str, &ContainerStatus> {
+    [&status.init_container_statuses, &status.container_statuses, &status.ephemeral_container_statuses]
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|status| (status.name.as_str(), status))
+        .collect()
+}
+
+/// The runtime got as far as creating it; an unknown state proves nothing.
+fn was_created(instance: &ContainerObservation) -> bool {
+    match instance.state {
+        ContainerState::Created | ContainerState::Running | ContainerState::Exited => true,
+        ContainerState::Unknown => false,
+    }
+}
+
+/// The end of the run before this instance, from what was said earlier, when the runtime has forgotten that run. A run
+/// that was last seen running ended unseen, so nothing is said about it.
+fn remembered_end(last: &ContainerStatus, id: &str) -> Option<ApiState> {
+    let said = last.state.as_ref();
+    let is_same = last.container_id.as_deref() == Some(id);
+    let end = if is_same || said.is_none_or(|s| s.running.is_none() && s.terminated.is_none()) {
+        last.last_state.clone()
+    } else {
+        said.filter(|s| s.terminated.is_some()).cloned()
+    };
+    // While it waits for a restart, an instance stands in its own lastState; it is not its own predecessor.
+    end.filter(|e| e.terminated.as_ref().is_some_and(|t| t.container_id.as_deref() != Some(id)))
+}
+
+/// At the end of a pod every container that was started, or should have been, has an end. Nobody knows whether it did
+/// its work, so it counts as failed.
+fn end_what_never_reported(pod: &Pod, statuses: &mut ContainerStatuses) {
+    let started_init = statuses.init.iter().rposition(has_run).map_or(0, |last| last + 1);
+    statuses.init.iter_mut().take(started_init).for_each(end_if_not_ended);
+    let mut init = init_containers(pod).zip(&statuses.init);
+    let is_initialized = init.all(|(c, s)| if c.kind == ContainerKind::Init { s.ready } else { has_run(s) });
+    if is_initialized {
+        statuses.regular.iter_mut().for_each(end_if_not_ended);
+    }
+}
+
+fn end_if_not_ended(status: &mut ContainerStatus) {
+    if status.state.as_ref().is_none_or(|s| s.terminated.is_none()) {
+        status.state = Some(lost_state(LOST_AT_THE_END));
+        status.ready = false;
+        status.started = Some(false);
+    }
+}
+
+fn is_running(status: &ContainerStatus) -> bool {
+    status.state.as_ref().is_some_and(|s| s.running.is_some())
+}
+
+fn waiting_state(reason: &str, message: &str) -> ApiState {
+    let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    ApiState {
+        waiting: Some(ContainerStateWaiting { reason: text(reason), message: text(message) }),
+        ..ApiState::default()
+    }
+}
+
+fn running_state(instance: &ContainerObservation) -> ApiState {
+    let started_at = instance.started_at.map(whole_seconds);
+    ApiState { running: Some(ContainerStateRunning { started_at }), ..ApiState::default() }
+}
+
+fn lost_state(message: &str) -> ApiState {
+    terminated(LOST_EXIT_CODE, LOST_REASON, message)
+}
+
+fn init_taken_as_done() -> ApiState {
+    terminated(0, "Completed", INIT_TAKEN_AS_DONE)
+}
+
+fn terminated(exit_code: i32, reason: &str, message: &str) -> ApiState {
+    ApiState {
+        terminated: Some(ContainerStateTerminated {
+            exit_code,
+            reason: Some(reason.to_owned()),
+            message: Some(message.to_owned()),
+            ..ContainerStateTerminated::default()
+        }),
+        ..ApiState::default()
+    }
+}
+
+fn api_user(user: &model::observation::ObservedUser) -> ContainerUser {
+    let groups = &user.supplemental_groups;
+    ContainerUser {
+        linux: Some(LinuxContainerUser {
+            uid: user.uid,
+            gid: user.gid,
+            supplemental_groups: (!groups.is_empty()).then(|| groups.clone()),
+        }),
+    }
+}
+
+/// Read-only mounts also say whether what is mounted below them is read-only too.
+fn volume_mounts(
+    container: &ContainerRef<'_>,
+    newest: Option<&ContainerObservation>,
+) -> Option<Vec<VolumeMountStatus>> {
+    let is_recursive = |path: &String| newest.is_some_and(|n| n.recursive_read_only_mounts.contains(path));
+    let mounts = container.volume_mounts().iter().map(|mount| {
+        let read_only = mount.read_only.filter(|read_only| *read_only);
+        let mode = if is_recursive(&mount.mount_path) { "Enabled" } else { "Disabled" };
+        VolumeMountStatus {
+            name: mount.name.clone(),
+            mount_path: mount.mount_path.clone(),
+            read_only,
+            recursive_read_only: read_only.map(|_| mode.to_owned()),
+            volume_status: None,
+        }
+    });
+    super::not_empty(mounts.collect())
+}
+
+fn count(restarts: u32) -> i32 {
+    i32::try_from(restarts).unwrap_or(i32::MAX)
+}
+
+/// At most `limit` bytes, never half a character.
+fn cut(text: &str, limit: usize) -> &str {
+    if text.len() <= limit {
+        return text;
+    }
+    let end = (0..=limit).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    &text[..end]
+}

@@ -1,0 +1,100 @@
+//! What a restarted kubelet believes, what messages are cut to, who a container runs as.
+
+use model::observation::ObservedUser;
+
+use super::scene::{Scene, play, pod, time};
+use crate::probe::results::{ProbeKind, ProbeVerdicts};
+use crate::status::merge_for_restart;
+
+/// The verdicts that the status of the first script seeds for what the second one observes.
+fn seeds(before: &str, now: &str) -> Vec<(String, ProbeKind)> {
+    let (_, played) = play(before);
+    let observed = Scene::parse(now).observed.expect("an observation");
+    let seeds = merge_for_restart(played.last().expect("a scene"), &observed);
+    seeds.into_iter().map(|seed| (seed.container.to_string(), seed.kind)).collect()
+}
+
+#[test]
+fn a_ready_container_stays_ready_over_a_restart_of_the_kubelet() {
+    assert_eq!(
+        seeds("pod a:RS | a=running ok(a.S) ok(a.R)", "a=running"),
+        [("a-0".to_owned(), ProbeKind::Startup), ("a-0".to_owned(), ProbeKind::Readiness)]
+    );
+}
+
+#[test]
+fn a_container_that_was_not_ready_must_prove_itself() {
+    assert_eq!(seeds("pod a:RS | a=running ok(a.S)", "a=running"), [("a-0".to_owned(), ProbeKind::Startup)]);
+    assert_eq!(seeds("pod a:S | a=running", "a=running"), []);
+}
+
+#[test]
+fn sidecars_are_remembered_too() {
+    assert_eq!(seeds("pod s:sR a | s=running ok(s.R)", "s=running").len(), 2);
+}
+
+#[test]
+fn another_instance_or_start_time_proves_nothing() {
+    assert_eq!(seeds("pod a | a=running", "a=exited(0),running"), []);
+    assert_eq!(seeds("pod a | a=running", "a=exited(0)"), []);
+    assert_eq!(seeds("pod a | a=running", "box=ready"), []);
+    let (_, played) = play("pod a | a=running");
+    let mut observed = Scene::parse("a=running").observed.expect("an observation");
+    observed.containers[0].started_at = Some(time(5));
+    assert_eq!(merge_for_restart(&played[0], &observed), []);
+}
+
+#[test]
+fn seeded_verdicts_keep_the_pod_ready() {
+    let (pod, played) = play("pod a:RS | a=running ok(a.S) ok(a.R)");
+    let mut scene = Scene::parse("a=running");
+    scene.verdicts = ProbeVerdicts::default();
+    for seed in merge_for_restart(&played[0], scene.observed.as_ref().expect("an observation")) {
+        scene.verdicts.set(&seed.container, seed.kind, seed.verdict);
+    }
+    assert_eq!(scene.compute(&pod, played.last(), time(600)), played[0]);
+}
+
+#[test]
+fn termination_messages_share_twelve_kibibytes_and_keep_whole_characters() {
+    let mut scene = Scene::parse("a=exited(1) b=exited(1) box=none");
+    for container in &mut scene.observed.as_mut().expect("an observation").containers {
+        container.message = "é".repeat(5000);
+    }
+    let status = scene.compute(&pod("pod a b c policy=Never"), None, time(0));
+    let lengths: Vec<_> = status
+        .container_statuses
+        .iter()
+        .flatten()
+        .filter_map(|s| s.state.as_ref()?.terminated.as_ref()?.message.as_ref().map(String::len))
+        .collect();
+    assert_eq!(lengths, [4096, 4096]);
+}
+
+#[test]
+fn a_container_shows_who_it_runs_as_and_which_mounts_are_read_only_all_the_way_down() {
+    let mut scene = Scene::parse("a=running");
+    let container = &mut scene.observed.as_mut().expect("an observation").containers[0];
+    container.user = Some(ObservedUser { uid: 1000, gid: 3000, supplemental_groups: vec![3000, 4000] });
+    container.recursive_read_only_mounts = vec!["/rro".to_owned()];
+    let status = scene.compute(&pod("pod a:v"), None, time(0));
+    let shown = &status.container_statuses.expect("containers")[0];
+    let linux = shown.user.as_ref().and_then(|user| user.linux.as_ref()).expect("a user");
+    assert_eq!((linux.uid, linux.gid), (1000, 3000));
+    assert_eq!(linux.supplemental_groups, Some(vec![3000, 4000]));
+    let modes: Vec<_> =
+        shown.volume_mounts.iter().flatten().map(|m| m.recursive_read_only.as_deref()).collect();
+    assert_eq!(modes, [None, Some("Disabled"), Some("Enabled")]);
+}
+
+#[test]
+fn times_are_cut_to_seconds() {
+    let mut scene = Scene::parse("a=running");
+    let precise = time(1) + jiff::SignedDuration::from_millis(900);
+    scene.observed.as_mut().expect("an observation").containers[0].started_at = Some(precise);
+    let status = scene.compute(&pod("pod a"), None, precise);
+    let running = status.container_statuses.as_ref().expect("containers")[0].state.clone();
+    let started = running.and_then(|s| s.running).and_then(|r| r.started_at).expect("a time");
+    assert_eq!(started.0, time(1));
+    assert_eq!(status.start_time.expect("a time").0, time(1));
+}
