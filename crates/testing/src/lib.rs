@@ -1,2 +1,10 @@
-//! Fakes and fixtures for tests: a runtime that behaves, a fake CRI server, pods in a line.
+//! Fakes and fixtures for tests: a runtime that behaves, a fake CRI server, a real containerd, pods in a line.
+//!
+//! Architecture invariants:
+//! - no crate depends on this one outside of tests;
+//! - the fakes follow the contract suite in `tests/it`, which runs over them and over a real containerd alike.
 #![forbid(unsafe_code)]
+
+pub mod containerd;
+
+pub use containerd::Containerd;

@@ -1,0 +1,300 @@
+//! A real containerd for tests, on paths of its own: nothing of it is shared with a containerd that may run on the
+//! machine, and nothing of it is left behind.
+//!
+//! Owns: the daemon's process, its configuration, its CNI network (a bridge and a 10.x subnet of its own), and two
+//! images made on the spot: [`PAUSE_IMAGE`] and [`BUSYBOX_IMAGE`]. Needs root.
+
+mod cleanup;
+mod config;
+mod image;
+mod tar;
+mod wire;
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+pub use cleanup::leftovers;
+
+/// What sandboxes run: a process that sleeps, and exits at once on SIGTERM.
+pub const PAUSE_IMAGE: &str = "localhost/pause:test";
+/// Busybox with all its applets, the users `root`, `nobody` and `app` (1000), and `/tmp`. Its command is `sh`.
+pub const BUSYBOX_IMAGE: &str = "localhost/busybox:test";
+
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+const POLL: Duration = Duration::from_millis(20);
+
+/// Why containerd could not be brought up or down. The text is complete.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct ContainerdError(String);
+
+type Outcome<T> = Result<T, ContainerdError>;
+
+fn failed(what: impl std::fmt::Display, error: impl std::fmt::Display) -> ContainerdError {
+    ContainerdError(format!("{what}: {error}"))
+}
+
+/// Everything that belongs to one containerd, derived from its directory alone, so that whoever knows the directory can
+/// look for what it left.
+#[derive(Clone, Debug)]
+pub(crate) struct Layout {
+    dir: PathBuf,
+    /// Eight hex digits that tell this instance from others.
+    tag: String,
+    subnet: (u8, u8),
+}
+
+impl Layout {
+    fn of(dir: &Path) -> Self {
+        // FNV-1a: stable between processes and releases, unlike the standard library's hasher.
+        let hash = dir
+            .as_os_str()
+            .as_encoded_bytes()
+            .iter()
+            .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193));
+        let [high, low, ..] = hash.to_be_bytes();
+        Self { dir: dir.to_path_buf(), tag: format!("{hash:08x}"), subnet: (200 + high % 50, low) }
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.dir.join("containerd.sock")
+    }
+
+    fn config_file(&self) -> PathBuf {
+        self.dir.join("containerd.toml")
+    }
+
+    fn root(&self) -> PathBuf {
+        self.dir.join("root")
+    }
+
+    fn state(&self) -> PathBuf {
+        self.dir.join("state")
+    }
+
+    fn cni_conf_dir(&self) -> PathBuf {
+        self.dir.join("cni")
+    }
+
+    fn log_file(&self) -> PathBuf {
+        self.dir.join("containerd.log")
+    }
+
+    /// Linux allows 15 characters.
+    fn bridge(&self) -> String {
+        format!("ktb-{}", self.tag)
+    }
+
+    fn network(&self) -> String {
+        format!("kubelet-test-{}", self.tag)
+    }
+
+    fn cgroup_root(&self) -> String {
+        format!("/kubelet-test-{}", self.tag)
+    }
+}
+
+/// A running containerd. Stopped and cleaned up when dropped.
+#[derive(Debug)]
+pub struct Containerd {
+    layout: Layout,
+    child: Option<Child>,
+}
+
+impl Containerd {
+    /// What this machine lacks to run a containerd under test, in plain words; `None` if nothing.
+    #[must_use]
+    pub fn missing() -> Option<String> {
+        let mut lacks: Vec<String> = Vec::new();
+        if !rustix::process::geteuid().is_root() {
+            lacks.push("root privileges".to_owned());
+        }
+        let binaries = ["containerd", "containerd-shim-runc-v2", "ctr", "runc", "ip", "sha256sum"];
+        lacks.extend(binaries.into_iter().filter(|name| find(name).is_none()).map(|n| format!("`{n}`")));
+        if config::cni_bin_dir().is_none() {
+            lacks.push(
+                "the CNI plugins bridge, host-local and loopback (/usr/lib/cni or /opt/cni/bin)".to_owned(),
+            );
+        }
+        if image::busybox().is_none() {
+            lacks.push("a static /bin/busybox (package busybox-static)".to_owned());
+        }
+        (!lacks.is_empty()).then(|| {
+            format!(
+                "tests on a real container runtime need {}; `scripts/test` says how to get it all",
+                lacks.join(", ")
+            )
+        })
+    }
+
+    /// Starts containerd on paths below `dir` (short: a socket's path may have 107 characters) and waits until it
+    /// answers and has both images.
+    pub async fn start(dir: &Path) -> Outcome<Self> {
+        if let Some(missing) = Self::missing() {
+            return Err(ContainerdError(missing));
+        }
+        let layout = Layout::of(dir);
+        config::write(&layout)?;
+        let mut containerd = Self { child: Some(spawn(&layout)?), layout };
+        containerd.wait_until_ready().await?;
+        image::import(&containerd.layout)?;
+        containerd.wait_for_images().await?;
+        Ok(containerd)
+    }
+
+    /// The socket that serves CRI.
+    #[must_use]
+    pub fn socket(&self) -> PathBuf {
+        self.layout.socket()
+    }
+
+    /// `unix://…`, as the kubelet's configuration wants it.
+    #[must_use]
+    pub fn endpoint(&self) -> String {
+        format!("unix://{}", self.socket().display())
+    }
+
+    /// A cgroup that is removed with this containerd: put pods below it.
+    #[must_use]
+    pub fn cgroup_root(&self) -> String {
+        self.layout.cgroup_root()
+    }
+
+    /// The daemon's process id, while it runs.
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
+    }
+
+    /// Kills the daemon without warning; its containers go on. Follow with [`Self::resume`].
+    pub fn crash(&mut self) -> Outcome<()> {
+        let Some(mut child) = self.child.take() else { return Ok(()) };
+        child.kill().and_then(|()| child.wait()).map_err(|e| failed("kill containerd", e))?;
+        Ok(())
+    }
+
+    /// Starts the daemon again after [`Self::crash`], on the same paths.
+    pub async fn resume(&mut self) -> Outcome<()> {
+        self.child = Some(spawn(&self.layout)?);
+        self.wait_until_ready().await?;
+        self.wait_for_images().await
+    }
+
+    /// [`Self::crash`] and [`Self::resume`].
+    pub async fn restart(&mut self) -> Outcome<()> {
+        self.crash()?;
+        self.resume().await
+    }
+
+    /// Removes all pods, ends the daemon and everything it started, and removes what it made on the machine.
+    pub fn stop(mut self) -> Outcome<()> {
+        self.tear_down()
+    }
+
+    fn tear_down(&mut self) -> Outcome<()> {
+        if let Some(mut child) = self.child.take() {
+            // Best effort: whatever the runtime does not remove itself is removed by force below.
+            wire::remove_all_pods(&self.layout.socket());
+            end(&mut child)?;
+        }
+        cleanup::clean(&self.layout)
+    }
+
+    async fn wait_until_ready(&mut self) -> Outcome<()> {
+        let deadline = Instant::now() + START_TIMEOUT;
+        loop {
+            let state = match wire::is_ready(&self.layout.socket()).await {
+                Ok(()) => return Ok(()),
+                Err(state) => state,
+            };
+            let exited = match self.child.as_mut() {
+                Some(child) => child.try_wait().map_err(|e| failed("look at containerd", e))?,
+                None => return Err(ContainerdError("containerd is not running".to_owned())),
+            };
+            if exited.is_some() || Instant::now() > deadline {
+                let log = fs::read_to_string(self.layout.log_file()).unwrap_or_default();
+                let tail: Vec<&str> = log.lines().rev().take(15).collect();
+                let tail: Vec<&str> = tail.into_iter().rev().collect();
+                return Err(failed(format!("containerd is not ready ({state})"), tail.join("\n")));
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
+    /// CRI hears of imported images through events, a little after the import.
+    async fn wait_for_images(&self) -> Outcome<()> {
+        let deadline = Instant::now() + START_TIMEOUT;
+        for image in [PAUSE_IMAGE, BUSYBOX_IMAGE] {
+            while !wire::has_image(&self.layout.socket(), image).await {
+                if Instant::now() > deadline {
+                    return Err(ContainerdError(format!(
+                        "containerd never listed the imported image {image}"
+                    )));
+                }
+                tokio::time::sleep(POLL).await;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Containerd {
+    fn drop(&mut self) {
+        // A test that fails must still leave nothing behind; what cannot be removed, `leftovers` will name.
+        let _ = self.tear_down();
+    }
+}
+
+fn spawn(layout: &Layout) -> Outcome<Child> {
+    let log = File::options().create(true).append(true).open(layout.log_file());
+    let log = log.map_err(|e| failed(format!("open {}", layout.log_file().display()), e))?;
+    let log_too = log.try_clone().map_err(|e| failed("share containerd's log file", e))?;
+    Command::new("containerd")
+        .arg("--config")
+        .arg(layout.config_file())
+        .stdin(Stdio::null())
+        .stdout(log)
+        .stderr(log_too)
+        .spawn()
+        .map_err(|e| failed("start containerd", e))
+}
+
+/// Asks the process to end, and kills it if it does not.
+fn end(child: &mut Child) -> Outcome<()> {
+    if let Some(pid) = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw) {
+        // It may have ended by itself.
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+    }
+    let deadline = Instant::now() + STOP_TIMEOUT;
+    while child.try_wait().map_err(|e| failed("wait for containerd", e))?.is_none() {
+        if Instant::now() > deadline {
+            child.kill().and_then(|()| child.wait()).map_err(|e| failed("kill containerd", e))?;
+            break;
+        }
+        std::thread::sleep(POLL);
+    }
+    Ok(())
+}
+
+/// Runs a command to its end; its output is part of the error.
+fn run(program: &str, arguments: &[&str]) -> Outcome<String> {
+    let what = || format!("{program} {}", arguments.join(" "));
+    let output =
+        Command::new(program).args(arguments).stdin(Stdio::null()).output().map_err(|e| failed(what(), e))?;
+    if output.status.success() {
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    } else {
+        Err(failed(what(), String::from_utf8_lossy(&output.stderr).trim()))
+    }
+}
+
+/// A program on the search path, which here always includes the system directories.
+fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let system = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"].map(PathBuf::from);
+    let mut directories = std::env::split_paths(&path).chain(system);
+    directories.find_map(|dir| Some(dir.join(program)).filter(|candidate| candidate.is_file()))
+}
