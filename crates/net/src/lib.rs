@@ -1,2 +1,84 @@
 //! The Net port: HTTP, TCP and gRPC calls to pods and manifest servers.
+//!
+//! Owns: [`LinuxNet`]. `dial` opens and closes connections, `tls` wraps them, `http_get`, `grpc_health` speak over
+//! them.
+//!
+//! Architecture invariants:
+//! - one call, one connection: nothing is pooled, kept alive or retried;
+//! - every call ends at its deadline, whatever the peer does, and leaves no port behind in TIME_WAIT;
+//! - no proxy, no environment: where a call goes is decided by its arguments alone.
 #![forbid(unsafe_code)]
+
+mod dial;
+mod grpc_health;
+mod http_get;
+mod tls;
+mod url;
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use ports::net::{GrpcHealth, HttpAnswer, HttpGet, Net, NetError};
+
+use crate::tls::Tls;
+
+/// Where distributions keep the certificates of the authorities they trust; the first that exists is used.
+const TRUSTED: [&str; 2] = ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt"];
+
+/// The network of this machine.
+#[derive(Debug)]
+pub struct LinuxNet {
+    tls: Tls,
+}
+
+impl LinuxNet {
+    #[must_use]
+    pub fn new() -> Self {
+        Self::trusting(TRUSTED.map(PathBuf::from).to_vec())
+    }
+
+    /// Trusts, where certificates are verified, the authorities in the first of these PEM files that exists. It is
+    /// read once, on first need.
+    #[must_use]
+    pub fn trusting(files: Vec<PathBuf>) -> Self {
+        Self { tls: Tls::new(files) }
+    }
+}
+
+impl Default for LinuxNet {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[async_trait]
+impl Net for LinuxNet {
+    async fn http_get(&self, request: &HttpGet) -> Result<HttpAnswer, NetError> {
+        http_get::get(&self.tls, request).await
+    }
+
+    async fn tcp_connect(&self, host: &str, port: u16, timeout: Duration) -> Result<(), NetError> {
+        match tokio::time::timeout(timeout, dial::connect(host, port)).await {
+            Ok(connected) => connected.map(dial::hang_up),
+            Err(_) => Err(NetError::TimedOut {
+                what: format!("dial tcp {}: i/o timeout", url::join_host_port(host, port)),
+                after: timeout,
+            }),
+        }
+    }
+
+    async fn grpc_health(
+        &self,
+        host: IpAddr,
+        port: u16,
+        service: &str,
+        timeout: Duration,
+    ) -> Result<GrpcHealth, NetError> {
+        grpc_health::check(host, port, service, timeout).await
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,518 @@
+//! The Net port against small real servers on the loopback interface.
+
+use std::convert::Infallible;
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use ports::Net;
+use ports::net::{GrpcHealth, HttpAnswer, HttpGet, NetError, Scheme};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsAcceptor;
+use tonic::{Request, Response, Status};
+use tonic_prost::ProstCodec;
+
+use crate::LinuxNet;
+use crate::grpc_health::{HealthCheckRequest, HealthCheckResponse};
+
+const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+/// Long enough that only a call that hangs gets there.
+const LONG: Duration = Duration::from_secs(20);
+const SHORT: Duration = Duration::from_millis(200);
+const HELLO: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
+
+/// A server that ends with the test.
+struct Server {
+    port: u16,
+    /// The heads of the requests it got.
+    seen: Arc<Mutex<Vec<String>>>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Server {
+    /// Answers each request by what `answer` makes of its head, then closes; an empty answer keeps silent for good.
+    async fn answering(answer: impl Fn(&str) -> String + Send + Sync + 'static) -> Self {
+        Self::start(None, answer).await
+    }
+
+    async fn with_tls(answer: impl Fn(&str) -> String + Send + Sync + 'static) -> Self {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(
+                vec![CertificateDer::from_pem_file(fixture("cert.pem")).unwrap()],
+                PrivateKeyDer::from_pem_file(fixture("key.pem")).unwrap(),
+            )
+            .unwrap();
+        Self::start(Some(TlsAcceptor::from(Arc::new(config))), answer).await
+    }
+
+    async fn start(
+        tls: Option<TlsAcceptor>,
+        answer: impl Fn(&str) -> String + Send + Sync + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind((LOCALHOST, 0)).await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let task = tokio::spawn({
+            let seen = Arc::clone(&seen);
+            async move {
+                let mut silent: Vec<Box<dyn Send>> = Vec::new();
+                while let Ok((stream, _)) = listener.accept().await {
+                    let kept = match &tls {
+                        None => serve(stream, &seen, &answer).await,
+                        Some(tls) => match tls.accept(stream).await {
+                            Ok(stream) => serve(stream, &seen, &answer).await,
+                            Err(_) => None,
+                        },
+                    };
+                    silent.extend(kept);
+                }
+            }
+        });
+        Self { port, seen, task }
+    }
+
+    fn seen(&self) -> Vec<String> {
+        self.seen.lock().unwrap().clone()
+    }
+
+    fn get(&self, path: &str) -> HttpGet {
+        get(self.port, path)
+    }
+}
+
+/// The stream back if it is to stay open.
+async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    mut stream: S,
+    seen: &Mutex<Vec<String>>,
+    answer: &impl Fn(&str) -> String,
+) -> Option<Box<dyn Send>> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        match stream.read_u8().await {
+            Ok(byte) => head.push(byte),
+            Err(_) => return None,
+        }
+    }
+    let head = String::from_utf8(head).unwrap();
+    let answer = answer(&head);
+    seen.lock().unwrap().push(head);
+    stream.write_all(answer.as_bytes()).await.unwrap();
+    let complete = answer.ends_with("hello") || answer.ends_with("\r\n\r\n");
+    let _ = stream.flush().await;
+    if complete {
+        let _ = stream.shutdown().await;
+        return None;
+    }
+    Some(Box::new(stream))
+}
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("src/fixtures").join(name)
+}
+
+fn get(port: u16, path: &str) -> HttpGet {
+    HttpGet {
+        scheme: Scheme::Http,
+        host: "127.0.0.1".into(),
+        port,
+        path: path.into(),
+        headers: Vec::new(),
+        timeout: LONG,
+        max_body_bytes: 10 << 10,
+        verify_tls: false,
+    }
+}
+
+fn https(mut request: HttpGet) -> HttpGet {
+    request.scheme = Scheme::Https;
+    request
+}
+
+fn with_header(mut request: HttpGet, name: &str, value: &str) -> HttpGet {
+    request.headers.push((name.into(), value.into()));
+    request
+}
+
+async fn free_port() -> u16 {
+    TcpListener::bind((LOCALHOST, 0)).await.unwrap().local_addr().unwrap().port()
+}
+
+fn redirect(location: &str) -> String {
+    format!("HTTP/1.1 302 Found\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n")
+}
+
+/// The states of the connections from and to a port, in the kernel's numbers, without the listener.
+fn states(port: u16) -> Vec<u8> {
+    let port = format!(":{port:04X}");
+    fs::read_to_string("/proc/net/tcp")
+        .unwrap()
+        .lines()
+        .skip(1)
+        .map(|line| line.split_whitespace().collect::<Vec<_>>())
+        .filter(|fields| fields[1].ends_with(&port) || fields[2].ends_with(&port))
+        .map(|fields| u8::from_str_radix(fields[3], 16).unwrap())
+        .filter(|state| *state != LISTEN)
+        .collect()
+}
+
+const TIME_WAIT: u8 = 6;
+const LISTEN: u8 = 10;
+
+/// Waits until no connection of the port is left, and sees that none of them ended in TIME_WAIT, where it would stay
+/// for a minute.
+async fn expect_no_trace(port: u16) {
+    let started = Instant::now();
+    loop {
+        let states = states(port);
+        assert!(!states.contains(&TIME_WAIT), "left in TIME_WAIT: {states:?}");
+        if states.is_empty() {
+            return;
+        }
+        assert!(started.elapsed() < LONG, "still open: {states:?}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+// HTTP
+
+#[tokio::test]
+async fn an_answer_has_status_and_body() {
+    let server = Server::answering(|_| HELLO.replace("200 OK", "418 Teapot")).await;
+    let answer = LinuxNet::new().http_get(&server.get("/healthz?full=1")).await.unwrap();
+    let expected =
+        HttpAnswer { status: 418, body: b"hello".to_vec(), truncated: false, redirected_elsewhere: false };
+    assert_eq!(answer, expected);
+    let expected = format!(
+        "GET /healthz?full=1 HTTP/1.1\r\nHost: 127.0.0.1:{}\r\nConnection: close\r\n\r\n",
+        server.port
+    );
+    assert_eq!(server.seen(), [expected]);
+}
+
+#[tokio::test]
+async fn headers_go_out_as_given_and_may_name_another_host() {
+    let server = Server::answering(|_| HELLO.into()).await;
+    let request = with_header(server.get("/"), "x-token", "a b");
+    let request = with_header(request, "X-Token", "c");
+    let request = with_header(request, "Host", "web.example");
+    LinuxNet::new().http_get(&request).await.unwrap();
+    let seen = server.seen();
+    for line in ["X-Token: a b\r\n", "X-Token: c\r\n", "Host: web.example\r\n"] {
+        assert!(seen[0].contains(line), "{line:?} in {seen:?}");
+    }
+    assert_eq!(seen[0].matches("Host:").count(), 1);
+}
+
+#[tokio::test]
+async fn a_long_body_is_cut_at_the_limit() {
+    let server = Server::answering(|_| HELLO.into()).await;
+    for (limit, body, truncated) in [(4, "hell", true), (5, "hello", false), (0, "", true)] {
+        let request = HttpGet { max_body_bytes: limit, ..server.get("/") };
+        let answer = LinuxNet::new().http_get(&request).await.unwrap();
+        assert_eq!((answer.body, answer.truncated), (body.as_bytes().to_vec(), truncated), "limit {limit}");
+    }
+}
+
+#[tokio::test]
+async fn a_redirect_on_the_same_host_is_followed_with_the_given_host_name() {
+    let server =
+        Server::answering(
+            |head| if head.starts_with("GET /old ") { redirect("new?x") } else { HELLO.into() },
+        )
+        .await;
+    let request = with_header(server.get("/old"), "Host", "web.example");
+    let answer = LinuxNet::new().http_get(&request).await.unwrap();
+    assert_eq!((answer.status, answer.body, answer.redirected_elsewhere), (200, b"hello".to_vec(), false));
+    let seen = server.seen();
+    assert!(seen[1].starts_with("GET /new?x HTTP/1.1\r\n") && seen[1].contains("Host: web.example\r\n"));
+}
+
+#[tokio::test]
+async fn a_redirect_to_another_host_is_reported_and_not_followed() {
+    let server = Server::answering(|_| redirect("http://127.0.0.2:1/elsewhere")).await;
+    let answer = LinuxNet::new().http_get(&server.get("/")).await.unwrap();
+    assert_eq!((answer.status, answer.redirected_elsewhere), (302, true));
+    assert_eq!(server.seen().len(), 1);
+}
+
+#[tokio::test]
+async fn a_circle_of_redirects_ends() {
+    let server = Server::answering(|_| redirect("/again")).await;
+    let error = LinuxNet::new().http_get(&server.get("/")).await.unwrap_err();
+    let url = format!("http://127.0.0.1:{}/again", server.port);
+    assert_eq!(error, NetError::Protocol(format!("Get \"{url}\": stopped after 10 redirects")));
+    assert_eq!(server.seen().len(), 10);
+}
+
+#[tokio::test]
+async fn a_redirect_without_a_place_is_the_answer() {
+    let server = Server::answering(|_| HELLO.replace("200 OK", "301 Moved")).await;
+    let answer = LinuxNet::new().http_get(&server.get("/")).await.unwrap();
+    assert_eq!((answer.status, answer.redirected_elsewhere), (301, false));
+}
+
+#[tokio::test]
+async fn silence_before_the_headers_and_in_the_body_are_told_apart() {
+    let server = Server::answering(|head| {
+        if head.starts_with("GET /body") { HELLO.replace("hello", "hel") } else { String::new() }
+    })
+    .await;
+    for (path, phase) in [
+        ("/head", "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"),
+        ("/body", "context deadline exceeded (Client.Timeout or context cancellation while reading body)"),
+    ] {
+        let request = HttpGet { timeout: SHORT, ..server.get(path) };
+        let error = LinuxNet::new().http_get(&request).await.unwrap_err();
+        let what = format!("Get \"http://127.0.0.1:{}{path}\": {phase}", server.port);
+        assert_eq!(error, NetError::TimedOut { what, after: SHORT });
+    }
+    expect_no_trace_of_ours(server).await;
+}
+
+/// A call that was given up takes its connection along, though the server would keep it for ever.
+async fn expect_no_trace_of_ours(server: Server) {
+    expect_no_trace(server.port).await;
+    assert!(!server.task.is_finished());
+}
+
+#[tokio::test]
+async fn nobody_listening_is_a_refused_connection() {
+    let port = free_port().await;
+    let error = LinuxNet::new().http_get(&get(port, "/")).await.unwrap_err();
+    let dial = format!("dial tcp 127.0.0.1:{port}: connect: connection refused");
+    assert_eq!(error, NetError::Connect(format!("Get \"http://127.0.0.1:{port}/\": {dial}")));
+    let error = LinuxNet::new().tcp_connect("127.0.0.1", port, LONG).await.unwrap_err();
+    assert_eq!(error, NetError::Connect(dial));
+}
+
+#[tokio::test]
+async fn a_peer_that_hangs_up_or_babbles_is_named_as_such() {
+    let server = Server::answering(|head| {
+        if head.starts_with("GET /babble") { "220 smtp ready\r\n\r\n".into() } else { "\r\n\r\n".into() }
+    })
+    .await;
+    let error = LinuxNet::new().http_get(&server.get("/")).await.unwrap_err();
+    assert!(matches!(&error, NetError::Connect(text) if text.ends_with(": EOF")), "{error:?}");
+    let error = LinuxNet::new().http_get(&server.get("/babble")).await.unwrap_err();
+    assert!(
+        matches!(&error, NetError::Protocol(text) if text.contains("malformed HTTP response")),
+        "{error:?}"
+    );
+}
+
+#[tokio::test]
+async fn what_cannot_be_a_request_is_refused_before_it_is_sent() {
+    let server = Server::answering(|_| HELLO.into()).await;
+    for request in [
+        with_header(server.get("/"), "bad name", "x"),
+        with_header(server.get("/"), "X", "a\r\nEvil: b"),
+        get(0, "/"),
+    ] {
+        let error = LinuxNet::new().http_get(&request).await.unwrap_err();
+        assert!(matches!(error, NetError::Invalid(_)), "{error:?}");
+    }
+    LinuxNet::new().http_get(&server.get("/a\r\nEvil: b")).await.unwrap();
+    assert!(server.seen()[0].starts_with("GET /a%0D%0AEvil:%20b HTTP/1.1\r\n"));
+}
+
+// TLS
+
+#[tokio::test]
+async fn any_certificate_will_do_for_a_probe() {
+    let server = Server::with_tls(|_| HELLO.into()).await;
+    for host in ["127.0.0.1", "localhost"] {
+        let request = HttpGet { host: host.into(), ..https(server.get("/")) };
+        let answer = LinuxNet::trusting(Vec::new()).http_get(&request).await.unwrap();
+        assert_eq!(answer.body, b"hello", "{host}");
+    }
+    expect_no_trace(server.port).await;
+}
+
+#[tokio::test]
+async fn a_verified_certificate_must_come_from_somebody_trusted() {
+    let server = Server::with_tls(|_| HELLO.into()).await;
+    let request = HttpGet { verify_tls: true, ..https(server.get("/")) };
+    let trusting = LinuxNet::trusting(vec!["/absent".into(), fixture("cert.pem")]);
+    assert_eq!(trusting.http_get(&request).await.unwrap().status, 200);
+    let nobody = LinuxNet::trusting(vec!["/absent".into()]).http_get(&request).await.unwrap_err();
+    assert!(nobody.to_string().ends_with("none of /absent can be read"), "{nobody}");
+    if Path::new("/etc/ssl/certs/ca-certificates.crt").exists() {
+        let error = LinuxNet::new().http_get(&request).await.unwrap_err();
+        assert!(error.to_string().contains("invalid peer certificate"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn plain_http_where_tls_was_expected_is_recognised() {
+    let listener = TcpListener::bind((LOCALHOST, 0)).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let server = tokio::spawn(async move {
+        for complaint in ["HTTP/1.0 400 Bad Request\r\n\r\n", "SSH-2.0-x\r\n"] {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            // The client's whole first message, so that closing is no reset.
+            let mut header = [0; 5];
+            stream.read_exact(&mut header).await.unwrap();
+            let mut hello = vec![0; usize::from(u16::from_be_bytes([header[3], header[4]]))];
+            stream.read_exact(&mut hello).await.unwrap();
+            stream.write_all(complaint.as_bytes()).await.unwrap();
+        }
+    });
+    let error = LinuxNet::new().http_get(&https(get(port, "/"))).await.unwrap_err();
+    assert_eq!(error, NetError::PlainHttpServer);
+    let error = LinuxNet::new().http_get(&https(get(port, "/"))).await.unwrap_err();
+    assert!(matches!(error, NetError::Protocol(_)), "{error:?}");
+    server.await.unwrap();
+}
+
+// No trace
+
+#[tokio::test]
+async fn two_hundred_http_probes_leave_nothing_in_time_wait() {
+    let server = Server::answering(|_| HELLO.into()).await;
+    let net = LinuxNet::new();
+    for _ in 0..200 {
+        assert_eq!(net.http_get(&server.get("/")).await.unwrap().status, 200);
+    }
+    expect_no_trace(server.port).await;
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_close_is_left_after_a_while() {
+    // An incomplete second answer makes the test server keep the connection.
+    let server = Server::answering(|_| format!("{HELLO}HTTP/1.1")).await;
+    let started = Instant::now();
+    LinuxNet::new().http_get(&server.get("/")).await.unwrap();
+    assert!(started.elapsed() < Duration::from_millis(900), "the answer waited for the close");
+    expect_no_trace_of_ours(server).await;
+}
+
+#[tokio::test]
+async fn two_hundred_tcp_probes_end_cleanly_and_leave_nothing_in_time_wait() {
+    let listener = TcpListener::bind((LOCALHOST, 0)).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let net = LinuxNet::new();
+    let mut accepted: Vec<TcpStream> = Vec::new();
+    for _ in 0..200 {
+        net.tcp_connect("127.0.0.1", port, LONG).await.unwrap();
+        accepted.push(listener.accept().await.unwrap().0);
+    }
+    for stream in &mut accepted {
+        // An end of file, not a reset that would show up in the server's log.
+        assert_eq!(stream.read(&mut [0; 8]).await.unwrap(), 0);
+    }
+    drop(accepted);
+    expect_no_trace(port).await;
+}
+
+#[tokio::test]
+async fn a_tcp_probe_to_where_nothing_answers_times_out() {
+    // A full backlog keeps the next one waiting.
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind((LOCALHOST, 0).into()).unwrap();
+    let listener = socket.listen(0).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let _full = TcpStream::connect((LOCALHOST, port)).await.unwrap();
+    let error = LinuxNet::new().tcp_connect("127.0.0.1", port, SHORT).await.unwrap_err();
+    let what = format!("dial tcp 127.0.0.1:{port}: i/o timeout");
+    assert_eq!(error, NetError::TimedOut { what, after: SHORT });
+}
+
+// gRPC
+
+/// Answers by the name of the asked-for service.
+struct Health;
+
+impl tower_service::Service<Request<HealthCheckRequest>> for Health {
+    type Response = Response<HealthCheckResponse>;
+    type Error = Status;
+    type Future = std::future::Ready<Result<Self::Response, Status>>;
+
+    fn poll_ready(&mut self, _: &mut std::task::Context<'_>) -> std::task::Poll<Result<(), Status>> {
+        std::task::Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<HealthCheckRequest>) -> Self::Future {
+        let agent = request.metadata().get("user-agent").unwrap().to_str().unwrap();
+        assert!(agent.starts_with("kube-probe/"), "{agent}");
+        let status = match request.get_ref().service.as_str() {
+            "" => Ok(1),
+            "down" => Ok(2),
+            "odd" => Ok(77),
+            "old" => Err(Status::unimplemented("unknown service grpc.health.v1.Health")),
+            "broken" => Err(Status::internal("oh no")),
+            _ => Err(Status::not_found("unknown service")),
+        };
+        std::future::ready(status.map(|status| Response::new(HealthCheckResponse { status })))
+    }
+}
+
+async fn health_server() -> Server {
+    let listener = TcpListener::bind((LOCALHOST, 0)).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let task = tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let service = hyper::service::service_fn(|request| async {
+                let codec = ProstCodec::<HealthCheckResponse, HealthCheckRequest>::default();
+                Ok::<_, Infallible>(tonic::server::Grpc::new(codec).unary(Health, request).await)
+            });
+            let connection = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+                .serve_connection(TokioIo::new(stream), service);
+            tokio::spawn(connection);
+        }
+    });
+    Server { port, seen: Arc::default(), task }
+}
+
+#[tokio::test]
+async fn the_health_service_is_asked_about_a_service() {
+    let server = health_server().await;
+    let net = LinuxNet::new();
+    let ask = async |service| net.grpc_health(LOCALHOST, server.port, service, LONG).await;
+    assert_eq!(ask("").await.unwrap(), GrpcHealth::Serving);
+    assert_eq!(ask("down").await.unwrap(), GrpcHealth::NotServing("NOT_SERVING".into()));
+    assert_eq!(ask("odd").await.unwrap(), GrpcHealth::NotServing("77".into()));
+    let unknown = "error: health rpc probe failed: unknown service";
+    assert_eq!(ask("who").await.unwrap(), GrpcHealth::Unknown(unknown.into()));
+    let old = "error: this server does not implement the grpc health protocol (grpc.health.v1.Health): \
+               unknown service grpc.health.v1.Health";
+    assert_eq!(ask("old").await.unwrap(), GrpcHealth::Unknown(old.into()));
+    let broken = "error: health rpc probe failed: rpc error: code = Internal desc = oh no";
+    assert_eq!(ask("broken").await.unwrap_err(), NetError::Protocol(broken.into()));
+}
+
+#[tokio::test]
+async fn a_grpc_server_that_is_not_there_or_silent_is_an_error() {
+    let port = free_port().await;
+    let error = LinuxNet::new().grpc_health(LOCALHOST, port, "", LONG).await.unwrap_err();
+    let dial = format!("dial tcp 127.0.0.1:{port}: connect: connection refused");
+    assert_eq!(error, NetError::Connect(dial));
+    let silent = TcpListener::bind((LOCALHOST, 0)).await.unwrap();
+    let port = silent.local_addr().unwrap().port();
+    let error = LinuxNet::new().grpc_health(LOCALHOST, port, "", SHORT).await.unwrap_err();
+    let what = "timeout: health rpc did not complete".to_owned();
+    assert_eq!(error, NetError::TimedOut { what, after: SHORT });
+}
+
+#[tokio::test]
+async fn a_plain_http_server_is_no_grpc_server() {
+    let server = Server::answering(|_| HELLO.into()).await;
+    let error = LinuxNet::new().grpc_health(LOCALHOST, server.port, "", LONG).await.unwrap_err();
+    assert!(error.to_string().starts_with("error: health rpc probe failed: "), "{error}");
+}
