@@ -38,6 +38,7 @@ fn check(path: &str, text: &str, expected: &[&str]) {
 fn a_file_begins_with_a_page_about_itself() {
     check("crates/agent/src/a.rs", "use std::fmt;\n", &["1: begins without `//!`"]);
     check("crates/agent/src/a.rs", "//! Owns a.\n", &[]);
+    check("crates/agent/src/a/tests.rs", "use super::*;\n", &[]);
 }
 
 #[test]
