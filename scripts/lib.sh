@@ -354,16 +354,17 @@ our_links() {
 
 our_files_elsewhere() {
     find /var/lib/cni/results -maxdepth 1 -name "$NET_NAME-*" 2>/dev/null || true
+    [ ! -s "$WORK/ids" ] || find /var/lib/cni/results -maxdepth 1 -type f 2>/dev/null | grep -Ff "$WORK/ids" || true
     find /var/log/containers -maxdepth 1 -type l -lname "$WORK/*" 2>/dev/null || true
     if [ -s "$WORK/shims" ]; then
-        while read -r socket; do [ -e "$socket" ] && echo "$socket"; done <"$WORK/shims" || true
+        sort -u "$WORK/shims" | while read -r socket; do [ ! -e "$socket" ] || echo "$socket"; done
     fi
 }
 
 # A shim's socket is outside containerd's state directory; its bundle says where.
 note_shim_sockets() {
-    find "$WORK/containerd-state" -name address -type f -exec cat {} + 2>/dev/null |
-        tr ' ' '\n' | sed -n 's#^unix://##p; s#unix://#\n#gp' | grep '^/' >>"$WORK/shims" || true
+    find "$WORK/containerd-state" -name address -type f -exec sed -s 's#^unix://##; s#$#\n#' {} + 2>/dev/null |
+        grep '^/' >>"$WORK/shims" || true
 }
 
 # The kubelet is asked first, then containerd, then the kernel: each step takes what the one before left.

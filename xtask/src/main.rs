@@ -4,13 +4,18 @@
 
 mod codegen;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
+
+use xtask::{CheckError, Finding, parity, tidy, workspace_root};
 
 fn main() -> ExitCode {
     match std::env::args().nth(1).as_deref() {
         Some("codegen") => report(codegen::regenerate().map(|path| format!("wrote {}", path.display()))),
+        Some("parity-summary") => report(parity_summary()),
+        Some("tidy") => report(tidy_up()),
         Some(_) | None => {
-            eprintln!("usage: cargo run -p xtask -- codegen");
+            eprintln!("usage: cargo run -p xtask -- codegen | parity-summary | tidy [CHECKOUT]");
             ExitCode::from(2)
         }
     }
@@ -27,4 +32,21 @@ fn report<E: std::fmt::Display>(outcome: Result<String, E>) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn parity_summary() -> Result<String, CheckError> {
+    let rows = parity::read_map(&workspace_root())?;
+    let counts = parity::summary(&rows).into_iter().map(|(state, count)| format!("{state:<9} {count:>4}"));
+    Ok(counts.chain([format!("{:<9} {:>4}", "rows", rows.len())]).collect::<Vec<_>>().join("\n"))
+}
+
+/// Looks at this repository, or at the checkout named after the task.
+fn tidy_up() -> Result<String, String> {
+    let root = std::env::args_os().nth(2).map_or_else(workspace_root, PathBuf::from);
+    let mut findings = tidy::check(&root).map_err(|error| error.to_string())?;
+    findings.extend(parity::check(&root).map_err(|error| error.to_string())?);
+    if findings.is_empty() {
+        return Ok("tidy".to_owned());
+    }
+    Err(findings.iter().map(Finding::to_string).collect::<Vec<_>>().join("\n"))
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use kubelet_core::sources::{PodChange, PodOp, Sources};
 use model::containers::spec_of;
 use model::k8s::Pod;
-use model::{PodRef, PodSource, PodUid};
+use model::{MonoTime, PodRef, PodSource, PodUid};
 use tokio::sync::{mpsc, watch};
 
 use crate::engine::Engine;
@@ -19,6 +19,7 @@ use crate::sources::SourceSet;
 use crate::worker::{Order, PodWorker};
 
 const HOUSEKEEPING_PERIOD: Duration = Duration::from_secs(2);
+const SCAN_PERIOD: Duration = Duration::from_secs(60);
 /// A loop that has not gone round for this long is stuck; `/healthz` says so.
 pub const STUCK_AFTER: Duration = Duration::from_secs(120);
 
@@ -58,6 +59,9 @@ pub struct SyncLoop {
     held_back: BTreeMap<String, Arc<Pod>>,
     finished_sender: mpsc::Sender<PodUid>,
     finished: mpsc::Receiver<PodUid>,
+    /// Pods that left a directory on this machine; found by a scan now and then.
+    on_disk: (mpsc::Sender<Vec<PodUid>>, mpsc::Receiver<Vec<PodUid>>),
+    next_scan: MonoTime,
 }
 
 impl SyncLoop {
@@ -80,6 +84,8 @@ impl SyncLoop {
             held_back: BTreeMap::new(),
             finished_sender,
             finished,
+            on_disk: mpsc::channel(1),
+            next_scan: MonoTime::ZERO,
         }
     }
 
@@ -94,6 +100,7 @@ impl SyncLoop {
                 biased;
                 Some(uid) = self.finished.recv() => self.bury(&uid),
                 Some(set) = self.sets.recv() => self.take_set(set),
+                Some(uids) = self.on_disk.1.recv() => self.adopt_directories(uids),
                 () = clock.sleep_until(next_housekeeping) => {
                     self.keep_house();
                     next_housekeeping = clock.mono() + HOUSEKEEPING_PERIOD;
@@ -193,6 +200,7 @@ impl SyncLoop {
         if !*self.all_reported.borrow() {
             return;
         }
+        self.scan_directories();
         for observation in in_runtime {
             if self.workers.contains_key(&observation.pod.uid) {
                 continue;
@@ -200,6 +208,45 @@ impl SyncLoop {
             tracing::info!(pod = %observation.pod, uid = %observation.pod.uid, "Pod in the runtime is not desired; taking it down");
             self.engine.metrics.orphan_found();
             self.start_worker(observation.pod.clone(), Order { is_removed: true, ..Order::default() });
+        }
+    }
+}
+
+impl SyncLoop {
+    /// Looks for directories of pods that nobody takes care of, in a task of its own: a slow disk must not stop the
+    /// loop.
+    fn scan_directories(&mut self) {
+        let now = self.engine.clock.mono();
+        if now < self.next_scan {
+            return;
+        }
+        self.next_scan = now + SCAN_PERIOD;
+        let (engine, answer) = (self.engine.clone(), self.on_disk.0.clone());
+        self.engine.tasks.spawn("pod directory scan", async move {
+            match engine.host.list_dir(&engine.settings.paths.pods()).await {
+                Ok(entries) => {
+                    let uids = entries.into_iter().filter(|e| e.is_dir).map(|e| PodUid::from(e.name)).collect();
+                    // The loop lives as long as the process; at its end nobody needs the answer.
+                    let _ = answer.send(uids).await;
+                }
+                Err(error) => {
+                    let error = crate::volumes::chain(&error);
+                    tracing::warn!(error, "Directories of pods cannot be listed; orphans among them stay");
+                }
+            }
+        });
+    }
+
+    /// A worker for each directory that has none: it finds nothing running, releases the volumes and removes the rest.
+    fn adopt_directories(&mut self, uids: Vec<PodUid>) {
+        for uid in uids {
+            let is_wanted = self.held_back.values().any(|pod| PodRef::of(pod).uid == uid);
+            if self.workers.contains_key(&uid) || is_wanted {
+                continue;
+            }
+            tracing::info!(%uid, "Directory of a pod that is not desired; cleaning up");
+            let pod = self.engine.cache.get(&uid).map_or_else(|| PodRef::new("", "", uid.clone()), |o| o.pod.clone());
+            self.start_worker(pod, Order { is_removed: true, ..Order::default() });
         }
     }
 }

@@ -1,2 +1,3 @@
 //! The kubelet binary.
+#![forbid(unsafe_code)]
 fn main() {}

@@ -1,0 +1,53 @@
+//! What the house rules are, as code that checks them: [`tidy`] looks at the sources, [`parity`] at the map of what is
+//! built. Both only read; the tests in `tests/it` run them over this repository.
+#![forbid(unsafe_code)]
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+pub mod parity;
+pub mod source;
+pub mod tidy;
+
+/// One thing to put right: where it is and what is wrong.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Finding {
+    /// Path below the workspace root.
+    pub file: String,
+    /// Counted from 1; 0 when the finding is about the whole file.
+    pub line: usize,
+    /// What is wrong and what to do, in one sentence.
+    pub what: String,
+}
+
+impl std::fmt::Display for Finding {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}: {}", self.file, self.line, self.what)
+    }
+}
+
+/// A check could not be carried out.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckError {
+    /// A file or directory could not be read.
+    #[error("read {path}")]
+    Read {
+        /// What was to be read.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// `cargo metadata` did not run or did not answer with what it promises.
+    #[error("ask cargo for the workspace's crates: {0}")]
+    Metadata(String),
+}
+
+/// The repository this program was built from.
+pub fn workspace_root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().unwrap_or(here).to_path_buf()
+}
+
+pub(crate) fn read(path: &Path) -> Result<String, CheckError> {
+    std::fs::read_to_string(path).map_err(|source| CheckError::Read { path: path.to_path_buf(), source })
+}

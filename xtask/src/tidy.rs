@@ -1,0 +1,34 @@
+//! The house rules that no compiler checks: who may import whom, how long things may grow, which words we do not use.
+//! Each rule has a file; this one owns the order in which they run, and nothing of what they say.
+
+use std::path::Path;
+
+use crate::source::{self, Source};
+use crate::{CheckError, Finding};
+
+mod purity;
+mod ratchet;
+mod rooms;
+mod roots;
+mod words;
+
+/// Every breach of the rules in the workspace at `root`, in order of file and line.
+pub fn check(root: &Path) -> Result<Vec<Finding>, CheckError> {
+    let sources = source::read_all(root)?;
+    let mut findings = check_sources(&sources);
+    findings.extend(rooms::check(root)?);
+    findings.sort();
+    Ok(findings)
+}
+
+/// The rules that look at files alone.
+pub fn check_sources(sources: &[Source]) -> Vec<Finding> {
+    let each = sources.iter().flat_map(|source| {
+        [words::check(source), purity::check(source), roots::check(source)].into_iter().flatten()
+    });
+    each.chain(ratchet::check(sources)).collect()
+}
+
+fn finding(source: &Source, line: usize, what: impl Into<String>) -> Finding {
+    Finding { file: source.path.clone(), line, what: what.into() }
+}

@@ -1,0 +1,108 @@
+//! Limits that only ever tighten. What broke a limit when it was set is listed below with its size; it may shrink, and
+//! an entry that is larger than the truth, or no longer needed, is a finding too, so the lists can only get shorter.
+
+use std::collections::BTreeMap;
+
+use crate::Finding;
+use crate::source::Source;
+use crate::tidy::finding;
+
+/// Lines of one function.
+const FUNCTION_LINES: usize = 100;
+/// Lines of one file without its tests.
+const FILE_LINES: usize = 800;
+
+/// Functions over the limit: file, name, lines.
+const LONG_FUNCTIONS: &[(&str, &str, usize)] = &[];
+/// Files over the limit: file, lines without tests.
+const LONG_FILES: &[(&str, usize)] = &[];
+/// Sleeps in tests: file, how many. For paused time, or for a process outside that offers nothing to wait on.
+const SLEEPS_IN_TESTS: &[(&str, usize)] = &[];
+
+pub(super) fn check(sources: &[Source]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let (mut functions, mut files, mut sleeps) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+    for (path, name, lines) in LONG_FUNCTIONS {
+        functions.insert(format!("{path} {name}"), *lines);
+    }
+    files.extend(LONG_FILES.iter().copied());
+    sleeps.extend(SLEEPS_IN_TESTS.iter().copied());
+    for source in sources {
+        let path = source.path.as_str();
+        for function in source.functions() {
+            let allowed = functions.remove(&format!("{path} {}", function.name));
+            let what = format!("function `{}`", function.name);
+            let breach = judge(&what, "lines", function.length, FUNCTION_LINES, allowed);
+            findings.extend(breach.map(|what| finding(source, function.line, what)));
+        }
+        let lines = source.lines.iter().filter(|line| !line.test).count();
+        let breach = judge("this file", "lines without tests", lines, FILE_LINES, files.remove(path));
+        findings.extend(breach.map(|what| finding(source, 0, what)));
+        let breach = judge("this file", "sleeps in tests", count_sleeps(source), 0, sleeps.remove(path));
+        findings.extend(breach.map(|what| finding(source, first_sleep(source), what)));
+    }
+    findings.extend(gone(functions.keys().filter_map(|key| key.split(' ').next())));
+    findings.extend(gone(files.into_keys()));
+    findings.extend(gone(sleeps.into_keys()));
+    findings
+}
+
+/// What is wrong with `size`, given the general limit and what the list allows this one; none when all is well.
+fn judge(what: &str, unit: &str, size: usize, limit: usize, allowed: Option<usize>) -> Option<String> {
+    match allowed {
+        None if size > limit => Some(format!("{what} has {size} {unit}; the limit is {limit}")),
+        Some(allowed) if size > allowed => {
+            Some(format!("{what} has grown to {size} {unit}; the list in ratchet.rs allows {allowed}"))
+        }
+        Some(allowed) if size < allowed => Some(format!(
+            "{what} is down to {size} {unit}; lower or remove its entry ({allowed}) in ratchet.rs"
+        )),
+        None | Some(_) => None,
+    }
+}
+
+fn gone<'a>(left: impl Iterator<Item = &'a str>) -> Vec<Finding> {
+    let finding = |path: &str| Finding {
+        file: path.to_owned(),
+        line: 0,
+        what: "is on a list in ratchet.rs and gone: remove its entry".to_owned(),
+    };
+    left.map(finding).collect()
+}
+
+fn is_sleep(code: &str) -> bool {
+    code.contains("thread::sleep(") || code.contains("time::sleep(") || code.contains(" sleep(Duration")
+}
+
+fn count_sleeps(source: &Source) -> usize {
+    source.lines.iter().filter(|line| line.test && is_sleep(&line.code)).count()
+}
+
+fn first_sleep(source: &Source) -> usize {
+    source.numbered().find(|(_, line)| line.test && is_sleep(&line.code)).map_or(0, |(number, _)| number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_holds_unless_the_list_says_otherwise_and_the_list_must_be_exact() {
+        let say = |size, allowed| judge("f", "lines", size, 100, allowed).unwrap_or_default();
+        assert_eq!(say(100, None), "");
+        assert_eq!(say(101, None), "f has 101 lines; the limit is 100");
+        assert_eq!(say(120, Some(120)), "");
+        assert_eq!(say(121, Some(120)), "f has grown to 121 lines; the list in ratchet.rs allows 120");
+        assert_eq!(
+            say(90, Some(120)),
+            "f is down to 90 lines; lower or remove its entry (120) in ratchet.rs"
+        );
+    }
+
+    #[test]
+    fn a_sleep_counts_in_tests_only() {
+        let text = "//! A page.\nfn wait() { std::thread::sleep(d); }\n#[cfg(test)]\nmod tests {\n fn t() { tokio::time::sleep(d).await; }\n}\n";
+        let source = Source::new("crates/agent/src/a.rs", text);
+        assert_eq!((count_sleeps(&source), first_sleep(&source)), (1, 5));
+    }
+}

@@ -1,0 +1,150 @@
+//! Who may import whom. The table here is the one in docs/ARCHITECTURE.md; cargo says what is true. A new edge is a
+//! change of the architecture: it belongs in both, in a commit of its own.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::{CheckError, Finding, read};
+
+/// A room, and the rooms it may import.
+const ROOMS: &[(&str, &[&str])] = &[
+    ("agent", &["config", "kubelet-core", "model", "ports"]),
+    ("config", &["model"]),
+    ("cri", &["cri-api", "model", "ports"]),
+    ("cri-api", &[]),
+    ("host", &["model", "ports"]),
+    ("kubelet", &["agent", "config", "cri", "host", "kubelet-core", "model", "net", "ports", "server"]),
+    ("kubelet-core", &["config", "model"]),
+    ("model", &[]),
+    ("net", &["model", "ports"]),
+    ("ports", &["model"]),
+    ("server", &["config", "model", "ports"]),
+    ("testing", &["cri-api", "model", "ports"]),
+    ("xtask", &[]),
+];
+/// What tests may import on top, in any room: the fakes, and the protocol a fake runtime speaks.
+const FOR_TESTS: &[&str] = &["cri-api", "testing"];
+/// The one suite that runs over the fake runtime and over a real one needs the adapter, and nothing else of its kind.
+const CONTRACT_SUITE: (&str, &str) = ("testing", "cri");
+/// Rooms that know no runtime and no socket, and the crates that would bring one in.
+const QUIET_ROOMS: &[&str] = &["config", "kubelet-core", "model"];
+const LOUD_CRATES: &[&str] =
+    &["axum", "hyper", "parking_lot", "reqwest", "rustix", "tokio", "tonic", "tracing"];
+
+pub(super) fn check(root: &Path) -> Result<Vec<Finding>, CheckError> {
+    let metadata = metadata(root)?;
+    let packages = metadata["packages"].as_array().ok_or_else(|| broken("no packages"))?;
+    let names: Vec<&str> = packages.iter().filter_map(|package| package["name"].as_str()).collect();
+    let mut findings = Vec::new();
+    for package in packages {
+        let room = package["name"].as_str().ok_or_else(|| broken("a package without a name"))?;
+        for (target, for_tests) in dependencies(package) {
+            let complaint = if names.contains(&target) {
+                edge(room, target, for_tests)
+            } else {
+                noise(room, target, for_tests)
+            };
+            findings.extend(complaint.map(|what| Finding { file: manifest(room), line: 0, what }));
+        }
+    }
+    findings.extend(unlisted(&names));
+    findings.extend(unmapped(root, &names)?);
+    Ok(findings)
+}
+
+fn metadata(root: &Path) -> Result<Value, CheckError> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .args(["metadata", "--offline", "--no-deps", "--format-version", "1"])
+        .current_dir(root)
+        .output()
+        .map_err(|error| broken(&error.to_string()))?;
+    if !output.status.success() {
+        return Err(broken(&String::from_utf8_lossy(&output.stderr)));
+    }
+    serde_json::from_slice(&output.stdout).map_err(|error| broken(&error.to_string()))
+}
+
+fn broken(what: &str) -> CheckError {
+    CheckError::Metadata(what.trim().to_owned())
+}
+
+/// The names a package depends on, and whether only its tests do.
+fn dependencies(package: &Value) -> Vec<(&str, bool)> {
+    let all = package["dependencies"].as_array().map(Vec::as_slice).unwrap_or_default();
+    all.iter()
+        .filter_map(|dependency| {
+            Some((dependency["name"].as_str()?, dependency["kind"].as_str() == Some("dev")))
+        })
+        .collect()
+}
+
+fn edge(room: &str, target: &str, for_tests: bool) -> Option<String> {
+    let allowed =
+        ROOMS.iter().find(|(name, _)| *name == room).map(|(_, allowed)| *allowed).unwrap_or_default();
+    let in_tests = FOR_TESTS.contains(&target) || (room, target) == CONTRACT_SUITE;
+    let fine = allowed.contains(&target) || (for_tests && in_tests);
+    (!fine).then(|| format!("{room} may not import {target}: see the table in docs/ARCHITECTURE.md"))
+}
+
+fn noise(room: &str, target: &str, for_tests: bool) -> Option<String> {
+    let loud = !for_tests && QUIET_ROOMS.contains(&room) && LOUD_CRATES.contains(&target);
+    loud.then(|| format!("{room} is plain data and decisions; {target} brings in the outside world"))
+}
+
+fn unlisted(names: &[&str]) -> Vec<Finding> {
+    let unknown = names.iter().filter(|name| !ROOMS.iter().any(|(room, _)| room == *name));
+    let what = "is a new room: add its row to xtask/src/tidy/rooms.rs and to docs/ARCHITECTURE.md";
+    unknown.map(|room| Finding { file: manifest(room), line: 0, what: what.to_owned() }).collect()
+}
+
+/// Rooms that the code map does not show.
+fn unmapped(root: &Path, names: &[&str]) -> Result<Vec<Finding>, CheckError> {
+    let map = read(&root.join("docs/ARCHITECTURE.md"))?;
+    let missing = names.iter().filter(|room| !map.contains(&format!("`{room}`")));
+    let what = |room: &&str| format!("the code map does not name `{room}`");
+    let file = "docs/ARCHITECTURE.md".to_owned();
+    Ok(missing.map(|room| Finding { file: file.clone(), line: 0, what: what(room) }).collect())
+}
+
+fn manifest(room: &str) -> String {
+    if room == "xtask" { "xtask/Cargo.toml".to_owned() } else { format!("crates/{room}/Cargo.toml") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn adapters_never_import_each_other_or_the_brain() {
+        for (room, target) in [("cri", "host"), ("host", "net"), ("cri", "kubelet-core"), ("server", "agent")]
+        {
+            assert!(edge(room, target, false).is_some(), "{room} -> {target}");
+        }
+        assert_eq!(edge("cri", "ports", false), None);
+    }
+
+    #[test]
+    fn fakes_are_for_tests() {
+        assert!(edge("agent", "testing", false).is_some());
+        assert_eq!(edge("agent", "testing", true), None);
+        assert!(edge("testing", "cri", false).is_some());
+        assert_eq!(edge("testing", "cri", true), None);
+    }
+
+    #[test]
+    fn the_brain_depends_on_no_runtime() {
+        assert!(noise("kubelet-core", "tokio", false).is_some());
+        assert_eq!(noise("agent", "tokio", false), None);
+        assert_eq!(noise("model", "proptest", true), None);
+    }
+
+    #[test]
+    fn a_room_without_a_row_is_named() {
+        let found = unlisted(&["model", "kitchen"]);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].file, "crates/kitchen/Cargo.toml");
+    }
+}
