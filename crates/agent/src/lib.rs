@@ -1,2 +1,41 @@
-//! The tasks: sync loop, pod workers, PLEG, prober, images, volumes, logs and collection.
+//! The tasks of the kubelet: what runs, waits and acts. Every decision they carry out is made in `kubelet-core`.
+//!
+//! ```text
+//! file, url --sets--> SyncLoop --orders--> PodWorker (one per pod) --passes--> Runtime, Host, Net
+//!                                             ^    ^
+//!                              observations --'    '-- verdicts of the pod's probes
+//! Runtime --listings, hints--> Pleg
+//! ```
+//! Architecture invariants:
+//! - a task owns what it changes; others hold a handle. No lock spans an await;
+//! - the sync loop never waits for a pod, and no pod waits for another;
+//! - nothing here names an adapter: the world is reached through `ports` only.
 #![forbid(unsafe_code)]
+
+pub mod api;
+pub mod cache;
+pub mod chance;
+pub mod collect;
+pub mod engine;
+pub mod events;
+pub mod hooks;
+pub mod images;
+pub mod log_rotation;
+mod log_tail;
+pub mod metrics;
+pub mod node;
+pub mod pass;
+pub mod pleg;
+pub mod pods_view;
+mod prober;
+pub mod run_once;
+pub mod settings;
+pub mod sources;
+mod start;
+pub mod sync_loop;
+pub mod tasks;
+pub mod volumes;
+mod worker;
+
+pub use settings::Settings;
+pub use start::{Agent, Doors};

@@ -3,7 +3,7 @@
 //! Owns the desired pods and the table of workers. Never calls the runtime, never waits for a pod: whatever takes time
 //! happens in a worker's own task. Nothing is torn down before every source has reported once.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -70,7 +70,7 @@ impl SyncLoop {
         engine: Arc<Engine>,
         heartbeat: Heartbeat,
         sets: mpsc::Receiver<SourceSet>,
-        expected: BTreeSet<PodSource>,
+        expected: Vec<PodSource>,
         all_reported: watch::Sender<bool>,
     ) -> Self {
         let (finished_sender, finished) = mpsc::channel(256);
