@@ -8,7 +8,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use model::containers::{self, ContainerRef};
 use model::k8s::Pod;
-use model::{ContainerObservation, ContainerState, MonoTime, Now, PodObservation};
+use model::{ContainerObservation, ContainerState, MonoTime, Now, PodObservation, PodRef};
 
 use super::hash::fnv1a_128_hex;
 use super::plan::{PodStep, RemoveReason};
@@ -153,6 +153,20 @@ pub fn note_step(table: &mut BackoffTable, pod: &Pod, observed: &PodObservation,
     }
 }
 
+/// `state.waiting.message` of a container that waits for its next restart.
+#[must_use]
+pub fn crash_loop_message(delay: Duration, container: &str, pod: &PodRef) -> String {
+    let delay = go_duration(delay);
+    let PodRef { namespace, name, uid } = pod;
+    format!("back-off {delay} restarting failed container={container} pod={name}_{namespace}({uid})")
+}
+
+/// Whole seconds as Go prints a duration: `40s`, `1m20s`, `5m0s`.
+fn go_duration(duration: Duration) -> String {
+    let (minutes, seconds) = (duration.as_secs() / 60, duration.as_secs() % 60);
+    if minutes == 0 { format!("{seconds}s") } else { format!("{minutes}m{seconds}s") }
+}
+
 fn note_name(table: &mut BackoffTable, pod: &Pod, observed: &PodObservation, name: &str, now: Now) {
     let Some(container) = containers::find_container(pod, name) else { return };
     let Some((_, finished_at)) = newest_exited(observed, name) else { return };
@@ -160,73 +174,4 @@ fn note_name(table: &mut BackoffTable, pod: &Pod, observed: &PodObservation, nam
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn at(seconds: u64) -> MonoTime {
-        MonoTime::from_start(Duration::from_secs(seconds))
-    }
-
-    fn secs(delay: Duration) -> u64 {
-        delay.as_secs()
-    }
-
-    #[test]
-    fn the_first_retry_is_free() {
-        let table = BackoffTable::crash_loop(MAX_DELAY);
-        assert_eq!(table.pending_after("a", at(5), at(5)), None);
-    }
-
-    #[test]
-    fn delays_double_up_to_the_longest() {
-        let mut table = BackoffTable::crash_loop(MAX_DELAY);
-        let delays: Vec<u64> = (0..7).map(|n| secs(table.note("a", at(n), at(n)))).collect();
-        assert_eq!(delays, [10, 20, 40, 80, 160, 300, 300]);
-    }
-
-    #[test]
-    fn a_short_maximum_also_shortens_the_first_delay() {
-        let mut table = BackoffTable::crash_loop(Duration::from_secs(1));
-        assert_eq!((secs(table.note("a", at(0), at(0))), secs(table.note("a", at(1), at(1)))), (1, 1));
-    }
-
-    #[test]
-    fn the_wait_is_measured_from_the_failure() {
-        let mut table = BackoffTable::crash_loop(MAX_DELAY);
-        table.note("a", at(100), at(100));
-        let delay = Duration::from_secs(10);
-        assert_eq!(table.pending_after("a", at(200), at(205)), Some(Delay { delay, until: at(210) }));
-        assert_eq!(table.pending_after("a", at(200), at(210)), None);
-        assert_eq!(table.pending_after("b", at(200), at(205)), None);
-    }
-
-    #[test]
-    fn ten_quiet_minutes_start_over() {
-        let mut table = BackoffTable::crash_loop(MAX_DELAY);
-        table.note("a", at(0), at(0));
-        table.note("a", at(10), at(10));
-        assert_eq!(secs(table.note("a", at(610), at(610))), 40, "exactly 600 s is not yet long enough");
-        assert_eq!(table.pending_after("a", at(1211), at(1212)), None);
-        assert_eq!(secs(table.note("a", at(1211), at(1212))), 10);
-    }
-
-    #[test]
-    fn pulls_wait_since_they_were_noted() {
-        let mut table = BackoffTable::image_pull();
-        table.note("img", at(0), at(0));
-        assert_eq!(table.pending("img", at(9)), Some(Delay { delay: INITIAL_DELAY, until: at(10) }));
-        assert_eq!(table.pending("img", at(10)), None);
-        table.forget("img");
-        assert_eq!(secs(table.note("img", at(10), at(10))), 10);
-    }
-
-    #[test]
-    fn quiet_entries_are_collected() {
-        let mut table = BackoffTable::image_pull();
-        table.note("old", at(0), at(0));
-        table.note("new", at(500), at(500));
-        table.gc(at(601));
-        assert_eq!(table.len(), 1);
-        assert!(table.pending("new", at(501)).is_some());
-    }
-}
+mod tests;

@@ -66,10 +66,10 @@ fn check(story: &str, expected: Expect) {
         let now = at(second);
         let (next, done) = match (state.take(), word) {
             (None, "Orphan") => WorkerState::orphan(PodRef::of(&pod(None)), now),
-            (None, _) => match parse(word, now) {
-                WorkerEvent::Desired(pod) => WorkerState::new(pod, now),
-                other => panic!("{other:?} cannot be first"),
-            },
+            (None, _) => {
+                let WorkerEvent::Desired(pod) = parse(word, now) else { panic!("{word} cannot be first") };
+                WorkerState::new(pod, now)
+            }
             (Some(state), _) => on_event(state, parse(word, now), now),
         };
         effects.clone_from(&done);
@@ -417,7 +417,11 @@ impl Watcher {
         match event {
             WorkerEvent::ActDone(_) => self.in_flight,
             WorkerEvent::Released { .. } => self.releasing,
-            _ => true,
+            WorkerEvent::Desired(_)
+            | WorkerEvent::Kill { .. }
+            | WorkerEvent::Removed
+            | WorkerEvent::Observed { .. }
+            | WorkerEvent::Wake => true,
         }
     }
 
@@ -425,7 +429,11 @@ impl Watcher {
         match event {
             WorkerEvent::ActDone(_) => (self.in_flight, self.act_ended) = (false, now.mono),
             WorkerEvent::Released { .. } => self.releasing = false,
-            _ => {}
+            WorkerEvent::Desired(_)
+            | WorkerEvent::Kill { .. }
+            | WorkerEvent::Removed
+            | WorkerEvent::Observed { .. }
+            | WorkerEvent::Wake => {}
         }
     }
 
