@@ -11,7 +11,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared, WeakShared};
 use kubelet_core::image::keyring::Keyring;
-use kubelet_core::image::pull::{self, PullDecision};
+use kubelet_core::image::pull::{self, ImageProblem, PullDecision, PullPolicy};
 use kubelet_core::pod::backoff::BackoffTable;
 use model::request::{ImageObservation, ImageRequest, SandboxRequest};
 use model::{ContainerRef, MonoTime, PodRef};
@@ -21,6 +21,9 @@ use tokio::sync::Semaphore;
 
 use crate::events::Recorder;
 use crate::settings::ImageSettings;
+
+/// A container whose pull failed is tried again this soon, which shows the back-off it is in.
+const BACK_OFF_SHOWS_AFTER: Duration = Duration::from_secs(1);
 
 /// An image that a container can be created from.
 #[derive(Clone, Debug)]
@@ -72,7 +75,7 @@ impl std::fmt::Debug for Images {
 struct BackOffs {
     table: BackoffTable,
     /// The last error of each image, repeated in the message while it backs off.
-    last_error: BTreeMap<String, String>,
+    last_error: BTreeMap<String, (ImageProblem, String)>,
 }
 
 impl Images {
@@ -111,17 +114,18 @@ impl Images {
     ) -> Result<ReadyImage, ImageFailure> {
         let wanted = container.image();
         let normal = kubelet_core::image::name::with_default_tag(wanted)
-            .map_err(|e| self.refuse(pod, container, "InspectFailed", "InvalidImageName", e.waiting_message()))?;
+            .map_err(|e| self.refuse(pod, container, "InspectFailed", ImageProblem::InvalidName, e.waiting_message()))?;
         let request = ImageRequest {
             image: normal,
             user_specified_image: wanted.to_owned(),
             runtime_handler: sandbox.runtime_handler.clone(),
         };
         let present = self.runtime.image_status(&request).await.map_err(|e| {
-            let message = format!("Failed to inspect image {wanted:?}: {}", e.message());
-            self.refuse(pod, container, "InspectFailed", "ImageInspectError", message)
+            let message = pull::inspect_failed_message(wanted, &e.message());
+            self.refuse(pod, container, "InspectFailed", ImageProblem::Inspect, message)
         })?;
-        match (pull::decide(container.image_pull_policy(), wanted, present.is_some()), present) {
+        let policy = PullPolicy::parse(container.image_pull_policy());
+        match (pull::compute_pull(policy, present.is_some()), present) {
             (PullDecision::UsePresent, Some(observed)) => {
                 self.recorder.normal(pod, Some(container.name()), "Pulled", pull::already_present_message(wanted));
                 let reference = if observed.id.is_empty() { request.image } else { observed.id.clone() };
@@ -129,7 +133,7 @@ impl Images {
             }
             (PullDecision::Refuse, _) => {
                 let message = pull::never_pull_message(wanted);
-                Err(self.refuse(pod, container, "ErrImageNeverPull", "ErrImageNeverPull", message))
+                Err(self.refuse(pod, container, "ErrImageNeverPull", ImageProblem::NeverPull, message))
             }
             (PullDecision::Pull | PullDecision::UsePresent, _) => self.pull(pod, container, request, sandbox).await,
         }
@@ -157,10 +161,13 @@ impl Images {
                 Ok(ReadyImage { reference: pulled.reference, observed })
             }
             Err(error) => {
-                let message = pull::failed_message(wanted, &error.message());
-                let retry_at = self.note_failure(&key, &message);
-                let failure = self.refuse(pod, container, "Failed", pull::failure_reason(&error.message()), message);
-                Err(ImageFailure { retry_at: Some(retry_at), ..failure })
+                let (problem, message) = pull::classify_pull_error(wanted, &error.message());
+                self.note_failure(&key, problem, &message);
+                let event = pull::failed_message(wanted, &error.message());
+                self.recorder.warning(pod, Some(container.name()), "Failed", event);
+                let failure = self.refuse(pod, container, "Failed", problem, message);
+                // The back-off shows itself in the next try, a moment later.
+                Err(ImageFailure { retry_at: Some(self.clock.mono() + BACK_OFF_SHOWS_AFTER), ..failure })
             }
         }
     }
@@ -211,22 +218,21 @@ impl Images {
         let back_off = self.back_off.lock();
         let now = self.clock.mono();
         let Some(delay) = back_off.table.pending(key, now) else { return Ok(()) };
-        let last = back_off.last_error.get(key).map(String::as_str);
+        let last = back_off.last_error.get(key).map(|(problem, error)| (*problem, error.as_str()));
         let message = pull::back_off_message(container.image(), last);
         drop(back_off);
-        self.recorder.normal(pod, Some(container.name()), "BackOff", pull::back_off_message(container.image(), None));
-        Err(ImageFailure { reason: "ImagePullBackOff", message, retry_at: Some(delay.until) })
+        self.recorder.normal(pod, Some(container.name()), "BackOff", pull::back_off_event(container.image()));
+        Err(ImageFailure { reason: ImageProblem::BackOff.as_str(), message, retry_at: Some(delay.until) })
     }
 
-    fn note_failure(&self, key: &str, message: &str) -> MonoTime {
+    fn note_failure(&self, key: &str, problem: ImageProblem, message: &str) {
         let mut back_off = self.back_off.lock();
         let now = self.clock.mono();
         back_off.table.gc(now);
-        let until = now + back_off.table.note(key, now, now);
-        back_off.last_error.insert(key.to_owned(), message.to_owned());
+        back_off.table.note(key, now, now);
+        back_off.last_error.insert(key.to_owned(), (problem, message.to_owned()));
         let BackOffs { table, last_error } = &mut *back_off;
         last_error.retain(|key, _| table.pending(key, now).is_some());
-        until
     }
 
     fn refuse(
@@ -234,11 +240,12 @@ impl Images {
         pod: &PodRef,
         container: &ContainerRef<'_>,
         event: &'static str,
-        reason: &'static str,
+        problem: ImageProblem,
         message: String,
     ) -> ImageFailure {
-        self.recorder.warning(pod, Some(container.name()), event, message.clone());
-        ImageFailure { reason, message, retry_at: None }
+        let text = if event == "Failed" { format!("Error: {problem}") } else { message.clone() };
+        self.recorder.warning(pod, Some(container.name()), event, text);
+        ImageFailure { reason: problem.as_str(), message, retry_at: None }
     }
 }
 

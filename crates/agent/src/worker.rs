@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kubelet_core::pod::actions::{PodInputs, compute_pod_actions};
-use kubelet_core::pod::backoff::{BackoffTable, note_step};
+use kubelet_core::pod::backoff::{BackoffTable, crash_loop_message, note_step};
 use kubelet_core::pod::plan::{KillReason, PodPlan, PodStep, WaitingReason};
 use kubelet_core::pod::deadline;
 use kubelet_core::pod::restart::RestartGates;
@@ -419,7 +419,7 @@ impl PodWorker {
             gates: RestartGates { container_rules: true, restart_all: true },
             now,
         });
-        self.note_waiting(&pod, &plan);
+        self.note_waiting(&plan);
         if let Some(at) = plan.wake_at {
             self.wake_no_later_than(at);
         }
@@ -443,12 +443,12 @@ impl PodWorker {
     }
 
     /// Containers that are held back say so in their state.
-    fn note_waiting(&mut self, pod: &Pod, plan: &PodPlan) {
+    fn note_waiting(&mut self, plan: &PodPlan) {
         for waiting in &plan.waiting {
             let state = match &waiting.reason {
                 WaitingReason::CrashLoopBackOff { delay, .. } => WaitingState {
                     reason: "CrashLoopBackOff".to_owned(),
-                    message: status::back_off_message(*delay, &waiting.container, pod),
+                    message: crash_loop_message(*delay, &waiting.container, &self.pod),
                 },
                 WaitingReason::RestartingAllContainers => {
                     WaitingState { reason: "RestartingAllContainers".to_owned(), message: String::new() }

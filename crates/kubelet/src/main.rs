@@ -1,3 +1,71 @@
-//! The kubelet binary.
+//! The kubelet binary: configuration in, adapters and agent together, then wait for a signal.
+//!
+//! The only place that names every adapter. Exit codes: 0 after a signal, `--help` and `--version`; 1 for a start that
+//! failed, a second signal, and a run-once run in which a pod failed.
 #![forbid(unsafe_code)]
-fn main() {}
+
+mod boot;
+mod logging;
+mod process;
+mod serve;
+mod settings;
+
+use std::process::ExitCode;
+
+use config::{Invocation, Resolved};
+
+/// The version of the Kubernetes contract that this kubelet keeps.
+const VERSION: &str = "v1.36.2";
+
+fn main() -> ExitCode {
+    match config::from_args(std::env::args().skip(1), &config::Disk) {
+        Ok(Invocation::Help(text)) => say(&text),
+        Ok(Invocation::Version { raw: false }) => say(&format!("Kubernetes {VERSION}\n")),
+        Ok(Invocation::Version { raw: true }) => say(&format!("{{\"gitVersion\": \"{VERSION}\", \"implementation\": \"kubelet-rs\"}}\n")),
+        Ok(Invocation::Run(resolved)) => run(&resolved),
+        Err(errors) => fail(&errors.to_string()),
+    }
+}
+
+fn run(resolved: &Resolved) -> ExitCode {
+    logging::start(logging_format(resolved), resolved.flags.verbosity);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(WORKER_THREADS)
+        .max_blocking_threads(BLOCKING_THREADS)
+        .thread_stack_size(STACK_BYTES)
+        .enable_all()
+        .build();
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(error) => return fail(&format!("cannot start threads: {error}")),
+    };
+    let outcome = runtime.block_on(boot::run(resolved));
+    // Blocking work may hang on a dead disk for ever; the process does not wait for it.
+    runtime.shutdown_background();
+    match outcome {
+        Ok(code) => code,
+        Err(error) => fail(&format!("{error:#}")),
+    }
+}
+
+/// Two threads serve hundreds of pods; more would only cost memory.
+const WORKER_THREADS: usize = 2;
+/// File work that may wait for a disk.
+const BLOCKING_THREADS: usize = 16;
+const STACK_BYTES: usize = 1 << 20;
+
+fn logging_format(resolved: &Resolved) -> logging::LogFormat {
+    if resolved.kubelet.logging.format == "json" { logging::LogFormat::Json } else { logging::LogFormat::Text }
+}
+
+#[expect(clippy::print_stdout, reason = "what the user asked to see")]
+fn say(text: &str) -> ExitCode {
+    print!("{text}");
+    ExitCode::SUCCESS
+}
+
+#[expect(clippy::print_stderr, reason = "the log may not have started yet")]
+fn fail(text: &str) -> ExitCode {
+    eprintln!("E: {text}");
+    ExitCode::FAILURE
+}

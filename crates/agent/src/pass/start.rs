@@ -66,7 +66,12 @@ pub async fn start_all(
     let line = async {
         let mut retry_at = None;
         for start in in_line {
-            retry_at = earliest(retry_at, scene.start(start).await);
+            let outcome = scene.start(start).await;
+            retry_at = earliest(retry_at, outcome);
+            // What comes after an init container needs it to have run; a sidecar's failure holds back only itself.
+            if outcome.is_some() && start.kind == ContainerKind::Init {
+                break;
+            }
         }
         retry_at
     };
@@ -121,7 +126,7 @@ impl Scene<'_> {
     /// The newest instance, if it was created from this spec in this sandbox and only waits to be started.
     fn adoptable(&self, container: &ContainerRef<'_>) -> Option<&ContainerObservation> {
         let newest = self.context.observed.newest(container.name())?;
-        let hash = container_hash(container.name(), container.image());
+        let hash = container_hash(container);
         let is_ours = newest.record.hash == Some(hash) && newest.sandbox_id == *self.sandbox;
         (newest.state == ContainerState::Created && is_ours).then_some(newest)
     }
@@ -161,7 +166,7 @@ impl Scene<'_> {
             node: &engine.node_facts,
             facts: &facts,
             restart_count: start.restart_count,
-            hash: container_hash(container.name(), container.image()),
+            hash: container_hash(container),
             image_ref: &image.reference,
             image: &image.observed,
             env: &env,

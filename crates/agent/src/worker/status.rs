@@ -1,7 +1,6 @@
 //! The pod's status: computed after every turn of the worker, published when it changed, kept on disk.
 
 use std::borrow::Cow;
-use std::time::Duration;
 
 use jiff::Timestamp;
 use kubelet_core::pod::{deadline, worker};
@@ -20,13 +19,6 @@ pub(super) fn deadline_exceeded() -> TerminalReason {
 /// The pod has ended, one way or the other.
 pub(super) fn is_final(status: &PodStatus) -> bool {
     matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"))
-}
-
-/// The message of a container that waits for its next try.
-pub(super) fn back_off_message(delay: Duration, container: &str, pod: &Pod) -> String {
-    let pod = PodRef::of(pod);
-    let delay = kubelet_core::go_duration::format(delay);
-    format!("back-off {delay} restarting failed container={container} pod={}({})", pod.full_name(), pod.uid)
 }
 
 pub(super) async fn load(engine: &Engine, pod: &PodRef) -> Option<PodStatus> {

@@ -1,0 +1,170 @@
+//! Bringing the kubelet up, in order, and down again.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use agent::{Agent, Doors};
+use config::{MachineFacts, Resolved};
+use cri::CriRuntime;
+use host::LinuxHost;
+use host::lock_file::{Contention, LockFile};
+use host::process::CgroupVersion;
+use net::LinuxNet;
+use ports::{Clock, Host};
+use tokio_util::sync::CancellationToken;
+
+use crate::process::{Signals, feed_watchdog, notify_ready, set_limits};
+use crate::{serve, settings};
+
+const CGROUP_ROOT: &str = "/sys/fs/cgroup";
+
+/// Why the kubelet did not start. The text names what was tried; the alternate form adds the causes.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StartError {
+    #[error("{0}")]
+    Config(config::ConfigErrors),
+    #[error("listen on {address}:{port} ({field}): {source}")]
+    Listen { field: &'static str, address: String, port: u16, source: std::io::Error },
+    #[error("containerRuntimeEndpoint: {0}")]
+    Endpoint(cri::EndpointError),
+    #[error("{0}")]
+    Host(String),
+    #[error("lock file {}: {source}", path.display())]
+    Lock { path: PathBuf, source: std::io::Error },
+    #[error("listen for signals: {0}")]
+    Signals(std::io::Error),
+    #[error("run once needs a source of pods: set staticPodPath or staticPodURL")]
+    NothingToRun,
+}
+
+/// Runs until a signal, a lost lock or (run once) the end of the work.
+pub(crate) async fn run(resolved: &Resolved) -> Result<ExitCode, StartError> {
+    let mut signals = Signals::listen().map_err(StartError::Signals)?;
+    announce(resolved);
+    let cgroup_v2 = check_machine(resolved)?;
+    let lock = acquire_lock(resolved, &mut signals).await?;
+    let Some((_lock, contention)) = lock else { return Ok(ExitCode::SUCCESS) };
+    set_limits(resolved);
+    let agent = start_agent(resolved, cgroup_v2).await?;
+    let stop = CancellationToken::new();
+    if resolved.kubelet.run_once {
+        return run_once(resolved, &agent, &mut signals).await;
+    }
+    let api = agent.api();
+    serve::start(resolved, &api, &stop).await?;
+    let watchdog = feed_watchdog(api, agent.engine().clock, stop.clone());
+    agent.engine().tasks.spawn("watchdog", watchdog);
+    notify_ready();
+    wait_for_end(&mut signals, contention.as_ref()).await;
+    stop.cancel();
+    Ok(leave(&agent, &mut signals).await)
+}
+
+fn announce(resolved: &Resolved) {
+    tracing::info!(version = crate::VERSION, implementation = "kubelet-rs", "Kubelet starts");
+    for warning in &resolved.warnings {
+        tracing::warn!("{warning}");
+    }
+    if !resolved.not_yet.is_empty() {
+        let fields = resolved.not_yet.join(", ");
+        tracing::warn!(fields, "These settings are accepted, but this build does not act on them yet");
+    }
+}
+
+/// Rules of the configuration that depend on the machine. Returns whether it has cgroup v2.
+fn check_machine(resolved: &Resolved) -> Result<bool, StartError> {
+    let version = host::process::cgroup_version(Path::new(CGROUP_ROOT))
+        .map_err(|error| StartError::Host(format!("find out the cgroup version at {CGROUP_ROOT}: {error}")))?;
+    let swap_on = host::process::swap_on().unwrap_or(false);
+    let facts = MachineFacts { cgroup_v1: version == CgroupVersion::V1, swap_on };
+    config::validate_on_machine(resolved, &facts).map_err(StartError::Config)?;
+    if facts.cgroup_v1 {
+        tracing::warn!("This machine has cgroup v1, which is in maintenance mode; prefer cgroup v2");
+    }
+    Ok(!facts.cgroup_v1)
+}
+
+/// `None`: a signal came while waiting for the lock.
+async fn acquire_lock(
+    resolved: &Resolved,
+    signals: &mut Signals,
+) -> Result<Option<(Option<LockFile>, Option<Contention>)>, StartError> {
+    let path = PathBuf::from(&resolved.flags.lock_file);
+    if path.as_os_str().is_empty() {
+        return Ok(Some((None, None)));
+    }
+    tracing::info!(path = %path.display(), "Acquiring the lock file");
+    tokio::select! {
+        () = signals.next() => Ok(None),
+        lock = LockFile::acquire(&path, resolved.flags.exit_on_lock_contention) => match lock {
+            Ok((lock, contention)) => Ok(Some((Some(lock), contention))),
+            Err(source) => Err(StartError::Lock { path, source }),
+        }
+    }
+}
+
+async fn start_agent(resolved: &Resolved, cgroup_v2: bool) -> Result<Agent, StartError> {
+    let kubelet = &resolved.kubelet;
+    let host: Arc<dyn Host> = Arc::new(LinuxHost::new());
+    let machine = host.machine();
+    let node_name = resolved.node_name(&machine.hostname).map_err(StartError::Config)?;
+    let host_ips = host::addresses::host_ips(&resolved.flags.node_ips());
+    let runtime = CriRuntime::new(
+        &kubelet.container_runtime_endpoint,
+        kubelet.image_endpoint(),
+        kubelet.runtime_request_timeout.as_std(),
+    )
+    .map_err(StartError::Endpoint)?;
+    let node_facts = settings::node_facts(resolved, &*host, cgroup_v2);
+    let settings = settings::settings(resolved, node_name, host_ips);
+    let doors = Doors { runtime: Arc::new(runtime), host, net: Arc::new(LinuxNet::new()), clock: Clock::system() };
+    Agent::start(doors, settings, node_facts, seed(&machine.boot_id))
+        .await
+        .map_err(|error| StartError::Host(agent::volumes::chain(&error)))
+}
+
+/// Different on every machine and in every process: it only spreads load.
+fn seed(boot_id: &str) -> u64 {
+    boot_id.bytes().fold(u64::from(std::process::id()), |seed, byte| {
+        seed.wrapping_mul(1_099_511_628_211) ^ u64::from(byte)
+    })
+}
+
+async fn wait_for_end(signals: &mut Signals, contention: Option<&Contention>) {
+    let lost_lock = async {
+        match contention {
+            Some(contention) => contention.wait().await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = signals.next() => tracing::info!("Signal received; the kubelet stops, its containers go on"),
+        lost = lost_lock => match lost {
+            Ok(()) => tracing::info!("Somebody else wants the lock file; the kubelet makes way"),
+            Err(error) => tracing::error!(%error, "The lock file cannot be watched any more; the kubelet stops"),
+        }
+    }
+}
+
+/// Stops the tasks; a second signal does not wait for them.
+async fn leave(agent: &Agent, signals: &mut Signals) -> ExitCode {
+    tokio::select! {
+        () = agent.stop() => ExitCode::SUCCESS,
+        () = signals.next() => ExitCode::FAILURE,
+    }
+}
+
+async fn run_once(resolved: &Resolved, agent: &Agent, signals: &mut Signals) -> Result<ExitCode, StartError> {
+    let kubelet = &resolved.kubelet;
+    if kubelet.static_pod_path.is_empty() && kubelet.static_pod_url.is_empty() {
+        return Err(StartError::NothingToRun);
+    }
+    let outcome = tokio::select! {
+        () = signals.next() => return Ok(leave(agent, signals).await),
+        outcome = agent::run_once::run(agent) => outcome,
+    };
+    let is_success = outcome.report();
+    agent.stop().await;
+    Ok(if is_success { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

@@ -1,0 +1,116 @@
+//! From the resolved configuration to what the agent and the requests to the runtime need of it.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use agent::settings::{
+    CollectionSettings, ContainerSettings, ImageSettings, LogSettings, NetworkSettings, Paths, Settings,
+    SourceSettings,
+};
+use config::Resolved;
+use kubelet_core::request::{NodeFacts, Swap};
+use ports::Host;
+
+/// Where links to container logs are made; log collectors of all clusters read it. Tests give their own.
+const CONTAINER_LINKS: &str = "/var/log/containers";
+const CONTAINER_LINKS_VARIABLE: &str = "KUBELET_CONTAINER_LINKS_DIR";
+
+pub(crate) fn settings(resolved: &Resolved, node_name: String, host_ips: Vec<IpAddr>) -> Settings {
+    let kubelet = &resolved.kubelet;
+    let links = std::env::var_os(CONTAINER_LINKS_VARIABLE).map_or_else(|| CONTAINER_LINKS.into(), PathBuf::from);
+    Settings {
+        node_name,
+        paths: Paths {
+            root: resolved.flags.root_dir.clone().into(),
+            pod_logs: kubelet.pod_logs_dir.clone().into(),
+            container_links: links,
+        },
+        sources: sources(resolved),
+        network: NetworkSettings {
+            cluster_domain: kubelet.cluster_domain.clone(),
+            // Validation has refused what is no address.
+            cluster_dns: kubelet.cluster_dns.iter().filter_map(|ip| ip.parse().ok()).collect(),
+            resolv_conf: not_empty(&kubelet.resolv_conf).map(PathBuf::from),
+            host_ips,
+        },
+        images: images(resolved),
+        logs: LogSettings {
+            max_size_bytes: u64::try_from(kubelet.container_log_max_bytes()).unwrap_or(0),
+            max_files: usize::try_from(kubelet.container_log_max_files).unwrap_or(2),
+            monitor_interval: kubelet.container_log_monitor_interval.as_std(),
+        },
+        collection: CollectionSettings {
+            min_age: resolved.flags.minimum_container_ttl_duration.as_std(),
+            max_per_container: i64::from(resolved.flags.maximum_dead_containers_per_container),
+            max_total: i64::from(resolved.flags.maximum_dead_containers),
+        },
+        containers: ContainerSettings {
+            back_off_max: kubelet.crash_loop_back_off.max_container_restart_period.as_std(),
+            seccomp_default: kubelet.seccomp_default,
+            cpu_cfs_quota: kubelet.cpu_cfs_quota,
+            cpu_cfs_quota_period: kubelet.cpu_cfs_quota_period.as_std(),
+            allowed_unsafe_sysctls: kubelet.allowed_unsafe_sysctls.clone(),
+            user_ids_per_pod: u32::try_from(kubelet.user_namespaces.ids_per_pod).unwrap_or(65536),
+            max_pods: u32::try_from(kubelet.max_pods).unwrap_or(110),
+        },
+        sync_frequency: kubelet.sync_frequency.as_std(),
+        request_timeout: kubelet.runtime_request_timeout.as_std(),
+    }
+}
+
+fn sources(resolved: &Resolved) -> SourceSettings {
+    let kubelet = &resolved.kubelet;
+    let headers = &kubelet.static_pod_url_header;
+    SourceSettings {
+        manifest_path: not_empty(&kubelet.static_pod_path).map(PathBuf::from),
+        file_check_frequency: kubelet.file_check_frequency.as_std(),
+        manifest_url: not_empty(&kubelet.static_pod_url).map(str::to_owned),
+        manifest_headers: headers
+            .iter()
+            .flat_map(|(name, values)| values.iter().map(|value| (name.clone(), value.clone())))
+            .collect(),
+        http_check_frequency: kubelet.http_check_frequency.as_std(),
+    }
+}
+
+fn images(resolved: &Resolved) -> ImageSettings {
+    let kubelet = &resolved.kubelet;
+    let limit = kubelet.max_parallel_image_pulls.and_then(|n| usize::try_from(n).ok());
+    let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".docker"));
+    let places = [Some(resolved.flags.root_dir.clone().into()), Some(".".into()), home, Some("/.docker".into())];
+    ImageSettings {
+        qps: u32::try_from(kubelet.registry_pull_qps).unwrap_or(0),
+        burst: u32::try_from(kubelet.registry_burst).unwrap_or(1),
+        max_parallel: if kubelet.serialize_image_pulls { Some(1) } else { limit },
+        credential_dirs: places.into_iter().flatten().collect(),
+    }
+}
+
+/// What requests to the runtime need to know of this machine.
+pub(crate) fn node_facts(resolved: &Resolved, host: &dyn Host, cgroup_v2: bool) -> NodeFacts {
+    let kubelet = &resolved.kubelet;
+    let machine = host.machine();
+    let period = kubelet.cpu_cfs_quota.then(|| kubelet.cpu_cfs_quota_period.as_std());
+    NodeFacts {
+        memory_capacity_bytes: machine.memory_bytes,
+        cpu_cores: machine.cpus,
+        cluster_domain: kubelet.cluster_domain.clone(),
+        pod_logs_dir: kubelet.pod_logs_dir.clone(),
+        seccomp_dir: PathBuf::from(&resolved.flags.root_dir).join("seccomp").display().to_string(),
+        seccomp_default: kubelet.seccomp_default,
+        cpu_quota_period: period.map(micros),
+        cgroup_v2,
+        single_process_oom_kill: kubelet.single_process_oom_kill.unwrap_or(!cgroup_v2),
+        swap: Swap::Uncontrolled,
+        hugepage_sizes: Vec::new(),
+    }
+}
+
+fn micros(duration: Duration) -> i64 {
+    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
+}
+
+fn not_empty(text: &str) -> Option<&str> {
+    Some(text).filter(|text| !text.is_empty())
+}
