@@ -144,6 +144,7 @@ impl<'a> Reader<'a> {
         };
         let newest = observed.newest(container.name());
         self.apply_start_failure(&mut status, container, newest);
+        forget_itself(&mut status);
         self.apply_probes(&mut status, container, newest);
         status.volume_mounts = volume_mounts(container, newest);
         status
@@ -172,19 +173,24 @@ impl<'a> Reader<'a> {
         let recorded = count(newest.record.restart_count);
         let said = last.map_or(0, |l| l.restart_count);
         let mut restart_count = recorded.max(said);
+        let is_same = |l: &&ContainerStatus| l.container_id.as_deref() == Some(id.as_str());
+        let said_end = last.filter(is_same).and_then(|l| l.state.as_ref()).filter(|s| s.terminated.is_some());
         let state = match newest.state {
             ContainerState::Running if self.inputs.starting.contains(container.name()) => {
                 waiting_state(self.default_reason, "")
             }
             ContainerState::Running => running_state(newest),
-            ContainerState::Created => waiting_state(self.default_reason, ""),
             ContainerState::Exited => self.terminated_state(newest),
+            // What ended does not begin again as the same instance.
+            ContainerState::Created | ContainerState::Unknown if said_end.is_some() => {
+                said_end.cloned().unwrap_or_default()
+            }
+            ContainerState::Created => waiting_state(self.default_reason, ""),
             ContainerState::Unknown => match last.and_then(|l| l.state.as_ref()) {
                 Some(said_state) if said_state.running.is_some() => {
                     restart_count = recorded.max(said.saturating_add(1));
                     lost_state(LOST_AT_THE_END)
                 }
-                Some(said_state) if said_state.terminated.is_some() => said_state.clone(),
                 Some(_) | None => waiting_state(self.default_reason, ""),
             },
         };
@@ -208,7 +214,11 @@ impl<'a> Reader<'a> {
     /// The runtime has no instance of it.
     fn read_absence(&self, container: &ContainerRef<'_>, last: Option<&ContainerStatus>) -> ContainerStatus {
         let said_state = last.and_then(|l| l.state.as_ref());
-        if let Some(last) = last.filter(|_| said_state.is_some_and(|s| s.terminated.is_some())) {
+        let said_end = said_state.and_then(|s| s.terminated.as_ref());
+        let has_passed = container.kind == ContainerKind::Init && self.is_past_init;
+        if let (Some(last), Some(end)) = (last, said_end)
+            && (!has_passed || !has_failed(container, end))
+        {
             return last.clone();
         }
         let mut status = self.waiting(container);
@@ -216,7 +226,7 @@ impl<'a> Reader<'a> {
             status.restart_count = last.restart_count;
             status.last_state = last.last_state.clone();
         }
-        if container.kind == ContainerKind::Init && self.is_past_init {
+        if has_passed {
             status.state = Some(init_taken_as_done());
             return status;
         }
@@ -340,13 +350,20 @@ fn was_created(instance: &ContainerObservation) -> bool {
 fn remembered_end(last: &ContainerStatus, id: &str) -> Option<ApiState> {
     let said = last.state.as_ref();
     let is_same = last.container_id.as_deref() == Some(id);
-    let end = if is_same || said.is_none_or(|s| s.running.is_none() && s.terminated.is_none()) {
-        last.last_state.clone()
-    } else {
-        said.filter(|s| s.terminated.is_some()).cloned()
-    };
-    // While it waits for a restart, an instance stands in its own lastState; it is not its own predecessor.
-    end.filter(|e| e.terminated.as_ref().is_some_and(|t| t.container_id.as_deref() != Some(id)))
+    if is_same || said.is_none_or(|s| s.running.is_none() && s.terminated.is_none()) {
+        return last.last_state.clone();
+    }
+    said.filter(|s| s.terminated.is_some()).cloned()
+}
+
+/// While it waits for a restart, an instance stands in its own `lastState`. In any other state it is not its own
+/// predecessor.
+fn forget_itself(status: &mut ContainerStatus) {
+    let ended = status.last_state.as_ref().and_then(|s| s.terminated.as_ref());
+    let is_itself = ended.is_some_and(|e| e.container_id.is_some() && e.container_id == status.container_id);
+    if is_itself && status.state.as_ref().is_some_and(|s| s.waiting.is_none()) {
+        status.last_state = None;
+    }
 }
 
 /// At the end of a pod every container that was started, or should have been, has an end. Nobody knows whether it did
@@ -364,6 +381,7 @@ fn end_what_never_reported(pod: &Pod, statuses: &mut ContainerStatuses) {
 fn end_if_not_ended(status: &mut ContainerStatus) {
     if status.state.as_ref().is_none_or(|s| s.terminated.is_none()) {
         status.state = Some(lost_state(LOST_AT_THE_END));
+        forget_itself(status);
         status.ready = false;
         status.started = Some(false);
     }
