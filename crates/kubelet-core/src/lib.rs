@@ -7,5 +7,15 @@
 //! - every action carries its *why* as an enum, which the golden tests print and events and logs show.
 #![forbid(unsafe_code)]
 
+pub mod admission;
+pub mod dns;
+pub mod downward;
+pub mod env;
+pub mod hostname;
+pub mod hosts_file;
+pub mod image;
+pub mod log_paths;
 pub mod pod;
 pub mod probe;
+pub mod request;
+pub mod static_pod;
