@@ -28,9 +28,16 @@ impl Metrics {
         self.running_containers.store(count as u64, Ordering::Relaxed);
     }
 
-    pub(crate) fn pods(&self, desired: usize, running: usize) {
-        self.desired_pods.store(desired as u64, Ordering::Relaxed);
-        self.running_pods.store(running as u64, Ordering::Relaxed);
+    pub(crate) fn set_desired(&self, count: usize) {
+        self.desired_pods.store(count as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn desired(&self) -> usize {
+        usize::try_from(self.desired_pods.load(Ordering::Relaxed)).unwrap_or(usize::MAX)
+    }
+
+    pub(crate) fn set_running(&self, count: usize) {
+        self.running_pods.store(count as u64, Ordering::Relaxed);
     }
 
     pub(crate) fn pod_started(&self, is_ok: bool) {

@@ -122,6 +122,12 @@ impl Agent {
         self.sources_ready.clone()
     }
 
+    /// How many pods all sources together ask for.
+    #[must_use]
+    pub fn desired_pods(&self) -> usize {
+        self.engine.metrics.desired()
+    }
+
     /// Ends every task. Containers and volumes stay as they are: the next kubelet takes them over.
     pub async fn stop(&self) {
         self.engine.tasks.stop().await;

@@ -117,6 +117,7 @@ impl SyncLoop {
         for change in &merged.changes {
             self.apply(change);
         }
+        self.engine.metrics.set_desired(self.sources.pods().count());
         self.note_reported();
     }
 
@@ -196,7 +197,7 @@ impl SyncLoop {
     fn keep_house(&mut self) {
         let in_runtime = self.engine.cache.in_runtime();
         let running = in_runtime.iter().filter(|o| !o.is_stopped()).count();
-        self.engine.metrics.pods(self.sources.len(), running);
+        self.engine.metrics.set_running(running);
         if !*self.all_reported.borrow() {
             return;
         }

@@ -7,9 +7,19 @@
 //! - every action carries its *why* as an enum, which the golden tests print and events and logs show.
 #![forbid(unsafe_code)]
 
+pub mod admission;
+pub mod dns;
+pub mod downward;
+pub mod env;
 mod go_duration;
+pub mod hostname;
+pub mod hosts_file;
+pub mod image;
+pub mod log_paths;
 pub mod pleg;
 pub mod pod;
 pub mod probe;
+pub mod request;
 pub mod sources;
+pub mod static_pod;
 pub mod status;

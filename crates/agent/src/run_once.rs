@@ -1,0 +1,145 @@
+//! Run-once mode: start what the manifests describe, wait until every pod runs or has ended, and say how each fared.
+//! The containers stay when the kubelet leaves.
+
+use std::time::Duration;
+
+use model::PodRef;
+use model::k8s::{ContainerStatus, PodStatus};
+
+use crate::Agent;
+use crate::pods_view::PodEntry;
+
+/// A pod that neither runs nor has ended by then has failed.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// How one pod fared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodOutcome {
+    pub pod: PodRef,
+    pub verdict: Verdict,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Running,
+    Succeeded,
+    /// With what its status says about it.
+    Failed(String),
+}
+
+/// How all fared.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    pub pods: Vec<PodOutcome>,
+    /// Manifests that could not be used.
+    pub problems: Vec<String>,
+}
+
+impl Outcome {
+    /// Writes a line for each pod to the log; returns whether all is well.
+    #[must_use]
+    pub fn report(&self) -> bool {
+        for PodOutcome { pod, verdict } in &self.pods {
+            match verdict {
+                Verdict::Running => tracing::info!(pod = %pod, "Run once: pod is running"),
+                Verdict::Succeeded => tracing::info!(pod = %pod, "Run once: pod has succeeded"),
+                Verdict::Failed(why) => tracing::error!(pod = %pod, why, "Run once: pod has failed"),
+            }
+        }
+        for problem in &self.problems {
+            tracing::error!(problem, "Run once: manifest was not usable");
+        }
+        let is_failure = |outcome: &PodOutcome| matches!(outcome.verdict, Verdict::Failed(_));
+        self.problems.is_empty() && !self.pods.iter().any(is_failure)
+    }
+}
+
+/// Waits for the verdicts about all pods of all sources.
+pub async fn run(agent: &Agent) -> Outcome {
+    let engine = agent.engine();
+    let deadline = engine.clock.mono() + PATIENCE;
+    let mut ready = agent.sources_ready();
+    // The sender lives as long as the sync loop, and that as long as the agent.
+    let _ = ready.wait_for(|ready| *ready).await;
+    let mut changes = engine.pods.changes();
+    loop {
+        let entries = engine.pods.all();
+        let verdicts: Vec<Option<Verdict>> = entries.iter().map(|entry| judge(&entry.status)).collect();
+        let is_decided = verdicts.iter().all(Option::is_some) && entries.len() == agent.desired_pods();
+        let is_late = engine.clock.mono() >= deadline;
+        if is_decided || is_late {
+            return outcome(agent, &entries, verdicts);
+        }
+        tokio::select! {
+            _ = changes.changed() => {}
+            () = engine.clock.sleep_until(deadline) => {}
+        }
+    }
+}
+
+fn outcome(agent: &Agent, entries: &[PodEntry], verdicts: Vec<Option<Verdict>>) -> Outcome {
+    let late = |entry: &PodEntry| {
+        let phase = entry.status.phase.as_deref().unwrap_or("unknown");
+        Verdict::Failed(format!("phase {phase} after {PATIENCE:?}: {}", explain(&entry.status)))
+    };
+    let pods = entries.iter().zip(verdicts).map(|(entry, verdict)| PodOutcome {
+        pod: PodRef::of(&entry.pod),
+        verdict: verdict.unwrap_or_else(|| late(entry)),
+    });
+    let problems = agent.manifest_problems().all();
+    let is_problem = |p: &ports::node_api::ManifestProblem| !p.message.starts_with("warning: ");
+    Outcome {
+        pods: pods.collect(),
+        problems: problems.into_iter().filter(is_problem).map(|p| format!("{}: {}", p.origin, p.message)).collect(),
+    }
+}
+
+/// `None`: not decided yet.
+fn judge(status: &PodStatus) -> Option<Verdict> {
+    match status.phase.as_deref() {
+        Some("Succeeded") => Some(Verdict::Succeeded),
+        Some("Failed") => Some(Verdict::Failed(explain(status))),
+        Some("Running") if containers(status).all(|c| has_started(c)) => Some(Verdict::Running),
+        _ if is_hopeless(status) => Some(Verdict::Failed(explain(status))),
+        _ => None,
+    }
+}
+
+fn containers(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> {
+    status.container_statuses.iter().flatten()
+}
+
+fn has_started(container: &ContainerStatus) -> bool {
+    container.state.as_ref().is_some_and(|state| state.running.is_some() || state.terminated.is_some())
+}
+
+/// A container that has backed off will not get better by waiting here.
+fn is_hopeless(status: &PodStatus) -> bool {
+    let all = status.init_container_statuses.iter().flatten().chain(containers(status));
+    let reasons = all.filter_map(|c| c.state.as_ref()?.waiting.as_ref()?.reason.as_deref());
+    reasons.into_iter().any(|reason| {
+        matches!(
+            reason,
+            "CrashLoopBackOff"
+                | "ImagePullBackOff"
+                | "ErrImageNeverPull"
+                | "InvalidImageName"
+                | "CreateContainerConfigError"
+        )
+    })
+}
+
+fn explain(status: &PodStatus) -> String {
+    let all = status.init_container_statuses.iter().flatten().chain(containers(status));
+    let states = all.filter_map(|container| {
+        let state = container.state.as_ref()?;
+        let waiting = state.waiting.as_ref().map(|w| (w.reason.as_deref(), w.message.as_deref(), None));
+        let ended = state.terminated.as_ref().map(|t| (t.reason.as_deref(), t.message.as_deref(), Some(t.exit_code)));
+        let (reason, message, code) = waiting.or(ended)?;
+        let code = code.map(|code| format!(" (exit code {code})")).unwrap_or_default();
+        let message = message.map(|m| format!(": {m}")).unwrap_or_default();
+        Some(format!("{}: {}{code}{message}", container.name, reason.unwrap_or("no reason given")))
+    });
+    let own = status.reason.as_ref().map(|r| format!("{r}: {}", status.message.as_deref().unwrap_or_default()));
+    own.into_iter().chain(states).collect::<Vec<_>>().join("; ")
+}

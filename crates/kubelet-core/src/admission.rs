@@ -1,0 +1,264 @@
+//! Reasons to refuse a pod that lie in the pod itself and the machine: its operating system, its sysctls, AppArmor
+//! (contract C.32, C.36, C.59). Whether it fits the node's resources is not decided here.
+
+use model::containers::{all_containers, spec_of};
+use model::k8s::Pod;
+
+use crate::request::security::APPARMOR_ANNOTATION_PREFIX;
+
+/// Why a pod will not run here: it ends in phase Failed with this reason and `Pod was rejected: ` + message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rejection {
+    pub reason: &'static str,
+    pub message: String,
+}
+
+/// What admission needs to know of the machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AdmissionFacts {
+    /// AppArmor is enabled.
+    pub has_apparmor: bool,
+    /// Like `6.1.0-18-amd64`.
+    pub kernel_version: String,
+    /// `allowedUnsafeSysctls`: names, or beginnings of names with a `*` at the end.
+    pub allowed_unsafe_sysctls: Vec<String>,
+}
+
+/// The first reason to refuse the pod, if there is one.
+#[must_use]
+pub fn compute_rejection(pod: &Pod, facts: &AdmissionFacts) -> Option<Rejection> {
+    refuse_os(pod).or_else(|| refuse_sysctls(pod, facts)).or_else(|| refuse_apparmor(pod, facts))
+}
+
+fn refuse_os(pod: &Pod) -> Option<Rejection> {
+    let spec = spec_of(pod);
+    if spec.os.as_ref().is_some_and(|os| os.name != "linux") {
+        return Some(Rejection {
+            reason: "PodOSNotSupported",
+            message: "Failed to admit pod as the OS field doesn't match node OS".to_owned(),
+        });
+    }
+    let selected = spec.node_selector.as_ref().and_then(|labels| labels.get("kubernetes.io/os"));
+    selected.filter(|os| *os != "linux").map(|_| Rejection {
+        reason: "PodOSSelectorNodeLabelDoesNotMatch",
+        message: "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label".to_owned(),
+    })
+}
+
+/// Sysctls that are namespaced, harmless to other pods, and without effect on the pod's resources; some only since a
+/// kernel version.
+const SAFE_SYSCTLS: [(&str, (u32, u32)); 12] = [
+    ("kernel.shm_rmid_forced", (0, 0)),
+    ("net.ipv4.ip_local_port_range", (0, 0)),
+    ("net.ipv4.tcp_syncookies", (0, 0)),
+    ("net.ipv4.ping_group_range", (0, 0)),
+    ("net.ipv4.ip_unprivileged_port_start", (0, 0)),
+    ("net.ipv4.ip_local_reserved_ports", (3, 16)),
+    ("net.ipv4.tcp_keepalive_time", (4, 5)),
+    ("net.ipv4.tcp_fin_timeout", (4, 6)),
+    ("net.ipv4.tcp_keepalive_intvl", (4, 5)),
+    ("net.ipv4.tcp_keepalive_probes", (4, 5)),
+    ("net.ipv4.tcp_rmem", (4, 15)),
+    ("net.ipv4.tcp_wmem", (4, 15)),
+];
+
+/// A sysctl in the dotted spelling: `net/ipv4/x.y` has dots where that one has slashes.
+#[must_use]
+pub fn dotted(name: &str) -> String {
+    match name.find(['.', '/']).map(|at| name.as_bytes().get(at)) {
+        Some(Some(b'/')) => {
+            let swap = |c| match c {
+                '/' => '.',
+                '.' => '/',
+                other => other,
+            };
+            name.chars().map(swap).collect()
+        }
+        Some(_) | None => name.to_owned(),
+    }
+}
+
+/// The namespace that confines a sysctl, if one does.
+fn namespace_of(sysctl: &str) -> Option<&'static str> {
+    let is_ipc = ["kernel.shm", "kernel.msg", "fs.mqueue."].iter().any(|prefix| sysctl.starts_with(prefix));
+    if is_ipc || sysctl == "kernel.sem" {
+        return Some("ipc");
+    }
+    sysctl.starts_with("net.").then_some("net")
+}
+
+fn refuse_sysctls(pod: &Pod, facts: &AdmissionFacts) -> Option<Rejection> {
+    let context = spec_of(pod).security_context.as_ref()?;
+    let problem =
+        context.sysctls.iter().flatten().find_map(|s| sysctl_problem(pod, &dotted(&s.name), facts))?;
+    Some(Rejection { reason: "SysctlForbidden", message: format!("forbidden sysctl: {problem}") })
+}
+
+fn sysctl_problem(pod: &Pod, sysctl: &str, facts: &AdmissionFacts) -> Option<String> {
+    let spec = spec_of(pod);
+    let namespace = namespace_of(sysctl);
+    let is_shared = match namespace {
+        Some("ipc") => spec.host_ipc == Some(true),
+        Some(_) => spec.host_network == Some(true),
+        None => false,
+    };
+    let kernel = kernel_version(&facts.kernel_version);
+    let is_safe = SAFE_SYSCTLS.iter().any(|(name, since)| *name == sysctl && kernel >= *since);
+    let is_allowed = facts.allowed_unsafe_sysctls.iter().map(|pattern| dotted(pattern)).any(|pattern| {
+        pattern.strip_suffix('*').map_or(pattern == sysctl, |prefix| sysctl.starts_with(prefix))
+    });
+    match namespace {
+        Some(namespace) if is_shared && (is_safe || is_allowed) => {
+            Some(format!("{sysctl:?} not allowed with host {namespace} enabled"))
+        }
+        Some(_) if is_safe || is_allowed => None,
+        // Without a namespace of its own it would change the node, so no list can allow it.
+        Some(_) | None => Some(format!("{sysctl:?} not allowlisted")),
+    }
+}
+
+/// Major and minor number; unreadable parts count as 0.
+fn kernel_version(text: &str) -> (u32, u32) {
+    let mut numbers = text.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse().unwrap_or(0));
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+}
+
+fn refuse_apparmor(pod: &Pod, facts: &AdmissionFacts) -> Option<Rejection> {
+    if facts.has_apparmor || !wants_apparmor(pod) {
+        return None;
+    }
+    Some(Rejection {
+        reason: "AppArmor",
+        message: "Cannot enforce AppArmor: AppArmor is not enabled on the host".to_owned(),
+    })
+}
+
+/// Some container asks for a profile, be it the runtime's own.
+fn wants_apparmor(pod: &Pod) -> bool {
+    let of_pod = spec_of(pod).security_context.as_ref().and_then(|c| c.app_armor_profile.as_ref());
+    let of_containers =
+        all_containers(pod).filter_map(|c| c.security_context().and_then(|s| s.app_armor_profile.as_ref()));
+    let by_field = of_pod.into_iter().chain(of_containers).any(|profile| profile.type_ != "Unconfined");
+    let annotations = pod.metadata.annotations.iter().flatten();
+    let by_annotation = annotations
+        .filter(|(key, _)| key.starts_with(APPARMOR_ANNOTATION_PREFIX))
+        .any(|(_, profile)| !profile.is_empty() && profile != "unconfined");
+    by_field || by_annotation
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn facts() -> AdmissionFacts {
+        AdmissionFacts {
+            has_apparmor: false,
+            kernel_version: "6.1.0-18-amd64".to_owned(),
+            allowed_unsafe_sysctls: vec!["kernel.msg*".to_owned(), "net.core.somaxconn".to_owned()],
+        }
+    }
+
+    #[track_caller]
+    fn check_with(facts: &AdmissionFacts, spec: &Value, expected: &str) {
+        let mut spec = spec.clone();
+        spec["containers"] = spec.get("containers").cloned().unwrap_or_else(|| json!([]));
+        let pod: Pod = serde_json::from_value(json!({ "spec": spec })).unwrap();
+        let found = compute_rejection(&pod, facts).map(|r| format!("{}: {}", r.reason, r.message));
+        assert_eq!(found.unwrap_or_else(|| "welcome".to_owned()), expected);
+    }
+
+    #[track_caller]
+    fn check_sysctl(name: &str, expected: &str) {
+        let spec = json!({"securityContext": {"sysctls": [{"name": name, "value": "1"}]}});
+        check_with(&facts(), &spec, expected);
+    }
+
+    #[test]
+    fn safe_and_allowed_sysctls_pass() {
+        for name in SAFE_SYSCTLS.map(|(name, _)| name) {
+            check_sysctl(name, "welcome");
+        }
+        check_sysctl("kernel.msgmax", "welcome");
+        check_sysctl("net.core.somaxconn", "welcome");
+        check_sysctl("net/ipv4/tcp_rmem", "welcome");
+    }
+
+    #[test]
+    fn other_sysctls_are_forbidden() {
+        check_sysctl("kernel.sem", r#"SysctlForbidden: forbidden sysctl: "kernel.sem" not allowlisted"#);
+        check_sysctl(
+            "vm.swappiness",
+            r#"SysctlForbidden: forbidden sysctl: "vm.swappiness" not allowlisted"#,
+        );
+    }
+
+    #[test]
+    fn a_list_cannot_allow_what_no_namespace_confines() {
+        let facts = AdmissionFacts { allowed_unsafe_sysctls: vec!["*".to_owned()], ..facts() };
+        let spec = json!({"securityContext": {"sysctls": [{"name": "vm.swappiness", "value": "1"}]}});
+        check_with(&facts, &spec, r#"SysctlForbidden: forbidden sysctl: "vm.swappiness" not allowlisted"#);
+    }
+
+    #[test]
+    fn sysctls_of_a_namespace_shared_with_the_node_are_forbidden() {
+        let sysctls = |name| json!({"sysctls": [{"name": name, "value": "1"}]});
+        check_with(
+            &facts(),
+            &json!({"hostNetwork": true, "securityContext": sysctls("net.ipv4.tcp_syncookies")}),
+            r#"SysctlForbidden: forbidden sysctl: "net.ipv4.tcp_syncookies" not allowed with host net enabled"#,
+        );
+        check_with(
+            &facts(),
+            &json!({"hostIPC": true, "securityContext": sysctls("kernel.shm_rmid_forced")}),
+            r#"SysctlForbidden: forbidden sysctl: "kernel.shm_rmid_forced" not allowed with host ipc enabled"#,
+        );
+    }
+
+    #[test]
+    fn some_sysctls_are_safe_only_since_a_kernel_version() {
+        let spec = json!({"securityContext": {"sysctls": [{"name": "net.ipv4.tcp_rmem", "value": "1"}]}});
+        let forbidden = r#"SysctlForbidden: forbidden sysctl: "net.ipv4.tcp_rmem" not allowlisted"#;
+        check_with(&AdmissionFacts { kernel_version: "4.14.1".to_owned(), ..facts() }, &spec, forbidden);
+        check_with(&AdmissionFacts { kernel_version: "4.15".to_owned(), ..facts() }, &spec, "welcome");
+        check_with(&AdmissionFacts { kernel_version: "?".to_owned(), ..facts() }, &spec, forbidden);
+    }
+
+    #[test]
+    fn a_profile_needs_apparmor_on_the_host() {
+        let refused = "AppArmor: Cannot enforce AppArmor: AppArmor is not enabled on the host";
+        let of_pod = |kind| json!({"securityContext": {"appArmorProfile": {"type": kind}}});
+        check_with(&facts(), &of_pod("RuntimeDefault"), refused);
+        check_with(&facts(), &of_pod("Unconfined"), "welcome");
+        let has_it = AdmissionFacts { has_apparmor: true, ..facts() };
+        check_with(&has_it, &of_pod("RuntimeDefault"), "welcome");
+        let container = json!({"name": "a", "securityContext": {"appArmorProfile": {"type": "Localhost"}}});
+        check_with(&facts(), &json!({"containers": [container]}), refused);
+    }
+
+    #[test]
+    fn the_old_apparmor_annotation_counts_too() {
+        let pod = |value: &str| -> Pod {
+            let key = format!("{APPARMOR_ANNOTATION_PREFIX}a");
+            serde_json::from_value(json!({"metadata": {"annotations": {key: value}}})).unwrap()
+        };
+        assert!(compute_rejection(&pod("localhost/x"), &facts()).is_some());
+        assert!(compute_rejection(&pod("unconfined"), &facts()).is_none());
+    }
+
+    #[test]
+    fn pods_for_another_operating_system_are_refused() {
+        check_with(&facts(), &json!({"os": {"name": "linux"}}), "welcome");
+        check_with(
+            &facts(),
+            &json!({"os": {"name": "windows"}}),
+            "PodOSNotSupported: Failed to admit pod as the OS field doesn't match node OS",
+        );
+        check_with(
+            &facts(),
+            &json!({"nodeSelector": {"kubernetes.io/os": "windows"}}),
+            "PodOSSelectorNodeLabelDoesNotMatch: Failed to admit pod as the `kubernetes.io/os` label doesn't match node \
+             label",
+        );
+    }
+}

@@ -1,0 +1,231 @@
+//! A container's environment (contract C.44–C.46): declared variables, their sources, and `$(VAR)` expansion. Never reads
+//! the environment of the kubelet itself.
+
+use std::collections::BTreeMap;
+
+use model::Amount;
+use model::containers::ContainerRef;
+use model::k8s::{EnvVar, EnvVarSource, Pod};
+
+use crate::downward::{DownwardError, DownwardFacts, field_value, resource_value};
+
+/// The objects that variables may be taken from. A standalone kubelet has none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EnvObjects {
+    /// `data` of config maps in the pod's namespace, by name.
+    pub config_maps: BTreeMap<String, BTreeMap<String, String>>,
+    /// Decoded `data` of secrets in the pod's namespace, by name.
+    pub secrets: BTreeMap<String, BTreeMap<String, String>>,
+    /// Variables that describe services; declared ones win over them.
+    pub services: BTreeMap<String, String>,
+}
+
+/// Why the environment cannot be made; the text goes into waiting reason `CreateContainerConfigError`.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EnvError {
+    #[error("configmap {name:?} not found")]
+    NoConfigMap { name: String },
+    #[error("secret {name:?} not found")]
+    NoSecret { name: String },
+    #[error("couldn't find key {key} in ConfigMap {namespace}/{name}")]
+    NoConfigMapKey { key: String, namespace: String, name: String },
+    #[error("couldn't find key {key} in Secret {namespace}/{name}")]
+    NoSecretKey { key: String, namespace: String, name: String },
+    #[error(
+        "environment variable {variable:?}: fileKeyRef needs a file that an init container of this pod writes"
+    )]
+    NoFile { variable: String },
+    #[error(transparent)]
+    Downward(#[from] DownwardError),
+}
+
+/// Variables in the order they are first named; of several values for one name the last counts. Service variables that
+/// nobody declared come last.
+///
+/// # Errors
+/// A source that is not optional does not exist, or a field cannot be read.
+pub fn compute_env(
+    pod: &Pod,
+    container: &ContainerRef<'_>,
+    facts: &DownwardFacts<'_>,
+    objects: &EnvObjects,
+) -> Result<Vec<(String, String)>, EnvError> {
+    let mut env = Environment::default();
+    for source in container.env_from() {
+        let prefix = source.prefix.as_deref().unwrap_or_default();
+        if let Some(from) = &source.config_map_ref {
+            match objects.config_maps.get(&from.name) {
+                Some(data) => env.set_all(prefix, data),
+                None if from.optional == Some(true) => {}
+                None => return Err(EnvError::NoConfigMap { name: from.name.clone() }),
+            }
+        }
+        if let Some(from) = &source.secret_ref {
+            match objects.secrets.get(&from.name) {
+                Some(data) => env.set_all(prefix, data),
+                None if from.optional == Some(true) => {}
+                None => return Err(EnvError::NoSecret { name: from.name.clone() }),
+            }
+        }
+    }
+    for variable in container.env() {
+        let written = variable.value.as_deref().unwrap_or_default();
+        let value = match &variable.value_from {
+            Some(source) if written.is_empty() => source_value(pod, (variable, source), facts, objects)?,
+            Some(_) | None => {
+                Some(expand(written, |name| env.get(name).or_else(|| objects.services.get(name)).cloned()))
+            }
+        };
+        if let Some(value) = value {
+            env.set(&variable.name, value);
+        }
+    }
+    for (name, value) in &objects.services {
+        if env.get(name).is_none() {
+            env.set(name, value.clone());
+        }
+    }
+    Ok(env.variables)
+}
+
+/// The value a variable takes from elsewhere; `None` where an optional source does not exist.
+fn source_value(
+    pod: &Pod,
+    (variable, source): (&EnvVar, &EnvVarSource),
+    facts: &DownwardFacts<'_>,
+    objects: &EnvObjects,
+) -> Result<Option<String>, EnvError> {
+    let namespace = || pod.metadata.namespace.clone().unwrap_or_default();
+    if let Some(field) = &source.field_ref {
+        return Ok(Some(field_value(pod, &field.field_path, facts)?));
+    }
+    if let Some(field) = &source.resource_field_ref {
+        let divisor = field.divisor.as_ref().and_then(|q| Amount::of(q).ok()).unwrap_or(Amount::ZERO);
+        let name = field.container_name.as_deref().filter(|name| !name.is_empty());
+        // The text of a variable always means the container it is declared in unless it names another.
+        let name = name.unwrap_or(facts.container);
+        return Ok(Some(resource_value(pod, name, &field.resource, divisor, facts)?));
+    }
+    if let Some(key) = &source.config_map_key_ref {
+        let found = objects.config_maps.get(&key.name);
+        let optional = key.optional == Some(true);
+        return match (found, found.and_then(|data| data.get(&key.key))) {
+            (_, Some(value)) => Ok(Some(value.clone())),
+            (_, None) if optional => Ok(None),
+            (None, None) => Err(EnvError::NoConfigMap { name: key.name.clone() }),
+            (Some(_), None) => Err(EnvError::NoConfigMapKey {
+                key: key.key.clone(),
+                namespace: namespace(),
+                name: key.name.clone(),
+            }),
+        };
+    }
+    if let Some(key) = &source.secret_key_ref {
+        let found = objects.secrets.get(&key.name);
+        let optional = key.optional == Some(true);
+        return match (found, found.and_then(|data| data.get(&key.key))) {
+            (_, Some(value)) => Ok(Some(value.clone())),
+            (_, None) if optional => Ok(None),
+            (None, None) => Err(EnvError::NoSecret { name: key.name.clone() }),
+            (Some(_), None) => Err(EnvError::NoSecretKey {
+                key: key.key.clone(),
+                namespace: namespace(),
+                name: key.name.clone(),
+            }),
+        };
+    }
+    match &source.file_key_ref {
+        Some(file) if file.optional == Some(true) => Ok(None),
+        Some(_) => Err(EnvError::NoFile { variable: variable.name.clone() }),
+        None => Ok(Some(String::new())),
+    }
+}
+
+#[derive(Debug, Default)]
+struct Environment {
+    variables: Vec<(String, String)>,
+    positions: BTreeMap<String, usize>,
+}
+
+impl Environment {
+    fn get(&self, name: &str) -> Option<&String> {
+        self.positions.get(name).and_then(|at| self.variables.get(*at)).map(|(_, value)| value)
+    }
+
+    fn set(&mut self, name: &str, value: String) {
+        match self.positions.get(name).and_then(|at| self.variables.get_mut(*at)) {
+            Some(variable) => variable.1 = value,
+            None => {
+                self.positions.insert(name.to_owned(), self.variables.len());
+                self.variables.push((name.to_owned(), value));
+            }
+        }
+    }
+
+    fn set_all(&mut self, prefix: &str, data: &BTreeMap<String, String>) {
+        for (key, value) in data {
+            self.set(&format!("{prefix}{key}"), value.clone());
+        }
+    }
+}
+
+/// Replaces `$(NAME)` by its value and `$$` by `$`. Names without a value, and anything that is no reference, stay as
+/// written.
+#[must_use]
+pub fn expand(text: &str, value_of: impl Fn(&str) -> Option<String>) -> String {
+    expand_with(text, |name| value_of(name).unwrap_or_else(|| format!("$({name})")))
+}
+
+fn expand_with(text: &str, mut value_of: impl FnMut(&str) -> String) -> String {
+    let mut expanded = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once('$') {
+        expanded.push_str(before);
+        rest = if let Some(escaped) = after.strip_prefix('$') {
+            expanded.push('$');
+            escaped
+        } else if let Some((name, behind)) = after.strip_prefix('(').and_then(|s| s.split_once(')')) {
+            expanded.push_str(&value_of(name));
+            behind
+        } else {
+            expanded.push('$');
+            after
+        };
+    }
+    expanded.push_str(rest);
+    expanded
+}
+
+/// Expands every word of a command line with a finished environment.
+#[must_use]
+pub fn expand_all(words: &[String], env: &[(String, String)]) -> Vec<String> {
+    let values: BTreeMap<&str, &str> = env.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+    words.iter().map(|word| expand(word, |name| values.get(name).map(|v| (*v).to_owned()))).collect()
+}
+
+/// A variable of a `subPathExpr` has no value.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("missing value for {name:?}")]
+pub struct MissingValue {
+    pub name: String,
+}
+
+/// Expands a `subPathExpr`. Unlike elsewhere, a name without a value is an error: the literal text would be a path.
+///
+/// # Errors
+/// The first name that has no value.
+pub fn expand_sub_path(expression: &str, env: &[(String, String)]) -> Result<String, MissingValue> {
+    let values: BTreeMap<&str, &str> = env.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+    let mut missing = None;
+    let expanded = expand_with(expression, |name| {
+        let Some(value) = values.get(name) else {
+            missing.get_or_insert_with(|| name.to_owned());
+            return String::new();
+        };
+        (*value).to_owned()
+    });
+    missing.map_or(Ok(expanded), |name| Err(MissingValue { name }))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,5 @@
+//! Images: how they are named, when they are pulled, and with which credentials. Never talks to a registry.
+
+pub mod keyring;
+pub mod name;
+pub mod pull;

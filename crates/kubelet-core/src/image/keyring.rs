@@ -1,0 +1,1 @@
+//! Credentials for registries, from the files that docker and others write.

@@ -1,0 +1,253 @@
+//! When to pull an image, and the words for how that went (contract C.78). Never pulls: it decides and phrases.
+
+use std::fmt;
+use std::time::Duration;
+
+/// `imagePullPolicy`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PullPolicy {
+    Always,
+    IfNotPresent,
+    Never,
+}
+
+impl PullPolicy {
+    /// Unknown and absent values read as the default for tagged images; validation has refused the former.
+    #[must_use]
+    pub fn parse(policy: Option<&str>) -> Self {
+        match policy {
+            Some("Always") => Self::Always,
+            Some("Never") => Self::Never,
+            _ => Self::IfNotPresent,
+        }
+    }
+}
+
+/// What to do about an image before a container is created.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PullDecision {
+    /// It is there, and that is enough.
+    UsePresent,
+    Pull,
+    /// It is not there and must not be fetched: waiting reason `ErrImageNeverPull`.
+    Refuse,
+}
+
+/// Whether to pull.
+#[must_use]
+pub const fn compute_pull(policy: PullPolicy, is_present: bool) -> PullDecision {
+    match (policy, is_present) {
+        (PullPolicy::Always, _) | (PullPolicy::IfNotPresent, false) => PullDecision::Pull,
+        (PullPolicy::IfNotPresent | PullPolicy::Never, true) => PullDecision::UsePresent,
+        (PullPolicy::Never, false) => PullDecision::Refuse,
+    }
+}
+
+/// Why a container waits for its image, as `state.waiting.reason` shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ImageProblem {
+    InvalidName,
+    Inspect,
+    NeverPull,
+    BackOff,
+    Pull,
+    RegistryUnavailable,
+    SignatureValidation,
+}
+
+impl ImageProblem {
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::InvalidName => "InvalidImageName",
+            Self::Inspect => "ImageInspectError",
+            Self::NeverPull => "ErrImageNeverPull",
+            Self::BackOff => "ImagePullBackOff",
+            Self::Pull => "ErrImagePull",
+            Self::RegistryUnavailable => "RegistryUnavailable",
+            Self::SignatureValidation => "SignatureValidationFailed",
+        }
+    }
+}
+
+impl fmt::Display for ImageProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What a failed pull means, with its message: runtimes say the two special cases by how their error begins.
+#[must_use]
+pub fn classify_pull_error(image: &str, error: &str) -> (ImageProblem, String) {
+    if error.starts_with("RegistryUnavailable") {
+        let message = format!("image pull failed for {image} because the registry is unavailable: {error}");
+        return (ImageProblem::RegistryUnavailable, message);
+    }
+    if error.starts_with("SignatureValidationFailed") {
+        let message =
+            format!("image pull failed for {image} because the signature validation failed: {error}");
+        return (ImageProblem::SignatureValidation, message);
+    }
+    (ImageProblem::Pull, error.to_owned())
+}
+
+/// Event `ErrImageNeverPull` (Warning), and the waiting message.
+#[must_use]
+pub fn never_pull_message(image: &str) -> String {
+    format!("Container image {image:?} is not present with pull policy of Never")
+}
+
+/// Event `Pulled`.
+#[must_use]
+pub fn already_present_message(image: &str) -> String {
+    format!("Container image {image:?} already present on machine")
+}
+
+/// Event `Pulling`.
+#[must_use]
+pub fn pulling_message(image: &str) -> String {
+    format!("Pulling image {image:?}")
+}
+
+/// Event `Pulled` after a pull: how long it took, alone and with the time in the queue, and how big the image is.
+#[must_use]
+pub fn pulled_message(image: &str, pulling: Duration, with_waiting: Duration, size_bytes: u64) -> String {
+    format!(
+        "Successfully pulled image {image:?} in {} ({} including waiting). Image size: {size_bytes} bytes.",
+        go_duration(pulling),
+        go_duration(with_waiting),
+    )
+}
+
+/// Event `Failed` (Warning).
+#[must_use]
+pub fn failed_message(image: &str, error: &str) -> String {
+    format!("Failed to pull image {image:?}: {error}")
+}
+
+/// Event `BackOff`.
+#[must_use]
+pub fn back_off_event(image: &str) -> String {
+    format!("Back-off pulling image {image:?}")
+}
+
+/// The waiting message during back-off: what is going on, and what went wrong before.
+#[must_use]
+pub fn back_off_message(image: &str, last: Option<(ImageProblem, &str)>) -> String {
+    match last {
+        Some((problem, error)) => format!("{}: {problem}: {error}", back_off_event(image)),
+        None => back_off_event(image),
+    }
+}
+
+/// The waiting message when the runtime could not say whether it has the image.
+#[must_use]
+pub fn inspect_failed_message(image: &str, error: &str) -> String {
+    format!("Failed to inspect image {image:?}: {error}")
+}
+
+/// A duration as Go writes it, cut to milliseconds: `1m2.5s`, `350ms`, `0s`.
+#[must_use]
+pub fn go_duration(duration: Duration) -> String {
+    let millis = duration.as_millis();
+    let (hours, minutes, rest) = (millis / 3_600_000, millis / 60_000 % 60, millis % 60_000);
+    if millis == 0 {
+        return "0s".to_owned();
+    }
+    if millis < 1000 {
+        return format!("{millis}ms");
+    }
+    let fraction = format!("{:03}", rest % 1000);
+    let fraction = fraction.trim_end_matches('0');
+    let point = if fraction.is_empty() { "" } else { "." };
+    let seconds = format!("{}{point}{fraction}s", rest / 1000);
+    match (hours, minutes) {
+        (0, 0) => seconds,
+        (0, minutes) => format!("{minutes}m{seconds}"),
+        (hours, minutes) => format!("{hours}h{minutes}m{seconds}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_policy_and_what_is_there_decide() {
+        use PullDecision::{Pull, Refuse, UsePresent};
+        let table = [
+            (Some("Always"), true, Pull),
+            (Some("Always"), false, Pull),
+            (Some("IfNotPresent"), true, UsePresent),
+            (Some("IfNotPresent"), false, Pull),
+            (None, true, UsePresent),
+            (None, false, Pull),
+            (Some("Never"), true, UsePresent),
+            (Some("Never"), false, Refuse),
+        ];
+        for (policy, is_present, expected) in table {
+            assert_eq!(
+                compute_pull(PullPolicy::parse(policy), is_present),
+                expected,
+                "{policy:?} {is_present}"
+            );
+        }
+    }
+
+    #[test]
+    fn durations_read_as_in_go() {
+        let table = [
+            (0, "0s"),
+            (1, "1ms"),
+            (350, "350ms"),
+            (1000, "1s"),
+            (1200, "1.2s"),
+            (1034, "1.034s"),
+            (60_000, "1m0s"),
+            (62_500, "1m2.5s"),
+            (3_600_000, "1h0m0s"),
+            (7_325_001, "2h2m5.001s"),
+        ];
+        for (millis, expected) in table {
+            assert_eq!(go_duration(Duration::from_millis(millis)), expected);
+        }
+        assert_eq!(go_duration(Duration::from_micros(1_999)), "1ms");
+    }
+
+    #[test]
+    fn the_words_are_those_users_know() {
+        assert_eq!(
+            never_pull_message("x"),
+            r#"Container image "x" is not present with pull policy of Never"#
+        );
+        assert_eq!(already_present_message("x"), r#"Container image "x" already present on machine"#);
+        assert_eq!(pulling_message("x"), r#"Pulling image "x""#);
+        assert_eq!(
+            pulled_message("x", Duration::from_millis(1200), Duration::from_millis(1300), 42),
+            r#"Successfully pulled image "x" in 1.2s (1.3s including waiting). Image size: 42 bytes."#
+        );
+        assert_eq!(failed_message("x", "no"), r#"Failed to pull image "x": no"#);
+        assert_eq!(inspect_failed_message("x", "no"), r#"Failed to inspect image "x": no"#);
+    }
+
+    #[test]
+    fn back_off_says_what_went_wrong_before() {
+        assert_eq!(back_off_message("x", None), r#"Back-off pulling image "x""#);
+        assert_eq!(
+            back_off_message("x", Some((ImageProblem::Pull, "no such host"))),
+            r#"Back-off pulling image "x": ErrImagePull: no such host"#
+        );
+    }
+
+    #[test]
+    fn the_beginning_of_an_error_tells_special_cases_apart() {
+        let check = |error, expected| assert_eq!(classify_pull_error("x", error).0.as_str(), expected);
+        check("RegistryUnavailable: down", "RegistryUnavailable");
+        check("SignatureValidationFailed: bad", "SignatureValidationFailed");
+        check("not found", "ErrImagePull");
+        assert_eq!(
+            classify_pull_error("x", "RegistryUnavailable: down").1,
+            "image pull failed for x because the registry is unavailable: RegistryUnavailable: down"
+        );
+    }
+}

@@ -1,0 +1,134 @@
+//! What a container sees where in its file tree (contract C.19, C.42, C.47, C.54). Never mounts anything: the paths on
+//! the host come in, ready to be bound.
+
+use std::collections::BTreeMap;
+
+use model::containers::ContainerRef;
+use model::k8s::VolumeMount;
+use model::request::{Mount, Propagation};
+
+use super::{ConfigError, PodFacts};
+
+/// A volume of the pod as it is mounted on the host.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VolumeMountPoint {
+    pub host_path: String,
+    /// The volume itself cannot be written, whatever the container asks for.
+    pub read_only: bool,
+    /// The volume belongs to this pod alone and may get its SELinux label.
+    pub selinux_relabel: bool,
+}
+
+/// Where things for one container are on the host.
+#[derive(Clone, Copy, Debug)]
+pub struct HostPaths<'a> {
+    /// By the name of the volume.
+    pub volumes: &'a BTreeMap<String, VolumeMountPoint>,
+    /// By the position in the container's `volumeMounts`: where a `subPath` or `subPathExpr` was bound.
+    pub sub_paths: &'a BTreeMap<usize, String>,
+    /// The file that becomes the container's `terminationMessagePath`.
+    pub termination_log: Option<&'a str>,
+}
+
+const HOSTS_FILE: &str = "/etc/hosts";
+
+/// Volumes in the order of the spec, then `/etc/hosts`, then the termination log.
+///
+/// # Errors
+/// A volume or a sub-path has no place on the host, or a mount asks for what cannot be done.
+pub fn container_mounts(
+    container: &ContainerRef<'_>,
+    host: HostPaths<'_>,
+    facts: &PodFacts,
+) -> Result<Vec<Mount>, ConfigError> {
+    let mut mounts = Vec::new();
+    for (index, mount) in container.volume_mounts().iter().enumerate() {
+        mounts.push(volume_mount(container, (index, mount), host, facts)?);
+    }
+    let has_own_hosts_file = mounts.iter().any(|mount| mount.container_path == HOSTS_FILE);
+    if let Some(host_path) = facts.hosts_file.as_ref().filter(|_| !has_own_hosts_file) {
+        mounts.push(kubelet_file(host_path, HOSTS_FILE));
+    }
+    let path = container.termination_message_path();
+    if let Some(host_path) = host.termination_log.filter(|_| !path.is_empty()) {
+        mounts.push(kubelet_file(host_path, &absolute(path)));
+    }
+    Ok(mounts)
+}
+
+fn kubelet_file(host_path: &str, container_path: &str) -> Mount {
+    Mount {
+        container_path: container_path.to_owned(),
+        host_path: host_path.to_owned(),
+        selinux_relabel: true,
+        ..Mount::default()
+    }
+}
+
+fn volume_mount(
+    container: &ContainerRef<'_>,
+    (index, mount): (usize, &VolumeMount),
+    host: HostPaths<'_>,
+    facts: &PodFacts,
+) -> Result<Mount, ConfigError> {
+    let (volume, container) = (mount.name.clone(), container.name().to_owned());
+    let Some(point) = host.volumes.get(&mount.name) else {
+        return Err(ConfigError::NoVolume { volume, container });
+    };
+    let host_path = match (has_sub_path(mount), host.sub_paths.get(&index)) {
+        (false, _) => &point.host_path,
+        (true, Some(bound)) => bound,
+        (true, None) => return Err(ConfigError::NoSubPath { volume, container }),
+    };
+    Ok(Mount {
+        container_path: absolute(&mount.mount_path),
+        host_path: host_path.clone(),
+        read_only: mount.read_only.unwrap_or(false) || point.read_only,
+        recursive_read_only: recursive_read_only(mount, facts)?,
+        selinux_relabel: point.selinux_relabel,
+        propagation: propagation(mount)?,
+    })
+}
+
+/// The mount shows only a part of its volume.
+#[must_use]
+pub fn has_sub_path(mount: &VolumeMount) -> bool {
+    let given = |field: &Option<String>| field.as_deref().is_some_and(|path| !path.is_empty());
+    given(&mount.sub_path) || given(&mount.sub_path_expr)
+}
+
+fn absolute(path: &str) -> String {
+    if path.starts_with('/') { path.to_owned() } else { format!("/{path}") }
+}
+
+fn propagation(mount: &VolumeMount) -> Result<Propagation, ConfigError> {
+    match mount.mount_propagation.as_deref() {
+        None | Some("" | "None") => Ok(Propagation::Private),
+        Some("HostToContainer") => Ok(Propagation::HostToContainer),
+        Some("Bidirectional") => Ok(Propagation::Bidirectional),
+        Some(other) => Err(ConfigError::Propagation { volume: mount.name.clone(), value: other.to_owned() }),
+    }
+}
+
+fn recursive_read_only(mount: &VolumeMount, facts: &PodFacts) -> Result<bool, ConfigError> {
+    let must = match mount.recursive_read_only.as_deref() {
+        None | Some("" | "Disabled") => return Ok(false),
+        Some("IfPossible") => false,
+        Some("Enabled") => true,
+        Some(_) => return Err(refused(mount, "there is no such mode")),
+    };
+    if !mount.read_only.unwrap_or(false) {
+        return Err(refused(mount, "it is not read-only"));
+    }
+    if propagation(mount)? != Propagation::Private {
+        return Err(refused(mount, "its mount propagation is not None"));
+    }
+    if must && !facts.recursive_read_only {
+        return Err(refused(mount, "it is not supported by the runtime"));
+    }
+    Ok(facts.recursive_read_only)
+}
+
+fn refused(mount: &VolumeMount, problem: &'static str) -> ConfigError {
+    ConfigError::RecursiveReadOnly { volume: mount.name.clone(), problem }
+}

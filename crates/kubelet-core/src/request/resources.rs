@@ -1,0 +1,221 @@
+//! Requests and limits as the numbers of a cgroup (contract C.65, C.67, C.68, C.70). Never writes a cgroup.
+
+use std::collections::BTreeMap;
+
+use model::containers::{ContainerRef, regular_containers, spec_of};
+use model::k8s::{Container, Pod, PodSpec, ResourceRequirements};
+use model::qos::{limit, request};
+use model::request::LinuxResources;
+use model::{Amount, ContainerKind, QosClass};
+
+use super::{NodeFacts, Swap};
+
+const MIN_SHARES: i64 = 2;
+const MAX_SHARES: i64 = 262_144;
+const MIN_QUOTA: i64 = 1000;
+
+/// CPU shares (cgroup v1's measure, which CRI speaks) for so many thousandths of a core.
+#[must_use]
+pub fn cpu_shares(milli: i64) -> i64 {
+    (milli.saturating_mul(1024) / 1000).clamp(MIN_SHARES, MAX_SHARES)
+}
+
+/// CPU time per period, both in microseconds. Never below what the kernel accepts.
+#[must_use]
+pub fn cpu_quota(milli: i64, period: i64) -> i64 {
+    (milli.saturating_mul(period) / 1000).max(MIN_QUOTA)
+}
+
+/// What is asked for, with an absent amount told from a zero one where the conversion needs it.
+struct Asked {
+    cpu_request: Option<Amount>,
+    cpu_limit: Option<Amount>,
+    memory_limit: Option<Amount>,
+}
+
+/// Shares, quota, period and memory limit: what containers and sandboxes have in common.
+fn compute_limits(asked: &Asked, node: &NodeFacts) -> LinuxResources {
+    let shares = cpu_shares(asked.cpu_request.map_or(0, Amount::milli));
+    let quota = |limit: Amount| node.cpu_quota_period.map(|period| cpu_quota(limit.milli(), period));
+    LinuxResources {
+        cpu_shares: Some(shares),
+        cpu_quota: asked.cpu_limit.and_then(quota),
+        cpu_period: node.cpu_quota_period,
+        memory_limit_bytes: asked.memory_limit.map(Amount::units),
+        ..LinuxResources::default()
+    }
+}
+
+/// Numbers for one container.
+#[must_use]
+pub fn container_resources(pod: &Pod, container: &ContainerRef<'_>, node: &NodeFacts) -> LinuxResources {
+    let own = container.resources();
+    let of_pod = spec_of(pod).resources.as_ref();
+    // Where a container has no limit of its own, the pod's is the closest one to show it.
+    let limit_of = |name| own.and_then(|r| limit(r, name)).or_else(|| of_pod.and_then(|r| limit(r, name)));
+    let asked = Asked {
+        cpu_request: own.and_then(|r| request(r, "cpu")),
+        cpu_limit: limit_of("cpu"),
+        memory_limit: limit_of("memory"),
+    };
+    let mut resources = compute_limits(&asked, node);
+    resources.oom_score_adj = Some(oom_score_adj(pod, container, node.memory_capacity_bytes));
+    resources.hugepage_limits = hugepage_limits(own, &node.hugepage_sizes);
+    if node.cgroup_v2 && !node.single_process_oom_kill {
+        resources.unified.insert("memory.oom.group".to_owned(), "1".to_owned());
+    }
+    limit_swap(&mut resources, pod, container, node);
+    resources
+}
+
+/// The sum of what the pod's containers ask for, without overhead: what a runtime that sizes a virtual machine needs.
+#[must_use]
+pub fn sandbox_resources(pod: &Pod, node: &NodeFacts) -> LinuxResources {
+    let spec = spec_of(pod);
+    let pod_level = spec.resources.as_ref();
+    let sum = |name, of: fn(&ResourceRequirements, &str) -> Option<Amount>| {
+        pod_level
+            .and_then(|r| of(r, name))
+            .or_else(|| effective_sum(spec, |container| of(container.resources.as_ref()?, name)))
+    };
+    let asked = Asked {
+        cpu_request: sum("cpu", request),
+        cpu_limit: sum("cpu", limit),
+        memory_limit: sum("memory", limit),
+    };
+    compute_limits(&asked, node)
+}
+
+/// The overhead of the pod's RuntimeClass, if it has one.
+#[must_use]
+pub fn overhead_resources(pod: &Pod, node: &NodeFacts) -> Option<LinuxResources> {
+    let overhead = spec_of(pod).overhead.as_ref()?;
+    let amount = |name| overhead.get(name).and_then(|q| Amount::of(q).ok()).filter(|a| *a > Amount::ZERO);
+    let asked =
+        Asked { cpu_request: amount("cpu"), cpu_limit: amount("cpu"), memory_limit: amount("memory") };
+    Some(compute_limits(&asked, node))
+}
+
+/// What the containers need at the same time at most: either all regular ones and sidecars together, or one init
+/// container and the sidecars before it. `None` if no container says.
+#[must_use]
+pub fn effective_sum(spec: &PodSpec, amount: impl Fn(&Container) -> Option<Amount>) -> Option<Amount> {
+    let (mut sidecars, mut init_peak) = (None, None);
+    for container in spec.init_containers.iter().flatten() {
+        let own = amount(container);
+        if container.restart_policy.as_deref() == Some("Always") {
+            sidecars = plus(sidecars, own);
+            init_peak = init_peak.max(sidecars);
+        } else {
+            init_peak = init_peak.max(plus(sidecars, own));
+        }
+    }
+    let together = spec.containers.iter().map(amount).fold(sidecars, plus);
+    together.max(init_peak)
+}
+
+fn plus(a: Option<Amount>, b: Option<Amount>) -> Option<Amount> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a + b),
+        (one, other) => one.or(other),
+    }
+}
+
+const GUARANTEED_SCORE: i64 = -997;
+const BEST_EFFORT_SCORE: i64 = 1000;
+
+/// How readily the kernel ends this container when memory runs out: the more of the node's memory it asked for, the
+/// later.
+#[must_use]
+pub fn oom_score_adj(pod: &Pod, container: &ContainerRef<'_>, memory_capacity_bytes: u64) -> i64 {
+    if spec_of(pod).priority_class_name.as_deref() == Some("system-node-critical") {
+        return GUARANTEED_SCORE;
+    }
+    match QosClass::of(pod) {
+        QosClass::Guaranteed => return GUARANTEED_SCORE,
+        QosClass::BestEffort => return BEST_EFFORT_SCORE,
+        QosClass::Burstable => {}
+    }
+    let extra = unassigned_memory_per_container(pod);
+    let score = |container: &ContainerRef<'_>| {
+        let asked = container.resources().and_then(|r| request(r, "memory")).map_or(0, Amount::units);
+        let capacity = i128::from(memory_capacity_bytes.max(1));
+        let share = 1000 * i128::from(asked.saturating_add(extra)) / capacity;
+        1000 - i64::try_from(share).unwrap_or(i64::MAX)
+    };
+    let own = score(container);
+    let of_main = || regular_containers(pod).map(|c| score(&c)).min();
+    // A sidecar that dies before those it serves takes them down with it.
+    let own = match container.kind {
+        ContainerKind::Sidecar => of_main().map_or(own, |main| own.min(main)),
+        ContainerKind::Init | ContainerKind::Regular | ContainerKind::Ephemeral => own,
+    };
+    own.clamp(BEST_EFFORT_SCORE + GUARANTEED_SCORE, BEST_EFFORT_SCORE - 1)
+}
+
+/// What a pod-level memory request leaves over after the containers' own, in equal parts.
+fn unassigned_memory_per_container(pod: &Pod) -> i64 {
+    let spec = spec_of(pod);
+    let Some(of_pod) = spec.resources.as_ref().and_then(|r| request(r, "memory")) else {
+        return 0;
+    };
+    let of_containers = effective_sum(spec, |c| request(c.resources.as_ref()?, "memory"));
+    let rest = of_pod - of_containers.unwrap_or(Amount::ZERO);
+    let sidecars =
+        model::containers::init_containers(pod).filter(|c| c.kind == ContainerKind::Sidecar).count();
+    let containers = i64::try_from(spec.containers.len() + sidecars).unwrap_or(i64::MAX).max(1);
+    rest.units().max(0) / containers
+}
+
+/// Every size the kernel has, limited to nothing unless the container asks for it.
+fn hugepage_limits(resources: Option<&ResourceRequirements>, sizes: &[String]) -> Vec<(String, u64)> {
+    let mut limits: BTreeMap<String, u64> = sizes.iter().map(|size| (size.clone(), 0)).collect();
+    for (name, quantity) in resources.and_then(|r| r.limits.as_ref()).into_iter().flatten() {
+        let size = name.strip_prefix("hugepages-").and_then(|size| Amount::parse(size).ok());
+        let bytes = Amount::of(quantity).ok().and_then(|amount| u64::try_from(amount.units()).ok());
+        if let (Some(size), Some(bytes)) = (size, bytes) {
+            limits.insert(kernel_page_size(size.units()), bytes);
+        }
+    }
+    limits.into_iter().collect()
+}
+
+/// `2MB` for two mebibytes, as the kernel names the files of its hugetlb controller.
+fn kernel_page_size(bytes: i64) -> String {
+    let mut size = bytes;
+    for unit in ["B", "KB", "MB", "GB", "TB"] {
+        if size < 1024 || size % 1024 != 0 {
+            return format!("{size}{unit}");
+        }
+        size /= 1024;
+    }
+    format!("{size}PB")
+}
+
+fn limit_swap(resources: &mut LinuxResources, pod: &Pod, container: &ContainerRef<'_>, node: &NodeFacts) {
+    let allowance = match node.swap {
+        Swap::Uncontrolled => return,
+        Swap::NoSwap => 0,
+        Swap::Limited { node_swap_bytes } => swap_allowance(pod, container, node, node_swap_bytes),
+    };
+    if node.cgroup_v2 {
+        resources.unified.insert("memory.swap.max".to_owned(), allowance.to_string());
+    } else {
+        // cgroup v1 counts memory and swap together.
+        resources.memory_swap_limit_bytes = resources.memory_limit_bytes;
+    }
+}
+
+/// A share of the node's swap in proportion to the memory request; nothing for those who must never wait for a disk.
+fn swap_allowance(pod: &Pod, container: &ContainerRef<'_>, node: &NodeFacts, node_swap_bytes: u64) -> u64 {
+    let is_critical = spec_of(pod).priority.is_some_and(|priority| priority >= 2_000_000_000)
+        || spec_of(pod).priority_class_name.as_deref().is_some_and(|name| name.starts_with("system-"));
+    let asked = container.resources().and_then(|r| request(r, "memory"));
+    let allowed = container.resources().and_then(|r| limit(r, "memory"));
+    if QosClass::of(pod) != QosClass::Burstable || is_critical || asked.is_none() || asked == allowed {
+        return 0;
+    }
+    let asked = u128::try_from(asked.map_or(0, Amount::units)).unwrap_or(0);
+    let share = asked * u128::from(node_swap_bytes) / u128::from(node.memory_capacity_bytes.max(1));
+    u64::try_from(share).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,416 @@
+//! Manifests in, pods or complaints out.
+
+use expect_test::{Expect, expect, expect_file};
+use proptest::prelude::*;
+
+use super::*;
+
+fn file() -> Origin {
+    Origin::File("/m/a.yaml".to_owned())
+}
+
+fn read(text: &str) -> Result<Manifest, Vec<ManifestError>> {
+    parse_manifest(text.as_bytes(), &file(), "Node1")
+}
+
+/// What came of a manifest: a line for each pod and each complaint.
+#[expect(clippy::needless_pass_by_value, reason = "expect! makes values")]
+#[track_caller]
+fn check(text: &str, expected: Expect) {
+    let lines: Vec<_> = match read(text) {
+        Ok(Manifest { pods, warnings }) => {
+            let who = |pod: &Pod| model::PodRef::of(pod).to_string();
+            let warnings = warnings.iter().map(|w| format!("warning: {w}"));
+            pods.iter().map(who).chain(warnings).collect()
+        }
+        Err(errors) => errors.iter().map(|e| format!("error: {e}")).collect(),
+    };
+    expected.assert_eq(&lines.join("\n"));
+}
+
+fn one(text: &str) -> Pod {
+    read(text).expect("a good manifest").pods.remove(0)
+}
+
+const SMALL: &str = r"
+apiVersion: v1
+kind: Pod
+metadata: {name: web}
+spec:
+  containers:
+  - name: app
+    image: nginx
+";
+
+#[test]
+fn a_pod_is_read_from_yaml() {
+    check(SMALL, expect!["default/web-node1"]);
+}
+
+#[test]
+fn a_pod_is_read_from_json() {
+    check(
+        r#"{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "namespace": "kube-system"},
+            "spec": {"containers": [{"name": "app", "image": "nginx", "resources": {"limits": {"cpu": 1}}}]}}"#,
+        expect!["kube-system/web-node1"],
+    );
+}
+
+#[test]
+fn tabs_in_json_are_no_matter() {
+    check(
+        "{\n\t\"apiVersion\": \"v1\",\n\t\"kind\": \"Pod\",\n\t\"metadata\": {\"name\": \"web\"},\n\t\"spec\": {\n\t\t\"containers\": [{\"name\": \"app\", \"image\": \"nginx\"}]\n\t}\n}",
+        expect!["default/web-node1"],
+    );
+}
+
+#[test]
+fn several_documents_hold_several_pods() {
+    let second = SMALL.replace("web", "db");
+    check(
+        &format!("---\n{SMALL}\n---\n# nothing here\n---\n{second}"),
+        expect![[r"
+            default/web-node1
+            default/db-node1"]],
+    );
+}
+
+#[test]
+fn lists_hold_pods() {
+    check(
+        r"
+apiVersion: v1
+kind: PodList
+items:
+- metadata: {name: a}
+  spec: {containers: [{name: c, image: i}]}
+- {apiVersion: v1, kind: Pod, metadata: {name: b}, spec: {containers: [{name: c, image: i}]}}
+---
+{apiVersion: v1, kind: List, items: []}
+",
+        expect![[r"
+            default/a-node1
+            default/b-node1"]],
+    );
+}
+
+#[test]
+fn an_empty_manifest_holds_no_pods() {
+    check("", expect![""]);
+    check("# later\n---\n", expect![""]);
+}
+
+#[test]
+fn other_kinds_are_refused() {
+    check(
+        "{apiVersion: v1, kind: Service}",
+        expect![[r#"error: /m/a.yaml:1:1: kind "Service" is not a Pod or a list of pods"#]],
+    );
+    check("{a: b}", expect!["error: /m/a.yaml:1:1: Object 'Kind' is missing"]);
+    check("hello", expect!["error: /m/a.yaml:1:1: Object 'Kind' is missing"]);
+    check(
+        "{apiVersion: v2, kind: Pod}",
+        expect![[r#"error: /m/a.yaml:1:1: no kind "Pod" is registered for version "v2""#]],
+    );
+    check(
+        "{kind: List, items: [{kind: Node}]}",
+        expect![[r#"error: /m/a.yaml:1:22: kind "Node" in a list of pods"#]],
+    );
+}
+
+#[test]
+fn a_wrong_type_is_named_with_its_place() {
+    check(
+        &SMALL.replace("image: nginx", "image: [nginx]"),
+        expect!["error: /m/a.yaml:8:12: spec.containers[0].image: invalid type: sequence, expected a string"],
+    );
+    check(
+        &SMALL.replace("image: nginx", "image: i\n    ports: [{containerPort: http}]"),
+        expect![[
+            r#"error: /m/a.yaml:9:29: spec.containers[0].ports[0].containerPort: invalid type: string "http", expected i32"#
+        ]],
+    );
+}
+
+#[test]
+fn a_number_is_no_text_but_a_quantity_may_be_one() {
+    check(
+        &SMALL.replace("image: nginx", "image: i\n    env: [{name: A, value: 1}]"),
+        expect![
+            "error: /m/a.yaml:9:28: spec.containers[0].env[0].value: invalid type: integer `1`, expected a string"
+        ],
+    );
+    check(
+        &SMALL.replace("image: nginx", "image: i\n    env: [{name: A, value: yes}]"),
+        expect![
+            "error: /m/a.yaml:9:28: spec.containers[0].env[0].value: invalid type: boolean `true`, expected a string"
+        ],
+    );
+    let pod =
+        one(&SMALL.replace("image: nginx", "image: i\n    resources: {limits: {cpu: 0.5, memory: 64Mi}}"));
+    let limits = pod.spec.unwrap().containers[0].resources.clone().unwrap().limits.unwrap();
+    assert_eq!((limits["cpu"].0.as_str(), limits["memory"].0.as_str()), ("0.5", "64Mi"));
+}
+
+#[test]
+fn octal_modes_are_read_as_such() {
+    let volume = "volumes: [{name: v, downwardAPI: {defaultMode: 0644}}]";
+    let pod = one(&SMALL.replace("spec:", &format!("spec:\n  {volume}")));
+    let volume = pod.spec.unwrap().volumes.unwrap().remove(0);
+    assert_eq!(volume.downward_api.unwrap().default_mode, Some(0o644));
+}
+
+#[test]
+fn broken_yaml_is_named_with_its_place() {
+    let errors = read("kind: Pod\nmetadata: {name: web\nspec: x: y").unwrap_err();
+    assert_eq!(errors.len(), 1);
+    assert!(errors[0].position.is_some(), "{}", errors[0]);
+    assert!(errors[0].to_string().starts_with("/m/a.yaml:"), "{}", errors[0]);
+    check("\u{0}", expect![[r#"error: /m/a.yaml:1:1: unexpected character: `\u{0}'"#]]);
+}
+
+#[test]
+fn unknown_and_repeated_fields_are_worth_a_warning() {
+    check(
+        &SMALL.replace("image: nginx", "image: nginx\n    imagePulPolicy: Never"),
+        expect![[r"
+            default/web-node1
+            warning: /m/a.yaml:9:21: spec.containers[0].imagePulPolicy: unknown field, ignored"]],
+    );
+    let twice = read(&SMALL.replace("image: nginx", "image: a\n    image: b")).unwrap();
+    assert_eq!(twice.pods[0].spec.as_ref().unwrap().containers[0].image.as_deref(), Some("b"));
+    assert_eq!(twice.warnings.len(), 1);
+    assert_eq!(twice.warnings[0].position.map(|p| p.line), Some(9), "{}", twice.warnings[0]);
+}
+
+#[test]
+fn not_utf8_is_refused() {
+    let errors = parse_manifest(b"kind: \xff", &file(), "n").unwrap_err();
+    assert_eq!(errors[0].to_string(), "/m/a.yaml: not UTF-8 after byte 6");
+}
+
+#[test]
+fn everything_wrong_is_said_at_once() {
+    check(
+        &format!(
+            "{}---\n{}",
+            SMALL.replace("image: nginx", "imagePullPolicy: Sometimes"),
+            SMALL.replace("app", "A_b")
+        ),
+        expect![[r#"
+            error: /m/a.yaml: invalid pod "web": spec.containers[0].image: Required value
+            error: /m/a.yaml: invalid pod "web": spec.containers[0].imagePullPolicy: Unsupported value: "Sometimes": supported values: "Always", "IfNotPresent", "Never"
+            error: /m/a.yaml: invalid pod "web": spec.containers[0].name: Invalid value: "A_b": a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')"#]],
+    );
+}
+
+#[test]
+fn a_manifest_cannot_describe_a_pod_that_ends_or_a_mirror() {
+    check(
+        &SMALL.replace("{name: web}", r#"{name: web, deletionTimestamp: "2026-01-01T00:00:00Z"}"#),
+        expect![[r#"error: /m/a.yaml: pod "web": metadata.deletionTimestamp may not be set by a manifest"#]],
+    );
+    check(
+        &SMALL.replace("{name: web}", "{name: web, annotations: {kubernetes.io/config.mirror: x}}"),
+        expect![[r#"error: /m/a.yaml: pod "web": a manifest may not describe a mirror pod"#]],
+    );
+}
+
+#[test]
+fn a_pod_without_a_name_is_refused() {
+    check(
+        &SMALL.replace("{name: web}", "{}"),
+        expect![[
+            r#"error: /m/a.yaml: invalid pod "": metadata.name: Required value: name or generateName is required"#
+        ]],
+    );
+}
+
+fn annotation(pod: &Pod, key: &str) -> String {
+    pod.metadata.annotations.as_ref().and_then(|all| all.get(key)).cloned().unwrap_or_default()
+}
+
+#[test]
+fn the_uid_follows_content_node_and_place() {
+    let uid = |text: &str, origin: &Origin, node: &str| {
+        let pod = parse_manifest(text.as_bytes(), origin, node).unwrap().pods.remove(0);
+        assert_eq!(annotation(&pod, keys::CONFIG_HASH), pod.metadata.uid.clone().unwrap());
+        pod.metadata.uid.unwrap()
+    };
+    let first = uid(SMALL, &file(), "n");
+    assert_eq!(first.len(), 32);
+    assert_eq!(uid(&format!("# a word\n{SMALL}"), &file(), "n"), first, "comments do not matter");
+    assert_ne!(uid(&SMALL.replace("nginx", "httpd"), &file(), "n"), first);
+    assert_ne!(uid(SMALL, &file(), "m"), first);
+    assert_ne!(uid(SMALL, &Origin::File("/m/b.yaml".to_owned()), "n"), first);
+    assert_ne!(uid(SMALL, &Origin::Url("http://x/".to_owned()), "n"), first);
+    assert_eq!(uid(&SMALL.replace("{name: web}", "{name: web, uid: mine}"), &file(), "n"), "mine");
+}
+
+#[test]
+fn the_source_is_noted_and_files_tolerate_all_troubles_of_the_node() {
+    let pod = one(SMALL);
+    assert_eq!(annotation(&pod, keys::CONFIG_SOURCE), "file");
+    let tolerations = pod.spec.unwrap().tolerations.unwrap();
+    assert_eq!(tolerations.len(), 1);
+    assert_eq!(tolerations[0].effect.as_deref(), Some("NoExecute"));
+
+    let url = Origin::Url("http://x/".to_owned());
+    let pod = parse_manifest(SMALL.as_bytes(), &url, "n").unwrap().pods.remove(0);
+    assert_eq!(annotation(&pod, keys::CONFIG_SOURCE), "http");
+    assert_eq!(pod.spec.unwrap().tolerations, None);
+}
+
+#[test]
+fn first_sight_is_added_later() {
+    let mut pod = one(SMALL);
+    assert_eq!(pod, one(SMALL), "reading twice gives equal pods");
+    mark_first_seen(&mut pod, "2026-01-02T03:04:05.678Z".parse().unwrap());
+    assert_eq!(annotation(&pod, keys::CONFIG_SEEN), "2026-01-02T03:04:05.678Z");
+}
+
+/// Much of what can be defaulted.
+const RICH: &str = r"
+apiVersion: v1
+kind: Pod
+metadata: {name: web, uid: u, labels: {app: web}}
+spec:
+  hostNetwork: true
+  initContainers:
+  - name: side
+    image: side:1
+    restartPolicy: Always
+    startupProbe: {tcpSocket: {port: 80}}
+  containers:
+  - name: app
+    image: nginx
+    ports: [{containerPort: 80}]
+    env:
+    - {name: A, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
+    - {name: B, valueFrom: {resourceFieldRef: {resource: limits.cpu}}}
+    resources:
+      limits: {cpu: 1, memory: 1Gi}
+      requests: {cpu: 500m}
+    livenessProbe: {httpGet: {port: 80}, periodSeconds: 3}
+    readinessProbe: {grpc: {port: 9}}
+    lifecycle:
+      preStop: {httpGet: {port: web, path: /bye}}
+    volumeMounts: [{name: scratch, mountPath: /s}]
+  volumes:
+  - name: scratch
+  - {name: host, hostPath: {path: /var}}
+  - name: info
+    projected: {sources: [{downwardAPI: {items: [{path: name, fieldRef: {fieldPath: metadata.name}}]}}]}
+";
+
+#[test]
+fn defaults_are_those_of_an_api_server() {
+    let pod = one(RICH);
+    expect_file!["golden/defaults.json"]
+        .assert_eq(&format!("{}\n", serde_json::to_string_pretty(&pod).unwrap()));
+}
+
+#[test]
+fn pod_level_requests_default_to_what_the_containers_ask_for_or_to_the_limit() {
+    let text = SMALL.replace("spec:", "spec:\n  resources: {limits: {cpu: 2, memory: 1Gi}}");
+    let text = text.replace("image: nginx", "image: i\n    resources: {requests: {cpu: 250m}}");
+    let requests = one(&text).spec.unwrap().resources.unwrap().requests.unwrap();
+    assert_eq!((requests["cpu"].0.as_str(), requests["memory"].0.as_str()), ("250m", "1Gi"));
+}
+
+#[test]
+fn defaulting_twice_changes_nothing_more() {
+    let pod = one(RICH);
+    let mut again = pod.clone();
+    apply_defaults(&mut again);
+    assert_eq!(again, pod);
+}
+
+/// One field of a pod that refers to the API, and what is said about it.
+#[track_caller]
+fn check_reference(field: &str, expected: &str) {
+    let text = SMALL.replace("spec:", &format!("spec:\n  {field}"));
+    let errors = read(&text).expect_err(field);
+    assert_eq!(errors[0].to_string(), format!(r#"/m/a.yaml: invalid pod "web": {expected}"#));
+}
+
+#[test]
+fn nothing_in_the_api_may_be_referred_to() {
+    check_reference(
+        "serviceAccountName: sa",
+        "spec.serviceAccountName: Forbidden: static pods may not reference serviceaccounts",
+    );
+    check_reference(
+        "imagePullSecrets: [{name: s}]",
+        "spec.imagePullSecrets: Forbidden: static pods may not reference secrets",
+    );
+    check_reference(
+        "resourceClaims: [{name: c}]",
+        "spec.resourceClaims: Forbidden: static pods may not reference resourceclaims",
+    );
+    let volumes = [
+        ("secret: {secretName: s}", "secret", "secrets"),
+        ("configMap: {name: c}", "configMap", "configmaps"),
+        ("persistentVolumeClaim: {claimName: c}", "persistentVolumeClaim", "persistentvolumeclaims"),
+        ("ephemeral: {}", "ephemeral", "persistentvolumeclaims"),
+        ("csi: {driver: d}", "csi", "CSI drivers"),
+        ("projected: {sources: [{secret: {name: s}}]}", "projected.sources[0].secret", "secrets"),
+        ("projected: {sources: [{configMap: {name: s}}]}", "projected.sources[0].configMap", "configmaps"),
+        (
+            "projected: {sources: [{serviceAccountToken: {path: t}}]}",
+            "projected.sources[0].serviceAccountToken",
+            "serviceaccounts",
+        ),
+    ];
+    for (volume, field, what) in volumes {
+        check_reference(
+            &format!("volumes: [{{name: v, {volume}}}]"),
+            &format!("spec.volumes[0].{field}: Forbidden: static pods may not reference {what}"),
+        );
+    }
+}
+
+#[test]
+fn no_variable_may_come_from_the_api() {
+    let with = |env: &str| read(&SMALL.replace("image: nginx", &format!("image: i\n    {env}"))).unwrap_err();
+    let cases = [
+        ("envFrom: [{configMapRef: {name: c}}]", "envFrom[0].configMapRef", "configmaps"),
+        ("envFrom: [{secretRef: {name: c}}]", "envFrom[0].secretRef", "secrets"),
+        (
+            "env: [{name: A, valueFrom: {configMapKeyRef: {name: c, key: k}}}]",
+            "env[0].valueFrom.configMapKeyRef",
+            "configmaps",
+        ),
+        (
+            "env: [{name: A, valueFrom: {secretKeyRef: {name: c, key: k}}}]",
+            "env[0].valueFrom.secretKeyRef",
+            "secrets",
+        ),
+    ];
+    for (env, field, what) in cases {
+        let expected = format!("spec.containers[0].{field}: Forbidden: static pods may not reference {what}");
+        assert!(with(env)[0].to_string().ends_with(&expected), "{env}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_answered_without_a_panic(text in proptest::collection::vec(any::<u8>(), 0..200)) {
+        let _ = parse_manifest(&text, &file(), "n");
+    }
+
+    #[test]
+    fn any_yaml_like_text_is_answered_without_a_panic(text in "[a-z0-9:{}\\[\\]\\-&*!|>'\"#,? \n\t<]{0,120}") {
+        let _ = read(&text);
+    }
+
+    /// A good manifest with one word replaced.
+    #[test]
+    fn a_damaged_manifest_is_answered_without_a_panic(at in 0_usize..RICH.len(), with in "\\PC{0,8}") {
+        if RICH.is_char_boundary(at) {
+            let (head, tail) = RICH.split_at(at);
+            let tail: String = tail.chars().skip(with.chars().count()).collect();
+            let _ = read(&format!("{head}{with}{tail}"));
+        }
+    }
+}
