@@ -22,6 +22,7 @@ struct Agent {
     pods: Vec<Pod>,
     runtime_is_down: bool,
     sync_loop_age: Duration,
+    metrics: String,
 }
 
 #[async_trait]
@@ -43,7 +44,7 @@ impl NodeApi for Agent {
     }
 
     fn metrics(&self) -> String {
-        "kubelet_running_pods 1\n".into()
+        self.metrics.clone()
     }
 }
 
@@ -213,7 +214,8 @@ async fn problems_with_manifests_are_listed() {
 
 #[tokio::test]
 async fn metrics_are_prometheus_text() {
-    let answer = Server::read_only(Agent::default()).await.get("/metrics").await;
+    let agent = Agent { metrics: "kubelet_running_pods 1\n".into(), ..Agent::default() };
+    let answer = Server::read_only(agent).await.get("/metrics").await;
     assert_eq!((answer.status(), answer.body.as_str()), (200, "kubelet_running_pods 1\n"));
     assert_eq!(answer.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
 }
@@ -256,6 +258,23 @@ async fn a_client_that_never_finishes_its_request_is_left() {
     let mut answer = Vec::new();
     slow.read_to_end(&mut answer).await.unwrap();
     assert!(!String::from_utf8_lossy(&answer).contains(" 200 "));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_never_reads_its_answer_is_left() {
+    // More than the buffers of a connection hold.
+    let long = 64 << 20;
+    let server = Server::read_only(Agent { metrics: "x".repeat(long), ..Agent::default() }).await;
+    let mut slow = server.connect().await;
+    slow.write_all(b"GET /metrics HTTP/1.1\r\nHost: node\r\n\r\n").await.unwrap();
+    let mut first = [0; 15];
+    slow.read_exact(&mut first).await.unwrap();
+    assert_eq!(&first, b"HTTP/1.1 200 OK");
+    tokio::time::sleep(Duration::from_secs(400)).await;
+    let mut rest = Vec::new();
+    // Cut short with an end or with a reset, as the kernel likes it.
+    let _ = slow.read_to_end(&mut rest).await;
+    assert!(rest.len() < long);
 }
 
 #[tokio::test]
