@@ -97,8 +97,13 @@ impl Walk<'_> {
         let path = level.path.join(OsStr::from_bytes(name.to_bytes()));
         match rustix::fs::unlinkat(&level.dir, &name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(None),
-            Err(Errno::ISDIR | Errno::PERM) => {
-                let Some(below) = self.open(&level.dir, name, path)? else { return Ok(None) };
+            Err(error @ (Errno::ISDIR | Errno::PERM)) => {
+                let opened = self.open(&level.dir, name, path.clone());
+                // Not a directory after all: an immutable file, say.
+                let opened = opened.map_err(|other| {
+                    if is_not_a_directory(&other) { failed("remove", &path)(error) } else { other }
+                });
+                let Some(below) = opened? else { return Ok(None) };
                 if self.stack.len() < DEEPEST {
                     return Ok(Some(below));
                 }
@@ -140,6 +145,13 @@ impl Walk<'_> {
             return Err(refuse(self.top, &path));
         }
         Ok(Some(Level { dir, name, path, names: Vec::new() }))
+    }
+}
+
+fn is_not_a_directory(error: &HostError) -> bool {
+    match error {
+        HostError::Io { source, .. } => source.kind() == io::ErrorKind::NotADirectory,
+        HostError::Unfit(_) => false,
     }
 }
 

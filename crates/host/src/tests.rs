@@ -307,6 +307,23 @@ async fn a_file_is_watched_through_its_directory() {
     expect_change(&mut changes).await;
 }
 
+#[tokio::test]
+async fn a_link_to_a_directory_is_watched_wherever_it_points() {
+    let place = Place::new();
+    let (one, two) = (place.dir("one"), place.dir("two"));
+    let link = place.at("manifests");
+    host().ensure_symlink(&one, &link).await.unwrap();
+    let mut changes = host().watch(&link).unwrap();
+    host().ensure_symlink(&two, &link).await.unwrap();
+    expect_change(&mut changes).await;
+    settle(&mut changes).await;
+    place.file("two/web.yaml", "x");
+    expect_change(&mut changes).await;
+    settle(&mut changes).await;
+    place.file("one/web.yaml", "x");
+    assert_eq!(settle(&mut changes).await, 0);
+}
+
 // hostPath
 
 #[tokio::test]
@@ -372,9 +389,26 @@ async fn a_tmpfs_is_mounted_once_and_taken_away_again() {
     let size = rustix::fs::statfs(&volume).unwrap();
     assert_eq!(size.f_blocks * u64::try_from(size.f_bsize).unwrap(), 1 << 20);
     assert_eq!(mode(&volume), 0o777);
+    if kernel_is_at_least(6, 4) {
+        assert!(options_of(&volume).contains(&"noswap".to_owned()));
+    }
     host().unmount_tree(&volume).await.unwrap();
     assert!(!host().is_mount_point(&volume).await.unwrap());
     host().unmount_tree(&volume).await.unwrap();
+}
+
+fn kernel_is_at_least(major: u32, minor: u32) -> bool {
+    let release = host().machine().kernel_version;
+    let mut numbers = release.split(['.', '-']).map_while(|number| number.parse::<u32>().ok());
+    (numbers.next().unwrap(), numbers.next().unwrap()) >= (major, minor)
+}
+
+/// The options of a filesystem, as the mount table shows them last on its line.
+fn options_of(mount_point: &Path) -> Vec<String> {
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let place = format!(" {} ", mount_point.display());
+    let line = table.lines().find(|line| line.contains(&place)).unwrap();
+    line.rsplit(' ').next().unwrap().split(',').map(str::to_owned).collect()
 }
 
 #[tokio::test]

@@ -463,21 +463,28 @@ impl tower_service::Service<Request<HealthCheckRequest>> for Health {
     }
 }
 
+/// A health server that notes how each of its connections ended.
 async fn health_server() -> Server {
     let listener = TcpListener::bind((LOCALHOST, 0)).await.unwrap();
     let port = listener.local_addr().unwrap().port();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let ends = Arc::clone(&seen);
     let task = tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
+            let ends = Arc::clone(&ends);
             let service = hyper::service::service_fn(|request| async {
                 let codec = ProstCodec::<HealthCheckResponse, HealthCheckRequest>::default();
                 Ok::<_, Infallible>(tonic::server::Grpc::new(codec).unary(Health, request).await)
             });
             let connection = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
                 .serve_connection(TokioIo::new(stream), service);
-            tokio::spawn(connection);
+            tokio::spawn(async move {
+                let end = format!("{:?}", connection.await);
+                ends.lock().unwrap().push(end);
+            });
         }
     });
-    Server { port, seen: Arc::default(), task }
+    Server { port, seen, task }
 }
 
 #[tokio::test]
@@ -495,6 +502,18 @@ async fn the_health_service_is_asked_about_a_service() {
     assert_eq!(ask("old").await.unwrap(), GrpcHealth::Unknown(old.into()));
     let broken = "error: health rpc probe failed: rpc error: code = Internal desc = oh no";
     assert_eq!(ask("broken").await.unwrap_err(), NetError::Protocol(broken.into()));
+}
+
+#[tokio::test]
+async fn grpc_probes_end_cleanly_and_leave_nothing_in_time_wait() {
+    let server = health_server().await;
+    let net = LinuxNet::new();
+    for _ in 0..50 {
+        net.grpc_health(LOCALHOST, server.port, "", LONG).await.unwrap();
+    }
+    expect_no_trace(server.port).await;
+    let ends = server.seen();
+    assert!(ends.len() == 50 && ends.iter().all(|end| end == "Ok(())"), "{ends:?}");
 }
 
 #[tokio::test]

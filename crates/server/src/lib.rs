@@ -1,2 +1,64 @@
 //! The kubelet's HTTP endpoints: one file per endpoint over ports::NodeApi.
+//!
+//! Owns: what is served on which port, and the bounds of serving: how many connections, how long each.
+//!
+//! Architecture invariants:
+//! - an endpoint asks [`ports::NodeApi`] and writes down the answer; it knows nothing of how the agent works;
+//! - no client can hold more than one connection's worth of memory, and none for ever;
+//! - a failure here never reaches the agent.
 #![forbid(unsafe_code)]
+
+mod answer;
+mod connections;
+mod debugging;
+mod healthz;
+mod manifests;
+mod metrics;
+mod pods;
+mod running_pods;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::routing::get;
+use ports::NodeApi;
+use tokio::net::TcpListener;
+
+type Api = Arc<dyn NodeApi>;
+
+/// Serves the health port (10248): `/healthz`, which fails when the sync loop hangs. Ends soon after `shutdown` does.
+pub async fn serve_healthz(
+    listener: TcpListener,
+    api: Arc<dyn NodeApi>,
+    shutdown: impl Future<Output = ()> + Send,
+) {
+    let router = Router::new().route("/healthz", get(healthz::health_port));
+    connections::serve(listener, complete(router, api), shutdown).await;
+}
+
+/// Serves the read-only port (10255): health, pods, manifest problems and metrics, to everybody who can reach it.
+/// Ends soon after `shutdown` does.
+pub async fn serve_read_only(
+    listener: TcpListener,
+    api: Arc<dyn NodeApi>,
+    shutdown: impl Future<Output = ()> + Send,
+) {
+    let router = Router::new()
+        .route("/healthz", get(healthz::all))
+        .route("/healthz/ping", get(healthz::ping))
+        .route("/healthz/log", get(healthz::log))
+        .route("/healthz/syncloop", get(healthz::sync_loop))
+        .route("/pods", get(pods::list))
+        .route("/runningpods", get(running_pods::redirect))
+        .route("/runningpods/", get(running_pods::list))
+        .route("/debug/manifests", get(manifests::problems))
+        .route("/metrics", get(metrics::text));
+    connections::serve(listener, complete(debugging::disabled(router), api), shutdown).await;
+}
+
+fn complete(router: Router<Api>, api: Api) -> Router {
+    router.method_not_allowed_fallback(answer::method_not_allowed).fallback(answer::not_found).with_state(api)
+}
+
+#[cfg(test)]
+mod tests;

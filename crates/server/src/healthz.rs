@@ -1,0 +1,89 @@
+//! `/healthz` and its single checks.
+
+use std::fmt::Write;
+
+use axum::extract::{RawQuery, State};
+use axum::response::Response;
+use http::StatusCode;
+use ports::NodeApi;
+use ports::node_api::CheckFailure;
+
+use crate::{Api, answer};
+
+type Outcome = Result<(), CheckFailure>;
+
+const PING: &str = "ping";
+const LOG: &str = "log";
+const SYNC_LOOP: &str = "syncloop";
+
+/// All checks of the full server.
+pub(crate) async fn all(State(api): State<Api>, RawQuery(query): RawQuery) -> Response {
+    together(&[(PING, Ok(())), (LOG, Ok(())), (SYNC_LOOP, check_sync_loop(&*api))], query.as_deref())
+}
+
+/// What the health port checks.
+pub(crate) async fn health_port(State(api): State<Api>, RawQuery(query): RawQuery) -> Response {
+    together(&[(PING, Ok(())), (SYNC_LOOP, check_sync_loop(&*api))], query.as_deref())
+}
+
+/// We answer, so we live.
+pub(crate) async fn ping() -> Response {
+    single(Ok(()))
+}
+
+/// Our log is written synchronously; there is no writer that could be stuck without us.
+pub(crate) async fn log() -> Response {
+    single(Ok(()))
+}
+
+pub(crate) async fn sync_loop(State(api): State<Api>) -> Response {
+    single(check_sync_loop(&*api))
+}
+
+fn check_sync_loop(api: &dyn NodeApi) -> Outcome {
+    let (age, limit) = api.sync_loop_age();
+    if age <= limit {
+        return Ok(());
+    }
+    let message = format!(
+        "sync loop took longer than expected: last round {} s ago, limit {} s",
+        age.as_secs(),
+        limit.as_secs()
+    );
+    Err(CheckFailure { name: SYNC_LOOP, message })
+}
+
+/// `ok`, or the list of checks if one failed or the client wants to see it (`?verbose`).
+fn together(checks: &[(&str, Outcome)], query: Option<&str>) -> Response {
+    let mut report = String::new();
+    let mut failed = false;
+    for (name, outcome) in checks {
+        // Writing to a string cannot fail.
+        let _ = match outcome {
+            Ok(()) => writeln!(report, "[+]{name} ok"),
+            Err(failure) => {
+                failed = true;
+                writeln!(report, "[-]{} failed: {}", failure.name, failure.message)
+            }
+        };
+    }
+    let verbose =
+        query.is_some_and(|query| query.split('&').any(|pair| pair.split('=').next() == Some("verbose")));
+    match (failed, verbose) {
+        (true, _) => {
+            answer::text(StatusCode::INTERNAL_SERVER_ERROR, format!("{report}healthz check failed\n"))
+        }
+        (false, true) => answer::text(StatusCode::OK, format!("{report}healthz check passed\n")),
+        (false, false) => answer::text(StatusCode::OK, "ok"),
+    }
+}
+
+fn single(outcome: Outcome) -> Response {
+    match outcome {
+        Ok(()) => answer::text(StatusCode::OK, "ok"),
+        Err(failure) => answer::error(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            &format!("internal server error: {}", failure.message),
+        ),
+    }
+}

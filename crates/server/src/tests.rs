@@ -1,0 +1,311 @@
+//! The endpoints over a real connection, with an agent made of answers.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use model::k8s::{ObjectMeta, Pod};
+use ports::NodeApi;
+use ports::node_api::ManifestProblem;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use crate::{serve_healthz, serve_read_only};
+
+/// An agent that says what it was told to say.
+#[derive(Clone, Debug, Default)]
+struct Agent {
+    pods: Vec<Pod>,
+    runtime_is_down: bool,
+    sync_loop_age: Duration,
+    metrics: String,
+}
+
+#[async_trait]
+impl NodeApi for Agent {
+    fn pods(&self) -> Vec<Pod> {
+        self.pods.clone()
+    }
+
+    async fn running_pods(&self) -> Result<Vec<Pod>, String> {
+        if self.runtime_is_down { Err("runtime is down".into()) } else { Ok(vec![pod("running")]) }
+    }
+
+    fn manifest_problems(&self) -> Vec<ManifestProblem> {
+        vec![ManifestProblem { origin: "file:/m/web.yaml".into(), message: "line 3: \"oops\"".into() }]
+    }
+
+    fn sync_loop_age(&self) -> (Duration, Duration) {
+        (self.sync_loop_age, Duration::from_secs(120))
+    }
+
+    fn metrics(&self) -> String {
+        self.metrics.clone()
+    }
+}
+
+fn pod(name: &str) -> Pod {
+    let metadata = ObjectMeta { name: Some(name.into()), ..ObjectMeta::default() };
+    Pod { metadata, ..Pod::default() }
+}
+
+/// A server under test.
+struct Server {
+    port: u16,
+    stop: Option<oneshot::Sender<()>>,
+    task: JoinHandle<()>,
+}
+
+impl Server {
+    async fn read_only(agent: Agent) -> Self {
+        Self::start(agent, true).await
+    }
+
+    async fn healthz(agent: Agent) -> Self {
+        Self::start(agent, false).await
+    }
+
+    async fn start(agent: Agent, read_only: bool) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let shutdown = async move {
+            let _ = stopped.await;
+        };
+        let agent: Arc<dyn NodeApi> = Arc::new(agent);
+        let task = tokio::spawn(async move {
+            if read_only {
+                serve_read_only(listener, agent, shutdown).await;
+            } else {
+                serve_healthz(listener, agent, shutdown).await;
+            }
+        });
+        Self { port, stop: Some(stop), task }
+    }
+
+    async fn connect(&self) -> TcpStream {
+        TcpStream::connect(("127.0.0.1", self.port)).await.unwrap()
+    }
+
+    async fn ask(&self, method: &str, path: &str) -> Answer {
+        let mut stream = self.connect().await;
+        let request = format!("{method} {path} HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).await.unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        Answer { head: head.to_ascii_lowercase(), body: body.to_owned() }
+    }
+
+    async fn get(&self, path: &str) -> Answer {
+        self.ask("GET", path).await
+    }
+}
+
+#[derive(Debug)]
+struct Answer {
+    /// Status line and headers in lower case.
+    head: String,
+    body: String,
+}
+
+impl Answer {
+    fn status(&self) -> u16 {
+        self.head.split(' ').nth(1).unwrap().parse().unwrap()
+    }
+
+    fn header(&self, name: &str) -> Option<&str> {
+        self.head
+            .lines()
+            .skip(1)
+            .find_map(|line| line.split_once(": ").filter(|(n, _)| *n == name))
+            .map(|h| h.1)
+    }
+
+    fn json(&self) -> Value {
+        assert_eq!(self.header("content-type"), Some("application/json"));
+        serde_json::from_str(&self.body).unwrap()
+    }
+
+    #[track_caller]
+    fn check(&self, status: u16, body: &str) {
+        assert_eq!((self.status(), self.body.as_str()), (status, body));
+        assert_eq!(self.header("content-type"), Some("text/plain; charset=utf-8"));
+    }
+}
+
+fn hanging() -> Agent {
+    Agent { sync_loop_age: Duration::from_secs(121), ..Agent::default() }
+}
+
+#[tokio::test]
+async fn a_node_whose_sync_loop_goes_round_is_healthy() {
+    let just_in_time = Agent { sync_loop_age: Duration::from_secs(120), ..Agent::default() };
+    for server in [Server::healthz(just_in_time.clone()).await, Server::read_only(just_in_time).await] {
+        server.get("/healthz").await.check(200, "ok");
+    }
+}
+
+#[tokio::test]
+async fn a_hanging_sync_loop_is_named_on_both_ports() {
+    let reason = "sync loop took longer than expected: last round 121 s ago, limit 120 s";
+    let port = Server::healthz(hanging()).await;
+    let report = format!("[+]ping ok\n[-]syncloop failed: {reason}\nhealthz check failed\n");
+    port.get("/healthz").await.check(500, &report);
+    let port = Server::read_only(hanging()).await;
+    let report = format!("[+]ping ok\n[+]log ok\n[-]syncloop failed: {reason}\nhealthz check failed\n");
+    port.get("/healthz").await.check(500, &report);
+    port.get("/healthz/ping").await.check(200, "ok");
+    port.get("/healthz/log").await.check(200, "ok");
+    port.get("/healthz/syncloop").await.check(500, &format!("internal server error: {reason}\n"));
+}
+
+#[tokio::test]
+async fn checks_are_listed_on_request() {
+    let server = Server::read_only(Agent::default()).await;
+    let report = "[+]ping ok\n[+]log ok\n[+]syncloop ok\nhealthz check passed\n";
+    server.get("/healthz?verbose").await.check(200, report);
+    server.get("/healthz?x=1&verbose=true").await.check(200, report);
+    server.get("/healthz?verbosely").await.check(200, "ok");
+}
+
+#[tokio::test]
+async fn the_health_port_knows_nothing_else() {
+    let server = Server::healthz(Agent::default()).await;
+    for path in ["/", "/pods", "/metrics", "/healthz/ping"] {
+        server.get(path).await.check(404, "404 page not found\n");
+    }
+}
+
+#[tokio::test]
+async fn pods_are_a_list_of_kind_pod_list() {
+    let server = Server::read_only(Agent { pods: vec![pod("a"), pod("b")], ..Agent::default() }).await;
+    let expected = json!({
+        "kind": "PodList",
+        "apiVersion": "v1",
+        "metadata": {},
+        "items": [{"metadata": {"name": "a"}}, {"metadata": {"name": "b"}}],
+    });
+    assert_eq!(server.get("/pods").await.json(), expected);
+    let empty = Server::read_only(Agent::default()).await.get("/pods").await.json();
+    assert_eq!(empty, json!({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": []}));
+}
+
+#[tokio::test]
+async fn running_pods_come_from_the_runtime() {
+    let server = Server::read_only(Agent::default()).await;
+    assert_eq!(server.get("/runningpods/").await.json()["items"][0]["metadata"]["name"], "running");
+    let answer = server.get("/runningpods").await;
+    assert_eq!((answer.status(), answer.header("location")), (301, Some("/runningpods/")));
+    let server = Server::read_only(Agent { runtime_is_down: true, ..Agent::default() }).await;
+    server.get("/runningpods/").await.check(500, "runtime is down\n");
+}
+
+#[tokio::test]
+async fn problems_with_manifests_are_listed() {
+    let server = Server::read_only(Agent::default()).await;
+    let expected = json!([{"origin": "file:/m/web.yaml", "message": "line 3: \"oops\""}]);
+    assert_eq!(server.get("/debug/manifests").await.json(), expected);
+}
+
+#[tokio::test]
+async fn metrics_are_prometheus_text() {
+    let agent = Agent { metrics: "kubelet_running_pods 1\n".into(), ..Agent::default() };
+    let answer = Server::read_only(agent).await.get("/metrics").await;
+    assert_eq!((answer.status(), answer.body.as_str()), (200, "kubelet_running_pods 1\n"));
+    assert_eq!(answer.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
+}
+
+#[tokio::test]
+async fn other_methods_and_paths_are_refused() {
+    let server = Server::read_only(Agent::default()).await;
+    for (method, path) in [("POST", "/pods"), ("DELETE", "/healthz"), ("PUT", "/metrics")] {
+        let answer = server.ask(method, path).await;
+        answer.check(405, "405: Method Not Allowed\n");
+        assert_eq!(answer.header("allow"), Some("get,head"));
+    }
+    for path in ["/", "/pod", "/pods/", "/runner", "/healthz/other", "/debug/flags"] {
+        server.get(path).await.check(404, "404 page not found\n");
+    }
+}
+
+#[tokio::test]
+async fn debugging_endpoints_are_switched_off_for_every_method() {
+    let server = Server::read_only(Agent::default()).await;
+    for (method, path) in [
+        ("POST", "/run/ns/pod/container?cmd=ls"),
+        ("GET", "/exec/ns/pod/container"),
+        ("POST", "/attach/ns/pod/container"),
+        ("POST", "/portForward/ns/pod"),
+        ("GET", "/containerLogs/ns/pod/container"),
+        ("GET", "/configz"),
+        ("GET", "/logs/"),
+        ("GET", "/debug/pprof/heap"),
+    ] {
+        server.ask(method, path).await.check(405, "Debug endpoints are disabled.\n");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_never_finishes_its_request_is_left() {
+    let server = Server::read_only(Agent::default()).await;
+    let mut slow = server.connect().await;
+    slow.write_all(b"GET /pods HTTP/1.1\r\nHost: ").await.unwrap();
+    let mut answer = Vec::new();
+    slow.read_to_end(&mut answer).await.unwrap();
+    assert!(!String::from_utf8_lossy(&answer).contains(" 200 "));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_never_reads_its_answer_is_left() {
+    // More than the buffers of a connection hold.
+    let long = 64 << 20;
+    let server = Server::read_only(Agent { metrics: "x".repeat(long), ..Agent::default() }).await;
+    let mut slow = server.connect().await;
+    slow.write_all(b"GET /metrics HTTP/1.1\r\nHost: node\r\n\r\n").await.unwrap();
+    let mut first = [0; 15];
+    slow.read_exact(&mut first).await.unwrap();
+    assert_eq!(&first, b"HTTP/1.1 200 OK");
+    tokio::time::sleep(Duration::from_secs(400)).await;
+    let mut rest = Vec::new();
+    // Cut short with an end or with a reset, as the kernel likes it.
+    let _ = slow.read_to_end(&mut rest).await;
+    assert!(rest.len() < long);
+}
+
+#[tokio::test]
+async fn more_connections_than_places_wait_for_one() {
+    let server = Server::read_only(Agent::default()).await;
+    let mut held = Vec::new();
+    for _ in 0..512 {
+        held.push(server.connect().await);
+    }
+    let mut waiting = server.connect().await;
+    waiting.write_all(b"GET /healthz HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n").await.unwrap();
+    let mut answer = String::new();
+    let early = tokio::time::timeout(Duration::from_millis(200), waiting.read_to_string(&mut answer)).await;
+    assert!(early.is_err(), "{answer}");
+    held.pop();
+    waiting.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.ends_with("\r\n\r\nok"), "{answer}");
+}
+
+#[tokio::test]
+async fn a_server_told_to_stop_finishes_and_frees_its_port() {
+    let mut server = Server::healthz(Agent::default()).await;
+    let mut idle = server.connect().await;
+    idle.write_all(b"GET /healthz HTTP/1.1\r\nHost: node\r\n\r\n").await.unwrap();
+    let mut first = [0; 15];
+    idle.read_exact(&mut first).await.unwrap();
+    assert_eq!(&first, b"HTTP/1.1 200 OK");
+    server.stop.take().unwrap().send(()).unwrap();
+    // The idle connection is closed, not waited for.
+    idle.read_to_end(&mut Vec::new()).await.unwrap();
+    (&mut server.task).await.unwrap();
+    let refused = TcpStream::connect(("127.0.0.1", server.port)).await.unwrap_err();
+    assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+}
