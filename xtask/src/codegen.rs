@@ -35,6 +35,8 @@ fn generate_into(out: &Path) -> Result<PathBuf, CodegenError> {
     tonic_prost_build::configure()
         .build_client(true)
         .build_server(true)
+        // A server that lacks a verb answers Unimplemented, as a real runtime of another version does.
+        .generate_default_stubs(true)
         // The model keeps labels and annotations sorted; the same type on the wire side spares a copy per container.
         .btree_map(".")
         .out_dir(out)

@@ -6,5 +6,9 @@
 #![forbid(unsafe_code)]
 
 pub mod containerd;
+pub mod fake;
+pub mod fake_cri;
 
 pub use containerd::Containerd;
+pub use fake::{Exec, FakeRuntime, Fault, Method, Program};
+pub use fake_cri::FakeCri;

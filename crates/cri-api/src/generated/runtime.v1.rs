@@ -2866,287 +2866,309 @@ pub mod runtime_service_server {
         async fn version(
             &self,
             request: tonic::Request<super::VersionRequest>,
-        ) -> std::result::Result<tonic::Response<super::VersionResponse>, tonic::Status>;
+        ) -> std::result::Result<
+            tonic::Response<super::VersionResponse>,
+            tonic::Status,
+        > {
+            Err(tonic::Status::unimplemented("Not yet implemented"))
+        }
         async fn status(
             &self,
             request: tonic::Request<super::StatusRequest>,
-        ) -> std::result::Result<tonic::Response<super::StatusResponse>, tonic::Status>;
+        ) -> std::result::Result<tonic::Response<super::StatusResponse>, tonic::Status> {
+            Err(tonic::Status::unimplemented("Not yet implemented"))
+        }
         async fn runtime_config(
             &self,
             request: tonic::Request<super::RuntimeConfigRequest>,
         ) -> std::result::Result<
             tonic::Response<super::RuntimeConfigResponse>,
             tonic::Status,
-        >;
+        > {
+            Err(tonic::Status::unimplemented("Not yet implemented"))
+        }
         async fn update_runtime_config(
             &self,
             request: tonic::Request<super::UpdateRuntimeConfigRequest>,
         ) -> std::result::Result<
             tonic::Response<super::UpdateRuntimeConfigResponse>,
             tonic::Status,
-        >;
+        > {
+            Err(tonic::Status::unimplemented("Not yet implemented"))
+        }
         async fn run_pod_sandbox(
             &self,
             request: tonic::Request<super::RunPodSandboxRequest>,
         ) -> std::result::Result<
             tonic::Response<super::RunPodSandboxResponse>,
             tonic::Status,
-        >;
+        > {
+            Err(tonic::Status::unimplemented("Not yet implemented"))
+        }
         async fn stop_pod_sandbox(
             &self,
             request: tonic::Request<super::StopPodSandboxRequest>,
         ) -> std::result::Result<
             tonic::Response<super::StopPodSandboxResponse>,
             tonic::Status,
-        >;
+        > {
+            Err(tonic::Status::unimplemented("Not yet implemented"))
+        }
         async fn remove_pod_sandbox(
             &self,
             request: tonic::Request<super::RemovePodSandboxRequest>,
         ) -> std::result::Result<
             tonic::Response<super::RemovePodSandboxResponse>,
             tonic::Status,
-        >;
+        > {
+            Err(tonic::Status::unimplemented("Not yet implemented"))
+        }
         async fn pod_sandbox_status(
             &self,
             request: tonic::Request<super::PodSandboxStatusRequest>,
         ) -> std::result::Result<
             tonic::Response<super::PodSandboxStatusResponse>,
             tonic::Status,
-        >;
+        > {
+            Err(tonic::Status::unimplemented("Not yet implemented"))
+        }
         async fn list_pod_sandbox(
             &self,
             request: tonic::Request<super::ListPodSandboxRequest>,
         ) -> std::result::Result<
             tonic::Response<super::ListPodSandboxResponse>,
             tonic::Status,
-        >;
-        /// Server streaming response type for the StreamPodSandboxes method.
-        type StreamPodSandboxesStream: tonic::codegen::tokio_stream::Stream<
-                Item = std::result::Result<
-                    super::StreamPodSandboxesResponse,
-                    tonic::Status,
-                >,
-            >
-            + std::marker::Send
-            + 'static;
+        > {
+            Err(tonic::Status::unimplemented("Not yet implemented"))
+        }
         async fn stream_pod_sandboxes(
             &self,
             request: tonic::Request<super::StreamPodSandboxesRequest>,
         ) -> std::result::Result<
-            tonic::Response<Self::StreamPodSandboxesStream>,
+            tonic::Response<BoxStream<super::StreamPodSandboxesResponse>>,
             tonic::Status,
-        >;
+        > {
+            Err(tonic::Status::unimplemented("Not yet implemented"))
+        }
         async fn update_pod_sandbox_resources(
             &self,
             request: tonic::Request<super::UpdatePodSandboxResourcesRequest>,
         ) -> std::result::Result<
             tonic::Response<super::UpdatePodSandboxResourcesResponse>,
             tonic::Status,
-        >;
+        > {
+            Err(tonic::Status::unimplemented("Not yet implemented"))
+        }
         async fn create_container(
             &self,
             request: tonic::Request<super::CreateContainerRequest>,
         ) -> std::result::Result<
             tonic::Response<super::CreateContainerResponse>,
             tonic::Status,
-        >;
+        > {
+            Err(tonic::Status::unimplemented("Not yet implemented"))
+        }
         async fn start_container(
             &self,
             request: tonic::Request<super::StartContainerRequest>,
         ) -> std::result::Result<
             tonic::Response<super::StartContainerResponse>,
             tonic::Status,
-        >;
+        > {
+            Err(tonic::Status::unimplemented("Not yet implemented"))
+        }
         async fn stop_container(
             &self,
             request: tonic::Request<super::StopContainerRequest>,
         ) -> std::result::Result<
             tonic::Response<super::StopContainerResponse>,
             tonic::Status,
-        >;
+        > {
+            Err(tonic::Status::unimplemented("Not yet implemented"))
+        }
         async fn remove_container(
             &self,
             request: tonic::Request<super::RemoveContainerRequest>,
         ) -> std::result::Result<
             tonic::Response<super::RemoveContainerResponse>,
             tonic::Status,
-        >;
+        > {
+            Err(tonic::Status::unimplemented("Not yet implemented"))
+        }
         async fn list_containers(
             &self,
             request: tonic::Request<super::ListContainersRequest>,
         ) -> std::result::Result<
             tonic::Response<super::ListContainersResponse>,
             tonic::Status,
-        >;
-        /// Server streaming response type for the StreamContainers method.
-        type StreamContainersStream: tonic::codegen::tokio_stream::Stream<
-                Item = std::result::Result<
-                    super::StreamContainersResponse,
-                    tonic::Status,
-                >,
-            >
-            + std::marker::Send
-            + 'static;
+        > {
+            Err(tonic::Status::unimplemented("Not yet implemented"))
+        }
         async fn stream_containers(
             &self,
             request: tonic::Request<super::StreamContainersRequest>,
         ) -> std::result::Result<
-            tonic::Response<Self::StreamContainersStream>,
+            tonic::Response<BoxStream<super::StreamContainersResponse>>,
             tonic::Status,
-        >;
+        > {
+            Err(tonic::Status::unimplemented("Not yet implemented"))
+        }
         async fn container_status(
             &self,
             request: tonic::Request<super::ContainerStatusRequest>,
         ) -> std::result::Result<
             tonic::Response<super::ContainerStatusResponse>,
             tonic::Status,
-        >;
+        > {
+            Err(tonic::Status::unimplemented("Not yet implemented"))
+        }
         async fn update_container_resources(
             &self,
             request: tonic::Request<super::UpdateContainerResourcesRequest>,
         ) -> std::result::Result<
             tonic::Response<super::UpdateContainerResourcesResponse>,
             tonic::Status,
-        >;
+        > {
+            Err(tonic::Status::unimplemented("Not yet implemented"))
+        }
         async fn reopen_container_log(
             &self,
             request: tonic::Request<super::ReopenContainerLogRequest>,
         ) -> std::result::Result<
             tonic::Response<super::ReopenContainerLogResponse>,
             tonic::Status,
-        >;
+        > {
+            Err(tonic::Status::unimplemented("Not yet implemented"))
+        }
         async fn checkpoint_container(
             &self,
             request: tonic::Request<super::CheckpointContainerRequest>,
         ) -> std::result::Result<
             tonic::Response<super::CheckpointContainerResponse>,
             tonic::Status,
-        >;
-        /// Server streaming response type for the GetContainerEvents method.
-        type GetContainerEventsStream: tonic::codegen::tokio_stream::Stream<
-                Item = std::result::Result<super::ContainerEventResponse, tonic::Status>,
-            >
-            + std::marker::Send
-            + 'static;
+        > {
+            Err(tonic::Status::unimplemented("Not yet implemented"))
+        }
         async fn get_container_events(
             &self,
             request: tonic::Request<super::GetEventsRequest>,
         ) -> std::result::Result<
-            tonic::Response<Self::GetContainerEventsStream>,
+            tonic::Response<BoxStream<super::ContainerEventResponse>>,
             tonic::Status,
-        >;
+        > {
+            Err(tonic::Status::unimplemented("Not yet implemented"))
+        }
         async fn exec_sync(
             &self,
             request: tonic::Request<super::ExecSyncRequest>,
         ) -> std::result::Result<
             tonic::Response<super::ExecSyncResponse>,
             tonic::Status,
-        >;
+        > {
+            Err(tonic::Status::unimplemented("Not yet implemented"))
+        }
         async fn exec(
             &self,
             request: tonic::Request<super::ExecRequest>,
-        ) -> std::result::Result<tonic::Response<super::ExecResponse>, tonic::Status>;
+        ) -> std::result::Result<tonic::Response<super::ExecResponse>, tonic::Status> {
+            Err(tonic::Status::unimplemented("Not yet implemented"))
+        }
         async fn attach(
             &self,
             request: tonic::Request<super::AttachRequest>,
-        ) -> std::result::Result<tonic::Response<super::AttachResponse>, tonic::Status>;
+        ) -> std::result::Result<tonic::Response<super::AttachResponse>, tonic::Status> {
+            Err(tonic::Status::unimplemented("Not yet implemented"))
+        }
         async fn port_forward(
             &self,
             request: tonic::Request<super::PortForwardRequest>,
         ) -> std::result::Result<
             tonic::Response<super::PortForwardResponse>,
             tonic::Status,
-        >;
+        > {
+            Err(tonic::Status::unimplemented("Not yet implemented"))
+        }
         async fn container_stats(
             &self,
             request: tonic::Request<super::ContainerStatsRequest>,
         ) -> std::result::Result<
             tonic::Response<super::ContainerStatsResponse>,
             tonic::Status,
-        >;
+        > {
+            Err(tonic::Status::unimplemented("Not yet implemented"))
+        }
         async fn list_container_stats(
             &self,
             request: tonic::Request<super::ListContainerStatsRequest>,
         ) -> std::result::Result<
             tonic::Response<super::ListContainerStatsResponse>,
             tonic::Status,
-        >;
-        /// Server streaming response type for the StreamContainerStats method.
-        type StreamContainerStatsStream: tonic::codegen::tokio_stream::Stream<
-                Item = std::result::Result<
-                    super::StreamContainerStatsResponse,
-                    tonic::Status,
-                >,
-            >
-            + std::marker::Send
-            + 'static;
+        > {
+            Err(tonic::Status::unimplemented("Not yet implemented"))
+        }
         async fn stream_container_stats(
             &self,
             request: tonic::Request<super::StreamContainerStatsRequest>,
         ) -> std::result::Result<
-            tonic::Response<Self::StreamContainerStatsStream>,
+            tonic::Response<BoxStream<super::StreamContainerStatsResponse>>,
             tonic::Status,
-        >;
+        > {
+            Err(tonic::Status::unimplemented("Not yet implemented"))
+        }
         async fn pod_sandbox_stats(
             &self,
             request: tonic::Request<super::PodSandboxStatsRequest>,
         ) -> std::result::Result<
             tonic::Response<super::PodSandboxStatsResponse>,
             tonic::Status,
-        >;
+        > {
+            Err(tonic::Status::unimplemented("Not yet implemented"))
+        }
         async fn list_pod_sandbox_stats(
             &self,
             request: tonic::Request<super::ListPodSandboxStatsRequest>,
         ) -> std::result::Result<
             tonic::Response<super::ListPodSandboxStatsResponse>,
             tonic::Status,
-        >;
-        /// Server streaming response type for the StreamPodSandboxStats method.
-        type StreamPodSandboxStatsStream: tonic::codegen::tokio_stream::Stream<
-                Item = std::result::Result<
-                    super::StreamPodSandboxStatsResponse,
-                    tonic::Status,
-                >,
-            >
-            + std::marker::Send
-            + 'static;
+        > {
+            Err(tonic::Status::unimplemented("Not yet implemented"))
+        }
         async fn stream_pod_sandbox_stats(
             &self,
             request: tonic::Request<super::StreamPodSandboxStatsRequest>,
         ) -> std::result::Result<
-            tonic::Response<Self::StreamPodSandboxStatsStream>,
+            tonic::Response<BoxStream<super::StreamPodSandboxStatsResponse>>,
             tonic::Status,
-        >;
+        > {
+            Err(tonic::Status::unimplemented("Not yet implemented"))
+        }
         async fn list_metric_descriptors(
             &self,
             request: tonic::Request<super::ListMetricDescriptorsRequest>,
         ) -> std::result::Result<
             tonic::Response<super::ListMetricDescriptorsResponse>,
             tonic::Status,
-        >;
+        > {
+            Err(tonic::Status::unimplemented("Not yet implemented"))
+        }
         async fn list_pod_sandbox_metrics(
             &self,
             request: tonic::Request<super::ListPodSandboxMetricsRequest>,
         ) -> std::result::Result<
             tonic::Response<super::ListPodSandboxMetricsResponse>,
             tonic::Status,
-        >;
-        /// Server streaming response type for the StreamPodSandboxMetrics method.
-        type StreamPodSandboxMetricsStream: tonic::codegen::tokio_stream::Stream<
-                Item = std::result::Result<
-                    super::StreamPodSandboxMetricsResponse,
-                    tonic::Status,
-                >,
-            >
-            + std::marker::Send
-            + 'static;
+        > {
+            Err(tonic::Status::unimplemented("Not yet implemented"))
+        }
         async fn stream_pod_sandbox_metrics(
             &self,
             request: tonic::Request<super::StreamPodSandboxMetricsRequest>,
         ) -> std::result::Result<
-            tonic::Response<Self::StreamPodSandboxMetricsStream>,
+            tonic::Response<BoxStream<super::StreamPodSandboxMetricsResponse>>,
             tonic::Status,
-        >;
+        > {
+            Err(tonic::Status::unimplemented("Not yet implemented"))
+        }
     }
     #[derive(Debug)]
     pub struct RuntimeServiceServer<T> {
@@ -3647,7 +3669,9 @@ pub mod runtime_service_server {
                         super::StreamPodSandboxesRequest,
                     > for StreamPodSandboxesSvc<T> {
                         type Response = super::StreamPodSandboxesResponse;
-                        type ResponseStream = T::StreamPodSandboxesStream;
+                        type ResponseStream = BoxStream<
+                            super::StreamPodSandboxesResponse,
+                        >;
                         type Future = BoxFuture<
                             tonic::Response<Self::ResponseStream>,
                             tonic::Status,
@@ -3976,7 +4000,7 @@ pub mod runtime_service_server {
                         super::StreamContainersRequest,
                     > for StreamContainersSvc<T> {
                         type Response = super::StreamContainersResponse;
-                        type ResponseStream = T::StreamContainersStream;
+                        type ResponseStream = BoxStream<super::StreamContainersResponse>;
                         type Future = BoxFuture<
                             tonic::Response<Self::ResponseStream>,
                             tonic::Status,
@@ -4212,7 +4236,7 @@ pub mod runtime_service_server {
                     > tonic::server::ServerStreamingService<super::GetEventsRequest>
                     for GetContainerEventsSvc<T> {
                         type Response = super::ContainerEventResponse;
-                        type ResponseStream = T::GetContainerEventsStream;
+                        type ResponseStream = BoxStream<super::ContainerEventResponse>;
                         type Future = BoxFuture<
                             tonic::Response<Self::ResponseStream>,
                             tonic::Status,
@@ -4531,7 +4555,9 @@ pub mod runtime_service_server {
                         super::StreamContainerStatsRequest,
                     > for StreamContainerStatsSvc<T> {
                         type Response = super::StreamContainerStatsResponse;
-                        type ResponseStream = T::StreamContainerStatsStream;
+                        type ResponseStream = BoxStream<
+                            super::StreamContainerStatsResponse,
+                        >;
                         type Future = BoxFuture<
                             tonic::Response<Self::ResponseStream>,
                             tonic::Status,
@@ -4677,7 +4703,9 @@ pub mod runtime_service_server {
                         super::StreamPodSandboxStatsRequest,
                     > for StreamPodSandboxStatsSvc<T> {
                         type Response = super::StreamPodSandboxStatsResponse;
-                        type ResponseStream = T::StreamPodSandboxStatsStream;
+                        type ResponseStream = BoxStream<
+                            super::StreamPodSandboxStatsResponse,
+                        >;
                         type Future = BoxFuture<
                             tonic::Response<Self::ResponseStream>,
                             tonic::Status,
@@ -4826,7 +4854,9 @@ pub mod runtime_service_server {
                         super::StreamPodSandboxMetricsRequest,
                     > for StreamPodSandboxMetricsSvc<T> {
                         type Response = super::StreamPodSandboxMetricsResponse;
-                        type ResponseStream = T::StreamPodSandboxMetricsStream;
+                        type ResponseStream = BoxStream<
+                            super::StreamPodSandboxMetricsResponse,
+                        >;
                         type Future = BoxFuture<
                             tonic::Response<Self::ResponseStream>,
                             tonic::Status,
@@ -5166,48 +5196,54 @@ pub mod image_service_server {
         ) -> std::result::Result<
             tonic::Response<super::ListImagesResponse>,
             tonic::Status,
-        >;
-        /// Server streaming response type for the StreamImages method.
-        type StreamImagesStream: tonic::codegen::tokio_stream::Stream<
-                Item = std::result::Result<super::StreamImagesResponse, tonic::Status>,
-            >
-            + std::marker::Send
-            + 'static;
+        > {
+            Err(tonic::Status::unimplemented("Not yet implemented"))
+        }
         async fn stream_images(
             &self,
             request: tonic::Request<super::StreamImagesRequest>,
         ) -> std::result::Result<
-            tonic::Response<Self::StreamImagesStream>,
+            tonic::Response<BoxStream<super::StreamImagesResponse>>,
             tonic::Status,
-        >;
+        > {
+            Err(tonic::Status::unimplemented("Not yet implemented"))
+        }
         async fn image_status(
             &self,
             request: tonic::Request<super::ImageStatusRequest>,
         ) -> std::result::Result<
             tonic::Response<super::ImageStatusResponse>,
             tonic::Status,
-        >;
+        > {
+            Err(tonic::Status::unimplemented("Not yet implemented"))
+        }
         async fn pull_image(
             &self,
             request: tonic::Request<super::PullImageRequest>,
         ) -> std::result::Result<
             tonic::Response<super::PullImageResponse>,
             tonic::Status,
-        >;
+        > {
+            Err(tonic::Status::unimplemented("Not yet implemented"))
+        }
         async fn remove_image(
             &self,
             request: tonic::Request<super::RemoveImageRequest>,
         ) -> std::result::Result<
             tonic::Response<super::RemoveImageResponse>,
             tonic::Status,
-        >;
+        > {
+            Err(tonic::Status::unimplemented("Not yet implemented"))
+        }
         async fn image_fs_info(
             &self,
             request: tonic::Request<super::ImageFsInfoRequest>,
         ) -> std::result::Result<
             tonic::Response<super::ImageFsInfoResponse>,
             tonic::Status,
-        >;
+        > {
+            Err(tonic::Status::unimplemented("Not yet implemented"))
+        }
     }
     #[derive(Debug)]
     pub struct ImageServiceServer<T> {
@@ -5338,7 +5374,7 @@ pub mod image_service_server {
                     > tonic::server::ServerStreamingService<super::StreamImagesRequest>
                     for StreamImagesSvc<T> {
                         type Response = super::StreamImagesResponse;
-                        type ResponseStream = T::StreamImagesStream;
+                        type ResponseStream = BoxStream<super::StreamImagesResponse>;
                         type Future = BoxFuture<
                             tonic::Response<Self::ResponseStream>,
                             tonic::Status,

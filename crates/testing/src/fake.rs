@@ -1,0 +1,261 @@
+//! A container runtime that behaves: containers run, exit after a while, ignore SIGTERM; images are pulled; calls fail,
+//! hang, or do their work and then answer too late. All on tokio's time, so paused time makes hours pass at once.
+//!
+//! Owns: [`FakeRuntime`], a handle that can be cloned and survives any number of kubelets. It starts no task: what a
+//! container is doing follows from when it was started and from its [`Program`].
+
+mod faults;
+mod images;
+mod logs;
+mod program;
+mod runtime;
+mod state;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use model::request::{ContainerRequest, LinuxResources, SandboxRequest};
+use parking_lot::Mutex;
+use ports::Clock;
+use ports::runtime::RuntimeHint;
+use tokio::sync::broadcast;
+
+pub use faults::{Fault, Method};
+pub use program::{Exec, Program};
+
+use self::faults::Script;
+use self::program::Programs;
+use self::state::{Moment, State};
+
+/// 2026-01-01T00:00:00Z, when virtual clocks begin.
+const EPOCH_SECONDS: i64 = 1_767_225_600;
+
+/// One call that changed (or was to change) something, or ran a command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallRecord {
+    /// Since the runtime was made.
+    pub at: Duration,
+    pub method: Method,
+    /// `web`, `web#1` for a sandbox, `web/app`, `web/app#2` for a container (with its attempt, if not the first), or
+    /// an image.
+    pub subject: String,
+}
+
+impl std::fmt::Display for CallRecord {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?} {} {}", self.at, self.method.name(), self.subject)
+    }
+}
+
+/// The fake. Clones share everything.
+#[derive(Clone, Debug)]
+pub struct FakeRuntime {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    clock: Clock,
+    state: Mutex<State>,
+    script: Mutex<Script>,
+    programs: Mutex<Programs>,
+    hints: broadcast::Sender<RuntimeHint>,
+}
+
+impl Default for FakeRuntime {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl FakeRuntime {
+    /// An empty runtime on a virtual clock. Every image can be pulled, every container runs until it is stopped.
+    #[must_use]
+    pub fn new() -> Self {
+        let epoch = Timestamp::from_second(EPOCH_SECONDS).unwrap_or(Timestamp::UNIX_EPOCH);
+        Self::with_clock(Clock::starting_at(epoch))
+    }
+
+    /// As [`Self::new`], with timestamps from the given clock.
+    #[must_use]
+    pub fn with_clock(clock: Clock) -> Self {
+        let (hints, _) = broadcast::channel(1024);
+        let shared = Shared {
+            clock,
+            state: Mutex::default(),
+            script: Mutex::default(),
+            programs: Mutex::default(),
+            hints,
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    fn moment(&self) -> Moment {
+        Moment { at: tokio::time::Instant::now(), wall: self.shared.clock.now().wall }
+    }
+
+    // ---- scripting ----
+
+    /// What containers of that name (or, if no name matches, of that image) do.
+    pub fn program(&self, name_or_image: &str, program: Program) -> &Self {
+        self.programs(name_or_image, vec![program])
+    }
+
+    /// One program for each instance in turn; the last one goes on for all further ones.
+    pub fn programs(&self, name_or_image: &str, programs: Vec<Program>) -> &Self {
+        self.shared.programs.lock().set(name_or_image, programs);
+        self
+    }
+
+    /// The next call of that method meets this fault. Faults queue up.
+    pub fn fault(&self, method: Method, fault: Fault) -> &Self {
+        self.shared.script.lock().push(method, fault);
+        self
+    }
+
+    /// Every call of that method meets this fault, after those queued; `None` ends it.
+    pub fn fault_always(&self, method: Method, fault: Option<Fault>) -> &Self {
+        self.shared.script.lock().set_always(method, fault);
+        self
+    }
+
+    /// Every call of that method takes this long before it does anything.
+    pub fn latency(&self, method: Method, latency: Duration) -> &Self {
+        self.shared.script.lock().set_latency(method, latency);
+        self
+    }
+
+    /// Every call fails as if nobody listened on the socket. Containers go on.
+    pub fn set_down(&self, down: bool) -> &Self {
+        self.shared.script.lock().down = down;
+        self
+    }
+
+    /// How long a call waits before it gives up; what the timeout faults take.
+    pub fn set_request_timeout(&self, timeout: Duration) -> &Self {
+        self.shared.script.lock().request_timeout = timeout;
+        self
+    }
+
+    /// `GetContainerEvents` is offered (it is not at first).
+    pub fn offer_hints(&self) -> &Self {
+        self.shared.script.lock().offers_hints = true;
+        self
+    }
+
+    /// Container logs are written to real files, below the log directories that sandboxes name.
+    pub fn write_logs(&self) -> &Self {
+        self.shared.state.lock().writes_logs = true;
+        self
+    }
+
+    /// The runtime, or its network, is (not) ready, as `Status` says.
+    pub fn set_ready(&self, runtime: bool, network: bool) -> &Self {
+        let mut state = self.shared.state.lock();
+        (state.runtime_ready, state.network_ready) = (runtime, network);
+        drop(state);
+        self
+    }
+
+    /// The image is on the node already.
+    pub fn image(&self, name: &str) -> &Self {
+        self.shared.state.lock().images.add(name);
+        self
+    }
+
+    /// Pulling the image fails with this message.
+    pub fn unpullable(&self, name: &str, message: &str) -> &Self {
+        self.shared.state.lock().images.refuse(name, message);
+        self
+    }
+
+    // ---- what happens from outside ----
+
+    /// The newest running container of that pod and name ends by itself, now. Whether there was one.
+    pub fn end_container(&self, pod: &str, container: &str, exit_code: i32) -> bool {
+        let now = self.moment();
+        let ended = self.shared.state.lock().end_container(pod, container, exit_code, now);
+        ended.map(|uid| self.hint(uid)).is_some()
+    }
+
+    /// The sandboxes of that pod die, with everything in them, as if their pause process was killed.
+    pub fn kill_sandboxes(&self, pod: &str) {
+        let now = self.moment();
+        let killed = self.shared.state.lock().kill_sandboxes_of(pod, now);
+        killed.into_iter().for_each(|uid| self.hint(uid));
+    }
+
+    // ---- looking ----
+
+    /// The calls so far that changed something or ran a command, in the order they began.
+    #[must_use]
+    pub fn calls(&self) -> Vec<CallRecord> {
+        self.shared.script.lock().calls.clone()
+    }
+
+    /// The same without times, as `StartContainer web/app`.
+    #[must_use]
+    pub fn call_lines(&self) -> Vec<String> {
+        let line = |call: &CallRecord| format!("{} {}", call.method.name(), call.subject);
+        self.shared.script.lock().calls.iter().map(line).collect()
+    }
+
+    /// Forgets the calls so far.
+    pub fn forget_calls(&self) {
+        self.shared.script.lock().calls.clear();
+    }
+
+    /// How often a method was called, reads included.
+    #[must_use]
+    pub fn count(&self, method: Method) -> u64 {
+        self.shared.script.lock().count(method)
+    }
+
+    /// `pod/container` or `pod/container#attempt` of all that runs now, sorted.
+    #[must_use]
+    pub fn running(&self) -> Vec<String> {
+        self.shared.state.lock().running(self.moment())
+    }
+
+    /// Names of the pods that have a ready sandbox, sorted.
+    #[must_use]
+    pub fn ready_sandboxes(&self) -> Vec<String> {
+        self.shared.state.lock().ready_sandboxes()
+    }
+
+    /// Whether the runtime has no trace of any pod.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.shared.state.lock().is_empty()
+    }
+
+    /// Containers that were started while another instance of them ran. Must stay empty, whatever happens.
+    #[must_use]
+    pub fn double_starts(&self) -> Vec<String> {
+        self.shared.state.lock().double_starts.clone()
+    }
+
+    /// What the newest instance of a container was created from.
+    #[must_use]
+    pub fn container_request(&self, pod: &str, container: &str) -> Option<ContainerRequest> {
+        self.shared.state.lock().newest(pod, container).map(|c| c.request.clone())
+    }
+
+    /// What the newest sandbox of a pod was created from.
+    #[must_use]
+    pub fn sandbox_request(&self, pod: &str) -> Option<SandboxRequest> {
+        self.shared.state.lock().newest_sandbox(pod).map(|s| s.request.clone())
+    }
+
+    /// The resources that the newest instance of a container has now.
+    #[must_use]
+    pub fn resources(&self, pod: &str, container: &str) -> Option<LinuxResources> {
+        self.shared.state.lock().newest(pod, container).map(|c| c.resources.clone())
+    }
+
+    fn hint(&self, pod: model::PodUid) {
+        // Nobody may be listening.
+        let _ = self.shared.hints.send(RuntimeHint { pod });
+    }
+}

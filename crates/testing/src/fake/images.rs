@@ -1,0 +1,70 @@
+//! The images of the fake: known by what they were pulled as and by their id.
+
+use std::collections::BTreeMap;
+
+use model::request::ImageObservation;
+
+#[derive(Debug, Default)]
+pub(super) struct Images {
+    by_name: BTreeMap<String, ImageObservation>,
+    refused: BTreeMap<String, String>,
+}
+
+impl Images {
+    /// Has the image from now on; returns its id.
+    pub(super) fn add(&mut self, name: &str) -> String {
+        let image = self.by_name.entry(name.to_owned()).or_insert_with(|| describe(name));
+        image.id.clone()
+    }
+
+    pub(super) fn refuse(&mut self, name: &str, message: &str) {
+        self.refused.insert(name.to_owned(), message.to_owned());
+    }
+
+    /// Fetches the image; returns its id, or why it cannot be had.
+    pub(super) fn pull(&mut self, name: &str) -> Result<String, String> {
+        match self.refused.get(name) {
+            Some(message) => Err(message.clone()),
+            None => Ok(self.add(name)),
+        }
+    }
+
+    /// By name, id or digest reference.
+    pub(super) fn find(&self, reference: &str) -> Option<&ImageObservation> {
+        self.by_name.get(reference).or_else(|| {
+            self.by_name.values().find(|image| {
+                image.id == reference || image.repo_digests.iter().any(|digest| digest == reference)
+            })
+        })
+    }
+
+    pub(super) fn remove(&mut self, reference: &str) {
+        let Some(id) = self.find(reference).map(|image| image.id.clone()) else { return };
+        self.by_name.retain(|_, image| image.id != id);
+    }
+
+    pub(super) fn list(&self) -> Vec<ImageObservation> {
+        self.by_name.values().cloned().collect()
+    }
+}
+
+/// An image whose id follows from its name, so that tests can tell it beforehand.
+fn describe(name: &str) -> ImageObservation {
+    let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    let digest = format!("sha256:{hash:064x}");
+    let repository = name.split('@').next().unwrap_or(name);
+    let repository = match repository.rsplit_once(':') {
+        // A colon before a slash belongs to a port.
+        Some((before, tag)) if !tag.contains('/') => before,
+        Some(_) | None => repository,
+    };
+    ImageObservation {
+        repo_tags: if name.contains('@') { Vec::new() } else { vec![name.to_owned()] },
+        repo_digests: vec![format!("{repository}@{digest}")],
+        id: digest,
+        size_bytes: 1_000_000,
+        ..Default::default()
+    }
+}

@@ -1,0 +1,276 @@
+//! The fake as a `Runtime`: each verb meets its fault, then does its step.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::stream::{BoxStream, StreamExt};
+use model::request::{
+    ContainerRequest, ExecResult, ImageObservation, ImageRequest, LinuxResources, RegistryAuth,
+    SandboxRequest,
+};
+use model::{ContainerId, ContainerObservation, SandboxId, SandboxObservation};
+use ports::runtime::{
+    CgroupDriver, ContainerSummary, ImageFilesystem, Runtime, RuntimeCondition, RuntimeError, RuntimeHandler,
+    RuntimeHint, RuntimeResult, RuntimeStatus, RuntimeVersion, SandboxSummary, Scope,
+};
+use tokio_stream::wrappers::BroadcastStream;
+
+use super::FakeRuntime;
+use super::faults::Method;
+use super::state::{Moment, State, sandbox_title};
+
+impl FakeRuntime {
+    /// One verb: note it, meet its fault, do the step, answer (or fail to).
+    async fn act<T: Send>(
+        &self,
+        method: Method,
+        subject: String,
+        step: impl FnOnce(&mut State, Moment) -> RuntimeResult<T> + Send,
+    ) -> RuntimeResult<T> {
+        let ending = self.begin(method, subject).await?;
+        let result = step(&mut self.shared.state.lock(), self.moment());
+        self.end(method, ending, result).await
+    }
+
+    async fn look<T: Send>(
+        &self,
+        method: Method,
+        step: impl FnOnce(&State, Moment) -> RuntimeResult<T> + Send,
+    ) -> RuntimeResult<T> {
+        self.act(method, String::new(), |state, now| step(state, now)).await
+    }
+
+    fn title_of(&self, id: &ContainerId) -> String {
+        self.shared.state.lock().container_title(id)
+    }
+
+    fn sandbox_title_of(&self, id: &SandboxId) -> String {
+        self.shared.state.lock().sandbox_title(id)
+    }
+
+    fn hint_about(&self, id: &ContainerId) {
+        let pod = self.shared.state.lock().pod_of_container(id);
+        pod.into_iter().for_each(|uid| self.hint(uid));
+    }
+}
+
+#[async_trait]
+impl Runtime for FakeRuntime {
+    async fn version(&self) -> RuntimeResult<RuntimeVersion> {
+        let version = RuntimeVersion {
+            api: "0.1.0".to_owned(),
+            name: "fake".to_owned(),
+            version: "1.0.0".to_owned(),
+            runtime_api: "v1".to_owned(),
+        };
+        self.look(Method::Version, |_, _| Ok(version)).await
+    }
+
+    async fn status(&self) -> RuntimeResult<RuntimeStatus> {
+        let condition = |ready: bool, reason: &str| RuntimeCondition {
+            status: ready,
+            reason: if ready { String::new() } else { reason.to_owned() },
+            message: if ready { String::new() } else { format!("scripted: {reason}") },
+        };
+        self.look(Method::Status, |state, _| {
+            Ok(RuntimeStatus {
+                runtime_ready: condition(state.runtime_ready, "RuntimeNotReady"),
+                network_ready: condition(state.network_ready, "NetworkPluginNotReady"),
+                handlers: vec![RuntimeHandler {
+                    name: String::new(),
+                    recursive_read_only_mounts: true,
+                    user_namespaces: true,
+                }],
+                supplemental_groups_policy: true,
+            })
+        })
+        .await
+    }
+
+    async fn cgroup_driver(&self) -> RuntimeResult<CgroupDriver> {
+        self.look(Method::RuntimeConfig, |_, _| Ok(CgroupDriver::Cgroupfs)).await
+    }
+
+    async fn list_sandboxes(&self, scope: &Scope) -> RuntimeResult<Vec<SandboxSummary>> {
+        self.look(Method::ListPodSandbox, |state, _| Ok(state.list_sandboxes(scope))).await
+    }
+
+    async fn list_containers(&self, scope: &Scope) -> RuntimeResult<Vec<ContainerSummary>> {
+        self.look(Method::ListContainers, |state, now| Ok(state.list_containers(scope, now))).await
+    }
+
+    async fn sandbox_status(&self, id: &SandboxId) -> RuntimeResult<SandboxObservation> {
+        self.look(Method::PodSandboxStatus, |state, _| state.sandbox_status(id)).await
+    }
+
+    async fn container_status(&self, id: &ContainerId) -> RuntimeResult<ContainerObservation> {
+        self.look(Method::ContainerStatus, |state, now| state.container_status(id, now)).await
+    }
+
+    async fn run_sandbox(&self, request: &SandboxRequest) -> RuntimeResult<SandboxId> {
+        let id = self
+            .act(Method::RunPodSandbox, sandbox_title(request), |state, now| state.run_sandbox(request, now))
+            .await?;
+        self.hint(request.pod.uid.clone());
+        Ok(id)
+    }
+
+    async fn stop_sandbox(&self, id: &SandboxId) -> RuntimeResult<()> {
+        let subject = self.sandbox_title_of(id);
+        self.act(Method::StopPodSandbox, subject, |state, now| {
+            state.stop_sandbox(id, now);
+            Ok(())
+        })
+        .await?;
+        let pod = self.shared.state.lock().pod_of(id);
+        pod.into_iter().for_each(|uid| self.hint(uid));
+        Ok(())
+    }
+
+    async fn remove_sandbox(&self, id: &SandboxId) -> RuntimeResult<()> {
+        let (subject, pod) = (self.sandbox_title_of(id), self.shared.state.lock().pod_of(id));
+        self.act(Method::RemovePodSandbox, subject, |state, _| {
+            state.remove_sandbox(id);
+            Ok(())
+        })
+        .await?;
+        pod.into_iter().for_each(|uid| self.hint(uid));
+        Ok(())
+    }
+
+    async fn create_container(
+        &self,
+        sandbox: &SandboxId,
+        request: &ContainerRequest,
+        sandbox_request: &SandboxRequest,
+    ) -> RuntimeResult<ContainerId> {
+        let names = [request.name.as_str(), &request.user_specified_image, &request.image];
+        let program = self.shared.programs.lock().find(&names, request.attempt);
+        let subject = format!("{}/{}", sandbox_request.pod.name, request.name);
+        let subject = if request.attempt == 0 { subject } else { format!("{subject}#{}", request.attempt) };
+        self.act(Method::CreateContainer, subject, |state, now| {
+            state.create_container(sandbox, request, program, now)
+        })
+        .await
+    }
+
+    async fn start_container(&self, id: &ContainerId) -> RuntimeResult<()> {
+        let subject = self.title_of(id);
+        self.act(Method::StartContainer, subject, |state, now| state.start_container(id, now)).await?;
+        self.hint_about(id);
+        Ok(())
+    }
+
+    async fn stop_container(&self, id: &ContainerId, grace: Duration) -> RuntimeResult<()> {
+        let ending = self.begin(Method::StopContainer, self.title_of(id)).await?;
+        // The signal is sent once and for all: the container ends even if the caller stops waiting.
+        let end = self.shared.state.lock().stop_container(id, grace, self.moment());
+        if let Some(end) = end {
+            tokio::time::sleep_until(end).await;
+        }
+        self.hint_about(id);
+        self.end(Method::StopContainer, ending, Ok(())).await
+    }
+
+    async fn remove_container(&self, id: &ContainerId) -> RuntimeResult<()> {
+        let subject = self.title_of(id);
+        self.act(Method::RemoveContainer, subject, |state, _| {
+            state.remove_container(id);
+            Ok(())
+        })
+        .await
+    }
+
+    async fn update_container_resources(
+        &self,
+        id: &ContainerId,
+        resources: &LinuxResources,
+    ) -> RuntimeResult<()> {
+        let subject = self.title_of(id);
+        self.act(Method::UpdateContainerResources, subject, |state, _| state.update_resources(id, resources))
+            .await
+    }
+
+    async fn reopen_log(&self, id: &ContainerId) -> RuntimeResult<()> {
+        let subject = self.title_of(id);
+        self.act(Method::ReopenContainerLog, subject, |state, now| state.reopen_log(id, now)).await
+    }
+
+    async fn exec_sync(
+        &self,
+        id: &ContainerId,
+        command: &[String],
+        timeout: Duration,
+    ) -> RuntimeResult<ExecResult> {
+        let subject = format!("{}: {}", self.title_of(id), command.join(" "));
+        let exec = self.act(Method::ExecSync, subject, |state, now| state.exec(id, command, now)).await?;
+        if timeout.is_zero() || exec.takes <= timeout {
+            tokio::time::sleep(exec.takes).await;
+            Ok(exec.result)
+        } else {
+            tokio::time::sleep(timeout).await;
+            Err(RuntimeError::TimedOut { call: Method::ExecSync.name(), deadline: timeout })
+        }
+    }
+
+    async fn hints(&self) -> RuntimeResult<BoxStream<'static, RuntimeHint>> {
+        let method = Method::GetContainerEvents;
+        let receiver = self.shared.hints.subscribe();
+        let offered = self.shared.script.lock().offers_hints;
+        self.look(method, |_, _| Ok(())).await?;
+        if !offered {
+            let message = "method GetContainerEvents not implemented".to_owned();
+            return Err(RuntimeError::Unimplemented { call: method.name(), message });
+        }
+        // Hints that were missed are no loss: they only trigger a look.
+        Ok(BroadcastStream::new(receiver).filter_map(|hint| std::future::ready(hint.ok())).boxed())
+    }
+
+    async fn list_images(&self) -> RuntimeResult<Vec<ImageObservation>> {
+        self.look(Method::ListImages, |state, _| Ok(state.images.list())).await
+    }
+
+    async fn image_status(&self, image: &ImageRequest) -> RuntimeResult<Option<ImageObservation>> {
+        self.look(Method::ImageStatus, |state, _| Ok(state.images.find(&image.image).cloned())).await
+    }
+
+    async fn pull_image(
+        &self,
+        image: &ImageRequest,
+        _auth: Option<&RegistryAuth>,
+        _sandbox: &SandboxRequest,
+    ) -> RuntimeResult<String> {
+        let method = Method::PullImage;
+        self.act(method, image.image.clone(), |state, _| {
+            state.images.pull(&image.image).map_err(|message| method.failed(message))
+        })
+        .await
+    }
+
+    async fn remove_image(&self, image: &ImageRequest) -> RuntimeResult<()> {
+        self.act(Method::RemoveImage, image.image.clone(), |state, _| {
+            state.images.remove(&image.image);
+            Ok(())
+        })
+        .await
+    }
+
+    async fn image_filesystems(&self) -> RuntimeResult<Vec<ImageFilesystem>> {
+        self.look(Method::ImageFsInfo, |state, _| {
+            Ok(vec![ImageFilesystem {
+                mountpoint: "/var/lib/fake".to_owned(),
+                used_bytes: state.images.list().iter().map(|image| image.size_bytes).sum(),
+                inodes_used: 1,
+            }])
+        })
+        .await
+    }
+
+    async fn set_pod_cidr(&self, cidr: &str) -> RuntimeResult<()> {
+        self.act(Method::UpdateRuntimeConfig, cidr.to_owned(), |state, _| {
+            cidr.clone_into(&mut state.pod_cidr);
+            Ok(())
+        })
+        .await
+    }
+}

@@ -1,0 +1,68 @@
+//! A CRI server on a unix socket, in front of any `Runtime`: for tests of the adapter, and for measuring a kubelet
+//! against a runtime that costs nothing.
+//!
+//! Serves what the port can express. Verbs that the port does not have are answered `Unimplemented`.
+
+mod answer;
+mod request;
+mod service;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use cri_api::v1::image_service_server::ImageServiceServer;
+use cri_api::v1::runtime_service_server::RuntimeServiceServer;
+use ports::Runtime;
+use tokio::net::UnixListener;
+use tokio::task::JoinHandle;
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::transport::Server;
+
+use self::service::Service;
+
+/// A running server; it ends, and its socket goes, when this is dropped.
+#[derive(Debug)]
+pub struct FakeCri {
+    socket: PathBuf,
+    task: JoinHandle<()>,
+}
+
+impl FakeCri {
+    /// Serves `runtime` at `socket`, in a task of the current tokio runtime.
+    pub fn serve(runtime: Arc<dyn Runtime>, socket: &Path) -> io::Result<Self> {
+        let listener = UnixListener::bind(socket)?;
+        let service = Service::new(runtime);
+        let serving = Server::builder()
+            .add_service(RuntimeServiceServer::new(service.clone()))
+            .add_service(ImageServiceServer::new(service))
+            .serve_with_incoming(UnixListenerStream::new(listener));
+        let task = tokio::spawn(async move {
+            // It ends by being aborted; an error before that shows as refused connections.
+            let _ = serving.await;
+        });
+        Ok(Self { socket: socket.to_path_buf(), task })
+    }
+
+    /// `unix://…`, as the kubelet's configuration wants it.
+    #[must_use]
+    pub fn endpoint(&self) -> String {
+        format!("unix://{}", self.socket.display())
+    }
+
+    /// Ends the server and waits until it is gone. Open connections are another matter: hyper serves each in a task of
+    /// its own, so they live until the client closes them or the tokio runtime ends.
+    pub async fn stop(mut self) {
+        self.task.abort();
+        // Being aborted is what we asked for.
+        let _ = (&mut self.task).await;
+    }
+}
+
+impl Drop for FakeCri {
+    fn drop(&mut self) {
+        self.task.abort();
+        // Somebody may have removed the directory already.
+        let _ = std::fs::remove_file(&self.socket);
+    }
+}

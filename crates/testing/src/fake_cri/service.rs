@@ -1,0 +1,281 @@
+//! The two gRPC services, verb by verb.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cri_api::v1 as wire;
+use cri_api::v1::image_service_server::ImageService;
+use cri_api::v1::runtime_service_server::RuntimeService;
+use futures_util::StreamExt;
+use model::annotations::POD_UID_LABEL;
+use model::{ContainerId, PodUid, SandboxId};
+use ports::Runtime;
+use ports::runtime::{CgroupDriver, RuntimeHint, Scope};
+use tonic::codegen::BoxStream;
+use tonic::{Request, Response, Status};
+
+use super::{answer, request};
+
+#[derive(Clone, Debug)]
+pub(super) struct Service {
+    runtime: Arc<dyn Runtime>,
+}
+
+impl Service {
+    pub(super) fn new(runtime: Arc<dyn Runtime>) -> Self {
+        Self { runtime }
+    }
+}
+
+type Answer<T> = Result<Response<T>, Status>;
+
+/// Turns what the port answered into what the wire does.
+macro_rules! answered {
+    ($result:expr, $value:pat => $answer:expr) => {
+        match $result {
+            Ok($value) => Ok(Response::new($answer)),
+            Err(error) => Err(answer::error(&error)),
+        }
+    };
+}
+
+fn seconds(wire: i64) -> Duration {
+    Duration::from_secs(u64::try_from(wire).unwrap_or(0))
+}
+
+fn scope(selector: Option<&String>) -> Scope {
+    selector.map_or(Scope::Node, |uid| Scope::Pod(PodUid::new(uid)))
+}
+
+#[tonic::async_trait]
+impl RuntimeService for Service {
+    async fn version(&self, _: Request<wire::VersionRequest>) -> Answer<wire::VersionResponse> {
+        answered!(self.runtime.version().await, version => answer::version(version))
+    }
+
+    async fn status(&self, _: Request<wire::StatusRequest>) -> Answer<wire::StatusResponse> {
+        answered!(self.runtime.status().await, status => answer::status(status))
+    }
+
+    async fn runtime_config(
+        &self,
+        _: Request<wire::RuntimeConfigRequest>,
+    ) -> Answer<wire::RuntimeConfigResponse> {
+        answered!(self.runtime.cgroup_driver().await, driver => {
+            let driver = match driver {
+                CgroupDriver::Cgroupfs => wire::CgroupDriver::Cgroupfs,
+                CgroupDriver::Systemd => wire::CgroupDriver::Systemd,
+            };
+            let linux = wire::LinuxRuntimeConfiguration { cgroup_driver: driver.into() };
+            wire::RuntimeConfigResponse { linux: Some(linux) }
+        })
+    }
+
+    async fn update_runtime_config(
+        &self,
+        request: Request<wire::UpdateRuntimeConfigRequest>,
+    ) -> Answer<wire::UpdateRuntimeConfigResponse> {
+        let network = request.into_inner().runtime_config.and_then(|config| config.network_config);
+        let cidr = network.unwrap_or_default().pod_cidr;
+        answered!(self.runtime.set_pod_cidr(&cidr).await, () => wire::UpdateRuntimeConfigResponse {})
+    }
+
+    async fn run_pod_sandbox(
+        &self,
+        request: Request<wire::RunPodSandboxRequest>,
+    ) -> Answer<wire::RunPodSandboxResponse> {
+        let request = request.into_inner();
+        let sandbox = request::sandbox(request.config.unwrap_or_default(), request.runtime_handler);
+        answered!(self.runtime.run_sandbox(&sandbox).await, id => {
+            wire::RunPodSandboxResponse { pod_sandbox_id: id.as_str().to_owned() }
+        })
+    }
+
+    async fn stop_pod_sandbox(
+        &self,
+        request: Request<wire::StopPodSandboxRequest>,
+    ) -> Answer<wire::StopPodSandboxResponse> {
+        let id = SandboxId::from(request.into_inner().pod_sandbox_id);
+        answered!(self.runtime.stop_sandbox(&id).await, () => wire::StopPodSandboxResponse {})
+    }
+
+    async fn remove_pod_sandbox(
+        &self,
+        request: Request<wire::RemovePodSandboxRequest>,
+    ) -> Answer<wire::RemovePodSandboxResponse> {
+        let id = SandboxId::from(request.into_inner().pod_sandbox_id);
+        answered!(self.runtime.remove_sandbox(&id).await, () => wire::RemovePodSandboxResponse {})
+    }
+
+    async fn pod_sandbox_status(
+        &self,
+        request: Request<wire::PodSandboxStatusRequest>,
+    ) -> Answer<wire::PodSandboxStatusResponse> {
+        let id = SandboxId::from(request.into_inner().pod_sandbox_id);
+        answered!(self.runtime.sandbox_status(&id).await, status => wire::PodSandboxStatusResponse {
+            status: Some(answer::sandbox_status(status)),
+            ..Default::default()
+        })
+    }
+
+    async fn list_pod_sandbox(
+        &self,
+        request: Request<wire::ListPodSandboxRequest>,
+    ) -> Answer<wire::ListPodSandboxResponse> {
+        let filter = request.into_inner().filter.unwrap_or_default();
+        let scope = scope(filter.label_selector.get(POD_UID_LABEL));
+        answered!(self.runtime.list_sandboxes(&scope).await, listed => {
+            let wanted = listed.into_iter().filter(|s| filter.id.is_empty() || s.id.as_str() == filter.id);
+            wire::ListPodSandboxResponse { items: wanted.map(answer::sandbox_summary).collect() }
+        })
+    }
+
+    async fn create_container(
+        &self,
+        request: Request<wire::CreateContainerRequest>,
+    ) -> Answer<wire::CreateContainerResponse> {
+        let request = request.into_inner();
+        let sandbox_id = SandboxId::from(request.pod_sandbox_id);
+        let container = request::container(request.config.unwrap_or_default());
+        let sandbox = request::sandbox(request.sandbox_config.unwrap_or_default(), String::new());
+        answered!(self.runtime.create_container(&sandbox_id, &container, &sandbox).await, id => {
+            wire::CreateContainerResponse { container_id: id.as_str().to_owned() }
+        })
+    }
+
+    async fn start_container(
+        &self,
+        request: Request<wire::StartContainerRequest>,
+    ) -> Answer<wire::StartContainerResponse> {
+        let id = ContainerId::from(request.into_inner().container_id);
+        answered!(self.runtime.start_container(&id).await, () => wire::StartContainerResponse {})
+    }
+
+    async fn stop_container(
+        &self,
+        request: Request<wire::StopContainerRequest>,
+    ) -> Answer<wire::StopContainerResponse> {
+        let request = request.into_inner();
+        let id = ContainerId::from(request.container_id);
+        let stopped = self.runtime.stop_container(&id, seconds(request.timeout)).await;
+        answered!(stopped, () => wire::StopContainerResponse {})
+    }
+
+    async fn remove_container(
+        &self,
+        request: Request<wire::RemoveContainerRequest>,
+    ) -> Answer<wire::RemoveContainerResponse> {
+        let id = ContainerId::from(request.into_inner().container_id);
+        answered!(self.runtime.remove_container(&id).await, () => wire::RemoveContainerResponse {})
+    }
+
+    async fn list_containers(
+        &self,
+        request: Request<wire::ListContainersRequest>,
+    ) -> Answer<wire::ListContainersResponse> {
+        let filter = request.into_inner().filter.unwrap_or_default();
+        let scope = scope(filter.label_selector.get(POD_UID_LABEL));
+        answered!(self.runtime.list_containers(&scope).await, listed => {
+            let wanted = listed.into_iter().filter(|c| filter.id.is_empty() || c.id.as_str() == filter.id);
+            wire::ListContainersResponse { containers: wanted.map(answer::container_summary).collect() }
+        })
+    }
+
+    async fn container_status(
+        &self,
+        request: Request<wire::ContainerStatusRequest>,
+    ) -> Answer<wire::ContainerStatusResponse> {
+        let id = ContainerId::from(request.into_inner().container_id);
+        answered!(self.runtime.container_status(&id).await, status => wire::ContainerStatusResponse {
+            status: Some(answer::container_status(status)),
+            ..Default::default()
+        })
+    }
+
+    async fn update_container_resources(
+        &self,
+        request: Request<wire::UpdateContainerResourcesRequest>,
+    ) -> Answer<wire::UpdateContainerResourcesResponse> {
+        let request = request.into_inner();
+        let id = ContainerId::from(request.container_id);
+        let resources = request::resources(request.linux.unwrap_or_default());
+        let updated = self.runtime.update_container_resources(&id, &resources).await;
+        answered!(updated, () => wire::UpdateContainerResourcesResponse {})
+    }
+
+    async fn reopen_container_log(
+        &self,
+        request: Request<wire::ReopenContainerLogRequest>,
+    ) -> Answer<wire::ReopenContainerLogResponse> {
+        let id = ContainerId::from(request.into_inner().container_id);
+        answered!(self.runtime.reopen_log(&id).await, () => wire::ReopenContainerLogResponse {})
+    }
+
+    async fn exec_sync(&self, request: Request<wire::ExecSyncRequest>) -> Answer<wire::ExecSyncResponse> {
+        let request = request.into_inner();
+        let id = ContainerId::from(request.container_id);
+        let ran = self.runtime.exec_sync(&id, &request.cmd, seconds(request.timeout)).await;
+        answered!(ran, result => wire::ExecSyncResponse {
+            stdout: result.stdout,
+            stderr: result.stderr,
+            exit_code: result.exit_code,
+        })
+    }
+
+    async fn get_container_events(
+        &self,
+        _: Request<wire::GetEventsRequest>,
+    ) -> Answer<BoxStream<wire::ContainerEventResponse>> {
+        let event = |hint: RuntimeHint| {
+            let metadata =
+                wire::PodSandboxMetadata { uid: hint.pod.as_str().to_owned(), ..Default::default() };
+            let status = wire::PodSandboxStatus { metadata: Some(metadata), ..Default::default() };
+            Ok(wire::ContainerEventResponse { pod_sandbox_status: Some(status), ..Default::default() })
+        };
+        answered!(self.runtime.hints().await, hints => Box::pin(hints.map(event)))
+    }
+}
+
+#[tonic::async_trait]
+impl ImageService for Service {
+    async fn list_images(&self, _: Request<wire::ListImagesRequest>) -> Answer<wire::ListImagesResponse> {
+        answered!(self.runtime.list_images().await, images => {
+            wire::ListImagesResponse { images: images.into_iter().map(answer::image).collect() }
+        })
+    }
+
+    async fn image_status(
+        &self,
+        request: Request<wire::ImageStatusRequest>,
+    ) -> Answer<wire::ImageStatusResponse> {
+        let image = request::image(request.into_inner().image);
+        answered!(self.runtime.image_status(&image).await, found => wire::ImageStatusResponse {
+            image: found.map(answer::image),
+            ..Default::default()
+        })
+    }
+
+    async fn pull_image(&self, request: Request<wire::PullImageRequest>) -> Answer<wire::PullImageResponse> {
+        let request = request.into_inner();
+        let image = request::image(request.image);
+        let auth = request.auth.map(request::auth);
+        let sandbox = request::sandbox(request.sandbox_config.unwrap_or_default(), String::new());
+        let pulled = self.runtime.pull_image(&image, auth.as_ref(), &sandbox).await;
+        answered!(pulled, image_ref => wire::PullImageResponse { image_ref })
+    }
+
+    async fn remove_image(
+        &self,
+        request: Request<wire::RemoveImageRequest>,
+    ) -> Answer<wire::RemoveImageResponse> {
+        let image = request::image(request.into_inner().image);
+        answered!(self.runtime.remove_image(&image).await, () => wire::RemoveImageResponse {})
+    }
+
+    async fn image_fs_info(&self, _: Request<wire::ImageFsInfoRequest>) -> Answer<wire::ImageFsInfoResponse> {
+        answered!(self.runtime.image_filesystems().await, filesystems => wire::ImageFsInfoResponse {
+            image_filesystems: filesystems.into_iter().map(answer::filesystem).collect(),
+            container_filesystems: Vec::new(),
+        })
+    }
+}
