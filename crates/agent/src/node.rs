@@ -75,10 +75,8 @@ pub async fn watch_runtime(runtime: Arc<dyn Runtime>, clock: Clock, view: watch:
     let mut is_ready_logged = None;
     loop {
         let answer = runtime.status().await;
-        let version = match view.borrow().version.name.is_empty() {
-            true => runtime.version().await.ok(),
-            false => None,
-        };
+        let is_unknown = view.borrow().version.version.is_empty();
+        let version = if is_unknown { runtime.version().await.ok() } else { None };
         let now = clock.mono();
         view.send_modify(|view| {
             if let Some(version) = version {

@@ -80,7 +80,11 @@ fn checkpoint_path(paths: &Paths, uid: &PodUid) -> PathBuf {
 /// (start time, readiness, why the pod failed), so a failure is logged and nothing more.
 pub async fn save_checkpoint(host: &dyn Host, paths: &Paths, uid: &PodUid, status: &PodStatus) {
     let Ok(json) = serde_json::to_vec(status) else { return };
-    if let Err(error) = host.write_file(&checkpoint_path(paths, uid), &json, 0o600).await {
+    let saved = async {
+        host.ensure_dir(&paths.pod(uid), 0o750).await?;
+        host.write_file(&checkpoint_path(paths, uid), &json, 0o600).await
+    };
+    if let Err(error) = saved.await {
         tracing::warn!(%uid, error = crate::volumes::chain(&error), "Status checkpoint was not written");
     }
 }

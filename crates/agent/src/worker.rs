@@ -45,7 +45,7 @@ const RETRY: Duration = Duration::from_secs(1);
 
 /// What the sync loop wants of a worker. The latest order counts.
 #[derive(Clone, Debug, Default)]
-pub struct Order {
+pub(crate) struct Order {
     /// Absent for pods that only the runtime knows.
     pub desired: Option<Arc<Pod>>,
     /// The pod is gone from its source: take it down and leave nothing.

@@ -104,7 +104,7 @@ impl FileSource {
         if is_unchanged {
             return;
         }
-        match parse_manifest(&content, &Origin::File(file.path.clone()), &self.node_name) {
+        match parse_manifest(&content, &Origin::File(file.path.display().to_string()), &self.node_name) {
             Ok(parsed) => {
                 self.problems.report(&origin, warnings(&parsed.warnings));
                 known.pods = seen_now(parsed.pods, self.clock.now().wall);
