@@ -133,9 +133,9 @@ impl<'a> Walk<'a> {
                 continue;
             }
             let step = self.open_or_create(&name)?;
-            let seen = look_at(&step, &self.shown(&name))?;
+            let seen = look_at(&step, &self.shown())?;
             if FileType::from_raw_mode(seen.st_mode) == FileType::Symlink {
-                self.follow(&step, &name)?;
+                self.follow(&step)?;
             } else if self.way.len() >= DEEPEST {
                 return Err(self.too("deep"));
             } else {
@@ -155,15 +155,15 @@ impl<'a> Walk<'a> {
             match rustix::fs::openat(here, name, STEP, Mode::empty()) {
                 Ok(step) => return Ok(step),
                 Err(Errno::NOENT) => {}
-                Err(error) => return Err(failed("open", &self.shown(name))(error)),
+                Err(error) => return Err(failed("open", &self.shown())(error)),
             }
             match rustix::fs::mkdirat(here, name, PRIVATE) {
                 Ok(()) => self.set_mode(here, name)?,
                 Err(Errno::EXIST) => {}
-                Err(error) => return Err(failed("create directory", &self.shown(name))(error)),
+                Err(error) => return Err(failed("create directory", &self.shown())(error)),
             }
         }
-        Err(HostError::Unfit(format!("{} keeps coming and going", self.shown(name).display())))
+        Err(HostError::Unfit(format!("{} keeps coming and going", self.shown().display())))
     }
 
     /// Gives the directory we just made the volume's permissions, whatever the umask. Somebody may have put another
@@ -174,20 +174,20 @@ impl<'a> Walk<'a> {
             Ok(dir) => dir,
             // Already replaced; the next look decides what it is.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(()),
-            Err(error) => return Err(failed("open", &self.shown(name))(error)),
+            Err(error) => return Err(failed("open", &self.shown())(error)),
         };
-        let owner = look_at(&dir, &self.shown(name))?.st_uid;
+        let owner = look_at(&dir, &self.shown())?.st_uid;
         if owner != rustix::process::geteuid().as_raw() || !is_empty(&dir) {
             return Ok(());
         }
         let mode = Permissions::from_mode(self.mode);
-        fs::File::from(dir).set_permissions(mode).map_err(failed("set permissions of", &self.shown(name)))
+        fs::File::from(dir).set_permissions(mode).map_err(failed("set permissions of", &self.shown()))
     }
 
-    fn follow(&mut self, link: &OwnedFd, name: &OsStr) -> HostResult<()> {
+    fn follow(&mut self, link: &OwnedFd) -> HostResult<()> {
         self.links_left = self.links_left.checked_sub(1).ok_or_else(|| self.too("many links"))?;
         let target =
-            rustix::fs::readlinkat(link, c"", Vec::new()).map_err(failed("read link", &self.shown(name)))?;
+            rustix::fs::readlinkat(link, c"", Vec::new()).map_err(failed("read link", &self.shown()))?;
         let target = Path::new(OsStr::from_bytes(target.as_bytes()));
         if !target.is_absolute() {
             self.queue(target);
@@ -204,14 +204,15 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    fn shown(&self, name: &OsStr) -> PathBuf {
-        self.volume.join(self.sub_path).join(name)
+    /// For messages: what was asked for, whatever links made of it.
+    fn shown(&self) -> PathBuf {
+        self.volume.join(self.sub_path)
     }
 
     fn escapes(&self) -> HostError {
         HostError::Unfit(format!(
             "subpath {:?} not within volume path {:?}",
-            self.volume.join(self.sub_path).display(),
+            self.shown().display(),
             self.volume.display()
         ))
     }

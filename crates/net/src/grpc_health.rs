@@ -69,8 +69,8 @@ pub(crate) async fn check(
 ) -> Result<GrpcHealth, NetError> {
     let address = SocketAddr::new(host, port);
     let mut connected = false;
-    let mut request = Request::new(HealthCheckRequest { service: service.to_owned() });
-    request.set_timeout(timeout);
+    // Without a timeout of its own: tonic would enforce it too, and who comes first would decide the error.
+    let request = Request::new(HealthCheckRequest { service: service.to_owned() });
     let call = Box::pin(ask(address, request, &mut connected));
     match tokio::time::timeout(timeout, call).await {
         Ok(health) => health,

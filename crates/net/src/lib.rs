@@ -5,7 +5,7 @@
 //!
 //! Architecture invariants:
 //! - one call, one connection: nothing is pooled, kept alive or retried;
-//! - every call ends at its deadline, whatever the peer does, and leaves no port behind in TIME_WAIT;
+//! - every call ends at its deadline, whatever the peer does, and leaves no port in TIME_WAIT (`dial` says how);
 //! - no proxy, no environment: where a call goes is decided by its arguments alone.
 #![forbid(unsafe_code)]
 
