@@ -1,13 +1,222 @@
-//! Probes (skeleton while the machine is being written).
+//! Probes: one task for each probe of each running container instance, so that a slow probe delays no other.
+//!
+//! A task owns its probe's state machine (`kubelet_core::probe::machine`) and reports every new verdict to the pod's
+//! worker. It never starts an attempt while one is under way. What starts and ends tasks is [`Probes::reconcile`],
+//! called by the worker whenever it sees the pod anew.
+
+mod attempt;
+
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
+
+use kubelet_core::probe::machine::{Gate, ProbeState, gate};
 use kubelet_core::probe::results::{ProbeKind, ProbeVerdicts, Verdict};
-use model::k8s::Pod;
-use model::{ContainerId, PodObservation, PodRef};
-use tokio::sync::mpsc;
+use kubelet_core::probe::spec::ProbeSpec;
+use model::containers::{ContainerRef, all_containers};
+use model::k8s::{Pod, Probe};
+use model::{ContainerId, ContainerObservation, ContainerState, MonoTime, PodObservation, PodRef};
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
 use crate::engine::Engine;
-pub(crate) struct ProbeNews { pub(crate) container: ContainerId, pub(crate) kind: ProbeKind, pub(crate) verdict: Verdict }
-pub(crate) struct Probes;
+use attempt::Target;
+
+/// A probe has come to a verdict.
+#[derive(Clone, Debug)]
+pub(crate) struct ProbeNews {
+    pub(crate) container: ContainerId,
+    pub(crate) kind: ProbeKind,
+    pub(crate) verdict: Verdict,
+}
+
+type Key = (ContainerId, ProbeKind);
+
+/// The probes of one pod. Dropping it ends them.
+pub(crate) struct Probes {
+    engine: Arc<Engine>,
+    pod: PodRef,
+    news: mpsc::Sender<ProbeNews>,
+    running: BTreeMap<Key, RunningProbe>,
+}
+
+/// Dropping it ends the task.
+struct RunningProbe {
+    gate: watch::Sender<Gate>,
+    _ends: DropGuard,
+}
+
 impl Probes {
-    pub(crate) fn new(_: Arc<Engine>, _: PodRef, _: mpsc::Sender<ProbeNews>) -> Self { Self }
-    pub(crate) fn reconcile(&mut self, _: &Arc<Pod>, _: &PodObservation, _: &ProbeVerdicts, _: bool) {}
+    pub(crate) fn new(engine: Arc<Engine>, pod: PodRef, news: mpsc::Sender<ProbeNews>) -> Self {
+        Self { engine, pod, news, running: BTreeMap::new() }
+    }
+
+    /// Starts the probes of containers that run, ends those of containers that do not, and opens or closes the gates
+    /// between them: startup first, liveness not for a pod that is being taken down.
+    pub(crate) fn reconcile(
+        &mut self,
+        pod: &Arc<Pod>,
+        observed: &PodObservation,
+        verdicts: &ProbeVerdicts,
+        is_terminating: bool,
+    ) {
+        let is_running = |id: &ContainerId| {
+            observed.container(id).is_some_and(|instance| instance.state == ContainerState::Running)
+        };
+        self.running.retain(|(id, _), _| is_running(id));
+        for container in all_containers(pod) {
+            let Some(instance) = observed.newest(container.name()) else { continue };
+            if instance.state != ContainerState::Running {
+                continue;
+            }
+            let startup = verdicts.get(&instance.id).startup;
+            let has_started = container.startup_probe().is_none() || startup == Some(Verdict::Success);
+            for (kind, probe) in probes_of(&container) {
+                let gate = gate(kind, has_started, is_terminating);
+                self.reconcile_one(&container, instance, (kind, probe), gate, (observed, verdicts));
+            }
+        }
+    }
+
+    fn reconcile_one(
+        &mut self,
+        container: &ContainerRef<'_>,
+        instance: &ContainerObservation,
+        probe: (ProbeKind, &Probe),
+        gate: Gate,
+        known: (&PodObservation, &ProbeVerdicts),
+    ) {
+        let ((kind, probe), (observed, verdicts)) = (probe, known);
+        let key = (instance.id.clone(), kind);
+        if let Some(running) = self.running.get(&key) {
+            running.gate.send_if_modified(|known| std::mem::replace(known, gate) != gate);
+            return;
+        }
+        if gate == Gate::Over {
+            return;
+        }
+        let spec = match ProbeSpec::of(probe, kind, container) {
+            Ok(spec) => spec,
+            Err(error) => {
+                let name = Some(container.name());
+                self.engine.recorder.warning(&self.pod, name, "ProbeWarning", error.to_string());
+                return;
+            }
+        };
+        let seed = match kind {
+            ProbeKind::Liveness => verdicts.get(&instance.id).liveness,
+            ProbeKind::Readiness => verdicts.get(&instance.id).readiness,
+            ProbeKind::Startup => verdicts.get(&instance.id).startup,
+        };
+        self.spawn(key, spec, instance, (gate, seed), observed);
+    }
+
+    fn spawn(
+        &mut self,
+        key: Key,
+        spec: ProbeSpec,
+        instance: &ContainerObservation,
+        start: (Gate, Option<Verdict>),
+        observed: &PodObservation,
+    ) {
+        let (gate, seed) = start;
+        let kind = key.1;
+        let started_at = instance.started_at.unwrap_or(instance.created_at);
+        let (state, due) = self.begin(&spec, started_at, seed);
+        let (sender, receiver) = watch::channel(gate);
+        let end = CancellationToken::new();
+        let pod_ip = observed.sandboxes.iter().find_map(|sandbox| sandbox.ips.first().copied());
+        let task = ProbeTask {
+            engine: self.engine.clone(),
+            target: Target {
+                pod: self.pod.clone(),
+                container: instance.name.to_string(),
+                id: instance.id.clone(),
+                pod_ip: pod_ip.or_else(|| self.engine.host_ips().first().copied()),
+            },
+            kind,
+            spec,
+            state,
+            due,
+            gate: receiver,
+            news: self.news.clone(),
+        };
+        let ended = end.clone();
+        self.engine.tasks.spawn("probe", async move {
+            tokio::select! {
+                () = ended.cancelled() => {}
+                () = task.run() => {}
+            }
+        });
+        self.running.insert(key, RunningProbe { gate: sender, _ends: end.drop_guard() });
+    }
+
+    /// A container that already ran before this kubelet spreads its first probe over a period, so that a restart does
+    /// not probe everything at once.
+    fn begin(&self, spec: &ProbeSpec, started_at: jiff::Timestamp, seed: Option<Verdict>) -> (ProbeState, MonoTime) {
+        let now = self.engine.clock.now();
+        let age = now.wall_since(started_at);
+        let started = now.mono - age;
+        let was_there_before = age > now.mono.since_start();
+        let offset = if was_there_before { self.engine.chance.up_to(spec.period) } else { Duration::ZERO };
+        let began = if was_there_before { now.mono } else { started };
+        let mut state = ProbeState::begin(spec, began, offset);
+        if let Some(verdict) = seed {
+            state = state.seeded(spec.kind, verdict);
+        }
+        let due = state.next_at().unwrap_or(now.mono);
+        (state, due)
+    }
+}
+
+fn probes_of<'a>(container: &ContainerRef<'a>) -> impl Iterator<Item = (ProbeKind, &'a Probe)> {
+    let all = [
+        (ProbeKind::Liveness, container.liveness_probe()),
+        (ProbeKind::Readiness, container.readiness_probe()),
+        (ProbeKind::Startup, container.startup_probe()),
+    ];
+    all.into_iter().filter_map(|(kind, probe)| probe.map(|probe| (kind, probe)))
+}
+
+struct ProbeTask {
+    engine: Arc<Engine>,
+    target: Target,
+    kind: ProbeKind,
+    spec: ProbeSpec,
+    state: ProbeState,
+    due: MonoTime,
+    gate: watch::Receiver<Gate>,
+    news: mpsc::Sender<ProbeNews>,
+}
+
+impl ProbeTask {
+    async fn run(mut self) {
+        while self.state.next_at().is_some() {
+            self.engine.clock.sleep_until(self.due).await;
+            // The sender ends only together with this task.
+            let Ok(gate) = self.gate.wait_for(|gate| *gate != Gate::Closed).await.map(|gate| *gate) else { return };
+            match gate {
+                Gate::Open => self.probe().await,
+                Gate::Closed => {}
+                Gate::Over => return,
+            }
+        }
+    }
+
+    async fn probe(&mut self) {
+        let outcome = attempt::carry_out(&self.engine, &self.target, &self.spec).await;
+        let decision = self.state.step(&self.spec, outcome, self.engine.clock.mono());
+        if let Some(event) = decision.event {
+            let Target { pod, container, .. } = &self.target;
+            self.engine.recorder.warning(pod, Some(container), event.reason.as_str(), event.message);
+        }
+        if let Some(next) = decision.next_at {
+            self.due = next;
+        }
+        if let Some(verdict) = decision.verdict {
+            let news = ProbeNews { container: self.target.id.clone(), kind: self.kind, verdict };
+            // The worker outlives its probes.
+            let _ = self.news.send(news).await;
+        }
+    }
 }

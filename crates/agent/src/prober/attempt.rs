@@ -1,0 +1,103 @@
+//! One attempt of one probe: carried out over the runtime or the network, judged by pure functions.
+
+use std::net::IpAddr;
+
+use kubelet_core::probe::outcome::{
+    ExecAnswer, GrpcAnswer, HttpAnswer, Outcome, classify_exec, classify_grpc, classify_http, classify_tcp,
+};
+use kubelet_core::probe::spec::{HttpProbe, HttpScheme, ProbeHandler, ProbeSpec, join_host_port};
+use model::{ContainerId, PodRef};
+use ports::net::{GrpcHealth, HttpGet, NetError, Scheme};
+use ports::{Net, RuntimeError};
+
+use crate::engine::Engine;
+
+/// Bodies are only shown, so a little is enough.
+const BODY_LIMIT: usize = 10 << 10;
+
+/// Who is probed.
+#[derive(Clone, Debug)]
+pub(super) struct Target {
+    pub(super) pod: PodRef,
+    pub(super) container: String,
+    pub(super) id: ContainerId,
+    pub(super) pod_ip: Option<IpAddr>,
+}
+
+pub(super) async fn carry_out(engine: &Engine, target: &Target, spec: &ProbeSpec) -> Outcome {
+    match &spec.handler {
+        ProbeHandler::Exec { command } => exec(engine, target, command, spec).await,
+        ProbeHandler::HttpGet(get) => http(&*engine.net, target, get, spec).await,
+        ProbeHandler::Tcp { host, port } => {
+            let Some(host) = host.clone().or_else(|| target.pod_ip.map(|ip| ip.to_string())) else {
+                return no_address();
+            };
+            let connected = engine.net.tcp_connect(&host, *port, spec.timeout).await;
+            let text = connected.as_ref().err().map(ToString::to_string).unwrap_or_default();
+            classify_tcp(connected.map_err(|_| text.as_str()))
+        }
+        ProbeHandler::Grpc { port, service } => grpc(&*engine.net, target, (*port, service), spec).await,
+    }
+}
+
+fn no_address() -> Outcome {
+    Outcome::Error("the pod has no IP address yet".to_owned())
+}
+
+/// The runtime ends the command when its time is up. The answer is waited for, so no command is ever started beside
+/// one that still runs.
+async fn exec(engine: &Engine, target: &Target, command: &[String], spec: &ProbeSpec) -> Outcome {
+    match engine.runtime.exec_sync(&target.id, command, spec.timeout).await {
+        Ok(result) => classify_exec(ExecAnswer::Exited {
+            code: result.exit_code,
+            stdout: &result.stdout,
+            stderr: &result.stderr,
+        }),
+        Err(RuntimeError::TimedOut { .. }) => {
+            classify_exec(ExecAnswer::TimedOut { command, after: spec.timeout })
+        }
+        Err(error) => classify_exec(ExecAnswer::Failed(&error.message())),
+    }
+}
+
+async fn http(net: &dyn Net, target: &Target, get: &HttpProbe, spec: &ProbeSpec) -> Outcome {
+    let Some(pod_ip) = target.pod_ip else { return no_address() };
+    let request = HttpGet {
+        scheme: match get.scheme {
+            HttpScheme::Http => Scheme::Http,
+            HttpScheme::Https => Scheme::Https,
+        },
+        host: get.host(&pod_ip.to_string()).to_owned(),
+        port: get.port,
+        path: get.path.clone(),
+        headers: get.headers.clone(),
+        timeout: spec.timeout,
+        max_body_bytes: BODY_LIMIT,
+        verify_tls: false,
+    };
+    match net.http_get(&request).await {
+        Ok(answer) => classify_http(HttpAnswer::Answered {
+            status: answer.status,
+            body: &answer.body,
+            redirected_elsewhere: answer.redirected_elsewhere,
+        }),
+        Err(error) => classify_http(HttpAnswer::Unreachable(&error.to_string())),
+    }
+}
+
+async fn grpc(net: &dyn Net, target: &Target, asked: (u16, &str), spec: &ProbeSpec) -> Outcome {
+    let (port, service) = asked;
+    let Some(ip) = target.pod_ip else { return no_address() };
+    match net.grpc_health(ip, port, service, spec.timeout).await {
+        Ok(GrpcHealth::Serving) => classify_grpc(GrpcAnswer::Serving),
+        Ok(GrpcHealth::NotServing(status)) => classify_grpc(GrpcAnswer::NotServing(&status)),
+        Ok(GrpcHealth::Unknown(why)) => classify_grpc(GrpcAnswer::Unimplemented(&why)),
+        Err(NetError::TimedOut { after, .. }) => classify_grpc(GrpcAnswer::TimedOut(after)),
+        Err(NetError::Connect(why)) => classify_grpc(GrpcAnswer::NotConnected {
+            address: &join_host_port(&ip.to_string(), port),
+            within: spec.timeout,
+            why: &why,
+        }),
+        Err(error) => classify_grpc(GrpcAnswer::Failed(&error.to_string())),
+    }
+}
