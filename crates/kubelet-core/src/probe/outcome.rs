@@ -1,0 +1,129 @@
+//! What an answer to a probe means: plain results in, an [`Outcome`] with its user-visible text out.
+
+use std::time::Duration;
+
+use crate::go_duration::GoDuration;
+
+/// A body is read, and output shown in messages, up to here.
+pub const OUTPUT_BYTES_MAX: usize = 10 * 1024;
+
+/// The outcome of one attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Success,
+    /// It counts as success, but somebody should know.
+    Warning(String),
+    Failure(String),
+    /// The probe itself could not be carried out, which says nothing about the container.
+    Error(String),
+}
+
+/// How a command in the container ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExecAnswer<'a> {
+    Exited {
+        code: i32,
+        stdout: &'a [u8],
+        stderr: &'a [u8],
+    },
+    /// Killed as its time was up.
+    TimedOut {
+        command: &'a [String],
+        after: Duration,
+    },
+    /// The runtime could not run it.
+    Failed(&'a str),
+}
+
+#[must_use]
+pub fn classify_exec(answer: ExecAnswer<'_>) -> Outcome {
+    match answer {
+        ExecAnswer::Exited { code: 0, .. } => Outcome::Success,
+        ExecAnswer::Exited { stdout, stderr, .. } => Outcome::Failure(shown(&[stdout, stderr].concat())),
+        ExecAnswer::TimedOut { command, after } => {
+            let command = command.join(" ");
+            Outcome::Failure(format!("command timed out: {command:?} timed out after {}", GoDuration(after)))
+        }
+        ExecAnswer::Failed(why) => Outcome::Error(why.to_owned()),
+    }
+}
+
+/// How a web server answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HttpAnswer<'a> {
+    Answered {
+        status: u16,
+        body: &'a [u8],
+        redirected_elsewhere: bool,
+    },
+    /// No answer: refused, reset, too late. The text says which.
+    Unreachable(&'a str),
+}
+
+#[must_use]
+pub fn classify_http(answer: HttpAnswer<'_>) -> Outcome {
+    match answer {
+        HttpAnswer::Answered { status: 200..=299, redirected_elsewhere: false, .. } => Outcome::Success,
+        // Whoever still redirects was not followed: to another host, or to nowhere.
+        HttpAnswer::Answered { status: 200..=399, body, .. } => {
+            Outcome::Warning(format!("Probe terminated redirects, Response body: {}", shown(body)))
+        }
+        HttpAnswer::Answered { status, .. } => {
+            Outcome::Failure(format!("HTTP probe failed with statuscode: {status}"))
+        }
+        HttpAnswer::Unreachable(why) => Outcome::Failure(why.to_owned()),
+    }
+}
+
+/// A connection that opens is all a TCP probe asks for.
+#[must_use]
+pub fn classify_tcp(connected: Result<(), &str>) -> Outcome {
+    match connected {
+        Ok(()) => Outcome::Success,
+        Err(why) => Outcome::Failure(why.to_owned()),
+    }
+}
+
+/// How a gRPC health service answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GrpcAnswer<'a> {
+    Serving,
+    /// Another status, by its name: `NOT_SERVING`.
+    NotServing(&'a str),
+    /// The server has no health service.
+    Unimplemented(&'a str),
+    /// Connected, but no answer in time.
+    TimedOut(Duration),
+    NotConnected {
+        address: &'a str,
+        within: Duration,
+        why: &'a str,
+    },
+    Failed(&'a str),
+}
+
+#[must_use]
+pub fn classify_grpc(answer: GrpcAnswer<'_>) -> Outcome {
+    match answer {
+        GrpcAnswer::Serving => Outcome::Success,
+        GrpcAnswer::NotServing(status) => {
+            Outcome::Failure(format!("service unhealthy (responded with {status:?})"))
+        }
+        GrpcAnswer::Unimplemented(why) => Outcome::Failure(format!(
+            "error: this server does not implement the grpc health protocol (grpc.health.v1.Health): {why}"
+        )),
+        GrpcAnswer::TimedOut(after) => {
+            Outcome::Failure(format!("timeout: health rpc did not complete within {}", GoDuration(after)))
+        }
+        GrpcAnswer::NotConnected { address, within, why } => Outcome::Failure(format!(
+            "timeout: failed to connect service {address:?} within {}: {why}",
+            GoDuration(within)
+        )),
+        GrpcAnswer::Failed(why) => Outcome::Failure(format!("error: health rpc probe failed: {why}")),
+    }
+}
+
+/// Output of a stranger as text, cut to what we keep.
+fn shown(output: &[u8]) -> String {
+    String::from_utf8_lossy(&output[..output.len().min(OUTPUT_BYTES_MAX)]).into_owned()
+}
