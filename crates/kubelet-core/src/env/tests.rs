@@ -1,1 +1,216 @@
+//! Declared variables in, an environment out.
 
+use std::net::IpAddr;
+
+use model::containers::find_container;
+use model::k8s::Quantity;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+
+/// The environment of container `a` with these fields, as `NAME=value` words, or what is wrong.
+fn env_of(container: &Value, objects: &EnvObjects) -> String {
+    let mut container = container.clone();
+    container["name"] = json!("a");
+    let sidecar =
+        json!({"name": "b", "resources": {"limits": {"memory": "64Mi"}, "requests": {"cpu": "1500m"}}});
+    let pod: Pod = serde_json::from_value(json!({
+        "metadata": {
+            "name": "p", "namespace": "ns", "uid": "u",
+            "labels": {"app": "web", "a/b": "c\"d"}, "annotations": {"note": "x\ny"},
+        },
+        "spec": {"nodeName": "n1", "serviceAccountName": "sa", "containers": [container, sidecar]},
+    }))
+    .unwrap();
+    let ips = |text: &str| text.split(' ').map(|ip| ip.parse::<IpAddr>().unwrap()).collect::<Vec<_>>();
+    let (pod_ips, host_ips) = (ips("10.0.0.7 fd00::7"), ips("192.168.0.1 fd01::1"));
+    let allocatable = BTreeMap::from([
+        ("cpu".to_owned(), Quantity("3500m".to_owned())),
+        ("memory".to_owned(), Quantity("1Gi".to_owned())),
+    ]);
+    let facts =
+        DownwardFacts { container: "a", pod_ips: &pod_ips, host_ips: &host_ips, allocatable: &allocatable };
+    let container = find_container(&pod, "a").unwrap();
+    match compute_env(&pod, &container, &facts, objects) {
+        Ok(env) => env.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>().join(" "),
+        Err(error) => format!("! {error}"),
+    }
+}
+
+#[track_caller]
+fn check(env: &Value, expected: &str) {
+    assert_eq!(env_of(&json!({ "env": env }), &EnvObjects::default()), expected);
+}
+
+#[track_caller]
+fn check_field(path: &str, expected: &str) {
+    check(&json!([{"name": "X", "valueFrom": {"fieldRef": {"fieldPath": path}}}]), expected);
+}
+
+#[track_caller]
+fn check_resource(field: &Value, expected: &str) {
+    check(&json!([{"name": "X", "valueFrom": {"resourceFieldRef": field}}]), expected);
+}
+
+#[test]
+fn variables_keep_their_order_and_the_last_value_counts() {
+    check(&json!([]), "");
+    check(&json!([{"name": "B", "value": "1"}, {"name": "A"}]), "B=1 A=");
+    check(
+        &json!([{"name": "A", "value": "1"}, {"name": "B", "value": "2"}, {"name": "A", "value": "3"}]),
+        "A=3 B=2",
+    );
+}
+
+#[test]
+fn a_variable_may_use_those_before_it() {
+    check(&json!([{"name": "A", "value": "1"}, {"name": "B", "value": "$(A)2"}]), "A=1 B=12");
+    check(&json!([{"name": "B", "value": "$(A)2"}, {"name": "A", "value": "1"}]), "B=$(A)2 A=1");
+    check(&json!([{"name": "A", "value": "1"}, {"name": "A", "value": "$(A)$(A)"}]), "A=11");
+}
+
+#[test]
+fn fields_of_the_pod_are_shown() {
+    check_field("metadata.name", "X=p");
+    check_field("metadata.namespace", "X=ns");
+    check_field("metadata.uid", "X=u");
+    check_field("metadata.labels['app']", "X=web");
+    check_field("metadata.labels['a/b']", "X=c\"d");
+    check_field("metadata.labels['none']", "X=");
+    check_field("metadata.annotations['note']", "X=x\ny");
+    check_field("metadata.labels", "X=a/b=\"c\\\"d\"\napp=\"web\"");
+    check_field("metadata.annotations", "X=note=\"x\\ny\"");
+    check_field("spec.nodeName", "X=n1");
+    check_field("spec.serviceAccountName", "X=sa");
+    check_field("status.hostIP", "X=192.168.0.1");
+    check_field("status.hostIPs", "X=192.168.0.1,fd01::1");
+    check_field("status.podIP", "X=10.0.0.7");
+    check_field("status.podIPs", "X=10.0.0.7,fd00::7");
+    check_field("spec.restartPolicy", "! unsupported fieldPath: spec.restartPolicy");
+    check_field("metadata.finalizers['x']", "! unsupported fieldPath: metadata.finalizers['x']");
+}
+
+#[test]
+fn resources_are_shown_in_units_of_the_divisor_rounded_up() {
+    check_resource(&json!({"containerName": "b", "resource": "limits.memory"}), "X=67108864");
+    check_resource(&json!({"containerName": "b", "resource": "limits.memory", "divisor": "1Mi"}), "X=64");
+    check_resource(&json!({"containerName": "b", "resource": "requests.cpu"}), "X=2");
+    check_resource(&json!({"containerName": "b", "resource": "requests.cpu", "divisor": "1m"}), "X=1500");
+    check_resource(&json!({"containerName": "b", "resource": "requests.cpu", "divisor": "0"}), "X=2");
+    check_resource(&json!({"resource": "requests.memory"}), "X=0");
+}
+
+#[test]
+fn a_container_without_a_limit_may_use_what_the_node_can_give() {
+    check_resource(&json!({"resource": "limits.cpu"}), "X=4");
+    check_resource(&json!({"resource": "limits.memory", "divisor": "1Gi"}), "X=1");
+    check_resource(&json!({"resource": "limits.ephemeral-storage"}), "X=0");
+}
+
+#[test]
+fn unknown_resources_and_containers_are_refused() {
+    check_resource(&json!({"resource": "limits.gpu"}), "! unsupported container resource : limits.gpu");
+    check_resource(&json!({"resource": "cpu"}), "! unsupported container resource : cpu");
+    check_resource(&json!({"resource": "maximum.cpu"}), "! unsupported container resource : maximum.cpu");
+    check_resource(&json!({"containerName": "z", "resource": "limits.cpu"}), "! container z not found");
+}
+
+#[test]
+fn objects_that_do_not_exist_are_an_error_unless_optional() {
+    let from = |field: &str, optional: bool| json!([{"name": "X", "valueFrom": {field: {"name": "o", "key": "k", "optional": optional}}}]);
+    check(&from("configMapKeyRef", false), "! configmap \"o\" not found");
+    check(&from("secretKeyRef", false), "! secret \"o\" not found");
+    check(&from("configMapKeyRef", true), "");
+    check(&from("secretKeyRef", true), "");
+    let all = |field: &str, optional: bool| {
+        env_of(&json!({"envFrom": [{field: {"name": "o", "optional": optional}}]}), &EnvObjects::default())
+    };
+    assert_eq!(all("configMapRef", false), "! configmap \"o\" not found");
+    assert_eq!(all("secretRef", false), "! secret \"o\" not found");
+    assert_eq!(all("configMapRef", true), "");
+    assert_eq!(all("secretRef", true), "");
+}
+
+fn objects() -> EnvObjects {
+    let data = |pairs: &[(&str, &str)]| {
+        pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect::<BTreeMap<_, _>>()
+    };
+    EnvObjects {
+        config_maps: BTreeMap::from([("c".to_owned(), data(&[("k", "v"), ("A", "map")]))]),
+        secrets: BTreeMap::from([("s".to_owned(), data(&[("pass", "word")]))]),
+        services: data(&[("SVC_HOST", "1.2.3.4"), ("A", "service")]),
+    }
+}
+
+#[test]
+fn declared_variables_win_over_whole_objects_and_those_over_services() {
+    let container = json!({
+        "envFrom": [{"configMapRef": {"name": "c"}}, {"prefix": "S_", "secretRef": {"name": "s"}}],
+        "env": [{"name": "k", "value": "own"}, {"name": "AT", "value": "$(SVC_HOST):$(S_pass)"}],
+    });
+    assert_eq!(env_of(&container, &objects()), "A=map k=own S_pass=word AT=1.2.3.4:word SVC_HOST=1.2.3.4");
+}
+
+#[test]
+fn a_missing_key_is_named() {
+    let from = |field: &str, name: &str, optional: bool| {
+        let variable =
+            json!({"name": "X", "valueFrom": {field: {"name": name, "key": "no", "optional": optional}}});
+        env_of(&json!({"env": [variable]}), &EnvObjects { services: BTreeMap::new(), ..objects() })
+    };
+    assert_eq!(from("configMapKeyRef", "c", false), "! couldn't find key no in ConfigMap ns/c");
+    assert_eq!(from("secretKeyRef", "s", false), "! couldn't find key no in Secret ns/s");
+    assert_eq!(from("secretKeyRef", "s", true), "");
+}
+
+#[track_caller]
+fn check_expand(text: &str, expected: &str) {
+    let values = BTreeMap::from([("A", "1"), ("B", "$(A)"), ("", "empty"), ("A B", "two")]);
+    assert_eq!(expand(text, |name| values.get(name).map(|v| (*v).to_owned())), expected, "{text}");
+}
+
+#[test]
+fn references_are_expanded_and_everything_else_stays_as_written() {
+    check_expand("", "");
+    check_expand("plain", "plain");
+    check_expand("$(A)", "1");
+    check_expand("$(A)$(A)-$(A)", "11-1");
+    check_expand("$(B)", "$(A)");
+    check_expand("$(C)", "$(C)");
+    check_expand("$$(A)", "$(A)");
+    check_expand("$$$(A)", "$1");
+    check_expand("$$$$(A)", "$$(A)");
+    check_expand("$A", "$A");
+    check_expand("$", "$");
+    check_expand("$$", "$");
+    check_expand("$(A", "$(A");
+    check_expand("$((A))", "$((A))");
+    check_expand("$()", "empty");
+    check_expand("$(A B)", "two");
+    check_expand("€$€$(A)€", "€$€1€");
+}
+
+#[test]
+fn a_sub_path_needs_all_its_values() {
+    let env = [("POD".to_owned(), "p".to_owned())];
+    assert_eq!(expand_sub_path("logs/$(POD)/$$x", &env).as_deref(), Ok("logs/p/$x"));
+    assert_eq!(expand_sub_path("$(NO)/$(POD)", &env).unwrap_err().to_string(), "missing value for \"NO\"");
+}
+
+proptest! {
+    #[test]
+    fn text_without_dollars_is_untouched(text in "[^$]{0,40}") {
+        prop_assert_eq!(expand(&text, |_| None), text);
+    }
+
+    #[test]
+    fn doubled_dollars_protect_any_text(text in "\\PC{0,40}") {
+        prop_assert_eq!(expand(&text.replace('$', "$$"), |_| Some("!".to_owned())), text);
+    }
+
+    #[test]
+    fn without_values_only_escapes_change(text in "[a$()]{0,12}") {
+        prop_assert_eq!(expand(&text, |_| None).replace('$', ""), text.replace('$', ""));
+    }
+}
