@@ -1,6 +1,6 @@
 //! The latest observation of every pod the runtime knows, or a worker asks about. Only the PLEG writes it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use model::{MonoTime, PodObservation, PodRef, PodUid};
@@ -31,6 +31,13 @@ impl PodCache {
     #[must_use]
     pub fn in_runtime(&self) -> Vec<Arc<PodObservation>> {
         self.slots.lock().values().filter_map(|s| s.borrow().clone()).filter(|o| !o.is_empty()).collect()
+    }
+
+    /// Pods that somebody takes care of.
+    #[must_use]
+    pub fn followed(&self) -> BTreeSet<PodUid> {
+        let slots = self.slots.lock();
+        slots.iter().filter(|(_, slot)| slot.receiver_count() > 0).map(|(uid, _)| uid.clone()).collect()
     }
 
     /// Publishes an observation, unless a later one is there already. Slots that hold nothing and that nobody follows

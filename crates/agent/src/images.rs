@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared, WeakShared};
-use kubelet_core::image::keyring::Keyring;
+use kubelet_core::image::keyring::{Keyring, KeyringError};
 use kubelet_core::image::pull::{self, ImageProblem, PullDecision, PullPolicy};
 use kubelet_core::pod::backoff::BackoffTable;
 use model::request::{ImageObservation, ImageRequest, SandboxRequest};
@@ -269,14 +269,18 @@ async fn pull_with_any(
     outcome
 }
 
+type Parser = fn(&str) -> Result<Keyring, KeyringError>;
+
 /// Reads the registry credentials of the node: the first `config.json`, else the first `.dockercfg`, of the places.
 pub async fn read_keyring(host: &dyn Host, settings: &ImageSettings) -> Keyring {
     const LIMIT: usize = 10 << 20;
-    for name in ["config.json", ".dockercfg"] {
+    let parsers: [(&str, Parser); 2] =
+        [("config.json", Keyring::parse_config_json), (".dockercfg", Keyring::parse_dockercfg)];
+    for (name, parse) in parsers {
         for dir in &settings.credential_dirs {
             let path = dir.join(name);
             let Ok(content) = host.read_file(&path, LIMIT, false).await else { continue };
-            match Keyring::parse(&content) {
+            match parse(&String::from_utf8_lossy(&content)) {
                 Ok(keyring) => return keyring,
                 Err(error) => {
                     tracing::warn!(path = %path.display(), %error, "Registry credentials cannot be read; passed over");

@@ -1,4 +1,70 @@
-//! x
-use std::sync::Arc; use crate::engine::Engine;
-pub struct LogRotation;
-impl LogRotation { pub fn new(_: Arc<Engine>) -> Self { Self } pub async fn run(self) {} }
+//! Keeping container logs from filling the disk: a log that has grown too big is renamed, the runtime opens a new one,
+//! older ones are compressed and the oldest removed. Which steps, `kubelet_core::log_rotation` decides.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use kubelet_core::log_rotation::{LogFile, LogPolicy, LogStep, compute_log_rotation};
+use model::{ContainerObservation, ContainerState};
+use ports::HostError;
+
+use crate::engine::Engine;
+use crate::volumes::chain;
+
+#[derive(Debug)]
+pub struct LogRotation {
+    engine: Arc<Engine>,
+}
+
+impl LogRotation {
+    #[must_use]
+    pub const fn new(engine: Arc<Engine>) -> Self {
+        Self { engine }
+    }
+
+    /// Runs until dropped.
+    pub async fn run(self) {
+        let period = self.engine.settings.logs.monitor_interval;
+        loop {
+            self.engine.clock.sleep_until(self.engine.clock.mono() + period).await;
+            for pod in self.engine.cache.in_runtime() {
+                for container in pod.containers.iter().filter(|c| c.state == ContainerState::Running) {
+                    self.check(container).await;
+                }
+            }
+        }
+    }
+
+    async fn check(&self, container: &ContainerObservation) {
+        let log = Path::new(&container.log_path);
+        let (Some(dir), Some(live)) = (log.parent(), log.file_name().and_then(|n| n.to_str())) else { return };
+        let entries = self.engine.host.list_dir(dir).await.unwrap_or_default();
+        let files: Vec<LogFile> =
+            entries.into_iter().map(|e| LogFile { name: e.name, size_bytes: e.size_bytes }).collect();
+        let settings = &self.engine.settings.logs;
+        let policy = LogPolicy { bytes_max: settings.max_size_bytes, files_max: settings.max_files };
+        for step in compute_log_rotation(live, &files, policy, self.engine.clock.now().wall) {
+            if let Err(why) = self.carry_out(dir, container, &step).await {
+                tracing::warn!(log = %log.display(), ?step, why, "Log rotation stopped; it goes on with the next check");
+                return;
+            }
+        }
+    }
+
+    async fn carry_out(&self, dir: &Path, container: &ContainerObservation, step: &LogStep) -> Result<(), String> {
+        let host = &self.engine.host;
+        let text = |error: HostError| chain(&error);
+        match step {
+            LogStep::Remove { file, .. } => host.remove_file(&dir.join(file)).await.map_err(text),
+            LogStep::Compress { file } => host.compress(&dir.join(file)).await.map_err(text),
+            LogStep::Rotate { from, to } => {
+                let (from, to) = (dir.join(from), dir.join(to));
+                host.rename(&from, &to).await.map_err(text)?;
+                let Err(error) = self.engine.runtime.reopen_log(&container.id).await else { return Ok(()) };
+                // The runtime goes on writing to the old file: give it its name back.
+                host.rename(&to, &from).await.map_err(text)?;
+                Err(error.to_string())
+            }
+        }
+    }
+}

@@ -84,10 +84,10 @@ impl Agent {
         engine.recorder.node_normal("Starting", "Starting kubelet.");
         tasks.spawn("runtime watch", watch_runtime(doors.runtime, doors.clock, node_sender));
         tasks.spawn("PLEG", pleg.run());
-        tasks.spawn("collector", Collector::new(engine.clone()).run());
         tasks.spawn("log rotation", LogRotation::new(engine.clone()).run());
         let (problems, heartbeat) = (ManifestProblems::default(), Heartbeat::default());
         let sources_ready = start_loop(&engine, &problems, &heartbeat);
+        tasks.spawn("collector", Collector::new(engine.clone(), sources_ready.clone()).run());
         Ok(Self { engine, problems, heartbeat, sources_ready })
     }
 
