@@ -7,7 +7,10 @@
 //! - every action carries its *why* as an enum, which the golden tests print and events and logs show.
 #![forbid(unsafe_code)]
 
+pub mod gc;
 mod go_duration;
+pub mod housekeeping;
+pub mod log_rotation;
 pub mod pleg;
 pub mod pod;
 pub mod probe;
