@@ -45,6 +45,18 @@ impl Call {
         result.map(Response::into_inner).map_err(|status| self.error(&status, started.elapsed()))
     }
 
+    /// Waits for a stop or removal. That there is nothing to stop is success: the protocol demands it of the runtime, but
+    /// containerd 1.6 answers `NotFound`.
+    pub(crate) async fn gone<T>(
+        self,
+        answer: impl Future<Output = Result<Response<T>, Status>>,
+    ) -> RuntimeResult<()> {
+        match self.answer(answer).await {
+            Ok(_) | Err(RuntimeError::NotFound { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
     /// The runtime said something that the protocol does not allow.
     pub(crate) fn malformed(self, what: impl Into<String>) -> RuntimeError {
         RuntimeError::Failed { call: self.name, message: what.into() }

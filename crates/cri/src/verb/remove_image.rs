@@ -1,4 +1,4 @@
-//! RemoveImage. Idempotent in the runtime.
+//! RemoveImage. Idempotent: no such image is success.
 
 use cri_api::v1 as wire;
 use model::request::ImageRequest;
@@ -10,6 +10,5 @@ use crate::convert::image;
 pub(crate) async fn remove_image(cri: &CriRuntime, request: &ImageRequest) -> RuntimeResult<()> {
     let call = cri.call("RemoveImage");
     let message = wire::RemoveImageRequest { image: Some(image::spec(request)) };
-    call.answer(cri.images().remove_image(call.request(message))).await?;
-    Ok(())
+    call.gone(cri.images().remove_image(call.request(message))).await
 }

@@ -1,4 +1,4 @@
-//! StopContainer and RemoveContainer. Both are idempotent in the runtime.
+//! StopContainer and RemoveContainer. Both are idempotent: nothing to stop is success.
 
 use std::time::Duration;
 
@@ -15,13 +15,11 @@ pub(crate) async fn stop_container(cri: &CriRuntime, id: &ContainerId, grace: Du
     let call = Call::new("StopContainer", Some(cri.request_timeout.saturating_add(grace)));
     let request =
         wire::StopContainerRequest { container_id: id.as_str().to_owned(), timeout: whole_seconds(grace) };
-    call.answer(cri.runtime().stop_container(call.request(request))).await?;
-    Ok(())
+    call.gone(cri.runtime().stop_container(call.request(request))).await
 }
 
 pub(crate) async fn remove_container(cri: &CriRuntime, id: &ContainerId) -> RuntimeResult<()> {
     let call = cri.call("RemoveContainer");
     let request = wire::RemoveContainerRequest { container_id: id.as_str().to_owned() };
-    call.answer(cri.runtime().remove_container(call.request(request))).await?;
-    Ok(())
+    call.gone(cri.runtime().remove_container(call.request(request))).await
 }

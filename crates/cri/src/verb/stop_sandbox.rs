@@ -1,4 +1,4 @@
-//! StopPodSandbox and RemovePodSandbox. Both are idempotent in the runtime.
+//! StopPodSandbox and RemovePodSandbox. Both are idempotent: nothing to stop is success.
 
 use cri_api::v1 as wire;
 use model::SandboxId;
@@ -9,13 +9,11 @@ use crate::CriRuntime;
 pub(crate) async fn stop_sandbox(cri: &CriRuntime, id: &SandboxId) -> RuntimeResult<()> {
     let call = cri.call("StopPodSandbox");
     let request = wire::StopPodSandboxRequest { pod_sandbox_id: id.as_str().to_owned() };
-    call.answer(cri.runtime().stop_pod_sandbox(call.request(request))).await?;
-    Ok(())
+    call.gone(cri.runtime().stop_pod_sandbox(call.request(request))).await
 }
 
 pub(crate) async fn remove_sandbox(cri: &CriRuntime, id: &SandboxId) -> RuntimeResult<()> {
     let call = cri.call("RemovePodSandbox");
     let request = wire::RemovePodSandboxRequest { pod_sandbox_id: id.as_str().to_owned() };
-    call.answer(cri.runtime().remove_pod_sandbox(call.request(request))).await?;
-    Ok(())
+    call.gone(cri.runtime().remove_pod_sandbox(call.request(request))).await
 }

@@ -140,6 +140,10 @@ impl State {
         }
         let serial = self.next_serial();
         let address = match request.security.namespaces.network {
+            NamespaceMode::Node if !request.hostname.is_empty() => {
+                let message = "unable to set hostname without a private UTS namespace";
+                return Err(Method::RunPodSandbox.failed(message));
+            }
             NamespaceMode::Node => None,
             NamespaceMode::Pod | NamespaceMode::Container | NamespaceMode::Target(_) => Some(address(serial)),
         };

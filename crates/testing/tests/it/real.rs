@@ -1,19 +1,106 @@
+//! The contract over the adapter and a real containerd. Needs root and the packages that `scripts/test` names; a machine
+//! without them fails these tests, because a contract that was not checked does not hold.
+
+use std::sync::Arc;
 use std::time::Duration;
 
-use ports::Runtime;
+use cri::CriRuntime;
+use model::{ContainerState, SandboxState};
+use ports::runtime::{RuntimeError, Scope};
 use testing::Containerd;
 use testing::containerd::leftovers;
 
-#[tokio::test(flavor = "multi_thread")]
-async fn starts_and_leaves_nothing() {
+use crate::world::{Case, Does, World, command};
+
+async fn start(dir: &std::path::Path) -> (Containerd, World) {
+    let containerd = Containerd::start(dir).await.unwrap_or_else(|error| panic!("{error}"));
+    let cri = CriRuntime::new(&containerd.endpoint(), "", Duration::from_secs(30)).unwrap();
+    let world = World {
+        runtime: Arc::new(cri),
+        logs: dir.join("logs"),
+        cgroup_root: containerd.cgroup_root(),
+        fake: None,
+    };
+    (containerd, world)
+}
+
+async fn run(case: Case) {
     let dir = tempfile::tempdir().unwrap();
-    let containerd = Containerd::start(dir.path()).await.unwrap();
-    let cri = cri::CriRuntime::new(&containerd.endpoint(), "", Duration::from_secs(10)).unwrap();
-    println!("{:?}", cri.version().await);
-    println!("{:?}", cri.status().await);
-    println!("{:?}", cri.cgroup_driver().await);
-    println!("{:?}", cri.list_images().await);
-    println!("{:?}", cri.hints().await.err());
+    let (containerd, world) = start(dir.path()).await;
+    case(world).await;
     containerd.stop().unwrap();
     assert_eq!(leftovers(dir.path()), Vec::<String>::new());
+}
+
+contract!(
+    #[tokio::test(flavor = "multi_thread")]
+    run
+);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn containers_outlive_a_crash_of_containerd_and_the_adapter_reconnects() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut containerd, world) = start(dir.path()).await;
+    let sandbox = world.run_sandbox("web").await;
+    let id = world.start(&sandbox, "app", Does::Sleep).await;
+    let before = world.status(&id).await;
+
+    containerd.crash().unwrap();
+    let error = world.runtime.container_status(&id).await.unwrap_err();
+    assert!(matches!(error, RuntimeError::Unavailable { .. }), "{error:?}");
+
+    containerd.resume().await.unwrap();
+    let after = world.status(&id).await;
+    assert_eq!((after.state, after.started_at), (ContainerState::Running, before.started_at));
+    let sandboxes = world.runtime.list_sandboxes(&Scope::Node).await.unwrap();
+    assert_eq!(sandboxes[0].state, SandboxState::Ready);
+    let answer = world.runtime.exec_sync(&id, &command("id -u"), Duration::from_secs(20)).await.unwrap();
+    assert_eq!(answer.stdout, b"0\n");
+
+    containerd.stop().unwrap();
+    assert_eq!(leftovers(dir.path()), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_image_knows_its_users() {
+    let dir = tempfile::tempdir().unwrap();
+    let (containerd, world) = start(dir.path()).await;
+    let (sandbox_id, sandbox) = world.run_sandbox("web").await;
+    let mut request = world.container_request(&sandbox, "app", Does::Sleep);
+    request.security.run_as.username = "app".to_owned();
+    std::fs::create_dir_all(format!("{}/app", sandbox.log_directory)).unwrap();
+    let id = world.runtime.create_container(&sandbox_id, &request, &sandbox).await.unwrap();
+    world.runtime.start_container(&id).await.unwrap();
+    let script = command("id -u; id -un; touch /tmp/mine && echo written");
+    let answer = world.runtime.exec_sync(&id, &script, Duration::from_secs(20)).await.unwrap();
+    assert_eq!(String::from_utf8_lossy(&answer.stdout), "1000\napp\nwritten\n");
+    containerd.stop().unwrap();
+    assert_eq!(leftovers(dir.path()), Vec::<String>::new());
+}
+
+/// What a test that panics leaves to the destructor: running pods, and a daemon that is already dead.
+#[tokio::test(flavor = "multi_thread")]
+async fn dropping_a_containerd_that_was_killed_still_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut containerd, world) = start(dir.path()).await;
+    let sandbox = world.run_sandbox("web").await;
+    world.start(&sandbox, "app", Does::Sleep).await;
+    containerd.crash().unwrap();
+    assert!(!leftovers(dir.path()).is_empty());
+    drop(containerd);
+    assert_eq!(leftovers(dir.path()), Vec::<String>::new());
+}
+
+/// Two kubelets' tests run side by side.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_instances_do_not_see_each_other() {
+    let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (first, first_world) = start(one.path()).await;
+    let (second, second_world) = start(two.path()).await;
+    first_world.run_sandbox("web").await;
+    assert_eq!(second_world.runtime.list_sandboxes(&Scope::Node).await.unwrap(), []);
+    second.stop().unwrap();
+    assert_eq!(first_world.runtime.list_sandboxes(&Scope::Node).await.unwrap().len(), 1);
+    first.stop().unwrap();
+    assert_eq!((leftovers(one.path()), leftovers(two.path())), (Vec::new(), Vec::new()));
 }

@@ -1,0 +1,47 @@
+//! The contract over the fake, on paused time.
+
+use std::sync::Arc;
+
+use testing::FakeRuntime;
+use testing::containerd::BUSYBOX_IMAGE;
+
+use crate::world::{Case, World};
+
+pub(crate) fn fake() -> FakeRuntime {
+    let fake = FakeRuntime::new();
+    fake.image(BUSYBOX_IMAGE).write_logs();
+    fake
+}
+
+async fn run(case: Case) {
+    let dir = tempfile::tempdir().unwrap();
+    let fake = fake();
+    let world = World {
+        runtime: Arc::new(fake.clone()),
+        logs: dir.path().to_path_buf(),
+        cgroup_root: "/kubelet-test".to_owned(),
+        fake: Some(fake.clone()),
+    };
+    case(world).await;
+    assert_eq!(fake.double_starts(), Vec::<String>::new());
+}
+
+contract!(
+    #[tokio::test(start_paused = true)]
+    run
+);
+
+/// The same case that declines hints elsewhere, with a runtime that offers them.
+#[tokio::test(start_paused = true)]
+async fn offered_hints_name_the_pod() {
+    let dir = tempfile::tempdir().unwrap();
+    let fake = fake();
+    fake.offer_hints();
+    let world = World {
+        runtime: Arc::new(fake.clone()),
+        logs: dir.path().to_path_buf(),
+        cgroup_root: String::new(),
+        fake: Some(fake),
+    };
+    crate::cases::hints_are_offered_or_declined_plainly(&world).await;
+}

@@ -1,0 +1,260 @@
+//! The contract over the adapter and a fake server, and what only a wire can do: break, stall and overflow.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cri::CriRuntime;
+use ports::Runtime;
+use ports::runtime::{RuntimeError, Scope};
+use tempfile::TempDir;
+use testing::{FakeCri, FakeRuntime, Fault, Method};
+
+use crate::world::{Case, World};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The fake behind a socket, and the adapter before it.
+struct Wire {
+    dir: TempDir,
+    fake: FakeRuntime,
+    _server: FakeCri,
+    cri: Arc<CriRuntime>,
+}
+
+fn wire(patience: Duration) -> Wire {
+    let dir = tempfile::tempdir().unwrap();
+    let fake = crate::fake::fake();
+    let server = FakeCri::serve(Arc::new(fake.clone()), &dir.path().join("cri.sock")).unwrap();
+    let cri = Arc::new(CriRuntime::new(&server.endpoint(), "", patience).unwrap());
+    Wire { dir, fake, _server: server, cri }
+}
+
+fn world(wire: &Wire) -> World {
+    World {
+        runtime: Arc::clone(&wire.cri) as Arc<dyn Runtime>,
+        logs: wire.dir.path().join("logs"),
+        cgroup_root: "/kubelet-test".to_owned(),
+        fake: Some(wire.fake.clone()),
+    }
+}
+
+async fn run(case: Case) {
+    let wire = wire(PATIENCE);
+    case(world(&wire)).await;
+}
+
+contract!(
+    #[tokio::test]
+    run
+);
+
+#[tokio::test]
+async fn offered_hints_arrive_although_the_runtime_is_silent_at_first() {
+    let wire = wire(PATIENCE);
+    wire.fake.offer_hints();
+    crate::cases::hints_are_offered_or_declined_plainly(&world(&wire)).await;
+}
+
+#[tokio::test]
+async fn a_runtime_that_does_not_answer_is_given_up_after_the_deadline() {
+    let wire = wire(Duration::from_millis(200));
+    wire.fake.fault(Method::Status, Fault::Hang).fault(Method::RunPodSandbox, Fault::Hang);
+
+    let began = Instant::now();
+    let error = wire.cri.status().await.unwrap_err();
+    assert!(matches!(error, RuntimeError::TimedOut { call: "Status", .. }), "{error:?}");
+    assert!(began.elapsed() >= Duration::from_millis(200));
+
+    let request = world(&wire).sandbox_request("web");
+    let began = Instant::now();
+    let error = wire.cri.run_sandbox(&request).await.unwrap_err();
+    let twice = Duration::from_millis(400);
+    assert!(matches!(error, RuntimeError::TimedOut { deadline, .. } if deadline == twice), "{error:?}");
+    assert!(began.elapsed() >= twice);
+    assert!(error.is_uncertain());
+}
+
+#[tokio::test]
+async fn errors_keep_their_meaning_across_the_wire() {
+    let wire = wire(PATIENCE);
+    wire.fake.fault(Method::Status, Fault::Failed("disk on fire".to_owned()));
+    wire.fake.fault(Method::Status, Fault::NotFound);
+    wire.fake.fault(Method::Status, Fault::Unavailable);
+    let first = wire.cri.status().await.unwrap_err();
+    assert!(matches!(&first, RuntimeError::Failed { message, .. } if message == "disk on fire"), "{first:?}");
+    assert!(wire.cri.status().await.unwrap_err().is_not_found());
+    let third = wire.cri.status().await.unwrap_err();
+    assert!(matches!(third, RuntimeError::Unavailable { .. }), "{third:?}");
+}
+
+#[tokio::test]
+async fn a_runtime_that_comes_up_late_is_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("cri.sock");
+    let cri = CriRuntime::new(&format!("unix://{}", socket.display()), "", PATIENCE).unwrap();
+    let error = cri.version().await.unwrap_err();
+    assert!(matches!(&error, RuntimeError::Unavailable { .. }), "{error:?}");
+    assert!(error.message().contains("cri.sock"), "{error:?}");
+
+    let _server = FakeCri::serve(Arc::new(FakeRuntime::new()), &socket).unwrap();
+    assert_eq!(cri.version().await.unwrap().name, "fake");
+}
+
+/// Serves on a runtime of its own, so that dropping it breaks even the connections that are in use.
+fn serve_apart(fake: &FakeRuntime, socket: &std::path::Path) -> (tokio::runtime::Runtime, FakeCri) {
+    let apart = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let guard = apart.enter();
+    let server = FakeCri::serve(Arc::new(fake.clone()), socket).unwrap();
+    drop(guard);
+    (apart, server)
+}
+
+#[tokio::test]
+async fn a_runtime_that_was_restarted_is_picked_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("cri.sock");
+    let fake = FakeRuntime::new();
+    let (apart, server) = serve_apart(&fake, &socket);
+    let cri = Arc::new(CriRuntime::new(&server.endpoint(), "", PATIENCE).unwrap());
+    cri.version().await.unwrap();
+
+    fake.fault(Method::Status, Fault::Hang);
+    let in_flight = tokio::spawn({
+        let cri = Arc::clone(&cri);
+        async move { cri.status().await }
+    });
+    while fake.count(Method::Status) == 0 {
+        tokio::task::yield_now().await;
+    }
+    drop(server);
+    apart.shutdown_background();
+    let broken = in_flight.await.unwrap().unwrap_err();
+    assert!(matches!(broken, RuntimeError::Unavailable { .. }), "{broken:?}");
+    assert!(matches!(cri.version().await.unwrap_err(), RuntimeError::Unavailable { .. }));
+
+    let (apart, _server) = serve_apart(&fake, &socket);
+    assert_eq!(cri.version().await.unwrap().name, "fake");
+    apart.shutdown_background();
+}
+
+#[tokio::test]
+async fn a_large_listing_is_read_and_a_huge_one_is_an_error() {
+    let wire = wire(PATIENCE);
+    let world = world(&wire);
+    let mut request = world.sandbox_request("large");
+    request.labels.insert("example.com/bulk".to_owned(), "x".repeat(8 * 1024 * 1024));
+    wire.fake.run_sandbox(&request).await.unwrap();
+    assert_eq!(wire.cri.list_sandboxes(&Scope::Node).await.unwrap().len(), 1);
+
+    request.attempt = 1;
+    wire.fake.run_sandbox(&request).await.unwrap();
+    let error = wire.cri.list_sandboxes(&Scope::Node).await.unwrap_err();
+    assert!(matches!(error, RuntimeError::Failed { .. }), "{error:?}");
+    assert!(wire.cri.version().await.is_ok(), "the connection must survive");
+}
+
+#[tokio::test]
+async fn images_can_live_behind_another_socket() {
+    let dir = tempfile::tempdir().unwrap();
+    let (runtime, images) = (FakeRuntime::new(), FakeRuntime::new());
+    images.image("localhost/only-there:1");
+    let runtime_server = FakeCri::serve(Arc::new(runtime.clone()), &dir.path().join("r.sock")).unwrap();
+    let image_server = FakeCri::serve(Arc::new(images.clone()), &dir.path().join("i.sock")).unwrap();
+    let cri = CriRuntime::new(&runtime_server.endpoint(), &image_server.endpoint(), PATIENCE).unwrap();
+    cri.version().await.unwrap();
+    assert_eq!(cri.list_images().await.unwrap().len(), 1);
+    assert_eq!((runtime.count(Method::ListImages), images.count(Method::Version)), (0, 0));
+    runtime_server.stop().await;
+    assert_eq!(cri.list_images().await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn requests_arrive_as_they_were_meant() {
+    use model::observation::NamespaceMode;
+    use model::request::{
+        Device, IdMapping, Mount, PortMapping, Propagation, Protocol, RunAs, SecurityProfile, SelinuxLabel,
+        SupplementalGroupsPolicy, UserNamespace,
+    };
+    let wire = wire(PATIENCE);
+    let world = world(&wire);
+    let mappings = vec![IdMapping { host_id: 65536, container_id: 0, length: 65536 }];
+    let user = UserNamespace::Pod { uids: mappings.clone(), gids: mappings };
+    let text = |text: &str| text.to_owned();
+
+    let mut sandbox = world.sandbox_request("web");
+    sandbox.dns.servers = vec![text("10.96.0.10")];
+    sandbox.dns.searches = vec![text("svc.cluster.local")];
+    sandbox.dns.options = vec![text("ndots:5")];
+    sandbox.port_mappings = vec![PortMapping {
+        protocol: Protocol::Udp,
+        container_port: 53,
+        host_port: 5353,
+        host_ip: text("127.0.0.1"),
+    }];
+    sandbox.annotations = [(text("a"), text("b"))].into();
+    sandbox.sysctls = [(text("net.ipv4.tcp_syncookies"), text("1"))].into();
+    sandbox.security.namespaces.user = Some(user.clone());
+    sandbox.security.namespaces.ipc = NamespaceMode::Node;
+    sandbox.security.run_as_user = Some(1000);
+    sandbox.security.run_as_group = Some(0);
+    sandbox.security.supplemental_groups = vec![5, 6];
+    sandbox.security.supplemental_groups_policy = SupplementalGroupsPolicy::Strict;
+    sandbox.security.privileged = true;
+    sandbox.security.seccomp = Some(SecurityProfile::Localhost(text("/profiles/a.json")));
+    sandbox.overhead = Some(model::request::LinuxResources { cpu_shares: Some(2), ..Default::default() });
+    sandbox.runtime_handler = text("kata");
+    let id = wire.cri.run_sandbox(&sandbox).await.unwrap();
+    assert_eq!(wire.fake.sandbox_request("web"), Some(sandbox.clone()));
+
+    let mut container = world.container_request(&sandbox, "app", crate::world::Does::Sleep);
+    container.attempt = 3;
+    container.user_specified_image = text("busybox");
+    container.args = vec![text("--verbose")];
+    container.working_dir = text("/srv");
+    container.env = vec![(text("Z"), text("1")), (text("A"), String::new())];
+    container.mounts = vec![Mount {
+        container_path: text("/data"),
+        host_path: text("/var/data"),
+        read_only: true,
+        recursive_read_only: true,
+        selinux_relabel: true,
+        propagation: Propagation::HostToContainer,
+    }];
+    container.devices =
+        vec![Device { container_path: text("/dev/x"), host_path: text("/dev/y"), permissions: text("rw") }];
+    (container.stdin, container.stdin_once, container.tty) = (true, true, true);
+    container.resources = model::request::LinuxResources {
+        cpu_shares: Some(102),
+        cpu_quota: Some(50_000),
+        cpu_period: Some(100_000),
+        memory_limit_bytes: Some(1 << 30),
+        memory_swap_limit_bytes: Some(1 << 31),
+        oom_score_adj: Some(-997),
+        cpuset_cpus: text("0-1"),
+        cpuset_mems: text("0"),
+        hugepage_limits: vec![(text("2MB"), 4)],
+        unified: [(text("memory.high"), text("1000"))].into(),
+    };
+    let security = &mut container.security;
+    security.namespaces.pid = NamespaceMode::Target(model::ContainerId::new("c1"));
+    security.namespaces.user = Some(UserNamespace::Node);
+    security.add_capabilities = vec![text("NET_ADMIN")];
+    security.drop_capabilities = vec![text("ALL")];
+    security.run_as = RunAs { uid: Some(0), username: String::new(), gid: Some(7) };
+    security.supplemental_groups = vec![9];
+    (security.read_only_rootfs, security.no_new_privs) = (true, true);
+    security.masked_paths = vec![text("/proc/kcore")];
+    security.readonly_paths = vec![text("/proc/sys")];
+    security.selinux =
+        Some(SelinuxLabel { user: text("u"), role: text("r"), kind: text("t"), level: text("s0") });
+    security.seccomp = Some(SecurityProfile::RuntimeDefault);
+    security.apparmor = Some(SecurityProfile::Unconfined);
+    container.stop_signal = Some(text("SIGRTMIN+3"));
+    let created = wire.cri.create_container(&id, &container, &sandbox).await.unwrap();
+    assert_eq!(wire.fake.container_request("web", "app"), Some(container));
+
+    let seen = wire.cri.container_status(&created).await.unwrap();
+    assert_eq!(seen.recursive_read_only_mounts, ["/data"]);
+    let user = seen.user.unwrap();
+    assert_eq!((user.uid, user.gid, user.supplemental_groups), (0, 7, vec![9]));
+}
