@@ -56,7 +56,7 @@ fn a_kubelet_killed_again_and_again_during_start_still_starts_the_pod_in_order()
     assert!(position("init ran") < position("sidecar-1 up"), "{order:?}");
     assert!(position("sidecar-1 up") < position("sidecar-2 up"), "{order:?}");
     assert!(position("sidecar-2 up") < position("main up"), "{order:?}");
-    let running = node.containerd.crictl_running(&uid(&pod)).expect("the runtime answers");
+    let running = node.running_containers(&uid(&pod));
     assert_eq!(running, 3, "no container runs twice");
 }
 
@@ -92,12 +92,12 @@ fn a_killed_runtime_makes_the_node_wait_and_then_carry_on() {
     let mut node = Node::start();
     node.apply("web", &shell_pod("web", FOREVER));
     let before = node.running("web");
-    node.containerd.kill();
+    node.kill_runtime();
     node.eventually("the kubelet says that the runtime is not ready", |node| {
         if node.kubelet_log().contains("Container runtime is not ready") { Ok(()) } else { Err("not yet".to_owned()) }
     });
     assert_eq!(node.healthz(), Ok("ok".to_owned()), "the kubelet itself stays healthy");
-    node.containerd.restart().expect("containerd starts again");
+    node.resume_runtime();
     node.apply("late", &shell_pod("late", FOREVER));
     node.running("late");
     assert_eq!(id(&node.running("web"), "main"), id(&before, "main"), "the shims kept the containers running");
@@ -108,7 +108,7 @@ fn a_sandbox_killed_behind_our_back_is_replaced_together_with_its_containers() {
     let node = Node::start();
     node.apply("web", &shell_pod("web", FOREVER));
     let before = node.running("web");
-    node.containerd.stop_sandboxes(&uid(&before)).expect("the sandbox is stopped");
+    node.stop_sandboxes(&uid(&before));
     let after = node.pod_when("web", "runs in a new sandbox", |pod| {
         id(pod, "main") != id(&before, "main") && container(pod, "main")["state"]["running"].is_object()
     });

@@ -89,7 +89,7 @@ fn an_edited_manifest_restarts_only_what_changed() {
     let neighbour = node.running("neighbour");
 
     pod["spec"]["containers"][1]["image"] = "localhost/busybox:other".into();
-    node.containerd.tag(crate::node::IMAGE, "localhost/busybox:other").expect("the image gets a second name");
+    node.ctr(&["images", "tag", crate::node::IMAGE, "localhost/busybox:other"]);
     node.apply("edited", &pod);
     let after = node.pod_when("edited", "runs the new image", |pod| {
         container(pod, "changed")["image"] == "localhost/busybox:other"
@@ -113,7 +113,7 @@ fn changed_content_without_a_uid_of_its_own_is_a_new_pod_that_waits_for_the_old_
     let new = node.pod_when("web", "runs with the new content", |pod| {
         uid(pod) != uid(&old) && pod["status"]["phase"] == "Running"
     });
-    let old_end = node.containerd.crictl_ids(&uid(&old)).expect("the runtime answers");
+    let old_end = node.runtime_ids(&uid(&old)).expect("the runtime answers");
     assert!(old_end.is_empty(), "the predecessor is gone before the successor runs: {old_end:?}");
     assert_eq!(new["metadata"]["labels"]["version"], "2");
 }

@@ -6,15 +6,21 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use cri::CriRuntime;
+use model::ContainerState;
+use ports::runtime::Scope;
+use ports::{Runtime, RuntimeError};
 use serde_json::{Value, json};
-use testing::containerd::Containerd;
+use testing::containerd::{BUSYBOX_IMAGE, Containerd, leftovers};
 
 /// Long enough for a loaded machine with two cores; a passing test never waits this long.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 pub(crate) struct Node {
     dir: tempfile::TempDir,
-    pub(crate) containerd: Containerd,
+    /// For the calls to the runtime that tests make themselves.
+    tokio: tokio::runtime::Runtime,
+    containerd: Option<Containerd>,
     kubelet: Option<Child>,
     port: u16,
     health_port: u16,
@@ -31,11 +37,77 @@ impl Node {
     pub(crate) fn start_with(extra: Value) -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory");
         std::fs::create_dir_all(dir.path().join("manifests")).expect("a directory for manifests");
-        let containerd = Containerd::start(&dir.path().join("containerd")).expect("containerd starts");
+        let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a tokio runtime");
+        let containerd = tokio.block_on(Containerd::start(&dir.path().join("containerd")));
+        let containerd = Some(containerd.expect("containerd starts"));
         let (port, health_port) = (free_port(), free_port());
-        let mut node = Self { dir, containerd, kubelet: None, port, health_port, extra };
+        let mut node = Self { dir, tokio, containerd, kubelet: None, port, health_port, extra };
         node.start_kubelet();
         node
+    }
+
+    pub(crate) fn containerd(&self) -> &Containerd {
+        self.containerd.as_ref().expect("containerd belongs to the node until its end")
+    }
+
+    /// SIGKILL for the runtime; its shims and containers stay.
+    pub(crate) fn kill_runtime(&mut self) {
+        self.containerd.as_mut().expect("containerd").crash().expect("containerd is killed");
+    }
+
+    pub(crate) fn resume_runtime(&mut self) {
+        let containerd = self.containerd.as_mut().expect("containerd");
+        self.tokio.block_on(containerd.resume()).expect("containerd starts again");
+    }
+
+    /// Asks the runtime itself, beside the kubelet.
+    fn ask<T, F>(&self, question: impl FnOnce(CriRuntime) -> F) -> Result<T, String>
+    where
+        F: Future<Output = Result<T, RuntimeError>>,
+    {
+        self.tokio.block_on(async {
+            let endpoint = self.containerd().endpoint();
+            let runtime = CriRuntime::new(&endpoint, &endpoint, Duration::from_secs(10)).map_err(|e| e.to_string())?;
+            question(runtime).await.map_err(|error| error.to_string())
+        })
+    }
+
+    /// Everything the runtime has of the pod, sandboxes and containers.
+    pub(crate) fn runtime_ids(&self, uid: &str) -> Result<Vec<String>, String> {
+        let scope = Scope::Pod(uid.into());
+        self.ask(|runtime| async move {
+            let sandboxes = runtime.list_sandboxes(&scope).await?.into_iter().map(|s| s.id.to_string());
+            let containers = runtime.list_containers(&scope).await?.into_iter().map(|c| c.id.to_string());
+            Ok(sandboxes.chain(containers).collect())
+        })
+    }
+
+    /// How many containers of the pod run.
+    pub(crate) fn running_containers(&self, uid: &str) -> usize {
+        let scope = Scope::Pod(uid.into());
+        let containers = self.ask(|runtime| async move { runtime.list_containers(&scope).await });
+        let containers = containers.expect("the runtime answers");
+        containers.iter().filter(|c| c.state == ContainerState::Running).count()
+    }
+
+    /// Stops the pod's sandboxes behind the kubelet's back.
+    pub(crate) fn stop_sandboxes(&self, uid: &str) {
+        let scope = Scope::Pod(uid.into());
+        let stopped = self.ask(|runtime| async move {
+            for sandbox in runtime.list_sandboxes(&scope).await? {
+                runtime.stop_sandbox(&sandbox.id).await?;
+            }
+            Ok(())
+        });
+        stopped.expect("the sandboxes are stopped");
+    }
+
+    /// `ctr` of this node's containerd.
+    pub(crate) fn ctr(&self, args: &[&str]) {
+        let mut ctr = Command::new("ctr");
+        ctr.arg("--address").arg(self.containerd().socket()).args(["--namespace", "k8s.io"]).args(args);
+        let output = ctr.output().expect("ctr runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -51,7 +123,7 @@ impl Node {
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
             "kind": "KubeletConfiguration",
             "staticPodPath": self.path("manifests"),
-            "containerRuntimeEndpoint": format!("unix://{}", self.containerd.socket().display()),
+            "containerRuntimeEndpoint": self.containerd().endpoint(),
             "podLogsDir": self.path("logs/pods"),
             "readOnlyPort": self.port,
             "healthzPort": self.health_port,
@@ -200,7 +272,7 @@ impl Node {
             if node.pod(name).is_some() {
                 return Err("still in /pods".to_owned());
             }
-            let listed = node.containerd.crictl_ids(uid)?;
+            let listed = node.runtime_ids(uid)?;
             if !listed.is_empty() {
                 return Err(format!("still in the runtime: {listed:?}"));
             }
@@ -232,18 +304,32 @@ impl Drop for Node {
             let _ = child.kill();
             let _ = child.wait();
         }
-        self.containerd.stop();
+        let left = self.stop_runtime();
         if std::thread::panicking() {
             eprintln!("--- kubelet log\n{}", self.kubelet_log());
         }
-        let unmounted = Command::new("sh")
-            .arg("-c")
-            .arg(format!(
-                "grep -o ' {0}/[^ ]*' /proc/self/mounts | sort -r | xargs -r -n1 umount -l",
-                self.dir.path().display()
-            ))
-            .status();
-        drop(unmounted);
+        if !std::thread::panicking() {
+            assert_eq!(left, Vec::<String>::new(), "everything is cleaned up");
+        }
+    }
+}
+
+impl Node {
+    /// Ends containerd and what it ran, and unmounts what the kubelet mounted; says what could not be cleaned up.
+    fn stop_runtime(&mut self) -> Vec<String> {
+        let stopped = self.containerd.take().map(Containerd::stop);
+        let mut left: Vec<String> = stopped.and_then(Result::err).map(|e| e.to_string()).into_iter().collect();
+        let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+        let below = format!("{}/", self.dir.path().display());
+        let mut ours: Vec<&str> = mounts.lines().filter_map(|l| l.split(' ').nth(1)).filter(|m| m.starts_with(&below)).collect();
+        ours.sort_unstable();
+        for mount in ours.into_iter().rev() {
+            if !Command::new("umount").arg(mount).status().is_ok_and(|status| status.success()) {
+                left.push(format!("mounted: {mount}"));
+            }
+        }
+        left.extend(leftovers(&self.dir.path().join("containerd")));
+        left
     }
 }
 
@@ -278,7 +364,7 @@ pub(crate) fn restarts(pod: &Value, name: &str) -> i64 {
 }
 
 /// The image every test runs: Debian's busybox.
-pub(crate) const IMAGE: &str = "localhost/busybox:test";
+pub(crate) const IMAGE: &str = BUSYBOX_IMAGE;
 
 /// A pod manifest of one container that runs a shell script.
 pub(crate) fn shell_pod(name: &str, script: &str) -> Value {

@@ -1,0 +1,123 @@
+//! The process: command line, exit codes, signals, health, run-once mode.
+
+use std::process::{Command, Stdio};
+
+use serde_json::json;
+
+use crate::node::{FOREVER, Node, free_port, shell_pod};
+
+fn kubelet(args: &[&str]) -> (i32, String, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_kubelet")).args(args).stdin(Stdio::null()).output();
+    let output = output.expect("the kubelet runs");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code().unwrap_or(-1), text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+fn it_says_its_version_and_its_flags() {
+    assert_eq!(kubelet(&["--version"]), (0, "Kubernetes v1.36.2\n".to_owned(), String::new()));
+    let (code, help, _) = kubelet(&["--help"]);
+    assert_eq!(code, 0);
+    assert!(help.contains("--config") && help.contains("--root-dir"), "{help}");
+}
+
+#[test]
+fn what_it_does_not_know_it_refuses_all_at_once() {
+    let (code, _, errors) = kubelet(&["--no-such-flag", "--container-runtime=docker"]);
+    assert_eq!(code, 1);
+    assert!(errors.contains("no-such-flag") && errors.contains("container-runtime"), "{errors}");
+    let (code, _, errors) = kubelet(&["run"]);
+    assert_eq!(code, 1);
+    assert!(errors.contains("unknown command"), "{errors}");
+}
+
+#[test]
+fn cgroup_v1_is_refused_unless_allowed() {
+    let node = Node::start_with(json!({"failCgroupV1": false}));
+    drop(node);
+    let dir = tempfile::tempdir().expect("a directory");
+    let config = dir.path().join("kubelet.yaml");
+    let text = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n\
+                authentication: {webhook: {enabled: false}}\nauthorization: {mode: AlwaysAllow}\n";
+    std::fs::write(&config, text).expect("written");
+    let is_v1 = !std::path::Path::new("/sys/fs/cgroup/cgroup.controllers").exists();
+    if is_v1 {
+        let (code, _, errors) = kubelet(&["--config", &config.display().to_string()]);
+        assert_eq!(code, 1);
+        assert!(errors.contains("failCgroupV1"), "{errors}");
+    }
+}
+
+#[test]
+fn a_term_signal_ends_it_with_success_and_leaves_the_containers_running() {
+    let mut node = Node::start();
+    node.apply("web", &shell_pod("web", FOREVER));
+    let pod = node.running("web");
+    let pid = node.kubelet_pid().to_string();
+    assert!(Command::new("kill").args(["-TERM", &pid]).status().expect("kill runs").success());
+    assert_eq!(node.wait_for_exit().code(), Some(0));
+    assert_eq!(node.running_containers(&crate::node::uid(&pod)), 1);
+}
+
+#[test]
+fn healthz_answers_on_its_own_port() {
+    let node = Node::start();
+    assert_eq!(node.healthz(), Ok("ok".to_owned()));
+    assert_ne!(node.health_port(), 0);
+}
+
+#[test]
+fn running_pods_are_listed_from_the_runtime() {
+    let node = Node::start();
+    node.apply("web", &shell_pod("web", FOREVER));
+    node.running("web");
+    let list: serde_json::Value =
+        serde_json::from_str(&node.get("/runningpods/").expect("an answer")).expect("JSON");
+    assert_eq!(list["items"][0]["metadata"]["name"], "web-node");
+    assert_eq!(list["items"][0]["spec"]["containers"][0]["name"], "main");
+}
+
+#[test]
+fn run_once_reports_success_or_failure_by_its_exit_code() {
+    for (script, code) in [("sleep 1; exit 0", 0), ("exit 5", 1)] {
+        let mut node = Node::start();
+        node.kill_kubelet();
+        let mut pod = shell_pod("job", script);
+        pod["spec"]["restartPolicy"] = "Never".into();
+        node.apply("job", &pod);
+        let output = node.kubelet_command().arg("--runonce").stdin(Stdio::null()).output().expect("it runs");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{errors}");
+        assert!(errors.contains("Run once: pod"), "{errors}");
+    }
+}
+
+#[test]
+fn pods_come_from_a_url_too() {
+    let port = free_port();
+    let node = Node::start_with(json!({
+        "staticPodURL": format!("http://127.0.0.1:{port}/pods"),
+        "httpCheckFrequency": "1s",
+    }));
+    let manifest = shell_pod("remote", FOREVER).to_string();
+    let listener = std::net::TcpListener::bind(("127.0.0.1", port)).expect("a listener");
+    let server = std::thread::spawn(move || {
+        use std::io::{Read, Write};
+        for _ in 0..2 {
+            let (mut client, _) = listener.accept().expect("a request");
+            let mut request = [0; 1024];
+            let _ = client.read(&mut request).expect("its text");
+            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", manifest.len());
+            client.write_all((head + &manifest).as_bytes()).expect("an answer");
+        }
+    });
+    let pod = node.running("remote");
+    assert_eq!(pod["metadata"]["annotations"]["kubernetes.io/config.source"], "http");
+    server.join().expect("the server ends");
+    // Nobody answers any more: what was good stays.
+    node.eventually("the failure is visible", |node| {
+        let problems = node.get("/debug/manifests")?;
+        if problems.contains("127.0.0.1") { Ok(()) } else { Err(problems) }
+    });
+    node.running("remote");
+}
