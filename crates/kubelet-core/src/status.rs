@@ -41,16 +41,6 @@ pub enum PodStage {
     Terminated,
 }
 
-impl PodStage {
-    /// Containers may still be started.
-    const fn may_start(self) -> bool {
-        match self {
-            Self::NotSynced | Self::Syncing => true,
-            Self::Rejected | Self::Terminating | Self::Terminated => false,
-        }
-    }
-}
-
 /// Why a container waits: the `reason` and `message` of its `state.waiting`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WaitingState {
@@ -58,7 +48,8 @@ pub struct WaitingState {
     pub message: String,
 }
 
-/// Why the kubelet ended the pod: the `reason` and `message` of its status, with phase Failed.
+/// Why the kubelet ended the pod: the `reason` and `message` of its status, with phase Failed. To be given with every
+/// computation until the status is terminal: while containers run it is not shown yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TerminalReason {
     pub reason: String,
@@ -99,8 +90,12 @@ impl<'a> StatusInputs<'a> {
         self.previous.or(self.pod.status.as_ref())
     }
 
-    fn is_deleting(&self) -> bool {
-        self.pod.metadata.deletion_timestamp.is_some()
+    /// Containers may still be started: the pod is neither being deleted nor stopped.
+    fn may_start(&self) -> bool {
+        match self.stage {
+            PodStage::NotSynced | PodStage::Syncing => self.pod.metadata.deletion_timestamp.is_none(),
+            PodStage::Rejected | PodStage::Terminating | PodStage::Terminated => false,
+        }
     }
 
     /// A container may be executing right now, or start any moment. A look that has not happened does not calm us.

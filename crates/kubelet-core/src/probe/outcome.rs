@@ -56,8 +56,11 @@ pub enum HttpAnswer<'a> {
         body: &'a [u8],
         redirected_elsewhere: bool,
     },
-    /// No answer: refused, reset, too late. The text says which.
-    Unreachable(&'a str),
+    /// No answer: refused, reset, too late.
+    Unreachable {
+        url: &'a str,
+        why: &'a str,
+    },
 }
 
 #[must_use]
@@ -71,7 +74,7 @@ pub fn classify_http(answer: HttpAnswer<'_>) -> Outcome {
         HttpAnswer::Answered { status, .. } => {
             Outcome::Failure(format!("HTTP probe failed with statuscode: {status}"))
         }
-        HttpAnswer::Unreachable(why) => Outcome::Failure(why.to_owned()),
+        HttpAnswer::Unreachable { url, why } => Outcome::Failure(format!("Get {url:?}: {why}")),
     }
 }
 

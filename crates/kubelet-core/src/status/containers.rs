@@ -139,7 +139,10 @@ impl<'a> Reader<'a> {
         };
         let mut instances = observed.instances(container.name());
         let mut status = match instances.next() {
-            Some(newest) => self.read_instance(container, newest, instances.next(), last),
+            Some(newest) => {
+                let ended_before = instances.find(|older| older.state == ContainerState::Exited);
+                self.read_instance(container, newest, ended_before, last)
+            }
             None => self.read_absence(container, last),
         };
         let newest = observed.newest(container.name());
@@ -166,41 +169,19 @@ impl<'a> Reader<'a> {
         &self,
         container: &ContainerRef<'_>,
         newest: &ContainerObservation,
-        older: Option<&ContainerObservation>,
+        ended_before: Option<&ContainerObservation>,
         last: Option<&ContainerStatus>,
     ) -> ContainerStatus {
         let id = self.api_id(newest);
-        let recorded = count(newest.record.restart_count);
-        let said = last.map_or(0, |l| l.restart_count);
-        let mut restart_count = recorded.max(said);
-        let is_same = |l: &&ContainerStatus| l.container_id.as_deref() == Some(id.as_str());
-        let said_end = last.filter(is_same).and_then(|l| l.state.as_ref()).filter(|s| s.terminated.is_some());
-        let state = match newest.state {
-            ContainerState::Running if self.inputs.starting.contains(container.name()) => {
-                waiting_state(self.default_reason, "")
-            }
-            ContainerState::Running => running_state(newest),
-            ContainerState::Exited => self.terminated_state(newest),
-            // What ended does not begin again as the same instance.
-            ContainerState::Created | ContainerState::Unknown if said_end.is_some() => {
-                said_end.cloned().unwrap_or_default()
-            }
-            ContainerState::Created => waiting_state(self.default_reason, ""),
-            ContainerState::Unknown => match last.and_then(|l| l.state.as_ref()) {
-                Some(said_state) if said_state.running.is_some() => {
-                    restart_count = recorded.max(said.saturating_add(1));
-                    lost_state(LOST_AT_THE_END)
-                }
-                Some(_) | None => waiting_state(self.default_reason, ""),
-            },
-        };
-        let older_end = older.filter(|o| o.state == ContainerState::Exited).map(|o| self.terminated_state(o));
+        let (state, restart_count) = self.state_of(container, newest, last);
         let resources = container.resources();
         ContainerStatus {
             name: container.name().to_owned(),
-            image: newest.image.clone(),
+            image: if newest.image.is_empty() { container.image().to_owned() } else { newest.image.clone() },
             image_id: newest.image_id.clone(),
-            last_state: older_end.or_else(|| last.and_then(|l| remembered_end(l, &id))),
+            last_state: ended_before
+                .map(|o| self.terminated_state(o))
+                .or_else(|| last.and_then(|l| remembered_end(l, &id))),
             container_id: Some(id),
             state: Some(state),
             restart_count,
@@ -209,6 +190,34 @@ impl<'a> Reader<'a> {
             user: newest.user.as_ref().map(api_user),
             ..ContainerStatus::default()
         }
+    }
+
+    /// The state and restart count of the newest instance.
+    fn state_of(
+        &self,
+        container: &ContainerRef<'_>,
+        newest: &ContainerObservation,
+        last: Option<&ContainerStatus>,
+    ) -> (ApiState, i32) {
+        let recorded = count(newest.record.restart_count);
+        let said = last.map_or(0, |l| l.restart_count);
+        let said_state = last.and_then(|l| l.state.as_ref());
+        let id = self.api_id(newest);
+        let is_same = last.is_some_and(|l| l.container_id.as_deref() == Some(id.as_str()));
+        let said_end = said_state.filter(|s| is_same && s.terminated.is_some());
+        let waiting = || waiting_state(self.default_reason, "");
+        let state = match newest.state {
+            ContainerState::Running if self.inputs.starting.contains(container.name()) => waiting(),
+            ContainerState::Running => running_state(newest),
+            ContainerState::Exited => self.terminated_state(newest),
+            // What ended does not begin again as the same instance.
+            ContainerState::Created => said_end.cloned().unwrap_or_else(waiting),
+            ContainerState::Unknown if said_state.is_some_and(|s| s.running.is_some()) => {
+                return (lost_state(LOST_AT_THE_END), recorded.max(said.saturating_add(1)));
+            }
+            ContainerState::Unknown => said_end.cloned().unwrap_or_else(waiting),
+        };
+        (state, recorded.max(said))
     }
 
     /// The runtime has no instance of it.
@@ -232,7 +241,7 @@ impl<'a> Reader<'a> {
         }
         if said_state.is_some_and(|s| s.running.is_some()) {
             status.last_state = Some(lost_state(LOST_WHILE_WANTED));
-            let again = i32::from(!self.inputs.is_deleting());
+            let again = i32::from(self.inputs.may_start());
             status.restart_count = status.restart_count.saturating_add(again);
         }
         status
@@ -246,7 +255,7 @@ impl<'a> Reader<'a> {
         newest: Option<&ContainerObservation>,
     ) {
         let Some(why) = self.inputs.waiting.get(container.name()) else { return };
-        if !self.inputs.stage.may_start() || self.inputs.is_deleting() {
+        if !self.inputs.may_start() {
             return;
         }
         let end = status.state.as_ref().and_then(|s| s.terminated.as_ref());

@@ -1020,6 +1020,55 @@ fn a_lost_container_is_shown_as_killed() {
 }
 
 #[test]
+fn a_container_lost_while_its_pod_is_stopped_does_not_count_as_restarted() {
+    check(
+        "pod a static | a=running | @terminating",
+        expect![[r#"
+        Running
+        -PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a])
+        a waiting ContainerCreating, before: exited 137 ContainerStatusUnknown
+    "#]],
+    );
+    check(
+        "pod a | a=running | deleting",
+        expect![[r#"
+        Running
+        -PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a])
+        a waiting ContainerCreating, before: exited 137 ContainerStatusUnknown
+    "#]],
+    );
+}
+
+#[test]
+fn a_start_that_failed_between_does_not_hide_the_run_before() {
+    check(
+        "pod a | a=exited(1),created,created",
+        expect![[r#"
+        Running
+        +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a])
+        a waiting ContainerCreating, before: exited 1 Error test://a-0, restarts 2
+    "#]],
+    );
+    check(
+        "pod a | a=exited(1),created why(a/RunContainerError)",
+        expect![[r#"
+        Running
+        +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a])
+        a waiting RunContainerError: told, before: exited 1 Error test://a-0, restarts 1
+    "#]],
+    );
+}
+
+#[test]
+fn a_pod_moves_through_its_life() {
+    let life = "pod i:i a:R policy=OnFailure | unseen @notsynced | box=ready | i=running | i=exited(0) a=running \
+                | i=exited(0) a=running ok(a.R) | i=exited(0) a=exited(0)";
+    let (_, played) = play(life);
+    let phases: Vec<_> = played.iter().filter_map(|s| s.phase.as_deref()).collect();
+    assert_eq!(phases, ["Pending", "Pending", "Pending", "Running", "Running", "Succeeded"]);
+}
+
+#[test]
 fn until_somebody_looks_what_was_said_stands() {
     check(
         "pod a:R | a=running ok(a.R) | unseen @notsynced",

@@ -88,6 +88,14 @@ fn a_container_shows_who_it_runs_as_and_which_mounts_are_read_only_all_the_way_d
 }
 
 #[test]
+fn a_runtime_that_forgot_the_image_does_not_hide_it() {
+    let mut scene = Scene::parse("a=running");
+    scene.observed.as_mut().expect("an observation").containers[0].image = String::new();
+    let status = scene.compute(&pod("pod a"), None, time(0));
+    assert_eq!(status.container_statuses.expect("containers")[0].image, "a:1");
+}
+
+#[test]
 fn times_are_cut_to_seconds() {
     let mut scene = Scene::parse("a=running");
     let precise = time(1) + jiff::SignedDuration::from_millis(900);
