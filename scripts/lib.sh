@@ -107,13 +107,27 @@ rust_is_enough() {
     [ "$(printf '%s\n%s\n' "$RUST_WANTED" "$have" | sort -V | head -n1)" = "$RUST_WANTED" ]
 }
 
+# Debian 13 has rustup as a package; Debian 12 has not, and gets it the way rustup.rs says.
+ensure_rustup() {
+    command -v rustup >/dev/null && return 0
+    if apt-cache policy rustup 2>/dev/null | grep -q 'Candidate: [0-9]'; then
+        say "installing Debian's rustup"
+        DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends rustup >/dev/null 2>&1 || true
+    else
+        say "installing rustup from https://sh.rustup.rs into $HOME/.cargo"
+        curl -fsS --proto '=https' --max-time 60 https://sh.rustup.rs -o "$1" 2>/dev/null || return 0
+        sh "$1" -y --quiet --no-modify-path --default-toolchain none || true
+        PATH=$HOME/.cargo/bin:$PATH
+    fi
+}
+
 ensure_rust() {
     if ! rust_is_enough; then
         say "Rust $RUST_WANTED or newer is needed; found: $(rust_version || echo none)"
-        if ! command -v rustup >/dev/null && apt-cache show rustup >/dev/null 2>&1; then
-            say "installing Debian's rustup"
-            DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends rustup >/dev/null 2>&1 || true
-        fi
+        local installer
+        installer=$(mktemp)
+        ensure_rustup "$installer"
+        rm -f "$installer"
         if command -v rustup >/dev/null; then
             say "rustup installs the stable toolchain"
             if rustup toolchain install stable --profile minimal -c clippy -c rustfmt; then rustup default stable; fi
