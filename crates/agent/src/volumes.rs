@@ -158,7 +158,8 @@ pub async fn ensure_sub_path(
 }
 
 /// An error with all its causes on one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+#[must_use]
+pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

@@ -8,8 +8,7 @@ use agent::{Agent, Doors};
 use config::{MachineFacts, Resolved};
 use cri::CriRuntime;
 use host::LinuxHost;
-use host::lock_file::{Contention, LockFile};
-use host::process::CgroupVersion;
+use host::process::{CgroupVersion, Contention, LockFile};
 use net::LinuxNet;
 use ports::{Clock, Host};
 use tokio_util::sync::CancellationToken;
@@ -62,13 +61,12 @@ pub(crate) async fn run(resolved: &Resolved) -> Result<ExitCode, StartError> {
 }
 
 fn announce(resolved: &Resolved) {
-    tracing::info!(version = crate::VERSION, implementation = "kubelet-rs", "Kubelet starts");
+    tracing::info!(version = config::KUBERNETES_VERSION, implementation = "kubelet-rs", "Kubelet starts");
     for warning in &resolved.warnings {
         tracing::warn!("{warning}");
     }
-    if !resolved.not_yet.is_empty() {
-        let fields = resolved.not_yet.join(", ");
-        tracing::warn!(fields, "These settings are accepted, but this build does not act on them yet");
+    if let Some(warning) = resolved.not_yet_warning() {
+        tracing::warn!("{warning}");
     }
 }
 
@@ -78,9 +76,8 @@ fn check_machine(resolved: &Resolved) -> Result<bool, StartError> {
         .map_err(|error| StartError::Host(format!("find out the cgroup version at {CGROUP_ROOT}: {error}")))?;
     let swap_on = host::process::swap_on().unwrap_or(false);
     let facts = MachineFacts { cgroup_v1: version == CgroupVersion::V1, swap_on };
-    config::validate_on_machine(resolved, &facts).map_err(StartError::Config)?;
-    if facts.cgroup_v1 {
-        tracing::warn!("This machine has cgroup v1, which is in maintenance mode; prefer cgroup v2");
+    for warning in resolved.check_machine(&facts).map_err(StartError::Config)? {
+        tracing::warn!("{warning}");
     }
     Ok(!facts.cgroup_v1)
 }
@@ -108,8 +105,8 @@ async fn start_agent(resolved: &Resolved, cgroup_v2: bool) -> Result<Agent, Star
     let kubelet = &resolved.kubelet;
     let host: Arc<dyn Host> = Arc::new(LinuxHost::new());
     let machine = host.machine();
-    let node_name = resolved.node_name(&machine.hostname).map_err(StartError::Config)?;
-    let host_ips = host::addresses::host_ips(&resolved.flags.node_ips());
+    let node_name = resolved.node_name(&machine.hostname).map_err(|error| StartError::Host(error.to_string()))?;
+    let host_ips = host::host_ips(&resolved.flags.node_ips());
     let runtime = CriRuntime::new(
         &kubelet.container_runtime_endpoint,
         kubelet.image_endpoint(),

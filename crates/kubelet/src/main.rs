@@ -14,21 +14,18 @@ use std::process::ExitCode;
 
 use config::{Invocation, Resolved};
 
-/// The version of the Kubernetes contract that this kubelet keeps.
-const VERSION: &str = "v1.36.2";
-
 fn main() -> ExitCode {
     match config::from_args(std::env::args().skip(1), &config::Disk) {
         Ok(Invocation::Help(text)) => say(&text),
-        Ok(Invocation::Version { raw: false }) => say(&format!("Kubernetes {VERSION}\n")),
-        Ok(Invocation::Version { raw: true }) => say(&format!("{{\"gitVersion\": \"{VERSION}\", \"implementation\": \"kubelet-rs\"}}\n")),
+        Ok(Invocation::Version { raw: false }) => say(&config::version_line()),
+        Ok(Invocation::Version { raw: true }) => say(&raw_version()),
         Ok(Invocation::Run(resolved)) => run(&resolved),
         Err(errors) => fail(&errors.to_string()),
     }
 }
 
 fn run(resolved: &Resolved) -> ExitCode {
-    logging::start(logging_format(resolved), resolved.flags.verbosity);
+    logging::start(logging_format(resolved), resolved.verbosity());
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKER_THREADS)
         .max_blocking_threads(BLOCKING_THREADS)
@@ -58,9 +55,17 @@ fn logging_format(resolved: &Resolved) -> logging::LogFormat {
     if resolved.kubelet.logging.format == "json" { logging::LogFormat::Json } else { logging::LogFormat::Text }
 }
 
+fn raw_version() -> String {
+    format!(
+        "version.Info{{GitVersion:\"{}\", Implementation:\"kubelet-rs {}\"}}",
+        config::KUBERNETES_VERSION,
+        env!("CARGO_PKG_VERSION")
+    )
+}
+
 #[expect(clippy::print_stdout, reason = "what the user asked to see")]
 fn say(text: &str) -> ExitCode {
-    print!("{text}");
+    println!("{}", text.trim_end());
     ExitCode::SUCCESS
 }
 

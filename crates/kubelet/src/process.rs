@@ -44,14 +44,14 @@ impl Signals {
 
 /// Tells systemd that the kubelet is up, where systemd listens.
 pub(crate) fn notify_ready() {
-    if let Err(error) = host::systemd::sd_notify("READY=1") {
+    if let Err(error) = host::process::sd_notify("READY=1") {
         tracing::warn!(%error, "systemd was not told that the kubelet is ready");
     }
 }
 
 /// Feeds systemd's watchdog twice per interval as long as the sync loop goes round.
 pub(crate) async fn feed_watchdog(api: std::sync::Arc<dyn NodeApi>, clock: Clock, stop: CancellationToken) {
-    let Some(interval) = host::systemd::watchdog_interval().filter(|i| *i > Duration::from_secs(1)) else { return };
+    let Some(interval) = host::process::watchdog_interval().filter(|i| *i > Duration::from_secs(1)) else { return };
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
@@ -62,7 +62,7 @@ pub(crate) async fn feed_watchdog(api: std::sync::Arc<dyn NodeApi>, clock: Clock
             tracing::error!(age = ?age, "The sync loop hangs; the watchdog is not fed");
             continue;
         }
-        if let Err(error) = host::systemd::sd_notify("WATCHDOG=1") {
+        if let Err(error) = host::process::sd_notify("WATCHDOG=1") {
             tracing::warn!(%error, "systemd's watchdog was not fed");
         }
     }

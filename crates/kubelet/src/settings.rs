@@ -41,7 +41,7 @@ pub(crate) fn settings(resolved: &Resolved, node_name: String, host_ips: Vec<IpA
             monitor_interval: kubelet.container_log_monitor_interval.as_std(),
         },
         collection: CollectionSettings {
-            min_age: resolved.flags.minimum_container_ttl_duration.as_std(),
+            min_age: resolved.flags.minimum_container_ttl.as_std(),
             max_per_container: i64::from(resolved.flags.maximum_dead_containers_per_container),
             max_total: i64::from(resolved.flags.maximum_dead_containers),
         },

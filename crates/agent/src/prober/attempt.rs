@@ -75,13 +75,19 @@ async fn http(net: &dyn Net, target: &Target, get: &HttpProbe, spec: &ProbeSpec)
         max_body_bytes: BODY_LIMIT,
         verify_tls: false,
     };
+    let url = get.url(&pod_ip.to_string());
     match net.http_get(&request).await {
         Ok(answer) => classify_http(HttpAnswer::Answered {
             status: answer.status,
             body: &answer.body,
             redirected_elsewhere: answer.redirected_elsewhere,
         }),
-        Err(error) => classify_http(HttpAnswer::Unreachable(&error.to_string())),
+        Err(error) => {
+            let text = error.to_string();
+            // The network already says which URL; the verdict says it too.
+            let why = text.strip_prefix(&format!("Get {url:?}: ")).unwrap_or(&text);
+            classify_http(HttpAnswer::Unreachable { url: &url, why })
+        }
     }
 }
 
