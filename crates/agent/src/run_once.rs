@@ -3,13 +3,15 @@
 
 use std::time::Duration;
 
+use kubelet_core::pod::plan::RestartPolicy;
 use model::PodRef;
+use model::containers::spec_of;
 use model::k8s::{ContainerStatus, PodStatus};
 
 use crate::Agent;
 use crate::pods_view::PodEntry;
 
-/// A pod that neither runs nor has ended by then has failed.
+/// A pod that has not even started by then has failed.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// How one pod fared.
@@ -64,15 +66,16 @@ pub async fn run(agent: &Agent) -> Outcome {
     let mut changes = engine.pods.changes();
     loop {
         let entries = engine.pods.all();
-        let verdicts: Vec<Option<Verdict>> = entries.iter().map(|entry| judge(&entry.status)).collect();
+        let verdicts: Vec<Option<Verdict>> = entries.iter().map(judge).collect();
         let is_decided = verdicts.iter().all(Option::is_some) && entries.len() == agent.desired_pods();
-        let is_late = engine.clock.mono() >= deadline;
+        let is_working = |entry: &PodEntry| entry.status.phase.as_deref() == Some("Running");
+        let is_late = engine.clock.mono() >= deadline && !entries.iter().any(is_working);
         if is_decided || is_late {
             return outcome(agent, &entries, verdicts);
         }
         tokio::select! {
             _ = changes.changed() => {}
-            () = engine.clock.sleep_until(deadline) => {}
+            () = engine.clock.sleep_until(deadline), if engine.clock.mono() < deadline => {}
         }
     }
 }
@@ -94,12 +97,17 @@ fn outcome(agent: &Agent, entries: &[PodEntry], verdicts: Vec<Option<Verdict>>) 
     }
 }
 
-/// `None`: not decided yet.
-fn judge(status: &PodStatus) -> Option<Verdict> {
+/// `None`: not decided yet. A pod that restarts for ever has fared well once it runs; one that works to an end is
+/// waited for.
+fn judge(entry: &PodEntry) -> Option<Verdict> {
+    let status = &*entry.status;
+    let policy = RestartPolicy::parse(spec_of(&entry.pod).restart_policy.as_deref());
     match status.phase.as_deref() {
         Some("Succeeded") => Some(Verdict::Succeeded),
         Some("Failed") => Some(Verdict::Failed(explain(status))),
-        Some("Running") if containers(status).all(|c| has_started(c)) => Some(Verdict::Running),
+        Some("Running") if policy == RestartPolicy::Always && containers(status).all(has_started) => {
+            Some(Verdict::Running)
+        }
         _ if is_hopeless(status) => Some(Verdict::Failed(explain(status))),
         _ => None,
     }

@@ -11,17 +11,18 @@ use jiff::Timestamp;
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
 use tracing::{Event, Level, Metadata, Subscriber};
+use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogFormat {
+pub(crate) enum LogFormat {
     Text,
     Json,
 }
 
 /// Starts logging for the life of the process. A second call changes nothing.
-pub fn start(format: LogFormat, verbosity: u32) {
-    let layer = Lines { format, verbosity, process: std::process::id() };
+pub(crate) fn start(format: LogFormat, verbosity: u32) {
+    let layer = Lines { format, process: std::process::id() };
     let level = if verbosity >= 6 {
         LevelFilter::TRACE
     } else if verbosity >= 4 {
@@ -29,31 +30,28 @@ pub fn start(format: LogFormat, verbosity: u32) {
     } else {
         LevelFilter::INFO
     };
-    let subscriber = tracing_subscriber::registry().with(layer.with_filter(level));
+    let filter = filter_fn(move |metadata| shows(metadata, verbosity)).with_max_level_hint(level);
+    let subscriber = tracing_subscriber::registry().with(layer.with_filter(filter));
     // Only fails when somebody else already listens, as in tests that start twice.
     let _ = tracing::subscriber::set_global_default(subscriber);
 }
 
 struct Lines {
     format: LogFormat,
-    verbosity: u32,
     process: u32,
 }
 
 const OURS: [&str; 7] = ["agent", "kubelet", "cri", "host", "net", "server", "config"];
 
-impl Lines {
-    fn shows(&self, metadata: &Metadata<'_>) -> bool {
-        let origin = metadata.target().split("::").next().unwrap_or_default();
-        OURS.contains(&origin) || self.verbosity >= 8 || *metadata.level() <= Level::WARN
-    }
+/// Our own tasks speak at the level asked for; libraries only warn, unless very much is asked for.
+fn shows(metadata: &Metadata<'_>, verbosity: u32) -> bool {
+    let origin = metadata.target().split("::").next().unwrap_or_default();
+    let is_ours = OURS.contains(&origin);
+    let level = if verbosity >= 6 { Level::TRACE } else if verbosity >= 4 { Level::DEBUG } else { Level::INFO };
+    *metadata.level() <= if is_ours || verbosity >= 8 { level } else { Level::WARN }
 }
 
 impl<S: Subscriber> Layer<S> for Lines {
-    fn enabled(&self, metadata: &Metadata<'_>, _: Context<'_, S>) -> bool {
-        self.shows(metadata)
-    }
-
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         let mut fields = Fields::default();
         event.record(&mut fields);

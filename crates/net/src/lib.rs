@@ -61,7 +61,7 @@ impl Net for LinuxNet {
 
     async fn tcp_connect(&self, host: &str, port: u16, timeout: Duration) -> Result<(), NetError> {
         match tokio::time::timeout(timeout, dial::connect(host, port)).await {
-            Ok(connected) => connected.map(dial::hang_up),
+            Ok(connected) => connected.map(drop),
             Err(_) => Err(NetError::TimedOut {
                 what: format!("dial tcp {}: i/o timeout", url::join_host_port(host, port)),
                 after: timeout,

@@ -22,7 +22,7 @@ fn a_broken_manifest_is_named_with_its_line_and_leaves_the_running_pod_alone() {
         let problems = node.get("/debug/manifests")?;
         if problems.contains("web.json") { Ok(problems) } else { Err(problems) }
     });
-    assert!(problems.contains("line "), "{problems}");
+    assert!(problems.contains("web.json:4:"), "file, line and column are named: {problems}");
     let after = node.running("web");
     assert_eq!(container(&after, "main")["containerID"], container(&before, "main")["containerID"]);
     let logged = node.kubelet_log().matches("Manifest is not usable").count();
