@@ -1,2 +1,40 @@
 //! Flags, KubeletConfiguration v1beta1, drop-ins, defaults, validation and feature gates, resolved to one value.
+//!
+//! The way through: [`from_args`] parses the command line (`flags`), reads the file and drop-ins (`load`, `document`),
+//! lays them over each other (`resolve`, `tree`), decodes the outcome ([`KubeletConfiguration`]), settles feature gates
+//! ([`FeatureGates`]) and checks everything (`validate`). What comes out, [`Resolved`], is complete and never changes.
+//!
+//! Architecture invariants:
+//! - only `load` touches the disk, and only behind the [`Files`] trait; nothing here logs or prints;
+//! - problems are collected and come back together, each naming the setting, its value and what is allowed;
+//! - flags, fields and gates are tables: names stand in one place.
 #![forbid(unsafe_code)]
+
+mod document;
+mod duration;
+mod error;
+pub mod flags;
+pub mod gates;
+mod kubeletconfig;
+mod load;
+mod node;
+mod not_yet;
+mod resolve;
+mod tree;
+mod validate;
+
+pub use duration::{DurationError, GoDuration};
+pub use error::{ConfigError, ConfigErrors};
+pub use gates::{FeatureGates, GateError};
+pub use kubeletconfig::{
+    API_VERSION, KIND, KubeletConfiguration,
+    parts::{
+        Anonymous, Authentication, Authorization, CrashLoopBackOff, Logging, LoggingOptions,
+        MemoryReservation, MemorySwap, OutputOptions, QuantityText, ShutdownGracePeriodByPodPriority, Taint,
+        Tracing, UserNamespaces, VModuleRule, WebhookAuthentication, WebhookAuthorization, X509,
+    },
+};
+pub use load::{Disk, Files};
+pub use node::NodeFlags;
+pub use resolve::{Invocation, KUBERNETES_VERSION, Resolved, from_args, version_line};
+pub use validate::MachineFacts;

@@ -1,0 +1,171 @@
+//! One configuration document: text in, tree out, with everything wrong or odd about it named.
+//!
+//! Owns YAML, `kind`/`apiVersion`, unknown and duplicate fields, wrong types, relative paths. Never merges documents.
+
+use std::path::Path;
+
+use serde_json::Value;
+use serde_saphyr::{DuplicateKeyPolicy, options};
+
+use crate::error::{ConfigError, ConfigErrors};
+use crate::kubeletconfig::parts::ITEM_FIELDS;
+use crate::kubeletconfig::{API_VERSION, KIND, KubeletConfiguration};
+use crate::tree;
+
+/// A document whose known fields have the right types. `null` values are kept: in a drop-in they take away.
+#[derive(Debug)]
+pub(crate) struct Document {
+    pub(crate) tree: Value,
+    pub(crate) warnings: Vec<String>,
+}
+
+/// Paths in the file that are relative to the file's own directory.
+const PATH_FIELDS: [&str; 7] = [
+    "staticPodPath",
+    "authentication.x509.clientCAFile",
+    "tlsCertFile",
+    "tlsPrivateKeyFile",
+    "resolvConf",
+    "volumePluginDir",
+    "podLogsDir",
+];
+
+/// Reads a document that came from `path`.
+///
+/// # Errors
+/// It is empty, no YAML or JSON, of another kind, or has fields of a wrong type: all of these are named.
+pub(crate) fn read(text: &str, path: &Path) -> Result<Document, ConfigErrors> {
+    let wrong =
+        |problem: String| ConfigErrors::from(ConfigError::Document { path: path.to_owned(), problem });
+    let mut warnings = Vec::new();
+    let mut tree = parse(text, path, &mut warnings).map_err(wrong)?;
+    if tree.is_null() {
+        return Err(wrong(format!("the file is empty: it must hold a {KIND} of {API_VERSION}")));
+    }
+    let Value::Object(fields) = &mut tree else {
+        return Err(wrong(format!("the file must hold a {KIND}, with a field on each line")));
+    };
+    let mut errors = ConfigErrors::default();
+    for (field, allowed) in [("apiVersion", API_VERSION), ("kind", KIND)] {
+        let problem = match fields.remove(field) {
+            Some(Value::String(value)) if value == allowed => continue,
+            Some(other) => format!("{field} is {other}, but must be {allowed}"),
+            None => format!("{field} is missing: it must be {allowed}"),
+        };
+        errors.push(ConfigError::Document { path: path.to_owned(), problem });
+    }
+    errors.into_result()?;
+    let shape = KubeletConfiguration::shape();
+    for unknown in drop_unknown(&mut tree, &shape) {
+        warnings.push(format!("{}: unknown field {unknown:?} is ignored", path.display()));
+    }
+    check_types(&tree, &shape, path)?;
+    resolve_paths(&mut tree, path);
+    Ok(Document { tree, warnings })
+}
+
+/// Strictly first; what only fails for duplicate keys is read again, the last one winning, with a warning.
+fn parse(text: &str, path: &Path, warnings: &mut Vec<String>) -> Result<Value, String> {
+    let read = |duplicate_keys: DuplicateKeyPolicy| {
+        serde_saphyr::from_str_with_options::<Value>(
+            text,
+            options! { duplicate_keys: duplicate_keys, legacy_octal_numbers: true, with_snippet: false },
+        )
+    };
+    if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
+        return Ok(Value::Null);
+    }
+    let strict = match read(DuplicateKeyPolicy::Error) {
+        Ok(tree) => return Ok(tree),
+        Err(error) => error.to_string(),
+    };
+    if let Ok(tree) = read(DuplicateKeyPolicy::LastWins) {
+        warnings.push(format!("{}: {strict}; the last one counts", path.display()));
+        return Ok(tree);
+    }
+    // JSON may be indented with tabs, which YAML forbids.
+    if text.trim_start().starts_with('{') {
+        return serde_json::from_str(text).map_err(|error| format!("not valid JSON: {error}"));
+    }
+    Err(format!("not valid YAML: {strict}"))
+}
+
+fn drop_unknown(tree: &mut Value, shape: &Value) -> Vec<String> {
+    let unknown: Vec<String> = tree::leaves(tree, shape)
+        .into_iter()
+        .map(|(path, _)| path)
+        .filter(|path| tree::get(shape, path).is_none() && !path.is_empty())
+        .collect();
+    // A key with a dot in it cannot be told from a path; it is then only named, and ignored when decoded.
+    unknown.iter().for_each(|path| tree::remove(tree, path));
+    let mut found = unknown;
+    for (list, known) in ITEM_FIELDS {
+        let Some(items) = tree::get(tree, list).and_then(Value::as_array) else { continue };
+        for (index, item) in items.iter().enumerate() {
+            let fields = item.as_object().into_iter().flat_map(|fields| fields.keys());
+            let strange = fields.filter(|field| !known.contains(&field.as_str()));
+            found.extend(strange.map(|field| format!("{list}[{index}].{field}")));
+        }
+    }
+    found
+}
+
+/// Decodes every field on its own, so that each wrong one is named, not only the first.
+fn check_types(tree: &Value, shape: &Value, path: &Path) -> Result<(), ConfigErrors> {
+    let mut plain = tree.clone();
+    tree::drop_nulls(&mut plain);
+    let mut errors = ConfigErrors::default();
+    for (field, value) in tree::leaves(&plain, shape) {
+        if let Some(problem) = wrong_type(&field, value, shape) {
+            errors.push(ConfigError::Field { origin: path.display().to_string(), field, problem });
+        }
+    }
+    errors.into_result()
+}
+
+fn wrong_type(field: &str, value: &Value, shape: &Value) -> Option<String> {
+    let wants_fields =
+        tree::get(shape, field).and_then(Value::as_object).is_some_and(|known| !known.is_empty());
+    if wants_fields && !value.is_object() {
+        return Some(format!("is {value}, but must have fields of its own"));
+    }
+    let items = ITEM_FIELDS.iter().any(|(list, _)| *list == field);
+    if items && value.as_array().is_some_and(|items| !items.iter().all(Value::is_object)) {
+        return Some("every item must have fields of its own".to_owned());
+    }
+    let mut alone = tree::empty();
+    tree::set(&mut alone, field, value.clone());
+    serde_json::from_value::<KubeletConfiguration>(alone).err().map(|error| error.to_string())
+}
+
+fn resolve_paths(tree: &mut Value, path: &Path) {
+    let Some(dir) = path.parent() else { return };
+    for field in PATH_FIELDS {
+        let Some(given) = tree::get(tree, field).and_then(Value::as_str) else { continue };
+        if !given.is_empty() && Path::new(given).is_relative() {
+            let resolved = dir.join(given).display().to_string();
+            tree::set(tree, field, resolved.into());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn reading_a_document_never_panics(text in "\\PC{0,200}") {
+            let _ = read(&text, Path::new("/etc/kubelet.yaml"));
+        }
+
+        #[test]
+        fn reading_lines_that_look_like_yaml_never_panics(
+            lines in prop::collection::vec("( {0,4})(- )?[a-zA-Z&*!]{0,12}: ?[\\[{\"'|>]?[0-9a-z.~]{0,8}[\\]}\"']?", 0..12)
+        ) {
+            let text = format!("kind: {KIND}\napiVersion: {API_VERSION}\n{}", lines.join("\n"));
+            let _ = read(&text, Path::new("/etc/kubelet.yaml"));
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Everything that can be wrong with flags and configuration. Owns the words the user sees; never prints them.
+
+use std::fmt;
+use std::path::PathBuf;
+
+/// One problem, complete in itself: it names the flag or field, the value, and what is allowed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    #[error("unknown command {argument:?}")]
+    UnknownCommand { argument: String },
+    #[error("unknown flag: {flag}{hint}")]
+    UnknownFlag { flag: String, hint: String },
+    #[error("unknown flag: --{flag}: it is gone since Kubernetes {since}; {instead}")]
+    GoneFlag { flag: String, since: &'static str, instead: &'static str },
+    #[error("flag needs an argument: --{flag} takes {expected}")]
+    MissingValue { flag: &'static str, expected: &'static str },
+    #[error("invalid argument {value:?} for \"--{flag}\" flag: {problem}")]
+    FlagValue { flag: &'static str, value: String, problem: String },
+    #[error("cannot read {what} {}: {source}", path.display())]
+    Read { what: &'static str, path: PathBuf, source: std::io::Error },
+    #[error("{}: {problem}", path.display())]
+    Document { path: PathBuf, problem: String },
+    #[error("{origin}: field {field}: {problem}")]
+    Field { origin: String, field: String, problem: String },
+    #[error("invalid configuration: {field} is {value}, but must be {allowed}")]
+    Invalid { field: String, value: String, allowed: String },
+    #[error("invalid configuration: {problem}")]
+    Conflict { problem: String },
+    #[error("{0}")]
+    Gate(#[from] crate::gates::GateError),
+}
+
+/// All problems found, one per line when shown. Never empty when it comes back as an error.
+#[derive(Debug, Default)]
+pub struct ConfigErrors(pub Vec<ConfigError>);
+
+impl ConfigErrors {
+    pub(crate) fn push(&mut self, error: ConfigError) {
+        self.0.push(error);
+    }
+
+    pub(crate) fn into_result(self) -> Result<(), Self> {
+        if self.0.is_empty() { Ok(()) } else { Err(self) }
+    }
+}
+
+impl From<ConfigError> for ConfigErrors {
+    fn from(error: ConfigError) -> Self {
+        Self(vec![error])
+    }
+}
+
+impl fmt::Display for ConfigErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, error) in self.0.iter().enumerate() {
+            if index > 0 {
+                f.write_str("\n")?;
+            }
+            write!(f, "{error}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for ConfigErrors {}

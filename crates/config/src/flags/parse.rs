@@ -1,0 +1,158 @@
+//! The parser: arguments in, values per flag out, in the manner of pflag. Pure; collects every error before it returns.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+use serde_json::Value;
+
+use super::{Flag, Kind, Target, find, gone, values};
+use crate::error::{ConfigError, ConfigErrors};
+
+/// What a command line said.
+#[derive(Debug, Default)]
+pub(crate) struct Parsed {
+    /// The value of every flag given, by name; of a repeated flag the sum or the last, as its kind has it.
+    pub(crate) given: BTreeMap<&'static str, (&'static Flag, Value)>,
+    pub(crate) help: bool,
+    /// `Some(raw)` if the version was asked for.
+    pub(crate) version: Option<bool>,
+}
+
+impl Parsed {
+    /// One line per deprecated flag given.
+    pub(crate) fn deprecations(&self) -> impl Iterator<Item = String> {
+        self.given.values().filter_map(|(flag, _)| flag.deprecation())
+    }
+}
+
+/// Reads arguments (without the program's own name).
+///
+/// # Errors
+/// Every unknown or gone flag, missing or unreadable value, and positional argument.
+pub(crate) fn parse(args: impl Iterator<Item = String>) -> Result<Parsed, ConfigErrors> {
+    let mut reader = Reader { args, parsed: Parsed::default(), errors: ConfigErrors::default() };
+    while let Some(argument) = reader.args.next() {
+        if argument == "--" {
+            let rest: Vec<String> = reader.args.by_ref().collect();
+            rest.into_iter().for_each(|argument| reader.positional(argument));
+        } else if let Some(long) = argument.strip_prefix("--") {
+            reader.long(long);
+        } else if argument.len() > 1 && argument.starts_with('-') {
+            reader.short(&argument[1..]);
+        } else {
+            reader.positional(argument);
+        }
+    }
+    reader.errors.into_result().map(|()| reader.parsed)
+}
+
+struct Reader<I> {
+    args: I,
+    parsed: Parsed,
+    errors: ConfigErrors,
+}
+
+impl<I: Iterator<Item = String>> Reader<I> {
+    fn positional(&mut self, argument: String) {
+        self.errors.push(ConfigError::UnknownCommand { argument });
+    }
+
+    fn long(&mut self, text: &str) {
+        let (name, value) = text.split_once('=').map_or((text, None), |(name, value)| (name, Some(value)));
+        match find(name) {
+            Some(flag) => self.flag(flag, value.map(str::to_owned)),
+            None => self.unknown(name),
+        }
+    }
+
+    fn unknown(&mut self, name: &str) {
+        let plain = name.replace('_', "-");
+        self.errors.push(match gone::find(&plain) {
+            Some((since, instead)) => ConfigError::GoneFlag { flag: plain, since, instead },
+            None => {
+                ConfigError::UnknownFlag { flag: format!("--{name}"), hint: super::help::nearest(&plain) }
+            }
+        });
+    }
+
+    /// `-v3`, `-v=3`, `-v 3`, `-h`; letters may be run together as long as only the last takes a value.
+    fn short(&mut self, letters: &str) {
+        let mut rest = letters;
+        while let Some(letter) = rest.chars().next() {
+            rest = &rest[letter.len_utf8()..];
+            match letter {
+                'h' => self.parsed.help = true,
+                'v' => {
+                    let value = rest.strip_prefix('=').unwrap_or(rest).to_owned();
+                    let attached = !rest.is_empty();
+                    if let Some(flag) = find("v") {
+                        self.flag(flag, attached.then_some(value));
+                    }
+                    return;
+                }
+                _ => {
+                    let flag = format!("-{letter} in -{letters}");
+                    self.errors.push(ConfigError::UnknownFlag { flag, hint: String::new() });
+                    return;
+                }
+            }
+        }
+    }
+
+    fn flag(&mut self, flag: &'static Flag, value: Option<String>) {
+        let text = match (value, flag.kind) {
+            (Some(value), _) => value,
+            (None, Kind::Bool | Kind::Version) => "true".to_owned(),
+            (None, _) => match self.args.next() {
+                Some(value) => value,
+                None => {
+                    let expected = flag.kind.expected();
+                    return self.errors.push(ConfigError::MissingValue { flag: flag.name, expected });
+                }
+            },
+        };
+        match values::read(flag.kind, &text) {
+            Ok(value) => self.take(flag, value),
+            Err(problem) => {
+                self.errors.push(ConfigError::FlagValue { flag: flag.name, value: text, problem });
+            }
+        }
+    }
+
+    fn take(&mut self, flag: &'static Flag, value: Value) {
+        if flag.target == Target::Ask {
+            match (flag.kind, value.as_str(), value.as_bool()) {
+                (Kind::Version, Some("raw"), _) => self.parsed.version = Some(true),
+                (Kind::Version, ..) => self.parsed.version = (value == true).then_some(false),
+                (_, _, on) => self.parsed.help = on.unwrap_or(false),
+            }
+            return;
+        }
+        match self.parsed.given.entry(flag.name) {
+            Entry::Vacant(entry) => {
+                entry.insert((flag, value));
+            }
+            Entry::Occupied(mut entry) => add(&mut entry.get_mut().1, value),
+        }
+    }
+}
+
+/// A flag given again: lists and maps grow, anything else is replaced.
+fn add(old: &mut Value, new: Value) {
+    match (old, new) {
+        (Value::Array(old), Value::Array(new)) => old.extend(new),
+        (Value::Object(old), Value::Object(new)) => {
+            for (key, value) in new {
+                match old.get_mut(&key) {
+                    Some(Value::Array(at)) if value.is_array() => {
+                        at.extend(value.as_array().cloned().unwrap_or_default());
+                    }
+                    _ => {
+                        old.insert(key, value);
+                    }
+                }
+            }
+        }
+        (old, new) => *old = new,
+    }
+}

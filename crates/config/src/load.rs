@@ -1,0 +1,74 @@
+//! The only place that touches the disk: reading the configuration file and finding drop-ins.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// What configuration needs from the file system. Tests answer from memory.
+pub trait Files {
+    /// The whole file as text.
+    ///
+    /// # Errors
+    /// The file is missing, unreadable, or not UTF-8.
+    fn read(&self, path: &Path) -> io::Result<String>;
+
+    /// Every `*.conf` file below `dir`, at any depth, in lexical order of the whole path.
+    ///
+    /// # Errors
+    /// The directory, or one below it, cannot be read.
+    fn list_conf_files(&self, dir: &Path) -> io::Result<Vec<PathBuf>>;
+
+    /// The directory that relative paths on the command line start from.
+    ///
+    /// # Errors
+    /// The current directory is gone or unreadable.
+    fn current_dir(&self) -> io::Result<PathBuf>;
+}
+
+/// The real disk.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Disk;
+
+impl Files for Disk {
+    fn read(&self, path: &Path) -> io::Result<String> {
+        std::fs::read_to_string(path)
+    }
+
+    fn list_conf_files(&self, dir: &Path) -> io::Result<Vec<PathBuf>> {
+        let mut found = Vec::new();
+        let mut open = vec![dir.to_owned()];
+        while let Some(dir) = open.pop() {
+            for entry in std::fs::read_dir(&dir)? {
+                let entry = entry?;
+                // A symbolic link to a directory is not followed: it could lead round in a circle.
+                if entry.file_type()?.is_dir() {
+                    open.push(entry.path());
+                } else if entry.path().extension().is_some_and(|ending| ending == "conf") {
+                    found.push(entry.path());
+                }
+            }
+        }
+        found.sort();
+        Ok(found)
+    }
+
+    fn current_dir(&self) -> io::Result<PathBuf> {
+        std::env::current_dir()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drop_ins_are_found_at_any_depth_in_lexical_order() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        std::fs::create_dir(dir.path().join("10-sub")).expect("mkdir");
+        for name in ["20-b.conf", "05-a.conf", "10-sub/z.conf", "10-sub/readme.txt", "30.yaml"] {
+            std::fs::write(dir.path().join(name), "").expect("write");
+        }
+        let found = Disk.list_conf_files(dir.path()).expect("list");
+        let names: Vec<_> = found.iter().map(|path| path.strip_prefix(dir.path()).expect("below")).collect();
+        assert_eq!(names, ["05-a.conf", "10-sub/z.conf", "20-b.conf"].map(Path::new));
+    }
+}

@@ -1,0 +1,193 @@
+//! Settings that only the command line has, and what can be said about the node's name and labels. Pure.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use crate::duration::GoDuration;
+use crate::error::{ConfigError, ConfigErrors};
+use crate::kubeletconfig::configuration;
+
+configuration! {
+    /// The typed outcome of the flags without a configuration field.
+    NodeFlags {
+        config, "config": String = String::new();
+        config_dir, "configDir": String = String::new();
+        /// Empty: the kubelet stands alone.
+        kubeconfig, "kubeconfig": String = String::new();
+        bootstrap_kubeconfig, "bootstrapKubeconfig": String = String::new();
+        hostname_override, "hostnameOverride": String = String::new();
+        /// As given; [`NodeFlags::node_ips`] reads it.
+        node_ip, "nodeIp": String = String::new();
+        root_dir, "rootDir": String = "/var/lib/kubelet".to_owned();
+        cert_dir, "certDir": String = "/var/lib/kubelet/pki".to_owned();
+        cloud_provider, "cloudProvider": String = String::new();
+        node_labels, "nodeLabels": BTreeMap<String, String> = BTreeMap::new();
+        /// Empty: no lock.
+        lock_file, "lockFile": String = String::new();
+        exit_on_lock_contention, "exitOnLockContention": bool = false;
+        runtime_cgroups, "runtimeCgroups": String = String::new();
+        image_credential_provider_config, "imageCredentialProviderConfig": String = String::new();
+        image_credential_provider_bin_dir, "imageCredentialProviderBinDir": String = String::new();
+        housekeeping_interval, "housekeepingInterval": GoDuration = GoDuration::from_secs(10);
+        max_housekeeping_interval, "maxHousekeepingInterval": GoDuration = GoDuration::from_secs(15);
+        minimum_container_ttl, "minimumContainerTtl": GoDuration = GoDuration::ZERO;
+        /// Below 0: no limit.
+        maximum_dead_containers_per_container, "maximumDeadContainersPerContainer": i32 = 1;
+        /// Below 0: no limit.
+        maximum_dead_containers, "maximumDeadContainers": i32 = -1;
+        experimental_mounter_path, "experimentalMounterPath": String = String::new();
+        experimental_allocatable_ignore_eviction, "experimentalAllocatableIgnoreEviction": bool = false;
+    }
+}
+
+impl NodeFlags {
+    /// No API server: pods come from static manifests only.
+    #[must_use]
+    pub fn standalone(&self) -> bool {
+        self.kubeconfig.is_empty()
+    }
+
+    /// The addresses of `--node-ip`, in the order given. Unspecified ones (`0.0.0.0`, `::`) only choose a family.
+    #[must_use]
+    pub fn node_ips(&self) -> Vec<IpAddr> {
+        self.node_ip.split(',').filter_map(|text| text.trim().parse().ok()).collect()
+    }
+
+    /// The node's name: the override if there is one, else the host's; trimmed, in lower case.
+    ///
+    /// # Errors
+    /// Nothing is left, or the name is no DNS subdomain and so no name of a node.
+    pub fn node_name(&self, hostname: &str) -> Result<String, ConfigError> {
+        let (given, origin) = if self.hostname_override.is_empty() {
+            (hostname, "the host's name")
+        } else {
+            (self.hostname_override.as_str(), "--hostname-override")
+        };
+        let name = given.trim().to_lowercase();
+        if is_dns_subdomain(&name) {
+            return Ok(name);
+        }
+        Err(ConfigError::Invalid {
+            field: origin.to_owned(),
+            value: format!("{given:?}"),
+            allowed: "a DNS name: letters, digits, - and ., at most 253, beginning and ending with a letter or digit"
+                .to_owned(),
+        })
+    }
+
+    pub(crate) fn check(&self, errors: &mut ConfigErrors) {
+        let mut invalid = |flag: &str, value: &str, allowed: &str| {
+            let field = format!("--{flag}");
+            errors.push(ConfigError::Invalid {
+                field,
+                value: format!("{value:?}"),
+                allowed: allowed.to_owned(),
+            });
+        };
+        if !["", "external"].contains(&self.cloud_provider.as_str()) {
+            invalid("cloud-provider", &self.cloud_provider, "empty or external");
+        }
+        if !node_ip_fits(&self.node_ip) {
+            invalid(
+                "node-ip",
+                &self.node_ip,
+                "one IP address, or one IPv4 and one IPv6 address, neither of them unspecified",
+            );
+        }
+        for (key, value) in &self.node_labels {
+            if !is_label_key(key) {
+                invalid("node-labels", key, "label keys such as example.com/name");
+            } else if !may_label(key) {
+                invalid("node-labels", key, ALLOWED_LABELS);
+            }
+            if !is_label_value(value) {
+                invalid("node-labels", value, "label values: at most 63 letters, digits, -, _ and .");
+            }
+        }
+        self.check_pairs(errors);
+    }
+
+    fn check_pairs(&self, errors: &mut ConfigErrors) {
+        let mut conflict = |problem: &str| errors.push(ConfigError::Conflict { problem: problem.to_owned() });
+        if self.exit_on_lock_contention && self.lock_file.is_empty() {
+            conflict("--exit-on-lock-contention needs --lock-file");
+        }
+        if self.image_credential_provider_config.is_empty()
+            != self.image_credential_provider_bin_dir.is_empty()
+        {
+            conflict(
+                "--image-credential-provider-config and --image-credential-provider-bin-dir must be set both or neither",
+            );
+        }
+    }
+}
+
+const ALLOWED_LABELS: &str = "outside kubernetes.io and k8s.io, or begin with kubelet.kubernetes.io or \
+    node.kubernetes.io, or be one of kubernetes.io/hostname, kubernetes.io/os, kubernetes.io/arch, \
+    topology.kubernetes.io/region, topology.kubernetes.io/zone or their beta forms";
+
+const LABELS: [&str; 11] = [
+    "beta.kubernetes.io/arch",
+    "beta.kubernetes.io/instance-type",
+    "beta.kubernetes.io/os",
+    "failure-domain.beta.kubernetes.io/region",
+    "failure-domain.beta.kubernetes.io/zone",
+    "kubernetes.io/arch",
+    "kubernetes.io/hostname",
+    "kubernetes.io/os",
+    "node.kubernetes.io/instance-type",
+    "topology.kubernetes.io/region",
+    "topology.kubernetes.io/zone",
+];
+
+/// A kubelet may not give itself labels that the control plane trusts.
+fn may_label(key: &str) -> bool {
+    let Some((domain, _)) = key.split_once('/') else { return true };
+    let inside = |parent: &str| {
+        domain == parent || domain.strip_suffix(parent).is_some_and(|rest| rest.ends_with('.'))
+    };
+    let reserved = inside("kubernetes.io") || inside("k8s.io");
+    !reserved || inside("kubelet.kubernetes.io") || inside("node.kubernetes.io") || LABELS.contains(&key)
+}
+
+fn is_label_key(key: &str) -> bool {
+    match key.split_once('/') {
+        Some((prefix, name)) => is_dns_subdomain(prefix) && !name.is_empty() && is_label_value(name),
+        None => !key.is_empty() && is_label_value(key),
+    }
+}
+
+fn is_label_value(value: &str) -> bool {
+    let edge = |byte: Option<&u8>| byte.is_none_or(u8::is_ascii_alphanumeric);
+    let bytes = value.as_bytes();
+    bytes.len() <= 63
+        && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(byte))
+        && edge(bytes.first())
+        && edge(bytes.last())
+}
+
+/// RFC 1123 subdomain, in lower case.
+pub(crate) fn is_dns_subdomain(name: &str) -> bool {
+    name.len() <= 253
+        && name.split('.').all(|label| {
+            let plain = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+            let bytes = label.as_bytes();
+            bytes.first().is_some_and(plain)
+                && bytes.last().is_some_and(plain)
+                && bytes.iter().all(|byte| plain(byte) || *byte == b'-')
+        })
+}
+
+fn node_ip_fits(text: &str) -> bool {
+    if text.is_empty() {
+        return true;
+    }
+    let ips: Result<Vec<IpAddr>, _> = text.split(',').map(|part| part.trim().parse::<IpAddr>()).collect();
+    match ips.as_deref() {
+        Ok([_]) => true,
+        Ok([first, second]) => {
+            first.is_ipv4() != second.is_ipv4() && !first.is_unspecified() && !second.is_unspecified()
+        }
+        Ok(_) | Err(_) => false,
+    }
+}

@@ -1,0 +1,165 @@
+//! What the configuration can ask for and this build does not do yet. One table, to shrink as rooms are added.
+
+use serde_json::Value;
+
+use crate::tree;
+
+/// What a setting may be while its feature is missing, without the user having asked for anything we do not do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fine {
+    /// The built-in default.
+    Default,
+    /// One of these JSON texts.
+    Only(&'static [&'static str]),
+}
+
+use Fine::{Default, Only};
+
+/// Fields of the configuration, as dotted wire names; a name stands for everything below it.
+const FIELDS: &[(&str, Fine)] = &[
+    ("authentication", Default),
+    ("authorization", Default),
+    ("cgroupDriver", Default),
+    ("cgroupRoot", Default),
+    ("cgroupsPerQOS", Only(&["false"])),
+    ("configMapAndSecretChangeDetectionStrategy", Default),
+    ("contentType", Default),
+    ("cpuManagerPolicy", Default),
+    ("cpuManagerPolicyOptions", Default),
+    ("cpuManagerReconcilePeriod", Default),
+    ("enableContentionProfiling", Default),
+    ("enableControllerAttachDetach", Default),
+    ("enableSystemLogQuery", Default),
+    ("enforceNodeAllocatable", Only(&["[]", r#"["none"]"#])),
+    ("eventBurst", Default),
+    ("eventRecordQPS", Default),
+    ("evictionHard", Only(&["{}"])),
+    ("evictionMaxPodGracePeriod", Default),
+    ("evictionMinimumReclaim", Default),
+    ("evictionPressureTransitionPeriod", Default),
+    ("evictionSoft", Default),
+    ("evictionSoftGracePeriod", Default),
+    ("hairpinMode", Default),
+    ("imageGCHighThresholdPercent", Default),
+    ("imageGCLowThresholdPercent", Default),
+    ("imageMaximumGCAge", Default),
+    ("imageMinimumGCAge", Default),
+    ("imagePullCredentialsVerificationPolicy", Default),
+    ("kernelMemcgNotification", Default),
+    ("kubeAPIBurst", Default),
+    ("kubeAPIQPS", Default),
+    ("kubeReserved", Default),
+    ("kubeReservedCgroup", Default),
+    ("kubeletCgroups", Default),
+    ("localStorageCapacityIsolation", Default),
+    ("makeIPTablesUtilChains", Default),
+    ("memoryManagerPolicy", Default),
+    ("memoryReservationPolicy", Default),
+    ("memorySwap", Default),
+    ("memoryThrottlingFactor", Default),
+    ("mergeDefaultEvictionSettings", Default),
+    ("nodeLeaseDurationSeconds", Default),
+    ("nodeStatusMaxImages", Default),
+    ("nodeStatusReportFrequency", Default),
+    ("nodeStatusUpdateFrequency", Default),
+    ("podCIDR", Default),
+    ("podPidsLimit", Default),
+    ("podsPerCore", Default),
+    ("port", Default),
+    ("preloadedImagesVerificationAllowlist", Default),
+    ("protectKernelDefaults", Default),
+    ("providerID", Default),
+    ("qosReserved", Default),
+    ("registerWithTaints", Default),
+    ("reservedMemory", Default),
+    ("reservedSystemCPUs", Default),
+    ("rotateCertificates", Default),
+    ("serverTLSBootstrap", Default),
+    ("showHiddenMetricsForVersion", Default),
+    ("shutdownGracePeriod", Default),
+    ("shutdownGracePeriodByPodPriority", Default),
+    ("shutdownGracePeriodCriticalPods", Default),
+    ("singleProcessOOMKill", Default),
+    ("streamingConnectionIdleTimeout", Default),
+    ("systemCgroups", Default),
+    ("systemReserved", Default),
+    ("systemReservedCgroup", Default),
+    ("tlsCertFile", Default),
+    ("tlsCipherSuites", Default),
+    ("tlsCurvePreferences", Default),
+    ("tlsMinVersion", Default),
+    ("tlsPrivateKeyFile", Default),
+    ("topologyManagerPolicy", Default),
+    ("topologyManagerPolicyOptions", Default),
+    ("topologyManagerScope", Default),
+    ("tracing", Default),
+    ("volumePluginDir", Default),
+    ("volumeStatsAggPeriod", Default),
+];
+
+/// Flags without a field, by name.
+const FLAGS: &[&str] = &[
+    "bootstrap-kubeconfig",
+    "cert-dir",
+    "cloud-provider",
+    "experimental-allocatable-ignore-eviction",
+    "experimental-mounter-path",
+    "housekeeping-interval",
+    "image-credential-provider-bin-dir",
+    "image-credential-provider-config",
+    "kubeconfig",
+    "max-housekeeping-interval",
+    "node-labels",
+    "runtime-cgroups",
+];
+
+/// Names of what the user set and does not get. `set`: the tree of what was set; `defaults`: the tree of defaults.
+pub(crate) fn fields(set: &Value, defaults: &Value) -> Vec<String> {
+    let mut found = Vec::new();
+    for (name, fine) in FIELDS {
+        let Some(part) = tree::get(set, name) else { continue };
+        let nothing = Value::Null;
+        let shape = tree::get(defaults, name).unwrap_or(&nothing);
+        for (below, value) in tree::leaves(part, shape) {
+            let path = if below.is_empty() { (*name).to_owned() } else { format!("{name}.{below}") };
+            let accepted = match fine {
+                Default => tree::get(defaults, &path) == Some(value) || is_empty(value),
+                Only(texts) => texts.contains(&value.to_string().as_str()),
+            };
+            if !accepted {
+                found.push(path);
+            }
+        }
+    }
+    found
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Object(fields) => fields.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
+}
+
+/// Whether a flag without a field is one whose feature is missing.
+pub(crate) fn flag(name: &str) -> bool {
+    FLAGS.contains(&name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{KubeletConfiguration, flags};
+
+    #[test]
+    fn the_table_names_only_what_exists() {
+        for (name, _) in FIELDS {
+            assert!(tree::get(&KubeletConfiguration::shape(), name).is_some(), "{name}");
+        }
+        for name in FLAGS {
+            assert!(flags::find(name).is_some_and(|flag| flag.field().is_none()), "{name}");
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! From arguments and files to one value: built-in defaults, then the file, then drop-ins, then flags.
+//!
+//! Owns precedence. Never judges values (that is `validate`) and reads files only through [`Files`].
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::document::{self, Document};
+use crate::error::{ConfigError, ConfigErrors};
+use crate::flags::{self, Flag, Parsed, Target};
+use crate::gates::FeatureGates;
+use crate::kubeletconfig::{defaults, parts::VModuleRule};
+use crate::load::Files;
+use crate::{KubeletConfiguration, MachineFacts, NodeFlags, not_yet, tree, validate};
+
+/// What a command line asks for.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Invocation {
+    Run(Box<Resolved>),
+    /// `raw`: with all there is to say about the build, rather than [`version_line`].
+    Version {
+        raw: bool,
+    },
+    /// The text to print.
+    Help(String),
+}
+
+/// The settings the rest of the kubelet is handed: complete, valid, and never changed afterwards.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Resolved {
+    /// Every default is filled in.
+    pub kubelet: KubeletConfiguration,
+    pub flags: NodeFlags,
+    pub gates: FeatureGates,
+    /// Lines to log once at the start.
+    pub warnings: Vec<String>,
+    /// Names of settings the user made that this build does not act on yet; see [`Resolved::not_yet_warning`].
+    pub not_yet: Vec<String>,
+}
+
+/// The Kubernetes release whose contract is kept.
+pub const KUBERNETES_VERSION: &str = "v1.36.2";
+
+/// What `--version` prints.
+#[must_use]
+pub fn version_line() -> String {
+    format!("Kubernetes {KUBERNETES_VERSION}")
+}
+
+impl Resolved {
+    /// One line that names everything the user set and does not get; `None` if there is nothing.
+    #[must_use]
+    pub fn not_yet_warning(&self) -> Option<String> {
+        let names = self.not_yet.join(", ");
+        (!names.is_empty()).then(|| format!("This build does not act on these settings yet: {names}"))
+    }
+
+    /// What only the machine can tell. Comes back with warning lines.
+    ///
+    /// # Errors
+    /// Every setting that this machine does not allow.
+    pub fn check_machine(&self, facts: &MachineFacts) -> Result<Vec<String>, ConfigErrors> {
+        validate::machine(&self.kubelet, facts)
+    }
+
+    /// The log level of `-v`.
+    #[must_use]
+    pub fn verbosity(&self) -> u32 {
+        self.kubelet.logging.verbosity
+    }
+
+    /// The rules of `--vmodule`.
+    #[must_use]
+    pub fn vmodule(&self) -> &[VModuleRule] {
+        &self.kubelet.logging.vmodule
+    }
+
+    /// The node's name on a host called `hostname`; see [`NodeFlags::node_name`].
+    ///
+    /// # Errors
+    /// The name cannot be a node's.
+    pub fn node_name(&self, hostname: &str) -> Result<String, ConfigError> {
+        self.flags.node_name(hostname)
+    }
+}
+
+/// Reads a command line (without the program's own name) and every file it points to.
+///
+/// # Errors
+/// Everything found wrong with the flags; or, if the flags are right, everything wrong with the files; or, if those can
+/// be read, every setting that is not allowed.
+pub fn from_args(args: impl Iterator<Item = String>, files: &dyn Files) -> Result<Invocation, ConfigErrors> {
+    let parsed = flags::parse(args)?;
+    if parsed.help {
+        return Ok(Invocation::Help(flags::help()));
+    }
+    if let Some(raw) = parsed.version {
+        return Ok(Invocation::Version { raw });
+    }
+    resolve(&parsed, files).map(|resolved| Invocation::Run(Box::new(resolved)))
+}
+
+fn resolve(parsed: &Parsed, files: &dyn Files) -> Result<Resolved, ConfigErrors> {
+    let flags = node_flags(parsed)?;
+    let mut warnings: Vec<String> = parsed.deprecations().collect();
+    let from_file = !flags.config.is_empty();
+    let mut set = read_files(&flags, files, &mut warnings)?;
+    let mut base = tree::empty();
+    if !from_file {
+        base = defaults::legacy();
+    }
+    let mut tree = base.clone();
+    tree::merge_patch(&mut tree, set.clone());
+    defaults::complete(&mut tree, from_file);
+    for (flag, value) in parsed.given.values() {
+        apply(&mut set, flag, value);
+        apply(&mut tree, flag, value);
+    }
+    let kubelet = decode(&tree)?;
+    let (gates, gate_warnings, gate_errors) = FeatureGates::resolve(&kubelet.feature_gates);
+    warnings.extend(gate_warnings);
+    let mut errors = ConfigErrors(gate_errors.into_iter().map(ConfigError::from).collect());
+    flags.check(&mut errors);
+    validate::settings(&kubelet, &flags, &gates, &mut errors);
+    errors.into_result()?;
+    let not_yet = not_yet_names(&set, &base, parsed);
+    Ok(Resolved { kubelet, flags, gates, warnings, not_yet })
+}
+
+fn node_flags(parsed: &Parsed) -> Result<NodeFlags, ConfigErrors> {
+    let mut tree = tree::empty();
+    for (flag, value) in parsed.given.values() {
+        if let Target::Node(field) | Target::OldNode(field) = flag.target {
+            tree::set(&mut tree, field, value.clone());
+        }
+    }
+    serde_json::from_value(tree).map_err(|error| ConfigError::Conflict { problem: error.to_string() }.into())
+}
+
+/// The file and the drop-ins merged, without what means "not set".
+fn read_files(
+    flags: &NodeFlags,
+    files: &dyn Files,
+    warnings: &mut Vec<String>,
+) -> Result<Value, ConfigErrors> {
+    let mut tree = tree::empty();
+    let mut errors = ConfigErrors::default();
+    let mut paths = Vec::new();
+    if !flags.config.is_empty() {
+        paths.push(Path::new(&flags.config).to_owned());
+    }
+    if !flags.config_dir.is_empty() {
+        let dir = Path::new(&flags.config_dir);
+        match files.list_conf_files(dir) {
+            Ok(found) => paths.extend(found),
+            Err(source) => {
+                errors.push(ConfigError::Read { what: "--config-dir", path: dir.to_owned(), source });
+            }
+        }
+    }
+    for path in paths {
+        match read_file(&path, files) {
+            Ok(document) => {
+                tree::merge_patch(&mut tree, document.tree);
+                warnings.extend(document.warnings);
+            }
+            Err(wrong) => errors.0.extend(wrong.0),
+        }
+    }
+    errors.into_result()?;
+    tree::drop_nulls(&mut tree);
+    defaults::drop_unset(&mut tree);
+    Ok(tree)
+}
+
+fn read_file(path: &Path, files: &dyn Files) -> Result<Document, ConfigErrors> {
+    let read_error = |source| ConfigError::Read { what: "configuration file", path: path.to_owned(), source };
+    let absolute = if path.is_absolute() {
+        path.to_owned()
+    } else {
+        files.current_dir().map_err(read_error)?.join(path)
+    };
+    let text = files.read(&absolute).map_err(read_error)?;
+    document::read(&text, &absolute)
+}
+
+/// Puts a flag's value over what the files said. Feature gates are merged, all else is replaced.
+fn apply(tree: &mut Value, flag: &Flag, value: &Value) {
+    let Some(path) = flag.field() else { return };
+    if path == "featureGates" {
+        tree::merge_patch(tree, json!({ path: value }));
+    } else {
+        tree::set(tree, path, value.clone());
+    }
+}
+
+fn decode(tree: &Value) -> Result<KubeletConfiguration, ConfigErrors> {
+    serde_json::from_value(tree.clone())
+        .map_err(|error| ConfigError::Conflict { problem: error.to_string() }.into())
+}
+
+fn not_yet_names(set: &Value, base: &Value, parsed: &Parsed) -> Vec<String> {
+    let mut defaults = KubeletConfiguration::shape();
+    tree::merge_patch(&mut defaults, base.clone());
+    // Optional parts have no default: whatever is set in them was asked for.
+    for optional in ["singleProcessOOMKill", "tracing"] {
+        tree::remove(&mut defaults, optional);
+    }
+    let mut names = not_yet::fields(set, &defaults);
+    let flags = parsed.given.keys().filter(|name| not_yet::flag(name));
+    names.extend(flags.map(|name| format!("--{name}")));
+    names
+}
