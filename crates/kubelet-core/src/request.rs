@@ -101,7 +101,9 @@ pub enum ConfigError {
     NoVolume { volume: String, container: String },
     #[error("failed to prepare subPath for volumeMount {volume:?} of container {container:?}")]
     NoSubPath { volume: String, container: String },
-    #[error("volume {volume:?} requested recursive read-only mode, but {problem}")]
+    #[error(
+        "failed to resolve recursive read-only mode: volume {volume:?} requested recursive read-only mode, but {problem}"
+    )]
     RecursiveReadOnly { volume: String, problem: &'static str },
     #[error("invalid mount propagation {value:?} of volume {volume:?}")]
     Propagation { volume: String, value: String },

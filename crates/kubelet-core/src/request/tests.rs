@@ -596,7 +596,11 @@ fn recursive_read_only_needs_a_runtime_that_can() {
     check_mount(&mount("IfPossible"), able(), "/v:/data ro rro Private");
     check_mount(&mount("IfPossible"), with_volume(), "/v:/data ro Private");
     check_mount(&mount("Disabled"), able(), "/v:/data ro Private");
-    let refused = |problem| format!("! volume \"v\" requested recursive read-only mode, but {problem}");
+    let refused = |problem| {
+        format!(
+            "! failed to resolve recursive read-only mode: volume \"v\" requested recursive read-only mode, but {problem}"
+        )
+    };
     check_mount(&mount("Enabled"), with_volume(), &refused("it is not supported by the runtime"));
     check_mount(&json!({"recursiveReadOnly": "Enabled"}), able(), &refused("it is not read-only"));
     check_mount(

@@ -153,6 +153,36 @@ fn a_number_is_no_text_but_a_quantity_may_be_one() {
 }
 
 #[test]
+fn a_label_without_a_value_is_empty() {
+    let pod = one(&SMALL.replace("{name: web}", "{name: web, labels: {a: , b: null}}"));
+    let labels: Vec<_> = pod.metadata.labels.unwrap().into_values().collect();
+    assert_eq!(labels, ["", ""]);
+}
+
+#[test]
+fn a_status_in_a_manifest_does_not_count() {
+    let pod = one(&format!("{SMALL}status: {{phase: Failed, podIP: 1.2.3.4}}"));
+    assert_eq!(pod.metadata.uid, one(SMALL).metadata.uid);
+    assert_eq!(pod.status, one(SMALL).status);
+}
+
+#[test]
+fn anchors_and_merges_are_understood() {
+    check(
+        r"
+apiVersion: v1
+kind: Pod
+metadata: {name: web}
+spec:
+  containers:
+  - &base {name: app, image: nginx}
+  - {<<: *base, name: other}
+",
+        expect!["default/web-node1"],
+    );
+}
+
+#[test]
 fn octal_modes_are_read_as_such() {
     let volume = "volumes: [{name: v, downwardAPI: {defaultMode: 0644}}]";
     let pod = one(&SMALL.replace("spec:", &format!("spec:\n  {volume}")));
