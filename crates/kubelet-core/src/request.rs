@@ -14,7 +14,7 @@ pub mod security;
 mod tests;
 
 pub use container::{ContainerInputs, compute_container_request};
-pub use mounts::VolumeMountPoint;
+pub use mounts::{SubPath, VolumeMountPoint, compute_sub_paths};
 pub use sandbox::{SandboxInputs, compute_sandbox_request};
 
 use model::request::IdMapping;
@@ -99,6 +99,8 @@ pub enum ConfigError {
     UnknownProfile { kind: &'static str, value: String },
     #[error("cannot find volume {volume:?} to mount into container {container:?}")]
     NoVolume { volume: String, container: String },
+    #[error("subPath of volume {volume:?}: {problem}")]
+    SubPath { volume: String, problem: String },
     #[error("failed to prepare subPath for volumeMount {volume:?} of container {container:?}")]
     NoSubPath { volume: String, container: String },
     #[error(

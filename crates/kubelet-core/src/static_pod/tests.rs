@@ -182,6 +182,51 @@ spec:
     );
 }
 
+/// In the manner of what `kubeadm` writes for etcd.
+const ETCD: &str = r#"
+apiVersion: v1
+kind: Pod
+metadata:
+  annotations:
+    kubeadm.kubernetes.io/etcd.advertise-client-urls: https://10.0.0.1:2379
+  creationTimestamp: null
+  labels: {component: etcd, tier: control-plane}
+  name: etcd
+  namespace: kube-system
+spec:
+  containers:
+  - command: [etcd, --data-dir=/var/lib/etcd, "--listen-metrics-urls=http://127.0.0.1:2381"]
+    image: registry.k8s.io/etcd:3.6.6-0
+    imagePullPolicy: IfNotPresent
+    livenessProbe:
+      failureThreshold: 8
+      httpGet: {host: 127.0.0.1, path: /livez, port: probe-port, scheme: HTTP}
+      initialDelaySeconds: 10
+      periodSeconds: 10
+      timeoutSeconds: 15
+    name: etcd
+    ports:
+    - {containerPort: 2381, name: probe-port, protocol: TCP}
+    resources:
+      requests: {cpu: 100m, memory: 100Mi}
+    volumeMounts:
+    - {mountPath: /var/lib/etcd, name: etcd-data}
+  hostNetwork: true
+  priority: 2000001000
+  priorityClassName: system-node-critical
+  securityContext:
+    seccompProfile: {type: RuntimeDefault}
+  volumes:
+  - hostPath: {path: /var/lib/etcd, type: DirectoryOrCreate}
+    name: etcd-data
+status: {}
+"#;
+
+#[test]
+fn a_control_plane_manifest_is_taken_without_a_word() {
+    check(ETCD, expect!["kube-system/etcd-node1"]);
+}
+
 #[test]
 fn octal_modes_are_read_as_such() {
     let volume = "volumes: [{name: v, downwardAPI: {defaultMode: 0644}}]";
