@@ -1,4 +1,4 @@
-//! Reasons to refuse a pod that lie in the pod itself and the machine: its operating system, its sysctls, AppArmor
+//! Reasons to refuse a pod that lie in the pod itself and the machine: its sysctls, operating system, groups, AppArmor
 //! (contract C.32, C.36, C.59). Whether it fits the node's resources is not decided here.
 
 use model::containers::{all_containers, spec_of};
@@ -18,6 +18,8 @@ pub struct Rejection {
 pub struct AdmissionFacts {
     /// AppArmor is enabled.
     pub has_apparmor: bool,
+    /// The runtime can keep to the groups of the spec (`Status` of CRI says so).
+    pub supplemental_groups_policy: bool,
     /// Like `6.1.0-18-amd64`.
     pub kernel_version: String,
     /// `allowedUnsafeSysctls`: names, or beginnings of names with a `*` at the end.
@@ -27,21 +29,34 @@ pub struct AdmissionFacts {
 /// The first reason to refuse the pod, if there is one.
 #[must_use]
 pub fn compute_rejection(pod: &Pod, facts: &AdmissionFacts) -> Option<Rejection> {
-    refuse_os(pod).or_else(|| refuse_sysctls(pod, facts)).or_else(|| refuse_apparmor(pod, facts))
+    refuse_sysctls(pod, facts)
+        .or_else(|| refuse_os(pod))
+        .or_else(|| refuse_groups_policy(pod, facts))
+        .or_else(|| refuse_apparmor(pod, facts))
 }
 
 fn refuse_os(pod: &Pod) -> Option<Rejection> {
     let spec = spec_of(pod);
-    if spec.os.as_ref().is_some_and(|os| os.name != "linux") {
+    let selected = spec.node_selector.as_ref().and_then(|labels| labels.get("kubernetes.io/os"));
+    if selected.is_some_and(|os| os != "linux") {
         return Some(Rejection {
-            reason: "PodOSNotSupported",
-            message: "Failed to admit pod as the OS field doesn't match node OS".to_owned(),
+            reason: "PodOSSelectorNodeLabelDoesNotMatch",
+            message: "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label"
+                .to_owned(),
         });
     }
-    let selected = spec.node_selector.as_ref().and_then(|labels| labels.get("kubernetes.io/os"));
-    selected.filter(|os| *os != "linux").map(|_| Rejection {
-        reason: "PodOSSelectorNodeLabelDoesNotMatch",
-        message: "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label".to_owned(),
+    spec.os.as_ref().filter(|os| os.name != "linux").map(|_| Rejection {
+        reason: "PodOSNotSupported",
+        message: "Failed to admit pod as the OS field doesn't match node OS".to_owned(),
+    })
+}
+
+fn refuse_groups_policy(pod: &Pod, facts: &AdmissionFacts) -> Option<Rejection> {
+    let context = spec_of(pod).security_context.as_ref()?;
+    let is_strict = context.supplemental_groups_policy.as_deref() == Some("Strict");
+    (is_strict && !facts.supplemental_groups_policy).then(|| Rejection {
+        reason: "SupplementalGroupsPolicyNotSupported",
+        message: "SupplementalGroupsPolicy=Strict is not supported in this node".to_owned(),
     })
 }
 
@@ -154,6 +169,7 @@ mod tests {
     fn facts() -> AdmissionFacts {
         AdmissionFacts {
             has_apparmor: false,
+            supplemental_groups_policy: false,
             kernel_version: "6.1.0-18-amd64".to_owned(),
             allowed_unsafe_sysctls: vec!["kernel.msg*".to_owned(), "net.core.somaxconn".to_owned()],
         }
@@ -244,6 +260,15 @@ mod tests {
         };
         assert!(compute_rejection(&pod("localhost/x"), &facts()).is_some());
         assert!(compute_rejection(&pod("unconfined"), &facts()).is_none());
+    }
+
+    #[test]
+    fn strict_groups_need_a_runtime_that_can() {
+        let strict = json!({"securityContext": {"supplementalGroupsPolicy": "Strict"}});
+        let refused = "SupplementalGroupsPolicyNotSupported: SupplementalGroupsPolicy=Strict is not supported in this node";
+        check_with(&facts(), &strict, refused);
+        check_with(&AdmissionFacts { supplemental_groups_policy: true, ..facts() }, &strict, "welcome");
+        check_with(&facts(), &json!({"securityContext": {"supplementalGroupsPolicy": "Merge"}}), "welcome");
     }
 
     #[test]

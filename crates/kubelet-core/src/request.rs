@@ -14,7 +14,7 @@ pub mod security;
 mod tests;
 
 pub use container::{ContainerInputs, compute_container_request};
-pub use mounts::VolumeMountPoint;
+pub use mounts::{SubPath, VolumeMountPoint, compute_sub_paths};
 pub use sandbox::{SandboxInputs, compute_sandbox_request};
 
 use model::request::IdMapping;
@@ -99,9 +99,13 @@ pub enum ConfigError {
     UnknownProfile { kind: &'static str, value: String },
     #[error("cannot find volume {volume:?} to mount into container {container:?}")]
     NoVolume { volume: String, container: String },
+    #[error("subPath of volume {volume:?}: {problem}")]
+    SubPath { volume: String, problem: String },
     #[error("failed to prepare subPath for volumeMount {volume:?} of container {container:?}")]
     NoSubPath { volume: String, container: String },
-    #[error("volume {volume:?} requested recursive read-only mode, but {problem}")]
+    #[error(
+        "failed to resolve recursive read-only mode: volume {volume:?} requested recursive read-only mode, but {problem}"
+    )]
     RecursiveReadOnly { volume: String, problem: &'static str },
     #[error("invalid mount propagation {value:?} of volume {volume:?}")]
     Propagation { volume: String, value: String },

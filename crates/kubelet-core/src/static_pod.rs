@@ -131,6 +131,8 @@ fn complete(pod: &mut Pod, origin: &Origin, node_name: &str) -> Vec<String> {
     if pod.metadata.annotations.as_ref().is_some_and(|a| a.contains_key(keys::CONFIG_MIRROR)) {
         problems.push(format!("pod {written_name:?}: a manifest may not describe a mirror pod"));
     }
+    // Status is ours to say; what a manifest has of it was copied from another life.
+    pod.status = None;
     apply_identity(pod, origin, node_name);
     apply_defaults(pod);
     let invalid = validate_pod(pod).into_iter().chain(references::api_references(pod));

@@ -97,10 +97,10 @@ pub fn never_pull_message(image: &str) -> String {
     format!("Container image {image:?} is not present with pull policy of Never")
 }
 
-/// Event `Pulled`.
+/// Event `Pulled` where nothing had to be pulled.
 #[must_use]
 pub fn already_present_message(image: &str) -> String {
-    format!("Container image {image:?} already present on machine")
+    format!("Container image {image:?} already present on machine and can be accessed by the pod")
 }
 
 /// Event `Pulling`.
@@ -220,7 +220,10 @@ mod tests {
             never_pull_message("x"),
             r#"Container image "x" is not present with pull policy of Never"#
         );
-        assert_eq!(already_present_message("x"), r#"Container image "x" already present on machine"#);
+        assert_eq!(
+            already_present_message("x"),
+            r#"Container image "x" already present on machine and can be accessed by the pod"#
+        );
         assert_eq!(pulling_message("x"), r#"Pulling image "x""#);
         assert_eq!(
             pulled_message("x", Duration::from_millis(1200), Duration::from_millis(1300), 42),

@@ -8,6 +8,7 @@ use model::k8s::VolumeMount;
 use model::request::{Mount, Propagation};
 
 use super::{ConfigError, PodFacts};
+use crate::env::expand_sub_path;
 
 /// A volume of the pod as it is mounted on the host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -95,6 +96,43 @@ fn volume_mount(
 pub fn has_sub_path(mount: &VolumeMount) -> bool {
     let given = |field: &Option<String>| field.as_deref().is_some_and(|path| !path.is_empty());
     given(&mount.sub_path) || given(&mount.sub_path_expr)
+}
+
+/// A part of a volume that must be bound on the host before the container is created.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SubPath {
+    /// Position in the container's `volumeMounts`.
+    pub index: usize,
+    pub volume: String,
+    /// Relative to the volume, without `..`.
+    pub path: String,
+}
+
+/// The sub-paths a container mounts, with variables expanded.
+///
+/// # Errors
+/// A variable has no value, or the path leads out of its volume.
+pub fn compute_sub_paths(
+    container: &ContainerRef<'_>,
+    env: &[(String, String)],
+) -> Result<Vec<SubPath>, ConfigError> {
+    let with_sub_path = container.volume_mounts().iter().enumerate().filter(|(_, mount)| has_sub_path(mount));
+    with_sub_path
+        .map(|(index, mount)| {
+            let refused = |problem: String| ConfigError::SubPath { volume: mount.name.clone(), problem };
+            let path = match mount.sub_path_expr.as_deref().filter(|expression| !expression.is_empty()) {
+                Some(expression) => expand_sub_path(expression, env).map_err(|e| refused(e.to_string()))?,
+                None => mount.sub_path.clone().unwrap_or_default(),
+            };
+            if path.starts_with('/') {
+                return Err(refused(format!("{path:?} must not be an absolute path")));
+            }
+            if path.split('/').any(|part| part == "..") {
+                return Err(refused(format!("{path:?} must not contain '..'")));
+            }
+            Ok(SubPath { index, volume: mount.name.clone(), path })
+        })
+        .collect()
 }
 
 fn absolute(path: &str) -> String {

@@ -144,8 +144,9 @@ pub fn oom_score_adj(pod: &Pod, container: &ContainerRef<'_>, memory_capacity_by
         1000 - i64::try_from(share).unwrap_or(i64::MAX)
     };
     let own = score(container);
-    let of_main = || regular_containers(pod).map(|c| score(&c)).min();
-    // A sidecar that dies before those it serves takes them down with it.
+    // Of those that a sidecar serves, the one that would end first.
+    let of_main = || regular_containers(pod).map(|c| score(&c)).max();
+    // A sidecar that ends before any of them takes them down with it.
     let own = match container.kind {
         ContainerKind::Sidecar => of_main().map_or(own, |main| own.min(main)),
         ContainerKind::Init | ContainerKind::Regular | ContainerKind::Ephemeral => own,

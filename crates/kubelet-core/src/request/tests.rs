@@ -187,10 +187,14 @@ fn a_sidecar_does_not_end_before_those_it_serves() {
             {"name": "first", "image": "i"},
             {"name": "side", "image": "i", "restartPolicy": "Always"},
         ],
-        "containers": [{"name": "main", "image": "i", "resources": {"requests": {"memory": "2Gi"}}}],
+        "containers": [
+            {"name": "big", "image": "i", "resources": {"requests": {"memory": "4Gi"}}},
+            {"name": "small", "image": "i", "resources": {"requests": {"memory": "2Gi"}}},
+        ],
     }));
     let oom = |name| container_of(&pod, name, &Around::default()).unwrap().resources.oom_score_adj;
-    assert_eq!((oom("first"), oom("side"), oom("main")), (Some(999), Some(750), Some(750)));
+    assert_eq!((oom("first"), oom("side")), (Some(999), Some(750)));
+    assert_eq!((oom("big"), oom("small")), (Some(500), Some(750)));
 }
 
 #[test]
@@ -587,6 +591,42 @@ fn a_sub_path_must_have_been_bound() {
     check_mount(&json!({"subPathExpr": "$(A)"}), with_volume(), missing);
 }
 
+/// The sub-paths of a container with these mounts, as `index:path`, or what is wrong.
+#[track_caller]
+fn check_sub_paths(mounts: &Value, expected: &str) {
+    let mut pod = pod_with(&json!({}), &json!({}));
+    let mut mounts = mounts.clone();
+    for mount in mounts.as_array_mut().unwrap() {
+        mount["name"] = json!("v");
+        mount["mountPath"] = json!("/m");
+    }
+    pod.spec.as_mut().unwrap().containers[0].volume_mounts = serde_json::from_value(mounts).unwrap();
+    let env = [("POD".to_owned(), "web".to_owned()), ("UP".to_owned(), "..".to_owned())];
+    let found = compute_sub_paths(&find_container(&pod, "app").unwrap(), &env);
+    let show = |paths: Vec<SubPath>| {
+        paths.iter().map(|p| format!("{}:{}", p.index, p.path)).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(found.map_or_else(|e| format!("! {e}"), show), expected);
+}
+
+#[test]
+fn sub_paths_are_expanded_and_stay_within_their_volume() {
+    check_sub_paths(&json!([{}, {"subPath": "a/b"}, {"subPathExpr": "logs/$(POD)"}]), "1:a/b 2:logs/web");
+    check_sub_paths(&json!([{"subPath": "$(POD)"}]), "0:$(POD)");
+    check_sub_paths(
+        &json!([{"subPathExpr": "$(NO)"}]),
+        "! subPath of volume \"v\": missing value for \"NO\"",
+    );
+    check_sub_paths(
+        &json!([{"subPathExpr": "$(UP)/x"}]),
+        "! subPath of volume \"v\": \"../x\" must not contain '..'",
+    );
+    check_sub_paths(
+        &json!([{"subPath": "/x"}]),
+        "! subPath of volume \"v\": \"/x\" must not be an absolute path",
+    );
+}
+
 #[test]
 fn recursive_read_only_needs_a_runtime_that_can() {
     let able =
@@ -596,7 +636,11 @@ fn recursive_read_only_needs_a_runtime_that_can() {
     check_mount(&mount("IfPossible"), able(), "/v:/data ro rro Private");
     check_mount(&mount("IfPossible"), with_volume(), "/v:/data ro Private");
     check_mount(&mount("Disabled"), able(), "/v:/data ro Private");
-    let refused = |problem| format!("! volume \"v\" requested recursive read-only mode, but {problem}");
+    let refused = |problem| {
+        format!(
+            "! failed to resolve recursive read-only mode: volume \"v\" requested recursive read-only mode, but {problem}"
+        )
+    };
     check_mount(&mount("Enabled"), with_volume(), &refused("it is not supported by the runtime"));
     check_mount(&json!({"recursiveReadOnly": "Enabled"}), able(), &refused("it is not read-only"));
     check_mount(

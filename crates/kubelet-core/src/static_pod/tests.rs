@@ -153,6 +153,81 @@ fn a_number_is_no_text_but_a_quantity_may_be_one() {
 }
 
 #[test]
+fn a_label_without_a_value_is_empty() {
+    let pod = one(&SMALL.replace("{name: web}", "{name: web, labels: {a: , b: null}}"));
+    let labels: Vec<_> = pod.metadata.labels.unwrap().into_values().collect();
+    assert_eq!(labels, ["", ""]);
+}
+
+#[test]
+fn a_status_in_a_manifest_does_not_count() {
+    let pod = one(&format!("{SMALL}status: {{phase: Failed, podIP: 1.2.3.4}}"));
+    assert_eq!(pod.metadata.uid, one(SMALL).metadata.uid);
+    assert_eq!(pod.status, one(SMALL).status);
+}
+
+#[test]
+fn anchors_and_merges_are_understood() {
+    check(
+        r"
+apiVersion: v1
+kind: Pod
+metadata: {name: web}
+spec:
+  containers:
+  - &base {name: app, image: nginx}
+  - {<<: *base, name: other}
+",
+        expect!["default/web-node1"],
+    );
+}
+
+/// In the manner of what `kubeadm` writes for etcd.
+const ETCD: &str = r#"
+apiVersion: v1
+kind: Pod
+metadata:
+  annotations:
+    kubeadm.kubernetes.io/etcd.advertise-client-urls: https://10.0.0.1:2379
+  creationTimestamp: null
+  labels: {component: etcd, tier: control-plane}
+  name: etcd
+  namespace: kube-system
+spec:
+  containers:
+  - command: [etcd, --data-dir=/var/lib/etcd, "--listen-metrics-urls=http://127.0.0.1:2381"]
+    image: registry.k8s.io/etcd:3.6.6-0
+    imagePullPolicy: IfNotPresent
+    livenessProbe:
+      failureThreshold: 8
+      httpGet: {host: 127.0.0.1, path: /livez, port: probe-port, scheme: HTTP}
+      initialDelaySeconds: 10
+      periodSeconds: 10
+      timeoutSeconds: 15
+    name: etcd
+    ports:
+    - {containerPort: 2381, name: probe-port, protocol: TCP}
+    resources:
+      requests: {cpu: 100m, memory: 100Mi}
+    volumeMounts:
+    - {mountPath: /var/lib/etcd, name: etcd-data}
+  hostNetwork: true
+  priority: 2000001000
+  priorityClassName: system-node-critical
+  securityContext:
+    seccompProfile: {type: RuntimeDefault}
+  volumes:
+  - hostPath: {path: /var/lib/etcd, type: DirectoryOrCreate}
+    name: etcd-data
+status: {}
+"#;
+
+#[test]
+fn a_control_plane_manifest_is_taken_without_a_word() {
+    check(ETCD, expect!["kube-system/etcd-node1"]);
+}
+
+#[test]
 fn octal_modes_are_read_as_such() {
     let volume = "volumes: [{name: v, downwardAPI: {defaultMode: 0644}}]";
     let pod = one(&SMALL.replace("spec:", &format!("spec:\n  {volume}")));

@@ -260,6 +260,20 @@ impl<'de, 'a: 'de> Deserializer<'de> for At<'a> {
         }
     }
 
+    /// Nothing is the same as no text, as for the keys of a map that were left without a value.
+    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, TreeError> {
+        match self.node.value {
+            Value::Null => visitor.visit_str(""),
+            Value::Bool(_)
+            | Value::Signed(_)
+            | Value::Unsigned(_)
+            | Value::Float(_)
+            | Value::Text(_)
+            | Value::List(_)
+            | Value::Map(_) => self.deserialize_any(visitor),
+        }
+    }
+
     fn deserialize_newtype_struct<V: Visitor<'de>>(
         self,
         _name: &'static str,
@@ -278,7 +292,7 @@ impl<'de, 'a: 'de> Deserializer<'de> for At<'a> {
     }
 
     serde::forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct seq tuple
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str bytes byte_buf unit unit_struct seq tuple
         tuple_struct map struct enum identifier
     }
 }

@@ -722,6 +722,18 @@ fn volumes() {
 }
 
 #[test]
+fn without_defaults_a_volume_needs_its_source() {
+    let mut tree = good();
+    put(&mut tree, "spec/volumes/1", &json!({"name": "h"}));
+    let pod: Pod = serde_json::from_value(tree).unwrap();
+    let found: Vec<_> = validate_pod(&pod).iter().map(ToString::to_string).collect();
+    assert!(
+        found.contains(&"spec.volumes[1]: Required value: must specify a volume type".to_owned()),
+        "{found:?}"
+    );
+}
+
+#[test]
 fn files_written_into_volumes() {
     let downward = |item: Value| json!({"name": "d", "downwardAPI": {"items": [item]}});
     let item = "volumes[2].downwardAPI.items[0]";
