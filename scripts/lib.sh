@@ -211,6 +211,8 @@ cri_sees_images() {
 }
 
 # ----------------------------------------------------------------------------------------------- our own containerd
+WORK='' CONTAINERD_PID='' KUBELET_PID=''
+
 # make_work NAME: one directory below which everything of this run lives.
 make_work() {
     # /var/tmp is on a disk almost everywhere; /tmp may be a small tmpfs.
@@ -219,7 +221,6 @@ make_work() {
     NET_NAME=kubelet-rs-$$
     BRIDGE=krs$$
     CONTAINERD_SOCKET=$WORK/containerd.sock
-    CONTAINERD_PID='' KUBELET_PID=''
     HAD_CNI_CACHE=$([ -d /var/lib/cni ] && echo yes || echo no)
     HAD_SHIM_SOCKETS=$([ -d /run/containerd ] && echo yes || echo no)
     HAD_CONTAINER_LOGS=$([ -d /var/log/containers ] && echo yes || echo no)

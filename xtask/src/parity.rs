@@ -154,13 +154,7 @@ fn inline_module(code: &str) -> Option<String> {
 
 /// Whether one of the attributes right above line `number` makes the function there a test.
 fn is_test(source: &Source, number: usize) -> bool {
-    let above = source.lines[..number - 1].iter().rev();
-    above
-        .take_while(|line| {
-            let code = line.code.trim();
-            (code.is_empty() && !line.comment.is_empty()) || code.starts_with("#[") || code.ends_with(")]")
-        })
-        .any(|line| line.code.contains("test]") || line.code.contains("test("))
+    source.attributes(number).any(|line| line.code.contains("test]") || line.code.contains("test("))
 }
 
 fn complaints(row: &Row, known: &Evidence) -> Vec<String> {

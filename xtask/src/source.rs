@@ -34,7 +34,9 @@ pub struct Function {
     pub name: String,
     /// Where `fn` stands, counted from 1.
     pub line: usize,
-    /// Lines from `fn` to the closing brace.
+    /// Where its closing brace stands.
+    pub last: usize,
+    /// Lines with code on them; blank lines, comments and the insides of strings do not count.
     pub length: usize,
 }
 
@@ -92,9 +94,19 @@ impl Source {
         starts
             .filter_map(|(number, name)| {
                 let last = self.end_of_block(number)?;
-                Some(Function { name, line: number, length: last + 1 - number })
+                let length =
+                    self.lines[number - 1..last].iter().filter(|line| !line.code.trim().is_empty()).count();
+                Some(Function { name, line: number, last, length })
             })
             .collect()
+    }
+
+    /// The attributes and comments right above line `number`, nearest first.
+    pub fn attributes(&self, number: usize) -> impl Iterator<Item = &Line> {
+        self.lines[..number - 1].iter().rev().take_while(|line| {
+            let code = line.code.trim();
+            (code.is_empty() && !line.comment.is_empty()) || code.starts_with("#[") || code.ends_with(")]")
+        })
     }
 
     /// The line on which the first brace opened at or after `from` closes again; none for a declaration without body.

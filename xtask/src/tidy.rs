@@ -10,6 +10,7 @@ mod purity;
 mod ratchet;
 mod rooms;
 mod roots;
+mod sleeps;
 mod words;
 
 /// Every breach of the rules in the workspace at `root`, in order of file and line.
@@ -24,7 +25,9 @@ pub fn check(root: &Path) -> Result<Vec<Finding>, CheckError> {
 /// The rules that look at files alone.
 pub fn check_sources(sources: &[Source]) -> Vec<Finding> {
     let each = sources.iter().flat_map(|source| {
-        [words::check(source), purity::check(source), roots::check(source)].into_iter().flatten()
+        [words::check(source), purity::check(source), roots::check(source), sleeps::check(source)]
+            .into_iter()
+            .flatten()
     });
     each.chain(ratchet::check(sources)).collect()
 }

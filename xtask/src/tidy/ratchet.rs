@@ -7,7 +7,7 @@ use crate::Finding;
 use crate::source::Source;
 use crate::tidy::finding;
 
-/// Lines of one function.
+/// Lines of code of one function.
 const FUNCTION_LINES: usize = 100;
 /// Lines of one file without its tests.
 const FILE_LINES: usize = 800;
@@ -16,17 +16,14 @@ const FILE_LINES: usize = 800;
 const LONG_FUNCTIONS: &[(&str, &str, usize)] = &[];
 /// Files over the limit: file, lines without tests.
 const LONG_FILES: &[(&str, usize)] = &[];
-/// Sleeps in tests: file, how many. For paused time, or for a process outside that offers nothing to wait on.
-const SLEEPS_IN_TESTS: &[(&str, usize)] = &[];
 
 pub(super) fn check(sources: &[Source]) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let (mut functions, mut files, mut sleeps) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+    let (mut functions, mut files) = (BTreeMap::new(), BTreeMap::new());
     for (path, name, lines) in LONG_FUNCTIONS {
         functions.insert(format!("{path} {name}"), *lines);
     }
     files.extend(LONG_FILES.iter().copied());
-    sleeps.extend(SLEEPS_IN_TESTS.iter().copied());
     for source in sources {
         let path = source.path.as_str();
         for function in source.functions() {
@@ -38,12 +35,9 @@ pub(super) fn check(sources: &[Source]) -> Vec<Finding> {
         let lines = source.lines.iter().filter(|line| !line.test).count();
         let breach = judge("this file", "lines without tests", lines, FILE_LINES, files.remove(path));
         findings.extend(breach.map(|what| finding(source, 0, what)));
-        let breach = judge("this file", "sleeps in tests", count_sleeps(source), 0, sleeps.remove(path));
-        findings.extend(breach.map(|what| finding(source, first_sleep(source), what)));
     }
     findings.extend(gone(functions.keys().filter_map(|key| key.split(' ').next())));
     findings.extend(gone(files.into_keys()));
-    findings.extend(gone(sleeps.into_keys()));
     findings
 }
 
@@ -70,18 +64,6 @@ fn gone<'a>(left: impl Iterator<Item = &'a str>) -> Vec<Finding> {
     left.map(finding).collect()
 }
 
-fn is_sleep(code: &str) -> bool {
-    code.contains("thread::sleep(") || code.contains("time::sleep(") || code.contains(" sleep(Duration")
-}
-
-fn count_sleeps(source: &Source) -> usize {
-    source.lines.iter().filter(|line| line.test && is_sleep(&line.code)).count()
-}
-
-fn first_sleep(source: &Source) -> usize {
-    source.numbered().find(|(_, line)| line.test && is_sleep(&line.code)).map_or(0, |(number, _)| number)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -97,12 +79,5 @@ mod tests {
             say(90, Some(120)),
             "f is down to 90 lines; lower or remove its entry (120) in ratchet.rs"
         );
-    }
-
-    #[test]
-    fn a_sleep_counts_in_tests_only() {
-        let text = "//! A page.\nfn wait() { std::thread::sleep(d); }\n#[cfg(test)]\nmod tests {\n fn t() { tokio::time::sleep(d).await; }\n}\n";
-        let source = Source::new("crates/agent/src/a.rs", text);
-        assert_eq!((count_sleeps(&source), first_sleep(&source)), (1, 5));
     }
 }

@@ -1,0 +1,96 @@
+//! A test waits for what it wants to see, not for a while. A sleep is fine between two looks (inside a loop), and where
+//! the clock is paused, so that sleeping is turning it; anywhere else it is a guess about somebody's speed.
+
+use crate::Finding;
+use crate::source::{Function, Source, words};
+use crate::tidy::finding;
+
+pub(super) fn check(source: &Source) -> Vec<Finding> {
+    let functions = source.functions();
+    let mut findings = Vec::new();
+    for (number, _) in source.numbered().filter(|(_, line)| line.test && is_sleep(&line.code)) {
+        let within = functions.iter().rfind(|function| (function.line..=function.last).contains(&number));
+        if within
+            .is_some_and(|function| is_paused(source, function) || is_looking_again(source, function, number))
+        {
+            continue;
+        }
+        findings.push(finding(source, number, "a test sleeps: wait for the condition, or pause the clock"));
+    }
+    findings
+}
+
+fn is_sleep(code: &str) -> bool {
+    code.contains("thread::sleep(")
+        || code.contains("time::sleep(")
+        || code.trim_start().starts_with("sleep(")
+}
+
+/// Whether the test's attribute pauses tokio's clock.
+fn is_paused(source: &Source, function: &Function) -> bool {
+    source.attributes(function.line).any(|line| line.code.contains("start_paused"))
+}
+
+/// Whether line `number` stands in a loop of the function.
+fn is_looking_again(source: &Source, function: &Function, number: usize) -> bool {
+    // One entry for each open brace: whether it opened a loop. `head` is what led to the next brace.
+    let (mut open, mut head) = (Vec::new(), String::new());
+    for line in &source.lines[function.line - 1..number - 1] {
+        for character in line.code.chars() {
+            match character {
+                '{' => open.push(words(&head).any(|word| ["loop", "while", "for"].contains(&word))),
+                '}' => drop(open.pop()),
+                ';' => {}
+                _ => {
+                    head.push(character);
+                    continue;
+                }
+            }
+            head.clear();
+        }
+        head.push(' ');
+    }
+    open.contains(&true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines_found(body: &str) -> Vec<usize> {
+        let source = Source::new("crates/agent/tests/it/a.rs", body);
+        check(&source).into_iter().map(|finding| finding.line).collect()
+    }
+
+    #[test]
+    fn a_sleep_between_two_looks_is_fine() {
+        assert_eq!(
+            lines_found(
+                "fn t() {\n    loop {\n        if done() { break; }\n        std::thread::sleep(d);\n    }\n}\n"
+            ),
+            [0; 0]
+        );
+        assert_eq!(
+            lines_found(
+                "async fn t() {\n    let ended = async {\n        while busy() {\n            tokio::time::sleep(d).await;\n        }\n    };\n}\n"
+            ),
+            [0; 0]
+        );
+    }
+
+    #[test]
+    fn a_sleep_on_paused_time_turns_the_clock() {
+        assert_eq!(
+            lines_found(
+                "#[tokio::test(start_paused = true)]\nasync fn t() {\n    tokio::time::sleep(d).await;\n}\n"
+            ),
+            [0; 0]
+        );
+    }
+
+    #[test]
+    fn any_other_sleep_is_a_guess() {
+        assert_eq!(lines_found("fn t() {\n    for x in y {\n    }\n    std::thread::sleep(d);\n}\n"), [4]);
+        assert_eq!(lines_found("#[tokio::test]\nasync fn t() {\n    tokio::time::sleep(d).await;\n}\n"), [3]);
+    }
+}
