@@ -1,5 +1,6 @@
 //! A real containerd for tests, on paths of its own: nothing of it is shared with a containerd that may run on the
-//! machine, and nothing of it is left behind.
+//! machine, and nothing of it is left behind. (Containerd and libcni also make the empty directories `/run/containerd/s`
+//! and `/var/lib/cni/results`; those are shared with others and stay.)
 //!
 //! Owns: the daemon's process, its configuration, its CNI network (a bridge and a 10.x subnet of its own), and two
 //! images made on the spot: [`PAUSE_IMAGE`] and [`BUSYBOX_IMAGE`]. Needs root.
@@ -137,8 +138,11 @@ impl Containerd {
             return Err(ContainerdError(missing));
         }
         let layout = Layout::of(dir);
-        config::write(&layout)?;
-        let mut containerd = Self { child: Some(spawn(&layout)?), layout };
+        // From here on, whatever fails, dropping cleans up.
+        let mut containerd = Self { layout, child: None };
+        config::write(&containerd.layout)?;
+        config::make_bridge(&containerd.layout)?;
+        containerd.child = Some(spawn(&containerd.layout)?);
         containerd.wait_until_ready().await?;
         image::import(&containerd.layout)?;
         containerd.wait_for_images().await?;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use super::{Layout, Outcome, PAUSE_IMAGE, failed};
+use super::{Layout, Outcome, PAUSE_IMAGE, failed, run};
 
 /// Where distributions put the CNI plugins.
 pub(super) fn cni_bin_dir() -> Option<PathBuf> {
@@ -81,7 +81,8 @@ disabled_plugins = [
 }
 
 /// A bridge with addresses from a subnet of this instance's own. No masquerading and no firewall rules: pods talk to the
-/// node and to each other, and nothing is left in iptables.
+/// node and to each other, and nothing is left in iptables. The plugin must not make the bridge a gateway, because it
+/// would switch on IP forwarding on the machine for good; [`make_bridge`] gives it its address instead.
 fn network(layout: &Layout) -> String {
     let (a, b) = layout.subnet;
     json!({
@@ -90,7 +91,7 @@ fn network(layout: &Layout) -> String {
         "plugins": [{
             "type": "bridge",
             "bridge": layout.bridge(),
-            "isGateway": true,
+            "isGateway": false,
             "ipMasq": false,
             "ipam": {
                 "type": "host-local",
@@ -101,4 +102,14 @@ fn network(layout: &Layout) -> String {
         }],
     })
     .to_string()
+}
+
+/// The bridge, with the first address of the subnet, so that pods can be reached from the node.
+pub(super) fn make_bridge(layout: &Layout) -> Outcome<()> {
+    let (a, b) = layout.subnet;
+    let bridge = layout.bridge();
+    run("ip", &["link", "add", &bridge, "type", "bridge"])?;
+    run("ip", &["address", "add", &format!("10.{a}.{b}.1/24"), "dev", &bridge])?;
+    run("ip", &["link", "set", &bridge, "up"])?;
+    Ok(())
 }
