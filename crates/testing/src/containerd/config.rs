@@ -33,6 +33,7 @@ fn daemon(layout: &Layout) -> String {
     let root = layout.root().display().to_string();
     let state = layout.state().display().to_string();
     let socket = layout.socket().display().to_string();
+    let ttrpc = layout.ttrpc_socket().display().to_string();
     let cni_bin = cni_bin_dir().unwrap_or_default();
     let cni_bin = cni_bin.display();
     let cni_conf = layout.cni_conf_dir().display().to_string();
@@ -53,7 +54,7 @@ disabled_plugins = [
 [grpc]
   address = "{socket}"
 [ttrpc]
-  address = "{socket}.ttrpc"
+  address = "{ttrpc}"
 [plugins."io.containerd.internal.v1.opt"]
   path = "{dir}/opt"
 [plugins."io.containerd.grpc.v1.cri"]
