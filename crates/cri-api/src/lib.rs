@@ -24,3 +24,64 @@
 pub mod v1 {
     include!("generated/runtime.v1.rs");
 }
+
+#[cfg(test)]
+mod tests {
+    use prost::Message;
+
+    use super::v1;
+
+    /// The number of the only field that is set.
+    fn number(message: &impl Message) -> u64 {
+        let bytes = message.encode_to_vec();
+        let tag = prost::encoding::decode_varint(&mut bytes.as_slice()).unwrap();
+        tag >> 3
+    }
+
+    macro_rules! numbers {
+        ($($message:ident . $field:ident = $value:expr => $number:literal;)*) => {
+            $(
+                let message = v1::$message { $field: $value, ..Default::default() };
+                assert_eq!(number(&message), $number, concat!(stringify!($message), ".", stringify!($field)));
+            )*
+        };
+    }
+
+    /// Fields younger than containerd 1.6, against which the contract suite runs: a wrong number here would be noticed
+    /// by nobody.
+    #[test]
+    #[allow(clippy::needless_update, reason = "some messages have no other field yet")]
+    fn fields_that_no_runtime_here_can_check_have_their_numbers() {
+        let text = || "x".to_owned();
+        numbers! {
+            StatusResponse.runtime_handlers = vec![v1::RuntimeHandler::default()] => 3;
+            StatusResponse.features = Some(v1::RuntimeFeatures::default()) => 4;
+            RuntimeHandler.features = Some(v1::RuntimeHandlerFeatures::default()) => 2;
+            RuntimeHandlerFeatures.recursive_read_only_mounts = true => 1;
+            RuntimeHandlerFeatures.user_namespaces = true => 2;
+            RuntimeFeatures.supplemental_groups_policy = true => 1;
+            RuntimeConfigResponse.linux = Some(v1::LinuxRuntimeConfiguration::default()) => 1;
+            LinuxRuntimeConfiguration.cgroup_driver = 1 => 1;
+            ImageSpec.user_specified_image = text() => 18;
+            ImageSpec.runtime_handler = text() => 19;
+            ImageSpec.image_ref = text() => 20;
+            Mount.recursive_read_only = true => 8;
+            Mount.image = Some(v1::ImageSpec::default()) => 9;
+            Mount.image_sub_path = text() => 10;
+            ContainerConfig.cdi_devices = vec![v1::CdiDevice::default()] => 17;
+            ContainerConfig.stop_signal = 1 => 18;
+            LinuxContainerSecurityContext.supplemental_groups_policy = 1 => 17;
+            LinuxSandboxSecurityContext.supplemental_groups_policy = 1 => 11;
+            Container.image_id = text() => 10;
+            ContainerStatus.image_id = text() => 17;
+            ContainerStatus.user = Some(v1::ContainerUser::default()) => 18;
+            ContainerStatus.stop_signal = 1 => 19;
+            ContainerEventResponse.pod_sandbox_status = Some(v1::PodSandboxStatus::default()) => 4;
+            ImageFsInfoResponse.container_filesystems = vec![v1::FilesystemUsage::default()] => 2;
+            UpdatePodSandboxResourcesRequest.resources = Some(v1::LinuxContainerResources::default()) => 3;
+        }
+        assert_eq!(v1::CgroupDriver::Cgroupfs as i32, 1);
+        assert_eq!(v1::Signal::Sigterm as i32, 23);
+        assert_eq!(v1::Signal::Sigrtmax as i32, 65);
+    }
+}

@@ -8,6 +8,9 @@ use ports::runtime::{RuntimeError, RuntimeResult};
 use tokio::time::Instant;
 use tonic::{Code, Request, Response, Status};
 
+/// A deadline travels as a number of at most eight digits, so the other side's may be this much shorter than ours.
+const ROUNDING: Duration = Duration::from_millis(10);
+
 /// The name (as the protocol has it) and the deadline of a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Call {
@@ -70,13 +73,14 @@ impl Call {
         RuntimeError::Unimplemented { call: self.name, message }
     }
 
-    /// What a status means. `waited` tells our own timer's cancellation from one by the runtime.
+    /// What a status means. `waited` tells a cancellation at the deadline from any other.
     pub(crate) fn error(self, status: &Status, waited: Duration) -> RuntimeError {
         let call = self.name;
         let message = status.message().to_owned();
         let deadline = self.deadline.unwrap_or(waited);
-        let by_our_timer = status.code() == Code::Cancelled && self.deadline.is_some_and(|d| waited >= d);
-        if status.code() == Code::DeadlineExceeded || by_our_timer {
+        let by_a_timer = status.code() == Code::Cancelled
+            && self.deadline.is_some_and(|deadline| waited.saturating_add(ROUNDING) >= deadline);
+        if status.code() == Code::DeadlineExceeded || by_a_timer {
             return RuntimeError::TimedOut { call, deadline };
         }
         // Only a status made on this side has a source: the connection could not be made, or it broke.

@@ -1,5 +1,6 @@
 //! A real containerd for tests, on paths of its own: nothing of it is shared with a containerd that may run on the
-//! machine, and nothing of it is left behind.
+//! machine, and nothing of it is left behind. (Containerd and libcni also make the empty directories `/run/containerd/s`
+//! and `/var/lib/cni/results`; those are shared with others and stay.)
 //!
 //! Owns: the daemon's process, its configuration, its CNI network (a bridge and a 10.x subnet of its own), and two
 //! images made on the spot: [`PAUSE_IMAGE`] and [`BUSYBOX_IMAGE`]. Needs root.
@@ -22,6 +23,8 @@ pub const PAUSE_IMAGE: &str = "localhost/pause:test";
 /// Busybox with all its applets, the users `root`, `nobody` and `app` (1000), and `/tmp`. Its command is `sh`.
 pub const BUSYBOX_IMAGE: &str = "localhost/busybox:test";
 
+/// What fits into a socket address.
+const MAX_SOCKET_PATH: usize = 107;
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(20);
@@ -61,6 +64,10 @@ impl Layout {
 
     fn socket(&self) -> PathBuf {
         self.dir.join("containerd.sock")
+    }
+
+    fn ttrpc_socket(&self) -> PathBuf {
+        self.dir.join("containerd.sock.ttrpc")
     }
 
     fn config_file(&self) -> PathBuf {
@@ -130,15 +137,25 @@ impl Containerd {
         })
     }
 
-    /// Starts containerd on paths below `dir` (short: a socket's path may have 107 characters) and waits until it
+    /// Starts containerd on paths below `dir` (keep it short: a socket's path may have 107 characters) and waits until it
     /// answers and has both images.
     pub async fn start(dir: &Path) -> Outcome<Self> {
         if let Some(missing) = Self::missing() {
             return Err(ContainerdError(missing));
         }
         let layout = Layout::of(dir);
-        config::write(&layout)?;
-        let mut containerd = Self { child: Some(spawn(&layout)?), layout };
+        let longest = layout.ttrpc_socket();
+        if longest.as_os_str().len() > MAX_SOCKET_PATH {
+            return Err(failed(
+                format!("{} is too long for a socket", longest.display()),
+                "choose a shorter directory",
+            ));
+        }
+        // From here on, whatever fails, dropping cleans up.
+        let mut containerd = Self { layout, child: None };
+        config::write(&containerd.layout)?;
+        config::make_bridge(&containerd.layout)?;
+        containerd.child = Some(spawn(&containerd.layout)?);
         containerd.wait_until_ready().await?;
         image::import(&containerd.layout)?;
         containerd.wait_for_images().await?;

@@ -8,7 +8,9 @@
 pub mod containerd;
 pub mod fake;
 pub mod fake_cri;
+pub mod pods;
 
 pub use containerd::Containerd;
 pub use fake::{Exec, FakeRuntime, Fault, Method, Program};
 pub use fake_cri::FakeCri;
+pub use pods::{PodBuilder, pod, pod_from_json};

@@ -200,7 +200,7 @@ fn shim_sockets(layout: &Layout) -> Vec<PathBuf> {
 /// What the instance made in its directory; files of others in there are not ours to remove.
 fn own_files(layout: &Layout) -> Vec<PathBuf> {
     let socket = layout.socket();
-    let ttrpc = PathBuf::from(format!("{}.ttrpc", socket.display()));
+    let ttrpc = layout.ttrpc_socket();
     let below = ["images", "ipam", "opt", "runc"].map(|name| layout.dir.join(name));
     let made =
         [layout.root(), layout.state(), layout.cni_conf_dir(), layout.config_file(), layout.log_file()];

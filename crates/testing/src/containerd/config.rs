@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use super::{Layout, Outcome, PAUSE_IMAGE, failed};
+use super::{Layout, Outcome, PAUSE_IMAGE, failed, run};
 
 /// Where distributions put the CNI plugins.
 pub(super) fn cni_bin_dir() -> Option<PathBuf> {
@@ -33,6 +33,7 @@ fn daemon(layout: &Layout) -> String {
     let root = layout.root().display().to_string();
     let state = layout.state().display().to_string();
     let socket = layout.socket().display().to_string();
+    let ttrpc = layout.ttrpc_socket().display().to_string();
     let cni_bin = cni_bin_dir().unwrap_or_default();
     let cni_bin = cni_bin.display();
     let cni_conf = layout.cni_conf_dir().display().to_string();
@@ -53,7 +54,7 @@ disabled_plugins = [
 [grpc]
   address = "{socket}"
 [ttrpc]
-  address = "{socket}.ttrpc"
+  address = "{ttrpc}"
 [plugins."io.containerd.internal.v1.opt"]
   path = "{dir}/opt"
 [plugins."io.containerd.grpc.v1.cri"]
@@ -81,7 +82,8 @@ disabled_plugins = [
 }
 
 /// A bridge with addresses from a subnet of this instance's own. No masquerading and no firewall rules: pods talk to the
-/// node and to each other, and nothing is left in iptables.
+/// node and to each other, and nothing is left in iptables. The plugin must not make the bridge a gateway, because it
+/// would switch on IP forwarding on the machine for good; [`make_bridge`] gives it its address instead.
 fn network(layout: &Layout) -> String {
     let (a, b) = layout.subnet;
     json!({
@@ -90,7 +92,7 @@ fn network(layout: &Layout) -> String {
         "plugins": [{
             "type": "bridge",
             "bridge": layout.bridge(),
-            "isGateway": true,
+            "isGateway": false,
             "ipMasq": false,
             "ipam": {
                 "type": "host-local",
@@ -101,4 +103,14 @@ fn network(layout: &Layout) -> String {
         }],
     })
     .to_string()
+}
+
+/// The bridge, with the first address of the subnet, so that pods can be reached from the node.
+pub(super) fn make_bridge(layout: &Layout) -> Outcome<()> {
+    let (a, b) = layout.subnet;
+    let bridge = layout.bridge();
+    run("ip", &["link", "add", &bridge, "type", "bridge"])?;
+    run("ip", &["address", "add", &format!("10.{a}.{b}.1/24"), "dev", &bridge])?;
+    run("ip", &["link", "set", &bridge, "up"])?;
+    Ok(())
 }

@@ -52,6 +52,7 @@ macro_rules! contract {
 
 mod cases;
 mod fake;
+mod fake_behaviour;
 mod over_the_wire;
 mod real;
 mod world;

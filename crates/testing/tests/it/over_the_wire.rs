@@ -75,6 +75,54 @@ async fn a_runtime_that_does_not_answer_is_given_up_after_the_deadline() {
 }
 
 #[tokio::test]
+async fn a_stop_is_given_its_grace_before_the_deadline_counts() {
+    let wire = wire(Duration::from_millis(200));
+    wire.fake.fault(Method::StopContainer, Fault::Hang);
+    let began = Instant::now();
+    let id = model::ContainerId::new("c1");
+    let error = wire.cri.stop_container(&id, Duration::from_secs(1)).await.unwrap_err();
+    let both = Duration::from_millis(1200);
+    assert!(matches!(error, RuntimeError::TimedOut { deadline, .. } if deadline == both), "{error:?}");
+    assert!(began.elapsed() >= both);
+}
+
+#[tokio::test]
+async fn a_runtime_that_never_ends_a_command_is_given_up_in_the_commands_name() {
+    let wire = wire(Duration::from_millis(200));
+    wire.fake.fault(Method::ExecSync, Fault::Hang);
+    let began = Instant::now();
+    let (id, second) = (model::ContainerId::new("c1"), Duration::from_secs(1));
+    let error = wire.cri.exec_sync(&id, &crate::world::command("true"), second).await.unwrap_err();
+    assert!(matches!(error, RuntimeError::TimedOut { deadline, .. } if deadline == second), "{error:?}");
+    assert!(began.elapsed() >= Duration::from_millis(1200));
+}
+
+#[tokio::test]
+async fn a_pull_may_take_as_long_as_it_likes() {
+    let wire = wire(Duration::from_millis(100));
+    wire.fake.latency(Method::PullImage, Duration::from_millis(500));
+    let sandbox = world(&wire).sandbox_request("web");
+    let image = crate::world::image("localhost/large:1");
+    wire.cri.pull_image(&image, None, &sandbox).await.unwrap();
+}
+
+/// The wire does not say in a container's status which sandbox it is in; an earlier kubelet may have made it.
+#[tokio::test]
+async fn a_container_made_by_an_earlier_kubelet_is_placed_in_its_sandbox() {
+    let wire = wire(PATIENCE);
+    let world = world(&wire);
+    let sandbox = world.sandbox_request("web");
+    let sandbox_id = wire.fake.run_sandbox(&sandbox).await.unwrap();
+    let request = world.container_request(&sandbox, "app", crate::world::Does::Sleep);
+    let id = wire.fake.create_container(&sandbox_id, &request, &sandbox).await.unwrap();
+
+    assert_eq!(wire.cri.container_status(&id).await.unwrap().sandbox_id, sandbox_id);
+    assert_eq!(wire.fake.count(Method::ListContainers), 1, "asked once");
+    wire.cri.container_status(&id).await.unwrap();
+    assert_eq!(wire.fake.count(Method::ListContainers), 1, "and remembered");
+}
+
+#[tokio::test]
 async fn errors_keep_their_meaning_across_the_wire() {
     let wire = wire(PATIENCE);
     wire.fake.fault(Method::Status, Fault::Failed("disk on fire".to_owned()));

@@ -104,3 +104,49 @@ async fn two_instances_do_not_see_each_other() {
     first.stop().unwrap();
     assert_eq!((leftovers(one.path()), leftovers(two.path())), (Vec::new(), Vec::new()));
 }
+
+/// Probes and hooks come from the node. The machine's own settings are no business of a test.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_can_be_reached_from_the_node_without_changing_the_node() {
+    let forwarding = || std::fs::read_to_string("/proc/sys/net/ipv4/ip_forward").unwrap();
+    let before = forwarding();
+    let dir = tempfile::tempdir().unwrap();
+    let (containerd, world) = start(dir.path()).await;
+    let (sandbox_id, sandbox) = world.run_sandbox("web").await;
+    let mut request = world.container_request(&sandbox, "app", Does::Sleep);
+    request.command = command("exec httpd -f -p 8080 -h /etc");
+    std::fs::create_dir_all(format!("{}/app", sandbox.log_directory)).unwrap();
+    let id = world.runtime.create_container(&sandbox_id, &request, &sandbox).await.unwrap();
+    world.runtime.start_container(&id).await.unwrap();
+
+    let ip = world.runtime.sandbox_status(&sandbox_id).await.unwrap().ips[0];
+    let connected = async {
+        while tokio::net::TcpStream::connect((ip, 8080)).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), connected).await.unwrap();
+    assert_eq!(forwarding(), before);
+    containerd.stop().unwrap();
+    assert_eq!(leftovers(dir.path()), Vec::<String>::new());
+}
+
+/// The kernel's own verdict, which the kubelet shows as the reason a container ended.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_that_outgrows_its_memory_limit_is_reported_as_killed_for_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let (containerd, world) = start(dir.path()).await;
+    let (sandbox_id, sandbox) = world.run_sandbox("web").await;
+    let mut request = world.container_request(&sandbox, "app", Does::Sleep);
+    // `tail` keeps the last line, which never ends.
+    request.command = command("tail -n 1 /dev/zero");
+    request.resources.memory_limit_bytes = Some(32 << 20);
+    request.resources.memory_swap_limit_bytes = Some(32 << 20);
+    std::fs::create_dir_all(format!("{}/app", sandbox.log_directory)).unwrap();
+    let id = world.runtime.create_container(&sandbox_id, &request, &sandbox).await.unwrap();
+    world.runtime.start_container(&id).await.unwrap();
+    let ended = world.exited(&id).await;
+    assert_eq!((ended.exit_code, ended.reason.as_str()), (137, "OOMKilled"));
+    containerd.stop().unwrap();
+    assert_eq!(leftovers(dir.path()), Vec::<String>::new());
+}
