@@ -88,7 +88,7 @@ pub fn compute_pleg_diff(old: &Listing, new: &Listing, relook: &BTreeSet<PodUid>
     diff
 }
 
-/// The relist is overdue: the message for the node's Ready condition.
+/// The relist is overdue: the message for the node's Ready condition, where `PLEG is not healthy: ` stands before it.
 #[must_use]
 pub fn relist_problem(last: Option<MonoTime>, now: MonoTime) -> Option<String> {
     let Some(last) = last else { return Some("pleg has yet to be successful".to_owned()) };

@@ -48,8 +48,9 @@ impl DuplicatePod {
     pub fn message(&self) -> String {
         let pod = PodRef::of(&self.pod);
         format!(
-            "Error validating pod {} from {} due to duplicate pod name {:?}, ignoring",
+            "Error validating pod {}({}) from {} due to duplicate pod name {:?}, ignoring",
             pod.full_name(),
+            pod.uid,
             self.source,
             &*pod.name
         )

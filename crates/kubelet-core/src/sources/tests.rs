@@ -131,17 +131,17 @@ fn a_name_twice_in_one_source_counts_once() {
     check(
         "file: a!1 a!2",
         expect![[
-            r#"Add file a, ! Error validating pod a_ns from file due to duplicate pod name "a", ignoring"#
+            r#"Add file a, ! Error validating pod a_ns(2) from file due to duplicate pod name "a", ignoring"#
         ]],
     );
     check(
         "file: a ; file: a a!2",
-        expect![[r#"! Error validating pod a_ns from file due to duplicate pod name "a", ignoring"#]],
+        expect![[r#"! Error validating pod a_ns(2) from file due to duplicate pod name "a", ignoring"#]],
     );
     check(
         "file: a!1 b!1",
         expect![[
-            r#"Add file a, ! Error validating pod b_ns from file due to duplicate pod name "b", ignoring"#
+            r#"Add file a, ! Error validating pod b_ns(1) from file due to duplicate pod name "b", ignoring"#
         ]],
     );
 }
