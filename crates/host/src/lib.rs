@@ -9,6 +9,14 @@
 //!   change under us;
 //! - no unsafe code but in one line of `async_inotify`: rustix wraps every system call we need.
 #![deny(unsafe_code)]
+#![cfg_attr(
+    test,
+    allow(
+        clippy::disallowed_methods,
+        clippy::disallowed_types,
+        reason = "tests run on real sockets and real time"
+    )
+)]
 
 pub mod process;
 

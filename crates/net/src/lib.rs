@@ -8,6 +8,14 @@
 //! - every call ends at its deadline, whatever the peer does, and leaves no port in TIME_WAIT (`dial` says how);
 //! - no proxy, no environment: where a call goes is decided by its arguments alone.
 #![forbid(unsafe_code)]
+#![cfg_attr(
+    test,
+    allow(
+        clippy::disallowed_methods,
+        clippy::disallowed_types,
+        reason = "tests run on real sockets and real time"
+    )
+)]
 
 mod dial;
 mod grpc_health;

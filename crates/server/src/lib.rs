@@ -7,6 +7,14 @@
 //! - no client can hold more than one connection's worth of memory, and none for ever;
 //! - a failure here never reaches the agent.
 #![forbid(unsafe_code)]
+#![cfg_attr(
+    test,
+    allow(
+        clippy::disallowed_methods,
+        clippy::disallowed_types,
+        reason = "tests run on real sockets and real time"
+    )
+)]
 
 mod answer;
 mod connections;
