@@ -241,10 +241,9 @@ fn unknown_flags_and_commands_are_refused() {
     check(
         "--hostname-overide x run",
         expect![[r#"
-        unknown flag: --hostname-overide (did you mean --hostname-override?)
-        unknown command "x"
-        unknown command "run"
-    "#]],
+            unknown flag: --hostname-overide (did you mean --hostname-override?)
+            unknown command "run"
+        "#]],
     );
     check(
         "--nonsense=1 --port 10250 -- --port more",
@@ -262,15 +261,15 @@ fn gone_flags_say_what_to_do_instead() {
         "--container-runtime=remote --pod_infra_container_image=x --network-plugin=cni --cni-bin-dir=/x \
          --docker-endpoint=x --allow-privileged --cloud-config=x --dynamic-config-dir=x --logtostderr",
         expect![[r#"
-            unknown flag: --container-runtime: it is gone since Kubernetes 1.27; every runtime is reached through --container-runtime-endpoint
-            unknown flag: --pod-infra-container-image: it is gone since Kubernetes 1.35; set the sandbox image in the container runtime
-            unknown flag: --network-plugin: it is gone since Kubernetes 1.24; set up CNI in the container runtime
-            unknown flag: --cni-bin-dir: it is gone since Kubernetes 1.24; set up CNI in the container runtime
-            unknown flag: --docker-endpoint: it is gone since Kubernetes 1.24; use a CRI runtime through --container-runtime-endpoint
-            unknown flag: --allow-privileged: it is gone since Kubernetes 1.15; use pod security admission
-            unknown flag: --cloud-config: it is gone since Kubernetes 1.31; give it to the external cloud controller manager
-            unknown flag: --dynamic-config-dir: it is gone since Kubernetes 1.24; use --config and --config-dir
-            unknown flag: --logtostderr: it is gone since Kubernetes 1.26; remove it: the log always goes to standard error
+            unknown flag: --container-runtime: it is gone by Kubernetes 1.36; every runtime is reached through --container-runtime-endpoint
+            unknown flag: --pod-infra-container-image: it is gone by Kubernetes 1.36; set the sandbox image in the container runtime
+            unknown flag: --network-plugin: it is gone by Kubernetes 1.36; set up CNI in the container runtime
+            unknown flag: --cni-bin-dir: it is gone by Kubernetes 1.36; set up CNI in the container runtime
+            unknown flag: --docker-endpoint: it is gone by Kubernetes 1.36; use a CRI runtime through --container-runtime-endpoint
+            unknown flag: --allow-privileged: it is gone by Kubernetes 1.36; use pod security admission
+            unknown flag: --cloud-config: it is gone by Kubernetes 1.36; give it to the external cloud controller manager
+            unknown flag: --dynamic-config-dir: it is gone by Kubernetes 1.36; use --config and --config-dir
+            unknown flag: --logtostderr: it is gone by Kubernetes 1.36; remove it: the log always goes to standard error
         "#]],
     );
     for name in [
@@ -290,7 +289,7 @@ fn gone_flags_say_what_to_do_instead() {
     ] {
         let errors = outcome(&format!("--{name}=x"), &Memory::default());
         assert!(
-            errors.starts_with(&format!("unknown flag: --{name}: it is gone since Kubernetes 1.")),
+            errors.starts_with(&format!("unknown flag: --{name}: it is gone by Kubernetes 1.36; ")),
             "{errors}"
         );
     }

@@ -18,6 +18,7 @@ fn check(body: &str, expected: &str) {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table: one row per case")]
 fn numbers_stay_in_their_ranges() {
     check("nodeLeaseDurationSeconds: -1\n", "nodeLeaseDurationSeconds is -1, but must be above 0");
     check(
@@ -242,6 +243,7 @@ fn names_are_ones_that_are_known() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table: one row per case")]
 fn settings_that_need_or_exclude_each_other_are_held_to_it() {
     check(
         "cgroupsPerQOS: false\n",
