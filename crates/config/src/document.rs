@@ -10,6 +10,7 @@ use serde_saphyr::{DuplicateKeyPolicy, options};
 use crate::error::{ConfigError, ConfigErrors};
 use crate::kubeletconfig::parts::ITEM_FIELDS;
 use crate::kubeletconfig::{API_VERSION, KIND, KubeletConfiguration};
+use crate::noted::Noted;
 use crate::tree;
 
 /// A document whose known fields have the right types. `null` values are kept: in a drop-in they take away.
@@ -64,30 +65,27 @@ pub(crate) fn read(text: &str, path: &Path) -> Result<Document, ConfigErrors> {
     Ok(Document { tree, warnings })
 }
 
-/// Strictly first; what only fails for duplicate keys is read again, the last one winning, with a warning.
+/// Keys that come twice are no error: the last one counts, with a warning.
 fn parse(text: &str, path: &Path, warnings: &mut Vec<String>) -> Result<Value, String> {
-    let read = |duplicate_keys: DuplicateKeyPolicy| {
-        serde_saphyr::from_str_with_options::<Value>(
-            text,
-            options! { duplicate_keys: duplicate_keys, legacy_octal_numbers: true, with_snippet: false },
-        )
-    };
     if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
         return Ok(Value::Null);
     }
-    let strict = match read(DuplicateKeyPolicy::Error) {
-        Ok(tree) => return Ok(tree),
-        Err(error) => error.to_string(),
+    let options = options! {
+        duplicate_keys: DuplicateKeyPolicy::PassThrough,
+        legacy_octal_numbers: true,
+        with_snippet: false,
     };
-    if let Ok(tree) = read(DuplicateKeyPolicy::LastWins) {
-        warnings.push(format!("{}: {strict}; the last one counts", path.display()));
-        return Ok(tree);
-    }
-    // JSON may be indented with tabs, which YAML forbids.
-    if text.trim_start().starts_with('{') {
-        return serde_json::from_str(text).map_err(|error| format!("not valid JSON: {error}"));
-    }
-    Err(format!("not valid YAML: {strict}"))
+    let noted: Noted = match serde_saphyr::from_str_with_options(text, options) {
+        Ok(noted) => noted,
+        // JSON may be indented with tabs, which YAML forbids.
+        Err(_) if text.trim_start().starts_with('{') => {
+            serde_json::from_str(text).map_err(|error| format!("not valid JSON: {error}"))?
+        }
+        Err(error) => return Err(format!("not valid YAML: {error}")),
+    };
+    let twice = |field| format!("{}: duplicate field {field:?}, the last one counts", path.display());
+    warnings.extend(noted.duplicates.into_iter().map(twice));
+    Ok(noted.tree)
 }
 
 fn drop_unknown(tree: &mut Value, shape: &Value) -> Vec<String> {
@@ -116,26 +114,64 @@ fn check_types(tree: &Value, shape: &Value, path: &Path) -> Result<(), ConfigErr
     tree::drop_nulls(&mut plain);
     let mut errors = ConfigErrors::default();
     for (field, value) in tree::leaves(&plain, shape) {
-        if let Some(problem) = wrong_type(&field, value, shape) {
+        for (field, problem) in wrong_types(field, value, shape) {
             errors.push(ConfigError::Field { origin: path.display().to_string(), field, problem });
         }
     }
     errors.into_result()
 }
 
-fn wrong_type(field: &str, value: &Value, shape: &Value) -> Option<String> {
+fn wrong_types(field: String, value: &Value, shape: &Value) -> Vec<(String, String)> {
     let wants_fields =
-        tree::get(shape, field).and_then(Value::as_object).is_some_and(|known| !known.is_empty());
+        tree::get(shape, &field).and_then(Value::as_object).is_some_and(|known| !known.is_empty());
     if wants_fields && !value.is_object() {
-        return Some(format!("is {value}, but must have fields of its own"));
+        return vec![(field, format!("is {value}, but must have fields of its own"))];
     }
     let items = ITEM_FIELDS.iter().any(|(list, _)| *list == field);
     if items && value.as_array().is_some_and(|items| !items.iter().all(Value::is_object)) {
-        return Some("every item must have fields of its own".to_owned());
+        return vec![(field, "every item must have fields of its own".to_owned())];
     }
+    // The entries of a free-form map one by one, each under its own name.
+    let entries: Vec<(String, Value)> = match value.as_object().filter(|entries| !entries.is_empty()) {
+        Some(entries) => {
+            let alone = |(key, value): (&String, &Value)| {
+                (
+                    format!("{field}[{key}]"),
+                    Value::Object([(key.clone(), value.clone())].into_iter().collect()),
+                )
+            };
+            entries.iter().map(alone).collect()
+        }
+        None => vec![(field.clone(), value.clone())],
+    };
+    entries.into_iter().filter_map(|(name, value)| Some((name, wrong_type(&field, value)?))).collect()
+}
+
+fn wrong_type(field: &str, value: Value) -> Option<String> {
     let mut alone = tree::empty();
-    tree::set(&mut alone, field, value.clone());
-    serde_json::from_value::<KubeletConfiguration>(alone).err().map(|error| error.to_string())
+    tree::set(&mut alone, field, value);
+    let error = serde_json::from_value::<KubeletConfiguration>(alone).err()?;
+    Some(plain_words(error.to_string()))
+}
+
+/// serde names types in Rust's words; the user gets ours.
+fn plain_words(mut problem: String) -> String {
+    for (rust, ours) in [
+        ("expected i32", "expected a whole number from -2147483648 to 2147483647"),
+        ("expected i64", "expected a whole number"),
+        ("expected u32", "expected a whole number from 0 to 4294967295"),
+        ("expected f64", "expected a number"),
+        ("expected a sequence", "expected a list"),
+        ("expected a map", "expected names with values"),
+        ("expected a string", "expected a text (put it in quotes)"),
+        ("expected a boolean", "expected true or false"),
+    ] {
+        if let Some(start) = problem.strip_suffix(rust) {
+            problem = format!("{start}{ours}");
+            break;
+        }
+    }
+    problem
 }
 
 fn resolve_paths(tree: &mut Value, path: &Path) {
