@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use serde_json::Value;
-use serde_saphyr::{DuplicateKeyPolicy, options};
+use serde_saphyr::{DuplicateKeyPolicy, Error, options};
 
 use crate::error::{ConfigError, ConfigErrors};
 use crate::kubeletconfig::parts::ITEM_FIELDS;
@@ -77,10 +77,14 @@ fn parse(text: &str, path: &Path, warnings: &mut Vec<String>) -> Result<Value, S
     }
     let strict = match read(DuplicateKeyPolicy::Error) {
         Ok(tree) => return Ok(tree),
-        Err(error) => error.to_string(),
+        Err(error) => error,
     };
-    if let Ok(tree) = read(DuplicateKeyPolicy::LastWins) {
-        warnings.push(format!("{}: {strict}; the last one counts", path.display()));
+    if let Error::DuplicateMappingKey { key, location } = strict.without_snippet()
+        && let Ok(tree) = read(DuplicateKeyPolicy::LastWins)
+    {
+        let (key, line) = (key.as_deref().unwrap_or("a field"), location.line());
+        warnings
+            .push(format!("{}: line {line}: duplicate field {key:?}, the last one counts", path.display()));
         return Ok(tree);
     }
     // JSON may be indented with tabs, which YAML forbids.
@@ -116,26 +120,64 @@ fn check_types(tree: &Value, shape: &Value, path: &Path) -> Result<(), ConfigErr
     tree::drop_nulls(&mut plain);
     let mut errors = ConfigErrors::default();
     for (field, value) in tree::leaves(&plain, shape) {
-        if let Some(problem) = wrong_type(&field, value, shape) {
+        for (field, problem) in wrong_types(field, value, shape) {
             errors.push(ConfigError::Field { origin: path.display().to_string(), field, problem });
         }
     }
     errors.into_result()
 }
 
-fn wrong_type(field: &str, value: &Value, shape: &Value) -> Option<String> {
+fn wrong_types(field: String, value: &Value, shape: &Value) -> Vec<(String, String)> {
     let wants_fields =
-        tree::get(shape, field).and_then(Value::as_object).is_some_and(|known| !known.is_empty());
+        tree::get(shape, &field).and_then(Value::as_object).is_some_and(|known| !known.is_empty());
     if wants_fields && !value.is_object() {
-        return Some(format!("is {value}, but must have fields of its own"));
+        return vec![(field, format!("is {value}, but must have fields of its own"))];
     }
     let items = ITEM_FIELDS.iter().any(|(list, _)| *list == field);
     if items && value.as_array().is_some_and(|items| !items.iter().all(Value::is_object)) {
-        return Some("every item must have fields of its own".to_owned());
+        return vec![(field, "every item must have fields of its own".to_owned())];
     }
+    // The entries of a free-form map one by one, each under its own name.
+    let entries: Vec<(String, Value)> = match value.as_object().filter(|entries| !entries.is_empty()) {
+        Some(entries) => {
+            let alone = |(key, value): (&String, &Value)| {
+                (
+                    format!("{field}[{key}]"),
+                    Value::Object([(key.clone(), value.clone())].into_iter().collect()),
+                )
+            };
+            entries.iter().map(alone).collect()
+        }
+        None => vec![(field.clone(), value.clone())],
+    };
+    entries.into_iter().filter_map(|(name, value)| Some((name, wrong_type(&field, value)?))).collect()
+}
+
+fn wrong_type(field: &str, value: Value) -> Option<String> {
     let mut alone = tree::empty();
-    tree::set(&mut alone, field, value.clone());
-    serde_json::from_value::<KubeletConfiguration>(alone).err().map(|error| error.to_string())
+    tree::set(&mut alone, field, value);
+    let error = serde_json::from_value::<KubeletConfiguration>(alone).err()?;
+    Some(plain_words(error.to_string()))
+}
+
+/// serde names types in Rust's words; the user gets ours.
+fn plain_words(mut problem: String) -> String {
+    for (rust, ours) in [
+        ("expected i32", "expected a whole number from -2147483648 to 2147483647"),
+        ("expected i64", "expected a whole number"),
+        ("expected u32", "expected a whole number from 0 to 4294967295"),
+        ("expected f64", "expected a number"),
+        ("expected a sequence", "expected a list"),
+        ("expected a map", "expected names with values"),
+        ("expected a string", "expected a text (put it in quotes)"),
+        ("expected a boolean", "expected true or false"),
+    ] {
+        if let Some(start) = problem.strip_suffix(rust) {
+            problem = format!("{start}{ours}");
+            break;
+        }
+    }
+    problem
 }
 
 fn resolve_paths(tree: &mut Value, path: &Path) {

@@ -11,8 +11,8 @@ pub enum ConfigError {
     UnknownCommand { argument: String },
     #[error("unknown flag: {flag}{hint}")]
     UnknownFlag { flag: String, hint: String },
-    #[error("unknown flag: --{flag}: it is gone since Kubernetes {since}; {instead}")]
-    GoneFlag { flag: String, since: &'static str, instead: &'static str },
+    #[error("unknown flag: --{flag}: it is gone by Kubernetes 1.36; {instead}")]
+    GoneFlag { flag: String, instead: &'static str },
     #[error("flag needs an argument: --{flag} takes {expected}")]
     MissingValue { flag: &'static str, expected: &'static str },
     #[error("invalid argument {value:?} for \"--{flag}\" flag: {problem}")]

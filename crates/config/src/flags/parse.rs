@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::iter::Peekable;
 
 use serde_json::Value;
 
@@ -30,7 +31,8 @@ impl Parsed {
 /// # Errors
 /// Every unknown or gone flag, missing or unreadable value, and positional argument.
 pub(crate) fn parse(args: impl Iterator<Item = String>) -> Result<Parsed, ConfigErrors> {
-    let mut reader = Reader { args, parsed: Parsed::default(), errors: ConfigErrors::default() };
+    let mut reader =
+        Reader { args: args.peekable(), parsed: Parsed::default(), errors: ConfigErrors::default() };
     while let Some(argument) = reader.args.next() {
         if argument == "--" {
             let rest: Vec<String> = reader.args.by_ref().collect();
@@ -46,8 +48,8 @@ pub(crate) fn parse(args: impl Iterator<Item = String>) -> Result<Parsed, Config
     reader.errors.into_result().map(|()| reader.parsed)
 }
 
-struct Reader<I> {
-    args: I,
+struct Reader<I: Iterator> {
+    args: Peekable<I>,
     parsed: Parsed,
     errors: ConfigErrors,
 }
@@ -61,14 +63,20 @@ impl<I: Iterator<Item = String>> Reader<I> {
         let (name, value) = text.split_once('=').map_or((text, None), |(name, value)| (name, Some(value)));
         match find(name) {
             Some(flag) => self.flag(flag, value.map(str::to_owned)),
-            None => self.unknown(name),
+            None => {
+                self.unknown(name);
+                // What follows is most likely its value: no error of its own.
+                if value.is_none() {
+                    self.args.next_if(|next| !next.starts_with('-'));
+                }
+            }
         }
     }
 
     fn unknown(&mut self, name: &str) {
         let plain = name.replace('_', "-");
         self.errors.push(match gone::find(&plain) {
-            Some((since, instead)) => ConfigError::GoneFlag { flag: plain, since, instead },
+            Some(instead) => ConfigError::GoneFlag { flag: plain, instead },
             None => {
                 ConfigError::UnknownFlag { flag: format!("--{name}"), hint: super::help::nearest(&plain) }
             }

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::path::{Component, Path};
 
-use super::Check;
+use super::{Check, label};
 use crate::duration::GoDuration;
 
 const SECOND: GoDuration = GoDuration::from_secs(1);
@@ -131,7 +131,7 @@ impl Check<'_> {
             self.invalid(
                 "imageGCLowThresholdPercent",
                 low,
-                format!("below imageGCHighThresholdPercent {high}"),
+                format!("below {} {high}", label("imageGCHighThresholdPercent")),
             );
         }
         let (least, most) = (config.image_minimum_gc_age, config.image_maximum_gc_age);
@@ -140,7 +140,7 @@ impl Check<'_> {
             self.invalid(
                 "imageMaximumGCAge",
                 most,
-                format!("0s (off) or more than imageMinimumGCAge {least}"),
+                format!("0s (off) or more than {} {least}", label("imageMinimumGCAge")),
             );
         }
         self.at_least("registryPullQPS", config.registry_pull_qps.into(), 0);
@@ -205,7 +205,11 @@ impl Check<'_> {
             );
         }
         for entry in by_priority {
-            self.at_least("shutdownGracePeriodByPodPriority", entry.shutdown_grace_period_seconds, 0);
+            let (priority, seconds) = (entry.priority, entry.shutdown_grace_period_seconds);
+            if seconds < 0 {
+                let value = format!("{seconds} seconds for priority {priority}");
+                self.invalid("shutdownGracePeriodByPodPriority", value, "0 or more");
+            }
         }
     }
 }

@@ -1,0 +1,314 @@
+//! Configuration files and drop-ins, and what wins over what.
+
+mod support;
+
+use expect_test::{Expect, expect};
+use support::{Memory, outcome, resolve};
+
+#[track_caller]
+#[expect(clippy::needless_pass_by_value, reason = "reads better at the many places of use")]
+fn check(line: &str, files: &Memory, expected: Expect) {
+    expected.assert_eq(&outcome(line, files));
+}
+
+#[test]
+fn defaults_give_way_to_the_file_to_drop_ins_and_to_flags() {
+    let files = Memory::default()
+        .with(
+            "/k.yaml",
+            "maxPods: 10\npodsPerCore: 1\noomScoreAdj: -1\nclusterDomain: file\nclusterDNS: [10.0.0.1]\n",
+        )
+        .with("/d/10.conf", "podsPerCore: 2\noomScoreAdj: -2\nclusterDNS: [10.0.0.2, 10.0.0.3]\n")
+        .with("/d/sub/20.conf", "oomScoreAdj: -3\n")
+        .with("/d/30.yaml", "oomScoreAdj: -4\n");
+    let kubelet =
+        resolve("--config /k.yaml --config-dir /d --oom-score-adj=-5", &files).expect("valid").kubelet;
+    assert_eq!(kubelet.cluster_domain, "file", "the file over the default");
+    assert_eq!(kubelet.max_pods, 10);
+    assert_eq!(kubelet.pods_per_core, 2, "a drop-in over the file");
+    assert_eq!(kubelet.cluster_dns, ["10.0.0.2", "10.0.0.3"], "lists are replaced");
+    assert_eq!(kubelet.oom_score_adj, -5, "the flag over all");
+    let without_flag = resolve("--config /k.yaml --config-dir /d", &files).expect("valid").kubelet;
+    assert_eq!(without_flag.oom_score_adj, -3, "the last drop-in over the first");
+}
+
+#[test]
+fn feature_gates_merge_key_by_key_and_the_flag_wins() {
+    let files = Memory::default()
+        .with("/k.yaml", "featureGates: {EventedPLEG: true, MemoryQoS: true, PodsAPI: true}\n")
+        .with("/d/1.conf", "featureGates: {MemoryQoS: false, CRIListStreaming: true}\n");
+    let line = "--config /k.yaml --config-dir /d --feature-gates=EventedPLEG=false,ContainerStopSignals=true";
+    let gates = resolve(line, &files).expect("valid").gates;
+    let on = |name| gates.enabled(name);
+    assert!(!on("EventedPLEG") && !on("MemoryQoS"));
+    assert!(on("PodsAPI") && on("CRIListStreaming") && on("ContainerStopSignals"));
+}
+
+#[test]
+fn a_drop_in_can_take_a_setting_back_to_its_default() {
+    let files = Memory::default()
+        .with("/k.yaml", "maxPods: 10\nauthentication: {anonymous: {enabled: true}}\n")
+        .with("/d/1.conf", "maxPods: null\nauthentication: {anonymous: null}\n");
+    let kubelet = resolve("--config /k.yaml --config-dir /d", &files).expect("valid").kubelet;
+    assert_eq!(kubelet.max_pods, 110);
+    assert!(!kubelet.authentication.anonymous.enabled);
+}
+
+#[test]
+fn a_file_may_be_json_with_tabs() {
+    let text = "{\n\t\"kind\": \"KubeletConfiguration\",\n\t\"apiVersion\": \"kubelet.config.k8s.io/v1beta1\",\n\t\"maxPods\": 3\n}";
+    let files = Memory::default().raw("/k.json", text);
+    assert_eq!(resolve("--config /k.json", &files).expect("valid").kubelet.max_pods, 3);
+}
+
+#[test]
+fn a_file_that_is_no_kubelet_configuration_is_refused() {
+    let one = |text: &str| Memory::default().raw("/k.yaml", text);
+    check(
+        "--config /k.yaml",
+        &one(""),
+        expect![[r#"
+        /k.yaml: the file is empty: it must hold a KubeletConfiguration of kubelet.config.k8s.io/v1beta1
+    "#]],
+    );
+    check(
+        "--config /k.yaml",
+        &one("# nothing\n"),
+        expect![[r#"
+        /k.yaml: the file is empty: it must hold a KubeletConfiguration of kubelet.config.k8s.io/v1beta1
+    "#]],
+    );
+    check(
+        "--config /k.yaml",
+        &one("- 1\n"),
+        expect![[r#"
+        /k.yaml: the file must hold a KubeletConfiguration, with a field on each line
+    "#]],
+    );
+    check(
+        "--config /k.yaml",
+        &one("maxPods: 1\n"),
+        expect![[r#"
+        /k.yaml: apiVersion is missing: it must be kubelet.config.k8s.io/v1beta1
+        /k.yaml: kind is missing: it must be KubeletConfiguration
+    "#]],
+    );
+    check(
+        "--config /k.yaml",
+        &one("kind: Pod\napiVersion: v1\n"),
+        expect![[r#"
+        /k.yaml: apiVersion is "v1", but must be kubelet.config.k8s.io/v1beta1
+        /k.yaml: kind is "Pod", but must be KubeletConfiguration
+    "#]],
+    );
+    check(
+        "--config /k.yaml",
+        &one("a: [\n"),
+        expect![[r#"
+        /k.yaml: not valid YAML: unclosed bracket '[' at line 1, column 4
+    "#]],
+    );
+    check(
+        "--config /other.yaml",
+        &one(""),
+        expect![[r#"
+        cannot read configuration file /other.yaml: no such file
+    "#]],
+    );
+    let files = Memory::default().with("/k.yaml", "").raw("/d/1.conf", "maxPods: 1\n").raw("/d/2.conf", "");
+    check(
+        "--config /k.yaml --config-dir /d",
+        &files,
+        expect![[r#"
+        /d/1.conf: apiVersion is missing: it must be kubelet.config.k8s.io/v1beta1
+        /d/1.conf: kind is missing: it must be KubeletConfiguration
+        /d/2.conf: the file is empty: it must hold a KubeletConfiguration of kubelet.config.k8s.io/v1beta1
+    "#]],
+    );
+}
+
+#[test]
+fn every_field_of_a_wrong_type_is_named() {
+    let files = Memory::default().with(
+        "/k.yaml",
+        "maxPods: many\nsyncFrequency: 5\nauthentication: {anonymous: {enabled: maybe}, webhook: yes}\n\
+         clusterDNS: 10.0.0.1\nregisterWithTaints: [[a, b, c]]\nreservedMemory: [{numaNode: 0, limits: {memory: 1Xi}}]\n\
+         systemReserved: {cpu: 1}\nreadOnlyPort: 99999999999\nfeatureGates: {EventedPLEG: on-ish}\n",
+    );
+    check(
+        "--config /k.yaml",
+        &files,
+        expect![[r#"
+            /k.yaml: field authentication.anonymous.enabled: invalid type: string "maybe", expected true or false
+            /k.yaml: field authentication.webhook: is true, but must have fields of its own
+            /k.yaml: field clusterDNS: invalid type: string "10.0.0.1", expected a list
+            /k.yaml: field featureGates[EventedPLEG]: invalid type: string "on-ish", expected true or false
+            /k.yaml: field maxPods: invalid type: string "many", expected a whole number from -2147483648 to 2147483647
+            /k.yaml: field readOnlyPort: invalid value: integer `99999999999`, expected a whole number from -2147483648 to 2147483647
+            /k.yaml: field registerWithTaints: every item must have fields of its own
+            /k.yaml: field reservedMemory: quantity "1Xi" is not a number with an optional suffix (n, u, m, k, M, G, T, P, E, Ki, Mi, Gi, Ti, Pi, Ei, e<exp>)
+            /k.yaml: field syncFrequency: invalid type: integer `5`, expected a duration such as 1h30m or 100ms
+            /k.yaml: field systemReserved[cpu]: invalid type: integer `1`, expected a text (put it in quotes)
+        "#]],
+    );
+}
+
+#[test]
+fn unknown_and_duplicate_fields_are_warned_about_and_passed_over() {
+    let files = Memory::default().with(
+        "/k.yaml",
+        "maxPods: 1\nmaxPods: 2\nmaxPod: 3\nauthentication: {x508: {}}\nlogging: {vmodule: [{filePatern: a, filePattern: b, verbosity: 1}]}\n",
+    );
+    check(
+        "--config /k.yaml",
+        &files,
+        expect![[r#"
+            authentication.anonymous.enabled = false
+            authentication.webhook.enabled = true
+            authorization.mode = "Webhook"
+            evictionHard = {"imagefs.available":"15%","imagefs.inodesFree":"5%","memory.available":"100Mi","nodefs.available":"10%","nodefs.inodesFree":"5%"}
+            logging.vmodule = [{"filePattern":"b","verbosity":1}]
+            maxPods = 2
+            readOnlyPort = 0
+            node config = "/k.yaml"
+            warning: /k.yaml: line 4: duplicate field "maxPods", the last one counts
+            warning: /k.yaml: unknown field "authentication.x508" is ignored
+            warning: /k.yaml: unknown field "maxPod" is ignored
+            warning: /k.yaml: unknown field "logging.vmodule[0].filePatern" is ignored
+        "#]],
+    );
+}
+
+#[test]
+fn relative_paths_start_from_the_directory_of_the_file() {
+    let files = Memory::default()
+        .with(
+            "/work/etc/k.yaml",
+            "staticPodPath: manifests\nauthentication: {x509: {clientCAFile: ../ca.crt}}\n",
+        )
+        .with("/d/1.conf", "tlsCertFile: tls.crt\n");
+    check(
+        "--config etc/k.yaml --config-dir /d",
+        &files,
+        expect![[r#"
+        authentication.anonymous.enabled = false
+        authentication.webhook.enabled = true
+        authentication.x509.clientCAFile = "/work/etc/../ca.crt"
+        authorization.mode = "Webhook"
+        evictionHard = {"imagefs.available":"15%","imagefs.inodesFree":"5%","memory.available":"100Mi","nodefs.available":"10%","nodefs.inodesFree":"5%"}
+        readOnlyPort = 0
+        staticPodPath = "/work/etc/manifests"
+        tlsCertFile = "/d/tls.crt"
+        node config = "etc/k.yaml"
+        node configDir = "/d"
+        not yet: This build does not act on these settings yet: authentication.x509.clientCAFile, tlsCertFile
+    "#]],
+    );
+}
+
+#[test]
+fn defaults_that_follow_another_field_do() {
+    let one = |body: &str| Memory::default().with("/k.yaml", body);
+    let kubelet = |body: &str| resolve("--config /k.yaml", &one(body)).expect("valid").kubelet;
+    assert_eq!(kubelet("nodeStatusUpdateFrequency: 7s\n").node_status_report_frequency.to_string(), "7s");
+    assert!(!kubelet("maxParallelImagePulls: 2\n").serialize_image_pulls);
+    assert!(kubelet("maxParallelImagePulls: 1\n").serialize_image_pulls);
+    assert_eq!(kubelet("evictionHard: {}\n").eviction_hard.len(), 0);
+    let merged = kubelet("evictionHard: {memory.available: 1Gi}\nmergeDefaultEvictionSettings: true\n");
+    assert_eq!(merged.effective_eviction_hard()["memory.available"], "1Gi");
+    assert_eq!(merged.effective_eviction_hard().len(), 5);
+    assert_eq!(kubelet("containerLogMaxSize: 1Mi\n").container_log_max_bytes(), 1 << 20);
+    assert_eq!(kubelet("").image_endpoint(), "unix:///run/containerd/containerd.sock");
+    assert_eq!(kubelet("imageServiceEndpoint: unix:///i.sock\n").image_endpoint(), "unix:///i.sock");
+}
+
+#[test]
+fn the_file_that_kubeadm_writes_is_taken_as_it_is() {
+    let files = Memory::default().raw(
+        "/var/lib/kubelet/config.yaml",
+        r#"apiVersion: kubelet.config.k8s.io/v1beta1
+authentication:
+  anonymous:
+    enabled: false
+  webhook:
+    cacheTTL: 0s
+    enabled: true
+  x509:
+    clientCAFile: /etc/kubernetes/pki/ca.crt
+authorization:
+  mode: Webhook
+  webhook:
+    cacheAuthorizedTTL: 0s
+    cacheUnauthorizedTTL: 0s
+cgroupDriver: systemd
+clusterDNS:
+- 10.96.0.10
+clusterDomain: cluster.local
+containerRuntimeEndpoint: ""
+cpuManagerReconcilePeriod: 0s
+crashLoopBackOff: {}
+evictionPressureTransitionPeriod: 0s
+fileCheckFrequency: 0s
+healthzBindAddress: 127.0.0.1
+healthzPort: 10248
+httpCheckFrequency: 0s
+imageMaximumGCAge: 0s
+imageMinimumGCAge: 0s
+kind: KubeletConfiguration
+logging:
+  flushFrequency: 0
+  options:
+    json:
+      infoBufferSize: "0"
+    text:
+      infoBufferSize: "0"
+  verbosity: 0
+memorySwap: {}
+nodeStatusReportFrequency: 0s
+nodeStatusUpdateFrequency: 0s
+rotateCertificates: true
+runtimeRequestTimeout: 0s
+shutdownGracePeriod: 0s
+shutdownGracePeriodCriticalPods: 0s
+staticPodPath: /etc/kubernetes/manifests
+streamingConnectionIdleTimeout: 0s
+syncFrequency: 0s
+volumeStatsAggPeriod: 0s
+"#,
+    );
+    check(
+        "--config /var/lib/kubelet/config.yaml",
+        &files,
+        expect![[r#"
+        authentication.anonymous.enabled = false
+        authentication.webhook.enabled = true
+        authentication.x509.clientCAFile = "/etc/kubernetes/pki/ca.crt"
+        authorization.mode = "Webhook"
+        cgroupDriver = "systemd"
+        clusterDNS = ["10.96.0.10"]
+        clusterDomain = "cluster.local"
+        evictionHard = {"imagefs.available":"15%","imagefs.inodesFree":"5%","memory.available":"100Mi","nodefs.available":"10%","nodefs.inodesFree":"5%"}
+        readOnlyPort = 0
+        rotateCertificates = true
+        staticPodPath = "/etc/kubernetes/manifests"
+        node config = "/var/lib/kubelet/config.yaml"
+        not yet: This build does not act on these settings yet: authentication.x509.clientCAFile, cgroupDriver, rotateCertificates
+    "#]],
+    );
+}
+
+#[test]
+fn settings_without_a_feature_yet_are_named_once() {
+    let files = Memory::default().with(
+        "/k.yaml",
+        "cgroupsPerQOS: false\nenforceNodeAllocatable: []\nevictionHard: {}\nmaxPods: 5\nshutdownGracePeriod: 10s\n\
+         cpuManagerPolicy: none\nauthentication: {webhook: {enabled: false}, anonymous: {enabled: false}}\n",
+    );
+    let resolved =
+        resolve("--config /k.yaml --node-labels a=b --cpu-manager-policy=none", &files).expect("valid");
+    assert_eq!(resolved.not_yet, ["authentication.webhook.enabled", "shutdownGracePeriod", "--node-labels"]);
+    let quiet = Memory::default().with("/k.yaml", "cgroupsPerQOS: false\nenforceNodeAllocatable: [none]\n");
+    assert_eq!(resolve("--config /k.yaml", &quiet).expect("valid").not_yet_warning(), None);
+    let asked = Memory::default().with("/k.yaml", "cgroupsPerQOS: true\n");
+    assert_eq!(resolve("--config /k.yaml", &asked).expect("valid").not_yet, ["cgroupsPerQOS"]);
+}
