@@ -34,14 +34,19 @@ impl NodeApi for AgentApi {
 
     async fn running_pods(&self) -> Result<Vec<Pod>, String> {
         let runtime = &self.engine.runtime;
-        let lists = tokio::try_join!(runtime.list_sandboxes(&Scope::Node), runtime.list_containers(&Scope::Node));
+        let lists =
+            tokio::try_join!(runtime.list_sandboxes(&Scope::Node), runtime.list_containers(&Scope::Node));
         let (sandboxes, containers) = lists.map_err(|error| error.to_string())?;
         let is_ready = |s: &&ports::runtime::SandboxSummary| s.state == model::SandboxState::Ready;
         let pods = sandboxes.iter().filter(is_ready).map(|sandbox| {
             let running = containers
                 .iter()
                 .filter(|c| c.sandbox_id == sandbox.id && c.state == model::ContainerState::Running)
-                .map(|c| Container { name: c.name.clone(), image: Some(c.image.clone()), ..Container::default() });
+                .map(|c| Container {
+                    name: c.name.clone(),
+                    image: Some(c.image.clone()),
+                    ..Container::default()
+                });
             Pod {
                 metadata: ObjectMeta {
                     name: Some(sandbox.pod.name.to_string()),

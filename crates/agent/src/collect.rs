@@ -118,7 +118,9 @@ impl Collector {
             }
         }
         for link in plan.log_links {
-            if let Err(error) = engine.host.remove_file(&engine.settings.paths.container_links.join(&link)).await {
+            if let Err(error) =
+                engine.host.remove_file(&engine.settings.paths.container_links.join(&link)).await
+            {
                 tracing::warn!(link, error = chain(&error), "Log link was not removed");
             }
         }

@@ -32,11 +32,23 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    pub fn normal(&self, pod: &PodRef, container: Option<&str>, reason: &'static str, message: impl Into<String>) {
+    pub fn normal(
+        &self,
+        pod: &PodRef,
+        container: Option<&str>,
+        reason: &'static str,
+        message: impl Into<String>,
+    ) {
         self.record(Some(pod), container, EventType::Normal, reason, message.into());
     }
 
-    pub fn warning(&self, pod: &PodRef, container: Option<&str>, reason: &'static str, message: impl Into<String>) {
+    pub fn warning(
+        &self,
+        pod: &PodRef,
+        container: Option<&str>,
+        reason: &'static str,
+        message: impl Into<String>,
+    ) {
         self.record(Some(pod), container, EventType::Warning, reason, message.into());
     }
 

@@ -55,11 +55,10 @@ pub async fn run_handler(context: &HookContext<'_>, handler: &LifecycleHandler) 
 }
 
 async fn run_exec(context: &HookContext<'_>, command: &[String]) -> Result<(), String> {
-    let result = context
-        .runtime
-        .exec_sync(context.container_id, command, Duration::ZERO)
-        .await
-        .map_err(|error| format!("Exec lifecycle hook ({command:?}) failed - error: {}", error.message()))?;
+    let result =
+        context.runtime.exec_sync(context.container_id, command, Duration::ZERO).await.map_err(|error| {
+            format!("Exec lifecycle hook ({command:?}) failed - error: {}", error.message())
+        })?;
     if result.exit_code == 0 {
         return Ok(());
     }
@@ -115,14 +114,17 @@ fn http_request(context: &HookContext<'_>, action: &HTTPGetAction) -> Result<Htt
 
 fn resolve_port(container: Option<&ContainerRef<'_>>, port: &IntOrString) -> Result<u16, String> {
     match port {
-        IntOrString::Int(number) => u16::try_from(*number).map_err(|_| format!("port {number} is not 1 to 65535")),
+        IntOrString::Int(number) => {
+            u16::try_from(*number).map_err(|_| format!("port {number} is not 1 to 65535"))
+        }
         IntOrString::String(name) => {
             if let Ok(number) = name.parse() {
                 return Ok(number);
             }
             let ports = container.map(ContainerRef::ports).unwrap_or_default();
             let found = ports.iter().find(|p| p.name.as_deref() == Some(name));
-            let number = found.map(|p| p.container_port).ok_or_else(|| format!("port {name:?} is not declared"))?;
+            let number =
+                found.map(|p| p.container_port).ok_or_else(|| format!("port {name:?} is not declared"))?;
             u16::try_from(number).map_err(|_| format!("port {number} is not 1 to 65535"))
         }
     }

@@ -95,10 +95,7 @@ impl Images {
             slots: settings.max_parallel.map(|n| Arc::new(Semaphore::new(n.max(1)))),
             rate: Mutex::new(TokenBucket::new(settings.qps, settings.burst)),
             under_way: Mutex::new(BTreeMap::new()),
-            back_off: Mutex::new(BackOffs {
-                table: BackoffTable::image_pull(),
-                last_error: BTreeMap::new(),
-            }),
+            back_off: Mutex::new(BackOffs { table: BackoffTable::image_pull(), last_error: BTreeMap::new() }),
         }
     }
 
@@ -113,8 +110,9 @@ impl Images {
         sandbox: &SandboxRequest,
     ) -> Result<ReadyImage, ImageFailure> {
         let wanted = container.image();
-        let normal = kubelet_core::image::name::with_default_tag(wanted)
-            .map_err(|e| self.refuse(pod, container, "InspectFailed", ImageProblem::InvalidName, e.waiting_message()))?;
+        let normal = kubelet_core::image::name::with_default_tag(wanted).map_err(|e| {
+            self.refuse(pod, container, "InspectFailed", ImageProblem::InvalidName, e.waiting_message())
+        })?;
         let request = ImageRequest {
             image: normal,
             user_specified_image: wanted.to_owned(),
@@ -127,7 +125,12 @@ impl Images {
         let policy = PullPolicy::parse(container.image_pull_policy());
         match (pull::compute_pull(policy, present.is_some()), present) {
             (PullDecision::UsePresent, Some(observed)) => {
-                self.recorder.normal(pod, Some(container.name()), "Pulled", pull::already_present_message(wanted));
+                self.recorder.normal(
+                    pod,
+                    Some(container.name()),
+                    "Pulled",
+                    pull::already_present_message(wanted),
+                );
                 let reference = if observed.id.is_empty() { request.image } else { observed.id.clone() };
                 Ok(ReadyImage { reference, observed })
             }
@@ -135,7 +138,9 @@ impl Images {
                 let message = pull::never_pull_message(wanted);
                 Err(self.refuse(pod, container, "ErrImageNeverPull", ImageProblem::NeverPull, message))
             }
-            (PullDecision::Pull | PullDecision::UsePresent, _) => self.pull(pod, container, request, sandbox).await,
+            (PullDecision::Pull | PullDecision::UsePresent, _) => {
+                self.pull(pod, container, request, sandbox).await
+            }
         }
     }
 
@@ -204,7 +209,10 @@ impl Images {
                 None => None,
             };
             if !may_start {
-                return Err(RuntimeError::Failed { call: "PullImage", message: "pull QPS exceeded".to_owned() });
+                return Err(RuntimeError::Failed {
+                    call: "PullImage",
+                    message: "pull QPS exceeded".to_owned(),
+                });
             }
             let began = clock.mono();
             let reference = pull_with_any(&*runtime, &request, &credentials, &sandbox).await?;
@@ -214,7 +222,12 @@ impl Images {
         .shared()
     }
 
-    fn check_back_off(&self, pod: &PodRef, container: &ContainerRef<'_>, key: &str) -> Result<(), ImageFailure> {
+    fn check_back_off(
+        &self,
+        pod: &PodRef,
+        container: &ContainerRef<'_>,
+        key: &str,
+    ) -> Result<(), ImageFailure> {
         let back_off = self.back_off.lock();
         let now = self.clock.mono();
         let Some(delay) = back_off.table.pending(key, now) else { return Ok(()) };

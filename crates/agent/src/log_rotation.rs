@@ -37,7 +37,9 @@ impl LogRotation {
 
     async fn check(&self, container: &ContainerObservation) {
         let log = Path::new(&container.log_path);
-        let (Some(dir), Some(live)) = (log.parent(), log.file_name().and_then(|n| n.to_str())) else { return };
+        let (Some(dir), Some(live)) = (log.parent(), log.file_name().and_then(|n| n.to_str())) else {
+            return;
+        };
         let entries = self.engine.host.list_dir(dir).await.unwrap_or_default();
         let files: Vec<LogFile> =
             entries.into_iter().map(|e| LogFile { name: e.name, size_bytes: e.size_bytes }).collect();
@@ -51,7 +53,12 @@ impl LogRotation {
         }
     }
 
-    async fn carry_out(&self, dir: &Path, container: &ContainerObservation, step: &LogStep) -> Result<(), String> {
+    async fn carry_out(
+        &self,
+        dir: &Path,
+        container: &ContainerObservation,
+        step: &LogStep,
+    ) -> Result<(), String> {
         let host = &self.engine.host;
         let text = |error: HostError| chain(&error);
         match step {

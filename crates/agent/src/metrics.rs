@@ -71,14 +71,26 @@ impl Metrics {
         }
         let counters = [
             ("kubelet_started_pods_total", &self.started_pods, "Pod sandboxes whose start was tried."),
-            ("kubelet_started_pods_errors_total", &self.started_pod_errors, "Pod sandboxes whose start failed."),
-            ("kubelet_started_containers_total", &self.started_containers, "Containers whose start was tried."),
+            (
+                "kubelet_started_pods_errors_total",
+                &self.started_pod_errors,
+                "Pod sandboxes whose start failed.",
+            ),
+            (
+                "kubelet_started_containers_total",
+                &self.started_containers,
+                "Containers whose start was tried.",
+            ),
             (
                 "kubelet_started_containers_errors_total",
                 &self.started_container_errors,
                 "Containers whose start failed.",
             ),
-            ("kubelet_orphaned_runtime_pods_total", &self.orphaned_pods, "Pods found running that nobody asked for."),
+            (
+                "kubelet_orphaned_runtime_pods_total",
+                &self.orphaned_pods,
+                "Pods found running that nobody asked for.",
+            ),
         ];
         for (name, value, help) in counters {
             line(&mut text, name, "counter", help);

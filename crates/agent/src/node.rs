@@ -93,7 +93,8 @@ pub async fn watch_runtime(runtime: Arc<dyn Runtime>, clock: Clock, view: watch:
                 Err(error) => {
                     view.error = Some(error.to_string());
                     // It may come back as another version.
-                    view.version = RuntimeVersion { name: view.version.name.clone(), ..RuntimeVersion::default() };
+                    view.version =
+                        RuntimeVersion { name: view.version.name.clone(), ..RuntimeVersion::default() };
                 }
             }
         });
@@ -109,7 +110,11 @@ fn log_change(view: &NodeView, is_ready_logged: &mut Option<bool>) {
     }
     *is_ready_logged = Some(is_ready);
     if is_ready {
-        tracing::info!(name = view.version.name, version = view.version.version, "Container runtime is ready");
+        tracing::info!(
+            name = view.version.name,
+            version = view.version.version,
+            "Container runtime is ready"
+        );
     } else {
         let why = view.error.as_deref().unwrap_or(&view.status.runtime_ready.message);
         tracing::error!(why, "Container runtime is not ready");

@@ -4,6 +4,7 @@
 //! second; only pods whose lines changed are inspected, each in a task of its own with the runtime's deadlines, so a
 //! hung call delays nobody else. Hints of the runtime and requests of workers trigger a look at one pod at once.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -199,10 +200,15 @@ impl Pleg {
             }
         };
         self.health.lock().last_relist = Some(began);
-        self.metrics.running_containers(containers.iter().filter(|c| c.state == ContainerState::Running).count());
+        self.metrics
+            .running_containers(containers.iter().filter(|c| c.state == ContainerState::Running).count());
         let current = fingerprints(&sandboxes, &containers);
-        let gone: Vec<PodRef> =
-            self.seen.iter().filter(|(uid, _)| !current.contains_key(*uid)).map(|(_, (pod, _))| pod.clone()).collect();
+        let gone: Vec<PodRef> = self
+            .seen
+            .iter()
+            .filter(|(uid, _)| !current.contains_key(*uid))
+            .map(|(_, (pod, _))| pod.clone())
+            .collect();
         for pod in gone {
             self.start_inspection(pod);
         }
@@ -260,10 +266,7 @@ impl Pleg {
     }
 }
 
-async fn list(
-    runtime: &dyn Runtime,
-    scope: &Scope,
-) -> RuntimeResult<Listing> {
+async fn list(runtime: &dyn Runtime, scope: &Scope) -> RuntimeResult<Listing> {
     tokio::try_join!(runtime.list_sandboxes(scope), runtime.list_containers(scope))
 }
 
@@ -285,10 +288,8 @@ async fn inspect(
     let (sandboxes, containers) = tokio::try_join!(sandboxes, containers)?;
     let mut sandboxes: Vec<_> = sandboxes.into_iter().flatten().collect();
     let mut containers: Vec<_> = containers.into_iter().flatten().collect();
-    sandboxes.sort_by(|a, b| (b.created_at, b.attempt).cmp(&(a.created_at, a.attempt)));
-    containers.sort_by(|a, b| {
-        (b.created_at, b.record.restart_count).cmp(&(a.created_at, a.record.restart_count))
-    });
+    sandboxes.sort_by_key(|s| Reverse((s.created_at, s.attempt)));
+    containers.sort_by_key(|c| Reverse((c.created_at, c.record.restart_count)));
     Ok(PodObservation { pod: pod.clone(), sandboxes, containers, taken_at })
 }
 
@@ -332,7 +333,8 @@ fn fingerprints(
 ) -> BTreeMap<PodUid, (PodRef, Fingerprint)> {
     let mut pods: BTreeMap<PodUid, (PodRef, Fingerprint)> = BTreeMap::new();
     for sandbox in sandboxes {
-        let (_, lines) = pods.entry(sandbox.pod.uid.clone()).or_insert_with(|| (sandbox.pod.clone(), Fingerprint::new()));
+        let (_, lines) =
+            pods.entry(sandbox.pod.uid.clone()).or_insert_with(|| (sandbox.pod.clone(), Fingerprint::new()));
         lines.insert(sandbox_line(&sandbox.id, sandbox.state));
     }
     for container in containers {

@@ -153,7 +153,12 @@ impl Probes {
 
     /// A container that already ran before this kubelet spreads its first probe over a period, so that a restart does
     /// not probe everything at once.
-    fn begin(&self, spec: &ProbeSpec, started_at: jiff::Timestamp, seed: Option<Verdict>) -> (ProbeState, MonoTime) {
+    fn begin(
+        &self,
+        spec: &ProbeSpec,
+        started_at: jiff::Timestamp,
+        seed: Option<Verdict>,
+    ) -> (ProbeState, MonoTime) {
         let now = self.engine.clock.now();
         let age = now.wall_since(started_at);
         let started = now.mono - age;
@@ -194,7 +199,9 @@ impl ProbeTask {
         while self.state.next_at().is_some() {
             self.engine.clock.sleep_until(self.due).await;
             // The sender ends only together with this task.
-            let Ok(gate) = self.gate.wait_for(|gate| *gate != Gate::Closed).await.map(|gate| *gate) else { return };
+            let Ok(gate) = self.gate.wait_for(|gate| *gate != Gate::Closed).await.map(|gate| *gate) else {
+                return;
+            };
             match gate {
                 Gate::Open => self.probe().await,
                 Gate::Closed => {}

@@ -93,7 +93,11 @@ fn outcome(agent: &Agent, entries: &[PodEntry], verdicts: Vec<Option<Verdict>>) 
     let is_problem = |p: &ports::node_api::ManifestProblem| !p.message.starts_with("warning: ");
     Outcome {
         pods: pods.collect(),
-        problems: problems.into_iter().filter(is_problem).map(|p| format!("{}: {}", p.origin, p.message)).collect(),
+        problems: problems
+            .into_iter()
+            .filter(is_problem)
+            .map(|p| format!("{}: {}", p.origin, p.message))
+            .collect(),
     }
 }
 
@@ -142,12 +146,14 @@ fn explain(status: &PodStatus) -> String {
     let states = all.filter_map(|container| {
         let state = container.state.as_ref()?;
         let waiting = state.waiting.as_ref().map(|w| (w.reason.as_deref(), w.message.as_deref(), None));
-        let ended = state.terminated.as_ref().map(|t| (t.reason.as_deref(), t.message.as_deref(), Some(t.exit_code)));
+        let ended =
+            state.terminated.as_ref().map(|t| (t.reason.as_deref(), t.message.as_deref(), Some(t.exit_code)));
         let (reason, message, code) = waiting.or(ended)?;
         let code = code.map(|code| format!(" (exit code {code})")).unwrap_or_default();
         let message = message.map(|m| format!(": {m}")).unwrap_or_default();
         Some(format!("{}: {}{code}{message}", container.name, reason.unwrap_or("no reason given")))
     });
-    let own = status.reason.as_ref().map(|r| format!("{r}: {}", status.message.as_deref().unwrap_or_default()));
+    let own =
+        status.reason.as_ref().map(|r| format!("{r}: {}", status.message.as_deref().unwrap_or_default()));
     own.into_iter().chain(states).collect::<Vec<_>>().join("; ")
 }

@@ -8,9 +8,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use kubelet_core::static_pod::ManifestError;
+use kubelet_core::static_pod::{ManifestError, mark_first_seen};
 use model::PodSource;
-use model::annotations::CONFIG_SEEN;
 use model::k8s::Pod;
 use parking_lot::Mutex;
 use ports::node_api::ManifestProblem;
@@ -25,8 +24,7 @@ pub struct SourceSet {
 /// Marks the pods as seen at this moment.
 fn seen_now(pods: Vec<Pod>, now: Timestamp) -> Vec<Arc<Pod>> {
     let mark = |mut pod: Pod| {
-        let annotations = pod.metadata.annotations.get_or_insert_default();
-        annotations.insert(CONFIG_SEEN.to_owned(), now.to_string());
+        mark_first_seen(&mut pod, now);
         Arc::new(pod)
     };
     pods.into_iter().map(mark).collect()
@@ -48,7 +46,11 @@ impl ManifestProblems {
         let mut by_origin = self.by_origin.lock();
         let known = by_origin.get(origin).map(Vec::as_slice).unwrap_or_default();
         for problem in problems.iter().filter(|p| !known.contains(p)) {
-            tracing::error!(origin, problem, "Manifest is not usable; what runs from its last good version stays");
+            tracing::error!(
+                origin,
+                problem,
+                "Manifest is not usable; what runs from its last good version stays"
+            );
         }
         if problems.is_empty() {
             by_origin.remove(origin);

@@ -54,11 +54,17 @@ impl Agent {
     ///
     /// # Errors
     /// A directory of the kubelet cannot be made.
-    pub async fn start(doors: Doors, settings: Settings, node_facts: NodeFacts, seed: u64) -> Result<Self, HostError> {
+    pub async fn start(
+        doors: Doors,
+        settings: Settings,
+        node_facts: NodeFacts,
+        seed: u64,
+    ) -> Result<Self, HostError> {
         make_directories(&*doors.host, &settings).await?;
         let (tasks, recorder, metrics) = (TaskSet::new(), Recorder::default(), Arc::new(Metrics::default()));
         let cache = PodCache::default();
-        let (pleg, pleg_handle) = Pleg::new(doors.runtime.clone(), doors.clock, cache.clone(), metrics.clone());
+        let (pleg, pleg_handle) =
+            Pleg::new(doors.runtime.clone(), doors.clock, cache.clone(), metrics.clone());
         let (node_sender, node) = watch::channel(NodeView::default());
         let keyring = read_keyring(&*doors.host, &settings.images).await;
         let images =
@@ -144,7 +150,11 @@ async fn make_directories(host: &dyn Host, settings: &Settings) -> Result<(), Ho
 }
 
 /// Starts the sources and the loop that merges them.
-fn start_loop(engine: &Arc<Engine>, problems: &ManifestProblems, heartbeat: &Heartbeat) -> watch::Receiver<bool> {
+fn start_loop(
+    engine: &Arc<Engine>,
+    problems: &ManifestProblems,
+    heartbeat: &Heartbeat,
+) -> watch::Receiver<bool> {
     let (sets, received) = mpsc::channel::<SourceSet>(SET_QUEUE);
     let settings = &engine.settings.sources;
     let mut expected = Vec::new();

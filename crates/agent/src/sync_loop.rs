@@ -112,7 +112,12 @@ impl SyncLoop {
     fn take_set(&mut self, set: SourceSet) {
         let merged = self.sources.set(set.source, set.pods);
         for duplicate in &merged.duplicates {
-            self.engine.recorder.warning(&PodRef::of(&duplicate.pod), None, "FailedValidation", duplicate.message());
+            self.engine.recorder.warning(
+                &PodRef::of(&duplicate.pod),
+                None,
+                "FailedValidation",
+                duplicate.message(),
+            );
         }
         for change in &merged.changes {
             self.apply(change);
@@ -226,7 +231,8 @@ impl SyncLoop {
         self.engine.tasks.spawn("pod directory scan", async move {
             match engine.host.list_dir(&engine.settings.paths.pods()).await {
                 Ok(entries) => {
-                    let uids = entries.into_iter().filter(|e| e.is_dir).map(|e| PodUid::from(e.name)).collect();
+                    let uids =
+                        entries.into_iter().filter(|e| e.is_dir).map(|e| PodUid::from(e.name)).collect();
                     // The loop lives as long as the process; at its end nobody needs the answer.
                     let _ = answer.send(uids).await;
                 }
@@ -246,7 +252,11 @@ impl SyncLoop {
                 continue;
             }
             tracing::info!(%uid, "Directory of a pod that is not desired; cleaning up");
-            let pod = self.engine.cache.get(&uid).map_or_else(|| PodRef::new("", "", uid.clone()), |o| o.pod.clone());
+            let pod = self
+                .engine
+                .cache
+                .get(&uid)
+                .map_or_else(|| PodRef::new("", "", uid.clone()), |o| o.pod.clone());
             self.start_worker(pod, Order { is_removed: true, ..Order::default() });
         }
     }

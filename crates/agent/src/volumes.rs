@@ -102,7 +102,9 @@ async fn ensure_empty_dir(
             let size = memory_volume_size(pod, source);
             host.ensure_tmpfs(&path, size).await.map_err(|e| chain(&e))?;
         }
-        other => return Err(format!("emptyDir medium {other:?} is not offered yet; \"\" and \"Memory\" are")),
+        other => {
+            return Err(format!("emptyDir medium {other:?} is not offered yet; \"\" and \"Memory\" are"));
+        }
     }
     Ok(path)
 }

@@ -19,8 +19,8 @@ use std::time::Duration;
 
 use kubelet_core::pod::actions::{PodInputs, compute_pod_actions};
 use kubelet_core::pod::backoff::{BackoffTable, crash_loop_message, note_step};
-use kubelet_core::pod::plan::{KillReason, PodPlan, PodStep, WaitingReason};
 use kubelet_core::pod::deadline;
+use kubelet_core::pod::plan::{KillReason, PodPlan, PodStep, WaitingReason};
 use kubelet_core::pod::restart::RestartGates;
 use kubelet_core::pod::termination::GracePeriod;
 use kubelet_core::pod::worker::{
@@ -107,14 +107,21 @@ pub(crate) struct PodWorker {
 
 impl std::fmt::Debug for PodWorker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PodWorker").field("pod", &self.pod).field("stage", &self.state.stage()).finish_non_exhaustive()
+        f.debug_struct("PodWorker")
+            .field("pod", &self.pod)
+            .field("stage", &self.state.stage())
+            .finish_non_exhaustive()
     }
 }
 
 impl PodWorker {
     /// A worker for a pod that is desired, or (without one in the order) for a pod that only the runtime or the disk
     /// knows. Returns it with what it has to do first.
-    pub(crate) fn new(engine: Arc<Engine>, pod: PodRef, orders: watch::Receiver<Order>) -> (Self, Vec<WorkerEffect>) {
+    pub(crate) fn new(
+        engine: Arc<Engine>,
+        pod: PodRef,
+        orders: watch::Receiver<Order>,
+    ) -> (Self, Vec<WorkerEffect>) {
         let observations = engine.cache.subscribe(&pod.uid);
         let (probe_sender, probe_news) = mpsc::channel(NEWS_QUEUE);
         let back_off_max = engine.settings.containers.back_off_max;
@@ -315,7 +322,8 @@ impl PodWorker {
         match note {
             PassNote::Failed { container, waiting } => {
                 self.starting.remove(&container);
-                self.waiting.insert(container, WaitingState { reason: waiting.reason, message: waiting.message });
+                self.waiting
+                    .insert(container, WaitingState { reason: waiting.reason, message: waiting.message });
             }
             PassNote::HookBegan { container } => {
                 self.starting.insert(container);
@@ -367,7 +375,12 @@ impl PodWorker {
     fn note_stuck(&mut self, result: Result<(), String>) -> bool {
         let Err(why) = result else { return true };
         if self.stuck_on.as_ref() != Some(&why) {
-            self.engine.recorder.warning(&self.pod, None, "FailedKillPod", format!("pod cannot be removed yet: {why}"));
+            self.engine.recorder.warning(
+                &self.pod,
+                None,
+                "FailedKillPod",
+                format!("pod cannot be removed yet: {why}"),
+            );
             self.stuck_on = Some(why);
         }
         false
@@ -394,7 +407,9 @@ impl PodWorker {
             if !self.act.is_empty() || self.pending.is_none() {
                 return;
             }
-            let Some(observed) = self.observed.clone().filter(|o| o.taken_at >= self.needs_after) else { return };
+            let Some(observed) = self.observed.clone().filter(|o| o.taken_at >= self.needs_after) else {
+                return;
+            };
             match self.pending.take() {
                 Some(Pending::Sync(pod)) => self.sync(pod, &observed),
                 Some(Pending::Terminate { pod, grace }) => self.terminate(pod, observed, grace),
@@ -469,7 +484,9 @@ impl PodWorker {
     fn note_kills(&mut self, step: &PodStep) {
         let kills = match step {
             PodStep::Settled => return,
-            PodStep::CreateSandbox { kill, .. } | PodStep::Converge { kill, .. } | PodStep::Teardown { kill, .. } => kill,
+            PodStep::CreateSandbox { kill, .. }
+            | PodStep::Converge { kill, .. }
+            | PodStep::Teardown { kill, .. } => kill,
         };
         self.killed.extend(kills.iter().map(|kill| (kill.id.clone(), kill.why)));
     }

@@ -72,8 +72,9 @@ fn announce(resolved: &Resolved) {
 
 /// Rules of the configuration that depend on the machine. Returns whether it has cgroup v2.
 fn check_machine(resolved: &Resolved) -> Result<bool, StartError> {
-    let version = host::process::cgroup_version(Path::new(CGROUP_ROOT))
-        .map_err(|error| StartError::Host(format!("find out the cgroup version at {CGROUP_ROOT}: {error}")))?;
+    let version = host::process::cgroup_version(Path::new(CGROUP_ROOT)).map_err(|error| {
+        StartError::Host(format!("find out the cgroup version at {CGROUP_ROOT}: {error}"))
+    })?;
     let swap_on = host::process::swap_on().unwrap_or(false);
     let facts = MachineFacts { cgroup_v1: version == CgroupVersion::V1, swap_on };
     for warning in resolved.check_machine(&facts).map_err(StartError::Config)? {
@@ -105,7 +106,8 @@ async fn start_agent(resolved: &Resolved, cgroup_v2: bool) -> Result<Agent, Star
     let kubelet = &resolved.kubelet;
     let host: Arc<dyn Host> = Arc::new(LinuxHost::new());
     let machine = host.machine();
-    let node_name = resolved.node_name(&machine.hostname).map_err(|error| StartError::Host(error.to_string()))?;
+    let node_name =
+        resolved.node_name(&machine.hostname).map_err(|error| StartError::Host(error.to_string()))?;
     let host_ips = host::host_ips(&resolved.flags.node_ips());
     let runtime = CriRuntime::new(
         &kubelet.container_runtime_endpoint,
@@ -115,7 +117,8 @@ async fn start_agent(resolved: &Resolved, cgroup_v2: bool) -> Result<Agent, Star
     .map_err(StartError::Endpoint)?;
     let node_facts = settings::node_facts(resolved, &*host, cgroup_v2);
     let settings = settings::settings(resolved, node_name, host_ips);
-    let doors = Doors { runtime: Arc::new(runtime), host, net: Arc::new(LinuxNet::new()), clock: Clock::system() };
+    let doors =
+        Doors { runtime: Arc::new(runtime), host, net: Arc::new(LinuxNet::new()), clock: Clock::system() };
     Agent::start(doors, settings, node_facts, seed(&machine.boot_id))
         .await
         .map_err(|error| StartError::Host(agent::volumes::chain(&error)))

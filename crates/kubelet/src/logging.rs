@@ -47,7 +47,13 @@ const OURS: [&str; 7] = ["agent", "kubelet", "cri", "host", "net", "server", "co
 fn shows(metadata: &Metadata<'_>, verbosity: u32) -> bool {
     let origin = metadata.target().split("::").next().unwrap_or_default();
     let is_ours = OURS.contains(&origin);
-    let level = if verbosity >= 6 { Level::TRACE } else if verbosity >= 4 { Level::DEBUG } else { Level::INFO };
+    let level = if verbosity >= 6 {
+        Level::TRACE
+    } else if verbosity >= 4 {
+        Level::DEBUG
+    } else {
+        Level::INFO
+    };
     *metadata.level() <= if is_ours || verbosity >= 8 { level } else { Level::WARN }
 }
 

@@ -52,7 +52,11 @@ const BLOCKING_THREADS: usize = 16;
 const STACK_BYTES: usize = 1 << 20;
 
 fn logging_format(resolved: &Resolved) -> logging::LogFormat {
-    if resolved.kubelet.logging.format == "json" { logging::LogFormat::Json } else { logging::LogFormat::Text }
+    if resolved.kubelet.logging.format == "json" {
+        logging::LogFormat::Json
+    } else {
+        logging::LogFormat::Text
+    }
 }
 
 fn raw_version() -> String {

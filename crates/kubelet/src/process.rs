@@ -51,7 +51,9 @@ pub(crate) fn notify_ready() {
 
 /// Feeds systemd's watchdog twice per interval as long as the sync loop goes round.
 pub(crate) async fn feed_watchdog(api: std::sync::Arc<dyn NodeApi>, clock: Clock, stop: CancellationToken) {
-    let Some(interval) = host::process::watchdog_interval().filter(|i| *i > Duration::from_secs(1)) else { return };
+    let Some(interval) = host::process::watchdog_interval().filter(|i| *i > Duration::from_secs(1)) else {
+        return;
+    };
     loop {
         tokio::select! {
             () = stop.cancelled() => return,

@@ -18,7 +18,8 @@ const CONTAINER_LINKS_VARIABLE: &str = "KUBELET_CONTAINER_LINKS_DIR";
 
 pub(crate) fn settings(resolved: &Resolved, node_name: String, host_ips: Vec<IpAddr>) -> Settings {
     let kubelet = &resolved.kubelet;
-    let links = std::env::var_os(CONTAINER_LINKS_VARIABLE).map_or_else(|| CONTAINER_LINKS.into(), PathBuf::from);
+    let links =
+        std::env::var_os(CONTAINER_LINKS_VARIABLE).map_or_else(|| CONTAINER_LINKS.into(), PathBuf::from);
     Settings {
         node_name,
         paths: Paths {
@@ -78,7 +79,8 @@ fn images(resolved: &Resolved) -> ImageSettings {
     let kubelet = &resolved.kubelet;
     let limit = kubelet.max_parallel_image_pulls.and_then(|n| usize::try_from(n).ok());
     let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".docker"));
-    let places = [Some(resolved.flags.root_dir.clone().into()), Some(".".into()), home, Some("/.docker".into())];
+    let places =
+        [Some(resolved.flags.root_dir.clone().into()), Some(".".into()), home, Some("/.docker".into())];
     ImageSettings {
         qps: u32::try_from(kubelet.registry_pull_qps).unwrap_or(0),
         burst: u32::try_from(kubelet.registry_burst).unwrap_or(1),

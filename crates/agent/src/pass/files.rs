@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use kubelet_core::env::expand_sub_path;
 use kubelet_core::hostname::compute_hostname;
 use kubelet_core::hosts_file::{host_network_hosts_file, pod_hosts_file};
 use kubelet_core::log_paths;
+use kubelet_core::request::mounts::{SubPath, compute_sub_paths};
 use model::ContainerId;
 use model::containers::ContainerRef;
 use model::request::SandboxRequest;
@@ -33,7 +33,8 @@ pub async fn ensure_hosts_file(
         let node_file = engine.host.read_text(Path::new("/etc/hosts")).await.map_err(|e| chain(&e))?;
         host_network_hosts_file(&context.pod, &node_file)
     } else {
-        let hostname = compute_hostname(&context.pod, &engine.node_facts.cluster_domain).map_err(|e| e.to_string())?;
+        let hostname =
+            compute_hostname(&context.pod, &engine.node_facts.cluster_domain).map_err(|e| e.to_string())?;
         pod_hosts_file(&context.pod, &hostname, ips)
     };
     // Replacing the file would leave running containers with the old one: their mount follows the inode.
@@ -75,18 +76,11 @@ pub async fn ensure_sub_paths(
 ) -> Result<BTreeMap<usize, String>, String> {
     let mut bound = BTreeMap::new();
     let pod_dir = context.engine.settings.paths.pod(&context.identity.uid);
-    for (index, mount) in container.volume_mounts().iter().enumerate() {
-        let plain = mount.sub_path.as_deref().filter(|path| !path.is_empty());
-        let expression = mount.sub_path_expr.as_deref().filter(|path| !path.is_empty());
-        let sub_path = match (plain, expression) {
-            (Some(path), _) => path.to_owned(),
-            (None, Some(expression)) => expand_sub_path(expression, env).map_err(|e| e.to_string())?,
-            (None, None) => continue,
-        };
+    for SubPath { index, path, .. } in compute_sub_paths(container, env).map_err(|error| error.to_string())? {
+        let Some(mount) = container.volume_mounts().get(index) else { continue };
         let Some(volume) = volumes.get(&mount.name) else { continue };
         let host = &*context.engine.host;
-        let target =
-            ensure_sub_path(host, &pod_dir, container.name(), (index, mount), (volume, &sub_path)).await;
+        let target = ensure_sub_path(host, &pod_dir, container.name(), (index, mount), (volume, &path)).await;
         let target = target.map_err(|error| error.to_string())?;
         bound.insert(index, target.display().to_string());
     }
@@ -112,7 +106,8 @@ pub async fn link_log(
 ) {
     let (id, restart_count) = instance;
     let engine = &context.engine;
-    let log = Path::new(&sandbox.log_directory).join(log_paths::container_log(container.name(), restart_count));
+    let log =
+        Path::new(&sandbox.log_directory).join(log_paths::container_log(container.name(), restart_count));
     let name = log_paths::container_link_name(&context.identity, container.name(), id.as_str());
     let link = engine.settings.paths.container_links.join(name);
     if let Err(error) = engine.host.ensure_symlink(&log, &link).await {

@@ -85,7 +85,12 @@ async fn stop(engine: &Engine, pod: &PodRef, kill: &ContainerKill, used: std::ti
         Ok(()) => {}
         Err(error) if error.is_not_found() => {}
         Err(error) => {
-            engine.recorder.warning(pod, Some(&kill.name), "FailedKillPod", format!("error killing pod: {error}"));
+            engine.recorder.warning(
+                pod,
+                Some(&kill.name),
+                "FailedKillPod",
+                format!("error killing pod: {error}"),
+            );
         }
     }
 }
@@ -125,7 +130,9 @@ pub(crate) fn explain(name: &str, why: KillReason) -> String {
         KillReason::SpecChanged => format!("Container {name} definition changed, will be restarted"),
         KillReason::LivenessFailed => format!("Container {name} failed liveness probe, will be restarted"),
         KillReason::StartupFailed => format!("Container {name} failed startup probe, will be restarted"),
-        KillReason::UnknownState => format!("Container {name} is in an unknown state, try killing it before restart"),
+        KillReason::UnknownState => {
+            format!("Container {name} is in an unknown state, try killing it before restart")
+        }
         KillReason::PostStartHookFailed => "FailedPostStartHook".to_owned(),
         KillReason::NotInSpec
         | KillReason::Superseded

@@ -52,7 +52,8 @@ pub async fn prepare(context: &PassContext) -> Result<Prepared, MonoTime> {
     let mount_points = volumes
         .iter()
         .map(|(name, path)| {
-            let point = VolumeMountPoint { host_path: path.display().to_string(), ..VolumeMountPoint::default() };
+            let point =
+                VolumeMountPoint { host_path: path.display().to_string(), ..VolumeMountPoint::default() };
             (name.clone(), point)
         })
         .collect();

@@ -13,7 +13,9 @@ use kubelet_core::pod::plan::{KillContainer, KillReason, StartContainer};
 use kubelet_core::request::{ContainerInputs, PodFacts, compute_container_request};
 use model::containers::{ContainerRef, find_container};
 use model::request::{ContainerRequest, SandboxRequest};
-use model::{ContainerId, ContainerKind, ContainerObservation, ContainerState, MonoTime, PodObservation, SandboxId};
+use model::{
+    ContainerId, ContainerKind, ContainerObservation, ContainerState, MonoTime, PodObservation, SandboxId,
+};
 use ports::RuntimeError;
 
 use super::files;
@@ -115,7 +117,8 @@ impl Scene<'_> {
             Some(created) => created.id.clone(),
             None => {
                 let engine = &self.context.engine;
-                let image = engine.images.ensure(&self.context.identity, container, self.sandbox_request).await?;
+                let image =
+                    engine.images.ensure(&self.context.identity, container, self.sandbox_request).await?;
                 let request = self.request(container, start, &image).await?;
                 self.create(container, &request).await?
             }
@@ -153,8 +156,9 @@ impl Scene<'_> {
             .map_err(|error| refused(error.to_string()))?;
         let hosts_file = files::ensure_hosts_file(self.context, container, &ips).await.map_err(refused)?;
         let facts = PodFacts { hosts_file, ..self.prepared.facts.clone() };
-        let termination_log =
-            files::ensure_termination_log(self.context, container, start.restart_count).await.map_err(refused)?;
+        let termination_log = files::ensure_termination_log(self.context, container, start.restart_count)
+            .await
+            .map_err(refused)?;
         let sub_paths = files::ensure_sub_paths(self.context, container, &env, &self.prepared.volumes)
             .await
             .map_err(refused)?;
@@ -188,12 +192,21 @@ impl Scene<'_> {
         self.context.observed.running().find(|c| &*c.name == name).map(|c| c.id.clone())
     }
 
-    async fn create(&self, container: &ContainerRef<'_>, request: &ContainerRequest) -> Result<ContainerId, Failure> {
+    async fn create(
+        &self,
+        container: &ContainerRef<'_>,
+        request: &ContainerRequest,
+    ) -> Result<ContainerId, Failure> {
         let runtime = &self.context.engine.runtime;
         match runtime.create_container(self.sandbox, request, self.sandbox_request).await {
             Ok(id) => {
                 let message = "Container created";
-                self.context.engine.recorder.normal(&self.context.identity, Some(container.name()), "Created", message);
+                self.context.engine.recorder.normal(
+                    &self.context.identity,
+                    Some(container.name()),
+                    "Created",
+                    message,
+                );
                 Ok(id)
             }
             Err(error) => {
@@ -204,14 +217,24 @@ impl Scene<'_> {
         }
     }
 
-    async fn run(&self, container: &ContainerRef<'_>, id: &ContainerId, restart_count: u32) -> Result<(), Failure> {
+    async fn run(
+        &self,
+        container: &ContainerRef<'_>,
+        id: &ContainerId,
+        restart_count: u32,
+    ) -> Result<(), Failure> {
         let engine = &self.context.engine;
         if let Err(error) = engine.runtime.start_container(id).await {
             self.fail_event(container, &format!("Error: {}", error.message()));
             self.discard_if_refused(id, &error).await;
             return Err(Failure::new("RunContainerError", error.message()));
         }
-        engine.recorder.normal(&self.context.identity, Some(container.name()), "Started", "Container started");
+        engine.recorder.normal(
+            &self.context.identity,
+            Some(container.name()),
+            "Started",
+            "Container started",
+        );
         files::link_log(self.context, self.sandbox_request, container, (id, restart_count)).await;
         self.run_post_start(container, id).await
     }
@@ -274,6 +297,11 @@ impl Scene<'_> {
     }
 
     fn fail_event(&self, container: &ContainerRef<'_>, message: &str) {
-        self.context.engine.recorder.warning(&self.context.identity, Some(container.name()), "Failed", message);
+        self.context.engine.recorder.warning(
+            &self.context.identity,
+            Some(container.name()),
+            "Failed",
+            message,
+        );
     }
 }

@@ -121,7 +121,8 @@ mod tests {
     #[track_caller]
     fn check(url: &str, expected: Result<(Scheme, &str, u16, &str), ()>) {
         let parsed = parse_url(url, Vec::new());
-        let parsed = parsed.as_ref().map(|r| (r.scheme, r.host.as_str(), r.port, r.path.as_str())).map_err(|_| ());
+        let parsed =
+            parsed.as_ref().map(|r| (r.scheme, r.host.as_str(), r.port, r.path.as_str())).map_err(|_| ());
         assert_eq!(parsed, expected, "{url}");
     }
 

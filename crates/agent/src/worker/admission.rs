@@ -14,7 +14,11 @@ impl PodWorker {
             return;
         }
         let engine = &self.engine;
+        // Before the runtime has said what it can do, nothing is refused for it.
+        let node = engine.node.borrow().clone();
+        let has_groups_policy = node.last_ready.is_none() || node.status.supplemental_groups_policy;
         let facts = AdmissionFacts {
+            supplemental_groups_policy: has_groups_policy,
             has_apparmor: engine.host.has_apparmor(),
             kernel_version: engine.host.machine().kernel_version,
             allowed_unsafe_sysctls: engine.settings.containers.allowed_unsafe_sysctls.clone(),

@@ -38,7 +38,8 @@ impl PodWorker {
         self.act.spawn(async move {
             engine.clock.sleep_until(engine.clock.mono() + delay).await;
             let observed = engine.cache.get(&pod.uid);
-            let observed = observed.unwrap_or_else(|| Arc::new(PodObservation::empty(pod, engine.clock.mono())));
+            let observed =
+                observed.unwrap_or_else(|| Arc::new(PodObservation::empty(pod, engine.clock.mono())));
             ActReport::Purged(purge(&engine, &observed).await)
         });
     }

@@ -47,7 +47,8 @@ impl PodWorker {
         if is_changed {
             let is_leaving = self.orders.borrow().is_removed;
             if !is_leaving {
-                save_checkpoint(&*self.engine.host, &self.engine.settings.paths, &self.pod.uid, &status).await;
+                save_checkpoint(&*self.engine.host, &self.engine.settings.paths, &self.pod.uid, &status)
+                    .await;
             }
             self.last_status = Some(status);
         }

@@ -11,7 +11,12 @@ use crate::pass::kill::{Victim, kill_in_turns};
 
 impl PodWorker {
     /// Starts the act that stops the containers and then the sandboxes.
-    pub(super) fn terminate(&mut self, pod: Option<Arc<Pod>>, observed: Arc<PodObservation>, grace: GracePeriod) {
+    pub(super) fn terminate(
+        &mut self,
+        pod: Option<Arc<Pod>>,
+        observed: Arc<PodObservation>,
+        grace: GracePeriod,
+    ) {
         let engine = self.engine.clone();
         self.act.spawn(async move {
             let plan = compute_kill_plan(pod.as_deref(), &observed, grace);

@@ -20,7 +20,8 @@ fn a_killed_and_restarted_kubelet_touches_no_container_and_keeps_counts_and_read
     let before = node.running("web");
     let crashed = node.pod_when("once", "was restarted", |pod| restarts(pod, "main") >= 1);
     node.restart_kubelet();
-    let after = node.pod_when("web", "is known again", |pod| container(pod, "main")["state"]["running"].is_object());
+    let after =
+        node.pod_when("web", "is known again", |pod| container(pod, "main")["state"]["running"].is_object());
     assert_eq!(id(&after, "main"), id(&before, "main"));
     assert_eq!(condition(&after, "Ready"), "True", "readiness is seeded, not flipped: {after}");
     assert_eq!(after["status"]["startTime"], before["status"]["startTime"]);
@@ -63,11 +64,18 @@ fn a_kubelet_killed_again_and_again_during_start_still_starts_the_pod_in_order()
 #[test]
 fn a_kubelet_killed_during_termination_finishes_it_afterwards() {
     let mut node = Node::start();
-    node.apply("web", &shell_pod("web", "trap 'sleep 2; exit 0' TERM; while :; do sleep 3600 & wait $!; done"));
+    node.apply(
+        "web",
+        &shell_pod("web", "trap 'sleep 2; exit 0' TERM; while :; do sleep 3600 & wait $!; done"),
+    );
     let pod = node.running("web");
     node.delete("web");
     node.eventually("termination has begun", |node| {
-        if node.kubelet_log().contains("Stopping container main") { Ok(()) } else { Err("not yet".to_owned()) }
+        if node.kubelet_log().contains("Stopping container main") {
+            Ok(())
+        } else {
+            Err("not yet".to_owned())
+        }
     });
     node.restart_kubelet();
     node.gone("web", &uid(&pod));
@@ -94,13 +102,21 @@ fn a_killed_runtime_makes_the_node_wait_and_then_carry_on() {
     let before = node.running("web");
     node.kill_runtime();
     node.eventually("the kubelet says that the runtime is not ready", |node| {
-        if node.kubelet_log().contains("Container runtime is not ready") { Ok(()) } else { Err("not yet".to_owned()) }
+        if node.kubelet_log().contains("Container runtime is not ready") {
+            Ok(())
+        } else {
+            Err("not yet".to_owned())
+        }
     });
     assert_eq!(node.healthz(), Ok("ok".to_owned()), "the kubelet itself stays healthy");
     node.resume_runtime();
     node.apply("late", &shell_pod("late", FOREVER));
     node.running("late");
-    assert_eq!(id(&node.running("web"), "main"), id(&before, "main"), "the shims kept the containers running");
+    assert_eq!(
+        id(&node.running("web"), "main"),
+        id(&before, "main"),
+        "the shims kept the containers running"
+    );
 }
 
 #[test]

@@ -24,7 +24,8 @@ impl Registry {
             "http": {"addr": format!("127.0.0.1:{port}")},
         });
         if let Some((user, password)) = password {
-            let hashed = Command::new("htpasswd").args(["-Bbn", user, password]).output().expect("htpasswd runs");
+            let hashed =
+                Command::new("htpasswd").args(["-Bbn", user, password]).output().expect("htpasswd runs");
             std::fs::write(dir.join("htpasswd"), hashed.stdout).expect("written");
             config["auth"] = json!({"htpasswd": {"realm": "test", "path": dir.join("htpasswd")}});
         }
@@ -93,7 +94,8 @@ fn a_registry_with_a_password_is_used_with_the_nodes_credentials_and_refuses_wit
         container(pod, "main")["state"]["waiting"]["reason"] == "ImagePullBackOff"
     });
     // base64 of user:secret
-    let credentials = json!({"auths": {format!("127.0.0.1:{}", registry.port): {"auth": "dXNlcjpzZWNyZXQ="}}});
+    let credentials =
+        json!({"auths": {format!("127.0.0.1:{}", registry.port): {"auth": "dXNlcjpzZWNyZXQ="}}});
     std::fs::write(node.path("root/config.json"), credentials.to_string()).expect("written");
     node.restart_kubelet();
     node.running("locked");

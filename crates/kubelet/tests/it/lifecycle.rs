@@ -134,7 +134,8 @@ fn a_deleted_pod_gets_its_pre_stop_hook_and_grace_period_and_leaves_nothing() {
         {"name": "memory", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}},
     ]);
     let main = &mut pod["spec"]["containers"][0];
-    main["lifecycle"] = json!({"preStop": {"exec": {"command": ["/bin/sh", "-c", "echo hook >> /shared/order"]}}});
+    main["lifecycle"] =
+        json!({"preStop": {"exec": {"command": ["/bin/sh", "-c", "echo hook >> /shared/order"]}}});
     main["volumeMounts"] = json!([
         {"name": "shared", "mountPath": "/shared"},
         {"name": "scratch", "mountPath": "/scratch"},
@@ -143,7 +144,10 @@ fn a_deleted_pod_gets_its_pre_stop_hook_and_grace_period_and_leaves_nothing() {
     node.apply("polite", &pod);
     let pod = node.running("polite");
     let mounts = std::fs::read_to_string("/proc/self/mounts").expect("the mount table");
-    assert!(mounts.contains(&format!("{}/volumes/kubernetes.io~empty-dir/memory tmpfs", uid(&pod))), "{mounts}");
+    assert!(
+        mounts.contains(&format!("{}/volumes/kubernetes.io~empty-dir/memory tmpfs", uid(&pod))),
+        "{mounts}"
+    );
 
     node.delete("polite");
     node.gone("polite", &uid(&pod));

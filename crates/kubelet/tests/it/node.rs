@@ -37,7 +37,8 @@ impl Node {
     pub(crate) fn start_with(extra: Value) -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory");
         std::fs::create_dir_all(dir.path().join("manifests")).expect("a directory for manifests");
-        let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a tokio runtime");
+        let tokio =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a tokio runtime");
         let containerd = tokio.block_on(Containerd::start(&dir.path().join("containerd")));
         let containerd = Some(containerd.expect("containerd starts"));
         let (port, health_port) = (free_port(), free_port());
@@ -67,7 +68,8 @@ impl Node {
     {
         self.tokio.block_on(async {
             let endpoint = self.containerd().endpoint();
-            let runtime = CriRuntime::new(&endpoint, &endpoint, Duration::from_secs(10)).map_err(|e| e.to_string())?;
+            let runtime =
+                CriRuntime::new(&endpoint, &endpoint, Duration::from_secs(10)).map_err(|e| e.to_string())?;
             question(runtime).await.map_err(|error| error.to_string())
         })
     }
@@ -277,8 +279,10 @@ impl Node {
                 return Err(format!("still in the runtime: {listed:?}"));
             }
             for dir in [node.path("root/pods"), node.path("logs/pods"), node.path("logs/containers")] {
-                let left: Vec<String> =
-                    names_in(&dir).into_iter().filter(|n| n.contains(uid) || n.contains(&format!("{name}-node"))).collect();
+                let left: Vec<String> = names_in(&dir)
+                    .into_iter()
+                    .filter(|n| n.contains(uid) || n.contains(&format!("{name}-node")))
+                    .collect();
                 if !left.is_empty() {
                     return Err(format!("left in {}: {left:?}", dir.display()));
                 }
@@ -318,10 +322,12 @@ impl Node {
     /// Ends containerd and what it ran, and unmounts what the kubelet mounted; says what could not be cleaned up.
     fn stop_runtime(&mut self) -> Vec<String> {
         let stopped = self.containerd.take().map(Containerd::stop);
-        let mut left: Vec<String> = stopped.and_then(Result::err).map(|e| e.to_string()).into_iter().collect();
+        let mut left: Vec<String> =
+            stopped.and_then(Result::err).map(|e| e.to_string()).into_iter().collect();
         let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
         let below = format!("{}/", self.dir.path().display());
-        let mut ours: Vec<&str> = mounts.lines().filter_map(|l| l.split(' ').nth(1)).filter(|m| m.starts_with(&below)).collect();
+        let mut ours: Vec<&str> =
+            mounts.lines().filter_map(|l| l.split(' ').nth(1)).filter(|m| m.starts_with(&below)).collect();
         ours.sort_unstable();
         for mount in ours.into_iter().rev() {
             if !Command::new("umount").arg(mount).status().is_ok_and(|status| status.success()) {

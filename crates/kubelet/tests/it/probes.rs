@@ -26,8 +26,7 @@ fn a_failing_readiness_probe_takes_readiness_away_and_a_passing_one_gives_it_bac
     pod["spec"]["volumes"] = json!([{"name": "flags", "hostPath": {"path": flags}}]);
     let main = &mut pod["spec"]["containers"][0];
     main["volumeMounts"] = json!([{"name": "flags", "mountPath": "/flags"}]);
-    main["readinessProbe"] =
-        json!({"exec": {"command": ["/bin/test", "-e", "/flags/ready"]}, "periodSeconds": 1, "failureThreshold": 1});
+    main["readinessProbe"] = json!({"exec": {"command": ["/bin/test", "-e", "/flags/ready"]}, "periodSeconds": 1, "failureThreshold": 1});
     node.apply("moody", &pod);
     let unready = node.pod_when("moody", "runs unready", |pod| {
         container(pod, "main")["state"]["running"].is_object() && condition(pod, "Ready") == "False"
@@ -49,13 +48,13 @@ fn a_startup_probe_holds_the_other_probes_back() {
     pod["spec"]["volumes"] = json!([{"name": "flags", "hostPath": {"path": flags}}]);
     let main = &mut pod["spec"]["containers"][0];
     main["volumeMounts"] = json!([{"name": "flags", "mountPath": "/flags"}]);
-    main["startupProbe"] =
-        json!({"exec": {"command": ["/bin/test", "-e", "/flags/started"]}, "periodSeconds": 1, "failureThreshold": 100});
+    main["startupProbe"] = json!({"exec": {"command": ["/bin/test", "-e", "/flags/started"]}, "periodSeconds": 1, "failureThreshold": 100});
     main["livenessProbe"] = json!({
         "exec": {"command": ["/bin/sh", "-c", "echo probed >> /flags/liveness"]}, "periodSeconds": 1
     });
     node.apply("slow", &pod);
-    let waiting = node.pod_when("slow", "has not started", |pod| container(pod, "main")["state"]["running"].is_object());
+    let waiting = node
+        .pod_when("slow", "has not started", |pod| container(pod, "main")["state"]["running"].is_object());
     assert_eq!(container(&waiting, "main")["started"], false);
     node.eventually("the startup probe has failed three times", |node| {
         let failures = node.kubelet_log().matches("Startup probe failed").count();
@@ -87,7 +86,8 @@ fn http_and_tcp_probes_reach_the_pod_and_leave_no_port_in_time_wait() {
     let octets: Vec<u8> = ip.split('.').map(|o| o.parse().expect("an octet")).collect();
     let remote = format!("{:02X}{:02X}{:02X}{:02X}:1F90", octets[3], octets[2], octets[1], octets[0]);
     let table = std::fs::read_to_string("/proc/net/tcp").expect("the socket table");
-    let time_wait = table.lines().filter(|l| l.contains(&remote) && l.split_whitespace().nth(3) == Some("06")).count();
+    let time_wait =
+        table.lines().filter(|l| l.contains(&remote) && l.split_whitespace().nth(3) == Some("06")).count();
     assert_eq!(time_wait, 0, "{table}");
     assert_eq!(restarts(&node.running("web"), "main"), 0);
 }

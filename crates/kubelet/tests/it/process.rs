@@ -107,7 +107,8 @@ fn pods_come_from_a_url_too() {
             let (mut client, _) = listener.accept().expect("a request");
             let mut request = [0; 1024];
             let _ = client.read(&mut request).expect("its text");
-            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", manifest.len());
+            let head =
+                format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", manifest.len());
             client.write_all((head + &manifest).as_bytes()).expect("an answer");
         }
     });

@@ -17,7 +17,8 @@ fn a_broken_manifest_is_named_with_its_line_and_leaves_the_running_pod_alone() {
     let node = Node::start();
     node.apply("web", &shell_pod("web", FOREVER));
     let before = node.running("web");
-    std::fs::write(node.manifest("web"), "apiVersion: v1\nkind: Pod\nmetadata: {name: web\nspec: [").expect("written");
+    std::fs::write(node.manifest("web"), "apiVersion: v1\nkind: Pod\nmetadata: {name: web\nspec: [")
+        .expect("written");
     let problems = node.eventually("the problem is visible", |node| {
         let problems = node.get("/debug/manifests")?;
         if problems.contains("web.json") { Ok(problems) } else { Err(problems) }

@@ -177,14 +177,17 @@ fn collect_directories(dir: &Path, found: &mut Vec<PathBuf>) {
     found.push(dir.to_path_buf());
 }
 
-/// Results that libcni keeps outside our directory until a sandbox is removed properly.
+/// Results that libcni keeps outside our directory until a sandbox is removed properly: of our network by its name, of the
+/// loopback, which all containerds name alike, by the network namespace it is in.
 fn cached_networks(layout: &Layout) -> Vec<PathBuf> {
     let prefix = format!("{}-", layout.network());
+    let namespaces = format!("{}/", layout.state().display());
+    let is_ours = |path: &PathBuf| {
+        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&prefix))
+            || fs::read_to_string(path).is_ok_and(|content| content.contains(&namespaces))
+    };
     let entries = fs::read_dir(CNI_CACHE).into_iter().flatten().flatten();
-    entries
-        .filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix))
-        .map(|entry| entry.path())
-        .collect()
+    entries.map(|entry| entry.path()).filter(is_ours).collect()
 }
 
 /// The sockets of running shims, which lie in a directory shared by all containerds of the machine.
