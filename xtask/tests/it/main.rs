@@ -76,6 +76,7 @@ fn the_brain_touches_nothing() {
 fn functions_and_files_stay_short() {
     let long = format!("//! A page.\nfn long() {{\n{}}}\n", "    step();\n    // why\n\n".repeat(99));
     check("crates/agent/src/a.rs", &long, &["2: function `long` has 101 lines; the limit is 100"]);
+    check("crates/agent/tests/it/a.rs", &long, &[]);
     let file = format!("//! A page.\n{}", "const A: u8 = 1;\n".repeat(800));
     check("crates/agent/src/a.rs", &file, &["0: this file has 801 lines without tests; the limit is 800"]);
     check("crates/agent/tests/it/a.rs", &file, &[]);
