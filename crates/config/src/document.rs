@@ -5,11 +5,12 @@
 use std::path::Path;
 
 use serde_json::Value;
-use serde_saphyr::{DuplicateKeyPolicy, Error, options};
+use serde_saphyr::{DuplicateKeyPolicy, options};
 
 use crate::error::{ConfigError, ConfigErrors};
 use crate::kubeletconfig::parts::ITEM_FIELDS;
 use crate::kubeletconfig::{API_VERSION, KIND, KubeletConfiguration};
+use crate::noted::Noted;
 use crate::tree;
 
 /// A document whose known fields have the right types. `null` values are kept: in a drop-in they take away.
@@ -64,34 +65,27 @@ pub(crate) fn read(text: &str, path: &Path) -> Result<Document, ConfigErrors> {
     Ok(Document { tree, warnings })
 }
 
-/// Strictly first; what only fails for duplicate keys is read again, the last one winning, with a warning.
+/// Keys that come twice are no error: the last one counts, with a warning.
 fn parse(text: &str, path: &Path, warnings: &mut Vec<String>) -> Result<Value, String> {
-    let read = |duplicate_keys: DuplicateKeyPolicy| {
-        serde_saphyr::from_str_with_options::<Value>(
-            text,
-            options! { duplicate_keys: duplicate_keys, legacy_octal_numbers: true, with_snippet: false },
-        )
-    };
     if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
         return Ok(Value::Null);
     }
-    let strict = match read(DuplicateKeyPolicy::Error) {
-        Ok(tree) => return Ok(tree),
-        Err(error) => error,
+    let options = options! {
+        duplicate_keys: DuplicateKeyPolicy::PassThrough,
+        legacy_octal_numbers: true,
+        with_snippet: false,
     };
-    if let Error::DuplicateMappingKey { key, location } = strict.without_snippet()
-        && let Ok(tree) = read(DuplicateKeyPolicy::LastWins)
-    {
-        let (key, line) = (key.as_deref().unwrap_or("a field"), location.line());
-        warnings
-            .push(format!("{}: line {line}: duplicate field {key:?}, the last one counts", path.display()));
-        return Ok(tree);
-    }
-    // JSON may be indented with tabs, which YAML forbids.
-    if text.trim_start().starts_with('{') {
-        return serde_json::from_str(text).map_err(|error| format!("not valid JSON: {error}"));
-    }
-    Err(format!("not valid YAML: {strict}"))
+    let noted: Noted = match serde_saphyr::from_str_with_options(text, options) {
+        Ok(noted) => noted,
+        // JSON may be indented with tabs, which YAML forbids.
+        Err(_) if text.trim_start().starts_with('{') => {
+            serde_json::from_str(text).map_err(|error| format!("not valid JSON: {error}"))?
+        }
+        Err(error) => return Err(format!("not valid YAML: {error}")),
+    };
+    let twice = |field| format!("{}: duplicate field {field:?}, the last one counts", path.display());
+    warnings.extend(noted.duplicates.into_iter().map(twice));
+    Ok(noted.tree)
 }
 
 fn drop_unknown(tree: &mut Value, shape: &Value) -> Vec<String> {

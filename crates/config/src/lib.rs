@@ -19,6 +19,7 @@ mod kubeletconfig;
 mod load;
 mod node;
 mod not_yet;
+mod noted;
 mod resolve;
 mod tree;
 mod validate;

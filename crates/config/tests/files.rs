@@ -157,7 +157,7 @@ fn every_field_of_a_wrong_type_is_named() {
 fn unknown_and_duplicate_fields_are_warned_about_and_passed_over() {
     let files = Memory::default().with(
         "/k.yaml",
-        "maxPods: 1\nmaxPods: 2\nmaxPod: 3\nauthentication: {x508: {}}\nlogging: {vmodule: [{filePatern: a, filePattern: b, verbosity: 1}]}\n",
+        "maxPods: 1\nmaxPods: 2\nmaxPod: 3\nauthentication: {x508: {}, anonymous: {enabled: true, enabled: false}}\nregisterWithTaints: [{key: a, key: b, effect: NoExecute}]\nlogging: {vmodule: [{filePatern: a, filePattern: b, verbosity: 1}]}\n",
     );
     check(
         "--config /k.yaml",
@@ -170,11 +170,15 @@ fn unknown_and_duplicate_fields_are_warned_about_and_passed_over() {
             logging.vmodule = [{"filePattern":"b","verbosity":1}]
             maxPods = 2
             readOnlyPort = 0
+            registerWithTaints = [{"effect":"NoExecute","key":"b"}]
             node config = "/k.yaml"
-            warning: /k.yaml: line 4: duplicate field "maxPods", the last one counts
+            warning: /k.yaml: duplicate field "maxPods", the last one counts
+            warning: /k.yaml: duplicate field "authentication.anonymous.enabled", the last one counts
+            warning: /k.yaml: duplicate field "registerWithTaints[0].key", the last one counts
             warning: /k.yaml: unknown field "authentication.x508" is ignored
             warning: /k.yaml: unknown field "maxPod" is ignored
             warning: /k.yaml: unknown field "logging.vmodule[0].filePatern" is ignored
+            not yet: This build does not act on these settings yet: registerWithTaints
         "#]],
     );
 }
