@@ -75,6 +75,7 @@ impl Contention {
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "tests own the tasks they start, and join them")]
 mod tests {
     use super::*;
 

@@ -144,7 +144,10 @@ impl Call<'_> {
             .handshake(TokioIo::new(stream))
             .await
             .map_err(|error| self.broken(&error))?;
-        #[expect(clippy::disallowed_methods, reason = "owned by the driver, which aborts it when dropped")]
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "owned by the driver, which ends it; at most a second outlives it"
+        )]
         let mut driver = Driver(Some(tokio::spawn(async move {
             // Its failure also reaches whoever waits for the answer.
             if let Ok(parts) = connection.without_shutdown().await {

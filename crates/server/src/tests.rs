@@ -1,4 +1,5 @@
 //! The endpoints over a real connection, with an agent made of answers.
+#![expect(clippy::disallowed_methods, reason = "tests own the servers they start, and join them")]
 
 use std::io;
 use std::sync::Arc;
