@@ -1,5 +1,11 @@
 //! The Net port against small real servers on the loopback interface.
 
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "tests own the servers they start, and measure real time"
+)]
+
 use std::convert::Infallible;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr};

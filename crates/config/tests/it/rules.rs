@@ -1,9 +1,7 @@
 //! What is allowed: a setting in, the exact line out. An empty line means it is accepted.
 
-mod support;
-
+use crate::support::{Memory, resolve};
 use config::{GoDuration, MachineFacts, NodeFlags};
-use support::{Memory, resolve};
 
 /// The errors of a file with these lines.
 fn errors(body: &str) -> String {
@@ -18,7 +16,6 @@ fn check(body: &str, expected: &str) {
 }
 
 #[test]
-#[expect(clippy::too_many_lines, reason = "a table: one row per case")]
 fn numbers_stay_in_their_ranges() {
     check("nodeLeaseDurationSeconds: -1\n", "nodeLeaseDurationSeconds is -1, but must be above 0");
     check(
@@ -79,6 +76,10 @@ fn numbers_stay_in_their_ranges() {
         "cpuCFSQuotaPeriod: 2s\n",
         "cpuCFSQuotaPeriod (--cpu-cfs-quota-period) is 2s, but must be from 1ms to 1s",
     );
+}
+
+#[test]
+fn sizes_and_periods_stay_in_their_ranges() {
     check("cpuCFSQuotaPeriod: 10ms\n", "");
     check(
         "crashLoopBackOff: {maxContainerRestartPeriod: 0s}\n",
@@ -189,6 +190,10 @@ fn names_are_ones_that_are_known() {
         "logging.format (--logging-format) is \"xml\", but must be text or json",
     );
     check("logging: {format: json}\n", "");
+}
+
+#[test]
+fn names_of_policies_and_strategies_are_ones_that_are_known() {
     check(
         "tlsMinVersion: VersionSSL3\n",
         "tlsMinVersion (--tls-min-version) is \"VersionSSL3\", but must be empty, VersionTLS10, VersionTLS11, VersionTLS12 or VersionTLS13",
@@ -243,7 +248,6 @@ fn names_are_ones_that_are_known() {
 }
 
 #[test]
-#[expect(clippy::too_many_lines, reason = "a table: one row per case")]
 fn settings_that_need_or_exclude_each_other_are_held_to_it() {
     check(
         "cgroupsPerQOS: false\n",
@@ -302,6 +306,10 @@ fn settings_that_need_or_exclude_each_other_are_held_to_it() {
         "shutdownGracePeriod: 10s\nshutdownGracePeriodByPodPriority: [{priority: 1, shutdownGracePeriodSeconds: 1}]\n",
         "shutdownGracePeriodByPodPriority cannot be set together with shutdownGracePeriod or shutdownGracePeriodCriticalPods",
     );
+}
+
+#[test]
+fn settings_that_need_or_exclude_each_other_are_held_to_it_further() {
     check(
         "shutdownGracePeriod: 10s\nfeatureGates: {GracefulNodeShutdown: false}\n",
         "shutdownGracePeriod needs the feature gate GracefulNodeShutdown",

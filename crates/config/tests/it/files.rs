@@ -1,9 +1,7 @@
 //! Configuration files and drop-ins, and what wins over what.
 
-mod support;
-
+use crate::support::{Memory, outcome, resolve};
 use expect_test::{Expect, expect};
-use support::{Memory, outcome, resolve};
 
 #[track_caller]
 #[expect(clippy::needless_pass_by_value, reason = "reads better at the many places of use")]

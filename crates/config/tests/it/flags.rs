@@ -1,12 +1,10 @@
 //! The command line, seen from outside: what a line of arguments comes to.
 
-mod support;
-
+use crate::support::{Memory, invoke, outcome, resolve};
 use config::flags::{FLAGS, Kind, Target};
 use config::{Invocation, version_line};
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
-use support::{Memory, invoke, outcome, resolve};
 
 #[track_caller]
 #[expect(clippy::needless_pass_by_value, reason = "reads better at the many places of use")]

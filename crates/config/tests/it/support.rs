@@ -1,7 +1,5 @@
 //! Files in memory and a way to show what a command line came to.
-#![allow(
-    dead_code,
-    unreachable_pub,
+#![expect(
     clippy::expect_used,
     reason = "test support: each test binary uses its own part, and a broken fixture should stop it"
 )]
@@ -14,21 +12,21 @@ use config::{Files, Invocation, Resolved, from_args};
 use serde_json::Value;
 
 /// What a configuration file must begin with.
-pub const HEAD: &str = "kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\n";
+pub(crate) const HEAD: &str = "kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\n";
 
 /// Files by path. What is not there is not found.
 #[derive(Debug, Default)]
-pub struct Memory(BTreeMap<PathBuf, String>);
+pub(crate) struct Memory(BTreeMap<PathBuf, String>);
 
 impl Memory {
     /// A file with the usual head.
-    pub fn with(mut self, path: &str, body: &str) -> Self {
+    pub(crate) fn with(mut self, path: &str, body: &str) -> Self {
         self.0.insert(path.into(), format!("{HEAD}{body}"));
         self
     }
 
     /// A file exactly as given.
-    pub fn raw(mut self, path: &str, text: &str) -> Self {
+    pub(crate) fn raw(mut self, path: &str, text: &str) -> Self {
         self.0.insert(path.into(), text.to_owned());
         self
     }
@@ -50,11 +48,11 @@ impl Files for Memory {
 }
 
 /// A command line written with spaces, up to its outcome or the text of its errors.
-pub fn invoke(line: &str, files: &Memory) -> Result<Invocation, String> {
+pub(crate) fn invoke(line: &str, files: &Memory) -> Result<Invocation, String> {
     from_args(line.split_whitespace().map(str::to_owned), files).map_err(|errors| errors.to_string())
 }
 
-pub fn resolve(line: &str, files: &Memory) -> Result<Resolved, String> {
+pub(crate) fn resolve(line: &str, files: &Memory) -> Result<Resolved, String> {
     match invoke(line, files)? {
         Invocation::Run(resolved) => Ok(*resolved),
         other @ (Invocation::Version { .. } | Invocation::Help(_)) => Err(format!("{other:?}")),
@@ -62,7 +60,7 @@ pub fn resolve(line: &str, files: &Memory) -> Result<Resolved, String> {
 }
 
 /// What differs from an empty command line: fields, node flags, warnings, what is not there yet; or the errors.
-pub fn outcome(line: &str, files: &Memory) -> String {
+pub(crate) fn outcome(line: &str, files: &Memory) -> String {
     let resolved = match resolve(line, files) {
         Ok(resolved) => resolved,
         Err(errors) => return format!("{errors}\n"),
