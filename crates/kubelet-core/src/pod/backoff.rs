@@ -115,6 +115,16 @@ impl Entry {
     }
 }
 
+/// How long a step that has failed this often in a row (at least once) waits before it is tried again: half a second,
+/// doubling to a minute. The same failure again soon tells nobody anything new, and costs the runtime work.
+#[must_use]
+pub fn step_retry_delay(failures: u32) -> Duration {
+    const FIRST: Duration = Duration::from_millis(500);
+    const LONGEST: Duration = Duration::from_secs(60);
+    let doublings = failures.saturating_sub(1).min(16);
+    FIRST.saturating_mul(1 << doublings).min(LONGEST)
+}
+
 /// The key of a container in a crash-loop table: another image or other resources are a new chance.
 #[must_use]
 pub fn restart_key(pod: &Pod, container: &ContainerRef<'_>) -> String {
