@@ -8,7 +8,11 @@
 pub mod containerd;
 pub mod fake;
 pub mod fake_cri;
+pub mod host;
+pub mod net;
 
 pub use containerd::Containerd;
 pub use fake::{Exec, FakeRuntime, Fault, Method, Program};
 pub use fake_cri::FakeCri;
+pub use host::{FakeHost, HostFault, HostMethod};
+pub use net::{FakeNet, Service};
