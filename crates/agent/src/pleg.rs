@@ -26,7 +26,7 @@ use crate::metrics::Metrics;
 const RELIST_PERIOD: Duration = Duration::from_secs(1);
 /// Without a successful relist for this long the node is not ready.
 pub const RELIST_THRESHOLD: Duration = Duration::from_secs(180);
-/// Requests for a look beyond this wait for the next relist instead.
+/// Requests for a look beyond this wait for the next relist.
 const REQUEST_QUEUE: usize = 200;
 /// Waiting time before the hint stream is opened anew.
 const HINT_RETRY: Duration = Duration::from_secs(5);
@@ -43,14 +43,15 @@ struct Health {
     last_relist: Option<MonoTime>,
     /// Pods whose inspection keeps failing, with the reason: named in the node's condition.
     stuck: BTreeMap<PodUid, String>,
+    /// Pods that are owed a look whether or not their lines change: the next listing that succeeds pays.
+    owed: BTreeMap<PodUid, PodRef>,
 }
 
 impl PlegHandle {
-    /// Requests an inspection that begins after this call. Where the queue is full the relist within a second serves
-    /// as well, because it inspects whatever changed.
+    /// Requests an inspection that begins after this call; where the queue is full, with the relist within a second.
     pub fn inspect(&self, pod: &PodRef) {
         if self.requests.try_send(pod.clone()).is_err() {
-            tracing::debug!(pod = %pod, "Inspection queue is full; the next relist will do");
+            self.health.lock().owed.insert(pod.uid.clone(), pod.clone());
         }
     }
 
@@ -212,6 +213,8 @@ impl Pleg {
                 self.start_inspection(pod);
             }
         }
+        let owed = std::mem::take(&mut self.health.lock().owed);
+        owed.into_values().for_each(|pod| self.start_inspection(pod));
     }
 
     fn start_inspection(&mut self, pod: PodRef) {
@@ -238,7 +241,11 @@ impl Pleg {
             Ok(observation) => self.publish(pod.clone(), observation),
             Err(error) => {
                 tracing::warn!(pod = %pod, uid = %pod.uid, %error, "Inspection of a pod failed; it is retried");
-                self.health.lock().stuck.insert(pod.uid.clone(), error.to_string());
+                // A pod that the runtime does not know has no line whose change would bring another look.
+                let mut health = self.health.lock();
+                health.stuck.insert(pod.uid.clone(), error.to_string());
+                health.owed.insert(pod.uid.clone(), pod.clone());
+                drop(health);
                 self.seen.remove(&pod.uid);
             }
         }

@@ -79,10 +79,10 @@ async fn a_pod_whose_inspection_times_out_is_named_and_the_others_go_on() {
 async fn a_crowd_of_pods_starts_together() {
     let world = World::started().await;
     let began = world.now();
-    for n in 0..50 {
+    for n in 0..300 {
         world.apply(&pod(&format!("web-{n}"), [container("app")]));
     }
-    let all_ready = |w: &World| (0..50).all(|n| w.is_ready(&format!("web-{n}")));
+    let all_ready = |w: &World| (0..300).all(|n| w.is_ready(&format!("web-{n}")));
     let ready = world.until("all are ready", all_ready).await;
     assert!(ready < began + seconds(10), "it took {:?}", ready - began);
 }
