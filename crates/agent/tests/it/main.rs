@@ -11,6 +11,7 @@ mod isolation;
 mod pods;
 mod probing;
 mod restarting;
+mod simulation;
 mod starting;
 mod witness;
 mod world;
