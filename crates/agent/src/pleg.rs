@@ -42,14 +42,15 @@ struct Health {
     last_relist: Option<MonoTime>,
     /// Pods whose inspection keeps failing, with the reason: named in the node's condition.
     stuck: BTreeMap<PodUid, (PodRef, String)>,
+    /// Pods that are owed a look whether or not their lines change: the next listing that succeeds pays.
+    owed: BTreeMap<PodUid, PodRef>,
 }
 
 impl PlegHandle {
-    /// Requests an inspection that begins after this call. Where the queue is full the relist within a second serves
-    /// as well, because it inspects whatever changed.
+    /// Requests an inspection that begins after this call; where the queue is full, with the relist within a second.
     pub fn inspect(&self, pod: &PodRef) {
         if self.requests.try_send(pod.clone()).is_err() {
-            tracing::debug!(pod = %pod, "Inspection queue is full; the next relist will do");
+            self.health.lock().owed.insert(pod.uid.clone(), pod.clone());
         }
     }
 
@@ -82,8 +83,6 @@ pub struct Pleg {
     known: Listing,
     /// Who the pods in `known` are.
     identities: BTreeMap<PodUid, PodRef>,
-    /// Pods whose last inspection failed.
-    relook: BTreeSet<PodUid>,
     /// Inspections under way; true: another one was asked for meanwhile.
     in_flight: BTreeMap<PodUid, bool>,
     inspections: JoinSet<Inspection>,
@@ -118,7 +117,6 @@ impl Pleg {
             requests,
             known: Listing::new(),
             identities: BTreeMap::new(),
-            relook: BTreeSet::new(),
             in_flight: BTreeMap::new(),
             inspections: JoinSet::new(),
             relisting: JoinSet::new(),
@@ -203,20 +201,21 @@ impl Pleg {
         self.metrics
             .running_containers(containers.iter().filter(|c| c.state == ContainerState::Running).count());
         let (listing, identities) = by_pod(&sandboxes, &containers);
-        let diff = compute_pleg_diff(&self.known, &listing, &self.relook);
+        let owed = std::mem::take(&mut self.health.lock().owed);
+        let relook: BTreeSet<PodUid> = owed.keys().cloned().collect();
+        let diff = compute_pleg_diff(&self.known, &listing, &relook);
         for event in &diff.events {
             tracing::debug!(uid = %event.pod, what = ?event.what, "PLEG");
         }
         self.identities.extend(identities);
+        self.identities.extend(owed);
         for uid in diff.look {
             if let Some(pod) = self.identities.get(&uid).cloned() {
                 self.start_inspection(pod);
             }
         }
         self.known = listing;
-        self.identities.retain(|uid, _| {
-            self.known.contains_key(uid) || self.in_flight.contains_key(uid) || self.relook.contains(uid)
-        });
+        self.identities.retain(|uid, _| self.known.contains_key(uid) || self.in_flight.contains_key(uid));
     }
 
     fn start_inspection(&mut self, pod: PodRef) {
@@ -243,9 +242,10 @@ impl Pleg {
             Ok(observation) => self.publish(pod.clone(), observation),
             Err(error) => {
                 tracing::warn!(pod = %pod, uid = %pod.uid, %error, "Inspection of a pod failed; it is retried");
-                self.health.lock().stuck.insert(pod.uid.clone(), (pod.clone(), error.to_string()));
-                self.relook.insert(pod.uid.clone());
-                self.identities.insert(pod.uid.clone(), pod.clone());
+                // A pod that the runtime does not know has no line whose change would bring another look.
+                let mut health = self.health.lock();
+                health.stuck.insert(pod.uid.clone(), (pod.clone(), error.to_string()));
+                health.owed.insert(pod.uid.clone(), pod.clone());
             }
         }
         if self.in_flight.remove(&pod.uid) == Some(true) {
@@ -255,7 +255,6 @@ impl Pleg {
 
     fn publish(&mut self, pod: PodRef, observation: PodObservation) {
         self.health.lock().stuck.remove(&pod.uid);
-        self.relook.remove(&pod.uid);
         if observation.is_empty() {
             self.known.remove(&pod.uid);
             self.identities.remove(&pod.uid);
