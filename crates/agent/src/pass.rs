@@ -55,13 +55,35 @@ impl PassContext {
     }
 }
 
+/// When a step that failed is worth another try, if nothing changes before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retry {
+    /// Later and later, the more often it fails in a row.
+    BackingOff,
+    /// Then: something is known to change, or a back-off of its own ends.
+    At(MonoTime),
+}
+
+impl Retry {
+    /// The earlier of two, where a known moment beats an unknown one.
+    #[must_use]
+    pub fn earliest(a: Option<Self>, b: Option<Self>) -> Option<Self> {
+        match (a, b) {
+            (Some(Self::At(a)), Some(Self::At(b))) => Some(Self::At(a.min(b))),
+            (Some(at @ Self::At(_)), _) | (_, Some(at @ Self::At(_))) => Some(at),
+            (Some(Self::BackingOff), _) | (_, Some(Self::BackingOff)) => Some(Self::BackingOff),
+            (None, None) => None,
+        }
+    }
+}
+
 /// How a pass ended.
 #[derive(Debug, Default)]
 pub struct PassReport {
     /// Directories and volumes are in place; later passes need not make them again.
     pub prepared: Option<Arc<Prepared>>,
-    /// Something failed; look again no later than this.
-    pub retry_at: Option<MonoTime>,
+    /// Something failed.
+    pub retry: Option<Retry>,
 }
 
 /// Carries out one step.
@@ -75,20 +97,20 @@ pub async fn run(context: PassContext, plan: PodPlan, prepared: Option<Arc<Prepa
         PodStep::Settled => {}
         PodStep::CreateSandbox { attempt, stop, kill, why } => {
             kill::kill_all(&context, &kill).await;
-            report.retry_at = sandbox::stop_all(&context, &stop).await;
-            if report.retry_at.is_none() {
-                report.retry_at = sandbox::create(&context, &prepared, attempt, why).await;
+            report.retry = sandbox::stop_all(&context, &stop).await;
+            if report.retry.is_none() {
+                report.retry = sandbox::create(&context, &prepared, attempt, why).await;
             }
         }
         PodStep::Converge { sandbox, kill, remove, start } => {
             kill::kill_all(&context, &kill).await;
             remove_all(&context, &remove).await;
-            report.retry_at = start::start_all(&context, &prepared, &sandbox, &start).await;
+            report.retry = start::start_all(&context, &prepared, &sandbox, &start).await;
         }
         PodStep::Teardown { kill, stop, why } => {
             tracing::info!(pod = %context.identity, ?why, "Pod is done; its sandbox is stopped");
             kill::kill_all(&context, &kill).await;
-            report.retry_at = sandbox::stop_all(&context, &stop).await;
+            report.retry = sandbox::stop_all(&context, &stop).await;
         }
     }
     report
@@ -122,7 +144,7 @@ async fn ensure_prepared(
         None if needs_nothing => Ok(Arc::new(Prepared::default())),
         None => match prepare::prepare(context).await {
             Ok(prepared) => Ok(Arc::new(prepared)),
-            Err(retry_at) => Err(PassReport { retry_at: Some(retry_at), ..PassReport::default() }),
+            Err(retry) => Err(PassReport { retry: Some(retry), ..PassReport::default() }),
         },
     }
 }

@@ -18,7 +18,7 @@ use crate::events::Recorder;
 use crate::images::{Images, read_keyring};
 use crate::log_rotation::LogRotation;
 use crate::metrics::Metrics;
-use crate::node::{NodeView, watch_runtime};
+use crate::node::{NodeView, NodeWatch};
 use crate::pleg::Pleg;
 use crate::pods_view::PodsView;
 use crate::settings::Settings;
@@ -88,7 +88,14 @@ impl Agent {
             node_facts,
         });
         engine.recorder.node_normal("Starting", "Starting kubelet.");
-        tasks.spawn("runtime watch", watch_runtime(doors.runtime, doors.clock, node_sender));
+        let node_watch = NodeWatch {
+            runtime: doors.runtime,
+            clock: doors.clock,
+            pleg: engine.pleg.clone(),
+            recorder: engine.recorder.clone(),
+            view: node_sender,
+        };
+        tasks.spawn("node watch", node_watch.run());
         tasks.spawn("PLEG", pleg.run());
         tasks.spawn("log rotation", LogRotation::new(engine.clone()).run());
         let (problems, heartbeat) = (ManifestProblems::default(), Heartbeat::default());

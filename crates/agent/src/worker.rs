@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kubelet_core::pod::actions::{PodInputs, compute_pod_actions};
-use kubelet_core::pod::backoff::{BackoffTable, crash_loop_message, note_step};
+use kubelet_core::pod::backoff::{BackoffTable, crash_loop_message, note_step, step_retry_delay};
 use kubelet_core::pod::deadline;
 use kubelet_core::pod::plan::{KillReason, PodPlan, PodStep, WaitingReason};
 use kubelet_core::pod::restart::RestartGates;
@@ -35,7 +35,7 @@ use tokio::task::JoinSet;
 
 use crate::engine::Engine;
 use crate::pass::prepare::Prepared;
-use crate::pass::{PassContext, PassNote, PassReport};
+use crate::pass::{PassContext, PassNote, PassReport, Retry};
 use crate::prober::{ProbeNews, Probes};
 
 /// News from within acts and probes that may wait; senders wait when it is full.
@@ -57,6 +57,14 @@ pub(crate) struct Order {
 enum Pending {
     Sync(Arc<Pod>),
     Terminate { pod: Option<Arc<Pod>>, grace: GracePeriod },
+}
+
+/// A step that failed, and when the same one is worth another try.
+#[derive(Debug)]
+struct Failing {
+    step: PodStep,
+    times: u32,
+    until: MonoTime,
 }
 
 /// How an act ended.
@@ -83,6 +91,9 @@ pub(crate) struct PodWorker {
     needs_after: MonoTime,
     pending: Option<Pending>,
     act: JoinSet<ActReport>,
+    /// What the act in flight carries out, if it is a step of a plan.
+    acting: Option<PodStep>,
+    failing: Option<Failing>,
     notes: (mpsc::Sender<PassNote>, mpsc::Receiver<PassNote>),
     probes: Probes,
     probe_news: mpsc::Receiver<ProbeNews>,
@@ -140,6 +151,8 @@ impl PodWorker {
             needs_after: now.mono,
             pending: None,
             act: JoinSet::new(),
+            acting: None,
+            failing: None,
             notes: mpsc::channel(NEWS_QUEUE),
             verdicts: ProbeVerdicts::default(),
             backoff: BackoffTable::crash_loop(back_off_max),
@@ -244,6 +257,7 @@ impl PodWorker {
             if is_new {
                 self.desired = Some(pod.clone());
                 self.prepared = None;
+                self.failing = None;
                 self.feed(WorkerEvent::Desired(pod.clone()));
             }
         }
@@ -345,10 +359,7 @@ impl PodWorker {
         match done {
             Ok(ActReport::Synced(report)) => {
                 self.prepared = report.prepared.or_else(|| self.prepared.take());
-                let outcome = match report.retry_at {
-                    None => ActOutcome::Progressed,
-                    Some(at) => ActOutcome::Failed { retry_after: at.saturating_since(self.needs_after) },
-                };
+                let outcome = self.judge_step(report.retry);
                 self.feed(WorkerEvent::ActDone(outcome));
             }
             Ok(ActReport::Terminated) => self.feed(WorkerEvent::ActDone(ActOutcome::Progressed)),
@@ -369,6 +380,34 @@ impl PodWorker {
                 self.feed(failed());
             }
         }
+    }
+
+    /// A step that failed makes the same step wait, the longer the more often it fails in a row.
+    fn judge_step(&mut self, retry: Option<Retry>) -> ActOutcome {
+        let (Some(step), Some(retry)) = (self.acting.take(), retry) else {
+            self.failing = None;
+            return ActOutcome::Progressed;
+        };
+        let before = self.failing.take().filter(|failing| failing.step == step);
+        let times = before.map_or(0, |failing| failing.times) + 1;
+        let until = match retry {
+            Retry::At(at) => at,
+            Retry::BackingOff => self.needs_after + step_retry_delay(times),
+        };
+        self.failing = Some(Failing { step, times, until });
+        ActOutcome::Failed { retry_after: until.saturating_since(self.needs_after) }
+    }
+
+    /// The same step failed a moment ago, and nothing has changed since.
+    fn must_wait(&mut self, step: &PodStep) -> bool {
+        let Some(until) = self.failing.as_ref().filter(|f| f.step == *step).map(|f| f.until) else {
+            return false;
+        };
+        let must_wait = until > self.engine.clock.mono();
+        if must_wait {
+            self.wake_no_later_than(until);
+        }
+        must_wait
     }
 
     /// Whether all is well; otherwise says once what is in the way.
@@ -443,7 +482,11 @@ impl PodWorker {
             let outcome = if is_final { ActOutcome::PodCompleted } else { ActOutcome::Settled };
             return self.feed(WorkerEvent::ActDone(outcome));
         }
+        if self.must_wait(&plan.step) {
+            return self.feed(WorkerEvent::ActDone(ActOutcome::Settled));
+        }
         tracing::debug!(pod = %self.pod, step = ?plan.step, "Next step");
+        self.acting = Some(plan.step.clone());
         note_step(&mut self.backoff, &pod, observed, &plan.step, now);
         self.note_kills(&plan.step);
         let context = PassContext {

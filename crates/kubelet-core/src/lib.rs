@@ -12,7 +12,6 @@ pub mod dns;
 pub mod downward;
 pub mod env;
 pub mod gc;
-mod go_duration;
 pub mod hostname;
 pub mod hosts_file;
 pub mod housekeeping;

@@ -16,9 +16,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use model::request::{ContainerRequest, LinuxResources, SandboxRequest};
+use model::{ContainerObservation, PodUid};
 use parking_lot::Mutex;
 use ports::Clock;
-use ports::runtime::RuntimeHint;
+use ports::runtime::{RuntimeHint, SandboxSummary, Scope};
 use tokio::sync::broadcast;
 
 pub use faults::{Fault, Method};
@@ -118,6 +119,11 @@ impl FakeRuntime {
     pub fn fault_always(&self, method: Method, fault: Option<Fault>) -> &Self {
         self.shared.script.lock().set_always(method, fault);
         self
+    }
+
+    /// Forgets every fault and is reachable again. Latencies stay, and calls that hang already go on hanging.
+    pub fn calm(&self) {
+        self.shared.script.lock().calm();
     }
 
     /// Every call of that method takes this long before it does anything.
@@ -236,6 +242,18 @@ impl FakeRuntime {
         self.shared.state.lock().double_starts.clone()
     }
 
+    /// Every sandbox, as a listing would show it. Meets no fault and is not counted.
+    #[must_use]
+    pub fn sandboxes(&self) -> Vec<SandboxSummary> {
+        self.shared.state.lock().list_sandboxes(&Scope::Node)
+    }
+
+    /// Every container with the UID of its pod, as an inspection would show it. Meets no fault and is not counted.
+    #[must_use]
+    pub fn containers(&self) -> Vec<(PodUid, ContainerObservation)> {
+        self.shared.state.lock().observe_all(self.moment())
+    }
+
     /// What the newest instance of a container was created from.
     #[must_use]
     pub fn container_request(&self, pod: &str, container: &str) -> Option<ContainerRequest> {
@@ -254,7 +272,7 @@ impl FakeRuntime {
         self.shared.state.lock().newest(pod, container).map(|c| c.resources.clone())
     }
 
-    fn hint(&self, pod: model::PodUid) {
+    fn hint(&self, pod: PodUid) {
         // Nobody may be listening.
         let _ = self.shared.hints.send(RuntimeHint { pod });
     }

@@ -7,16 +7,14 @@ use kubelet_core::dns::{NodeDns, PodDns, compute_pod_dns};
 use kubelet_core::request::{
     ConfigError, PodFacts, SandboxInputs, VolumeMountPoint, compute_sandbox_request,
 };
-use model::MonoTime;
 use model::containers::all_containers;
 use model::request::{DnsRequest, SandboxRequest};
 
-use super::PassContext;
+use super::{PassContext, Retry};
 use crate::sync_loop::uses_host_network;
 use crate::volumes::{VolumePaths, ensure_volumes};
 
 const NETWORK_RETRY: Duration = Duration::from_secs(1);
-const VOLUME_RETRY: Duration = Duration::from_secs(2);
 
 /// What the first pass made ready for all later ones.
 #[derive(Clone, Debug, Default)]
@@ -28,25 +26,25 @@ pub struct Prepared {
 }
 
 /// Makes everything ready, or says when to try again (and in an event, why).
-pub async fn prepare(context: &PassContext) -> Result<Prepared, MonoTime> {
+pub async fn prepare(context: &PassContext) -> Result<Prepared, Retry> {
     let engine = &context.engine;
     if let Some(problem) = engine.node.borrow().network_problem()
         && !uses_host_network(&context.pod)
     {
         let message = format!("network is not ready: {problem}");
         engine.recorder.warning(&context.identity, None, "NetworkNotReady", message);
-        return Err(engine.clock.mono() + NETWORK_RETRY);
+        return Err(Retry::At(engine.clock.mono() + NETWORK_RETRY));
     }
     if let Err(error) = make_directories(context).await {
         let message = format!("error making pod data directories: {}", crate::volumes::chain(&error));
         engine.recorder.warning(&context.identity, None, "FailedMount", message);
-        return Err(engine.clock.mono() + VOLUME_RETRY);
+        return Err(Retry::BackingOff);
     }
     let volumes = match ensure_volumes(&*engine.host, &engine.settings.paths, &context.pod).await {
         Ok(volumes) => volumes,
         Err(error) => {
             engine.recorder.warning(&context.identity, None, "FailedMount", error.to_string());
-            return Err(engine.clock.mono() + VOLUME_RETRY);
+            return Err(Retry::BackingOff);
         }
     };
     let mount_points = volumes
@@ -59,7 +57,7 @@ pub async fn prepare(context: &PassContext) -> Result<Prepared, MonoTime> {
         .collect();
     let dns = pod_dns(context).await.map_err(|why| {
         engine.recorder.warning(&context.identity, None, "FailedCreatePodSandBox", why);
-        engine.clock.mono() + VOLUME_RETRY
+        Retry::BackingOff
     })?;
     Ok(Prepared { volumes, mount_points, facts: pod_facts(context), dns })
 }

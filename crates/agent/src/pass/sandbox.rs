@@ -1,18 +1,13 @@
 //! Creating and stopping pod sandboxes.
 
-use std::time::Duration;
-
 use kubelet_core::pod::plan::SandboxReason;
-use model::{MonoTime, SandboxId};
+use model::SandboxId;
 
-use super::PassContext;
 use super::prepare::{Prepared, sandbox_request};
-
-/// A sandbox that could not be created or stopped is tried again after this long.
-const RETRY: Duration = Duration::from_secs(5);
+use super::{PassContext, Retry};
 
 /// Stops the sandboxes one by one; returns when to try again if one would not stop.
-pub async fn stop_all(context: &PassContext, ids: &[SandboxId]) -> Option<MonoTime> {
+pub async fn stop_all(context: &PassContext, ids: &[SandboxId]) -> Option<Retry> {
     for id in ids {
         match context.engine.runtime.stop_sandbox(id).await {
             Ok(()) => {}
@@ -20,7 +15,7 @@ pub async fn stop_all(context: &PassContext, ids: &[SandboxId]) -> Option<MonoTi
             Err(error) => {
                 let message = format!("error killing pod: failed to \"KillPodSandbox\": {error}");
                 context.engine.recorder.warning(&context.identity, None, "FailedKillPod", message);
-                return Some(context.engine.clock.mono() + RETRY);
+                return Some(Retry::BackingOff);
             }
         }
     }
@@ -33,7 +28,7 @@ pub async fn create(
     prepared: &Prepared,
     attempt: u32,
     why: SandboxReason,
-) -> Option<MonoTime> {
+) -> Option<Retry> {
     let engine = &context.engine;
     if why != SandboxReason::NoSandbox {
         let message = "Pod sandbox changed, it will be killed and re-created.";
@@ -41,7 +36,7 @@ pub async fn create(
     }
     let failed = |message: String| {
         engine.recorder.warning(&context.identity, None, "FailedCreatePodSandBox", message);
-        Some(engine.clock.mono() + RETRY)
+        Some(Retry::BackingOff)
     };
     let request = match sandbox_request(context, prepared, attempt) {
         Ok(request) => request,

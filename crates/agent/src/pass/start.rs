@@ -4,7 +4,6 @@
 //! again: a create that timed out may have got through.
 
 use std::net::IpAddr;
-use std::time::Duration;
 
 use kubelet_core::downward::DownwardFacts;
 use kubelet_core::env::{EnvObjects, compute_env};
@@ -13,37 +12,33 @@ use kubelet_core::pod::plan::{KillContainer, KillReason, StartContainer};
 use kubelet_core::request::{ContainerInputs, PodFacts, compute_container_request};
 use model::containers::{ContainerRef, find_container};
 use model::request::{ContainerRequest, SandboxRequest};
-use model::{
-    ContainerId, ContainerKind, ContainerObservation, ContainerState, MonoTime, PodObservation, SandboxId,
-};
+use model::{ContainerId, ContainerKind, ContainerObservation, ContainerState, PodObservation, SandboxId};
 use ports::RuntimeError;
 
 use super::files;
 use super::prepare::{Prepared, sandbox_request};
-use super::{PassContext, PassNote, Waiting};
+use super::{PassContext, PassNote, Retry, Waiting};
 use crate::hooks::{HookContext, run_handler};
 use crate::images::{ImageFailure, ReadyImage};
-
-/// A container whose start failed is looked at again after this long; its back-off decides when it is tried.
-const RETRY: Duration = Duration::from_secs(1);
 
 /// Why a container was not started.
 #[derive(Debug)]
 struct Failure {
     reason: &'static str,
     message: String,
-    retry_at: Option<MonoTime>,
+    retry: Retry,
 }
 
 impl Failure {
     fn new(reason: &'static str, message: impl Into<String>) -> Self {
-        Self { reason, message: message.into(), retry_at: None }
+        Self { reason, message: message.into(), retry: Retry::BackingOff }
     }
 }
 
 impl From<ImageFailure> for Failure {
     fn from(failure: ImageFailure) -> Self {
-        Self { reason: failure.reason, message: failure.message, retry_at: failure.retry_at }
+        let retry = failure.retry_at.map_or(Retry::BackingOff, Retry::At);
+        Self { reason: failure.reason, message: failure.message, retry }
     }
 }
 
@@ -54,36 +49,32 @@ pub async fn start_all(
     prepared: &Prepared,
     sandbox: &SandboxId,
     starts: &[StartContainer],
-) -> Option<MonoTime> {
+) -> Option<Retry> {
     let attempt = context.observed.sandboxes.iter().find(|s| s.id == *sandbox).map_or(0, |s| s.attempt);
     let request = match sandbox_request(context, prepared, attempt) {
         Ok(request) => request,
         Err(error) => {
             tracing::warn!(pod = %context.identity, %error, "Containers cannot be started");
-            return Some(context.engine.clock.mono() + RETRY);
+            return Some(Retry::BackingOff);
         }
     };
     let scene = Scene { context, prepared, sandbox, sandbox_request: &request };
     let (in_line, side_by_side): (Vec<_>, Vec<_>) = starts.iter().partition(|s| s.kind.is_init_list());
     let line = async {
-        let mut retry_at = None;
+        let mut retry = None;
         for start in in_line {
             let outcome = scene.start(start).await;
-            retry_at = earliest(retry_at, outcome);
+            retry = Retry::earliest(retry, outcome);
             // What comes after an init container needs it to have run; a sidecar's failure holds back only itself.
             if outcome.is_some() && start.kind == ContainerKind::Init {
                 break;
             }
         }
-        retry_at
+        retry
     };
     let others = futures_util::future::join_all(side_by_side.into_iter().map(|start| scene.start(start)));
     let (line, others) = tokio::join!(line, others);
-    others.into_iter().fold(line, earliest)
-}
-
-fn earliest(a: Option<MonoTime>, b: Option<MonoTime>) -> Option<MonoTime> {
-    [a, b].into_iter().flatten().min()
+    others.into_iter().fold(line, Retry::earliest)
 }
 
 /// What all containers of one sandbox share.
@@ -95,7 +86,7 @@ struct Scene<'a> {
 }
 
 impl Scene<'_> {
-    async fn start(&self, start: &StartContainer) -> Option<MonoTime> {
+    async fn start(&self, start: &StartContainer) -> Option<Retry> {
         let container = find_container(&self.context.pod, &start.name)?;
         let outcome = self.try_start(&container, start).await;
         self.context.engine.metrics.container_started(outcome.is_ok());
@@ -104,10 +95,10 @@ impl Scene<'_> {
                 self.context.note(PassNote::Started { container: start.name.to_string() }).await;
                 None
             }
-            Err(Failure { reason, message, retry_at }) => {
+            Err(Failure { reason, message, retry }) => {
                 let waiting = Waiting { reason: reason.to_owned(), message };
                 self.context.note(PassNote::Failed { container: start.name.to_string(), waiting }).await;
-                Some(retry_at.unwrap_or_else(|| self.context.engine.clock.mono() + RETRY))
+                Some(retry)
             }
         }
     }

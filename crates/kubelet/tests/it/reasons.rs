@@ -41,6 +41,21 @@ fn an_image_that_must_not_be_pulled_gives_err_image_never_pull() {
 }
 
 #[test]
+fn what_fails_for_good_is_not_tried_in_a_tight_loop() {
+    let node = Node::start();
+    let mut pod = shell_pod("absent", FOREVER);
+    pod["spec"]["containers"][0]["image"] = "localhost/absent:1".into();
+    node.apply("absent", &pod);
+    waiting_reason(&node, "absent", "ErrImageNeverPull");
+    let tries = |node: &Node| node.kubelet_log().matches("reason=\"ErrImageNeverPull\"").count();
+    node.eventually(
+        "it is tried again",
+        |node| if tries(node) >= 3 { Ok(()) } else { Err("not yet".to_owned()) },
+    );
+    assert!(tries(&node) <= 4, "half a second, then one, then two: {} tries", tries(&node));
+}
+
+#[test]
 fn an_image_that_cannot_be_pulled_backs_off() {
     let node = Node::start();
     let mut pod = shell_pod("unpullable", FOREVER);

@@ -424,6 +424,12 @@ impl State {
 
     // ---- for tests ----
 
+    pub(super) fn observe_all(&self, now: Moment) -> Vec<(PodUid, ContainerObservation)> {
+        let observe =
+            |(id, c): (&ContainerId, &Container)| Some((c.uid.clone(), self.container_status(id, now).ok()?));
+        self.containers.iter().filter_map(observe).collect()
+    }
+
     pub(super) fn newest(&self, pod: &str, name: &str) -> Option<&Container> {
         let same = |c: &&Container| c.pod == pod && c.request.name == name;
         self.containers.values().filter(same).max_by_key(|c| c.serial)

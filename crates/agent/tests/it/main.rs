@@ -1,0 +1,17 @@
+//! The whole agent on paused time, over a runtime, a machine and a network in memory that outlive it. First single
+//! stories, then a simulation that throws dice.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "all of this is test code, but clippy knows only functions that carry #[test]"
+)]
+
+mod ending;
+mod isolation;
+mod pods;
+mod probing;
+mod restarting;
+mod simulation;
+mod starting;
+mod witness;
+mod world;
