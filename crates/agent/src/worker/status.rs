@@ -78,7 +78,8 @@ impl PodWorker {
 
     /// Ended containers that the plan starts again, whatever their exit says: the status must not call the pod done.
     fn returning(&self, pod: &Pod) -> BTreeSet<String> {
-        let Some(observed) = self.observed.as_deref().filter(|_| self.pod_stage() == PodStage::Syncing) else {
+        let Some(observed) = self.observed.as_deref().filter(|_| self.pod_stage() == PodStage::Syncing)
+        else {
             return BTreeSet::new();
         };
         let memory = Memory { verdicts: &self.verdicts, killed: &self.killed };
