@@ -83,9 +83,13 @@ impl PodWorker {
             return BTreeSet::new();
         };
         let memory = Memory { verdicts: &self.verdicts, killed: &self.killed };
-        let returns = |container: &ContainerRef<'_>| {
-            let newest = observed.newest(container.name()).filter(|c| c.state == ContainerState::Exited);
-            newest.is_some_and(|c| after_exit(pod, container, c, memory, GATES) != AfterExit::StaysDead)
+        let returns = |container: &ContainerRef<'_>| match observed.newest(container.name()) {
+            Some(newest) => match newest.state {
+                ContainerState::Created => true,
+                ContainerState::Exited => after_exit(pod, container, newest, memory, GATES) != AfterExit::StaysDead,
+                ContainerState::Running | ContainerState::Unknown => false,
+            },
+            None => false,
         };
         regular_containers(pod).filter(returns).map(|container| container.name().to_owned()).collect()
     }

@@ -125,6 +125,8 @@ async fn a_changed_container_of_the_same_pod_is_replaced() {
 #[tokio::test(start_paused = true)]
 async fn a_job_whose_container_is_changed_while_it_works_begins_again() {
     let world = World::started().await;
+    // Long enough for a look at the container that is created and not started yet.
+    world.fake.latency(Method::StartContainer, seconds(2));
     world.fake.program("app", Program::exits(0, seconds(30)));
     let mut app = container("app");
     world.apply(&pod("job", [app.clone()]).restart_policy("Never").uid("aaaa-1"));

@@ -29,10 +29,10 @@ use crate::world::{LINKS, MANIFESTS, POD_LOGS, PODS, World, manifest_path, secon
 const LOOK_EVERY: Duration = Duration::from_millis(1000);
 /// Within this, a node that nothing disturbs any more comes to rest.
 const REST_WITHIN: Duration = Duration::from_secs(480);
-/// A node that is as wanted for this long is at rest; a moment may be the one before the next kill.
-const RESTS_FOR: Duration = Duration::from_secs(5);
+/// A node that is as wanted for this long is at rest: longer than the slowest call takes, which may be a kill.
+const RESTS_FOR: Duration = Duration::from_secs(45);
 /// For this long it then stays as it is.
-const STAYS_FOR: Duration = Duration::from_secs(70);
+const STAYS_FOR: Duration = Duration::from_secs(60);
 const SERVER_PORT: u16 = 8080;
 const SERVER_URL: &str = "http://manifests:8080/all";
 
