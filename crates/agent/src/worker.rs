@@ -107,6 +107,8 @@ pub(crate) struct PodWorker {
     log_restarts: BTreeMap<String, u32>,
     messages: BTreeMap<ContainerId, String>,
     last_status: Option<PodStatus>,
+    /// The pod as it was last written to disk.
+    saved: Option<Arc<Pod>>,
     terminal: Option<TerminalReason>,
     is_rejected: bool,
     resync_at: MonoTime,
@@ -127,17 +129,18 @@ impl std::fmt::Debug for PodWorker {
 
 impl PodWorker {
     /// A worker for a pod that is desired, or (without one in the order) for a pod that only the runtime or the disk
-    /// knows. Returns it with what it has to do first.
+    /// knows; `remembered` is what an earlier kubelet wrote down about it. Returns it with what it has to do first.
     pub(crate) fn new(
         engine: Arc<Engine>,
         pod: PodRef,
         orders: watch::Receiver<Order>,
+        remembered: Option<Arc<Pod>>,
     ) -> (Self, Vec<WorkerEffect>) {
         let observations = engine.cache.subscribe(&pod.uid);
         let (probe_sender, probe_news) = mpsc::channel(NEWS_QUEUE);
         let back_off_max = engine.settings.containers.back_off_max;
         let now = engine.clock.now();
-        let desired = orders.borrow().desired.clone();
+        let desired = orders.borrow().desired.clone().or(remembered);
         let (state, effects) = match &desired {
             Some(desired) => WorkerState::new(desired.clone(), now),
             None => WorkerState::orphan(pod.clone(), now),
@@ -163,6 +166,7 @@ impl PodWorker {
             log_restarts: BTreeMap::new(),
             messages: BTreeMap::new(),
             last_status: None,
+            saved: None,
             terminal: None,
             is_rejected: false,
             resync_at: now.mono,
@@ -211,6 +215,10 @@ impl PodWorker {
             self.admit(&pod);
             if ended_before || self.is_rejected {
                 self.feed(WorkerEvent::Kill { cause: TerminationCause::Completed, grace_override: None });
+            }
+            // Found running or on disk, with its manifest gone: taken down as if that had just been noticed.
+            if self.orders.borrow().is_removed {
+                self.feed(WorkerEvent::Removed);
             }
         }
         self.publish().await;

@@ -1,6 +1,7 @@
 //! The pod's status: computed after every turn of the worker, published when it changed, kept on disk.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use kubelet_core::pod::{deadline, worker};
@@ -10,7 +11,7 @@ use model::k8s::{Pod, PodStatus};
 
 use super::{PodWorker, messages};
 use crate::engine::Engine;
-use crate::pods_view::{load_checkpoint, save_checkpoint};
+use crate::pods_view::{load_checkpoint, save_checkpoint, save_pod};
 
 pub(super) fn deadline_exceeded() -> TerminalReason {
     TerminalReason { reason: deadline::REASON.to_owned(), message: deadline::MESSAGE.to_owned() }
@@ -42,6 +43,11 @@ impl PodWorker {
     pub(super) async fn publish(&mut self) {
         let Some(pod) = self.desired.clone().filter(|_| !self.is_over) else { return };
         let status = self.compute(&pod);
+        let is_written = self.saved.as_ref().is_some_and(|saved| Arc::ptr_eq(saved, &pod));
+        if !is_written && !self.orders.borrow().is_removed {
+            save_pod(&*self.engine.host, &self.engine.settings.paths, &self.pod.uid, &pod).await;
+            self.saved = Some(pod.clone());
+        }
         let is_changed = self.last_status.as_ref() != Some(&status);
         self.engine.pods.publish(&self.pod.uid, pod, status.clone());
         if is_changed {

@@ -12,6 +12,7 @@ mod node;
 
 mod faults;
 mod images;
+mod killed;
 mod lifecycle;
 mod probes;
 mod process;
