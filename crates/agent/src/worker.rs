@@ -497,6 +497,7 @@ impl PodWorker {
         self.acting = Some(plan.step.clone());
         note_step(&mut self.backoff, &pod, observed, &plan.step, now);
         self.note_kills(&plan.step);
+        self.note_kept_logs(&plan.step, observed);
         let context = PassContext {
             engine: self.engine.clone(),
             pod,
@@ -529,6 +530,16 @@ impl PodWorker {
                 self.engine.recorder.warning(&self.pod, Some(&waiting.container), "BackOff", message);
             }
             self.waiting.insert(waiting.container.to_string(), state);
+        }
+    }
+
+    /// Where a container is removed and its logs stay, its next instance counts on from them.
+    fn note_kept_logs(&mut self, step: &PodStep, observed: &PodObservation) {
+        let PodStep::Converge { remove, .. } = step else { return };
+        for removal in remove.iter().filter(|removal| removal.why.keeps_logs()) {
+            let Some(instance) = observed.container(&removal.id) else { continue };
+            let highest = self.log_restarts.entry(removal.name.to_string()).or_default();
+            *highest = (*highest).max(instance.record.restart_count);
         }
     }
 
