@@ -12,10 +12,14 @@ mod node;
 
 mod faults;
 mod images;
+mod killed;
 mod lifecycle;
+mod logs;
 mod probes;
 mod process;
 mod reasons;
 mod resources;
+mod restarts;
 mod security;
+mod service;
 mod volumes;
