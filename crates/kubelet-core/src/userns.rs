@@ -155,16 +155,16 @@ fn single_range(uids: &[IdRange], gids: &[IdRange]) -> Result<IdRange, UsernsErr
 
 fn check_pool(pool: IdRange, per_pod: u32, max_pods: u32) -> Result<(), String> {
     let IdRange { first, length } = pool;
-    if per_pod == 0 || per_pod % UNIT != 0 {
+    if per_pod == 0 || !per_pod.is_multiple_of(UNIT) {
         return Err(format!("kubelet user namespace length {per_pod} is not a multiple of {UNIT}"));
     }
-    if first % per_pod != 0 {
+    if !first.is_multiple_of(per_pod) {
         return Err(format!("kubelet user assigned ID {first} is not a multiple of {per_pod}"));
     }
     if first < per_pod {
         return Err(format!("kubelet user assigned ID {first} must be greater or equal to {per_pod}"));
     }
-    if length % per_pod != 0 {
+    if !length.is_multiple_of(per_pod) {
         return Err(format!("kubelet user assigned IDs length {length} is not a multiple of {per_pod}"));
     }
     // The last id of all means "no id" to the kernel.

@@ -112,10 +112,7 @@ fn files_that_say_nothing_usable_are_told_apart() {
             "user namespace: invalid user namespace mappings file: there are no 65536 ids from 4294967295 on"
         ],
     );
-    says(
-        &file(65_536, 65_536),
-        expect!["user namespace: range picked for pod b already taken by pod a"],
-    );
+    says(&file(65_536, 65_536), expect!["user namespace: range picked for pod b already taken by pod a"]);
 }
 
 #[test]

@@ -79,7 +79,7 @@ impl Runtime for FakeRuntime {
                 handlers: vec![RuntimeHandler {
                     name: String::new(),
                     recursive_read_only_mounts: true,
-                    user_namespaces: true,
+                    user_namespaces: state.user_namespaces,
                 }],
                 supplemental_groups_policy: true,
             })
