@@ -56,7 +56,8 @@ pub async fn release_volumes(host: &dyn Host, paths: &Paths, uid: &PodUid) -> Re
     let dir = paths.pod(uid);
     let failed = |source| VolumeError::Release { pod: uid.clone(), source };
     host.unmount_tree(&dir).await.map_err(failed)?;
-    for name in ["volume-subpaths", "volumes"] {
+    // The marks of volumes that are ready go before the volumes themselves.
+    for name in ["volume-subpaths", "plugins", "volumes"] {
         host.remove_tree(&dir.join(name)).await.map_err(failed)?;
     }
     Ok(())
@@ -87,6 +88,8 @@ async fn ensure_volume(
     Err(failed("this kubelet offers emptyDir and hostPath volumes so far".to_owned()))
 }
 
+/// A volume is set up once: what its containers do to its permissions later is theirs, also over restarts of the
+/// kubelet. A mark beside the volumes says that it is ready; one in memory is gone after a reboot all the same.
 async fn ensure_empty_dir(
     host: &dyn Host,
     pod_dir: &Path,
@@ -95,17 +98,30 @@ async fn ensure_empty_dir(
     source: &EmptyDirVolumeSource,
 ) -> Result<PathBuf, String> {
     let path = pod_dir.join("volumes/kubernetes.io~empty-dir").join(name);
-    host.ensure_dir(&path, 0o777).await.map_err(|e| chain(&e))?;
-    match source.medium.as_deref().unwrap_or_default() {
-        "" => {}
-        "Memory" => {
-            let size = memory_volume_size(pod, source);
-            host.ensure_tmpfs(&path, size).await.map_err(|e| chain(&e))?;
-        }
+    let mark_dir = pod_dir.join("plugins/kubernetes.io~empty-dir").join(name);
+    let mark = mark_dir.join("ready");
+    let in_memory = match source.medium.as_deref().unwrap_or_default() {
+        "" => false,
+        "Memory" => true,
         other => {
             return Err(format!("emptyDir medium {other:?} is not offered yet; \"\" and \"Memory\" are"));
         }
+    };
+    let text = |error: HostError| chain(&error);
+    let was_ready = host.read_file(&mark, 1, false).await.is_ok();
+    if was_ready && (!in_memory || host.is_mount_point(&path).await.map_err(text)?) {
+        return Ok(path);
     }
+    host.ensure_dir(&path, 0o777).await.map_err(text)?;
+    if in_memory {
+        host.ensure_tmpfs(&path, memory_volume_size(pod, source)).await.map_err(text)?;
+    }
+    let group = spec_of(pod).security_context.as_ref().and_then(|context| context.fs_group);
+    if let Some(gid) = group.and_then(|gid| u32::try_from(gid).ok()) {
+        host.give_to_group(&path, gid).await.map_err(text)?;
+    }
+    host.ensure_dir(&mark_dir, 0o750).await.map_err(text)?;
+    host.write_file(&mark, b"", 0o644).await.map_err(text)?;
     Ok(path)
 }
 

@@ -31,6 +31,18 @@ pub(crate) fn ensure_dir(path: &Path, mode: u32) -> HostResult<()> {
     Ok(())
 }
 
+/// The directory is opened first, so a link put in its place is refused and never followed.
+pub(crate) fn give_to_group(path: &Path, gid: u32) -> HostResult<()> {
+    const OF_THE_GROUP: u32 = 0o2770;
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let dir = rustix::fs::open(path, flags, Mode::empty()).map_err(io::Error::from);
+    let dir = File::from(dir.map_err(failed("open", path))?);
+    std::os::unix::fs::fchown(&dir, None, Some(gid)).map_err(failed("set the group of", path))?;
+    let mode = dir.metadata().map_err(failed("look at", path))?.permissions().mode();
+    dir.set_permissions(Permissions::from_mode(mode & PERMISSIONS | OF_THE_GROUP))
+        .map_err(failed("set permissions of", path))
+}
+
 pub(crate) fn write_file(path: &Path, content: &[u8], mode: u32) -> HostResult<()> {
     let temporary = sibling(path)?;
     let written = write_new(&temporary, content, mode).and_then(|()| fs::rename(&temporary, path));

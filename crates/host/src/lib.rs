@@ -149,6 +149,10 @@ impl Host for LinuxHost {
         blocking(path, move |path| tmpfs::ensure_tmpfs(path, size_bytes)).await
     }
 
+    async fn give_to_group(&self, path: &Path, gid: u32) -> HostResult<()> {
+        blocking(path, move |path| files::give_to_group(path, gid)).await
+    }
+
     async fn is_mount_point(&self, path: &Path) -> HostResult<bool> {
         blocking(path, mounts::is_mount_point).await
     }

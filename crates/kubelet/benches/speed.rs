@@ -48,24 +48,33 @@ impl Effort {
     const SHORT: Self = Self { rounds: 3, pods: 5, window: Duration::from_secs(20) };
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Latency,
+    Idle,
+}
+
 #[derive(Debug)]
 struct Arguments {
     is_short: bool,
     json: Option<PathBuf>,
+    /// Only one of the two parts, for whoever works on it.
+    only: Option<Part>,
     /// The program to measure.
     kubelet: PathBuf,
 }
 
 impl Arguments {
     fn parse() -> Outcome<Self> {
-        let mut arguments =
-            Self { is_short: false, json: None, kubelet: env!("CARGO_BIN_EXE_kubelet").into() };
+        let kubelet = env!("CARGO_BIN_EXE_kubelet").into();
+        let mut arguments = Self { is_short: false, json: None, only: None, kubelet };
         let mut given = std::env::args().skip(1);
         while let Some(argument) = given.next() {
             let mut value = || given.next().ok_or_else(|| BenchError(format!("{argument} needs a value")));
             match argument.as_str() {
                 "--short" => arguments.is_short = true,
                 "--json" => arguments.json = Some(value()?.into()),
+                "--only" => arguments.only = Some(Part::parse(&value()?)?),
                 "--kubelet" => arguments.kubelet = value()?.into(),
                 // What `cargo bench` adds.
                 "--bench" => {}
@@ -73,6 +82,16 @@ impl Arguments {
             }
         }
         Ok(arguments)
+    }
+}
+
+impl Part {
+    fn parse(name: &str) -> Outcome<Self> {
+        match name {
+            "latency" => Ok(Self::Latency),
+            "idle" => Ok(Self::Idle),
+            unknown => Err(BenchError(format!("--only takes latency or idle, not {unknown}"))),
+        }
     }
 }
 
@@ -111,9 +130,18 @@ async fn measure(arguments: &Arguments) -> Outcome<Report> {
     let effort = if arguments.is_short { Effort::SHORT } else { Effort::FULL };
     let kubelet = &arguments.kubelet;
     let binary = std::fs::metadata(kubelet).map_err(failed(format!("look at {}", kubelet.display())))?;
-    eprintln!("starting {} pods in turn, raw and by manifest", effort.rounds * effort.pods);
-    let latency = latency::measure(kubelet, effort).await?;
-    eprintln!("watching idle kubelets for {} s", effort.window.as_secs());
-    let idle = idle::measure(kubelet, effort).await?;
+    let wants = |part| arguments.only.is_none_or(|only| only == part);
+    let latency = if wants(Part::Latency) {
+        eprintln!("starting {} pods in turn, raw and by manifest", effort.rounds * effort.pods);
+        Some(latency::measure(kubelet, effort).await?)
+    } else {
+        None
+    };
+    let idle = if wants(Part::Idle) {
+        eprintln!("watching idle kubelets for {} s", effort.window.as_secs());
+        idle::measure(kubelet, effort).await?
+    } else {
+        Vec::new()
+    };
     Ok(Report { effort, latency, idle, binary_bytes: binary.len() })
 }

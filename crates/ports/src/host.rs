@@ -118,6 +118,11 @@ pub trait Host: Send + Sync + std::fmt::Debug {
     async fn ensure_host_path(&self, path: &Path, kind: HostPathKind) -> HostResult<()>;
     /// Mounts a tmpfs of that size (0: the kernel's default) unless one is mounted there already.
     async fn ensure_tmpfs(&self, path: &Path, size_bytes: u64) -> HostResult<()>;
+    /// Gives the directory itself to a group: its members may write, and what is made in it belongs to the group too. A
+    /// host that keeps no ownership does nothing.
+    async fn give_to_group(&self, _path: &Path, _gid: u32) -> HostResult<()> {
+        Ok(())
+    }
     async fn is_mount_point(&self, path: &Path) -> HostResult<bool>;
     /// Unmounts whatever is mounted at or below the path, innermost first. Success if nothing is.
     async fn unmount_tree(&self, path: &Path) -> HostResult<()>;

@@ -121,3 +121,21 @@ async fn a_changed_container_of_the_same_pod_is_replaced() {
     assert_eq!(world.times_of("RunPodSandbox web-node").len(), 1);
     assert_eq!(world.times_of("StopContainer web-node/side").len(), 0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_job_whose_container_is_changed_while_it_works_begins_again() {
+    let world = World::started().await;
+    // Long enough for a look at the container that is created and not started yet.
+    world.fake.latency(Method::StartContainer, seconds(2));
+    world.fake.program("app", Program::exits(0, seconds(30)));
+    let mut app = container("app");
+    world.apply(&pod("job", [app.clone()]).restart_policy("Never").uid("aaaa-1"));
+    world.until("it works", |w| w.runs("job-node/app")).await;
+    app["image"] = "app:2".into();
+    world.apply(&pod("job", [app]).restart_policy("Never").uid("aaaa-1"));
+    world.until("it begins again", |w| w.runs("job-node/app") && w.restarts("job", "app") == 1).await;
+    world.pass(seconds(10)).await;
+    assert_eq!(world.phase("job").as_deref(), Some("Running"));
+    world.until("it succeeded", |w| w.phase("job").as_deref() == Some("Succeeded")).await;
+    assert_eq!(world.times_of("StopContainer job-node/app#1").len(), 0);
+}

@@ -2,7 +2,6 @@
 //! stories, then a simulation that throws dice.
 #![expect(
     clippy::unwrap_used,
-    clippy::panic,
     reason = "all of this is test code, but clippy knows only functions that carry #[test]"
 )]
 

@@ -100,3 +100,14 @@ async fn a_probe_that_hangs_delays_no_other() {
     let ready = world.until("the other is ready", |w| w.is_ready("web")).await;
     assert!(ready < began + seconds(5));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_container_stopped_for_its_liveness_probe_has_not_done_its_work() {
+    let world = World::started().await;
+    world.fake.program("app", Program::runs().stopping(seconds(1), 0));
+    let probe =
+        json!({"livenessProbe": {"tcpSocket": {"port": 80}, "periodSeconds": 5, "failureThreshold": 1}});
+    world.apply(&pod("job", [container_with("app", probe)]).restart_policy("OnFailure"));
+    world.until("it was restarted twice", |w| w.restarts("job", "app") == 2).await;
+    assert_eq!(world.phase("job").as_deref(), Some("Running"));
+}

@@ -105,11 +105,11 @@ impl Witness {
             Some(Fault::Hang) => std::future::pending().await,
             Some(Fault::TimedOut | Fault::TimedOutAfterDoing) => {
                 let deadline = Duration::from_secs(10);
-                tokio::time::sleep(deadline).await;
+                let _ = tokio::time::timeout(deadline, std::future::pending::<()>()).await;
                 Err(RuntimeError::TimedOut { call, deadline })
             }
             Some(Fault::Slow(time)) => {
-                tokio::time::sleep(time).await;
+                let _ = tokio::time::timeout(time, std::future::pending::<()>()).await;
                 Ok(())
             }
             Some(Fault::Unavailable | Fault::UnavailableAfterDoing) => {

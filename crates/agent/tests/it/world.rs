@@ -97,7 +97,7 @@ impl World {
 
     /// Lets time go by.
     pub(crate) async fn pass(&self, time: Duration) {
-        tokio::time::sleep(time).await;
+        self.clock.sleep_until(self.clock.mono() + time).await;
     }
 
     pub(crate) fn now(&self) -> Duration {

@@ -15,7 +15,7 @@ const MEGABYTE: f64 = 1_000_000.0;
 #[derive(Debug)]
 pub(crate) struct Report {
     pub(crate) effort: Effort,
-    pub(crate) latency: Latency,
+    pub(crate) latency: Option<Latency>,
     pub(crate) idle: Vec<Idle>,
     pub(crate) binary_bytes: u64,
 }
@@ -69,48 +69,58 @@ impl Report {
                 json!({"what": line.what, "value": line.value, "unit": line.unit, "mark": line.mark, "holds": holds})
             })
             .collect();
-        let samples = json!({
-            "rawMilliseconds": self.latency.raw,
-            "manifestMilliseconds": self.latency.manifest,
-            "processMilliseconds": self.latency.process,
+        let samples = self.latency.as_ref().map(|latency| {
+            json!({
+                "rawMilliseconds": latency.raw,
+                "manifestMilliseconds": latency.manifest,
+                "processMilliseconds": latency.process,
+            })
         });
         let window = self.effort.window.as_secs();
         format!("{:#}\n", json!({"lines": lines, "samples": samples, "idleWindowSeconds": window}))
     }
 
     fn lines(&self) -> Vec<Line> {
-        let Latency { raw, manifest, process } = &self.latency;
-        let plain = |what: &str, value: f64, unit| Line { what: what.to_owned(), value, unit, mark: None };
-        let (raw_median, median) = (quantile(raw, 0.5), quantile(manifest, 0.5));
-        let mut lines = vec![
-            plain("raw CRI calls to container started, median", raw_median, "ms"),
-            plain("raw CRI calls to container started, p90", quantile(raw, 0.9), "ms"),
-            plain("manifest to container started, median", median, "ms"),
-            plain("manifest to container started, p90", quantile(manifest, 0.9), "ms"),
-            Line {
-                mark: Some(20.0),
-                ..plain("added to the raw calls, median to median", median - raw_median, "ms")
-            },
-            plain("process start to first container, median", quantile(process, 0.5), "ms"),
-        ];
-        for idle in &self.idle {
-            let mark = match idle.pods {
-                0 => Some(12.0),
-                100 => Some(18.0),
-                _ => None,
-            };
-            let what = format!("resident memory with {} pods", idle.pods);
-            lines.push(Line { mark, ..plain(&what, as_f64(idle.resident_bytes) / MEGABYTE, "MB") });
-        }
-        for idle in &self.idle {
-            let mark = (idle.pods == 100).then_some(0.3);
-            let what = format!("processor time a minute, idle with {} pods", idle.pods);
-            lines.push(Line { mark, ..plain(&what, idle.cpu_seconds_per_minute, "s/min") });
-        }
+        let mut lines: Vec<Line> = self.latency.iter().flat_map(latency_lines).collect();
+        lines.extend(self.idle.iter().map(resident_line));
+        lines.extend(self.idle.iter().map(processor_line));
         let binary = plain("size of the binary", as_f64(self.binary_bytes) / MEGABYTE, "MB");
         lines.push(Line { mark: Some(14.0), ..binary });
         lines
     }
+}
+
+fn plain(what: &str, value: f64, unit: &'static str) -> Line {
+    Line { what: what.to_owned(), value, unit, mark: None }
+}
+
+fn latency_lines(latency: &Latency) -> [Line; 6] {
+    let Latency { raw, manifest, process } = latency;
+    let (raw_median, median) = (quantile(raw, 0.5), quantile(manifest, 0.5));
+    let added = plain("added to the raw calls, median to median", median - raw_median, "ms");
+    [
+        plain("raw CRI calls to container started, median", raw_median, "ms"),
+        plain("raw CRI calls to container started, p90", quantile(raw, 0.9), "ms"),
+        plain("manifest to container started, median", median, "ms"),
+        plain("manifest to container started, p90", quantile(manifest, 0.9), "ms"),
+        Line { mark: Some(20.0), ..added },
+        plain("process start to first container, median", quantile(process, 0.5), "ms"),
+    ]
+}
+
+fn resident_line(idle: &Idle) -> Line {
+    let mark = match idle.pods {
+        0 => Some(12.0),
+        100 => Some(18.0),
+        _ => None,
+    };
+    let what = format!("resident memory with {} pods", idle.pods);
+    Line { mark, ..plain(&what, as_f64(idle.resident_bytes) / MEGABYTE, "MB") }
+}
+
+fn processor_line(idle: &Idle) -> Line {
+    let what = format!("processor time a minute, idle with {} pods", idle.pods);
+    Line { mark: (idle.pods == 100).then_some(0.3), ..plain(&what, idle.cpu_seconds_per_minute, "s/min") }
 }
 
 /// The value that this share of the samples does not exceed; NaN, which no mark allows, without samples.

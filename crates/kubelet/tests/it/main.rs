@@ -16,3 +16,6 @@ mod lifecycle;
 mod probes;
 mod process;
 mod reasons;
+mod resources;
+mod security;
+mod volumes;

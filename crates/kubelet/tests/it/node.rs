@@ -291,6 +291,49 @@ impl Node {
         });
     }
 
+    /// Waits until the pod has ended with success; returns what its container `main` said.
+    #[track_caller]
+    pub(crate) fn output(&self, name: &str) -> String {
+        let pod = self.pod_when(name, "has succeeded", |pod| pod["status"]["phase"] == "Succeeded");
+        self.said(&pod, "main")
+    }
+
+    /// What a container said, without the runtime's time stamps and marks.
+    pub(crate) fn said(&self, pod: &Value, container: &str) -> String {
+        let log = self.container_log(pod, container);
+        log.lines().filter_map(|line| line.splitn(4, ' ').nth(3)).map(|line| format!("{line}\n")).collect()
+    }
+
+    /// Waits until the kubelet's log has this text.
+    #[track_caller]
+    pub(crate) fn logged(&self, text: &str) {
+        self.eventually(&format!("the kubelet logs {text:?}"), |node| {
+            if node.kubelet_log().contains(text) { Ok(()) } else { Err("it did not".to_owned()) }
+        });
+    }
+
+    /// The process id of the container's first process, as the node counts.
+    #[track_caller]
+    pub(crate) fn container_pid(&self, pod: &Value, name: &str) -> u32 {
+        let id = container(pod, name)["containerID"].as_str().unwrap_or_default().to_owned();
+        let id = id.trim_start_matches("containerd://").to_owned();
+        let mut ctr = Command::new("ctr");
+        ctr.arg("--address").arg(self.containerd().socket()).args(["--namespace", "k8s.io", "tasks", "ls"]);
+        let output = ctr.output().expect("ctr runs");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let line =
+            text.lines().find(|line| line.starts_with(&id)).unwrap_or_else(|| panic!("no {id}: {text}"));
+        line.split_whitespace().nth(1).and_then(|pid| pid.parse().ok()).expect("a process id")
+    }
+
+    /// Sends a signal to the container's first process, behind the kubelet's back.
+    #[track_caller]
+    pub(crate) fn signal_container(&self, pod: &Value, name: &str, signal: &str) {
+        let pid = self.container_pid(pod, name).to_string();
+        let status = Command::new("kill").args([&format!("-{signal}"), &pid]).status();
+        assert!(status.expect("kill runs").success());
+    }
+
     /// The log lines a container wrote, of its newest instance.
     pub(crate) fn container_log(&self, pod: &Value, container: &str) -> String {
         let text = |field: &str| pod["metadata"][field].as_str().unwrap_or_default().to_owned();
@@ -379,6 +422,13 @@ pub(crate) fn shell_pod(name: &str, script: &str) -> Value {
         "metadata": {"name": name},
         "spec": {"terminationGracePeriodSeconds": 2, "containers": [shell("main", script)]},
     })
+}
+
+/// A pod that runs a script once.
+pub(crate) fn once_pod(name: &str, script: &str) -> Value {
+    let mut pod = shell_pod(name, script);
+    pod["spec"]["restartPolicy"] = "Never".into();
+    pod
 }
 
 /// A container that runs a shell script.

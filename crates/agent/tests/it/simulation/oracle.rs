@@ -45,7 +45,7 @@ pub(super) struct Oracle {
     ended: BTreeMap<String, String>,
     doubled_since: BTreeMap<String, Duration>,
     pub(super) acts: u64,
-    pub(super) violations: Vec<String>,
+    violations: Vec<String>,
     clock: ports::Clock,
 }
 
@@ -145,7 +145,9 @@ impl Oracle {
                 ContainerKind::Sidecar => all.iter().any(|(_, c)| {
                     c.sandbox_id == *sandbox && &*c.name == init.name() && c.started_at.is_some()
                 }),
-                _ => self.initialized.contains(&(sandbox.clone(), init.name().to_owned())),
+                ContainerKind::Init | ContainerKind::Regular | ContainerKind::Ephemeral => {
+                    self.initialized.contains(&(sandbox.clone(), init.name().to_owned()))
+                }
             };
             if !is_done {
                 self.violated(format!("{uid}/{} is started before {} is done", container.name, init.name()));
@@ -224,7 +226,8 @@ impl Oracle {
         }
     }
 
-    pub(super) fn look(&mut self, agent: Option<&agent::Agent>) {
+    /// Returns the first law that was broken, if any was.
+    pub(super) fn look(&mut self, agent: Option<&agent::Agent>) -> Option<String> {
         self.learn();
         for twin in self.fake.double_starts() {
             self.violated(twin);
@@ -233,6 +236,7 @@ impl Oracle {
         if let Some(agent) = agent {
             self.look_at_statuses(agent);
         }
+        self.violations.first().cloned()
     }
 
     fn look_at_sandboxes(&mut self) {
@@ -275,6 +279,17 @@ impl Oracle {
                 }
             }
         }
+    }
+
+    /// Every container that is to run for good does, once, as its spec says now.
+    pub(super) fn runs_as_wanted(&self, uid: &str) -> bool {
+        let Some(want) = self.wanted.get(uid) else { return false };
+        let lasting = init_containers(&want.pod).filter(|c| c.kind == ContainerKind::Sidecar);
+        lasting.chain(regular_containers(&want.pod)).all(|spec| {
+            let running = self.containers_of(uid).filter(|c| &*c.name == spec.name());
+            let running: Vec<_> = running.filter(|c| c.state == ContainerState::Running).collect();
+            running.len() == 1 && running[0].record.hash == Some(container_hash(&spec))
+        })
     }
 
     pub(super) fn ready_sandboxes(&self, uid: &str) -> Vec<SandboxId> {

@@ -1,0 +1,76 @@
+//! What requests and limits do to the container's cgroup and its place in the line of the OOM killer.
+
+use serde_json::{Value, json};
+
+use crate::node::{Node, once_pod};
+
+/// The container's own limits, from whichever cgroup version this machine has: memory, CPU weight, CPU quota.
+const LIMITS: &str = "cd /sys/fs/cgroup; cat memory/memory.limit_in_bytes memory.max 2>/dev/null; \
+                      cat cpu/cpu.shares cpu.weight 2>/dev/null; cat cpu/cpu.cfs_quota_us cpu.max 2>/dev/null; \
+                      cat /proc/self/oom_score_adj";
+
+fn pod(name: &str, resources: Value) -> Value {
+    let mut pod = once_pod(name, LIMITS);
+    pod["spec"]["containers"][0]["resources"] = resources;
+    pod
+}
+
+fn is_v2() -> bool {
+    std::path::Path::new("/sys/fs/cgroup/cgroup.controllers").exists()
+}
+
+fn memory_bytes() -> i64 {
+    let text = std::fs::read_to_string("/proc/meminfo").expect("memory");
+    let line = text.lines().find(|line| line.starts_with("MemTotal:")).expect("a total");
+    let kilobytes: i64 = line.split_whitespace().nth(1).expect("a number").parse().expect("a number");
+    kilobytes * 1024
+}
+
+#[test]
+fn requests_and_limits_are_in_the_cgroup_and_in_the_oom_score() {
+    let node = Node::start();
+    let limits = json!({"cpu": "500m", "memory": "64Mi"});
+    node.apply("guaranteed", &pod("guaranteed", json!({"limits": limits})));
+    node.apply("burstable", &pod("burstable", json!({"requests": {"cpu": "250m", "memory": "100Mi"}})));
+    node.apply("besteffort", &pod("besteffort", json!({})));
+    let [guaranteed, burstable, besteffort] =
+        ["guaranteed", "burstable", "besteffort"].map(|name| node.output(name));
+    let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<String>>();
+    let (guaranteed, burstable, besteffort) = (lines(&guaranteed), lines(&burstable), lines(&besteffort));
+    assert_eq!(guaranteed[0], (64 << 20).to_string());
+    if is_v2() {
+        assert_eq!(guaranteed[2], "50000 100000");
+        assert_eq!(burstable[2], "max 100000");
+        assert_eq!(besteffort[1], "1");
+    } else {
+        assert_eq!(&guaranteed[1..3], ["512", "50000"]);
+        assert_eq!(&burstable[1..3], ["256", "-1"]);
+        assert_eq!(&besteffort[1..3], ["2", "-1"]);
+    }
+    assert_eq!(besteffort[3], "1000");
+    let expected = 1000 - (1000 * (100 << 20)) / memory_bytes();
+    assert_eq!(burstable[3], expected.clamp(3, 999).to_string());
+    // The runtime under test may not lower scores below its own.
+    let score: i32 = guaranteed[3].parse().expect("a score");
+    assert!(score <= 0, "{score}");
+}
+
+#[test]
+fn a_container_that_takes_too_much_memory_is_killed_and_says_so() {
+    let node = Node::start();
+    let mut pod = once_pod("greedy", "x=a; while :; do x=$x$x; done");
+    pod["spec"]["containers"][0]["resources"] = json!({"limits": {"memory": "16Mi"}});
+    node.apply("greedy", &pod);
+    let pod = node.pod_when("greedy", "has failed", |pod| pod["status"]["phase"] == "Failed");
+    let terminated = &crate::node::container(&pod, "main")["state"]["terminated"];
+    assert_eq!((&terminated["reason"], &terminated["exitCode"]), (&json!("OOMKilled"), &json!(137)));
+}
+
+#[test]
+fn no_quota_is_set_where_the_node_does_not_enforce_them() {
+    let node = Node::start_with(json!({"cpuCFSQuota": false}));
+    node.apply("free", &pod("free", json!({"limits": {"cpu": "500m", "memory": "64Mi"}})));
+    let output = node.output("free");
+    let quota = output.lines().nth(2).expect("a quota");
+    assert!(["-1", "max 100000"].contains(&quota), "{output}");
+}

@@ -1,0 +1,244 @@
+//! Volumes as containers and the node see them.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::node::{FOREVER, Node, container, names_in, once_pod, shell, shell_pod, uid};
+
+/// The pod with one hostPath volume, mounted at `/data`.
+fn with_host_path(mut pod: Value, path: &Path, kind: &str) -> Value {
+    pod["spec"]["volumes"] = json!([{"name": "data", "hostPath": {"path": path, "type": kind}}]);
+    pod["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "data", "mountPath": "/data"}]);
+    pod
+}
+
+fn run(program: &str, args: &[&str]) {
+    let output = Command::new(program).args(args).output().expect("the program starts");
+    assert!(output.status.success(), "{program} {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// One thing of each kind: name, and what `hostPath.type` calls it.
+const KINDS: [(&str, &str); 5] = [
+    ("dir", "Directory"),
+    ("file", "File"),
+    ("socket", "Socket"),
+    ("char", "CharDevice"),
+    ("block", "BlockDevice"),
+];
+
+fn make_one_of_each(dir: &Path) -> std::os::unix::net::UnixListener {
+    std::fs::create_dir_all(dir.join("dir")).expect("a directory");
+    std::fs::write(dir.join("file"), "").expect("a file");
+    let at = |name: &str| dir.join(name).display().to_string();
+    run("mknod", &[&at("char"), "c", "1", "3"]);
+    run("mknod", &[&at("block"), "b", "7", "99"]);
+    std::os::unix::net::UnixListener::bind(dir.join("socket")).expect("a socket")
+}
+
+#[test]
+fn a_host_path_must_be_what_its_type_says() {
+    let node = Node::start();
+    let things = node.path("things");
+    let _socket = make_one_of_each(&things);
+    for (name, kind) in KINDS {
+        node.apply(name, &with_host_path(once_pod(name, "test -e /data"), &things.join(name), kind));
+        let wrong = if kind == "Directory" { "file" } else { "dir" };
+        let bad = format!("not-{name}");
+        node.apply(&bad, &with_host_path(once_pod(&bad, "true"), &things.join(wrong), kind));
+        let absent = format!("no-{name}");
+        node.apply(&absent, &with_host_path(once_pod(&absent, "true"), &things.join("absent"), kind));
+    }
+    for (name, _) in KINDS {
+        node.output(name);
+    }
+    for name in KINDS.iter().flat_map(|(name, _)| [format!("not-{name}"), format!("no-{name}")]) {
+        node.eventually(&format!("{name} fails to mount"), |node| {
+            let log = node.kubelet_log();
+            let full = format!("default/{name}-node");
+            let found = log.lines().any(|l| {
+                l.contains("FailedMount") && l.contains(&full) && l.contains("hostPath type check failed")
+            });
+            if found { Ok(()) } else { Err(log) }
+        });
+        let pod = node.pod(&name).expect("the pod is known");
+        assert_eq!(container(&pod, "main")["state"]["waiting"]["reason"], "ContainerCreating", "{pod}");
+    }
+    assert!(!things.join("absent").exists(), "nothing is created that was not asked for");
+}
+
+#[test]
+fn a_host_path_is_created_where_its_type_says_so() {
+    let node = Node::start();
+    let things = node.path("things");
+    std::fs::create_dir_all(&things).expect("a directory");
+    for (name, kind) in [("made-dir", "DirectoryOrCreate"), ("made-file", "FileOrCreate"), ("any", "")] {
+        let pod = with_host_path(
+            once_pod(name, "echo hello > /data || echo hello > /data/x"),
+            &things.join(name),
+            kind,
+        );
+        node.apply(name, &pod);
+        node.output(name);
+    }
+    let text = |name: &str| std::fs::read_to_string(things.join(name)).unwrap_or_default();
+    assert_eq!([text("made-dir/x"), text("made-file"), text("any/x")], ["hello\n"; 3]);
+}
+
+#[test]
+fn sub_paths_show_a_part_of_a_volume_and_none_outside_it() {
+    let node = Node::start();
+    let volume = node.path("volume");
+    std::fs::create_dir_all(volume.join("a/b")).expect("a directory");
+    std::fs::write(volume.join("a/b/here"), "inside\n").expect("a file");
+    std::os::unix::fs::symlink("/etc", volume.join("out")).expect("a link");
+    let script =
+        "cat /sub/here /file; touch /expr/made; ls /fresh | wc -l; touch /ro/x || true; readlink -f /expr";
+    let mut pod = once_pod("parts", script);
+    pod["spec"]["volumes"] = json!([{"name": "data", "hostPath": {"path": volume, "type": "Directory"}}]);
+    let main = &mut pod["spec"]["containers"][0];
+    main["env"] = json!([{"name": "NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]);
+    main["volumeMounts"] = json!([
+        {"name": "data", "mountPath": "/sub", "subPath": "a/b"},
+        {"name": "data", "mountPath": "/file", "subPath": "a/b/here"},
+        {"name": "data", "mountPath": "/expr", "subPathExpr": "of-$(NAME)"},
+        {"name": "data", "mountPath": "/fresh", "subPath": "new/deep"},
+        {"name": "data", "mountPath": "/ro", "subPath": "a", "readOnly": true},
+    ]);
+    node.apply("parts", &pod);
+    let mut outside = once_pod("outside", "ls /data");
+    outside["spec"]["volumes"] = pod["spec"]["volumes"].clone();
+    outside["spec"]["containers"][0]["volumeMounts"] =
+        json!([{"name": "data", "mountPath": "/data", "subPath": "out"}]);
+    node.apply("outside", &outside);
+
+    let output = node.output("parts");
+    assert!(output.contains("inside\ninside\n0\n"), "{output}");
+    assert!(output.contains("/ro/x: Read-only file system"), "{output}");
+    assert!(volume.join("of-parts-node/made").exists() && volume.join("new/deep").is_dir());
+    assert!(!volume.join("a/x").exists());
+    let refused = node.pod_when("outside", "is refused", |pod| {
+        container(pod, "main")["state"]["waiting"]["reason"] == "CreateContainerConfigError"
+    });
+    let message = container(&refused, "main")["state"]["waiting"]["message"].to_string();
+    assert!(message.contains("failed to prepare subPath"), "{message}");
+
+    let parts = node.pod("parts").expect("the pod");
+    node.delete("parts");
+    node.gone("parts", &uid(&parts));
+    assert!(volume.join("a/b/here").exists(), "what is behind a subPath is never removed");
+}
+
+#[test]
+fn mounts_travel_between_node_and_container_as_their_propagation_says() {
+    let node = Node::start();
+    let volume = node.path("shared");
+    std::fs::create_dir_all(volume.join("from-node")).expect("a directory");
+    std::fs::create_dir_all(volume.join("from-pod")).expect("a directory");
+    let at = volume.display().to_string();
+    run("mount", &["--bind", &at, &at]);
+    run("mount", &["--make-rshared", &at]);
+    let mount_later = "while ! test -e /data/go; do sleep 0.1; done; mount -t tmpfs none /data/from-pod && touch /data/from-pod/file";
+    let pods = [
+        ("none", json!({}), FOREVER),
+        ("receives", json!({"mountPropagation": "HostToContainer"}), FOREVER),
+        ("both-ways", json!({"mountPropagation": "Bidirectional"}), mount_later),
+    ];
+    for (name, mount, script) in pods {
+        let script = format!("{script}; {FOREVER}");
+        let mut pod = with_host_path(shell_pod(name, &script), &volume, "Directory");
+        pod["spec"]["containers"][0]["securityContext"] = json!({"privileged": name == "both-ways"});
+        for (key, value) in mount.as_object().expect("fields") {
+            pod["spec"]["containers"][0]["volumeMounts"][0][key] = value.clone();
+        }
+        node.apply(name, &pod);
+        node.running(name);
+    }
+    run("mount", &["-t", "tmpfs", "none", &volume.join("from-node").display().to_string()]);
+    std::fs::write(volume.join("from-node/file"), "").expect("a file");
+    std::fs::write(volume.join("go"), "").expect("a file");
+    node.eventually("the container's mount is on the node", |_| {
+        if volume.join("from-pod/file").exists() { Ok(()) } else { Err("no file".to_owned()) }
+    });
+    let sees = |name: &str, file: &str| {
+        let pid = node.container_pid(&node.running(name), "main");
+        Path::new(&format!("/proc/{pid}/root/data/{file}")).exists()
+    };
+    let seen = ["none", "receives", "both-ways"]
+        .map(|pod| (sees(pod, "from-node/file"), sees(pod, "from-pod/file")));
+    assert_eq!(seen, [(false, false), (true, true), (true, true)]);
+
+    let mut pod = with_host_path(shell_pod("unprivileged", FOREVER), &volume, "Directory");
+    pod["spec"]["containers"][0]["volumeMounts"][0]["mountPropagation"] = "Bidirectional".into();
+    node.apply("unprivileged", &pod);
+    node.eventually("an unprivileged one is refused", |node| {
+        let problems = node.get("/debug/manifests")?;
+        if problems.contains("Bidirectional mount propagation is available only to privileged containers") {
+            Ok(())
+        } else {
+            Err(problems)
+        }
+    });
+}
+
+#[test]
+fn containers_share_an_empty_dir_and_one_in_memory_has_its_size() {
+    let node = Node::start();
+    let mut pod = shell_pod(
+        "shared",
+        "grep ' /memory ' /proc/mounts; while ! test -e /scratch/hello; do sleep 0.1; done; cat /scratch/hello; sleep 3600",
+    );
+    pod["spec"]["volumes"] = json!([
+        {"name": "scratch", "emptyDir": {}},
+        {"name": "memory", "emptyDir": {"medium": "Memory", "sizeLimit": "3Mi"}},
+    ]);
+    let writer = shell(
+        "writer",
+        "touch /memory/x; echo hello > /scratch/.new; mv /scratch/.new /scratch/hello; sleep 3600",
+    );
+    pod["spec"]["containers"].as_array_mut().expect("containers").push(writer);
+    for n in 0..2 {
+        pod["spec"]["containers"][n]["volumeMounts"] = json!([
+            {"name": "scratch", "mountPath": "/scratch"},
+            {"name": "memory", "mountPath": "/memory", "readOnly": n == 1},
+        ]);
+    }
+    node.apply("shared", &pod);
+    let pod = node.running("shared");
+    let said = node.eventually("the reader has read", |node| {
+        let said = node.said(&pod, "main");
+        if said.contains("hello") { Ok(said) } else { Err(said) }
+    });
+    assert!(said.contains("tmpfs") && said.contains("size=3072k"), "{said}");
+    let log = node.container_log(&pod, "writer");
+    assert!(log.contains("/memory/x: Read-only file system"), "{log}");
+}
+
+#[test]
+fn what_a_container_did_to_its_volume_survives_a_restart_of_the_kubelet_and_of_the_container() {
+    let mut node = Node::start();
+    let script = "test -e /scratch/once && exec sleep 3600; touch /scratch/once /memory/once; chmod 700 /scratch /memory; exit 1";
+    let mut pod = shell_pod("keeper", script);
+    pod["spec"]["volumes"] =
+        json!([{"name": "scratch", "emptyDir": {}}, {"name": "memory", "emptyDir": {"medium": "Memory"}}]);
+    pod["spec"]["containers"][0]["volumeMounts"] =
+        json!([{"name": "scratch", "mountPath": "/scratch"}, {"name": "memory", "mountPath": "/memory"}]);
+    node.apply("keeper", &pod);
+    let pod = node.pod_when("keeper", "runs the second time", |pod| {
+        container(pod, "main")["state"]["running"].is_object() && container(pod, "main")["restartCount"] == 1
+    });
+    let dir = node.path("root/pods").join(uid(&pod)).join("volumes/kubernetes.io~empty-dir");
+    node.restart_kubelet();
+    // A third start goes through everything that prepares volumes again.
+    node.signal_container(&pod, "main", "KILL");
+    node.pod_when("keeper", "runs the third time", |pod| {
+        container(pod, "main")["state"]["running"].is_object() && container(pod, "main")["restartCount"] == 2
+    });
+    for name in ["scratch", "memory"] {
+        use std::os::unix::fs::PermissionsExt;
+        let mode = std::fs::metadata(dir.join(name)).expect("a volume").permissions().mode();
+        assert_eq!(mode & 0o7777, 0o700, "{name}");
+        assert_eq!(names_in(&dir.join(name)), ["once"]);
+    }
+}
