@@ -86,7 +86,9 @@ impl PodWorker {
         let returns = |container: &ContainerRef<'_>| match observed.newest(container.name()) {
             Some(newest) => match newest.state {
                 ContainerState::Created => true,
-                ContainerState::Exited => after_exit(pod, container, newest, memory, GATES) != AfterExit::StaysDead,
+                ContainerState::Exited => {
+                    after_exit(pod, container, newest, memory, GATES) != AfterExit::StaysDead
+                }
                 ContainerState::Running | ContainerState::Unknown => false,
             },
             None => false,
