@@ -27,6 +27,7 @@ use crate::sources::http::HttpSource;
 use crate::sources::{ManifestProblems, SourceSet};
 use crate::sync_loop::{Heartbeat, SourcesReadiness, SyncLoop};
 use crate::tasks::TaskSet;
+use crate::user_namespaces::PodIds;
 
 /// Sources that have something to say wait here while the loop is busy; there are at most three of them.
 const SET_QUEUE: usize = 8;
@@ -69,9 +70,11 @@ impl Agent {
         let keyring = read_keyring(&*doors.host, &settings.images).await;
         let images =
             Images::new(doors.runtime.clone(), doors.clock, recorder.clone(), &settings.images, keyring);
+        let pod_ids = PodIds::load(&*doors.host, &settings).await?;
         let engine = Arc::new(Engine {
             allocatable: capacity(&*doors.host),
             images,
+            pod_ids,
             cache,
             pleg: pleg_handle,
             node,

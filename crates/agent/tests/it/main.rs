@@ -6,11 +6,13 @@
 )]
 
 mod ending;
+mod hints;
 mod isolation;
 mod pods;
 mod probing;
 mod restarting;
 mod simulation;
 mod starting;
+mod user_namespaces;
 mod witness;
 mod world;
