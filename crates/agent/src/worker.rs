@@ -100,6 +100,8 @@ pub(crate) struct PodWorker {
     terminal: Option<TerminalReason>,
     is_rejected: bool,
     resync_at: MonoTime,
+    /// The last act failed: before this, only a change is a reason to try again.
+    hold_until: MonoTime,
     /// The earliest moment that somebody asked to be woken at.
     wake_at: Option<MonoTime>,
     /// What keeps the pod's resources, as logged last.
@@ -147,6 +149,7 @@ impl PodWorker {
             terminal: None,
             is_rejected: false,
             resync_at: now.mono,
+            hold_until: now.mono,
             wake_at: None,
             stuck_on: None,
             engine,
@@ -277,9 +280,17 @@ impl PodWorker {
             self.seed_verdicts(&observed);
         }
         let (stopped, taken_at) = (observed.is_stopped(), observed.taken_at);
+        let is_news = self.observed.as_ref().is_none_or(|known| differ(known, &observed));
         self.observed = Some(observed);
         self.reconcile_probes();
-        self.feed(WorkerEvent::Observed { stopped, taken_at });
+        if is_news || !self.holds_off() {
+            self.feed(WorkerEvent::Observed { stopped, taken_at });
+        }
+    }
+
+    /// Every act is followed by a look. After one that failed, a look that shows nothing new must not start it again.
+    fn holds_off(&self) -> bool {
+        self.state.stage() == PodStage::Syncing && self.engine.clock.mono() < self.hold_until
     }
 
     fn forget_instances_not_in(&mut self, observed: &PodObservation) {
@@ -339,8 +350,14 @@ impl PodWorker {
             Ok(ActReport::Synced(report)) => {
                 self.prepared = report.prepared.or_else(|| self.prepared.take());
                 let outcome = match report.retry_at {
-                    None => ActOutcome::Progressed,
-                    Some(at) => ActOutcome::Failed { retry_after: at.saturating_since(self.needs_after) },
+                    None => {
+                        self.hold_until = self.needs_after;
+                        ActOutcome::Progressed
+                    }
+                    Some(at) => {
+                        self.hold_until = at;
+                        ActOutcome::Failed { retry_after: at.saturating_since(self.needs_after) }
+                    }
                 };
                 self.feed(WorkerEvent::ActDone(outcome));
             }
@@ -474,4 +491,9 @@ impl PodWorker {
         };
         self.killed.extend(kills.iter().map(|kill| (kill.id.clone(), kill.why)));
     }
+}
+
+/// Something happened between the two looks.
+fn differ(a: &PodObservation, b: &PodObservation) -> bool {
+    a.sandboxes != b.sandboxes || a.containers != b.containers
 }
