@@ -383,9 +383,9 @@ async fn a_directory_given_to_a_group_passes_the_group_on() {
     for _ in 0..2 {
         host().give_to_group(&volume, 4444).await.unwrap();
     }
-    assert_eq!((mode(&volume), std::fs::metadata(&volume).unwrap().gid()), (0o2775, 4444));
-    std::fs::create_dir(volume.join("inside")).unwrap();
-    assert_eq!(std::fs::metadata(volume.join("inside")).unwrap().gid(), 4444);
+    assert_eq!((mode(&volume), fs::metadata(&volume).unwrap().gid()), (0o2775, 4444));
+    fs::create_dir(volume.join("inside")).unwrap();
+    assert_eq!(fs::metadata(volume.join("inside")).unwrap().gid(), 4444);
     std::os::unix::fs::symlink(&volume, place.at("link")).unwrap();
     assert!(host().give_to_group(&place.at("link"), 1).await.is_err());
 }
