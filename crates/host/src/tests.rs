@@ -376,7 +376,6 @@ async fn a_host_path_is_created_where_its_type_says_so() {
 
 #[tokio::test]
 async fn a_directory_given_to_a_group_passes_the_group_on() {
-    use std::os::unix::fs::MetadataExt;
     let place = Place::new();
     let volume = place.at("volume");
     host().ensure_dir(&volume, 0o755).await.unwrap();
@@ -386,7 +385,7 @@ async fn a_directory_given_to_a_group_passes_the_group_on() {
     assert_eq!((mode(&volume), fs::metadata(&volume).unwrap().gid()), (0o2775, 4444));
     fs::create_dir(volume.join("inside")).unwrap();
     assert_eq!(fs::metadata(volume.join("inside")).unwrap().gid(), 4444);
-    std::os::unix::fs::symlink(&volume, place.at("link")).unwrap();
+    symlink(&volume, place.at("link")).unwrap();
     assert!(host().give_to_group(&place.at("link"), 1).await.is_err());
 }
 
