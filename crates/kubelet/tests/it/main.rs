@@ -17,5 +17,6 @@ mod probes;
 mod process;
 mod reasons;
 mod resources;
+mod runtimes;
 mod security;
 mod volumes;

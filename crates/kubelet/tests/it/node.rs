@@ -104,6 +104,23 @@ impl Node {
         stopped.expect("the sandboxes are stopped");
     }
 
+    /// Whether the runtime tells of events.
+    pub(crate) fn offers_hints(&self) -> bool {
+        let answer = self.ask(|runtime| async move {
+            match runtime.hints().await {
+                Err(RuntimeError::Unimplemented { .. }) => Ok(false),
+                answer => answer.map(|_| true),
+            }
+        });
+        answer.expect("the runtime answers")
+    }
+
+    /// Whether the runtime says that pods can have user namespaces.
+    pub(crate) fn offers_user_namespaces(&self) -> bool {
+        let status = self.ask(|runtime| async move { runtime.status().await }).expect("the runtime answers");
+        status.handlers.iter().any(|handler| handler.name.is_empty() && handler.user_namespaces)
+    }
+
     /// `ctr` of this node's containerd.
     pub(crate) fn ctr(&self, args: &[&str]) {
         let mut ctr = testing::containerd::command("ctr");
