@@ -179,6 +179,7 @@ impl Pleg {
     }
 
     fn take_hint(&mut self, hint: &RuntimeHint) {
+        tracing::debug!(uid = %hint.pod, "Hint of the runtime");
         if let Some(pod) = self.identities.get(&hint.pod).cloned() {
             self.start_inspection(pod);
         }

@@ -20,6 +20,7 @@ mod process;
 mod reasons;
 mod resources;
 mod restarts;
+mod runtimes;
 mod security;
 mod service;
 mod volumes;

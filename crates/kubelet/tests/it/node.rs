@@ -114,6 +114,20 @@ impl Node {
         stopped.expect("the sandboxes are stopped");
     }
 
+    /// Whether the runtime tells of events: containerd does since 1.7. Not found out by asking for them, because 1.7 tells
+    /// each event to one listener only, and it must be the kubelet.
+    pub(crate) fn offers_hints(&self) -> bool {
+        let version =
+            self.ask(|runtime| async move { runtime.version().await }).expect("the runtime answers");
+        !version.version.trim_start_matches('v').starts_with("1.6.")
+    }
+
+    /// Whether the runtime says that pods can have user namespaces.
+    pub(crate) fn offers_user_namespaces(&self) -> bool {
+        let status = self.ask(|runtime| async move { runtime.status().await }).expect("the runtime answers");
+        status.handlers.iter().any(|handler| handler.name.is_empty() && handler.user_namespaces)
+    }
+
     /// `ctr` of this node's containerd.
     pub(crate) fn ctr(&self, args: &[&str]) {
         let mut ctr = testing::containerd::command("ctr");
