@@ -30,7 +30,10 @@ fn seen_now(pods: Vec<Pod>, now: Timestamp) -> Vec<Arc<Pod>> {
         mark_first_seen(&mut pod, now);
         Arc::new(pod)
     };
-    pods.into_iter().map(mark).collect()
+    let mut marked: Vec<Arc<Pod>> = pods.into_iter().map(mark).collect();
+    // Collecting reuses the room of the whole pods, kilobytes for each, and the list is kept for as long as its file.
+    marked.shrink_to_fit();
+    marked
 }
 
 fn warnings(warnings: &[ManifestError]) -> Vec<String> {

@@ -136,7 +136,7 @@ impl PodWorker {
         pod: PodRef,
         orders: watch::Receiver<Order>,
         remembered: Option<Arc<Pod>>,
-    ) -> (Self, Vec<WorkerEffect>) {
+    ) -> (Box<Self>, Vec<WorkerEffect>) {
         let observations = engine.cache.subscribe(&pod.uid);
         let (probe_sender, probe_news) = mpsc::channel(NEWS_QUEUE);
         let back_off_max = engine.settings.containers.back_off_max;
@@ -179,12 +179,13 @@ impl PodWorker {
             observations,
             probe_news,
         };
-        (worker, effects)
+        // Boxed, because every future that takes it over would have room for all of it.
+        (Box::new(worker), effects)
     }
 
     /// Runs until the pod has left no trace. Every select arm is cancel safe: channels, watches and join sets lose
     /// nothing.
-    pub(crate) async fn run(mut self, first: Vec<WorkerEffect>) {
+    pub(crate) async fn run(mut self: Box<Self>, first: Vec<WorkerEffect>) {
         self.begin(first).await;
         while !self.is_over {
             let clock = self.engine.clock;
