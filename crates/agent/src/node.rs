@@ -3,15 +3,18 @@
 //! Readiness comes from the runtime's own status and the relist, never from a single pod: a pod that cannot be
 //! inspected is named in the message and leaves the node ready.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::MonoTime;
+use kubelet_core::pleg::relist_problem;
+use model::{MonoTime, PodUid};
 use ports::runtime::{RuntimeStatus, RuntimeVersion};
 use ports::{Clock, Runtime};
 use tokio::sync::watch;
 
-use crate::pleg::{PlegHandle, RELIST_THRESHOLD};
+use crate::events::Recorder;
+use crate::pleg::PlegHandle;
 
 const PERIOD: Duration = Duration::from_secs(5);
 /// A runtime that has not answered for this long is down.
@@ -57,12 +60,8 @@ impl NodeView {
             }
             Some(_) => {}
         }
-        let relist_age = pleg.last_relist().map_or(now.since_start(), |at| now.saturating_since(at));
-        if relist_age > RELIST_THRESHOLD {
-            problems.push(format!(
-                "PLEG is not healthy: pleg was last seen active {relist_age:.0?} ago; threshold is 3m0s"
-            ));
-        }
+        problems
+            .extend(relist_problem(pleg.last_relist(), now).map(|why| format!("PLEG is not healthy: {why}")));
         if self.last_ready.is_some() {
             problems.extend(self.network_problem());
         }
@@ -70,15 +69,42 @@ impl NodeView {
     }
 }
 
-/// Asks the runtime now and every five seconds. Runs until dropped.
-pub async fn watch_runtime(runtime: Arc<dyn Runtime>, clock: Clock, view: watch::Sender<NodeView>) {
-    let mut is_ready_logged = None;
-    loop {
-        let answer = runtime.status().await;
-        let is_unknown = view.borrow().version.version.is_empty();
-        let version = if is_unknown { runtime.version().await.ok() } else { None };
-        let now = clock.mono();
-        view.send_modify(|view| {
+/// Asks the runtime now and every five seconds, and says what changed: about the node as events NodeReady and
+/// NodeNotReady, about pods that cannot be looked at as events of their own.
+#[derive(Debug)]
+pub struct NodeWatch {
+    pub runtime: Arc<dyn Runtime>,
+    pub clock: Clock,
+    pub pleg: PlegHandle,
+    pub recorder: Recorder,
+    pub view: watch::Sender<NodeView>,
+}
+
+/// What was said last, so that nothing is said twice.
+#[derive(Debug, Default)]
+struct Said {
+    is_runtime_ready: Option<bool>,
+    problems: Option<Vec<String>>,
+    stuck: BTreeSet<PodUid>,
+}
+
+impl NodeWatch {
+    /// Runs until dropped.
+    pub async fn run(self) {
+        let mut said = Said::default();
+        loop {
+            let now = self.look().await;
+            self.tell(&mut said, now);
+            self.clock.sleep_until(now + PERIOD).await;
+        }
+    }
+
+    async fn look(&self) -> MonoTime {
+        let answer = self.runtime.status().await;
+        let is_unknown = self.view.borrow().version.version.is_empty();
+        let version = if is_unknown { self.runtime.version().await.ok() } else { None };
+        let now = self.clock.mono();
+        self.view.send_modify(|view| {
             if let Some(version) = version {
                 view.version = version;
             }
@@ -98,17 +124,40 @@ pub async fn watch_runtime(runtime: Arc<dyn Runtime>, clock: Clock, view: watch:
                 }
             }
         });
-        log_change(&view.borrow(), &mut is_ready_logged);
-        clock.sleep_until(now + PERIOD).await;
+        now
+    }
+
+    fn tell(&self, said: &mut Said, now: MonoTime) {
+        let view = self.view.borrow().clone();
+        tell_runtime(&view, &mut said.is_runtime_ready);
+        let problems = view.problems(&self.pleg, now);
+        // Until the runtime has answered once nothing is known, and nothing is said.
+        if view.last_ready.is_some() && said.problems.as_ref() != Some(&problems) {
+            match problems.as_slice() {
+                [] => self.recorder.node_normal("NodeReady", "Node status is now: NodeReady"),
+                problems => self.recorder.node_warning("NodeNotReady", problems.join("; ")),
+            }
+            said.problems = Some(problems);
+        }
+        let stuck = self.pleg.stuck_pods();
+        for (pod, why) in stuck.iter().filter(|(pod, _)| !said.stuck.contains(&pod.uid)) {
+            self.recorder.warning(
+                pod,
+                None,
+                "FailedSync",
+                format!("the runtime cannot say how this pod is: {why}"),
+            );
+        }
+        said.stuck = stuck.into_iter().map(|(pod, _)| pod.uid).collect();
     }
 }
 
-fn log_change(view: &NodeView, is_ready_logged: &mut Option<bool>) {
+fn tell_runtime(view: &NodeView, said: &mut Option<bool>) {
     let is_ready = view.error.is_none() && view.status.runtime_ready.status;
-    if *is_ready_logged == Some(is_ready) {
+    if *said == Some(is_ready) {
         return;
     }
-    *is_ready_logged = Some(is_ready);
+    *said = Some(is_ready);
     if is_ready {
         tracing::info!(
             name = view.version.name,

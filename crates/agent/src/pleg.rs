@@ -11,12 +11,13 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
+use kubelet_core::pleg::{Listing, PodListing, RELIST_PERIOD, compute_pleg_diff};
 use model::{
-    ContainerId, ContainerObservation, ContainerState, MonoTime, PodObservation, PodRef, PodUid, SandboxId,
-    SandboxObservation, SandboxState,
+    ContainerObservation, ContainerState, MonoTime, PodObservation, PodRef, PodUid, SandboxObservation,
+    SandboxState,
 };
 use parking_lot::Mutex;
-use ports::runtime::{ContainerSummary, RuntimeHint, RuntimeResult, SandboxSummary, Scope};
+use ports::runtime::{ContainerSummary, RuntimeError, RuntimeHint, RuntimeResult, SandboxSummary, Scope};
 use ports::{Clock, Runtime};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -24,13 +25,12 @@ use tokio::task::JoinSet;
 use crate::cache::PodCache;
 use crate::metrics::Metrics;
 
-const RELIST_PERIOD: Duration = Duration::from_secs(1);
-/// Without a successful relist for this long the node is not ready.
-pub const RELIST_THRESHOLD: Duration = Duration::from_secs(180);
 /// Requests for a look beyond this wait for the next relist instead.
 const REQUEST_QUEUE: usize = 200;
 /// Waiting time before the hint stream is opened anew.
 const HINT_RETRY: Duration = Duration::from_secs(5);
+/// The same where the runtime has said that it knows no hints.
+const HINT_REFUSED_RETRY: Duration = Duration::from_secs(60);
 
 /// Asks for a look at a pod.
 #[derive(Clone, Debug)]
@@ -43,15 +43,16 @@ pub struct PlegHandle {
 struct Health {
     last_relist: Option<MonoTime>,
     /// Pods whose inspection keeps failing, with the reason: named in the node's condition.
-    stuck: BTreeMap<PodUid, String>,
+    stuck: BTreeMap<PodUid, (PodRef, String)>,
+    /// Pods that are owed a look whether or not their lines change: the next listing that succeeds pays.
+    owed: BTreeMap<PodUid, PodRef>,
 }
 
 impl PlegHandle {
-    /// Requests an inspection that begins after this call. Where the queue is full the relist within a second serves
-    /// as well, because it inspects whatever changed.
+    /// Requests an inspection that begins after this call; where the queue is full, with the relist within a second.
     pub fn inspect(&self, pod: &PodRef) {
         if self.requests.try_send(pod.clone()).is_err() {
-            tracing::debug!(pod = %pod, "Inspection queue is full; the next relist will do");
+            self.health.lock().owed.insert(pod.uid.clone(), pod.clone());
         }
     }
 
@@ -62,13 +63,10 @@ impl PlegHandle {
 
     /// Pods that cannot be inspected, and why.
     #[must_use]
-    pub fn stuck_pods(&self) -> Vec<(PodUid, String)> {
-        self.health.lock().stuck.iter().map(|(uid, why)| (uid.clone(), why.clone())).collect()
+    pub fn stuck_pods(&self) -> Vec<(PodRef, String)> {
+        self.health.lock().stuck.values().cloned().collect()
     }
 }
-
-/// One line of a listing, as far as a change of it matters.
-type Fingerprint = BTreeSet<(String, u8)>;
 
 /// What a finished inspection of one pod says.
 struct Inspection {
@@ -83,20 +81,22 @@ pub struct Pleg {
     metrics: Arc<Metrics>,
     health: Arc<Mutex<Health>>,
     requests: mpsc::Receiver<PodRef>,
-    /// Fingerprint of each pod in the last listing whose inspection succeeded.
-    seen: BTreeMap<PodUid, (PodRef, Fingerprint)>,
+    /// What the runtime has, as far as anybody was told: the last listing, and inspections since.
+    known: Listing,
+    /// Who the pods in `known` are.
+    identities: BTreeMap<PodUid, PodRef>,
     /// Inspections under way; true: another one was asked for meanwhile.
     in_flight: BTreeMap<PodUid, bool>,
     inspections: JoinSet<Inspection>,
     /// The listing under way, if any: at most one.
-    relisting: JoinSet<(MonoTime, RuntimeResult<Listing>)>,
+    relisting: JoinSet<(MonoTime, RuntimeResult<Lists>)>,
 }
 
-type Listing = (Vec<SandboxSummary>, Vec<ContainerSummary>);
+type Lists = (Vec<SandboxSummary>, Vec<ContainerSummary>);
 
 impl std::fmt::Debug for Pleg {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Pleg").field("seen", &self.seen.len()).finish_non_exhaustive()
+        f.debug_struct("Pleg").field("known", &self.known.len()).finish_non_exhaustive()
     }
 }
 
@@ -117,7 +117,8 @@ impl Pleg {
             metrics,
             health: health.clone(),
             requests,
-            seen: BTreeMap::new(),
+            known: Listing::new(),
+            identities: BTreeMap::new(),
             in_flight: BTreeMap::new(),
             inspections: JoinSet::new(),
             relisting: JoinSet::new(),
@@ -128,7 +129,7 @@ impl Pleg {
     /// Runs until dropped. Every select arm is cancel safe: channels and join sets lose nothing, and the listing is
     /// started anew if it is abandoned.
     pub async fn run(mut self) {
-        let mut hints = self.open_hints().await;
+        let mut hints = self.hints_after(Duration::ZERO);
         let mut next_relist = self.clock.mono();
         loop {
             tokio::select! {
@@ -139,7 +140,8 @@ impl Pleg {
                 Some(pod) = self.requests.recv() => self.start_inspection(pod),
                 hint = hints.next() => match hint {
                     Some(hint) => self.take_hint(&hint),
-                    None => hints = self.reopen_hints_later(),
+                    // The runtime may have been restarted; whatever it would have told is in the next listing.
+                    None => hints = self.hints_after(HINT_RETRY),
                 },
                 Some(listing) = self.relisting.join_next(), if !self.relisting.is_empty() => {
                     self.finish_relist(listing);
@@ -150,33 +152,34 @@ impl Pleg {
         }
     }
 
-    async fn open_hints(&self) -> BoxStream<'static, RuntimeHint> {
-        match self.runtime.hints().await {
-            Ok(hints) => hints,
-            Err(error) => {
-                tracing::debug!(%error, "The runtime gives no event hints; relisting every second only");
-                stream::pending().boxed()
-            }
-        }
-    }
-
-    /// A stream that opens the hints again after a pause: the runtime may have been restarted.
-    fn reopen_hints_later(&self) -> BoxStream<'static, RuntimeHint> {
-        let runtime = self.runtime.clone();
-        stream::once(async move {
-            tokio::time::sleep(HINT_RETRY).await;
+    /// A stream that asks for hints after a pause and passes them on. It ends when they do, or when there are none. The
+    /// loop goes on meanwhile: a runtime may take its time to answer.
+    fn hints_after(&self, pause: Duration) -> BoxStream<'static, RuntimeHint> {
+        let (runtime, clock) = (self.runtime.clone(), self.clock);
+        let opened = async move {
+            clock.sleep_until(clock.mono() + pause).await;
             match runtime.hints().await {
-                Ok(hints) => hints,
-                Err(_) => stream::empty().boxed(),
+                Ok(hints) => {
+                    tracing::debug!("Waiting for event hints of the runtime");
+                    hints
+                }
+                Err(RuntimeError::Unimplemented { .. }) => {
+                    tracing::debug!("The runtime gives no event hints; relisting every second only");
+                    // It may be exchanged for one that does, without us.
+                    clock.sleep_until(clock.mono() + HINT_REFUSED_RETRY).await;
+                    stream::empty().boxed()
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "No event hints for now");
+                    stream::empty().boxed()
+                }
             }
-        })
-        .flatten()
-        .boxed()
+        };
+        stream::once(opened).flatten().boxed()
     }
 
     fn take_hint(&mut self, hint: &RuntimeHint) {
-        if let Some((pod, _)) = self.seen.get(&hint.pod) {
-            let pod = pod.clone();
+        if let Some(pod) = self.identities.get(&hint.pod).cloned() {
             self.start_inspection(pod);
         }
     }
@@ -186,7 +189,7 @@ impl Pleg {
         self.relisting.spawn(async move { (began, list(&*runtime, &Scope::Node).await) });
     }
 
-    fn finish_relist(&mut self, listing: Result<(MonoTime, RuntimeResult<Listing>), tokio::task::JoinError>) {
+    fn finish_relist(&mut self, listing: Result<(MonoTime, RuntimeResult<Lists>), tokio::task::JoinError>) {
         let Ok((began, listing)) = listing else {
             tracing::error!("A relist panicked; the next one is due in a second");
             return;
@@ -202,22 +205,22 @@ impl Pleg {
         self.health.lock().last_relist = Some(began);
         self.metrics
             .running_containers(containers.iter().filter(|c| c.state == ContainerState::Running).count());
-        let current = fingerprints(&sandboxes, &containers);
-        let gone: Vec<PodRef> = self
-            .seen
-            .iter()
-            .filter(|(uid, _)| !current.contains_key(*uid))
-            .map(|(_, (pod, _))| pod.clone())
-            .collect();
-        for pod in gone {
-            self.start_inspection(pod);
+        let (listing, identities) = by_pod(&sandboxes, &containers);
+        let owed = std::mem::take(&mut self.health.lock().owed);
+        let relook: BTreeSet<PodUid> = owed.keys().cloned().collect();
+        let diff = compute_pleg_diff(&self.known, &listing, &relook);
+        for event in &diff.events {
+            tracing::debug!(uid = %event.pod, what = ?event.what, "PLEG");
         }
-        for (uid, (pod, fingerprint)) in current {
-            let is_new = self.seen.get(&uid).is_none_or(|(_, seen)| *seen != fingerprint);
-            if is_new {
+        self.identities.extend(identities);
+        self.identities.extend(owed);
+        for uid in diff.look {
+            if let Some(pod) = self.identities.get(&uid).cloned() {
                 self.start_inspection(pod);
             }
         }
+        self.known = listing;
+        self.identities.retain(|uid, _| self.known.contains_key(uid) || self.in_flight.contains_key(uid));
     }
 
     fn start_inspection(&mut self, pod: PodRef) {
@@ -244,8 +247,10 @@ impl Pleg {
             Ok(observation) => self.publish(pod.clone(), observation),
             Err(error) => {
                 tracing::warn!(pod = %pod, uid = %pod.uid, %error, "Inspection of a pod failed; it is retried");
-                self.health.lock().stuck.insert(pod.uid.clone(), error.to_string());
-                self.seen.remove(&pod.uid);
+                // A pod that the runtime does not know has no line whose change would bring another look.
+                let mut health = self.health.lock();
+                health.stuck.insert(pod.uid.clone(), (pod.clone(), error.to_string()));
+                health.owed.insert(pod.uid.clone(), pod.clone());
             }
         }
         if self.in_flight.remove(&pod.uid) == Some(true) {
@@ -256,17 +261,19 @@ impl Pleg {
     fn publish(&mut self, pod: PodRef, observation: PodObservation) {
         self.health.lock().stuck.remove(&pod.uid);
         if observation.is_empty() {
-            self.seen.remove(&pod.uid);
+            self.known.remove(&pod.uid);
+            self.identities.remove(&pod.uid);
             self.cache.publish_absent(pod, observation.taken_at);
             return;
         }
-        let fingerprint = observed_fingerprint(&observation);
-        self.seen.insert(pod.uid.clone(), (pod, fingerprint));
+        // What an inspection has seen, the next relist need not ask about again.
+        self.known.insert(pod.uid.clone(), listing_of(&observation));
+        self.identities.insert(pod.uid.clone(), pod);
         self.cache.publish(observation);
     }
 }
 
-async fn list(runtime: &dyn Runtime, scope: &Scope) -> RuntimeResult<Listing> {
+async fn list(runtime: &dyn Runtime, scope: &Scope) -> RuntimeResult<Lists> {
     tokio::try_join!(runtime.list_sandboxes(scope), runtime.list_containers(scope))
 }
 
@@ -327,48 +334,37 @@ fn none_if_gone<T>(result: RuntimeResult<T>) -> RuntimeResult<Option<T>> {
     }
 }
 
-fn fingerprints(
+/// The lists sorted by pod. Containers without the labels of the kubelet belong to nobody here.
+fn by_pod(
     sandboxes: &[SandboxSummary],
     containers: &[ContainerSummary],
-) -> BTreeMap<PodUid, (PodRef, Fingerprint)> {
-    let mut pods: BTreeMap<PodUid, (PodRef, Fingerprint)> = BTreeMap::new();
+) -> (Listing, BTreeMap<PodUid, PodRef>) {
+    let (mut listing, mut identities) = (Listing::new(), BTreeMap::new());
     for sandbox in sandboxes {
-        let (_, lines) =
-            pods.entry(sandbox.pod.uid.clone()).or_insert_with(|| (sandbox.pod.clone(), Fingerprint::new()));
-        lines.insert(sandbox_line(&sandbox.id, sandbox.state));
+        let pod = listing.entry(sandbox.pod.uid.clone()).or_insert_with(PodListing::default);
+        pod.sandboxes.insert(sandbox.id.clone(), sandbox.state);
+        identities.entry(sandbox.pod.uid.clone()).or_insert_with(|| sandbox.pod.clone());
     }
     for container in containers {
         let label = |key: &str| container.labels.get(key).map(String::as_str).unwrap_or_default();
-        let pod = PodRef::new(
-            label(model::annotations::POD_NAMESPACE_LABEL),
-            label(model::annotations::POD_NAME_LABEL),
-            label(model::annotations::POD_UID_LABEL),
-        );
-        if pod.uid.as_str().is_empty() {
+        let uid = label(model::annotations::POD_UID_LABEL);
+        if uid.is_empty() {
             continue;
         }
-        let (_, lines) = pods.entry(pod.uid.clone()).or_insert_with(|| (pod, Fingerprint::new()));
-        lines.insert(container_line(&container.id, container.state));
+        let uid = PodUid::from(uid);
+        let pod = listing.entry(uid.clone()).or_insert_with(PodListing::default);
+        pod.containers.insert(container.id.clone(), container.state);
+        identities.entry(uid.clone()).or_insert_with(|| {
+            let namespace = label(model::annotations::POD_NAMESPACE_LABEL);
+            PodRef::new(namespace, label(model::annotations::POD_NAME_LABEL), uid)
+        });
     }
-    pods
+    (listing, identities)
 }
 
-fn observed_fingerprint(observation: &PodObservation) -> Fingerprint {
-    let sandboxes = observation.sandboxes.iter().map(|s| sandbox_line(&s.id, s.state));
-    let containers = observation.containers.iter().map(|c| container_line(&c.id, c.state));
-    sandboxes.chain(containers).collect()
-}
-
-fn sandbox_line(id: &SandboxId, state: SandboxState) -> (String, u8) {
-    (id.to_string(), u8::from(state == SandboxState::Ready))
-}
-
-fn container_line(id: &ContainerId, state: ContainerState) -> (String, u8) {
-    let state = match state {
-        ContainerState::Created => 2,
-        ContainerState::Running => 3,
-        ContainerState::Exited => 4,
-        ContainerState::Unknown => 5,
-    };
-    (id.to_string(), state)
+fn listing_of(observation: &PodObservation) -> PodListing {
+    PodListing {
+        sandboxes: observation.sandboxes.iter().map(|s| (s.id.clone(), s.state)).collect(),
+        containers: observation.containers.iter().map(|c| (c.id.clone(), c.state)).collect(),
+    }
 }

@@ -18,7 +18,7 @@ use crate::events::Recorder;
 use crate::images::{Images, read_keyring};
 use crate::log_rotation::LogRotation;
 use crate::metrics::Metrics;
-use crate::node::{NodeView, watch_runtime};
+use crate::node::{NodeView, NodeWatch};
 use crate::pleg::Pleg;
 use crate::pods_view::PodsView;
 use crate::settings::Settings;
@@ -27,6 +27,7 @@ use crate::sources::http::HttpSource;
 use crate::sources::{ManifestProblems, SourceSet};
 use crate::sync_loop::{Heartbeat, SourcesReadiness, SyncLoop};
 use crate::tasks::TaskSet;
+use crate::user_namespaces::PodIds;
 
 /// Sources that have something to say wait here while the loop is busy; there are at most three of them.
 const SET_QUEUE: usize = 8;
@@ -69,9 +70,11 @@ impl Agent {
         let keyring = read_keyring(&*doors.host, &settings.images).await;
         let images =
             Images::new(doors.runtime.clone(), doors.clock, recorder.clone(), &settings.images, keyring);
+        let pod_ids = PodIds::load(&*doors.host, &settings).await?;
         let engine = Arc::new(Engine {
             allocatable: capacity(&*doors.host),
             images,
+            pod_ids,
             cache,
             pleg: pleg_handle,
             node,
@@ -88,7 +91,14 @@ impl Agent {
             node_facts,
         });
         engine.recorder.node_normal("Starting", "Starting kubelet.");
-        tasks.spawn("runtime watch", watch_runtime(doors.runtime, doors.clock, node_sender));
+        let node_watch = NodeWatch {
+            runtime: doors.runtime,
+            clock: doors.clock,
+            pleg: engine.pleg.clone(),
+            recorder: engine.recorder.clone(),
+            view: node_sender,
+        };
+        tasks.spawn("node watch", node_watch.run());
         tasks.spawn("PLEG", pleg.run());
         tasks.spawn("log rotation", LogRotation::new(engine.clone()).run());
         let (problems, heartbeat) = (ManifestProblems::default(), Heartbeat::default());

@@ -3,15 +3,16 @@
 //! Owns the desired pods and the table of workers. Never calls the runtime, never waits for a pod: whatever takes time
 //! happens in a worker's own task. Nothing is torn down before every source has reported once, and left nothing out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use kubelet_core::housekeeping::{CleanupInputs, RuntimePresence, WorkerProgress, compute_cleanup};
 use kubelet_core::sources::{PodChange, PodOp, Sources, SourcesReady};
 use model::containers::spec_of;
 use model::k8s::Pod;
-use model::{MonoTime, PodRef, PodSource, PodUid};
+use model::{MonoTime, PodObservation, PodRef, PodSource, PodUid};
 use tokio::sync::{mpsc, watch};
 
 use crate::engine::Engine;
@@ -77,7 +78,9 @@ pub struct SyncLoop {
     finished_sender: mpsc::Sender<PodUid>,
     finished: mpsc::Receiver<PodUid>,
     /// Pods that left a directory on this machine; found by a scan now and then.
-    on_disk: (mpsc::Sender<Vec<PodUid>>, mpsc::Receiver<Vec<PodUid>>),
+    on_disk: (mpsc::Sender<BTreeSet<PodUid>>, mpsc::Receiver<BTreeSet<PodUid>>),
+    /// The last scan's, until it has been acted on.
+    dirs: BTreeSet<PodUid>,
     next_scan: MonoTime,
 }
 
@@ -103,6 +106,7 @@ impl SyncLoop {
             finished_sender,
             finished,
             on_disk: mpsc::channel(1),
+            dirs: BTreeSet::new(),
             next_scan: MonoTime::ZERO,
         }
     }
@@ -118,7 +122,7 @@ impl SyncLoop {
                 biased;
                 Some(uid) = self.finished.recv() => self.bury(&uid),
                 Some(set) = self.sets.recv() => self.take_set(set),
-                Some(uids) = self.on_disk.1.recv() => self.adopt_directories(uids),
+                Some(uids) = self.on_disk.1.recv() => self.dirs = uids,
                 () = clock.sleep_until(next_housekeeping) => {
                     self.keep_house();
                     next_housekeeping = clock.mono() + HOUSEKEEPING_PERIOD;
@@ -233,23 +237,42 @@ impl SyncLoop {
         }
     }
 
-    /// Finds pods that run although nobody asks for them, and has them taken down.
+    /// Finds what nobody asks for any more, and has it taken down by workers of its own.
     fn keep_house(&mut self) {
         let in_runtime = self.engine.cache.in_runtime();
-        let running = in_runtime.iter().filter(|o| !o.is_stopped()).count();
+        let runtime: BTreeMap<PodUid, RuntimePresence> =
+            in_runtime.iter().map(|o| (o.pod.uid.clone(), presence(o))).collect();
+        let running = runtime.values().filter(|presence| **presence == RuntimePresence::MayRun).count();
         self.engine.metrics.set_running(running);
-        if !*self.readiness.complete.borrow() {
+        let plan = compute_cleanup(&CleanupInputs {
+            desired: &self.sources.pods().map(|(_, pod)| PodRef::of(pod).uid).collect(),
+            workers: &self.workers.keys().map(|uid| (uid.clone(), WorkerProgress::Working)).collect(),
+            runtime: &runtime,
+            dirs: &std::mem::take(&mut self.dirs),
+            sources_ready: *self.readiness.complete.borrow(),
+        });
+        for uid in plan.kill_orphans {
+            self.engine.metrics.orphan_found();
+            tracing::info!(%uid, "Pod in the runtime is not desired; taking it down");
+            self.take_down(uid);
+        }
+        for uid in plan.remove_dirs {
+            tracing::info!(%uid, "Directory of a pod that is not desired; cleaning up");
+            self.take_down(uid);
+        }
+        if *self.readiness.complete.borrow() {
+            self.scan_directories();
+        }
+    }
+
+    /// A worker without a spec: it stops what runs, releases the volumes and removes the rest.
+    fn take_down(&mut self, uid: PodUid) {
+        if self.workers.contains_key(&uid) {
             return;
         }
-        self.scan_directories();
-        for observation in in_runtime {
-            if self.workers.contains_key(&observation.pod.uid) {
-                continue;
-            }
-            tracing::info!(pod = %observation.pod, uid = %observation.pod.uid, "Pod in the runtime is not desired; taking it down");
-            self.engine.metrics.orphan_found();
-            self.start_worker(observation.pod.clone(), Order { is_removed: true, ..Order::default() });
-        }
+        let observed = self.engine.cache.get(&uid);
+        let pod = observed.map_or_else(|| PodRef::new("", "", uid), |observed| observed.pod.clone());
+        self.start_worker(pod, Order { is_removed: true, ..Order::default() });
     }
 }
 
@@ -278,23 +301,10 @@ impl SyncLoop {
             }
         });
     }
+}
 
-    /// A worker for each directory that has none: it finds nothing running, releases the volumes and removes the rest.
-    fn adopt_directories(&mut self, uids: Vec<PodUid>) {
-        for uid in uids {
-            let is_wanted = self.held_back.values().any(|pod| PodRef::of(pod).uid == uid);
-            if self.workers.contains_key(&uid) || is_wanted {
-                continue;
-            }
-            tracing::info!(%uid, "Directory of a pod that is not desired; cleaning up");
-            let pod = self
-                .engine
-                .cache
-                .get(&uid)
-                .map_or_else(|| PodRef::new("", "", uid.clone()), |o| o.pod.clone());
-            self.start_worker(pod, Order { is_removed: true, ..Order::default() });
-        }
-    }
+fn presence(observed: &PodObservation) -> RuntimePresence {
+    if observed.is_stopped() { RuntimePresence::Dead } else { RuntimePresence::MayRun }
 }
 
 /// Pods whose containers share the node's network are not bound to the runtime's network being ready.

@@ -42,6 +42,7 @@ use crate::prober::{ProbeNews, Probes};
 const NEWS_QUEUE: usize = 64;
 /// An act that was cut short is tried again after this long.
 const RETRY: Duration = Duration::from_secs(1);
+const GATES: RestartGates = RestartGates { container_rules: true, restart_all: true };
 
 /// What the sync loop wants of a worker. The latest order counts.
 #[derive(Clone, Debug, Default)]
@@ -478,7 +479,7 @@ impl PodWorker {
             backoff: &self.backoff,
             log_restarts: &self.log_restarts,
             killed: &self.killed,
-            gates: RestartGates { container_rules: true, restart_all: true },
+            gates: GATES,
             now,
         });
         self.note_waiting(&plan);

@@ -65,6 +65,13 @@ impl GoDuration {
     }
 }
 
+/// Longer than 292 years reads as that.
+impl From<Duration> for GoDuration {
+    fn from(duration: Duration) -> Self {
+        Self::from_nanos(i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX))
+    }
+}
+
 impl From<GoDuration> for Duration {
     fn from(duration: GoDuration) -> Self {
         duration.as_std()

@@ -92,8 +92,9 @@ impl Call {
             Code::AlreadyExists => RuntimeError::AlreadyExists { call, message },
             Code::Unavailable => RuntimeError::Unavailable { call, message },
             Code::Unimplemented => RuntimeError::Unimplemented { call, message },
-            // containerd and CRI-O report a name that is taken without a code of its own.
-            Code::Unknown | Code::Internal if is_reserved_name(&message) => {
+            // A name that is taken has no code of its own: `Unknown` from containerd 1 and CRI-O, and from containerd 2
+            // the code for a state that forbids the call.
+            Code::Unknown | Code::Internal | Code::FailedPrecondition if is_reserved_name(&message) => {
                 RuntimeError::AlreadyExists { call, message }
             }
             Code::Ok
@@ -161,6 +162,8 @@ mod tests {
         let containerd = "failed to reserve sandbox name \"web_default_1_0\": \
                           name \"web_default_1_0\" is reserved for \"4f2a\"";
         assert!(matches!(meaning(Code::Unknown, containerd), RuntimeError::AlreadyExists { .. }));
+        assert!(matches!(meaning(Code::FailedPrecondition, containerd), RuntimeError::AlreadyExists { .. }));
+        assert!(matches!(meaning(Code::FailedPrecondition, "stopped"), RuntimeError::Failed { .. }));
         let crio = "error reserving ctr name k8s_web for id 12: name is reserved";
         assert!(matches!(meaning(Code::Unknown, crio), RuntimeError::AlreadyExists { .. }));
     }

@@ -31,6 +31,7 @@ mod manifests;
 mod mounts;
 mod removal;
 mod sub_path;
+mod subordinate_ids;
 mod systemd;
 mod tmpfs;
 mod watch;
@@ -42,7 +43,9 @@ use std::sync::OnceLock;
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use ports::Host;
-use ports::host::{DirEntry, ExecTrace, HostError, HostPathKind, HostResult, MachineInfo, ManifestFile};
+use ports::host::{
+    DirEntry, ExecTrace, HostError, HostPathKind, HostResult, MachineInfo, ManifestFile, SubordinateIds,
+};
 
 pub use addresses::host_ips;
 
@@ -185,6 +188,11 @@ impl Host for LinuxHost {
 
     fn machine(&self) -> MachineInfo {
         self.machine.get_or_init(|| machine::read(&self.root)).clone()
+    }
+
+    async fn subordinate_ids(&self, user: &str) -> HostResult<Option<SubordinateIds>> {
+        let user = user.to_owned();
+        blocking(Path::new(subordinate_ids::PROGRAM), move |_| subordinate_ids::of(&user)).await
     }
 
     async fn read_text(&self, path: &Path) -> HostResult<String> {

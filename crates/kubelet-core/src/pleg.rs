@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use model::{ContainerId, ContainerState, MonoTime, PodUid, SandboxId, SandboxState};
 
-use crate::go_duration::GoDuration;
+use config::GoDuration;
 
 /// How often the runtime is listed.
 pub const RELIST_PERIOD: Duration = Duration::from_secs(1);
@@ -94,7 +94,7 @@ pub fn relist_problem(last: Option<MonoTime>, now: MonoTime) -> Option<String> {
     let Some(last) = last else { return Some("pleg has yet to be successful".to_owned()) };
     let ago = now.saturating_since(last);
     (ago > RELIST_THRESHOLD).then(|| {
-        let (ago, threshold) = (GoDuration(ago), GoDuration(RELIST_THRESHOLD));
+        let (ago, threshold) = (GoDuration::from(ago), GoDuration::from(RELIST_THRESHOLD));
         format!("pleg was last seen active {ago} ago; threshold is {threshold}")
     })
 }

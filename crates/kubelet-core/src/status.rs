@@ -78,6 +78,9 @@ pub struct StatusInputs<'a> {
     pub waiting: &'a BTreeMap<String, WaitingState>,
     /// Containers whose postStart hook has not returned: they run, but are not shown as running yet.
     pub starting: &'a BTreeSet<String>,
+    /// Containers that ended and start again for a reason that neither their exit nor their policy shows: a changed
+    /// spec, a failed probe.
+    pub returning: &'a BTreeSet<String>,
     pub stage: PodStage,
     pub terminal: Option<&'a TerminalReason>,
     pub node: NodeFacts<'a>,

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
+use model::request::IdRange;
 
 /// Why a step on the machine failed.
 #[derive(Debug, thiserror::Error)]
@@ -75,6 +76,15 @@ pub struct MachineInfo {
     pub machine_id: String,
     pub kernel_version: String,
     pub os_image: String,
+    /// Sizes of huge pages the kernel has, small ones first, in the words of cgroups: `2MB`, `1GB`.
+    pub hugepage_sizes: Vec<String>,
+}
+
+/// What the machine sets aside for the user namespaces of one user.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SubordinateIds {
+    pub uids: Vec<IdRange>,
+    pub gids: Vec<IdRange>,
 }
 
 /// A command that was run in a container, as the machine sees it.
@@ -138,6 +148,9 @@ pub trait Host: Send + Sync + std::fmt::Debug {
     async fn end_exec(&self, _container: &str, _trace: &ExecTrace) {}
 
     fn machine(&self) -> MachineInfo;
+    /// The subordinate ids of that user; `None` if it has none, or if the machine does not keep any (`getsubids` is
+    /// missing).
+    async fn subordinate_ids(&self, user: &str) -> HostResult<Option<SubordinateIds>>;
     /// The content of the node's resolv.conf-like file, `/etc/hosts`, and so on.
     async fn read_text(&self, path: &Path) -> HostResult<String>;
     /// AppArmor is enabled on this machine.

@@ -23,6 +23,10 @@ pub const PAUSE_IMAGE: &str = "localhost/pause:test";
 /// Busybox with all its applets, the users `root`, `nobody` and `app` (1000), and `/tmp`. Its command is `sh`.
 pub const BUSYBOX_IMAGE: &str = "localhost/busybox:test";
 
+/// A directory of the programs to test with instead of the machine's own: containerd, its shim, `ctr` and `runc`.
+/// `scripts/runtimes` fills such directories.
+pub const BIN_DIR_VARIABLE: &str = "KUBELET_TEST_CONTAINERD_BIN_DIR";
+
 /// What fits into a socket address.
 const MAX_SOCKET_PATH: usize = 107;
 const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -269,7 +273,7 @@ fn spawn(layout: &Layout) -> Outcome<Child> {
     let log = File::options().create(true).append(true).open(layout.log_file());
     let log = log.map_err(|e| failed(format!("open {}", layout.log_file().display()), e))?;
     let log_too = log.try_clone().map_err(|e| failed("share containerd's log file", e))?;
-    Command::new("containerd")
+    command("containerd")
         .arg("--config")
         .arg(layout.config_file())
         .stdin(Stdio::null())
@@ -300,7 +304,7 @@ fn end(child: &mut Child) -> Outcome<()> {
 fn run(program: &str, arguments: &[&str]) -> Outcome<String> {
     let what = || format!("{program} {}", arguments.join(" "));
     let output =
-        Command::new(program).args(arguments).stdin(Stdio::null()).output().map_err(|e| failed(what(), e))?;
+        command(program).args(arguments).stdin(Stdio::null()).output().map_err(|e| failed(what(), e))?;
     if output.status.success() {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     } else {
@@ -308,10 +312,24 @@ fn run(program: &str, arguments: &[&str]) -> Outcome<String> {
     }
 }
 
-/// A program on the search path, which here always includes the system directories.
-fn find(program: &str) -> Option<PathBuf> {
+/// A program, such as `ctr`, of the version under test; whatever it starts in turn is looked for in the same places.
+#[must_use]
+pub fn command(program: &str) -> Command {
+    let mut command = Command::new(find(program).unwrap_or_else(|| program.into()));
+    if let Ok(path) = std::env::join_paths(search_path()) {
+        command.env("PATH", path);
+    }
+    command
+}
+
+/// The directory under test first, if there is one, and the system's directories always.
+fn search_path() -> Vec<PathBuf> {
+    let first = std::env::var_os(BIN_DIR_VARIABLE).map(PathBuf::from);
     let path = std::env::var_os("PATH").unwrap_or_default();
     let system = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"].map(PathBuf::from);
-    let mut directories = std::env::split_paths(&path).chain(system);
-    directories.find_map(|dir| Some(dir.join(program)).filter(|candidate| candidate.is_file()))
+    first.into_iter().chain(std::env::split_paths(&path)).chain(system).collect()
+}
+
+fn find(program: &str) -> Option<PathBuf> {
+    search_path().into_iter().map(|dir| dir.join(program)).find(|candidate| candidate.is_file())
 }

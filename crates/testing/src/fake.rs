@@ -16,9 +16,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use model::request::{ContainerRequest, LinuxResources, SandboxRequest};
+use model::{ContainerObservation, PodUid};
 use parking_lot::Mutex;
 use ports::Clock;
-use ports::runtime::RuntimeHint;
+use ports::runtime::{RuntimeHint, SandboxSummary, Scope};
 use tokio::sync::broadcast;
 
 pub use faults::{Fault, Method};
@@ -48,6 +49,9 @@ impl std::fmt::Display for CallRecord {
     }
 }
 
+/// Hints that a slow listener may fall behind; the rest it misses.
+const HINTS_KEPT: usize = 1024;
+
 /// The fake. Clones share everything.
 #[derive(Clone, Debug)]
 pub struct FakeRuntime {
@@ -60,7 +64,8 @@ struct Shared {
     state: Mutex<State>,
     script: Mutex<Script>,
     programs: Mutex<Programs>,
-    hints: broadcast::Sender<RuntimeHint>,
+    /// Replaced when the runtime goes down: whoever listened hears the end.
+    hints: Mutex<broadcast::Sender<RuntimeHint>>,
 }
 
 impl Default for FakeRuntime {
@@ -80,13 +85,13 @@ impl FakeRuntime {
     /// As [`Self::new`], with timestamps from the given clock.
     #[must_use]
     pub fn with_clock(clock: Clock) -> Self {
-        let (hints, _) = broadcast::channel(1024);
+        let (hints, _) = broadcast::channel(HINTS_KEPT);
         let shared = Shared {
             clock,
             state: Mutex::default(),
             script: Mutex::default(),
             programs: Mutex::default(),
-            hints,
+            hints: Mutex::new(hints),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -120,15 +125,23 @@ impl FakeRuntime {
         self
     }
 
+    /// Forgets every fault and is reachable again. Latencies stay, and calls that hang already go on hanging.
+    pub fn calm(&self) {
+        self.shared.script.lock().calm();
+    }
+
     /// Every call of that method takes this long before it does anything.
     pub fn latency(&self, method: Method, latency: Duration) -> &Self {
         self.shared.script.lock().set_latency(method, latency);
         self
     }
 
-    /// Every call fails as if nobody listened on the socket. Containers go on.
+    /// Every call fails as if nobody listened on the socket, and streams end. Containers go on.
     pub fn set_down(&self, down: bool) -> &Self {
         self.shared.script.lock().down = down;
+        if down {
+            *self.shared.hints.lock() = broadcast::channel(HINTS_KEPT).0;
+        }
         self
     }
 
@@ -141,6 +154,12 @@ impl FakeRuntime {
     /// `GetContainerEvents` is offered (it is not at first).
     pub fn offer_hints(&self) -> &Self {
         self.shared.script.lock().offers_hints = true;
+        self
+    }
+
+    /// The runtime says that it cannot make user namespaces (it can at first).
+    pub fn without_user_namespaces(&self) -> &Self {
+        self.shared.state.lock().user_namespaces = false;
         self
     }
 
@@ -236,6 +255,18 @@ impl FakeRuntime {
         self.shared.state.lock().double_starts.clone()
     }
 
+    /// Every sandbox, as a listing would show it. Meets no fault and is not counted.
+    #[must_use]
+    pub fn sandboxes(&self) -> Vec<SandboxSummary> {
+        self.shared.state.lock().list_sandboxes(&Scope::Node)
+    }
+
+    /// Every container with the UID of its pod, as an inspection would show it. Meets no fault and is not counted.
+    #[must_use]
+    pub fn containers(&self) -> Vec<(PodUid, ContainerObservation)> {
+        self.shared.state.lock().observe_all(self.moment())
+    }
+
     /// What the newest instance of a container was created from.
     #[must_use]
     pub fn container_request(&self, pod: &str, container: &str) -> Option<ContainerRequest> {
@@ -254,8 +285,8 @@ impl FakeRuntime {
         self.shared.state.lock().newest(pod, container).map(|c| c.resources.clone())
     }
 
-    fn hint(&self, pod: model::PodUid) {
+    fn hint(&self, pod: PodUid) {
         // Nobody may be listening.
-        let _ = self.shared.hints.send(RuntimeHint { pod });
+        let _ = self.shared.hints.lock().send(RuntimeHint { pod });
     }
 }

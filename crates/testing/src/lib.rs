@@ -8,9 +8,13 @@
 pub mod containerd;
 pub mod fake;
 pub mod fake_cri;
+pub mod host;
+pub mod net;
 pub mod pods;
 
 pub use containerd::Containerd;
 pub use fake::{Exec, FakeRuntime, Fault, Method, Program};
 pub use fake_cri::FakeCri;
+pub use host::{FakeHost, HostFault, HostMethod};
+pub use net::{FakeNet, Service};
 pub use pods::{PodBuilder, pod, pod_from_json};

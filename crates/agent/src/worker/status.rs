@@ -1,15 +1,18 @@
 //! The pod's status: computed after every turn of the worker, published when it changed, kept on disk.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use kubelet_core::pod::restart::{AfterExit, Memory, after_exit};
 use kubelet_core::pod::{deadline, worker};
 use kubelet_core::status::{NodeFacts, PodStage, StatusInputs, TerminalReason, compute_pod_status};
-use model::PodRef;
+use model::containers::{ContainerRef, regular_containers};
 use model::k8s::{Pod, PodStatus};
+use model::{ContainerState, PodRef};
 
-use super::{PodWorker, messages};
+use super::{GATES, PodWorker, messages};
 use crate::engine::Engine;
 use crate::pods_view::{load_checkpoint, save_checkpoint, save_pod};
 
@@ -62,6 +65,7 @@ impl PodWorker {
 
     pub(super) fn compute(&self, pod: &Pod) -> PodStatus {
         let runtime_name = self.engine.runtime_name();
+        let returning = self.returning(pod);
         let observed = self.observed.as_deref().map(|o| messages::with_messages(o, &self.messages));
         compute_pod_status(&StatusInputs {
             pod,
@@ -70,11 +74,32 @@ impl PodWorker {
             verdicts: &self.verdicts,
             waiting: &self.waiting,
             starting: &self.starting,
+            returning: &returning,
             stage: self.pod_stage(),
             terminal: self.terminal.as_ref(),
             node: NodeFacts { host_ips: self.engine.host_ips(), runtime_name: &runtime_name },
             now: self.engine.clock.now().wall,
         })
+    }
+
+    /// Ended containers that the plan starts again, whatever their exit says: the status must not call the pod done.
+    fn returning(&self, pod: &Pod) -> BTreeSet<String> {
+        let Some(observed) = self.observed.as_deref().filter(|_| self.pod_stage() == PodStage::Syncing)
+        else {
+            return BTreeSet::new();
+        };
+        let memory = Memory { verdicts: &self.verdicts, killed: &self.killed };
+        let returns = |container: &ContainerRef<'_>| match observed.newest(container.name()) {
+            Some(newest) => match newest.state {
+                ContainerState::Created => true,
+                ContainerState::Exited => {
+                    after_exit(pod, container, newest, memory, GATES) != AfterExit::StaysDead
+                }
+                ContainerState::Running | ContainerState::Unknown => false,
+            },
+            None => false,
+        };
+        regular_containers(pod).filter(returns).map(|container| container.name().to_owned()).collect()
     }
 
     fn pod_stage(&self) -> PodStage {

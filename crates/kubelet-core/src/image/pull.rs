@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use config::GoDuration;
+
 /// `imagePullPolicy`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PullPolicy {
@@ -114,8 +116,8 @@ pub fn pulling_message(image: &str) -> String {
 pub fn pulled_message(image: &str, pulling: Duration, with_waiting: Duration, size_bytes: u64) -> String {
     format!(
         "Successfully pulled image {image:?} in {} ({} including waiting). Image size: {size_bytes} bytes.",
-        go_duration(pulling),
-        go_duration(with_waiting),
+        to_millis(pulling),
+        to_millis(with_waiting),
     )
 }
 
@@ -146,26 +148,9 @@ pub fn inspect_failed_message(image: &str, error: &str) -> String {
     format!("Failed to inspect image {image:?}: {error}")
 }
 
-/// A duration as Go writes it, cut to milliseconds: `1m2.5s`, `350ms`, `0s`.
-#[must_use]
-pub fn go_duration(duration: Duration) -> String {
-    let millis = duration.as_millis();
-    let (hours, minutes, rest) = (millis / 3_600_000, millis / 60_000 % 60, millis % 60_000);
-    if millis == 0 {
-        return "0s".to_owned();
-    }
-    if millis < 1000 {
-        return format!("{millis}ms");
-    }
-    let fraction = format!("{:03}", rest % 1000);
-    let fraction = fraction.trim_end_matches('0');
-    let point = if fraction.is_empty() { "" } else { "." };
-    let seconds = format!("{}{point}{fraction}s", rest / 1000);
-    match (hours, minutes) {
-        (0, 0) => seconds,
-        (0, minutes) => format!("{minutes}m{seconds}"),
-        (hours, minutes) => format!("{hours}h{minutes}m{seconds}"),
-    }
+/// As Go writes it, cut to milliseconds: finer digits of a pull tell nobody anything.
+fn to_millis(duration: Duration) -> GoDuration {
+    GoDuration::from(Duration::from_millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)))
 }
 
 #[cfg(test)]
@@ -209,9 +194,9 @@ mod tests {
             (7_325_001, "2h2m5.001s"),
         ];
         for (millis, expected) in table {
-            assert_eq!(go_duration(Duration::from_millis(millis)), expected);
+            assert_eq!(to_millis(Duration::from_millis(millis)).to_string(), expected);
         }
-        assert_eq!(go_duration(Duration::from_micros(1_999)), "1ms");
+        assert_eq!(to_millis(Duration::from_micros(1_999)).to_string(), "1ms");
     }
 
     #[test]

@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use config::GoDuration;
 use jiff::Timestamp;
 use model::containers::{self, ContainerRef};
 use model::k8s::Pod;
@@ -166,15 +167,9 @@ pub fn note_step(table: &mut BackoffTable, pod: &Pod, observed: &PodObservation,
 /// `state.waiting.message` of a container that waits for its next restart.
 #[must_use]
 pub fn crash_loop_message(delay: Duration, container: &str, pod: &PodRef) -> String {
-    let delay = go_duration(delay);
+    let delay = GoDuration::from(delay);
     let PodRef { namespace, name, uid } = pod;
     format!("back-off {delay} restarting failed container={container} pod={name}_{namespace}({uid})")
-}
-
-/// Whole seconds as Go prints a duration: `40s`, `1m20s`, `5m0s`.
-fn go_duration(duration: Duration) -> String {
-    let (minutes, seconds) = (duration.as_secs() / 60, duration.as_secs() % 60);
-    if minutes == 0 { format!("{seconds}s") } else { format!("{minutes}m{seconds}s") }
 }
 
 fn note_name(table: &mut BackoffTable, pod: &Pod, observed: &PodObservation, name: &str, now: Now) {

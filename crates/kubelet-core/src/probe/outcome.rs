@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::go_duration::GoDuration;
+use config::GoDuration;
 
 /// A body is read, and output shown in messages, up to here.
 pub const OUTPUT_BYTES_MAX: usize = 10 * 1024;
@@ -42,7 +42,10 @@ pub fn classify_exec(answer: ExecAnswer<'_>) -> Outcome {
         ExecAnswer::Exited { stdout, stderr, .. } => Outcome::Failure(shown(&[stdout, stderr].concat())),
         ExecAnswer::TimedOut { command, after } => {
             let command = command.join(" ");
-            Outcome::Failure(format!("command timed out: {command:?} timed out after {}", GoDuration(after)))
+            Outcome::Failure(format!(
+                "command timed out: {command:?} timed out after {}",
+                GoDuration::from(after)
+            ))
         }
         ExecAnswer::Failed(why) => Outcome::Error(why.to_owned()),
     }
@@ -115,12 +118,13 @@ pub fn classify_grpc(answer: GrpcAnswer<'_>) -> Outcome {
         GrpcAnswer::Unimplemented(why) => Outcome::Failure(format!(
             "error: this server does not implement the grpc health protocol (grpc.health.v1.Health): {why}"
         )),
-        GrpcAnswer::TimedOut(after) => {
-            Outcome::Failure(format!("timeout: health rpc did not complete within {}", GoDuration(after)))
-        }
+        GrpcAnswer::TimedOut(after) => Outcome::Failure(format!(
+            "timeout: health rpc did not complete within {}",
+            GoDuration::from(after)
+        )),
         GrpcAnswer::NotConnected { address, within, why } => Outcome::Failure(format!(
             "timeout: failed to connect service {address:?} within {}: {why}",
-            GoDuration(within)
+            GoDuration::from(within)
         )),
         GrpcAnswer::Failed(why) => Outcome::Failure(format!("error: health rpc probe failed: {why}")),
     }

@@ -105,7 +105,7 @@ fn phase_now(inputs: &StatusInputs<'_>, statuses: &ContainerStatuses) -> Phase {
     if inputs.terminal.is_some() {
         return Phase::Failed;
     }
-    let phase = Tally::of(inputs.pod, statuses).phase(inputs.is_stopped_for_good());
+    let phase = Tally::of(inputs, statuses).phase(inputs.is_stopped_for_good());
     match inputs.stage {
         PodStage::Rejected => Phase::Failed,
         // It was stopped before it could end by itself.
@@ -131,14 +131,18 @@ struct Tally {
 }
 
 impl Tally {
-    fn of(pod: &Pod, statuses: &ContainerStatuses) -> Self {
+    fn of(inputs: &StatusInputs<'_>, statuses: &ContainerStatuses) -> Self {
+        let pod = inputs.pod;
         let mut tally = Self { is_initialized: statuses.is_initialized(), ..Self::default() };
         for container in init_containers(pod).chain(regular_containers(pod)) {
             let standing = Standing::of(statuses.find(container.name()));
             match container.kind {
                 ContainerKind::Init => tally.add_init(pod, &container, &standing),
                 ContainerKind::Sidecar => tally.add_sidecar(&standing),
-                ContainerKind::Regular => tally.add_regular(pod, &container, &standing),
+                ContainerKind::Regular => {
+                    let returns = inputs.returning.contains(container.name());
+                    tally.add_regular(pod, &container, (&standing, returns));
+                }
                 // They are there for a look inside; the pod neither waits for them nor ends with them.
                 ContainerKind::Ephemeral => {}
             }
@@ -173,13 +177,14 @@ impl Tally {
         }
     }
 
-    fn add_regular(&mut self, pod: &Pod, container: &ContainerRef<'_>, standing: &Standing<'_>) {
+    fn add_regular(&mut self, pod: &Pod, container: &ContainerRef<'_>, standing: (&Standing<'_>, bool)) {
+        let (standing, returns) = standing;
         match standing {
             Standing::Running { .. } => self.running += 1,
             Standing::NeverStarted => self.waiting += 1,
             Standing::Ended(end) | Standing::BetweenRuns(end) => {
                 self.stopped += 1;
-                self.stopped_for_good += usize::from(!will_restart(pod, container, end));
+                self.stopped_for_good += usize::from(!returns && !will_restart(pod, container, end));
                 let is_over = matches!(standing, Standing::Ended(_));
                 self.succeeded += usize::from(is_over && end.exit_code == 0);
             }

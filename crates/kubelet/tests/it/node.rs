@@ -116,7 +116,7 @@ impl Node {
 
     /// `ctr` of this node's containerd.
     pub(crate) fn ctr(&self, args: &[&str]) {
-        let mut ctr = Command::new("ctr");
+        let mut ctr = testing::containerd::command("ctr");
         ctr.arg("--address").arg(self.containerd().socket()).args(["--namespace", "k8s.io"]).args(args);
         let output = ctr.output().expect("ctr runs");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

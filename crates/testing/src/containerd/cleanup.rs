@@ -195,9 +195,18 @@ fn shim_sockets(layout: &Layout) -> Vec<PathBuf> {
     let tasks = layout.state().join("io.containerd.runtime.v2.task/k8s.io");
     let bundles = fs::read_dir(tasks).into_iter().flatten().flatten();
     bundles
-        .filter_map(|bundle| fs::read_to_string(bundle.path().join("address")).ok())
+        .filter_map(|bundle| address_of(&bundle.path()))
         .filter_map(|address| address.trim().strip_prefix("unix://").map(PathBuf::from))
         .collect()
+}
+
+/// Where the shim of a bundle listens: in a file of its own, since containerd 2 among what it was started with.
+fn address_of(bundle: &Path) -> Option<String> {
+    fs::read_to_string(bundle.join("address")).ok().or_else(|| {
+        let text = fs::read_to_string(bundle.join("bootstrap.json")).ok()?;
+        let bootstrap: serde_json::Value = serde_json::from_str(&text).ok()?;
+        bootstrap["address"].as_str().map(str::to_owned)
+    })
 }
 
 /// What the instance made in its directory; files of others in there are not ours to remove.

@@ -176,6 +176,12 @@ impl Script {
         self.latency.insert(method, latency);
     }
 
+    pub(super) fn calm(&mut self) {
+        self.queued.clear();
+        self.always.clear();
+        self.down = false;
+    }
+
     pub(super) fn count(&self, method: Method) -> u64 {
         self.counts.get(&method).copied().unwrap_or(0)
     }

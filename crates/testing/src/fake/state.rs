@@ -103,6 +103,7 @@ pub(super) struct State {
     pub(super) writes_logs: bool,
     pub(super) runtime_ready: bool,
     pub(super) network_ready: bool,
+    pub(super) user_namespaces: bool,
     pub(super) pod_cidr: String,
 }
 
@@ -117,6 +118,7 @@ impl Default for State {
             writes_logs: false,
             runtime_ready: true,
             network_ready: true,
+            user_namespaces: true,
             pod_cidr: String::new(),
         }
     }
@@ -423,6 +425,12 @@ impl State {
     }
 
     // ---- for tests ----
+
+    pub(super) fn observe_all(&self, now: Moment) -> Vec<(PodUid, ContainerObservation)> {
+        let observe =
+            |(id, c): (&ContainerId, &Container)| Some((c.uid.clone(), self.container_status(id, now).ok()?));
+        self.containers.iter().filter_map(observe).collect()
+    }
 
     pub(super) fn newest(&self, pod: &str, name: &str) -> Option<&Container> {
         let same = |c: &&Container| c.pod == pod && c.request.name == name;

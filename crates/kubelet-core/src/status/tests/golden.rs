@@ -1380,3 +1380,23 @@ fn a_container_that_never_started_shows_what_is_known() {
         }"#]]
     .assert_eq(&serde_json::to_string_pretty(status).expect("json"));
 }
+
+#[test]
+fn a_pod_is_not_done_while_its_container_starts_again_for_a_reason_of_ours() {
+    check(
+        "pod a policy=OnFailure | a=running | a=exited(0) back(a)",
+        expect![[r#"
+        Running
+        +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a])
+        a exited 0 Completed test://a-0
+    "#]],
+    );
+    check(
+        "pod a policy=Never | a=running | a=exited(137) back(a)",
+        expect![[r#"
+        Running
+        +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a])
+        a exited 137 Error test://a-0
+    "#]],
+    );
+}

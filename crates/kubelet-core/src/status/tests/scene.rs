@@ -8,7 +8,7 @@
 //! Scene words: `name=state,state…` instances oldest first, states `running`, `created`, `unknown`, `exited(code)`,
 //! `exited(code/reason)`, `#n` before the list for the first restart count; `box=ready|notready|none|twice|noip` (ready
 //! by default once there is a container); `unseen`; `ok(name.R)`, `bad(name.S)` verdicts about the newest instance;
-//! `why(name/reason)` a failed start; `starting(name)`; `end(reason)`; `deleting`; `@stage`; `ip=…`; `host=…`.
+//! `why(name/reason)` a failed start; `starting(name)`; `back(name)` starts again whatever its exit; `end(reason)`; `deleting`; `@stage`; `ip=…`; `host=…`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -106,6 +106,7 @@ pub(super) struct Scene {
     pub(super) verdicts: ProbeVerdicts,
     pub(super) waiting: BTreeMap<String, WaitingState>,
     pub(super) starting: BTreeSet<String>,
+    pub(super) returning: BTreeSet<String>,
     pub(super) stage: PodStage,
     pub(super) terminal: Option<TerminalReason>,
     pub(super) host_ips: Vec<IpAddr>,
@@ -171,6 +172,7 @@ impl Scene {
             verdicts: ProbeVerdicts::default(),
             waiting: BTreeMap::new(),
             starting: BTreeSet::new(),
+            returning: BTreeSet::new(),
             stage: PodStage::Syncing,
             terminal: None,
             host_ips: vec!["192.168.0.1".parse().expect("an address")],
@@ -225,6 +227,9 @@ impl Scene {
             "starting" => {
                 self.starting.insert(inside.to_owned());
             }
+            "back" => {
+                self.returning.insert(inside.to_owned());
+            }
             "end" => {
                 let message = "told".to_owned();
                 self.terminal = Some(TerminalReason { reason: inside.to_owned(), message });
@@ -243,6 +248,7 @@ impl Scene {
             verdicts: &self.verdicts,
             waiting: &self.waiting,
             starting: &self.starting,
+            returning: &self.returning,
             stage: self.stage,
             terminal: self.terminal.as_ref(),
             node: NodeFacts { host_ips: &self.host_ips, runtime_name: "test" },

@@ -1,0 +1,141 @@
+//! Stories about pods that end.
+
+use serde_json::json;
+use testing::{Fault, Method, Program};
+
+use crate::pods::{container, container_with, pod};
+use crate::world::{POD_LOGS, PODS, World, seconds};
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_left_of_a_removed_pod() {
+    let world = World::started().await;
+    world.apply(&pod("web", [container("app"), container("side")]).init([container("init")]));
+    world.fake.program("init", Program::exits(0, seconds(1)));
+    world.until("the pod is ready", |w| w.is_ready("web")).await;
+    assert!(!world.host.files_below(PODS).is_empty() && !world.host.files_below(POD_LOGS).is_empty());
+    world.remove("web");
+    world.until("nothing is left", |w| w.traces().is_empty() && w.status("web").is_none()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_gets_its_grace_period_and_no_more() {
+    let world = World::started().await;
+    world.fake.program("app", Program::runs().ignoring_term());
+    world.apply(&pod("web", [container("app")]).spec(json!({"terminationGracePeriodSeconds": 7})));
+    world.until("the pod is ready", |w| w.is_ready("web")).await;
+    world.remove("web");
+    let removed = world.now();
+    let ended = world.until("nothing runs", |w| w.fake.running().is_empty()).await;
+    let took = ended - removed;
+    assert!(took >= seconds(7) && took < seconds(10), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pre_stop_hook_counts_towards_the_grace_period() {
+    let world = World::started().await;
+    world.fake.program("app", Program::runs().ignoring_term());
+    let hook = json!({"lifecycle": {"preStop": {"sleep": {"seconds": 5}}}});
+    let manifest =
+        pod("web", [container_with("app", hook)]).spec(json!({"terminationGracePeriodSeconds": 9}));
+    world.apply(&manifest);
+    world.until("the pod is ready", |w| w.is_ready("web")).await;
+    world.remove("web");
+    let removed = world.now();
+    let ended = world.until("nothing runs", |w| w.fake.running().is_empty()).await;
+    let took = ended - removed;
+    assert!(took >= seconds(9) && took < seconds(12), "{took:?}");
+    let stop = world.times_of("StopContainer web-node/app")[0];
+    assert!(stop >= removed + seconds(5) && stop < removed + seconds(7), "the signal came at {stop:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_during_an_image_pull_ends_the_pod_at_once() {
+    let world = World::started().await;
+    world.fake.fault(Method::PullImage, Fault::Hang);
+    world.apply(&pod("web", [container("app")]));
+    world.until("the pull has begun", |w| w.fake.count(Method::PullImage) == 1).await;
+    world.pass(seconds(30)).await;
+    world.remove("web");
+    let removed = world.now();
+    let gone = world.until("nothing is left", |w| w.traces().is_empty()).await;
+    assert!(gone < removed + seconds(5), "it took {:?}", gone - removed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_of_the_same_name_waits_for_its_predecessor() {
+    let world = World::started().await;
+    world.fake.program("app", Program::runs().ignoring_term());
+    let grace = json!({"terminationGracePeriodSeconds": 20});
+    world.apply(&pod("web", [container("app")]).spec(grace.clone()));
+    world.until("the pod is ready", |w| w.is_ready("web")).await;
+    let changed = world.now();
+    world.apply(&pod("web", [container("app"), container("more")]).spec(grace));
+    world.until("the new pod runs", |w| w.runs("web-node/more")).await;
+    let sandboxes = world.times_of("RunPodSandbox web-node");
+    assert_eq!(sandboxes.len(), 2);
+    assert!(sandboxes[1] >= changed + seconds(20), "the new one came at {:?}", sandboxes[1]);
+    assert_eq!(world.fake.double_starts(), Vec::<String>::new());
+    world.until("one sandbox is left", |w| w.fake.sandboxes().len() == 1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_is_done_stays_done() {
+    let world = World::started().await;
+    world.fake.program("app", Program::exits(0, seconds(5)));
+    world.apply(&pod("job", [container("app")]).restart_policy("Never"));
+    world.until("it succeeded", |w| w.phase("job").as_deref() == Some("Succeeded")).await;
+    world.until("its sandbox is stopped", |w| w.fake.ready_sandboxes().is_empty()).await;
+    world.pass(seconds(600)).await;
+    assert_eq!(world.phase("job").as_deref(), Some("Succeeded"));
+    assert_eq!(world.times_of("StartContainer job-node/app").len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_overstays_its_deadline_fails_and_stays_failed_over_a_restart() {
+    let mut world = World::started().await;
+    world.apply(&pod("job", [container("app")]).spec(json!({"activeDeadlineSeconds": 60})));
+    world.until("it runs", |w| w.runs("job-node/app")).await;
+    let began = world.now();
+    world.until("it failed", |w| w.phase("job").as_deref() == Some("Failed")).await;
+    let took = world.now() - began;
+    assert!(took > seconds(55) && took < seconds(100), "{took:?}");
+    world.until("nothing runs", |w| w.fake.running().is_empty()).await;
+    let reason = |w: &World| w.status("job").and_then(|s| s.reason);
+    assert_eq!(reason(&world).as_deref(), Some("DeadlineExceeded"));
+    world.restart().await;
+    world.pass(seconds(120)).await;
+    assert_eq!(world.phase("job").as_deref(), Some("Failed"));
+    assert_eq!(reason(&world).as_deref(), Some("DeadlineExceeded"));
+    assert_eq!(world.times_of("StartContainer job-node/app").len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_changed_container_of_the_same_pod_is_replaced() {
+    let world = World::started().await;
+    let mut app = container("app");
+    world.apply(&pod("web", [app.clone(), container("side")]).uid("aaaa-1"));
+    world.until("the pod is ready", |w| w.is_ready("web")).await;
+    app["image"] = "app:2".into();
+    world.apply(&pod("web", [app, container("side")]).uid("aaaa-1"));
+    world.until("the new one runs", |w| w.restarts("web", "app") == 1 && w.is_ready("web")).await;
+    assert_eq!(world.times_of("RunPodSandbox web-node").len(), 1);
+    assert_eq!(world.times_of("StopContainer web-node/side").len(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_whose_container_is_changed_while_it_works_begins_again() {
+    let world = World::started().await;
+    // Long enough for a look at the container that is created and not started yet.
+    world.fake.latency(Method::StartContainer, seconds(2));
+    world.fake.program("app", Program::exits(0, seconds(30)));
+    let mut app = container("app");
+    world.apply(&pod("job", [app.clone()]).restart_policy("Never").uid("aaaa-1"));
+    world.until("it works", |w| w.runs("job-node/app")).await;
+    app["image"] = "app:2".into();
+    world.apply(&pod("job", [app]).restart_policy("Never").uid("aaaa-1"));
+    world.until("it begins again", |w| w.runs("job-node/app") && w.restarts("job", "app") == 1).await;
+    world.pass(seconds(10)).await;
+    assert_eq!(world.phase("job").as_deref(), Some("Running"));
+    world.until("it succeeded", |w| w.phase("job").as_deref() == Some("Succeeded")).await;
+    assert_eq!(world.times_of("StopContainer job-node/app#1").len(), 0);
+}

@@ -1,0 +1,88 @@
+//! Stories about pods that must not disturb each other: whatever hangs for one, another starts and ends in time.
+
+use serde_json::json;
+use testing::{Fault, Method};
+
+use crate::pods::{container, container_with, pod};
+use crate::world::{World, seconds};
+
+/// Another pod comes and goes while something of `stuck` hangs.
+async fn another_comes_and_goes(world: &World) {
+    let began = world.now();
+    world.apply(&pod("other", [container("app")]));
+    let ready = world.until("the other is ready", |w| w.is_ready("other")).await;
+    assert!(ready < began + seconds(5), "it took {:?} to start", ready - began);
+    world.remove("other");
+    let gone = world
+        .until("the other is gone", |w| {
+            !w.traces().iter().any(|t| t.contains("other")) && w.status("other").is_none()
+        })
+        .await;
+    assert!(gone < ready + seconds(10), "it took {:?} to end", gone - ready);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hung_pull_delays_no_other_pod() {
+    let world = World::started().await;
+    world.witness.fault("stuck-node", Method::PullImage, Some(Fault::Hang));
+    world.apply(&pod("stuck", [container("big")]));
+    world.until("the sandbox is there", |w| !w.fake.ready_sandboxes().is_empty()).await;
+    another_comes_and_goes(&world).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hung_hook_delays_no_other_pod() {
+    let world = World::started().await;
+    world.witness.fault("stuck-node", Method::ExecSync, Some(Fault::Hang));
+    let hook = json!({"lifecycle": {"postStart": {"exec": {"command": ["begin"]}}}});
+    world.apply(&pod("stuck", [container_with("app", hook)]));
+    world.until("it runs", |w| w.runs("stuck-node/app")).await;
+    another_comes_and_goes(&world).await;
+    world.remove("stuck");
+    world.until("it is gone all the same", |w| w.traces().is_empty()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hung_stop_delays_no_other_pod() {
+    let world = World::started().await;
+    world.witness.fault("stuck-node", Method::StopContainer, Some(Fault::Hang));
+    world.apply(&pod("stuck", [container("app")]));
+    world.until("it runs", |w| w.is_ready("stuck")).await;
+    world.remove("stuck");
+    another_comes_and_goes(&world).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hung_sandbox_delays_no_other_pod() {
+    let world = World::started().await;
+    world.witness.fault("stuck-node", Method::RunPodSandbox, Some(Fault::Hang));
+    world.apply(&pod("stuck", [container("app")]));
+    world.pass(seconds(2)).await;
+    another_comes_and_goes(&world).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_whose_inspection_times_out_is_named_and_the_others_go_on() {
+    let world = World::started().await;
+    world.witness.fault("stuck-node", Method::ContainerStatus, Some(Fault::TimedOut));
+    world.apply(&pod("stuck", [container("app")]));
+    let named = |w: &World| w.agent.as_ref().map_or(0, |agent| agent.engine().pleg.stuck_pods().len());
+    world.until("the pod is named", |w| named(w) == 1).await;
+    another_comes_and_goes(&world).await;
+    world.witness.fault("stuck-node", Method::ContainerStatus, None);
+    world.until("the pod is ready", |w| w.is_ready("stuck")).await;
+    assert_eq!(named(&world), 0);
+    assert_eq!(world.times_of("StartContainer stuck-node/app").len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crowd_of_pods_starts_together() {
+    let world = World::started().await;
+    let began = world.now();
+    for n in 0..300 {
+        world.apply(&pod(&format!("web-{n}"), [container("app")]));
+    }
+    let all_ready = |w: &World| (0..300).all(|n| w.is_ready(&format!("web-{n}")));
+    let ready = world.until("all are ready", all_ready).await;
+    assert!(ready < began + seconds(10), "it took {:?}", ready - began);
+}

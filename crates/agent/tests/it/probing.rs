@@ -1,0 +1,113 @@
+//! Stories about probes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::json;
+use testing::{Exec, Fault, Method, Program, Service};
+
+use crate::pods::{container, container_with, pod};
+use crate::world::{World, seconds};
+
+#[tokio::test(start_paused = true)]
+async fn a_container_that_fails_its_liveness_probe_is_restarted() {
+    let world = World::started().await;
+    world.net.serve(80, Service::http(200));
+    let probe = json!({"livenessProbe": {"httpGet": {"path": "/live", "port": 80}, "periodSeconds": 5}});
+    world.apply(&pod("web", [container_with("app", probe)]));
+    world.until("the pod is ready", |w| w.is_ready("web")).await;
+    world.pass(seconds(60)).await;
+    assert_eq!(world.restarts("web", "app"), 0);
+    world.net.serve(80, Service::http(500));
+    world.until("it was restarted", |w| w.runs("web-node/app") && w.restarts("web", "app") == 1).await;
+    assert_eq!(world.times_of("StopContainer web-node/app").len(), 1);
+    world.net.serve(80, Service::http(200));
+    world.until("the pod is ready again", |w| w.is_ready("web")).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn readiness_holds_the_pod_back_until_it_succeeds() {
+    let world = World::started().await;
+    world.net.serve(80, Service::http(503));
+    let probe = json!({"readinessProbe": {"httpGet": {"path": "/ready", "port": 80}, "periodSeconds": 5}});
+    world.apply(&pod("web", [container_with("app", probe)]));
+    world.until("the container runs", |w| w.runs("web-node/app")).await;
+    world.pass(seconds(60)).await;
+    assert!(!world.is_ready("web"));
+    world.net.serve(80, Service::http(200));
+    world.until("the pod is ready", |w| w.is_ready("web")).await;
+    assert_eq!(world.restarts("web", "app"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_was_ready_stays_so_over_a_restart_of_the_agent() {
+    let mut world = World::started().await;
+    world.net.serve(80, Service::http(200));
+    let probe = json!({"readinessProbe": {"tcpSocket": {"port": 80}, "periodSeconds": 30}});
+    world.apply(&pod("web", [container_with("app", probe)]));
+    world.until("the pod is ready", |w| w.is_ready("web")).await;
+    world.restart().await;
+    let was_unready = Arc::new(AtomicBool::new(false));
+    for _ in 0..500 {
+        let is_unready = world.status("web").is_some() && !world.is_ready("web");
+        was_unready.fetch_or(is_unready, Ordering::Relaxed);
+        world.pass(std::time::Duration::from_millis(20)).await;
+    }
+    assert!(world.is_ready("web"));
+    assert!(!was_unready.load(Ordering::Relaxed), "the pod flapped");
+}
+
+#[tokio::test(start_paused = true)]
+async fn startup_comes_before_liveness() {
+    let world = World::started().await;
+    let probes = json!({
+        "startupProbe": {"tcpSocket": {"port": 81}, "periodSeconds": 5, "failureThreshold": 30},
+        "livenessProbe": {"tcpSocket": {"port": 80}, "periodSeconds": 5, "failureThreshold": 1},
+    });
+    world.apply(&pod("web", [container_with("app", probes)]));
+    world.until("the container runs", |w| w.runs("web-node/app")).await;
+    world.pass(seconds(60)).await;
+    assert!(world.net.calls().iter().all(|call| call.ends_with(":81")), "{:?}", world.net.calls());
+    world.net.serve(81, Service::Silent).serve(80, Service::Silent);
+    world.until("the pod is ready", |w| w.is_ready("web")).await;
+    world.until("liveness is asked", |w| w.net.calls().iter().any(|call| call.ends_with(":80"))).await;
+    assert_eq!(world.restarts("web", "app"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_command_of_a_probe_is_never_started_while_the_last_one_runs() {
+    let world = World::started().await;
+    world.fake.program("app", Program::runs().on_exec(|_| Exec::exits(0).taking(seconds(8))));
+    let probe =
+        json!({"readinessProbe": {"exec": {"command": ["check"]}, "periodSeconds": 1, "timeoutSeconds": 10}});
+    world.apply(&pod("web", [container_with("app", probe)]));
+    world.until("the pod is ready", |w| w.is_ready("web")).await;
+    world.pass(seconds(60)).await;
+    assert!(world.times_of("ExecSync web-node/app: check").len() >= 5);
+    assert_eq!(world.witness.overlapping_execs(), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_probe_that_hangs_delays_no_other() {
+    let world = World::started().await;
+    world.witness.fault("slow-node", Method::ExecSync, Some(Fault::Hang));
+    let probe = json!({"readinessProbe": {"exec": {"command": ["check"]}, "periodSeconds": 1}});
+    world.apply(&pod("slow", [container_with("app", probe.clone())]));
+    world.until("the slow one runs", |w| w.runs("slow-node/app")).await;
+    world.pass(seconds(5)).await;
+    world.apply(&pod("web", [container_with("app", probe), container("side")]));
+    let began = world.now();
+    let ready = world.until("the other is ready", |w| w.is_ready("web")).await;
+    assert!(ready < began + seconds(5));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_container_stopped_for_its_liveness_probe_has_not_done_its_work() {
+    let world = World::started().await;
+    world.fake.program("app", Program::runs().stopping(seconds(1), 0));
+    let probe =
+        json!({"livenessProbe": {"tcpSocket": {"port": 80}, "periodSeconds": 5, "failureThreshold": 1}});
+    world.apply(&pod("job", [container_with("app", probe)]).restart_policy("OnFailure"));
+    world.until("it was restarted twice", |w| w.restarts("job", "app") == 2).await;
+    assert_eq!(world.phase("job").as_deref(), Some("Running"));
+}

@@ -1,0 +1,397 @@
+//! The simulation: minutes of a node's life thrown with dice, with everything going wrong that can, again and again. At
+//! every moment the oracle's laws hold; and once nothing goes wrong any more, the node comes to what the manifests say.
+//!
+//! `SIM_SEED=n` runs one seed, `SIM_SEEDS=a..b` a range. Seeds that once failed are kept in `simulation/pinned.txt`.
+
+mod dice;
+mod oracle;
+mod schedule;
+mod shapes;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use kubelet_core::static_pod::{Origin, parse_manifest};
+use model::k8s::Pod;
+use parking_lot::Mutex;
+use testing::{HostFault, Service};
+use tokio::sync::Notify;
+
+use self::oracle::Oracle;
+use self::schedule::{Schedule, Step};
+use self::shapes::{Outcome, PROBED_PORT, Shape};
+use crate::pods::{container, pod};
+use crate::witness::Act;
+use crate::world::{LINKS, MANIFESTS, POD_LOGS, PODS, World, manifest_path, seconds};
+
+/// How often the oracle looks, beside looking at every act.
+const LOOK_EVERY: Duration = Duration::from_millis(1000);
+/// Within this, a node that nothing disturbs any more comes to rest.
+const REST_WITHIN: Duration = Duration::from_secs(480);
+/// A node that is as wanted for this long is at rest: longer than the slowest call takes, which may be a kill.
+const RESTS_FOR: Duration = Duration::from_secs(45);
+/// For this long it then stays as it is.
+const STAYS_FOR: Duration = Duration::from_secs(60);
+const SERVER_PORT: u16 = 8080;
+const SERVER_URL: &str = "http://manifests:8080/all";
+
+#[test]
+fn whatever_goes_wrong_the_laws_hold_and_the_node_comes_to_rest() {
+    let seeds = match (std::env::var("SIM_SEED"), std::env::var("SIM_SEEDS")) {
+        (Ok(seed), _) => vec![seed.parse().unwrap()],
+        (_, Ok(range)) => {
+            let (from, to) = range.split_once("..").unwrap();
+            (from.parse().unwrap()..to.parse().unwrap()).collect()
+        }
+        _ => pinned().into_iter().chain(0..200).collect(),
+    };
+    let failures: Vec<(u64, String)> =
+        seeds.into_iter().filter_map(|seed| run(seed).err().map(|why| (seed, why))).collect();
+    let Some((seed, why)) = failures.first() else { return };
+    let first_lines =
+        failures.iter().map(|(seed, why)| format!("{seed}: {}", why.lines().take(3).collect::<String>()));
+    panic!("failing seeds:\n{}\nSIM_SEED={seed}: {why}", first_lines.collect::<Vec<_>>().join("\n"));
+}
+
+fn pinned() -> Vec<u64> {
+    let lines = include_str!("simulation/pinned.txt").lines();
+    lines.filter(|l| !l.starts_with('#') && !l.is_empty()).map(|l| l.trim().parse().unwrap()).collect()
+}
+
+fn run(seed: u64) -> Result<(), String> {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    let schedule = Schedule::of(seed);
+    runtime.block_on(async {
+        let mut simulation = Simulation::new(seed, &schedule);
+        let result = simulation.play(&schedule).await;
+        result.map_err(|why| format!("{why}\n{schedule:#?}\n{}", simulation.world.describe()))
+    })
+}
+
+struct Simulation {
+    world: World,
+    oracle: Arc<Mutex<Oracle>>,
+    /// What is in each slot: its shape, its version, whether versions share a UID, and its UID.
+    slots: BTreeMap<u64, Slot>,
+    /// When a storm over a method ends, or the runtime is back.
+    storms: Vec<(Duration, Option<testing::Method>)>,
+    crash_at: Arc<Mutex<Option<u64>>>,
+    crash_now: Arc<Notify>,
+    has_server: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Slot {
+    shape: Shape,
+    version: u64,
+    keeps_uid: bool,
+    uid: String,
+}
+
+fn slot_name(slot: u64) -> String {
+    format!("pod{slot}")
+}
+
+impl Simulation {
+    fn new(seed: u64, schedule: &Schedule) -> Self {
+        let mut world = World::new();
+        world.seed = seed;
+        world.settings.containers.back_off_max = seconds(40);
+        if schedule.has_server {
+            world.settings.sources.manifest_url = Some(SERVER_URL.to_owned());
+        }
+        shapes::program(&world.fake);
+        for (method, latency) in &schedule.latencies {
+            world.fake.latency(*method, *latency);
+        }
+        world.witness.let_outlive(schedule.outliving_every);
+        world.net.serve(PROBED_PORT, Service::http(200));
+        let oracle = Arc::new(Mutex::new(Oracle::new(world.fake.clone(), world.clock)));
+        let (crash_at, crash_now) = (Arc::new(Mutex::new(None)), Arc::new(Notify::new()));
+        let (judge, at, now) = (oracle.clone(), crash_at.clone(), crash_now.clone());
+        world.witness.watch(Arc::new(move |act: &Act| {
+            let mut oracle = judge.lock();
+            oracle.judge(act);
+            if at.lock().take_if(|at| *at <= oracle.acts).is_some() {
+                now.notify_one();
+            }
+        }));
+        let has_server = schedule.has_server;
+        Self { world, oracle, slots: BTreeMap::new(), storms: Vec::new(), crash_at, crash_now, has_server }
+    }
+
+    async fn play(&mut self, schedule: &Schedule) -> Result<(), String> {
+        if self.has_server {
+            self.serve_manifests();
+        }
+        self.start().await;
+        for (pause, step) in &schedule.steps {
+            self.pass(*pause).await?;
+            self.take(step).await?;
+        }
+        self.calm().await;
+        self.come_to_rest().await?;
+        self.stay().await?;
+        self.clear_away().await
+    }
+
+    async fn start(&mut self) {
+        // A disk that fails in the first moment keeps the process from starting; whoever runs it tries again.
+        self.world.host.calm();
+        self.world.start().await;
+        if let Some(agent) = &self.world.agent {
+            self.oracle.lock().agent_started(agent.sources_ready());
+        }
+    }
+
+    async fn crash(&mut self, away: Duration) -> Result<(), String> {
+        self.world.crash().await;
+        self.oracle.lock().agent_crashed();
+        self.pass(away).await?;
+        self.start().await;
+        Ok(())
+    }
+
+    /// Lets time go by while the oracle looks.
+    async fn pass(&mut self, time: Duration) -> Result<(), String> {
+        let until = self.world.now() + time;
+        loop {
+            self.end_storms();
+            if let Some(first) = self.oracle.lock().look(self.world.agent.as_ref()) {
+                return Err(format!("law broken: {first}"));
+            }
+            let left = until.saturating_sub(self.world.now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            tokio::time::sleep(left.min(LOOK_EVERY)).await;
+        }
+    }
+
+    fn end_storms(&mut self) {
+        let now = self.world.now();
+        let fake = &self.world.fake;
+        self.storms.retain(|(until, method)| {
+            if *until > now {
+                return true;
+            }
+            match method {
+                Some(method) => fake.fault_always(*method, None),
+                None => fake.set_down(false),
+            };
+            false
+        });
+    }
+
+    async fn take(&mut self, step: &Step) -> Result<(), String> {
+        let fake = self.world.fake.clone();
+        let now = self.world.now();
+        match step {
+            Step::Apply { slot, shape, keeps_uid } => self.apply(*slot, *shape, 1, *keeps_uid),
+            Step::Change { slot } => {
+                if let Some(Slot { shape, version, keeps_uid, .. }) = self.slots.get(slot).cloned() {
+                    self.apply(*slot, shape, version + 1, keeps_uid);
+                }
+            }
+            Step::Remove { slot } => self.remove(*slot),
+            Step::EndContainer { slot, code } => {
+                let pod = format!("{}-node", slot_name(*slot));
+                for name in ["app", "stubborn", "job", "proxy", "init-a"] {
+                    fake.end_container(&pod, name, *code);
+                }
+            }
+            Step::KillSandboxes { slot } => fake.kill_sandboxes(&format!("{}-node", slot_name(*slot))),
+            Step::Fault { method, fault } => drop(fake.fault(*method, fault.clone())),
+            Step::Storm { method, fault, lasts } => {
+                fake.fault_always(*method, Some(fault.clone()));
+                self.storms.push((now + *lasts, Some(*method)));
+            }
+            Step::Down { lasts } => {
+                fake.set_down(true);
+                self.storms.push((now + *lasts, None));
+            }
+            Step::Crash { away } => self.crash(*away).await?,
+            Step::CrashAtAct { n, away } => self.crash_at_act(*n, *away).await?,
+            Step::DiskFault { method } => drop(self.world.host.fault(*method, HostFault::Fails)),
+            Step::Health { is_good: true } => self.heal(),
+            Step::Health { is_good: false } => {
+                self.world.net.serve(PROBED_PORT, Service::http(500));
+                self.oracle.lock().probes_turned_bad();
+            }
+            Step::Server { is_up: true } => self.serve_manifests(),
+            Step::Server { is_up: false } => drop(self.world.net.close(SERVER_PORT)),
+        }
+        Ok(())
+    }
+
+    async fn crash_at_act(&mut self, n: u64, away: Duration) -> Result<(), String> {
+        let acts = self.oracle.lock().acts;
+        *self.crash_at.lock() = Some(acts + n);
+        let crash_now = self.crash_now.clone();
+        let deadline = self.world.now() + seconds(15);
+        loop {
+            tokio::select! {
+                biased;
+                () = crash_now.notified() => return self.crash(away).await,
+                () = tokio::time::sleep(LOOK_EVERY) => self.pass(Duration::ZERO).await?,
+            }
+            if self.world.now() > deadline {
+                self.crash_at.lock().take();
+                return Ok(());
+            }
+        }
+    }
+
+    fn apply(&mut self, slot: u64, shape: Shape, version: u64, keeps_uid: bool) {
+        let name = slot_name(slot);
+        let manifest = shape.manifest(&name, version, keeps_uid);
+        let parsed = parse(&manifest.text(), &manifest_path(&name).display().to_string());
+        let uid = parsed.metadata.uid.clone().unwrap_or_default();
+        let mut oracle = self.oracle.lock();
+        if let Some(old) = self.slots.get(&slot).filter(|old| old.uid != uid) {
+            oracle.unwant(&old.uid);
+        }
+        // Work that has ended does not begin again because its manifest changed; a test of that is not this one.
+        oracle.want(shape, parsed);
+        self.slots.insert(slot, Slot { shape, version, keeps_uid, uid });
+        self.world.apply(&manifest);
+    }
+
+    fn remove(&mut self, slot: u64) {
+        if let Some(old) = self.slots.remove(&slot) {
+            self.oracle.lock().unwant(&old.uid);
+            self.world.remove(&slot_name(slot));
+        }
+    }
+
+    fn heal(&self) {
+        self.world.net.serve(PROBED_PORT, Service::http(200));
+        self.oracle.lock().probes_turned_good();
+    }
+
+    /// The server of manifests asks for one pod of its own.
+    fn serve_manifests(&self) {
+        let manifest = pod("remote", [container("app")]);
+        let parsed = parse_manifest(manifest.text().as_bytes(), &Origin::Url(SERVER_URL.to_owned()), "node");
+        self.oracle.lock().want(Shape::Plain, parsed.unwrap().pods.remove(0));
+        self.world.net.serve(SERVER_PORT, Service::Http { status: 200, body: manifest.text() });
+    }
+
+    /// Nothing goes wrong from now on.
+    async fn calm(&mut self) {
+        self.storms.clear();
+        self.world.fake.calm();
+        self.world.host.calm();
+        self.heal();
+        if self.has_server {
+            self.serve_manifests();
+        }
+        if self.world.agent.is_none() {
+            self.start().await;
+        }
+    }
+
+    async fn come_to_rest(&mut self) -> Result<(), String> {
+        let deadline = self.world.now() + REST_WITHIN;
+        let mut since = None;
+        loop {
+            let (complaints, now) = (self.complaints(), self.world.now());
+            if complaints.is_empty() && now - *since.get_or_insert(now) >= RESTS_FOR {
+                return Ok(());
+            }
+            if !complaints.is_empty() {
+                since = None;
+            }
+            if now > deadline {
+                return Err(format!("no rest within {REST_WITHIN:?}: {complaints:#?}"));
+            }
+            self.pass(seconds(1)).await?;
+        }
+    }
+
+    /// A node at rest does nothing to pods that run.
+    async fn stay(&mut self) -> Result<(), String> {
+        let restless: BTreeSet<String> = self
+            .slots
+            .iter()
+            .filter(|(_, slot)| slot.shape.outcome() != Outcome::Ready)
+            .map(|(slot, _)| slot_name(*slot))
+            .collect();
+        self.world.fake.forget_calls();
+        self.pass(STAYS_FOR).await?;
+        let of_restless = |line: &String| restless.iter().any(|name| line.contains(name.as_str()));
+        // Records of what ended are cleared away now and then; stopping a dead sandbox is part of it.
+        let is_cleaning = |line: &str| line.starts_with("Remove") || line.starts_with("StopPodSandbox");
+        let acts: Vec<String> = self
+            .world
+            .fake
+            .call_lines()
+            .into_iter()
+            .filter(|line| !line.starts_with("ExecSync") && !is_cleaning(line) && !of_restless(line))
+            .collect();
+        if acts.is_empty() { Ok(()) } else { Err(format!("a node at rest acts: {acts:#?}")) }
+    }
+
+    /// Every manifest goes; nothing is left.
+    async fn clear_away(&mut self) -> Result<(), String> {
+        self.slots.keys().copied().collect::<Vec<_>>().into_iter().for_each(|slot| self.remove(slot));
+        if self.has_server {
+            let remote: Vec<String> = self.oracle.lock().wanted.keys().cloned().collect();
+            remote.iter().for_each(|uid| self.oracle.lock().unwant(uid));
+            let nothing = r#"{"apiVersion": "v1", "kind": "PodList", "items": []}"#;
+            self.world.net.serve(SERVER_PORT, Service::Http { status: 200, body: nothing.to_owned() });
+        }
+        let deadline = self.world.now() + REST_WITHIN;
+        while !self.world.traces().is_empty() {
+            if self.world.now() > deadline {
+                return Err(format!("traces are left: {:#?} {MANIFESTS}", self.world.traces()));
+            }
+            self.pass(seconds(1)).await?;
+        }
+        Ok(())
+    }
+
+    /// What is not yet as the manifests say.
+    fn complaints(&self) -> Vec<String> {
+        let oracle = self.oracle.lock();
+        let mut complaints = Vec::new();
+        let Some(agent) = &self.world.agent else { return vec!["no agent".to_owned()] };
+        for (uid, want) in &oracle.wanted {
+            let entry = agent.engine().pods.get(&uid.as_str().into());
+            let status = entry.map(|entry| entry.status);
+            let phase = status.as_ref().and_then(|s| s.phase.clone()).unwrap_or_default();
+            let conditions = status.iter().flat_map(|s| s.conditions.iter().flatten());
+            let is_ready = conditions.filter(|c| c.type_ == "Ready").any(|c| c.status == "True");
+            let sandboxes = oracle.ready_sandboxes(uid).len();
+            let is_fine = match want.shape.outcome() {
+                Outcome::Ready => {
+                    phase == "Running" && is_ready && sandboxes == 1 && oracle.runs_as_wanted(uid)
+                }
+                Outcome::Restarts => phase == "Running" && sandboxes == 1,
+                Outcome::Done => matches!(phase.as_str(), "Succeeded" | "Failed") && sandboxes == 0,
+            };
+            if !is_fine {
+                let why =
+                    format!("{uid} ({:?}) is {phase}, ready: {is_ready}, sandboxes: {sandboxes}", want.shape);
+                complaints.push(why);
+            }
+        }
+        let is_foreign = |text: &str| !oracle.wanted.keys().any(|uid| text.contains(uid.as_str()));
+        let sandboxes = self.world.fake.sandboxes().into_iter().map(|s| s.pod.uid.to_string());
+        let containers = self.world.fake.containers().into_iter().map(|(uid, _)| uid.to_string());
+        let files = [PODS, POD_LOGS].into_iter().flat_map(|place| self.world.host.files_below(place));
+        let all = sandboxes.chain(containers).chain(files).chain(self.world.host.mounts());
+        complaints.extend(all.filter(|text| is_foreign(text)).map(|text| format!("left over: {text}")));
+        let ids: Vec<String> = self.world.fake.containers().iter().map(|(_, c)| c.id.to_string()).collect();
+        let links = self.world.host.files_below(LINKS).into_iter();
+        let dead = links.filter(|link| !ids.iter().any(|id| link.contains(id.as_str())));
+        complaints.extend(dead.map(|link| format!("dead link: {link}")));
+        complaints
+    }
+}
+
+fn parse(text: &str, path: &str) -> Pod {
+    parse_manifest(text.as_bytes(), &Origin::File(path.to_owned()), "node").unwrap().pods.remove(0)
+}

@@ -1,0 +1,152 @@
+//! Stories about pods that start.
+
+use serde_json::json;
+use testing::{Fault, Method, Program};
+
+use crate::pods::{container, container_with, pod};
+use crate::world::{World, seconds};
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_starts_with_its_calls_in_order() {
+    let world = World::started().await;
+    world.apply(&pod("web", [container("app")]));
+    world.until("the pod runs", |w| w.phase("web").as_deref() == Some("Running")).await;
+    let expected = [
+        "RunPodSandbox web-node",
+        "PullImage app:1",
+        "CreateContainer web-node/app",
+        "StartContainer web-node/app",
+    ];
+    assert_eq!(world.fake.call_lines(), expected);
+    world.until("the pod is ready", |w| w.is_ready("web")).await;
+    assert!(world.now() < seconds(5), "it took until {:?}", world.now());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_runs_is_left_alone() {
+    let world = World::started().await;
+    world.apply(&pod("web", [container("app")]));
+    world.until("the pod is ready", |w| w.is_ready("web")).await;
+    world.fake.forget_calls();
+    world.pass(seconds(900)).await;
+    assert_eq!(world.fake.call_lines(), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn init_containers_come_one_by_one_before_the_others() {
+    let world = World::started().await;
+    world
+        .fake
+        .program("first", Program::exits(0, seconds(3)))
+        .program("second", Program::exits(0, seconds(3)));
+    world.apply(&pod("web", [container("app")]).init([container("first"), container("second")]));
+    world.until("the pod is ready", |w| w.is_ready("web")).await;
+    let at = |line: &str| world.times_of(line)[0];
+    assert!(at("StartContainer web-node/second") >= at("StartContainer web-node/first") + seconds(3));
+    assert!(at("StartContainer web-node/app") >= at("StartContainer web-node/second") + seconds(3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_loop_waits_ten_twenty_and_forty_seconds() {
+    let world = World::started().await;
+    world.fake.program("app", Program::exits(1, seconds(1)));
+    world.apply(&pod("web", [container("app")]));
+    world.until("five instances were started", |w| w.restarts("web", "app") >= 4).await;
+    let starts: Vec<_> = ["", "#1", "#2", "#3", "#4"]
+        .map(|n| world.times_of(&format!("StartContainer web-node/app{n}"))[0])
+        .to_vec();
+    let gaps: Vec<u64> = starts.windows(2).map(|pair| (pair[1] - pair[0]).as_secs()).collect();
+    // Each instance runs for a second; noticing its end takes up to another one.
+    let waits = gaps.iter().zip([0, 10, 20, 40]).map(|(gap, wait)| gap.checked_sub(wait).unwrap());
+    assert!(waits.clone().all(|rest| (1..=3).contains(&rest)), "gaps {gaps:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_create_that_timed_out_but_got_through_is_adopted() {
+    let world = World::started().await;
+    world.fake.fault(Method::CreateContainer, Fault::TimedOutAfterDoing);
+    world.apply(&pod("web", [container("app")]));
+    world.until("the pod is ready", |w| w.is_ready("web")).await;
+    assert_eq!(world.times_of("CreateContainer web-node/app").len(), 1);
+    assert_eq!(world.fake.containers().len(), 1);
+    assert_eq!(world.restarts("web", "app"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_that_timed_out_but_got_through_is_not_repeated() {
+    let world = World::started().await;
+    world.fake.fault(Method::StartContainer, Fault::TimedOutAfterDoing);
+    world.apply(&pod("web", [container("app")]));
+    world.until("the pod is ready", |w| w.is_ready("web")).await;
+    assert_eq!(world.times_of("StartContainer web-node/app").len(), 1);
+    assert_eq!(world.fake.running(), ["web-node/app"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sandbox_that_timed_out_but_got_through_is_used() {
+    let world = World::started().await;
+    world.fake.fault(Method::RunPodSandbox, Fault::TimedOutAfterDoing);
+    world.apply(&pod("web", [container("app")]));
+    world.until("the pod is ready", |w| w.is_ready("web")).await;
+    assert_eq!(world.fake.sandboxes().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn volumes_are_there_before_the_container_and_gone_after_the_pod() {
+    let world = World::started().await;
+    let mounts = json!({"volumeMounts": [
+        {"name": "scratch", "mountPath": "/scratch"},
+        {"name": "memory", "mountPath": "/memory", "subPath": "part"},
+    ]});
+    let volumes = json!({"volumes": [
+        {"name": "scratch", "emptyDir": {}},
+        {"name": "memory", "emptyDir": {"medium": "Memory"}},
+        {"name": "data", "hostPath": {"path": "/data", "type": "DirectoryOrCreate"}},
+    ]});
+    world.apply(&pod("web", [container_with("app", mounts)]).spec(volumes));
+    world.until("the pod is ready", |w| w.is_ready("web")).await;
+    let kinds: Vec<String> =
+        world.host.mounts().iter().filter_map(|m| m.split(' ').next().map(str::to_owned)).collect();
+    assert_eq!(kinds, ["bind", "tmpfs"]);
+    world.remove("web");
+    world.until("nothing is left", |w| w.traces().is_empty()).await;
+    assert!(world.host.exists("/data"), "what is the machine's stays");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_image_that_cannot_be_pulled_keeps_nobody_busy() {
+    let world = World::started().await;
+    world.fake.unpullable("app:1", "no such image");
+    world.apply(&pod("web", [container("app")]));
+    world.pass(seconds(75)).await;
+    let pulls: Vec<u64> =
+        world.times_of("PullImage app:1").iter().map(std::time::Duration::as_secs).collect();
+    let gaps: Vec<u64> = pulls.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert!(gaps.iter().zip([10, 20, 40]).all(|(gap, wait)| (wait..=wait + 2).contains(gap)), "{pulls:?}");
+    let looks = world.fake.count(Method::ListPodSandbox);
+    assert!(looks < 120, "the runtime was asked {looks} times");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sandbox_that_cannot_be_created_is_tried_again_every_few_seconds() {
+    let world = World::started().await;
+    world.fake.fault_always(Method::RunPodSandbox, Some(Fault::Failed("no address left".to_owned())));
+    world.apply(&pod("web", [container("app")]));
+    world.pass(seconds(60)).await;
+    let tries = world.fake.count(Method::RunPodSandbox);
+    assert!((10..=14).contains(&tries), "{tries} tries in a minute");
+    world.fake.calm();
+    world.until("the pod is ready", |w| w.is_ready("web")).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_container_that_cannot_be_created_is_not_tried_all_the_time() {
+    let world = World::started().await;
+    world.fake.fault_always(Method::CreateContainer, Some(Fault::Failed("no space left".to_owned())));
+    world.apply(&pod("web", [container("app"), container("side")]));
+    world.pass(seconds(60)).await;
+    let tries = world.fake.count(Method::CreateContainer);
+    assert!((20..=130).contains(&tries), "{tries} tries in a minute");
+    world.fake.calm();
+    world.until("the pod is ready", |w| w.is_ready("web")).await;
+}

@@ -1,0 +1,308 @@
+//! A runtime in front of the fake one that sees every act with what held at that moment, and can fail the calls of one
+//! pod alone. Calls may outlive their caller: a runtime that was asked goes on although nobody waits for the answer.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::stream::BoxStream;
+use model::request::{
+    ContainerRequest, ExecResult, ImageObservation, ImageRequest, LinuxResources, RegistryAuth,
+    SandboxRequest,
+};
+use model::{ContainerId, ContainerObservation, SandboxId, SandboxObservation};
+use parking_lot::Mutex;
+use ports::Runtime;
+use ports::runtime::{
+    CgroupDriver, ContainerSummary, ImageFilesystem, RuntimeError, RuntimeHint, RuntimeResult, RuntimeStatus,
+    RuntimeVersion, SandboxSummary, Scope,
+};
+use testing::{FakeRuntime, Fault, Method};
+use tokio::task::JoinSet;
+
+/// Called with every act, before it meets any fault.
+pub(crate) type OnAct = Arc<dyn Fn(&Act) + Send + Sync>;
+
+/// What an agent asked the runtime to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Act {
+    RunSandbox(model::PodRef),
+    StopSandbox(SandboxId),
+    RemoveSandbox(SandboxId),
+    Start(ContainerId),
+    Stop(ContainerId),
+    Remove(ContainerId),
+}
+
+#[derive(Clone)]
+pub(crate) struct Witness {
+    fake: FakeRuntime,
+    shared: Arc<Mutex<Shared>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    /// By name of the pod and method.
+    faults: BTreeMap<(String, Method), Fault>,
+    on_act: Option<OnAct>,
+    /// Every so many acts are carried out even if the caller goes away; 0 for none.
+    outliving_every: u64,
+    acts: u64,
+    outliving: JoinSet<()>,
+    execs: BTreeMap<ContainerId, u32>,
+    overlapping_execs: Vec<String>,
+}
+
+impl std::fmt::Debug for Witness {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Witness").finish_non_exhaustive()
+    }
+}
+
+impl Witness {
+    pub(crate) fn new(fake: FakeRuntime) -> Self {
+        Self { fake, shared: Arc::default() }
+    }
+
+    /// From now on, calls of that method about that pod (`web-node`) meet the fault; `None` ends it.
+    pub(crate) fn fault(&self, pod: &str, method: Method, fault: Option<Fault>) {
+        let key = (pod.to_owned(), method);
+        let mut shared = self.shared.lock();
+        match fault {
+            Some(fault) => shared.faults.insert(key, fault),
+            None => shared.faults.remove(&key),
+        };
+    }
+
+    pub(crate) fn watch(&self, on_act: OnAct) {
+        self.shared.lock().on_act = Some(on_act);
+    }
+
+    pub(crate) fn let_outlive(&self, every: u64) {
+        self.shared.lock().outliving_every = every;
+    }
+
+    /// Commands that were started in a container while another one ran there.
+    pub(crate) fn overlapping_execs(&self) -> Vec<String> {
+        self.shared.lock().overlapping_execs.clone()
+    }
+
+    fn note(&self, act: &Act) {
+        let on_act = self.shared.lock().on_act.clone();
+        if let Some(on_act) = on_act {
+            on_act(act);
+        }
+    }
+
+    async fn meet(&self, pod: Option<String>, method: Method) -> RuntimeResult<()> {
+        let Some(pod) = pod else { return Ok(()) };
+        let fault = self.shared.lock().faults.get(&(pod, method)).cloned();
+        let call = method.name();
+        match fault {
+            None => Ok(()),
+            Some(Fault::Hang) => std::future::pending().await,
+            Some(Fault::TimedOut | Fault::TimedOutAfterDoing) => {
+                let deadline = Duration::from_secs(10);
+                let _ = tokio::time::timeout(deadline, std::future::pending::<()>()).await;
+                Err(RuntimeError::TimedOut { call, deadline })
+            }
+            Some(Fault::Slow(time)) => {
+                let _ = tokio::time::timeout(time, std::future::pending::<()>()).await;
+                Ok(())
+            }
+            Some(Fault::Unavailable | Fault::UnavailableAfterDoing) => {
+                Err(RuntimeError::Unavailable { call, message: "scripted".to_owned() })
+            }
+            Some(Fault::NotFound) => Err(RuntimeError::NotFound { call, message: "scripted".to_owned() }),
+            Some(Fault::Failed(message)) => Err(RuntimeError::Failed { call, message }),
+        }
+    }
+
+    /// Carries out an act; now and then to its end although the caller has gone.
+    async fn carry_out<T, F>(&self, act: impl FnOnce(FakeRuntime) -> F) -> RuntimeResult<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = RuntimeResult<T>> + Send + 'static,
+    {
+        let act = act(self.fake.clone());
+        let outlives = {
+            let mut shared = self.shared.lock();
+            shared.acts += 1;
+            shared.outliving_every != 0 && shared.acts.is_multiple_of(shared.outliving_every)
+        };
+        if !outlives {
+            return act.await;
+        }
+        let (sender, receiver) = tokio::sync::oneshot::channel();
+        self.shared.lock().outliving.spawn(async move {
+            // The caller may be gone.
+            let _ = sender.send(act.await);
+        });
+        receiver.await.unwrap()
+    }
+
+    fn pod_of_sandbox(&self, id: &SandboxId) -> Option<String> {
+        self.fake.sandboxes().into_iter().find(|s| s.id == *id).map(|s| s.pod.name.to_string())
+    }
+
+    fn pod_of(&self, id: &ContainerId) -> Option<String> {
+        let (_, container) = self.fake.containers().into_iter().find(|(_, c)| c.id == *id)?;
+        self.pod_of_sandbox(&container.sandbox_id)
+    }
+}
+
+#[async_trait]
+impl Runtime for Witness {
+    async fn version(&self) -> RuntimeResult<RuntimeVersion> {
+        self.fake.version().await
+    }
+
+    async fn status(&self) -> RuntimeResult<RuntimeStatus> {
+        self.fake.status().await
+    }
+
+    async fn cgroup_driver(&self) -> RuntimeResult<CgroupDriver> {
+        self.fake.cgroup_driver().await
+    }
+
+    async fn list_sandboxes(&self, scope: &Scope) -> RuntimeResult<Vec<SandboxSummary>> {
+        self.fake.list_sandboxes(scope).await
+    }
+
+    async fn list_containers(&self, scope: &Scope) -> RuntimeResult<Vec<ContainerSummary>> {
+        self.fake.list_containers(scope).await
+    }
+
+    async fn sandbox_status(&self, id: &SandboxId) -> RuntimeResult<SandboxObservation> {
+        self.meet(self.pod_of_sandbox(id), Method::PodSandboxStatus).await?;
+        self.fake.sandbox_status(id).await
+    }
+
+    async fn container_status(&self, id: &ContainerId) -> RuntimeResult<ContainerObservation> {
+        self.meet(self.pod_of(id), Method::ContainerStatus).await?;
+        self.fake.container_status(id).await
+    }
+
+    async fn run_sandbox(&self, request: &SandboxRequest) -> RuntimeResult<SandboxId> {
+        self.note(&Act::RunSandbox(request.pod.clone()));
+        self.meet(Some(request.pod.name.to_string()), Method::RunPodSandbox).await?;
+        let request = request.clone();
+        self.carry_out(|fake| async move { fake.run_sandbox(&request).await }).await
+    }
+
+    async fn stop_sandbox(&self, id: &SandboxId) -> RuntimeResult<()> {
+        self.note(&Act::StopSandbox(id.clone()));
+        self.meet(self.pod_of_sandbox(id), Method::StopPodSandbox).await?;
+        let id = id.clone();
+        self.carry_out(|fake| async move { fake.stop_sandbox(&id).await }).await
+    }
+
+    async fn remove_sandbox(&self, id: &SandboxId) -> RuntimeResult<()> {
+        self.note(&Act::RemoveSandbox(id.clone()));
+        self.meet(self.pod_of_sandbox(id), Method::RemovePodSandbox).await?;
+        let id = id.clone();
+        self.carry_out(|fake| async move { fake.remove_sandbox(&id).await }).await
+    }
+
+    async fn create_container(
+        &self,
+        sandbox: &SandboxId,
+        request: &ContainerRequest,
+        sandbox_request: &SandboxRequest,
+    ) -> RuntimeResult<ContainerId> {
+        self.meet(Some(sandbox_request.pod.name.to_string()), Method::CreateContainer).await?;
+        let (sandbox, request, of) = (sandbox.clone(), request.clone(), sandbox_request.clone());
+        self.carry_out(|fake| async move { fake.create_container(&sandbox, &request, &of).await }).await
+    }
+
+    async fn start_container(&self, id: &ContainerId) -> RuntimeResult<()> {
+        self.note(&Act::Start(id.clone()));
+        self.meet(self.pod_of(id), Method::StartContainer).await?;
+        let id = id.clone();
+        self.carry_out(|fake| async move { fake.start_container(&id).await }).await
+    }
+
+    async fn stop_container(&self, id: &ContainerId, grace: Duration) -> RuntimeResult<()> {
+        self.note(&Act::Stop(id.clone()));
+        self.meet(self.pod_of(id), Method::StopContainer).await?;
+        let id = id.clone();
+        self.carry_out(|fake| async move { fake.stop_container(&id, grace).await }).await
+    }
+
+    async fn remove_container(&self, id: &ContainerId) -> RuntimeResult<()> {
+        self.note(&Act::Remove(id.clone()));
+        self.meet(self.pod_of(id), Method::RemoveContainer).await?;
+        let id = id.clone();
+        self.carry_out(|fake| async move { fake.remove_container(&id).await }).await
+    }
+
+    async fn update_container_resources(
+        &self,
+        id: &ContainerId,
+        resources: &LinuxResources,
+    ) -> RuntimeResult<()> {
+        self.fake.update_container_resources(id, resources).await
+    }
+
+    async fn reopen_log(&self, id: &ContainerId) -> RuntimeResult<()> {
+        self.fake.reopen_log(id).await
+    }
+
+    async fn exec_sync(
+        &self,
+        id: &ContainerId,
+        command: &[String],
+        timeout: Duration,
+    ) -> RuntimeResult<ExecResult> {
+        self.meet(self.pod_of(id), Method::ExecSync).await?;
+        {
+            let mut shared = self.shared.lock();
+            let under_way = shared.execs.entry(id.clone()).or_default();
+            *under_way += 1;
+            if *under_way > 1 {
+                shared.overlapping_execs.push(format!("{id}: {command:?}"));
+            }
+        }
+        let result = self.fake.exec_sync(id, command, timeout).await;
+        if let Some(under_way) = self.shared.lock().execs.get_mut(id) {
+            *under_way = under_way.saturating_sub(1);
+        }
+        result
+    }
+
+    async fn hints(&self) -> RuntimeResult<BoxStream<'static, RuntimeHint>> {
+        self.fake.hints().await
+    }
+
+    async fn list_images(&self) -> RuntimeResult<Vec<ImageObservation>> {
+        self.fake.list_images().await
+    }
+
+    async fn image_status(&self, image: &ImageRequest) -> RuntimeResult<Option<ImageObservation>> {
+        self.fake.image_status(image).await
+    }
+
+    async fn pull_image(
+        &self,
+        image: &ImageRequest,
+        auth: Option<&RegistryAuth>,
+        sandbox: &SandboxRequest,
+    ) -> RuntimeResult<String> {
+        self.meet(Some(sandbox.pod.name.to_string()), Method::PullImage).await?;
+        self.fake.pull_image(image, auth, sandbox).await
+    }
+
+    async fn remove_image(&self, image: &ImageRequest) -> RuntimeResult<()> {
+        self.fake.remove_image(image).await
+    }
+
+    async fn image_filesystems(&self) -> RuntimeResult<Vec<ImageFilesystem>> {
+        self.fake.image_filesystems().await
+    }
+
+    async fn set_pod_cidr(&self, cidr: &str) -> RuntimeResult<()> {
+        self.fake.set_pod_cidr(cidr).await
+    }
+}

@@ -1,0 +1,258 @@
+//! A node in memory: what survives the agent, the agent itself, and questions to both.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent::settings::{
+    CollectionSettings, ContainerSettings, ImageSettings, LogSettings, NetworkSettings, Paths, SourceSettings,
+};
+use agent::{Agent, Doors, Settings};
+use jiff::Timestamp;
+use kubelet_core::request::{NodeFacts, Swap};
+use model::k8s::{ContainerStatus, PodStatus};
+use ports::Clock;
+use testing::{FakeHost, FakeNet, FakeRuntime, Method};
+
+use crate::pods::Manifest;
+use crate::witness::Witness;
+
+pub(crate) const MANIFESTS: &str = "/etc/kubernetes/manifests";
+pub(crate) const PODS: &str = "/var/lib/kubelet/pods";
+pub(crate) const POD_LOGS: &str = "/var/log/pods";
+pub(crate) const LINKS: &str = "/var/log/containers";
+/// 2026-01-01T00:00:00Z.
+const EPOCH_SECONDS: i64 = 1_767_225_600;
+/// How long a story waits for what must come.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+pub(crate) struct World {
+    pub(crate) fake: FakeRuntime,
+    pub(crate) witness: Witness,
+    pub(crate) host: FakeHost,
+    pub(crate) net: FakeNet,
+    pub(crate) settings: Settings,
+    /// Of the machine: never reset.
+    pub(crate) clock: Clock,
+    pub(crate) agent: Option<Agent>,
+    pub(crate) seed: u64,
+}
+
+impl World {
+    /// A node without an agent.
+    pub(crate) fn new() -> Self {
+        let clock = Clock::starting_at(Timestamp::from_second(EPOCH_SECONDS).unwrap());
+        let fake = FakeRuntime::with_clock(clock);
+        fake.set_request_timeout(Duration::from_secs(10));
+        // On paused time, a listing that takes no time may begin in the very instant an act ends, and show what was
+        // before it: no real one is that fast.
+        for method in [Method::ListPodSandbox, Method::ListContainers] {
+            fake.latency(method, Duration::from_millis(1));
+        }
+        let host = FakeHost::new();
+        host.put(format!("{MANIFESTS}/.keep"), "");
+        let witness = Witness::new(fake.clone());
+        Self { fake, witness, host, net: FakeNet::new(), settings: settings(), clock, agent: None, seed: 1 }
+    }
+
+    pub(crate) async fn started() -> Self {
+        let mut world = Self::new();
+        world.start().await;
+        world
+    }
+
+    /// Starts an agent, as a new process would: with a clock of its own.
+    pub(crate) async fn start(&mut self) {
+        let clock = Clock::starting_at(self.clock.now().wall);
+        let doors = Doors {
+            runtime: Arc::new(self.witness.clone()),
+            host: Arc::new(self.host.clone()),
+            net: Arc::new(self.net.clone()),
+            clock,
+        };
+        self.seed += 1;
+        let agent = Agent::start(doors, self.settings.clone(), node_facts(), self.seed).await.unwrap();
+        self.agent = Some(agent);
+    }
+
+    /// The process is killed: every task of it ends where it stands.
+    pub(crate) async fn crash(&mut self) {
+        if let Some(agent) = self.agent.take() {
+            agent.stop().await;
+        }
+    }
+
+    pub(crate) async fn restart(&mut self) {
+        self.crash().await;
+        self.start().await;
+    }
+
+    pub(crate) fn apply(&self, manifest: &Manifest) {
+        self.host.put(manifest_path(&manifest.name), manifest.text());
+    }
+
+    pub(crate) fn remove(&self, name: &str) {
+        self.host.delete(manifest_path(name));
+    }
+
+    /// Lets time go by.
+    pub(crate) async fn pass(&self, time: Duration) {
+        self.clock.sleep_until(self.clock.mono() + time).await;
+    }
+
+    pub(crate) fn now(&self) -> Duration {
+        self.clock.mono().since_start()
+    }
+
+    /// Waits until that is so; returns when it was.
+    pub(crate) async fn until(&self, what: &str, condition: impl Fn(&Self) -> bool) -> Duration {
+        let deadline = self.now() + PATIENCE;
+        while !condition(self) {
+            assert!(self.now() < deadline, "waited in vain until {what}\n{}", self.describe());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        self.now()
+    }
+
+    /// The status of the newest pod of that (manifest) name.
+    pub(crate) fn status(&self, name: &str) -> Option<PodStatus> {
+        let full = format!("{name}-node");
+        let pods = self.agent.as_ref()?.engine().pods.all();
+        let entry = pods.into_iter().find(|e| e.pod.metadata.name.as_deref() == Some(&full))?;
+        Some((*entry.status).clone())
+    }
+
+    pub(crate) fn phase(&self, name: &str) -> Option<String> {
+        self.status(name)?.phase
+    }
+
+    pub(crate) fn container(&self, pod: &str, name: &str) -> Option<ContainerStatus> {
+        let status = self.status(pod)?;
+        let all = status.init_container_statuses.into_iter().chain(status.container_statuses).flatten();
+        all.into_iter().find(|c| c.name == name)
+    }
+
+    pub(crate) fn restarts(&self, pod: &str, name: &str) -> i32 {
+        self.container(pod, name).map_or(0, |c| c.restart_count)
+    }
+
+    pub(crate) fn is_ready(&self, pod: &str) -> bool {
+        let conditions = self.status(pod).and_then(|s| s.conditions).unwrap_or_default();
+        conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True")
+    }
+
+    /// `pod/container` runs, whichever instance.
+    pub(crate) fn runs(&self, title: &str) -> bool {
+        let numbered = format!("{title}#");
+        self.fake.running().iter().any(|t| t == title || t.starts_with(&numbered))
+    }
+
+    /// Everything that a pod can leave behind: in the runtime, in files, in mounts.
+    pub(crate) fn traces(&self) -> Vec<String> {
+        let mut traces: Vec<String> =
+            self.fake.sandboxes().iter().map(|s| format!("sandbox {}", s.id)).collect();
+        traces.extend(self.fake.containers().iter().map(|(_, c)| format!("container {}", c.id)));
+        for place in [PODS, POD_LOGS, LINKS] {
+            traces.extend(self.host.files_below(place));
+        }
+        traces.extend(self.host.mounts());
+        traces
+    }
+
+    /// When each call of that line began.
+    pub(crate) fn times_of(&self, line: &str) -> Vec<Duration> {
+        let is_it =
+            |call: &&testing::fake::CallRecord| format!("{} {}", call.method.name(), call.subject) == line;
+        self.fake.calls().iter().filter(is_it).map(|call| call.at).collect()
+    }
+
+    /// The node in words, for failures.
+    pub(crate) fn describe(&self) -> String {
+        let calls: Vec<String> = self.fake.calls().iter().map(ToString::to_string).collect();
+        let from = calls.len().saturating_sub(60);
+        let events: Vec<String> =
+            self.agent.iter().flat_map(|a| a.recorder().latest()).map(describe_event).collect();
+        let events_from = events.len().saturating_sub(40);
+        let phases: Vec<String> = self
+            .agent
+            .iter()
+            .flat_map(|a| a.engine().pods.all())
+            .map(|e| format!("{:?} {:?}", e.pod.metadata.name, e.status.phase))
+            .collect();
+        format!(
+            "at {:?}\nrunning: {:?}\npods: {phases:?}\ntraces: {:#?}\nlast calls: {:#?}\nlast events: {:#?}",
+            self.now(),
+            self.fake.running(),
+            self.traces(),
+            &calls[from..],
+            &events[events_from..],
+        )
+    }
+}
+
+fn describe_event(event: agent::events::Event) -> String {
+    let pod = event.pod.map(|pod| pod.to_string()).unwrap_or_default();
+    format!("{pod} {} {}: {}", event.container.unwrap_or_default(), event.reason, event.message)
+}
+
+pub(crate) fn manifest_path(name: &str) -> PathBuf {
+    PathBuf::from(format!("{MANIFESTS}/{name}.json"))
+}
+
+pub(crate) const fn seconds(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+fn settings() -> Settings {
+    Settings {
+        node_name: "node".to_owned(),
+        paths: Paths {
+            root: "/var/lib/kubelet".into(),
+            pod_logs: POD_LOGS.into(),
+            container_links: LINKS.into(),
+        },
+        sources: SourceSettings {
+            manifest_path: Some(MANIFESTS.into()),
+            file_check_frequency: seconds(20),
+            manifest_url: None,
+            manifest_headers: Vec::new(),
+            http_check_frequency: seconds(20),
+        },
+        network: NetworkSettings {
+            cluster_domain: "cluster.local".to_owned(),
+            cluster_dns: Vec::new(),
+            resolv_conf: Some("/etc/resolv.conf".into()),
+            host_ips: vec!["192.0.2.1".parse().unwrap()],
+        },
+        images: ImageSettings { qps: 0, burst: 0, max_parallel: None, credential_dirs: Vec::new() },
+        logs: LogSettings { max_size_bytes: 10 << 20, max_files: 5, monitor_interval: seconds(10) },
+        collection: CollectionSettings { min_age: Duration::ZERO, max_per_container: 1, max_total: -1 },
+        containers: ContainerSettings {
+            back_off_max: seconds(300),
+            seccomp_default: false,
+            cpu_cfs_quota: true,
+            cpu_cfs_quota_period: Duration::from_millis(100),
+            allowed_unsafe_sysctls: Vec::new(),
+            user_ids_per_pod: 65536,
+            max_pods: 110,
+        },
+        sync_frequency: seconds(60),
+        request_timeout: seconds(10),
+    }
+}
+
+fn node_facts() -> NodeFacts {
+    NodeFacts {
+        memory_capacity_bytes: 8 << 30,
+        cpu_cores: 4,
+        cluster_domain: "cluster.local".to_owned(),
+        pod_logs_dir: POD_LOGS.to_owned(),
+        seccomp_dir: "/var/lib/kubelet/seccomp".to_owned(),
+        seccomp_default: false,
+        cpu_quota_period: Some(100_000),
+        cgroup_v2: true,
+        single_process_oom_kill: false,
+        swap: Swap::Uncontrolled,
+        hugepage_sizes: Vec::new(),
+    }
+}

@@ -1,0 +1,147 @@
+//! How fast and how small: the kubelet beside raw calls to the same runtime, and idle beside a runtime that costs
+//! nothing. `scripts/bench` builds what is measured and runs this.
+//!
+//! Owns: the measurements, the marks they are held against, and the words they are shown in. Never judges one run by
+//! another: what is compared was measured in the same run, turn by turn.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a bench is there to be read")]
+
+#[path = "speed/idle.rs"]
+mod idle;
+#[path = "speed/latency.rs"]
+mod latency;
+#[path = "speed/node.rs"]
+mod node;
+#[path = "speed/report.rs"]
+mod report;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use report::Report;
+
+/// Why a measurement came to nothing: complete, in plain words.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct BenchError(String);
+
+pub(crate) type Outcome<T> = Result<T, BenchError>;
+
+/// Turns any error into ours, with what was tried before it.
+pub(crate) fn failed<E: std::fmt::Display>(what: impl std::fmt::Display) -> impl FnOnce(E) -> BenchError {
+    move |error| BenchError(format!("{what}: {error}"))
+}
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Effort {
+    /// How often raw calls and kubelet take turns; each turn of the kubelet begins with its start.
+    pub(crate) rounds: usize,
+    /// Pods started on each side in one round.
+    pub(crate) pods: usize,
+    /// How long an idle kubelet is watched.
+    pub(crate) window: Duration,
+}
+
+impl Effort {
+    const FULL: Self = Self { rounds: 6, pods: 6, window: Duration::from_secs(60) };
+    const SHORT: Self = Self { rounds: 3, pods: 5, window: Duration::from_secs(20) };
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Latency,
+    Idle,
+}
+
+#[derive(Debug)]
+struct Arguments {
+    is_short: bool,
+    json: Option<PathBuf>,
+    /// Only one of the two parts, for whoever works on it.
+    only: Option<Part>,
+    /// The program to measure.
+    kubelet: PathBuf,
+}
+
+impl Arguments {
+    fn parse() -> Outcome<Self> {
+        let kubelet = env!("CARGO_BIN_EXE_kubelet").into();
+        let mut arguments = Self { is_short: false, json: None, only: None, kubelet };
+        let mut given = std::env::args().skip(1);
+        while let Some(argument) = given.next() {
+            let mut value = || given.next().ok_or_else(|| BenchError(format!("{argument} needs a value")));
+            match argument.as_str() {
+                "--short" => arguments.is_short = true,
+                "--json" => arguments.json = Some(value()?.into()),
+                "--only" => arguments.only = Some(Part::parse(&value()?)?),
+                "--kubelet" => arguments.kubelet = value()?.into(),
+                // What `cargo bench` adds.
+                "--bench" => {}
+                unknown => return Err(BenchError(format!("unknown argument {unknown}"))),
+            }
+        }
+        Ok(arguments)
+    }
+}
+
+impl Part {
+    fn parse(name: &str) -> Outcome<Self> {
+        match name {
+            "latency" => Ok(Self::Latency),
+            "idle" => Ok(Self::Idle),
+            unknown => Err(BenchError(format!("--only takes latency or idle, not {unknown}"))),
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whether the run is good: every mark within its double, or (not `--short`) whatever came out.
+fn run() -> Outcome<bool> {
+    let arguments = Arguments::parse()?;
+    let tokio = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let tokio = tokio.map_err(failed("start threads"))?;
+    let report = tokio.block_on(async {
+        tokio::select! {
+            report = measure(&arguments) => report,
+            // Everything measured is owned by that future, and ends with it.
+            _ = tokio::signal::ctrl_c() => Err(BenchError("interrupted".to_owned())),
+        }
+    })?;
+    print!("{}", report.table());
+    if let Some(path) = &arguments.json {
+        std::fs::write(path, report.json()).map_err(failed(format!("write {}", path.display())))?;
+        println!("written to {}", path.display());
+    }
+    Ok(!arguments.is_short || report.is_tolerable())
+}
+
+async fn measure(arguments: &Arguments) -> Outcome<Report> {
+    let effort = if arguments.is_short { Effort::SHORT } else { Effort::FULL };
+    let kubelet = &arguments.kubelet;
+    let binary = std::fs::metadata(kubelet).map_err(failed(format!("look at {}", kubelet.display())))?;
+    let wants = |part| arguments.only.is_none_or(|only| only == part);
+    let latency = if wants(Part::Latency) {
+        eprintln!("starting {} pods in turn, raw and by manifest", effort.rounds * effort.pods);
+        Some(latency::measure(kubelet, effort).await?)
+    } else {
+        None
+    };
+    let idle = if wants(Part::Idle) {
+        eprintln!("watching idle kubelets for {} s", effort.window.as_secs());
+        idle::measure(kubelet, effort).await?
+    } else {
+        Vec::new()
+    };
+    Ok(Report { effort, latency, idle, binary_bytes: binary.len() })
+}

@@ -1,0 +1,174 @@
+//! A kubelet process to be measured, on paths of its own. Ended when dropped; never asked anything but what `/proc`
+//! says of it.
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::{BenchError, Outcome, failed};
+
+/// `/proc` counts processor time in these; the kernel shows 100 a second on every machine.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+/// One kubelet and its directory.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) dir: PathBuf,
+    kubelet: Option<Child>,
+}
+
+impl Node {
+    /// Makes the directory and writes the configuration; starts nothing.
+    pub(crate) fn new(dir: &Path, endpoint: &str) -> Outcome<Self> {
+        fs::create_dir_all(dir.join("manifests")).map_err(failed("make a directory for manifests"))?;
+        fs::write(dir.join("resolv.conf"), "nameserver 192.0.2.1\n").map_err(failed("write resolv.conf"))?;
+        let config = json!({
+            "apiVersion": "kubelet.config.k8s.io/v1beta1",
+            "kind": "KubeletConfiguration",
+            "staticPodPath": dir.join("manifests"),
+            "containerRuntimeEndpoint": endpoint,
+            "podLogsDir": dir.join("logs/pods"),
+            "resolvConf": dir.join("resolv.conf"),
+            "address": "127.0.0.1",
+            "port": free_port()?,
+            "readOnlyPort": free_port()?,
+            "healthzPort": free_port()?,
+            "failCgroupV1": false,
+            "failSwapOn": false,
+            "cgroupsPerQOS": false,
+            "enforceNodeAllocatable": [],
+            "authentication": {"webhook": {"enabled": false}},
+            "authorization": {"mode": "AlwaysAllow"},
+        });
+        fs::write(dir.join("kubelet.json"), config.to_string()).map_err(failed("write the configuration"))?;
+        Ok(Self { dir: dir.to_path_buf(), kubelet: None })
+    }
+
+    pub(crate) fn start(&mut self, program: &Path) -> Outcome<()> {
+        let log = fs::File::options().create(true).append(true).open(self.dir.join("kubelet.log"));
+        let mut command = Command::new(program);
+        command.arg("--config").arg(self.dir.join("kubelet.json"));
+        command.arg("--root-dir").arg(self.dir.join("root"));
+        command.arg("--cert-dir").arg(self.dir.join("pki"));
+        command.args(["--hostname-override", "bench", "-v", "2"]);
+        command.env("KUBELET_CONTAINER_LINKS_DIR", self.dir.join("logs/containers"));
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log.map_err(failed("open a log file"))?);
+        let child = command.spawn().map_err(failed(format!("start {}", program.display())))?;
+        self.kubelet = Some(child);
+        Ok(())
+    }
+
+    /// SIGKILL; pods stay.
+    pub(crate) fn kill(&mut self) -> Outcome<()> {
+        let Some(mut child) = self.kubelet.take() else { return Ok(()) };
+        child.kill().and_then(|()| child.wait()).map_err(failed("end the kubelet"))?;
+        Ok(())
+    }
+
+    /// Puts a manifest in place in one step.
+    pub(crate) fn apply(&self, name: &str, manifest: &Value) -> Outcome<()> {
+        let hidden = self.dir.join(format!("manifests/.{name}"));
+        fs::write(&hidden, manifest.to_string())
+            .and_then(|()| fs::rename(hidden, self.manifest(name)))
+            .map_err(failed("put a manifest in place"))
+    }
+
+    pub(crate) fn delete(&self, name: &str) -> Outcome<()> {
+        fs::remove_file(self.manifest(name)).map_err(failed("remove a manifest"))
+    }
+
+    fn manifest(&self, name: &str) -> PathBuf {
+        self.dir.join(format!("manifests/{name}.json"))
+    }
+
+    /// Whether the runtime has opened a log of the pod's container `main`.
+    pub(crate) fn has_log(&self, name: &str) -> bool {
+        let prefix = format!("default_{name}-bench_");
+        let entries = fs::read_dir(self.dir.join("logs/pods")).into_iter().flatten().flatten();
+        let mut dirs = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix));
+        dirs.any(|dir| dir.path().join("main/0.log").exists())
+    }
+
+    /// Resident memory in bytes.
+    pub(crate) fn resident_bytes(&self) -> Outcome<u64> {
+        let status = self.read_proc("status")?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kilobytes = line.and_then(|rest| rest.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+        kilobytes.map(|kb| kb * 1024).ok_or_else(|| BenchError(format!("no VmRSS in: {status}")))
+    }
+
+    /// Processor time so far, user and system, in seconds.
+    pub(crate) fn cpu_seconds(&self) -> Outcome<f64> {
+        let stat = self.read_proc("stat")?;
+        // The command name before the bracket may hold anything. After it, utime and stime are the 12th and 13th.
+        let fields: Vec<&str> =
+            stat.rsplit_once(')').map_or(vec![], |(_, rest)| rest.split_whitespace().collect());
+        let ticks = |at: usize| fields.get(at).and_then(|field| field.parse::<f64>().ok());
+        match (ticks(11), ticks(12)) {
+            (Some(user), Some(system)) => Ok((user + system) / TICKS_PER_SECOND),
+            _ => Err(BenchError(format!("no processor time in: {stat}"))),
+        }
+    }
+
+    fn read_proc(&self, file: &str) -> Outcome<String> {
+        let pid = self.kubelet.as_ref().map_or(0, Child::id);
+        fs::read_to_string(format!("/proc/{pid}/{file}"))
+            .map_err(failed(format!("the kubelet has ended; {}", self.last_words())))
+    }
+
+    pub(crate) fn last_words(&self) -> String {
+        let log = fs::read_to_string(self.dir.join("kubelet.log")).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        format!("the end of its log:\n{}", lines[lines.len().saturating_sub(15)..].join("\n"))
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.kill();
+    }
+}
+
+/// A pod of one container `main` that ends at once on SIGTERM and otherwise never.
+pub(crate) fn sleeping_pod(name: &str, image: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {"terminationGracePeriodSeconds": 2, "containers": [{
+            "name": "main", "image": image, "imagePullPolicy": "IfNotPresent", "command": sleeping_command(),
+        }]},
+    })
+}
+
+pub(crate) fn sleeping_command() -> Vec<String> {
+    ["/bin/sh", "-c", "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done"].map(str::to_owned).into()
+}
+
+/// Looks every `pause` until the question is answered; tells whose log to read when it never is.
+pub(crate) async fn until<T, F>(node: &Node, what: &str, pause: Duration, mut ask: F) -> Outcome<T>
+where
+    F: AsyncFnMut() -> Outcome<Option<T>>,
+{
+    let look = async {
+        loop {
+            if let Some(answer) = ask().await? {
+                return Ok(answer);
+            }
+            tokio::time::sleep(pause).await;
+        }
+    };
+    match tokio::time::timeout(Duration::from_secs(60), look).await {
+        Ok(answer) => answer,
+        Err(_) => Err(BenchError(format!("waited in vain for {what}; {}", node.last_words()))),
+    }
+}
+
+fn free_port() -> Outcome<u16> {
+    let bound = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+    bound.map(|address| address.port()).map_err(failed("find a free port"))
+}

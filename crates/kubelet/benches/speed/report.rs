@@ -1,0 +1,145 @@
+//! What came out, beside the marks: as a table for people and as JSON for programs.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use crate::Effort;
+use crate::idle::Idle;
+use crate::latency::Latency;
+
+/// Missed by more than this factor, a mark fails a short run: what is less may be a busy machine.
+const TOLERANCE: f64 = 2.0;
+const MEGABYTE: f64 = 1_000_000.0;
+
+#[derive(Debug)]
+pub(crate) struct Report {
+    pub(crate) effort: Effort,
+    pub(crate) latency: Option<Latency>,
+    pub(crate) idle: Vec<Idle>,
+    pub(crate) binary_bytes: u64,
+}
+
+/// One line of the report.
+#[derive(Debug)]
+struct Line {
+    what: String,
+    value: f64,
+    unit: &'static str,
+    /// At most this, where the project has set itself an aim.
+    mark: Option<f64>,
+}
+
+impl Line {
+    fn holds(&self) -> Option<bool> {
+        self.mark.map(|mark| self.value <= mark)
+    }
+
+    fn is_tolerable(&self) -> bool {
+        self.mark.is_none_or(|mark| self.value <= mark * TOLERANCE)
+    }
+}
+
+impl Report {
+    pub(crate) fn is_tolerable(&self) -> bool {
+        self.lines().iter().all(Line::is_tolerable)
+    }
+
+    pub(crate) fn table(&self) -> String {
+        let mut table = String::new();
+        for line in self.lines() {
+            let mark = match (line.mark, line.holds()) {
+                (Some(mark), Some(true)) => format!("at most {mark} {}: holds", line.unit),
+                (Some(mark), Some(false)) => format!("at most {mark} {}: MISSED", line.unit),
+                (Some(_) | None, _) => String::new(),
+            };
+            let row = format!("    {:<52} {:>8.2} {:<8} {mark}", line.what, line.value, line.unit);
+            // Writing to a String cannot fail.
+            let _ = writeln!(table, "{}", row.trim_end());
+        }
+        table
+    }
+
+    pub(crate) fn json(&self) -> String {
+        let lines: Vec<Value> = self
+            .lines()
+            .into_iter()
+            .map(|line| {
+                let holds = line.holds();
+                json!({"what": line.what, "value": line.value, "unit": line.unit, "mark": line.mark, "holds": holds})
+            })
+            .collect();
+        let samples = self.latency.as_ref().map(|latency| {
+            json!({
+                "rawMilliseconds": latency.raw,
+                "manifestMilliseconds": latency.manifest,
+                "processMilliseconds": latency.process,
+            })
+        });
+        let window = self.effort.window.as_secs();
+        format!("{:#}\n", json!({"lines": lines, "samples": samples, "idleWindowSeconds": window}))
+    }
+
+    fn lines(&self) -> Vec<Line> {
+        let mut lines: Vec<Line> = self.latency.iter().flat_map(latency_lines).collect();
+        lines.extend(self.idle.iter().map(resident_line));
+        lines.extend(self.idle.iter().map(processor_line));
+        let binary = plain("size of the binary", as_f64(self.binary_bytes) / MEGABYTE, "MB");
+        lines.push(Line { mark: Some(14.0), ..binary });
+        lines
+    }
+}
+
+fn plain(what: &str, value: f64, unit: &'static str) -> Line {
+    Line { what: what.to_owned(), value, unit, mark: None }
+}
+
+fn latency_lines(latency: &Latency) -> [Line; 6] {
+    let Latency { raw, manifest, process } = latency;
+    let (raw_median, median) = (quantile(raw, 0.5), quantile(manifest, 0.5));
+    let added = plain("added to the raw calls, median to median", median - raw_median, "ms");
+    [
+        plain("raw CRI calls to container started, median", raw_median, "ms"),
+        plain("raw CRI calls to container started, p90", quantile(raw, 0.9), "ms"),
+        plain("manifest to container started, median", median, "ms"),
+        plain("manifest to container started, p90", quantile(manifest, 0.9), "ms"),
+        Line { mark: Some(20.0), ..added },
+        plain("process start to first container, median", quantile(process, 0.5), "ms"),
+    ]
+}
+
+fn resident_line(idle: &Idle) -> Line {
+    let mark = match idle.pods {
+        0 => Some(12.0),
+        100 => Some(18.0),
+        _ => None,
+    };
+    let what = format!("resident memory with {} pods", idle.pods);
+    Line { mark, ..plain(&what, as_f64(idle.resident_bytes) / MEGABYTE, "MB") }
+}
+
+fn processor_line(idle: &Idle) -> Line {
+    let what = format!("processor time a minute, idle with {} pods", idle.pods);
+    Line { mark: (idle.pods == 100).then_some(0.3), ..plain(&what, idle.cpu_seconds_per_minute, "s/min") }
+}
+
+/// The value that this share of the samples does not exceed; NaN, which no mark allows, without samples.
+fn quantile(samples: &[f64], share: f64) -> f64 {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    // The nearest rank, counted up instead of computed: no float turns into an index.
+    let needed = share * as_f64(sorted.len() as u64);
+    let mut reached = 0.0;
+    for sample in sorted {
+        reached += 1.0;
+        if reached >= needed {
+            return sample;
+        }
+    }
+    f64::NAN
+}
+
+#[expect(clippy::cast_precision_loss, reason = "bytes and counts far below 2^52")]
+fn as_f64(value: u64) -> f64 {
+    value as f64
+}

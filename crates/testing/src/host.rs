@@ -1,0 +1,185 @@
+//! A machine in memory: directories, files, links and mounts that survive any number of kubelets, with calls that fail
+//! or hang on request.
+//!
+//! Owns [`FakeHost`]. Never blocks and never spawns, so it works on tokio's paused time.
+
+mod door;
+mod tree;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use ports::HostError;
+use ports::host::{HostResult, MachineInfo, SubordinateIds};
+use tokio::sync::broadcast;
+
+use tree::Tree;
+
+/// Changes that a slow watcher may fall behind; missing some is told as one change.
+const CHANGES_KEPT: usize = 256;
+
+/// The steps of the machine, by what they do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum HostMethod {
+    EnsureDir,
+    WriteFile,
+    ReadFile,
+    ListDir,
+    RemoveFile,
+    RemoveTree,
+    Rename,
+    EnsureSymlink,
+    Compress,
+    ReadManifests,
+    EnsureHostPath,
+    EnsureTmpfs,
+    IsMountPoint,
+    UnmountTree,
+    BindSubPath,
+    ReadText,
+}
+
+/// How a step goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostFault {
+    /// Fails with an I/O error; nothing was done.
+    Fails,
+    /// Never answers; nothing was done.
+    Hangs,
+}
+
+/// The fake. Clones share everything.
+#[derive(Clone, Debug)]
+pub struct FakeHost {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    tree: Mutex<Tree>,
+    faults: Mutex<BTreeMap<HostMethod, VecDeque<HostFault>>>,
+    changes: broadcast::Sender<PathBuf>,
+    machine: MachineInfo,
+    subordinate_ids: Mutex<Option<SubordinateIds>>,
+}
+
+impl Default for FakeHost {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl FakeHost {
+    /// A machine of four cores with nothing on it but `/etc/hosts` and `/etc/resolv.conf`.
+    #[must_use]
+    pub fn new() -> Self {
+        let (changes, _) = broadcast::channel(CHANGES_KEPT);
+        let machine = MachineInfo {
+            cpus: 4,
+            memory_bytes: 8 << 30,
+            hostname: "node".to_owned(),
+            boot_id: "boot".to_owned(),
+            machine_id: "machine".to_owned(),
+            kernel_version: "6.12.0".to_owned(),
+            os_image: "Fake Linux".to_owned(),
+            hugepage_sizes: Vec::new(),
+        };
+        let shared = Shared {
+            tree: Mutex::default(),
+            faults: Mutex::default(),
+            changes,
+            machine,
+            subordinate_ids: Mutex::default(),
+        };
+        let host = Self { shared: Arc::new(shared) };
+        host.put("/etc/hosts", "127.0.0.1\tlocalhost\n").put("/etc/resolv.conf", "nameserver 10.0.0.2\n");
+        host
+    }
+
+    // ---- what happens from outside ----
+
+    /// Writes a file, with the directories above it.
+    pub fn put(&self, path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> &Self {
+        self.change(path.as_ref(), |tree| {
+            tree.write(path.as_ref(), content.as_ref());
+        });
+        self
+    }
+
+    /// Removes a file, or a directory with all in it. Mounts in it go too.
+    pub fn delete(&self, path: impl AsRef<Path>) -> &Self {
+        self.change(path.as_ref(), |tree| tree.wipe(path.as_ref()));
+        self
+    }
+
+    /// What is set aside for every user (nothing at first).
+    pub fn set_subordinate_ids(&self, ids: SubordinateIds) -> &Self {
+        *self.shared.subordinate_ids.lock() = Some(ids);
+        self
+    }
+
+    /// The next call of that step meets this fault. Faults queue up.
+    pub fn fault(&self, method: HostMethod, fault: HostFault) -> &Self {
+        self.shared.faults.lock().entry(method).or_default().push_back(fault);
+        self
+    }
+
+    /// Forgets the faults that nothing has met yet.
+    pub fn calm(&self) {
+        self.shared.faults.lock().clear();
+    }
+
+    // ---- looking ----
+
+    /// The content of a file, `None` if there is none.
+    #[must_use]
+    pub fn text(&self, path: impl AsRef<Path>) -> Option<String> {
+        let tree = self.shared.tree.lock();
+        tree.content(path.as_ref()).map(|bytes| String::from_utf8_lossy(bytes).into_owned())
+    }
+
+    /// Whether anything is there, a directory included.
+    #[must_use]
+    pub fn exists(&self, path: impl AsRef<Path>) -> bool {
+        self.shared.tree.lock().exists(path.as_ref())
+    }
+
+    /// Every file, link and directory strictly below the path, sorted.
+    #[must_use]
+    pub fn files_below(&self, path: impl AsRef<Path>) -> Vec<String> {
+        self.shared.tree.lock().below(path.as_ref()).map(|path| path.display().to_string()).collect()
+    }
+
+    /// Every mount as `<kind> <where>`, sorted by where: `tmpfs /run/x`, `bind /a/b`.
+    #[must_use]
+    pub fn mounts(&self) -> Vec<String> {
+        self.shared.tree.lock().mounts.iter().map(|(at, kind)| format!("{kind} {}", at.display())).collect()
+    }
+
+    /// Lets a call meet its fault.
+    async fn begin(&self, method: HostMethod, what: &'static str, path: &Path) -> HostResult<()> {
+        let fault = self.shared.faults.lock().get_mut(&method).and_then(VecDeque::pop_front);
+        match fault {
+            None => Ok(()),
+            Some(HostFault::Fails) => Err(HostError::Io {
+                what,
+                path: path.to_owned(),
+                source: std::io::Error::other("scripted: input/output error"),
+            }),
+            Some(HostFault::Hangs) => std::future::pending().await,
+        }
+    }
+
+    /// Changes the tree and tells the watchers.
+    fn change<T>(&self, path: &Path, change: impl FnOnce(&mut Tree) -> T) -> T {
+        let result = change(&mut self.shared.tree.lock());
+        // Nobody may be watching.
+        let _ = self.shared.changes.send(path.to_owned());
+        result
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,180 @@
+//! The fake as a `Host`: each step meets its fault, then is done.
+
+use std::io::Error;
+use std::path::Path;
+
+use async_trait::async_trait;
+use futures_util::StreamExt;
+use futures_util::stream::BoxStream;
+use ports::host::{
+    DirEntry, Host, HostError, HostPathKind, HostResult, MachineInfo, ManifestFile, SubordinateIds,
+};
+use tokio_stream::wrappers::BroadcastStream;
+
+use super::tree::{Mount, Node, Tree};
+use super::{FakeHost, HostMethod};
+
+/// Manifests above this size are not read.
+const MANIFEST_LIMIT: usize = 10 << 20;
+
+impl FakeHost {
+    /// One step that changes something.
+    async fn act(
+        &self,
+        method: HostMethod,
+        what: &'static str,
+        path: &Path,
+        step: impl FnOnce(&mut Tree) -> Result<(), Error> + Send,
+    ) -> HostResult<()> {
+        self.begin(method, what, path).await?;
+        self.change(path, step).map_err(|source| HostError::Io { what, path: path.to_owned(), source })
+    }
+}
+
+#[async_trait]
+impl Host for FakeHost {
+    async fn ensure_dir(&self, path: &Path, _mode: u32) -> HostResult<()> {
+        self.act(HostMethod::EnsureDir, "create directory", path, |tree| tree.make_dir(path)).await
+    }
+
+    async fn write_file(&self, path: &Path, content: &[u8], _mode: u32) -> HostResult<()> {
+        let node = Node::File(content.to_vec());
+        self.act(HostMethod::WriteFile, "write", path, |tree| tree.place(path, node)).await
+    }
+
+    async fn read_file(&self, path: &Path, limit: usize, from_end: bool) -> HostResult<Vec<u8>> {
+        self.begin(HostMethod::ReadFile, "read", path).await?;
+        let tree = self.shared.tree.lock();
+        let content = tree.content(path).ok_or_else(|| not_found("read", path))?;
+        let length = content.len().min(limit);
+        let part = if from_end { &content[content.len() - length..] } else { &content[..length] };
+        Ok(part.to_vec())
+    }
+
+    async fn list_dir(&self, path: &Path) -> HostResult<Vec<DirEntry>> {
+        self.begin(HostMethod::ListDir, "list", path).await?;
+        Ok(self.shared.tree.lock().entries(path))
+    }
+
+    async fn remove_file(&self, path: &Path) -> HostResult<()> {
+        self.act(HostMethod::RemoveFile, "remove", path, |tree| tree.remove_file(path)).await
+    }
+
+    async fn remove_tree(&self, path: &Path) -> HostResult<()> {
+        self.act(HostMethod::RemoveTree, "remove", path, |tree| tree.remove_tree(path)).await
+    }
+
+    async fn rename(&self, from: &Path, to: &Path) -> HostResult<()> {
+        self.act(HostMethod::Rename, "rename", from, |tree| tree.rename(from, to)).await
+    }
+
+    async fn ensure_symlink(&self, target: &Path, link: &Path) -> HostResult<()> {
+        let node = Node::Link(target.to_owned());
+        self.act(HostMethod::EnsureSymlink, "link", link, |tree| tree.place(link, node)).await
+    }
+
+    async fn compress(&self, path: &Path) -> HostResult<()> {
+        let mut name = path.as_os_str().to_owned();
+        name.push(".gz");
+        self.act(HostMethod::Compress, "compress", path, |tree| tree.rename(path, Path::new(&name))).await
+    }
+
+    async fn read_manifests(&self, path: &Path) -> HostResult<Vec<ManifestFile>> {
+        self.begin(HostMethod::ReadManifests, "read manifests", path).await?;
+        let tree = self.shared.tree.lock();
+        match tree.node(path) {
+            None => Err(not_found("read manifests", path)),
+            Some(Node::File(content)) => {
+                Ok(vec![ManifestFile { path: path.to_owned(), content: Ok(content.clone()) }])
+            }
+            Some(Node::Link(_)) => Err(HostError::Unfit(format!("{} is a link", path.display()))),
+            Some(Node::Dir) => {
+                let plain = |e: &DirEntry| !e.is_dir && !e.name.starts_with('.');
+                let files = tree.entries(path).into_iter().filter(plain).filter_map(|entry| {
+                    let path = path.join(entry.name);
+                    let content = tree.content(&path).filter(|content| content.len() <= MANIFEST_LIMIT)?;
+                    Some(ManifestFile { path, content: Ok(content.clone()) })
+                });
+                Ok(files.collect())
+            }
+        }
+    }
+
+    fn watch(&self, path: &Path) -> HostResult<BoxStream<'static, ()>> {
+        let (changes, watched) = (self.shared.changes.subscribe(), path.to_owned());
+        let concerns = move |change: Result<std::path::PathBuf, _>| {
+            // An error says that changes were missed; any of them may have been here.
+            let is_here = change.map_or(true, |path| path == watched || path.parent() == Some(&*watched));
+            std::future::ready(is_here.then_some(()))
+        };
+        Ok(BroadcastStream::new(changes).filter_map(concerns).boxed())
+    }
+
+    async fn ensure_host_path(&self, path: &Path, kind: HostPathKind) -> HostResult<()> {
+        self.begin(HostMethod::EnsureHostPath, "check host path", path).await?;
+        let found = self.shared.tree.lock().node(path).cloned();
+        let unfit = |wanted: &str| HostError::Unfit(format!("hostPath {}: is not {wanted}", path.display()));
+        match (kind, found) {
+            (HostPathKind::Unset, _)
+            | (HostPathKind::DirectoryOrCreate | HostPathKind::Directory, Some(Node::Dir))
+            | (HostPathKind::FileOrCreate | HostPathKind::File, Some(Node::File(_))) => Ok(()),
+            (HostPathKind::DirectoryOrCreate, None) => self.ensure_dir(path, 0o755).await,
+            (HostPathKind::FileOrCreate, None) => self.write_file(path, b"", 0o644).await,
+            (HostPathKind::DirectoryOrCreate | HostPathKind::Directory, _) => Err(unfit("a directory")),
+            (HostPathKind::FileOrCreate | HostPathKind::File, _) => Err(unfit("a file")),
+            (HostPathKind::Socket | HostPathKind::CharDevice | HostPathKind::BlockDevice, _) => {
+                Err(unfit("a socket or device"))
+            }
+        }
+    }
+
+    async fn ensure_tmpfs(&self, path: &Path, _size_bytes: u64) -> HostResult<()> {
+        self.act(HostMethod::EnsureTmpfs, "mount tmpfs on", path, |tree| tree.mount(path, Mount::Tmpfs)).await
+    }
+
+    async fn is_mount_point(&self, path: &Path) -> HostResult<bool> {
+        self.begin(HostMethod::IsMountPoint, "look for a mount on", path).await?;
+        Ok(self.shared.tree.lock().mounts.contains_key(path))
+    }
+
+    async fn unmount_tree(&self, path: &Path) -> HostResult<()> {
+        self.act(HostMethod::UnmountTree, "unmount", path, |tree| {
+            tree.unmount_tree(path);
+            Ok(())
+        })
+        .await
+    }
+
+    async fn bind_sub_path(&self, volume: &Path, sub_path: &str, target: &Path) -> HostResult<()> {
+        self.act(HostMethod::BindSubPath, "bind sub path on", target, |tree| {
+            let source = volume.join(sub_path);
+            if !tree.exists(&source) {
+                tree.make_dir(&source)?;
+            }
+            tree.make_dir(target)?;
+            tree.mount(target, Mount::Bind)
+        })
+        .await
+    }
+
+    fn machine(&self) -> MachineInfo {
+        self.shared.machine.clone()
+    }
+
+    async fn read_text(&self, path: &Path) -> HostResult<String> {
+        self.begin(HostMethod::ReadText, "read", path).await?;
+        self.text(path).ok_or_else(|| not_found("read", path))
+    }
+
+    async fn subordinate_ids(&self, _user: &str) -> HostResult<Option<SubordinateIds>> {
+        Ok(self.shared.subordinate_ids.lock().clone())
+    }
+
+    fn has_apparmor(&self) -> bool {
+        false
+    }
+}
+
+fn not_found(what: &'static str, path: &Path) -> HostError {
+    HostError::Io { what, path: path.to_owned(), source: std::io::ErrorKind::NotFound.into() }
+}

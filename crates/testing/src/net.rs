@@ -1,0 +1,166 @@
+//! A network in memory: what answers on which port, as scripted. Nobody listens where nothing was said.
+//!
+//! Owns [`FakeNet`]. Never opens a socket; time passes on tokio's clock.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use ports::Net;
+use ports::net::{GrpcHealth, HttpAnswer, HttpGet, NetError};
+
+/// Who answers on a port, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Service {
+    /// HTTP with this status and body; TCP connects; gRPC is not spoken.
+    Http { status: u16, body: String },
+    /// gRPC health with this answer; TCP connects.
+    Grpc(GrpcHealth),
+    /// Connects and says nothing.
+    Silent,
+}
+
+impl Service {
+    /// HTTP with this status and no body.
+    #[must_use]
+    pub const fn http(status: u16) -> Self {
+        Self::Http { status, body: String::new() }
+    }
+}
+
+/// The fake. Clones share everything.
+#[derive(Clone, Debug, Default)]
+pub struct FakeNet {
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// By host (`None`: every host) and port.
+    services: BTreeMap<(Option<String>, u16), Service>,
+    calls: Vec<String>,
+}
+
+impl FakeNet {
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// On that port, every host answers like this.
+    pub fn serve(&self, port: u16, service: Service) -> &Self {
+        self.state.lock().services.insert((None, port), service);
+        self
+    }
+
+    /// On that port, this host answers like this.
+    pub fn serve_on(&self, host: &str, port: u16, service: Service) -> &Self {
+        self.state.lock().services.insert((Some(host.to_owned()), port), service);
+        self
+    }
+
+    /// Nobody listens on that port any more, on any host.
+    pub fn close(&self, port: u16) -> &Self {
+        self.state.lock().services.retain(|(_, served), _| *served != port);
+        self
+    }
+
+    /// Every call so far: `GET 10.0.0.1:80/healthz`, `CONNECT 10.0.0.1:80`, `HEALTH 10.0.0.1:80/service`.
+    #[must_use]
+    pub fn calls(&self) -> Vec<String> {
+        self.state.lock().calls.clone()
+    }
+
+    fn call(&self, line: String, host: &str, port: u16) -> Result<Service, NetError> {
+        let mut state = self.state.lock();
+        state.calls.push(line);
+        let services = &state.services;
+        let service = services.get(&(Some(host.to_owned()), port)).or_else(|| services.get(&(None, port)));
+        let refused = || NetError::Connect(format!("dial tcp {host}:{port}: connect: connection refused"));
+        service.cloned().ok_or_else(refused)
+    }
+}
+
+async fn silence<T: Send>(what: String, after: Duration) -> Result<T, NetError> {
+    tokio::time::sleep(after).await;
+    Err(NetError::TimedOut { what, after })
+}
+
+#[async_trait]
+impl Net for FakeNet {
+    async fn http_get(&self, request: &HttpGet) -> Result<HttpAnswer, NetError> {
+        let target = format!("{}:{}{}", request.host, request.port, request.path);
+        match self.call(format!("GET {target}"), &request.host, request.port)? {
+            Service::Http { status, body } => {
+                let mut body = body.into_bytes();
+                let truncated = body.len() > request.max_body_bytes;
+                body.truncate(request.max_body_bytes);
+                Ok(HttpAnswer { status, body, truncated, redirected_elsewhere: false })
+            }
+            Service::Grpc(_) => Err(NetError::Protocol("malformed HTTP response".to_owned())),
+            Service::Silent => silence(format!("GET {target}"), request.timeout).await,
+        }
+    }
+
+    async fn tcp_connect(&self, host: &str, port: u16, _timeout: Duration) -> Result<(), NetError> {
+        self.call(format!("CONNECT {host}:{port}"), host, port).map(|_| ())
+    }
+
+    async fn grpc_health(
+        &self,
+        host: IpAddr,
+        port: u16,
+        service: &str,
+        timeout: Duration,
+    ) -> Result<GrpcHealth, NetError> {
+        let line = format!("HEALTH {host}:{port}/{service}");
+        match self.call(line.clone(), &host.to_string(), port)? {
+            Service::Grpc(health) => Ok(health),
+            Service::Http { .. } => Err(NetError::Protocol("no gRPC on this port".to_owned())),
+            Service::Silent => silence(line, timeout).await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ports::net::Scheme;
+
+    use super::*;
+
+    fn get(port: u16) -> HttpGet {
+        HttpGet {
+            scheme: Scheme::Http,
+            host: "10.0.0.1".to_owned(),
+            port,
+            path: "/healthz".to_owned(),
+            headers: Vec::new(),
+            timeout: Duration::from_secs(1),
+            max_body_bytes: 4,
+            verify_tls: false,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_service_answers_until_it_is_closed() {
+        let net = FakeNet::new();
+        net.serve(80, Service::Http { status: 200, body: "all is well".to_owned() });
+        let answer = net.http_get(&get(80)).await.unwrap();
+        assert_eq!((answer.status, &*answer.body, answer.truncated), (200, &b"all "[..], true));
+        net.close(80);
+        assert!(matches!(net.http_get(&get(80)).await, Err(NetError::Connect(_))));
+        assert_eq!(net.calls(), ["GET 10.0.0.1:80/healthz", "GET 10.0.0.1:80/healthz"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn silence_lasts_until_the_deadline() {
+        let net = FakeNet::new();
+        net.serve_on("10.0.0.1", 80, Service::Silent);
+        let began = tokio::time::Instant::now();
+        assert!(matches!(net.http_get(&get(80)).await, Err(NetError::TimedOut { .. })));
+        assert_eq!(began.elapsed(), Duration::from_secs(1));
+    }
+}
