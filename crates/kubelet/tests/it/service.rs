@@ -70,22 +70,21 @@ fn a_json_log_has_one_object_a_line() {
 fn verbosity_decides_how_much_is_said() {
     let mut node = Node::start();
     node.kill_kubelet();
-    let said = |level: &str| {
+    let said = |level: &str, pod: &str| {
         let second = Second::start(&node, |command| {
             command.args(["-v", level]);
         });
         second.logs(&node, "Kubelet starts");
         node.eventually("it serves", |node| node.get("/pods"));
         // What comes at -v 4 from every start.
-        node.apply("quick", &shell_pod("quick", FOREVER));
-        node.running("quick");
+        node.apply(pod, &shell_pod(pod, FOREVER));
+        node.running(pod);
         let log = second.log();
         drop(second);
         log.matches("Next step").count()
     };
-    assert_eq!(said("0"), 0);
-    node.apply("other", &shell_pod("other", FOREVER));
-    assert!(said("4") > 0);
+    assert_eq!(said("0", "quiet"), 0);
+    assert!(said("4", "loud") > 0);
 }
 
 #[test]
