@@ -9,7 +9,7 @@ use kubelet_core::pod::hash::container_hash;
 use model::containers::{find_container, init_containers, regular_containers};
 use model::k8s::Pod;
 use model::{ContainerId, ContainerKind, ContainerObservation, ContainerState, SandboxId, SandboxState};
-use testing::FakeRuntime;
+use testing::{FakeRuntime, Method};
 use tokio::sync::watch;
 
 use super::shapes::{Outcome, Shape};
@@ -17,6 +17,8 @@ use crate::witness::Act;
 
 /// Two ready sandboxes of one pod may stand side by side no longer than this: a look, some stops that fail.
 const TWO_SANDBOXES: Duration = Duration::from_secs(120);
+/// So many listings of sandboxes in a second, on average over ten, are an agent that runs in circles.
+const LISTINGS_A_SECOND: u64 = 30;
 /// How long after the probes were bad a container may still be stopped for it.
 const PROBES_LINGER: Duration = Duration::from_secs(60);
 
@@ -44,6 +46,8 @@ pub(super) struct Oracle {
     restarts: BTreeMap<(String, String), i32>,
     ended: BTreeMap<String, String>,
     doubled_since: BTreeMap<String, Duration>,
+    /// When listings were counted last, and how many there had been.
+    counted: (Duration, u64),
     pub(super) acts: u64,
     violations: Vec<String>,
     clock: ports::Clock,
@@ -63,6 +67,7 @@ impl Oracle {
             restarts: BTreeMap::new(),
             ended: BTreeMap::new(),
             doubled_since: BTreeMap::new(),
+            counted: (Duration::ZERO, 0),
             acts: 0,
             violations: Vec::new(),
             clock,
@@ -233,6 +238,7 @@ impl Oracle {
             self.violated(twin);
         }
         self.look_at_sandboxes();
+        self.look_at_haste();
         if let Some(agent) = agent {
             self.look_at_statuses(agent);
         }
@@ -252,6 +258,18 @@ impl Oracle {
             if now.saturating_sub(since) > TWO_SANDBOXES {
                 self.violated(format!("{uid} has had two ready sandboxes since {since:?}"));
             }
+        }
+    }
+
+    fn look_at_haste(&mut self) {
+        let (now, total) = (self.now(), self.fake.count(Method::ListPodSandbox));
+        let (since, before) = self.counted;
+        if now - since < Duration::from_secs(10) {
+            return;
+        }
+        self.counted = (now, total);
+        if (total - before) > LISTINGS_A_SECOND * (now - since).as_secs() {
+            self.violated(format!("the runtime was listed {} times since {since:?}", total - before));
         }
     }
 
