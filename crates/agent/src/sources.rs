@@ -19,6 +19,9 @@ use ports::node_api::ManifestProblem;
 pub struct SourceSet {
     pub source: PodSource,
     pub pods: Vec<Arc<Pod>>,
+    /// The source could read everything it has at least once. Until then, what runs and is not in here may be described
+    /// by what it could not read.
+    pub is_complete: bool,
 }
 
 /// Marks the pods as seen at this moment.
@@ -27,7 +30,10 @@ fn seen_now(pods: Vec<Pod>, now: Timestamp) -> Vec<Arc<Pod>> {
         mark_first_seen(&mut pod, now);
         Arc::new(pod)
     };
-    pods.into_iter().map(mark).collect()
+    let mut marked: Vec<Arc<Pod>> = pods.into_iter().map(mark).collect();
+    // Collecting reuses the room of the whole pods, kilobytes for each, and the list is kept for as long as its file.
+    marked.shrink_to_fit();
+    marked
 }
 
 fn warnings(warnings: &[ManifestError]) -> Vec<String> {

@@ -25,7 +25,7 @@ use crate::settings::Settings;
 use crate::sources::file::FileSource;
 use crate::sources::http::HttpSource;
 use crate::sources::{ManifestProblems, SourceSet};
-use crate::sync_loop::{Heartbeat, SyncLoop};
+use crate::sync_loop::{Heartbeat, SourcesReadiness, SyncLoop};
 use crate::tasks::TaskSet;
 use crate::user_namespaces::PodIds;
 
@@ -102,8 +102,10 @@ impl Agent {
         tasks.spawn("PLEG", pleg.run());
         tasks.spawn("log rotation", LogRotation::new(engine.clone()).run());
         let (problems, heartbeat) = (ManifestProblems::default(), Heartbeat::default());
-        let sources_ready = start_loop(&engine, &problems, &heartbeat);
-        tasks.spawn("collector", Collector::new(engine.clone(), sources_ready.clone()).run());
+        let readiness = SourcesReadiness::default();
+        start_loop(&engine, &problems, &heartbeat, readiness.clone());
+        let sources_ready = readiness.reported.subscribe();
+        tasks.spawn("collector", Collector::new(engine.clone(), readiness.complete.subscribe()).run());
         Ok(Self { engine, problems, heartbeat, sources_ready })
     }
 
@@ -164,7 +166,8 @@ fn start_loop(
     engine: &Arc<Engine>,
     problems: &ManifestProblems,
     heartbeat: &Heartbeat,
-) -> watch::Receiver<bool> {
+    readiness: SourcesReadiness,
+) {
     let (sets, received) = mpsc::channel::<SourceSet>(SET_QUEUE);
     let settings = &engine.settings.sources;
     let mut expected = Vec::new();
@@ -195,10 +198,8 @@ fn start_loop(
         };
         engine.tasks.spawn("http source", source.run());
     }
-    let (all_reported, sources_ready) = watch::channel(false);
-    let sync_loop = SyncLoop::new(engine.clone(), heartbeat.clone(), received, expected, all_reported);
+    let sync_loop = SyncLoop::new(engine.clone(), heartbeat.clone(), received, expected, readiness);
     engine.tasks.spawn("sync loop", sync_loop.run());
-    sources_ready
 }
 
 /// What a container without limits may use: the whole machine, as long as nothing is reserved.

@@ -35,6 +35,8 @@ impl TaskSet {
     /// task, and is logged with its name.
     pub fn spawn(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
         let cancel = self.cancel.clone();
+        // Boxed, because a block that takes a future in and then waits for it has room for it twice.
+        let task = Box::pin(task);
         self.spawn_to_end(name, async move {
             tokio::select! {
                 () = cancel.cancelled() => {}

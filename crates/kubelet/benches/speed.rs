@@ -35,9 +35,9 @@ pub(crate) fn failed<E: std::fmt::Display>(what: impl std::fmt::Display) -> impl
 /// How much is measured.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Effort {
-    /// How often raw calls and kubelet take turns; each turn of the kubelet begins with its start.
+    /// How often the kubelet is started.
     pub(crate) rounds: usize,
-    /// Pods started on each side in one round.
+    /// Pods started on each side after each start of the kubelet, in turn.
     pub(crate) pods: usize,
     /// How long an idle kubelet is watched.
     pub(crate) window: Duration,

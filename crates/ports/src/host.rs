@@ -87,6 +87,15 @@ pub struct SubordinateIds {
     pub gids: Vec<IdRange>,
 }
 
+/// A command that was run in a container, as the machine sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExecTrace {
+    /// The command itself still runs, not only what it started.
+    pub is_running: bool,
+    /// The sessions of the command and of what it left behind.
+    pub sessions: std::collections::BTreeSet<u32>,
+}
+
 #[async_trait]
 pub trait Host: Send + Sync + std::fmt::Debug {
     /// Creates a directory and its parents; sets exactly these permissions on the last one, whatever the umask.
@@ -129,6 +138,14 @@ pub trait Host: Send + Sync + std::fmt::Debug {
     /// Binds `sub_path` inside the volume at `target`, opening it step by step so that no link can lead outside;
     /// creates it as a directory (with the volume's mode) if it does not exist. Idempotent.
     async fn bind_sub_path(&self, volume: &Path, sub_path: &str, target: &Path) -> HostResult<()>;
+
+    /// Finds a command that was started in the container no longer ago than `age`, and what it left running. A host
+    /// without processes finds nothing.
+    async fn find_exec(&self, _container: &str, _command: &[String], _age: std::time::Duration) -> ExecTrace {
+        ExecTrace::default()
+    }
+    /// Kills what was found.
+    async fn end_exec(&self, _container: &str, _trace: &ExecTrace) {}
 
     fn machine(&self) -> MachineInfo;
     /// The subordinate ids of that user; `None` if it has none, or if the machine does not keep any (`getsubids` is

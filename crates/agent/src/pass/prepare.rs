@@ -82,8 +82,8 @@ async fn make_directories(context: &PassContext) -> Result<(), ports::HostError>
 
 async fn pod_facts(context: &PassContext) -> Result<PodFacts, String> {
     let engine = &context.engine;
-    // RuntimeClass objects live in the API; without one, the handler is the runtime's default.
-    let name = "";
+    // RuntimeClass objects live in the API; without one, the name of the class is taken for that of its handler.
+    let name = spec_of(&context.pod).runtime_class_name.as_deref().unwrap_or_default();
     let handler = engine.node.borrow().status.handlers.iter().find(|h| h.name == name).cloned();
     let user_namespace = match spec_of(&context.pod).host_users {
         Some(false) => {
@@ -95,6 +95,7 @@ async fn pod_facts(context: &PassContext) -> Result<PodFacts, String> {
     Ok(PodFacts {
         recursive_read_only: handler.is_some_and(|h| h.recursive_read_only_mounts),
         user_namespace,
+        runtime_handler: name.to_owned(),
         ..PodFacts::default()
     })
 }

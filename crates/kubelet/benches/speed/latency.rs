@@ -1,40 +1,47 @@
 //! Time to a running container: raw CRI calls and manifests in turn, on one real containerd; then from process start.
 //!
 //! Both sides end at the moment that the runtime itself notes as the container's start, so nobody's polling is
-//! measured. Between two measurements the runtime is emptied and left alone.
+//! measured, and the raw calls ask for exactly what the kubelet asks for. Between two measurements the runtime is emptied and left alone.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use cri::CriRuntime;
 use jiff::Timestamp;
-use model::annotations as keys;
-use model::observation::NamespaceMode;
-use model::request::{
-    ContainerRequest, ContainerSecurity, DnsRequest, LinuxResources, Namespaces, SandboxRequest,
-    SandboxSecurity,
-};
-use model::{ContainerState, PodRef};
-use ports::Runtime;
+use model::ContainerState;
+use model::request::{ContainerRequest, SandboxRequest};
 use ports::runtime::Scope;
+use ports::{Clock, Runtime};
 use testing::containerd::{BUSYBOX_IMAGE, Containerd};
+use testing::{FakeCri, FakeRuntime};
 
-use crate::node::{Node, sleeping_command, sleeping_pod, until};
+use crate::node::{Node, sleeping_pod, until};
 use crate::{BenchError, Effort, Outcome, failed};
 
 /// Between two looks for the log file of a container that is to come: a look costs microseconds, and only the kubelet
 /// and the runtime are to be busy.
 const LOOK: Duration = Duration::from_millis(5);
 
+/// After the kubelet was woken, and after a pod has gone: what was due meanwhile is done, and the runtime is idle.
+const SETTLE: Duration = Duration::from_millis(300);
+
 /// Durations in milliseconds, in the order they were measured.
 #[derive(Debug, Default)]
 pub(crate) struct Latency {
     /// RunPodSandbox, CreateContainer, StartContainer.
     pub(crate) raw: Vec<f64>,
-    /// Manifest in place to container started.
+    /// Manifest in place to container started, each right after the raw calls of the same position.
     pub(crate) manifest: Vec<f64>,
     /// Process started to container started, with the manifest in place before.
     pub(crate) process: Vec<f64>,
+}
+
+impl Latency {
+    /// What the kubelet adds to the raw calls just before.
+    pub(crate) fn added(&self) -> Vec<f64> {
+        self.manifest.iter().zip(&self.raw).map(|(manifest, raw)| manifest - raw).collect()
+    }
 }
 
 pub(crate) async fn measure(program: &Path, effort: Effort) -> Outcome<Latency> {
@@ -43,19 +50,23 @@ pub(crate) async fn measure(program: &Path, effort: Effort) -> Outcome<Latency> 
     let containerd = containerd.map_err(failed("start containerd"))?;
     let runtime = CriRuntime::new(&containerd.endpoint(), "", Duration::from_secs(60));
     let runtime = runtime.map_err(failed("connect to containerd"))?;
-    let mut stand = Stand { node: Node::new(&dir.path().join("node"), &containerd.endpoint())?, runtime };
+    let requests = Requests::record(program, &dir.path().join("recorded")).await?;
+    let node = Node::new(&dir.path().join("node"), &containerd.endpoint())?;
+    let mut stand = Stand { node, requests, runtime };
     let mut latency = Latency::default();
     // The first of all pays for cold caches, which is not what repeats.
-    stand.raw("warm-up").await?;
+    stand.raw().await?;
     for round in 0..effort.rounds {
-        for pod in 0..effort.pods {
-            latency.raw.push(stand.raw(&format!("raw-{round}-{pod}")).await?);
-        }
         latency.process.push(stand.process(program, &format!("first-{round}")).await?);
         for pod in 0..effort.pods {
+            // A kubelet that is awake would take raw pods for leftovers of its own and remove them.
+            stand.node.pause()?;
+            let raw = stand.raw().await;
+            stand.node.resume()?;
+            latency.raw.push(raw?);
+            tokio::time::sleep(SETTLE).await;
             latency.manifest.push(stand.manifest(&format!("pod-{round}-{pod}")).await?);
         }
-        // A kubelet would take raw pods for leftovers of its own and remove them.
         stand.node.kill()?;
     }
     drop(stand);
@@ -65,19 +76,17 @@ pub(crate) async fn measure(program: &Path, effort: Effort) -> Outcome<Latency> 
 
 struct Stand {
     node: Node,
+    requests: Requests,
     runtime: CriRuntime,
 }
 
 impl Stand {
     /// One pod by the three calls alone.
-    async fn raw(&self, name: &str) -> Outcome<f64> {
-        let log_directory = self.node.dir.join("raw-logs").join(name);
-        std::fs::create_dir_all(log_directory.join("main")).map_err(failed("make a log directory"))?;
-        let sandbox_request = sandbox_request(name, &log_directory);
-        let container_request = container_request(&sandbox_request);
+    async fn raw(&self) -> Outcome<f64> {
+        let Requests { sandbox: sandbox_request, container: container_request } = &self.requests;
         let began = Timestamp::now();
-        let sandbox = self.runtime.run_sandbox(&sandbox_request).await.map_err(failed("raw"))?;
-        let created = self.runtime.create_container(&sandbox, &container_request, &sandbox_request).await;
+        let sandbox = self.runtime.run_sandbox(sandbox_request).await.map_err(failed("raw"))?;
+        let created = self.runtime.create_container(&sandbox, container_request, sandbox_request).await;
         let container = created.map_err(failed("raw"))?;
         self.runtime.start_container(&container).await.map_err(failed("raw"))?;
         let status = self.runtime.container_status(&container).await.map_err(failed("raw"))?;
@@ -114,7 +123,9 @@ impl Stand {
             let left = self.runtime.list_sandboxes(&Scope::Node).await.map_err(failed("list sandboxes"))?;
             Ok(left.is_empty().then_some(()))
         })
-        .await
+        .await?;
+        tokio::time::sleep(SETTLE).await;
+        Ok(())
     }
 
     /// When the runtime started the pod's container.
@@ -150,59 +161,35 @@ fn milliseconds(began: Timestamp, ended: Option<Timestamp>) -> Outcome<f64> {
     Ok(ended.duration_since(began).as_secs_f64() * 1000.0)
 }
 
-fn sandbox_request(name: &str, log_directory: &Path) -> SandboxRequest {
-    let pod = PodRef::new("default", name, format!("uid-of-{name}"));
-    SandboxRequest {
-        attempt: 0,
-        hostname: name.to_owned(),
-        log_directory: log_directory.display().to_string(),
-        dns: DnsRequest { servers: vec!["192.0.2.1".to_owned()], ..DnsRequest::default() },
-        port_mappings: Vec::new(),
-        labels: [
-            (keys::POD_NAME_LABEL, &*pod.name),
-            (keys::POD_NAMESPACE_LABEL, &*pod.namespace),
-            (keys::POD_UID_LABEL, pod.uid.as_str()),
-        ]
-        .map(|(key, value)| (key.to_owned(), value.to_owned()))
-        .into(),
-        annotations: [].into(),
-        cgroup_parent: String::new(),
-        sysctls: [].into(),
-        security: SandboxSecurity { namespaces: namespaces(), ..SandboxSecurity::default() },
-        overhead: None,
-        resources: None,
-        runtime_handler: String::new(),
-        pod,
-    }
+/// What a kubelet asks of its runtime for one pod, so that the raw calls ask for exactly the same.
+#[derive(Debug)]
+struct Requests {
+    sandbox: SandboxRequest,
+    container: ContainerRequest,
 }
 
-fn container_request(sandbox: &SandboxRequest) -> ContainerRequest {
-    let mut labels = sandbox.labels.clone();
-    labels.insert(keys::CONTAINER_NAME_LABEL.to_owned(), "main".to_owned());
-    ContainerRequest {
-        name: "main".to_owned(),
-        attempt: 0,
-        image: BUSYBOX_IMAGE.to_owned(),
-        user_specified_image: BUSYBOX_IMAGE.to_owned(),
-        runtime_handler: String::new(),
-        command: sleeping_command(),
-        args: Vec::new(),
-        working_dir: String::new(),
-        env: Vec::new(),
-        mounts: Vec::new(),
-        devices: Vec::new(),
-        labels,
-        annotations: [].into(),
-        log_path: "main/0.log".to_owned(),
-        stdin: false,
-        stdin_once: false,
-        tty: false,
-        resources: LinuxResources::default(),
-        security: ContainerSecurity { namespaces: namespaces(), ..ContainerSecurity::default() },
-        stop_signal: None,
+impl Requests {
+    /// Lets the kubelet start a pod on a fake runtime, and takes down what it asked for. The files it made for the pod
+    /// stay below `dir`, where the requests point to them.
+    async fn record(program: &Path, dir: &Path) -> Outcome<Self> {
+        std::fs::create_dir_all(dir).map_err(failed("make a directory"))?;
+        let fake = FakeRuntime::with_clock(Clock::system());
+        fake.image(BUSYBOX_IMAGE);
+        let server = FakeCri::serve(Arc::new(fake.clone()), &dir.join("cri.sock"));
+        let server = server.map_err(failed("serve a fake runtime"))?;
+        let mut node = Node::new(dir, &server.endpoint())?;
+        node.apply("raw", &sleeping_pod("raw", BUSYBOX_IMAGE))?;
+        node.start(program)?;
+        until(&node, "the fake pod", LOOK, async || Ok((!fake.running().is_empty()).then_some(()))).await?;
+        node.kill()?;
+        server.stop().await;
+        let sandbox = fake.sandbox_request("raw-bench");
+        let container = fake.container_request("raw-bench", "main");
+        let (Some(sandbox), Some(container)) = (sandbox, container) else {
+            return Err(BenchError("the fake runtime knows nothing of the pod it runs".to_owned()));
+        };
+        // The fake has made up an id for the image.
+        let container = ContainerRequest { image: BUSYBOX_IMAGE.to_owned(), ..container };
+        Ok(Self { sandbox, container })
     }
-}
-
-fn namespaces() -> Namespaces {
-    Namespaces { pid: NamespaceMode::Container, ..Namespaces::default() }
 }

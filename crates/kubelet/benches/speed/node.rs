@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::{BenchError, Outcome, failed};
@@ -67,6 +68,21 @@ impl Node {
         let Some(mut child) = self.kubelet.take() else { return Ok(()) };
         child.kill().and_then(|()| child.wait()).map_err(failed("end the kubelet"))?;
         Ok(())
+    }
+
+    /// SIGSTOP: it sees and does nothing until [`Self::resume`].
+    pub(crate) fn pause(&self) -> Outcome<()> {
+        self.signal(Signal::STOP)
+    }
+
+    pub(crate) fn resume(&self) -> Outcome<()> {
+        self.signal(Signal::CONT)
+    }
+
+    fn signal(&self, signal: Signal) -> Outcome<()> {
+        let pid = self.kubelet.as_ref().map(Pid::from_child);
+        let pid = pid.ok_or_else(|| BenchError("no kubelet runs".to_owned()))?;
+        kill_process(pid, signal).map_err(failed("signal the kubelet"))
     }
 
     /// Puts a manifest in place in one step.
@@ -140,13 +156,10 @@ pub(crate) fn sleeping_pod(name: &str, image: &str) -> Value {
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": name},
         "spec": {"terminationGracePeriodSeconds": 2, "containers": [{
-            "name": "main", "image": image, "imagePullPolicy": "IfNotPresent", "command": sleeping_command(),
+            "name": "main", "image": image, "imagePullPolicy": "IfNotPresent",
+            "command": ["/bin/sh", "-c", "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done"],
         }]},
     })
-}
-
-pub(crate) fn sleeping_command() -> Vec<String> {
-    ["/bin/sh", "-c", "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done"].map(str::to_owned).into()
 }
 
 /// Looks every `pause` until the question is answered; tells whose log to read when it never is.
