@@ -16,9 +16,11 @@ fn isolated(name: &str) -> Manifest {
 /// The first id of the node that the pod's sandbox has.
 fn first_id(world: &World, name: &str) -> u32 {
     let request = world.fake.sandbox_request(&format!("{name}-node")).unwrap();
-    let Some(UserNamespace::Pod { uids, gids }) = request.security.namespaces.user else {
-        panic!("{:?}", request.security.namespaces)
+    let ids = match request.security.namespaces.user {
+        Some(UserNamespace::Pod { uids, gids }) => Some((uids, gids)),
+        Some(UserNamespace::Node) | None => None,
     };
+    let (uids, gids) = ids.unwrap();
     assert_eq!(uids, gids);
     assert_eq!((uids[0].container_id, uids[0].length), (0, IDS));
     uids[0].host_id
@@ -80,8 +82,8 @@ async fn is_refused(world: &World, name: &str, message: &str) {
     world.pass(seconds(30)).await;
     let events = world.agent.as_ref().unwrap().recorder().latest();
     let event = events.iter().find(|event| event.reason == "FailedCreatePodSandBox");
-    let event = event.unwrap_or_else(|| panic!("{}", world.describe()));
-    assert_eq!(event.message, format!("Failed to create pod sandbox: {message}"));
+    let told = event.map(|event| event.message.clone());
+    assert_eq!(told, Some(format!("Failed to create pod sandbox: {message}")), "{}", world.describe());
     assert_eq!(world.fake.sandboxes(), [], "nothing runs with the node's own ids instead");
     world.remove(name);
     world.until("it is gone without a trace", |w| w.traces().is_empty()).await;

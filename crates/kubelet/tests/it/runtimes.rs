@@ -106,10 +106,7 @@ fn a_pod_with_a_user_namespace_has_ids_of_its_own_or_is_refused_plainly() {
     if !node.offers_user_namespaces() {
         node.apply("one", &isolated("one"));
         let refusal = "can't set `spec.hostUsers: false`, runtime does not support user namespaces";
-        node.eventually("the pod is refused", |node| match node.kubelet_log().contains(refusal) {
-            true => Ok(()),
-            false => Err("not yet".to_owned()),
-        });
+        node.logged(refusal);
         let pod = node.pod("one").expect("the pod is shown");
         assert_eq!(pod["status"]["phase"], "Pending");
         assert_eq!(
