@@ -380,6 +380,9 @@ our_files_elsewhere() {
 note_shim_sockets() {
     find "$WORK/containerd-state" -name address -type f -exec sed -s 's#^unix://##; s#$#\n#' {} + 2>/dev/null |
         grep '^/' >>"$WORK/shims" || true
+    # Since containerd 2, among what the shim was started with.
+    find "$WORK/containerd-state" -name bootstrap.json -type f -exec sed -s 's#.*"address":"unix://\([^"]*\)".*#\1\n#' {} + 2>/dev/null |
+        grep '^/' >>"$WORK/shims" || true
 }
 
 # The kubelet is asked first, then containerd, then the kernel: each step takes what the one before left.

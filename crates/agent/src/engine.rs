@@ -20,6 +20,7 @@ use crate::pleg::PlegHandle;
 use crate::pods_view::PodsView;
 use crate::settings::Settings;
 use crate::tasks::TaskSet;
+use crate::user_namespaces::PodIds;
 
 #[derive(Debug)]
 pub struct Engine {
@@ -34,6 +35,7 @@ pub struct Engine {
     pub allocatable: BTreeMap<String, Quantity>,
     pub recorder: Recorder,
     pub images: Images,
+    pub pod_ids: PodIds,
     pub cache: PodCache,
     pub pleg: PlegHandle,
     pub node: watch::Receiver<NodeView>,

@@ -34,6 +34,7 @@ pub mod sources;
 mod start;
 pub mod sync_loop;
 pub mod tasks;
+pub mod user_namespaces;
 pub mod volumes;
 mod worker;
 

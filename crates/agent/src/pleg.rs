@@ -17,7 +17,7 @@ use model::{
     SandboxState,
 };
 use parking_lot::Mutex;
-use ports::runtime::{ContainerSummary, RuntimeHint, RuntimeResult, SandboxSummary, Scope};
+use ports::runtime::{ContainerSummary, RuntimeError, RuntimeHint, RuntimeResult, SandboxSummary, Scope};
 use ports::{Clock, Runtime};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -29,6 +29,8 @@ use crate::metrics::Metrics;
 const REQUEST_QUEUE: usize = 200;
 /// Waiting time before the hint stream is opened anew.
 const HINT_RETRY: Duration = Duration::from_secs(5);
+/// The same where the runtime has said that it knows no hints.
+const HINT_REFUSED_RETRY: Duration = Duration::from_secs(60);
 
 /// Asks for a look at a pod.
 #[derive(Clone, Debug)]
@@ -127,7 +129,7 @@ impl Pleg {
     /// Runs until dropped. Every select arm is cancel safe: channels and join sets lose nothing, and the listing is
     /// started anew if it is abandoned.
     pub async fn run(mut self) {
-        let mut hints = self.open_hints().await;
+        let mut hints = self.hints_after(Duration::ZERO);
         let mut next_relist = self.clock.mono();
         loop {
             tokio::select! {
@@ -138,7 +140,8 @@ impl Pleg {
                 Some(pod) = self.requests.recv() => self.start_inspection(pod),
                 hint = hints.next() => match hint {
                     Some(hint) => self.take_hint(&hint),
-                    None => hints = self.reopen_hints_later(),
+                    // The runtime may have been restarted; whatever it would have told is in the next listing.
+                    None => hints = self.hints_after(HINT_RETRY),
                 },
                 Some(listing) = self.relisting.join_next(), if !self.relisting.is_empty() => {
                     self.finish_relist(listing);
@@ -149,31 +152,34 @@ impl Pleg {
         }
     }
 
-    async fn open_hints(&self) -> BoxStream<'static, RuntimeHint> {
-        match self.runtime.hints().await {
-            Ok(hints) => hints,
-            Err(error) => {
-                tracing::debug!(%error, "The runtime gives no event hints; relisting every second only");
-                stream::pending().boxed()
-            }
-        }
-    }
-
-    /// A stream that opens the hints again after a pause: the runtime may have been restarted.
-    fn reopen_hints_later(&self) -> BoxStream<'static, RuntimeHint> {
-        let runtime = self.runtime.clone();
-        stream::once(async move {
-            tokio::time::sleep(HINT_RETRY).await;
+    /// A stream that asks for hints after a pause and passes them on. It ends when they do, or when there are none. The
+    /// loop goes on meanwhile: a runtime may take its time to answer.
+    fn hints_after(&self, pause: Duration) -> BoxStream<'static, RuntimeHint> {
+        let (runtime, clock) = (self.runtime.clone(), self.clock);
+        let opened = async move {
+            clock.sleep_until(clock.mono() + pause).await;
             match runtime.hints().await {
-                Ok(hints) => hints,
-                Err(_) => stream::empty().boxed(),
+                Ok(hints) => {
+                    tracing::debug!("Waiting for event hints of the runtime");
+                    hints
+                }
+                Err(RuntimeError::Unimplemented { .. }) => {
+                    tracing::debug!("The runtime gives no event hints; relisting every second only");
+                    // It may be exchanged for one that does, without us.
+                    clock.sleep_until(clock.mono() + HINT_REFUSED_RETRY).await;
+                    stream::empty().boxed()
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "No event hints for now");
+                    stream::empty().boxed()
+                }
             }
-        })
-        .flatten()
-        .boxed()
+        };
+        stream::once(opened).flatten().boxed()
     }
 
     fn take_hint(&mut self, hint: &RuntimeHint) {
+        tracing::debug!(uid = %hint.pod, "Hint of the runtime");
         if let Some(pod) = self.identities.get(&hint.pod).cloned() {
             self.start_inspection(pod);
         }

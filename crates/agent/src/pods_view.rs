@@ -76,6 +76,32 @@ fn checkpoint_path(paths: &Paths, uid: &PodUid) -> PathBuf {
     paths.pod(uid).join("status.json")
 }
 
+/// Where the last spec of a pod survives its manifest.
+fn spec_path(paths: &Paths, uid: &PodUid) -> PathBuf {
+    paths.pod(uid).join("pod.json")
+}
+
+/// Writes the pod down, so that a kubelet that finds it running without a manifest can still take it down properly:
+/// hooks, grace and order. Losing it costs only that, so a failure is logged and nothing more.
+pub async fn save_pod(host: &dyn Host, paths: &Paths, uid: &PodUid, pod: &Pod) {
+    let Ok(json) = serde_json::to_vec(pod) else { return };
+    let saved = async {
+        host.ensure_dir(&paths.pod(uid), 0o750).await?;
+        host.write_file(&spec_path(paths, uid), &json, 0o600).await
+    };
+    if let Err(error) = saved.await {
+        tracing::warn!(%uid, error = crate::volumes::chain(&error), "Pod was not written down");
+    }
+}
+
+/// The pod as an earlier run of the kubelet last knew it, if it left word and that is whole.
+pub async fn load_pod(host: &dyn Host, paths: &Paths, uid: &PodUid) -> Option<Pod> {
+    const LIMIT: usize = 11 << 20;
+    let json = host.read_file(&spec_path(paths, uid), LIMIT, false).await.ok()?;
+    let pod: Pod = serde_json::from_slice(&json).ok()?;
+    (model::PodRef::of(&pod).uid == *uid).then_some(pod)
+}
+
 /// Writes the status beside the pod's other files. Losing one costs only what a look at the runtime cannot tell again
 /// (start time, readiness, why the pod failed), so a failure is logged and nothing more.
 pub async fn save_checkpoint(host: &dyn Host, paths: &Paths, uid: &PodUid, status: &PodStatus) {

@@ -19,6 +19,9 @@ use ports::node_api::ManifestProblem;
 pub struct SourceSet {
     pub source: PodSource,
     pub pods: Vec<Arc<Pod>>,
+    /// The source could read everything it has at least once. Until then, what runs and is not in here may be described
+    /// by what it could not read.
+    pub is_complete: bool,
 }
 
 /// Marks the pods as seen at this moment.

@@ -25,8 +25,9 @@ use crate::settings::Settings;
 use crate::sources::file::FileSource;
 use crate::sources::http::HttpSource;
 use crate::sources::{ManifestProblems, SourceSet};
-use crate::sync_loop::{Heartbeat, SyncLoop};
+use crate::sync_loop::{Heartbeat, SourcesReadiness, SyncLoop};
 use crate::tasks::TaskSet;
+use crate::user_namespaces::PodIds;
 
 /// Sources that have something to say wait here while the loop is busy; there are at most three of them.
 const SET_QUEUE: usize = 8;
@@ -69,9 +70,11 @@ impl Agent {
         let keyring = read_keyring(&*doors.host, &settings.images).await;
         let images =
             Images::new(doors.runtime.clone(), doors.clock, recorder.clone(), &settings.images, keyring);
+        let pod_ids = PodIds::load(&*doors.host, &settings).await?;
         let engine = Arc::new(Engine {
             allocatable: capacity(&*doors.host),
             images,
+            pod_ids,
             cache,
             pleg: pleg_handle,
             node,
@@ -99,8 +102,10 @@ impl Agent {
         tasks.spawn("PLEG", pleg.run());
         tasks.spawn("log rotation", LogRotation::new(engine.clone()).run());
         let (problems, heartbeat) = (ManifestProblems::default(), Heartbeat::default());
-        let sources_ready = start_loop(&engine, &problems, &heartbeat);
-        tasks.spawn("collector", Collector::new(engine.clone(), sources_ready.clone()).run());
+        let readiness = SourcesReadiness::default();
+        start_loop(&engine, &problems, &heartbeat, readiness.clone());
+        let sources_ready = readiness.reported.subscribe();
+        tasks.spawn("collector", Collector::new(engine.clone(), readiness.complete.subscribe()).run());
         Ok(Self { engine, problems, heartbeat, sources_ready })
     }
 
@@ -161,7 +166,8 @@ fn start_loop(
     engine: &Arc<Engine>,
     problems: &ManifestProblems,
     heartbeat: &Heartbeat,
-) -> watch::Receiver<bool> {
+    readiness: SourcesReadiness,
+) {
     let (sets, received) = mpsc::channel::<SourceSet>(SET_QUEUE);
     let settings = &engine.settings.sources;
     let mut expected = Vec::new();
@@ -192,10 +198,8 @@ fn start_loop(
         };
         engine.tasks.spawn("http source", source.run());
     }
-    let (all_reported, sources_ready) = watch::channel(false);
-    let sync_loop = SyncLoop::new(engine.clone(), heartbeat.clone(), received, expected, all_reported);
+    let sync_loop = SyncLoop::new(engine.clone(), heartbeat.clone(), received, expected, readiness);
     engine.tasks.spawn("sync loop", sync_loop.run());
-    sources_ready
 }
 
 /// What a container without limits may use: the whole machine, as long as nothing is reserved.

@@ -1,7 +1,7 @@
 //! The sync loop: merges the sources and keeps one worker for each pod.
 //!
 //! Owns the desired pods and the table of workers. Never calls the runtime, never waits for a pod: whatever takes time
-//! happens in a worker's own task. Nothing is torn down before every source has reported once.
+//! happens in a worker's own task. Nothing is torn down before every source has reported once, and left nothing out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,13 +9,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use kubelet_core::housekeeping::{CleanupInputs, RuntimePresence, WorkerProgress, compute_cleanup};
-use kubelet_core::sources::{PodChange, PodOp, Sources};
+use kubelet_core::sources::{PodChange, PodOp, Sources, SourcesReady};
 use model::containers::spec_of;
 use model::k8s::Pod;
-use model::{MonoTime, PodRef, PodSource, PodUid};
+use model::{MonoTime, PodObservation, PodRef, PodSource, PodUid};
 use tokio::sync::{mpsc, watch};
 
 use crate::engine::Engine;
+use crate::pods_view::load_pod;
 use crate::sources::SourceSet;
 use crate::worker::{Order, PodWorker};
 
@@ -47,14 +48,30 @@ struct WorkerHandle {
     orders: watch::Sender<Order>,
 }
 
+/// Where the loop tells how far the sources are.
+#[derive(Clone, Debug)]
+pub struct SourcesReadiness {
+    /// All have reported.
+    pub reported: watch::Sender<bool>,
+    /// All have reported, and left nothing out: what they do not name is wanted by nobody and may be cleaned up.
+    pub complete: watch::Sender<bool>,
+}
+
+impl Default for SourcesReadiness {
+    fn default() -> Self {
+        Self { reported: watch::Sender::new(false), complete: watch::Sender::new(false) }
+    }
+}
+
 #[derive(Debug)]
 pub struct SyncLoop {
     engine: Arc<Engine>,
     heartbeat: Heartbeat,
     sets: mpsc::Receiver<SourceSet>,
     sources: Sources,
-    /// Told to everybody who may only act once all sources have reported.
-    all_reported: watch::Sender<bool>,
+    readiness: SourcesReadiness,
+    /// Sources that could read everything they have at least once.
+    complete: SourcesReady,
     workers: BTreeMap<PodUid, WorkerHandle>,
     /// Pods whose name an older pod still has; by full name, the newest one wins.
     held_back: BTreeMap<String, Arc<Pod>>,
@@ -74,15 +91,16 @@ impl SyncLoop {
         heartbeat: Heartbeat,
         sets: mpsc::Receiver<SourceSet>,
         expected: Vec<PodSource>,
-        all_reported: watch::Sender<bool>,
+        readiness: SourcesReadiness,
     ) -> Self {
         let (finished_sender, finished) = mpsc::channel(256);
         Self {
             engine,
             heartbeat,
             sets,
+            complete: SourcesReady::new(expected.iter().copied()),
             sources: Sources::new(expected),
-            all_reported,
+            readiness,
             workers: BTreeMap::new(),
             held_back: BTreeMap::new(),
             finished_sender,
@@ -114,6 +132,11 @@ impl SyncLoop {
     }
 
     fn take_set(&mut self, set: SourceSet) {
+        if set.is_complete {
+            self.complete.saw(set.source);
+        } else if !self.complete.has_seen(set.source) {
+            tracing::warn!(source = %set.source, "Some manifests cannot be used, and may describe pods that run: until they can, what nobody asks for is left alone");
+        }
         let merged = self.sources.set(set.source, set.pods);
         for duplicate in &merged.duplicates {
             self.engine.recorder.warning(
@@ -131,8 +154,11 @@ impl SyncLoop {
     }
 
     fn note_reported(&mut self) {
-        let all = self.sources.ready().all_ready();
-        self.all_reported.send_if_modified(|known| std::mem::replace(known, all) != all);
+        let tell = |channel: &watch::Sender<bool>, now: bool| {
+            channel.send_if_modified(|known| std::mem::replace(known, now) != now);
+        };
+        tell(&self.readiness.reported, self.sources.ready().all_ready());
+        tell(&self.readiness.complete, self.complete.all_ready());
     }
 
     fn apply(&mut self, change: &PodChange) {
@@ -177,11 +203,20 @@ impl SyncLoop {
 
     fn start_worker(&mut self, pod: PodRef, order: Order) {
         let (orders, receiver) = watch::channel(order);
-        let finished = self.finished_sender.clone();
-        let (worker, first) = PodWorker::new(self.engine.clone(), pod.clone(), receiver);
-        let uid = pod.uid.clone();
+        let (engine, finished) = (self.engine.clone(), self.finished_sender.clone());
+        let (identity, uid) = (pod.clone(), pod.uid.clone());
+        let is_known = receiver.borrow().desired.is_some();
+        // From now on the pod counts as cared for.
+        let followed = engine.cache.subscribe(&uid);
         self.workers.insert(pod.uid.clone(), WorkerHandle { pod, orders });
         self.engine.tasks.spawn("pod worker", async move {
+            let remembered = match is_known {
+                true => None,
+                false => load_pod(&*engine.host, &engine.settings.paths, &identity.uid).await.map(Arc::new),
+            };
+            let identity = remembered.as_deref().map_or(identity, PodRef::of);
+            let (worker, first) = PodWorker::new(engine, identity, receiver, remembered);
+            drop(followed);
             worker.run(first).await;
             // The loop outlives its workers, except at shutdown, when nobody needs to know.
             let _ = finished.send(uid).await;
@@ -205,15 +240,8 @@ impl SyncLoop {
     /// Finds what nobody asks for any more, and has it taken down by workers of its own.
     fn keep_house(&mut self) {
         let in_runtime = self.engine.cache.in_runtime();
-        let runtime: BTreeMap<PodUid, RuntimePresence> = in_runtime
-            .iter()
-            .map(|o| {
-                (
-                    o.pod.uid.clone(),
-                    if o.is_stopped() { RuntimePresence::Dead } else { RuntimePresence::MayRun },
-                )
-            })
-            .collect();
+        let runtime: BTreeMap<PodUid, RuntimePresence> =
+            in_runtime.iter().map(|o| (o.pod.uid.clone(), presence(o))).collect();
         let running = runtime.values().filter(|presence| **presence == RuntimePresence::MayRun).count();
         self.engine.metrics.set_running(running);
         let plan = compute_cleanup(&CleanupInputs {
@@ -221,7 +249,7 @@ impl SyncLoop {
             workers: &self.workers.keys().map(|uid| (uid.clone(), WorkerProgress::Working)).collect(),
             runtime: &runtime,
             dirs: &std::mem::take(&mut self.dirs),
-            sources_ready: *self.all_reported.borrow(),
+            sources_ready: *self.readiness.complete.borrow(),
         });
         for uid in plan.kill_orphans {
             self.engine.metrics.orphan_found();
@@ -232,7 +260,7 @@ impl SyncLoop {
             tracing::info!(%uid, "Directory of a pod that is not desired; cleaning up");
             self.take_down(uid);
         }
-        if *self.all_reported.borrow() {
+        if *self.readiness.complete.borrow() {
             self.scan_directories();
         }
     }
@@ -273,6 +301,10 @@ impl SyncLoop {
             }
         });
     }
+}
+
+fn presence(observed: &PodObservation) -> RuntimePresence {
+    if observed.is_stopped() { RuntimePresence::Dead } else { RuntimePresence::MayRun }
 }
 
 /// Pods whose containers share the node's network are not bound to the runtime's network being ready.

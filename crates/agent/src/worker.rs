@@ -108,6 +108,8 @@ pub(crate) struct PodWorker {
     log_restarts: BTreeMap<String, u32>,
     messages: BTreeMap<ContainerId, String>,
     last_status: Option<PodStatus>,
+    /// The pod as it was last written to disk.
+    saved: Option<Arc<Pod>>,
     terminal: Option<TerminalReason>,
     is_rejected: bool,
     resync_at: MonoTime,
@@ -128,17 +130,18 @@ impl std::fmt::Debug for PodWorker {
 
 impl PodWorker {
     /// A worker for a pod that is desired, or (without one in the order) for a pod that only the runtime or the disk
-    /// knows. Returns it with what it has to do first.
+    /// knows; `remembered` is what an earlier kubelet wrote down about it. Returns it with what it has to do first.
     pub(crate) fn new(
         engine: Arc<Engine>,
         pod: PodRef,
         orders: watch::Receiver<Order>,
+        remembered: Option<Arc<Pod>>,
     ) -> (Box<Self>, Vec<WorkerEffect>) {
         let observations = engine.cache.subscribe(&pod.uid);
         let (probe_sender, probe_news) = mpsc::channel(NEWS_QUEUE);
         let back_off_max = engine.settings.containers.back_off_max;
         let now = engine.clock.now();
-        let desired = orders.borrow().desired.clone();
+        let desired = orders.borrow().desired.clone().or(remembered);
         let (state, effects) = match &desired {
             Some(desired) => WorkerState::new(desired.clone(), now),
             None => WorkerState::orphan(pod.clone(), now),
@@ -164,6 +167,7 @@ impl PodWorker {
             log_restarts: BTreeMap::new(),
             messages: BTreeMap::new(),
             last_status: None,
+            saved: None,
             terminal: None,
             is_rejected: false,
             resync_at: now.mono,
@@ -213,6 +217,10 @@ impl PodWorker {
             self.admit(&pod);
             if ended_before || self.is_rejected {
                 self.feed(WorkerEvent::Kill { cause: TerminationCause::Completed, grace_override: None });
+            }
+            // Found running or on disk, with its manifest gone: taken down as if that had just been noticed.
+            if self.orders.borrow().is_removed {
+                self.feed(WorkerEvent::Removed);
             }
         }
         self.publish().await;
@@ -491,6 +499,7 @@ impl PodWorker {
         self.acting = Some(plan.step.clone());
         note_step(&mut self.backoff, &pod, observed, &plan.step, now);
         self.note_kills(&plan.step);
+        self.note_kept_logs(&plan.step, observed);
         let context = PassContext {
             engine: self.engine.clone(),
             pod,
@@ -523,6 +532,16 @@ impl PodWorker {
                 self.engine.recorder.warning(&self.pod, Some(&waiting.container), "BackOff", message);
             }
             self.waiting.insert(waiting.container.to_string(), state);
+        }
+    }
+
+    /// Where a container is removed and its logs stay, its next instance counts on from them.
+    fn note_kept_logs(&mut self, step: &PodStep, observed: &PodObservation) {
+        let PodStep::Converge { remove, .. } = step else { return };
+        for removal in remove.iter().filter(|removal| removal.why.keeps_logs()) {
+            let Some(instance) = observed.container(&removal.id) else { continue };
+            let highest = self.log_restarts.entry(removal.name.to_string()).or_default();
+            *highest = (*highest).max(instance.record.restart_count);
         }
     }
 

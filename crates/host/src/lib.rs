@@ -22,6 +22,7 @@ pub mod process;
 
 mod addresses;
 mod async_inotify;
+mod exec_trace;
 mod files;
 mod host_path;
 mod lock_file;
@@ -30,6 +31,7 @@ mod manifests;
 mod mounts;
 mod removal;
 mod sub_path;
+mod subordinate_ids;
 mod systemd;
 mod tmpfs;
 mod watch;
@@ -41,7 +43,9 @@ use std::sync::OnceLock;
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use ports::Host;
-use ports::host::{DirEntry, HostError, HostPathKind, HostResult, MachineInfo, ManifestFile};
+use ports::host::{
+    DirEntry, ExecTrace, HostError, HostPathKind, HostResult, MachineInfo, ManifestFile, SubordinateIds,
+};
 
 pub use addresses::host_ips;
 
@@ -166,8 +170,29 @@ impl Host for LinuxHost {
         blocking(volume, move |volume| sub_path::bind_sub_path(volume, &sub_path, &target)).await
     }
 
+    async fn find_exec(&self, container: &str, command: &[String], age: std::time::Duration) -> ExecTrace {
+        let (container, command) = (container.to_owned(), command.to_vec());
+        let look = move |proc: &Path| Ok(exec_trace::find(proc, &container, &command, age));
+        blocking(Path::new("/proc"), look).await.unwrap_or_default()
+    }
+
+    async fn end_exec(&self, container: &str, trace: &ExecTrace) {
+        let (container, trace) = (container.to_owned(), trace.clone());
+        let kill = move |proc: &Path| {
+            exec_trace::end(proc, &container, &trace);
+            Ok(())
+        };
+        // What could not be killed shows itself at the next look.
+        let _ = blocking(Path::new("/proc"), kill).await;
+    }
+
     fn machine(&self) -> MachineInfo {
         self.machine.get_or_init(|| machine::read(&self.root)).clone()
+    }
+
+    async fn subordinate_ids(&self, user: &str) -> HostResult<Option<SubordinateIds>> {
+        let user = user.to_owned();
+        blocking(Path::new(subordinate_ids::PROGRAM), move |_| subordinate_ids::of(&user)).await
     }
 
     async fn read_text(&self, path: &Path) -> HostResult<String> {

@@ -23,12 +23,36 @@ pub(crate) fn read(root: &Path) -> MachineInfo {
         machine_id: machine_id.trim().to_owned(),
         kernel_version: uname.release().to_string_lossy().into_owned(),
         os_image: pretty_name(&os_release).unwrap_or_else(|| "Linux".to_owned()),
+        hugepage_sizes: hugepage_sizes(root),
     }
 }
 
 pub(crate) fn has_apparmor(root: &Path) -> bool {
     fs::read(root.join("sys/module/apparmor/parameters/enabled"))
         .is_ok_and(|enabled| enabled.first() == Some(&b'Y'))
+}
+
+/// The kernel has a directory for each size, like `hugepages-2048kB`.
+fn hugepage_sizes(root: &Path) -> Vec<String> {
+    let entries = fs::read_dir(root.join("sys/kernel/mm/hugepages")).into_iter().flatten().flatten();
+    let mut sizes: Vec<u64> = entries.filter_map(|entry| hugepage_kib(entry.file_name().to_str()?)).collect();
+    sizes.sort_unstable();
+    sizes.into_iter().map(cgroup_size).collect()
+}
+
+fn hugepage_kib(directory: &str) -> Option<u64> {
+    directory.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse().ok().filter(|kib| *kib > 0)
+}
+
+/// The largest unit that leaves a whole number, as in the names of the cgroup's files: `hugetlb.2MB.max`.
+fn cgroup_size(kib: u64) -> String {
+    const MIB: u64 = 1 << 10;
+    const GIB: u64 = 1 << 20;
+    match kib {
+        _ if kib.is_multiple_of(GIB) => format!("{}GB", kib / GIB),
+        _ if kib.is_multiple_of(MIB) => format!("{}MB", kib / MIB),
+        _ => format!("{kib}KB"),
+    }
 }
 
 /// Of a list like `0-3,5`: the machine's CPUs, not only those this process may use.
@@ -84,7 +108,12 @@ mod tests {
         put("var/lib/dbus/machine-id", "m1\n");
         put("etc/os-release", "NAME=x\nPRETTY_NAME=\"Fancy Linux 1\"\n");
         put("sys/module/apparmor/parameters/enabled", "Y\n");
+        for size in ["1048576kB", "2048kB", "64kB", "32768kB"] {
+            put(&format!("sys/kernel/mm/hugepages/hugepages-{size}/nr_hugepages"), "0\n");
+        }
+        put("sys/kernel/mm/hugepages/other/x", "");
         let info = read(root.path());
+        assert_eq!(info.hugepage_sizes, ["64KB", "2MB", "32MB", "1GB"]);
         assert_eq!((info.cpus, info.memory_bytes), (64, 16 << 20));
         assert_eq!((info.boot_id.as_str(), info.machine_id.as_str()), ("b-o-o-t", "m1"));
         assert_eq!(info.os_image, "Fancy Linux 1");

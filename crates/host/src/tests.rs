@@ -376,7 +376,6 @@ async fn a_host_path_is_created_where_its_type_says_so() {
 
 #[tokio::test]
 async fn a_directory_given_to_a_group_passes_the_group_on() {
-    use std::os::unix::fs::MetadataExt;
     let place = Place::new();
     let volume = place.at("volume");
     host().ensure_dir(&volume, 0o755).await.unwrap();

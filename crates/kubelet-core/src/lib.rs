@@ -25,3 +25,4 @@ pub mod request;
 pub mod sources;
 pub mod static_pod;
 pub mod status;
+pub mod userns;

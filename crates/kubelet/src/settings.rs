@@ -105,7 +105,7 @@ pub(crate) fn node_facts(resolved: &Resolved, host: &dyn Host, cgroup_v2: bool) 
         cgroup_v2,
         single_process_oom_kill: kubelet.single_process_oom_kill.unwrap_or(!cgroup_v2),
         swap: Swap::Uncontrolled,
-        hugepage_sizes: Vec::new(),
+        hugepage_sizes: machine.hugepage_sizes,
     }
 }
 

@@ -73,6 +73,13 @@ pub struct IdMapping {
     pub length: u32,
 }
 
+/// So many user or group ids in a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct IdRange {
+    pub first: u32,
+    pub length: u32,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SecurityProfile {
     RuntimeDefault,

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
+use model::request::IdRange;
 
 /// Why a step on the machine failed.
 #[derive(Debug, thiserror::Error)]
@@ -75,6 +76,24 @@ pub struct MachineInfo {
     pub machine_id: String,
     pub kernel_version: String,
     pub os_image: String,
+    /// Sizes of huge pages the kernel has, small ones first, in the words of cgroups: `2MB`, `1GB`.
+    pub hugepage_sizes: Vec<String>,
+}
+
+/// What the machine sets aside for the user namespaces of one user.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SubordinateIds {
+    pub uids: Vec<IdRange>,
+    pub gids: Vec<IdRange>,
+}
+
+/// A command that was run in a container, as the machine sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExecTrace {
+    /// The command itself still runs, not only what it started.
+    pub is_running: bool,
+    /// The sessions of the command and of what it left behind.
+    pub sessions: std::collections::BTreeSet<u32>,
 }
 
 #[async_trait]
@@ -120,7 +139,18 @@ pub trait Host: Send + Sync + std::fmt::Debug {
     /// creates it as a directory (with the volume's mode) if it does not exist. Idempotent.
     async fn bind_sub_path(&self, volume: &Path, sub_path: &str, target: &Path) -> HostResult<()>;
 
+    /// Finds a command that was started in the container no longer ago than `age`, and what it left running. A host
+    /// without processes finds nothing.
+    async fn find_exec(&self, _container: &str, _command: &[String], _age: std::time::Duration) -> ExecTrace {
+        ExecTrace::default()
+    }
+    /// Kills what was found.
+    async fn end_exec(&self, _container: &str, _trace: &ExecTrace) {}
+
     fn machine(&self) -> MachineInfo;
+    /// The subordinate ids of that user; `None` if it has none, or if the machine does not keep any (`getsubids` is
+    /// missing).
+    async fn subordinate_ids(&self, user: &str) -> HostResult<Option<SubordinateIds>>;
     /// The content of the node's resolv.conf-like file, `/etc/hosts`, and so on.
     async fn read_text(&self, path: &Path) -> HostResult<String>;
     /// AppArmor is enabled on this machine.

@@ -49,6 +49,9 @@ impl std::fmt::Display for CallRecord {
     }
 }
 
+/// Hints that a slow listener may fall behind; the rest it misses.
+const HINTS_KEPT: usize = 1024;
+
 /// The fake. Clones share everything.
 #[derive(Clone, Debug)]
 pub struct FakeRuntime {
@@ -61,7 +64,8 @@ struct Shared {
     state: Mutex<State>,
     script: Mutex<Script>,
     programs: Mutex<Programs>,
-    hints: broadcast::Sender<RuntimeHint>,
+    /// Replaced when the runtime goes down: whoever listened hears the end.
+    hints: Mutex<broadcast::Sender<RuntimeHint>>,
 }
 
 impl Default for FakeRuntime {
@@ -81,13 +85,13 @@ impl FakeRuntime {
     /// As [`Self::new`], with timestamps from the given clock.
     #[must_use]
     pub fn with_clock(clock: Clock) -> Self {
-        let (hints, _) = broadcast::channel(1024);
+        let (hints, _) = broadcast::channel(HINTS_KEPT);
         let shared = Shared {
             clock,
             state: Mutex::default(),
             script: Mutex::default(),
             programs: Mutex::default(),
-            hints,
+            hints: Mutex::new(hints),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -132,9 +136,12 @@ impl FakeRuntime {
         self
     }
 
-    /// Every call fails as if nobody listened on the socket. Containers go on.
+    /// Every call fails as if nobody listened on the socket, and streams end. Containers go on.
     pub fn set_down(&self, down: bool) -> &Self {
         self.shared.script.lock().down = down;
+        if down {
+            *self.shared.hints.lock() = broadcast::channel(HINTS_KEPT).0;
+        }
         self
     }
 
@@ -147,6 +154,12 @@ impl FakeRuntime {
     /// `GetContainerEvents` is offered (it is not at first).
     pub fn offer_hints(&self) -> &Self {
         self.shared.script.lock().offers_hints = true;
+        self
+    }
+
+    /// The runtime says that it cannot make user namespaces (it can at first).
+    pub fn without_user_namespaces(&self) -> &Self {
+        self.shared.state.lock().user_namespaces = false;
         self
     }
 
@@ -274,6 +287,6 @@ impl FakeRuntime {
 
     fn hint(&self, pod: PodUid) {
         // Nobody may be listening.
-        let _ = self.shared.hints.send(RuntimeHint { pod });
+        let _ = self.shared.hints.lock().send(RuntimeHint { pod });
     }
 }

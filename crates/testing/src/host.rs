@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use ports::HostError;
-use ports::host::{HostResult, MachineInfo};
+use ports::host::{HostResult, MachineInfo, SubordinateIds};
 use tokio::sync::broadcast;
 
 use tree::Tree;
@@ -62,6 +62,7 @@ struct Shared {
     faults: Mutex<BTreeMap<HostMethod, VecDeque<HostFault>>>,
     changes: broadcast::Sender<PathBuf>,
     machine: MachineInfo,
+    subordinate_ids: Mutex<Option<SubordinateIds>>,
 }
 
 impl Default for FakeHost {
@@ -83,8 +84,15 @@ impl FakeHost {
             machine_id: "machine".to_owned(),
             kernel_version: "6.12.0".to_owned(),
             os_image: "Fake Linux".to_owned(),
+            hugepage_sizes: Vec::new(),
         };
-        let shared = Shared { tree: Mutex::default(), faults: Mutex::default(), changes, machine };
+        let shared = Shared {
+            tree: Mutex::default(),
+            faults: Mutex::default(),
+            changes,
+            machine,
+            subordinate_ids: Mutex::default(),
+        };
         let host = Self { shared: Arc::new(shared) };
         host.put("/etc/hosts", "127.0.0.1\tlocalhost\n").put("/etc/resolv.conf", "nameserver 10.0.0.2\n");
         host
@@ -103,6 +111,12 @@ impl FakeHost {
     /// Removes a file, or a directory with all in it. Mounts in it go too.
     pub fn delete(&self, path: impl AsRef<Path>) -> &Self {
         self.change(path.as_ref(), |tree| tree.wipe(path.as_ref()));
+        self
+    }
+
+    /// What is set aside for every user (nothing at first).
+    pub fn set_subordinate_ids(&self, ids: SubordinateIds) -> &Self {
+        *self.shared.subordinate_ids.lock() = Some(ids);
         self
     }
 

@@ -7,7 +7,7 @@ use kubelet_core::dns::{NodeDns, PodDns, compute_pod_dns};
 use kubelet_core::request::{
     ConfigError, PodFacts, SandboxInputs, VolumeMountPoint, compute_sandbox_request,
 };
-use model::containers::all_containers;
+use model::containers::{all_containers, spec_of};
 use model::request::{DnsRequest, SandboxRequest};
 
 use super::{PassContext, Retry};
@@ -59,7 +59,12 @@ pub async fn prepare(context: &PassContext) -> Result<Prepared, Retry> {
         engine.recorder.warning(&context.identity, None, "FailedCreatePodSandBox", why);
         Retry::BackingOff
     })?;
-    Ok(Prepared { volumes, mount_points, facts: pod_facts(context), dns })
+    let facts = pod_facts(context).await.map_err(|why| {
+        let message = format!("Failed to create pod sandbox: {why}");
+        engine.recorder.warning(&context.identity, None, "FailedCreatePodSandBox", message);
+        Retry::BackingOff
+    })?;
+    Ok(Prepared { volumes, mount_points, facts, dns })
 }
 
 /// The pod's own directories, with the modes that the Go kubelet gives them.
@@ -75,14 +80,24 @@ async fn make_directories(context: &PassContext) -> Result<(), ports::HostError>
     Ok(())
 }
 
-fn pod_facts(context: &PassContext) -> PodFacts {
-    // RuntimeClass objects live in the API; without one, the handler is the runtime's default.
-    let node = context.engine.node.borrow();
-    let handler = node.status.handlers.iter().find(|h| h.name.is_empty());
-    PodFacts {
+async fn pod_facts(context: &PassContext) -> Result<PodFacts, String> {
+    let engine = &context.engine;
+    // RuntimeClass objects live in the API; without one, the name of the class is taken for that of its handler.
+    let name = spec_of(&context.pod).runtime_class_name.as_deref().unwrap_or_default();
+    let handler = engine.node.borrow().status.handlers.iter().find(|h| h.name == name).cloned();
+    let user_namespace = match spec_of(&context.pod).host_users {
+        Some(false) => {
+            let (machine, uid) = ((&*engine.host, &engine.settings), &context.identity.uid);
+            Some(engine.pod_ids.ensure(machine, uid, (name, handler.as_ref())).await?)
+        }
+        Some(true) | None => None,
+    };
+    Ok(PodFacts {
         recursive_read_only: handler.is_some_and(|h| h.recursive_read_only_mounts),
+        user_namespace,
+        runtime_handler: name.to_owned(),
         ..PodFacts::default()
-    }
+    })
 }
 
 async fn pod_dns(context: &PassContext) -> Result<DnsRequest, String> {

@@ -1,11 +1,13 @@
 //! One attempt of one probe: carried out over the runtime or the network, judged by pure functions.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use kubelet_core::probe::outcome::{
     ExecAnswer, GrpcAnswer, HttpAnswer, Outcome, classify_exec, classify_grpc, classify_http, classify_tcp,
 };
 use kubelet_core::probe::spec::{HttpProbe, HttpScheme, ProbeHandler, ProbeSpec, join_host_port};
+use model::request::ExecResult;
 use model::{ContainerId, PodRef};
 use ports::net::{GrpcHealth, HttpGet, NetError, Scheme};
 use ports::{Net, RuntimeError};
@@ -44,10 +46,56 @@ fn no_address() -> Outcome {
     Outcome::Error("the pod has no IP address yet".to_owned())
 }
 
-/// The runtime ends the command when its time is up. The answer is waited for, so no command is ever started beside
-/// one that still runs.
+/// The runtime ends the command when its time is up, counted from its start, a little later than we count. It ends
+/// neither what the command started, nor its own waiting for output that such children hold open: that is done here, so
+/// that a probe is judged in time, leaves nothing behind, and is never started beside one that still runs.
 async fn exec(engine: &Engine, target: &Target, command: &[String], spec: &ProbeSpec) -> Outcome {
-    match engine.runtime.exec_sync(&target.id, command, spec.timeout).await {
+    let (clock, host, id) = (engine.clock, &engine.host, target.id.as_str());
+    let judge = |answer| judge_exec(answer, command, spec);
+    let call = engine.runtime.exec_sync(&target.id, command, spec.timeout);
+    tokio::pin!(call);
+    let began = clock.mono();
+    tokio::select! {
+        biased;
+        answer = &mut call => return judge(answer),
+        () = clock.sleep_until(began + spec.timeout) => {}
+    }
+    let find = || host.find_exec(id, command, clock.mono().saturating_since(began) + START_SLACK);
+    let mut trace = find().await;
+    let mut is_over_time = false;
+    for _ in 0..EXEC_LOOKS {
+        tokio::select! {
+            biased;
+            answer = &mut call => {
+                let ended_by_itself = answer.is_ok() && !is_over_time;
+                if !ended_by_itself {
+                    host.end_exec(id, &trace).await;
+                }
+                return if is_over_time { judge(Err(timed_out(spec))) } else { judge(answer) };
+            }
+            () = clock.sleep_until(clock.mono() + EXEC_LOOK_EVERY) => {}
+        }
+        let now = find().await;
+        is_over_time |= now.is_running;
+        trace.sessions.extend(now.sessions);
+        host.end_exec(id, &trace).await;
+    }
+    judge(Err(timed_out(spec)))
+}
+
+/// When a command is over its time and the runtime does not answer, it is looked at this often…
+const EXEC_LOOK_EVERY: Duration = Duration::from_millis(500);
+/// …and after that many looks abandoned.
+const EXEC_LOOKS: usize = 20;
+/// Start times of processes are only known this precisely.
+const START_SLACK: Duration = Duration::from_millis(20);
+
+fn timed_out(spec: &ProbeSpec) -> RuntimeError {
+    RuntimeError::TimedOut { call: "ExecSync", deadline: spec.timeout }
+}
+
+fn judge_exec(answer: Result<ExecResult, RuntimeError>, command: &[String], spec: &ProbeSpec) -> Outcome {
+    match answer {
         Ok(result) => classify_exec(ExecAnswer::Exited {
             code: result.exit_code,
             stdout: &result.stdout,

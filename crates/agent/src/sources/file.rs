@@ -39,6 +39,7 @@ impl std::fmt::Debug for FileSource {
 struct Known {
     content: Vec<u8>,
     pods: Vec<Arc<Pod>>,
+    was_good: bool,
 }
 
 impl FileSource {
@@ -91,7 +92,8 @@ impl FileSource {
             self.read_one(file, entry);
         }
         let pods = known.values().flat_map(|k| k.pods.iter().cloned()).collect();
-        Some(SourceSet { source: PodSource::File, pods })
+        let is_complete = known.values().all(|k| k.was_good);
+        Some(SourceSet { source: PodSource::File, pods, is_complete })
     }
 
     fn read_one(&self, file: ManifestFile, known: &mut Known) {
@@ -107,6 +109,7 @@ impl FileSource {
         match parse_manifest(&content, &Origin::File(file.path.display().to_string()), &self.node_name) {
             Ok(parsed) => {
                 self.problems.report(&origin, warnings(&parsed.warnings));
+                known.was_good = true;
                 known.pods = seen_now(parsed.pods, self.clock.now().wall);
             }
             Err(errors) => self.problems.report(&origin, errors.iter().map(ToString::to_string).collect()),

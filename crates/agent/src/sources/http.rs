@@ -60,7 +60,7 @@ impl HttpSource {
             Ok(parsed) => {
                 self.problems.report(origin, warnings(&parsed.warnings));
                 let pods = seen_now(parsed.pods, self.clock.now().wall);
-                Some(SourceSet { source: PodSource::Http, pods })
+                Some(SourceSet { source: PodSource::Http, pods, is_complete: true })
             }
             Err(errors) => {
                 self.problems.report(origin, errors.iter().map(ToString::to_string).collect());

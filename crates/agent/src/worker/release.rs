@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kubelet_core::log_paths;
-use model::PodObservation;
+use model::{PodObservation, PodUid};
 
 use super::{ActReport, PodWorker};
 use crate::engine::Engine;
@@ -15,13 +15,10 @@ use crate::volumes::{chain, release_volumes, remove_pod_dir};
 const PURGE_RETRY: Duration = Duration::from_secs(2);
 
 impl PodWorker {
-    /// Gives back what a pod that runs nothing any more need not hold: its volumes. Records, logs and status stay.
+    /// Gives back what a pod that runs nothing any more need not hold: its volumes, its user ids. Records, logs and status stay.
     pub(super) fn release(&mut self) {
         let (engine, uid) = (self.engine.clone(), self.pod.uid.clone());
-        self.act.spawn(async move {
-            let result = release_volumes(&*engine.host, &engine.settings.paths, &uid).await;
-            ActReport::Released(result.map_err(|error| chain(&error)))
-        });
+        self.act.spawn(async move { ActReport::Released(release(&engine, &uid).await) });
     }
 
     /// Removes the last traces of a pod that is gone from its source.
@@ -43,6 +40,12 @@ impl PodWorker {
             ActReport::Purged(purge(&engine, &observed).await)
         });
     }
+}
+
+async fn release(engine: &Engine, uid: &PodUid) -> Result<(), String> {
+    release_volumes(&*engine.host, &engine.settings.paths, uid).await.map_err(|error| chain(&error))?;
+    let released = engine.pod_ids.release(&*engine.host, &engine.settings, uid).await;
+    released.map_err(|error| chain(&error))
 }
 
 /// The directory goes last: while it is there, a restarted kubelet knows that something is left to do.

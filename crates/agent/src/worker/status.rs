@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use kubelet_core::pod::restart::{AfterExit, Memory, after_exit};
@@ -13,7 +14,7 @@ use model::{ContainerState, PodRef};
 
 use super::{GATES, PodWorker, messages};
 use crate::engine::Engine;
-use crate::pods_view::{load_checkpoint, save_checkpoint};
+use crate::pods_view::{load_checkpoint, save_checkpoint, save_pod};
 
 pub(super) fn deadline_exceeded() -> TerminalReason {
     TerminalReason { reason: deadline::REASON.to_owned(), message: deadline::MESSAGE.to_owned() }
@@ -45,6 +46,11 @@ impl PodWorker {
     pub(super) async fn publish(&mut self) {
         let Some(pod) = self.desired.clone().filter(|_| !self.is_over) else { return };
         let status = self.compute(&pod);
+        let is_written = self.saved.as_ref().is_some_and(|saved| Arc::ptr_eq(saved, &pod));
+        if !is_written && !self.orders.borrow().is_removed {
+            save_pod(&*self.engine.host, &self.engine.settings.paths, &self.pod.uid, &pod).await;
+            self.saved = Some(pod.clone());
+        }
         let is_changed = self.last_status.as_ref() != Some(&status);
         self.engine.pods.publish(&self.pod.uid, pod, status.clone());
         if is_changed {
@@ -86,7 +92,9 @@ impl PodWorker {
         let returns = |container: &ContainerRef<'_>| match observed.newest(container.name()) {
             Some(newest) => match newest.state {
                 ContainerState::Created => true,
-                ContainerState::Exited => after_exit(pod, container, newest, memory, GATES) != AfterExit::StaysDead,
+                ContainerState::Exited => {
+                    after_exit(pod, container, newest, memory, GATES) != AfterExit::StaysDead
+                }
                 ContainerState::Running | ContainerState::Unknown => false,
             },
             None => false,

@@ -112,3 +112,42 @@ async fn volumes_are_there_before_the_container_and_gone_after_the_pod() {
     world.until("nothing is left", |w| w.traces().is_empty()).await;
     assert!(world.host.exists("/data"), "what is the machine's stays");
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_image_that_cannot_be_pulled_keeps_nobody_busy() {
+    let world = World::started().await;
+    world.fake.unpullable("app:1", "no such image");
+    world.apply(&pod("web", [container("app")]));
+    world.pass(seconds(75)).await;
+    let pulls: Vec<u64> =
+        world.times_of("PullImage app:1").iter().map(std::time::Duration::as_secs).collect();
+    let gaps: Vec<u64> = pulls.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert!(gaps.iter().zip([10, 20, 40]).all(|(gap, wait)| (wait..=wait + 2).contains(gap)), "{pulls:?}");
+    let looks = world.fake.count(Method::ListPodSandbox);
+    assert!(looks < 120, "the runtime was asked {looks} times");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sandbox_that_cannot_be_created_is_tried_again_later_and_later() {
+    let world = World::started().await;
+    world.fake.fault_always(Method::RunPodSandbox, Some(Fault::Failed("no address left".to_owned())));
+    world.apply(&pod("web", [container("app")]));
+    world.pass(seconds(60)).await;
+    let tries = world.fake.count(Method::RunPodSandbox);
+    // Half a second, then one, two, four and so on.
+    assert!((5..=8).contains(&tries), "{tries} tries in a minute");
+    world.fake.calm();
+    world.until("the pod is ready", |w| w.is_ready("web")).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_container_that_cannot_be_created_is_not_tried_all_the_time() {
+    let world = World::started().await;
+    world.fake.fault_always(Method::CreateContainer, Some(Fault::Failed("no space left".to_owned())));
+    world.apply(&pod("web", [container("app"), container("side")]));
+    world.pass(seconds(60)).await;
+    let tries = world.fake.count(Method::CreateContainer);
+    assert!((10..=16).contains(&tries), "{tries} tries in a minute");
+    world.fake.calm();
+    world.until("the pod is ready", |w| w.is_ready("web")).await;
+}

@@ -1,7 +1,9 @@
 //! Pulling from a real registry: Debian's docker-registry on loopback, open and behind a password.
 
-use std::path::Path;
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -11,6 +13,7 @@ use crate::node::{FOREVER, IMAGE, Node, container, free_port, shell_pod};
 struct Registry {
     child: Child,
     port: u16,
+    log: PathBuf,
 }
 
 impl Registry {
@@ -19,7 +22,7 @@ impl Registry {
         let port = free_port();
         let mut config = json!({
             "version": "0.1",
-            "log": {"level": "error"},
+            "log": {"level": "info", "accesslog": {"disabled": false}},
             "storage": {"filesystem": {"rootdirectory": dir.join("data")}},
             "http": {"addr": format!("127.0.0.1:{port}")},
         });
@@ -32,9 +35,16 @@ impl Registry {
         let path = dir.join("config.yml");
         std::fs::write(&path, config.to_string()).expect("written");
         let mut command = Command::new("docker-registry");
-        command.arg("serve").arg(path).stdout(Stdio::null()).stderr(Stdio::null());
+        let log = std::fs::File::create(dir.join("access.log")).expect("a log file");
+        command.arg("serve").arg(path).stdout(log).stderr(Stdio::null());
         let child = command.spawn().expect("docker-registry starts: run scripts/test, which installs it");
-        Self { child, port }
+        Self { child, port, log: dir.join("access.log") }
+    }
+
+    /// How often the registry was asked for an image's manifest.
+    fn asked(&self) -> usize {
+        let log = std::fs::read_to_string(&self.log).unwrap_or_default();
+        log.lines().filter(|line| line.contains(" /v2/") && line.contains("/manifests/")).count()
     }
 
     fn image(&self) -> String {
@@ -46,7 +56,7 @@ impl Registry {
         let image = self.image();
         node.ctr(&["images", "tag", IMAGE, &image]);
         node.eventually("the registry listens", |_| {
-            std::net::TcpStream::connect(("127.0.0.1", self.port)).map(drop).map_err(|e| e.to_string())
+            TcpStream::connect(("127.0.0.1", self.port)).map(drop).map_err(|e| e.to_string())
         });
         let mut args = vec!["images", "push", "--plain-http"];
         if let Some(user) = user {
@@ -99,4 +109,146 @@ fn a_registry_with_a_password_is_used_with_the_nodes_credentials_and_refuses_wit
     std::fs::write(node.path("root/config.json"), credentials.to_string()).expect("written");
     node.restart_kubelet();
     node.running("locked");
+}
+
+/// A way to the registry on which every new connection has to wait first, so that pulls take a while. Returns its port.
+fn slow_way_to(port: u16, delay: Duration) -> u16 {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+    let own = listener.local_addr().expect("an address").port();
+    std::thread::spawn(move || {
+        for client in listener.incoming().map_while(Result::ok) {
+            std::thread::spawn(move || {
+                std::thread::park_timeout(delay);
+                let Ok(server) = TcpStream::connect(("127.0.0.1", port)) else { return };
+                let (Ok(client_too), Ok(server_too)) = (client.try_clone(), server.try_clone()) else {
+                    return;
+                };
+                std::thread::spawn(move || pass_on(client_too, server_too));
+                pass_on(server, client);
+            });
+        }
+    });
+    own
+}
+
+/// Until one side is done; what breaks then is the other side's to notice.
+fn pass_on(mut from: TcpStream, mut to: TcpStream) {
+    let _ = std::io::copy(&mut from, &mut to);
+    let _ = to.shutdown(std::net::Shutdown::Both);
+}
+
+/// `image`, at the same place of the registry behind that port.
+fn through(image: &str, registry: u16, way: u16) -> String {
+    image.replace(&format!(":{registry}/"), &format!(":{way}/"))
+}
+
+#[test]
+fn pods_that_want_the_same_image_at_once_share_one_fetch() {
+    let node = Node::start_with(json!({"serializeImagePulls": false}));
+    let registry = Registry::start(&node.path("registry"), None);
+    registry.fill(&node, None);
+    let way = slow_way_to(registry.port, Duration::from_secs(3));
+    let image = through(&registry.image(), registry.port, way);
+    let names = ["one", "two", "three", "four"];
+    let before = registry.asked();
+    for name in names {
+        node.apply(name, &pod_with(name, &image));
+    }
+    for name in names {
+        node.running(name);
+    }
+    let log = node.kubelet_log();
+    let count = |text: &str| log.lines().filter(|line| line.contains(text) && line.contains(&image)).count();
+    assert_eq!(count("Successfully pulled image"), 4, "each pod is told: {log}");
+    let asked = registry.asked() - before;
+    assert!((1..=2).contains(&asked), "by name, and at most once more by digest: {asked} times");
+}
+
+#[test]
+fn serial_pulls_wait_for_each_other_and_parallel_ones_do_not() {
+    for (serial, limit) in [(true, Value::Null), (false, json!(2))] {
+        let node = Node::start_with(json!({"serializeImagePulls": serial, "maxParallelImagePulls": limit}));
+        let registry = Registry::start(&node.path("registry"), None);
+        registry.fill(&node, None);
+        // Two registries for the runtime, so that the pulls share no connection.
+        let images = [(), ()].map(|()| {
+            let way = slow_way_to(registry.port, Duration::from_secs(3));
+            through(&registry.image(), registry.port, way)
+        });
+        for (name, image) in ["one", "two"].into_iter().zip(&images) {
+            node.apply(name, &pod_with(name, image));
+        }
+        for name in ["one", "two"] {
+            node.running(name);
+        }
+        let log = node.kubelet_log();
+        let waited = |image: &String| {
+            let line =
+                log.lines().find(|l| l.contains("Successfully pulled image") && l.contains(image.as_str()));
+            let line = line.expect("a message about the pull");
+            let (took, rest) = line.split_once(" in ").and_then(|(_, r)| r.split_once(" (")).expect("times");
+            let whole = rest.split_once(" including").expect("times").0;
+            seconds(whole) - seconds(took)
+        };
+        let longest = images.iter().map(waited).fold(0.0, f64::max);
+        assert_eq!(longest > 2.0, serial, "the second one waited {longest} s: {log}");
+    }
+}
+
+/// Of `1.5s` and `340ms`.
+fn seconds(text: &str) -> f64 {
+    let number = |unit: &str| text.strip_suffix(unit).and_then(|number| number.parse::<f64>().ok());
+    number("ms").map(|n| n / 1000.0).or_else(|| number("s")).unwrap_or_else(|| panic!("no time: {text}"))
+}
+
+#[test]
+fn too_many_pulls_in_a_second_are_refused_for_a_while() {
+    let node = Node::start_with(json!({
+        "registryPullQPS": 1, "registryBurst": 1, "serializeImagePulls": false,
+    }));
+    let registry = Registry::start(&node.path("registry"), None);
+    registry.fill(&node, None);
+    let names: Vec<String> = (0..2).map(|n| format!("pod-{n}")).collect();
+    for name in &names {
+        // Another name for the same registry makes another image.
+        let mut pod = pod_with(name, &registry.image());
+        let way = slow_way_to(registry.port, Duration::from_millis(100));
+        pod["spec"]["containers"][0]["image"] = through(&registry.image(), registry.port, way).into();
+        node.apply(name, &pod);
+    }
+    node.logged("pull QPS exceeded");
+    let refused = node.eventually("one of them shows it", |node| {
+        let message = |name: &String| {
+            let waiting = container(&node.pod(name)?, "main")["state"]["waiting"].clone();
+            waiting["message"].as_str().filter(|m| m.contains("pull QPS exceeded")).map(str::to_owned)
+        };
+        names.iter().find_map(message).ok_or_else(|| "none".to_owned())
+    });
+    assert!(refused.contains("pull QPS exceeded"), "{refused}");
+    for name in &names {
+        node.running(name);
+    }
+}
+
+#[test]
+fn a_present_image_is_not_pulled_again_unless_the_policy_says_always() {
+    let node = Node::start();
+    let registry = Registry::start(&node.path("registry"), None);
+    registry.fill(&node, None);
+    let mut pod = pod_with("first", &registry.image());
+    pod["spec"]["containers"][0]["imagePullPolicy"] = "IfNotPresent".into();
+    node.apply("first", &pod);
+    node.running("first");
+    drop(registry);
+    pod["metadata"]["name"] = "second".into();
+    node.apply("second", &pod);
+    node.running("second");
+    node.logged("already present on machine");
+    pod["metadata"]["name"] = "third".into();
+    pod["spec"]["containers"][0]["imagePullPolicy"] = "Always".into();
+    node.apply("third", &pod);
+    node.pod_when("third", "cannot be pulled", |pod| {
+        let reason = container(pod, "main")["state"]["waiting"]["reason"].clone();
+        reason == "ErrImagePull" || reason == "ImagePullBackOff" || reason == "RegistryUnavailable"
+    });
 }

@@ -12,10 +12,15 @@ mod node;
 
 mod faults;
 mod images;
+mod killed;
 mod lifecycle;
+mod logs;
 mod probes;
 mod process;
 mod reasons;
 mod resources;
+mod restarts;
+mod runtimes;
 mod security;
+mod service;
 mod volumes;

@@ -22,6 +22,7 @@ pub(crate) struct Node {
     tokio: tokio::runtime::Runtime,
     containerd: Option<Containerd>,
     kubelet: Option<Child>,
+    kubelet_started: Instant,
     port: u16,
     health_port: u16,
     extra: Value,
@@ -42,7 +43,16 @@ impl Node {
         let containerd = tokio.block_on(Containerd::start(&dir.path().join("containerd")));
         let containerd = Some(containerd.expect("containerd starts"));
         let (port, health_port) = (free_port(), free_port());
-        let mut node = Self { dir, tokio, containerd, kubelet: None, port, health_port, extra };
+        let mut node = Self {
+            dir,
+            tokio,
+            containerd,
+            kubelet: None,
+            kubelet_started: Instant::now(),
+            port,
+            health_port,
+            extra,
+        };
         node.start_kubelet();
         node
     }
@@ -102,6 +112,20 @@ impl Node {
             Ok(())
         });
         stopped.expect("the sandboxes are stopped");
+    }
+
+    /// Whether the runtime tells of events: containerd does since 1.7. Not found out by asking for them, because 1.7 tells
+    /// each event to one listener only, and it must be the kubelet.
+    pub(crate) fn offers_hints(&self) -> bool {
+        let version =
+            self.ask(|runtime| async move { runtime.version().await }).expect("the runtime answers");
+        !version.version.trim_start_matches('v').starts_with("1.6.")
+    }
+
+    /// Whether the runtime says that pods can have user namespaces.
+    pub(crate) fn offers_user_namespaces(&self) -> bool {
+        let status = self.ask(|runtime| async move { runtime.status().await }).expect("the runtime answers");
+        status.handlers.iter().any(|handler| handler.name.is_empty() && handler.user_namespaces)
     }
 
     /// `ctr` of this node's containerd.
@@ -168,6 +192,7 @@ impl Node {
         let log = log.expect("a log file");
         let child = self.kubelet_command().stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn();
         self.kubelet = Some(child.expect("the kubelet starts"));
+        self.kubelet_started = Instant::now();
         self.eventually("the kubelet serves /pods", |node| node.get("/pods").map(|_| ()));
     }
 
@@ -182,6 +207,31 @@ impl Node {
     pub(crate) fn restart_kubelet(&mut self) {
         self.kill_kubelet();
         self.start_kubelet();
+    }
+
+    /// SIGKILL and a new start as soon as the log of any kubelet so far has the text.
+    #[track_caller]
+    pub(crate) fn kill_at(&mut self, text: &str) {
+        let began = Instant::now();
+        while !self.kubelet_log().contains(text) {
+            assert!(began.elapsed() < PATIENCE, "{text:?} was never logged:\n{}", self.kubelet_log());
+            std::thread::park_timeout(Duration::from_millis(1));
+        }
+        self.restart_kubelet();
+    }
+
+    /// SIGKILL and a new start after some time: the moment is the point, not the waiting.
+    pub(crate) fn kill_after(&mut self, delay: Duration) {
+        let began = Instant::now();
+        while let Some(left) = delay.checked_sub(began.elapsed()) {
+            std::thread::park_timeout(left);
+        }
+        self.restart_kubelet();
+    }
+
+    /// How long the present kubelet has been running.
+    pub(crate) fn kubelet_age(&self) -> Duration {
+        self.kubelet_started.elapsed()
     }
 
     pub(crate) fn kubelet_pid(&self) -> u32 {

@@ -91,3 +91,49 @@ fn http_and_tcp_probes_reach_the_pod_and_leave_no_port_in_time_wait() {
     assert_eq!(time_wait, 0, "{table}");
     assert_eq!(restarts(&node.running("web"), "main"), 0);
 }
+
+/// Process ids on the node of those processes of the container that run this program.
+fn processes_of(node: &Node, pod: &serde_json::Value, argument: &str) -> Vec<String> {
+    let pid = node.container_pid(pod, "main");
+    let namespace = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
+    let own = namespace(&pid.to_string());
+    let mut found = crate::node::names_in(std::path::Path::new("/proc"));
+    found.retain(|pid| {
+        let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let command = String::from_utf8_lossy(&command).replace('\0', " ");
+        own.is_some() && namespace(pid) == own && command.contains(argument)
+    });
+    found
+}
+
+#[test]
+fn an_exec_probe_that_times_out_leaves_no_process_behind_and_is_never_started_twice_at_once() {
+    let node = Node::start();
+    let probe = |script: &str| json!({"exec": {"command": ["/bin/sh", "-c", script]}, "periodSeconds": 1, "timeoutSeconds": 1, "failureThreshold": 1000});
+    let mut pod = shell_pod("hanging", FOREVER);
+    pod["spec"]["containers"][0]["readinessProbe"] =
+        probe("sleep 4242 & sh -c 'trap \"\" TERM HUP; sleep 4243' & sleep 4244");
+    node.apply("hanging", &pod);
+    // A child that keeps the probe's output open must not keep the probe.
+    let mut pod = shell_pod("daemon", FOREVER);
+    pod["spec"]["containers"][0]["livenessProbe"] = probe("sleep 4245 & exit 0");
+    node.apply("daemon", &pod);
+    let pod = node.pod_when("hanging", "runs", |pod| container(pod, "main")["state"]["running"].is_object());
+    node.eventually("the probe has timed out three times", |node| {
+        let count = node.kubelet_log().matches("timed out").count();
+        assert!(
+            processes_of(node, &pod, "sleep 4244").len() <= 2,
+            "a shell and its sleep: one probe at a time"
+        );
+        if count >= 3 { Ok(()) } else { Err(count.to_string()) }
+    });
+    // Between two attempts nothing is left; during one there are its own processes, but never those of earlier ones.
+    let most = (0..40).map(|_| {
+        std::thread::park_timeout(std::time::Duration::from_millis(50));
+        processes_of(&node, &pod, "sleep 424").len()
+    });
+    let counts: Vec<usize> = most.collect();
+    let highest = counts.iter().max().copied().unwrap_or_default();
+    assert!(highest <= 5, "the processes of one attempt at most: {counts:?}");
+    assert_eq!(restarts(&node.pod("daemon").expect("the pod"), "main"), 0);
+}

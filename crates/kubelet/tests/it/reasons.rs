@@ -139,3 +139,19 @@ fn an_unsafe_sysctl_is_forbidden() {
     let pod = node.pod_when("tuned", "is rejected", |pod| pod["status"]["phase"] == "Failed");
     assert_eq!(pod["status"]["reason"], "SysctlForbidden");
 }
+
+#[test]
+fn a_runtime_class_names_the_handler_and_an_unknown_one_says_so() {
+    let node = Node::start();
+    for (name, handler) in [("known", "runc"), ("unknown", "no-such-handler")] {
+        let mut pod = shell_pod(name, FOREVER);
+        pod["spec"]["runtimeClassName"] = handler.into();
+        node.apply(name, &pod);
+    }
+    node.running("known");
+    node.eventually("the unknown handler is named in an event", |node| {
+        let log = node.kubelet_log();
+        let found = log.contains("FailedCreatePodSandBox") && log.contains("no-such-handler");
+        if found { Ok(()) } else { Err("no such event".to_owned()) }
+    });
+}

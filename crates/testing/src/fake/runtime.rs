@@ -79,7 +79,7 @@ impl Runtime for FakeRuntime {
                 handlers: vec![RuntimeHandler {
                     name: String::new(),
                     recursive_read_only_mounts: true,
-                    user_namespaces: true,
+                    user_namespaces: state.user_namespaces,
                 }],
                 supplemental_groups_policy: true,
             })
@@ -215,7 +215,7 @@ impl Runtime for FakeRuntime {
 
     async fn hints(&self) -> RuntimeResult<BoxStream<'static, RuntimeHint>> {
         let method = Method::GetContainerEvents;
-        let receiver = self.shared.hints.subscribe();
+        let receiver = self.shared.hints.lock().subscribe();
         let offered = self.shared.script.lock().offers_hints;
         self.look(method, |_, _| Ok(())).await?;
         if !offered {

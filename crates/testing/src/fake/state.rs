@@ -103,6 +103,7 @@ pub(super) struct State {
     pub(super) writes_logs: bool,
     pub(super) runtime_ready: bool,
     pub(super) network_ready: bool,
+    pub(super) user_namespaces: bool,
     pub(super) pod_cidr: String,
 }
 
@@ -117,6 +118,7 @@ impl Default for State {
             writes_logs: false,
             runtime_ready: true,
             network_ready: true,
+            user_namespaces: true,
             pod_cidr: String::new(),
         }
     }

@@ -6,7 +6,9 @@ use std::path::Path;
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
-use ports::host::{DirEntry, Host, HostError, HostPathKind, HostResult, MachineInfo, ManifestFile};
+use ports::host::{
+    DirEntry, Host, HostError, HostPathKind, HostResult, MachineInfo, ManifestFile, SubordinateIds,
+};
 use tokio_stream::wrappers::BroadcastStream;
 
 use super::tree::{Mount, Node, Tree};
@@ -162,6 +164,10 @@ impl Host for FakeHost {
     async fn read_text(&self, path: &Path) -> HostResult<String> {
         self.begin(HostMethod::ReadText, "read", path).await?;
         self.text(path).ok_or_else(|| not_found("read", path))
+    }
+
+    async fn subordinate_ids(&self, _user: &str) -> HostResult<Option<SubordinateIds>> {
+        Ok(self.shared.subordinate_ids.lock().clone())
     }
 
     fn has_apparmor(&self) -> bool {

@@ -1,0 +1,188 @@
+//! What a command that was run in a container left running there: found by its session, ended by SIGKILL.
+//!
+//! Every command that a runtime starts in a container leads a session of its own, which its children inherit. A runtime
+//! that ends the command does not end those children; they would pile up with every probe that hangs.
+//! Never: processes that the container itself started.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use ports::host::ExecTrace;
+use rustix::process::{Pid, Signal};
+
+/// The kernel counts start times in ticks of this length, on every architecture.
+const TICK: Duration = Duration::from_millis(10);
+/// Children may be born while their parents are killed; whoever forks faster than this is given up.
+const ROUNDS: usize = 5;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Process {
+    parent: u32,
+    session: u32,
+    /// Since boot, in ticks.
+    started: u64,
+}
+
+type Processes = BTreeMap<u32, Process>;
+
+/// The command's session among those of the container that began no longer ago than `age`.
+pub(crate) fn find(proc: &Path, container: &str, command: &[String], age: Duration) -> ExecTrace {
+    let processes = of_container(proc, container);
+    let since = uptime_ticks(proc).saturating_sub(ticks(age));
+    let young = || processes.iter().filter(|(_, process)| process.started >= since);
+    let mut leaders: Vec<(u32, u64)> = young()
+        .filter(|(pid, process)| process.session == **pid && !processes.contains_key(&process.parent))
+        .map(|(pid, process)| (*pid, process.started))
+        .collect();
+    // Another command may run at the same time: ours has our arguments, and began first.
+    leaders.sort_by_key(|(pid, started)| (!has_arguments(proc, *pid, command), *started));
+    let leader = leaders.first().map(|(pid, _)| *pid);
+    let known = pipes_of_first(proc, &processes);
+    let orphans = young()
+        .filter(|(_, process)| !proc.join(process.session.to_string()).exists())
+        .filter(|(pid, _)| pipes(proc, **pid).difference(&known).next().is_some())
+        .map(|(_, process)| process.session);
+    ExecTrace { is_running: leader.is_some(), sessions: leader.into_iter().chain(orphans).collect() }
+}
+
+/// Kills the sessions, and what was started from them meanwhile.
+pub(crate) fn end(proc: &Path, container: &str, trace: &ExecTrace) {
+    let mut marked = BTreeSet::new();
+    for _ in 0..ROUNDS {
+        let processes = of_container(proc, container);
+        marked.extend(
+            processes.iter().filter(|(_, p)| trace.sessions.contains(&p.session)).map(|(pid, _)| *pid),
+        );
+        // Children have higher numbers than their parents nearly always; the next round finds the others.
+        let children: Vec<u32> =
+            processes.iter().filter(|(_, p)| marked.contains(&p.parent)).map(|(pid, _)| *pid).collect();
+        marked.extend(children);
+        marked.retain(|pid| processes.contains_key(pid));
+        if marked.is_empty() {
+            return;
+        }
+        for pid in marked.iter().filter_map(|pid| i32::try_from(*pid).ok().and_then(Pid::from_raw)) {
+            // It may have ended by itself just now.
+            let _ = rustix::process::kill_process(pid, Signal::KILL);
+        }
+    }
+}
+
+/// The processes of the container, by the name of their cgroup. Zombies are left out.
+fn of_container(proc: &Path, container: &str) -> Processes {
+    let Ok(entries) = fs::read_dir(proc) else { return Processes::new() };
+    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let in_container = |pid: &u32| {
+        let cgroup = fs::read_to_string(proc.join(pid.to_string()).join("cgroup"));
+        cgroup.is_ok_and(|cgroup| cgroup.contains(container))
+    };
+    pids.filter(in_container)
+        .filter_map(|pid| {
+            let stat = fs::read_to_string(proc.join(pid.to_string()).join("stat")).ok()?;
+            Some((pid, parse_stat(&stat)?))
+        })
+        .collect()
+}
+
+/// `None` for a zombie. The program's name stands in brackets and may hold anything.
+fn parse_stat(stat: &str) -> Option<Process> {
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let number = |index: usize| fields.get(index)?.parse::<u64>().ok();
+    let small = |index: usize| u32::try_from(number(index)?).ok();
+    let is_zombie = matches!(*fields.first()?, "Z" | "X");
+    (!is_zombie).then_some(())?;
+    Some(Process { parent: small(1)?, session: small(3)?, started: number(19)? })
+}
+
+fn uptime_ticks(proc: &Path) -> u64 {
+    let text = fs::read_to_string(proc.join("uptime")).unwrap_or_default();
+    let seconds = text.split_whitespace().next().and_then(|s| s.parse::<f64>().ok()).unwrap_or_default();
+    ticks(Duration::try_from_secs_f64(seconds).unwrap_or_default())
+}
+
+fn ticks(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos() / TICK.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// A script's command line has its interpreter in front, so only the end is compared.
+fn has_arguments(proc: &Path, pid: u32, command: &[String]) -> bool {
+    let line = fs::read(proc.join(pid.to_string()).join("cmdline")).unwrap_or_default();
+    let wanted: Vec<u8> = command.iter().flat_map(|arg| arg.bytes().chain([0])).collect();
+    line.ends_with(&wanted)
+}
+
+/// Pipes that the container's own first process has.
+fn pipes_of_first(proc: &Path, processes: &Processes) -> BTreeSet<String> {
+    let first = processes.iter().min_by_key(|(_, process)| process.started);
+    first.map(|(pid, _)| pipes(proc, *pid)).unwrap_or_default()
+}
+
+fn pipes(proc: &Path, pid: u32) -> BTreeSet<String> {
+    let dir = proc.join(pid.to_string()).join("fd");
+    let targets = ["0", "1", "2"].into_iter().filter_map(|fd| fs::read_link(dir.join(fd)).ok());
+    targets.map(|target| target.display().to_string()).filter(|target| target.starts_with("pipe:")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    /// A process in a made-up `/proc`: its pid, parent, session, start tick, command line and standard output.
+    fn add(proc: &Path, ids: [u32; 3], started: u64, line: &str, stdout: &str) {
+        let [pid, parent, session] = ids;
+        let dir = proc.join(pid.to_string());
+        fs::create_dir_all(dir.join("fd")).unwrap();
+        let zeros = "0 ".repeat(15);
+        fs::write(dir.join("stat"), format!("{pid} (a) b) S {parent} 1 {session} {zeros}{started} 0 0"))
+            .unwrap();
+        fs::write(dir.join("cgroup"), "0::/k8s.io/abc123\n").unwrap();
+        fs::write(dir.join("cmdline"), line.replace(' ', "\0") + "\0").unwrap();
+        symlink(stdout, dir.join("fd/1")).unwrap();
+    }
+
+    fn machine() -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("uptime"), "100.00 50.00\n").unwrap();
+        add(dir.path(), [10, 1, 10], 100, "server", "pipe:[1]");
+        add(dir.path(), [11, 10, 10], 9_950, "worker of server", "pipe:[1]");
+        dir
+    }
+
+    fn command(text: &str) -> Vec<String> {
+        text.split(' ').map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn a_stat_line_is_read_from_behind_the_name() {
+        let line = "7 (x) S 1) S 3 4 5 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 77 0";
+        assert_eq!(parse_stat(line), Some(Process { parent: 3, session: 5, started: 77 }));
+        assert_eq!(parse_stat("7 (x) Z 3 4 5"), None);
+        assert_eq!(parse_stat("nonsense"), None);
+    }
+
+    #[test]
+    fn of_two_commands_the_one_with_our_arguments_is_ours() {
+        let dir = machine();
+        add(dir.path(), [20, 1, 20], 9_910, "/bin/other", "pipe:[2]");
+        add(dir.path(), [21, 1, 21], 9_920, "/bin/sh /probe.sh now", "pipe:[3]");
+        add(dir.path(), [22, 21, 21], 9_921, "sleep 9", "pipe:[3]");
+        let found = find(dir.path(), "abc123", &command("/probe.sh now"), Duration::from_secs(1));
+        assert_eq!(found, ExecTrace { is_running: true, sessions: [21].into() });
+        let older = find(dir.path(), "abc123", &command("/probe.sh now"), Duration::from_millis(100));
+        assert_eq!(older, ExecTrace::default());
+    }
+
+    #[test]
+    fn children_whose_command_is_gone_are_known_by_its_output() {
+        let dir = machine();
+        add(dir.path(), [31, 10, 30], 9_930, "sleep 9", "pipe:[4]");
+        add(dir.path(), [33, 10, 32], 9_930, "daemon of the server", "pipe:[1]");
+        let found = find(dir.path(), "abc123", &command("true"), Duration::from_secs(1));
+        assert_eq!(found, ExecTrace { is_running: false, sessions: [30].into() });
+        assert_eq!(find(dir.path(), "other", &command("true"), Duration::from_secs(1)), ExecTrace::default());
+    }
+}

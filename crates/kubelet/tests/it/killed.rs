@@ -1,0 +1,294 @@
+//! SIGKILL for the kubelet in the middle of everything: whatever it was doing, the next one ends it in the right state.
+//! Containers write down that they ran, so a second run of one is seen even if nothing else shows it.
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::lifecycle::{order, ordered_pod};
+use crate::node::{FOREVER, Node, condition, container, names_in, restarts, shell, shell_pod, uid};
+
+/// From within the first calls to long after the last.
+const MOMENTS: [u64; 6] = [10, 60, 120, 200, 350, 700];
+
+fn id(pod: &Value, name: &str) -> Value {
+    container(pod, name)["containerID"].clone()
+}
+
+/// Mounts `dir` at `/shared` in every container.
+fn share(pod: &mut Value, dir: &Path) {
+    std::fs::create_dir_all(dir).expect("a directory");
+    pod["spec"]["volumes"] = json!([{"name": "shared", "hostPath": {"path": dir}}]);
+    for container in pod["spec"]["containers"].as_array_mut().expect("containers") {
+        container["volumeMounts"] = json!([{"name": "shared", "mountPath": "/shared"}]);
+    }
+}
+
+fn before(order: &[String], first: &str, second: &str) -> bool {
+    let at = |line: &str| order.iter().position(|l| l == line);
+    matches!((at(first), at(second)), (Some(first), Some(second)) if first < second)
+}
+
+#[test]
+fn an_ordered_pod_starts_and_stops_in_order_whenever_the_kubelet_is_killed() {
+    let mut node = Node::start();
+    for millis in MOMENTS {
+        let shared = node.path(&format!("shared-{millis}"));
+        node.apply("ordered", &ordered_pod(&shared));
+        node.kill_after(Duration::from_millis(millis));
+        let pod = node.running("ordered");
+        node.eventually("all are up", |_| {
+            let order = order(&shared);
+            if order.iter().any(|line| line == "main up") { Ok(()) } else { Err(format!("{order:?}")) }
+        });
+        let up = order(&shared);
+        let started = ["init ran", "sidecar-1 up", "sidecar-2 up", "main up"];
+        assert!(started.windows(2).all(|pair| before(&up, pair[0], pair[1])), "after {millis} ms: {up:?}");
+        assert_eq!(up.len(), 4, "nothing ran twice, after {millis} ms: {up:?}");
+
+        node.delete("ordered");
+        node.kill_after(Duration::from_millis(millis));
+        node.gone("ordered", &uid(&pod));
+        let down = order(&shared).split_off(4);
+        assert_eq!(down, ["main down", "sidecar-2 down", "sidecar-1 down"], "after {millis} ms");
+    }
+}
+
+#[test]
+fn a_crash_loop_goes_on_counting_whenever_the_kubelet_is_killed() {
+    let mut node = Node::start_with(json!({
+        "featureGates": {"KubeletCrashLoopBackOffMax": true},
+        "crashLoopBackOff": {"maxContainerRestartPeriod": "1s"},
+    }));
+    let shared = node.path("shared");
+    let mut pod = shell_pod("crasher", "echo run >> /shared/runs; exit 1");
+    share(&mut pod, &shared);
+    node.apply("crasher", &pod);
+    let mut last = -1;
+    let known = node.pod_when("crasher", "is known", |_| true);
+    for millis in MOMENTS {
+        node.kill_after(Duration::from_millis(millis * 2));
+        let pod = node.pod_when("crasher", "goes on crashing", |pod| restarts(pod, "main") > last);
+        last = restarts(&pod, "main");
+    }
+    node.delete("crasher");
+    node.gone("crasher", &uid(&known));
+    let runs = std::fs::read_to_string(shared.join("runs")).expect("runs").lines().count();
+    let runs = i64::try_from(runs).expect("a count");
+    assert!(runs > last, "every count was a run: {runs} runs, {last} restarts");
+}
+
+#[test]
+fn probes_go_on_where_they_were_whenever_the_kubelet_is_killed() {
+    let mut node = Node::start();
+    let shared = node.path("shared");
+    let check = |file: &str| json!({"exec": {"command": ["/bin/test", "-e", format!("/shared/{file}")]}, "periodSeconds": 1, "failureThreshold": 30});
+    let mut pod = shell_pod("probed", "echo run >> /shared/runs; touch /shared/alive; sleep 3600");
+    share(&mut pod, &shared);
+    let main = &mut pod["spec"]["containers"][0];
+    main["startupProbe"] = check("started");
+    main["readinessProbe"] = check("ready");
+    main["readinessProbe"]["failureThreshold"] = 1.into();
+    main["livenessProbe"] = check("alive");
+    main["livenessProbe"]["failureThreshold"] = 1.into();
+    node.apply("probed", &pod);
+    let flag = |name: &str| std::fs::write(shared.join(name), "").expect("a flag");
+    let runs = || std::fs::read_to_string(shared.join("runs")).unwrap_or_default().lines().count();
+    node.kill_at("Startup probe failed");
+    let waiting =
+        node.pod_when("probed", "runs", |pod| container(pod, "main")["state"]["running"].is_object());
+    assert_eq!(container(&waiting, "main")["started"], false);
+    flag("started");
+    node.pod_when("probed", "has started", |pod| container(pod, "main")["started"] == true);
+    node.kill_at("Readiness probe failed");
+    let unready =
+        node.pod_when("probed", "is known", |pod| container(pod, "main")["state"]["running"].is_object());
+    assert_eq!(
+        (condition(&unready, "Ready"), &container(&unready, "main")["started"]),
+        ("False", &json!(true))
+    );
+    flag("ready");
+    node.running("probed");
+    assert_eq!(runs(), 1, "nothing so far was a reason to restart");
+    std::fs::remove_file(shared.join("alive")).expect("no flag");
+    node.kill_at("failed liveness probe, will be restarted");
+    let again = node.pod_when("probed", "was restarted once", |pod| {
+        restarts(pod, "main") == 1 && condition(pod, "Ready") == "True"
+    });
+    assert_eq!((runs(), restarts(&again, "main")), (2, 1));
+}
+
+#[test]
+fn an_edit_restarts_only_what_changed_whenever_the_kubelet_is_killed() {
+    let mut node = Node::start();
+    let shared = node.path("shared");
+    let witness = |name: &str| shell(name, &format!("echo {name} >> /shared/order; {FOREVER}"));
+    let mut pod = shell_pod("edited", FOREVER);
+    pod["metadata"]["uid"] = "11111111-2222-3333-4444-555555555555".into();
+    pod["spec"]["containers"] = json!([witness("same"), witness("changed")]);
+    share(&mut pod, &shared);
+    node.apply("edited", &pod);
+    let mut known = node.running("edited");
+    for (n, millis) in MOMENTS.into_iter().enumerate() {
+        let image = format!("localhost/busybox:v{n}");
+        node.ctr(&["images", "tag", crate::node::IMAGE, &image]);
+        pod["spec"]["containers"][1]["image"] = image.as_str().into();
+        node.apply("edited", &pod);
+        node.kill_after(Duration::from_millis(millis));
+        let after = node.pod_when("edited", "runs the new image", |pod| {
+            id(pod, "changed") != id(&known, "changed") && condition(pod, "Ready") == "True"
+        });
+        assert_eq!(id(&after, "same"), id(&known, "same"), "after {millis} ms");
+        known = after;
+    }
+    let runs = |name: &str| order(&shared).iter().filter(|line| *line == name).count();
+    node.eventually("the last one has written that it runs", |_| {
+        if runs("changed") == MOMENTS.len() + 1 { Ok(()) } else { Err(format!("{:?}", order(&shared))) }
+    });
+    assert_eq!(runs("same"), 1);
+}
+
+#[test]
+fn a_deleted_pod_gets_hook_and_grace_whenever_the_kubelet_is_killed() {
+    let mut node = Node::start();
+    for mark in ["Stopping container main", "hook began", "term came", "all ended"] {
+        let shared = node.path("shared").join(mark);
+        let mut pod = shell_pod(
+            "polite",
+            "trap 'echo term came >> /shared/order; sleep 1; echo all ended >> /shared/order; exit 0' TERM; \
+             while :; do sleep 3600 & wait $!; done",
+        );
+        pod["spec"]["terminationGracePeriodSeconds"] = 30.into();
+        share(&mut pod, &shared);
+        pod["spec"]["containers"][0]["lifecycle"] = json!({"preStop": {"exec": {"command":
+            ["/bin/sh", "-c", "echo hook began >> /shared/order; sleep 1; echo hook ended >> /shared/order"]}}});
+        node.apply("polite", &pod);
+        let pod = node.running("polite");
+        node.delete("polite");
+        node.eventually("the moment has come", |node| {
+            let is_written = order(&shared).iter().any(|line| line == mark);
+            if is_written || node.kubelet_log().contains(mark) { Ok(()) } else { Err(mark.to_owned()) }
+        });
+        node.restart_kubelet();
+        node.gone("polite", &uid(&pod));
+        let order = order(&shared);
+        assert!(before(&order, "hook ended", "term came"), "{mark}: {order:?}");
+        assert!(before(&order, "term came", "all ended"), "{mark}: {order:?}");
+        let terms = order.iter().filter(|line| *line == "all ended").count();
+        assert_eq!(terms, 1, "{mark}: {order:?}");
+    }
+}
+
+#[test]
+fn a_broken_manifest_leaves_the_running_pod_alone_even_if_the_kubelet_is_killed_then() {
+    let mut node = Node::start();
+    node.apply("web", &shell_pod("web", FOREVER));
+    node.apply("other", &shell_pod("other", FOREVER));
+    let (web, other) = (node.running("web"), node.running("other"));
+    std::fs::write(node.manifest("web"), "apiVersion: v1\nkind: Pod\nmetadata: {name: web\nspec: [")
+        .expect("written");
+    node.kill_at("Manifest is not usable");
+    assert_eq!(id(&node.running("other"), "main"), id(&other, "main"));
+    // Housekeeping comes by every two seconds; a new pod takes a look or two as well.
+    node.apply("new", &shell_pod("new", FOREVER));
+    node.running("new");
+    node.eventually("housekeeping has come by", |node| {
+        let metrics = node.kubelet_age();
+        if metrics > Duration::from_secs(6) { Ok(()) } else { Err(format!("{metrics:?}")) }
+    });
+    assert_eq!(node.running_containers(&uid(&web)), 1, "nobody said that this pod should go");
+    node.apply("web", &shell_pod("web", FOREVER));
+    assert_eq!(id(&node.running("web"), "main"), id(&web, "main"), "the manifest is as it was");
+    node.delete("web");
+    node.gone("web", &uid(&web));
+}
+
+#[test]
+fn an_unpullable_image_goes_on_backing_off_whenever_the_kubelet_is_killed() {
+    let mut node = Node::start();
+    let mut pod = shell_pod("unpullable", FOREVER);
+    pod["spec"]["containers"][0]["image"] = "127.0.0.1:1/no/such:1".into();
+    pod["spec"]["containers"][0]["imagePullPolicy"] = "Always".into();
+    node.apply("unpullable", &pod);
+    for mark in ["Sandbox created", "Pulling image", "ErrImagePull", "Back-off pulling image"] {
+        node.kill_at(mark);
+    }
+    let pod = node.pod_when("unpullable", "backs off", |pod| {
+        container(pod, "main")["state"]["waiting"]["reason"] == "ImagePullBackOff"
+    });
+    assert_eq!((pod["status"]["phase"].as_str(), restarts(&pod, "main")), (Some("Pending"), 0));
+    let ids = node.runtime_ids(&uid(&pod)).expect("the runtime answers");
+    assert_eq!(ids.len(), 1, "one sandbox and nothing else: {ids:?}");
+    node.delete("unpullable");
+    node.gone("unpullable", &uid(&pod));
+}
+
+#[test]
+fn thirty_pods_come_and_go_whenever_the_kubelet_is_killed() {
+    let mut node = Node::start();
+    let shared = node.path("shared");
+    let names: Vec<String> = (0..30).map(|n| format!("pod-{n:02}")).collect();
+    for name in &names {
+        let mut pod = shell_pod(name, &format!("echo {name} >> /shared/order; {FOREVER}"));
+        share(&mut pod, &shared);
+        node.apply(name, &pod);
+    }
+    for millis in [300, 600, 1200] {
+        node.kill_after(Duration::from_millis(millis));
+    }
+    let uids: Vec<String> = names.iter().map(|name| uid(&node.running(name))).collect();
+    node.eventually("all have written that they run", |_| {
+        let count = order(&shared).len();
+        if count >= names.len() { Ok(()) } else { Err(count.to_string()) }
+    });
+    let mut ran = order(&shared);
+    ran.sort();
+    assert_eq!(ran, names, "each ran once");
+    for name in &names {
+        node.delete(name);
+    }
+    for millis in [300, 600, 1200] {
+        node.kill_after(Duration::from_millis(millis));
+    }
+    for (name, uid) in names.iter().zip(&uids) {
+        node.gone(name, uid);
+    }
+    assert_eq!(names_in(&node.path("root/pods")), Vec::<String>::new());
+}
+
+#[test]
+fn volumes_are_made_once_and_unmounted_whenever_the_kubelet_is_killed() {
+    let mut node = Node::start();
+    let host = node.path("host");
+    std::fs::create_dir_all(host.join("a")).expect("a directory");
+    for millis in MOMENTS {
+        let mut pod = shell_pod("mounted", &format!("echo run >> /memory/runs; {FOREVER}"));
+        pod["spec"]["volumes"] = json!([
+            {"name": "memory", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}},
+            {"name": "scratch", "emptyDir": {}},
+            {"name": "host", "hostPath": {"path": host, "type": "Directory"}},
+        ]);
+        pod["spec"]["containers"][0]["volumeMounts"] = json!([
+            {"name": "memory", "mountPath": "/memory"},
+            {"name": "scratch", "mountPath": "/part", "subPath": "part"},
+            {"name": "host", "mountPath": "/host", "subPath": "a"},
+        ]);
+        node.apply("mounted", &pod);
+        node.kill_after(Duration::from_millis(millis));
+        let pod = node.running("mounted");
+        let dir = node.path("root/pods").join(uid(&pod));
+        let runs = dir.join("volumes/kubernetes.io~empty-dir/memory/runs");
+        node.eventually("the container has written", |_| {
+            if runs.exists() { Ok(()) } else { Err("not yet".to_owned()) }
+        });
+        assert_eq!(std::fs::read_to_string(&runs).expect("runs"), "run\n", "after {millis} ms");
+        let mounts = || std::fs::read_to_string("/proc/self/mounts").expect("the mount table");
+        assert_eq!(mounts().matches(&uid(&pod)).count(), 3, "after {millis} ms: {}", mounts());
+        node.delete("mounted");
+        node.kill_after(Duration::from_millis(millis));
+        node.gone("mounted", &uid(&pod));
+        assert!(!mounts().contains(&uid(&pod)), "after {millis} ms: {}", mounts());
+    }
+    assert!(host.join("a").is_dir());
+}

@@ -1,0 +1,193 @@
+//! The kubelet as a service of the node: its log, its lock, systemd, and what it says about its configuration.
+
+use std::os::unix::net::UnixDatagram;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::node::{FOREVER, Node, shell_pod};
+
+/// A kubelet of this node's configuration that runs beside or instead of the node's own.
+struct Second {
+    child: Child,
+    log: std::path::PathBuf,
+}
+
+impl Second {
+    fn start(node: &Node, edit: impl FnOnce(&mut Command)) -> Self {
+        let log = node.path("second.log");
+        let mut command = node.kubelet_command();
+        edit(&mut command);
+        let file = std::fs::File::create(&log).expect("a log file");
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file).spawn();
+        Self { child: child.expect("the kubelet starts"), log }
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    #[track_caller]
+    fn logs(&self, node: &Node, text: &str) {
+        node.eventually(&format!("it logs {text:?}"), |_| {
+            let log = self.log();
+            if log.contains(text) { Ok(()) } else { Err(log) }
+        });
+    }
+}
+
+impl Drop for Second {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn signal(pid: u32, name: &str) {
+    let status = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status();
+    assert!(status.expect("kill runs").success());
+}
+
+#[test]
+fn a_json_log_has_one_object_a_line() {
+    let node = Node::start_with(json!({"logging": {"format": "json"}}));
+    node.apply("web", &shell_pod("web", "exit 1"));
+    node.pod_when("web", "has crashed", |pod| crate::node::restarts(pod, "main") >= 1);
+    let log = node.kubelet_log();
+    assert!(log.lines().count() > 10);
+    for line in log.lines() {
+        let entry: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        assert!(entry["ts"].is_number() && entry["msg"].is_string() && entry["caller"].is_string(), "{line}");
+    }
+    let started = |line: &&str| line.contains("Container started");
+    let line = log.lines().find(started).expect("an event in the log");
+    let entry: Value = serde_json::from_str(line).expect("JSON");
+    assert!(entry.to_string().contains("web-node"), "{entry}");
+}
+
+#[test]
+fn verbosity_decides_how_much_is_said() {
+    let mut node = Node::start();
+    node.kill_kubelet();
+    let said = |level: &str, pod: &str| {
+        let second = Second::start(&node, |command| {
+            command.args(["-v", level]);
+        });
+        second.logs(&node, "Kubelet starts");
+        node.eventually("it serves", |node| node.get("/pods"));
+        // What comes at -v 4 from every start.
+        node.apply(pod, &shell_pod(pod, FOREVER));
+        node.running(pod);
+        let log = second.log();
+        drop(second);
+        log.matches("Next step").count()
+    };
+    assert_eq!(said("0", "quiet"), 0);
+    assert!(said("4", "loud") > 0);
+}
+
+#[test]
+fn a_second_kubelet_waits_for_the_lock_and_the_first_makes_way_if_told_so() {
+    let mut node = Node::start();
+    node.kill_kubelet();
+    let lock = node.path("kubelet.lock");
+    let with_lock = |command: &mut Command| {
+        command.arg("--lock-file").arg(&lock);
+    };
+    let mut first = Second::start(&node, |command| {
+        with_lock(command);
+        command.arg("--exit-on-lock-contention");
+    });
+    node.eventually("the first serves", |node| node.get("/pods"));
+    let mut second = node.kubelet_command();
+    with_lock(&mut second);
+    let log = std::fs::File::create(node.path("waiting.log")).expect("a log");
+    let mut second =
+        second.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().expect("it starts");
+    let first_end = first.child.wait().expect("the first ends");
+    assert_eq!(first_end.code(), Some(0), "{}", first.log());
+    node.eventually("the second serves now", |node| node.get("/pods"));
+    // A third that meets a lock without the flag's holder making way waits, and leaves when told to.
+    let mut third = Second::start(&node, with_lock);
+    third.logs(&node, "Acquiring the lock file");
+    signal(third.child.id(), "TERM");
+    assert_eq!(third.child.wait().expect("the third ends").code(), Some(0));
+    assert!(second.try_wait().expect("the second's state").is_none(), "the second goes on");
+    second.kill().expect("killed");
+    second.wait().expect("gone");
+}
+
+#[test]
+fn systemd_hears_that_it_is_ready_and_is_fed_its_watchdog() {
+    let mut node = Node::start();
+    node.kill_kubelet();
+    let path = node.path("notify.sock");
+    let socket = UnixDatagram::bind(&path).expect("a socket");
+    socket.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
+    let _kubelet = Second::start(&node, |command| {
+        command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "2000000").env_remove("WATCHDOG_PID");
+    });
+    let next = || {
+        let mut buffer = [0; 256];
+        let length = socket.recv(&mut buffer).expect("a message");
+        String::from_utf8_lossy(&buffer[..length]).trim().to_owned()
+    };
+    assert_eq!([next(), next(), next()], ["READY=1", "WATCHDOG=1", "WATCHDOG=1"]);
+}
+
+#[test]
+fn what_the_configuration_has_that_is_not_known_or_not_here_yet_is_said_once() {
+    let node = Node::start_with(json!({
+        "noSuchField": 1, "evictionHard": {"memory.available": "100Mi"}, "topologyManagerPolicy": "best-effort",
+    }));
+    let log = node.kubelet_log();
+    let naming = |text: &str| log.lines().filter(|line| line.starts_with('W') && line.contains(text)).count();
+    assert_eq!(naming("noSuchField"), 1, "{log}");
+    assert_eq!(naming("evictionHard"), 1, "{log}");
+    assert_eq!(naming("topologyManagerPolicy"), 1, "{log}");
+    let not_yet = log.lines().find(|line| line.contains("evictionHard")).expect("the line");
+    assert!(not_yet.contains("topologyManagerPolicy"), "all in one warning: {not_yet}");
+}
+
+#[test]
+fn all_errors_of_the_configuration_are_named_at_once_and_nothing_starts() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let config = dir.path().join("kubelet.json");
+    let text = json!({
+        "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
+        "maxPods": -1, "healthzPort": 70000, "containerLogMaxFiles": 1, "registryPullQPS": -3,
+    });
+    std::fs::write(&config, text.to_string()).expect("written");
+    let mut kubelet = Command::new(env!("CARGO_BIN_EXE_kubelet"));
+    kubelet.arg("--config").arg(&config).arg("--root-dir").arg(dir.path().join("root"));
+    let output = kubelet.stdin(Stdio::null()).output().expect("it runs");
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    for field in ["maxPods", "healthzPort", "containerLogMaxFiles", "registryPullQPS"] {
+        assert!(errors.contains(field), "{field} is not named: {errors}");
+    }
+    assert!(!dir.path().join("root").exists());
+}
+
+#[test]
+fn the_process_sets_its_own_oom_score_and_file_limit() {
+    let node = Node::start_with(json!({"maxOpenFiles": 4321, "oomScoreAdj": 321}));
+    let read = |name: &str| {
+        std::fs::read_to_string(format!("/proc/{}/{name}", node.kubelet_pid())).expect("the process")
+    };
+    assert_eq!(read("oom_score_adj").trim(), "321");
+    let limits = read("limits");
+    let line = limits.lines().find(|line| line.starts_with("Max open files")).expect("a limit");
+    assert_eq!(line.split_whitespace().nth(3), Some("4321"), "{line}");
+}
+
+#[test]
+fn a_port_that_is_taken_is_named_and_ends_the_start() {
+    let node = Node::start();
+    let mut command = node.kubelet_command();
+    let output = command.stdin(Stdio::null()).output().expect("it runs");
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    assert!(errors.contains("healthzPort") || errors.contains("readOnlyPort"), "{errors}");
+}
