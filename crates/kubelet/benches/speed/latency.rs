@@ -33,6 +33,8 @@ pub(crate) struct Latency {
     pub(crate) raw: Vec<f64>,
     /// Manifest in place to container started, each right after the raw calls of the same position.
     pub(crate) manifest: Vec<f64>,
+    /// Manifest in place to container started on a fake runtime that answers at once: the kubelet's own share.
+    pub(crate) own: Vec<f64>,
     /// Process started to container started, with the manifest in place before.
     pub(crate) process: Vec<f64>,
 }
@@ -53,7 +55,8 @@ pub(crate) async fn measure(program: &Path, effort: Effort) -> Outcome<Latency> 
     let requests = Requests::record(program, &dir.path().join("recorded")).await?;
     let node = Node::new(&dir.path().join("node"), &containerd.endpoint())?;
     let mut stand = Stand { node, requests, runtime };
-    let mut latency = Latency::default();
+    let mut latency =
+        Latency { own: own_share(program, &dir.path().join("own"), effort).await?, ..Latency::default() };
     // The first of all pays for cold caches, which is not what repeats.
     stand.raw().await?;
     for round in 0..effort.rounds {
@@ -72,6 +75,39 @@ pub(crate) async fn measure(program: &Path, effort: Effort) -> Outcome<Latency> 
     drop(stand);
     containerd.stop().map_err(failed("stop containerd"))?;
     Ok(latency)
+}
+
+async fn own_share(program: &Path, dir: &Path, effort: Effort) -> Outcome<Vec<f64>> {
+    let (fake, server, mut node) = fake_node(dir)?;
+    node.start(program)?;
+    let mut own = Vec::new();
+    for pod in 0..=effort.rounds * effort.pods {
+        let name = format!("own-{pod}");
+        let began = Timestamp::now();
+        node.apply(&name, &sleeping_pod(&name, BUSYBOX_IMAGE))?;
+        let look = Duration::from_millis(1);
+        let count = pod + 1;
+        until(&node, "a fake pod", look, async || Ok((fake.running().len() == count).then_some(()))).await?;
+        // The first waits for the process to come up.
+        if pod > 0 {
+            own.push(milliseconds(began, Some(Timestamp::now()))?);
+        }
+        tokio::time::sleep(SETTLE).await;
+    }
+    node.kill()?;
+    server.stop().await;
+    Ok(own)
+}
+
+/// A fake runtime behind a socket, and a node for it whose kubelet is not started yet.
+fn fake_node(dir: &Path) -> Outcome<(FakeRuntime, FakeCri, Node)> {
+    std::fs::create_dir_all(dir).map_err(failed("make a directory"))?;
+    let fake = FakeRuntime::with_clock(Clock::system());
+    fake.image(BUSYBOX_IMAGE);
+    let server = FakeCri::serve(Arc::new(fake.clone()), &dir.join("cri.sock"));
+    let server = server.map_err(failed("serve a fake runtime"))?;
+    let node = Node::new(dir, &server.endpoint())?;
+    Ok((fake, server, node))
 }
 
 struct Stand {
@@ -172,12 +208,7 @@ impl Requests {
     /// Lets the kubelet start a pod on a fake runtime, and takes down what it asked for. The files it made for the pod
     /// stay below `dir`, where the requests point to them.
     async fn record(program: &Path, dir: &Path) -> Outcome<Self> {
-        std::fs::create_dir_all(dir).map_err(failed("make a directory"))?;
-        let fake = FakeRuntime::with_clock(Clock::system());
-        fake.image(BUSYBOX_IMAGE);
-        let server = FakeCri::serve(Arc::new(fake.clone()), &dir.join("cri.sock"));
-        let server = server.map_err(failed("serve a fake runtime"))?;
-        let mut node = Node::new(dir, &server.endpoint())?;
+        let (fake, server, mut node) = fake_node(dir)?;
         node.apply("raw", &sleeping_pod("raw", BUSYBOX_IMAGE))?;
         node.start(program)?;
         until(&node, "the fake pod", LOOK, async || Ok((!fake.running().is_empty()).then_some(()))).await?;
