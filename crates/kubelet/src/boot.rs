@@ -33,6 +33,8 @@ pub(crate) enum StartError {
     Lock { path: PathBuf, source: std::io::Error },
     #[error("listen for signals: {0}")]
     Signals(std::io::Error),
+    #[error("{}", .0.join("\n"))]
+    Standalone(Vec<String>),
     #[error("run once needs a source of pods: set staticPodPath or staticPodURL")]
     NothingToRun,
 }
@@ -41,6 +43,7 @@ pub(crate) enum StartError {
 pub(crate) async fn run(resolved: &Resolved) -> Result<ExitCode, StartError> {
     let mut signals = Signals::listen().map_err(StartError::Signals)?;
     announce(resolved);
+    check_standalone(resolved)?;
     let cgroup_v2 = check_machine(resolved)?;
     let lock = acquire_lock(resolved, &mut signals).await?;
     let Some((_lock, contention)) = lock else { return Ok(ExitCode::SUCCESS) };
@@ -68,6 +71,24 @@ fn announce(resolved: &Resolved) {
     if let Some(warning) = resolved.not_yet_warning() {
         tracing::warn!("{warning}");
     }
+}
+
+/// Without an API server nobody can be asked who a caller is and what he may do.
+fn check_standalone(resolved: &Resolved) -> Result<(), StartError> {
+    let kubelet = &resolved.kubelet;
+    let mut problems = Vec::new();
+    if kubelet.authentication.webhook.enabled {
+        problems
+            .push("authentication.webhook.enabled: true needs an API server (--kubeconfig); set it to false");
+    }
+    if kubelet.authorization.mode == "Webhook" {
+        problems
+            .push("authorization.mode: Webhook needs an API server (--kubeconfig); set it to AlwaysAllow");
+    }
+    if problems.is_empty() || !resolved.flags.standalone() {
+        return Ok(());
+    }
+    Err(StartError::Standalone(problems.into_iter().map(str::to_owned).collect()))
 }
 
 /// Rules of the configuration that depend on the machine. Returns whether it has cgroup v2.

@@ -176,7 +176,7 @@ fn unknown_and_duplicate_fields_are_warned_about_and_passed_over() {
             warning: /k.yaml: unknown field "authentication.x508" is ignored
             warning: /k.yaml: unknown field "maxPod" is ignored
             warning: /k.yaml: unknown field "logging.vmodule[0].filePatern" is ignored
-            not yet: This build does not act on these settings yet: registerWithTaints
+            not yet: This build does not act on these settings yet: maxPods, registerWithTaints
         "#]],
     );
 }

@@ -90,10 +90,11 @@ fn the_log_level_has_a_short_form() {
     check(
         "--v=6 --vmodule=pleg*=5,kubelet=2 --log-flush-frequency 1m",
         expect![[r#"
-        logging.flushFrequency = "1m0s"
-        logging.verbosity = 6
-        logging.vmodule = [{"filePattern":"pleg*","verbosity":5},{"filePattern":"kubelet","verbosity":2}]
-    "#]],
+            logging.flushFrequency = "1m0s"
+            logging.verbosity = 6
+            logging.vmodule = [{"filePattern":"pleg*","verbosity":5},{"filePattern":"kubelet","verbosity":2}]
+            not yet: This build does not act on these settings yet: logging.flushFrequency
+        "#]],
     );
     check(
         "-v",

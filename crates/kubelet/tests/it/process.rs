@@ -32,6 +32,20 @@ fn what_it_does_not_know_it_refuses_all_at_once() {
 }
 
 #[test]
+fn without_an_api_server_webhooks_are_refused_each_by_name() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let config = dir.path().join("kubelet.yaml");
+    let text = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nfailCgroupV1: false\n";
+    std::fs::write(&config, text).expect("written");
+    let (code, _, errors) = kubelet(&["--config", &config.display().to_string()]);
+    assert_eq!(code, 1);
+    assert!(
+        errors.contains("authentication.webhook.enabled") && errors.contains("authorization.mode"),
+        "{errors}"
+    );
+}
+
+#[test]
 fn cgroup_v1_is_refused_unless_allowed() {
     let node = Node::start_with(json!({"failCgroupV1": false}));
     drop(node);
