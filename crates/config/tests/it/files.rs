@@ -308,7 +308,10 @@ fn settings_without_a_feature_yet_are_named_once() {
     );
     let resolved =
         resolve("--config /k.yaml --node-labels a=b --cpu-manager-policy=none", &files).expect("valid");
-    assert_eq!(resolved.not_yet, ["authentication.webhook.enabled", "shutdownGracePeriod", "--node-labels"]);
+    assert_eq!(
+        resolved.not_yet,
+        ["authentication.webhook.enabled", "maxPods", "shutdownGracePeriod", "--node-labels"]
+    );
     let quiet = Memory::default().with("/k.yaml", "cgroupsPerQOS: false\nenforceNodeAllocatable: [none]\n");
     assert_eq!(resolve("--config /k.yaml", &quiet).expect("valid").not_yet_warning(), None);
     let asked = Memory::default().with("/k.yaml", "cgroupsPerQOS: true\n");
