@@ -125,13 +125,16 @@ fn an_exec_probe_that_times_out_leaves_no_process_behind_and_is_never_started_tw
     });
     // During an attempt there are its own processes, but not those of earlier ones. A killed process may be seen for a
     // moment longer on a busy machine; left over, it would be seen in most samples, and more of them each time.
-    let counts: Vec<usize> = (0..40)
+    let counts: Vec<(usize, usize)> = (0..40)
         .map(|_| {
             std::thread::park_timeout(std::time::Duration::from_millis(50));
-            processes_of(&node, &pod, "sleep 424").len()
+            let count = |command| processes_of(&node, &pod, command).len();
+            (count("sleep 424"), count("sleep 4244"))
         })
         .collect();
-    let too_many = counts.iter().filter(|count| **count > 5).count();
+    let too_many = counts.iter().filter(|(all, _)| *all > 5).count();
     assert!(too_many <= 10, "the processes of one attempt, not of several: {counts:?}");
+    let overlapping = counts.iter().filter(|(_, own)| *own > 2).count();
+    assert!(overlapping <= 10, "a shell and its sleep, one probe at a time: {counts:?}");
     assert_eq!(restarts(&node.pod("daemon").expect("the pod"), "main"), 0);
 }
