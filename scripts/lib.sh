@@ -40,7 +40,7 @@ wait_for() {
 
 # ------------------------------------------------------------------------------------------------------- packages
 # What we call, and the Debian package that brings it.
-PACKAGES="containerd:containerd runc:runc busybox:busybox-static docker-registry:docker-registry htpasswd:apache2-utils
+PACKAGES="containerd:containerd kubectl:kubernetes-client runc:runc busybox:busybox-static docker-registry:docker-registry htpasswd:apache2-utils
 ip:iproute2 iptables:iptables curl:curl gcc:gcc pkg-config:pkg-config jq:jq mount:mount ps:procps"
 
 missing_packages() {
@@ -269,38 +269,18 @@ may_lower_oom_score() {
     ((0x$caps >> 24 & 1))
 }
 
+# From the templates that the tests use too: which one depends on the format that the installed containerd reads.
 write_containerd_config() {
-    local restrict=true snapshotter=overlayfs
+    local restrict=true snapshotter=overlayfs format=2 version
     may_lower_oom_score && restrict=false
     # An overlay on top of an overlay (a container on this machine's own overlay root) is refused by the kernel.
     [ "$(stat -f -c %T "$WORK")" = overlayfs ] && snapshotter=native
-    mkdir -p "$WORK"/{containerd-root,containerd-state,cni,ipam}
-    cat >"$WORK/containerd.toml" <<TOML
-version = 2
-root = "$WORK/containerd-root"
-state = "$WORK/containerd-state"
-oom_score = 0
-[grpc]
-  address = "$CONTAINERD_SOCKET"
-[plugins."io.containerd.internal.v1.opt"]
-  path = "$WORK/opt"
-[plugins."io.containerd.grpc.v1.cri"]
-  sandbox_image = "$PAUSE_IMAGE"
-  restrict_oom_score_adj = $restrict
-  stream_server_address = "127.0.0.1"
-  stream_server_port = "0"
-  netns_mounts_under_state_dir = true
-  [plugins."io.containerd.grpc.v1.cri".cni]
-    bin_dir = "/usr/lib/cni"
-    conf_dir = "$WORK/cni"
-  [plugins."io.containerd.grpc.v1.cri".containerd]
-    snapshotter = "$snapshotter"
-    default_runtime_name = "runc"
-    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
-      runtime_type = "io.containerd.runc.v2"
-      [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
-        Root = "$WORK/runc"
-TOML
+    version=$(containerd --version | awk '{ sub(/^v/, "", $3); print $3 }')
+    [ "${version%%.*}" -ge 2 ] 2>/dev/null && format=3
+    mkdir -p "$WORK"/{root,state,cni,ipam}
+    sed -e "s#@DIR@#$WORK#g" -e "s#@CNI_BIN@#/usr/lib/cni#" -e "s#@PAUSE_IMAGE@#$PAUSE_IMAGE#" \
+        -e "s#@RESTRICT_OOM_SCORE@#$restrict#" -e "s#@SNAPSHOTTER@#$snapshotter#" \
+        "$REPO/crates/testing/src/containerd/version-$format.toml" >"$WORK/containerd.toml"
     POD_SUBNET=$(free_subnet)
     cat >"$WORK/cni/10-pods.conflist" <<JSON
 {"cniVersion": "0.4.0", "name": "$NET_NAME", "plugins": [
@@ -378,10 +358,10 @@ our_files_elsewhere() {
 
 # A shim's socket is outside containerd's state directory; its bundle says where.
 note_shim_sockets() {
-    find "$WORK/containerd-state" -name address -type f -exec sed -s 's#^unix://##; s#$#\n#' {} + 2>/dev/null |
+    find "$WORK/state" -name address -type f -exec sed -s 's#^unix://##; s#$#\n#' {} + 2>/dev/null |
         grep '^/' >>"$WORK/shims" || true
     # Since containerd 2, among what the shim was started with.
-    find "$WORK/containerd-state" -name bootstrap.json -type f -exec sed -s 's#.*"address":"unix://\([^"]*\)".*#\1\n#' {} + 2>/dev/null |
+    find "$WORK/state" -name bootstrap.json -type f -exec sed -s 's#.*"address":"unix://\([^"]*\)".*#\1\n#' {} + 2>/dev/null |
         grep '^/' >>"$WORK/shims" || true
 }
 

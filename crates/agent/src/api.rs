@@ -6,19 +6,23 @@ use std::time::Duration;
 use async_trait::async_trait;
 use model::k8s::{Container, ObjectMeta, Pod, PodSpec};
 use ports::NodeApi;
-use ports::node_api::ManifestProblem;
-use ports::runtime::Scope;
+use ports::node_api::{LogPieces, LogSource, LogView, ManifestProblem, PodRefusal, PodTarget};
+use ports::runtime::{Scope, Streams};
+use tokio::sync::Semaphore;
 
 use crate::engine::Engine;
 use crate::sources::ManifestProblems;
 use crate::sync_loop::{Heartbeat, STUCK_AFTER};
+use crate::{container_logs, streams};
 
-/// Read-only answers from the shared views.
+/// Answers from the shared views, the runtime and the files.
 #[derive(Clone, Debug)]
 pub struct AgentApi {
     pub(crate) engine: Arc<Engine>,
     pub(crate) problems: ManifestProblems,
     pub(crate) heartbeat: Heartbeat,
+    /// Places for followers of logs that are told of changes.
+    pub(crate) log_watches: Arc<Semaphore>,
 }
 
 #[async_trait]
@@ -59,6 +63,32 @@ impl NodeApi for AgentApi {
             }
         });
         Ok(pods.collect())
+    }
+
+    async fn container_log(&self, source: &LogSource, view: &LogView) -> Result<LogPieces, PodRefusal> {
+        container_logs::open(&self.engine, &self.log_watches, source, view).await
+    }
+
+    async fn exec(
+        &self,
+        pod: &PodTarget,
+        container: &str,
+        command: &[String],
+        streams: Streams,
+    ) -> Result<String, PodRefusal> {
+        streams::exec(&self.engine, (pod, container), command, streams).await
+    }
+
+    async fn attach(&self, pod: &PodTarget, container: &str, streams: Streams) -> Result<String, PodRefusal> {
+        streams::attach(&self.engine, (pod, container), streams).await
+    }
+
+    async fn port_forward(&self, pod: &PodTarget, ports: &[u16]) -> Result<String, PodRefusal> {
+        streams::port_forward(&self.engine, pod, ports).await
+    }
+
+    async fn run(&self, pod: &PodTarget, container: &str, command: &[String]) -> Result<Vec<u8>, PodRefusal> {
+        streams::run(&self.engine, (pod, container), command).await
     }
 
     fn manifest_problems(&self) -> Vec<ManifestProblem> {

@@ -1,18 +1,31 @@
-//! The latest observation of every pod the runtime knows, or a worker asks about. Only the PLEG writes it.
+//! The latest observation of every pod the runtime knows, or a worker asks about, and what the runtime lists of those
+//! that nobody has looked at yet. Only the PLEG writes it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use kubelet_core::housekeeping::RuntimePresence;
 use model::{MonoTime, PodObservation, PodRef, PodUid};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
 type Slot = watch::Sender<Option<Arc<PodObservation>>>;
 
+/// What the runtime has of each pod.
+pub type InRuntime = BTreeMap<PodUid, (PodRef, RuntimePresence)>;
+
 /// Shared, read by many. Every access is short; the lock never spans an await.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct PodCache {
     slots: Arc<Mutex<BTreeMap<PodUid, Slot>>>,
+    /// The last listing; `None` until there has been one.
+    listed: Arc<watch::Sender<Option<InRuntime>>>,
+}
+
+impl Default for PodCache {
+    fn default() -> Self {
+        Self { slots: Arc::default(), listed: Arc::new(watch::Sender::new(None)) }
+    }
 }
 
 impl PodCache {
@@ -31,6 +44,28 @@ impl PodCache {
     #[must_use]
     pub fn in_runtime(&self) -> Vec<Arc<PodObservation>> {
         self.slots.lock().values().filter_map(|s| s.borrow().clone()).filter(|o| !o.is_empty()).collect()
+    }
+
+    /// Changes with each listing.
+    #[must_use]
+    pub fn listings(&self) -> watch::Receiver<Option<InRuntime>> {
+        self.listed.subscribe()
+    }
+
+    /// What the runtime has of each pod, as the latest look at the pod shows it, or else the last listing. `None`
+    /// before the first listing: nobody knows then what else there is.
+    #[must_use]
+    pub fn presence(&self) -> Option<InRuntime> {
+        let mut pods = self.listed.borrow().clone()?;
+        for observed in self.slots.lock().values().filter_map(|slot| slot.borrow().clone()) {
+            let (uid, presence) = (observed.pod.uid.clone(), presence_of(&observed));
+            if observed.is_empty() {
+                pods.remove(&uid);
+            } else {
+                pods.insert(uid, (observed.pod.clone(), presence));
+            }
+        }
+        Some(pods)
     }
 
     /// Pods that somebody takes care of.
@@ -56,11 +91,24 @@ impl PodCache {
         });
         if is_empty && slot.receiver_count() == 0 {
             slots.remove(&uid);
+            self.listed.send_if_modified(|listed| {
+                listed.as_mut().map(|pods| pods.remove(&uid));
+                false
+            });
         }
+    }
+
+    /// Replaces the last listing.
+    pub(crate) fn publish_listing(&self, pods: InRuntime) {
+        self.listed.send_replace(Some(pods));
     }
 
     /// The pod is not in the runtime, as of that moment.
     pub(crate) fn publish_absent(&self, pod: PodRef, taken_at: MonoTime) {
         self.publish(PodObservation::empty(pod, taken_at));
     }
+}
+
+fn presence_of(observed: &PodObservation) -> RuntimePresence {
+    if observed.is_stopped() { RuntimePresence::Dead } else { RuntimePresence::MayRun }
 }

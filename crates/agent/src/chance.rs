@@ -15,12 +15,26 @@ impl Chance {
         Self { state: AtomicU64::new(seed) }
     }
 
+    /// A generator of its own for one purpose.
+    #[must_use]
+    pub fn branch(&self) -> Self {
+        Self::from_seed(self.next())
+    }
+
     fn next(&self) -> u64 {
         const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
         let mut z = self.state.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ (z >> 31)
+    }
+
+    /// Between 0 and 1, each as likely.
+    #[must_use]
+    pub fn share(&self) -> f64 {
+        // The upper half fits exactly.
+        let upper = u32::try_from(self.next() >> 32).unwrap_or(u32::MAX);
+        f64::from(upper) / f64::from(u32::MAX)
     }
 
     /// A duration between zero and `max`, each as likely.

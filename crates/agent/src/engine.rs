@@ -6,16 +6,20 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use kubelet_core::request::NodeFacts;
-use model::k8s::Quantity;
+use model::CgroupDriver;
+use model::k8s::{Node, NodeAddress, Quantity};
 use ports::{Clock, Host, Net, Runtime};
 use tokio::sync::watch;
 
 use crate::cache::PodCache;
 use crate::chance::Chance;
+use crate::cluster::follow::Copy;
+use crate::cluster::objects::ClusterObjects;
 use crate::events::Recorder;
 use crate::images::Images;
 use crate::metrics::Metrics;
 use crate::node::NodeView;
+use crate::places::Places;
 use crate::pleg::PlegHandle;
 use crate::pods_view::PodsView;
 use crate::settings::Settings;
@@ -36,10 +40,19 @@ pub struct Engine {
     pub recorder: Recorder,
     pub images: Images,
     pub pod_ids: PodIds,
+    /// `None` for a kubelet that stands alone.
+    pub objects: Option<ClusterObjects>,
     pub cache: PodCache,
     pub pleg: PlegHandle,
     pub node: watch::Receiver<NodeView>,
+    /// `None` until the runtime was asked; cgroups are named by it.
+    pub cgroup_driver: watch::Receiver<Option<CgroupDriver>>,
+    /// The node's addresses, as it last reported them.
+    pub node_addresses: watch::Sender<Vec<NodeAddress>>,
     pub pods: PodsView,
+    pub places: Places,
+    /// This node in the API; nothing for one that stands alone.
+    pub own_node: Copy<Node>,
     pub metrics: Arc<Metrics>,
     pub tasks: TaskSet,
     pub chance: Chance,

@@ -1,13 +1,17 @@
-//! Events about pods and the node. Without an API server they go to the log and into a bounded memory of the latest.
+//! Events about pods and the node: to the log, into a bounded memory of the latest, and to the API where there is one.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use model::PodRef;
 use parking_lot::Mutex;
+use tokio::sync::mpsc;
 
 /// How many events are remembered; the oldest go first.
 const REMEMBERED: usize = 1000;
+/// Events that may wait for the API; further ones are only logged.
+const WAITING: usize = 1000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventType {
@@ -21,7 +25,7 @@ pub struct Event {
     pub pod: Option<PodRef>,
     pub container: Option<String>,
     pub kind: EventType,
-    pub reason: &'static str,
+    pub reason: Cow<'static, str>,
     pub message: String,
 }
 
@@ -29,6 +33,8 @@ pub struct Event {
 #[derive(Clone, Debug, Default)]
 pub struct Recorder {
     latest: Arc<Mutex<VecDeque<Event>>>,
+    /// Set once, when the API is to be told.
+    teller: Arc<OnceLock<mpsc::Sender<Event>>>,
 }
 
 impl Recorder {
@@ -36,28 +42,41 @@ impl Recorder {
         &self,
         pod: &PodRef,
         container: Option<&str>,
-        reason: &'static str,
+        reason: impl Into<Cow<'static, str>>,
         message: impl Into<String>,
     ) {
-        self.record(Some(pod), container, EventType::Normal, reason, message.into());
+        self.record(Some(pod), container, EventType::Normal, reason.into(), message.into());
     }
 
     pub fn warning(
         &self,
         pod: &PodRef,
         container: Option<&str>,
-        reason: &'static str,
+        reason: impl Into<Cow<'static, str>>,
         message: impl Into<String>,
     ) {
-        self.record(Some(pod), container, EventType::Warning, reason, message.into());
+        self.record(Some(pod), container, EventType::Warning, reason.into(), message.into());
     }
 
-    pub fn node_warning(&self, reason: &'static str, message: impl Into<String>) {
-        self.record(None, None, EventType::Warning, reason, message.into());
+    pub fn node_warning(&self, reason: impl Into<Cow<'static, str>>, message: impl Into<String>) {
+        self.record(None, None, EventType::Warning, reason.into(), message.into());
     }
 
-    pub fn node_normal(&self, reason: &'static str, message: impl Into<String>) {
-        self.record(None, None, EventType::Normal, reason, message.into());
+    pub fn node_normal(&self, reason: impl Into<Cow<'static, str>>, message: impl Into<String>) {
+        self.record(None, None, EventType::Normal, reason.into(), message.into());
+    }
+
+    /// From now on events also come out here. What happened before comes first.
+    pub(crate) fn tell_to(&self) -> mpsc::Receiver<Event> {
+        let (sender, receiver) = mpsc::channel(WAITING);
+        let latest = self.latest.lock();
+        for event in latest.iter() {
+            // There is room for all that are remembered.
+            let _ = sender.try_send(event.clone());
+        }
+        // Only the first caller is told; there is one.
+        let _ = self.teller.set(sender);
+        receiver
     }
 
     /// The latest events, oldest first.
@@ -71,16 +90,25 @@ impl Recorder {
         pod: Option<&PodRef>,
         container: Option<&str>,
         kind: EventType,
-        reason: &'static str,
+        reason: Cow<'static, str>,
         message: String,
     ) {
         let name = pod.map(ToString::to_string);
-        tracing::info!(pod = name, container, r#type = ?kind, reason, message, "Event");
+        tracing::info!(pod = name, container, r#type = ?kind, %reason, message, "Event");
         let mut latest = self.latest.lock();
         if latest.len() == REMEMBERED {
             latest.pop_front();
         }
         let container = container.map(str::to_owned);
-        latest.push_back(Event { pod: pod.cloned(), container, kind, reason, message });
+        let event = Event { pod: pod.cloned(), container, kind, reason, message };
+        if let Some(teller) = self.teller.get() {
+            match teller.try_reserve() {
+                Ok(place) => place.send(event.clone()),
+                Err(_) => {
+                    tracing::warn!(reason = %event.reason, "Too many events wait for the API; this one stays in the log");
+                }
+            }
+        }
+        latest.push_back(event);
     }
 }

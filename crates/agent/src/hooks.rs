@@ -4,24 +4,29 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use kubelet_core::http_action::HttpAction;
 use model::containers::ContainerRef;
-use model::k8s::{HTTPGetAction, IntOrString, LifecycleHandler};
+use model::k8s::{HTTPGetAction, LifecycleHandler};
 use model::{ContainerId, PodRef};
 use ports::net::{HttpGet, NetError, Scheme};
 use ports::{Net, Runtime};
 
 use crate::events::Recorder;
+use crate::http_action::http_get;
+use crate::metrics::Metrics;
 
 /// HTTP handlers of the Go kubelet have no deadline but the connection's; this one keeps a dead peer from holding a
 /// pod for ever.
 const HTTP_TIMEOUT: Duration = Duration::from_secs(60);
-const BODY_LIMIT: usize = 10 << 10;
+/// What the kubelet calls itself towards hooks.
+const USER_AGENT: &str = "kube-lifecycle/1.36";
 
 /// What a handler needs to reach its container.
 pub struct HookContext<'a> {
     pub runtime: &'a dyn Runtime,
     pub net: &'a dyn Net,
     pub recorder: &'a Recorder,
+    pub metrics: &'a Metrics,
     pub pod: &'a PodRef,
     pub pod_ip: Option<IpAddr>,
     pub container_id: &'a ContainerId,
@@ -80,6 +85,7 @@ async fn run_http(context: &HookContext<'_>, action: &HTTPGetAction) -> Result<(
         let message = "request to HTTPS lifecycle hook got HTTP response, retry with HTTP succeeded";
         answer = context.net.http_get(&request).await;
         if answer.is_ok() {
+            context.metrics.hook_fell_back();
             context.recorder.warning(context.pod, container, "LifecycleHTTPFallback", message);
         }
     }
@@ -89,43 +95,8 @@ async fn run_http(context: &HookContext<'_>, action: &HTTPGetAction) -> Result<(
 }
 
 fn http_request(context: &HookContext<'_>, action: &HTTPGetAction) -> Result<HttpGet, String> {
-    let host = match action.host.as_deref().filter(|host| !host.is_empty()) {
-        Some(host) => host.to_owned(),
-        None => context.pod_ip.map(|ip| ip.to_string()).ok_or("the pod has no IP address yet")?,
-    };
-    let scheme = match action.scheme.as_deref() {
-        Some(s) if s.eq_ignore_ascii_case("https") => Scheme::Https,
-        Some(_) | None => Scheme::Http,
-    };
-    let path = action.path.as_deref().unwrap_or("/");
-    let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
-    let headers = action.http_headers.iter().flatten().map(|h| (h.name.clone(), h.value.clone())).collect();
-    Ok(HttpGet {
-        scheme,
-        host,
-        port: resolve_port(context.container.as_ref(), &action.port)?,
-        path,
-        headers,
-        timeout: HTTP_TIMEOUT,
-        max_body_bytes: BODY_LIMIT,
-        verify_tls: false,
-    })
-}
-
-fn resolve_port(container: Option<&ContainerRef<'_>>, port: &IntOrString) -> Result<u16, String> {
-    match port {
-        IntOrString::Int(number) => {
-            u16::try_from(*number).map_err(|_| format!("port {number} is not 1 to 65535"))
-        }
-        IntOrString::String(name) => {
-            if let Ok(number) = name.parse() {
-                return Ok(number);
-            }
-            let ports = container.map(ContainerRef::ports).unwrap_or_default();
-            let found = ports.iter().find(|p| p.name.as_deref() == Some(name));
-            let number =
-                found.map(|p| p.container_port).ok_or_else(|| format!("port {name:?} is not declared"))?;
-            u16::try_from(number).map_err(|_| format!("port {number} is not 1 to 65535"))
-        }
-    }
+    let action = HttpAction::of(action, context.container.as_ref(), USER_AGENT).map_err(|e| e.to_string())?;
+    let pod_ip = context.pod_ip.map(|ip| ip.to_string());
+    let host = action.host.clone().or(pod_ip).ok_or("the pod has no IP address yet")?;
+    Ok(http_get(&action, host, HTTP_TIMEOUT))
 }

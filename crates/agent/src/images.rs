@@ -1,6 +1,6 @@
 //! Images on this node: present when a container is to be created, pulled where the policy says so.
 //!
-//! Owns the pulls under way (at most one per image, shared by all that wait for it), the limits on how many run side by
+//! Owns the pulls under way (at most one per image and credentials, shared by all that wait for it), the limits on how many run side by
 //! side and how often, and the back-off of failing ones. Whether to pull, and every text users see, is decided in
 //! `kubelet_core::image`.
 
@@ -12,8 +12,9 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared, WeakShared};
 use kubelet_core::image::keyring::{Keyring, KeyringError};
 use kubelet_core::image::pull::{self, ImageProblem, PullDecision, PullPolicy};
+use kubelet_core::image::pull_secrets::PullSecretError;
 use kubelet_core::pod::backoff::BackoffTable;
-use model::request::{ImageObservation, ImageRequest, SandboxRequest};
+use model::request::{ImageObservation, ImageRequest, RegistryAuth, SandboxRequest};
 use model::{ContainerRef, MonoTime, PodRef};
 use parking_lot::Mutex;
 use ports::{Clock, Host, Runtime, RuntimeError};
@@ -47,6 +48,12 @@ pub struct ImageFailure {
 type PullResult = Result<Pulled, RuntimeError>;
 type SharedPull = Shared<BoxFuture<'static, PullResult>>;
 
+/// Pods share a pull only where they pull with the same: whoever has nothing to show must not get what others may see.
+type PullKey = (String, Vec<RegistryAuth>);
+
+/// What a pod's own pull secrets hold, or why one of them cannot be used.
+pub type PodKeyring = Result<Keyring, PullSecretError>;
+
 #[derive(Clone, Debug)]
 struct Pulled {
     reference: String,
@@ -61,7 +68,7 @@ pub struct Images {
     keyring: Keyring,
     slots: Option<Arc<Semaphore>>,
     rate: Mutex<TokenBucket>,
-    under_way: Mutex<BTreeMap<String, WeakShared<BoxFuture<'static, PullResult>>>>,
+    under_way: Mutex<BTreeMap<PullKey, WeakShared<BoxFuture<'static, PullResult>>>>,
     back_off: Mutex<BackOffs>,
 }
 
@@ -108,6 +115,7 @@ impl Images {
         pod: &PodRef,
         container: &ContainerRef<'_>,
         sandbox: &SandboxRequest,
+        secrets: &PodKeyring,
     ) -> Result<ReadyImage, ImageFailure> {
         let wanted = container.image();
         let normal = kubelet_core::image::name::with_default_tag(wanted).map_err(|e| {
@@ -139,24 +147,35 @@ impl Images {
                 Err(self.refuse(pod, container, "ErrImageNeverPull", ImageProblem::NeverPull, message))
             }
             (PullDecision::Pull | PullDecision::UsePresent, _) => {
-                self.pull(pod, container, request, sandbox).await
+                let credentials = self.credentials(secrets, &request.image).map_err(|error| {
+                    self.refuse(pod, container, "Failed", ImageProblem::Pull, error.to_string())
+                })?;
+                self.pull(pod, container, (request, credentials), sandbox).await
             }
         }
+    }
+
+    /// What to try, in order: the pod's own credentials before those of the node.
+    fn credentials(&self, secrets: &PodKeyring, image: &str) -> Result<Vec<RegistryAuth>, PullSecretError> {
+        let mut credentials = secrets.as_ref().map_err(Clone::clone)?.credentials_for(image);
+        credentials.extend(self.keyring.credentials_for(image));
+        Ok(credentials)
     }
 
     async fn pull(
         &self,
         pod: &PodRef,
         container: &ContainerRef<'_>,
-        request: ImageRequest,
+        asked: (ImageRequest, Vec<RegistryAuth>),
         sandbox: &SandboxRequest,
     ) -> Result<ReadyImage, ImageFailure> {
+        let (request, credentials) = asked;
         let wanted = container.image();
         let key = format!("{}_{}", pod.uid, request.image);
         self.check_back_off(pod, container, &key)?;
         self.recorder.normal(pod, Some(container.name()), "Pulling", pull::pulling_message(wanted));
         let waited_from = self.clock.mono();
-        match self.join_pull(&request, sandbox).await {
+        match self.join_pull(&request, credentials, sandbox).await {
             Ok(pulled) => {
                 let observed = self.runtime.image_status(&request).await.ok().flatten().unwrap_or_default();
                 let waited = self.clock.mono().saturating_since(waited_from);
@@ -179,29 +198,39 @@ impl Images {
 
     /// Joins the pull of this image that is under way, or begins one. When everybody who waits for it is gone, it is
     /// abandoned.
-    async fn join_pull(&self, request: &ImageRequest, sandbox: &SandboxRequest) -> PullResult {
+    async fn join_pull(
+        &self,
+        request: &ImageRequest,
+        credentials: Vec<RegistryAuth>,
+        sandbox: &SandboxRequest,
+    ) -> PullResult {
+        let key: PullKey = (request.image.clone(), credentials);
         let shared = {
             let mut under_way = self.under_way.lock();
             under_way.retain(|_, pull| pull.upgrade().is_some());
-            match under_way.get(&request.image).and_then(WeakShared::upgrade) {
+            match under_way.get(&key).and_then(WeakShared::upgrade) {
                 Some(shared) => shared,
                 None => {
-                    let shared = self.begin_pull(request.clone(), sandbox.clone());
+                    let shared = self.begin_pull(request.clone(), key.1.clone(), sandbox.clone());
                     if let Some(weak) = shared.downgrade() {
-                        under_way.insert(request.image.clone(), weak);
+                        under_way.insert(key.clone(), weak);
                     }
                     shared
                 }
             }
         };
         let result = shared.await;
-        self.under_way.lock().remove(&request.image);
+        self.under_way.lock().remove(&key);
         result
     }
 
-    fn begin_pull(&self, request: ImageRequest, sandbox: SandboxRequest) -> SharedPull {
+    fn begin_pull(
+        &self,
+        request: ImageRequest,
+        credentials: Vec<RegistryAuth>,
+        sandbox: SandboxRequest,
+    ) -> SharedPull {
         let (runtime, clock, slots) = (self.runtime.clone(), self.clock, self.slots.clone());
-        let credentials = self.keyring.credentials_for(&request.image);
         let may_start = self.rate.lock().take(clock.mono());
         async move {
             let _slot = match &slots {
@@ -266,7 +295,7 @@ impl Images {
 async fn pull_with_any(
     runtime: &dyn Runtime,
     request: &ImageRequest,
-    credentials: &[model::request::RegistryAuth],
+    credentials: &[RegistryAuth],
     sandbox: &SandboxRequest,
 ) -> Result<String, RuntimeError> {
     let mut outcome = match credentials {

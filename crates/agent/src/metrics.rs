@@ -1,7 +1,9 @@
 //! The agent's own counters, in Prometheus text. Names and types are those of contract B.4.
 
 use std::fmt::Write as _;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use kubelet_core::cgroup_driver::LOSING_SUPPORT_IN;
 
 /// Counters and gauges without labels; each is one atomic, so counting costs nothing worth measuring.
 #[derive(Debug, Default)]
@@ -16,6 +18,9 @@ pub struct Metrics {
     started_containers: AtomicU64,
     started_container_errors: AtomicU64,
     orphaned_pods: AtomicU64,
+    runtime_loses_support: AtomicBool,
+    hook_fallbacks: AtomicU64,
+    cut_sleeps: AtomicU64,
 }
 
 impl Metrics {
@@ -54,6 +59,21 @@ impl Metrics {
         self.orphaned_pods.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// The runtime is too old for a coming release.
+    pub(crate) fn runtime_loses_support(&self) {
+        self.runtime_loses_support.store(true, Ordering::Relaxed);
+    }
+
+    /// A handler that was to be reached over TLS answered without.
+    pub(crate) fn hook_fell_back(&self) {
+        self.hook_fallbacks.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A sleep handler was still sleeping when the grace period ended.
+    pub(crate) fn sleep_was_cut(&self) {
+        self.cut_sleeps.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Prometheus text format 0.0.4.
     #[must_use]
     pub fn render(&self, node_name: &str) -> String {
@@ -68,6 +88,11 @@ impl Metrics {
         for (name, value, help) in gauges {
             line(&mut text, name, "gauge", help);
             let _ = writeln!(text, "{name} {}", value.load(Ordering::Relaxed));
+        }
+        if self.runtime_loses_support.load(Ordering::Relaxed) {
+            let name = "kubelet_cri_losing_support";
+            line(&mut text, name, "gauge", "The release that will not work with this container runtime.");
+            let _ = writeln!(text, "{name}{{version={LOSING_SUPPORT_IN:?}}} 1");
         }
         let counters = [
             ("kubelet_started_pods_total", &self.started_pods, "Pod sandboxes whose start was tried."),
@@ -90,6 +115,16 @@ impl Metrics {
                 "kubelet_orphaned_runtime_pods_total",
                 &self.orphaned_pods,
                 "Pods found running that nobody asked for.",
+            ),
+            (
+                "kubelet_lifecycle_handler_http_fallbacks_total",
+                &self.hook_fallbacks,
+                "HTTPS lifecycle handlers that only worked over plain HTTP.",
+            ),
+            (
+                "kubelet_sleep_action_terminated_early_total",
+                &self.cut_sleeps,
+                "Sleep handlers that the end of the grace period cut short.",
             ),
         ];
         for (name, value, help) in counters {

@@ -7,9 +7,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kubelet_core::pleg::relist_problem;
 use model::{MonoTime, PodUid};
-use ports::runtime::{RuntimeStatus, RuntimeVersion};
+use ports::runtime::{RuntimeResult, RuntimeStatus, RuntimeVersion};
 use ports::{Clock, Runtime};
 use tokio::sync::watch;
 
@@ -17,6 +16,9 @@ use crate::events::Recorder;
 use crate::pleg::PlegHandle;
 
 const PERIOD: Duration = Duration::from_secs(5);
+/// Until the node is ready for the first time it is looked at more often, though not for ever.
+const FIRST_PERIOD: Duration = Duration::from_millis(100);
+const FIRST_PERIODS_FOR: Duration = Duration::from_secs(120);
 /// A runtime that has not answered for this long is down.
 const RUNTIME_DOWN_AFTER: Duration = Duration::from_secs(30);
 
@@ -60,8 +62,7 @@ impl NodeView {
             }
             Some(_) => {}
         }
-        problems
-            .extend(relist_problem(pleg.last_relist(), now).map(|why| format!("PLEG is not healthy: {why}")));
+        problems.extend(pleg.problem(now).map(|why| format!("PLEG is not healthy: {why}")));
         if self.last_ready.is_some() {
             problems.extend(self.network_problem());
         }
@@ -69,7 +70,7 @@ impl NodeView {
     }
 }
 
-/// Asks the runtime now and every five seconds, and says what changed: about the node as events NodeReady and
+/// Asks the runtime now and every five seconds (at first more often), and says what changed: about the node as events NodeReady and
 /// NodeNotReady, about pods that cannot be looked at as events of their own.
 #[derive(Debug)]
 pub struct NodeWatch {
@@ -78,6 +79,8 @@ pub struct NodeWatch {
     pub pleg: PlegHandle,
     pub recorder: Recorder,
     pub view: watch::Sender<NodeView>,
+    /// Nobody else tells how the node is.
+    pub stands_alone: bool,
 }
 
 /// What was said last, so that nothing is said twice.
@@ -86,6 +89,7 @@ struct Said {
     is_runtime_ready: Option<bool>,
     problems: Option<Vec<String>>,
     stuck: BTreeSet<PodUid>,
+    was_ready: bool,
 }
 
 impl NodeWatch {
@@ -95,21 +99,21 @@ impl NodeWatch {
         loop {
             let now = self.look().await;
             self.tell(&mut said, now);
-            self.clock.sleep_until(now + PERIOD).await;
+            let is_starting = !said.was_ready && now.since_start() < FIRST_PERIODS_FOR;
+            let period = if is_starting { FIRST_PERIOD } else { PERIOD };
+            self.clock.sleep_until(now + period).await;
         }
     }
 
     async fn look(&self) -> MonoTime {
-        let answer = self.runtime.status().await;
-        let is_unknown = self.view.borrow().version.version.is_empty();
-        let version = if is_unknown { self.runtime.version().await.ok() } else { None };
+        let answer = self.ask().await;
         let now = self.clock.mono();
         self.view.send_modify(|view| {
-            if let Some(version) = version {
-                view.version = version;
-            }
             match answer {
-                Ok(status) => {
+                Ok((version, status)) => {
+                    if let Some(version) = version {
+                        view.version = version;
+                    }
                     view.error = None;
                     if status.runtime_ready.status {
                         view.last_ready = Some(now);
@@ -127,12 +131,22 @@ impl NodeWatch {
         now
     }
 
+    /// The runtime's status, and its version if that is not known yet. One without a version that we understand is as
+    /// good as none.
+    async fn ask(&self) -> RuntimeResult<(Option<RuntimeVersion>, RuntimeStatus)> {
+        let status = self.runtime.status().await?;
+        let is_unknown = self.view.borrow().version.version.is_empty();
+        let version = if is_unknown { Some(self.runtime.version().await?) } else { None };
+        Ok((version, status))
+    }
+
     fn tell(&self, said: &mut Said, now: MonoTime) {
         let view = self.view.borrow().clone();
         tell_runtime(&view, &mut said.is_runtime_ready);
         let problems = view.problems(&self.pleg, now);
+        said.was_ready |= problems.is_empty();
         // Until the runtime has answered once nothing is known, and nothing is said.
-        if view.last_ready.is_some() && said.problems.as_ref() != Some(&problems) {
+        if self.stands_alone && view.last_ready.is_some() && said.problems.as_ref() != Some(&problems) {
             match problems.as_slice() {
                 [] => self.recorder.node_normal("NodeReady", "Node status is now: NodeReady"),
                 problems => self.recorder.node_warning("NodeNotReady", problems.join("; ")),

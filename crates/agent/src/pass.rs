@@ -17,6 +17,7 @@ use model::k8s::Pod;
 use model::{MonoTime, PodObservation, PodRef};
 use tokio::sync::mpsc;
 
+use crate::cluster::objects::PodObjects;
 use crate::engine::Engine;
 use crate::pass::prepare::Prepared;
 
@@ -45,6 +46,7 @@ pub struct PassContext {
     pub pod: Arc<Pod>,
     pub identity: PodRef,
     pub observed: Arc<PodObservation>,
+    pub objects: PodObjects,
     pub notes: mpsc::Sender<PassNote>,
 }
 

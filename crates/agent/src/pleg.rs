@@ -9,9 +9,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use config::Features;
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
-use kubelet_core::pleg::{Listing, PodListing, RELIST_PERIOD, compute_pleg_diff};
+use kubelet_core::housekeeping::RuntimePresence;
+use kubelet_core::pleg::{Listing, PodListing, compute_pleg_diff, relist_period, relist_problem};
 use model::{
     ContainerObservation, ContainerState, MonoTime, PodObservation, PodRef, PodUid, SandboxObservation,
     SandboxState,
@@ -22,7 +24,7 @@ use ports::{Clock, Runtime};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::cache::PodCache;
+use crate::cache::{InRuntime, PodCache};
 use crate::metrics::Metrics;
 
 /// Requests for a look beyond this wait for the next relist instead.
@@ -37,6 +39,7 @@ const HINT_REFUSED_RETRY: Duration = Duration::from_secs(60);
 pub struct PlegHandle {
     requests: mpsc::Sender<PodRef>,
     health: Arc<Mutex<Health>>,
+    features: Features,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -49,16 +52,19 @@ struct Health {
 }
 
 impl PlegHandle {
-    /// Requests an inspection that begins after this call; where the queue is full, with the relist within a second.
+    /// Requests an inspection that begins after this call; where the queue is full or nobody is served on demand, with
+    /// the relist within a second.
     pub fn inspect(&self, pod: &PodRef) {
-        if self.requests.try_send(pod.clone()).is_err() {
+        let is_queued = self.features.on_demand_relist && self.requests.try_send(pod.clone()).is_ok();
+        if !is_queued {
             self.health.lock().owed.insert(pod.uid.clone(), pod.clone());
         }
     }
 
+    /// Why the relist counts as overdue, if it does.
     #[must_use]
-    pub fn last_relist(&self) -> Option<MonoTime> {
-        self.health.lock().last_relist
+    pub fn problem(&self, now: MonoTime) -> Option<String> {
+        relist_problem(self.health.lock().last_relist, now, self.features)
     }
 
     /// Pods that cannot be inspected, and why.
@@ -66,6 +72,12 @@ impl PlegHandle {
     pub fn stuck_pods(&self) -> Vec<(PodRef, String)> {
         self.health.lock().stuck.values().cloned().collect()
     }
+}
+
+/// From the stream of the runtime's events.
+enum HintNews {
+    Open,
+    Hint(RuntimeHint),
 }
 
 /// What a finished inspection of one pod says.
@@ -81,6 +93,9 @@ pub struct Pleg {
     metrics: Arc<Metrics>,
     health: Arc<Mutex<Health>>,
     requests: mpsc::Receiver<PodRef>,
+    features: Features,
+    /// Since when the runtime tells of what happens.
+    events_since: Option<MonoTime>,
     /// What the runtime has, as far as anybody was told: the last listing, and inspections since.
     known: Listing,
     /// Who the pods in `known` are.
@@ -107,6 +122,7 @@ impl Pleg {
         clock: Clock,
         cache: PodCache,
         metrics: Arc<Metrics>,
+        features: Features,
     ) -> (Self, PlegHandle) {
         let (sender, requests) = mpsc::channel(REQUEST_QUEUE);
         let health = Arc::new(Mutex::new(Health::default()));
@@ -117,51 +133,65 @@ impl Pleg {
             metrics,
             health: health.clone(),
             requests,
+            features,
+            events_since: None,
             known: Listing::new(),
             identities: BTreeMap::new(),
             in_flight: BTreeMap::new(),
             inspections: JoinSet::new(),
             relisting: JoinSet::new(),
         };
-        (pleg, PlegHandle { requests: sender, health })
+        (pleg, PlegHandle { requests: sender, health, features })
     }
 
     /// Runs until dropped. Every select arm is cancel safe: channels and join sets lose nothing, and the listing is
     /// started anew if it is abandoned.
     pub async fn run(mut self) {
         let mut hints = self.hints_after(Duration::ZERO);
-        let mut next_relist = self.clock.mono();
+        let mut last_relist = None;
         loop {
+            let next_relist = last_relist.map_or(self.clock.mono(), |at| at + self.relist_period());
             tokio::select! {
                 biased;
                 Some(done) = self.inspections.join_next(), if !self.inspections.is_empty() => {
                     self.finish_inspection(done);
                 }
                 Some(pod) = self.requests.recv() => self.start_inspection(pod),
-                hint = hints.next() => match hint {
-                    Some(hint) => self.take_hint(&hint),
+                news = hints.next() => match news {
+                    Some(HintNews::Open) => self.events_since = Some(self.clock.mono()),
+                    Some(HintNews::Hint(hint)) => self.take_hint(&hint),
                     // The runtime may have been restarted; whatever it would have told is in the next listing.
-                    None => hints = self.hints_after(HINT_RETRY),
+                    None => {
+                        self.events_since = None;
+                        hints = self.hints_after(HINT_RETRY);
+                    }
                 },
                 Some(listing) = self.relisting.join_next(), if !self.relisting.is_empty() => {
                     self.finish_relist(listing);
-                    next_relist = self.clock.mono() + RELIST_PERIOD;
+                    last_relist = Some(self.clock.mono());
                 }
                 () = self.clock.sleep_until(next_relist), if self.relisting.is_empty() => self.start_relist(),
             }
         }
     }
 
+    fn relist_period(&self) -> Duration {
+        let health = self.health.lock();
+        // What happened before the stream was opened is told by no event, but by the first listing after that.
+        let are_events_complete = self.events_since.is_some_and(|since| health.last_relist >= Some(since));
+        relist_period(self.features, are_events_complete, !health.owed.is_empty())
+    }
+
     /// A stream that asks for hints after a pause and passes them on. It ends when they do, or when there are none. The
     /// loop goes on meanwhile: a runtime may take its time to answer.
-    fn hints_after(&self, pause: Duration) -> BoxStream<'static, RuntimeHint> {
+    fn hints_after(&self, pause: Duration) -> BoxStream<'static, HintNews> {
         let (runtime, clock) = (self.runtime.clone(), self.clock);
         let opened = async move {
             clock.sleep_until(clock.mono() + pause).await;
             match runtime.hints().await {
                 Ok(hints) => {
                     tracing::debug!("Waiting for event hints of the runtime");
-                    hints
+                    stream::once(async { HintNews::Open }).chain(hints.map(HintNews::Hint)).boxed()
                 }
                 Err(RuntimeError::Unimplemented { .. }) => {
                     tracing::debug!("The runtime gives no event hints; relisting every second only");
@@ -207,6 +237,7 @@ impl Pleg {
         self.metrics
             .running_containers(containers.iter().filter(|c| c.state == ContainerState::Running).count());
         let (listing, identities) = by_pod(&sandboxes, &containers);
+        self.cache.publish_listing(presence(&listing, &identities));
         let owed = std::mem::take(&mut self.health.lock().owed);
         let relook: BTreeSet<PodUid> = owed.keys().cloned().collect();
         let diff = compute_pleg_diff(&self.known, &listing, &relook);
@@ -361,6 +392,13 @@ fn by_pod(
         });
     }
     (listing, identities)
+}
+
+fn presence(listing: &Listing, identities: &BTreeMap<PodUid, PodRef>) -> InRuntime {
+    let of = |pod: &PodListing| if pod.may_run() { RuntimePresence::MayRun } else { RuntimePresence::Dead };
+    let pods =
+        identities.iter().filter_map(|(uid, pod)| Some((uid.clone(), (pod.clone(), of(listing.get(uid)?)))));
+    pods.collect()
 }
 
 fn listing_of(observation: &PodObservation) -> PodListing {

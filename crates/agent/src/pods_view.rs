@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use kubelet_core::status::PodStage;
 use model::PodUid;
 use model::k8s::{Pod, PodStatus};
 use parking_lot::Mutex;
-use ports::Host;
+use ports::{Host, HostError};
 use tokio::sync::watch;
 
 use crate::settings::Paths;
@@ -18,6 +19,26 @@ use crate::settings::Paths;
 pub struct PodEntry {
     pub pod: Arc<Pod>,
     pub status: Arc<PodStatus>,
+    pub progress: PodProgress,
+}
+
+/// How far the pod's worker is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PodProgress {
+    pub stage: PodStage,
+    /// Nothing of the pod runs or is held on this node any more.
+    pub is_released: bool,
+}
+
+impl PodProgress {
+    /// A container may still run, for all its worker knows.
+    #[must_use]
+    pub const fn may_run(self) -> bool {
+        match self.stage {
+            PodStage::NotSynced | PodStage::Syncing | PodStage::Terminating => true,
+            PodStage::Rejected | PodStage::Terminated => false,
+        }
+    }
 }
 
 /// Shared by all workers; every access is short.
@@ -36,12 +57,13 @@ impl Default for PodsView {
 
 impl PodsView {
     /// Replaces what is known of the pod; returns whether its status differs from before.
-    pub fn publish(&self, uid: &PodUid, pod: Arc<Pod>, status: PodStatus) -> bool {
+    pub fn publish(&self, uid: &PodUid, pod: Arc<Pod>, status: PodStatus, progress: PodProgress) -> bool {
         let mut entries = self.entries.lock();
         let is_changed = entries.get(uid).is_none_or(|entry| *entry.status != status);
-        let is_same_pod = entries.get(uid).is_some_and(|entry| Arc::ptr_eq(&entry.pod, &pod));
-        if is_changed || !is_same_pod {
-            entries.insert(uid.clone(), PodEntry { pod, status: Arc::new(status) });
+        let is_rest_same =
+            entries.get(uid).is_some_and(|entry| Arc::ptr_eq(&entry.pod, &pod) && entry.progress == progress);
+        if is_changed || !is_rest_same {
+            entries.insert(uid.clone(), PodEntry { pod, status: Arc::new(status), progress });
             drop(entries);
             self.version.send_modify(|version| *version += 1);
         }
@@ -96,10 +118,31 @@ pub async fn save_pod(host: &dyn Host, paths: &Paths, uid: &PodUid, pod: &Pod) {
 
 /// The pod as an earlier run of the kubelet last knew it, if it left word and that is whole.
 pub async fn load_pod(host: &dyn Host, paths: &Paths, uid: &PodUid) -> Option<Pod> {
+    read_pod(host, paths, uid).await.ok()?
+}
+
+/// Every pod that earlier runs of the kubelet wrote down and that is still whole.
+///
+/// # Errors
+/// The directory or a file in it is there and cannot be read, so that nobody knows what else there is.
+pub async fn load_pods(host: &dyn Host, paths: &Paths) -> Result<Vec<Pod>, HostError> {
+    let mut pods = Vec::new();
+    for entry in host.list_dir(&paths.pods()).await?.into_iter().filter(|entry| entry.is_dir) {
+        match read_pod(host, paths, &PodUid::from(entry.name)).await {
+            Ok(pod) => pods.extend(pod),
+            Err(error) if error.is_not_found() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(pods)
+}
+
+/// `None`: it is damaged.
+async fn read_pod(host: &dyn Host, paths: &Paths, uid: &PodUid) -> Result<Option<Pod>, HostError> {
     const LIMIT: usize = 11 << 20;
-    let json = host.read_file(&spec_path(paths, uid), LIMIT, false).await.ok()?;
-    let pod: Pod = serde_json::from_slice(&json).ok()?;
-    (model::PodRef::of(&pod).uid == *uid).then_some(pod)
+    let json = host.read_file(&spec_path(paths, uid), LIMIT, false).await?;
+    let pod: Option<Pod> = serde_json::from_slice(&json).ok();
+    Ok(pod.filter(|pod| model::PodRef::of(pod).uid == *uid))
 }
 
 /// Writes the status beside the pod's other files. Losing one costs only what a look at the runtime cannot tell again

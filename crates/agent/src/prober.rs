@@ -16,7 +16,7 @@ use kubelet_core::probe::spec::ProbeSpec;
 use model::containers::{ContainerRef, all_containers};
 use model::k8s::{Pod, Probe};
 use model::{ContainerId, ContainerObservation, ContainerState, MonoTime, PodObservation, PodRef};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::engine::Engine;
@@ -43,6 +43,7 @@ pub(crate) struct Probes {
 /// Dropping it ends the task.
 struct RunningProbe {
     gate: watch::Sender<Gate>,
+    hurry: Arc<Notify>,
     _ends: DropGuard,
 }
 
@@ -74,6 +75,15 @@ impl Probes {
             for (kind, probe) in probes_of(&container) {
                 let gate = gate(kind, has_started, is_terminating);
                 self.reconcile_one(&container, instance, (kind, probe), gate, (observed, verdicts));
+            }
+        }
+    }
+
+    /// The pod's status has changed: those that are not ready are asked at once, as others may wait for them.
+    pub(crate) fn hurry_readiness(&self, verdicts: &ProbeVerdicts) {
+        for ((id, kind), probe) in &self.running {
+            if *kind == ProbeKind::Readiness && verdicts.get(id).readiness != Some(Verdict::Success) {
+                probe.hurry.notify_one();
             }
         }
     }
@@ -124,7 +134,7 @@ impl Probes {
         let started_at = instance.started_at.unwrap_or(instance.created_at);
         let (state, due) = self.begin(&spec, started_at, seed);
         let (sender, receiver) = watch::channel(gate);
-        let end = CancellationToken::new();
+        let (end, hurry) = (CancellationToken::new(), Arc::new(Notify::new()));
         let pod_ip = observed.sandboxes.iter().find_map(|sandbox| sandbox.ips.first().copied());
         let task = ProbeTask {
             engine: self.engine.clone(),
@@ -139,6 +149,7 @@ impl Probes {
             state,
             due,
             gate: receiver,
+            hurry: hurry.clone(),
             news: self.news.clone(),
         };
         let ended = end.clone();
@@ -148,7 +159,7 @@ impl Probes {
                 () = task.run() => {}
             }
         });
-        self.running.insert(key, RunningProbe { gate: sender, _ends: end.drop_guard() });
+        self.running.insert(key, RunningProbe { gate: sender, hurry, _ends: end.drop_guard() });
     }
 
     /// A container that already ran before this kubelet spreads its first probe over a period, so that a restart does
@@ -191,13 +202,22 @@ struct ProbeTask {
     state: ProbeState,
     due: MonoTime,
     gate: watch::Receiver<Gate>,
+    /// At most one is kept while an attempt is under way.
+    hurry: Arc<Notify>,
     news: mpsc::Sender<ProbeNews>,
 }
 
 impl ProbeTask {
     async fn run(mut self) {
         while self.state.next_at().is_some() {
-            self.engine.clock.sleep_until(self.due).await;
+            tokio::select! {
+                () = self.engine.clock.sleep_until(self.due) => {}
+                () = self.hurry.notified() => {
+                    self.state.hurry(&self.spec, self.engine.clock.mono());
+                    self.due = self.state.next_at().map_or(self.due, |next| next.min(self.due));
+                    continue;
+                }
+            }
             // The sender ends only together with this task.
             let Ok(gate) = self.gate.wait_for(|gate| *gate != Gate::Closed).await.map(|gate| *gate) else {
                 return;

@@ -2,7 +2,10 @@
 
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
+
+use model::CgroupDriver;
 
 /// All settings of the agent. Plain data, fixed for the life of the process.
 #[derive(Clone, Debug)]
@@ -15,8 +18,12 @@ pub struct Settings {
     pub logs: LogSettings,
     pub collection: CollectionSettings,
     pub containers: ContainerSettings,
+    /// `None` for a kubelet that stands alone.
+    pub node: Option<NodeSettings>,
     /// How often a pod is looked at again although nothing is known to have changed (plus at most half of it).
     pub sync_frequency: Duration,
+    /// `cgroupDriver`, for a runtime that does not say which one it uses.
+    pub cgroup_driver: CgroupDriver,
     /// Deadline of one runtime call; some calls add to it.
     pub request_timeout: Duration,
 }
@@ -91,6 +98,13 @@ pub struct CollectionSettings {
     pub max_per_container: i64,
     /// Negative: no limit.
     pub max_total: i64,
+}
+
+/// What the Node object is made from, besides the machine.
+#[derive(Clone, Debug)]
+pub struct NodeSettings {
+    pub config: Arc<config::KubeletConfiguration>,
+    pub flags: Arc<config::NodeFlags>,
 }
 
 #[derive(Clone, Debug)]

@@ -12,16 +12,32 @@ use kubelet_core::static_pod::{ManifestError, mark_first_seen};
 use model::PodSource;
 use model::k8s::Pod;
 use parking_lot::Mutex;
+use ports::Host;
 use ports::node_api::ManifestProblem;
+
+use crate::pods_view::load_pods;
+use crate::settings::Paths;
 
 /// All pods of one source, as of now.
 #[derive(Clone, Debug)]
 pub struct SourceSet {
     pub source: PodSource,
     pub pods: Vec<Arc<Pod>>,
-    /// The source could read everything it has at least once. Until then, what runs and is not in here may be described
-    /// by what it could not read.
+    /// Everything the source has could be read at least once, or is known from what was written down of it. Until then,
+    /// what runs and is not in here may be described by what could not be read.
     pub is_complete: bool,
+}
+
+/// All pods that kubelets on this machine wrote down; `None` if they cannot be read.
+async fn written_down(host: &dyn Host, paths: &Paths) -> Option<Vec<Arc<Pod>>> {
+    match load_pods(host, paths).await {
+        Ok(pods) => Some(pods.into_iter().map(Arc::new).collect()),
+        Err(error) => {
+            let error = crate::volumes::chain(&error);
+            tracing::warn!(error, "What sources described before cannot be read");
+            None
+        }
+    }
 }
 
 /// Marks the pods as seen at this moment.

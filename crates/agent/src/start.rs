@@ -3,22 +3,29 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use config::CGROUP_V1_WARNING;
 use kubelet_core::request::NodeFacts;
 use model::PodSource;
 use model::k8s::Quantity;
 use ports::{Clock, Host, HostError, Net, NodeApi, Runtime};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 
 use crate::api::AgentApi;
 use crate::cache::PodCache;
+use crate::cgroup_driver::DriverQuestion;
 use crate::chance::Chance;
+use crate::cluster::follow::Followed;
+use crate::cluster::objects::ClusterObjects;
+use crate::cluster::{self, ClusterDoors, LoopSide};
 use crate::collect::Collector;
+use crate::container_logs::MOST_WATCHES;
 use crate::engine::Engine;
 use crate::events::Recorder;
 use crate::images::{Images, read_keyring};
 use crate::log_rotation::LogRotation;
 use crate::metrics::Metrics;
 use crate::node::{NodeView, NodeWatch};
+use crate::places::Places;
 use crate::pleg::Pleg;
 use crate::pods_view::PodsView;
 use crate::settings::Settings;
@@ -39,6 +46,8 @@ pub struct Doors {
     pub host: Arc<dyn Host>,
     pub net: Arc<dyn Net>,
     pub clock: Clock,
+    /// `None` for a kubelet that stands alone.
+    pub cluster: Option<ClusterDoors>,
 }
 
 /// A running agent.
@@ -64,21 +73,34 @@ impl Agent {
         make_directories(&*doors.host, &settings).await?;
         let (tasks, recorder, metrics) = (TaskSet::new(), Recorder::default(), Arc::new(Metrics::default()));
         let cache = PodCache::default();
-        let (pleg, pleg_handle) =
-            Pleg::new(doors.runtime.clone(), doors.clock, cache.clone(), metrics.clone());
+        let (pleg, pleg_handle) = Pleg::new(
+            doors.runtime.clone(),
+            doors.clock,
+            cache.clone(),
+            metrics.clone(),
+            node_facts.features,
+        );
         let (node_sender, node) = watch::channel(NodeView::default());
+        let (own_node_sender, own_node) = watch::channel(Followed::default());
+        let (driver_sender, cgroup_driver) = watch::channel(None);
         let keyring = read_keyring(&*doors.host, &settings.images).await;
         let images =
             Images::new(doors.runtime.clone(), doors.clock, recorder.clone(), &settings.images, keyring);
         let pod_ids = PodIds::load(&*doors.host, &settings).await?;
+        let objects = cluster_objects(&doors, &settings);
         let engine = Arc::new(Engine {
             allocatable: capacity(&*doors.host),
+            objects,
             images,
             pod_ids,
             cache,
             pleg: pleg_handle,
             node,
+            cgroup_driver,
+            node_addresses: watch::channel(Vec::new()).0,
             pods: PodsView::default(),
+            places: Places::default(),
+            own_node,
             metrics,
             recorder,
             tasks: tasks.clone(),
@@ -91,19 +113,40 @@ impl Agent {
             node_facts,
         });
         engine.recorder.node_normal("Starting", "Starting kubelet.");
+        if !engine.node_facts.cgroup_v2 {
+            engine.recorder.node_warning("CgroupV1", CGROUP_V1_WARNING);
+        }
         let node_watch = NodeWatch {
             runtime: doors.runtime,
             clock: doors.clock,
             pleg: engine.pleg.clone(),
             recorder: engine.recorder.clone(),
             view: node_sender,
+            stands_alone: doors.cluster.is_none(),
         };
+        let question = DriverQuestion {
+            runtime: engine.runtime.clone(),
+            clock: engine.clock,
+            configured: engine.settings.cgroup_driver,
+            metrics: engine.metrics.clone(),
+            answer: driver_sender,
+        };
+        tasks.spawn("cgroup driver", question.run());
         tasks.spawn("node watch", node_watch.run());
         tasks.spawn("PLEG", pleg.run());
         tasks.spawn("log rotation", LogRotation::new(engine.clone()).run());
         let (problems, heartbeat) = (ManifestProblems::default(), Heartbeat::default());
         let readiness = SourcesReadiness::default();
-        start_loop(&engine, &problems, &heartbeat, readiness.clone());
+        let api_sets = start_loop(&engine, &problems, &heartbeat, readiness.clone());
+        if let (Some(cluster), Some(sets)) = (&doors.cluster, api_sets) {
+            let side = LoopSide {
+                sets,
+                own_node: own_node_sender,
+                wanted: readiness.static_pods.subscribe(),
+                sources: readiness.complete.subscribe(),
+            };
+            cluster::start(&engine, cluster, side).await;
+        }
         let sources_ready = readiness.reported.subscribe();
         tasks.spawn("collector", Collector::new(engine.clone(), readiness.complete.subscribe()).run());
         Ok(Self { engine, problems, heartbeat, sources_ready })
@@ -116,6 +159,7 @@ impl Agent {
             engine: self.engine.clone(),
             problems: self.problems.clone(),
             heartbeat: self.heartbeat.clone(),
+            log_watches: Arc::new(Semaphore::new(MOST_WATCHES)),
         })
     }
 
@@ -161,13 +205,13 @@ async fn make_directories(host: &dyn Host, settings: &Settings) -> Result<(), Ho
     host.ensure_dir(&settings.paths.container_links, 0o755).await
 }
 
-/// Starts the sources and the loop that merges them.
+/// Starts the sources and the loop that merges them; returns where the API's pods go, if there is an API.
 fn start_loop(
     engine: &Arc<Engine>,
     problems: &ManifestProblems,
     heartbeat: &Heartbeat,
     readiness: SourcesReadiness,
-) {
+) -> Option<mpsc::Sender<SourceSet>> {
     let (sets, received) = mpsc::channel::<SourceSet>(SET_QUEUE);
     let settings = &engine.settings.sources;
     let mut expected = Vec::new();
@@ -179,6 +223,8 @@ fn start_loop(
             path: path.clone(),
             period: settings.file_check_frequency,
             node_name: engine.settings.node_name.clone(),
+            paths: engine.settings.paths.clone(),
+            features: engine.node_facts.features,
             problems: problems.clone(),
             sets: sets.clone(),
         };
@@ -188,18 +234,33 @@ fn start_loop(
         expected.push(PodSource::Http);
         let source = HttpSource {
             net: engine.net.clone(),
+            host: engine.host.clone(),
             clock: engine.clock,
             url: url.clone(),
             headers: settings.manifest_headers.clone(),
             period: settings.http_check_frequency,
             node_name: engine.settings.node_name.clone(),
+            paths: engine.settings.paths.clone(),
+            features: engine.node_facts.features,
             problems: problems.clone(),
-            sets,
+            sets: sets.clone(),
         };
         engine.tasks.spawn("http source", source.run());
     }
+    let has_api = engine.settings.node.is_some();
+    if has_api {
+        expected.push(PodSource::Api);
+    }
     let sync_loop = SyncLoop::new(engine.clone(), heartbeat.clone(), received, expected, readiness);
     engine.tasks.spawn("sync loop", sync_loop.run());
+    has_api.then_some(sets)
+}
+
+/// What pods need of the API besides themselves, where there is one.
+fn cluster_objects(doors: &Doors, settings: &Settings) -> Option<ClusterObjects> {
+    let (cluster, node) = (doors.cluster.as_ref()?, settings.node.as_ref()?);
+    let strategy = &node.config.config_map_and_secret_change_detection_strategy;
+    Some(ClusterObjects::new(cluster.general.clone(), doors.clock, strategy))
 }
 
 /// What a container without limits may use: the whole machine, as long as nothing is reserved.

@@ -1,7 +1,8 @@
 //! The sync loop: merges the sources and keeps one worker for each pod.
 //!
 //! Owns the desired pods and the table of workers. Never calls the runtime, never waits for a pod: whatever takes time
-//! happens in a worker's own task. Nothing is torn down before every source has reported once, and left nothing out.
+//! happens in a worker's own task. Nothing is torn down before every source has reported once, and left nothing out; no
+//! pod begins before the runtime has been listed once, nor while another one of its name still runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,16 +10,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use kubelet_core::housekeeping::{CleanupInputs, RuntimePresence, WorkerProgress, compute_cleanup};
+use kubelet_core::reflector::ObjectKey;
 use kubelet_core::sources::{PodChange, PodOp, Sources, SourcesReady};
 use model::containers::spec_of;
 use model::k8s::Pod;
-use model::{MonoTime, PodObservation, PodRef, PodSource, PodUid};
+use model::{MonoTime, PodRef, PodSource, PodUid};
 use tokio::sync::{mpsc, watch};
 
+use crate::cache::InRuntime;
+use crate::cluster::key_of;
 use crate::engine::Engine;
 use crate::pods_view::load_pod;
 use crate::sources::SourceSet;
-use crate::worker::{Order, PodWorker};
+use crate::worker::{self, Order, PodWorker};
 
 const HOUSEKEEPING_PERIOD: Duration = Duration::from_secs(2);
 const SCAN_PERIOD: Duration = Duration::from_secs(60);
@@ -55,11 +59,17 @@ pub struct SourcesReadiness {
     pub reported: watch::Sender<bool>,
     /// All have reported, and left nothing out: what they do not name is wanted by nobody and may be cleaned up.
     pub complete: watch::Sender<bool>,
+    /// The pods that sources of this machine want.
+    pub static_pods: watch::Sender<BTreeSet<ObjectKey>>,
 }
 
 impl Default for SourcesReadiness {
     fn default() -> Self {
-        Self { reported: watch::Sender::new(false), complete: watch::Sender::new(false) }
+        Self {
+            reported: watch::Sender::new(false),
+            complete: watch::Sender::new(false),
+            static_pods: watch::Sender::new(BTreeSet::new()),
+        }
     }
 }
 
@@ -75,6 +85,9 @@ pub struct SyncLoop {
     workers: BTreeMap<PodUid, WorkerHandle>,
     /// Pods whose name an older pod still has; by full name, the newest one wins.
     held_back: BTreeMap<String, Arc<Pod>>,
+    listings: watch::Receiver<Option<InRuntime>>,
+    /// House was kept once; from then on it is kept by the clock.
+    has_kept_house: bool,
     finished_sender: mpsc::Sender<PodUid>,
     finished: mpsc::Receiver<PodUid>,
     /// Pods that left a directory on this machine; found by a scan now and then.
@@ -95,6 +108,8 @@ impl SyncLoop {
     ) -> Self {
         let (finished_sender, finished) = mpsc::channel(256);
         Self {
+            listings: engine.cache.listings(),
+            has_kept_house: false,
             engine,
             heartbeat,
             sets,
@@ -123,8 +138,10 @@ impl SyncLoop {
                 Some(uid) = self.finished.recv() => self.bury(&uid),
                 Some(set) = self.sets.recv() => self.take_set(set),
                 Some(uids) = self.on_disk.1.recv() => self.dirs = uids,
+                Ok(()) = self.listings.changed(), if !self.has_kept_house => self.keep_house_first(),
                 () = clock.sleep_until(next_housekeeping) => {
                     self.keep_house();
+                    self.let_begin();
                     next_housekeeping = clock.mono() + HOUSEKEEPING_PERIOD;
                 }
             }
@@ -135,7 +152,7 @@ impl SyncLoop {
         if set.is_complete {
             self.complete.saw(set.source);
         } else if !self.complete.has_seen(set.source) {
-            tracing::warn!(source = %set.source, "Some manifests cannot be used, and may describe pods that run: until they can, what nobody asks for is left alone");
+            tracing::warn!(source = %set.source, "Some manifests cannot be used, and what they described before cannot be read: until one of both can, what nobody asks for is left alone");
         }
         let merged = self.sources.set(set.source, set.pods);
         for duplicate in &merged.duplicates {
@@ -151,12 +168,27 @@ impl SyncLoop {
         }
         self.engine.metrics.set_desired(self.sources.pods().count());
         self.note_reported();
+        self.keep_house_first();
+    }
+
+    /// Leftovers of an earlier kubelet are found as soon as they can be: pods of the same name wait for their end.
+    fn keep_house_first(&mut self) {
+        self.let_begin();
+        if !self.has_kept_house && self.listings.borrow().is_some() && *self.readiness.complete.borrow() {
+            self.has_kept_house = true;
+            self.keep_house();
+        }
     }
 
     fn note_reported(&mut self) {
         let tell = |channel: &watch::Sender<bool>, now: bool| {
             channel.send_if_modified(|known| std::mem::replace(known, now) != now);
         };
+        let statics = self.sources.pods().filter(|(source, _)| source.is_static());
+        let statics: BTreeSet<ObjectKey> = statics.map(|(_, pod)| key_of(&**pod)).collect();
+        self.readiness
+            .static_pods
+            .send_if_modified(|known| std::mem::replace(known, statics.clone()) != statics);
         tell(&self.readiness.reported, self.sources.ready().all_ready());
         tell(&self.readiness.complete, self.complete.all_ready());
     }
@@ -191,7 +223,37 @@ impl SyncLoop {
             self.held_back.insert(full_name, pod);
             return;
         }
-        self.start_worker(identity, Order { desired: Some(pod), ..Order::default() });
+        self.begin(identity, pod);
+    }
+
+    /// Starts the worker of a pod that is desired.
+    fn begin(&mut self, pod: PodRef, desired: Arc<Pod>) {
+        let must_wait = self.must_wait(&pod, self.engine.cache.presence().as_ref());
+        self.start_worker(pod, Order { desired: Some(desired), must_wait, ..Order::default() });
+    }
+
+    /// Another pod of that name may run, of which no worker may know yet.
+    fn must_wait(&self, pod: &PodRef, in_runtime: Option<&InRuntime>) -> bool {
+        let is_in_the_way = |(other, presence): &(PodRef, RuntimePresence)| {
+            other.uid != pod.uid
+                && *presence == RuntimePresence::MayRun
+                && other.full_name() == pod.full_name()
+        };
+        in_runtime.is_none_or(|pods| pods.values().any(is_in_the_way))
+    }
+
+    /// Pods that had to wait begin once nothing is in their way.
+    fn let_begin(&mut self) {
+        let waiting = |worker: &&WorkerHandle| worker.orders.borrow().must_wait;
+        if !self.workers.values().any(|worker| waiting(&worker)) {
+            return;
+        }
+        let in_runtime = self.engine.cache.presence();
+        for worker in self.workers.values().filter(waiting) {
+            if !self.must_wait(&worker.pod, in_runtime.as_ref()) {
+                worker.orders.send_modify(|order| order.must_wait = false);
+            }
+        }
     }
 
     fn remove(&mut self, pod: &PodRef) {
@@ -209,13 +271,15 @@ impl SyncLoop {
         // From now on the pod counts as cared for.
         let followed = engine.cache.subscribe(&uid);
         self.workers.insert(pod.uid.clone(), WorkerHandle { pod, orders });
+        let place = receiver.borrow().desired.clone().filter(|pod| !has_ended(pod));
+        let place = place.map(|pod| self.engine.places.ask(pod));
         self.engine.tasks.spawn("pod worker", async move {
             let remembered = match is_known {
                 true => None,
                 false => load_pod(&*engine.host, &engine.settings.paths, &identity.uid).await.map(Arc::new),
             };
             let identity = remembered.as_deref().map_or(identity, PodRef::of);
-            let (worker, first) = PodWorker::new(engine, identity, receiver, remembered);
+            let (worker, first) = PodWorker::new(engine, identity, receiver, remembered, place);
             drop(followed);
             worker.run(first).await;
             // The loop outlives its workers, except at shutdown, when nobody needs to know.
@@ -231,17 +295,18 @@ impl SyncLoop {
         let full_name = worker.pod.full_name();
         if let (Some(pod), false) = (order.desired, order.is_removed) {
             // Asked for again in the very moment of its end.
-            self.start_worker(worker.pod, Order { desired: Some(pod), ..Order::default() });
+            self.begin(worker.pod, pod);
         } else if let Some(pod) = self.held_back.remove(&full_name) {
-            self.start_worker(PodRef::of(&pod), Order { desired: Some(pod), ..Order::default() });
+            self.begin(PodRef::of(&pod), pod);
         }
+        self.let_begin();
     }
 
     /// Finds what nobody asks for any more, and has it taken down by workers of its own.
     fn keep_house(&mut self) {
-        let in_runtime = self.engine.cache.in_runtime();
+        let Some(in_runtime) = self.engine.cache.presence() else { return };
         let runtime: BTreeMap<PodUid, RuntimePresence> =
-            in_runtime.iter().map(|o| (o.pod.uid.clone(), presence(o))).collect();
+            in_runtime.iter().map(|(uid, (_, presence))| (uid.clone(), *presence)).collect();
         let running = runtime.values().filter(|presence| **presence == RuntimePresence::MayRun).count();
         self.engine.metrics.set_running(running);
         let plan = compute_cleanup(&CleanupInputs {
@@ -254,11 +319,13 @@ impl SyncLoop {
         for uid in plan.kill_orphans {
             self.engine.metrics.orphan_found();
             tracing::info!(%uid, "Pod in the runtime is not desired; taking it down");
-            self.take_down(uid);
+            let known = in_runtime.get(&uid).map(|(pod, _)| pod.clone());
+            self.take_down(uid, known);
         }
         for uid in plan.remove_dirs {
             tracing::info!(%uid, "Directory of a pod that is not desired; cleaning up");
-            self.take_down(uid);
+            let known = in_runtime.get(&uid).map(|(pod, _)| pod.clone());
+            self.take_down(uid, known);
         }
         if *self.readiness.complete.borrow() {
             self.scan_directories();
@@ -266,12 +333,11 @@ impl SyncLoop {
     }
 
     /// A worker without a spec: it stops what runs, releases the volumes and removes the rest.
-    fn take_down(&mut self, uid: PodUid) {
+    fn take_down(&mut self, uid: PodUid, known: Option<PodRef>) {
         if self.workers.contains_key(&uid) {
             return;
         }
-        let observed = self.engine.cache.get(&uid);
-        let pod = observed.map_or_else(|| PodRef::new("", "", uid), |observed| observed.pod.clone());
+        let pod = known.unwrap_or_else(|| PodRef::new("", "", uid));
         self.start_worker(pod, Order { is_removed: true, ..Order::default() });
     }
 }
@@ -303,8 +369,9 @@ impl SyncLoop {
     }
 }
 
-fn presence(observed: &PodObservation) -> RuntimePresence {
-    if observed.is_stopped() { RuntimePresence::Dead } else { RuntimePresence::MayRun }
+/// The API says that it is over: it takes no room.
+fn has_ended(pod: &Pod) -> bool {
+    pod.status.as_ref().is_some_and(worker::is_final)
 }
 
 /// Pods whose containers share the node's network are not bound to the runtime's network being ready.

@@ -28,23 +28,17 @@ const SUBORDINATE_IDS_TIMEOUT: Duration = Duration::from_secs(10);
 /// A handle; clones share the ids.
 #[derive(Clone, Debug)]
 pub struct PodIds {
-    /// `Err`: why this machine has no ids for pods.
-    ids: Arc<Mutex<Result<UserNamespaces, UsernsError>>>,
+    ids: Arc<Mutex<UserNamespaces>>,
 }
 
 impl PodIds {
     /// Finds out which ids there are, and which of them pods have from before.
     ///
     /// # Errors
-    /// The directory of all pods cannot be listed.
+    /// The machine sets ids aside that cannot be used, or the directory of all pods cannot be listed.
     pub async fn load(host: &dyn Host, settings: &Settings) -> HostResult<Self> {
-        let mut ids = match pool(host, settings).await {
-            Ok(ids) => ids,
-            Err(error) => {
-                tracing::error!(%error, "Pods cannot have user namespaces of their own on this machine");
-                return Ok(Self { ids: Arc::new(Mutex::new(Err(error))) });
-            }
-        };
+        let unusable = |error| HostError::Unfit(format!("create user namespace manager: {error}"));
+        let mut ids = pool(host, settings).await.map_err(unusable)?;
         for entry in host.list_dir(&settings.paths.pods()).await?.into_iter().filter(|entry| entry.is_dir) {
             let uid = PodUid::from(entry.name);
             let problem = match read(host, settings, &uid).await {
@@ -59,7 +53,7 @@ impl PodIds {
                 tracing::error!(%uid, problem, "No new user namespaces until this pod is gone: its ids are unknown");
             }
         }
-        Ok(Self { ids: Arc::new(Mutex::new(Ok(ids))) })
+        Ok(Self { ids: Arc::new(Mutex::new(ids)) })
     }
 
     /// The pod's ids, written down before they are told. Whoever is interrupted in here just asks again.
@@ -79,18 +73,11 @@ impl PodIds {
             };
             return Err(error.to_string());
         }
-        let mappings = self.allocate(pod).map_err(|error| error.to_string())?;
+        let mappings = self.ids.lock().allocate(pod).map_err(|error| error.to_string())?;
         let path = settings.paths.pod(pod).join(FILE);
         let written = host.write_file(&path, file_content(&mappings).as_bytes(), 0o644).await;
         written.map_err(|error| format!("create user namespace: {}", chain(&error)))?;
         Ok(mappings)
-    }
-
-    fn allocate(&self, pod: &PodUid) -> Result<IdMappings, UsernsError> {
-        match &mut *self.ids.lock() {
-            Ok(ids) => ids.allocate(pod),
-            Err(error) => Err(error.clone()),
-        }
     }
 
     /// The pod runs nothing any more: its ids are free as soon as its file is gone.
@@ -99,9 +86,7 @@ impl PodIds {
     /// The file cannot be removed; the ids stay taken.
     pub async fn release(&self, host: &dyn Host, settings: &Settings, pod: &PodUid) -> HostResult<()> {
         host.remove_file(&settings.paths.pod(pod).join(FILE)).await?;
-        if let Ok(ids) = &mut *self.ids.lock() {
-            ids.release(pod);
-        }
+        self.ids.lock().release(pod);
         Ok(())
     }
 }

@@ -4,9 +4,14 @@
 //! is one arm of [`ensure_volume`]. Nothing is remembered in memory: what exists is read from the pod's directory and
 //! the mount table, so a restarted kubelet goes on where the last one stopped.
 
+mod payload;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use jiff::Timestamp;
+use kubelet_core::downward::DownwardFacts;
+use kubelet_core::volume::has_payload;
 use model::Amount;
 use model::containers::spec_of;
 use model::k8s::{EmptyDirVolumeSource, HostPathVolumeSource, Pod, Volume, VolumeMount};
@@ -14,6 +19,7 @@ use model::{PodRef, PodUid};
 use ports::host::HostPathKind;
 use ports::{Host, HostError};
 
+use crate::cluster::objects::PodObjects;
 use crate::settings::Paths;
 
 /// Why a volume is not ready. The text is what the `FailedMount` event shows.
@@ -34,18 +40,52 @@ pub enum VolumeError {
 /// Where each volume of a pod is on this machine.
 pub type VolumePaths = BTreeMap<String, PathBuf>;
 
+/// What the volumes of one pod are made with.
+#[derive(Clone, Copy, Debug)]
+pub struct VolumeScene<'a> {
+    pub host: &'a dyn Host,
+    pub paths: &'a Paths,
+    pub pod: &'a Pod,
+    pub objects: &'a PodObjects,
+    pub facts: DownwardFacts<'a>,
+    pub now: Timestamp,
+}
+
+impl VolumeScene<'_> {
+    fn pod_dir(&self) -> PathBuf {
+        self.paths.pod(&PodRef::of(self.pod).uid)
+    }
+
+    fn volumes(&self) -> &[Volume] {
+        spec_of(self.pod).volumes.as_deref().unwrap_or_default()
+    }
+
+    /// The group that the pod's volumes are given to.
+    fn group(&self) -> Option<u32> {
+        let group = spec_of(self.pod).security_context.as_ref().and_then(|context| context.fs_group);
+        group.and_then(|gid| u32::try_from(gid).ok())
+    }
+}
+
 /// Makes every volume of the pod ready. Idempotent.
 ///
 /// # Errors
 /// The first volume that cannot be made ready.
-pub async fn ensure_volumes(host: &dyn Host, paths: &Paths, pod: &Pod) -> Result<VolumePaths, VolumeError> {
-    let uid = PodRef::of(pod).uid;
+pub async fn ensure_volumes(scene: &VolumeScene<'_>) -> Result<VolumePaths, VolumeError> {
     let mut ready = VolumePaths::new();
-    for volume in spec_of(pod).volumes.as_deref().unwrap_or_default() {
-        let path = ensure_volume(host, &paths.pod(&uid), pod, volume).await?;
-        ready.insert(volume.name.clone(), path);
+    for volume in scene.volumes() {
+        ready.insert(volume.name.clone(), ensure_volume(scene, volume).await?);
     }
     Ok(ready)
+}
+
+/// Brings the volumes that are made of objects up to date. Returns what is wrong with those that are not.
+pub async fn refresh_payloads(scene: &VolumeScene<'_>) -> Vec<VolumeError> {
+    let mut errors = Vec::new();
+    for volume in scene.volumes().iter().filter(|volume| has_payload(volume)) {
+        errors.extend(ensure_volume(scene, volume).await.err());
+    }
+    errors
 }
 
 /// Unmounts and removes the pod's volumes. Idempotent.
@@ -72,57 +112,70 @@ pub async fn remove_pod_dir(host: &dyn Host, paths: &Paths, uid: &PodUid) -> Res
     host.remove_tree(&paths.pod(uid)).await.map_err(failed)
 }
 
-async fn ensure_volume(
-    host: &dyn Host,
-    pod_dir: &Path,
-    pod: &Pod,
-    volume: &Volume,
-) -> Result<PathBuf, VolumeError> {
-    let failed = |detail: String| VolumeError::SetUp { volume: volume.name.clone(), detail };
-    if let Some(empty_dir) = &volume.empty_dir {
-        return ensure_empty_dir(host, pod_dir, pod, &volume.name, empty_dir).await.map_err(failed);
-    }
-    if let Some(host_path) = &volume.host_path {
-        return ensure_host_path(host, host_path).await.map_err(failed);
-    }
-    Err(failed("this kubelet offers emptyDir and hostPath volumes so far".to_owned()))
+async fn ensure_volume(scene: &VolumeScene<'_>, volume: &Volume) -> Result<PathBuf, VolumeError> {
+    let made = if let Some(empty_dir) = &volume.empty_dir {
+        ensure_empty_dir(scene, &volume.name, empty_dir).await
+    } else if let Some(host_path) = &volume.host_path {
+        ensure_host_path(scene.host, host_path).await
+    } else if has_payload(volume) {
+        payload::ensure_payload(scene, volume).await
+    } else {
+        Err("this kubelet offers emptyDir, hostPath, configMap, secret, downwardAPI and projected volumes so far"
+            .to_owned())
+    };
+    made.map_err(|detail| VolumeError::SetUp { volume: volume.name.clone(), detail })
 }
 
-/// A volume is set up once: what its containers do to its permissions later is theirs, also over restarts of the
-/// kubelet. A mark beside the volumes says that it is ready; one in memory is gone after a reboot all the same.
 async fn ensure_empty_dir(
-    host: &dyn Host,
-    pod_dir: &Path,
-    pod: &Pod,
+    scene: &VolumeScene<'_>,
     name: &str,
     source: &EmptyDirVolumeSource,
 ) -> Result<PathBuf, String> {
-    let path = pod_dir.join("volumes/kubernetes.io~empty-dir").join(name);
-    let mark_dir = pod_dir.join("plugins/kubernetes.io~empty-dir").join(name);
-    let mark = mark_dir.join("ready");
-    let in_memory = match source.medium.as_deref().unwrap_or_default() {
-        "" => false,
-        "Memory" => true,
+    let medium = match source.medium.as_deref().unwrap_or_default() {
+        "" => Medium::Disk,
+        "Memory" => Medium::Memory { size_bytes: memory_volume_size(scene.pod, source) },
         other => {
             return Err(format!("emptyDir medium {other:?} is not offered yet; \"\" and \"Memory\" are"));
         }
     };
-    let text = |error: HostError| chain(&error);
-    let was_ready = host.read_file(&mark, 1, false).await.is_ok();
-    if was_ready && (!in_memory || host.is_mount_point(&path).await.map_err(text)?) {
-        return Ok(path);
-    }
-    host.ensure_dir(&path, 0o777).await.map_err(text)?;
-    if in_memory {
-        host.ensure_tmpfs(&path, memory_volume_size(pod, source)).await.map_err(text)?;
-    }
-    let group = spec_of(pod).security_context.as_ref().and_then(|context| context.fs_group);
-    if let Some(gid) = group.and_then(|gid| u32::try_from(gid).ok()) {
-        host.give_to_group(&path, gid).await.map_err(text)?;
-    }
-    host.ensure_dir(&mark_dir, 0o750).await.map_err(text)?;
-    host.write_file(&mark, b"", 0o644).await.map_err(text)?;
+    let path = scene.pod_dir().join("volumes/kubernetes.io~empty-dir").join(name);
+    ensure_backing(scene, &path, name, medium).await.map_err(|error| chain(&error))?;
     Ok(path)
+}
+
+/// What a volume of our own lies on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Medium {
+    /// The disk that the pod's directory is on.
+    Disk,
+    /// 0: the kernel's default size.
+    Memory { size_bytes: u64 },
+}
+
+/// A directory for a volume is made once: what its containers do to its permissions later is theirs, also over restarts
+/// of the kubelet. A mark beside the volumes says that it is ready; one in memory is gone after a reboot all the same.
+async fn ensure_backing(
+    scene: &VolumeScene<'_>,
+    path: &Path,
+    mark_name: &str,
+    medium: Medium,
+) -> Result<(), HostError> {
+    let host = scene.host;
+    let mark_dir = scene.pod_dir().join("plugins/kubernetes.io~empty-dir").join(mark_name);
+    let mark = mark_dir.join("ready");
+    let was_ready = host.read_file(&mark, 1, false).await.is_ok();
+    if was_ready && (medium == Medium::Disk || host.is_mount_point(path).await?) {
+        return Ok(());
+    }
+    host.ensure_dir(path, 0o777).await?;
+    if let Medium::Memory { size_bytes } = medium {
+        host.ensure_tmpfs(path, size_bytes).await?;
+    }
+    if let Some(gid) = scene.group() {
+        host.give_to_group(path, gid).await?;
+    }
+    host.ensure_dir(&mark_dir, 0o750).await?;
+    host.write_file(&mark, b"", 0o644).await
 }
 
 /// The smaller of the volume's own limit and what the pod's containers may use together; 0 where neither is set.

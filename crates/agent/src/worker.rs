@@ -9,9 +9,12 @@
 
 mod admission;
 mod messages;
+mod objects;
 mod release;
 mod status;
 mod terminate;
+
+pub(crate) use status::is_final;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,28 +24,29 @@ use kubelet_core::pod::actions::{PodInputs, compute_pod_actions};
 use kubelet_core::pod::backoff::{BackoffTable, crash_loop_message, note_step, step_retry_delay};
 use kubelet_core::pod::deadline;
 use kubelet_core::pod::plan::{KillReason, PodPlan, PodStep, WaitingReason};
-use kubelet_core::pod::restart::RestartGates;
 use kubelet_core::pod::termination::GracePeriod;
 use kubelet_core::pod::worker::{
     ActOutcome, PodStage, TerminationCause, WorkerEffect, WorkerEvent, WorkerState, on_event,
 };
 use kubelet_core::probe::results::ProbeVerdicts;
-use kubelet_core::status::{TerminalReason, WaitingState};
+use kubelet_core::sources::differs_semantically;
+use kubelet_core::status::{TerminalReason, WaitingState, waiting_for_restart_of_all};
 use model::k8s::{Pod, PodStatus};
 use model::{ContainerId, MonoTime, PodObservation, PodRef};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
+use self::objects::Registration;
 use crate::engine::Engine;
 use crate::pass::prepare::Prepared;
 use crate::pass::{PassContext, PassNote, PassReport, Retry};
+use crate::places::Place;
 use crate::prober::{ProbeNews, Probes};
 
 /// News from within acts and probes that may wait; senders wait when it is full.
 const NEWS_QUEUE: usize = 64;
 /// An act that was cut short is tried again after this long.
 const RETRY: Duration = Duration::from_secs(1);
-const GATES: RestartGates = RestartGates { container_rules: true, restart_all: true };
 
 /// What the sync loop wants of a worker. The latest order counts.
 #[derive(Clone, Debug, Default)]
@@ -51,6 +55,8 @@ pub(crate) struct Order {
     pub desired: Option<Arc<Pod>>,
     /// The pod is gone from its source: take it down and leave nothing.
     pub is_removed: bool,
+    /// Start nothing yet: nobody knows what the runtime has, or a pod of the same name still runs in it.
+    pub must_wait: bool,
 }
 
 /// A pass that waits for a picture that is fresh enough.
@@ -72,6 +78,8 @@ struct Failing {
 #[derive(Debug)]
 enum ActReport {
     Synced(PassReport),
+    /// Volumes show what is in the API now, or an event says why not.
+    Refreshed,
     Terminated,
     /// `Err`: what still holds the pod's resources.
     Released(Result<(), String>),
@@ -101,6 +109,7 @@ pub(crate) struct PodWorker {
     verdicts: ProbeVerdicts,
     backoff: BackoffTable,
     prepared: Option<Arc<Prepared>>,
+    registration: Registration,
     waiting: BTreeMap<String, WaitingState>,
     /// Containers whose postStart hook runs.
     starting: BTreeSet<String>,
@@ -115,6 +124,8 @@ pub(crate) struct PodWorker {
     resync_at: MonoTime,
     /// The earliest moment that somebody asked to be woken at.
     wake_at: Option<MonoTime>,
+    /// The pod's place on the node; `None` for one that takes none.
+    place: Option<Place>,
     /// What keeps the pod's resources, as logged last.
     stuck_on: Option<String>,
 }
@@ -128,6 +139,14 @@ impl std::fmt::Debug for PodWorker {
     }
 }
 
+/// Never resolves for a pod without a place.
+async fn news_of(place: Option<&mut Place>) -> bool {
+    match place {
+        Some(place) => place.news().await,
+        None => std::future::pending().await,
+    }
+}
+
 impl PodWorker {
     /// A worker for a pod that is desired, or (without one in the order) for a pod that only the runtime or the disk
     /// knows; `remembered` is what an earlier kubelet wrote down about it. Returns it with what it has to do first.
@@ -136,6 +155,7 @@ impl PodWorker {
         pod: PodRef,
         orders: watch::Receiver<Order>,
         remembered: Option<Arc<Pod>>,
+        place: Option<Place>,
     ) -> (Box<Self>, Vec<WorkerEffect>) {
         let observations = engine.cache.subscribe(&pod.uid);
         let (probe_sender, probe_news) = mpsc::channel(NEWS_QUEUE);
@@ -159,8 +179,9 @@ impl PodWorker {
             failing: None,
             notes: mpsc::channel(NEWS_QUEUE),
             verdicts: ProbeVerdicts::default(),
-            backoff: BackoffTable::crash_loop(back_off_max),
+            backoff: BackoffTable::crash_loop(back_off_max, engine.node_facts.features),
             prepared: None,
+            registration: Registration::default(),
             waiting: BTreeMap::new(),
             starting: BTreeSet::new(),
             killed: BTreeMap::new(),
@@ -173,6 +194,7 @@ impl PodWorker {
             resync_at: now.mono,
             wake_at: None,
             stuck_on: None,
+            place,
             engine,
             pod,
             orders,
@@ -197,6 +219,8 @@ impl PodWorker {
                 Some(note) = self.notes.1.recv() => self.take_note(note),
                 Some(news) = self.probe_news.recv() => self.take_probe_news(&news),
                 Ok(()) = self.observations.changed() => self.take_observation().await,
+                must_go = news_of(self.place.as_mut()) => if must_go { self.make_way() },
+                () = self.registration.changes.next() => self.take_object_change(),
                 () = clock.sleep_until(wake_at) => self.take_wake(),
             }
             self.start_pending();
@@ -207,14 +231,23 @@ impl PodWorker {
     /// What is known from before this process: the status an earlier kubelet left, and the logs.
     async fn begin(&mut self, first: Vec<WorkerEffect>) {
         self.engine.pleg.inspect(&self.pod);
-        self.last_status = status::load(&self.engine, &self.pod).await;
+        self.last_status = match status::load(&self.engine, &self.pod).await {
+            None => self.desired.as_deref().and_then(status::said_in_api),
+            known => known,
+        };
         self.log_restarts = messages::log_restarts(&self.engine, &self.pod).await;
         self.schedule_resync();
         self.carry_out(first);
         if let Some(pod) = self.desired.clone() {
-            let ended_before = self.last_status.as_ref().is_some_and(status::is_final);
+            let ended_before = self.last_status.as_ref().is_some_and(is_final);
             self.terminal = self.last_status.as_ref().and_then(status::terminal_of);
-            self.admit(&pod);
+            if ended_before {
+                self.leave_place();
+                self.is_rejected = self.last_status.as_ref().is_some_and(status::was_rejected);
+            } else {
+                self.admit(&pod);
+            }
+            self.take_end_from_api(&pod);
             if ended_before || self.is_rejected {
                 self.feed(WorkerEvent::Kill { cause: TerminationCause::Completed, grace_override: None });
             }
@@ -243,8 +276,16 @@ impl PodWorker {
                 }
                 WorkerEffect::CancelAct => self.cancel_act(),
                 WorkerEffect::Observe => self.engine.pleg.inspect(&self.pod),
-                WorkerEffect::ReleaseResources { .. } => self.release(),
-                WorkerEffect::PublishStage(_) => self.reconcile_probes(),
+                WorkerEffect::ReleaseResources { .. } => {
+                    self.registration = Registration::default();
+                    self.release();
+                }
+                WorkerEffect::PublishStage(stage) => {
+                    if stage >= PodStage::Terminated {
+                        self.leave_place();
+                    }
+                    self.reconcile_probes();
+                }
                 WorkerEffect::WakeIn(after) => self.wake_no_later_than(self.engine.clock.mono() + after),
                 WorkerEffect::Forget => self.purge(),
             }
@@ -263,16 +304,38 @@ impl PodWorker {
     fn take_order(&mut self) {
         let order = self.orders.borrow_and_update().clone();
         if let Some(pod) = &order.desired {
-            let is_new = self.desired.as_ref().is_none_or(|known| !Arc::ptr_eq(known, pod));
-            if is_new {
-                self.desired = Some(pod.clone());
-                self.prepared = None;
-                self.failing = None;
-                self.feed(WorkerEvent::Desired(pod.clone()));
-            }
+            self.take_desired(pod);
         }
         if order.is_removed {
+            // Whoever decides what comes here counts it as gone.
+            self.leave_place();
             self.feed(WorkerEvent::Removed);
+        }
+    }
+
+    fn take_desired(&mut self, pod: &Arc<Pod>) {
+        let known = self.desired.replace(pod.clone());
+        if known.as_ref().is_some_and(|known| Arc::ptr_eq(known, pod)) {
+            return;
+        }
+        // Our own words come back from the API with each status; nothing is to be done, or tried again, for them.
+        let is_status_only = known.as_ref().is_some_and(|known| !differs_semantically(known, pod));
+        if is_status_only {
+            self.saved = self.saved.take().map(|_| pod.clone());
+        } else {
+            self.prepared = None;
+            self.failing = None;
+            self.feed(WorkerEvent::Desired(pod.clone()));
+        }
+        self.take_end_from_api(pod);
+    }
+
+    /// Somebody else declared the pod over, as controllers do with pods of nodes that they have not heard of for long.
+    fn take_end_from_api(&mut self, pod: &Pod) {
+        let Some(said) = status::said_in_api(pod).filter(is_final) else { return };
+        if self.state.stage() == PodStage::Syncing {
+            self.terminal = self.terminal.take().or_else(|| status::terminal_of(&said));
+            self.feed(WorkerEvent::Kill { cause: TerminationCause::Completed, grace_override: None });
         }
     }
 
@@ -280,6 +343,7 @@ impl PodWorker {
         let now = self.engine.clock.mono();
         if self.resync_at <= now {
             self.engine.pleg.inspect(&self.pod);
+            self.registration.is_stale = true;
             self.schedule_resync();
         }
         if self.wake_at.is_some_and(|at| at <= now) {
@@ -322,6 +386,9 @@ impl PodWorker {
     /// A restarted kubelet believes what it wrote before about containers that are still the same.
     fn seed_verdicts(&mut self, observed: &PodObservation) {
         let Some(previous) = &self.last_status else { return };
+        if self.engine.node_facts.features.status_starts_anew {
+            return;
+        }
         for seed in kubelet_core::status::merge_for_restart(previous, observed) {
             self.verdicts.set(&seed.container, seed.kind, seed.verdict);
         }
@@ -372,6 +439,7 @@ impl PodWorker {
                 let outcome = self.judge_step(report.retry);
                 self.feed(WorkerEvent::ActDone(outcome));
             }
+            Ok(ActReport::Refreshed) => self.feed(WorkerEvent::ActDone(ActOutcome::Settled)),
             Ok(ActReport::Terminated) => self.feed(WorkerEvent::ActDone(ActOutcome::Progressed)),
             Ok(ActReport::Released(result)) => {
                 let ok = self.note_stuck(result);
@@ -402,6 +470,8 @@ impl PodWorker {
         let times = before.map_or(0, |failing| failing.times) + 1;
         let until = match retry {
             Retry::At(at) => at,
+            // What the step found missing may have come meanwhile.
+            Retry::BackingOff if self.registration.has_changed => self.needs_after,
             Retry::BackingOff => self.needs_after + step_retry_delay(times),
         };
         self.failing = Some(Failing { step, times, until });
@@ -459,7 +529,9 @@ impl PodWorker {
             let Some(observed) = self.observed.clone().filter(|o| o.taken_at >= self.needs_after) else {
                 return;
             };
-            match self.pending.take() {
+            let has_no_room = self.place.as_ref().is_some_and(Place::must_wait);
+            let must_wait = has_no_room || self.orders.borrow().must_wait;
+            match self.pending.take_if(|pending| !(must_wait && matches!(pending, Pending::Sync(_)))) {
                 Some(Pending::Sync(pod)) => self.sync(pod, &observed),
                 Some(Pending::Terminate { pod, grace }) => self.terminate(pod, observed, grace),
                 None => return,
@@ -480,35 +552,44 @@ impl PodWorker {
             backoff: &self.backoff,
             log_restarts: &self.log_restarts,
             killed: &self.killed,
-            gates: GATES,
+            features: self.engine.node_facts.features,
             now,
         });
         self.note_waiting(&plan);
         if let Some(at) = plan.wake_at {
             self.wake_no_later_than(at);
         }
-        if plan.step == PodStep::Settled {
-            let is_final = status::is_final(&self.compute(&pod));
-            let outcome = if is_final { ActOutcome::PodCompleted } else { ActOutcome::Settled };
-            return self.feed(WorkerEvent::ActDone(outcome));
+        if plan.step == PodStep::Settled && is_final(&self.compute(&pod)) {
+            return self.feed(WorkerEvent::ActDone(ActOutcome::PodCompleted));
         }
-        if self.must_wait(&plan.step) {
-            return self.feed(WorkerEvent::ActDone(ActOutcome::Settled));
+        self.register_objects(&pod);
+        if plan.step == PodStep::Settled || self.must_wait(&plan.step) {
+            // Only now: no step waits for an API that is slow to answer.
+            return match self.takes_stale_volumes(&pod) {
+                true => self.refresh_volumes(pod, observed.clone()),
+                false => self.feed(WorkerEvent::ActDone(ActOutcome::Settled)),
+            };
         }
         tracing::debug!(pod = %self.pod, step = ?plan.step, "Next step");
         self.acting = Some(plan.step.clone());
         note_step(&mut self.backoff, &pod, observed, &plan.step, now);
         self.note_kills(&plan.step);
         self.note_kept_logs(&plan.step, observed);
-        let context = PassContext {
+        let context = self.context(pod, observed.clone());
+        let prepared = self.prepared.clone();
+        self.registration.has_changed = false;
+        self.act.spawn(async move { ActReport::Synced(crate::pass::run(context, plan, prepared).await) });
+    }
+
+    fn context(&self, pod: Arc<Pod>, observed: Arc<PodObservation>) -> PassContext {
+        PassContext {
             engine: self.engine.clone(),
             pod,
             identity: self.pod.clone(),
-            observed: observed.clone(),
+            observed,
+            objects: self.registration.objects.clone(),
             notes: self.notes.0.clone(),
-        };
-        let prepared = self.prepared.clone();
-        self.act.spawn(async move { ActReport::Synced(crate::pass::run(context, plan, prepared).await) });
+        }
     }
 
     /// Containers that are held back say so in their state.
@@ -519,9 +600,7 @@ impl PodWorker {
                     reason: "CrashLoopBackOff".to_owned(),
                     message: crash_loop_message(*delay, &waiting.container, &self.pod),
                 },
-                WaitingReason::RestartingAllContainers => {
-                    WaitingState { reason: "RestartingAllContainers".to_owned(), message: String::new() }
-                }
+                WaitingReason::RestartingAllContainers => waiting_for_restart_of_all(),
             };
             let is_new = self.waiting.get(&*waiting.container) != Some(&state);
             if is_new && state.reason == "CrashLoopBackOff" {

@@ -1,12 +1,14 @@
 //! Feature gates: which there are, whether they are on, and what the user may change.
 //!
-//! Owns the table of names and the rules for setting them. Never decides what a gate does: rooms ask
-//! [`FeatureGates::enabled`] through the value they are handed.
+//! Owns the table of names and the rules for setting them. Never decides what a gate does: rooms read the field of
+//! [`Features`] that they are handed.
 
+mod features;
 mod table;
 
 use std::collections::BTreeMap;
 
+pub use features::Features;
 pub use table::GATES;
 
 /// How far a feature has come.

@@ -26,7 +26,7 @@ mod validate;
 
 pub use duration::{DurationError, GoDuration};
 pub use error::{ConfigError, ConfigErrors};
-pub use gates::{FeatureGates, GateError};
+pub use gates::{FeatureGates, Features, GateError};
 pub use kubeletconfig::{
     API_VERSION, KIND, KubeletConfiguration,
     parts::{
@@ -38,4 +38,4 @@ pub use kubeletconfig::{
 pub use load::{Disk, Files};
 pub use node::NodeFlags;
 pub use resolve::{Invocation, KUBERNETES_VERSION, Resolved, from_args, version_line};
-pub use validate::MachineFacts;
+pub use validate::{CGROUP_V1_WARNING, MachineFacts};

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::gates::{FeatureGates, find};
 use crate::tree;
 
 /// What a setting may be while its feature is missing, without the user having asked for anything we do not do.
@@ -17,12 +18,9 @@ use Fine::{Default, Only};
 
 /// Fields of the configuration, as dotted wire names; a name stands for everything below it.
 const FIELDS: &[(&str, Fine)] = &[
-    ("authentication", Default),
-    ("authorization", Default),
     ("cgroupDriver", Default),
     ("cgroupRoot", Default),
     ("cgroupsPerQOS", Only(&["false"])),
-    ("configMapAndSecretChangeDetectionStrategy", Default),
     ("containerLogMaxWorkers", Default),
     ("contentType", Default),
     ("cpuManagerPolicy", Default),
@@ -31,72 +29,48 @@ const FIELDS: &[(&str, Fine)] = &[
     ("enableContentionProfiling", Default),
     ("enableControllerAttachDetach", Default),
     ("enableDebugFlagsHandler", Default),
-    ("enableDebuggingHandlers", Default),
     ("enableProfilingHandler", Default),
     ("enableSystemLogHandler", Default),
     ("enableSystemLogQuery", Default),
     ("enforceNodeAllocatable", Only(&["[]", r#"["none"]"#])),
-    ("eventBurst", Default),
-    ("eventRecordQPS", Default),
     ("evictionHard", Only(&["{}"])),
     ("evictionMaxPodGracePeriod", Default),
     ("evictionMinimumReclaim", Default),
     ("evictionPressureTransitionPeriod", Default),
     ("evictionSoft", Default),
     ("evictionSoftGracePeriod", Default),
-    ("hairpinMode", Default),
     ("imageGCHighThresholdPercent", Default),
     ("imageGCLowThresholdPercent", Default),
     ("imageMaximumGCAge", Default),
     ("imageMinimumGCAge", Default),
     ("imagePullCredentialsVerificationPolicy", Default),
     ("kernelMemcgNotification", Default),
-    ("kubeAPIBurst", Default),
-    ("kubeAPIQPS", Default),
     ("kubeReserved", Default),
     ("kubeReservedCgroup", Default),
     ("kubeletCgroups", Default),
     ("localStorageCapacityIsolation", Default),
-    ("logging.flushFrequency", Default),
+    ("logging.options", Default),
     ("makeIPTablesUtilChains", Default),
-    ("maxPods", Default),
     ("memoryManagerPolicy", Default),
     ("memoryReservationPolicy", Default),
     ("memorySwap", Default),
     ("memoryThrottlingFactor", Default),
     ("mergeDefaultEvictionSettings", Default),
-    ("nodeLeaseDurationSeconds", Default),
-    ("nodeStatusMaxImages", Default),
-    ("nodeStatusReportFrequency", Default),
-    ("nodeStatusUpdateFrequency", Default),
     ("podCIDR", Default),
     ("podPidsLimit", Default),
     ("podsPerCore", Default),
-    ("port", Default),
     ("preloadedImagesVerificationAllowlist", Default),
     ("protectKernelDefaults", Default),
-    ("providerID", Default),
     ("qosReserved", Default),
-    ("registerNode", Default),
-    ("registerWithTaints", Default),
     ("reservedMemory", Default),
     ("reservedSystemCPUs", Default),
-    ("rotateCertificates", Default),
-    ("serverTLSBootstrap", Default),
     ("showHiddenMetricsForVersion", Default),
     ("shutdownGracePeriod", Default),
     ("shutdownGracePeriodByPodPriority", Default),
     ("shutdownGracePeriodCriticalPods", Default),
-    ("singleProcessOOMKill", Default),
-    ("streamingConnectionIdleTimeout", Default),
     ("systemCgroups", Default),
     ("systemReserved", Default),
     ("systemReservedCgroup", Default),
-    ("tlsCertFile", Default),
-    ("tlsCipherSuites", Default),
-    ("tlsCurvePreferences", Default),
-    ("tlsMinVersion", Default),
-    ("tlsPrivateKeyFile", Default),
     ("topologyManagerPolicy", Default),
     ("topologyManagerPolicyOptions", Default),
     ("topologyManagerScope", Default),
@@ -107,19 +81,81 @@ const FIELDS: &[(&str, Fine)] = &[
 
 /// Flags without a field, by name.
 const FLAGS: &[&str] = &[
-    "bootstrap-kubeconfig",
-    "cert-dir",
-    "cloud-provider",
     "experimental-allocatable-ignore-eviction",
     "experimental-mounter-path",
     "housekeeping-interval",
     "image-credential-provider-bin-dir",
     "image-credential-provider-config",
-    "kubeconfig",
     "max-housekeeping-interval",
-    "node-labels",
     "runtime-cgroups",
 ];
+
+/// Feature gates whose feature this build does not have, so that switching them changes nothing here. What matters to
+/// other components only is not listed.
+const GATES: &[&str] = &[
+    "CPUManagerPolicyAlphaOptions",
+    "CPUManagerPolicyBetaOptions",
+    "CRIListStreaming",
+    "CSIVolumeHealth",
+    "ClusterTrustBundleProjection",
+    "ComponentFlagz",
+    "ComponentStatusz",
+    "ContainerCheckpoint",
+    "DRAConsumableCapacity",
+    "DRADeviceTaints",
+    "DRAExtendedResource",
+    "DRANodeAllocatableResources",
+    "DRAPartitionableDevices",
+    "DRAPrioritizedList",
+    "DRAResourceClaimDeviceStatus",
+    "DRAWorkloadResourceClaims",
+    "DisableCPUQuotaWithExclusiveCPUs",
+    "ExtendWebSocketsToKubelet",
+    "GenericWorkload",
+    "GracefulNodeShutdown",
+    "GracefulNodeShutdownBasedOnPodPriority",
+    "ImageVolumeWithDigest",
+    "InPlacePodLevelResourcesVerticalScaling",
+    "InPlacePodVerticalScalingAllocatedStatus",
+    "InPlacePodVerticalScalingExclusiveCPUs",
+    "InPlacePodVerticalScalingExclusiveMemory",
+    "InPlacePodVerticalScalingInitContainers",
+    "KubeletEnsureSecretPulledImages",
+    "KubeletInUserNamespace",
+    "KubeletPodResourcesListUseActivePods",
+    "KubeletRegistrationGetOnExistsOnly",
+    "KubeletSeparateDiskGC",
+    "KubeletServiceAccountTokenForCredentialProviders",
+    "LocalStorageCapacityIsolationFSQuotaMonitoring",
+    "MemoryQoS",
+    "NativeHistograms",
+    "NodeDeclaredFeatures",
+    "PodAndContainerStatsFromCRI",
+    "PodCertificateRequest",
+    "PodLevelResourceManagers",
+    "PodLogsQuerySplitStreams",
+    "PodsAPI",
+    "QOSReserved",
+    "ReloadKubeletClientCAFile",
+    "ReloadKubeletServerCertificateFile",
+    "ResourceHealthStatus",
+    "ResourceHealthStatusMessage",
+    "RotateKubeletServerCertificate",
+    "RuntimeClassInImageCriAPI",
+    "SELinuxMount",
+    "StrictIPCIDRValidation",
+    "TaintTolerationComparisonOperators",
+    "TopologyManagerPolicyAlphaOptions",
+    "TopologyManagerPolicyBetaOptions",
+    "UserNamespacesHostNetworkSupport",
+    "WatchListClient",
+];
+
+/// Gates of [`GATES`] that the user switched, as `featureGates.<name>`.
+pub(crate) fn gates(gates: &FeatureGates) -> impl Iterator<Item = String> {
+    let is_switched = |name: &&&str| find(name).is_some_and(|gate| gates.enabled(name) != gate.default);
+    GATES.iter().filter(is_switched).map(|name| format!("featureGates.{name}"))
+}
 
 /// Names of what the user set and does not get. `set`: the tree of what was set; `defaults`: the tree of defaults.
 pub(crate) fn fields(set: &Value, defaults: &Value) -> Vec<String> {
@@ -159,7 +195,7 @@ pub(crate) fn flag(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{KubeletConfiguration, flags};
+    use crate::{Features, KubeletConfiguration, flags};
 
     #[test]
     fn the_table_names_only_what_exists() {
@@ -168,6 +204,17 @@ mod tests {
         }
         for name in FLAGS {
             assert!(flags::find(name).is_some_and(|flag| flag.field().is_none()), "{name}");
+        }
+        for name in GATES {
+            assert!(find(name).is_some_and(|gate| !gate.locked), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_gate_either_works_or_is_named() {
+        for name in Features::GATES {
+            assert!(find(name).is_some_and(|gate| !gate.locked), "{name}");
+            assert!(!GATES.contains(name), "{name}");
         }
     }
 }

@@ -124,7 +124,8 @@ fn resolve(parsed: &Parsed, files: &dyn Files) -> Result<Resolved, ConfigErrors>
     flags.check(&mut errors);
     validate::settings(&kubelet, &flags, &gates, &mut errors);
     errors.into_result()?;
-    let not_yet = not_yet_names(&set, &base, parsed);
+    let mut not_yet = not_yet_names(&set, &base, parsed);
+    not_yet.extend(not_yet::gates(&gates));
     Ok(Resolved { kubelet, flags, gates, warnings, not_yet })
 }
 
@@ -203,10 +204,8 @@ fn decode(tree: &Value) -> Result<KubeletConfiguration, ConfigErrors> {
 fn not_yet_names(set: &Value, base: &Value, parsed: &Parsed) -> Vec<String> {
     let mut defaults = KubeletConfiguration::shape();
     tree::merge_patch(&mut defaults, base.clone());
-    // Optional parts have no default: whatever is set in them was asked for.
-    for optional in ["singleProcessOOMKill", "tracing"] {
-        tree::remove(&mut defaults, optional);
-    }
+    // An optional part has no default: whatever is set in it was asked for.
+    tree::remove(&mut defaults, "tracing");
     let mut names = not_yet::fields(set, &defaults);
     let flags = parsed.given.keys().filter(|name| not_yet::flag(name));
     names.extend(flags.map(|name| format!("--{name}")));

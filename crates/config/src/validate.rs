@@ -14,6 +14,9 @@ use crate::error::{ConfigError, ConfigErrors};
 use crate::gates::FeatureGates;
 use crate::{KubeletConfiguration, NodeFlags, flags};
 
+/// What a machine with cgroup v1 is told at start, in the log and as the event `CgroupV1`.
+pub const CGROUP_V1_WARNING: &str = "cgroup v1 support is in maintenance mode, please migrate to cgroup v2";
+
 /// What the machine is like, as far as settings depend on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MachineFacts {
@@ -59,7 +62,7 @@ pub(crate) fn machine(
         );
     }
     if facts.cgroup_v1 && !config.fail_cgroup_v1 {
-        warnings.push("cgroup v1 is in maintenance mode, please migrate to cgroup v2".to_owned());
+        warnings.push(CGROUP_V1_WARNING.to_owned());
     }
     if facts.cgroup_v1 && config.memory_swap.swap_behavior == "LimitedSwap" {
         conflict("memorySwap.swapBehavior is LimitedSwap, but must be empty or NoSwap on cgroup v1");

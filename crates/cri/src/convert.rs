@@ -5,6 +5,7 @@ pub(crate) mod image;
 pub(crate) mod resources;
 pub(crate) mod sandbox;
 pub(crate) mod security;
+pub(crate) mod stats;
 
 use std::collections::BTreeMap;
 

@@ -26,10 +26,11 @@ use model::request::{
     ContainerRequest, ExecResult, ImageObservation, ImageRequest, LinuxResources, RegistryAuth,
     SandboxRequest,
 };
-use model::{ContainerId, ContainerObservation, SandboxId, SandboxObservation};
+use model::stats::{ContainerStats, MetricDescriptor, SandboxMetrics, SandboxStats};
+use model::{CgroupDriver, ContainerId, ContainerObservation, SandboxId, SandboxObservation};
 use ports::runtime::{
-    CgroupDriver, ContainerSummary, ImageFilesystem, Runtime, RuntimeHint, RuntimeResult, RuntimeStatus,
-    RuntimeVersion, SandboxSummary, Scope,
+    ContainerSummary, ImageFilesystems, Runtime, RuntimeHint, RuntimeResult, RuntimeStatus, RuntimeVersion,
+    SandboxSummary, Scope, Streams,
 };
 use tonic::transport::Channel;
 
@@ -46,6 +47,8 @@ use crate::origin::Origins;
 pub struct CriRuntime {
     runtime: RuntimeServiceClient<Channel>,
     images: ImageServiceClient<Channel>,
+    /// The images have a socket of their own.
+    has_images_apart: bool,
     request_timeout: Duration,
     origins: Origins,
     warnings: Vec<String>,
@@ -66,10 +69,11 @@ impl CriRuntime {
             if image_endpoint.is_empty() { runtime_at.clone() } else { Endpoint::parse(image_endpoint)? };
 
         let runtime_channel = channel::connect_lazily(runtime_at.path());
-        let image_channel = if images_at.path() == runtime_at.path() {
-            runtime_channel.clone()
-        } else {
+        let has_images_apart = images_at.path() != runtime_at.path();
+        let image_channel = if has_images_apart {
             channel::connect_lazily(images_at.path())
+        } else {
+            runtime_channel.clone()
         };
         let mut warnings: Vec<String> =
             [runtime_at, images_at].into_iter().filter_map(Endpoint::into_warning).collect();
@@ -80,6 +84,7 @@ impl CriRuntime {
                 .max_decoding_message_size(channel::MAX_RECEIVE_BYTES),
             images: ImageServiceClient::new(image_channel)
                 .max_decoding_message_size(channel::MAX_RECEIVE_BYTES),
+            has_images_apart,
             request_timeout,
             origins: Origins::default(),
             warnings,
@@ -178,6 +183,24 @@ impl Runtime for CriRuntime {
         verb::update_resources::update_container_resources(self, id, resources).await
     }
 
+    async fn update_sandbox_resources(
+        &self,
+        id: &SandboxId,
+        overhead: Option<&LinuxResources>,
+        resources: &LinuxResources,
+    ) -> RuntimeResult<()> {
+        verb::update_resources::update_sandbox_resources(self, id, overhead, resources).await
+    }
+
+    async fn checkpoint_container(
+        &self,
+        id: &ContainerId,
+        location: &str,
+        timeout: Duration,
+    ) -> RuntimeResult<()> {
+        verb::checkpoint::checkpoint_container(self, id, location, timeout).await
+    }
+
     async fn reopen_log(&self, id: &ContainerId) -> RuntimeResult<()> {
         verb::reopen_log::reopen_log(self, id).await
     }
@@ -189,6 +212,42 @@ impl Runtime for CriRuntime {
         timeout: Duration,
     ) -> RuntimeResult<ExecResult> {
         verb::exec_sync::exec_sync(self, id, command, timeout).await
+    }
+
+    async fn exec(&self, id: &ContainerId, command: &[String], streams: Streams) -> RuntimeResult<String> {
+        verb::streaming::exec(self, id, command, streams).await
+    }
+
+    async fn attach(&self, id: &ContainerId, streams: Streams) -> RuntimeResult<String> {
+        verb::streaming::attach(self, id, streams).await
+    }
+
+    async fn port_forward(&self, id: &SandboxId, ports: &[u16]) -> RuntimeResult<String> {
+        verb::streaming::port_forward(self, id, ports).await
+    }
+
+    async fn container_stats(&self, id: &ContainerId) -> RuntimeResult<ContainerStats> {
+        verb::container_stats::container_stats(self, id).await
+    }
+
+    async fn list_container_stats(&self, scope: &Scope) -> RuntimeResult<Vec<ContainerStats>> {
+        verb::container_stats::list_container_stats(self, scope).await
+    }
+
+    async fn sandbox_stats(&self, id: &SandboxId) -> RuntimeResult<SandboxStats> {
+        verb::sandbox_stats::sandbox_stats(self, id).await
+    }
+
+    async fn list_sandbox_stats(&self, scope: &Scope) -> RuntimeResult<Vec<SandboxStats>> {
+        verb::sandbox_stats::list_sandbox_stats(self, scope).await
+    }
+
+    async fn list_metric_descriptors(&self) -> RuntimeResult<Vec<MetricDescriptor>> {
+        verb::sandbox_metrics::list_metric_descriptors(self).await
+    }
+
+    async fn list_sandbox_metrics(&self) -> RuntimeResult<Vec<SandboxMetrics>> {
+        verb::sandbox_metrics::list_sandbox_metrics(self).await
     }
 
     async fn hints(&self) -> RuntimeResult<BoxStream<'static, RuntimeHint>> {
@@ -216,7 +275,7 @@ impl Runtime for CriRuntime {
         verb::remove_image::remove_image(self, image).await
     }
 
-    async fn image_filesystems(&self) -> RuntimeResult<Vec<ImageFilesystem>> {
+    async fn image_filesystems(&self) -> RuntimeResult<ImageFilesystems> {
         verb::image_filesystems::image_filesystems(self).await
     }
 

@@ -1,5 +1,7 @@
 //! The verbs of the protocol: each function makes one call (at most one more to complete the answer).
 
+pub(crate) mod checkpoint;
+pub(crate) mod container_stats;
 pub(crate) mod container_status;
 pub(crate) mod create_container;
 pub(crate) mod exec_sync;
@@ -14,10 +16,13 @@ pub(crate) mod remove_image;
 pub(crate) mod reopen_log;
 pub(crate) mod run_sandbox;
 pub(crate) mod runtime_config;
+pub(crate) mod sandbox_metrics;
+pub(crate) mod sandbox_stats;
 pub(crate) mod sandbox_status;
 pub(crate) mod status;
 pub(crate) mod stop_container;
 pub(crate) mod stop_sandbox;
+pub(crate) mod streaming;
 pub(crate) mod update_resources;
 pub(crate) mod version;
 

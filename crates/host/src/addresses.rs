@@ -19,9 +19,18 @@ pub fn host_ips(node_ips: &[IpAddr]) -> Vec<IpAddr> {
         return given;
     }
     let prefers_v6 = node_ips.first().is_some_and(IpAddr::is_ipv6);
+    vec![default_route_ip(prefers_v6).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))]
+}
+
+/// Those of the candidates that are on an interface of this machine.
+pub(crate) fn own_addresses(candidates: &[IpAddr]) -> Vec<IpAddr> {
+    candidates.iter().copied().filter(|ip| is_on_interface(*ip)).collect()
+}
+
+/// The address from which the default route leaves.
+pub(crate) fn default_route_ip(prefers_v6: bool) -> Option<IpAddr> {
     let far = if prefers_v6 { [IpAddr::V6(FAR_V6), FAR_V4.into()] } else { [FAR_V4.into(), FAR_V6.into()] };
-    let found = far.into_iter().find_map(source_towards).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
-    vec![found]
+    far.into_iter().find_map(source_towards)
 }
 
 fn is_fit_for_node(ip: IpAddr) -> bool {

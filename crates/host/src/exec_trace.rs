@@ -32,14 +32,17 @@ pub(crate) fn find(proc: &Path, container: &str, command: &[String], age: Durati
     let processes = of_container(proc, container);
     let since = uptime_ticks(proc).saturating_sub(ticks(age));
     let young = || processes.iter().filter(|(_, process)| process.started >= since);
+    // The container's own first process may be as young as its first probe.
+    let first = first(&processes);
     let mut leaders: Vec<(u32, u64)> = young()
         .filter(|(pid, process)| process.session == **pid && !processes.contains_key(&process.parent))
+        .filter(|(pid, _)| Some(**pid) != first)
         .map(|(pid, process)| (*pid, process.started))
         .collect();
     // Another command may run at the same time: ours has our arguments, and began first.
     leaders.sort_by_key(|(pid, started)| (!has_arguments(proc, *pid, command), *started));
     let leader = leaders.first().map(|(pid, _)| *pid);
-    let known = pipes_of_first(proc, &processes);
+    let known = first.map(|pid| pipes(proc, pid)).unwrap_or_default();
     let orphans = young()
         .filter(|(_, process)| !proc.join(process.session.to_string()).exists())
         .filter(|(pid, _)| pipes(proc, **pid).difference(&known).next().is_some())
@@ -113,12 +116,12 @@ fn has_arguments(proc: &Path, pid: u32, command: &[String]) -> bool {
     line.ends_with(&wanted)
 }
 
-/// Pipes that the container's own first process has.
-fn pipes_of_first(proc: &Path, processes: &Processes) -> BTreeSet<String> {
-    let first = processes.iter().min_by_key(|(_, process)| process.started);
-    first.map(|(pid, _)| pipes(proc, *pid)).unwrap_or_default()
+/// The oldest process of the container.
+fn first(processes: &Processes) -> Option<u32> {
+    processes.iter().min_by_key(|(_, process)| process.started).map(|(pid, _)| *pid)
 }
 
+/// Pipes that the process has as its input and outputs.
 fn pipes(proc: &Path, pid: u32) -> BTreeSet<String> {
     let dir = proc.join(pid.to_string()).join("fd");
     let targets = ["0", "1", "2"].into_iter().filter_map(|fd| fs::read_link(dir.join(fd)).ok());
@@ -174,6 +177,13 @@ mod tests {
         assert_eq!(found, ExecTrace { is_running: true, sessions: [21].into() });
         let older = find(dir.path(), "abc123", &command("/probe.sh now"), Duration::from_millis(100));
         assert_eq!(older, ExecTrace::default());
+    }
+
+    #[test]
+    fn a_container_as_young_as_its_probe_is_not_taken_for_the_probe() {
+        let dir = machine();
+        let found = find(dir.path(), "abc123", &command("server"), Duration::from_secs(90));
+        assert_eq!(found, ExecTrace { is_running: false, sessions: [].into() });
     }
 
     #[test]

@@ -43,6 +43,12 @@ pub(crate) fn give_to_group(path: &Path, gid: u32) -> HostResult<()> {
         .map_err(failed("set permissions of", path))
 }
 
+pub(crate) fn filesystem_bytes(path: &Path) -> HostResult<u64> {
+    let stat =
+        rustix::fs::statvfs(path).map_err(io::Error::from).map_err(failed("ask for the size of", path))?;
+    Ok(stat.f_blocks.saturating_mul(stat.f_frsize))
+}
+
 pub(crate) fn write_file(path: &Path, content: &[u8], mode: u32) -> HostResult<()> {
     let temporary = sibling(path)?;
     let written = write_new(&temporary, content, mode).and_then(|()| fs::rename(&temporary, path));
@@ -89,10 +95,18 @@ pub(crate) fn read_at_most(from: &mut impl Read, limit: usize) -> io::Result<Vec
     Ok(content)
 }
 
-/// Opens a regular file for reading. A fifo or device, which could keep us waiting for ever, is refused.
+/// Opens for reading without waiting for whoever is at the other end.
+pub(crate) const PROMPT_READ: OFlags =
+    OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
+
+/// Opens a regular file for reading.
 pub(crate) fn open_regular(path: &Path) -> HostResult<File> {
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let file = File::from(rustix::fs::open(path, flags, Mode::empty()).map_err(failed("open", path))?);
+    let file = rustix::fs::open(path, PROMPT_READ, Mode::empty()).map_err(failed("open", path))?;
+    regular(File::from(file), path)
+}
+
+/// A fifo or device, which could keep us waiting for ever, is refused.
+pub(crate) fn regular(file: File, path: &Path) -> HostResult<File> {
     let kind = file.metadata().map_err(failed("look at", path))?;
     if kind.is_file() {
         Ok(file)

@@ -25,10 +25,13 @@ mod async_inotify;
 mod exec_trace;
 mod files;
 mod host_path;
+mod in_volume;
 mod lock_file;
 mod machine;
 mod manifests;
 mod mounts;
+mod open_file;
+mod payload;
 mod removal;
 mod sub_path;
 mod subordinate_ids;
@@ -37,14 +40,18 @@ mod tmpfs;
 mod watch;
 
 use std::io;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
+use jiff::Timestamp;
+use model::payload::Payload;
 use ports::Host;
 use ports::host::{
-    DirEntry, ExecTrace, HostError, HostPathKind, HostResult, MachineInfo, ManifestFile, SubordinateIds,
+    DirEntry, ExecTrace, HostError, HostPathKind, HostResult, MachineInfo, ManifestFile, OpenFile,
+    SubordinateIds,
 };
 
 pub use addresses::host_ips;
@@ -110,6 +117,15 @@ impl Host for LinuxHost {
         blocking(path, move |path| files::read_file(path, limit, from_end)).await
     }
 
+    async fn read_in_volume(&self, volume: &Path, inside: &str, limit: usize) -> HostResult<Vec<u8>> {
+        let inside = inside.to_owned();
+        blocking(volume, move |volume| in_volume::read(volume, &inside, limit)).await
+    }
+
+    async fn open_file(&self, path: &Path) -> HostResult<Box<dyn OpenFile>> {
+        blocking(path, open_file::open).await
+    }
+
     async fn list_dir(&self, path: &Path) -> HostResult<Vec<DirEntry>> {
         blocking(path, files::list_dir).await
     }
@@ -156,6 +172,17 @@ impl Host for LinuxHost {
         blocking(path, move |path| files::give_to_group(path, gid)).await
     }
 
+    async fn write_payload(
+        &self,
+        volume: &Path,
+        payload: &Payload,
+        group: Option<u32>,
+        now: Timestamp,
+    ) -> HostResult<bool> {
+        let payload = payload.clone();
+        blocking(volume, move |volume| payload::write_payload(volume, &payload, group, now)).await
+    }
+
     async fn is_mount_point(&self, path: &Path) -> HostResult<bool> {
         blocking(path, mounts::is_mount_point).await
     }
@@ -188,6 +215,18 @@ impl Host for LinuxHost {
 
     fn machine(&self) -> MachineInfo {
         self.machine.get_or_init(|| machine::read(&self.root)).clone()
+    }
+
+    async fn filesystem_bytes(&self, path: &Path) -> HostResult<u64> {
+        blocking(path, files::filesystem_bytes).await
+    }
+
+    fn own_addresses(&self, candidates: &[IpAddr]) -> Vec<IpAddr> {
+        addresses::own_addresses(candidates)
+    }
+
+    fn default_route_ip(&self, prefers_v6: bool) -> Option<IpAddr> {
+        addresses::default_route_ip(prefers_v6)
     }
 
     async fn subordinate_ids(&self, user: &str) -> HostResult<Option<SubordinateIds>> {

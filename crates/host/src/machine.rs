@@ -15,15 +15,21 @@ pub(crate) fn read(root: &Path) -> MachineInfo {
     let os_release = Some(text("etc/os-release"))
         .filter(|release| !release.is_empty())
         .unwrap_or_else(|| text("usr/lib/os-release"));
+    let machine_id = machine_id.trim().to_owned();
+    let uuid = text("sys/class/dmi/id/product_uuid").trim().to_lowercase();
     MachineInfo {
         cpus: count_cpus(&text("sys/devices/system/cpu/online")).unwrap_or_else(cpus_for_us),
-        memory_bytes: memory_total(&text("proc/meminfo")).unwrap_or(0),
+        memory_bytes: meminfo_bytes(&text("proc/meminfo"), "MemTotal:").unwrap_or(0),
+        swap_bytes: meminfo_bytes(&text("proc/meminfo"), "SwapTotal:").unwrap_or(0),
         hostname: uname.nodename().to_string_lossy().into_owned(),
         boot_id: text("proc/sys/kernel/random/boot_id").trim().to_owned(),
-        machine_id: machine_id.trim().to_owned(),
+        system_uuid: if uuid.is_empty() { machine_id.clone() } else { uuid },
+        machine_id,
         kernel_version: uname.release().to_string_lossy().into_owned(),
         os_image: pretty_name(&os_release).unwrap_or_else(|| "Linux".to_owned()),
-        hugepage_sizes: hugepage_sizes(root),
+        hugepage_sizes: hugepage_sizes(root).into_iter().map(cgroup_size).collect(),
+        hugepages: hugepage_sizes(root).into_iter().map(|kib| hugepages(root, kib)).collect(),
+        architecture: architecture().to_owned(),
     }
 }
 
@@ -32,12 +38,24 @@ pub(crate) fn has_apparmor(root: &Path) -> bool {
         .is_ok_and(|enabled| enabled.first() == Some(&b'Y'))
 }
 
-/// The kernel has a directory for each size, like `hugepages-2048kB`.
-fn hugepage_sizes(root: &Path) -> Vec<String> {
+/// What this program was built for; a kubelet runs on nothing else.
+const fn architecture() -> &'static str {
+    if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" }
+}
+
+/// In KiB, small ones first. The kernel has a directory for each size, like `hugepages-2048kB`.
+fn hugepage_sizes(root: &Path) -> Vec<u64> {
     let entries = fs::read_dir(root.join("sys/kernel/mm/hugepages")).into_iter().flatten().flatten();
     let mut sizes: Vec<u64> = entries.filter_map(|entry| hugepage_kib(entry.file_name().to_str()?)).collect();
     sizes.sort_unstable();
-    sizes.into_iter().map(cgroup_size).collect()
+    sizes
+}
+
+/// How many bytes are set aside in pages of that size.
+fn hugepages(root: &Path, kib: u64) -> (String, u64) {
+    let path = root.join(format!("sys/kernel/mm/hugepages/hugepages-{kib}kB/nr_hugepages"));
+    let pages: u64 = fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0);
+    (cgroup_size(kib).replace('B', "i"), pages.saturating_mul(kib << 10))
 }
 
 fn hugepage_kib(directory: &str) -> Option<u64> {
@@ -70,8 +88,8 @@ fn cpus_for_us() -> u32 {
     std::thread::available_parallelism().map_or(1, |cpus| u32::try_from(cpus.get()).unwrap_or(u32::MAX))
 }
 
-fn memory_total(meminfo: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+fn meminfo_bytes(meminfo: &str, name: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kib.checked_mul(1024)
 }
@@ -103,17 +121,21 @@ mod tests {
             fs::write(path, text).unwrap();
         };
         put("sys/devices/system/cpu/online", "0-63\n");
-        put("proc/meminfo", "MemTotal:       16384 kB\nMemFree:  1 kB\n");
+        put("proc/meminfo", "MemTotal:       16384 kB\nMemFree:  1 kB\nSwapTotal: 1024 kB\n");
+        put("sys/class/dmi/id/product_uuid", "4C4C-AB\n");
         put("proc/sys/kernel/random/boot_id", "b-o-o-t\n");
         put("var/lib/dbus/machine-id", "m1\n");
         put("etc/os-release", "NAME=x\nPRETTY_NAME=\"Fancy Linux 1\"\n");
         put("sys/module/apparmor/parameters/enabled", "Y\n");
         for size in ["1048576kB", "2048kB", "64kB", "32768kB"] {
-            put(&format!("sys/kernel/mm/hugepages/hugepages-{size}/nr_hugepages"), "0\n");
+            put(&format!("sys/kernel/mm/hugepages/hugepages-{size}/nr_hugepages"), "3\n");
         }
         put("sys/kernel/mm/hugepages/other/x", "");
         let info = read(root.path());
         assert_eq!(info.hugepage_sizes, ["64KB", "2MB", "32MB", "1GB"]);
+        assert_eq!(info.hugepages["2Mi"], 3 * (2 << 20));
+        assert_eq!(info.hugepages["64Ki"], 3 * (64 << 10));
+        assert_eq!((info.swap_bytes, info.system_uuid.as_str()), (1 << 20, "4c4c-ab"));
         assert_eq!((info.cpus, info.memory_bytes), (64, 16 << 20));
         assert_eq!((info.boot_id.as_str(), info.machine_id.as_str()), ("b-o-o-t", "m1"));
         assert_eq!(info.os_image, "Fancy Linux 1");

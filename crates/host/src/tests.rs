@@ -610,6 +610,40 @@ async fn links_that_leave_the_volume_are_refused() {
     assert!(!target.exists());
 }
 
+#[tokio::test]
+async fn a_file_is_read_inside_its_volume_only() {
+    let place = Place::new();
+    let volume = place.dir("volume");
+    place.file("volume/conf/env", "A='1'");
+    place.file("outside/precious", "x");
+    symlink("conf/env", volume.join("inner")).unwrap();
+    symlink("../outside/precious", volume.join("up")).unwrap();
+    symlink(place.at("outside"), volume.join("absolute")).unwrap();
+    symlink("/proc/self/root", volume.join("magic")).unwrap();
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        volume.join("fifo"),
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::RUSR,
+        0,
+    )
+    .unwrap();
+    let read = |inside: &'static str, limit| {
+        let volume = volume.clone();
+        async move { host().read_in_volume(&volume, inside, limit).await }
+    };
+    assert_eq!(read("conf/env", 5).await.unwrap(), b"A='1'");
+    assert_eq!(read("inner", 5).await.unwrap(), b"A='1'");
+    assert!(read("none", 5).await.unwrap_err().is_not_found());
+    for name in ["up", "absolute/precious", "magic/etc/hosts", "../outside/precious"] {
+        let refused = unfit(read(name, 5).await.map(drop));
+        assert!(refused.ends_with("leads out of its volume"), "{refused}");
+    }
+    assert!(unfit(read("conf/env", 4).await.map(drop)).ends_with("is longer than 4 bytes"));
+    assert!(unfit(read("conf", 5).await.map(drop)).ends_with("is not a regular file"));
+    assert!(unfit(read("fifo", 5).await.map(drop)).ends_with("is not a regular file"));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_swaps_directory_and_link_while_we_bind_never_gets_out() {
     let place = Place::new();
@@ -663,4 +697,23 @@ async fn the_machine_is_known() {
     assert!(machine.cpus >= 1 && machine.memory_bytes > 0);
     assert!(!machine.hostname.is_empty() && !machine.boot_id.is_empty() && !machine.os_image.is_empty());
     assert_eq!(host.machine(), machine);
+}
+
+#[tokio::test]
+async fn an_open_file_stays_the_same_when_its_name_goes_to_another() {
+    let (place, host) = (Place::new(), LinuxHost::new());
+    let log = place.file("0.log", "one\ntwo\n");
+    let file = host.open_file(&log).await.unwrap();
+    fs::rename(&log, place.at("0.log.old")).unwrap();
+    place.file("0.log", "new\n");
+    assert_eq!(file.size_bytes().await.unwrap(), 8);
+    assert_eq!(file.read_at(4, 100).await.unwrap(), b"two\n");
+    assert_eq!(file.read_at(0, 3).await.unwrap(), b"one");
+    assert_eq!(file.read_at(8, 100).await.unwrap(), b"");
+    assert_eq!(file.read_at(u64::MAX - 1, 100).await.unwrap_or_default(), b"");
+    let next = host.open_file(&log).await.unwrap();
+    assert_ne!(next.identity(), file.identity());
+    assert_eq!(host.open_file(&place.at("0.log.old")).await.unwrap().identity(), file.identity());
+    assert!(host.open_file(&place.at("none")).await.unwrap_err().is_not_found());
+    assert!(matches!(host.open_file(&place.dir("dir")).await, Err(HostError::Unfit(_))));
 }

@@ -1,15 +1,27 @@
-//! Reasons to refuse a pod that lie in the pod itself and the machine: its sysctls, operating system, groups, AppArmor
-//! (contract C.32, C.36, C.59). Whether it fits the node's resources is not decided here.
+//! Whether the node takes a pod (contract C.32–C.34, C.36, C.59): its sysctls, operating system, groups, AppArmor, and in
+//! a cluster whether it fits. Never ends a pod, and never looks at the machine.
 
+mod affinity;
+pub mod fit;
+pub mod preemption;
+pub mod requests;
+
+use std::borrow::Cow;
+
+use config::Features;
+use model::PodUid;
 use model::containers::{all_containers, spec_of};
 use model::k8s::Pod;
 
+use crate::mirror::is_mirror_pod;
 use crate::request::security::APPARMOR_ANNOTATION_PREFIX;
+use crate::status::is_static_pod;
+use fit::{Fit, FitFacts, compute_fit};
 
 /// Why a pod will not run here: it ends in phase Failed with this reason and `Pod was rejected: ` + message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
-    pub reason: &'static str,
+    pub reason: Cow<'static, str>,
     pub message: String,
 }
 
@@ -24,15 +36,68 @@ pub struct AdmissionFacts {
     pub kernel_version: String,
     /// `allowedUnsafeSysctls`: names, or beginnings of names with a `*` at the end.
     pub allowed_unsafe_sysctls: Vec<String>,
+    pub features: Features,
 }
 
-/// The first reason to refuse the pod, if there is one.
+/// What is decided about a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// It runs, once `victims` have made way for it.
+    Admitted {
+        victims: Vec<PodUid>,
+    },
+    Rejected(Rejection),
+}
+
+/// Decides whether the pod runs here; of several reasons against it the first in the order of C.32 is given. `fit` is
+/// `None` for a node without a cluster, which has nobody to tell it how large it is.
+#[must_use]
+pub fn compute_admission(pod: &Pod, facts: &AdmissionFacts, fit: Option<&FitFacts<'_>>) -> Admission {
+    let before = refuse_pod_level_resources(pod, facts)
+        .or_else(|| refuse_sysctls(pod, facts))
+        .or_else(|| refuse_os(pod))
+        .or_else(|| refuse_groups_policy(pod, facts));
+    if let Some(rejection) = before {
+        return Admission::Rejected(rejection);
+    }
+    let victims = match fit.map_or(Fit::Fits, |fit| compute_fit(pod, fit)) {
+        Fit::Fits => Vec::new(),
+        Fit::FitsWithout { victims } => victims,
+        Fit::Refused(rejection) => return Admission::Rejected(rejection),
+    };
+    match refuse_apparmor(pod, facts) {
+        Some(rejection) => Admission::Rejected(rejection),
+        None => Admission::Admitted { victims },
+    }
+}
+
+/// The first reason to refuse the pod on a node without a cluster, if there is one.
 #[must_use]
 pub fn compute_rejection(pod: &Pod, facts: &AdmissionFacts) -> Option<Rejection> {
-    refuse_sysctls(pod, facts)
-        .or_else(|| refuse_os(pod))
-        .or_else(|| refuse_groups_policy(pod, facts))
-        .or_else(|| refuse_apparmor(pod, facts))
+    match compute_admission(pod, facts, None) {
+        Admission::Admitted { .. } => None,
+        Admission::Rejected(rejection) => Some(rejection),
+    }
+}
+
+/// From this priority on a pod is one that the cluster cannot do without.
+const CRITICAL_PRIORITY: i32 = 2_000_000_000;
+
+/// The pod must run here: it is static, or the mirror of one, or has a priority for the system itself.
+#[must_use]
+pub fn is_critical_pod(pod: &Pod) -> bool {
+    is_static_pod(pod)
+        || is_mirror_pod(pod)
+        || spec_of(pod).priority.is_some_and(|priority| priority >= CRITICAL_PRIORITY)
+}
+
+fn refuse_pod_level_resources(pod: &Pod, facts: &AdmissionFacts) -> Option<Rejection> {
+    let resources = spec_of(pod).resources.as_ref()?;
+    let is_set = [&resources.requests, &resources.limits].into_iter().flatten().any(|list| !list.is_empty());
+    (is_set && !facts.features.pod_level_resources).then(|| Rejection {
+        reason: Cow::Borrowed("PodLevelResourcesNotSupported"),
+        message: "PodLevelResources feature gate is disabled".to_owned(),
+    })
 }
 
 fn refuse_os(pod: &Pod) -> Option<Rejection> {
@@ -40,13 +105,13 @@ fn refuse_os(pod: &Pod) -> Option<Rejection> {
     let selected = spec.node_selector.as_ref().and_then(|labels| labels.get("kubernetes.io/os"));
     if selected.is_some_and(|os| os != "linux") {
         return Some(Rejection {
-            reason: "PodOSSelectorNodeLabelDoesNotMatch",
+            reason: Cow::Borrowed("PodOSSelectorNodeLabelDoesNotMatch"),
             message: "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label"
                 .to_owned(),
         });
     }
     spec.os.as_ref().filter(|os| os.name != "linux").map(|_| Rejection {
-        reason: "PodOSNotSupported",
+        reason: Cow::Borrowed("PodOSNotSupported"),
         message: "Failed to admit pod as the OS field doesn't match node OS".to_owned(),
     })
 }
@@ -55,7 +120,7 @@ fn refuse_groups_policy(pod: &Pod, facts: &AdmissionFacts) -> Option<Rejection> 
     let context = spec_of(pod).security_context.as_ref()?;
     let is_strict = context.supplemental_groups_policy.as_deref() == Some("Strict");
     (is_strict && !facts.supplemental_groups_policy).then(|| Rejection {
-        reason: "SupplementalGroupsPolicyNotSupported",
+        reason: Cow::Borrowed("SupplementalGroupsPolicyNotSupported"),
         message: "SupplementalGroupsPolicy=Strict is not supported in this node".to_owned(),
     })
 }
@@ -106,7 +171,10 @@ fn refuse_sysctls(pod: &Pod, facts: &AdmissionFacts) -> Option<Rejection> {
     let context = spec_of(pod).security_context.as_ref()?;
     let problem =
         context.sysctls.iter().flatten().find_map(|s| sysctl_problem(pod, &dotted(&s.name), facts))?;
-    Some(Rejection { reason: "SysctlForbidden", message: format!("forbidden sysctl: {problem}") })
+    Some(Rejection {
+        reason: Cow::Borrowed("SysctlForbidden"),
+        message: format!("forbidden sysctl: {problem}"),
+    })
 }
 
 fn sysctl_problem(pod: &Pod, sysctl: &str, facts: &AdmissionFacts) -> Option<String> {
@@ -143,7 +211,7 @@ fn refuse_apparmor(pod: &Pod, facts: &AdmissionFacts) -> Option<Rejection> {
         return None;
     }
     Some(Rejection {
-        reason: "AppArmor",
+        reason: Cow::Borrowed("AppArmor"),
         message: "Cannot enforce AppArmor: AppArmor is not enabled on the host".to_owned(),
     })
 }
@@ -172,6 +240,7 @@ mod tests {
             supplemental_groups_policy: false,
             kernel_version: "6.1.0-18-amd64".to_owned(),
             allowed_unsafe_sysctls: vec!["kernel.msg*".to_owned(), "net.core.somaxconn".to_owned()],
+            features: Features::default(),
         }
     }
 
@@ -262,6 +331,44 @@ mod tests {
         assert!(compute_rejection(&pod("unconfined"), &facts()).is_none());
     }
 
+    /// The reason to refuse a pod on a full node, or `-`.
+    #[track_caller]
+    fn check_admission(spec: &Value, expected: &str) {
+        let node = model::k8s::Node::default();
+        let allocatable = [("pods".to_owned(), model::k8s::Quantity("0".to_owned()))].into();
+        let fit = FitFacts { node: &node, allocatable: &allocatable, active: &[] };
+        let found = match compute_admission(&pod_of(spec), &facts(), Some(&fit)) {
+            Admission::Admitted { victims } => {
+                assert_eq!(victims, []);
+                "-".into()
+            }
+            Admission::Rejected(rejection) => rejection.reason,
+        };
+        assert_eq!(found, expected, "{spec}");
+    }
+
+    fn pod_of(spec: &Value) -> Pod {
+        serde_json::from_value(json!({"spec": spec})).unwrap()
+    }
+
+    #[test]
+    fn of_several_reasons_the_first_in_order_counts() {
+        let mut spec = json!({
+            "containers": [{"name": "a"}], "nodeSelector": {"x": "y"}, "os": {"name": "windows"},
+            "securityContext": {"sysctls": [{"name": "kernel.x", "value": "1"}], "supplementalGroupsPolicy": "Strict",
+                                "appArmorProfile": {"type": "RuntimeDefault"}},
+        });
+        check_admission(&spec, "SysctlForbidden");
+        spec["securityContext"]["sysctls"] = json!([]);
+        check_admission(&spec, "PodOSNotSupported");
+        spec["os"] = json!({"name": "linux"});
+        check_admission(&spec, "SupplementalGroupsPolicyNotSupported");
+        spec["securityContext"]["supplementalGroupsPolicy"] = json!("Merge");
+        check_admission(&spec, "OutOfpods");
+        let alone = compute_rejection(&pod_of(&spec), &facts()).map(|rejection| rejection.reason);
+        assert_eq!(alone.as_deref(), Some("AppArmor"));
+    }
+
     #[test]
     fn strict_groups_need_a_runtime_that_can() {
         let strict = json!({"securityContext": {"supplementalGroupsPolicy": "Strict"}});
@@ -269,6 +376,18 @@ mod tests {
         check_with(&facts(), &strict, refused);
         check_with(&AdmissionFacts { supplemental_groups_policy: true, ..facts() }, &strict, "welcome");
         check_with(&facts(), &json!({"securityContext": {"supplementalGroupsPolicy": "Merge"}}), "welcome");
+    }
+
+    #[test]
+    fn resources_of_a_pod_need_their_gate() {
+        let off = AdmissionFacts {
+            features: Features { pod_level_resources: false, ..Features::default() },
+            ..facts()
+        };
+        let own = json!({"resources": {"limits": {"cpu": "1"}}});
+        check_with(&facts(), &own, "welcome");
+        check_with(&off, &own, "PodLevelResourcesNotSupported: PodLevelResources feature gate is disabled");
+        check_with(&off, &json!({"resources": {}}), "welcome");
     }
 
     #[test]

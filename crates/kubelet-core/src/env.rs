@@ -1,12 +1,21 @@
 //! A container's environment (contract C.44–C.46): declared variables, their sources, and `$(VAR)` expansion. Never reads
 //! the environment of the kubelet itself.
 
-use std::collections::BTreeMap;
+mod files;
+mod objects;
+mod services;
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use model::Amount;
 use model::containers::ContainerRef;
-use model::k8s::{EnvVar, EnvVarSource, Pod};
+use model::k8s::{EnvVar, EnvVarSource, FileKeySelector, Pod};
 
+pub use files::{EnvFile, EnvFileError, LONGEST_ENV_FILE, required_env_files};
+pub use objects::{env_objects, required_env_objects};
+pub use services::service_variables;
+
+use self::files::read_env_file;
 use crate::downward::{DownwardError, DownwardFacts, field_value, resource_value};
 
 /// The objects that variables may be taken from. A standalone kubelet has none.
@@ -16,8 +25,12 @@ pub struct EnvObjects {
     pub config_maps: BTreeMap<String, BTreeMap<String, String>>,
     /// Decoded `data` of secrets in the pod's namespace, by name.
     pub secrets: BTreeMap<String, BTreeMap<String, String>>,
+    /// Secret and key of values that are no text, and so no value of a variable.
+    pub not_text: BTreeSet<(String, String)>,
     /// Variables that describe services; declared ones win over them.
     pub services: BTreeMap<String, String>,
+    /// Text of the files of [`required_env_files`] that exist; `None` where the node takes no variables from files.
+    pub files: Option<BTreeMap<EnvFile, String>>,
 }
 
 /// Why the environment cannot be made; the text goes into waiting reason `CreateContainerConfigError`.
@@ -31,10 +44,16 @@ pub enum EnvError {
     NoConfigMapKey { key: String, namespace: String, name: String },
     #[error("couldn't find key {key} in Secret {namespace}/{name}")]
     NoSecretKey { key: String, namespace: String, name: String },
-    #[error(
-        "environment variable {variable:?}: fileKeyRef needs a file that an init container of this pod writes"
-    )]
-    NoFile { variable: String },
+    #[error("key {key} in Secret {name} is no UTF-8 text and cannot be a variable")]
+    NotText { key: String, name: String },
+    #[error("environment variable {variable:?}: fileKeyRef needs the feature gate EnvFiles, which is off")]
+    FilesOff { variable: String },
+    #[error("env file {:?} not found in volume {:?}", .0.path, .0.volume)]
+    NoFile(EnvFile),
+    #[error("environment variable key {key:?} not found in file {:?} of volume {:?}", file.path, file.volume)]
+    NoFileKey { key: String, file: EnvFile },
+    #[error("couldn't parse env file {:?} of volume {:?}: {source}", file.path, file.volume)]
+    BadFile { file: EnvFile, source: EnvFileError },
     #[error(transparent)]
     Downward(#[from] DownwardError),
 }
@@ -62,7 +81,12 @@ pub fn compute_env(
         }
         if let Some(from) = &source.secret_ref {
             match objects.secrets.get(&from.name) {
-                Some(data) => env.set_all(prefix, data),
+                Some(data) => {
+                    if let Some((name, key)) = objects.not_text.iter().find(|(name, _)| *name == from.name) {
+                        return Err(EnvError::NotText { key: key.clone(), name: name.clone() });
+                    }
+                    env.set_all(prefix, data);
+                }
                 None if from.optional == Some(true) => {}
                 None => return Err(EnvError::NoSecret { name: from.name.clone() }),
             }
@@ -121,6 +145,9 @@ fn source_value(
         };
     }
     if let Some(key) = &source.secret_key_ref {
+        if objects.not_text.contains(&(key.name.clone(), key.key.clone())) {
+            return Err(EnvError::NotText { key: key.key.clone(), name: key.name.clone() });
+        }
         let found = objects.secrets.get(&key.name);
         let optional = key.optional == Some(true);
         return match (found, found.and_then(|data| data.get(&key.key))) {
@@ -135,9 +162,30 @@ fn source_value(
         };
     }
     match &source.file_key_ref {
-        Some(file) if file.optional == Some(true) => Ok(None),
-        Some(_) => Err(EnvError::NoFile { variable: variable.name.clone() }),
+        Some(selector) => match &objects.files {
+            Some(files) => file_value(selector, files),
+            None => Err(EnvError::FilesOff { variable: variable.name.clone() }),
+        },
         None => Ok(Some(String::new())),
+    }
+}
+
+fn file_value(
+    selector: &FileKeySelector,
+    files: &BTreeMap<EnvFile, String>,
+) -> Result<Option<String>, EnvError> {
+    let file = EnvFile::of(selector);
+    let is_optional = selector.optional == Some(true);
+    let Some(text) = files.get(&file) else {
+        return if is_optional { Ok(None) } else { Err(EnvError::NoFile(file)) };
+    };
+    match read_env_file(text) {
+        Ok(variables) => match variables.get(selector.key.as_str()) {
+            Some(value) => Ok(Some((*value).to_owned())),
+            None if is_optional => Ok(None),
+            None => Err(EnvError::NoFileKey { key: selector.key.clone(), file }),
+        },
+        Err(source) => Err(EnvError::BadFile { file, source }),
     }
 }
 

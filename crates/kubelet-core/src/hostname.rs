@@ -1,5 +1,6 @@
 //! The hostname of a pod (contract C.43). Pods on the node's network have the node's name and are not asked about here.
 
+use config::Features;
 use model::PodRef;
 use model::containers::spec_of;
 use model::k8s::Pod;
@@ -37,9 +38,15 @@ pub enum HostnameError {
 ///
 /// # Errors
 /// What was written is no DNS label, or nothing is left of a name after cutting.
-pub fn compute_hostname(pod: &Pod, cluster_domain: &str) -> Result<PodHostname, HostnameError> {
+pub fn compute_hostname(
+    pod: &Pod,
+    cluster_domain: &str,
+    features: Features,
+) -> Result<PodHostname, HostnameError> {
     let spec = spec_of(pod);
-    if let Some(name) = spec.hostname_override.clone().filter(|name| !name.is_empty()) {
+    let overridden =
+        spec.hostname_override.clone().filter(|name| features.hostname_override && !name.is_empty());
+    if let Some(name) = overridden {
         if name.len() > MAX_FQDN {
             return Err(HostnameError::OverrideTooLong { name });
         }
@@ -121,7 +128,8 @@ mod tests {
         spec["containers"] = json!([]);
         let pod = pod(name, &spec);
         let fqdn = spec_of(&pod).set_hostname_as_fqdn.unwrap_or(false);
-        let found = compute_hostname(&pod, "cluster.local").and_then(|h| h.kernel_name(fqdn));
+        let found =
+            compute_hostname(&pod, "cluster.local", Features::default()).and_then(|h| h.kernel_name(fqdn));
         assert_eq!(found.unwrap_or_else(|e| format!("! {e}")), expected);
     }
 
@@ -131,6 +139,16 @@ mod tests {
         check("web-0", r#"{"hostname": "db"}"#, "db");
         check("web-0", r#"{"hostname": "db", "subdomain": "s"}"#, "db");
         check("web-0", r#"{"hostnameOverride": "db.example.org"}"#, "db.example.org");
+    }
+
+    #[test]
+    fn an_override_counts_only_with_its_gate() {
+        let pod = pod("web-0", &json!({"hostnameOverride": "db.example.org", "containers": []}));
+        let name = |hostname_override| {
+            let features = Features { hostname_override, ..Features::default() };
+            compute_hostname(&pod, "cluster.local", features).map(|found| found.name)
+        };
+        assert_eq!((name(true), name(false)), (Ok("db.example.org".to_owned()), Ok("web-0".to_owned())));
     }
 
     #[test]
@@ -182,7 +200,7 @@ mod tests {
         #[test]
         fn a_hostname_always_fits(name in "\\PC{0,90}") {
             let pod = pod(&name, &json!({"containers": []}));
-            if let Ok(found) = compute_hostname(&pod, "c") {
+            if let Ok(found) = compute_hostname(&pod, "c", Features::default()) {
                 prop_assert!(found.name.len() <= 63);
             }
         }

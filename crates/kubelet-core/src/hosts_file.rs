@@ -65,7 +65,7 @@ mod tests {
     fn check(spec: &str, ips: &str, expected: Expect) {
         let pod = pod(spec);
         let ips: Vec<IpAddr> = ips.split_whitespace().map(|ip| ip.parse().unwrap()).collect();
-        let hostname = compute_hostname(&pod, "cluster.local").unwrap();
+        let hostname = compute_hostname(&pod, "cluster.local", config::Features::default()).unwrap();
         expected.assert_eq(&pod_hosts_file(&pod, &hostname, &ips).replace('\t', "|"));
     }
 

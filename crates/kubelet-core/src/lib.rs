@@ -8,21 +8,34 @@
 #![forbid(unsafe_code)]
 
 pub mod admission;
+pub mod certificates;
+pub mod cgroup_driver;
+pub mod container_log;
 pub mod dns;
 pub mod downward;
 pub mod env;
+pub mod events;
 pub mod gc;
 pub mod hostname;
 pub mod hosts_file;
 pub mod housekeeping;
+pub mod http_action;
 pub mod image;
+pub mod lease;
 pub mod log_paths;
 pub mod log_rotation;
+mod lru;
+pub mod mirror;
+pub mod node;
 pub mod pleg;
 pub mod pod;
 pub mod probe;
+pub mod reflector;
 pub mod request;
 pub mod sources;
 pub mod static_pod;
 pub mod status;
+pub mod status_patch;
+pub mod strategic_patch;
 pub mod userns;
+pub mod volume;

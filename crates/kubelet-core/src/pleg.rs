@@ -9,18 +9,42 @@ use std::time::Duration;
 
 use model::{ContainerId, ContainerState, MonoTime, PodUid, SandboxId, SandboxState};
 
-use config::GoDuration;
+use config::{Features, GoDuration};
 
 /// How often the runtime is listed.
-pub const RELIST_PERIOD: Duration = Duration::from_secs(1);
+const RELIST_PERIOD: Duration = Duration::from_secs(1);
+/// The same while the runtime tells of what happens, with the gate `EventedPLEG`.
+const RARE_RELIST_PERIOD: Duration = Duration::from_secs(300);
 /// A relist that old makes the node not ready.
-pub const RELIST_THRESHOLD: Duration = Duration::from_secs(3 * 60);
+const RELIST_THRESHOLD: Duration = Duration::from_secs(3 * 60);
+/// The same where relists may be rare.
+const RARE_RELIST_THRESHOLD: Duration = Duration::from_secs(10 * 60);
+
+/// From the end of one relist to the next. It may only be rare while nobody needs one: events tell all, workers get their
+/// looks without it, and no pod is owed one (`is_owing`).
+#[must_use]
+pub const fn relist_period(features: Features, are_events_complete: bool, is_owing: bool) -> Duration {
+    let may_be_rare = features.evented_pleg && features.on_demand_relist;
+    if may_be_rare && are_events_complete && !is_owing { RARE_RELIST_PERIOD } else { RELIST_PERIOD }
+}
 
 /// What the runtime lists of one pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodListing {
     pub sandboxes: BTreeMap<SandboxId, SandboxState>,
     pub containers: BTreeMap<ContainerId, ContainerState>,
+}
+
+impl PodListing {
+    /// Something of the pod runs, or nobody can say that it does not.
+    #[must_use]
+    pub fn may_run(&self) -> bool {
+        let may_run = |state: &ContainerState| match state {
+            ContainerState::Running | ContainerState::Unknown => true,
+            ContainerState::Created | ContainerState::Exited => false,
+        };
+        self.containers.values().any(may_run) || self.sandboxes.values().any(|s| *s == SandboxState::Ready)
+    }
 }
 
 /// One listing of the whole runtime.
@@ -90,11 +114,12 @@ pub fn compute_pleg_diff(old: &Listing, new: &Listing, relook: &BTreeSet<PodUid>
 
 /// The relist is overdue: the message for the node's Ready condition, where `PLEG is not healthy: ` stands before it.
 #[must_use]
-pub fn relist_problem(last: Option<MonoTime>, now: MonoTime) -> Option<String> {
+pub fn relist_problem(last: Option<MonoTime>, now: MonoTime, features: Features) -> Option<String> {
     let Some(last) = last else { return Some("pleg has yet to be successful".to_owned()) };
     let ago = now.saturating_since(last);
-    (ago > RELIST_THRESHOLD).then(|| {
-        let (ago, threshold) = (GoDuration::from(ago), GoDuration::from(RELIST_THRESHOLD));
+    let threshold = if features.evented_pleg { RARE_RELIST_THRESHOLD } else { RELIST_THRESHOLD };
+    (ago > threshold).then(|| {
+        let (ago, threshold) = (GoDuration::from(ago), GoDuration::from(threshold));
         format!("pleg was last seen active {ago} ago; threshold is {threshold}")
     })
 }

@@ -2,6 +2,7 @@
 
 pub mod actions;
 pub mod backoff;
+pub mod create_error;
 pub mod deadline;
 #[cfg(test)]
 mod fixture;

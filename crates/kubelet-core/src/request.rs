@@ -17,6 +17,7 @@ pub use container::{ContainerInputs, compute_container_request};
 pub use mounts::{SubPath, VolumeMountPoint, compute_sub_paths};
 pub use sandbox::{SandboxInputs, compute_sandbox_request};
 
+use config::Features;
 use model::request::IdMapping;
 
 /// What is true of the node, whatever the pod.
@@ -40,6 +41,7 @@ pub struct NodeFacts {
     pub swap: Swap,
     /// Sizes of huge pages the kernel has, in its own words: `2MB`, `1GB`.
     pub hugepage_sizes: Vec<String>,
+    pub features: Features,
 }
 
 /// How much swap containers may use.

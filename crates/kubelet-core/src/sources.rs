@@ -4,14 +4,17 @@
 //! reading a source, validating a pod, starting or stopping anything.
 //!
 //! A source always says its full set. Sources do not know each other: what one says never changes pods of another.
+//! Mirror pods, by which the API shows static ones, are no pods to run: whoever reads the API leaves them out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use model::annotations::{CONFIG_MIRROR, CONFIG_SEEN, CONFIG_SOURCE};
+use model::annotations::{CONFIG_FILE, CONFIG_MIRROR, CONFIG_SEEN, CONFIG_SOURCE};
 use model::k8s::Pod;
 use model::{PodRef, PodSource, PodUid};
+
+use crate::static_pod::Origin;
 
 /// What is to be done about a pod because its source said something new.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -65,6 +68,29 @@ pub struct SourceReport {
     pub duplicates: Vec<DuplicatePod>,
 }
 
+/// The pods that a file or the manifest server described, from all that earlier kubelets wrote down. Of pods of one name,
+/// the one seen last is the one that was to run.
+#[must_use]
+pub fn last_described_by(origin: &Origin, written_down: &[Arc<Pod>]) -> Vec<Arc<Pod>> {
+    let mut newest: BTreeMap<String, &Arc<Pod>> = BTreeMap::new();
+    let is_its = |pod: &&Arc<Pod>| {
+        let is_of_the_place = match origin {
+            Origin::File(path) => annotation(pod, CONFIG_FILE) == Some(path),
+            // There is one server, and which one is not written down.
+            Origin::Url(_) => true,
+        };
+        is_of_the_place && annotation(pod, CONFIG_SOURCE) == Some(origin.source().as_str())
+    };
+    let seen = |pod: &Pod| annotation(pod, CONFIG_SEEN).and_then(|seen| seen.parse::<Timestamp>().ok());
+    for pod in written_down.iter().filter(is_its) {
+        let known = newest.entry(PodRef::of(pod).full_name()).or_insert(pod);
+        if seen(known) < seen(pod) {
+            *known = pod;
+        }
+    }
+    newest.into_values().cloned().collect()
+}
+
 /// Which sources have spoken. Nothing may be cleaned up before all have: what looks superfluous may be wanted by a
 /// source that is still reading.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -106,7 +132,7 @@ pub struct Sources {
 
 impl Sources {
     pub fn new(expected: impl IntoIterator<Item = PodSource>) -> Self {
-        Self { ready: SourcesReady::new(expected), by_source: BTreeMap::new() }
+        Self { ready: SourcesReady::new(expected), ..Self::default() }
     }
 
     #[must_use]
@@ -198,7 +224,8 @@ fn op_for(known: Option<&Pod>, pod: &Pod) -> Option<PodOp> {
 
 /// Anything changed that the kubelet acts upon. Resource versions, managed fields and the notes that sources keep on
 /// the pod do not count.
-fn differs_semantically(a: &Pod, b: &Pod) -> bool {
+#[must_use]
+pub fn differs_semantically(a: &Pod, b: &Pod) -> bool {
     let (left, right) = (&a.metadata, &b.metadata);
     a.spec != b.spec
         || left.deletion_timestamp != right.deletion_timestamp

@@ -14,6 +14,7 @@ mod tests;
 
 use std::fmt;
 
+use config::Features;
 use model::annotations as keys;
 use model::k8s::Pod;
 use serde::Deserialize;
@@ -70,7 +71,12 @@ impl fmt::Display for Place<'_> {
 ///
 /// # Errors
 /// Everything that is wrong with any pod of the manifest, at once. One bad pod refuses the manifest as a whole.
-pub fn parse_manifest(text: &[u8], origin: &Origin, node_name: &str) -> Result<Manifest, Vec<ManifestError>> {
+pub fn parse_manifest(
+    text: &[u8],
+    origin: &Origin,
+    node_name: &str,
+    features: Features,
+) -> Result<Manifest, Vec<ManifestError>> {
     let error = |position, message: String| ManifestError { origin: origin.clone(), position, message };
     let text = std::str::from_utf8(text)
         .map_err(|e| vec![error(None, format!("not UTF-8 after byte {}", e.valid_up_to()))])?;
@@ -82,7 +88,7 @@ pub fn parse_manifest(text: &[u8], origin: &Origin, node_name: &str) -> Result<M
         match item.and_then(decode) {
             Ok((mut pod, unknown)) => {
                 warnings.extend(unknown.into_iter().map(|e| error(e.position, e.to_string())));
-                let problems = complete(&mut pod, origin, node_name);
+                let problems = complete(&mut pod, origin, node_name, features);
                 errors.extend(problems.into_iter().map(|problem| error(None, problem)));
                 pods.push(pod);
             }
@@ -121,7 +127,7 @@ fn decode(node: &Node) -> Result<(Pod, Vec<tree::TreeError>), tree::TreeError> {
 }
 
 /// Identity, defaults and every reason to refuse the pod.
-fn complete(pod: &mut Pod, origin: &Origin, node_name: &str) -> Vec<String> {
+fn complete(pod: &mut Pod, origin: &Origin, node_name: &str, features: Features) -> Vec<String> {
     let written_name = pod.metadata.name.clone().unwrap_or_default();
     let mut problems = Vec::new();
     if pod.metadata.deletion_timestamp.is_some() {
@@ -135,7 +141,7 @@ fn complete(pod: &mut Pod, origin: &Origin, node_name: &str) -> Vec<String> {
     pod.status = None;
     apply_identity(pod, origin, node_name);
     apply_defaults(pod);
-    let invalid = validate_pod(pod).into_iter().chain(references::api_references(pod));
+    let invalid = validate_pod(pod).into_iter().chain(references::refused_references(pod, features));
     problems.extend(invalid.map(|error| format!("invalid pod {written_name:?}: {error}")));
     problems
 }

@@ -17,6 +17,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use config::Features;
 use jiff::Timestamp;
 use model::annotations::CONFIG_SOURCE;
 use model::k8s::{ContainerStatus, Pod, PodStatus, Time};
@@ -24,6 +25,8 @@ use model::{PodObservation, PodSource, QosClass};
 
 use crate::probe::results::ProbeVerdicts;
 
+pub use addresses::host_ip_family_mismatch;
+pub use containers::waiting_for_restart_of_all;
 pub use phase::Phase;
 pub use seeds::{ProbeSeed, merge_for_restart};
 
@@ -63,6 +66,7 @@ pub struct NodeFacts<'a> {
     pub host_ips: &'a [IpAddr],
     /// `containerd`, `cri-o`: what stands before `://` in container ids.
     pub runtime_name: &'a str,
+    pub features: Features,
 }
 
 /// Everything a status is computed from.

@@ -10,11 +10,11 @@ use cri::CriRuntime;
 use host::LinuxHost;
 use host::process::{CgroupVersion, Contention, LockFile};
 use net::LinuxNet;
-use ports::{Clock, Host};
+use ports::{Clock, Cluster, Host, HostError};
 use tokio_util::sync::CancellationToken;
 
-use crate::process::{Signals, feed_watchdog, notify_ready, set_limits};
-use crate::{serve, settings};
+use crate::process::{Signals, feed_watchdog, notify_ready, set_limits, share_root_dir};
+use crate::{cluster, serve, settings};
 
 const CGROUP_ROOT: &str = "/sys/fs/cgroup";
 
@@ -29,38 +29,49 @@ pub(crate) enum StartError {
     Endpoint(cri::EndpointError),
     #[error("{0}")]
     Host(String),
+    #[error("--bootstrap-kubeconfig: {0}")]
+    Bootstrap(String),
+    #[error("--kubeconfig: {0}")]
+    Kubeconfig(String),
     #[error("lock file {}: {source}", path.display())]
     Lock { path: PathBuf, source: std::io::Error },
     #[error("listen for signals: {0}")]
     Signals(std::io::Error),
     #[error("{}", .0.join("\n"))]
     Standalone(Vec<String>),
+    /// Complete: it names the field or the file.
+    #[error("{0}")]
+    Certificates(String),
     #[error("run once needs a source of pods: set staticPodPath or staticPodURL")]
     NothingToRun,
 }
 
 /// Runs until a signal, a lost lock or (run once) the end of the work.
 pub(crate) async fn run(resolved: &Resolved) -> Result<ExitCode, StartError> {
-    let mut signals = Signals::listen().map_err(StartError::Signals)?;
+    let signals = Signals::listen().map_err(StartError::Signals)?;
     announce(resolved);
     check_standalone(resolved)?;
     let cgroup_v2 = check_machine(resolved)?;
-    let lock = acquire_lock(resolved, &mut signals).await?;
+    let lock = acquire_lock(resolved, &signals).await?;
     let Some((_lock, contention)) = lock else { return Ok(ExitCode::SUCCESS) };
     set_limits(resolved);
-    let agent = start_agent(resolved, cgroup_v2).await?;
+    let Started { agent, reviews, given_up } = tokio::select! {
+        () = signals.first() => return Ok(ExitCode::SUCCESS),
+        agent = start_agent(resolved, cgroup_v2) => agent?,
+    };
     let stop = CancellationToken::new();
     if resolved.kubelet.run_once {
-        return run_once(resolved, &agent, &mut signals).await;
+        return run_once(resolved, &agent, &signals).await;
     }
     let api = agent.api();
-    serve::start(resolved, &api, &stop).await?;
+    serve::start(resolved, agent.engine(), (&api, reviews), &stop).await?;
     let watchdog = feed_watchdog(api, agent.engine().clock, stop.clone());
     agent.engine().tasks.spawn("watchdog", watchdog);
     notify_ready();
-    wait_for_end(&mut signals, contention.as_ref()).await;
+    let code = wait_for_end(&signals, contention.as_ref(), &given_up).await;
     stop.cancel();
-    Ok(leave(&agent, &mut signals).await)
+    agent.stop().await;
+    Ok(code)
 }
 
 fn announce(resolved: &Resolved) {
@@ -107,7 +118,7 @@ fn check_machine(resolved: &Resolved) -> Result<bool, StartError> {
 /// `None`: a signal came while waiting for the lock.
 async fn acquire_lock(
     resolved: &Resolved,
-    signals: &mut Signals,
+    signals: &Signals,
 ) -> Result<Option<(Option<LockFile>, Option<Contention>)>, StartError> {
     let path = PathBuf::from(&resolved.flags.lock_file);
     if path.as_os_str().is_empty() {
@@ -115,7 +126,7 @@ async fn acquire_lock(
     }
     tracing::info!(path = %path.display(), "Acquiring the lock file");
     tokio::select! {
-        () = signals.next() => Ok(None),
+        () = signals.first() => Ok(None),
         lock = LockFile::acquire(&path, resolved.flags.exit_on_lock_contention) => match lock {
             Ok((lock, contention)) => Ok(Some((Some(lock), contention))),
             Err(source) => Err(StartError::Lock { path, source }),
@@ -123,7 +134,16 @@ async fn acquire_lock(
     }
 }
 
-async fn start_agent(resolved: &Resolved, cgroup_v2: bool) -> Result<Agent, StartError> {
+/// The agent, and what it leaves to others.
+struct Started {
+    agent: Agent,
+    /// Who is asked about callers of the main port.
+    reviews: Option<Arc<dyn Cluster>>,
+    /// Cancelled when the node is lost to its cluster.
+    given_up: CancellationToken,
+}
+
+async fn start_agent(resolved: &Resolved, cgroup_v2: bool) -> Result<Started, StartError> {
     let kubelet = &resolved.kubelet;
     let host: Arc<dyn Host> = Arc::new(LinuxHost::new());
     let machine = host.machine();
@@ -138,11 +158,24 @@ async fn start_agent(resolved: &Resolved, cgroup_v2: bool) -> Result<Agent, Star
     .map_err(StartError::Endpoint)?;
     let node_facts = settings::node_facts(resolved, &*host, cgroup_v2);
     let settings = settings::settings(resolved, node_name, host_ips);
-    let doors =
-        Doors { runtime: Arc::new(runtime), host, net: Arc::new(LinuxNet::new()), clock: Clock::system() };
-    Agent::start(doors, settings, node_facts, seed(&machine.boot_id))
-        .await
-        .map_err(|error| StartError::Host(agent::volumes::chain(&error)))
+    let seed = seed(&machine.boot_id);
+    let connected = cluster::connect(resolved, &settings.node_name, &host, seed).await?;
+    let reviews = connected.as_ref().map(|connected| connected.reviews.clone());
+    share_root_dir(&*host, &settings.paths.root).await.map_err(host_error)?;
+    let net = Arc::new(LinuxNet::new());
+    let cluster = connected.as_ref().map(|connected| connected.doors.clone());
+    let doors = Doors { runtime: Arc::new(runtime), host, net, clock: Clock::system(), cluster };
+    let agent = Agent::start(doors, settings, node_facts, seed).await.map_err(host_error)?;
+    let given_up = CancellationToken::new();
+    if let Some(connected) = connected {
+        connected.keep(resolved, agent.engine(), given_up.clone());
+    }
+    Ok(Started { agent, reviews, given_up })
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
+fn host_error(error: HostError) -> StartError {
+    StartError::Host(agent::volumes::chain(&error))
 }
 
 /// Different on every machine and in every process: it only spreads load.
@@ -152,7 +185,11 @@ fn seed(boot_id: &str) -> u64 {
     })
 }
 
-async fn wait_for_end(signals: &mut Signals, contention: Option<&Contention>) {
+async fn wait_for_end(
+    signals: &Signals,
+    contention: Option<&Contention>,
+    given_up: &CancellationToken,
+) -> ExitCode {
     let lost_lock = async {
         match contention {
             Some(contention) => contention.wait().await,
@@ -160,29 +197,27 @@ async fn wait_for_end(signals: &mut Signals, contention: Option<&Contention>) {
         }
     };
     tokio::select! {
-        () = signals.next() => tracing::info!("Signal received; the kubelet stops, its containers go on"),
+        () = signals.first() => tracing::info!("Signal received; the kubelet stops, its containers go on"),
         lost = lost_lock => match lost {
             Ok(()) => tracing::info!("Somebody else wants the lock file; the kubelet makes way"),
             Err(error) => tracing::error!(%error, "The lock file cannot be watched any more; the kubelet stops"),
-        }
+        },
+        // Who gave up has said why.
+        () = given_up.cancelled() => return ExitCode::FAILURE,
     }
+    ExitCode::SUCCESS
 }
 
-/// Stops the tasks; a second signal does not wait for them.
-async fn leave(agent: &Agent, signals: &mut Signals) -> ExitCode {
-    tokio::select! {
-        () = agent.stop() => ExitCode::SUCCESS,
-        () = signals.next() => ExitCode::FAILURE,
-    }
-}
-
-async fn run_once(resolved: &Resolved, agent: &Agent, signals: &mut Signals) -> Result<ExitCode, StartError> {
+async fn run_once(resolved: &Resolved, agent: &Agent, signals: &Signals) -> Result<ExitCode, StartError> {
     let kubelet = &resolved.kubelet;
     if kubelet.static_pod_path.is_empty() && kubelet.static_pod_url.is_empty() {
         return Err(StartError::NothingToRun);
     }
     let outcome = tokio::select! {
-        () = signals.next() => return Ok(leave(agent, signals).await),
+        () = signals.first() => {
+            agent.stop().await;
+            return Ok(ExitCode::SUCCESS);
+        }
         outcome = agent::run_once::run(agent) => outcome,
     };
     let is_success = outcome.report();

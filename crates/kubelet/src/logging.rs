@@ -1,7 +1,9 @@
 //! Log lines on stderr, in the text form of klog or as JSON, one line an event.
 //!
 //! Verbosity follows `-v`: 0 to 3 show information and worse, 4 and 5 debugging, 6 and more everything. Libraries
-//! speak only from 8 on, apart from their warnings.
+//! speak only from 8 on, apart from their warnings. `--vmodule` raises it for single files.
+
+mod verbosity;
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -9,10 +11,11 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use tracing::field::{Field, Visit};
-use tracing::level_filters::LevelFilter;
 use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+
+pub(crate) use verbosity::Verbosity;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LogFormat {
@@ -21,16 +24,12 @@ pub(crate) enum LogFormat {
 }
 
 /// Starts logging for the life of the process. A second call changes nothing.
-pub(crate) fn start(format: LogFormat, verbosity: u32) {
+pub(crate) fn start(format: LogFormat, verbosity: Verbosity) {
     let layer = Lines { format, process: std::process::id() };
-    let level = if verbosity >= 6 {
-        LevelFilter::TRACE
-    } else if verbosity >= 4 {
-        LevelFilter::DEBUG
-    } else {
-        LevelFilter::INFO
-    };
-    let filter = filter_fn(move |metadata| shows(metadata, verbosity)).with_max_level_hint(level);
+    let most = verbosity.most();
+    let shows =
+        move |metadata: &Metadata<'_>| verbosity.shows(*metadata.level(), metadata.target(), metadata.file());
+    let filter = filter_fn(shows).with_max_level_hint(most);
     let subscriber = tracing_subscriber::registry().with(layer.with_filter(filter));
     // Only fails when somebody else already listens, as in tests that start twice.
     let _ = tracing::subscriber::set_global_default(subscriber);
@@ -39,22 +38,6 @@ pub(crate) fn start(format: LogFormat, verbosity: u32) {
 struct Lines {
     format: LogFormat,
     process: u32,
-}
-
-const OURS: [&str; 7] = ["agent", "kubelet", "cri", "host", "net", "server", "config"];
-
-/// Our own tasks speak at the level asked for; libraries only warn, unless very much is asked for.
-fn shows(metadata: &Metadata<'_>, verbosity: u32) -> bool {
-    let origin = metadata.target().split("::").next().unwrap_or_default();
-    let is_ours = OURS.contains(&origin);
-    let level = if verbosity >= 6 {
-        Level::TRACE
-    } else if verbosity >= 4 {
-        Level::DEBUG
-    } else {
-        Level::INFO
-    };
-    *metadata.level() <= if is_ours || verbosity >= 8 { level } else { Level::WARN }
 }
 
 impl<S: Subscriber> Layer<S> for Lines {

@@ -5,9 +5,11 @@
 #![forbid(unsafe_code)]
 
 mod boot;
+mod cluster;
 mod logging;
 mod process;
 mod serve;
+mod serving;
 mod settings;
 
 use std::process::ExitCode;
@@ -25,7 +27,9 @@ fn main() -> ExitCode {
 }
 
 fn run(resolved: &Resolved) -> ExitCode {
-    logging::start(logging_format(resolved), resolved.verbosity());
+    let verbosity =
+        logging::Verbosity { of_all: resolved.verbosity(), of_files: resolved.vmodule().to_vec() };
+    logging::start(logging_format(resolved), verbosity);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKER_THREADS)
         .max_blocking_threads(BLOCKING_THREADS)

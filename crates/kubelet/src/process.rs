@@ -1,9 +1,11 @@
 //! The process itself: lock file, limits, OOM score, signals, systemd.
 
+use std::io;
+use std::path::Path;
 use std::time::Duration;
 
 use config::Resolved;
-use ports::{Clock, NodeApi};
+use ports::{Clock, Host, HostError, NodeApi};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -22,24 +24,64 @@ pub(crate) fn set_limits(resolved: &Resolved) {
     }
 }
 
-/// SIGTERM and SIGINT.
+/// Makes the root directory and lets mounts below it reach the containers that ask for that. Pods without such a wish run
+/// without it, so a failure is logged; the others are then told by the runtime that the place is not shared. Nobody takes
+/// it back: the pods outlive this process.
+pub(crate) async fn share_root_dir(host: &dyn Host, root: &Path) -> Result<(), HostError> {
+    host.ensure_dir(root, 0o750).await?;
+    if let Err(error) = host::process::ensure_shared_mount(root) {
+        let error = agent::volumes::chain(&error);
+        tracing::error!(root = %root.display(), error, "The root directory is no shared mount; pods cannot pass mounts on");
+    }
+    Ok(())
+}
+
+/// SIGTERM and SIGINT, heard by a thread of their own: whoever sends a second one gets rid of a process that hangs,
+/// wherever it hangs.
 pub(crate) struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
+    first: CancellationToken,
 }
 
 impl Signals {
-    pub(crate) fn listen() -> std::io::Result<Self> {
-        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    /// From now on the first signal is told by [`Self::first`], and the second ends the process with code 1.
+    pub(crate) fn listen() -> io::Result<Self> {
+        let first = CancellationToken::new();
+        let heard = first.clone();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+        let mut stream = {
+            let _inside = runtime.enter();
+            [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?]
+        };
+        let listening = move || {
+            runtime.block_on(next(&mut stream));
+            heard.cancel();
+            runtime.block_on(next(&mut stream));
+            exit_at_once();
+        };
+        std::thread::Builder::new().name("signals".into()).stack_size(STACK_BYTES).spawn(listening)?;
+        Ok(Self { first })
     }
 
-    /// The next one. Cancel safe: signals wait in the stream.
-    pub(crate) async fn next(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
+    /// Returns when a signal has come, at once if it came before.
+    pub(crate) async fn first(&self) {
+        self.first.cancelled().await;
     }
+}
+
+/// The thread only waits.
+const STACK_BYTES: usize = 256 << 10;
+
+/// Cancel safe: signals wait in the stream.
+async fn next([terminate, interrupt]: &mut [Signal; 2]) {
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+}
+
+#[expect(clippy::exit, reason = "the rest of the process may hang; nothing it could still do is waited for")]
+fn exit_at_once() {
+    std::process::exit(1)
 }
 
 /// Tells systemd that the kubelet is up, where systemd listens.
@@ -49,23 +91,88 @@ pub(crate) fn notify_ready() {
     }
 }
 
-/// Feeds systemd's watchdog twice per interval as long as the sync loop goes round.
+/// Feeds systemd's watchdog, where it watches, twice per interval as long as the sync loop goes round.
 pub(crate) async fn feed_watchdog(api: std::sync::Arc<dyn NodeApi>, clock: Clock, stop: CancellationToken) {
     let Some(interval) = host::process::watchdog_interval().filter(|i| *i > Duration::from_secs(1)) else {
         return;
     };
+    let feeding = feed(
+        interval / 2,
+        clock,
+        || api.sync_loop_age(),
+        || host::process::sd_notify("WATCHDOG=1").map(drop),
+    );
+    tokio::select! {
+        () = stop.cancelled() => {}
+        () = feeding => {}
+    }
+}
+
+/// Runs until dropped. `age` says since when the sync loop has not gone round, and how long it may take.
+async fn feed(
+    period: Duration,
+    clock: Clock,
+    age: impl Fn() -> (Duration, Duration),
+    mut tell: impl FnMut() -> io::Result<()>,
+) {
     loop {
-        tokio::select! {
-            () = stop.cancelled() => return,
-            () = clock.sleep_until(clock.mono() + interval / 2) => {}
-        }
-        let (age, limit) = api.sync_loop_age();
+        clock.sleep_until(clock.mono() + period).await;
+        let (age, limit) = age();
         if age > limit {
             tracing::error!(age = ?age, "The sync loop hangs; the watchdog is not fed");
-            continue;
-        }
-        if let Err(error) = host::process::sd_notify("WATCHDOG=1") {
+        } else if let Err(error) = tell_patiently(clock, &mut tell).await {
             tracing::warn!(%error, "systemd's watchdog was not fed");
         }
+    }
+}
+
+/// Tries twice more, after one second and two: systemd ends a kubelet that it does not hear.
+async fn tell_patiently(clock: Clock, tell: &mut impl FnMut() -> io::Result<()>) -> io::Result<()> {
+    for pause in [1, 2] {
+        if tell().is_ok() {
+            return Ok(());
+        }
+        clock.sleep_until(clock.mono() + Duration::from_secs(pause)).await;
+    }
+    tell()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(60);
+
+    /// Feeds for that long, failing the first times; returns the second of each try.
+    async fn fed_for(seconds: u64, mut failures: u32, age: impl Fn(u64) -> Duration) -> Vec<u64> {
+        let clock = Clock::starting_at(jiff::Timestamp::UNIX_EPOCH);
+        let began = clock.mono();
+        let now = || clock.mono().saturating_since(began).as_secs();
+        let tries = RefCell::new(Vec::new());
+        let tell = || {
+            tries.borrow_mut().push(now());
+            let fails = failures > 0;
+            failures = failures.saturating_sub(1);
+            if fails { Err(io::Error::from(io::ErrorKind::ConnectionRefused)) } else { Ok(()) }
+        };
+        let feeding = feed(Duration::from_secs(10), clock, || (age(now()), LIMIT), tell);
+        let ended = tokio::time::timeout(Duration::from_secs(seconds), feeding).await;
+        assert!(ended.is_err(), "feeding never ends by itself");
+        tries.into_inner()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_watchdog_is_fed_while_the_sync_loop_goes_round() {
+        let hangs_between = |now| if (15..35).contains(&now) { LIMIT * 2 } else { LIMIT };
+        assert_eq!(fed_for(55, 0, hangs_between).await, [10, 40, 50]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn food_that_did_not_arrive_is_sent_twice_more() {
+        let young = |_| Duration::ZERO;
+        assert_eq!(fed_for(25, 1, young).await, [10, 11, 21]);
+        assert_eq!(fed_for(25, 9, young).await, [10, 11, 13, 23, 24]);
     }
 }

@@ -2,14 +2,16 @@
 
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use agent::settings::{
-    CollectionSettings, ContainerSettings, ImageSettings, LogSettings, NetworkSettings, Paths, Settings,
-    SourceSettings,
+    CollectionSettings, ContainerSettings, ImageSettings, LogSettings, NetworkSettings, NodeSettings, Paths,
+    Settings, SourceSettings,
 };
-use config::Resolved;
+use config::{Features, Resolved};
 use kubelet_core::request::{NodeFacts, Swap};
+use model::CgroupDriver;
 use ports::Host;
 
 /// Where links to container logs are made; log collectors of all clusters read it. Tests give their own.
@@ -55,6 +57,12 @@ pub(crate) fn settings(resolved: &Resolved, node_name: String, host_ips: Vec<IpA
             user_ids_per_pod: u32::try_from(kubelet.user_namespaces.ids_per_pod).unwrap_or(65536),
             max_pods: u32::try_from(kubelet.max_pods).unwrap_or(110),
         },
+        // Validation has refused any other word.
+        cgroup_driver: CgroupDriver::parse(&kubelet.cgroup_driver).unwrap_or(CgroupDriver::Cgroupfs),
+        node: (!resolved.flags.standalone()).then(|| NodeSettings {
+            config: Arc::new(kubelet.clone()),
+            flags: Arc::new(resolved.flags.clone()),
+        }),
         sync_frequency: kubelet.sync_frequency.as_std(),
         request_timeout: kubelet.runtime_request_timeout.as_std(),
     }
@@ -106,6 +114,7 @@ pub(crate) fn node_facts(resolved: &Resolved, host: &dyn Host, cgroup_v2: bool) 
         single_process_oom_kill: kubelet.single_process_oom_kill.unwrap_or(!cgroup_v2),
         swap: Swap::Uncontrolled,
         hugepage_sizes: machine.hugepage_sizes,
+        features: Features::of(&resolved.gates),
     }
 }
 

@@ -22,3 +22,5 @@ pub const CONFIG_SOURCE: &str = "kubernetes.io/config.source";
 pub const CONFIG_HASH: &str = "kubernetes.io/config.hash";
 pub const CONFIG_SEEN: &str = "kubernetes.io/config.seen";
 pub const CONFIG_MIRROR: &str = "kubernetes.io/config.mirror";
+/// Ours: the file that describes the pod.
+pub const CONFIG_FILE: &str = "kubelet-rs/config.file";

@@ -1,24 +1,41 @@
 //! The Kubernetes API types the kubelet handles, under one roof so that only this file knows which crate and which
 //! API version they come from.
 
-pub use k8s_openapi::List;
-pub use k8s_openapi::api::core::v1::{
-    Affinity, AppArmorProfile, Capabilities, ConfigMapKeySelector, Container, ContainerPort,
-    ContainerResizePolicy, ContainerRestartRule, ContainerRestartRuleOnExitCodes, ContainerState,
-    ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting, ContainerStatus, ContainerUser,
-    DownwardAPIVolumeFile, EmptyDirVolumeSource, EnvFromSource, EnvVar, EnvVarSource, EphemeralContainer,
-    ExecAction, GRPCAction, HTTPGetAction, HTTPHeader, HostAlias, HostIP, HostPathVolumeSource, Lifecycle,
-    LifecycleHandler, LinuxContainerUser, LocalObjectReference, ObjectFieldSelector, ObjectReference, Pod,
-    PodCondition, PodDNSConfig, PodDNSConfigOption, PodIP, PodOS, PodSecurityContext, PodSpec, PodStatus,
-    Probe, ResourceFieldSelector, ResourceRequirements, SELinuxOptions, SeccompProfile, SecretKeySelector,
-    SecurityContext, SleepAction, Sysctl, TCPSocketAction, Toleration, Volume, VolumeMount,
-    VolumeMountStatus,
+pub use k8s_openapi::api::authentication::v1::{
+    BoundObjectReference, TokenRequest, TokenRequestSpec, TokenReview, TokenReviewSpec, TokenReviewStatus,
+    UserInfo,
 };
+pub use k8s_openapi::api::authorization::v1::{
+    ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec, SubjectAccessReviewStatus,
+};
+pub use k8s_openapi::api::certificates::v1::{
+    CertificateSigningRequest, CertificateSigningRequestSpec, CertificateSigningRequestStatus,
+};
+pub use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+pub use k8s_openapi::api::core::v1::{
+    Affinity, AppArmorProfile, AttachedVolume, Capabilities, ConfigMap, ConfigMapKeySelector, Container,
+    ContainerImage, ContainerPort, ContainerResizePolicy, ContainerRestartRule,
+    ContainerRestartRuleOnExitCodes, ContainerState, ContainerStateRunning, ContainerStateTerminated,
+    ContainerStateWaiting, ContainerStatus, ContainerUser, DaemonEndpoint, DownwardAPIVolumeFile,
+    EmptyDirVolumeSource, EnvFromSource, EnvVar, EnvVarSource, EphemeralContainer, Event, EventSeries,
+    EventSource, ExecAction, FileKeySelector, GRPCAction, HTTPGetAction, HTTPHeader, HostAlias, HostIP,
+    HostPathVolumeSource, KeyToPath, Lifecycle, LifecycleHandler, LinuxContainerUser, LocalObjectReference,
+    Node, NodeAddress, NodeAffinity, NodeCondition, NodeDaemonEndpoints, NodeFeatures, NodeRuntimeHandler,
+    NodeRuntimeHandlerFeatures, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, NodeSpec,
+    NodeStatus, NodeSwapStatus, NodeSystemInfo, ObjectFieldSelector, ObjectReference, Pod, PodCondition,
+    PodDNSConfig, PodDNSConfigOption, PodIP, PodOS, PodSecurityContext, PodSpec, PodStatus, Probe,
+    ProjectedVolumeSource, ResourceFieldSelector, ResourceRequirements, SELinuxOptions, SeccompProfile,
+    Secret, SecretKeySelector, SecurityContext, Service, ServiceAccount, ServiceAccountTokenProjection,
+    ServicePort, ServiceSpec, SleepAction, Sysctl, TCPSocketAction, Taint, Toleration, Volume, VolumeMount,
+    VolumeMountStatus, VolumeProjection,
+};
+pub use k8s_openapi::api::node::v1::RuntimeClass;
 pub use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
     ListMeta, MicroTime, ObjectMeta, OwnerReference, Time,
 };
 pub use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+pub use k8s_openapi::{ByteString, List, Metadata, Resource};
 
 /// `v1.PodList`.
 pub type PodList = List<Pod>;

@@ -9,16 +9,22 @@
 #![forbid(unsafe_code)]
 
 pub mod annotations;
+pub mod certificates;
+pub mod cgroup;
 pub mod containers;
 pub mod ids;
 pub mod k8s;
 pub mod observation;
+pub mod payload;
 pub mod qos;
 pub mod quantity;
 pub mod request;
 pub mod source;
+pub mod stats;
 pub mod time;
 
+pub use certificates::{CertificateFacts, CertificateNames, PemPair};
+pub use cgroup::CgroupDriver;
 pub use containers::{ContainerKind, ContainerRef};
 pub use ids::{ContainerId, ImageId, PodRef, PodUid, SandboxId};
 pub use observation::{

@@ -56,14 +56,17 @@ pub struct Namespaces {
     pub network: NamespaceMode,
     pub pid: NamespaceMode,
     pub ipc: NamespaceMode,
-    /// `None`: the runtime's default, which is the node's user namespace.
-    pub user: Option<UserNamespace>,
+    pub user: UserNamespace,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum UserNamespace {
+    #[default]
     Node,
-    Pod { uids: Vec<IdMapping>, gids: Vec<IdMapping> },
+    Pod {
+        uids: Vec<IdMapping>,
+        gids: Vec<IdMapping>,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -221,7 +224,7 @@ pub struct ImageRequest {
 }
 
 /// What a registry wants to see.
-#[derive(Clone, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RegistryAuth {
     pub username: String,
     pub password: String,

@@ -67,6 +67,14 @@ impl Net for LinuxNet {
         http_get::get(&self.tls, request).await
     }
 
+    async fn resolve(&self, name: &str, timeout: Duration) -> Result<Vec<IpAddr>, NetError> {
+        match tokio::time::timeout(timeout, tokio::net::lookup_host((name, 0))).await {
+            Ok(Ok(found)) => Ok(found.map(|address| address.ip()).collect()),
+            Ok(Err(error)) => Err(NetError::Connect(format!("lookup {name}: {error}"))),
+            Err(_) => Err(NetError::TimedOut { what: format!("lookup {name}"), after: timeout }),
+        }
+    }
+
     async fn tcp_connect(&self, host: &str, port: u16, timeout: Duration) -> Result<(), NetError> {
         match tokio::time::timeout(timeout, dial::connect(host, port)).await {
             Ok(connected) => connected.map(drop),

@@ -1,9 +1,13 @@
 //! The machine: directories, mounts, files and limits, in kubelet-sized steps rather than system calls.
 
+use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
+use jiff::Timestamp;
+use model::payload::Payload;
 use model::request::IdRange;
 
 /// Why a step on the machine failed.
@@ -66,6 +70,22 @@ pub struct DirEntry {
     pub size_bytes: u64,
 }
 
+/// What tells one file from another, whatever its name is by now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileIdentity {
+    pub device: u64,
+    pub inode: u64,
+}
+
+/// A regular file that was opened: it stays the same one when its name goes to another.
+#[async_trait]
+pub trait OpenFile: Send + Sync + std::fmt::Debug {
+    fn identity(&self) -> FileIdentity;
+    async fn size_bytes(&self) -> HostResult<u64>;
+    /// At most `limit` bytes from there on; fewer where the file ends.
+    async fn read_at(&self, offset: u64, limit: usize) -> HostResult<Vec<u8>>;
+}
+
 /// The node as a machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MachineInfo {
@@ -78,6 +98,13 @@ pub struct MachineInfo {
     pub os_image: String,
     /// Sizes of huge pages the kernel has, small ones first, in the words of cgroups: `2MB`, `1GB`.
     pub hugepage_sizes: Vec<String>,
+    /// Bytes set aside as huge pages when the machine was first looked at, by the size in the API's words: `2Mi`.
+    pub hugepages: BTreeMap<String, u64>,
+    pub swap_bytes: u64,
+    /// The firmware's name for the machine, or the machine id where it has none.
+    pub system_uuid: String,
+    /// In Go's words: `amd64`, `arm64`.
+    pub architecture: String,
 }
 
 /// What the machine sets aside for the user namespaces of one user.
@@ -104,6 +131,11 @@ pub trait Host: Send + Sync + std::fmt::Debug {
     async fn write_file(&self, path: &Path, content: &[u8], mode: u32) -> HostResult<()>;
     /// Reads at most `limit` bytes; `from_end` reads the last ones instead of the first.
     async fn read_file(&self, path: &Path, limit: usize, from_end: bool) -> HostResult<Vec<u8>>;
+    /// Reads a regular file inside a volume. No link that a container put there leads outside; a file longer than
+    /// `limit` is an error.
+    async fn read_in_volume(&self, volume: &Path, inside: &str, limit: usize) -> HostResult<Vec<u8>>;
+    /// Opens a regular file for reading.
+    async fn open_file(&self, path: &Path) -> HostResult<Box<dyn OpenFile>>;
     /// The entries of a directory, sorted by name; empty if there is no such directory.
     async fn list_dir(&self, path: &Path) -> HostResult<Vec<DirEntry>>;
     /// Removes a file or a link. Success if there is none.
@@ -132,6 +164,15 @@ pub trait Host: Send + Sync + std::fmt::Debug {
     async fn give_to_group(&self, _path: &Path, _gid: u32) -> HostResult<()> {
         Ok(())
     }
+    /// Makes a volume show exactly these files: a reader sees all of the old ones or all of the new. `group` may read
+    /// all of them. Returns whether anything changed.
+    async fn write_payload(
+        &self,
+        volume: &Path,
+        payload: &Payload,
+        group: Option<u32>,
+        now: Timestamp,
+    ) -> HostResult<bool>;
     async fn is_mount_point(&self, path: &Path) -> HostResult<bool>;
     /// Unmounts whatever is mounted at or below the path, innermost first. Success if nothing is.
     async fn unmount_tree(&self, path: &Path) -> HostResult<()>;
@@ -148,6 +189,12 @@ pub trait Host: Send + Sync + std::fmt::Debug {
     async fn end_exec(&self, _container: &str, _trace: &ExecTrace) {}
 
     fn machine(&self) -> MachineInfo;
+    /// The size of the filesystem that the path is on.
+    async fn filesystem_bytes(&self, path: &Path) -> HostResult<u64>;
+    /// Those of the candidates that are on an interface of this machine.
+    fn own_addresses(&self, candidates: &[IpAddr]) -> Vec<IpAddr>;
+    /// The address from which the default route leaves, of the preferred family if there is one.
+    fn default_route_ip(&self, prefers_v6: bool) -> Option<IpAddr>;
     /// The subordinate ids of that user; `None` if it has none, or if the machine does not keep any (`getsubids` is
     /// missing).
     async fn subordinate_ids(&self, user: &str) -> HostResult<Option<SubordinateIds>>;

@@ -1,22 +1,27 @@
 //! The doors of the kubelet: traits through which the agent reaches the outside world, and through which the server
 //! reaches the agent.
 //!
-//! Owns: the traits [`Runtime`], [`Host`], [`Net`] (outward) and [`NodeApi`] (inward), their error types, and
-//! [`Clock`].
+//! Owns: the traits [`Runtime`], [`Cluster`], [`Certificates`], [`ClientIdentity`], [`Host`], [`Net`] (outward) and
+//! [`NodeApi`] (inward), their error types, and [`Clock`].
 //!
 //! Architecture invariants:
-//! - a port decides nothing: retry, back-off and policy live behind it;
+//! - a port decides nothing: retry, back-off and policy live with its callers;
 //! - every error says what was tried and knows whether a retry can help;
-//! - ports speak `model` types only; no protobuf, no HTTP, no file handle crosses them.
+//! - ports speak `model` types only; no protobuf, no HTTP, no file handle crosses them ([`host::OpenFile`] is a port of
+//!   its own).
 #![forbid(unsafe_code)]
 
+pub mod certificates;
 pub mod clock;
+pub mod cluster;
 pub mod host;
 pub mod net;
 pub mod node_api;
 pub mod runtime;
 
+pub use certificates::{CertificateError, Certificates, ClientIdentity};
 pub use clock::Clock;
+pub use cluster::{Cluster, ClusterError};
 pub use host::{Host, HostError};
 pub use net::{Net, NetError};
 pub use node_api::NodeApi;

@@ -71,6 +71,8 @@ pub enum GrpcHealth {
 #[async_trait]
 pub trait Net: Send + Sync + std::fmt::Debug {
     async fn http_get(&self, request: &HttpGet) -> Result<HttpAnswer, NetError>;
+    /// The addresses of a host name, in the resolver's order.
+    async fn resolve(&self, name: &str, timeout: Duration) -> Result<Vec<IpAddr>, NetError>;
     /// Opens a TCP connection and closes it again.
     async fn tcp_connect(&self, host: &str, port: u16, timeout: Duration) -> Result<(), NetError>;
     /// Asks `grpc.health.v1.Health/Check`.

@@ -3,7 +3,11 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::stream::BoxStream;
+use jiff::Timestamp;
 use model::k8s::Pod;
+
+use crate::runtime::Streams;
 
 /// One problem with a manifest, as `/debug/manifests` shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,12 +25,86 @@ pub struct CheckFailure {
     pub message: String,
 }
 
+/// A pod that somebody wants to reach into.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodTarget {
+    pub namespace: String,
+    pub pod: String,
+    /// Only the pod with this UID is meant.
+    pub uid: Option<String>,
+}
+
+/// Which of a container's two outputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum LogStream {
+    Stdout,
+    Stderr,
+}
+
+/// Whose log is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogSource {
+    pub namespace: String,
+    pub pod: String,
+    pub container: String,
+    /// Of the instance before the present one.
+    pub previous: bool,
+}
+
+/// Which part of a log, and how it is shown.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LogView {
+    /// Go on until the container ends.
+    pub follow: bool,
+    /// Each line with the time at which it was written.
+    pub timestamps: bool,
+    pub since: Option<Timestamp>,
+    /// So many lines from the end.
+    pub tail_lines: Option<u64>,
+    pub limit_bytes: Option<u64>,
+    /// Both where `None`.
+    pub stream: Option<LogStream>,
+}
+
+/// Pieces of a log, each some kilobytes at most. An error is the last of them.
+pub type LogPieces = BoxStream<'static, Result<Vec<u8>, String>>;
+
+/// Why something about a pod could not be had. The texts are complete.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PodRefusal {
+    /// There is no such pod or container in what this node is asked to run.
+    #[error("{0}")]
+    NotFound(String),
+    /// The question cannot be answered for this container now.
+    #[error("{0}")]
+    Unfit(String),
+    /// The runtime or the disk failed.
+    #[error("{0}")]
+    Failed(String),
+}
+
 #[async_trait]
 pub trait NodeApi: Send + Sync + std::fmt::Debug {
     /// The pods this node is asked to run, each with its current status.
     fn pods(&self) -> Vec<Pod>;
     /// The pods the runtime runs, made up from what it reports.
     async fn running_pods(&self) -> Result<Vec<Pod>, String>;
+    /// The log of a container. Nothing is read that nobody takes.
+    async fn container_log(&self, source: &LogSource, view: &LogView) -> Result<LogPieces, PodRefusal>;
+    /// Prepares a command in a running container. Returns the URL, good for one use, at which the runtime runs it.
+    async fn exec(
+        &self,
+        pod: &PodTarget,
+        container: &str,
+        command: &[String],
+        streams: Streams,
+    ) -> Result<String, PodRefusal>;
+    /// As [`Self::exec`], for the container's own process.
+    async fn attach(&self, pod: &PodTarget, container: &str, streams: Streams) -> Result<String, PodRefusal>;
+    /// As [`Self::exec`], for connections to ports of the pod.
+    async fn port_forward(&self, pod: &PodTarget, ports: &[u16]) -> Result<String, PodRefusal>;
+    /// Runs a command to its end and returns its output.
+    async fn run(&self, pod: &PodTarget, container: &str, command: &[String]) -> Result<Vec<u8>, PodRefusal>;
     /// What is wrong with manifests right now.
     fn manifest_problems(&self) -> Vec<ManifestProblem>;
     /// How long ago the sync loop last went round, and how long is too long.

@@ -10,8 +10,10 @@ use model::request::{
     ContainerRequest, ExecResult, ImageObservation, ImageRequest, LinuxResources, RegistryAuth,
     SandboxRequest,
 };
+use model::stats::{ContainerStats, FilesystemUsage, MetricDescriptor, SandboxMetrics, SandboxStats};
 use model::{
-    ContainerId, ContainerObservation, ContainerState, PodUid, SandboxId, SandboxObservation, SandboxState,
+    CgroupDriver, ContainerId, ContainerObservation, ContainerState, PodUid, SandboxId, SandboxObservation,
+    SandboxState,
 };
 
 /// Why a call to the runtime failed.
@@ -99,12 +101,6 @@ pub struct RuntimeHandler {
     pub user_namespaces: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CgroupDriver {
-    Cgroupfs,
-    Systemd,
-}
-
 /// A line of the container listing: enough to see what changed, without a call per container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContainerSummary {
@@ -138,12 +134,23 @@ pub struct RuntimeHint {
     pub pod: PodUid,
 }
 
-/// Where an image filesystem is, and what it holds.
+/// Where the runtime keeps images, and where the writable layers of containers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ImageFilesystem {
-    pub mountpoint: String,
-    pub used_bytes: u64,
-    pub inodes_used: u64,
+pub struct ImageFilesystems {
+    pub images: Vec<FilesystemUsage>,
+    /// The same as `images` on most nodes; empty where the runtime knows no difference.
+    pub containers: Vec<FilesystemUsage>,
+}
+
+/// Which streams of a process a caller wants to be connected to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "four switches of the protocol, each on its own")]
+pub struct Streams {
+    /// A terminal; it has one output, so `stderr` must be off.
+    pub tty: bool,
+    pub stdin: bool,
+    pub stdout: bool,
+    pub stderr: bool,
 }
 
 /// Which pods a listing is about.
@@ -189,6 +196,22 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
         id: &ContainerId,
         resources: &LinuxResources,
     ) -> RuntimeResult<()>;
+    /// Tells the runtime what the pod as a whole may use now, of which `overhead` is the sandbox's own. Best effort: the
+    /// cgroups are the kubelet's, and `Unimplemented` (containerd before 2.2) is no reason to stop.
+    async fn update_sandbox_resources(
+        &self,
+        id: &SandboxId,
+        overhead: Option<&LinuxResources>,
+        resources: &LinuxResources,
+    ) -> RuntimeResult<()>;
+    /// Writes the state of a running container to the file `location`. The deadline is `timeout`, or the usual one if
+    /// that is longer.
+    async fn checkpoint_container(
+        &self,
+        id: &ContainerId,
+        location: &str,
+        timeout: Duration,
+    ) -> RuntimeResult<()>;
     /// Tells the runtime that the log file was renamed, so that it opens a new one.
     async fn reopen_log(&self, id: &ContainerId) -> RuntimeResult<()>;
     /// Runs a command in the container. `timeout` is enforced by the runtime, which kills the command; zero means none.
@@ -198,6 +221,24 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
         command: &[String],
         timeout: Duration,
     ) -> RuntimeResult<ExecResult>;
+    /// Prepares a command in the container. Returns the URL of the runtime's streaming server where it begins once
+    /// somebody connects; the URL works once.
+    async fn exec(&self, id: &ContainerId, command: &[String], streams: Streams) -> RuntimeResult<String>;
+    /// As [`Self::exec`], for the container's own process.
+    async fn attach(&self, id: &ContainerId, streams: Streams) -> RuntimeResult<String>;
+    /// As [`Self::exec`], for connections to ports in the sandbox's network.
+    async fn port_forward(&self, id: &SandboxId, ports: &[u16]) -> RuntimeResult<String>;
+
+    /// What was measured of one container.
+    async fn container_stats(&self, id: &ContainerId) -> RuntimeResult<ContainerStats>;
+    async fn list_container_stats(&self, scope: &Scope) -> RuntimeResult<Vec<ContainerStats>>;
+    /// What was measured of one sandbox, its containers included.
+    async fn sandbox_stats(&self, id: &SandboxId) -> RuntimeResult<SandboxStats>;
+    async fn list_sandbox_stats(&self, scope: &Scope) -> RuntimeResult<Vec<SandboxStats>>;
+    /// Which metrics [`Self::list_sandbox_metrics`] gives; `Unimplemented` on most runtimes.
+    async fn list_metric_descriptors(&self) -> RuntimeResult<Vec<MetricDescriptor>>;
+    /// Samples for `/metrics/cadvisor`, of every sandbox.
+    async fn list_sandbox_metrics(&self) -> RuntimeResult<Vec<SandboxMetrics>>;
 
     /// Hints about pods, where the runtime offers them (`Unimplemented` otherwise). The stream ends with the connection.
     async fn hints(&self) -> RuntimeResult<BoxStream<'static, RuntimeHint>>;
@@ -213,7 +254,7 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
         sandbox: &SandboxRequest,
     ) -> RuntimeResult<String>;
     async fn remove_image(&self, image: &ImageRequest) -> RuntimeResult<()>;
-    async fn image_filesystems(&self) -> RuntimeResult<Vec<ImageFilesystem>>;
+    async fn image_filesystems(&self) -> RuntimeResult<ImageFilesystems>;
     /// Tells the runtime the node's pod address range.
     async fn set_pod_cidr(&self, cidr: &str) -> RuntimeResult<()>;
 }

@@ -1,6 +1,7 @@
-//! Accepting connections and serving HTTP/1.1 on them, within bounds.
+//! Accepting connections and serving HTTP on them, within bounds: HTTP/1.1, and on ports with TLS HTTP/2 as well.
 
 use std::convert::Infallible;
+use std::fmt;
 use std::future::poll_fn;
 use std::io;
 use std::pin::pin;
@@ -10,32 +11,71 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::response::Response;
+use futures_util::future::BoxFuture;
 use http::Request;
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
+use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use parking_lot::Mutex;
+use rustls_pki_types::CertificateDer;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
 use tower_service::Service;
 
-/// Who comes when so many are served waits in the kernel's queue.
-const MOST_CONNECTIONS: usize = 512;
-/// For the head of a request, which is also how long a connection may idle.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// Then a connection is told to end, so that who never reads an answer is not served for ever.
-const CONNECTION_AGE: Duration = Duration::from_secs(300);
+use crate::access::Gate;
+
+/// What a port allows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Who comes when so many are served waits in the kernel's queue.
+    pub(crate) connections: usize,
+    /// For the head of a request, which is also how long a connection may idle.
+    pub(crate) idle: Duration,
+    /// Then a connection is told to end, so that who never reads an answer is not served for ever.
+    pub(crate) age: Duration,
+}
+
+/// Of the ports without TLS.
+pub(crate) const PLAIN: Limits =
+    Limits { connections: 512, idle: Duration::from_secs(10), age: Duration::from_secs(300) };
+
+/// For the TLS handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// What is under way may take so long to end, with the connection's age or with the server.
 const GRACE: Duration = Duration::from_secs(5);
 /// Before accepting again when the process is out of descriptors.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// Head of a request, at most.
 const MOST_HEAD_BYTES: usize = 64 << 10;
+/// Requests side by side on one connection (HTTP/2).
+const MOST_STREAMS: u32 = 100;
+/// A silent connection (HTTP/2) is asked so often whether somebody is still there.
+const PING_INTERVAL: Duration = Duration::from_secs(30);
 
-pub(crate) async fn serve(listener: TcpListener, router: Router, shutdown: impl Future<Output = ()> + Send) {
+/// What is served on a port.
+pub(crate) struct Site {
+    pub(crate) router: Router,
+    /// `None`: everybody may ask everything.
+    pub(crate) gate: Option<Gate>,
+    pub(crate) tls: Option<TlsAcceptor>,
+    pub(crate) limits: Limits,
+}
+
+impl fmt::Debug for Site {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Site").field("limits", &self.limits).finish_non_exhaustive()
+    }
+}
+
+pub(crate) async fn serve(listener: TcpListener, site: Site, shutdown: impl Future<Output = ()> + Send) {
     let mut shutdown = pin!(shutdown);
-    let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+    let places = Arc::new(Semaphore::new(site.limits.connections));
+    let site = Arc::new(site);
     let (stop, stopped) = watch::channel(());
     let mut open = JoinSet::new();
     loop {
@@ -51,7 +91,7 @@ pub(crate) async fn serve(listener: TcpListener, router: Router, shutdown: impl 
                 }
             },
         };
-        open.spawn(serve_one(stream, place, router.clone(), stopped.clone()));
+        open.spawn(serve_one(stream, place, Arc::clone(&site), stopped.clone()));
     }
     drop(listener);
     drop(stop);
@@ -69,31 +109,174 @@ async fn next(
     Ok((stream, place))
 }
 
+/// A client that breaks off or sends no HTTP is its own affair, so results of connections are not looked at.
 async fn serve_one(
     stream: TcpStream,
     _place: OwnedSemaphorePermit,
-    router: Router,
+    site: Arc<Site>,
     mut stopped: watch::Receiver<()>,
 ) {
-    let service = service_fn(move |request| answer(router.clone(), request));
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIMEOUT)
-        .max_buf_size(MOST_HEAD_BYTES)
-        .serve_connection(TokioIo::new(stream), service);
-    let mut connection = pin!(connection);
-    // A client that breaks off or sends no HTTP is its own affair, so results are not looked at.
-    tokio::select! {
-        _ = &mut connection => return,
-        _ = stopped.changed() => {}
-        () = tokio::time::sleep(CONNECTION_AGE) => {}
+    let Some(tls) = &site.tls else {
+        return Connection::new(&site, Vec::new()).http1(stream, stopped).await;
+    };
+    // Small answers and keystrokes are sent at once; a connection that cannot do that serves all the same.
+    let _ = stream.set_nodelay(true);
+    let stream = tokio::select! {
+        _ = stopped.changed() => return,
+        shaken = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)) => match shaken {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(_)) | Err(_) => return,
+        },
+    };
+    let session = stream.get_ref().1;
+    let certificates = session.peer_certificates().unwrap_or_default();
+    let certificates = certificates.iter().map(|certificate| certificate.clone().into_owned()).collect();
+    let speaks_http2 = session.alpn_protocol() == Some(b"h2");
+    let connection = Connection::new(&site, certificates);
+    if speaks_http2 {
+        connection.http2(stream, stopped).await
+    } else {
+        connection.http1(stream, stopped).await
     }
-    connection.as_mut().graceful_shutdown();
-    let _ = tokio::time::timeout(GRACE, connection).await;
 }
 
-async fn answer(mut router: Router, request: Request<Incoming>) -> Result<Response, Infallible> {
-    let request = request.map(Body::new);
-    poll_fn(|cx| Service::<Request<Body>>::poll_ready(&mut router, cx)).await?;
-    router.call(request).await
+/// What goes on with a connection after the answer that gave it another protocol. It keeps the connection's place.
+#[derive(Clone, Default)]
+pub(crate) struct AfterUpgrade(Arc<Mutex<Option<BoxFuture<'static, ()>>>>);
+
+impl AfterUpgrade {
+    pub(crate) fn run(&self, work: impl Future<Output = ()> + Send + 'static) {
+        *self.0.lock() = Some(Box::pin(work));
+    }
+}
+
+/// One connection, its requests and who makes them.
+#[derive(Clone)]
+struct Connection {
+    site: Arc<Site>,
+    certificates: Arc<[CertificateDer<'static>]>,
+    /// Answers under way.
+    under_way: Arc<watch::Sender<usize>>,
+    after: AfterUpgrade,
+}
+
+impl Connection {
+    fn new(site: &Arc<Site>, certificates: Vec<CertificateDer<'static>>) -> Self {
+        Self {
+            site: Arc::clone(site),
+            certificates: certificates.into(),
+            under_way: Arc::new(watch::Sender::new(0)),
+            after: AfterUpgrade::default(),
+        }
+    }
+
+    async fn http1(
+        self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        mut stopped: watch::Receiver<()>,
+    ) {
+        let service = service_fn(|mut request| {
+            request.extensions_mut().insert(self.after.clone());
+            self.clone().answer(request)
+        });
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(self.site.limits.idle)
+            .max_buf_size(MOST_HEAD_BYTES)
+            .serve_connection(TokioIo::new(stream), service)
+            .with_upgrades();
+        let mut connection = pin!(connection);
+        tokio::select! {
+            _ = &mut connection => {}
+            _ = stopped.changed() => {
+                connection.as_mut().graceful_shutdown();
+                let _ = tokio::time::timeout(GRACE, connection).await;
+                return;
+            }
+            () = tokio::time::sleep(self.site.limits.age) => {
+                connection.as_mut().graceful_shutdown();
+                let _ = tokio::time::timeout(GRACE, connection).await;
+                return;
+            }
+        }
+        let upgraded = self.after.0.lock().take();
+        if let Some(upgraded) = upgraded {
+            tokio::select! {
+                () = upgraded => {}
+                _ = stopped.changed() => {}
+            }
+        }
+    }
+
+    async fn http2(
+        self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        mut stopped: watch::Receiver<()>,
+    ) {
+        let service = service_fn(|request| self.clone().answer(request));
+        let connection = http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .keep_alive_interval(PING_INTERVAL)
+            .max_concurrent_streams(MOST_STREAMS)
+            .max_header_list_size(u32::try_from(MOST_HEAD_BYTES).unwrap_or(u32::MAX))
+            .serve_connection(TokioIo::new(stream), service);
+        let mut connection = pin!(connection);
+        tokio::select! {
+            _ = &mut connection => return,
+            _ = stopped.changed() => {}
+            () = idles(self.under_way.subscribe(), self.site.limits.idle) => {}
+            () = tokio::time::sleep(self.site.limits.age) => {}
+        }
+        connection.as_mut().graceful_shutdown();
+        let _ = tokio::time::timeout(GRACE, connection).await;
+    }
+
+    async fn answer(self, request: Request<Incoming>) -> Result<Response, Infallible> {
+        let busy = Busy::new(&self.under_way);
+        let (parts, body) = request.into_parts();
+        if let Some(gate) = &self.site.gate {
+            let head = (&parts.method, parts.uri.path(), &parts.headers);
+            if let Err(refused) = gate.admit(head, &self.certificates).await {
+                return Ok(*refused);
+            }
+        }
+        let request = Request::from_parts(parts, Body::new(body));
+        let mut router = self.site.router.clone();
+        poll_fn(|cx| Service::<Request<Body>>::poll_ready(&mut router, cx)).await?;
+        let response = router.call(request).await?;
+        // The answer is under way until its last byte is.
+        Ok(response.map(|body| {
+            Body::new(body.map_frame(move |frame| {
+                let _until_the_end = &busy;
+                frame
+            }))
+        }))
+    }
+}
+
+/// Counts an answer under way as long as it lives.
+struct Busy(Arc<watch::Sender<usize>>);
+
+impl Busy {
+    fn new(under_way: &Arc<watch::Sender<usize>>) -> Self {
+        under_way.send_modify(|count| *count += 1);
+        Self(Arc::clone(under_way))
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count = count.saturating_sub(1));
+    }
+}
+
+/// Returns when nothing was under way for that long.
+async fn idles(mut under_way: watch::Receiver<usize>, limit: Duration) {
+    loop {
+        let is_idle = *under_way.borrow_and_update() == 0;
+        tokio::select! {
+            changed = under_way.changed() => if changed.is_err() { return },
+            () = tokio::time::sleep(limit), if is_idle => return,
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! The kubelet's HTTP endpoints: one file per endpoint over ports::NodeApi.
 //!
-//! Owns: what is served on which port, and the bounds of serving: how many connections, how long each.
+//! Owns: what is served on which port, to whom, and the bounds of serving: how many connections, how long each.
 //!
 //! Architecture invariants:
 //! - an endpoint asks [`ports::NodeApi`] and writes down the answer; it knows nothing of how the agent works;
@@ -16,14 +16,23 @@
     )
 )]
 
+mod access;
 mod answer;
+mod configz;
 mod connections;
+mod container_logs;
 mod debugging;
+mod endpoint;
 mod healthz;
+mod main_port;
 mod manifests;
 mod metrics;
 mod pods;
+mod query;
 mod running_pods;
+mod streaming;
+mod tls;
+mod upgrade;
 
 use std::sync::Arc;
 
@@ -31,6 +40,12 @@ use axum::Router;
 use axum::routing::get;
 use ports::NodeApi;
 use tokio::net::TcpListener;
+
+pub use access::{AccessSettings, AuthorizationMode, TokenReviews};
+pub use main_port::{MainPort, MainServer};
+pub use tls::{ClientCa, ServingPair, TlsError};
+
+use connections::Site;
 
 type Api = Arc<dyn NodeApi>;
 
@@ -41,7 +56,7 @@ pub async fn serve_healthz(
     shutdown: impl Future<Output = ()> + Send,
 ) {
     let router = Router::new().route("/healthz", get(healthz::health_port));
-    connections::serve(listener, complete(router, api), shutdown).await;
+    connections::serve(listener, plain(complete(router, api)), shutdown).await;
 }
 
 /// Serves the read-only port (10255): health, pods, manifest problems and metrics, to everybody who can reach it.
@@ -61,11 +76,19 @@ pub async fn serve_read_only(
         .route("/runningpods/", get(running_pods::list))
         .route("/debug/manifests", get(manifests::problems))
         .route("/metrics", get(metrics::text));
-    connections::serve(listener, complete(debugging::disabled(router), api), shutdown).await;
+    connections::serve(listener, plain(complete(debugging::disabled(router), api)), shutdown).await;
 }
 
-fn complete(router: Router<Api>, api: Api) -> Router {
-    router.method_not_allowed_fallback(answer::method_not_allowed).fallback(answer::not_found).with_state(api)
+/// A port without TLS, open to everybody who can reach it.
+const fn plain(router: Router) -> Site {
+    Site { router, gate: None, tls: None, limits: connections::PLAIN }
+}
+
+fn complete<S: Clone + Send + Sync + 'static>(router: Router<S>, state: S) -> Router {
+    router
+        .method_not_allowed_fallback(answer::method_not_allowed)
+        .fallback(answer::not_found)
+        .with_state(state)
 }
 
 #[cfg(test)]

@@ -6,9 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::{StreamExt, stream};
 use model::k8s::{ObjectMeta, Pod};
 use ports::NodeApi;
-use ports::node_api::ManifestProblem;
+use ports::node_api::{LogPieces, LogSource, LogView, ManifestProblem, PodRefusal, PodTarget};
+use ports::runtime::Streams;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -17,6 +19,8 @@ use tokio::task::JoinHandle;
 
 use crate::{serve_healthz, serve_read_only};
 
+mod main_port;
+
 /// An agent that says what it was told to say.
 #[derive(Clone, Debug, Default)]
 struct Agent {
@@ -24,6 +28,19 @@ struct Agent {
     runtime_is_down: bool,
     sync_loop_age: Duration,
     metrics: String,
+    log: Option<String>,
+    /// Logs say nothing for ever; who reads them is counted here.
+    readers: Option<tokio::sync::watch::Sender<()>>,
+    /// Of the runtime's streaming server; where there is none, containers do not run.
+    streaming: Option<u16>,
+}
+
+impl Agent {
+    fn url(&self, path: &str) -> Result<String, PodRefusal> {
+        let port =
+            self.streaming.ok_or_else(|| PodRefusal::Unfit("container not found (\"main\")".to_owned()))?;
+        Ok(format!("http://127.0.0.1:{port}/{path}"))
+    }
 }
 
 #[async_trait]
@@ -34,6 +51,65 @@ impl NodeApi for Agent {
 
     async fn running_pods(&self) -> Result<Vec<Pod>, String> {
         if self.runtime_is_down { Err("runtime is down".into()) } else { Ok(vec![pod("running")]) }
+    }
+
+    async fn container_log(&self, source: &LogSource, view: &LogView) -> Result<LogPieces, PodRefusal> {
+        if let Some(readers) = &self.readers {
+            let reader = readers.subscribe();
+            let silent = stream::pending().inspect(move |_| {
+                let _as_long_as_it_is_read = &reader;
+            });
+            return Ok(silent.boxed());
+        }
+        let Some(log) = &self.log else {
+            return Err(PodRefusal::NotFound(format!("pod {:?} does not exist", source.pod)));
+        };
+        if source.previous {
+            return Err(PodRefusal::Unfit("there was none before".to_owned()));
+        }
+        let pieces = [Ok(format!("{view:?}\n").into_bytes()), Ok(log.clone().into_bytes())];
+        Ok(stream::iter(pieces).boxed())
+    }
+
+    async fn exec(
+        &self,
+        pod: &PodTarget,
+        container: &str,
+        command: &[String],
+        streams: Streams,
+    ) -> Result<String, PodRefusal> {
+        self.url(&format!(
+            "exec/{}/{}/{container}/{}/{}",
+            pod.namespace,
+            pod.pod,
+            command.join("+"),
+            streams.tty
+        ))
+    }
+
+    async fn attach(
+        &self,
+        pod: &PodTarget,
+        container: &str,
+        _streams: Streams,
+    ) -> Result<String, PodRefusal> {
+        self.url(&format!("attach/{}/{}/{container}", pod.namespace, pod.pod))
+    }
+
+    async fn port_forward(&self, pod: &PodTarget, ports: &[u16]) -> Result<String, PodRefusal> {
+        self.url(&format!("ports/{}/{}/{ports:?}", pod.namespace, pod.pod).replace(' ', ""))
+    }
+
+    async fn run(
+        &self,
+        _pod: &PodTarget,
+        container: &str,
+        command: &[String],
+    ) -> Result<Vec<u8>, PodRefusal> {
+        if command == ["false"] {
+            return Err(PodRefusal::Failed("command 'false' exited with 1: ".to_owned()));
+        }
+        Ok(format!("{container}: {command:?}").into_bytes())
     }
 
     fn manifest_problems(&self) -> Vec<ManifestProblem> {

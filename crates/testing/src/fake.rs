@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use model::request::{ContainerRequest, LinuxResources, SandboxRequest};
-use model::{ContainerObservation, PodUid};
+use model::{CgroupDriver, ContainerObservation, PodUid};
 use parking_lot::Mutex;
 use ports::Clock;
 use ports::runtime::{RuntimeHint, SandboxSummary, Scope};
@@ -30,7 +30,7 @@ use self::program::Programs;
 use self::state::{Moment, State};
 
 /// 2026-01-01T00:00:00Z, when virtual clocks begin.
-const EPOCH_SECONDS: i64 = 1_767_225_600;
+pub(crate) const EPOCH_SECONDS: i64 = 1_767_225_600;
 
 /// One call that changed (or was to change) something, or ran a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -163,6 +163,19 @@ impl FakeRuntime {
         self
     }
 
+    /// The cgroup driver that the runtime says it uses (cgroupfs at first).
+    pub fn set_cgroup_driver(&self, driver: CgroupDriver) -> &Self {
+        self.shared.state.lock().cgroup_driver = driver;
+        self
+    }
+
+    /// Where URLs for exec, attach and port-forward point to, as `http://127.0.0.1:4000`. The fake serves no streams
+    /// itself: without this, nobody listens there.
+    pub fn stream_from(&self, base: &str) -> &Self {
+        base.clone_into(&mut self.shared.state.lock().streaming);
+        self
+    }
+
     /// Container logs are written to real files, below the log directories that sandboxes name.
     pub fn write_logs(&self) -> &Self {
         self.shared.state.lock().writes_logs = true;
@@ -186,6 +199,12 @@ impl FakeRuntime {
     /// Pulling the image fails with this message.
     pub fn unpullable(&self, name: &str, message: &str) -> &Self {
         self.shared.state.lock().images.refuse(name, message);
+        self
+    }
+
+    /// Only that user may pull the image.
+    pub fn private(&self, name: &str, user: &str) -> &Self {
+        self.shared.state.lock().images.keep_private(name, user);
         self
     }
 
@@ -234,7 +253,7 @@ impl FakeRuntime {
     /// `pod/container` or `pod/container#attempt` of all that runs now, sorted.
     #[must_use]
     pub fn running(&self) -> Vec<String> {
-        self.shared.state.lock().running(self.moment())
+        self.shared.state.lock().titles_of_running(self.moment())
     }
 
     /// Names of the pods that have a ready sandbox, sorted.
@@ -283,6 +302,12 @@ impl FakeRuntime {
     #[must_use]
     pub fn resources(&self, pod: &str, container: &str) -> Option<LinuxResources> {
         self.shared.state.lock().newest(pod, container).map(|c| c.resources.clone())
+    }
+
+    /// What the newest sandbox of a pod may use now: its own part (overhead), and the pod as a whole.
+    #[must_use]
+    pub fn sandbox_resources(&self, pod: &str) -> Option<(Option<LinuxResources>, Option<LinuxResources>)> {
+        self.shared.state.lock().newest_sandbox(pod).map(|s| s.resources.clone())
     }
 
     fn hint(&self, pod: PodUid) {

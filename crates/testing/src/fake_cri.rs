@@ -1,11 +1,12 @@
 //! A CRI server on a unix socket, in front of any `Runtime`: for tests of the adapter, and for measuring a kubelet
 //! against a runtime that costs nothing.
 //!
-//! Serves what the port can express. Verbs that the port does not have are answered `Unimplemented`.
+//! Serves every verb of the port. The streaming lists, which the port does not have, are answered `Unimplemented`.
 
 mod answer;
 mod request;
 mod service;
+mod stats;
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -35,6 +35,7 @@ pub enum HostMethod {
     ReadManifests,
     EnsureHostPath,
     EnsureTmpfs,
+    WritePayload,
     IsMountPoint,
     UnmountTree,
     BindSubPath,
@@ -85,6 +86,9 @@ impl FakeHost {
             kernel_version: "6.12.0".to_owned(),
             os_image: "Fake Linux".to_owned(),
             hugepage_sizes: Vec::new(),
+            architecture: "amd64".to_owned(),
+            system_uuid: "a-b-c".to_owned(),
+            ..MachineInfo::default()
         };
         let shared = Shared {
             tree: Mutex::default(),

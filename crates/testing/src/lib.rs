@@ -1,20 +1,26 @@
-//! Fakes and fixtures for tests: a runtime that behaves, a fake CRI server, a real containerd, pods in a line.
+//! Fakes and fixtures for tests: a runtime and an API that behave, a fake CRI server, a real containerd, pods in a line.
 //!
 //! Architecture invariants:
 //! - no crate depends on this one outside of tests;
 //! - the fakes follow the contract suite in `tests/it`, which runs over them and over a real containerd alike.
 #![forbid(unsafe_code)]
 
+pub mod certificates;
 pub mod containerd;
 pub mod fake;
+pub mod fake_cluster;
 pub mod fake_cri;
+pub mod health;
 pub mod host;
 pub mod net;
 pub mod pods;
 
+pub use certificates::{FakeCertificates, Verdict};
 pub use containerd::Containerd;
 pub use fake::{Exec, FakeRuntime, Fault, Method, Program};
+pub use fake_cluster::{ClusterCall, ClusterFault, FakeCluster, Outage, Verb};
 pub use fake_cri::FakeCri;
+pub use health::HealthServer;
 pub use host::{FakeHost, HostFault, HostMethod};
 pub use net::{FakeNet, Service};
 pub use pods::{PodBuilder, pod, pod_from_json};

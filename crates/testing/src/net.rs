@@ -91,6 +91,11 @@ async fn silence<T: Send>(what: String, after: Duration) -> Result<T, NetError> 
 
 #[async_trait]
 impl Net for FakeNet {
+    /// Knows no names.
+    async fn resolve(&self, name: &str, _timeout: Duration) -> Result<Vec<IpAddr>, NetError> {
+        Err(NetError::Connect(format!("lookup {name}: no such host")))
+    }
+
     async fn http_get(&self, request: &HttpGet) -> Result<HttpAnswer, NetError> {
         let target = format!("{}:{}{}", request.host, request.port, request.path);
         match self.call(format!("GET {target}"), &request.host, request.port)? {

@@ -11,12 +11,17 @@ use crate::{CheckError, Finding, read};
 /// A room, and the rooms it may import.
 const ROOMS: &[(&str, &[&str])] = &[
     ("agent", &["config", "kubelet-core", "model", "ports"]),
+    ("cluster", &["model", "ports"]),
     ("config", &["model"]),
     ("cri", &["cri-api", "model", "ports"]),
     ("cri-api", &[]),
     ("host", &["model", "ports"]),
-    ("kubelet", &["agent", "config", "cri", "host", "kubelet-core", "model", "net", "ports", "server"]),
+    (
+        "kubelet",
+        &["agent", "cluster", "config", "cri", "host", "kubelet-core", "model", "net", "ports", "server"],
+    ),
     ("kubelet-core", &["config", "model"]),
+    ("localapi", &["model"]),
     ("model", &[]),
     ("net", &["model", "ports"]),
     ("ports", &["model"]),
@@ -24,10 +29,11 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("testing", &["cri-api", "model", "ports"]),
     ("xtask", &[]),
 ];
-/// What tests may import on top, in any room: the fakes, and the protocol a fake runtime speaks.
-const FOR_TESTS: &[&str] = &["cri-api", "testing"];
-/// The one suite that runs over the fake runtime and over a real one needs the adapter, and nothing else of its kind.
-const CONTRACT_SUITE: (&str, &str) = ("testing", "cri");
+/// What tests may import on top, in any room: the fakes, the protocol a fake runtime speaks, and our API server.
+const FOR_TESTS: &[&str] = &["cri-api", "localapi", "testing"];
+/// The suites that run over what is fake and what is real need the adapters of those doors, and nothing else of their
+/// kind.
+const CONTRACT_SUITES: [(&str, &str); 2] = [("testing", "cluster"), ("testing", "cri")];
 /// Rooms that know no runtime and no socket, and the crates that would bring one in.
 const QUIET_ROOMS: &[&str] = &["config", "kubelet-core", "model"];
 const LOUD_CRATES: &[&str] =
@@ -84,7 +90,7 @@ fn dependencies(package: &Value) -> Vec<(&str, bool)> {
 fn edge(room: &str, target: &str, for_tests: bool) -> Option<String> {
     let allowed =
         ROOMS.iter().find(|(name, _)| *name == room).map(|(_, allowed)| *allowed).unwrap_or_default();
-    let in_tests = FOR_TESTS.contains(&target) || (room, target) == CONTRACT_SUITE;
+    let in_tests = FOR_TESTS.contains(&target) || CONTRACT_SUITES.contains(&(room, target));
     let fine = allowed.contains(&target) || (for_tests && in_tests);
     (!fine).then(|| format!("{room} may not import {target}: see the table in docs/ARCHITECTURE.md"))
 }
@@ -132,6 +138,9 @@ mod tests {
         assert_eq!(edge("agent", "testing", true), None);
         assert!(edge("testing", "cri", false).is_some());
         assert_eq!(edge("testing", "cri", true), None);
+        assert!(edge("testing", "cluster", false).is_some());
+        assert_eq!(edge("testing", "cluster", true), None);
+        assert!(edge("testing", "host", true).is_some());
     }
 
     #[test]

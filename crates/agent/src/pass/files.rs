@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
+use kubelet_core::env::{EnvFile, LONGEST_ENV_FILE, required_env_files};
 use kubelet_core::hostname::compute_hostname;
 use kubelet_core::hosts_file::{host_network_hosts_file, pod_hosts_file};
 use kubelet_core::log_paths;
@@ -33,8 +34,9 @@ pub async fn ensure_hosts_file(
         let node_file = engine.host.read_text(Path::new("/etc/hosts")).await.map_err(|e| chain(&e))?;
         host_network_hosts_file(&context.pod, &node_file)
     } else {
-        let hostname =
-            compute_hostname(&context.pod, &engine.node_facts.cluster_domain).map_err(|e| e.to_string())?;
+        let facts = &engine.node_facts;
+        let hostname = compute_hostname(&context.pod, &facts.cluster_domain, facts.features)
+            .map_err(|e| e.to_string())?;
         pod_hosts_file(&context.pod, &hostname, ips)
     };
     // Replacing the file would leave running containers with the old one: their mount follows the inode.
@@ -85,6 +87,31 @@ pub async fn ensure_sub_paths(
         bound.insert(index, target.display().to_string());
     }
     Ok(bound)
+}
+
+/// The files the container takes variables from, as far as they exist; `None` where the node takes none from files.
+pub async fn read_env_files(
+    context: &PassContext,
+    container: &ContainerRef<'_>,
+    volumes: &VolumePaths,
+) -> Result<Option<BTreeMap<EnvFile, String>>, String> {
+    if !context.engine.node_facts.features.env_files {
+        return Ok(None);
+    }
+    let mut texts = BTreeMap::new();
+    for file in required_env_files(container) {
+        let Some(volume) = volumes.get(&file.volume) else { continue };
+        match context.engine.host.read_in_volume(volume, &file.path, LONGEST_ENV_FILE).await {
+            Ok(content) => {
+                let text = String::from_utf8(content);
+                let text = text.map_err(|_| format!("env file {:?} is not UTF-8 text", file.path))?;
+                texts.insert(file, text);
+            }
+            Err(error) if error.is_not_found() => {}
+            Err(error) => return Err(chain(&error)),
+        }
+    }
+    Ok(Some(texts))
 }
 
 /// The directory that the runtime writes the container's log into.

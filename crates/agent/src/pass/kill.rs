@@ -109,6 +109,7 @@ async fn run_pre_stop(
         runtime: &*engine.runtime,
         net: &*engine.net,
         recorder: &engine.recorder,
+        metrics: &engine.metrics,
         pod: victim.pod,
         pod_ip: pod_ip.or_else(|| engine.host_ips().first().copied()),
         container_id: &container.id,
@@ -119,6 +120,9 @@ async fn run_pre_stop(
             engine.recorder.warning(victim.pod, Some(&kill.name), "FailedPreStopHook", why);
         },
         () = engine.clock.sleep_until(deadline) => {
+            if handler.sleep.is_some() {
+                engine.metrics.sleep_was_cut();
+            }
             tracing::info!(pod = %victim.pod, container = %kill.name, "preStop hook did not end within the grace period");
         }
     }

@@ -4,15 +4,18 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use kubelet_core::dns::{NodeDns, PodDns, compute_pod_dns};
+use kubelet_core::downward::DownwardFacts;
 use kubelet_core::request::{
     ConfigError, PodFacts, SandboxInputs, VolumeMountPoint, compute_sandbox_request,
 };
+use kubelet_core::volume::has_payload;
 use model::containers::{all_containers, spec_of};
+use model::k8s::Pod;
 use model::request::{DnsRequest, SandboxRequest};
 
 use super::{PassContext, Retry};
 use crate::sync_loop::uses_host_network;
-use crate::volumes::{VolumePaths, ensure_volumes};
+use crate::volumes::{VolumePaths, VolumeScene, ensure_volumes, refresh_payloads};
 
 const NETWORK_RETRY: Duration = Duration::from_secs(1);
 
@@ -40,21 +43,14 @@ pub async fn prepare(context: &PassContext) -> Result<Prepared, Retry> {
         engine.recorder.warning(&context.identity, None, "FailedMount", message);
         return Err(Retry::BackingOff);
     }
-    let volumes = match ensure_volumes(&*engine.host, &engine.settings.paths, &context.pod).await {
+    let volumes = match ensure_volumes(&volume_scene(context)).await {
         Ok(volumes) => volumes,
         Err(error) => {
             engine.recorder.warning(&context.identity, None, "FailedMount", error.to_string());
             return Err(Retry::BackingOff);
         }
     };
-    let mount_points = volumes
-        .iter()
-        .map(|(name, path)| {
-            let point =
-                VolumeMountPoint { host_path: path.display().to_string(), ..VolumeMountPoint::default() };
-            (name.clone(), point)
-        })
-        .collect();
+    let mount_points = mount_points(&context.pod, &volumes);
     let dns = pod_dns(context).await.map_err(|why| {
         engine.recorder.warning(&context.identity, None, "FailedCreatePodSandBox", why);
         Retry::BackingOff
@@ -65,6 +61,42 @@ pub async fn prepare(context: &PassContext) -> Result<Prepared, Retry> {
         Retry::BackingOff
     })?;
     Ok(Prepared { volumes, mount_points, facts, dns })
+}
+
+/// Makes the volumes show the objects as they are now. Where that fails they go on showing the old ones.
+pub async fn refresh(context: &PassContext) {
+    for error in refresh_payloads(&volume_scene(context)).await {
+        context.engine.recorder.warning(&context.identity, None, "FailedMount", error.to_string());
+    }
+}
+
+fn volume_scene(context: &PassContext) -> VolumeScene<'_> {
+    let engine = &context.engine;
+    VolumeScene {
+        host: &*engine.host,
+        paths: &engine.settings.paths,
+        pod: &context.pod,
+        objects: &context.objects,
+        facts: DownwardFacts {
+            container: "",
+            pod_ips: &[],
+            host_ips: engine.host_ips(),
+            allocatable: &engine.allocatable,
+        },
+        now: engine.clock.now().wall,
+    }
+}
+
+/// Volumes whose files we write are for the containers to read.
+fn mount_points(pod: &Pod, volumes: &VolumePaths) -> BTreeMap<String, VolumeMountPoint> {
+    let all = spec_of(pod).volumes.iter().flatten();
+    all.filter_map(|volume| {
+        let host_path = volumes.get(&volume.name)?.display().to_string();
+        let is_ours = has_payload(volume);
+        let point = VolumeMountPoint { host_path, read_only: is_ours, selinux_relabel: is_ours };
+        Some((volume.name.clone(), point))
+    })
+    .collect()
 }
 
 /// The pod's own directories, with the modes that the Go kubelet gives them.
@@ -82,20 +114,20 @@ async fn make_directories(context: &PassContext) -> Result<(), ports::HostError>
 
 async fn pod_facts(context: &PassContext) -> Result<PodFacts, String> {
     let engine = &context.engine;
-    // RuntimeClass objects live in the API; without one, the name of the class is taken for that of its handler.
-    let name = spec_of(&context.pod).runtime_class_name.as_deref().unwrap_or_default();
+    let class = spec_of(&context.pod).runtime_class_name.as_deref().unwrap_or_default();
+    let name = context.objects.runtime_handler(class).await.map_err(|error| error.to_string())?;
     let handler = engine.node.borrow().status.handlers.iter().find(|h| h.name == name).cloned();
     let user_namespace = match spec_of(&context.pod).host_users {
         Some(false) => {
             let (machine, uid) = ((&*engine.host, &engine.settings), &context.identity.uid);
-            Some(engine.pod_ids.ensure(machine, uid, (name, handler.as_ref())).await?)
+            Some(engine.pod_ids.ensure(machine, uid, (&name, handler.as_ref())).await?)
         }
         Some(true) | None => None,
     };
     Ok(PodFacts {
         recursive_read_only: handler.is_some_and(|h| h.recursive_read_only_mounts),
         user_namespace,
-        runtime_handler: name.to_owned(),
+        runtime_handler: name,
         ..PodFacts::default()
     })
 }

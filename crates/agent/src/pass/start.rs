@@ -7,6 +7,8 @@ use std::net::IpAddr;
 
 use kubelet_core::downward::DownwardFacts;
 use kubelet_core::env::{EnvObjects, compute_env};
+use kubelet_core::image::pull_secrets::{keyring_of, missing_secrets_message};
+use kubelet_core::pod::create_error::create_error_reason;
 use kubelet_core::pod::hash::container_hash;
 use kubelet_core::pod::plan::{KillContainer, KillReason, StartContainer};
 use kubelet_core::request::{ContainerInputs, PodFacts, compute_container_request};
@@ -19,7 +21,7 @@ use super::files;
 use super::prepare::{Prepared, sandbox_request};
 use super::{PassContext, PassNote, Retry, Waiting};
 use crate::hooks::{HookContext, run_handler};
-use crate::images::{ImageFailure, ReadyImage};
+use crate::images::{ImageFailure, PodKeyring, ReadyImage};
 
 /// Why a container was not started.
 #[derive(Debug)]
@@ -58,7 +60,8 @@ pub async fn start_all(
             return Some(Retry::BackingOff);
         }
     };
-    let scene = Scene { context, prepared, sandbox, sandbox_request: &request };
+    let secrets = pod_keyring(context).await;
+    let scene = Scene { context, prepared, sandbox, sandbox_request: &request, secrets: &secrets };
     let (in_line, side_by_side): (Vec<_>, Vec<_>) = starts.iter().partition(|s| s.kind.is_init_list());
     let line = async {
         let mut retry = None;
@@ -83,6 +86,19 @@ struct Scene<'a> {
     prepared: &'a Prepared,
     sandbox: &'a SandboxId,
     sandbox_request: &'a SandboxRequest,
+    secrets: &'a PodKeyring,
+}
+
+/// The credentials in the pod's pull secrets. Without those that cannot be had, pulling is tried all the same.
+async fn pod_keyring(context: &PassContext) -> PodKeyring {
+    let (secrets, missing) = context.objects.pull_secrets().await;
+    if !missing.is_empty() {
+        let names: Vec<&str> = missing.iter().map(String::as_str).collect();
+        let message = missing_secrets_message(&names);
+        context.engine.recorder.warning(&context.identity, None, "FailedToRetrieveImagePullSecret", message);
+    }
+    let secrets: Vec<_> = secrets.iter().map(|secret| &**secret).collect();
+    keyring_of(&secrets)
 }
 
 impl Scene<'_> {
@@ -108,8 +124,8 @@ impl Scene<'_> {
             Some(created) => created.id.clone(),
             None => {
                 let engine = &self.context.engine;
-                let image =
-                    engine.images.ensure(&self.context.identity, container, self.sandbox_request).await?;
+                let (pod, sandbox) = (&self.context.identity, self.sandbox_request);
+                let image = engine.images.ensure(pod, container, sandbox, self.secrets).await?;
                 let request = self.request(container, start, &image).await?;
                 self.create(container, &request).await?
             }
@@ -143,7 +159,10 @@ impl Scene<'_> {
             host_ips: engine.host_ips(),
             allocatable: &engine.allocatable,
         };
-        let env = compute_env(&self.context.pod, container, &downward, &EnvObjects::default())
+        let objects = self.context.objects.env().await.map_err(|error| refused(error.to_string()))?;
+        let env_files = files::read_env_files(self.context, container, &self.prepared.volumes);
+        let objects = EnvObjects { files: env_files.await.map_err(refused)?, ..objects };
+        let env = compute_env(&self.context.pod, container, &downward, &objects)
             .map_err(|error| refused(error.to_string()))?;
         let hosts_file = files::ensure_hosts_file(self.context, container, &ips).await.map_err(refused)?;
         let facts = PodFacts { hosts_file, ..self.prepared.facts.clone() };
@@ -203,7 +222,8 @@ impl Scene<'_> {
             Err(error) => {
                 self.fail_event(container, &format!("Error: {}", error.message()));
                 // If the create got through after all, the next look finds the container and starts it.
-                Err(Failure::new("CreateContainerError", error.message()))
+                let message = error.message();
+                Err(Failure::new(create_error_reason(&message), message))
             }
         }
     }
@@ -251,6 +271,7 @@ impl Scene<'_> {
             runtime: &*engine.runtime,
             net: &*engine.net,
             recorder: &engine.recorder,
+            metrics: &engine.metrics,
             pod: &self.context.identity,
             pod_ip: self.pod_ips().first().copied(),
             container_id: id,

@@ -3,19 +3,18 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use kubelet_core::http_action::{HttpAction, join_host_port};
 use kubelet_core::probe::outcome::{
     ExecAnswer, GrpcAnswer, HttpAnswer, Outcome, classify_exec, classify_grpc, classify_http, classify_tcp,
 };
-use kubelet_core::probe::spec::{HttpProbe, HttpScheme, ProbeHandler, ProbeSpec, join_host_port};
+use kubelet_core::probe::spec::{ProbeHandler, ProbeSpec};
 use model::request::ExecResult;
 use model::{ContainerId, PodRef};
-use ports::net::{GrpcHealth, HttpGet, NetError, Scheme};
+use ports::net::{GrpcHealth, NetError};
 use ports::{Net, RuntimeError};
 
 use crate::engine::Engine;
-
-/// Bodies are only shown, so a little is enough.
-const BODY_LIMIT: usize = 10 << 10;
+use crate::http_action::http_get;
 
 /// Who is probed.
 #[derive(Clone, Debug)]
@@ -108,21 +107,9 @@ fn judge_exec(answer: Result<ExecResult, RuntimeError>, command: &[String], spec
     }
 }
 
-async fn http(net: &dyn Net, target: &Target, get: &HttpProbe, spec: &ProbeSpec) -> Outcome {
+async fn http(net: &dyn Net, target: &Target, get: &HttpAction, spec: &ProbeSpec) -> Outcome {
     let Some(pod_ip) = target.pod_ip else { return no_address() };
-    let request = HttpGet {
-        scheme: match get.scheme {
-            HttpScheme::Http => Scheme::Http,
-            HttpScheme::Https => Scheme::Https,
-        },
-        host: get.host(&pod_ip.to_string()).to_owned(),
-        port: get.port,
-        path: get.path.clone(),
-        headers: get.headers.clone(),
-        timeout: spec.timeout,
-        max_body_bytes: BODY_LIMIT,
-        verify_tls: false,
-    };
+    let request = http_get(get, get.host(&pod_ip.to_string()).to_owned(), spec.timeout);
     let url = get.url(&pod_ip.to_string());
     match net.http_get(&request).await {
         Ok(answer) => classify_http(HttpAnswer::Answered {

@@ -1,14 +1,17 @@
 //! Manifests on disk: one file, or the files of a directory. Changes are noticed by inotify and, in case one was
 //! missed, by a rescan. A file that cannot be read or parsed keeps what it last described, so that a half-written or
-//! broken manifest never stops a running pod.
+//! broken manifest never stops a running pod. What it described before this process is known from the pods that were
+//! written down.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use config::Features;
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
+use kubelet_core::sources::last_described_by;
 use kubelet_core::static_pod::{Origin, parse_manifest};
 use model::PodSource;
 use model::k8s::Pod;
@@ -16,7 +19,9 @@ use ports::host::ManifestFile;
 use ports::{Clock, Host};
 use tokio::sync::mpsc;
 
-use super::{ManifestProblems, SourceSet, seen_now, warnings};
+use crate::settings::Paths;
+
+use super::{ManifestProblems, SourceSet, seen_now, warnings, written_down};
 
 pub struct FileSource {
     pub host: Arc<dyn Host>,
@@ -24,6 +29,9 @@ pub struct FileSource {
     pub path: PathBuf,
     pub period: Duration,
     pub node_name: String,
+    /// Where pods were written down.
+    pub paths: Paths,
+    pub features: Features,
     pub problems: ManifestProblems,
     pub sets: mpsc::Sender<SourceSet>,
 }
@@ -34,12 +42,12 @@ impl std::fmt::Debug for FileSource {
     }
 }
 
-/// What a file last described: its bytes, and the pods of its last good version.
+/// A file: its bytes, and the pods of its last good version.
 #[derive(Debug, Default)]
 struct Known {
     content: Vec<u8>,
-    pods: Vec<Arc<Pod>>,
-    was_good: bool,
+    /// `None`: there has been no good version yet, nor has anybody looked what an earlier kubelet knew.
+    pods: Option<Vec<Arc<Pod>>>,
 }
 
 impl FileSource {
@@ -91,9 +99,23 @@ impl FileSource {
             let entry = known.entry(file.path.clone()).or_default();
             self.read_one(file, entry);
         }
-        let pods = known.values().flat_map(|k| k.pods.iter().cloned()).collect();
-        let is_complete = known.values().all(|k| k.was_good);
+        self.remember(known).await;
+        let is_complete = known.values().all(|k| k.pods.is_some());
+        let pods = known.values().filter_map(|k| k.pods.as_ref()).flatten().cloned().collect();
         Some(SourceSet { source: PodSource::File, pods, is_complete })
+    }
+
+    /// A file that never was good goes on describing what it did when its pods were written down.
+    async fn remember(&self, known: &mut BTreeMap<PathBuf, Known>) {
+        if known.values().all(|file| file.pods.is_some()) {
+            return;
+        }
+        let Some(written_down) = written_down(&*self.host, &self.paths).await else { return };
+        for (path, file) in known.iter_mut().filter(|(_, file)| file.pods.is_none()) {
+            let pods = last_described_by(&Origin::File(path.display().to_string()), &written_down);
+            tracing::info!(path = %path.display(), pods = pods.len(), "Manifest is broken since the start; its pods go on as they were written down");
+            file.pods = Some(pods);
+        }
     }
 
     fn read_one(&self, file: ManifestFile, known: &mut Known) {
@@ -106,11 +128,15 @@ impl FileSource {
         if is_unchanged {
             return;
         }
-        match parse_manifest(&content, &Origin::File(file.path.display().to_string()), &self.node_name) {
+        match parse_manifest(
+            &content,
+            &Origin::File(file.path.display().to_string()),
+            &self.node_name,
+            self.features,
+        ) {
             Ok(parsed) => {
                 self.problems.report(&origin, warnings(&parsed.warnings));
-                known.was_good = true;
-                known.pods = seen_now(parsed.pods, self.clock.now().wall);
+                known.pods = Some(seen_now(parsed.pods, self.clock.now().wall));
             }
             Err(errors) => self.problems.report(&origin, errors.iter().map(ToString::to_string).collect()),
         }

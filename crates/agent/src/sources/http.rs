@@ -1,16 +1,19 @@
 //! Manifests from a URL: a Pod or a PodList, asked for at a fixed period. A failed or malformed answer keeps what the
-//! last good one described.
+//! last good one described; what that was before this process is known from the pods that were written down.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use config::Features;
+use kubelet_core::sources::last_described_by;
 use kubelet_core::static_pod::{Origin, parse_manifest};
 use model::PodSource;
 use ports::net::{HttpGet, Scheme};
-use ports::{Clock, Net};
+use ports::{Clock, Host, Net};
 use tokio::sync::mpsc;
 
-use super::{ManifestProblems, SourceSet, seen_now, warnings};
+use super::{ManifestProblems, SourceSet, seen_now, warnings, written_down};
+use crate::settings::Paths;
 
 /// How long one request may take, and how much it may bring.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -18,11 +21,15 @@ const BODY_LIMIT: usize = 10 << 20;
 
 pub struct HttpSource {
     pub net: Arc<dyn Net>,
+    pub host: Arc<dyn Host>,
     pub clock: Clock,
     pub url: String,
     pub headers: Vec<(String, String)>,
     pub period: Duration,
     pub node_name: String,
+    /// Where pods were written down.
+    pub paths: Paths,
+    pub features: Features,
     pub problems: ManifestProblems,
     pub sets: mpsc::Sender<SourceSet>,
 }
@@ -38,25 +45,53 @@ impl HttpSource {
     pub async fn run(self) {
         let origin = format!("url:{}", self.url);
         let mut last_content = Vec::new();
+        let mut has_spoken = false;
         loop {
-            match self.fetch().await {
-                Ok(content) if content == last_content => {}
-                Ok(content) => {
-                    if let Some(set) = self.parse(&origin, &content)
-                        && self.sets.send(set).await.is_err()
-                    {
-                        return;
-                    }
-                    last_content = content;
+            let mut set = self.ask(&origin, &mut last_content).await;
+            if set.is_none() && !has_spoken {
+                set = self.recall().await;
+            }
+            if let Some(set) = set {
+                has_spoken = true;
+                if self.sets.send(set).await.is_err() {
+                    return;
                 }
-                Err(problem) => self.problems.report(&origin, vec![problem]),
             }
             self.clock.sleep_until(self.clock.mono() + self.period).await;
         }
     }
 
+    /// What the server describes, if that is new and usable.
+    async fn ask(&self, origin: &str, last_content: &mut Vec<u8>) -> Option<SourceSet> {
+        match self.fetch().await {
+            Ok(content) if content == *last_content => None,
+            Ok(content) => {
+                let set = self.parse(origin, &content);
+                *last_content = content;
+                set
+            }
+            Err(problem) => {
+                self.problems.report(origin, vec![problem]);
+                None
+            }
+        }
+    }
+
+    /// A server that has not answered since the start goes on describing what it did when its pods were written down, so
+    /// that it holds back nobody else's cleaning.
+    async fn recall(&self) -> Option<SourceSet> {
+        let written_down = written_down(&*self.host, &self.paths).await?;
+        let pods = last_described_by(&Origin::Url(self.url.clone()), &written_down);
+        tracing::info!(
+            url = self.url,
+            pods = pods.len(),
+            "The manifest server gives nothing usable since the start; its pods go on as they were written down"
+        );
+        Some(SourceSet { source: PodSource::Http, pods, is_complete: true })
+    }
+
     fn parse(&self, origin: &str, content: &[u8]) -> Option<SourceSet> {
-        match parse_manifest(content, &Origin::Url(self.url.clone()), &self.node_name) {
+        match parse_manifest(content, &Origin::Url(self.url.clone()), &self.node_name, self.features) {
             Ok(parsed) => {
                 self.problems.report(origin, warnings(&parsed.warnings));
                 let pods = seen_now(parsed.pods, self.clock.now().wall);

@@ -1,33 +1,76 @@
-//! Whether this node takes the pod at all. A refused pod never runs: its status says why.
+//! Whether this node takes the pod at all. A refused pod never runs: its status says why. One that was taken may have to
+//! make way for a critical one later.
 
-use kubelet_core::admission::{AdmissionFacts, compute_rejection};
+use kubelet_core::admission::fit::{FitFacts, refuse_beyond};
+use kubelet_core::admission::preemption::PREEMPTING;
+use kubelet_core::admission::{Admission, AdmissionFacts, compute_admission};
+use kubelet_core::pod::worker::{TerminationCause, WorkerEvent};
 use kubelet_core::status::TerminalReason;
 use model::k8s::Pod;
 
 use super::PodWorker;
+use crate::cluster::own_node;
+use crate::engine::Engine;
 
 impl PodWorker {
     /// Judges the pod once. One that already ran before a restart of the kubelet was admitted then.
     pub(super) fn admit(&mut self, pod: &Pod) {
+        let Some(place) = &mut self.place else { return };
         let ran_before = self.last_status.as_ref().is_some_and(|status| status.container_statuses.is_some());
         if ran_before {
-            return;
+            return place.keep();
         }
         let engine = &self.engine;
-        // Before the runtime has said what it can do, nothing is refused for it.
-        let node = engine.node.borrow().clone();
-        let has_groups_policy = node.last_ready.is_none() || node.status.supplemental_groups_policy;
-        let facts = AdmissionFacts {
-            supplemental_groups_policy: has_groups_policy,
-            has_apparmor: engine.host.has_apparmor(),
-            kernel_version: engine.host.machine().kernel_version,
-            allowed_unsafe_sysctls: engine.settings.containers.allowed_unsafe_sysctls.clone(),
+        let rejection = match place.judge(|others| judge(engine, pod, others)) {
+            Admission::Admitted { .. } => return,
+            Admission::Rejected(rejection) => rejection,
         };
-        if let Some(rejection) = compute_rejection(pod, &facts) {
-            engine.recorder.warning(&self.pod, None, rejection.reason, rejection.message.clone());
-            let message = format!("Pod was rejected: {}", rejection.message);
-            self.terminal = Some(TerminalReason { reason: rejection.reason.to_owned(), message });
-            self.is_rejected = true;
+        engine.recorder.warning(&self.pod, None, rejection.reason.clone(), rejection.message.clone());
+        let message = format!("Pod was rejected: {}", rejection.message);
+        self.terminal = Some(TerminalReason { reason: rejection.reason.into_owned(), message });
+        self.is_rejected = true;
+    }
+
+    /// A critical pod needs the room of this one.
+    pub(super) fn make_way(&mut self) {
+        if self.terminal.is_some() {
+            return;
         }
+        let (reason, message) = PREEMPTING;
+        self.engine.recorder.warning(&self.pod, None, reason, message);
+        self.terminal = Some(TerminalReason { reason: reason.to_owned(), message: message.to_owned() });
+        self.feed(WorkerEvent::Kill { cause: TerminationCause::Preempted, grace_override: None });
+    }
+
+    /// Its room is for others from now on.
+    pub(super) fn leave_place(&self) {
+        if let Some(place) = &self.place {
+            place.leave();
+        }
+    }
+}
+
+fn judge(engine: &Engine, pod: &Pod, others: &[&Pod]) -> Admission {
+    // Before the runtime has said what it can do, nothing is refused for it.
+    let runtime = engine.node.borrow().clone();
+    let facts = AdmissionFacts {
+        supplemental_groups_policy: runtime.last_ready.is_none() || runtime.status.supplemental_groups_policy,
+        has_apparmor: engine.host.has_apparmor(),
+        kernel_version: engine.host.machine().kernel_version,
+        allowed_unsafe_sysctls: engine.settings.containers.allowed_unsafe_sysctls.clone(),
+        features: engine.node_facts.features,
+    };
+    let node = own_node(&engine.own_node.borrow());
+    let allocatable = node.as_ref().and_then(|node| node.status.as_ref()?.allocatable.as_ref());
+    if let (Some(node), Some(allocatable)) = (&node, allocatable) {
+        return compute_admission(pod, &facts, Some(&FitFacts { node, allocatable, active: others }));
+    }
+    // A node that stands alone, or was not yet seen, has nobody to tell it how large it is.
+    match compute_admission(pod, &facts, None) {
+        Admission::Admitted { victims } => match refuse_beyond(engine.settings.containers.max_pods, others) {
+            Some(rejection) => Admission::Rejected(rejection),
+            None => Admission::Admitted { victims },
+        },
+        rejected @ Admission::Rejected(_) => rejected,
     }
 }

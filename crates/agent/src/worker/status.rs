@@ -7,26 +7,39 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use kubelet_core::pod::restart::{AfterExit, Memory, after_exit};
 use kubelet_core::pod::{deadline, worker};
-use kubelet_core::status::{NodeFacts, PodStage, StatusInputs, TerminalReason, compute_pod_status};
+use kubelet_core::status::{
+    NodeFacts, PodStage, StatusInputs, TerminalReason, compute_pod_status, host_ip_family_mismatch,
+};
 use model::containers::{ContainerRef, regular_containers};
 use model::k8s::{Pod, PodStatus};
 use model::{ContainerState, PodRef};
 
-use super::{GATES, PodWorker, messages};
+use super::{PodWorker, messages};
 use crate::engine::Engine;
-use crate::pods_view::{load_checkpoint, save_checkpoint, save_pod};
+use crate::pods_view::{PodProgress, load_checkpoint, save_checkpoint, save_pod};
 
 pub(super) fn deadline_exceeded() -> TerminalReason {
     TerminalReason { reason: deadline::REASON.to_owned(), message: deadline::MESSAGE.to_owned() }
 }
 
 /// The pod has ended, one way or the other.
-pub(super) fn is_final(status: &PodStatus) -> bool {
+pub(crate) fn is_final(status: &PodStatus) -> bool {
     matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"))
 }
 
 pub(super) async fn load(engine: &Engine, pod: &PodRef) -> Option<PodStatus> {
     load_checkpoint(&*engine.host, &engine.settings.paths, &pod.uid).await
+}
+
+/// It ended before anything of it began.
+pub(super) fn was_rejected(last: &PodStatus) -> bool {
+    last.phase.as_deref() == Some("Failed") && last.container_statuses.is_none()
+}
+
+/// What the API has of the pod's status; `None` for a pod from elsewhere.
+pub(super) fn said_in_api(pod: &Pod) -> Option<PodStatus> {
+    let is_from_api = !kubelet_core::status::is_static_pod(pod);
+    pod.status.clone().filter(|_| is_from_api)
 }
 
 /// Why an earlier kubelet ended the pod, if it did.
@@ -45,6 +58,9 @@ impl PodWorker {
 
     pub(super) async fn publish(&mut self) {
         let Some(pod) = self.desired.clone().filter(|_| !self.is_over) else { return };
+        if let Some(why) = host_ip_family_mismatch(self.last_status.as_ref(), self.engine.host_ips()) {
+            self.engine.recorder.warning(&self.pod, None, "HostIPsIPFamilyMismatch", why);
+        }
         let status = self.compute(&pod);
         let is_written = self.saved.as_ref().is_some_and(|saved| Arc::ptr_eq(saved, &pod));
         if !is_written && !self.orders.borrow().is_removed {
@@ -52,7 +68,7 @@ impl PodWorker {
             self.saved = Some(pod.clone());
         }
         let is_changed = self.last_status.as_ref() != Some(&status);
-        self.engine.pods.publish(&self.pod.uid, pod, status.clone());
+        self.engine.pods.publish(&self.pod.uid, pod, status.clone(), self.progress());
         if is_changed {
             let is_leaving = self.orders.borrow().is_removed;
             if !is_leaving {
@@ -60,6 +76,7 @@ impl PodWorker {
                     .await;
             }
             self.last_status = Some(status);
+            self.probes.hurry_readiness(&self.verdicts);
         }
     }
 
@@ -77,7 +94,11 @@ impl PodWorker {
             returning: &returning,
             stage: self.pod_stage(),
             terminal: self.terminal.as_ref(),
-            node: NodeFacts { host_ips: self.engine.host_ips(), runtime_name: &runtime_name },
+            node: NodeFacts {
+                host_ips: self.engine.host_ips(),
+                runtime_name: &runtime_name,
+                features: self.engine.node_facts.features,
+            },
             now: self.engine.clock.now().wall,
         })
     }
@@ -88,18 +109,24 @@ impl PodWorker {
         else {
             return BTreeSet::new();
         };
+        let features = self.engine.node_facts.features;
         let memory = Memory { verdicts: &self.verdicts, killed: &self.killed };
         let returns = |container: &ContainerRef<'_>| match observed.newest(container.name()) {
             Some(newest) => match newest.state {
                 ContainerState::Created => true,
                 ContainerState::Exited => {
-                    after_exit(pod, container, newest, memory, GATES) != AfterExit::StaysDead
+                    after_exit(pod, container, newest, memory, features) != AfterExit::StaysDead
                 }
                 ContainerState::Running | ContainerState::Unknown => false,
             },
             None => false,
         };
         regular_containers(pod).filter(returns).map(|container| container.name().to_owned()).collect()
+    }
+
+    fn progress(&self) -> PodProgress {
+        let is_released = self.state.stage() == worker::PodStage::Finished;
+        PodProgress { stage: self.pod_stage(), is_released }
     }
 
     fn pod_stage(&self) -> PodStage {

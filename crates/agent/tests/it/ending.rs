@@ -1,7 +1,7 @@
 //! Stories about pods that end.
 
 use serde_json::json;
-use testing::{Fault, Method, Program};
+use testing::{Fault, Method, Program, Service};
 
 use crate::pods::{container, container_with, pod};
 use crate::world::{POD_LOGS, PODS, World, seconds};
@@ -46,6 +46,32 @@ async fn a_pre_stop_hook_counts_towards_the_grace_period() {
     assert!(took >= seconds(9) && took < seconds(12), "{took:?}");
     let stop = world.times_of("StopContainer web-node/app")[0];
     assert!(stop >= removed + seconds(5) && stop < removed + seconds(7), "the signal came at {stop:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sleep_that_the_grace_period_cuts_short_is_counted() {
+    let world = World::started().await;
+    let cut = |w: &World| {
+        let metrics = w.agent.as_ref().unwrap().api().metrics();
+        let line = metrics.lines().find(|l| l.starts_with("kubelet_sleep_action_terminated_early_total "));
+        line.unwrap().rsplit(' ').next().unwrap().to_owned()
+    };
+    let sleeper = json!({
+        "lifecycle": {"preStop": {"sleep": {"seconds": 5}}},
+        "livenessProbe": {"tcpSocket": {"port": 80}, "periodSeconds": 5, "failureThreshold": 1,
+            "terminationGracePeriodSeconds": 2},
+    });
+    world.net.serve(80, Service::Silent);
+    world.apply(&pod("web", [container_with("app", sleeper)]));
+    world.until("the pod is ready", |w| w.is_ready("web")).await;
+    assert_eq!(cut(&world), "0");
+    world.net.close(80);
+    world.until("it was restarted", |w| w.restarts("web", "app") == 1).await;
+    assert_eq!(cut(&world), "1");
+    world.net.serve(80, Service::Silent);
+    world.remove("web");
+    world.until("nothing is left", |w| w.traces().is_empty()).await;
+    assert_eq!(cut(&world), "1", "the pod's own grace period is long enough");
 }
 
 #[tokio::test(start_paused = true)]

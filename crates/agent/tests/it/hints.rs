@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use config::Features;
 use testing::Method;
 
 use crate::pods::{container, pod};
@@ -69,4 +70,61 @@ async fn a_lost_stream_costs_no_event_and_is_opened_anew() {
         })
         .await;
     assert!(seen - before < Duration::from_millis(200), "took {:?}", seen - before);
+}
+
+/// How often the runtime is listed in four minutes of a pod that just runs.
+async fn listings(features: Features) -> u64 {
+    let mut world = World::new();
+    world.features = features;
+    world.fake.offer_hints();
+    world.start().await;
+    a_running_pod(&world).await;
+    let before = world.fake.count(Method::ListPodSandbox);
+    world.pass(seconds(240)).await;
+    let count = world.fake.count(Method::ListPodSandbox) - before;
+    let took = notices_an_end_after(&world).await;
+    assert!(took < Duration::from_millis(200), "took {took:?}");
+    count
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_evented_pleg_a_runtime_that_tells_of_events_is_seldom_listed() {
+    assert!(listings(Features::default()).await > 200);
+    // The pod is looked at anew now and then.
+    assert!(listings(Features { evented_pleg: true, ..Features::default() }).await < 20);
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_evented_pleg_a_lost_stream_brings_back_the_listings() {
+    let mut world = World::new();
+    world.features.evented_pleg = true;
+    world.fake.offer_hints();
+    world.start().await;
+    a_running_pod(&world).await;
+    world.fake.set_down(true);
+    world.fake.end_container("web-node", "app", 1);
+    world.pass(seconds(10)).await;
+    world.fake.set_down(false);
+    let back = world.now();
+    let noticed = world.until("the end is noticed", |w| w.restarts("web", "app") == 1).await;
+    assert!(noticed - back < seconds(3), "{:?}", noticed - back);
+}
+
+/// From the manifest to a pod that is ready.
+async fn starting_takes(features: Features) -> Duration {
+    let mut world = World::new();
+    world.features = features;
+    world.start().await;
+    world.pass(seconds(5)).await;
+    world.apply(&pod("web", [container("app")]));
+    let began = world.now();
+    world.until("the pod is ready", |w| w.is_ready("web")).await - began
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_looks_on_demand_each_step_waits_for_a_listing() {
+    let on_demand = starting_takes(Features::default()).await;
+    let listed = starting_takes(Features { on_demand_relist: false, ..Features::default() }).await;
+    assert!(on_demand < seconds(1), "{on_demand:?}");
+    assert!(listed > seconds(1) && listed < seconds(6), "{listed:?}");
 }

@@ -77,7 +77,9 @@ async fn a_pod_whose_inspection_times_out_is_named_and_the_others_go_on() {
 
 #[tokio::test(start_paused = true)]
 async fn a_crowd_of_pods_starts_together() {
-    let world = World::started().await;
+    let mut world = World::new();
+    world.settings.containers.max_pods = 300;
+    world.start().await;
     let began = world.now();
     for n in 0..300 {
         world.apply(&pod(&format!("web-{n}"), [container("app")]));

@@ -5,12 +5,22 @@
     reason = "all of this is test code, but clippy knows only functions that carry #[test]"
 )]
 
+mod cgroup_driver;
+mod cluster;
+mod cluster_admission;
+mod cluster_mirrors;
+mod cluster_node;
+mod cluster_pods;
 mod ending;
 mod hints;
 mod isolation;
+mod joining;
+mod objects;
 mod pods;
 mod probing;
+mod renewing;
 mod restarting;
+mod serving;
 mod simulation;
 mod starting;
 mod user_namespaces;

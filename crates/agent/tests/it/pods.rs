@@ -1,5 +1,6 @@
 //! Manifests in a line: pods as users write them, with the fields that tests turn.
 
+use model::k8s::Pod;
 use serde_json::{Value, json};
 
 /// A manifest in the making.
@@ -53,6 +54,20 @@ impl Manifest {
 
     pub(crate) fn restart_policy(self, policy: &str) -> Self {
         self.spec(json!({"restartPolicy": policy}))
+    }
+
+    /// As an API server keeps it, bound to the node.
+    pub(crate) fn object(&self) -> Pod {
+        let mut value = self.value.clone();
+        let spec = json!({
+            "nodeName": "node", "restartPolicy": "Always", "terminationGracePeriodSeconds": 30,
+            "enableServiceLinks": false,
+        });
+        let mut with_defaults = spec;
+        merge(&mut with_defaults, value["spec"].take());
+        value["spec"] = with_defaults;
+        value["status"] = json!({"phase": "Pending"});
+        serde_json::from_value(value).unwrap()
     }
 
     pub(crate) fn text(&self) -> String {

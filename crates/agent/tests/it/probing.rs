@@ -58,6 +58,24 @@ async fn a_pod_that_was_ready_stays_so_over_a_restart_of_the_agent() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn with_its_gate_a_restart_of_the_agent_sets_the_status_back_until_the_probes_pass() {
+    let mut world = World::new();
+    world.features.status_starts_anew = true;
+    world.start().await;
+    world.net.serve(80, Service::http(200));
+    let probe = json!({"readinessProbe": {"httpGet": {"path": "/", "port": 80}, "periodSeconds": 5}});
+    world.apply(&pod("web", [container_with("app", probe)]));
+    world.until("the pod is ready", |w| w.is_ready("web")).await;
+    world.net.serve(80, Service::http(503));
+    world.restart().await;
+    // One failed probe would not have turned a ready container unready: three are needed.
+    world.until("the pod is unready", |w| w.status("web").is_some() && !w.is_ready("web")).await;
+    world.net.serve(80, Service::http(200));
+    world.until("the pod is ready again", |w| w.is_ready("web")).await;
+    assert_eq!(world.restarts("web", "app"), 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn startup_comes_before_liveness() {
     let world = World::started().await;
     let probes = json!({
@@ -110,4 +128,23 @@ async fn a_container_stopped_for_its_liveness_probe_has_not_done_its_work() {
     world.apply(&pod("job", [container_with("app", probe)]).restart_policy("OnFailure"));
     world.until("it was restarted twice", |w| w.restarts("job", "app") == 2).await;
     assert_eq!(world.phase("job").as_deref(), Some("Running"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_container_that_is_not_ready_is_asked_at_once_when_the_status_changes() {
+    let world = World::started().await;
+    let probe = json!({"readinessProbe": {"tcpSocket": {"port": 80}, "periodSeconds": 100}});
+    world.apply(&pod("web", [container_with("app", probe), container("side")]));
+    world.until("both run", |w| w.runs("web-node/app") && w.runs("web-node/side")).await;
+    world.pass(seconds(5)).await;
+    let asked = world.net.calls().len();
+    assert!((1..=3).contains(&asked), "{:?}", world.net.calls());
+    world.net.serve(80, Service::Silent);
+    world.pass(seconds(20)).await;
+    assert_eq!(world.net.calls().len(), asked, "nothing has changed");
+    let changed = world.now();
+    assert!(world.fake.end_container("web-node", "side", 1));
+    world.until("the app is ready", |w| w.container("web", "app").is_some_and(|c| c.ready)).await;
+    let took = world.now() - changed;
+    assert!(took < seconds(5), "it took {took:?}");
 }

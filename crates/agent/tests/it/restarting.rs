@@ -1,10 +1,13 @@
 //! Stories about agents that are restarted and runtimes that go away.
 
-use ports::net::GrpcHealth;
-use testing::{Fault, Method, Program, Service};
+use std::time::Duration;
+
+use ports::Runtime;
+use serde_json::json;
+use testing::{Fault, HostFault, HostMethod, Method, Program, Service};
 
 use crate::pods::{container, pod};
-use crate::world::{World, seconds};
+use crate::world::{World, manifest_path, seconds};
 
 const URL_PORT: u16 = 8080;
 
@@ -38,6 +41,86 @@ async fn a_pod_removed_while_the_agent_was_down_goes_when_it_is_back() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pod_changed_while_the_agent_was_down_waits_for_the_one_it_replaces() {
+    let mut world = World::started().await;
+    world.fake.program("app", Program::runs().ignoring_term());
+    let grace = json!({"terminationGracePeriodSeconds": 20});
+    world.apply(&pod("web", [container("app")]).spec(grace.clone()));
+    world.until("the pod is ready", |w| w.is_ready("web")).await;
+    world.crash().await;
+    world.apply(&pod("web", [container("app"), container("more")]).spec(grace));
+    world.apply(&pod("other", [container("app")]));
+    let back = world.now();
+    world.start().await;
+    world.until("the new pod runs", |w| w.runs("web-node/more")).await;
+    let stopped = world.times_of("StopContainer web-node/app")[0] - back;
+    assert!(stopped < Duration::from_millis(200), "the orphan was found after {stopped:?}");
+    let sandboxes = world.times_of("RunPodSandbox web-node");
+    assert!(sandboxes[1] >= back + seconds(20), "the new one came at {:?}", sandboxes[1]);
+    let other = world.times_of("RunPodSandbox other-node")[0] - back;
+    assert!(other < Duration::from_millis(200), "a pod that need not wait came after {other:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_manifest_broken_from_the_start_keeps_its_pod_and_holds_nothing_else_back() {
+    let mut world = World::started().await;
+    let web = pod("web", [container("app")]);
+    world.apply(&web);
+    world.apply(&pod("gone", [container("app")]));
+    world.until("both are ready", |w| w.is_ready("web") && w.is_ready("gone")).await;
+    world.crash().await;
+    world.remove("gone");
+    world.host.put(manifest_path("web"), "kind: Pod\nmetadata: {name: web");
+    world.host.put(manifest_path("never"), "neither was this one ever good: {");
+    world.start().await;
+    world.until("it is shown", |w| w.is_ready("web")).await;
+    world.until("the orphan is gone", |w| !w.traces().iter().any(|t| t.contains("gone-node"))).await;
+    world.pass(seconds(120)).await;
+    assert!(world.times_of("StopContainer web-node/app").is_empty());
+    assert!(world.fake.end_container("web-node", "app", 1));
+    world.until("it was restarted", |w| w.restarts("web", "app") == 1 && w.is_ready("web")).await;
+    world.apply(&web);
+    world.pass(seconds(60)).await;
+    assert!(world.times_of("StopContainer web-node/app").is_empty(), "the manifest is as it was");
+    world.remove("web");
+    world.until("nothing is left", |w| w.traces().is_empty()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_taken_down_while_nobody_can_read_what_a_broken_manifest_described() {
+    let mut world = World::started().await;
+    world.apply(&pod("web", [container("app")]));
+    world.apply(&pod("gone", [container("app")]));
+    world.until("both are ready", |w| w.is_ready("web") && w.is_ready("gone")).await;
+    world.crash().await;
+    world.remove("gone");
+    world.host.put(manifest_path("web"), "kind: Pod\nmetadata: {name: web");
+    world.start().await;
+    world.host.fault(HostMethod::ListDir, HostFault::Fails);
+    world.pass(seconds(10)).await;
+    assert!(world.runs("web-node/app") && world.runs("gone-node/app"), "either may be the one");
+    world.until("it is shown", |w| w.is_ready("web")).await;
+    world.until("the orphan is gone", |w| !w.traces().iter().any(|t| t.contains("gone-node"))).await;
+    assert!(world.times_of("StopContainer web-node/app").is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_runtime_pods_are_shown_and_none_begins() {
+    let mut world = World::started().await;
+    world.apply(&pod("web", [container("app")]));
+    world.until("the pod is ready", |w| w.is_ready("web")).await;
+    world.crash().await;
+    world.apply(&pod("late", [container("app")]));
+    world.fake.set_down(true);
+    world.start().await;
+    world.until("both are shown", |w| w.status("web").is_some() && w.status("late").is_some()).await;
+    assert!(world.is_ready("web"));
+    assert_eq!(world.phase("late").as_deref(), Some("Pending"));
+    world.fake.set_down(false);
+    world.until("the late one is ready", |w| w.is_ready("late")).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_orphan_is_only_taken_down_once_every_source_has_reported() {
     let mut world = World::started().await;
     world.apply(&pod("web", [container("app")]));
@@ -45,13 +128,40 @@ async fn an_orphan_is_only_taken_down_once_every_source_has_reported() {
     world.crash().await;
     world.remove("web");
     world.settings.sources.manifest_url = Some(format!("http://manifests:{URL_PORT}/all"));
-    world.net.serve(URL_PORT, Service::Grpc(GrpcHealth::Serving));
+    // Silent for as long as a request may take.
+    world.net.serve(URL_PORT, Service::Silent);
     world.start().await;
-    world.pass(seconds(120)).await;
+    world.pass(seconds(9)).await;
     assert!(world.runs("web-node/app"), "the other source might still want it");
     world.net.serve(URL_PORT, Service::Http { status: 200, body: pod("other", [container("app")]).text() });
     world.until("the orphan is gone", |w| !w.traces().iter().any(|t| t.contains("web-node"))).await;
     world.until("the other source's pod runs", |w| w.runs("other-node/app")).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_silent_from_the_start_keeps_its_pod_and_holds_nothing_else_back() {
+    let mut world = World::new();
+    world.settings.sources.manifest_url = Some(format!("http://manifests:{URL_PORT}/all"));
+    let served = |name: &str| Service::Http { status: 200, body: pod(name, [container("app")]).text() };
+    world.net.serve(URL_PORT, served("web"));
+    world.start().await;
+    world.apply(&pod("gone", [container("app")]));
+    world.until("both are ready", |w| w.is_ready("web") && w.is_ready("gone")).await;
+    world.crash().await;
+    world.remove("gone");
+    world.net.close(URL_PORT);
+    world.start().await;
+    // The first time, what was written down cannot be read.
+    world.host.fault(HostMethod::ListDir, HostFault::Fails);
+    world.until("it is shown", |w| w.is_ready("web")).await;
+    world.until("the orphan is gone", |w| !w.traces().iter().any(|t| t.contains("gone-node"))).await;
+    world.pass(seconds(120)).await;
+    world.net.serve(URL_PORT, served("web"));
+    world.pass(seconds(120)).await;
+    assert!(world.times_of("StopContainer web-node/app").is_empty(), "the manifest is as it was");
+    world.net.serve(URL_PORT, served("new"));
+    world.until("the new one is ready", |w| w.is_ready("new")).await;
+    world.until("the old one is gone", |w| !w.traces().iter().any(|t| t.contains("web-node"))).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -101,6 +211,22 @@ async fn a_dead_sandbox_is_replaced() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_container_lost_from_the_runtime_counts_as_killed_and_is_started_again() {
+    let world = World::started().await;
+    world.apply(&pod("web", [container("app"), container("side")]));
+    world.until("the pod is ready", |w| w.is_ready("web")).await;
+    let lost = world.fake.containers().into_iter().map(|(_, c)| c).find(|c| &*c.name == "app").unwrap().id;
+    assert!(world.fake.end_container("web-node", "app", 0));
+    world.fake.remove_container(&lost).await.unwrap();
+    world.until("it was started again", |w| w.restarts("web", "app") == 1 && w.is_ready("web")).await;
+    let app = world.container("web", "app").unwrap();
+    let last = app.last_state.and_then(|state| state.terminated).unwrap();
+    assert_eq!((last.reason.as_deref(), last.exit_code), (Some("ContainerStatusUnknown"), 137));
+    assert_ne!(app.container_id.unwrap(), format!("fake://{lost}"));
+    assert_eq!(world.restarts("web", "side"), 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_agent_killed_between_create_and_start_starts_what_it_had_created() {
     let mut world = World::started().await;
     world.fake.fault(Method::StartContainer, Fault::Hang);
@@ -110,4 +236,45 @@ async fn an_agent_killed_between_create_and_start_starts_what_it_had_created() {
     world.until("the pod is ready", |w| w.is_ready("web")).await;
     assert_eq!(world.times_of("CreateContainer web-node/app").len(), 1);
     assert_eq!(world.fake.containers().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_runtime_whose_version_is_refused_is_not_ready_and_says_why() {
+    let mut world = World::new();
+    let refusal = "version \"0.2.0\" is not supported";
+    world.fake.fault_always(Method::Version, Some(Fault::Failed(refusal.to_owned())));
+    world.start().await;
+    let view = |w: &World| w.agent.as_ref().unwrap().engine().node.borrow().clone();
+    world.until("the node says why", |w| view(w).error.is_some_and(|why| why.contains(refusal))).await;
+    assert_eq!(view(&world).last_ready, None);
+    world.fake.calm();
+    world.until("the runtime is ready", |w| view(w).last_ready.is_some()).await;
+    assert_eq!((view(&world).version.name.as_str(), view(&world).error), ("fake", None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_comes_back_with_an_address_of_another_family_says_so_once() {
+    let mut world = World::started().await;
+    world.apply(&pod("web", [container("app")]));
+    world.until("the pod is ready", |w| w.is_ready("web")).await;
+    world.settings.network.host_ips = vec!["2001:db8::1".parse().unwrap()];
+    world.restart().await;
+    world.pass(seconds(100)).await;
+    let events = world.agent.as_ref().unwrap().recorder().latest();
+    assert_eq!(events.iter().filter(|event| event.reason == "HostIPsIPFamilyMismatch").count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_with_cgroup_v1_says_so_at_the_start() {
+    let said = async |cgroup_v2| {
+        let mut world = World::new();
+        world.cgroup_v2 = cgroup_v2;
+        world.start().await;
+        let events = world.agent.as_ref().unwrap().recorder().latest();
+        events
+            .iter()
+            .any(|event| event.reason == "CgroupV1" && event.message.contains("migrate to cgroup v2"))
+    };
+    assert!(said(false).await);
+    assert!(!said(true).await);
 }

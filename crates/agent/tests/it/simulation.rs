@@ -3,11 +3,13 @@
 //!
 //! `SIM_SEED=n` runs one seed, `SIM_SEEDS=a..b` a range. Seeds that once failed are kept in `simulation/pinned.txt`.
 
+mod cluster;
 mod dice;
 mod oracle;
 mod schedule;
 mod shapes;
 
+use config::Features;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -274,7 +276,12 @@ impl Simulation {
     /// The server of manifests asks for one pod of its own.
     fn serve_manifests(&self) {
         let manifest = pod("remote", [container("app")]);
-        let parsed = parse_manifest(manifest.text().as_bytes(), &Origin::Url(SERVER_URL.to_owned()), "node");
+        let parsed = parse_manifest(
+            manifest.text().as_bytes(),
+            &Origin::Url(SERVER_URL.to_owned()),
+            "node",
+            Features::default(),
+        );
         self.oracle.lock().want(Shape::Plain, parsed.unwrap().pods.remove(0));
         self.world.net.serve(SERVER_PORT, Service::Http { status: 200, body: manifest.text() });
     }
@@ -393,5 +400,8 @@ impl Simulation {
 }
 
 fn parse(text: &str, path: &str) -> Pod {
-    parse_manifest(text.as_bytes(), &Origin::File(path.to_owned()), "node").unwrap().pods.remove(0)
+    parse_manifest(text.as_bytes(), &Origin::File(path.to_owned()), "node", Features::default())
+        .unwrap()
+        .pods
+        .remove(0)
 }

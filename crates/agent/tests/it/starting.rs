@@ -151,3 +151,29 @@ async fn a_container_that_cannot_be_created_is_not_tried_all_the_time() {
     world.fake.calm();
     world.until("the pod is ready", |w| w.is_ready("web")).await;
 }
+
+fn waiting_reason(world: &World) -> Option<String> {
+    world.container("web", "app")?.state?.waiting?.reason
+}
+
+/// How a runtime's error begins may be the reason that users see.
+#[tokio::test(start_paused = true)]
+async fn special_errors_of_the_runtime_become_reasons_of_their_own() {
+    for reason in ["RROUnsupported", "ImageVolumeMountFailed"] {
+        let world = World::started().await;
+        let error = format!("{reason}: the runtime cannot do it");
+        world.fake.fault_always(Method::CreateContainer, Some(Fault::Failed(error.clone())));
+        world.apply(&pod("web", [container("app")]));
+        world.until("the reason shows", |w| waiting_reason(w).as_deref() == Some(reason)).await;
+        let state = world.container("web", "app").unwrap().state.unwrap();
+        assert_eq!(state.waiting.unwrap().message, Some(error));
+    }
+    for reason in ["RegistryUnavailable", "SignatureValidationFailed"] {
+        let world = World::started().await;
+        world.fake.unpullable("app:1", &format!("{reason}: no"));
+        world.apply(&pod("web", [container("app")]));
+        world.until("the reason shows", |w| waiting_reason(w).as_deref() == Some(reason)).await;
+        let backs_off = |w: &World| waiting_reason(w).as_deref() == Some("ImagePullBackOff");
+        world.until("the back-off shows", backs_off).await;
+    }
+}

@@ -12,12 +12,13 @@ use model::request::{
     ContainerRequest, ExecResult, ImageObservation, ImageRequest, LinuxResources, RegistryAuth,
     SandboxRequest,
 };
-use model::{ContainerId, ContainerObservation, SandboxId, SandboxObservation};
+use model::stats::{ContainerStats, MetricDescriptor, SandboxMetrics, SandboxStats};
+use model::{CgroupDriver, ContainerId, ContainerObservation, SandboxId, SandboxObservation};
 use parking_lot::Mutex;
 use ports::Runtime;
 use ports::runtime::{
-    CgroupDriver, ContainerSummary, ImageFilesystem, RuntimeError, RuntimeHint, RuntimeResult, RuntimeStatus,
-    RuntimeVersion, SandboxSummary, Scope,
+    ContainerSummary, ImageFilesystems, RuntimeError, RuntimeHint, RuntimeResult, RuntimeStatus,
+    RuntimeVersion, SandboxSummary, Scope, Streams,
 };
 use testing::{FakeRuntime, Fault, Method};
 use tokio::task::JoinSet;
@@ -114,6 +115,9 @@ impl Witness {
             }
             Some(Fault::Unavailable | Fault::UnavailableAfterDoing) => {
                 Err(RuntimeError::Unavailable { call, message: "scripted".to_owned() })
+            }
+            Some(Fault::Unimplemented) => {
+                Err(RuntimeError::Unimplemented { call, message: "scripted".to_owned() })
             }
             Some(Fault::NotFound) => Err(RuntimeError::NotFound { call, message: "scripted".to_owned() }),
             Some(Fault::Failed(message)) => Err(RuntimeError::Failed { call, message }),
@@ -272,6 +276,60 @@ impl Runtime for Witness {
         result
     }
 
+    async fn update_sandbox_resources(
+        &self,
+        id: &SandboxId,
+        overhead: Option<&LinuxResources>,
+        resources: &LinuxResources,
+    ) -> RuntimeResult<()> {
+        self.fake.update_sandbox_resources(id, overhead, resources).await
+    }
+
+    async fn checkpoint_container(
+        &self,
+        id: &ContainerId,
+        location: &str,
+        timeout: Duration,
+    ) -> RuntimeResult<()> {
+        self.fake.checkpoint_container(id, location, timeout).await
+    }
+
+    async fn exec(&self, id: &ContainerId, command: &[String], streams: Streams) -> RuntimeResult<String> {
+        self.fake.exec(id, command, streams).await
+    }
+
+    async fn attach(&self, id: &ContainerId, streams: Streams) -> RuntimeResult<String> {
+        self.fake.attach(id, streams).await
+    }
+
+    async fn port_forward(&self, id: &SandboxId, ports: &[u16]) -> RuntimeResult<String> {
+        self.fake.port_forward(id, ports).await
+    }
+
+    async fn container_stats(&self, id: &ContainerId) -> RuntimeResult<ContainerStats> {
+        self.fake.container_stats(id).await
+    }
+
+    async fn list_container_stats(&self, scope: &Scope) -> RuntimeResult<Vec<ContainerStats>> {
+        self.fake.list_container_stats(scope).await
+    }
+
+    async fn sandbox_stats(&self, id: &SandboxId) -> RuntimeResult<SandboxStats> {
+        self.fake.sandbox_stats(id).await
+    }
+
+    async fn list_sandbox_stats(&self, scope: &Scope) -> RuntimeResult<Vec<SandboxStats>> {
+        self.fake.list_sandbox_stats(scope).await
+    }
+
+    async fn list_metric_descriptors(&self) -> RuntimeResult<Vec<MetricDescriptor>> {
+        self.fake.list_metric_descriptors().await
+    }
+
+    async fn list_sandbox_metrics(&self) -> RuntimeResult<Vec<SandboxMetrics>> {
+        self.fake.list_sandbox_metrics().await
+    }
+
     async fn hints(&self) -> RuntimeResult<BoxStream<'static, RuntimeHint>> {
         self.fake.hints().await
     }
@@ -298,7 +356,7 @@ impl Runtime for Witness {
         self.fake.remove_image(image).await
     }
 
-    async fn image_filesystems(&self) -> RuntimeResult<Vec<ImageFilesystem>> {
+    async fn image_filesystems(&self) -> RuntimeResult<ImageFilesystems> {
         self.fake.image_filesystems().await
     }
 

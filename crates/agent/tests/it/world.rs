@@ -8,12 +8,14 @@ use agent::settings::{
     CollectionSettings, ContainerSettings, ImageSettings, LogSettings, NetworkSettings, Paths, SourceSettings,
 };
 use agent::{Agent, Doors, Settings};
+use config::Features;
 use jiff::Timestamp;
 use kubelet_core::request::{NodeFacts, Swap};
 use model::k8s::{ContainerStatus, PodStatus};
-use ports::Clock;
-use testing::{FakeHost, FakeNet, FakeRuntime, Method};
+use ports::{Clock, HostError};
+use testing::{FakeCluster, FakeHost, FakeNet, FakeRuntime, Method};
 
+use crate::cluster::doors_to;
 use crate::pods::Manifest;
 use crate::witness::Witness;
 
@@ -31,7 +33,11 @@ pub(crate) struct World {
     pub(crate) witness: Witness,
     pub(crate) host: FakeHost,
     pub(crate) net: FakeNet,
+    /// The cluster that the node joins; `None` for a node that stands alone.
+    pub(crate) cluster: Option<FakeCluster>,
     pub(crate) settings: Settings,
+    pub(crate) features: Features,
+    pub(crate) cgroup_v2: bool,
     /// Of the machine: never reset.
     pub(crate) clock: Clock,
     pub(crate) agent: Option<Agent>,
@@ -52,7 +58,19 @@ impl World {
         let host = FakeHost::new();
         host.put(format!("{MANIFESTS}/.keep"), "");
         let witness = Witness::new(fake.clone());
-        Self { fake, witness, host, net: FakeNet::new(), settings: settings(), clock, agent: None, seed: 1 }
+        Self {
+            fake,
+            witness,
+            host,
+            net: FakeNet::new(),
+            cluster: None,
+            settings: settings(),
+            features: Features::default(),
+            cgroup_v2: true,
+            clock,
+            agent: None,
+            seed: 1,
+        }
     }
 
     pub(crate) async fn started() -> Self {
@@ -63,16 +81,20 @@ impl World {
 
     /// Starts an agent, as a new process would: with a clock of its own.
     pub(crate) async fn start(&mut self) {
+        self.seed += 1;
+        self.agent = Some(self.try_start().await.unwrap());
+    }
+
+    pub(crate) async fn try_start(&self) -> Result<Agent, HostError> {
         let clock = Clock::starting_at(self.clock.now().wall);
         let doors = Doors {
             runtime: Arc::new(self.witness.clone()),
             host: Arc::new(self.host.clone()),
             net: Arc::new(self.net.clone()),
             clock,
+            cluster: self.cluster.as_ref().map(doors_to),
         };
-        self.seed += 1;
-        let agent = Agent::start(doors, self.settings.clone(), node_facts(), self.seed).await.unwrap();
-        self.agent = Some(agent);
+        Agent::start(doors, self.settings.clone(), node_facts(self.features, self.cgroup_v2), self.seed).await
     }
 
     /// The process is killed: every task of it ends where it stands.
@@ -179,8 +201,9 @@ impl World {
             .flat_map(|a| a.engine().pods.all())
             .map(|e| format!("{:?} {:?}", e.pod.metadata.name, e.status.phase))
             .collect();
+        let api = self.describe_cluster();
         format!(
-            "at {:?}\nrunning: {:?}\npods: {phases:?}\ntraces: {:#?}\nlast calls: {:#?}\nlast events: {:#?}",
+            "{api}at {:?}\nrunning: {:?}\npods: {phases:?}\ntraces: {:#?}\nlast calls: {:#?}\nlast events: {:#?}",
             self.now(),
             self.fake.running(),
             self.traces(),
@@ -206,6 +229,7 @@ pub(crate) const fn seconds(n: u64) -> Duration {
 fn settings() -> Settings {
     Settings {
         node_name: "node".to_owned(),
+        node: None,
         paths: Paths {
             root: "/var/lib/kubelet".into(),
             pod_logs: POD_LOGS.into(),
@@ -237,11 +261,12 @@ fn settings() -> Settings {
             max_pods: 110,
         },
         sync_frequency: seconds(60),
+        cgroup_driver: model::CgroupDriver::Cgroupfs,
         request_timeout: seconds(10),
     }
 }
 
-fn node_facts() -> NodeFacts {
+fn node_facts(features: Features, cgroup_v2: bool) -> NodeFacts {
     NodeFacts {
         memory_capacity_bytes: 8 << 30,
         cpu_cores: 4,
@@ -250,9 +275,10 @@ fn node_facts() -> NodeFacts {
         seccomp_dir: "/var/lib/kubelet/seccomp".to_owned(),
         seccomp_default: false,
         cpu_quota_period: Some(100_000),
-        cgroup_v2: true,
+        cgroup_v2,
         single_process_oom_kill: false,
         swap: Swap::Uncontrolled,
         hugepage_sizes: Vec::new(),
+        features,
     }
 }

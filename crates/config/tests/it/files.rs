@@ -176,7 +176,6 @@ fn unknown_and_duplicate_fields_are_warned_about_and_passed_over() {
             warning: /k.yaml: unknown field "authentication.x508" is ignored
             warning: /k.yaml: unknown field "maxPod" is ignored
             warning: /k.yaml: unknown field "logging.vmodule[0].filePatern" is ignored
-            not yet: This build does not act on these settings yet: maxPods, registerWithTaints
         "#]],
     );
 }
@@ -193,18 +192,17 @@ fn relative_paths_start_from_the_directory_of_the_file() {
         "--config etc/k.yaml --config-dir /d",
         &files,
         expect![[r#"
-        authentication.anonymous.enabled = false
-        authentication.webhook.enabled = true
-        authentication.x509.clientCAFile = "/work/etc/../ca.crt"
-        authorization.mode = "Webhook"
-        evictionHard = {"imagefs.available":"15%","imagefs.inodesFree":"5%","memory.available":"100Mi","nodefs.available":"10%","nodefs.inodesFree":"5%"}
-        readOnlyPort = 0
-        staticPodPath = "/work/etc/manifests"
-        tlsCertFile = "/d/tls.crt"
-        node config = "etc/k.yaml"
-        node configDir = "/d"
-        not yet: This build does not act on these settings yet: authentication.x509.clientCAFile, tlsCertFile
-    "#]],
+            authentication.anonymous.enabled = false
+            authentication.webhook.enabled = true
+            authentication.x509.clientCAFile = "/work/etc/../ca.crt"
+            authorization.mode = "Webhook"
+            evictionHard = {"imagefs.available":"15%","imagefs.inodesFree":"5%","memory.available":"100Mi","nodefs.available":"10%","nodefs.inodesFree":"5%"}
+            readOnlyPort = 0
+            staticPodPath = "/work/etc/manifests"
+            tlsCertFile = "/d/tls.crt"
+            node config = "etc/k.yaml"
+            node configDir = "/d"
+        "#]],
     );
 }
 
@@ -282,20 +280,20 @@ volumeStatsAggPeriod: 0s
         "--config /var/lib/kubelet/config.yaml",
         &files,
         expect![[r#"
-        authentication.anonymous.enabled = false
-        authentication.webhook.enabled = true
-        authentication.x509.clientCAFile = "/etc/kubernetes/pki/ca.crt"
-        authorization.mode = "Webhook"
-        cgroupDriver = "systemd"
-        clusterDNS = ["10.96.0.10"]
-        clusterDomain = "cluster.local"
-        evictionHard = {"imagefs.available":"15%","imagefs.inodesFree":"5%","memory.available":"100Mi","nodefs.available":"10%","nodefs.inodesFree":"5%"}
-        readOnlyPort = 0
-        rotateCertificates = true
-        staticPodPath = "/etc/kubernetes/manifests"
-        node config = "/var/lib/kubelet/config.yaml"
-        not yet: This build does not act on these settings yet: authentication.x509.clientCAFile, cgroupDriver, rotateCertificates
-    "#]],
+            authentication.anonymous.enabled = false
+            authentication.webhook.enabled = true
+            authentication.x509.clientCAFile = "/etc/kubernetes/pki/ca.crt"
+            authorization.mode = "Webhook"
+            cgroupDriver = "systemd"
+            clusterDNS = ["10.96.0.10"]
+            clusterDomain = "cluster.local"
+            evictionHard = {"imagefs.available":"15%","imagefs.inodesFree":"5%","memory.available":"100Mi","nodefs.available":"10%","nodefs.inodesFree":"5%"}
+            readOnlyPort = 0
+            rotateCertificates = true
+            staticPodPath = "/etc/kubernetes/manifests"
+            node config = "/var/lib/kubelet/config.yaml"
+            not yet: This build does not act on these settings yet: cgroupDriver
+        "#]],
     );
 }
 
@@ -303,17 +301,27 @@ volumeStatsAggPeriod: 0s
 fn settings_without_a_feature_yet_are_named_once() {
     let files = Memory::default().with(
         "/k.yaml",
-        "cgroupsPerQOS: false\nenforceNodeAllocatable: []\nevictionHard: {}\nmaxPods: 5\nshutdownGracePeriod: 10s\n\
-         cpuManagerPolicy: none\nauthentication: {webhook: {enabled: false}, anonymous: {enabled: false}}\n",
+        "cgroupsPerQOS: false\nenforceNodeAllocatable: []\nevictionHard: {}\nmaxPods: 5\npodPidsLimit: 100\nshutdownGracePeriod: 10s\n\
+         cpuManagerPolicy: none\n",
     );
     let resolved =
-        resolve("--config /k.yaml --node-labels a=b --cpu-manager-policy=none", &files).expect("valid");
-    assert_eq!(
-        resolved.not_yet,
-        ["authentication.webhook.enabled", "maxPods", "shutdownGracePeriod", "--node-labels"]
-    );
+        resolve("--config /k.yaml --runtime-cgroups /r --cpu-manager-policy=none", &files).expect("valid");
+    assert_eq!(resolved.not_yet, ["podPidsLimit", "shutdownGracePeriod", "--runtime-cgroups"]);
     let quiet = Memory::default().with("/k.yaml", "cgroupsPerQOS: false\nenforceNodeAllocatable: [none]\n");
     assert_eq!(resolve("--config /k.yaml", &quiet).expect("valid").not_yet_warning(), None);
     let asked = Memory::default().with("/k.yaml", "cgroupsPerQOS: true\n");
     assert_eq!(resolve("--config /k.yaml", &asked).expect("valid").not_yet, ["cgroupsPerQOS"]);
+}
+
+#[test]
+fn gates_without_a_feature_yet_are_named_where_they_are_switched() {
+    let not_yet = |gates: &str| {
+        resolve(&format!("--feature-gates={gates}"), &Memory::default()).expect("valid").not_yet
+    };
+    assert_eq!(
+        not_yet("DRADeviceTaints=false,MemoryQoS=true"),
+        ["featureGates.DRADeviceTaints", "featureGates.MemoryQoS"]
+    );
+    assert_eq!(not_yet("DRADeviceTaints=true,MemoryQoS=false"), [""; 0]);
+    assert_eq!(not_yet("HostnameOverride=false,HPAScaleToZero=true"), [""; 0], "works; is none of ours");
 }

@@ -32,7 +32,6 @@ fn values_follow_an_equals_sign_or_come_next_and_underscores_are_dashes() {
         expect![[r#"
         node certDir = ""
         node nodeIp = "10.0.0.1,fd00::1"
-        not yet: This build does not act on these settings yet: --cert-dir
     "#]],
     );
 }
@@ -93,7 +92,6 @@ fn the_log_level_has_a_short_form() {
             logging.flushFrequency = "1m0s"
             logging.verbosity = 6
             logging.vmodule = [{"filePattern":"pleg*","verbosity":5},{"filePattern":"kubelet","verbosity":2}]
-            not yet: This build does not act on these settings yet: logging.flushFrequency
         "#]],
     );
     check(
@@ -180,17 +178,16 @@ fn lists_and_maps_are_read_in_their_own_ways() {
     check(
         "--feature-gates EventedPLEG=true,EnvFiles=false",
         expect![[r#"
-        featureGates = {"EnvFiles":false,"EventedPLEG":true}
-        warning: Flag --feature-gates has been deprecated, set featureGates in the file given by --config instead
-    "#]],
+            featureGates = {"EnvFiles":false,"EventedPLEG":true}
+            warning: Flag --feature-gates has been deprecated, set featureGates in the file given by --config instead
+        "#]],
     );
     check(
         "--register-with-taints a=b:NoSchedule,c:NoExecute",
         expect![[r#"
-        registerWithTaints = [{"effect":"NoSchedule","key":"a","value":"b"},{"effect":"NoExecute","key":"c"}]
-        warning: Flag --register-with-taints has been deprecated, set registerWithTaints in the file given by --config instead
-        not yet: This build does not act on these settings yet: registerWithTaints
-    "#]],
+            registerWithTaints = [{"effect":"NoSchedule","key":"a","value":"b"},{"effect":"NoExecute","key":"c"}]
+            warning: Flag --register-with-taints has been deprecated, set registerWithTaints in the file given by --config instead
+        "#]],
     );
     check(
         "--reserved-memory 0:memory=1Gi,hugepages-1Gi=2Gi;1:memory=2Gi",

@@ -542,7 +542,7 @@ fn the_machine_decides_on_cgroup_v1_and_swap() {
     assert!(on("", true, false).starts_with("error: invalid configuration: this machine uses cgroup v1"));
     assert_eq!(
         on("failCgroupV1: false\n", true, false),
-        "cgroup v1 is in maintenance mode, please migrate to cgroup v2"
+        "cgroup v1 support is in maintenance mode, please migrate to cgroup v2"
     );
     assert!(on("", false, true).contains("failSwapOn (--fail-swap-on)"));
     assert_eq!(on("failSwapOn: false\n", false, true), "");

@@ -2,7 +2,6 @@
 
 use cri_api::v1 as wire;
 use model::request::{ImageObservation, ImageRequest, RegistryAuth};
-use ports::runtime::ImageFilesystem;
 
 pub(crate) fn spec(from: &ImageRequest) -> wire::ImageSpec {
     wire::ImageSpec {
@@ -33,14 +32,5 @@ pub(crate) fn observation(from: wire::Image) -> ImageObservation {
         uid: from.uid.map(|uid| uid.value),
         username: from.username,
         pinned: from.pinned,
-    }
-}
-
-pub(crate) fn filesystem(from: wire::FilesystemUsage) -> ImageFilesystem {
-    let number = |value: Option<wire::UInt64Value>| value.map_or(0, |v| v.value);
-    ImageFilesystem {
-        mountpoint: from.fs_id.map(|id| id.mountpoint).unwrap_or_default(),
-        used_bytes: number(from.used_bytes),
-        inodes_used: number(from.inodes_used),
     }
 }

@@ -90,7 +90,7 @@ pub(crate) fn observation(from: wire::PodSandboxStatus) -> Option<SandboxObserva
     })
 }
 
-fn identity(from: wire::PodSandboxMetadata) -> (PodRef, u32) {
+pub(crate) fn identity(from: wire::PodSandboxMetadata) -> (PodRef, u32) {
     (PodRef::new(&from.namespace, &from.name, from.uid), from.attempt)
 }
 

@@ -98,7 +98,7 @@ fn namespaces(from: &Namespaces) -> wire::NamespaceOption {
         pid: namespace_mode(&from.pid).into(),
         ipc: namespace_mode(&from.ipc).into(),
         target_id,
-        userns_options: from.user.as_ref().map(user_namespace),
+        userns_options: Some(user_namespace(&from.user)),
     }
 }
 

@@ -1,13 +1,16 @@
 //! ImageFsInfo.
 
 use cri_api::v1 as wire;
-use ports::runtime::{ImageFilesystem, RuntimeResult};
+use ports::runtime::{ImageFilesystems, RuntimeResult};
 
 use crate::CriRuntime;
-use crate::convert::image;
+use crate::convert::stats;
 
-pub(crate) async fn image_filesystems(cri: &CriRuntime) -> RuntimeResult<Vec<ImageFilesystem>> {
+pub(crate) async fn image_filesystems(cri: &CriRuntime) -> RuntimeResult<ImageFilesystems> {
     let call = cri.call("ImageFsInfo");
     let answer = call.answer(cri.images().image_fs_info(call.request(wire::ImageFsInfoRequest {}))).await?;
-    Ok(answer.image_filesystems.into_iter().map(image::filesystem).collect())
+    Ok(ImageFilesystems {
+        images: answer.image_filesystems.into_iter().map(stats::filesystem).collect(),
+        containers: answer.container_filesystems.into_iter().map(stats::filesystem).collect(),
+    })
 }

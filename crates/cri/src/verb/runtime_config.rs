@@ -1,7 +1,8 @@
 //! RuntimeConfig and UpdateRuntimeConfig: what the runtime tells us at start, and what we tell it.
 
 use cri_api::v1 as wire;
-use ports::runtime::{CgroupDriver, RuntimeResult};
+use model::CgroupDriver;
+use ports::runtime::RuntimeResult;
 
 use crate::CriRuntime;
 

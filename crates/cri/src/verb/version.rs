@@ -1,4 +1,4 @@
-//! Version: who answers, and whether it speaks our protocol.
+//! Version: who answers, and whether it speaks our protocol. An image service of its own must answer too.
 
 use cri_api::v1 as wire;
 use ports::runtime::{RuntimeResult, RuntimeVersion};
@@ -18,9 +18,42 @@ pub(crate) async fn version(cri: &CriRuntime) -> RuntimeResult<RuntimeVersion> {
         version: answer.runtime_version,
         runtime_api: answer.runtime_api_version,
     };
-    let fields = [&version.api, &version.name, &version.version, &version.runtime_api];
-    if fields.into_iter().any(String::is_empty) {
-        return Err(call.malformed(format!("not all fields are set in VersionResponse ({version:?})")));
+    if let Some(problem) = problem(&version) {
+        return Err(call.malformed(problem));
+    }
+    if cri.has_images_apart {
+        // An image service cannot be asked for its version; one that answers this speaks ours.
+        let call = cri.call("ImageFsInfo");
+        let request = wire::ImageFsInfoRequest {};
+        call.answer(cri.images().image_fs_info(call.request(request))).await?;
     }
     Ok(version)
+}
+
+/// Why a runtime that answers so cannot be used.
+fn problem(version: &RuntimeVersion) -> Option<String> {
+    let fields = [&version.api, &version.name, &version.version, &version.runtime_api];
+    if fields.into_iter().any(String::is_empty) {
+        return Some(format!("not all fields are set in VersionResponse ({version:?})"));
+    }
+    let api = &version.api;
+    (api != KUBELET_API_VERSION).then(|| {
+        format!("the runtime speaks version {api:?} of the kubelet's protocol, only {KUBELET_API_VERSION} is supported")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_runtime_of_another_protocol_or_without_a_name_is_refused() {
+        let [api, name, version, runtime_api] = ["0.1.0", "containerd", "1.6.20", "v1"].map(str::to_owned);
+        let good = RuntimeVersion { api, name, version, runtime_api };
+        assert_eq!(problem(&good), None);
+        let nameless = RuntimeVersion { name: String::new(), ..good.clone() };
+        assert!(problem(&nameless).is_some_and(|why| why.contains("not all fields")));
+        let other = RuntimeVersion { api: "0.2.0".to_owned(), ..good };
+        assert!(problem(&other).is_some_and(|why| why.contains("\"0.2.0\"") && why.contains("0.1.0")));
+    }
 }

@@ -138,8 +138,13 @@ fn objects() -> EnvObjects {
     };
     EnvObjects {
         config_maps: BTreeMap::from([("c".to_owned(), data(&[("k", "v"), ("A", "map")]))]),
-        secrets: BTreeMap::from([("s".to_owned(), data(&[("pass", "word")]))]),
+        secrets: BTreeMap::from([
+            ("s".to_owned(), data(&[("pass", "word")])),
+            ("b".to_owned(), data(&[("text", "x")])),
+        ]),
+        not_text: BTreeSet::from([("b".to_owned(), "raw".to_owned())]),
         services: data(&[("SVC_HOST", "1.2.3.4"), ("A", "service")]),
+        files: None,
     }
 }
 
@@ -150,6 +155,20 @@ fn declared_variables_win_over_whole_objects_and_those_over_services() {
         "env": [{"name": "k", "value": "own"}, {"name": "AT", "value": "$(SVC_HOST):$(S_pass)"}],
     });
     assert_eq!(env_of(&container, &objects()), "A=map k=own S_pass=word AT=1.2.3.4:word SVC_HOST=1.2.3.4");
+}
+
+#[test]
+fn a_value_that_is_no_text_is_named_where_it_is_used() {
+    let error = "! key raw in Secret b is no UTF-8 text and cannot be a variable";
+    let key = |key: &str| {
+        env_of(
+            &json!({"env": [{"name": "X", "valueFrom": {"secretKeyRef": {"name": "b", "key": key}}}]}),
+            &EnvObjects { services: BTreeMap::new(), ..objects() },
+        )
+    };
+    assert_eq!(key("raw"), error);
+    assert_eq!(key("text"), "X=x");
+    assert_eq!(env_of(&json!({"envFrom": [{"secretRef": {"name": "b"}}]}), &objects()), error);
 }
 
 #[test]
@@ -213,4 +232,34 @@ proptest! {
     fn without_values_only_escapes_change(text in "[a$()]{0,12}") {
         prop_assert_eq!(expand(&text, |_| None).replace('$', ""), text.replace('$', ""));
     }
+}
+
+#[test]
+fn values_come_from_files_that_exist() {
+    let from = |volume: &str, key: &str, optional: bool| {
+        let source = json!({"volumeName": volume, "path": "env", "key": key, "optional": optional});
+        json!({"env": [{"name": "X", "valueFrom": {"fileKeyRef": source}}, {"name": "Y", "value": "$(X)"}]})
+    };
+    let file = |volume: &str, text: &str| {
+        (EnvFile { volume: volume.to_owned(), path: "env".to_owned() }, text.to_owned())
+    };
+    let files = BTreeMap::from([file("v", "A='1'\n"), file("odd", "\nA=1\n")]);
+    let objects = EnvObjects { files: Some(files), ..EnvObjects::default() };
+    let check = |container: &Value, expected: &str| assert_eq!(env_of(container, &objects), expected);
+    check(&from("v", "A", false), "X=1 Y=1");
+    check(&from("v", "B", true), "Y=$(X)");
+    check(&from("none", "A", true), "Y=$(X)");
+    check(
+        &from("v", "B", false),
+        "! environment variable key \"B\" not found in file \"env\" of volume \"v\"",
+    );
+    check(&from("none", "A", false), "! env file \"env\" not found in volume \"none\"");
+    check(
+        &from("odd", "A", true),
+        "! couldn't parse env file \"env\" of volume \"odd\": line 2: the value must be enclosed in single quotes",
+    );
+    assert_eq!(
+        env_of(&from("v", "A", false), &EnvObjects::default()),
+        "! environment variable \"X\": fileKeyRef needs the feature gate EnvFiles, which is off"
+    );
 }

@@ -151,7 +151,7 @@ fn location_key(registry: &str) -> String {
 }
 
 /// The image without tag and digest.
-fn without_tag(image: &str) -> &str {
+pub(super) fn without_tag(image: &str) -> &str {
     let image = image.split_once('@').map_or(image, |(name, _)| name);
     let last_slash = image.rfind('/').map_or(0, |slash| slash + 1);
     let end = image[last_slash..].find(':').map_or(image.len(), |colon| last_slash + colon);

@@ -1,5 +1,6 @@
 //! Two listings in, the events out. A listing reads `pod: a=running box=ready; pod2: …`.
 
+use config::Features;
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
 
@@ -105,10 +106,11 @@ fn a_pod_whose_look_failed_is_looked_at_again() {
 #[test]
 fn an_overdue_relist_says_since_when() {
     let at = |seconds| MonoTime::from_start(Duration::from_secs(seconds));
-    assert_eq!(relist_problem(Some(at(10)), at(190)), None);
+    assert_eq!(relist_problem(Some(at(10)), at(190), Features::default()), None);
     expect!["pleg was last seen active 3m1s ago; threshold is 3m0s"]
-        .assert_eq(&relist_problem(Some(at(10)), at(191)).unwrap_or_default());
-    expect!["pleg has yet to be successful"].assert_eq(&relist_problem(None, at(1)).unwrap_or_default());
+        .assert_eq(&relist_problem(Some(at(10)), at(191), Features::default()).unwrap_or_default());
+    expect!["pleg has yet to be successful"]
+        .assert_eq(&relist_problem(None, at(1), Features::default()).unwrap_or_default());
 }
 
 prop_compose! {
@@ -148,4 +150,21 @@ proptest! {
         let told = diff.events.iter().filter(|e| matches!(e.what, PodLifecycle::ContainerRemoved(_))).count();
         prop_assert_eq!(gone, told);
     }
+}
+
+#[test]
+fn relists_are_rare_only_while_nobody_needs_one() {
+    let period = |evented_pleg, on_demand_relist, flowing, owing| {
+        let features = Features { evented_pleg, on_demand_relist, ..Features::default() };
+        relist_period(features, flowing, owing).as_secs()
+    };
+    assert_eq!(period(true, true, true, false), 300);
+    assert_eq!(period(false, true, true, false), 1, "the gate is off");
+    assert_eq!(period(true, false, true, false), 1, "workers wait for relists");
+    assert_eq!(period(true, true, false, false), 1, "no events");
+    assert_eq!(period(true, true, true, true), 1, "a pod is owed a look");
+    let evented = Features { evented_pleg: true, ..Features::default() };
+    let at = |seconds| MonoTime::from_start(Duration::from_secs(seconds));
+    assert_eq!(relist_problem(Some(at(0)), at(600), evented), None);
+    assert!(relist_problem(Some(at(0)), at(601), evented).is_some_and(|why| why.ends_with("is 10m0s")));
 }

@@ -25,6 +25,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use config::Features;
 use model::containers::{self, ContainerRef};
 use model::k8s::{Pod, Probe};
 use model::{
@@ -36,7 +37,7 @@ use super::plan::{
     KillContainer, KillReason, PodPlan, PodStep, RemoveContainer, StartContainer, StartReason,
     TeardownReason, Waiting, WaitingReason,
 };
-use super::restart::{AfterExit, Memory, RestartGates, after_exit, has_changed};
+use super::restart::{AfterExit, Memory, after_exit, has_changed};
 use crate::probe::results::{ProbeVerdicts, Verdict};
 
 /// Everything the decision knows.
@@ -53,7 +54,7 @@ pub struct PodInputs<'a> {
     pub log_restarts: &'a BTreeMap<String, u32>,
     /// The instances this process killed by an earlier step, and why. May be empty.
     pub killed: &'a BTreeMap<ContainerId, KillReason>,
-    pub gates: RestartGates,
+    pub features: Features,
     pub now: Now,
 }
 
@@ -245,7 +246,7 @@ fn after_exit_of(
     instance: &ContainerObservation,
 ) -> AfterExit {
     let memory = Memory { verdicts: inputs.verdicts, killed: inputs.killed };
-    after_exit(inputs.pod, container, instance, memory, inputs.gates)
+    after_exit(inputs.pod, container, instance, memory, inputs.features)
 }
 
 /// How long the container must still wait before it may start again.

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use config::GoDuration;
+use config::{Features, GoDuration};
 use jiff::Timestamp;
 use model::containers::{self, ContainerRef};
 use model::k8s::Pod;
@@ -18,6 +18,9 @@ use super::plan::{PodStep, RemoveReason};
 pub const INITIAL_DELAY: Duration = Duration::from_secs(10);
 /// The longest delay, unless configured shorter.
 pub const MAX_DELAY: Duration = Duration::from_secs(300);
+/// The same for crash loops, where they are to be shorter.
+const REDUCED_INITIAL_DELAY: Duration = Duration::from_secs(1);
+const REDUCED_MAX_DELAY: Duration = Duration::from_secs(60);
 /// An entry that was quiet for longer than this starts again with the first delay. Fixed, whatever the longest delay.
 pub const RESET_AFTER: Duration = Duration::from_secs(600);
 
@@ -50,10 +53,15 @@ impl BackoffTable {
         Self { initial: initial.min(max), max, entries: BTreeMap::new() }
     }
 
-    /// For restarting containers; `max` comes from `crashLoopBackOff.maxContainerRestartPeriod`.
+    /// For restarting containers; `configured` is `crashLoopBackOff.maxContainerRestartPeriod`.
     #[must_use]
-    pub fn crash_loop(max: Duration) -> Self {
-        Self::new(INITIAL_DELAY, max)
+    pub fn crash_loop(configured: Duration, features: Features) -> Self {
+        let (initial, max) = if features.reduced_crash_loop_delays {
+            (REDUCED_INITIAL_DELAY, REDUCED_MAX_DELAY)
+        } else {
+            (INITIAL_DELAY, MAX_DELAY)
+        };
+        Self::new(initial, if features.crash_loop_back_off_max { configured } else { max })
     }
 
     /// For pulling images.

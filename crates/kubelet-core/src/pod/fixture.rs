@@ -12,6 +12,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use config::Features;
 use jiff::Timestamp;
 use model::containers::{self, ContainerRef};
 use model::k8s::{
@@ -30,7 +31,6 @@ use super::hash::container_hash;
 use super::plan::{
     KillContainer, KillReason, PodPlan, PodStep, StartContainer, StartReason, Waiting, WaitingReason,
 };
-use super::restart::RestartGates;
 use crate::probe::results::{ProbeKind, ProbeVerdicts, Verdict};
 
 pub(super) struct Case {
@@ -40,7 +40,7 @@ pub(super) struct Case {
     pub(super) backoff: BackoffTable,
     pub(super) log_restarts: BTreeMap<String, u32>,
     pub(super) killed: BTreeMap<ContainerId, KillReason>,
-    pub(super) gates: RestartGates,
+    pub(super) features: Features,
     pub(super) now: Now,
 }
 
@@ -53,7 +53,7 @@ impl Case {
             backoff: &self.backoff,
             log_restarts: &self.log_restarts,
             killed: &self.killed,
-            gates: self.gates,
+            features: self.features,
             now: self.now,
         })
     }
@@ -83,10 +83,10 @@ pub(super) fn case(line: &str) -> Case {
         pod,
         observed: PodObservation::empty(identity, now.mono),
         verdicts: ProbeVerdicts::default(),
-        backoff: BackoffTable::crash_loop(MAX_DELAY),
+        backoff: BackoffTable::crash_loop(MAX_DELAY, Features::default()),
         log_restarts: BTreeMap::new(),
         killed: BTreeMap::new(),
-        gates: RestartGates { container_rules: true, restart_all: true },
+        features: Features::default(),
         now,
     };
     for token in observed.split_whitespace() {
@@ -209,9 +209,9 @@ fn observe(case: &mut Case, token: &str) {
     } else if let Some((topic, rest)) = token.split_once(':') {
         remember(case, topic, rest);
     } else if token == "norules" {
-        case.gates.container_rules = false;
+        case.features.container_restart_rules = false;
     } else if token == "norestartall" {
-        case.gates.restart_all = false;
+        case.features.restart_all_containers = false;
     } else {
         let container = instance(case, token);
         case.observed.containers.push(container);

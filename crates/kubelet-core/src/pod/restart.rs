@@ -5,8 +5,9 @@
 
 use std::collections::BTreeMap;
 
+use config::Features;
 use model::containers::spec_of;
-use model::k8s::{ContainerRestartRule, Pod};
+use model::k8s::{ContainerRestartRule, ContainerStateTerminated, Pod};
 use model::{ContainerId, ContainerKind, ContainerObservation, ContainerRef};
 
 use super::hash::container_hash;
@@ -21,15 +22,6 @@ pub struct Memory<'a> {
     pub killed: &'a BTreeMap<ContainerId, KillReason>,
 }
 
-/// Gates that change restart decisions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RestartGates {
-    /// `ContainerRestartRules`: containers may have a policy and rules of their own.
-    pub container_rules: bool,
-    /// `RestartAllContainersOnContainerExits`.
-    pub restart_all: bool,
-}
-
 /// What follows from the end of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AfterExit {
@@ -41,10 +33,29 @@ pub enum AfterExit {
     },
 }
 
+/// How one run of a container ended, whoever tells of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct End<'a> {
+    pub code: i32,
+    pub reason: &'a str,
+}
+
+impl<'a> From<&'a ContainerObservation> for End<'a> {
+    fn from(instance: &'a ContainerObservation) -> Self {
+        Self { code: instance.exit_code, reason: &instance.reason }
+    }
+}
+
+impl<'a> From<&'a ContainerStateTerminated> for End<'a> {
+    fn from(end: &'a ContainerStateTerminated) -> Self {
+        Self { code: end.exit_code, reason: end.reason.as_deref().unwrap_or_default() }
+    }
+}
+
 /// The restart policy that holds for one container.
 #[must_use]
-pub fn effective_policy(pod: &Pod, container: &ContainerRef<'_>, gates: RestartGates) -> RestartPolicy {
-    let own = container.restart_policy().filter(|_| gates.container_rules);
+pub fn effective_policy(pod: &Pod, container: &ContainerRef<'_>, features: Features) -> RestartPolicy {
+    let own = container.restart_policy().filter(|_| features.container_restart_rules);
     match container.kind {
         ContainerKind::Sidecar => RestartPolicy::Always,
         ContainerKind::Ephemeral => RestartPolicy::Never,
@@ -68,8 +79,8 @@ pub fn has_changed(container: &ContainerRef<'_>, instance: &ContainerObservation
 
 /// An init container that exits 0 after the kernel killed one of its processes for memory did not do its work.
 #[must_use]
-pub fn has_failed(instance: &ContainerObservation) -> bool {
-    instance.exit_code != 0 || instance.reason == "OOMKilled"
+pub fn has_failed(kind: ContainerKind, end: End<'_>) -> bool {
+    end.code != 0 || kind == ContainerKind::Init && end.reason == "OOMKilled"
 }
 
 /// Decides about one exited instance.
@@ -79,23 +90,29 @@ pub fn after_exit(
     container: &ContainerRef<'_>,
     instance: &ContainerObservation,
     memory: Memory<'_>,
-    gates: RestartGates,
+    features: Features,
 ) -> AfterExit {
-    let policy = effective_policy(pod, container, gates);
     if has_changed(container, instance) {
         return AfterExit::Restarts(StartReason::Killed(KillReason::SpecChanged));
     }
-    if let Some(why) = restart_after_kill(instance, policy, memory) {
-        return AfterExit::Restarts(why);
+    let policy = effective_policy(pod, container, features);
+    match restart_after_kill(instance, policy, memory) {
+        Some(why) => AfterExit::Restarts(why),
+        None => after_end(pod, container, instance.into(), features),
     }
-    let code = instance.exit_code;
-    if let Some(outcome) = by_rules(container.restart_policy_rules(), code, gates) {
+}
+
+/// What rules and policy alone say about an end. The status asks this about runs that only it remembers.
+#[must_use]
+pub fn after_end(pod: &Pod, container: &ContainerRef<'_>, end: End<'_>, features: Features) -> AfterExit {
+    let code = end.code;
+    if let Some(outcome) = by_rules(container.restart_policy_rules(), code, features) {
         return outcome;
     }
+    let policy = effective_policy(pod, container, features);
     let again = match policy {
         RestartPolicy::Always => true,
-        RestartPolicy::OnFailure if container.kind == ContainerKind::Init => has_failed(instance),
-        RestartPolicy::OnFailure => code != 0,
+        RestartPolicy::OnFailure => has_failed(container.kind, end),
         RestartPolicy::Never => false,
     };
     if again { AfterExit::Restarts(StartReason::Exited { code, policy }) } else { AfterExit::StaysDead }
@@ -135,14 +152,14 @@ fn restart_after_kill(
 }
 
 /// The first rule that matches the exit code wins. Rules this version does not know are passed over.
-fn by_rules(rules: &[ContainerRestartRule], code: i32, gates: RestartGates) -> Option<AfterExit> {
-    if !gates.container_rules {
+fn by_rules(rules: &[ContainerRestartRule], code: i32, features: Features) -> Option<AfterExit> {
+    if !features.container_restart_rules {
         return None;
     }
     let rule = rules.iter().find(|rule| matches(rule, code))?;
     match rule.action.as_str() {
         "Restart" => Some(AfterExit::Restarts(StartReason::RestartRule { code })),
-        "RestartAllContainers" if gates.restart_all => Some(AfterExit::RestartsAll { code }),
+        "RestartAllContainers" if features.restart_all_containers => Some(AfterExit::RestartsAll { code }),
         _ => None,
     }
 }

@@ -5,9 +5,10 @@
 use std::time::Duration;
 
 use model::ContainerRef;
-use model::k8s::{GRPCAction, HTTPGetAction, HTTPHeader, IntOrString, Probe};
+use model::k8s::{GRPCAction, Probe};
 
 use super::results::ProbeKind;
+use crate::http_action::{HttpAction, PortError, port_number, resolve_port};
 
 /// What the kubelet calls itself towards probed servers.
 pub const USER_AGENT: &str = "kube-probe/1.36";
@@ -17,10 +18,8 @@ pub const USER_AGENT: &str = "kube-probe/1.36";
 pub enum ProbeSpecError {
     #[error("missing probe handler for container {container}")]
     NoHandler { container: String },
-    #[error("couldn't find port: {name} in container {container}")]
-    NoSuchPort { name: String, container: String },
-    #[error("invalid port number: {number}")]
-    PortOutOfRange { number: i32 },
+    #[error(transparent)]
+    Port(#[from] PortError),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,27 +41,9 @@ pub struct ProbeSpec {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProbeHandler {
     Exec { command: Vec<String> },
-    HttpGet(HttpProbe),
+    HttpGet(HttpAction),
     Tcp { host: Option<String>, port: u16 },
     Grpc { port: u16, service: String },
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HttpScheme {
-    Http,
-    Https,
-}
-
-/// A GET whose host may still be open: without one it goes to the pod's address.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HttpProbe {
-    pub scheme: HttpScheme,
-    pub host: Option<String>,
-    pub port: u16,
-    /// Path and query, beginning with a slash.
-    pub path: String,
-    /// In the order to send them; a `Host` among them replaces that of the URL.
-    pub headers: Vec<(String, String)>,
 }
 
 impl ProbeSpec {
@@ -95,11 +76,11 @@ impl ProbeHandler {
             return Ok(Self::Exec { command: exec.command.clone().unwrap_or_default() });
         }
         if let Some(get) = &probe.http_get {
-            return HttpProbe::of(get, container).map(Self::HttpGet);
+            return HttpAction::of(get, Some(container), USER_AGENT).map(Self::HttpGet).map_err(Into::into);
         }
         if let Some(tcp) = &probe.tcp_socket {
             let host = tcp.host.clone().filter(|host| !host.is_empty());
-            return Ok(Self::Tcp { host, port: resolve_port(&tcp.port, container)? });
+            return Ok(Self::Tcp { host, port: resolve_port(&tcp.port, Some(container))? });
         }
         if let Some(GRPCAction { port, service }) = &probe.grpc {
             let service = service.clone().unwrap_or_default();
@@ -107,79 +88,4 @@ impl ProbeHandler {
         }
         Err(ProbeSpecError::NoHandler { container: container.name().to_owned() })
     }
-}
-
-impl HttpProbe {
-    /// Reads the HTTP request of a probe or hook.
-    ///
-    /// # Errors
-    /// When the port is out of range or the container names none so.
-    pub fn of(get: &HTTPGetAction, container: &ContainerRef<'_>) -> Result<Self, ProbeSpecError> {
-        let is_https = get.scheme.as_deref().is_some_and(|s| s.eq_ignore_ascii_case("https"));
-        let path = get.path.as_deref().unwrap_or_default();
-        Ok(Self {
-            scheme: if is_https { HttpScheme::Https } else { HttpScheme::Http },
-            host: get.host.clone().filter(|host| !host.is_empty()),
-            port: resolve_port(&get.port, container)?,
-            path: if path.starts_with('/') { path.to_owned() } else { format!("/{path}") },
-            headers: headers(get.http_headers.as_deref().unwrap_or_default()),
-        })
-    }
-
-    /// Where the request goes: to its own host or else the pod's address.
-    #[must_use]
-    pub fn host<'a>(&'a self, pod_ip: &'a str) -> &'a str {
-        self.host.as_deref().unwrap_or(pod_ip)
-    }
-
-    /// The URL as messages show it.
-    #[must_use]
-    pub fn url(&self, pod_ip: &str) -> String {
-        let scheme = match self.scheme {
-            HttpScheme::Http => "http",
-            HttpScheme::Https => "https",
-        };
-        format!("{scheme}://{}{}", join_host_port(self.host(pod_ip), self.port), self.path)
-    }
-}
-
-/// `host:port`, with IPv6 addresses in brackets.
-#[must_use]
-pub fn join_host_port(host: &str, port: u16) -> String {
-    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
-}
-
-/// The user's headers, and ours where there is none of that name. An empty `Accept` means: send none.
-fn headers(given: &[HTTPHeader]) -> Vec<(String, String)> {
-    let has = |name: &str| given.iter().any(|h| h.name.eq_ignore_ascii_case(name));
-    let is_empty_accept = |h: &&HTTPHeader| h.name.eq_ignore_ascii_case("Accept") && h.value.is_empty();
-    let mut all: Vec<(String, String)> =
-        given.iter().filter(|h| !is_empty_accept(h)).map(|h| (h.name.clone(), h.value.clone())).collect();
-    for (name, value) in [("User-Agent", USER_AGENT), ("Accept", "*/*")] {
-        if !has(name) {
-            all.push((name.to_owned(), value.to_owned()));
-        }
-    }
-    all
-}
-
-fn resolve_port(port: &IntOrString, container: &ContainerRef<'_>) -> Result<u16, ProbeSpecError> {
-    match port {
-        IntOrString::Int(number) => port_number(*number),
-        IntOrString::String(name) => {
-            let named = container.ports().iter().find(|p| p.name.as_deref() == Some(name));
-            match (named, name.parse()) {
-                (Some(port), _) => port_number(port.container_port),
-                (None, Ok(number)) => port_number(number),
-                (None, Err(_)) => Err(ProbeSpecError::NoSuchPort {
-                    name: name.clone(),
-                    container: container.name().to_owned(),
-                }),
-            }
-        }
-    }
-}
-
-fn port_number(number: i32) -> Result<u16, ProbeSpecError> {
-    u16::try_from(number).ok().filter(|n| *n > 0).ok_or(ProbeSpecError::PortOutOfRange { number })
 }

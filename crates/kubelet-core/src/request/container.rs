@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use config::Features;
 use model::ContainerId;
 use model::containers::ContainerRef;
 use model::k8s::Pod;
@@ -66,6 +67,11 @@ pub fn compute_container_request(inputs: &ContainerInputs<'_>) -> Result<Contain
         tty: container.tty(),
         resources: resources::container_resources(pod, &container, node),
         security: security::container_security(pod, &container, image, target, (node, facts))?,
-        stop_signal: None,
+        stop_signal: stop_signal(&container, node.features),
     })
+}
+
+/// The signal that ends the container, where the spec names one and the node looks at it; else the image's counts.
+fn stop_signal(container: &ContainerRef<'_>, features: Features) -> Option<String> {
+    container.lifecycle().filter(|_| features.container_stop_signals).and_then(|l| l.stop_signal.clone())
 }

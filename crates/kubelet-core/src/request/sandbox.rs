@@ -37,7 +37,7 @@ pub fn compute_sandbox_request(inputs: &SandboxInputs<'_>) -> Result<SandboxRequ
     let hostname = if spec.host_network == Some(true) {
         String::new()
     } else {
-        compute_hostname(pod, &node.cluster_domain)?
+        compute_hostname(pod, &node.cluster_domain, node.features)?
             .kernel_name(spec.set_hostname_as_fqdn.unwrap_or(false))?
     };
     Ok(SandboxRequest {

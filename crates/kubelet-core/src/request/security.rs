@@ -162,11 +162,8 @@ fn namespaces(pod: &Pod, facts: &PodFacts) -> Result<Namespaces, ConfigError> {
         _ => NamespaceMode::Container,
     };
     let user = match (spec.host_users, &facts.user_namespace) {
-        (None, _) => None,
-        (Some(true), _) => Some(UserNamespace::Node),
-        (Some(false), Some(ids)) => {
-            Some(UserNamespace::Pod { uids: ids.uids.clone(), gids: ids.gids.clone() })
-        }
+        (None | Some(true), _) => UserNamespace::Node,
+        (Some(false), Some(ids)) => UserNamespace::Pod { uids: ids.uids.clone(), gids: ids.gids.clone() },
         (Some(false), None) => return Err(ConfigError::NoUserNamespace { pod: describe(pod) }),
     };
     Ok(Namespaces { network: node_or_pod(spec.host_network), pid, ipc: node_or_pod(spec.host_ipc), user })

@@ -1,5 +1,6 @@
 //! Pods in, requests out: each table shows the part of a request that it is about.
 
+use config::Features;
 use std::collections::BTreeMap;
 
 use expect_test::expect_file;
@@ -31,6 +32,7 @@ fn node() -> NodeFacts {
         single_process_oom_kill: false,
         swap: Swap::NoSwap,
         hugepage_sizes: vec!["1GB".to_owned(), "2MB".to_owned()],
+        features: Features::default(),
     }
 }
 
@@ -43,7 +45,10 @@ fn pod(spec: &Value) -> Pod {
         "spec": spec,
     });
     let origin = Origin::File("/m.yaml".to_owned());
-    parse_manifest(manifest.to_string().as_bytes(), &origin, "n").expect("a good manifest").pods.remove(0)
+    parse_manifest(manifest.to_string().as_bytes(), &origin, "n", Features::default())
+        .expect("a good manifest")
+        .pods
+        .remove(0)
 }
 
 /// A pod with one container `app` that has these fields, and a spec with those.
@@ -451,12 +456,12 @@ fn check_namespaces(spec: &Value, expected: &str) {
 
 #[test]
 fn namespaces_are_shared_with_whom_the_pod_says() {
-    check_namespaces(&json!({}), "Pod Container Pod None");
-    check_namespaces(&json!({"hostNetwork": true}), "Node Container Pod None");
-    check_namespaces(&json!({"hostPID": true}), "Pod Node Pod None");
-    check_namespaces(&json!({"hostIPC": true}), "Pod Container Node None");
-    check_namespaces(&json!({"shareProcessNamespace": true}), "Pod Pod Pod None");
-    check_namespaces(&json!({"hostUsers": true}), "Pod Container Pod Some(Node)");
+    check_namespaces(&json!({}), "Pod Container Pod Node");
+    check_namespaces(&json!({"hostNetwork": true}), "Node Container Pod Node");
+    check_namespaces(&json!({"hostPID": true}), "Pod Node Pod Node");
+    check_namespaces(&json!({"hostIPC": true}), "Pod Container Node Node");
+    check_namespaces(&json!({"shareProcessNamespace": true}), "Pod Pod Pod Node");
+    check_namespaces(&json!({"hostUsers": true}), "Pod Container Pod Node");
 }
 
 #[test]
@@ -470,7 +475,7 @@ fn a_user_namespace_must_have_been_given() {
     let ids = IdMappings { uids: vec![mapping], gids: vec![mapping] };
     let facts = PodFacts { user_namespace: Some(ids.clone()), ..PodFacts::default() };
     let found = sandbox_of(&pod, &facts).unwrap().security.namespaces.user;
-    assert_eq!(found, Some(model::request::UserNamespace::Pod { uids: ids.uids, gids: ids.gids }));
+    assert_eq!(found, model::request::UserNamespace::Pod { uids: ids.uids, gids: ids.gids });
 }
 
 #[test]
@@ -682,4 +687,30 @@ proptest! {
         prop_assert!((2..=262_144).contains(&resources::cpu_shares(milli)));
         prop_assert!(resources::cpu_quota(milli, 100_000) >= 1000);
     }
+}
+
+#[test]
+fn a_stop_signal_is_passed_on_with_its_gate_only() {
+    let pod = pod_with(&json!({"lifecycle": {"stopSignal": "SIGUSR1"}}), &json!({"os": {"name": "linux"}}));
+    let signal = |container_stop_signals| {
+        let features = Features { container_stop_signals, ..Features::default() };
+        let around = Around { node: Some(NodeFacts { features, ..node() }), ..Around::default() };
+        app(&pod, &around).stop_signal
+    };
+    assert_eq!((signal(true).as_deref(), signal(false)), (Some("SIGUSR1"), None));
+}
+
+#[test]
+fn the_kernel_hears_of_an_override_of_the_hostname_with_its_gate_only() {
+    let pod =
+        pod(&json!({"containers": [{"name": "app", "image": "i"}], "hostnameOverride": "db.example.org"}));
+    let inputs = |node: &NodeFacts| {
+        let (facts, dns) = (PodFacts::default(), DnsRequest::default());
+        let inputs =
+            SandboxInputs { pod: &pod, node, facts: &facts, attempt: 0, dns: &dns, cgroup_parent: "" };
+        compute_sandbox_request(&inputs).unwrap().hostname
+    };
+    let off = Features { hostname_override: false, ..Features::default() };
+    assert_eq!(inputs(&node()), "db.example.org");
+    assert_eq!(inputs(&NodeFacts { features: off, ..node() }), "web-n");
 }

@@ -239,3 +239,33 @@ proptest! {
         prop_assert!(played(&sets).1.iter().all(|change| spoke.contains(&change.source)));
     }
 }
+
+#[test]
+fn a_broken_file_or_a_silent_server_describes_what_was_written_down_of_it() {
+    let from = |source: &str, name: &str, uid: &str, file: &str, seen: &str| {
+        let mut pod = pod(&format!("{name}!{uid}"));
+        let annotations = [(CONFIG_FILE, file), (CONFIG_SOURCE, source), (CONFIG_SEEN, seen)];
+        let annotations = annotations.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        Arc::make_mut(&mut pod).metadata.annotations = Some(BTreeMap::from(annotations));
+        pod
+    };
+    let written = |name: &str, uid: &str, file: &str, seen: &str| from("file", name, uid, file, seen);
+    let (monday, tuesday) = ("2026-01-05T00:00:00Z", "2026-01-06T00:00:00Z");
+    let all = [
+        written("a", "old", "/m/a", monday),
+        written("a", "new", "/m/a", tuesday),
+        written("b", "b", "/m/a", monday),
+        written("c", "c", "/m/c", monday),
+        pod("d"),
+        from("http", "e", "e", "", monday),
+        from("api", "f", "f", "", monday),
+    ];
+    let of = |origin: &Origin| -> Vec<String> {
+        last_described_by(origin, &all).iter().map(|pod| PodRef::of(pod).uid.to_string()).collect()
+    };
+    let uids = |file: &str| of(&Origin::File(file.to_owned()));
+    assert_eq!(uids("/m/a"), ["new", "b"], "of one name, the one seen last");
+    assert_eq!(uids("/m/c"), ["c"]);
+    assert!(uids("/m/d").is_empty());
+    assert_eq!(of(&Origin::Url("http://anywhere/".to_owned())), ["e"]);
+}

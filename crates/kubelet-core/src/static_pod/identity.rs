@@ -57,7 +57,10 @@ pub fn apply_identity(pod: &mut Pod, origin: &Origin, node_name: &str) {
     let spec = pod.spec.get_or_insert_default();
     spec.node_name = Some(node_name.to_owned());
     match origin {
-        Origin::File(_) => tolerate_no_execute(spec.tolerations.get_or_insert_default()),
+        Origin::File(path) => {
+            annotations.insert(keys::CONFIG_FILE.to_owned(), path.clone());
+            tolerate_no_execute(spec.tolerations.get_or_insert_default());
+        }
         Origin::Url(_) => {}
     }
 }

@@ -1,13 +1,24 @@
 //! What a static pod may not refer to, because no API server stands behind it (contract C.24).
 
+use config::Features;
 use model::containers::{all_containers, spec_of};
 use model::k8s::{Pod, Volume};
 
 use super::validation::FieldError;
 
-/// Every reference to an object of the API.
+/// Every reference to an object of the API that the node refuses: all of them; or, where it only minds what could never
+/// work, resource claims and bundles of trusted certificates.
 #[must_use]
-pub fn api_references(pod: &Pod) -> Vec<FieldError> {
+pub fn refused_references(pod: &Pod, features: Features) -> Vec<FieldError> {
+    let mut errors = api_references(pod);
+    if !features.no_api_references {
+        errors.retain(|e| e.path == "spec.resourceClaims" || e.path.ends_with(".clusterTrustBundle"));
+    }
+    errors
+}
+
+/// Every reference to an object of the API.
+fn api_references(pod: &Pod) -> Vec<FieldError> {
     let spec = spec_of(pod);
     let mut errors = Vec::new();
     let mut refuse = |path: String, what: &str| {

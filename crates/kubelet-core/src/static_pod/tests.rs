@@ -1,5 +1,6 @@
 //! Manifests in, pods or complaints out.
 
+use config::Features;
 use expect_test::{Expect, expect, expect_file};
 use proptest::prelude::*;
 
@@ -10,7 +11,7 @@ fn file() -> Origin {
 }
 
 fn read(text: &str) -> Result<Manifest, Vec<ManifestError>> {
-    parse_manifest(text.as_bytes(), &file(), "Node1")
+    parse_manifest(text.as_bytes(), &file(), "Node1", Features::default())
 }
 
 /// What came of a manifest: a line for each pod and each complaint.
@@ -260,7 +261,7 @@ fn unknown_and_repeated_fields_are_worth_a_warning() {
 
 #[test]
 fn not_utf8_is_refused() {
-    let errors = parse_manifest(b"kind: \xff", &file(), "n").unwrap_err();
+    let errors = parse_manifest(b"kind: \xff", &file(), "n", Features::default()).unwrap_err();
     assert_eq!(errors[0].to_string(), "/m/a.yaml: not UTF-8 after byte 6");
 }
 
@@ -308,7 +309,7 @@ fn annotation(pod: &Pod, key: &str) -> String {
 #[test]
 fn the_uid_follows_content_node_and_place() {
     let uid = |text: &str, origin: &Origin, node: &str| {
-        let pod = parse_manifest(text.as_bytes(), origin, node).unwrap().pods.remove(0);
+        let pod = parse_manifest(text.as_bytes(), origin, node, Features::default()).unwrap().pods.remove(0);
         assert_eq!(annotation(&pod, keys::CONFIG_HASH), pod.metadata.uid.clone().unwrap());
         pod.metadata.uid.unwrap()
     };
@@ -331,7 +332,7 @@ fn the_source_is_noted_and_files_tolerate_all_troubles_of_the_node() {
     assert_eq!(tolerations[0].effect.as_deref(), Some("NoExecute"));
 
     let url = Origin::Url("http://x/".to_owned());
-    let pod = parse_manifest(SMALL.as_bytes(), &url, "n").unwrap().pods.remove(0);
+    let pod = parse_manifest(SMALL.as_bytes(), &url, "n", Features::default()).unwrap().pods.remove(0);
     assert_eq!(annotation(&pod, keys::CONFIG_SOURCE), "http");
     assert_eq!(pod.spec.unwrap().tolerations, None);
 }
@@ -399,6 +400,26 @@ fn defaulting_twice_changes_nothing_more() {
     let mut again = pod.clone();
     apply_defaults(&mut again);
     assert_eq!(again, pod);
+}
+
+#[test]
+fn without_its_gate_only_what_could_never_work_is_refused() {
+    let features = Features { no_api_references: false, ..Features::default() };
+    let errors = |field: &str| {
+        let text = SMALL.replace("spec:", &format!("spec:\n  {field}"));
+        let outcome = parse_manifest(text.as_bytes(), &file(), "n", features);
+        outcome.err().into_iter().flatten().map(|e| e.message).collect::<Vec<_>>()
+    };
+    assert!(errors("serviceAccountName: sa").is_empty());
+    assert!(errors("volumes: [{name: v, secret: {secretName: s}}]").is_empty());
+    let bundle = "clusterTrustBundle: {name: b, path: p}";
+    for (field, what) in [
+        (format!("volumes: [{{name: v, projected: {{sources: [{{{bundle}}}]}}}}]"), "clustertrustbundles"),
+        ("resourceClaims: [{name: c, resourceClaimName: r}]".to_owned(), "resourceclaims"),
+    ] {
+        let found = errors(&field);
+        assert!(found.len() == 1 && found[0].ends_with(&format!("may not reference {what}")), "{found:?}");
+    }
 }
 
 /// One field of a pod that refers to the API, and what is said about it.
@@ -471,7 +492,7 @@ fn no_variable_may_come_from_the_api() {
 proptest! {
     #[test]
     fn any_bytes_are_answered_without_a_panic(text in proptest::collection::vec(any::<u8>(), 0..200)) {
-        let _ = parse_manifest(&text, &file(), "n");
+        let _ = parse_manifest(&text, &file(), "n", Features::default());
     }
 
     #[test]

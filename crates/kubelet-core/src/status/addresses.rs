@@ -43,6 +43,23 @@ pub(super) fn compute_addresses(inputs: &StatusInputs<'_>) -> Addresses {
     }
 }
 
+/// The node has come to have a primary address of another family than the pod was told: the message of the event
+/// `HostIPsIPFamilyMismatch`.
+#[must_use]
+pub fn host_ip_family_mismatch(last: Option<&PodStatus>, node_ips: &[IpAddr]) -> Option<String> {
+    let said: IpAddr = last?.host_ip.as_deref()?.parse().ok()?;
+    let now = node_ips.first()?;
+    let family = |ip: &IpAddr| if ip.is_ipv4() { 4 } else { 6 };
+    (family(&said) != family(now)).then(|| {
+        format!(
+            "Kubelet detected an IPv{} node IP ({said}), but the cloud provider selected an IPv{} node IP ({now}); pass an \
+             explicit `--node-ip` to kubelet to fix this.",
+            family(&said),
+            family(now)
+        )
+    })
+}
+
 /// The node's own addresses; once said they stay, but a node that becomes dual-stack adds its second family.
 fn host_network_ips(last: Option<&PodStatus>, node_ips: &[IpAddr]) -> Vec<String> {
     let mut ips = said_ips(last);

@@ -19,6 +19,8 @@ const SCHEDULED: &str = "PodScheduled";
 const ALL_RESTARTING: &str = "AllContainersRestarting";
 /// Written by others before they end a pod, and by the kubelet when it does.
 const DISRUPTION_TARGET: &str = "DisruptionTarget";
+/// Reasons for which the kubelet ends a pod that did nothing wrong.
+const DISRUPTIVE: [&str; 3] = ["Preempting", "Evicted", "Terminated"];
 const OWNED: [&str; 8] = [
     READY_TO_START,
     INITIALIZED,
@@ -40,13 +42,16 @@ pub(super) fn compute_conditions(
         return all;
     }
     let containers_ready = containers_ready(inputs.pod, statuses, phase);
-    let mut findings = vec![
-        (READY_TO_START, ready_to_start(inputs)),
+    let mut findings = Vec::new();
+    if inputs.node.features.ready_to_start_condition {
+        findings.push((READY_TO_START, ready_to_start(inputs)));
+    }
+    findings.extend([
         (INITIALIZED, initialized(inputs.pod, statuses, phase)),
         (READY, ready(inputs.pod, &all, &containers_ready)),
         (CONTAINERS_READY, containers_ready),
         (SCHEDULED, Finding::met()),
-    ];
+    ]);
     findings.extend(restarting_all(inputs, statuses).map(|finding| (ALL_RESTARTING, finding)));
     let last = inputs.last_said();
     all.extend(findings.into_iter().map(|(kind, finding)| condition(inputs, last, kind, finding)));
@@ -102,6 +107,14 @@ fn conditions_of_others(inputs: &StatusInputs<'_>) -> Vec<PodCondition> {
     all.retain(|c| !OWNED.contains(&c.type_.as_str()));
     if find(&all, DISRUPTION_TARGET).is_none() {
         all.extend(of(inputs.previous).into_iter().find(|c| c.type_ == DISRUPTION_TARGET));
+    }
+    if let Some(why) = inputs.terminal
+        && DISRUPTIVE.contains(&why.reason.as_str())
+        && find(&all, DISRUPTION_TARGET).is_none()
+        && !Phase::of(inputs.pod.status.as_ref()).is_some_and(Phase::is_terminal)
+    {
+        let finding = Finding { is_met: true, reason: "TerminationByKubelet", message: why.message.clone() };
+        all.push(condition(inputs, inputs.last_said(), DISRUPTION_TARGET, finding));
     }
     all
 }

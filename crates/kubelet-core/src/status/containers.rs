@@ -14,8 +14,8 @@ use model::k8s::{
 };
 use model::{ContainerKind, ContainerObservation, ContainerState};
 
-use super::{ContainerStatuses, PodStage, StatusInputs, whole_seconds};
-use crate::pod::plan::RestartPolicy;
+use super::{ContainerStatuses, PodStage, StatusInputs, WaitingState, whole_seconds};
+use crate::pod::restart::{AfterExit, after_end, has_failed};
 use crate::probe::results::Verdict;
 
 /// What the termination messages of one pod may take together; each container gets an equal share.
@@ -29,8 +29,16 @@ const LOST_AT_THE_END: &str = "The container could not be located when the pod w
 const INIT_TAKEN_AS_DONE: &str = "Unable to get init container status from container runtime and pod has been \
                                   initialized, treat it as exited normally";
 
-/// The waiting reason of containers whose pod restarts all of them.
+/// The reason, waiting or ended, of containers whose pod restarts all of them…
 const RESTARTING_ALL: &str = "RestartingAllContainers";
+/// …and what is said about it.
+const REMOVED_TO_RESTART_ALL: &str = "The container is removed because RestartAllContainers in place";
+
+/// What a container shows that waits because the whole pod begins again.
+#[must_use]
+pub fn waiting_for_restart_of_all() -> WaitingState {
+    WaitingState { reason: RESTARTING_ALL.to_owned(), message: REMOVED_TO_RESTART_ALL.to_owned() }
+}
 
 /// The container executes, or nobody can say that it does not.
 pub(super) const fn may_run(state: ContainerState) -> bool {
@@ -52,43 +60,21 @@ pub(super) fn waits_for_all(status: &ContainerStatus) -> bool {
     waiting.is_some_and(|w| w.reason.as_deref() == Some(RESTARTING_ALL))
 }
 
-/// An init container that ran out of memory did not do its work, even if its first process ended well.
-pub(super) fn has_failed(container: &ContainerRef<'_>, end: &ContainerStateTerminated) -> bool {
-    let is_oom = container.kind == ContainerKind::Init && end.reason.as_deref() == Some("OOMKilled");
-    end.exit_code != 0 || is_oom
+/// It waits, for whatever, and was ended so that the whole pod can begin again: its end says nothing about its work.
+pub(super) fn returns_with_all(status: &ContainerStatus) -> bool {
+    let is_waiting = status.state.as_ref().is_some_and(|state| state.waiting.is_some());
+    let end = status.last_state.as_ref().and_then(|state| state.terminated.as_ref());
+    waits_for_all(status) || is_waiting && end.is_some_and(|e| e.reason.as_deref() == Some(RESTARTING_ALL))
 }
 
-/// Whether a container that ended so starts again: first its restart rules, then its own policy, then the pod's.
-pub(super) fn will_restart(pod: &Pod, container: &ContainerRef<'_>, end: &ContainerStateTerminated) -> bool {
-    let failed = has_failed(container, end);
-    let by_policy = |policy: RestartPolicy| match policy {
-        RestartPolicy::Always => true,
-        RestartPolicy::OnFailure => failed,
-        RestartPolicy::Never => false,
-    };
-    match container.kind {
-        ContainerKind::Ephemeral => false,
-        ContainerKind::Sidecar => true,
-        ContainerKind::Init | ContainerKind::Regular => {
-            let of_pod = model::containers::spec_of(pod).restart_policy.as_deref();
-            let asked_by_rule = rule_matches(container, end.exit_code);
-            let policy = RestartPolicy::parse(container.restart_policy().or(of_pod));
-            let is_done = container.kind == ContainerKind::Init && !failed;
-            !is_done && (asked_by_rule || by_policy(policy))
-        }
-    }
-}
-
-fn rule_matches(container: &ContainerRef<'_>, exit_code: i32) -> bool {
-    container.restart_policy_rules().iter().any(|rule| {
-        let Some(codes) = &rule.exit_codes else { return false };
-        let listed = codes.values.as_ref().is_some_and(|values| values.contains(&exit_code));
-        match codes.operator.as_str() {
-            "In" => listed,
-            "NotIn" => !listed,
-            _ => false,
-        }
-    })
+/// Whether a container that ended so starts again. An init container that did its work does not.
+pub(super) fn will_restart(
+    inputs: &StatusInputs<'_>,
+    container: &ContainerRef<'_>,
+    end: &ContainerStateTerminated,
+) -> bool {
+    let is_done = container.kind == ContainerKind::Init && !has_failed(container.kind, end.into());
+    !is_done && after_end(inputs.pod, container, end.into(), inputs.node.features) != AfterExit::StaysDead
 }
 
 pub(super) fn compute_container_statuses(inputs: &StatusInputs<'_>) -> ContainerStatuses {
@@ -113,6 +99,8 @@ struct Reader<'a> {
     /// Why a container that has not started yet waits.
     default_reason: &'static str,
     is_past_init: bool,
+    /// The whole pod begins again: containers were removed for that.
+    is_restarting_all: bool,
     message_bytes: usize,
 }
 
@@ -122,9 +110,14 @@ impl<'a> Reader<'a> {
             regular_containers(inputs.pod).any(|c| o.newest(c.name()).is_some_and(was_created))
         };
         let has_init = init_containers(inputs.pod).next().is_some();
+        let last = inputs.last_said().map(statuses_by_name).unwrap_or_default();
+        // A kubelet that was killed in the middle of it only knows from what it said.
+        let is_restarting_all = inputs.waiting.values().any(|why| why.reason == RESTARTING_ALL)
+            || last.values().any(|status| waits_for_all(status));
         Self {
             inputs,
-            last: inputs.last_said().map(statuses_by_name).unwrap_or_default(),
+            last,
+            is_restarting_all: is_restarting_all && inputs.may_start(),
             default_reason: if has_init { "PodInitializing" } else { "ContainerCreating" },
             is_past_init: inputs.observed.is_some_and(past),
             message_bytes: POD_TERMINATION_MESSAGE_BYTES / all_containers(inputs.pod).count().max(1),
@@ -224,9 +217,12 @@ impl<'a> Reader<'a> {
     fn read_absence(&self, container: &ContainerRef<'_>, last: Option<&ContainerStatus>) -> ContainerStatus {
         let said_state = last.and_then(|l| l.state.as_ref());
         let said_end = said_state.and_then(|s| s.terminated.as_ref());
+        if let Some(status) = last.and_then(|last| self.begin_again(container, last)) {
+            return status;
+        }
         let has_passed = container.kind == ContainerKind::Init && self.is_past_init;
         if let (Some(last), Some(end)) = (last, said_end)
-            && (!has_passed || !has_failed(container, end))
+            && (!has_passed || !has_failed(container.kind, end.into()))
         {
             return last.clone();
         }
@@ -247,6 +243,22 @@ impl<'a> Reader<'a> {
         status
     }
 
+    /// Its instance was removed so that the whole pod can begin again. That is told of once for each instance: what is
+    /// shown from then on has none.
+    fn begin_again(&self, container: &ContainerRef<'_>, last: &ContainerStatus) -> Option<ContainerStatus> {
+        let is_news = last.container_id.is_some();
+        if !self.is_restarting_all || !(is_news || waits_for_all(last)) {
+            return None;
+        }
+        let end = || terminated(LOST_EXIT_CODE, RESTARTING_ALL, REMOVED_TO_RESTART_ALL);
+        Some(ContainerStatus {
+            state: Some(waiting_state(RESTARTING_ALL, REMOVED_TO_RESTART_ALL)),
+            last_state: if is_news { Some(end()) } else { last.last_state.clone() },
+            restart_count: last.restart_count.saturating_add(i32::from(is_news)),
+            ..self.waiting(container)
+        })
+    }
+
     /// A container that is to start and could not shows why; its last end moves to `lastState`.
     fn apply_start_failure(
         &self,
@@ -261,12 +273,13 @@ impl<'a> Reader<'a> {
         let end = status.state.as_ref().and_then(|s| s.terminated.as_ref());
         let is_to_start = match newest.map(|n| n.state) {
             None => {
-                !(container.kind == ContainerKind::Init && end.is_some_and(|e| !has_failed(container, e)))
+                !(container.kind == ContainerKind::Init
+                    && end.is_some_and(|e| !has_failed(container.kind, e.into())))
             }
             Some(ContainerState::Created | ContainerState::Unknown) => true,
             Some(ContainerState::Running) => false,
             Some(ContainerState::Exited) => {
-                let restarts = |end| will_restart(self.inputs.pod, container, end);
+                let restarts = |end| will_restart(self.inputs, container, end);
                 why.reason == RESTARTING_ALL || end.is_some_and(restarts)
             }
         };
@@ -302,7 +315,7 @@ impl<'a> Reader<'a> {
             ContainerKind::Init => {
                 let end = status.state.as_ref().and_then(|s| s.terminated.as_ref());
                 status.started = Some(started);
-                status.ready = end.is_some_and(|end| !has_failed(container, end));
+                status.ready = end.is_some_and(|end| !has_failed(container.kind, end.into()));
             }
             ContainerKind::Ephemeral => {
                 status.started = None;

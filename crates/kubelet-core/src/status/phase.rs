@@ -6,10 +6,11 @@ use std::fmt;
 
 use model::ContainerKind;
 use model::containers::{ContainerRef, init_containers, regular_containers};
-use model::k8s::{ContainerStateTerminated, ContainerStatus, Pod, PodStatus};
+use model::k8s::{ContainerStateTerminated, ContainerStatus, PodStatus};
 
-use super::containers::{has_failed, waits_for_all, will_restart};
+use super::containers::{returns_with_all, will_restart};
 use super::{ContainerStatuses, PodStage, StatusInputs, is_static_pod};
+use crate::pod::restart::has_failed;
 
 /// `status.phase`. `Unknown` is not ours to say: only others say it about us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -132,17 +133,13 @@ struct Tally {
 
 impl Tally {
     fn of(inputs: &StatusInputs<'_>, statuses: &ContainerStatuses) -> Self {
-        let pod = inputs.pod;
         let mut tally = Self { is_initialized: statuses.is_initialized(), ..Self::default() };
-        for container in init_containers(pod).chain(regular_containers(pod)) {
+        for container in init_containers(inputs.pod).chain(regular_containers(inputs.pod)) {
             let standing = Standing::of(statuses.find(container.name()));
             match container.kind {
-                ContainerKind::Init => tally.add_init(pod, &container, &standing),
+                ContainerKind::Init => tally.add_init(inputs, &container, &standing),
                 ContainerKind::Sidecar => tally.add_sidecar(&standing),
-                ContainerKind::Regular => {
-                    let returns = inputs.returning.contains(container.name());
-                    tally.add_regular(pod, &container, (&standing, returns));
-                }
+                ContainerKind::Regular => tally.add_regular(inputs, &container, &standing),
                 // They are there for a look inside; the pod neither waits for them nor ends with them.
                 ContainerKind::Ephemeral => {}
             }
@@ -150,11 +147,11 @@ impl Tally {
         tally
     }
 
-    fn add_init(&mut self, pod: &Pod, container: &ContainerRef<'_>, standing: &Standing<'_>) {
+    fn add_init(&mut self, inputs: &StatusInputs<'_>, container: &ContainerRef<'_>, standing: &Standing<'_>) {
         match standing {
             Standing::Running { .. } | Standing::NeverStarted => self.init_pending += 1,
             Standing::Ended(end) | Standing::BetweenRuns(end) => {
-                if has_failed(container, end) && !will_restart(pod, container, end) {
+                if has_failed(container.kind, (*end).into()) && !will_restart(inputs, container, end) {
                     self.init_failed_for_good += 1;
                 }
             }
@@ -177,14 +174,19 @@ impl Tally {
         }
     }
 
-    fn add_regular(&mut self, pod: &Pod, container: &ContainerRef<'_>, standing: (&Standing<'_>, bool)) {
-        let (standing, returns) = standing;
+    fn add_regular(
+        &mut self,
+        inputs: &StatusInputs<'_>,
+        container: &ContainerRef<'_>,
+        standing: &Standing<'_>,
+    ) {
         match standing {
             Standing::Running { .. } => self.running += 1,
             Standing::NeverStarted => self.waiting += 1,
             Standing::Ended(end) | Standing::BetweenRuns(end) => {
                 self.stopped += 1;
-                self.stopped_for_good += usize::from(!returns && !will_restart(pod, container, end));
+                let returns = inputs.returning.contains(container.name());
+                self.stopped_for_good += usize::from(!returns && !will_restart(inputs, container, end));
                 let is_over = matches!(standing, Standing::Ended(_));
                 self.succeeded += usize::from(is_over && end.exit_code == 0);
             }
@@ -236,7 +238,7 @@ impl<'a> Standing<'a> {
         if let Some(end) = state.and_then(|s| s.terminated.as_ref()) {
             return Self::Ended(end);
         }
-        if waits_for_all(status) {
+        if returns_with_all(status) {
             return Self::RestartingWithAll;
         }
         match status.last_state.as_ref().and_then(|s| s.terminated.as_ref()) {

@@ -134,6 +134,7 @@ impl Stand {
     async fn process(&mut self, program: &Path, name: &str) -> Outcome<f64> {
         let root = self.node.dir.join("root");
         if root.exists() {
+            self.node.unmount_root();
             std::fs::remove_dir_all(&root).map_err(failed(format!("remove {}", root.display())))?;
         }
         self.node.apply(name, &sleeping_pod(name, BUSYBOX_IMAGE))?;

@@ -53,7 +53,7 @@ impl Node {
         let log = fs::File::options().create(true).append(true).open(self.dir.join("kubelet.log"));
         let mut command = Command::new(program);
         command.arg("--config").arg(self.dir.join("kubelet.json"));
-        command.arg("--root-dir").arg(self.dir.join("root"));
+        command.arg("--root-dir").arg(self.dir.join("root")).arg("--cert-dir").arg(self.dir.join("pki"));
         command.arg("--cert-dir").arg(self.dir.join("pki"));
         command.args(["--hostname-override", "bench", "-v", "2"]);
         command.env("KUBELET_CONTAINER_LINKS_DIR", self.dir.join("logs/containers"));
@@ -136,6 +136,14 @@ impl Node {
             .map_err(failed(format!("the kubelet has ended; {}", self.last_words())))
     }
 
+    /// A kubelet leaves its root directory as the shared mount it made of it, where the machine's was not shared.
+    pub(crate) fn unmount_root(&self) {
+        let root = self.dir.join("root");
+        while Command::new("mountpoint").arg("-q").arg(&root).status().is_ok_and(|status| status.success())
+            && Command::new("umount").arg(&root).status().is_ok_and(|status| status.success())
+        {}
+    }
+
     pub(crate) fn last_words(&self) -> String {
         let log = fs::read_to_string(self.dir.join("kubelet.log")).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
@@ -147,6 +155,7 @@ impl Drop for Node {
     fn drop(&mut self) {
         // It may have ended by itself.
         let _ = self.kill();
+        self.unmount_root();
     }
 }
 

@@ -1,5 +1,6 @@
-//! The built binary on a real containerd, seen from outside: manifests go in, and what the runtime, the files and the
-//! HTTP endpoints show is judged. Every test has a containerd, a kubelet and a directory of its own.
+//! The built binary on a real containerd, or on a fake runtime where a real one does not tell what it was asked. It is
+//! seen from outside: manifests go in, and what the runtime, the files and the HTTP endpoints show is judged. Every test
+//! has a runtime, a kubelet and a directory of its own.
 #![expect(
     clippy::expect_used,
     clippy::panic,
@@ -9,7 +10,10 @@
 )]
 
 mod node;
+mod processes;
 
+mod certificates;
+mod cluster;
 mod faults;
 mod images;
 mod killed;
@@ -22,5 +26,7 @@ mod resources;
 mod restarts;
 mod runtimes;
 mod security;
+mod server;
 mod service;
+mod settings;
 mod volumes;

@@ -1,9 +1,11 @@
-//! One node under test: a containerd, a kubelet process, and the questions tests ask of them.
+//! One node under test: a containerd (or a fake runtime behind a socket), a kubelet process, and the questions tests ask
+//! of them.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cri::CriRuntime;
@@ -12,6 +14,7 @@ use ports::runtime::Scope;
 use ports::{Runtime, RuntimeError};
 use serde_json::{Value, json};
 use testing::containerd::{BUSYBOX_IMAGE, Containerd, leftovers};
+use testing::{FakeCri, FakeRuntime};
 
 /// Long enough for a loaded machine with two cores; a passing test never waits this long.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -21,11 +24,14 @@ pub(crate) struct Node {
     /// For the calls to the runtime that tests make themselves.
     tokio: tokio::runtime::Runtime,
     containerd: Option<Containerd>,
+    fakes: Vec<FakeCri>,
     kubelet: Option<Child>,
     kubelet_started: Instant,
+    main_port: u16,
     port: u16,
     health_port: u16,
     extra: Value,
+    flags: Vec<String>,
 }
 
 impl Node {
@@ -36,25 +42,80 @@ impl Node {
 
     /// A node whose kubelet runs with further configuration fields.
     pub(crate) fn start_with(extra: Value) -> Self {
-        let dir = tempfile::tempdir().expect("a temporary directory");
-        std::fs::create_dir_all(dir.path().join("manifests")).expect("a directory for manifests");
-        let tokio =
-            tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a tokio runtime");
-        let containerd = tokio.block_on(Containerd::start(&dir.path().join("containerd")));
-        let containerd = Some(containerd.expect("containerd starts"));
-        let (port, health_port) = (free_port(), free_port());
-        let mut node = Self {
-            dir,
-            tokio,
-            containerd,
-            kubelet: None,
-            kubelet_started: Instant::now(),
-            port,
-            health_port,
-            extra,
-        };
+        let mut node = Self::on_containerd(extra);
         node.start_kubelet();
         node
+    }
+
+    /// A node with a containerd, whose kubelet does not run yet.
+    pub(crate) fn on_containerd(extra: Value) -> Self {
+        let mut node = Self::without_runtime(extra);
+        let containerd = node.tokio.block_on(Containerd::start(&node.path("containerd")));
+        node.containerd = Some(containerd.expect("containerd starts"));
+        node
+    }
+
+    /// A node whose runtime is a fake one, for what a real one does not tell: which calls it gets.
+    pub(crate) fn on_fake(runtime: &FakeRuntime, extra: Value) -> Self {
+        let mut node = Self::beside_fake(runtime, extra);
+        node.start_kubelet();
+        node
+    }
+
+    /// A node with a fake runtime, whose kubelet does not run yet.
+    pub(crate) fn beside_fake(runtime: &FakeRuntime, extra: Value) -> Self {
+        let mut node = Self::without_runtime(extra);
+        let endpoint = node.serve(runtime, "runtime.sock");
+        node.configure(json!({"containerRuntimeEndpoint": endpoint}));
+        node
+    }
+
+    fn without_runtime(extra: Value) -> Self {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        std::fs::create_dir_all(dir.path().join("manifests")).expect("a directory for manifests");
+        // The worker serves what the test process serves.
+        let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        Self {
+            dir,
+            tokio: tokio.expect("a tokio runtime"),
+            containerd: None,
+            fakes: Vec::new(),
+            kubelet: None,
+            kubelet_started: Instant::now(),
+            main_port: free_port(),
+            port: free_port(),
+            health_port: free_port(),
+            extra,
+            flags: Vec::new(),
+        }
+    }
+
+    /// Further configuration fields, for kubelets that start from now on.
+    pub(crate) fn configure(&mut self, extra: Value) {
+        let (Value::Object(fields), Value::Object(more)) = (&mut self.extra, extra) else {
+            panic!("configuration fields are an object");
+        };
+        fields.extend(more);
+    }
+
+    /// Further flags, for kubelets that start from now on.
+    pub(crate) fn add_flags(&mut self, flags: &[&str]) {
+        self.flags.extend(flags.iter().map(|flag| (*flag).to_owned()));
+    }
+
+    /// Serves a fake runtime at a socket of this node until its end; returns the endpoint.
+    pub(crate) fn serve(&mut self, runtime: &FakeRuntime, socket: &str) -> String {
+        let _inside = self.tokio.enter();
+        let server = FakeCri::serve(Arc::new(runtime.clone()), &self.path(socket)).expect("it serves");
+        let endpoint = server.endpoint();
+        self.fakes.push(server);
+        endpoint
+    }
+
+    /// Runs something of the test process's own that needs a tokio runtime to be started in.
+    pub(crate) fn inside<T>(&self, start: impl FnOnce() -> T) -> T {
+        let _inside = self.tokio.enter();
+        start()
     }
 
     pub(crate) fn containerd(&self) -> &Containerd {
@@ -122,6 +183,18 @@ impl Node {
         !version.version.trim_start_matches('v').starts_with("1.6.")
     }
 
+    /// The cgroup driver that the runtime says it uses.
+    pub(crate) fn cgroup_driver(&self) -> Option<model::CgroupDriver> {
+        self.ask(|runtime| async move {
+            match runtime.cgroup_driver().await {
+                Ok(driver) => Ok(Some(driver)),
+                Err(RuntimeError::Unimplemented { .. }) => Ok(None),
+                Err(error) => Err(error),
+            }
+        })
+        .expect("the runtime answers")
+    }
+
     /// Whether the runtime says that pods can have user namespaces.
     pub(crate) fn offers_user_namespaces(&self) -> bool {
         let status = self.ask(|runtime| async move { runtime.status().await }).expect("the runtime answers");
@@ -140,6 +213,15 @@ impl Node {
         self.dir.path().join(name)
     }
 
+    pub(crate) fn main_port(&self) -> u16 {
+        self.main_port
+    }
+
+    /// The read-only port.
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
     pub(crate) fn health_port(&self) -> u16 {
         self.health_port
     }
@@ -149,8 +231,9 @@ impl Node {
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
             "kind": "KubeletConfiguration",
             "staticPodPath": self.path("manifests"),
-            "containerRuntimeEndpoint": self.containerd().endpoint(),
+            "containerRuntimeEndpoint": self.containerd.as_ref().map(Containerd::endpoint),
             "podLogsDir": self.path("logs/pods"),
+            "port": self.main_port,
             "readOnlyPort": self.port,
             "healthzPort": self.health_port,
             "failCgroupV1": false,
@@ -158,7 +241,7 @@ impl Node {
             "enforceNodeAllocatable": [],
             "failSwapOn": false,
             "address": "127.0.0.1",
-            "authentication": {"webhook": {"enabled": false}},
+            "authentication": {"anonymous": {"enabled": true}, "webhook": {"enabled": false}},
             "authorization": {"mode": "AlwaysAllow"},
             "resolvConf": self.resolv_conf(),
         });
@@ -182,18 +265,24 @@ impl Node {
         let mut command = Command::new(env!("CARGO_BIN_EXE_kubelet"));
         command.arg("--config").arg(config);
         command.arg("--root-dir").arg(self.path("root"));
-        command.args(["--hostname-override", "node", "-v", "4"]);
+        command.arg("--cert-dir").arg(self.path("pki"));
+        command.args(["--hostname-override", "node", "-v", "4"]).args(&self.flags);
         command.env("KUBELET_CONTAINER_LINKS_DIR", self.path("logs/containers"));
         command
     }
 
     pub(crate) fn start_kubelet(&mut self) {
+        self.spawn_kubelet();
+        self.eventually("the kubelet serves /pods", |node| node.get("/pods").map(|_| ()));
+    }
+
+    /// Starts the kubelet without waiting for anything.
+    pub(crate) fn spawn_kubelet(&mut self) {
         let log = std::fs::OpenOptions::new().create(true).append(true).open(self.path("kubelet.log"));
         let log = log.expect("a log file");
         let child = self.kubelet_command().stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn();
         self.kubelet = Some(child.expect("the kubelet starts"));
         self.kubelet_started = Instant::now();
-        self.eventually("the kubelet serves /pods", |node| node.get("/pods").map(|_| ()));
     }
 
     /// SIGKILL: no goodbye, whatever it was doing.
@@ -264,11 +353,11 @@ impl Node {
 
     /// A GET on the read-only port.
     pub(crate) fn get(&self, path: &str) -> Result<String, String> {
-        http_get(self.port, path)
+        http_get("127.0.0.1", self.port, path)
     }
 
     pub(crate) fn healthz(&self) -> Result<String, String> {
-        http_get(self.health_port, "/healthz")
+        http_get("127.0.0.1", self.health_port, "/healthz")
     }
 
     pub(crate) fn pods(&self) -> Vec<Value> {
@@ -320,25 +409,33 @@ impl Node {
     /// Waits until nothing of the pod is left: not in /pods, not in the runtime, not on disk.
     #[track_caller]
     pub(crate) fn gone(&self, name: &str, uid: &str) {
-        self.eventually(&format!("pod {name} is gone without a trace"), |node| {
-            if node.pod(name).is_some() {
-                return Err("still in /pods".to_owned());
-            }
-            let listed = node.runtime_ids(uid)?;
+        self.eventually(&format!("pod {name} is gone without a trace"), |node| match node.pod(name) {
+            Some(_) => Err("still in /pods".to_owned()),
+            None => node.has_nothing_of(uid),
+        });
+    }
+
+    /// Says what is left of a pod: in /pods, in the runtime, or on disk.
+    pub(crate) fn has_nothing_of(&self, uid: &str) -> Result<(), String> {
+        if self.pods().iter().any(|pod| pod["metadata"]["uid"] == uid) {
+            return Err("still in /pods".to_owned());
+        }
+        if self.containerd.is_some() {
+            let listed = self.runtime_ids(uid)?;
             if !listed.is_empty() {
                 return Err(format!("still in the runtime: {listed:?}"));
             }
-            for dir in [node.path("root/pods"), node.path("logs/pods"), node.path("logs/containers")] {
-                let left: Vec<String> = names_in(&dir)
-                    .into_iter()
-                    .filter(|n| n.contains(uid) || n.contains(&format!("{name}-node")))
-                    .collect();
-                if !left.is_empty() {
-                    return Err(format!("left in {}: {left:?}", dir.display()));
-                }
+        }
+        for dir in ["root/pods", "logs/pods", "logs/containers"].map(|dir| self.path(dir)) {
+            // Links to logs have the UID in what they point at.
+            let target = |name: &str| std::fs::read_link(dir.join(name)).unwrap_or_default();
+            let mut left = names_in(&dir);
+            left.retain(|name| name.contains(uid) || target(name).to_string_lossy().contains(uid));
+            if !left.is_empty() {
+                return Err(format!("left in {}: {left:?}", dir.display()));
             }
-            Ok(())
-        });
+        }
+        Ok(())
     }
 
     /// Waits until the pod has ended with success; returns what its container `main` said.
@@ -367,7 +464,7 @@ impl Node {
     pub(crate) fn container_pid(&self, pod: &Value, name: &str) -> u32 {
         let id = container(pod, name)["containerID"].as_str().unwrap_or_default().to_owned();
         let id = id.trim_start_matches("containerd://").to_owned();
-        let mut ctr = Command::new("ctr");
+        let mut ctr = testing::containerd::command("ctr");
         ctr.arg("--address").arg(self.containerd().socket()).args(["--namespace", "k8s.io", "tasks", "ls"]);
         let output = ctr.output().expect("ctr runs");
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -489,13 +586,18 @@ pub(crate) fn shell(name: &str, script: &str) -> Value {
 /// A script that ends at once on SIGTERM and otherwise never.
 pub(crate) const FOREVER: &str = "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done";
 
+pub(crate) fn signal(pid: u32, name: &str) {
+    let status = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status();
+    assert!(status.expect("kill runs").success());
+}
+
 pub(crate) fn free_port() -> u16 {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.local_addr().expect("an address").port()
 }
 
-fn http_get(port: u16, path: &str) -> Result<String, String> {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).map_err(|e| e.to_string())?;
+pub(crate) fn http_get(address: &str, port: u16, path: &str) -> Result<String, String> {
+    let mut stream = TcpStream::connect((address, port)).map_err(|e| e.to_string())?;
     stream.set_read_timeout(Some(Duration::from_secs(10))).map_err(|e| e.to_string())?;
     let request = format!("GET {path} HTTP/1.0\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).map_err(|e| e.to_string())?;

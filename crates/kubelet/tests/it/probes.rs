@@ -1,8 +1,11 @@
 //! What probes do to pods.
 
-use serde_json::json;
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
 
 use crate::node::{FOREVER, Node, condition, container, restarts, shell_pod};
+use crate::processes::commands_of;
 
 #[test]
 fn a_failing_liveness_probe_restarts_the_container() {
@@ -92,20 +95,6 @@ fn http_and_tcp_probes_reach_the_pod_and_leave_no_port_in_time_wait() {
     assert_eq!(restarts(&node.running("web"), "main"), 0);
 }
 
-/// Process ids on the node of those processes of the container that run this program.
-fn processes_of(node: &Node, pod: &serde_json::Value, argument: &str) -> Vec<String> {
-    let pid = node.container_pid(pod, "main");
-    let namespace = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
-    let own = namespace(&pid.to_string());
-    let mut found = crate::node::names_in(std::path::Path::new("/proc"));
-    found.retain(|pid| {
-        let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        let command = String::from_utf8_lossy(&command).replace('\0', " ");
-        own.is_some() && namespace(pid) == own && command.contains(argument)
-    });
-    found
-}
-
 #[test]
 fn an_exec_probe_that_times_out_leaves_no_process_behind_and_is_never_started_twice_at_once() {
     let node = Node::start();
@@ -118,23 +107,49 @@ fn an_exec_probe_that_times_out_leaves_no_process_behind_and_is_never_started_tw
     let mut pod = shell_pod("daemon", FOREVER);
     pod["spec"]["containers"][0]["livenessProbe"] = probe("sleep 4245 & exit 0");
     node.apply("daemon", &pod);
-    let pod = node.pod_when("hanging", "runs", |pod| container(pod, "main")["state"]["running"].is_object());
-    node.eventually("the probe has timed out three times", |node| {
-        let count = node.kubelet_log().matches("timed out").count();
-        if count >= 3 { Ok(()) } else { Err(count.to_string()) }
+    let first_processes = ["hanging", "daemon"].map(|name| {
+        let runs = |pod: &Value| container(pod, "main")["state"]["running"].is_object();
+        node.container_pid(&node.pod_when(name, "runs", runs), "main")
     });
-    // During an attempt there are its own processes, but not those of earlier ones. A killed process may be seen for a
-    // moment longer on a busy machine; left over, it would be seen in most samples, and more of them each time.
-    let counts: Vec<(usize, usize)> = (0..40)
-        .map(|_| {
-            std::thread::park_timeout(std::time::Duration::from_millis(50));
-            let count = |command| processes_of(&node, &pod, command).len();
-            (count("sleep 424"), count("sleep 4244"))
-        })
-        .collect();
-    let too_many = counts.iter().filter(|(all, _)| *all > 5).count();
-    assert!(too_many <= 10, "the processes of one attempt, not of several: {counts:?}");
-    let overlapping = counts.iter().filter(|(_, own)| *own > 2).count();
-    assert!(overlapping <= 10, "a shell and its sleep, one probe at a time: {counts:?}");
+    // Whatever an attempt leaves behind, and an attempt beside which another is started, is seen together with the next.
+    let mut attempts = [BTreeSet::new(), BTreeSet::new()];
+    node.eventually("each probe has been carried out six times", |_| {
+        for (first, seen) in first_processes.iter().zip(&mut attempts) {
+            let live = commands_of(*first, "sleep 424");
+            assert!(live.len() <= 1, "processes of several attempts at once: {live:?}");
+            seen.extend(live.into_keys());
+        }
+        if attempts.iter().all(|seen| seen.len() >= 6) { Ok(()) } else { Err(format!("{attempts:?}")) }
+    });
+    let timeouts = node.kubelet_log().matches("timed out").count();
+    assert!(timeouts >= 5, "{timeouts}");
     assert_eq!(restarts(&node.pod("daemon").expect("the pod"), "main"), 0);
+}
+
+/// The server is in the test's own process; the pod is on the machine's network, so its address is the server's too.
+#[test]
+fn a_grpc_server_decides_on_readiness_and_liveness_by_what_it_says_of_its_services() {
+    let node = Node::start();
+    let server = node.inside(testing::HealthServer::start).expect("a server");
+    server.set("ready", false);
+    server.set("alive", true);
+    let mut pod = shell_pod("rpc", FOREVER);
+    pod["spec"]["hostNetwork"] = true.into();
+    let probe = |service: &str| json!({"grpc": {"port": server.port(), "service": service}, "periodSeconds": 1, "failureThreshold": 1});
+    pod["spec"]["containers"][0]["readinessProbe"] = probe("ready");
+    pod["spec"]["containers"][0]["livenessProbe"] = probe("alive");
+    node.apply("rpc", &pod);
+    node.logged("Readiness probe failed: service unhealthy (responded with");
+    let unready = node.pod("rpc").expect("the pod");
+    assert_eq!(condition(&unready, "Ready"), "False");
+    server.set("ready", true);
+    let ready = node.running("rpc");
+    assert_eq!(restarts(&ready, "main"), 0);
+    server.set("ready", false);
+    node.pod_when("rpc", "is unready again", |pod| condition(pod, "Ready") == "False");
+    server.set("ready", true);
+    server.set("alive", false);
+    node.pod_when("rpc", "was restarted", |pod| restarts(pod, "main") >= 1);
+    server.set("alive", true);
+    node.running("rpc");
 }

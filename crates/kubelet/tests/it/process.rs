@@ -3,8 +3,9 @@
 use std::process::{Command, Stdio};
 
 use serde_json::json;
+use testing::FakeRuntime;
 
-use crate::node::{FOREVER, Node, free_port, shell_pod};
+use crate::node::{FOREVER, Node, free_port, shell_pod, signal};
 
 fn kubelet(args: &[&str]) -> (i32, String, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_kubelet")).args(args).stdin(Stdio::null()).output();
@@ -67,10 +68,22 @@ fn a_term_signal_ends_it_with_success_and_leaves_the_containers_running() {
     let mut node = Node::start();
     node.apply("web", &shell_pod("web", FOREVER));
     let pod = node.running("web");
-    let pid = node.kubelet_pid().to_string();
-    assert!(Command::new("kill").args(["-TERM", &pid]).status().expect("kill runs").success());
+    signal(node.kubelet_pid(), "TERM");
     assert_eq!(node.wait_for_exit().code(), Some(0));
     assert_eq!(node.running_containers(&crate::node::uid(&pod)), 1);
+}
+
+#[test]
+fn an_interrupt_ends_it_with_success_and_leaves_the_containers_running() {
+    let runtime = FakeRuntime::with_clock(ports::Clock::system());
+    let mut node = Node::on_fake(&runtime, json!({}));
+    let mut pod = shell_pod("web", FOREVER);
+    pod["spec"]["containers"][0]["imagePullPolicy"] = "IfNotPresent".into();
+    node.apply("web", &pod);
+    node.running("web");
+    signal(node.kubelet_pid(), "INT");
+    assert_eq!(node.wait_for_exit().code(), Some(0));
+    assert_eq!(runtime.running(), ["web-node/main"]);
 }
 
 #[test]

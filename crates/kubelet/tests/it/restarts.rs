@@ -74,6 +74,13 @@ fn a_rule_can_restart_all_containers_with_the_init_containers() {
             && container(pod, "bystander")["state"]["running"].is_object()
     });
     assert_eq!(uid(&after), uid(&before));
+    for name in ["init", "bystander", "trigger"] {
+        let before = &container(&after, name)["lastState"]["terminated"];
+        assert_eq!(
+            (&before["reason"], &before["exitCode"]),
+            (&json!("RestartingAllContainers"), &json!(137))
+        );
+    }
     assert_eq!(lines(&dir.join("order")), ["init", "bystander", "init", "bystander"]);
 }
 

@@ -133,3 +133,20 @@ fn a_pod_with_a_user_namespace_has_ids_of_its_own_or_is_refused_plainly() {
     node.apply("three", &isolated("three"));
     is_mapped(&node, &node.running("three"), 65_536);
 }
+
+/// A runtime that does not say its cgroup driver works, with the configured one, but not with the next release.
+#[test]
+fn the_runtime_is_asked_for_its_cgroup_driver_and_an_old_one_is_told_of() {
+    let node = Node::start();
+    let losing = "kubelet_cri_losing_support{version=\"1.37.0\"} 1\n";
+    if node.cgroup_driver().is_some() {
+        node.logged("The container runtime says which cgroup driver to use");
+        let metrics = node.get("/metrics").expect("metrics");
+        assert!(!metrics.contains("kubelet_cri_losing_support"), "{metrics}");
+    } else {
+        node.logged("The container runtime does not say its cgroup driver");
+        let metrics = node.get("/metrics").expect("metrics");
+        assert!(metrics.contains(losing), "{metrics}");
+    }
+    assert_eq!(node.kubelet_log().matches("cgroup driver").count(), 1, "said once");
+}

@@ -204,6 +204,10 @@ fn cluster_dns_comes_with_the_namespaces_search_path() {
     pod["spec"]["hostname"] = "me".into();
     pod["spec"]["subdomain"] = "sub".into();
     node.apply("resolved", &pod);
+    let mut renamed = once_pod("renamed", "hostname");
+    renamed["spec"]["hostnameOverride"] = "other.example.test".into();
+    node.apply("renamed", &renamed);
+    assert_eq!(node.output("renamed"), "other.example.test\n");
     let output = node.output("resolved");
     let search = "search default.svc.cluster.test svc.cluster.test cluster.test example.test";
     assert!(output.contains(search) && output.contains("nameserver 192.0.2.53"), "{output}");

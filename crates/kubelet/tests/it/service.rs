@@ -1,12 +1,13 @@
 //! The kubelet as a service of the node: its log, its lock, systemd, and what it says about its configuration.
 
+use std::io::Write;
 use std::os::unix::net::UnixDatagram;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::node::{FOREVER, Node, shell_pod};
+use crate::node::{FOREVER, Node, shell_pod, signal};
 
 /// A kubelet of this node's configuration that runs beside or instead of the node's own.
 struct Second {
@@ -44,11 +45,6 @@ impl Drop for Second {
     }
 }
 
-fn signal(pid: u32, name: &str) {
-    let status = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status();
-    assert!(status.expect("kill runs").success());
-}
-
 #[test]
 fn a_json_log_has_one_object_a_line() {
     let node = Node::start_with(json!({"logging": {"format": "json"}}));
@@ -70,9 +66,9 @@ fn a_json_log_has_one_object_a_line() {
 fn verbosity_decides_how_much_is_said() {
     let mut node = Node::start();
     node.kill_kubelet();
-    let said = |level: &str, pod: &str| {
+    let said = |flags: &[&str], pod: &str| {
         let second = Second::start(&node, |command| {
-            command.args(["-v", level]);
+            command.args(flags);
         });
         second.logs(&node, "Kubelet starts");
         node.eventually("it serves", |node| node.get("/pods"));
@@ -83,8 +79,10 @@ fn verbosity_decides_how_much_is_said() {
         drop(second);
         log.matches("Next step").count()
     };
-    assert_eq!(said("0", "quiet"), 0);
-    assert!(said("4", "loud") > 0);
+    assert_eq!(said(&["-v", "0"], "quiet"), 0);
+    assert!(said(&["-v", "4"], "loud") > 0);
+    assert_eq!(said(&["-v", "0", "--vmodule", "images=4"], "elsewhere"), 0);
+    assert!(said(&["-v", "0", "--vmodule", "images=2,work*=4"], "here") > 0);
 }
 
 #[test]
@@ -189,5 +187,32 @@ fn a_port_that_is_taken_is_named_and_ends_the_start() {
     let output = command.stdin(Stdio::null()).output().expect("it runs");
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(1), "{errors}");
-    assert!(errors.contains("healthzPort") || errors.contains("readOnlyPort"), "{errors}");
+    assert!(errors.contains("(port)"), "{errors}");
+}
+
+/// A log that nobody reads stops the process at its next line, for good.
+#[test]
+fn a_second_signal_ends_at_once_what_hangs() {
+    let mut node = Node::on_fake(&testing::FakeRuntime::with_clock(ports::Clock::system()), json!({}));
+    node.kill_kubelet();
+    let (_reader, mut writer) = std::io::pipe().expect("a pipe");
+    rustix::io::ioctl_fionbio(&writer, true).expect("a pipe that does not block us");
+    while writer.write(&[b'x'; 4096]).is_ok() {}
+    while writer.write(b"x").is_ok() {}
+    rustix::io::ioctl_fionbio(&writer, false).expect("a pipe that blocks the kubelet");
+    let kubelet = node.kubelet_command().stdin(Stdio::null()).stdout(Stdio::null()).stderr(writer).spawn();
+    let mut kubelet = Second { child: kubelet.expect("the kubelet starts"), log: node.path("second.log") };
+    let pid = kubelet.child.id();
+    node.eventually("both signals are listened to", |_| {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).map_err(|e| e.to_string())?;
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:\t")).ok_or("no mask")?;
+        let caught = u64::from_str_radix(caught, 16).map_err(|e| e.to_string())?;
+        let wanted = (1 << 14) | (1 << 1);
+        if caught & wanted == wanted { Ok(()) } else { Err(format!("{caught:x}")) }
+    });
+    signal(pid, "TERM");
+    signal(pid, "INT");
+    let mut ended = || kubelet.child.try_wait().expect("the kubelet's state");
+    let end = node.eventually("it has ended", |_| ended().ok_or_else(|| "it goes on".to_owned()));
+    assert_eq!(end.code(), Some(1));
 }

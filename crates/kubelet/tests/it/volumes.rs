@@ -182,6 +182,33 @@ fn mounts_travel_between_node_and_container_as_their_propagation_says() {
     });
 }
 
+/// The mounts at a path, and whether the last one, or else the one the path lies on, is shared.
+fn mounts_at(path: &Path) -> (usize, bool) {
+    let table = std::fs::read_to_string("/proc/self/mountinfo").expect("a mount table");
+    let mounts = || table.lines().filter_map(|line| Some((Path::new(line.split(' ').nth(4)?), line)));
+    let holder = mounts()
+        .filter(|(mount, _)| path.starts_with(mount))
+        .max_by_key(|(mount, _)| mount.components().count());
+    let is_shared =
+        holder.is_some_and(|(_, line)| line.split(" - ").next().unwrap_or_default().contains(" shared:"));
+    (mounts().filter(|(mount, _)| *mount == path).count(), is_shared)
+}
+
+#[test]
+fn the_root_directory_is_a_shared_mount_and_is_made_one_only_once() {
+    let mut node = Node::start();
+    let root = node.path("root").canonicalize().expect("a root directory");
+    let (count, is_shared) = mounts_at(&root);
+    assert!(is_shared && count <= 1, "{count}");
+    node.apply("web", &shell_pod("web", FOREVER));
+    node.running("web");
+    node.kill_kubelet();
+    assert_eq!(mounts_at(&root), (count, true), "it stays when the kubelet goes");
+    node.restart_kubelet();
+    node.running("web");
+    assert_eq!(mounts_at(&root), (count, true));
+}
+
 #[test]
 fn containers_share_an_empty_dir_and_one_in_memory_has_its_size() {
     let node = Node::start();
@@ -213,6 +240,37 @@ fn containers_share_an_empty_dir_and_one_in_memory_has_its_size() {
     assert!(said.contains("tmpfs") && said.contains("size=3072k"), "{said}");
     let log = node.container_log(&pod, "writer");
     assert!(log.contains("/memory/x: Read-only file system"), "{log}");
+}
+
+#[test]
+fn variables_come_from_a_file_that_an_init_container_wrote() {
+    let node = Node::start();
+    let mut pod = shell_pod("env-file", "echo address=$ADDRESS port=${PORT-unset} seen=$(ls /conf 2>&1)");
+    pod["spec"]["restartPolicy"] = "Never".into();
+    pod["spec"]["volumes"] = json!([{"name": "conf", "emptyDir": {}}]);
+    let mut init = shell("init", r##"printf "# found\nADDRESS='a b'\n" > /conf/env"##);
+    init["volumeMounts"] = json!([{"name": "conf", "mountPath": "/conf"}]);
+    pod["spec"]["initContainers"] = json!([init]);
+    let variable = |name: &str, optional: bool| {
+        let file = json!({"volumeName": "conf", "path": "env", "key": name, "optional": optional});
+        json!({"name": name, "valueFrom": {"fileKeyRef": file}})
+    };
+    pod["spec"]["containers"][0]["env"] = json!([variable("ADDRESS", false), variable("PORT", true)]);
+    node.apply("env-file", &pod);
+    let ended = node.pod_when("env-file", "has succeeded", |pod| pod["status"]["phase"] == "Succeeded");
+    let said = node.container_log(&ended, "main");
+    assert!(said.contains("address=a b port=unset seen=ls: /conf: No such file"), "{said}");
+
+    pod["metadata"]["name"] = "env-file-missing".into();
+    pod["spec"]["containers"][0]["env"] = json!([variable("PORT", false)]);
+    node.apply("env-file-missing", &pod);
+    let waits = node.pod_when("env-file-missing", "waits for its variable", |pod| {
+        container(pod, "main")["state"]["waiting"]["reason"] == "CreateContainerConfigError"
+    });
+    assert_eq!(
+        container(&waits, "main")["state"]["waiting"]["message"],
+        "environment variable key \"PORT\" not found in file \"env\" of volume \"conf\""
+    );
 }
 
 #[test]

@@ -26,11 +26,22 @@ fn write_file(path: &Path, content: &str) -> Outcome<()> {
     fs::write(path, content).map_err(|e| failed(format!("write {}", path.display()), e))
 }
 
-/// Containerd 2 reads its own format (`version = 3`), in which CRI is three plugins instead of one.
+/// Containerd 2 reads a format of its own. `scripts/lib.sh` fills in the same templates.
 fn daemon(layout: &Layout) -> Outcome<String> {
     let version = run("containerd", &["--version"])?;
-    let cri = if major_version(&version) >= 2 { cri_of_version_3(layout) } else { cri_of_version_2(layout) };
-    Ok(cri.header.to_owned() + &around_cri(layout) + &cri.tables)
+    let template = match major_version(&version) {
+        0 | 1 => include_str!("version-2.toml"),
+        _ => include_str!("version-3.toml"),
+    };
+    let values = [
+        ("@DIR@", layout.dir.display().to_string()),
+        ("@CNI_BIN@", cni_bin_dir().unwrap_or_default().display().to_string()),
+        ("@PAUSE_IMAGE@", PAUSE_IMAGE.to_owned()),
+        ("@RESTRICT_OOM_SCORE@", true.to_string()),
+        ("@SNAPSHOTTER@", "overlayfs".to_owned()),
+    ];
+    let fill_in = |text: String, (name, value): &(&str, String)| text.replace(name, value);
+    Ok(values.iter().fold(template.to_owned(), fill_in))
 }
 
 /// Of `containerd github.com/containerd/containerd/v2 2.1.9+unknown`: 2. What cannot be read counts as old.
@@ -38,127 +49,6 @@ fn major_version(answer: &str) -> u32 {
     let version = answer.split_whitespace().nth(2).unwrap_or_default();
     let major = version.trim_start_matches('v').split('.').next().unwrap_or_default();
     major.parse().unwrap_or(1)
-}
-
-/// What differs between the formats.
-struct Cri {
-    /// Stands before every table.
-    header: &'static str,
-    tables: String,
-}
-
-/// What all versions call alike. NRI would open a socket at a place that all containerds of the machine share.
-fn around_cri(layout: &Layout) -> String {
-    let dir = layout.dir.display();
-    let root = layout.root().display().to_string();
-    let state = layout.state().display().to_string();
-    let socket = layout.socket().display().to_string();
-    let ttrpc = layout.ttrpc_socket().display().to_string();
-    format!(
-        r#"root = "{root}"
-state = "{state}"
-oom_score = 0
-[grpc]
-  address = "{socket}"
-[ttrpc]
-  address = "{ttrpc}"
-[plugins."io.containerd.internal.v1.opt"]
-  path = "{dir}/opt"
-[plugins."io.containerd.nri.v1.nri"]
-  disable = true
-"#
-    )
-}
-
-/// `restrict_oom_score_adj`: without CAP_SYS_RESOURCE (most sandboxes and CI machines) runc may not lower the score of a
-/// pause container, and every sandbox would fail.
-fn cri_of_version_2(layout: &Layout) -> Cri {
-    let dir = layout.dir.display();
-    let cni_bin = cni_bin_dir().unwrap_or_default();
-    let cni_bin = cni_bin.display();
-    let cni_conf = layout.cni_conf_dir().display().to_string();
-    let tables = format!(
-        r#"[plugins."io.containerd.grpc.v1.cri"]
-  sandbox_image = "{PAUSE_IMAGE}"
-  restrict_oom_score_adj = true
-  disable_tcp_service = true
-  stream_server_address = "127.0.0.1"
-  stream_server_port = "0"
-  tolerate_missing_hugetlb_controller = true
-  disable_hugetlb_controller = true
-  netns_mounts_under_state_dir = true
-  [plugins."io.containerd.grpc.v1.cri".cni]
-    bin_dir = "{cni_bin}"
-    conf_dir = "{cni_conf}"
-  [plugins."io.containerd.grpc.v1.cri".containerd]
-    snapshotter = "overlayfs"
-    default_runtime_name = "runc"
-    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
-      runtime_type = "io.containerd.runc.v2"
-      [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
-        SystemdCgroup = false
-        Root = "{dir}/runc"
-"#
-    );
-    let header = r#"version = 2
-disabled_plugins = [
-  "io.containerd.internal.v1.restart",
-  "io.containerd.internal.v1.tracing",
-  "io.containerd.tracing.processor.v1.otlp",
-  "io.containerd.snapshotter.v1.aufs",
-  "io.containerd.snapshotter.v1.btrfs",
-  "io.containerd.snapshotter.v1.devmapper",
-  "io.containerd.snapshotter.v1.zfs",
-]
-"#;
-    Cri { header, tables }
-}
-
-/// The same settings as [`cri_of_version_2`]; the image service, the runtime service and the streams are apart.
-fn cri_of_version_3(layout: &Layout) -> Cri {
-    let dir = layout.dir.display();
-    let cni_bin = cni_bin_dir().unwrap_or_default();
-    let cni_bin = cni_bin.display();
-    let cni_conf = layout.cni_conf_dir().display().to_string();
-    let tables = format!(
-        r#"[plugins."io.containerd.cri.v1.images"]
-  snapshotter = "overlayfs"
-  [plugins."io.containerd.cri.v1.images".pinned_images]
-    sandbox = "{PAUSE_IMAGE}"
-[plugins."io.containerd.cri.v1.runtime"]
-  restrict_oom_score_adj = true
-  tolerate_missing_hugetlb_controller = true
-  disable_hugetlb_controller = true
-  netns_mounts_under_state_dir = true
-  [plugins."io.containerd.cri.v1.runtime".cni]
-    bin_dirs = ["{cni_bin}"]
-    conf_dir = "{cni_conf}"
-  [plugins."io.containerd.cri.v1.runtime".containerd]
-    default_runtime_name = "runc"
-    [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
-      runtime_type = "io.containerd.runc.v2"
-      [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
-        SystemdCgroup = false
-        Root = "{dir}/runc"
-[plugins."io.containerd.grpc.v1.cri"]
-  disable_tcp_service = true
-  stream_server_address = "127.0.0.1"
-  stream_server_port = "0"
-"#
-    );
-    let header = r#"version = 3
-disabled_plugins = [
-  "io.containerd.monitor.container.v1.restart",
-  "io.containerd.internal.v1.tracing",
-  "io.containerd.tracing.processor.v1.otlp",
-  "io.containerd.snapshotter.v1.blockfile",
-  "io.containerd.snapshotter.v1.btrfs",
-  "io.containerd.snapshotter.v1.devmapper",
-  "io.containerd.snapshotter.v1.erofs",
-  "io.containerd.snapshotter.v1.zfs",
-]
-"#;
-    Cri { header, tables }
 }
 
 /// A bridge with addresses from a subnet of this instance's own. No masquerading and no firewall rules: pods talk to the

@@ -34,6 +34,17 @@ pub enum Method {
     RemoveImage,
     ImageFsInfo,
     UpdateRuntimeConfig,
+    Exec,
+    Attach,
+    PortForward,
+    ContainerStats,
+    ListContainerStats,
+    PodSandboxStats,
+    ListPodSandboxStats,
+    ListMetricDescriptors,
+    ListPodSandboxMetrics,
+    CheckpointContainer,
+    UpdatePodSandboxResources,
 }
 
 impl Method {
@@ -65,6 +76,17 @@ impl Method {
             Self::RemoveImage => "RemoveImage",
             Self::ImageFsInfo => "ImageFsInfo",
             Self::UpdateRuntimeConfig => "UpdateRuntimeConfig",
+            Self::Exec => "Exec",
+            Self::Attach => "Attach",
+            Self::PortForward => "PortForward",
+            Self::ContainerStats => "ContainerStats",
+            Self::ListContainerStats => "ListContainerStats",
+            Self::PodSandboxStats => "PodSandboxStats",
+            Self::ListPodSandboxStats => "ListPodSandboxStats",
+            Self::ListMetricDescriptors => "ListMetricDescriptors",
+            Self::ListPodSandboxMetrics => "ListPodSandboxMetrics",
+            Self::CheckpointContainer => "CheckpointContainer",
+            Self::UpdatePodSandboxResources => "UpdatePodSandboxResources",
         }
     }
 
@@ -81,7 +103,13 @@ impl Method {
             | Self::GetContainerEvents
             | Self::ListImages
             | Self::ImageStatus
-            | Self::ImageFsInfo => true,
+            | Self::ImageFsInfo
+            | Self::ContainerStats
+            | Self::ListContainerStats
+            | Self::PodSandboxStats
+            | Self::ListPodSandboxStats
+            | Self::ListMetricDescriptors
+            | Self::ListPodSandboxMetrics => true,
             Self::RunPodSandbox
             | Self::StopPodSandbox
             | Self::RemovePodSandbox
@@ -94,7 +122,12 @@ impl Method {
             | Self::ExecSync
             | Self::PullImage
             | Self::RemoveImage
-            | Self::UpdateRuntimeConfig => false,
+            | Self::UpdateRuntimeConfig
+            | Self::Exec
+            | Self::Attach
+            | Self::PortForward
+            | Self::CheckpointContainer
+            | Self::UpdatePodSandboxResources => false,
         }
     }
 
@@ -104,6 +137,11 @@ impl Method {
 
     pub(super) fn not_found(self, message: impl Into<String>) -> RuntimeError {
         RuntimeError::NotFound { call: self.name(), message: message.into() }
+    }
+
+    pub(super) fn unimplemented(self) -> RuntimeError {
+        let message = format!("method {} not implemented", self.name());
+        RuntimeError::Unimplemented { call: self.name(), message }
     }
 
     pub(super) fn already_exists(self, message: impl Into<String>) -> RuntimeError {
@@ -118,6 +156,8 @@ pub enum Fault {
     Failed(String),
     /// The runtime says that there is no such object.
     NotFound,
+    /// The runtime does not know the call, as an older one would not.
+    Unimplemented,
     /// The connection breaks before anything was done.
     Unavailable,
     /// No answer in time; nothing was done.
@@ -228,6 +268,7 @@ impl FakeRuntime {
             Some(Fault::Hang) => std::future::pending().await,
             Some(Fault::TimedOut) => Err(self.time_out(method).await),
             Some(Fault::Unavailable) => Err(unavailable(method)),
+            Some(Fault::Unimplemented) => Err(method.unimplemented()),
             Some(Fault::NotFound) => Err(method.not_found("scripted: not found")),
             Some(Fault::Failed(message)) => Err(method.failed(message)),
         }

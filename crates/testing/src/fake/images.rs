@@ -8,6 +8,8 @@ use model::request::ImageObservation;
 pub(super) struct Images {
     by_name: BTreeMap<String, ImageObservation>,
     refused: BTreeMap<String, String>,
+    /// By name: the only user that may pull the image.
+    private: BTreeMap<String, String>,
 }
 
 impl Images {
@@ -21,8 +23,15 @@ impl Images {
         self.refused.insert(name.to_owned(), message.to_owned());
     }
 
-    /// Fetches the image; returns its id, or why it cannot be had.
-    pub(super) fn pull(&mut self, name: &str) -> Result<String, String> {
+    pub(super) fn keep_private(&mut self, name: &str, user: &str) {
+        self.private.insert(name.to_owned(), user.to_owned());
+    }
+
+    /// Fetches the image as that user (nobody: `""`); returns its id, or why it cannot be had.
+    pub(super) fn pull(&mut self, name: &str, user: &str) -> Result<String, String> {
+        if self.private.get(name).is_some_and(|allowed| allowed != user) {
+            return Err(format!("pull access denied for {name}"));
+        }
         match self.refused.get(name) {
             Some(message) => Err(message.clone()),
             None => Ok(self.add(name)),

@@ -8,10 +8,11 @@ use model::request::{
     ContainerRequest, ExecResult, ImageObservation, ImageRequest, LinuxResources, RegistryAuth,
     SandboxRequest,
 };
-use model::{ContainerId, ContainerObservation, SandboxId, SandboxObservation};
+use model::stats::{ContainerStats, FilesystemUsage, MetricDescriptor, SandboxMetrics, SandboxStats};
+use model::{CgroupDriver, ContainerId, ContainerObservation, SandboxId, SandboxObservation};
 use ports::runtime::{
-    CgroupDriver, ContainerSummary, ImageFilesystem, Runtime, RuntimeCondition, RuntimeError, RuntimeHandler,
-    RuntimeHint, RuntimeResult, RuntimeStatus, RuntimeVersion, SandboxSummary, Scope,
+    ContainerSummary, ImageFilesystems, Runtime, RuntimeCondition, RuntimeError, RuntimeHandler, RuntimeHint,
+    RuntimeResult, RuntimeStatus, RuntimeVersion, SandboxSummary, Scope, Streams,
 };
 use tokio_stream::wrappers::BroadcastStream;
 
@@ -88,7 +89,7 @@ impl Runtime for FakeRuntime {
     }
 
     async fn cgroup_driver(&self) -> RuntimeResult<CgroupDriver> {
-        self.look(Method::RuntimeConfig, |_, _| Ok(CgroupDriver::Cgroupfs)).await
+        self.look(Method::RuntimeConfig, |state, _| Ok(state.cgroup_driver)).await
     }
 
     async fn list_sandboxes(&self, scope: &Scope) -> RuntimeResult<Vec<SandboxSummary>> {
@@ -191,6 +192,30 @@ impl Runtime for FakeRuntime {
             .await
     }
 
+    async fn update_sandbox_resources(
+        &self,
+        id: &SandboxId,
+        overhead: Option<&LinuxResources>,
+        resources: &LinuxResources,
+    ) -> RuntimeResult<()> {
+        let subject = self.sandbox_title_of(id);
+        self.act(Method::UpdatePodSandboxResources, subject, |state, _| {
+            state.update_sandbox_resources(id, overhead, resources)
+        })
+        .await
+    }
+
+    async fn checkpoint_container(
+        &self,
+        id: &ContainerId,
+        location: &str,
+        _timeout: Duration,
+    ) -> RuntimeResult<()> {
+        let method = Method::CheckpointContainer;
+        let subject = format!("{} to {location}", self.title_of(id));
+        self.act(method, subject, |state, now| state.running(method, id, now)).await
+    }
+
     async fn reopen_log(&self, id: &ContainerId) -> RuntimeResult<()> {
         let subject = self.title_of(id);
         self.act(Method::ReopenContainerLog, subject, |state, now| state.reopen_log(id, now)).await
@@ -213,14 +238,68 @@ impl Runtime for FakeRuntime {
         }
     }
 
+    async fn exec(&self, id: &ContainerId, command: &[String], streams: Streams) -> RuntimeResult<String> {
+        let method = Method::Exec;
+        let subject = format!("{}: {}", self.title_of(id), command.join(" "));
+        self.act(method, subject, |state, now| {
+            check_streams(method, streams)?;
+            state.running(method, id, now)?;
+            Ok(state.stream_url("exec"))
+        })
+        .await
+    }
+
+    async fn attach(&self, id: &ContainerId, streams: Streams) -> RuntimeResult<String> {
+        let method = Method::Attach;
+        self.act(method, self.title_of(id), |state, now| {
+            check_streams(method, streams)?;
+            state.running(method, id, now)?;
+            Ok(state.stream_url("attach"))
+        })
+        .await
+    }
+
+    async fn port_forward(&self, id: &SandboxId, ports: &[u16]) -> RuntimeResult<String> {
+        let method = Method::PortForward;
+        let subject = format!("{}: {ports:?}", self.sandbox_title_of(id));
+        self.act(method, subject, |state, _| {
+            state.ready(method, id)?;
+            Ok(state.stream_url("portforward"))
+        })
+        .await
+    }
+
+    async fn container_stats(&self, id: &ContainerId) -> RuntimeResult<ContainerStats> {
+        self.look(Method::ContainerStats, |state, now| state.container_stats(id, now)).await
+    }
+
+    async fn list_container_stats(&self, scope: &Scope) -> RuntimeResult<Vec<ContainerStats>> {
+        self.look(Method::ListContainerStats, |state, now| Ok(state.list_container_stats(scope, now))).await
+    }
+
+    async fn sandbox_stats(&self, id: &SandboxId) -> RuntimeResult<SandboxStats> {
+        self.look(Method::PodSandboxStats, |state, now| state.sandbox_stats(id, now)).await
+    }
+
+    async fn list_sandbox_stats(&self, scope: &Scope) -> RuntimeResult<Vec<SandboxStats>> {
+        self.look(Method::ListPodSandboxStats, |state, now| Ok(state.list_sandbox_stats(scope, now))).await
+    }
+
+    async fn list_metric_descriptors(&self) -> RuntimeResult<Vec<MetricDescriptor>> {
+        self.look(Method::ListMetricDescriptors, |_, _| Ok(super::state::metric_descriptors())).await
+    }
+
+    async fn list_sandbox_metrics(&self) -> RuntimeResult<Vec<SandboxMetrics>> {
+        self.look(Method::ListPodSandboxMetrics, |state, now| Ok(state.list_sandbox_metrics(now))).await
+    }
+
     async fn hints(&self) -> RuntimeResult<BoxStream<'static, RuntimeHint>> {
         let method = Method::GetContainerEvents;
         let receiver = self.shared.hints.lock().subscribe();
         let offered = self.shared.script.lock().offers_hints;
         self.look(method, |_, _| Ok(())).await?;
         if !offered {
-            let message = "method GetContainerEvents not implemented".to_owned();
-            return Err(RuntimeError::Unimplemented { call: method.name(), message });
+            return Err(method.unimplemented());
         }
         // Hints that were missed are no loss: they only trigger a look.
         Ok(BroadcastStream::new(receiver).filter_map(|hint| std::future::ready(hint.ok())).boxed())
@@ -237,12 +316,13 @@ impl Runtime for FakeRuntime {
     async fn pull_image(
         &self,
         image: &ImageRequest,
-        _auth: Option<&RegistryAuth>,
+        auth: Option<&RegistryAuth>,
         _sandbox: &SandboxRequest,
     ) -> RuntimeResult<String> {
         let method = Method::PullImage;
+        let user = auth.map(|auth| auth.username.clone()).unwrap_or_default();
         self.act(method, image.image.clone(), |state, _| {
-            state.images.pull(&image.image).map_err(|message| method.failed(message))
+            state.images.pull(&image.image, &user).map_err(|message| method.failed(message))
         })
         .await
     }
@@ -255,13 +335,18 @@ impl Runtime for FakeRuntime {
         .await
     }
 
-    async fn image_filesystems(&self) -> RuntimeResult<Vec<ImageFilesystem>> {
-        self.look(Method::ImageFsInfo, |state, _| {
-            Ok(vec![ImageFilesystem {
-                mountpoint: "/var/lib/fake".to_owned(),
-                used_bytes: state.images.list().iter().map(|image| image.size_bytes).sum(),
-                inodes_used: 1,
-            }])
+    async fn image_filesystems(&self) -> RuntimeResult<ImageFilesystems> {
+        self.look(Method::ImageFsInfo, |state, now| {
+            let filesystem = |place: &str, used_bytes: u64| FilesystemUsage {
+                time: Some(now.wall),
+                mountpoint: format!("/var/lib/fake/{place}"),
+                used_bytes: Some(used_bytes),
+                inodes_used: Some(1),
+            };
+            Ok(ImageFilesystems {
+                images: vec![filesystem("images", state.images.list().iter().map(|i| i.size_bytes).sum())],
+                containers: vec![filesystem("containers", state.written_bytes())],
+            })
         })
         .await
     }
@@ -273,4 +358,15 @@ impl Runtime for FakeRuntime {
         })
         .await
     }
+}
+
+/// What every runtime refuses.
+fn check_streams(method: Method, streams: Streams) -> RuntimeResult<()> {
+    if streams.tty && streams.stderr {
+        return Err(method.failed("tty and stderr cannot both be true"));
+    }
+    if !(streams.stdin || streams.stdout || streams.stderr) {
+        return Err(method.failed("one of stdin, stdout, or stderr must be set"));
+    }
+    Ok(())
 }

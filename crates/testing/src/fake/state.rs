@@ -1,5 +1,8 @@
 //! What the fake runtime holds, and how it changes. Synchronous and without a clock: every step is told the moment.
 
+mod stats;
+mod streams;
+
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
@@ -10,7 +13,7 @@ use jiff::Timestamp;
 use model::observation::{NamespaceMode, ObservedUser};
 use model::request::{ContainerRequest, LinuxResources, SandboxRequest};
 use model::{
-    ContainerId, ContainerObservation, ContainerRecord, ContainerState, PodUid, SandboxId,
+    CgroupDriver, ContainerId, ContainerObservation, ContainerRecord, ContainerState, PodUid, SandboxId,
     SandboxObservation, SandboxState,
 };
 use ports::runtime::{ContainerSummary, RuntimeResult, SandboxSummary, Scope};
@@ -20,6 +23,7 @@ use super::faults::Method;
 use super::images::Images;
 use super::logs;
 use super::program::{BY_SIGKILL, Exec, Program};
+pub(super) use stats::metric_descriptors;
 
 /// One point in time on both clocks.
 #[derive(Clone, Copy, Debug)]
@@ -37,6 +41,8 @@ impl Moment {
 #[derive(Debug)]
 pub(super) struct Sandbox {
     pub(super) request: SandboxRequest,
+    /// What the pod as a whole may use now: the sandbox's own part, and all of it.
+    pub(super) resources: (Option<LinuxResources>, Option<LinuxResources>),
     serial: u64,
     created: Moment,
     ready: bool,
@@ -105,6 +111,9 @@ pub(super) struct State {
     pub(super) network_ready: bool,
     pub(super) user_namespaces: bool,
     pub(super) pod_cidr: String,
+    pub(super) cgroup_driver: CgroupDriver,
+    /// Where the streaming server is, as `http://127.0.0.1:1`.
+    pub(super) streaming: String,
 }
 
 impl Default for State {
@@ -120,6 +129,8 @@ impl Default for State {
             network_ready: true,
             user_namespaces: true,
             pod_cidr: String::new(),
+            cgroup_driver: CgroupDriver::Cgroupfs,
+            streaming: streams::NOBODY.to_owned(),
         }
     }
 }
@@ -150,7 +161,9 @@ impl State {
             NamespaceMode::Pod | NamespaceMode::Container | NamespaceMode::Target(_) => Some(address(serial)),
         };
         let id = SandboxId::from(format!("sandbox-{serial:04}"));
-        let sandbox = Sandbox { request: request.clone(), serial, created: now, ready: true, address };
+        let resources = (request.overhead.clone(), request.resources.clone());
+        let request = request.clone();
+        let sandbox = Sandbox { request, resources, serial, created: now, ready: true, address };
         self.sandboxes.insert(id.clone(), sandbox);
         Ok(id)
     }
@@ -339,13 +352,8 @@ impl State {
     }
 
     pub(super) fn exec(&self, id: &ContainerId, command: &[String], now: Moment) -> RuntimeResult<Exec> {
-        let container = self.find(Method::ExecSync, id)?;
-        match container.state(now) {
-            ContainerState::Running => Ok((container.program.on_exec)(command)),
-            state @ (ContainerState::Created | ContainerState::Exited | ContainerState::Unknown) => {
-                Err(Method::ExecSync.failed(format!("container is in {state:?} state")))
-            }
-        }
+        self.running(Method::ExecSync, id, now)?;
+        Ok((self.find(Method::ExecSync, id)?.program.on_exec)(command))
     }
 
     pub(super) fn container_title(&self, id: &ContainerId) -> String {
@@ -460,7 +468,7 @@ impl State {
         killed.into_iter().map(|(_, uid)| uid).collect()
     }
 
-    pub(super) fn running(&self, now: Moment) -> Vec<String> {
+    pub(super) fn titles_of_running(&self, now: Moment) -> Vec<String> {
         let is_running = |c: &&Container| c.state(now) == ContainerState::Running;
         let mut titles: Vec<String> =
             self.containers.values().filter(is_running).map(Container::title).collect();

@@ -11,8 +11,8 @@ use model::{
     ContainerObservation, ContainerRecord, ContainerState, PodRef, SandboxObservation, SandboxState,
 };
 use ports::runtime::{
-    ContainerSummary, ImageFilesystem, RuntimeCondition, RuntimeError, RuntimeHandler, RuntimeStatus,
-    RuntimeVersion, SandboxSummary,
+    ContainerSummary, RuntimeCondition, RuntimeError, RuntimeHandler, RuntimeStatus, RuntimeVersion,
+    SandboxSummary,
 };
 use tonic::{Code, Status};
 
@@ -68,11 +68,11 @@ pub(super) fn status(from: RuntimeStatus) -> wire::StatusResponse {
     }
 }
 
-fn nanoseconds(at: Timestamp) -> i64 {
+pub(super) fn nanoseconds(at: Timestamp) -> i64 {
     i64::try_from(at.as_nanosecond()).unwrap_or(i64::MAX)
 }
 
-fn sandbox_metadata(pod: &PodRef, attempt: u32) -> wire::PodSandboxMetadata {
+pub(super) fn sandbox_metadata(pod: &PodRef, attempt: u32) -> wire::PodSandboxMetadata {
     wire::PodSandboxMetadata {
         name: pod.name.to_string(),
         uid: pod.uid.as_str().to_owned(),
@@ -229,14 +229,5 @@ pub(super) fn image(from: ImageObservation) -> wire::Image {
         username: from.username,
         spec: None,
         pinned: from.pinned,
-    }
-}
-
-pub(super) fn filesystem(from: ImageFilesystem) -> wire::FilesystemUsage {
-    wire::FilesystemUsage {
-        timestamp: nanoseconds(Timestamp::now()),
-        fs_id: Some(wire::FilesystemIdentifier { mountpoint: from.mountpoint }),
-        used_bytes: Some(wire::UInt64Value { value: from.used_bytes }),
-        inodes_used: Some(wire::UInt64Value { value: from.inodes_used }),
     }
 }

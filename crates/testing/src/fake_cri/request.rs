@@ -169,7 +169,7 @@ fn namespaces(from: wire::NamespaceOption) -> Namespaces {
         network: mode(from.network()),
         pid: mode(from.pid()),
         ipc: mode(from.ipc()),
-        user: from.userns_options.as_ref().map(user_namespace),
+        user: from.userns_options.as_ref().map(user_namespace).unwrap_or_default(),
     }
 }
 

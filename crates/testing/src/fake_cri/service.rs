@@ -8,13 +8,13 @@ use cri_api::v1::image_service_server::ImageService;
 use cri_api::v1::runtime_service_server::RuntimeService;
 use futures_util::StreamExt;
 use model::annotations::POD_UID_LABEL;
-use model::{ContainerId, PodUid, SandboxId};
+use model::{CgroupDriver, ContainerId, PodUid, SandboxId};
 use ports::Runtime;
-use ports::runtime::{CgroupDriver, RuntimeHint, Scope};
+use ports::runtime::{RuntimeHint, Scope, Streams};
 use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status};
 
-use super::{answer, request};
+use super::{answer, request, stats};
 
 #[derive(Clone, Debug)]
 pub(super) struct Service {
@@ -222,6 +222,115 @@ impl RuntimeService for Service {
         })
     }
 
+    async fn update_pod_sandbox_resources(
+        &self,
+        request: Request<wire::UpdatePodSandboxResourcesRequest>,
+    ) -> Answer<wire::UpdatePodSandboxResourcesResponse> {
+        let request = request.into_inner();
+        let id = SandboxId::from(request.pod_sandbox_id);
+        let overhead = request.overhead.map(request::resources);
+        let resources = request::resources(request.resources.unwrap_or_default());
+        let updated = self.runtime.update_sandbox_resources(&id, overhead.as_ref(), &resources).await;
+        answered!(updated, () => wire::UpdatePodSandboxResourcesResponse {})
+    }
+
+    async fn checkpoint_container(
+        &self,
+        request: Request<wire::CheckpointContainerRequest>,
+    ) -> Answer<wire::CheckpointContainerResponse> {
+        let request = request.into_inner();
+        let id = ContainerId::from(request.container_id);
+        let done = self.runtime.checkpoint_container(&id, &request.location, seconds(request.timeout)).await;
+        answered!(done, () => wire::CheckpointContainerResponse {})
+    }
+
+    async fn exec(&self, request: Request<wire::ExecRequest>) -> Answer<wire::ExecResponse> {
+        let wire::ExecRequest { container_id, cmd, tty, stdin, stdout, stderr, .. } = request.into_inner();
+        let streams = Streams { tty, stdin, stdout, stderr };
+        let url = self.runtime.exec(&ContainerId::from(container_id), &cmd, streams).await;
+        answered!(url, url => wire::ExecResponse { url })
+    }
+
+    async fn attach(&self, request: Request<wire::AttachRequest>) -> Answer<wire::AttachResponse> {
+        let wire::AttachRequest { container_id, tty, stdin, stdout, stderr, .. } = request.into_inner();
+        let streams = Streams { tty, stdin, stdout, stderr };
+        let url = self.runtime.attach(&ContainerId::from(container_id), streams).await;
+        answered!(url, url => wire::AttachResponse { url })
+    }
+
+    async fn port_forward(
+        &self,
+        request: Request<wire::PortForwardRequest>,
+    ) -> Answer<wire::PortForwardResponse> {
+        let request = request.into_inner();
+        let ports: Result<Vec<u16>, _> = request.port.into_iter().map(u16::try_from).collect();
+        let ports = ports.map_err(|error| Status::invalid_argument(format!("port: {error}")))?;
+        let url = self.runtime.port_forward(&SandboxId::from(request.pod_sandbox_id), &ports).await;
+        answered!(url, url => wire::PortForwardResponse { url })
+    }
+
+    async fn container_stats(
+        &self,
+        request: Request<wire::ContainerStatsRequest>,
+    ) -> Answer<wire::ContainerStatsResponse> {
+        let id = ContainerId::from(request.into_inner().container_id);
+        answered!(self.runtime.container_stats(&id).await, measured => {
+            wire::ContainerStatsResponse { stats: Some(stats::container(measured)) }
+        })
+    }
+
+    async fn list_container_stats(
+        &self,
+        request: Request<wire::ListContainerStatsRequest>,
+    ) -> Answer<wire::ListContainerStatsResponse> {
+        let filter = request.into_inner().filter.unwrap_or_default();
+        let scope = scope(filter.label_selector.get(POD_UID_LABEL));
+        answered!(self.runtime.list_container_stats(&scope).await, listed => {
+            wire::ListContainerStatsResponse { stats: listed.into_iter().map(stats::container).collect() }
+        })
+    }
+
+    async fn pod_sandbox_stats(
+        &self,
+        request: Request<wire::PodSandboxStatsRequest>,
+    ) -> Answer<wire::PodSandboxStatsResponse> {
+        let id = SandboxId::from(request.into_inner().pod_sandbox_id);
+        answered!(self.runtime.sandbox_stats(&id).await, measured => {
+            wire::PodSandboxStatsResponse { stats: Some(stats::sandbox(measured)) }
+        })
+    }
+
+    async fn list_pod_sandbox_stats(
+        &self,
+        request: Request<wire::ListPodSandboxStatsRequest>,
+    ) -> Answer<wire::ListPodSandboxStatsResponse> {
+        let filter = request.into_inner().filter.unwrap_or_default();
+        let scope = scope(filter.label_selector.get(POD_UID_LABEL));
+        answered!(self.runtime.list_sandbox_stats(&scope).await, listed => {
+            wire::ListPodSandboxStatsResponse { stats: listed.into_iter().map(stats::sandbox).collect() }
+        })
+    }
+
+    async fn list_metric_descriptors(
+        &self,
+        _: Request<wire::ListMetricDescriptorsRequest>,
+    ) -> Answer<wire::ListMetricDescriptorsResponse> {
+        answered!(self.runtime.list_metric_descriptors().await, descriptors => {
+            let descriptors = descriptors.into_iter().map(stats::descriptor).collect();
+            wire::ListMetricDescriptorsResponse { descriptors }
+        })
+    }
+
+    async fn list_pod_sandbox_metrics(
+        &self,
+        _: Request<wire::ListPodSandboxMetricsRequest>,
+    ) -> Answer<wire::ListPodSandboxMetricsResponse> {
+        answered!(self.runtime.list_sandbox_metrics().await, listed => {
+            let pod_metrics = listed.into_iter().map(stats::metrics).collect();
+            wire::ListPodSandboxMetricsResponse { pod_metrics }
+        })
+    }
+
     async fn get_container_events(
         &self,
         _: Request<wire::GetEventsRequest>,
@@ -274,8 +383,8 @@ impl ImageService for Service {
 
     async fn image_fs_info(&self, _: Request<wire::ImageFsInfoRequest>) -> Answer<wire::ImageFsInfoResponse> {
         answered!(self.runtime.image_filesystems().await, filesystems => wire::ImageFsInfoResponse {
-            image_filesystems: filesystems.into_iter().map(answer::filesystem).collect(),
-            container_filesystems: Vec::new(),
+            image_filesystems: filesystems.images.into_iter().map(stats::filesystem).collect(),
+            container_filesystems: filesystems.containers.into_iter().map(stats::filesystem).collect(),
         })
     }
 }

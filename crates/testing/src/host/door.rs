@@ -1,13 +1,17 @@
 //! The fake as a `Host`: each step meets its fault, then is done.
 
 use std::io::Error;
+use std::net::IpAddr;
 use std::path::Path;
 
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
+use jiff::Timestamp;
+use model::payload::{Payload, PayloadFile};
 use ports::host::{
-    DirEntry, Host, HostError, HostPathKind, HostResult, MachineInfo, ManifestFile, SubordinateIds,
+    DirEntry, FileIdentity, Host, HostError, HostPathKind, HostResult, MachineInfo, ManifestFile, OpenFile,
+    SubordinateIds,
 };
 use tokio_stream::wrappers::BroadcastStream;
 
@@ -49,6 +53,22 @@ impl Host for FakeHost {
         let length = content.len().min(limit);
         let part = if from_end { &content[content.len() - length..] } else { &content[..length] };
         Ok(part.to_vec())
+    }
+
+    async fn read_in_volume(&self, volume: &Path, inside: &str, limit: usize) -> HostResult<Vec<u8>> {
+        let content = self.read_file(&volume.join(inside), usize::MAX, false).await?;
+        if content.len() > limit {
+            return Err(HostError::Unfit(format!("{inside} is longer than {limit} bytes")));
+        }
+        Ok(content)
+    }
+
+    async fn open_file(&self, path: &Path) -> HostResult<Box<dyn OpenFile>> {
+        self.begin(HostMethod::ReadFile, "open", path).await?;
+        if self.shared.tree.lock().content(path).is_none() {
+            return Err(not_found("open", path));
+        }
+        Ok(Box::new(FakeFile { host: self.clone(), path: path.to_owned() }))
     }
 
     async fn list_dir(&self, path: &Path) -> HostResult<Vec<DirEntry>> {
@@ -132,6 +152,36 @@ impl Host for FakeHost {
         self.act(HostMethod::EnsureTmpfs, "mount tmpfs on", path, |tree| tree.mount(path, Mount::Tmpfs)).await
     }
 
+    /// Kept flat, without the links of the real one: what a user of the volume reads is the same.
+    async fn write_payload(
+        &self,
+        volume: &Path,
+        payload: &Payload,
+        _group: Option<u32>,
+        _now: Timestamp,
+    ) -> HostResult<bool> {
+        let is_same = {
+            let tree = self.shared.tree.lock();
+            let holds = |(path, file): (&String, &PayloadFile)| {
+                tree.content(&volume.join(path)).is_some_and(|content| *content == file.content)
+            };
+            tree.files_below(volume) == payload.len() && payload.iter().all(holds)
+        };
+        self.act(HostMethod::WritePayload, "write the files of", volume, |tree| {
+            if is_same {
+                return Ok(());
+            }
+            tree.empty_dir(volume);
+            payload.iter().try_for_each(|(path, file)| {
+                let target = volume.join(path);
+                tree.make_dir(target.parent().unwrap_or(volume))?;
+                tree.place(&target, Node::File(file.content.clone()))
+            })
+        })
+        .await?;
+        Ok(!is_same)
+    }
+
     async fn is_mount_point(&self, path: &Path) -> HostResult<bool> {
         self.begin(HostMethod::IsMountPoint, "look for a mount on", path).await?;
         Ok(self.shared.tree.lock().mounts.contains_key(path))
@@ -166,6 +216,19 @@ impl Host for FakeHost {
         self.text(path).ok_or_else(|| not_found("read", path))
     }
 
+    async fn filesystem_bytes(&self, _path: &Path) -> HostResult<u64> {
+        Ok(100 << 30)
+    }
+
+    fn own_addresses(&self, candidates: &[IpAddr]) -> Vec<IpAddr> {
+        let own = self.default_route_ip(false);
+        candidates.iter().copied().filter(|ip| Some(*ip) == own).collect()
+    }
+
+    fn default_route_ip(&self, _prefers_v6: bool) -> Option<IpAddr> {
+        Some(IpAddr::from([10, 0, 0, 7]))
+    }
+
     async fn subordinate_ids(&self, _user: &str) -> HostResult<Option<SubordinateIds>> {
         Ok(self.shared.subordinate_ids.lock().clone())
     }
@@ -177,4 +240,35 @@ impl Host for FakeHost {
 
 fn not_found(what: &'static str, path: &Path) -> HostError {
     HostError::Io { what, path: path.to_owned(), source: std::io::ErrorKind::NotFound.into() }
+}
+
+/// A file by its name: here a name never goes to another file while somebody reads it.
+#[derive(Debug)]
+struct FakeFile {
+    host: FakeHost,
+    path: std::path::PathBuf,
+}
+
+impl FakeFile {
+    fn content(&self) -> HostResult<Vec<u8>> {
+        let tree = self.host.shared.tree.lock();
+        tree.content(&self.path).cloned().ok_or_else(|| not_found("read", &self.path))
+    }
+}
+
+#[async_trait]
+impl OpenFile for FakeFile {
+    fn identity(&self) -> FileIdentity {
+        FileIdentity { device: 0, inode: 0 }
+    }
+
+    async fn size_bytes(&self) -> HostResult<u64> {
+        Ok(self.content()?.len() as u64)
+    }
+
+    async fn read_at(&self, offset: u64, limit: usize) -> HostResult<Vec<u8>> {
+        let content = self.content()?;
+        let from = usize::try_from(offset).unwrap_or(usize::MAX).min(content.len());
+        Ok(content[from..].iter().take(limit).copied().collect())
+    }
 }

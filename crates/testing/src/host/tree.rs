@@ -114,6 +114,16 @@ impl Tree {
         self.nodes.retain(|at, _| !at.starts_with(path));
     }
 
+    /// How many files there are below the path.
+    pub(super) fn files_below(&self, path: &Path) -> usize {
+        self.below(path).filter(|path| matches!(self.nodes.get(*path), Some(Node::File(_)))).count()
+    }
+
+    /// Removes what is in the directory, and leaves it and its mounts.
+    pub(super) fn empty_dir(&mut self, path: &Path) {
+        self.nodes.retain(|at, _| !at.starts_with(path) || at == path);
+    }
+
     /// Refuses if something is mounted there or below.
     pub(super) fn remove_tree(&mut self, path: &Path) -> Result<(), Error> {
         if self.mounts.keys().any(|at| at.starts_with(path)) {

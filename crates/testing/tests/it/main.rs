@@ -1,4 +1,7 @@
-//! One contract, three runtimes: the fake, the adapter over a fake server, and the adapter over a real containerd. What
+//! What the kubelet relies on in its two large doors, the same cases over what is fake and what is real.
+//!
+//! One contract for a cluster, over the fake API and over the adapter with a real API server.
+//! One contract for runtimes, three of them: the fake, the adapter over a fake server, and the adapter over a real containerd. What
 //! the fake does that a real runtime does not is a bug of the fake.
 #![expect(
     clippy::unwrap_used,
@@ -9,7 +12,7 @@
 /// Makes a test of every case of the contract, in a world that `$world` sets up and takes down.
 macro_rules! contract {
     ($(#[$test:meta])* $run:path) => {
-        contract!(@ [$(#[$test])*] $run,
+        contract!(@ cases [$(#[$test])*] $run,
             a_runtime_says_who_it_is_and_that_it_is_ready,
             a_sandbox_is_run_stopped_and_removed,
             stopping_and_removing_a_sandbox_twice_is_no_error,
@@ -38,21 +41,37 @@ macro_rules! contract {
             the_resources_of_a_running_container_can_be_changed,
             hints_are_offered_or_declined_plainly,
         );
+        contract!(@ streams_and_stats [$(#[$test])*] $run,
+            a_stream_into_a_running_container_has_a_url_of_its_own,
+            streams_that_make_no_sense_are_refused,
+            nothing_streams_from_what_has_ended_or_never_was,
+            a_running_container_is_measured,
+            a_sandbox_is_measured_with_what_is_in_it,
+            the_filesystem_of_images_is_known,
+            the_resources_of_a_pod_are_taken_or_declined_plainly,
+            a_checkpoint_is_made_or_declined_plainly,
+            metrics_of_pods_are_offered_or_declined_plainly,
+            the_cgroup_driver_is_said_or_declined_plainly,
+        );
     };
-    (@ $attributes:tt $run:path, $($case:ident),* $(,)?) => {
-        $( contract!(@@ $attributes $run, $case); )*
+    (@ $room:ident $attributes:tt $run:path, $($case:ident),* $(,)?) => {
+        $( contract!(@@ $room $attributes $run, $case); )*
     };
-    (@@ [$($attribute:tt)*] $run:path, $case:ident) => {
+    (@@ $room:ident [$($attribute:tt)*] $run:path, $case:ident) => {
         $($attribute)*
         async fn $case() {
-            $run(|world| Box::pin(async move { crate::cases::$case(&world).await })).await;
+            $run(|world| Box::pin(async move { crate::$room::$case(&world).await })).await;
         }
     };
 }
 
 mod cases;
+mod cluster_cases;
+mod cluster_fake;
+mod cluster_real;
 mod fake;
 mod fake_behaviour;
 mod over_the_wire;
 mod real;
+mod streams_and_stats;
 mod world;

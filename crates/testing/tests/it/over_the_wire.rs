@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use cri::CriRuntime;
 use ports::Runtime;
-use ports::runtime::{RuntimeError, Scope};
+use ports::runtime::{RuntimeError, Scope, Streams};
 use tempfile::TempDir;
 use testing::{FakeCri, FakeRuntime, Fault, Method};
 
@@ -87,6 +87,107 @@ async fn a_stop_is_given_its_grace_before_the_deadline_counts() {
 }
 
 #[tokio::test]
+async fn a_checkpoint_may_take_as_long_as_the_longer_of_two_deadlines() {
+    let wire = wire(Duration::from_millis(200));
+    let (id, second) = (model::ContainerId::new("c1"), Duration::from_secs(1));
+    for (asked, expected) in [(Duration::ZERO, Duration::from_millis(200)), (second, second)] {
+        wire.fake.fault(Method::CheckpointContainer, Fault::Hang);
+        let error = wire.cri.checkpoint_container(&id, "/checkpoint.tar", asked).await.unwrap_err();
+        let RuntimeError::TimedOut { deadline, .. } = error else { panic!("{error:?}") };
+        assert_eq!(deadline, expected);
+    }
+}
+
+#[tokio::test]
+async fn what_is_to_be_streamed_arrives_as_it_was_meant() {
+    let wire = wire(PATIENCE);
+    let world = world(&wire);
+    wire.fake.stream_from("http://127.0.0.1:4000");
+    let sandbox = world.run_sandbox("web").await;
+    let id = world.start(&sandbox, "app", crate::world::Does::Sleep).await;
+    wire.fake.forget_calls();
+    let streams = Streams { tty: true, stdin: true, stdout: true, stderr: false };
+    let urls = [
+        wire.cri.exec(&id, &crate::world::command("ls -l"), streams).await.unwrap(),
+        wire.cri.attach(&id, streams).await.unwrap(),
+        wire.cri.port_forward(&sandbox.0, &[80, 65535]).await.unwrap(),
+    ];
+    let expected = ["Exec web/app: /bin/sh -c ls -l", "Attach web/app", "PortForward web: [80, 65535]"];
+    assert_eq!(wire.fake.call_lines(), expected);
+    for (url, verb) in urls.iter().zip(["exec", "attach", "portforward"]) {
+        assert!(url.starts_with(&format!("http://127.0.0.1:4000/{verb}/")), "{url}");
+    }
+    // A terminal has one output: that the fourth switch arrives as well, the refusal shows.
+    let with_errors = Streams { stderr: true, ..streams };
+    let refused = wire.cri.attach(&id, with_errors).await.unwrap_err();
+    assert!(refused.message().contains("stderr"), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_checkpoint_is_written_where_it_was_asked_for() {
+    let wire = wire(PATIENCE);
+    let world = world(&wire);
+    let sandbox = world.run_sandbox("web").await;
+    let id = world.start(&sandbox, "app", crate::world::Does::Sleep).await;
+    wire.cri.checkpoint_container(&id, "/checkpoint.tar", Duration::ZERO).await.unwrap();
+    let last = wire.fake.call_lines().pop();
+    assert_eq!(last.as_deref(), Some("CheckpointContainer web/app to /checkpoint.tar"));
+}
+
+/// Some containerd answer so, with a code that says nothing.
+#[tokio::test]
+async fn an_update_of_a_pods_resources_that_is_not_implemented_says_so_by_its_type() {
+    let wire = wire(PATIENCE);
+    let update = async || {
+        let id = model::SandboxId::new("s1");
+        wire.cri.update_sandbox_resources(&id, None, &Default::default()).await.unwrap_err()
+    };
+    let method = Method::UpdatePodSandboxResources;
+    wire.fake.fault(method, Fault::Unimplemented);
+    wire.fake.fault(method, Fault::Failed("update: not implemented".to_owned()));
+    for _ in 0..2 {
+        let error = update().await;
+        assert!(matches!(error, RuntimeError::Unimplemented { .. }), "{error:?}");
+    }
+    wire.fake.fault(method, Fault::Failed("no such cgroup".to_owned()));
+    let error = update().await;
+    assert!(matches!(error, RuntimeError::Failed { .. }), "{error:?}");
+}
+
+/// What crosses the wire is what the runtime measured, to the last number.
+#[tokio::test]
+async fn measurements_arrive_as_they_were_taken() {
+    let wire = wire(PATIENCE);
+    let world = world(&wire);
+    let sandbox = world.run_sandbox("web").await;
+    world.start(&sandbox, "app", crate::world::Does::Sleep).await;
+    let mut arrived = wire.cri.list_sandbox_stats(&Scope::Node).await.unwrap().remove(0);
+    let mut taken = wire.fake.list_sandbox_stats(&Scope::Node).await.unwrap().remove(0);
+    // What time alone changes.
+    for stats in [&mut arrived, &mut taken] {
+        let times = [
+            stats.cpu.as_mut().and_then(|cpu| cpu.time.take()),
+            stats.memory.as_mut().and_then(|memory| memory.time.take()),
+            stats.network.as_mut().and_then(|network| network.time.take()),
+            stats.process.as_mut().and_then(|process| process.time.take()),
+        ];
+        assert!(times.iter().all(Option::is_some), "{times:?}");
+        assert!(stats.cpu.as_mut().unwrap().usage_core_nanoseconds.take().is_some());
+        let container = &mut stats.containers[0];
+        assert!(container.memory.as_mut().unwrap().time.take().is_some());
+        assert!(container.writable_layer.as_mut().unwrap().time.take().is_some());
+        assert!(container.cpu.take().unwrap().usage_core_nanoseconds.is_some());
+    }
+    assert_eq!(arrived, taken);
+    let metrics = wire.cri.list_sandbox_metrics().await.unwrap();
+    let sample = &metrics[0].containers[0].1[0];
+    assert_eq!((sample.name.as_str(), sample.kind), ("container_last_seen", model::stats::MetricKind::Gauge));
+    let filesystems = wire.cri.image_filesystems().await.unwrap();
+    assert_eq!(filesystems.images[0].mountpoint, "/var/lib/fake/images");
+    assert_eq!(filesystems.containers[0].mountpoint, "/var/lib/fake/containers");
+}
+
+#[tokio::test]
 async fn a_runtime_that_never_ends_a_command_is_given_up_in_the_commands_name() {
     let wire = wire(Duration::from_millis(200));
     wire.fake.fault(Method::ExecSync, Fault::Hang);
@@ -146,6 +247,22 @@ async fn a_runtime_that_comes_up_late_is_found() {
 
     let _server = FakeCri::serve(Arc::new(FakeRuntime::new()), &socket).unwrap();
     assert_eq!(cri.version().await.unwrap().name, "fake");
+}
+
+#[tokio::test]
+async fn an_image_service_of_its_own_must_answer_too() {
+    let wire = wire(PATIENCE);
+    let images = wire.dir.path().join("images.sock");
+    let at = |name: &str| format!("unix://{}", wire.dir.path().join(name).display());
+    let cri = CriRuntime::new(&at("cri.sock"), &at("images.sock"), PATIENCE).unwrap();
+    let error = cri.version().await.unwrap_err();
+    assert!(matches!(&error, RuntimeError::Unavailable { .. }), "{error:?}");
+    assert!(error.message().contains("images.sock"), "{error:?}");
+
+    let service = FakeRuntime::new();
+    let _server = FakeCri::serve(Arc::new(service.clone()), &images).unwrap();
+    assert_eq!(cri.version().await.unwrap().name, "fake");
+    assert_eq!((service.count(Method::ImageFsInfo), wire.fake.count(Method::ImageFsInfo)), (1, 0));
 }
 
 /// Serves on a runtime of its own, so that dropping it breaks even the connections that are in use.
@@ -241,7 +358,7 @@ async fn requests_arrive_as_they_were_meant() {
     }];
     sandbox.annotations = [(text("a"), text("b"))].into();
     sandbox.sysctls = [(text("net.ipv4.tcp_syncookies"), text("1"))].into();
-    sandbox.security.namespaces.user = Some(user.clone());
+    sandbox.security.namespaces.user = user.clone();
     sandbox.security.namespaces.ipc = NamespaceMode::Node;
     sandbox.security.run_as_user = Some(1000);
     sandbox.security.run_as_group = Some(0);
@@ -285,7 +402,7 @@ async fn requests_arrive_as_they_were_meant() {
     };
     let security = &mut container.security;
     security.namespaces.pid = NamespaceMode::Target(model::ContainerId::new("c1"));
-    security.namespaces.user = Some(UserNamespace::Node);
+    security.namespaces.user = UserNamespace::Node;
     security.add_capabilities = vec![text("NET_ADMIN")];
     security.drop_capabilities = vec![text("ALL")];
     security.run_as = RunAs { uid: Some(0), username: String::new(), gid: Some(7) };

@@ -150,3 +150,29 @@ async fn a_container_that_outgrows_its_memory_limit_is_reported_as_killed_for_it
     containerd.stop().unwrap();
     assert_eq!(leftovers(dir.path()), Vec::<String>::new());
 }
+
+/// What came after containerd 1.6 is declined there by its type, so that callers can go on without. Newer runtimes offer
+/// some of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_that_an_old_runtime_does_not_know_are_declined_by_their_type() {
+    let dir = tempfile::tempdir().unwrap();
+    let (containerd, world) = start(dir.path()).await;
+    let is_old = world.runtime.version().await.unwrap().version.trim_start_matches('v').starts_with("1.6");
+    let sandbox = world.run_sandbox("web").await;
+    let id = world.start(&sandbox, "app", Does::Sleep).await;
+    let resources = model::request::LinuxResources::default();
+    let location = dir.path().join("checkpoint.tar").display().to_string();
+    let answers = [
+        world.runtime.cgroup_driver().await.err(),
+        world.runtime.update_sandbox_resources(&sandbox.0, None, &resources).await.err(),
+        world.runtime.checkpoint_container(&id, &location, Duration::from_secs(5)).await.err(),
+        world.runtime.list_metric_descriptors().await.err(),
+        world.runtime.list_sandbox_metrics().await.err(),
+    ];
+    for answer in answers {
+        let is_declined = matches!(answer, Some(RuntimeError::Unimplemented { .. }));
+        assert!(is_declined || !is_old, "{answer:?}");
+    }
+    containerd.stop().unwrap();
+    assert_eq!(leftovers(dir.path()), Vec::<String>::new());
+}

@@ -8,7 +8,9 @@ use jiff::Timestamp;
 use kubelet_core::pod::hash::container_hash;
 use model::containers::{find_container, init_containers, regular_containers};
 use model::k8s::Pod;
-use model::{ContainerId, ContainerKind, ContainerObservation, ContainerState, SandboxId, SandboxState};
+use model::{
+    ContainerId, ContainerKind, ContainerObservation, ContainerState, PodRef, SandboxId, SandboxState,
+};
 use testing::{FakeRuntime, Method};
 use tokio::sync::watch;
 
@@ -17,6 +19,8 @@ use crate::witness::Act;
 
 /// Two ready sandboxes of one pod may stand side by side no longer than this: a look, some stops that fail.
 const TWO_SANDBOXES: Duration = Duration::from_secs(120);
+/// A sandbox that is younger may have become ready since its pod was last looked at: a call that outlived its caller.
+const UNSEEN: Duration = Duration::from_secs(1);
 /// So many listings of sandboxes in a second, on average over ten, are an agent that runs in circles.
 const LISTINGS_A_SECOND: u64 = 30;
 /// How long after the probes were bad a container may still be stopped for it.
@@ -125,7 +129,7 @@ impl Oracle {
         self.acts += 1;
         self.learn();
         match act {
-            Act::RunSandbox(_) => {}
+            Act::RunSandbox(pod) => self.judge_sandbox(pod),
             Act::Start(id) => self.judge_start(id),
             Act::Stop(id) | Act::Remove(id) => {
                 let container = self.fake.containers().into_iter().find(|(_, c)| c.id == *id);
@@ -134,6 +138,25 @@ impl Oracle {
                 }
             }
             Act::StopSandbox(id) | Act::RemoveSandbox(id) => self.judge_sandbox_end(id, act),
+        }
+    }
+
+    /// A sandbox is asked for only where none is ready, and none of another pod of that name.
+    fn judge_sandbox(&mut self, pod: &PodRef) {
+        let (now, seen_since) = (self.clock.now().wall, UNSEEN);
+        let sandboxes = self.fake.sandboxes();
+        let in_the_way = sandboxes.iter().find(|sandbox| {
+            sandbox.state == SandboxState::Ready
+                && sandbox.pod.full_name() == pod.full_name()
+                && now.duration_since(sandbox.created_at).unsigned_abs() > seen_since
+        });
+        if let Some(sandbox) = in_the_way {
+            let since = sandbox.created_at;
+            let whose = if sandbox.pod.uid == pod.uid { "its own" } else { "another pod's" };
+            self.violated(format!(
+                "{pod} ({}) gets a sandbox although {whose} is ready since {since}",
+                pod.uid
+            ));
         }
     }
 

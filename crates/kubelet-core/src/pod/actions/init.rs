@@ -117,7 +117,7 @@ fn advance_init_container(draft: &mut Draft<'_>, container: &ContainerRef<'_>) -
             draft.start(container, StartReason::CreatedNotStarted);
             Link::Holding
         }
-        ContainerState::Exited if !has_failed(instance) => Link::Passed,
+        ContainerState::Exited if !has_failed(container.kind, instance.into()) => Link::Passed,
         ContainerState::Exited => match restart_reason(draft.after_exit(container, instance)) {
             None => Link::Failed,
             Some(why) => {

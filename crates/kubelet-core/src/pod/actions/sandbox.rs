@@ -48,7 +48,7 @@ pub(super) fn plan_without(inputs: &PodInputs<'_>, why: SandboxReason) -> PodPla
 
 /// A regular container that would run if there was a sandbox.
 fn wants_to_run(inputs: &PodInputs<'_>, container: &ContainerRef<'_>) -> bool {
-    let policy = effective_policy(inputs.pod, container, inputs.gates);
+    let policy = effective_policy(inputs.pod, container, inputs.features);
     let Some(newest) = inputs.observed.newest(container.name()) else {
         // Parity: a pod that never restarts and has had any container is over when its sandbox dies, even if this one
         // had not had its turn yet.
@@ -84,7 +84,7 @@ fn has_failed_init(inputs: &PodInputs<'_>) -> bool {
     last.is_some_and(|(container, newest)| {
         container.kind == ContainerKind::Init
             && newest.state == ContainerState::Exited
-            && has_failed(newest)
+            && has_failed(container.kind, newest.into())
             && after_exit_of(inputs, &container, newest) == AfterExit::StaysDead
     })
 }

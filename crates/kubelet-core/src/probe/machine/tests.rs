@@ -8,10 +8,11 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::http_action::{HttpAction, join_host_port};
 use crate::probe::outcome::{
     ExecAnswer, GrpcAnswer, HttpAnswer, classify_exec, classify_grpc, classify_http, classify_tcp,
 };
-use crate::probe::spec::{HttpProbe, ProbeHandler, join_host_port};
+use crate::probe::spec::ProbeHandler;
 
 fn with_container<T>(container: Value, read: impl Fn(&ContainerRef<'_>) -> T) -> T {
     let pod: Pod = serde_json::from_value(json!({"spec": {"containers": [container]}})).expect("a pod");
@@ -397,7 +398,7 @@ fn grpc_probes_name_their_service() {
     assert_eq!(spec.handler, ProbeHandler::Grpc { port: 9, service: "db".to_owned() });
 }
 
-fn http(get: Value) -> HttpProbe {
+fn http(get: Value) -> HttpAction {
     let spec = spec_of(ProbeKind::Readiness, json!({"httpGet": get})).expect("valid");
     let ProbeHandler::HttpGet(http) = spec.handler.clone() else { panic!("not HTTP: {spec:?}") };
     http
@@ -471,4 +472,16 @@ proptest! {
             prop_assert_eq!(next.since_start().as_secs() % u64::from(period), 0);
         }
     }
+}
+
+#[test]
+fn a_hook_without_its_container_knows_no_names_of_ports() {
+    let action = |port: Value| {
+        let get = serde_json::from_value(json!({"port": port, "path": "bye"})).expect("an action");
+        HttpAction::of(&get, None, "kube-lifecycle/1.36")
+    };
+    let known = action(json!("8080")).expect("a number");
+    assert_eq!((known.port, known.path.as_str()), (8080, "/bye"));
+    assert!(known.headers.contains(&("User-Agent".to_owned(), "kube-lifecycle/1.36".to_owned())));
+    assert!(action(json!("web")).is_err());
 }

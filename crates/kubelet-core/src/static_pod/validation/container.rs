@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::containers::ContainerRef;
 use model::k8s::{
-    ContainerPort, ContainerRestartRule, EnvVar, EnvVarSource, PodSpec, Quantity, ResourceRequirements,
+    ContainerPort, ContainerRestartRule, EnvVar, EnvVarSource, FileKeySelector, PodSpec, Quantity,
+    ResourceRequirements,
 };
 use model::{Amount, ContainerKind};
 
@@ -59,7 +60,7 @@ pub(super) fn check_container(container: &ContainerRef<'_>, spec: &PodSpec, foun
     let message_policy = container.termination_message_policy();
     found.one_of(format!("{path}.terminationMessagePolicy"), Some(message_policy), &message_policies);
     check_ports(&path, container.ports(), spec, found);
-    check_env(&path, container, found);
+    check_env(&path, container, spec, found);
     volumes::check_mounts(&path, container, spec, found);
     if let Some(resources) = container.resources() {
         check_resources(&format!("{path}.resources"), resources, spec, found);
@@ -105,7 +106,7 @@ fn check_ports(path: &str, ports: &[ContainerPort], spec: &PodSpec, found: &mut 
     }
 }
 
-fn check_env(path: &str, container: &ContainerRef<'_>, found: &mut Findings) {
+fn check_env(path: &str, container: &ContainerRef<'_>, spec: &PodSpec, found: &mut Findings) {
     for (index, variable) in container.env().iter().enumerate() {
         let path = format!("{path}.env[{index}]");
         if variable.name.is_empty() {
@@ -114,7 +115,11 @@ fn check_env(path: &str, container: &ContainerRef<'_>, found: &mut Findings) {
             found.invalid(format!("{path}.name"), variable.name.as_str(), problem);
         }
         if let Some(source) = &variable.value_from {
-            check_env_source(&format!("{path}.valueFrom"), variable, source, found);
+            let path = format!("{path}.valueFrom");
+            check_env_source(&path, variable, source, found);
+            if let Some(file) = &source.file_key_ref {
+                check_env_file(&format!("{path}.fileKeyRef"), file, spec, found);
+            }
         }
     }
     for (index, source) in container.env_from().iter().enumerate() {
@@ -157,7 +162,7 @@ fn check_env_source(path: &str, variable: &EnvVar, source: &EnvVarSource, found:
         0 => found.invalid(
             path,
             "",
-            "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef` or `secretKeyRef`",
+            "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`",
         ),
         _ if is_valued => found.invalid(path, "", "may not be specified when `value` is not empty"),
         1 => {}
@@ -178,6 +183,41 @@ fn check_env_source(path: &str, variable: &EnvVar, source: &EnvVarSource, found:
             field.divisor.as_ref(),
             found,
         );
+    }
+}
+
+/// Names of variables in a file are no longer than this.
+const LONGEST_FILE_KEY: usize = 128;
+
+/// The file must be in an emptyDir of the pod: only what its own containers write is read back.
+fn check_env_file(path: &str, file: &FileKeySelector, spec: &PodSpec, found: &mut Findings) {
+    match file.key.as_str() {
+        "" => found.required(format!("{path}.key"), ""),
+        key if key.len() > LONGEST_FILE_KEY => {
+            found.invalid(format!("{path}.key"), key, "must be no more than 128 bytes");
+        }
+        key => {
+            if let Some(problem) = names::env_name_problem(key) {
+                found.invalid(format!("{path}.key"), key, problem);
+            }
+        }
+    }
+    match file.path.as_str() {
+        "" => found.required(format!("{path}.path"), ""),
+        inner => {
+            if let Some(problem) = names::inner_path_problem(inner) {
+                found.invalid(format!("{path}.path"), inner, problem);
+            }
+        }
+    }
+    let name = file.volume_name.as_str();
+    match spec.volumes.iter().flatten().find(|volume| volume.name == name) {
+        _ if name.is_empty() => found.required(format!("{path}.volumeName"), ""),
+        None => found.not_found(format!("{path}.volumeName"), name),
+        Some(volume) if volume.empty_dir.is_none() => {
+            found.invalid(format!("{path}.volumeName"), name, "must name an emptyDir volume");
+        }
+        Some(_) => {}
     }
 }
 

@@ -255,8 +255,8 @@ fn environments() {
     check_app(
         "env/0",
         json!({"name": "A", "valueFrom": {}}),
-        "env[0].valueFrom: Invalid value: \"\": must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef` or \
-         `secretKeyRef`",
+        "env[0].valueFrom: Invalid value: \"\": must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, \
+         `secretKeyRef` or `fileKeyRef`",
     );
     check_app(
         "env/0",
@@ -279,6 +279,32 @@ fn environments() {
         "env/0",
         json!({"name": "A", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu", "divisor": "x"}}}),
         "env[0].valueFrom.resourceFieldRef.divisor: Invalid value: \"x\": must be a valid resource quantity",
+    );
+    let file = |volume: &str, path: &str, key: &str| json!({"name": "A", "valueFrom": {"fileKeyRef": {"volumeName": volume, "path": path, "key": key}}});
+    check_app("env/0", file("v", "conf/env", "KEY"), "");
+    check_app(
+        "env/0",
+        file("", "", ""),
+        "env[0].valueFrom.fileKeyRef.key: Required value\nenv[0].valueFrom.fileKeyRef.path: Required value\n\
+         env[0].valueFrom.fileKeyRef.volumeName: Required value",
+    );
+    check_app(
+        "env/0",
+        file("none", "../env", "A=B"),
+        "env[0].valueFrom.fileKeyRef.key: Invalid value: \"A=B\": a valid environment variable name must consist only of \
+         printable ASCII characters other than '='\n\
+         env[0].valueFrom.fileKeyRef.path: Invalid value: \"../env\": must not contain '..'\n\
+         env[0].valueFrom.fileKeyRef.volumeName: Not found: \"none\"",
+    );
+    check_app(
+        "env/0",
+        file("h", "/env", &"K".repeat(129)),
+        &format!(
+            "env[0].valueFrom.fileKeyRef.key: Invalid value: \"{}\": must be no more than 128 bytes\n\
+             env[0].valueFrom.fileKeyRef.path: Invalid value: \"/env\": must be a relative path\n\
+             env[0].valueFrom.fileKeyRef.volumeName: Invalid value: \"h\": must name an emptyDir volume",
+            "K".repeat(129)
+        ),
     );
     check_app(
         "envFrom",

@@ -4,7 +4,7 @@ use model::observation::ObservedUser;
 
 use super::scene::{Scene, play, pod, time};
 use crate::probe::results::{ProbeKind, ProbeVerdicts};
-use crate::status::merge_for_restart;
+use crate::status::{host_ip_family_mismatch, merge_for_restart};
 
 /// The verdicts that the status of the first script seeds for what the second one observes.
 fn seeds(before: &str, now: &str) -> Vec<(String, ProbeKind)> {
@@ -105,4 +105,23 @@ fn times_are_cut_to_seconds() {
     let started = running.and_then(|s| s.running).and_then(|r| r.started_at).expect("a time");
     assert_eq!(started.0, time(1));
     assert_eq!(status.start_time.expect("a time").0, time(1));
+}
+
+#[test]
+fn a_node_address_of_another_family_than_was_said_is_told() {
+    let told = |said: &str, now: &[&str]| {
+        let status = model::k8s::PodStatus { host_ip: Some(said.to_owned()), ..Default::default() };
+        let now: Vec<std::net::IpAddr> = now.iter().map(|ip| ip.parse().expect("an address")).collect();
+        host_ip_family_mismatch(Some(&status), &now)
+    };
+    assert_eq!(told("192.0.2.1", &["192.0.2.2", "2001:db8::1"]), None);
+    assert_eq!(told("192.0.2.1", &[]), None, "not known yet");
+    assert_eq!(host_ip_family_mismatch(None, &["192.0.2.1".parse().expect("an address")]), None);
+    assert_eq!(
+        told("192.0.2.1", &["2001:db8::1"]).as_deref(),
+        Some(
+            "Kubelet detected an IPv4 node IP (192.0.2.1), but the cloud provider selected an IPv6 node IP \
+             (2001:db8::1); pass an explicit `--node-ip` to kubelet to fix this."
+        )
+    );
 }

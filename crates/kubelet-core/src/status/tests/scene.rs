@@ -8,12 +8,14 @@
 //! Scene words: `name=state,state…` instances oldest first, states `running`, `created`, `unknown`, `exited(code)`,
 //! `exited(code/reason)`, `#n` before the list for the first restart count; `box=ready|notready|none|twice|noip` (ready
 //! by default once there is a container); `unseen`; `ok(name.R)`, `bad(name.S)` verdicts about the newest instance;
-//! `why(name/reason)` a failed start; `starting(name)`; `back(name)` starts again whatever its exit; `end(reason)`; `deleting`; `@stage`; `ip=…`; `host=…`.
+//! `why(name/reason)` a failed start; `starting(name)`; `back(name)` starts again whatever its exit; `end(reason)`; `deleting`; `@stage`; `ip=…`;
+//! `host=…`; `off(rules)`, `off(ready-to-start)` for gates.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use config::Features;
 use jiff::Timestamp;
 use model::k8s::{ContainerStatus, Pod, PodCondition, PodStatus, Time};
 use model::observation::{ContainerRecord, NamespaceMode};
@@ -111,6 +113,7 @@ pub(super) struct Scene {
     pub(super) terminal: Option<TerminalReason>,
     pub(super) host_ips: Vec<IpAddr>,
     pub(super) deleting: bool,
+    pub(super) features: Features,
 }
 
 fn instance(name: &str, attempt: u32, state: &str, at: i64) -> ContainerObservation {
@@ -177,6 +180,7 @@ impl Scene {
             terminal: None,
             host_ips: vec!["192.168.0.1".parse().expect("an address")],
             deleting: false,
+            features: Features::default(),
         };
         let (mut box_state, mut ips, mut unseen) = ("", "10.0.0.1", false);
         for word in text.split_whitespace() {
@@ -234,6 +238,11 @@ impl Scene {
                 let message = "told".to_owned();
                 self.terminal = Some(TerminalReason { reason: inside.to_owned(), message });
             }
+            "off" => match inside {
+                "rules" => self.features.container_restart_rules = false,
+                "ready-to-start" => self.features.ready_to_start_condition = false,
+                other => panic!("no gate {other}"),
+            },
             other => panic!("no scene word {other}"),
         }
     }
@@ -251,7 +260,7 @@ impl Scene {
             returning: &self.returning,
             stage: self.stage,
             terminal: self.terminal.as_ref(),
-            node: NodeFacts { host_ips: &self.host_ips, runtime_name: "test" },
+            node: NodeFacts { host_ips: &self.host_ips, runtime_name: "test", features: self.features },
             now,
         })
     }

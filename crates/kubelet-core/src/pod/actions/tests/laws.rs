@@ -136,7 +136,7 @@ fn has_passed(case: &Case, container: &ContainerRef<'_>) -> bool {
         let is_started = container.startup_probe().is_none() || startup == Some(Verdict::Success);
         return instance.state == ContainerState::Running && is_started;
     }
-    instance.state == ContainerState::Exited && !has_failed(instance)
+    instance.state == ContainerState::Exited && !has_failed(container.kind, instance.into())
 }
 
 fn check_laws(case: &Case, plan: &PodPlan) -> Result<(), TestCaseError> {

@@ -1,0 +1,198 @@
+//! The client certificate, kept good: renewed before it ends, taken over from disk, healed by joining anew; and the end
+//! of the process when none of that is possible.
+//!
+//! Owns the count of failures. What to do next is decided in `kubelet_core::certificates`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use kubelet_core::certificates::{
+    CertificateState, CertificateStep, CertificateUse, EXIT_AFTER, SIGNING_TIMEOUT, compute_certificate_step,
+    wanted_names,
+};
+use model::{CertificateFacts, CertificateNames};
+use ports::certificates::CertificateError;
+use ports::{ClientIdentity, Clock, Cluster};
+use tokio_util::sync::CancellationToken;
+
+use super::join::{Join, JoinError};
+use super::signing::{Order, SigningError};
+use super::store::{PairStore, StoredPair};
+use crate::chance::Chance;
+
+/// The wall clock may jump: it is looked at so often, whatever there is to wait for.
+const LOOK: Duration = Duration::from_secs(60);
+
+/// Keeps the client certificate good until dropped.
+#[derive(Debug)]
+pub struct ClientCertificate {
+    pub store: PairStore,
+    pub identity: Arc<dyn ClientIdentity>,
+    pub cluster: Arc<dyn Cluster>,
+    pub clock: Clock,
+    /// Where in its span each renewal falls.
+    pub chance: Chance,
+    pub node_name: String,
+    /// `rotateCertificates`.
+    pub rotates: bool,
+    pub has_bootstrap: bool,
+    /// What is in use.
+    pub current: Option<CertificateFacts>,
+    /// Cancelled when the process is to end.
+    pub given_up: CancellationToken,
+}
+
+/// What went wrong since the last success.
+#[derive(Debug, Default)]
+struct Trouble {
+    unfit_since: Option<Timestamp>,
+    failures: u32,
+    last_failure: Option<Timestamp>,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum RenewError {
+    #[error(transparent)]
+    Signing(#[from] SigningError),
+    #[error(transparent)]
+    Join(#[from] JoinError),
+    #[error(transparent)]
+    Certificate(#[from] CertificateError),
+    #[error("there is no bootstrap kubeconfig")]
+    NoBootstrap,
+}
+
+impl ClientCertificate {
+    pub async fn run(mut self) {
+        let wanted = wanted_names(CertificateUse::Client, &self.node_name, [], []);
+        let mut trouble = Trouble::default();
+        let mut chance = self.chance.share();
+        loop {
+            let outcome = match self.step(&wanted, &mut trouble, chance).await {
+                CertificateStep::Wait { until } => {
+                    self.wait(until).await;
+                    continue;
+                }
+                CertificateStep::Keep => {
+                    self.wait(Timestamp::MAX).await;
+                    continue;
+                }
+                CertificateStep::Exit => {
+                    tracing::error!(
+                        since = ?EXIT_AFTER,
+                        "The API server answers, but the node has had no good client certificate for too long; it ends"
+                    );
+                    return self.given_up.cancel();
+                }
+                CertificateStep::Request => self.renew(&wanted).await,
+                CertificateStep::Bootstrap => self.join().await,
+            };
+            match outcome.and_then(|new| Ok(self.identity.show(&new.pair).map(|()| new.facts)?)) {
+                Ok(facts) => {
+                    tracing::info!(not_after = %facts.not_after, "The client certificate is renewed");
+                    (self.current, trouble, chance) = (Some(facts), Trouble::default(), self.chance.share());
+                }
+                Err(error) => {
+                    trouble.failures = trouble.failures.saturating_add(1);
+                    trouble.last_failure = Some(self.clock.now().wall);
+                    tracing::warn!(%error, "The client certificate is not renewed; it is tried again");
+                }
+            }
+        }
+    }
+
+    async fn step(
+        &mut self,
+        wanted: &CertificateNames,
+        trouble: &mut Trouble,
+        chance: f64,
+    ) -> CertificateStep {
+        let now = self.clock.now().wall;
+        if !self.is_good(now) {
+            self.take_over(now).await;
+        }
+        let is_good = self.is_good(now);
+        trouble.unfit_since = if is_good { None } else { trouble.unfit_since.or(Some(now)) };
+        let state = CertificateState {
+            kind: CertificateUse::Client,
+            current: self.current.as_ref(),
+            wanted,
+            chance,
+            rotates: self.rotates,
+            has_bootstrap: self.has_bootstrap,
+            is_api_reachable: !is_good && self.api_answers().await,
+            unfit_since: trouble.unfit_since,
+            failures: trouble.failures,
+            last_failure: trouble.last_failure,
+        };
+        compute_certificate_step(&state, now)
+    }
+
+    fn is_good(&self, now: Timestamp) -> bool {
+        self.current.as_ref().is_some_and(|facts| facts.is_good_at(now))
+    }
+
+    /// Any answer will do, a refusal too.
+    async fn api_answers(&self) -> bool {
+        self.cluster.healthy().await.map_or_else(|error| !error.is_uncertain(), |()| true)
+    }
+
+    /// Somebody else may have put a good certificate where the kubeconfig says.
+    async fn take_over(&mut self, now: Timestamp) {
+        let pair = match self.identity.on_disk().await {
+            Ok(Some(pair)) => pair,
+            Ok(None) => return,
+            Err(error) => return tracing::debug!(%error, "The client certificate on disk cannot be used"),
+        };
+        let Ok(facts) = self.store.certificates.read(&pair) else { return };
+        if !facts.is_good_at(now) {
+            return;
+        }
+        match self.identity.show(&pair) {
+            Ok(()) => {
+                tracing::info!(not_after = %facts.not_after, "The client certificate was renewed on disk");
+                self.current = Some(facts);
+            }
+            Err(error) => tracing::warn!(%error, "The client certificate on disk cannot be used"),
+        }
+    }
+
+    /// A good certificate is used even if the disk does not take it.
+    async fn renew(&self, wanted: &CertificateNames) -> Result<StoredPair, RenewError> {
+        let order = Order {
+            cluster: &*self.cluster,
+            certificates: &*self.store.certificates,
+            clock: self.clock,
+            kind: CertificateUse::Client,
+            names: wanted,
+        };
+        let new = order.run().await?;
+        self.store.save_or_warn(&new.pair, self.clock.now().wall).await;
+        Ok(new)
+    }
+
+    async fn join(&self) -> Result<StoredPair, RenewError> {
+        let cluster = self.identity.bootstrap().await?.ok_or(RenewError::NoBootstrap)?;
+        tracing::warn!("The client certificate is not good any more; the node joins anew");
+        let join = Join {
+            cluster: &*cluster,
+            clock: self.clock,
+            store: &self.store,
+            node_name: &self.node_name,
+            patience: SIGNING_TIMEOUT,
+        };
+        Ok(join.run().await?)
+    }
+
+    async fn wait(&self, until: Timestamp) {
+        wait_until(self.clock, until).await;
+    }
+}
+
+/// Waits until then, or for a while.
+pub(super) async fn wait_until(clock: Clock, until: Timestamp) {
+    let now = clock.now();
+    let left = until.duration_since(now.wall).max(SignedDuration::ZERO).unsigned_abs();
+    clock.sleep_until(now.mono + left.min(LOOK)).await;
+}

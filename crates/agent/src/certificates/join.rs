@@ -1,0 +1,142 @@
+//! How a node gets its first client certificate, or one anew when it has none that is good.
+//!
+//! Owns `kubelet-client.key.tmp`: the key that was asked with, until its certificate is there. After a crash the same key
+//! finds the same request again.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use kubelet_core::certificates::{
+    CertificateUse, KeyKind, bootstrap_request_name, retry_delay, signing_request, wanted_names,
+};
+use model::{CertificateNames, PemPair};
+use ports::certificates::CertificateError;
+use ports::{Clock, Cluster};
+
+use super::FileError;
+use super::signing::{self, SigningError};
+use super::store::{self, PairStore, StoredPair};
+
+/// An API server that comes up together with the node is waited for so long.
+const WAIT_FOR_API: Duration = Duration::from_secs(60);
+const ASK_HEALTH: Duration = Duration::from_secs(2);
+
+/// Why the node did not join.
+#[derive(Debug, thiserror::Error)]
+pub enum JoinError {
+    #[error(transparent)]
+    Signing(#[from] SigningError),
+    #[error(transparent)]
+    File(#[from] FileError),
+    #[error(transparent)]
+    Certificate(#[from] CertificateError),
+    #[error("the API server did not take the signing request within {0:?}: {1}")]
+    Unreachable(Duration, SigningError),
+}
+
+/// One attempt to join.
+#[derive(Clone, Debug)]
+pub struct Join<'a> {
+    /// As seen with the bootstrap kubeconfig.
+    pub cluster: &'a dyn Cluster,
+    pub clock: Clock,
+    pub store: &'a PairStore,
+    pub node_name: &'a str,
+    /// How long somebody may take to approve and sign.
+    pub patience: Duration,
+}
+
+impl Join<'_> {
+    /// Waits for the API and for the certificate, which is in use in `store` when this returns.
+    ///
+    /// # Errors
+    /// The request was refused or not answered in time, or a file cannot be used.
+    pub async fn run(&self) -> Result<StoredPair, JoinError> {
+        self.wait_for_api().await;
+        let key = self.key().await?;
+        let names = wanted_names(CertificateUse::Client, self.node_name, [], []);
+        let signed = self.sign(&key, &names).await?;
+        let pair = PemPair { certificate: signed.chain, key };
+        let facts = match self.check(&pair, &names) {
+            Ok(facts) => facts,
+            Err(problem) => {
+                // The same key would find the same certificate again.
+                self.forget_key().await?;
+                return Err(SigningError::Unusable { name: signed.request, problem }.into());
+            }
+        };
+        self.store.save(&pair, self.clock.now().wall).await?;
+        self.forget_key().await?;
+        tracing::info!(not_after = %facts.not_after, "The node has its client certificate");
+        Ok(StoredPair { pair, facts })
+    }
+
+    fn check(&self, pair: &PemPair, names: &CertificateNames) -> Result<model::CertificateFacts, String> {
+        super::check_signed(&*self.store.certificates, pair, names)
+    }
+
+    async fn wait_for_api(&self) {
+        let deadline = self.clock.mono() + WAIT_FOR_API;
+        loop {
+            let error = match self.cluster.healthy().await {
+                Ok(()) => return,
+                // It answers; whatever it answers, asking is worth a try.
+                Err(error) if !error.is_uncertain() => return,
+                Err(error) => error,
+            };
+            let next = self.clock.mono() + ASK_HEALTH;
+            if next >= deadline {
+                return tracing::warn!(%error, "The API server does not answer; the node asks for its certificate anyway");
+            }
+            self.clock.sleep_until(next).await;
+        }
+    }
+
+    /// Asks until the API takes the request, then waits for the certificate.
+    async fn sign(&self, key: &str, names: &CertificateNames) -> Result<signing::Signed, JoinError> {
+        let certificates = &self.store.certificates;
+        let pem = certificates.signing_request(key, names)?;
+        let name = bootstrap_request_name(&certificates.key_id(key)?);
+        let request = signing_request(CertificateUse::Client, KeyKind::Ecdsa, pem.as_bytes(), Some(name));
+        let deadline = self.clock.mono() + self.patience;
+        let mut failures = 0;
+        loop {
+            let left = deadline.since_start().saturating_sub(self.clock.mono().since_start());
+            let error = match signing::sign(self.cluster, self.clock, &request, left).await {
+                Err(SigningError::Cluster(error)) if error.may_pass() => error,
+                outcome => return Ok(outcome?),
+            };
+            failures += 1;
+            let next = self.clock.mono() + retry_delay(failures);
+            if next >= deadline {
+                return Err(JoinError::Unreachable(self.patience, error.into()));
+            }
+            tracing::warn!(%error, "The API server does not take the signing request; it is tried again");
+            self.clock.sleep_until(next).await;
+        }
+    }
+
+    fn key_path(&self) -> PathBuf {
+        self.store.dir.join(format!("{}.key.tmp", self.store.name))
+    }
+
+    async fn key(&self) -> Result<String, JoinError> {
+        let (path, host) = (self.key_path(), &self.store.host);
+        match store::read_text(&**host, &path).await {
+            Ok(key) if self.store.certificates.key_id(&key).is_ok() => return Ok(key),
+            Ok(_) | Err(FileError::Content { .. }) => {
+                tracing::warn!(path = %path.display(), "The key is damaged; the node makes a new one");
+            }
+            Err(FileError::Host(error)) if error.is_not_found() => {}
+            Err(error) => return Err(error.into()),
+        }
+        let key = self.store.certificates.new_key()?;
+        super::ensure_cert_dir(&**host, &self.store.dir).await?;
+        host.write_file(&path, key.as_bytes(), 0o600).await.map_err(FileError::from)?;
+        Ok(key)
+    }
+
+    async fn forget_key(&self) -> Result<(), FileError> {
+        Ok(self.store.host.remove_file(&self.key_path()).await?)
+    }
+}

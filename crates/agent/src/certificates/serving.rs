@@ -1,0 +1,197 @@
+//! What the node serves with where nobody gives it a pair: one signed by the cluster, or one it makes itself.
+//!
+//! Each shows the pair in use through a `watch`, and replaces it when it is due. Who serves with it takes the latest for
+//! each new connection.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kubelet_core::certificates::{
+    CertificateState, CertificateStep, CertificateUse, compute_certificate_step, rotation_deadline,
+    serving_addresses, wanted_names,
+};
+use model::k8s::NodeAddress;
+use model::{CertificateFacts, CertificateNames, PemPair};
+use ports::{Certificates, Clock, Cluster, Host};
+use tokio::sync::watch;
+
+use super::client::wait_until;
+use super::signing::Order;
+use super::store::{self, PairStore, StoredPair};
+use super::{FileError, ensure_cert_dir};
+use crate::chance::Chance;
+
+/// Shows the pair in use; `None` until there is one.
+pub type Serves = watch::Sender<Option<Arc<PemPair>>>;
+
+const SELF_SIGNED_LIFE: Duration = Duration::from_secs(365 * 86400);
+/// What could not be written is tried again after this.
+const WRITE_AGAIN: Duration = Duration::from_secs(60);
+
+/// `serverTLSBootstrap`: the cluster signs for the node's addresses.
+#[derive(Debug)]
+pub struct ClusterSigned {
+    pub store: PairStore,
+    pub cluster: Arc<dyn Cluster>,
+    pub clock: Clock,
+    pub chance: Chance,
+    pub node_name: String,
+    /// Addresses as the node reports them.
+    pub addresses: watch::Receiver<Vec<NodeAddress>>,
+    pub serves: Serves,
+}
+
+impl ClusterSigned {
+    /// Keeps the certificate good until dropped.
+    pub async fn run(mut self) {
+        let mut current = self.stored().await;
+        let (mut failures, mut last_failure, mut chance) = (0_u32, None, self.chance.share());
+        loop {
+            let now = self.clock.now().wall;
+            let wanted = self.wanted();
+            let state = CertificateState {
+                kind: CertificateUse::Serving,
+                current: current.as_ref(),
+                wanted: &wanted,
+                chance,
+                rotates: true,
+                has_bootstrap: false,
+                is_api_reachable: false,
+                unfit_since: None,
+                failures,
+                last_failure,
+            };
+            match compute_certificate_step(&state, now) {
+                CertificateStep::Wait { until } => self.wait(until).await,
+                // A serving certificate is never a reason to end; both are for clients.
+                CertificateStep::Keep | CertificateStep::Bootstrap | CertificateStep::Exit => {
+                    self.wait(Timestamp::MAX).await;
+                }
+                CertificateStep::Request => match self.renew(&wanted).await {
+                    Ok(facts) => {
+                        (current, failures, last_failure) = (Some(facts), 0, None);
+                        chance = self.chance.share();
+                    }
+                    Err(error) => {
+                        failures = failures.saturating_add(1);
+                        last_failure = Some(self.clock.now().wall);
+                        tracing::warn!(%error, "The serving certificate is not renewed; it is tried again");
+                    }
+                },
+            }
+        }
+    }
+
+    async fn stored(&self) -> Option<CertificateFacts> {
+        let stored = self.store.load().await.unwrap_or_else(|error| {
+            tracing::warn!(%error, "The serving certificate cannot be used; the node asks for a new one");
+            None
+        });
+        let StoredPair { pair, facts } =
+            stored.filter(|stored| stored.facts.is_good_at(self.clock.now().wall))?;
+        self.serves.send_replace(Some(Arc::new(pair)));
+        Some(facts)
+    }
+
+    fn wanted(&mut self) -> CertificateNames {
+        let (dns_names, ips) = serving_addresses(&self.addresses.borrow_and_update());
+        wanted_names(CertificateUse::Serving, &self.node_name, dns_names, ips)
+    }
+
+    async fn renew(&self, wanted: &CertificateNames) -> Result<CertificateFacts, super::SigningError> {
+        let order = Order {
+            cluster: &*self.cluster,
+            certificates: &*self.store.certificates,
+            clock: self.clock,
+            kind: CertificateUse::Serving,
+            names: wanted,
+        };
+        let StoredPair { pair, facts } = order.run().await?;
+        self.store.save_or_warn(&pair, self.clock.now().wall).await;
+        self.serves.send_replace(Some(Arc::new(pair)));
+        tracing::info!(not_after = %facts.not_after, "The serving certificate is renewed");
+        Ok(facts)
+    }
+
+    /// Until then, or until the node's addresses change.
+    async fn wait(&mut self, until: Timestamp) {
+        let mut addresses = self.addresses.clone();
+        tokio::select! {
+            () = wait_until(self.clock, until) => {}
+            Ok(()) = addresses.changed() => {}
+        }
+    }
+}
+
+/// `kubelet.crt` and `kubelet.key`: what the node makes itself where nothing else is configured.
+#[derive(Debug)]
+pub struct SelfSigned {
+    pub host: Arc<dyn Host>,
+    pub certificates: Arc<dyn Certificates>,
+    pub clock: Clock,
+    pub chance: Chance,
+    /// `--cert-dir`.
+    pub dir: PathBuf,
+    pub names: CertificateNames,
+    pub serves: Serves,
+}
+
+impl SelfSigned {
+    /// Shows the pair that is there, or else a new one.
+    ///
+    /// # Errors
+    /// No pair can be made, or a file cannot be written.
+    pub async fn prepare(&self) -> Result<CertificateFacts, FileError> {
+        match self.read().await {
+            Ok(StoredPair { pair, facts }) if facts.is_good_at(self.clock.now().wall) => {
+                self.serves.send_replace(Some(Arc::new(pair)));
+                return Ok(facts);
+            }
+            Ok(_) => tracing::info!("The node's own serving certificate is out of date"),
+            Err(error) => tracing::info!(%error, "The node has no serving certificate of its own yet"),
+        }
+        self.make().await
+    }
+
+    /// Makes the pair anew before it ends, until dropped. `facts` are those of the pair in use.
+    pub async fn run(self, mut facts: CertificateFacts) {
+        let mut chance = self.chance.share();
+        loop {
+            let due = rotation_deadline(&facts, chance);
+            if self.clock.now().wall < due {
+                wait_until(self.clock, due).await;
+                continue;
+            }
+            match self.make().await {
+                Ok(new) => facts = new,
+                Err(error) => {
+                    tracing::error!(%error, "The node has no new serving certificate; it is tried again");
+                    self.clock.sleep_until(self.clock.mono() + WRITE_AGAIN).await;
+                }
+            }
+            chance = self.chance.share();
+        }
+    }
+
+    async fn read(&self) -> Result<StoredPair, FileError> {
+        let (certificate, key) = (self.dir.join("kubelet.crt"), self.dir.join("kubelet.key"));
+        store::read_pair(&*self.host, &*self.certificates, &certificate, &key).await
+    }
+
+    async fn make(&self) -> Result<CertificateFacts, FileError> {
+        let path = self.dir.join("kubelet.crt");
+        let content = |source| FileError::Content { path: path.display().to_string(), source };
+        let made = self.certificates.self_signed(&self.names, self.clock.now().wall, SELF_SIGNED_LIFE);
+        let pair = made.map_err(content)?;
+        let facts = self.certificates.read(&pair).map_err(content)?;
+        ensure_cert_dir(&*self.host, &self.dir).await?;
+        // Whoever reads between the two finds a pair that does not fit, and makes a new one.
+        self.host.write_file(&self.dir.join("kubelet.key"), pair.key.as_bytes(), 0o600).await?;
+        self.host.write_file(&path, pair.certificate.as_bytes(), 0o644).await?;
+        self.serves.send_replace(Some(Arc::new(pair)));
+        tracing::info!(path = %path.display(), "A serving certificate was made; nobody has signed it");
+        Ok(facts)
+    }
+}

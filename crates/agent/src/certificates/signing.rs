@@ -1,0 +1,162 @@
+//! Having a certificate signed: the request is created, or found again, and followed until somebody decides.
+
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use kubelet_core::certificates::{
+    CertificateUse, KeyKind, SIGNING_TIMEOUT, SigningOutcome, signing_outcome, signing_request,
+};
+use model::k8s::CertificateSigningRequest;
+use model::{CertificateNames, MonoTime, PemPair};
+use ports::certificates::CertificateError;
+use ports::cluster::{Change, ClusterError, ClusterResult, Selection};
+use ports::{Certificates, Clock, Cluster};
+
+use super::store::StoredPair;
+
+/// A look at the request that failed, and a watch that ended, are followed by another look after this.
+const LOOK_AGAIN: Duration = Duration::from_secs(2);
+
+/// Why there is no certificate.
+#[derive(Debug, thiserror::Error)]
+pub enum SigningError {
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+    #[error("{name}: {words}")]
+    Refused { name: String, words: String },
+    #[error("{name}: nobody approved and signed it within {after:?}")]
+    Unanswered { name: String, after: Duration },
+    #[error("{name}: {problem}")]
+    Unusable { name: String, problem: String },
+    #[error(transparent)]
+    Certificate(#[from] CertificateError),
+}
+
+/// A certificate for a new key.
+pub(super) struct Order<'a> {
+    pub(super) cluster: &'a dyn Cluster,
+    pub(super) certificates: &'a dyn Certificates,
+    pub(super) clock: Clock,
+    pub(super) kind: CertificateUse,
+    pub(super) names: &'a CertificateNames,
+}
+
+impl Order<'_> {
+    /// Waits for the certificate; the key is known to nobody until then.
+    pub(super) async fn run(&self) -> Result<StoredPair, SigningError> {
+        let key = self.certificates.new_key()?;
+        let pem = self.certificates.signing_request(&key, self.names)?;
+        let request = signing_request(self.kind, KeyKind::Ecdsa, pem.as_bytes(), None);
+        let signed = sign(self.cluster, self.clock, &request, SIGNING_TIMEOUT).await?;
+        let pair = PemPair { certificate: signed.chain, key };
+        match super::check_signed(self.certificates, &pair, self.names) {
+            Ok(facts) => Ok(StoredPair { pair, facts }),
+            Err(problem) => Err(SigningError::Unusable { name: signed.request, problem }),
+        }
+    }
+}
+
+/// The signed chain, PEM.
+///
+/// Cancel safe: a request that has a name is found again by the next attempt.
+pub(super) async fn sign(
+    cluster: &dyn Cluster,
+    clock: Clock,
+    request: &CertificateSigningRequest,
+    patience: Duration,
+) -> Result<Signed, SigningError> {
+    let deadline = clock.mono() + patience;
+    let created = match cluster.signing_requests().create("", request).await {
+        // It was asked before: by us, before a restart, or by an attempt whose answer was lost.
+        Err(ClusterError::AlreadyExists { .. }) => {
+            let name = request.metadata.name.as_deref().unwrap_or_default();
+            cluster.signing_requests().get("", name).await?
+        }
+        created => created?,
+    };
+    let name = created.metadata.name.clone().unwrap_or_default();
+    tracing::info!(name, signer = created.spec.signer_name, "Waiting for the certificate to be signed");
+    let follower = Follower { cluster, clock, name: name.clone() };
+    tokio::select! {
+        outcome = follower.outcome(created) => outcome,
+        () = clock.sleep_until(deadline) => Err(SigningError::Unanswered { name, after: patience }),
+    }
+}
+
+/// What came of a request.
+#[derive(Debug)]
+pub(super) struct Signed {
+    pub(super) request: String,
+    pub(super) chain: String,
+}
+
+struct Follower<'a> {
+    cluster: &'a dyn Cluster,
+    clock: Clock,
+    name: String,
+}
+
+impl Follower<'_> {
+    /// Waits for ever.
+    async fn outcome(&self, mut seen: CertificateSigningRequest) -> Result<Signed, SigningError> {
+        let name = self.name.clone();
+        loop {
+            match signing_outcome(&seen) {
+                SigningOutcome::Signed(chain) => {
+                    let chain = String::from_utf8(chain).map_err(|_| SigningError::Unusable {
+                        name: name.clone(),
+                        problem: "the signed certificate is no text".to_owned(),
+                    })?;
+                    return Ok(Signed { request: name, chain });
+                }
+                SigningOutcome::Refused(words) => return Err(SigningError::Refused { name, words }),
+                SigningOutcome::Pending => {}
+            }
+            seen = match self.change(&seen).await {
+                Ok(Some(changed)) => changed,
+                Ok(None) => self.look().await?,
+                Err(error) => {
+                    tracing::debug!(%error, name, "The signing request cannot be watched");
+                    self.look().await?
+                }
+            };
+        }
+    }
+
+    /// The request after something happened to it; `None` if the watch ended first.
+    async fn change(
+        &self,
+        seen: &CertificateSigningRequest,
+    ) -> ClusterResult<Option<CertificateSigningRequest>> {
+        let selection =
+            Selection { fields: Some(format!("metadata.name={}", self.name)), ..Selection::default() };
+        let since = seen.metadata.resource_version.clone().unwrap_or_default();
+        let mut changes = self.cluster.signing_requests().watch(&selection, &since).await?;
+        while let Some(change) = changes.next().await {
+            match change? {
+                Change::Added(request) | Change::Modified(request) => return Ok(Some(request)),
+                // The look that follows says so.
+                Change::Deleted(_) => return Ok(None),
+                Change::Bookmark { .. } => {}
+            }
+        }
+        Ok(None)
+    }
+
+    async fn look(&self) -> Result<CertificateSigningRequest, SigningError> {
+        loop {
+            self.pause().await;
+            match self.cluster.signing_requests().get("", &self.name).await {
+                Err(error) if error.may_pass() => {
+                    tracing::warn!(%error, "The signing request cannot be looked at; it is tried again");
+                }
+                looked => return Ok(looked?),
+            }
+        }
+    }
+
+    async fn pause(&self) {
+        let until: MonoTime = self.clock.mono() + LOOK_AGAIN;
+        self.clock.sleep_until(until).await;
+    }
+}

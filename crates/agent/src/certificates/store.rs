@@ -1,0 +1,124 @@
+//! The pair in use, as files: `kubelet-client-current.pem` links to the newest of `kubelet-client-<time>.pem`, each of
+//! which has a certificate and its key. A reader sees the old pair or the new one, never a mix.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use model::{CertificateFacts, PemPair};
+use ports::certificates::CertificateError;
+use ports::{Certificates, Host};
+
+use super::FileError;
+
+/// Pairs that are kept, the one in use among them, for who wants to look back.
+const KEPT: usize = 3;
+const PEM_LIMIT: usize = 1 << 20;
+const PRIVATE: u32 = 0o600;
+
+/// A pair, and what its certificate says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredPair {
+    pub pair: PemPair,
+    pub facts: CertificateFacts,
+}
+
+/// Where the pairs of one kind are kept.
+#[derive(Clone, Debug)]
+pub struct PairStore {
+    pub host: Arc<dyn Host>,
+    pub certificates: Arc<dyn Certificates>,
+    /// `--cert-dir`.
+    pub dir: PathBuf,
+    /// `kubelet-client`.
+    pub name: &'static str,
+}
+
+impl PairStore {
+    /// `kubelet-client-current.pem`: whoever reads this file gets the pair in use.
+    #[must_use]
+    pub fn current_path(&self) -> PathBuf {
+        self.dir.join(format!("{}-current.pem", self.name))
+    }
+
+    /// The pair in use; `None` if there was none yet.
+    ///
+    /// # Errors
+    /// The file is damaged, or cannot be read.
+    pub async fn load(&self) -> Result<Option<StoredPair>, FileError> {
+        let path = self.current_path();
+        match read_pair(&*self.host, &*self.certificates, &path, &path).await {
+            Err(FileError::Host(error)) if error.is_not_found() => Ok(None),
+            outcome => outcome.map(Some),
+        }
+    }
+
+    /// Makes this the pair in use.
+    ///
+    /// # Errors
+    /// A file cannot be written; the pair in use is the one before then.
+    pub async fn save(&self, pair: &PemPair, now: Timestamp) -> Result<(), FileError> {
+        super::ensure_cert_dir(&*self.host, &self.dir).await?;
+        let time = now.to_zoned(TimeZone::UTC).strftime("%Y-%m-%d-%H-%M-%S");
+        let dated = self.dir.join(format!("{}-{time}.pem", self.name));
+        let content = format!("{}{}", pair.certificate, pair.key);
+        self.host.write_file(&dated, content.as_bytes(), PRIVATE).await?;
+        self.host.ensure_symlink(&dated, &self.current_path()).await?;
+        self.forget_old().await;
+        Ok(())
+    }
+
+    /// As [`Self::save`], for a pair that is used in any case.
+    pub(super) async fn save_or_warn(&self, pair: &PemPair, now: Timestamp) {
+        if let Err(error) = self.save(pair, now).await {
+            tracing::error!(%error, "The new certificate is used, but it is not kept: a restart does not know it");
+        }
+    }
+
+    /// Removes pairs that are out of use for long; each has a key in it.
+    async fn forget_old(&self) {
+        let Ok(entries) = self.host.list_dir(&self.dir).await else { return };
+        let is_ours = |name: &str| {
+            let rest = name.strip_prefix(self.name).and_then(|rest| rest.strip_suffix(".pem"));
+            rest.is_some_and(|rest| {
+                rest.len() == "-2006-01-02-15-04-05".len() && !rest.contains(char::is_alphabetic)
+            })
+        };
+        let dated: Vec<_> =
+            entries.into_iter().filter(|entry| !entry.is_dir && is_ours(&entry.name)).collect();
+        for entry in dated.iter().take(dated.len().saturating_sub(KEPT)) {
+            let path = self.dir.join(&entry.name);
+            if let Err(error) = self.host.remove_file(&path).await {
+                tracing::warn!(error = crate::volumes::chain(&error), "An old certificate is not removed");
+            }
+        }
+    }
+}
+
+/// A certificate and its key, which may be in one file.
+pub(super) async fn read_pair(
+    host: &dyn Host,
+    certificates: &dyn Certificates,
+    certificate: &Path,
+    key: &Path,
+) -> Result<StoredPair, FileError> {
+    let pair = PemPair { certificate: read_text(host, certificate).await?, key: read_text(host, key).await? };
+    let facts = certificates.read(&pair).map_err(|source| {
+        let path = if certificate == key {
+            certificate.display().to_string()
+        } else {
+            format!("{} and {}", certificate.display(), key.display())
+        };
+        FileError::Content { path, source }
+    })?;
+    Ok(StoredPair { pair, facts })
+}
+
+pub(super) async fn read_text(host: &dyn Host, path: &Path) -> Result<String, FileError> {
+    let bytes = host.read_file(path, PEM_LIMIT, false).await?;
+    String::from_utf8(bytes).map_err(|_| FileError::Content {
+        path: path.display().to_string(),
+        source: CertificateError("is no text".to_owned()),
+    })
+}

@@ -1,0 +1,77 @@
+//! Finds out the cgroup driver at start, beside everything else: no pod waits for it that does not need it. Owns the
+//! answer, which never changes once it is there.
+
+use std::sync::Arc;
+
+use kubelet_core::cgroup_driver::{DriverAnswer, DriverPlan, DriverReason, compute_cgroup_driver};
+use model::CgroupDriver;
+use ports::runtime::RuntimeError;
+use ports::{Clock, Runtime};
+use tokio::sync::watch;
+
+use crate::metrics::Metrics;
+
+/// The question to the runtime. Its task ends with the answer.
+#[derive(Debug)]
+pub struct DriverQuestion {
+    pub runtime: Arc<dyn Runtime>,
+    pub clock: Clock,
+    /// `cgroupDriver`.
+    pub configured: CgroupDriver,
+    pub metrics: Arc<Metrics>,
+    pub answer: watch::Sender<Option<CgroupDriver>>,
+}
+
+impl DriverQuestion {
+    /// Asks until it is decided; at most one call every two seconds.
+    pub async fn run(self) {
+        let mut tries = 0_u32;
+        loop {
+            tries = tries.saturating_add(1);
+            let answer = self.runtime.cgroup_driver().await;
+            match compute_cgroup_driver(meaning(&answer), tries, self.configured) {
+                DriverPlan::AskAgain { after } => self.clock.sleep_until(self.clock.mono() + after).await,
+                DriverPlan::Use { driver, why } => {
+                    self.tell(driver, why, answer.err());
+                    self.answer.send_replace(Some(driver));
+                    return;
+                }
+            }
+        }
+    }
+
+    fn tell(&self, driver: CgroupDriver, why: DriverReason, error: Option<RuntimeError>) {
+        let (configured, error) = (self.configured, error.map(|error| error.to_string()));
+        match why {
+            DriverReason::RuntimeSays => {
+                tracing::info!(%driver, %configured, "The container runtime says which cgroup driver to use");
+            }
+            DriverReason::RuntimeTooOld => {
+                self.metrics.runtime_loses_support();
+                tracing::warn!(
+                    %driver,
+                    "The container runtime does not say its cgroup driver, so cgroupDriver is used; update the runtime, \
+                     because Kubernetes 1.37 needs one that does"
+                );
+            }
+            DriverReason::RuntimeRefuses => {
+                tracing::error!(
+                    %driver,
+                    error,
+                    "The container runtime cannot say its cgroup driver, so cgroupDriver is used"
+                );
+            }
+        }
+    }
+}
+
+const fn meaning(answer: &Result<CgroupDriver, RuntimeError>) -> DriverAnswer {
+    match answer {
+        Ok(driver) => DriverAnswer::Says(*driver),
+        Err(RuntimeError::Unimplemented { .. }) => DriverAnswer::NotOffered,
+        Err(RuntimeError::TimedOut { .. } | RuntimeError::Unavailable { .. }) => DriverAnswer::NoAnswer,
+        Err(
+            RuntimeError::Failed { .. } | RuntimeError::NotFound { .. } | RuntimeError::AlreadyExists { .. },
+        ) => DriverAnswer::Refused,
+    }
+}

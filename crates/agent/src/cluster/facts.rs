@@ -1,0 +1,179 @@
+//! What the Node object is computed from, gathered from the machine, the runtime and the settings.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use kubelet_core::node::{DeviceAmounts, NodeFacts, NodeImage, NodeMachine, NodePressure};
+use model::MonoTime;
+use model::k8s::{NodeRuntimeHandler, NodeRuntimeHandlerFeatures};
+use ports::host::MachineInfo;
+use ports::runtime::RuntimeHandler;
+
+use crate::engine::Engine;
+use crate::settings::NodeSettings;
+use crate::volumes::chain;
+
+/// Images are listed again after this long; they change only when something is pulled or removed.
+const IMAGES_FOR: Duration = Duration::from_secs(30);
+const RESOLVE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Features that the scheduler may ask for, and that are built here.
+const DECLARED_FEATURES: [&str; 1] = ["RestartAllContainersOnContainerExits"];
+
+/// The facts, owned; [`GatheredFacts::view`] lends them to a decision.
+#[derive(Debug)]
+pub(super) struct GatheredFacts {
+    machine: NodeMachine,
+    hostname: String,
+    resolved_ips: Vec<IpAddr>,
+    own_ips: Vec<IpAddr>,
+    default_route_ip: Option<IpAddr>,
+    runtime_version: String,
+    images: Vec<NodeImage>,
+    images_listed_at: Option<MonoTime>,
+    handlers: Vec<NodeRuntimeHandler>,
+    supplemental_groups_policy: Option<bool>,
+    declared_features: Vec<String>,
+    devices: BTreeMap<String, DeviceAmounts>,
+    problems: Vec<String>,
+}
+
+impl GatheredFacts {
+    /// What does not change while the process runs.
+    pub(super) async fn new(engine: &Engine, settings: &NodeSettings) -> Self {
+        let info = engine.host.machine();
+        let storage = engine.host.filesystem_bytes(&engine.settings.paths.root).await;
+        if let Err(error) = &storage {
+            tracing::warn!(error = chain(error), "The node does not say how much storage it has");
+        }
+        Self {
+            hostname: hostname(settings, &info),
+            machine: machine(info, storage.ok()),
+            resolved_ips: Vec::new(),
+            own_ips: Vec::new(),
+            default_route_ip: None,
+            runtime_version: String::new(),
+            images: Vec::new(),
+            images_listed_at: None,
+            handlers: Vec::new(),
+            supplemental_groups_policy: None,
+            declared_features: DECLARED_FEATURES.map(str::to_owned).to_vec(),
+            devices: BTreeMap::new(),
+            problems: Vec::new(),
+        }
+    }
+
+    /// Looks again at what may have changed.
+    pub(super) async fn refresh(&mut self, engine: &Engine, settings: &NodeSettings) {
+        self.refresh_addresses(engine, settings).await;
+        self.refresh_images(engine).await;
+        let now = engine.clock.mono();
+        let view = engine.node.borrow();
+        self.problems = view.problems(&engine.pleg, now);
+        let version = &view.version;
+        if !version.version.is_empty() {
+            self.runtime_version = format!("{}://{}", version.name, version.version);
+        }
+        if view.last_ready.is_some() {
+            self.handlers = view.status.handlers.iter().map(handler).collect();
+            self.supplemental_groups_policy = Some(view.status.supplemental_groups_policy);
+        }
+    }
+
+    /// A name is resolved only where nothing else says an address.
+    async fn refresh_addresses(&mut self, engine: &Engine, settings: &NodeSettings) {
+        let given = settings.flags.node_ips();
+        let is_given = given.first().is_some_and(|ip| !ip.is_unspecified());
+        self.default_route_ip = engine.host.default_route_ip(given.first().is_some_and(IpAddr::is_ipv6));
+        if !is_given && self.hostname.parse::<IpAddr>().is_err() {
+            let name = &engine.settings.node_name;
+            self.resolved_ips = engine.net.resolve(name, RESOLVE_TIMEOUT).await.unwrap_or_else(|error| {
+                tracing::debug!(%error, "The node's name does not resolve; its default route says the address");
+                Vec::new()
+            });
+        }
+        let candidates: Vec<IpAddr> = given.iter().chain(&self.resolved_ips).copied().collect();
+        self.own_ips = engine.host.own_addresses(&candidates);
+    }
+
+    async fn refresh_images(&mut self, engine: &Engine) {
+        let now = engine.clock.mono();
+        if self.images_listed_at.is_some_and(|at| now.saturating_since(at) < IMAGES_FOR) {
+            return;
+        }
+        match engine.runtime.list_images().await {
+            Ok(images) => {
+                self.images_listed_at = Some(now);
+                self.images = images
+                    .into_iter()
+                    .map(|image| NodeImage {
+                        repo_digests: image.repo_digests,
+                        repo_tags: image.repo_tags,
+                        size_bytes: image.size_bytes,
+                    })
+                    .collect();
+            }
+            Err(error) => tracing::warn!(%error, "Images cannot be listed; the Node keeps those it had"),
+        }
+    }
+
+    pub(super) fn view<'a>(&'a self, engine: &'a Engine, settings: &'a NodeSettings) -> NodeFacts<'a> {
+        NodeFacts {
+            name: &engine.settings.node_name,
+            hostname: &self.hostname,
+            config: &settings.config,
+            flags: &settings.flags,
+            machine: &self.machine,
+            resolved_ips: &self.resolved_ips,
+            default_route_ip: self.default_route_ip,
+            interface_ips: &self.own_ips,
+            runtime_version: &self.runtime_version,
+            images: &self.images,
+            runtime_handlers: &self.handlers,
+            supplemental_groups_policy: self.supplemental_groups_policy,
+            declared_features: &self.declared_features,
+            devices: &self.devices,
+            volumes_in_use: &[],
+            pressure: NodePressure::default(),
+            problems: &self.problems,
+            now: engine.clock.now().wall,
+        }
+    }
+
+    /// What keeps the node from being ready, as last gathered.
+    pub(super) fn problems(&self) -> &[String] {
+        &self.problems
+    }
+}
+
+/// The override where there is one, as in the node's name, but not cut to a DNS name.
+fn hostname(settings: &NodeSettings, machine: &MachineInfo) -> String {
+    let given = settings.flags.hostname_override.trim();
+    if given.is_empty() { machine.hostname.trim().to_lowercase() } else { given.to_lowercase() }
+}
+
+fn machine(info: MachineInfo, ephemeral_storage_bytes: Option<u64>) -> NodeMachine {
+    NodeMachine {
+        cpus: info.cpus,
+        memory_bytes: info.memory_bytes,
+        swap_bytes: info.swap_bytes,
+        ephemeral_storage_bytes,
+        hugepages: info.hugepages,
+        architecture: info.architecture,
+        kernel_version: info.kernel_version,
+        os_image: info.os_image,
+        machine_id: info.machine_id,
+        system_uuid: info.system_uuid,
+        boot_id: info.boot_id,
+    }
+}
+
+fn handler(handler: &RuntimeHandler) -> NodeRuntimeHandler {
+    NodeRuntimeHandler {
+        name: Some(handler.name.clone()),
+        features: Some(NodeRuntimeHandlerFeatures {
+            recursive_read_only_mounts: Some(handler.recursive_read_only_mounts),
+            user_namespaces: Some(handler.user_namespaces),
+        }),
+    }
+}

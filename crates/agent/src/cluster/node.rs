@@ -1,0 +1,224 @@
+//! The node's own object: registered, watched, and kept true.
+//!
+//! Owns the reports under way and what was sent last. Whether and what to send is decided in `kubelet_core::node`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kubelet_core::node::{
+    NodeOutcome, StatusReport, StatusReports, compute_initial_node, compute_node_patch, compute_node_status,
+    compute_pod_cidr_update, compute_reconciliation, compute_status_report, status_differs,
+};
+use model::k8s::Node;
+use ports::cluster::{Cluster, ClusterError, ClusterResult, Part, Patch};
+
+use super::facts::GatheredFacts;
+use super::follow::Copy;
+use crate::engine::Engine;
+use crate::settings::NodeSettings;
+
+/// Registration is tried again after this long, then twice as long each time, up to the second figure; for ever.
+const REGISTER_RETRY: Duration = Duration::from_millis(100);
+const REGISTER_RETRY_MOST: Duration = Duration::from_secs(7);
+/// A report that fails is tried so often at once; then connections are opened anew.
+const TRIES: u32 = 5;
+/// A period is stretched by up to this part, so that nodes do not report in step.
+const JITTER_PART: u32 = 25;
+
+/// Registers the node and reports its status until dropped.
+pub(crate) struct NodeReporter {
+    engine: Arc<Engine>,
+    cluster: Arc<dyn Cluster>,
+    settings: NodeSettings,
+    /// The Node as its watch last showed it.
+    seen: Copy<Node>,
+    /// As the API answered our last patch, which the watch shows a little later.
+    answer: Option<Arc<Node>>,
+    facts: GatheredFacts,
+    reports: StatusReports,
+    /// Pod CIDRs as the runtime was told last.
+    told_cidr: String,
+    was_unschedulable: bool,
+}
+
+impl NodeReporter {
+    pub(crate) async fn new(
+        engine: Arc<Engine>,
+        cluster: Arc<dyn Cluster>,
+        settings: NodeSettings,
+        seen: Copy<Node>,
+    ) -> Self {
+        Self {
+            facts: GatheredFacts::new(&engine, &settings).await,
+            reports: StatusReports::default(),
+            told_cidr: String::new(),
+            was_unschedulable: false,
+            engine,
+            cluster,
+            settings,
+            seen,
+            answer: None,
+        }
+    }
+
+    pub(crate) async fn run(mut self) {
+        self.register().await;
+        let mut runtime_view = self.engine.node.clone();
+        let mut next = self.engine.clock.mono();
+        loop {
+            self.report().await;
+            let now = self.engine.clock.mono();
+            let period = self.settings.config.node_status_update_frequency.as_std();
+            next = next.max(now) + period + self.engine.chance.up_to(period / JITTER_PART);
+            // A node that becomes ready, or ceases to be, says so at once.
+            while self.is_as_told(&runtime_view.borrow_and_update().problems(&self.engine.pleg, now)) {
+                tokio::select! {
+                    () = self.engine.clock.sleep_until(next) => break,
+                    Ok(()) = runtime_view.changed() => {}
+                }
+            }
+        }
+    }
+
+    fn is_as_told(&self, problems: &[String]) -> bool {
+        self.facts.problems() == problems
+    }
+
+    /// Creates the Node, or fits the one that is there; tries until it works.
+    async fn register(&mut self) {
+        if !self.settings.config.register_node {
+            return;
+        }
+        let mut delay = REGISTER_RETRY;
+        loop {
+            self.facts.refresh(&self.engine, &self.settings).await;
+            match self.try_register().await {
+                Ok(()) => return tracing::info!(node = self.engine.settings.node_name, "Node is registered"),
+                Err(error) => tracing::warn!(%error, retry = ?delay, "Node is not registered yet"),
+            }
+            let jitter = self.engine.chance.up_to(delay / 10);
+            self.engine.clock.sleep_until(self.engine.clock.mono() + delay + jitter).await;
+            delay = (delay * 2).min(REGISTER_RETRY_MOST);
+        }
+    }
+
+    async fn try_register(&self) -> ClusterResult<()> {
+        let initial = compute_initial_node(&self.facts.view(&self.engine, &self.settings));
+        match self.cluster.nodes().create("", &initial.node).await {
+            Ok(_) => {}
+            // A node may be allowed to write its Node and not to create it.
+            Err(ClusterError::AlreadyExists { .. } | ClusterError::Forbidden { .. }) => {
+                let existing = self.get().await?;
+                // Nothing is remembered of devices over a restart: until their plugins come back there are none.
+                if let Some(patch) = compute_reconciliation(&initial.node, &existing, true) {
+                    self.patch(patch).await?;
+                }
+            }
+            Err(error) => return Err(error),
+        }
+        self.tell(&initial);
+        Ok(())
+    }
+
+    /// One report: from what the watch showed first, from the API itself when that fails.
+    async fn report(&mut self) {
+        self.facts.refresh(&self.engine, &self.settings).await;
+        for attempt in 0..TRIES {
+            let error = match self.try_report(attempt == 0).await {
+                Ok(()) => return,
+                Err(error) => error,
+            };
+            tracing::warn!(%error, attempt, "The status of the node could not be reported");
+            if error.is_uncertain() {
+                // The server, or what lies between, may have gone away without a word.
+                self.cluster.close_connections();
+            }
+        }
+        tracing::error!(
+            "The status of the node could not be reported {TRIES} times; it is tried again later"
+        );
+    }
+
+    async fn try_report(&mut self, may_use_seen: bool) -> ClusterResult<()> {
+        let existing = match self.latest().filter(|_| may_use_seen) {
+            Some(node) => node,
+            None => Arc::new(self.get().await?),
+        };
+        self.tell_pod_cidr(&existing).await;
+        let outcome = compute_node_status(
+            &existing,
+            &self.facts.view(&self.engine, &self.settings),
+            self.was_unschedulable,
+        );
+        self.note_addresses(&outcome.node);
+        let has_changed = status_differs(&existing, &outcome.node);
+        let now = self.engine.clock.mono();
+        let is_due = match compute_status_report(&self.reports, has_changed, now) {
+            StatusReport::Send => true,
+            StatusReport::Wait { .. } => false,
+        };
+        if is_due {
+            if let Some(patch) = compute_node_patch(&existing, &outcome.node) {
+                self.answer = Some(Arc::new(self.patch(patch).await?));
+            }
+            let frequency = self.settings.config.node_status_report_frequency.as_std();
+            self.reports.note_sent(has_changed, frequency, self.engine.chance.share(), now);
+        }
+        // What somebody else changed is told although it is no part of the status.
+        self.tell(&outcome);
+        self.was_unschedulable = existing.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true);
+        Ok(())
+    }
+
+    /// Serving certificates are for these.
+    fn note_addresses(&self, node: &Node) {
+        let addresses = node.status.as_ref().and_then(|status| status.addresses.clone()).unwrap_or_default();
+        self.engine.node_addresses.send_if_modified(|known| {
+            let is_new = *known != addresses;
+            *known = addresses;
+            is_new
+        });
+    }
+
+    /// The newest that is known of the Node.
+    fn latest(&self) -> Option<Arc<Node>> {
+        let seen = super::own_node(&self.seen.borrow())?;
+        let answer = self.answer.as_ref().filter(|answer| super::is_newer(&***answer, &*seen));
+        Some(answer.cloned().unwrap_or(seen))
+    }
+
+    /// Tells what happened to the node, once the API knows how it is.
+    fn tell(&self, outcome: &NodeOutcome) {
+        if let Some(error) = &outcome.address_error {
+            tracing::error!(%error, "The node has no address to tell");
+        }
+        for event in &outcome.events {
+            if event.is_warning {
+                self.engine.recorder.node_warning(event.reason, event.message.clone());
+            } else {
+                self.engine.recorder.node_normal(event.reason, event.message.clone());
+            }
+        }
+    }
+
+    /// The runtime gives addresses from this range to pods.
+    async fn tell_pod_cidr(&mut self, node: &Node) {
+        let Some(cidr) = compute_pod_cidr_update(node, &self.told_cidr) else { return };
+        match self.engine.runtime.set_pod_cidr(&cidr).await {
+            Ok(()) => {
+                tracing::info!(cidr, "The runtime knows the pod CIDR");
+                self.told_cidr = cidr;
+            }
+            Err(error) => tracing::error!(%error, cidr, "The runtime does not take the pod CIDR"),
+        }
+    }
+
+    async fn get(&self) -> ClusterResult<Node> {
+        self.cluster.nodes().get("", &self.engine.settings.node_name).await
+    }
+
+    async fn patch(&self, patch: serde_json::Value) -> ClusterResult<Node> {
+        let name = &self.engine.settings.node_name;
+        self.cluster.nodes().patch("", name, Part::Status, &Patch::Strategic(patch)).await
+    }
+}

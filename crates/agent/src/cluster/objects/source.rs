@@ -1,0 +1,242 @@
+//! Where the newest version of one ConfigMap or Secret comes from, by the three strategies of
+//! `configMapAndSecretChangeDetectionStrategy` (contract C.52).
+//!
+//! Owns one source for each object that some pod refers to, shared by all of them; it ends with the last of these pods.
+//! Never asks for an object that no pod refers to.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use k8s_openapi::Metadata;
+use kubelet_core::reflector::ObjectKey;
+use model::MonoTime;
+use model::k8s::{ConfigMap, ObjectMeta, Secret};
+use parking_lot::Mutex;
+use ports::cluster::{ClusterError, Collection, Selection};
+use ports::{Clock, Cluster};
+use tokio::sync::watch;
+
+use super::ObjectError;
+use crate::cluster::follow::{Copy, Followed, Follower};
+use crate::engine::Engine;
+
+/// A pod waits so long for the first list of an object; then its step fails and is tried again.
+const SYNC_TIMEOUT: Duration = Duration::from_secs(1);
+/// What was read is good for so long, with strategy `Cache`.
+const CACHE_TTL: Duration = Duration::from_secs(60);
+
+/// How changes of objects are noticed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Strategy {
+    /// A watch for each object.
+    Watch,
+    /// Read again once what is known is too old.
+    Cache,
+    /// Read each time.
+    Get,
+}
+
+impl Strategy {
+    /// Validation has refused unknown names; one counts as the default.
+    pub(super) fn parse(name: &str) -> Self {
+        match name {
+            "Cache" => Self::Cache,
+            "Get" => Self::Get,
+            _ => Self::Watch,
+        }
+    }
+}
+
+/// What the kinds have apart.
+pub(super) trait Kind: Metadata<Ty = ObjectMeta> + std::fmt::Debug + Send + Sync + 'static {
+    /// As messages name it.
+    const NAME: &'static str;
+    const TASK: &'static str;
+    fn of(cluster: &dyn Cluster) -> &dyn Collection<Self>;
+    /// The API promises that the object stays as it is until it is deleted.
+    fn is_immutable(&self) -> bool;
+}
+
+impl Kind for ConfigMap {
+    const NAME: &'static str = "configmap";
+    const TASK: &'static str = "ConfigMap follower";
+
+    fn of(cluster: &dyn Cluster) -> &dyn Collection<Self> {
+        cluster.config_maps()
+    }
+
+    fn is_immutable(&self) -> bool {
+        self.immutable == Some(true)
+    }
+}
+
+impl Kind for Secret {
+    const NAME: &'static str = "secret";
+    const TASK: &'static str = "Secret follower";
+
+    fn of(cluster: &dyn Cluster) -> &dyn Collection<Self> {
+        cluster.secrets()
+    }
+
+    fn is_immutable(&self) -> bool {
+        self.immutable == Some(true)
+    }
+}
+
+/// The way to the API.
+#[derive(Clone, Debug)]
+pub(super) struct Access {
+    pub(super) cluster: Arc<dyn Cluster>,
+    pub(super) clock: Clock,
+    pub(super) strategy: Strategy,
+}
+
+/// The newest version of one object.
+#[derive(Debug)]
+pub(super) struct Source<K> {
+    key: ObjectKey,
+    access: Access,
+    state: State<K>,
+}
+
+#[derive(Debug)]
+enum State<K> {
+    Followed(Copy<K>),
+    /// With strategy `Cache`, what was read last.
+    Read(Mutex<Option<Answer<K>>>),
+}
+
+#[derive(Debug)]
+struct Answer<K> {
+    object: Option<Arc<K>>,
+    good_until: MonoTime,
+}
+
+impl<K: Kind> Source<K> {
+    fn start(engine: &Arc<Engine>, access: &Access, key: &ObjectKey) -> Self {
+        let state = match access.strategy {
+            Strategy::Watch => State::Followed(follow(engine, access, key)),
+            Strategy::Cache | Strategy::Get => State::Read(Mutex::new(None)),
+        };
+        Self { key: key.clone(), access: access.clone(), state }
+    }
+
+    /// The object; `None` if there is none.
+    pub(super) async fn get(&self) -> Result<Option<Arc<K>>, ObjectError> {
+        match &self.state {
+            State::Followed(seen) => {
+                let mut seen = seen.clone();
+                wait_for_sync(self.access.clock, &mut seen, K::NAME).await?;
+                let object = seen.borrow().objects.get(&self.key).cloned();
+                Ok(object)
+            }
+            State::Read(last) => self.read(last).await,
+        }
+    }
+
+    /// Tells of every change; absent where the strategy does not notice any.
+    pub(super) fn changes(&self) -> Option<Copy<K>> {
+        match &self.state {
+            State::Followed(seen) => Some(seen.clone()),
+            State::Read(_) => None,
+        }
+    }
+
+    /// A pod that comes anew sees the object as it is now.
+    fn expire(&self) {
+        if let State::Read(last) = &self.state
+            && let Some(answer) = &mut *last.lock()
+        {
+            answer.good_until = MonoTime::ZERO;
+        }
+    }
+
+    async fn read(&self, last: &Mutex<Option<Answer<K>>>) -> Result<Option<Arc<K>>, ObjectError> {
+        let now = self.access.clock.mono();
+        let keeps = self.access.strategy == Strategy::Cache;
+        if let Some(answer) = last.lock().as_ref().filter(|answer| now < answer.good_until) {
+            return Ok(answer.object.clone());
+        }
+        let object = match K::of(&*self.access.cluster).get(&self.key.namespace, &self.key.name).await {
+            Ok(object) => Some(Arc::new(object)),
+            Err(ClusterError::NotFound { .. }) => None,
+            Err(error) => {
+                // What was known is better than nothing, while the API does not answer.
+                let known = last.lock().as_ref().map(|answer| answer.object.clone());
+                return known.ok_or(ObjectError::Api(error));
+            }
+        };
+        if keeps {
+            *last.lock() = Some(Answer { object: object.clone(), good_until: now + CACHE_TTL });
+        }
+        Ok(object)
+    }
+}
+
+/// Follows one object until nobody reads the copy any more.
+fn follow<K: Kind>(engine: &Arc<Engine>, access: &Access, key: &ObjectKey) -> Copy<K> {
+    let (sender, seen) = watch::channel(Followed::default());
+    let follower = Follower {
+        engine: engine.clone(),
+        cluster: access.cluster.clone(),
+        of: K::of,
+        what: K::NAME,
+        selection: Selection {
+            namespace: Some(key.namespace.clone()),
+            fields: Some(format!("metadata.name={}", key.name)),
+            labels: None,
+        },
+        is_settled: K::is_immutable,
+        seen: sender.clone(),
+    };
+    engine.tasks.spawn(K::TASK, async move {
+        tokio::select! {
+            () = follower.run() => {}
+            () = sender.closed() => {}
+        }
+    });
+    seen
+}
+
+/// Waits a moment for a copy to be complete.
+pub(super) async fn wait_for_sync<K>(
+    clock: Clock,
+    seen: &mut Copy<K>,
+    kind: &'static str,
+) -> Result<(), ObjectError> {
+    let synced = seen.wait_for(|seen| seen.is_complete);
+    let is_synced = tokio::select! {
+        // An error means that the follower ended without having seen anything.
+        synced = synced => synced.is_ok(),
+        () = clock.sleep_until(clock.mono() + SYNC_TIMEOUT) => false,
+    };
+    if is_synced { Ok(()) } else { Err(ObjectError::NotSynced { kind }) }
+}
+
+/// The sources of one kind. Holds none of them: the pods do.
+#[derive(Debug)]
+pub(super) struct Sources<K> {
+    by_key: Mutex<BTreeMap<ObjectKey, Weak<Source<K>>>>,
+}
+
+impl<K> Default for Sources<K> {
+    fn default() -> Self {
+        Self { by_key: Mutex::default() }
+    }
+}
+
+impl<K: Kind> Sources<K> {
+    /// The source of that object, shared with other pods that refer to it.
+    pub(super) fn of(&self, engine: &Arc<Engine>, access: &Access, key: &ObjectKey) -> Arc<Source<K>> {
+        let mut by_key = self.by_key.lock();
+        by_key.retain(|_, source| source.strong_count() > 0);
+        if let Some(source) = by_key.get(key).and_then(Weak::upgrade) {
+            source.expire();
+            return source;
+        }
+        let source = Arc::new(Source::start(engine, access, key));
+        by_key.insert(key.clone(), Arc::downgrade(&source));
+        source
+    }
+}

@@ -1,0 +1,87 @@
+//! The service account tokens of one pod (contract C.51).
+//!
+//! Owns those that were issued, until the pod needs none any more; there are as many as its volumes ask for. How long
+//! one is used is decided in `kubelet_core::volume::token`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use kubelet_core::volume::TokenRequirement;
+use kubelet_core::volume::token::{
+    IssuedToken, TOKEN_JITTER, TokenAge, compute_token_age, compute_token_request,
+};
+use model::containers::spec_of;
+use model::k8s::Pod;
+use parking_lot::Mutex;
+use ports::cluster::ClusterError;
+
+use super::ObjectError;
+use super::source::Access;
+use crate::chance::Chance;
+
+/// A pod whose spec names no account has this one.
+const DEFAULT_ACCOUNT: &str = "default";
+
+#[derive(Debug)]
+pub(super) struct PodTokens {
+    issued: Mutex<BTreeMap<TokenRequirement, IssuedToken>>,
+    /// Spreads the renewals of many pods.
+    chance: Chance,
+}
+
+impl PodTokens {
+    pub(super) fn new(chance: &Chance) -> Arc<Self> {
+        Arc::new(Self { issued: Mutex::default(), chance: chance.branch() })
+    }
+
+    /// The token: one that is good for a while, or else a new one. While none can be had, the old one serves as long as
+    /// it has not expired.
+    pub(super) async fn get(
+        &self,
+        access: &Access,
+        pod: &Pod,
+        requirement: &TokenRequirement,
+    ) -> Result<String, ObjectError> {
+        let known = self.issued.lock().get(requirement).cloned();
+        let jitter = self.chance.up_to(TOKEN_JITTER);
+        let age = known.as_ref().map(|token| compute_token_age(token, jitter, access.clock.now().wall));
+        if let (Some(token), Some(TokenAge::Fresh)) = (&known, age) {
+            return Ok(token.token.clone());
+        }
+        match (request(access, pod, requirement).await, known, age) {
+            (Ok(issued), ..) => {
+                let token = issued.token.clone();
+                self.issued.lock().insert(requirement.clone(), issued);
+                Ok(token)
+            }
+            (Err(error), Some(old), Some(TokenAge::Renewable)) => {
+                let (pod, audience) = (&pod.metadata.name, &requirement.audience);
+                tracing::warn!(?pod, audience, %error, expires_at = %old.expires_at, "A token was not renewed; the old one serves on");
+                Ok(old.token)
+            }
+            (Err(error), ..) => Err(ObjectError::Token(error)),
+        }
+    }
+
+    /// Forgets tokens that nothing asks for any more.
+    pub(super) fn keep_only(&self, is_needed: impl Fn(&TokenRequirement) -> bool) {
+        self.issued.lock().retain(|requirement, _| is_needed(requirement));
+    }
+}
+
+async fn request(
+    access: &Access,
+    pod: &Pod,
+    requirement: &TokenRequirement,
+) -> Result<IssuedToken, ClusterError> {
+    let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+    let account = spec_of(pod).service_account_name.as_deref().filter(|name| !name.is_empty());
+    let account = account.unwrap_or(DEFAULT_ACCOUNT);
+    let request = compute_token_request(pod, requirement);
+    let answer = access.cluster.request_token(namespace, account, &request).await?;
+    IssuedToken::of(&answer).ok_or_else(|| ClusterError::Failed {
+        call: format!("create token of serviceaccounts {namespace}/{account}"),
+        code: 200,
+        message: "the answer holds no token".to_owned(),
+    })
+}

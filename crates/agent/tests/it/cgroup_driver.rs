@@ -1,0 +1,68 @@
+//! Stories about the cgroup driver: who decides, and that nobody waits for it.
+
+use model::CgroupDriver;
+use testing::{Fault, Method};
+
+use crate::pods::{container, pod};
+use crate::world::{World, seconds};
+
+const LOSING: &str = "kubelet_cri_losing_support{version=\"1.37.0\"} 1";
+
+fn driver(world: &World) -> Option<CgroupDriver> {
+    *world.agent.as_ref()?.engine().cgroup_driver.borrow()
+}
+
+fn metrics(world: &World) -> String {
+    world.agent.as_ref().map(|agent| agent.api().metrics()).unwrap_or_default()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_runtimes_driver_is_used_instead_of_the_configured_one() {
+    let mut world = World::new();
+    world.fake.set_cgroup_driver(CgroupDriver::Systemd);
+    world.start().await;
+    world.until("the driver is known", |w| driver(w) == Some(CgroupDriver::Systemd)).await;
+    assert!(!metrics(&world).contains("kubelet_cri_losing_support"));
+    world.pass(seconds(60)).await;
+    assert_eq!(world.fake.count(Method::RuntimeConfig), 1, "asked once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_old_runtime_gets_the_configured_driver_at_once_and_holds_up_no_pod() {
+    let mut world = World::new();
+    world.settings.cgroup_driver = CgroupDriver::Systemd;
+    world.fake.fault_always(Method::RuntimeConfig, Some(Fault::Unimplemented));
+    world.apply(&pod("web", [container("app")]));
+    world.start().await;
+    let known = world.until("the driver is known", |w| driver(w) == Some(CgroupDriver::Systemd)).await;
+    assert!(known < seconds(1), "{known:?}");
+    assert!(metrics(&world).contains(LOSING), "{}", metrics(&world));
+    let runs = world.until("the container runs", |w| w.runs("web-node/app")).await;
+    assert!(runs < seconds(2), "{runs:?}");
+    world.pass(seconds(60)).await;
+    assert_eq!(world.fake.count(Method::RuntimeConfig), 1, "asked once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_runtime_that_comes_up_late_is_asked_until_it_answers() {
+    let mut world = World::new();
+    world.fake.set_cgroup_driver(CgroupDriver::Systemd).set_down(true);
+    world.start().await;
+    world.pass(seconds(61)).await;
+    assert_eq!(driver(&world), None, "nobody has said anything yet");
+    let asked = world.fake.count(Method::RuntimeConfig);
+    assert!((30..=31).contains(&asked), "asked {asked} times in a minute");
+    world.fake.set_down(false);
+    world.until("the driver is known", |w| driver(w) == Some(CgroupDriver::Systemd)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_runtime_that_fails_to_say_it_is_asked_three_times() {
+    let mut world = World::new();
+    world.fake.fault_always(Method::RuntimeConfig, Some(Fault::Failed("no idea".to_owned())));
+    world.start().await;
+    let known = world.until("the driver is known", |w| driver(w) == Some(CgroupDriver::Cgroupfs)).await;
+    assert!(known >= seconds(4) && known < seconds(5), "{known:?}");
+    assert_eq!(world.fake.count(Method::RuntimeConfig), 3);
+    assert!(!metrics(&world).contains("kubelet_cri_losing_support"), "it is not old, but ill");
+}

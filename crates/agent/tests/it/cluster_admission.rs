@@ -1,0 +1,154 @@
+//! Stories about who gets a place on the node, and who has to go for whom.
+
+use model::k8s::{Node, Taint};
+use serde_json::{Value, json};
+use testing::Program;
+
+use crate::pods::{Manifest, container, container_with, pod};
+use crate::world::{World, seconds};
+
+/// A pod of one container that asks for so many of the node's four processors.
+fn asking(name: &str, cpus: &str) -> Manifest {
+    pod(name, [container_with("app", json!({"resources": {"requests": {"cpu": cpus}}}))])
+}
+
+fn reason(world: &World, name: &str) -> String {
+    world.said(name).reason.unwrap_or_default()
+}
+
+/// What becomes of such a pod on a node that has one already.
+#[track_caller]
+fn refused_as(world: &World, name: &str, expected: &str, message: &str) {
+    let said = world.said(name);
+    assert_eq!(said.phase.as_deref(), Some("Failed"), "{name}");
+    assert_eq!(said.reason.as_deref(), Some(expected), "{name}");
+    let told = said.message.unwrap_or_default();
+    assert!(told.starts_with("Pod was rejected: ") && told.contains(message), "{name}: {told}");
+    assert!(!world.runs(&format!("{name}/app")), "{name}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_does_not_fit_fails_and_says_why() {
+    let world = World::joined().await;
+    let mut node: Node = world.node().unwrap();
+    let taint = |effect: &str| Taint { key: "k".into(), effect: effect.into(), ..Taint::default() };
+    node.spec.get_or_insert_default().taints = Some(vec![taint("NoExecute"), taint("NoSchedule")]);
+    world.api().put(&node);
+    world.pass(seconds(1)).await;
+    let port = json!({"ports": [{"containerPort": 80, "hostPort": 80}]});
+    let tolerant = |extra: Value| {
+        let tolerations = json!({"tolerations": [{"key": "k", "operator": "Exists"}]});
+        move |manifest: Manifest| manifest.spec(tolerations).spec(extra)
+    };
+    world.create(&tolerant(json!({}))(pod("first", [container_with("app", port.clone())])));
+    world.until("the first runs", |w| w.is_said_ready("first")).await;
+    world.create(&tolerant(json!({}))(pod("port", [container_with("app", port)])));
+    world.create(&pod("taint", [container("app")]));
+    world.create(&tolerant(json!({"nodeSelector": {"disk": "ssd"}}))(pod("labels", [container("app")])));
+    world.create(&tolerant(json!({"os": {"name": "windows"}}))(pod("os", [container("app")])));
+    world.create(&tolerant(json!({}))(asking("cpu", "5")));
+    for name in ["port", "taint", "labels", "os", "cpu"] {
+        world.until("it has failed", |w| w.said_phase(name) == "Failed").await;
+    }
+    refused_as(&world, "port", "NodePorts", "free ports");
+    refused_as(&world, "taint", "TaintToleration", "taints that the pod didn't tolerate");
+    refused_as(&world, "labels", "NodeAffinity", "node affinity/selector");
+    refused_as(&world, "os", "PodOSNotSupported", "OS field");
+    refused_as(&world, "cpu", "OutOfcpu", "requested: 5000, used: 0, capacity: 4000");
+    assert_eq!(world.recorded("OutOfcpu"), 1);
+    world.delete("cpu", None);
+    world.until("it can be deleted", |w| w.in_api("cpu").is_none()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_two_pods_that_come_together_one_gets_the_last_processor() {
+    let world = World::joined().await;
+    for n in 0..6 {
+        world.create(&asking(&format!("web-{n}"), "1500m"));
+    }
+    let phases = |w: &World| (0..6).map(|n| w.said_phase(&format!("web-{n}"))).collect::<Vec<_>>();
+    world.until("all are decided", |w| phases(w).iter().all(|phase| phase != "Pending")).await;
+    let running = phases(&world).iter().filter(|phase| *phase == "Running").count();
+    assert_eq!(running, 2, "{:?}", phases(&world));
+    assert_eq!((0..6).filter(|n| reason(&world, &format!("web-{n}")) == "OutOfcpu").count(), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn jobs_that_follow_each_other_closely_find_the_room_of_the_one_before() {
+    let world = World::joined().await;
+    world.fake.program("app", Program::exits(0, seconds(2)));
+    for n in 0..20 {
+        let name = format!("job-{n}");
+        world.create(&asking(&name, "3").restart_policy("Never"));
+        world.until("it is decided", |w| !["", "Pending", "Running"].contains(&&*w.said_phase(&name))).await;
+        assert_eq!((world.said_phase(&name).as_str(), &*reason(&world, &name)), ("Succeeded", ""), "{name}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_deleted_by_force_holds_no_room() {
+    let world = World::joined().await;
+    world.fake.program("app", Program::runs().ignoring_term());
+    world.create(&asking("web", "3"));
+    world.until("it runs", |w| w.is_said_ready("web")).await;
+    world.delete("web", Some(0));
+    world.pass(seconds(1)).await;
+    world.create(&asking("next", "3"));
+    world.until("the next runs", |w| w.is_said_ready("next")).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restarted_agent_turns_nobody_out() {
+    let mut world = World::joined().await;
+    world.create(&asking("old", "3"));
+    world.until("it runs", |w| w.is_said_ready("old")).await;
+    world.create(&asking("refused", "2"));
+    world.until("it is refused", |w| w.said_phase("refused") == "Failed").await;
+    let before = world.said("refused");
+    world.crash().await;
+    world.pass(seconds(5)).await;
+    world.create(&asking("a-new", "2"));
+    world.start().await;
+    world.until("the new one is decided", |w| w.said_phase("a-new") == "Failed").await;
+    world.pass(seconds(60)).await;
+    assert!(world.is_said_ready("old"));
+    assert_eq!(world.said("refused"), before);
+    assert_eq!(world.recorded("OutOfcpu"), 1, "only about the new one");
+    assert_eq!(world.times_of("StartContainer old/app").len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_critical_pod_waits_until_others_have_made_way() {
+    let world = World::joined().await;
+    world.fake.program("app", Program::runs().stopping(seconds(7), 0));
+    world.create(&asking("small", "500m"));
+    world.create(&asking("large", "3"));
+    world.until("both run", |w| w.is_said_ready("small") && w.is_said_ready("large")).await;
+    world.create(&asking("critical", "2").spec(json!({"priority": 2_000_001_000})));
+    let came = world.now();
+    world.until("the critical one runs", |w| w.is_said_ready("critical")).await;
+    let sandbox = world.times_of("RunPodSandbox critical")[0];
+    assert!(sandbox >= came + seconds(7), "it began after {:?}", sandbox - came);
+    world.until("the other has failed", |w| w.said_phase("large") == "Failed").await;
+    let said = world.said("large");
+    assert_eq!(said.reason.as_deref(), Some("Preempting"));
+    let conditions = said.conditions.unwrap();
+    let target = conditions.iter().find(|c| c.type_ == "DisruptionTarget").unwrap();
+    assert_eq!((target.status.as_str(), target.reason.as_deref()), ("True", Some("TerminationByKubelet")));
+    assert_eq!(world.recorded("Preempting"), 1);
+    assert!(world.is_said_ready("small"), "there was enough without it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_stands_alone_takes_no_more_pods_than_it_may() {
+    let mut world = World::new();
+    world.settings.containers.max_pods = 2;
+    world.start().await;
+    for n in 0..3 {
+        world.apply(&pod(&format!("web-{n}"), [container("app")]));
+        world.pass(seconds(2)).await;
+    }
+    world.until("two run", |w| w.is_ready("web-0") && w.is_ready("web-1")).await;
+    let refused = world.status("web-2").unwrap();
+    assert_eq!((refused.phase.as_deref(), refused.reason.as_deref()), (Some("Failed"), Some("OutOfpods")));
+}

@@ -1,0 +1,119 @@
+//! Stories about static pods in a cluster, and the mirrors by which the API shows them.
+
+use model::k8s::Pod;
+use testing::{ClusterFault, Program, Verb};
+
+use crate::pods::{container, pod};
+use crate::world::{World, seconds};
+
+/// A node with the static pod `web`, whose mirror says that it is ready.
+async fn with_mirror() -> World {
+    let world = World::joined().await;
+    world.apply(&pod("web", [container("app")]));
+    world.until("the mirror says it is ready", |w| w.is_said_ready("web-node")).await;
+    world
+}
+
+fn mirror_uid(world: &World) -> Option<String> {
+    world.in_api("web-node")?.metadata.uid
+}
+
+/// What happens to a mirror does not happen to its pod.
+fn assert_untouched(world: &World) {
+    assert_eq!(world.times_of("StartContainer web-node/app").len(), 1);
+    assert!(world.times_of("StopContainer web-node/app").is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_static_pod_is_shown_by_a_mirror_that_belongs_to_the_node() {
+    let world = with_mirror().await;
+    let mirror = world.in_api("web-node").unwrap();
+    let owner = &mirror.metadata.owner_references.as_ref().unwrap()[0];
+    assert_eq!(Some(&owner.uid), world.node().unwrap().metadata.uid.as_ref());
+    assert!(mirror.metadata.annotations.unwrap().contains_key("kubernetes.io/config.mirror"));
+    world.fake.end_container("web-node", "app", 1);
+    world
+        .until("its status follows", |w| {
+            w.said("web-node").container_statuses.is_some_and(|all| all[0].restart_count == 1)
+        })
+        .await;
+    world.pass(seconds(60)).await;
+    assert_eq!(world.asked("create pods default/web-node"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mirror_that_is_deleted_comes_back_at_once_and_its_pod_runs_on() {
+    let world = with_mirror().await;
+    for grace in [Some(0), Some(30), Some(0), Some(0)] {
+        let old = mirror_uid(&world);
+        world.delete("web-node", grace);
+        let deleted = world.now();
+        let back = world.until("it is back", |w| w.is_said_ready("web-node") && mirror_uid(w) != old).await;
+        assert!(back - deleted < seconds(2), "it took {:?}", back - deleted);
+    }
+    assert_untouched(&world);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mirror_that_is_edited_is_made_anew() {
+    let world = with_mirror().await;
+    let old = mirror_uid(&world);
+    let mut edited = world.in_api("web-node").unwrap();
+    let annotations = edited.metadata.annotations.get_or_insert_default();
+    annotations.insert("kubernetes.io/config.mirror".to_owned(), "another".to_owned());
+    world.api().put(&edited);
+    world.until("it is made anew", |w| w.is_said_ready("web-node") && mirror_uid(w) != old).await;
+    assert_untouched(&world);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_changed_manifest_gets_a_new_mirror() {
+    let world = with_mirror().await;
+    let old = mirror_uid(&world);
+    world.apply(&pod("web", [container("app"), container("more")]));
+    let shows_both = |w: &World| w.said("web-node").container_statuses.is_some_and(|all| all.len() == 2);
+    world.until("the new one is shown", |w| shows_both(w) && w.is_said_ready("web-node")).await;
+    assert_ne!(mirror_uid(&world), old);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_mirror_goes_with_the_manifest() {
+    let world = with_mirror().await;
+    world.fake.program("app", Program::runs().ignoring_term());
+    world.remove("web");
+    world.until("nothing is left", |w| w.in_api("web-node").is_none() && w.traces().is_empty()).await;
+    world.pass(seconds(60)).await;
+    assert!(world.api().all::<Pod>().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mirror_whose_manifest_went_while_the_agent_was_away_goes_and_others_stay() {
+    let mut world = with_mirror().await;
+    world.apply(&pod("other", [container("app")]));
+    world.until("the other is shown", |w| w.is_said_ready("other-node")).await;
+    let other = world.in_api("other-node").unwrap().metadata.uid;
+    world.crash().await;
+    world.remove("web");
+    world.start().await;
+    world.until("nothing is left of it", |w| w.in_api("web-node").is_none() && !w.runs("web-node/app")).await;
+    world.pass(seconds(60)).await;
+    assert_eq!(world.in_api("other-node").unwrap().metadata.uid, other);
+    assert_eq!(world.times_of("StartContainer other-node/app").len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_static_pod_needs_no_api_and_is_shown_once_it_is_there() {
+    let mut world = World::of_cluster();
+    world.api().fault_always(Verb::Create, "pods", Some(ClusterFault::Unreachable));
+    world.api().set_outage(Some(testing::Outage::Refused));
+    world.start().await;
+    world.apply(&pod("web", [container("app")]));
+    world.until("it runs", |w| w.is_ready("web")).await;
+    world.api().set_outage(None);
+    world.until("the node is ready", World::is_node_ready).await;
+    world.pass(seconds(60)).await;
+    assert!(world.in_api("web-node").is_none());
+    world.api().calm();
+    world.until("it is shown", |w| w.is_said_ready("web-node")).await;
+    assert_untouched(&world);
+}

@@ -1,0 +1,218 @@
+//! Stories about the node in its cluster: registration, conditions, heartbeats.
+
+use std::time::Duration;
+
+use model::k8s::{Lease, Node, Pod};
+use ports::cluster::ClusterError;
+use serde_json::json;
+use testing::{ClusterFault, Fault, Method, Outage, Verb};
+
+use crate::pods::{container, pod};
+use crate::world::{World, seconds};
+
+const PATCH: &str = "patch nodes/status node";
+
+fn forbidden() -> ClusterFault {
+    ClusterFault::Refused(ClusterError::Forbidden { call: String::new(), message: "not yours".to_owned() })
+}
+
+fn existing_node() -> Node {
+    serde_json::from_value(json!({
+        "metadata": {"name": "node", "labels": {"zone": "a"}, "annotations": {"theirs": "kept"}},
+        "spec": {"taints": [{"key": "k", "effect": "NoSchedule"}], "podCIDRs": ["10.1.0.0/24"], "podCIDR": "10.1.0.0/24"},
+        "status": {"conditions": [{"type": "NetworkUnavailable", "status": "False", "reason": "RouteCreated"}]},
+    }))
+    .unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_registers_and_is_ready_at_once() {
+    let world = World::joined().await;
+    assert!(world.now() < Duration::from_millis(400), "it took {:?}", world.now());
+    let node = world.node().unwrap();
+    assert_eq!(node.metadata.labels.unwrap()["kubernetes.io/hostname"], "node");
+    let ready = world.node_condition("Ready").unwrap();
+    assert_eq!(ready.reason.as_deref(), Some("KubeletReady"));
+    assert_eq!(world.asked("create nodes node"), 1);
+    world.until("it was told", |w| !w.told("NodeReady").is_empty()).await;
+    assert_eq!(world.recorded("NodeReady"), 1, "one and the same thing is told once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_runtime_that_comes_late_makes_the_node_ready_within_a_moment() {
+    let mut world = World::of_cluster();
+    world.fake.set_down(true);
+    world.start().await;
+    world.until("the node is registered", |w| w.node().is_some()).await;
+    world.pass(seconds(33)).await;
+    assert!(!world.is_node_ready());
+    world.fake.set_down(false);
+    let up = world.now();
+    let ready = world.until("the node is ready", World::is_node_ready).await;
+    // The relist, of which readiness is a part too, comes every second.
+    assert!(ready < up + Duration::from_millis(1400), "it took {:?}", ready - up);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_there_already_keeps_what_others_gave_it() {
+    for may_create in [true, false] {
+        let mut world = World::of_cluster();
+        world.api().put(&existing_node());
+        if !may_create {
+            world.api().fault_always(Verb::Create, "nodes", Some(forbidden()));
+        }
+        world.start().await;
+        world.until("the node is ready", World::is_node_ready).await;
+        let node = world.node().unwrap();
+        let labels = node.metadata.labels.unwrap();
+        assert_eq!((labels["zone"].as_str(), labels["kubernetes.io/os"].as_str()), ("a", "linux"));
+        assert_eq!(node.metadata.annotations.unwrap()["theirs"], "kept");
+        assert_eq!(node.spec.unwrap().taints.unwrap()[0].key, "k");
+        assert_eq!(world.node_condition("NetworkUnavailable").unwrap().status, "False");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_joins_once_the_api_is_there_and_asks_ever_more_seldom() {
+    let mut world = World::of_cluster();
+    world.api().set_outage(Some(Outage::Refused));
+    world.start().await;
+    world.pass(seconds(300)).await;
+    let is_create = |call: &&testing::ClusterCall| call.verb == Verb::Create && call.resource == "nodes";
+    let calls = world.api().calls();
+    let times: Vec<_> = calls.iter().filter(is_create).map(|call| call.at).collect();
+    let waits: Vec<Duration> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert!(waits[0] < Duration::from_millis(200), "{waits:?}");
+    assert!(waits.iter().all(|wait| *wait < seconds(8)), "{waits:?}");
+    assert!((40..60).contains(&times.len()), "{}", times.len());
+    world.api().set_outage(None);
+    let back = world.now();
+    let ready = world.until("the node is ready", World::is_node_ready).await;
+    assert!(ready < back + seconds(10), "it took {:?}", ready - back);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_whose_runtime_dies_is_not_ready_until_it_is_back() {
+    let world = World::joined().await;
+    world.fake.set_down(true);
+    let down = world.now();
+    let noticed = world.until("the node is not ready", |w| !w.is_node_ready()).await;
+    assert!(noticed - down > seconds(25) && noticed - down < seconds(50), "after {:?}", noticed - down);
+    let ready = world.node_condition("Ready").unwrap();
+    assert_eq!(ready.reason.as_deref(), Some("KubeletNotReady"));
+    assert!(ready.message.unwrap_or_default().contains("container runtime is down"));
+    world.fake.set_down(false);
+    let up = world.now();
+    let again = world.until("the node is ready", World::is_node_ready).await;
+    assert!(again - up < seconds(8), "after {:?}", again - up);
+    assert_eq!((world.recorded("NodeNotReady"), world.recorded("NodeReady")), (1, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_on_which_nothing_changes_says_so_every_few_minutes_only() {
+    let world = World::joined().await;
+    world.pass(seconds(30)).await;
+    world.api().forget_calls();
+    world.pass(seconds(3600)).await;
+    let reports = world.asked(PATCH);
+    assert!((11..=13).contains(&reports), "{reports} reports in an hour");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_by_somebody_else_is_not_undone() {
+    let world = World::joined().await;
+    world.pass(seconds(30)).await;
+    let mut node = world.node().unwrap();
+    node.metadata.labels.get_or_insert_default().insert("zone".to_owned(), "b".to_owned());
+    node.spec.get_or_insert_default().unschedulable = Some(true);
+    world.api().put(&node);
+    world.until("it was told", |w| !w.told("NodeNotSchedulable").is_empty()).await;
+    world.pass(seconds(600)).await;
+    let node = world.node().unwrap();
+    assert_eq!(node.metadata.labels.unwrap()["zone"], "b");
+    assert_eq!(node.spec.unwrap().unschedulable, Some(true));
+    assert_eq!(world.recorded("NodeNotSchedulable"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_lags_behind_makes_nothing_told_twice() {
+    let mut world = World::of_cluster();
+    // The Node is seen once, and then the watch stands still.
+    world.api().fault_always(Verb::Watch, "nodes", Some(ClusterFault::TimedOut));
+    world.start().await;
+    world.until("the node is ready", World::is_node_ready).await;
+    world.pass(seconds(20)).await;
+    let since = world.node_condition("Ready").unwrap().last_transition_time;
+    world.api().fault_always(Verb::List, "nodes", Some(ClusterFault::TimedOut));
+    world.pass(seconds(120)).await;
+    assert_eq!(world.recorded("NodeReady"), 1);
+    assert_eq!(world.node_condition("Ready").unwrap().last_transition_time, since);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_runtime_is_told_the_pod_addresses_once() {
+    let mut world = World::of_cluster();
+    world.api().put(&existing_node());
+    world.fake.fault(Method::UpdateRuntimeConfig, Fault::Failed("not now".to_owned()));
+    world.start().await;
+    world.pass(seconds(120)).await;
+    let told = world.fake.call_lines().into_iter().filter(|l| l.starts_with("UpdateRuntimeConfig")).count();
+    assert_eq!(told, 2, "the first time failed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_lease_is_renewed_every_quarter_of_its_life_and_belongs_to_the_node() {
+    let world = World::joined().await;
+    let lease = |w: &World| w.api().look::<Lease>("kube-node-lease", "node");
+    let owned = |w: &World| lease(w).is_some_and(|lease| lease.metadata.owner_references.is_some());
+    world.until("the lease is there", |w| lease(w).is_some()).await;
+    world.until("it has its owner", owned).await;
+    let lease = lease(&world).unwrap();
+    let owner = &lease.metadata.owner_references.unwrap()[0];
+    assert_eq!(
+        (owner.kind.as_str(), Some(&owner.uid)),
+        ("Node", world.node().unwrap().metadata.uid.as_ref())
+    );
+    let spec = lease.spec.unwrap();
+    assert_eq!((spec.holder_identity.as_deref(), spec.lease_duration_seconds), (Some("node"), Some(40)));
+    world.api().forget_calls();
+    world.pass(seconds(1000)).await;
+    let renewals = world.asked("update leases kube-node-lease/node");
+    assert!((95..=101).contains(&renewals), "{renewals} renewals");
+}
+
+#[tokio::test(start_paused = true)]
+async fn heartbeats_go_on_while_everything_else_hangs() {
+    let world = World::joined().await;
+    world.create(&pod("web", [container("app")]));
+    world.until("it runs", |w| w.is_said_ready("web")).await;
+    for verb in [Verb::Patch, Verb::List, Verb::Watch, Verb::Delete, Verb::Create] {
+        for plural in ["pods", "events"] {
+            world.api().fault_always(verb, plural, Some(ClusterFault::TimedOut));
+        }
+    }
+    world.api().end_watches();
+    world.delete("web", None);
+    world.api().forget_calls();
+    world.pass(seconds(400)).await;
+    let renewals = world.asked("update leases kube-node-lease/node");
+    assert!((37..=41).contains(&renewals), "{renewals} renewals");
+    assert!(world.asked(PATCH) >= 1);
+    world.api().calm();
+    world.until("the pod is gone", |w| w.api().all::<Pod>().is_empty()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn connections_that_say_nothing_are_opened_anew() {
+    let world = World::joined().await;
+    world.pass(seconds(30)).await;
+    assert_eq!(world.api().closed_connections(), 0);
+    world.api().set_deadline(seconds(10)).set_outage(Some(Outage::Silent));
+    world.until("connections are closed", |w| w.api().closed_connections() > 0).await;
+    world.api().set_outage(None);
+    world.pass(seconds(60)).await;
+    let closed = world.api().closed_connections();
+    world.pass(seconds(600)).await;
+    assert_eq!(world.api().closed_connections(), closed);
+    assert!(world.is_node_ready());
+}

@@ -1,0 +1,344 @@
+//! Stories about pods of the API: they run, the API says how they are, and they leave it when all of them is gone.
+
+use std::time::Duration;
+
+use model::k8s::{Pod, PodStatus};
+use ports::cluster::ClusterError;
+use serde_json::json;
+use testing::{ClusterFault, Fault, HostFault, HostMethod, Method, Outage, Program, Verb};
+
+use crate::pods::{Manifest, container, pod};
+use crate::world::{World, seconds};
+
+fn web() -> Manifest {
+    pod("web", [container("app")])
+}
+
+/// A node on which `web` runs, as the API knows.
+async fn with_web() -> World {
+    let world = World::joined().await;
+    world.create(&web());
+    world.until("the API says it is ready", |w| w.is_said_ready("web")).await;
+    world
+}
+
+fn is_gone(world: &World) -> bool {
+    world.in_api("web").is_none() && world.traces().is_empty()
+}
+
+fn uid(pod: &Pod) -> String {
+    pod.metadata.uid.clone().unwrap()
+}
+
+/// Of every instance of its container.
+fn stops(world: &World) -> usize {
+    world.fake.call_lines().iter().filter(|line| line.starts_with("StopContainer web/app")).count()
+}
+
+fn starts(world: &World) -> usize {
+    world.fake.call_lines().iter().filter(|line| line.starts_with("StartContainer web/app")).count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_of_the_api_runs_and_its_status_gets_there() {
+    let world = World::joined().await;
+    let began = world.now();
+    world.create(&web());
+    let ready = world.until("the API says it is ready", |w| w.is_said_ready("web")).await;
+    assert!(ready < began + seconds(3), "it took {:?}", ready - began);
+    let status = world.said("web");
+    assert_eq!(status.phase.as_deref(), Some("Running"));
+    assert_eq!(status.host_ip.as_deref(), Some("192.0.2.1"));
+    assert!(status.pod_ip.is_some() && status.start_time.is_some());
+    assert_eq!(status.observed_generation, Some(1));
+    world.pass(seconds(5)).await;
+    world.api().forget_calls();
+    world.pass(seconds(600)).await;
+    assert_eq!(world.asked("patch pods/status default/web"), 0, "nothing has changed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_others_write_into_a_status_stays() {
+    let world = with_web().await;
+    let mut theirs = world.in_api("web").unwrap();
+    let gate = json!({"type": "example.com/gate", "status": "True"});
+    let status = theirs.status.get_or_insert_default();
+    status.conditions.get_or_insert_default().push(serde_json::from_value(gate).unwrap());
+    status.container_statuses = None;
+    world.api().put(&theirs);
+    world.until("ours is back", |w| w.said("web").container_statuses.is_some()).await;
+    assert!(world.said("web").conditions.iter().flatten().any(|c| c.type_ == "example.com/gate"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deleted_pod_leaves_the_api_only_when_all_of_it_is_gone() {
+    let world = with_web().await;
+    world.fake.program("app", Program::runs().ignoring_term());
+    let old = uid(&world.in_api("web").unwrap());
+    world.host.fault(HostMethod::UnmountTree, HostFault::Fails);
+    world.api().forget_calls();
+    world.delete("web", Some(20));
+    let deleted = world.now();
+    world.until("it was stopped", |w| !w.runs("web/app")).await;
+    let gone = world.until("the object is gone", |w| w.in_api("web").is_none()).await;
+    assert!(gone - deleted < seconds(40), "it took {:?}", gone - deleted);
+    assert_eq!(world.asked("delete pods default/web"), 1);
+    world.until("no trace is left", |w| w.traces().is_empty()).await;
+    assert!(world.status("web").is_none(), "{old}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_object_is_deleted_while_a_container_runs() {
+    let world = with_web().await;
+    world.witness.fault("web", Method::StopContainer, Some(Fault::Failed("stuck".to_owned())));
+    world.witness.fault("web", Method::StopPodSandbox, Some(Fault::Failed("stuck".to_owned())));
+    world.delete("web", Some(5));
+    world.pass(seconds(300)).await;
+    assert!(world.in_api("web").is_some() && world.runs("web/app"));
+    assert_eq!(world.said_phase("web"), "Running");
+    world.witness.fault("web", Method::StopContainer, None);
+    world.witness.fault("web", Method::StopPodSandbox, None);
+    world.until("it is gone", is_gone).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_finalizer_of_somebody_else_holds_the_object_and_not_the_kubelet() {
+    let world = World::joined().await;
+    let mut object = web().object();
+    object.metadata.finalizers = Some(vec!["example.com/hold".to_owned()]);
+    world.api().put(&object);
+    world.until("the API says it is ready", |w| w.is_said_ready("web")).await;
+    world.delete("web", Some(5));
+    world.until("nothing runs", |w| !w.runs("web/app")).await;
+    world.pass(seconds(5)).await;
+    world.api().forget_calls();
+    world.pass(seconds(300)).await;
+    assert_eq!(world.asked("delete pods default/web"), 0, "it is not asked for again and again");
+    let mut held = world.in_api("web").unwrap();
+    held.metadata.finalizers = None;
+    world.api().put(&held);
+    world.api().remove::<Pod>("default", "web", Some(0));
+    world.until("it is gone", is_gone).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_deleted_by_force_is_stopped_with_its_own_grace() {
+    let world = with_web().await;
+    world.delete("web", Some(0));
+    world.until("no trace is left", |w| w.traces().is_empty()).await;
+    assert_eq!(stops(&world), 1);
+    world.pass(seconds(60)).await;
+    assert_eq!(world.asked("delete pods default/web"), 0, "there is nothing to delete");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_of_the_same_name_waits_for_the_one_before_it_and_keeps_its_own_status() {
+    for ends in [Some(0), None] {
+        let world = with_web().await;
+        let old = uid(&world.in_api("web").unwrap());
+        world.delete("web", ends);
+        world.until("the name is free", |w| w.in_api("web").is_none()).await;
+        let new = world.create(&web());
+        assert_ne!(uid(&new), old);
+        world.until("the API says it is ready", |w| w.is_said_ready("web")).await;
+        world.pass(seconds(60)).await;
+        assert!(world.is_said_ready("web"));
+        assert_eq!((starts(&world), stops(&world)), (2, 1));
+        assert_eq!(uid(&world.in_api("web").unwrap()), uid(&new));
+        assert_eq!(world.said("web").container_statuses.unwrap()[0].restart_count, 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_deleted_while_the_agent_was_away_goes_when_it_is_back() {
+    for grace in [None, Some(0)] {
+        let mut world = with_web().await;
+        world.crash().await;
+        world.delete("web", grace);
+        world.pass(seconds(60)).await;
+        assert!(world.runs("web/app"));
+        world.start().await;
+        world.until("it is gone", is_gone).await;
+        assert_eq!((starts(&world), stops(&world)), (1, 1));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restarted_agent_touches_no_container_and_repeats_no_status() {
+    let mut world = with_web().await;
+    world.pass(seconds(5)).await;
+    let before = world.said("web");
+    world.api().forget_calls();
+    for _ in 0..3 {
+        world.restart().await;
+        world.pass(seconds(60)).await;
+    }
+    assert_eq!((starts(&world), stops(&world)), (1, 0));
+    assert_eq!(world.said("web"), before);
+    assert_eq!(world.asked("patch pods/status default/web"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_dies_at_any_moment_of_a_pods_life_loses_nothing() {
+    for moment in (0..40).map(|n| Duration::from_millis(n * 60)) {
+        let mut world = World::joined().await;
+        world.create(&web());
+        world.pass(moment).await;
+        world.restart().await;
+        world.until("the API says it is ready", |w| w.is_said_ready("web")).await;
+        assert!(starts(&world) <= 2 && world.fake.running().len() == 1, "killed after {moment:?}");
+        world.delete("web", Some(1));
+        world.pass(moment).await;
+        world.restart().await;
+        world.until("it is gone", is_gone).await;
+        assert_eq!(world.fake.running().len(), 0, "killed after {moment:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_has_ended_is_not_run_again_even_if_the_machine_knows_nothing_of_it() {
+    let world = World::joined().await;
+    for (name, phase) in [("done", "Succeeded"), ("lost", "Failed")] {
+        let mut object = pod(name, [container("app")]).restart_policy("Never").object();
+        let status = json!({"phase": phase, "reason": "Evicted", "startTime": "2026-01-01T00:00:00Z"});
+        object.status = serde_json::from_value::<Option<PodStatus>>(status).unwrap();
+        world.api().put(&object);
+    }
+    world.pass(seconds(120)).await;
+    assert!(world.fake.containers().is_empty() && world.fake.sandboxes().is_empty());
+    assert_eq!((world.said_phase("done"), world.said_phase("lost")), ("Succeeded".into(), "Failed".into()));
+    assert_eq!(world.said("lost").reason.as_deref(), Some("Evicted"));
+    world.delete("done", None);
+    world.delete("lost", None);
+    world.until("they are gone", |w| w.api().all::<Pod>().is_empty()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_somebody_declares_failed_is_stopped() {
+    let world = with_web().await;
+    let mut theirs = world.in_api("web").unwrap();
+    let status = theirs.status.get_or_insert_default();
+    status.phase = Some("Failed".to_owned());
+    status.reason = Some("DeadlineExceeded".to_owned());
+    world.api().put(&theirs);
+    world.until("nothing runs", |w| !w.runs("web/app")).await;
+    world.pass(seconds(60)).await;
+    let said = world.said("web");
+    assert_eq!((said.phase.as_deref(), said.reason.as_deref()), (Some("Failed"), Some("DeadlineExceeded")));
+    assert!(said.container_statuses.unwrap()[0].state.clone().unwrap().terminated.is_some());
+    assert_eq!(starts(&world), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_is_done_says_so_and_stays_done() {
+    let mut world = World::joined().await;
+    world.fake.program("job", Program::exits(0, seconds(5)));
+    world.create(&pod("work", [container("job")]).restart_policy("Never"));
+    world.until("it is done", |w| w.said_phase("work") == "Succeeded").await;
+    for _ in 0..2 {
+        world.restart().await;
+        world.pass(seconds(30)).await;
+        assert_eq!(world.said_phase("work"), "Succeeded");
+    }
+    assert_eq!(world.times_of("StartContainer work/job").len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_the_api_is_away_pods_live_on_and_the_status_catches_up() {
+    for outage in [Outage::Refused, Outage::Silent] {
+        let world = with_web().await;
+        world.create(&pod("other", [container("app")]));
+        world.until("it is ready", |w| w.is_said_ready("other")).await;
+        world.api().set_outage(Some(outage));
+        world.pass(seconds(60)).await;
+        assert!(world.fake.end_container("web", "app", 1));
+        world.pass(seconds(540)).await;
+        assert_eq!(starts(&world), 2, "it was restarted");
+        assert_eq!(world.times_of("StopContainer other/app").len(), 0);
+        assert_eq!(world.said("web").container_statuses.unwrap()[0].restart_count, 0);
+        world.api().set_outage(None);
+        let back = world.now();
+        let caught_up = world
+            .until("the status has caught up", |w| {
+                w.said("web").container_statuses.is_some_and(|all| all[0].restart_count == 1)
+            })
+            .await;
+        assert!(caught_up - back < seconds(45), "it took {:?}", caught_up - back);
+        world.delete("web", None);
+        world.until("it is gone", |w| w.in_api("web").is_none()).await;
+        assert_eq!(world.times_of("StartContainer other/app").len(), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_pod_is_lost_or_restarted_whatever_happens_to_the_watch() {
+    let world = with_web().await;
+    for round in 0..6 {
+        match round {
+            0 => drop(world.api().end_watches()),
+            1 => drop(world.api().compact().end_watches()),
+            2 => drop(world.api().send_bookmarks()),
+            3 => drop(world.api().send_bookmarks().compact().end_watches()),
+            4 => drop(world.api().set_outage(Some(Outage::Refused))),
+            _ => drop(world.api().compact()),
+        }
+        let name = format!("late-{round}");
+        world.create(&pod(&name, [container("app")]));
+        world.pass(seconds(20)).await;
+        world.api().set_outage(None);
+        world.until("it runs", |w| w.is_said_ready(&name)).await;
+        let gone = format!("late-{}", round - 1);
+        if round > 0 {
+            world.delete(&gone, None);
+            world.api().end_watches().compact();
+            world.until("the one before is gone", |w| w.in_api(&gone).is_none()).await;
+        }
+    }
+    assert_eq!((starts(&world), stops(&world)), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_same_status_is_told_until_it_gets_through_and_one_pod_delays_no_other() {
+    let world = World::joined().await;
+    let busy = ClusterError::Busy { call: String::new(), retry_after: None, message: "later".to_owned() };
+    world.api().fault_times(Verb::Patch, "pods/status", &ClusterFault::Refused(busy), 5);
+    world.create(&web());
+    let ready = world.until("the API says it is ready", |w| w.is_said_ready("web")).await;
+    assert!(ready < seconds(30), "{ready:?}");
+    // One call hangs; twenty other pods go on.
+    world.api().fault(Verb::Patch, "pods/status", ClusterFault::TimedOutAfterDoing);
+    let began = world.now();
+    for n in 0..20 {
+        world.create(&pod(&format!("other-{n}"), [container("app")]));
+    }
+    let ready = |w: &World| (0..20).filter(|n| w.is_said_ready(&format!("other-{n}"))).count();
+    let most = world.until("all but one are ready", |w| ready(w) >= 19).await;
+    assert!(most - began < seconds(10), "it took {:?}", most - began);
+    world.until("all are ready", |w| ready(w) == 20).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_about_a_pod_reach_the_api_and_name_the_container() {
+    let world = World::joined().await;
+    world.fake.program("app", Program::exits(1, seconds(1)));
+    world.create(&web());
+    world.until("it backs off", |w| w.told("BackOff").iter().any(|e| e.count > Some(1))).await;
+    let started = &world.told("Started")[0];
+    assert_eq!(started.involved_object.field_path.as_deref(), Some("spec.containers{app}"));
+    assert_eq!(started.involved_object.uid, world.in_api("web").unwrap().metadata.uid);
+    assert_eq!(started.source.as_ref().unwrap().component.as_deref(), Some("kubelet"));
+    assert_eq!(world.told("BackOff").len(), 1, "the same is counted, not repeated");
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_that_cannot_be_told_hold_nothing_up() {
+    let world = World::joined().await;
+    world.api().fault_always(Verb::Create, "events", Some(ClusterFault::TimedOut));
+    world.create(&web());
+    let ready = world.until("the API says it is ready", |w| w.is_said_ready("web")).await;
+    assert!(ready < seconds(5), "{ready:?}");
+    world.pass(seconds(60)).await;
+    assert!(world.told("Started").is_empty(), "{:?}", world.told("Started"));
+    world.api().fault_always(Verb::Create, "events", None);
+    world.until("they are told late", |w| !w.told("Started").is_empty()).await;
+}

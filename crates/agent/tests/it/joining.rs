@@ -1,0 +1,201 @@
+//! A node that has no certificate yet, and somebody who decides whether it gets one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent::certificates::{Join, JoinError, PairStore, SigningError, StoredPair};
+use jiff::Timestamp;
+use kubelet_core::certificates::{BOOTSTRAP_TIMEOUT, CertificateUse, wanted_names};
+use model::k8s::CertificateSigningRequest;
+use ports::{Certificates, Clock, ClusterError};
+use testing::{ClusterFault, FakeCertificates, FakeCluster, FakeHost, Outage, Verb, Verdict};
+
+const DIR: &str = "/var/lib/kubelet/pki";
+const CURRENT: &str = "/var/lib/kubelet/pki/kubelet-client-current.pem";
+const KEY: &str = "/var/lib/kubelet/pki/kubelet-client.key.tmp";
+const DAY: Duration = Duration::from_secs(86400);
+
+struct Newcomer {
+    clock: Clock,
+    api: FakeCluster,
+    host: FakeHost,
+    certificates: Arc<FakeCertificates>,
+    store: PairStore,
+}
+
+impl Newcomer {
+    fn new() -> Self {
+        let clock = Clock::starting_at("2026-01-01T00:00:00Z".parse().unwrap());
+        let (host, certificates) = (FakeHost::new(), Arc::new(FakeCertificates::default()));
+        let store = PairStore {
+            host: Arc::new(host.clone()),
+            certificates: certificates.clone(),
+            dir: DIR.into(),
+            name: "kubelet-client",
+        };
+        Self { clock, api: FakeCluster::with_clock(clock), host, certificates, store }
+    }
+
+    async fn join(&self) -> Result<StoredPair, JoinError> {
+        let join = Join {
+            cluster: &self.api,
+            clock: self.clock,
+            store: &self.store,
+            node_name: "edge-1",
+            patience: BOOTSTRAP_TIMEOUT,
+        };
+        join.run().await
+    }
+
+    async fn pass(&self, time: Duration) {
+        self.clock.sleep_until(self.clock.mono() + time).await;
+    }
+
+    /// Decides after a while.
+    async fn decide(&self, verdict: Verdict, after: Duration) -> usize {
+        self.pass(after).await;
+        self.api.decide_signing_requests(verdict, self.now())
+    }
+
+    fn now(&self) -> Timestamp {
+        self.clock.now().wall
+    }
+
+    fn requests(&self) -> Vec<CertificateSigningRequest> {
+        self.api.all()
+    }
+}
+
+const fn minutes(minutes: u64) -> Duration {
+    Duration::from_secs(minutes * 60)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_joins_when_somebody_approves_it() {
+    let node = Newcomer::new();
+    let (joined, decided) = tokio::join!(node.join(), node.decide(Verdict::Sign(DAY), minutes(50)));
+    let joined = joined.unwrap();
+    assert_eq!(decided, 1);
+    assert_eq!(joined.facts.names, wanted_names(CertificateUse::Client, "edge-1", [], []));
+    assert_eq!(node.store.load().await.unwrap().unwrap(), joined_with_file(&node, &joined));
+    assert!(!node.host.exists(KEY), "the key is only in the pair now");
+    let request = &node.requests()[0];
+    assert_eq!(request.spec.signer_name, "kubernetes.io/kube-apiserver-client-kubelet");
+    assert_eq!(request.metadata.name.as_deref(), Some("node-csr-id1"));
+}
+
+/// What is read back: certificate and key come from one file, each with the other beside it.
+fn joined_with_file(node: &Newcomer, joined: &StoredPair) -> StoredPair {
+    let text = node.host.text(CURRENT).unwrap();
+    assert_eq!(text, format!("{}{}", joined.pair.certificate, joined.pair.key));
+    let pair = model::PemPair { certificate: text.clone(), key: text };
+    StoredPair { facts: node.certificates.read(&pair).unwrap(), pair }
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_crash_the_same_request_is_found_again() {
+    let node = Newcomer::new();
+    tokio::select! {
+        _ = node.join() => panic!("nobody has approved it"),
+        () = node.pass(minutes(5)) => {}
+    }
+    assert!(node.host.exists(KEY));
+    let (joined, _) = tokio::join!(node.join(), node.decide(Verdict::Sign(DAY), minutes(1)));
+    joined.unwrap();
+    assert_eq!(node.requests().len(), 1, "asked once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_denied_node_says_so_and_asks_no_second_time() {
+    let node = Newcomer::new();
+    let (joined, _) = tokio::join!(node.join(), node.decide(Verdict::Deny, minutes(1)));
+    let error = joined.unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "node-csr-id1: certificate signing request is denied, reason: Test, message: as the test says"
+    );
+    assert!(matches!(node.join().await, Err(JoinError::Signing(SigningError::Refused { .. }))));
+    assert_eq!(node.requests().len(), 1);
+    assert!(!node.host.exists(CURRENT));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_answering_for_an_hour_is_an_error() {
+    let node = Newcomer::new();
+    let begun = node.now();
+    let error = node.join().await.unwrap_err().to_string();
+    assert_eq!(error, "node-csr-id1: nobody approved and signed it within 3600s");
+    assert_eq!(node.now().duration_since(begun).as_secs(), 3600);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_api_may_come_up_later_and_go_away_meanwhile() {
+    let node = Newcomer::new();
+    node.api.set_outage(Some(Outage::Refused));
+    let trouble = async {
+        node.pass(minutes(4)).await;
+        node.api.set_outage(None);
+        node.pass(minutes(3)).await;
+        assert_eq!(node.requests().len(), 1);
+        node.api.set_outage(Some(Outage::Refused));
+        node.pass(minutes(3)).await;
+        node.api.set_outage(None);
+        node.decide(Verdict::Sign(DAY), Duration::ZERO).await
+    };
+    let (joined, decided) = tokio::join!(node.join(), trouble);
+    joined.unwrap();
+    assert_eq!((decided, node.requests().len()), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_may_not_ask_is_told_at_once() {
+    let node = Newcomer::new();
+    let forbidden = ClusterError::Forbidden { call: String::new(), message: "not you".to_owned() };
+    node.api.fault(Verb::Create, "certificatesigningrequests", ClusterFault::Refused(forbidden));
+    let error = node.join().await.unwrap_err();
+    assert!(error.to_string().ends_with("forbidden: not you"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_damaged_key_is_replaced_and_a_damaged_pair_named() {
+    let node = Newcomer::new();
+    node.host.put(KEY, "rubbish").put(CURRENT, "rubbish");
+    let error = node.store.load().await.unwrap_err().to_string();
+    assert_eq!(error, format!("{CURRENT}: it is no certificate"));
+    let (joined, _) = tokio::join!(node.join(), node.decide(Verdict::Sign(DAY), minutes(1)));
+    joined.unwrap();
+    assert!(node.store.load().await.unwrap().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_certificate_for_somebody_else_is_not_taken() {
+    let node = Newcomer::new();
+    let meddle = async {
+        node.pass(minutes(1)).await;
+        let mut request = node.requests().remove(0);
+        let text = String::from_utf8(request.spec.request.0).unwrap().replace("edge-1", "edge-2");
+        request.spec.request.0 = text.into_bytes();
+        node.api.put(&request);
+        node.decide(Verdict::Sign(DAY), Duration::ZERO).await
+    };
+    let (joined, _) = tokio::join!(node.join(), meddle);
+    let error = joined.unwrap_err().to_string();
+    assert!(error.contains("edge-2") && error.contains("but must be for"), "{error}");
+    assert!(!node.host.exists(CURRENT) && !node.host.exists(KEY));
+}
+
+#[tokio::test(start_paused = true)]
+async fn few_old_pairs_are_kept_and_other_files_left_alone() {
+    let node = Newcomer::new();
+    node.host.put(format!("{DIR}/kubelet-client-of-mine.pem"), "x");
+    let names = wanted_names(CertificateUse::Client, "edge-1", [], []);
+    for _ in 0..5 {
+        let pair = node.certificates.pair(&names, node.now(), DAY);
+        node.store.save(&pair, node.now()).await.unwrap();
+        node.pass(minutes(1)).await;
+    }
+    let files = node.host.files_below(DIR);
+    assert_eq!(files.iter().filter(|file| file.contains("-2026-01-01-00-0")).count(), 3, "{files:?}");
+    assert!(files.iter().any(|file| file.ends_with("kubelet-client-of-mine.pem")), "{files:?}");
+    assert!(node.host.text(CURRENT).unwrap().contains("key 5"));
+}

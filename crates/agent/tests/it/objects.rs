@@ -1,0 +1,443 @@
+//! Stories about what pods need of the API besides themselves: ConfigMaps, Secrets, tokens and Services.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use config::KubeletConfiguration;
+use model::k8s::{ConfigMap, Pod, RuntimeClass, Secret, Service, ServiceAccount};
+use serde_json::{Value, json};
+use testing::{ClusterFault, Method, Verb};
+
+use crate::pods::{Manifest, container, container_with, pod};
+use crate::world::{PODS, World, seconds};
+
+fn from<K: serde::de::DeserializeOwned>(value: Value) -> K {
+    serde_json::from_value(value).unwrap()
+}
+
+fn config_map(name: &str, data: Value) -> ConfigMap {
+    from(json!({"metadata": {"name": name, "namespace": "default"}, "data": data}))
+}
+
+/// `data` is plain text here.
+fn secret(name: &str, key: &str, text: &str) -> Secret {
+    let mut secret: Secret = from(json!({"metadata": {"name": name, "namespace": "default"}}));
+    secret.data = Some([(key.to_owned(), model::k8s::ByteString(text.as_bytes().to_vec()))].into());
+    secret
+}
+
+fn service(namespace: &str, name: &str, ip: &str) -> Service {
+    from(json!({
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"clusterIP": ip, "ports": [{"port": 80}]},
+    }))
+}
+
+/// A node of a cluster whose kubelet notices changes by that strategy.
+async fn joined_with(strategy: &str) -> World {
+    let mut world = World::of_cluster();
+    let strategy = strategy.to_owned();
+    world.configure(KubeletConfiguration {
+        config_map_and_secret_change_detection_strategy: strategy,
+        ..KubeletConfiguration::default()
+    });
+    world.start().await;
+    world.until("the node is ready", World::is_node_ready).await;
+    world
+}
+
+/// A secret as `kubectl create secret docker-registry` makes it.
+fn pull_secret(name: &str, user: &str) -> Secret {
+    let auths = json!({"auths": {"r.io": {"username": user, "password": "p"}}});
+    let mut secret = secret(name, ".dockerconfigjson", &auths.to_string());
+    secret.type_ = Some("kubernetes.io/dockerconfigjson".to_owned());
+    secret
+}
+
+/// A pod of the image `r.io/app:1`.
+fn pod_with_pull_secrets(name: &str, secrets: &[&str]) -> Manifest {
+    let secrets: Vec<Value> = secrets.iter().map(|name| json!({"name": name})).collect();
+    pod(name, [container_with("app", json!({"image": "r.io/app:1"}))])
+        .spec(json!({"imagePullSecrets": secrets}))
+}
+
+/// A pod that mounts this volume.
+fn pod_with_volume(name: &str, source: Value) -> Manifest {
+    let mut volume = json!({"name": "vol"});
+    volume.as_object_mut().unwrap().extend(source.as_object().unwrap().clone());
+    let mounts = json!({"volumeMounts": [{"name": "vol", "mountPath": "/vol"}]});
+    pod(name, [container_with("app", mounts)]).spec(json!({"volumes": [volume]}))
+}
+
+fn pod_with_config_map(name: &str) -> Manifest {
+    pod_with_volume(name, json!({"configMap": {"name": "cfg"}}))
+}
+
+/// What a container finds in its volume.
+fn in_volume(world: &World, pod: &Pod, kind: &str, file: &str) -> Option<String> {
+    let uid = pod.metadata.uid.as_deref().unwrap();
+    let dir: PathBuf = [PODS, uid, "volumes", &format!("kubernetes.io~{kind}"), "vol"].iter().collect();
+    world.host.text(dir.join(file))
+}
+
+fn variable(world: &World, pod: &str, name: &str) -> Option<String> {
+    let env = world.fake.container_request(pod, "app")?.env;
+    env.into_iter().find(|(known, _)| known == name).map(|(_, value)| value)
+}
+
+/// The message of the last event of that reason.
+fn message(world: &World, reason: &str) -> Option<String> {
+    let events = world.agent.as_ref().unwrap().recorder().latest();
+    events.into_iter().rev().find(|event| event.reason == reason).map(|event| event.message)
+}
+
+fn waiting(world: &World, pod: &str) -> Option<(String, String)> {
+    let statuses = world.said(pod).container_statuses?;
+    let waiting = statuses.first()?.state.clone()?.waiting?;
+    Some((waiting.reason?, waiting.message.unwrap_or_default()))
+}
+
+fn calls_about(world: &World, what: &str) -> Vec<String> {
+    world.api().call_lines().into_iter().filter(|line| line.contains(what)).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn variables_come_from_objects_and_from_services() {
+    let world = World::joined().await;
+    world.api().put(&config_map("settings", json!({"COLOR": "red", "size": "big"})));
+    world.api().put(&secret("keys", "password", "sesame"));
+    world.api().put(&service("default", "db", "10.0.0.5"));
+    world.api().put(&service("default", "kubernetes", "10.0.0.1"));
+    world.api().put(&service("elsewhere", "other", "10.0.0.9"));
+    let app = container_with(
+        "app",
+        json!({
+            "envFrom": [
+                {"configMapRef": {"name": "settings"}, "prefix": "CFG_"},
+                {"configMapRef": {"name": "nowhere", "optional": true}},
+            ],
+            "env": [
+                {"name": "PASSWORD", "valueFrom": {"secretKeyRef": {"name": "keys", "key": "password"}}},
+                {"name": "GREETING", "value": "I am $(CFG_COLOR)"},
+            ],
+        }),
+    );
+    let linked = json!({"enableServiceLinks": true});
+    world.create(&pod("web", [app]).spec(linked));
+    world.until("the pod is ready", |w| w.is_said_ready("web")).await;
+    let value = |name| variable(&world, "web", name);
+    assert_eq!(value("CFG_size").as_deref(), Some("big"));
+    assert_eq!(value("PASSWORD").as_deref(), Some("sesame"));
+    assert_eq!(value("GREETING").as_deref(), Some("I am red"));
+    assert_eq!(value("DB_SERVICE_HOST").as_deref(), Some("10.0.0.5"));
+    assert_eq!(value("KUBERNETES_SERVICE_HOST").as_deref(), Some("10.0.0.1"));
+    assert_eq!(value("OTHER_SERVICE_HOST"), None);
+
+    world.create(&pod("plain", [container("app")]).spec(json!({"enableServiceLinks": false})));
+    world.until("the other pod is ready", |w| w.is_said_ready("plain")).await;
+    assert_eq!(variable(&world, "plain", "DB_SERVICE_HOST"), None);
+    assert_eq!(variable(&world, "plain", "KUBERNETES_SERVICE_HOST").as_deref(), Some("10.0.0.1"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_container_waits_for_the_object_of_a_variable_and_starts_as_soon_as_it_comes() {
+    let world = World::joined().await;
+    let from = json!({"env": [{"name": "COLOR", "valueFrom": {"configMapKeyRef": {"name": "cfg", "key": "color"}}}]});
+    world.create(&pod("web", [container_with("app", from)]));
+    let expected = ("CreateContainerConfigError".to_owned(), "configmap \"cfg\" not found".to_owned());
+    world.until("the reason shows", |w| waiting(w, "web").as_ref() == Some(&expected)).await;
+    world.pass(seconds(120)).await;
+    let came = world.now();
+    world.api().put(&config_map("cfg", json!({"color": "red"})));
+    let ran = world.until("the pod is ready", |w| w.is_said_ready("web")).await;
+    assert!(ran - came < seconds(3), "it took {:?}", ran - came);
+    assert_eq!(variable(&world, "web", "COLOR").as_deref(), Some("red"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_pod_of_the_api_starts_before_services_are_known_but_static_ones_do() {
+    let mut world = World::of_cluster();
+    world.api().fault_always(Verb::List, "services", Some(ClusterFault::Unreachable));
+    world.start().await;
+    world.until("the node is ready", World::is_node_ready).await;
+    world.create(&pod("web", [container("app")]));
+    world.apply(&pod("local", [container("app")]));
+    let text = "services have not yet been read at least once, cannot construct envvars";
+    let expected = ("CreateContainerConfigError".to_owned(), text.to_owned());
+    world.until("the reason shows", |w| waiting(w, "web").as_ref() == Some(&expected)).await;
+    world.until("the static pod runs", |w| w.runs("local-node/app")).await;
+    world.api().calm();
+    world.until("the pod is ready", |w| w.is_said_ready("web")).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_stays_pending_until_the_object_of_its_volume_comes() {
+    let world = World::joined().await;
+    let web = world.create(&pod_with_config_map("web"));
+    let text = "MountVolume.SetUp failed for volume \"vol\" : configmap \"cfg\" not found";
+    world.until("the event tells why", |w| message(w, "FailedMount").as_deref() == Some(text)).await;
+    world.until("the API is told", |w| !w.told("FailedMount").is_empty()).await;
+    world.pass(seconds(120)).await;
+    assert_eq!(waiting(&world, "web"), Some(("ContainerCreating".to_owned(), String::new())));
+    let came = world.now();
+    world.api().put(&config_map("cfg", json!({"color": "red"})));
+    let ran = world.until("the pod is ready", |w| w.is_said_ready("web")).await;
+    assert!(ran - came < seconds(3), "it took {:?}", ran - came);
+    assert_eq!(in_volume(&world, &web, "configmap", "color").as_deref(), Some("red"));
+    let mount = &world.fake.container_request("web", "app").unwrap().mounts[0];
+    assert!(mount.read_only, "{mount:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_running_pod_sees_a_change_at_once_and_a_deletion_leaves_what_was() {
+    let world = World::joined().await;
+    world.api().put(&config_map("cfg", json!({"color": "red", "size": "big"})));
+    let web = world.create(&pod_with_config_map("web"));
+    world.until("the pod is ready", |w| w.is_said_ready("web")).await;
+    let changed = world.now();
+    world.api().put(&config_map("cfg", json!({"color": "blue"})));
+    let is_blue = |w: &World| in_volume(w, &web, "configmap", "color").as_deref() == Some("blue");
+    let seen = world.until("the volume shows the change", is_blue).await;
+    assert!(seen - changed < seconds(1), "it took {:?}", seen - changed);
+    assert_eq!(in_volume(&world, &web, "configmap", "size"), None);
+
+    world.api().remove::<ConfigMap>("default", "cfg", None);
+    world.until("the deletion is noticed", |w| w.recorded("FailedMount") > 0).await;
+    assert_eq!(in_volume(&world, &web, "configmap", "color").as_deref(), Some("blue"));
+    assert_eq!(world.said_phase("web"), "Running");
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_share_one_watch_for_an_object_and_it_ends_with_the_last_of_them() {
+    let world = World::joined().await;
+    world.api().put(&config_map("cfg", json!({"color": "red"})));
+    let watches = world.api().open_watches();
+    for name in ["a", "b"] {
+        world.create(&pod_with_config_map(name));
+        world.until("the pod is ready", |w| w.is_said_ready(name)).await;
+    }
+    assert_eq!(world.api().open_watches(), watches + 1);
+    assert_eq!(
+        calls_about(&world, "configmaps"),
+        ["list configmaps default metadata.name=cfg", "watch configmaps default metadata.name=cfg"]
+    );
+    for name in ["a", "b"] {
+        assert_eq!(world.api().open_watches(), watches + 1);
+        world.delete(name, Some(1));
+        world.until("the pod is gone", |w| w.in_api(name).is_none()).await;
+    }
+    world.until("nobody watches any more", |w| w.api().open_watches() == watches).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_immutable_object_is_not_watched() {
+    let world = World::joined().await;
+    let mut fixed = config_map("cfg", json!({"color": "red"}));
+    fixed.immutable = Some(true);
+    world.api().put(&fixed);
+    let web = world.create(&pod_with_config_map("web"));
+    world.until("the pod is ready", |w| w.is_said_ready("web")).await;
+    world.pass(seconds(600)).await;
+    assert_eq!(calls_about(&world, "configmaps"), ["list configmaps default metadata.name=cfg"]);
+    assert_eq!(in_volume(&world, &web, "configmap", "color").as_deref(), Some("red"));
+    assert_eq!(world.recorded("FailedMount"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cached_object_is_read_again_after_a_minute_and_outlives_an_outage() {
+    let world = joined_with("Cache").await;
+    world.api().put(&config_map("cfg", json!({"color": "red"})));
+    let web = world.create(&pod_with_config_map("web"));
+    world.until("the pod is ready", |w| w.is_said_ready("web")).await;
+    assert_eq!(calls_about(&world, "configmaps"), ["get configmaps default/cfg"]);
+    let changed = world.now();
+    world.api().put(&config_map("cfg", json!({"color": "blue"})));
+    let is_blue = |w: &World| in_volume(w, &web, "configmap", "color").as_deref() == Some("blue");
+    let seen = world.until("the volume shows the change", is_blue).await;
+    assert!((seconds(10)..seconds(181)).contains(&(seen - changed)), "it took {:?}", seen - changed);
+
+    world.api().fault_always(Verb::Get, "configmaps", Some(ClusterFault::Unreachable));
+    world.pass(seconds(300)).await;
+    assert_eq!(world.recorded("FailedMount"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_get_an_object_is_read_whenever_a_volume_is_looked_at() {
+    let world = joined_with("Get").await;
+    world.api().put(&config_map("cfg", json!({"color": "red"})));
+    let web = world.create(&pod_with_config_map("web"));
+    world.until("the pod is ready", |w| w.is_said_ready("web")).await;
+    let changed = world.now();
+    world.api().put(&config_map("cfg", json!({"color": "blue"})));
+    let is_blue = |w: &World| in_volume(w, &web, "configmap", "color").as_deref() == Some("blue");
+    let seen = world.until("the volume shows the change", is_blue).await;
+    // The next resync, which comes after one to one and a half of `syncFrequency`.
+    assert!(seen - changed < seconds(91), "it took {:?}", seen - changed);
+    world.api().fault_always(Verb::Get, "configmaps", Some(ClusterFault::Unreachable));
+    world.until("the failure is told", |w| w.recorded("FailedMount") > 0).await;
+    assert_eq!(calls_about(&world, "watch configmaps"), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn secrets_lie_in_memory_and_nothing_of_them_stays() {
+    let world = World::joined().await;
+    world.api().put(&secret("keys", "password", "sesame"));
+    let web = world.create(&pod_with_volume("web", json!({"secret": {"secretName": "keys"}})));
+    world.until("the pod is ready", |w| w.is_said_ready("web")).await;
+    assert_eq!(in_volume(&world, &web, "secret", "password").as_deref(), Some("sesame"));
+    let uid = web.metadata.uid.unwrap();
+    assert_eq!(world.host.mounts(), [format!("tmpfs {PODS}/{uid}/volumes/kubernetes.io~secret/vol")]);
+    world.delete("web", Some(1));
+    world.until("the pod is gone", |w| w.in_api("web").is_none()).await;
+    world.until("nothing is left", |w| w.traces().is_empty()).await;
+}
+
+/// The volume that every pod of a cluster gets.
+fn pod_with_token(name: &str, seconds: i64) -> Manifest {
+    pod_with_volume(
+        name,
+        json!({"projected": {"sources": [
+            {"serviceAccountToken": {"path": "token", "expirationSeconds": seconds}},
+            {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+            {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}]}},
+        ]}}),
+    )
+}
+
+fn with_account(world: &World) {
+    let account: ServiceAccount = from(json!({"metadata": {"name": "default", "namespace": "default"}}));
+    world.api().put(&account);
+    world.api().put(&config_map("kube-root-ca.crt", json!({"ca.crt": "CA"})));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_is_asked_for_once_and_renewed_at_four_fifths_of_its_life() {
+    const TOKENS: &str = "create serviceaccounts/token default/default";
+    let world = World::joined().await;
+    with_account(&world);
+    let web = world.create(&pod_with_token("web", 3600));
+    world.until("the pod is ready", |w| w.is_said_ready("web")).await;
+    let began = world.now();
+    let shown = |w: &World, file: &str| in_volume(w, &web, "projected", file);
+    assert_eq!(shown(&world, "token").as_deref(), Some("token-1"));
+    assert_eq!(shown(&world, "ca.crt").as_deref(), Some("CA"));
+    assert_eq!(shown(&world, "namespace").as_deref(), Some("default"));
+    let renewed =
+        loop_until(&world, seconds(4000), |w| shown(w, "token").as_deref() == Some("token-2")).await;
+    let life = renewed - began;
+    // Four fifths of an hour are 2880 s; jitter makes it 10 s earlier, the next resync up to 90 s later.
+    assert!((seconds(2860)..seconds(2975)).contains(&life), "renewed after {life:?}");
+    assert_eq!(world.asked(TOKENS), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_no_new_token_can_be_had_the_old_one_stays() {
+    let world = World::joined().await;
+    with_account(&world);
+    let web = world.create(&pod_with_token("web", 600));
+    world.until("the pod is ready", |w| w.is_said_ready("web")).await;
+    let refused = ClusterFault::Unreachable;
+    world.api().fault_always(Verb::Create, "serviceaccounts/token", Some(refused));
+    world.pass(seconds(590)).await;
+    assert_eq!(world.recorded("FailedMount"), 0);
+    world.pass(seconds(120)).await;
+    let text = message(&world, "FailedMount").unwrap();
+    let expected = "MountVolume.SetUp failed for volume \"vol\" : failed to fetch token: ";
+    assert!(text.starts_with(expected), "{text}");
+    assert_eq!(in_volume(&world, &web, "projected", "token").as_deref(), Some("token-1"));
+    world.api().calm();
+    let is_new = |w: &World| in_volume(w, &web, "projected", "token").as_deref() == Some("token-2");
+    world.until("the new token is shown", is_new).await;
+}
+
+/// As `World::until`, for what takes longer.
+async fn loop_until(world: &World, patience: Duration, condition: impl Fn(&World) -> bool) -> Duration {
+    let deadline = world.now() + patience;
+    while !condition(world) {
+        assert!(world.now() < deadline, "waited in vain\n{}", world.describe());
+        world.pass(seconds(1)).await;
+    }
+    world.now()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_static_pod_of_a_node_that_stands_alone_has_its_own_fields_in_a_volume() {
+    let world = World::started().await;
+    let items = json!([{"path": "name", "fieldRef": {"fieldPath": "metadata.name"}}]);
+    world.apply(&pod_with_volume("web", json!({"downwardAPI": {"items": items}})));
+    world.until("the pod is ready", |w| w.is_ready("web")).await;
+    let pods = world.agent.as_ref().unwrap().engine().pods.all();
+    let pod = pods.first().unwrap().pod.clone();
+    assert_eq!(in_volume(&world, &pod, "downward-api", "name").as_deref(), Some("web-node"));
+    assert_eq!(world.host.mounts().len(), 1);
+    world.remove("web");
+    world.until("nothing is left", |w| w.traces().is_empty()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn places_to_mount_other_volumes_on_are_there() {
+    let world = World::joined().await;
+    world.api().put(&config_map("cfg", json!({"color": "red"})));
+    let mounts = json!({"volumeMounts": [
+        {"name": "vol", "mountPath": "/vol"}, {"name": "scratch", "mountPath": "/vol/scratch/pad"},
+    ]});
+    let volumes = json!({"volumes": [
+        {"name": "vol", "configMap": {"name": "cfg"}}, {"name": "scratch", "emptyDir": {}},
+    ]});
+    let web = world.create(&pod("web", [container_with("app", mounts)]).spec(volumes));
+    world.until("the pod is ready", |w| w.is_said_ready("web")).await;
+    let uid = web.metadata.uid.unwrap();
+    let volume = format!("{PODS}/{uid}/volumes/kubernetes.io~configmap/vol");
+    assert!(world.host.exists(format!("{volume}/scratch/pad")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_image_is_pulled_with_the_secrets_of_the_pod() {
+    let world = World::joined().await;
+    world.fake.private("r.io/app:1", "ann");
+    world.api().put(&pull_secret("bob", "bob"));
+    world.api().put(&pull_secret("ann", "ann"));
+    world.create(&pod_with_pull_secrets("web", &["bob", "nowhere", "ann"]));
+    world.until("the pod is ready", |w| w.is_said_ready("web")).await;
+    let text =
+        "Unable to retrieve some image pull secrets (nowhere); attempting to pull the image may not succeed.";
+    assert_eq!(message(&world, "FailedToRetrieveImagePullSecret").as_deref(), Some(text));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_image_without_the_right_secret_is_not_had_by_joining_the_pull_of_another_pod() {
+    let world = World::joined().await;
+    world.fake.private("r.io/app:1", "ann").latency(Method::PullImage, seconds(20));
+    world.api().put(&pull_secret("ann", "ann"));
+    world.create(&pod_with_pull_secrets("ann", &["ann"]));
+    world.until("the pull is under way", |w| w.recorded("Pulling") == 1).await;
+    world.create(&pod_with_pull_secrets("eve", &[]));
+    let is_refused = |w: &World| message(w, "Failed").as_deref() == Some("Error: ErrImagePull");
+    world.until("the other pull fails", is_refused).await;
+    assert_eq!(world.fake.count(Method::PullImage), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pull_secret_that_cannot_be_read_is_named_where_the_image_is_needed() {
+    let world = World::joined().await;
+    let mut broken = pull_secret("broken", "ann");
+    broken.data = Some([(".dockerconfigjson".to_owned(), model::k8s::ByteString(b"hidden".to_vec()))].into());
+    world.api().put(&broken);
+    world.create(&pod_with_pull_secrets("web", &["broken"]));
+    let text = "secret \"broken\" of type kubernetes.io/dockerconfigjson: not a docker config file: line 1, column 1: not JSON";
+    let expected = ("ErrImagePull".to_owned(), text.to_owned());
+    world.until("the reason shows", |w| waiting(w, "web").as_ref() == Some(&expected)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_runtime_class_says_which_handler_runs_the_pod_and_an_unknown_one_keeps_it_waiting() {
+    let world = World::joined().await;
+    world.create(&pod("web", [container("app")]).spec(json!({"runtimeClassName": "strict"})));
+    let text = "Failed to create pod sandbox: runtimeclass.node.k8s.io \"strict\" not found";
+    world
+        .until("the event tells why", |w| message(w, "FailedCreatePodSandBox").as_deref() == Some(text))
+        .await;
+    world.api().put::<RuntimeClass>(&from(json!({"metadata": {"name": "strict"}, "handler": "kata"})));
+    world.until("the pod is ready", |w| w.is_said_ready("web")).await;
+    assert_eq!(world.fake.sandbox_request("web").unwrap().runtime_handler, "kata");
+}

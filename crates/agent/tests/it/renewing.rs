@@ -1,0 +1,229 @@
+//! A client certificate over the weeks: renewed in time, taken over from disk, healed, or given up.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent::certificates::{ClientCertificate, PairStore};
+use agent::chance::Chance;
+use agent::tasks::TaskSet;
+use async_trait::async_trait;
+use jiff::Timestamp;
+use kubelet_core::certificates::{CertificateUse, wanted_names};
+use model::k8s::CertificateSigningRequest;
+use model::{CertificateFacts, PemPair};
+use parking_lot::Mutex;
+use ports::certificates::CertificateResult;
+use ports::{Certificates, ClientIdentity, Clock, Cluster};
+use testing::{
+    ClusterFault, FakeCertificates, FakeCluster, FakeHost, HostFault, HostMethod, Outage, Verb, Verdict,
+};
+use tokio_util::sync::CancellationToken;
+
+const HOUR: Duration = Duration::from_secs(3600);
+const MINUTE: Duration = Duration::from_secs(60);
+const CURRENT: &str = "/pki/kubelet-client-current.pem";
+
+/// Remembers what was shown.
+#[derive(Debug, Default)]
+struct Shown {
+    pairs: Mutex<Vec<PemPair>>,
+    on_disk: Mutex<Option<PemPair>>,
+    bootstrap: Mutex<Option<FakeCluster>>,
+}
+
+#[async_trait]
+impl ClientIdentity for Shown {
+    fn show(&self, pair: &PemPair) -> CertificateResult<()> {
+        self.pairs.lock().push(pair.clone());
+        Ok(())
+    }
+
+    async fn reload(&self) -> CertificateResult<bool> {
+        Ok(false)
+    }
+
+    async fn on_disk(&self) -> CertificateResult<Option<PemPair>> {
+        Ok(self.on_disk.lock().clone())
+    }
+
+    async fn bootstrap(&self) -> CertificateResult<Option<Arc<dyn Cluster>>> {
+        Ok(self.bootstrap.lock().clone().map(|cluster| Arc::new(cluster) as Arc<dyn Cluster>))
+    }
+}
+
+struct Member {
+    clock: Clock,
+    api: FakeCluster,
+    host: FakeHost,
+    certificates: Arc<FakeCertificates>,
+    identity: Arc<Shown>,
+    given_up: CancellationToken,
+    tasks: TaskSet,
+}
+
+impl Member {
+    fn new() -> Self {
+        let clock = Clock::starting_at("2026-01-01T00:00:00Z".parse().unwrap());
+        Self {
+            clock,
+            api: FakeCluster::with_clock(clock),
+            host: FakeHost::new(),
+            certificates: Arc::default(),
+            identity: Arc::default(),
+            given_up: CancellationToken::new(),
+            tasks: TaskSet::new(),
+        }
+    }
+
+    /// A pair that is good from now on.
+    fn pair(&self, life: Duration) -> PemPair {
+        let names = wanted_names(CertificateUse::Client, "edge-1", [], []);
+        self.certificates.pair(&names, self.now(), life)
+    }
+
+    /// Keeps a certificate of this life good.
+    fn keep(&self, life: Duration, rotates: bool) {
+        let current = self.certificates.read(&self.pair(life)).unwrap();
+        let keeper = ClientCertificate {
+            store: PairStore {
+                host: Arc::new(self.host.clone()),
+                certificates: self.certificates.clone(),
+                dir: "/pki".into(),
+                name: "kubelet-client",
+            },
+            identity: self.identity.clone(),
+            cluster: Arc::new(self.api.clone()),
+            clock: self.clock,
+            chance: Chance::from_seed(1),
+            node_name: "edge-1".to_owned(),
+            rotates,
+            has_bootstrap: self.identity.bootstrap.lock().is_some(),
+            current: Some(current),
+            given_up: self.given_up.clone(),
+        };
+        self.tasks.spawn("keeper", keeper.run());
+    }
+
+    async fn pass(&self, time: Duration) {
+        self.clock.sleep_until(self.clock.mono() + time).await;
+    }
+
+    /// Time passes while somebody signs whatever is asked for.
+    async fn pass_signing(&self, api: &FakeCluster, time: Duration, life: Duration) {
+        let end = self.clock.mono() + time;
+        while self.clock.mono() < end {
+            self.pass(Duration::from_secs(10)).await;
+            api.decide_signing_requests(Verdict::Sign(life), self.now());
+        }
+    }
+
+    fn now(&self) -> Timestamp {
+        self.clock.now().wall
+    }
+
+    fn requests(&self) -> usize {
+        self.api.all::<CertificateSigningRequest>().len()
+    }
+
+    fn shown(&self) -> Vec<CertificateFacts> {
+        self.identity.pairs.lock().iter().map(|pair| self.certificates.read(pair).unwrap()).collect()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_certificate_is_renewed_at_seventy_to_ninety_percent_of_its_life_for_ever() {
+    let node = Member::new();
+    node.keep(HOUR, true);
+    node.pass(41 * MINUTE).await;
+    assert_eq!(node.requests(), 0);
+    node.pass_signing(&node.api, 10 * HOUR, HOUR).await;
+    let shown = node.shown();
+    assert!((10..=16).contains(&shown.len()), "{shown:?}");
+    for (old, new) in shown.iter().zip(&shown[1..]) {
+        let age = new.not_before.duration_since(old.not_before).as_secs();
+        assert!((2520..=3255).contains(&age), "{age}");
+    }
+    let last = node.identity.pairs.lock().last().cloned().unwrap();
+    assert_eq!(node.host.text(CURRENT).unwrap(), format!("{}{}", last.certificate, last.key));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_nobody_signs_is_made_anew_after_a_quarter_of_an_hour() {
+    let node = Member::new();
+    node.keep(10 * HOUR, true);
+    node.pass(7 * HOUR).await;
+    while node.requests() == 0 {
+        node.pass(MINUTE).await;
+    }
+    node.pass(14 * MINUTE).await;
+    assert_eq!(node.requests(), 1);
+    node.pass(2 * MINUTE).await;
+    assert_eq!(node.requests(), 2);
+    node.pass_signing(&node.api, MINUTE, HOUR).await;
+    assert_eq!(node.shown().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_denial_is_asked_about_ever_more_rarely() {
+    let node = Member::new();
+    node.keep(HOUR, true);
+    for _ in 0..60 {
+        node.pass(MINUTE).await;
+        node.api.decide_signing_requests(Verdict::Deny, node.now());
+    }
+    assert!((2..=15).contains(&node.requests()), "{}", node.requests());
+    assert!(node.shown().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_disk_costs_no_certificate() {
+    let node = Member::new();
+    node.host.fault(HostMethod::WriteFile, HostFault::Fails);
+    node.keep(HOUR, true);
+    node.pass_signing(&node.api, HOUR, HOUR).await;
+    assert_eq!(node.shown().len(), 1);
+    assert!(!node.host.exists(CURRENT));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_expired_certificate_heals_by_joining_anew() {
+    let node = Member::new();
+    let newcomers = FakeCluster::with_clock(node.clock);
+    *node.identity.bootstrap.lock() = Some(newcomers.clone());
+    // The API refuses everybody whom it does not know, for as long as it likes.
+    node.api.fault_always(Verb::Create, "", Some(ClusterFault::Unreachable));
+    node.keep(HOUR, false);
+    node.pass(59 * MINUTE).await;
+    assert!(newcomers.all::<CertificateSigningRequest>().is_empty());
+    node.pass_signing(&newcomers, 5 * MINUTE, HOUR).await;
+    assert_eq!(node.shown().len(), 1);
+    assert!(!node.given_up.is_cancelled());
+    assert!(node.host.exists(CURRENT));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_somebody_else_renewed_on_disk_is_taken_over() {
+    let node = Member::new();
+    let newcomers = FakeCluster::with_clock(node.clock);
+    *node.identity.bootstrap.lock() = Some(newcomers.clone());
+    node.keep(HOUR, false);
+    node.pass(50 * MINUTE).await;
+    *node.identity.on_disk.lock() = Some(node.pair(2 * HOUR));
+    node.pass(HOUR).await;
+    assert_eq!(node.shown().len(), 1);
+    assert!(newcomers.all::<CertificateSigningRequest>().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_way_to_heal_the_process_ends_once_the_api_has_answered_for_too_long() {
+    let node = Member::new();
+    node.keep(HOUR, true);
+    node.api.set_outage(Some(Outage::Refused));
+    node.pass(3 * HOUR).await;
+    assert!(!node.given_up.is_cancelled(), "nobody says that the certificate is the problem");
+    node.api.set_outage(None);
+    let refused = ports::ClusterError::Unauthorized { call: String::new(), message: "who?".to_owned() };
+    node.api.fault_always(Verb::Create, "certificatesigningrequests", Some(ClusterFault::Refused(refused)));
+    node.pass(10 * MINUTE).await;
+    assert!(node.given_up.is_cancelled());
+}

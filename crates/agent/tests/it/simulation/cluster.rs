@@ -1,0 +1,250 @@
+//! The second mode: a node of a cluster. Users create, delete and recreate pods, controllers touch them, the API goes
+//! away, forgets its history and answers too late, and the agent is killed. Laws at every moment:
+//! - no object leaves the API by the kubelet's hand while a container of that pod runs;
+//! - a phase never goes back, and what is Succeeded or Failed in the API runs nothing;
+//! - a UID that has ended is not run again.
+//!
+//! And once nothing goes wrong any more, what runs is what the API asks for, and the API says how it is.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use model::ContainerState;
+use model::k8s::Pod;
+use serde_json::json;
+use testing::{ClusterFault, FakeCluster, Outage, Program, Verb};
+
+use super::dice::Dice;
+use crate::pods::{Manifest, container, pod};
+use crate::world::{World, seconds};
+
+const NAMES: [&str; 4] = ["web", "job", "slow", "fails"];
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+const REST_WITHIN: Duration = Duration::from_secs(300);
+
+#[test]
+fn whatever_happens_to_the_api_it_comes_to_say_what_runs() {
+    let seeds = match std::env::var("SIM_SEED") {
+        Ok(seed) => vec![seed.parse().unwrap()],
+        Err(_) => pinned().into_iter().chain(0..100).collect(),
+    };
+    for seed in seeds {
+        if let Err(why) = run(seed) {
+            panic!("SIM_SEED={seed}: {why}");
+        }
+    }
+}
+
+fn pinned() -> Vec<u64> {
+    let lines = include_str!("pinned_cluster.txt").lines();
+    lines.filter(|l| !l.starts_with('#') && !l.is_empty()).map(|l| l.trim().parse().unwrap()).collect()
+}
+
+fn run(seed: u64) -> Result<(), String> {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    runtime.block_on(async {
+        let mut run = Run::new(seed);
+        let result = run.play(seed).await;
+        result.map_err(|why| format!("{why}\n{:#?}\n{}", run.steps, run.world.describe()))
+    })
+}
+
+struct Run {
+    world: World,
+    /// By UID, the phase that the API said last.
+    phases: BTreeMap<String, String>,
+    /// Pods that the API has had.
+    names: BTreeMap<String, String>,
+    /// Whom users deleted at once, asking nobody.
+    forced: BTreeSet<String>,
+    steps: Vec<String>,
+}
+
+fn manifest(name: &str) -> Manifest {
+    let policy = if ["job", "fails"].contains(&name) { "Never" } else { "Always" };
+    pod(name, [container(name)]).restart_policy(policy).spec(json!({"terminationGracePeriodSeconds": 5}))
+}
+
+fn is_over(phase: &str) -> bool {
+    ["Succeeded", "Failed"].contains(&phase)
+}
+
+impl Run {
+    fn new(seed: u64) -> Self {
+        let mut world = World::of_cluster();
+        world.seed = seed;
+        world
+            .fake
+            .program("web", Program::runs())
+            .program("job", Program::exits(0, seconds(8)))
+            .program("slow", Program::runs().stopping(seconds(4), 0))
+            .program("fails", Program::exits(3, seconds(5)));
+        world.api().set_deadline(seconds(10));
+        Self {
+            world,
+            phases: BTreeMap::new(),
+            names: BTreeMap::new(),
+            forced: BTreeSet::new(),
+            steps: Vec::new(),
+        }
+    }
+
+    async fn play(&mut self, seed: u64) -> Result<(), String> {
+        let (mut kinds, mut times) = (Dice::new(seed, "api kinds"), Dice::new(seed, "api times"));
+        self.world.start().await;
+        for _ in 0..kinds.between(10, 30) {
+            let pause = if times.one_in(2) { times.between(0, 300) } else { times.between(0, 10_000) };
+            self.pass(Duration::from_millis(pause)).await?;
+            self.step(&mut kinds, &mut times).await?;
+        }
+        self.world.api().calm();
+        self.come_to_rest().await?;
+        for name in NAMES {
+            self.world.api().remove::<Pod>("default", name, None);
+        }
+        self.until("everything is gone", |w| w.api().all::<Pod>().is_empty() && w.traces().is_empty()).await
+    }
+
+    async fn step(&mut self, kinds: &mut Dice, times: &mut Dice) -> Result<(), String> {
+        let name = kinds.pick(&NAMES);
+        let kind = kinds.between(0, 14);
+        self.steps.push(format!("{:?}: {kind} {name}", self.world.now()));
+        match kind {
+            0..=3 if self.world.in_api(name).is_none() => drop(self.world.create(&manifest(name))),
+            0..=3 => self.recreate(name),
+            4 | 5 => drop(self.world.api().remove::<Pod>("default", name, None)),
+            6 => self.touch(name),
+            7 => drop(self.world.api().compact()),
+            8 => drop(self.world.api().end_watches()),
+            9 => self.fault(kinds),
+            10 => {
+                let kind = kinds.pick(&[Outage::Refused, Outage::Silent]);
+                self.world.api().set_outage(Some(kind));
+                self.pass(Duration::from_millis(times.between(100, 40_000))).await?;
+                self.world.api().set_outage(None);
+            }
+            11 => drop(self.world.fake.end_container(name, name, kinds.pick(&[0, 1]))),
+            _ => {
+                self.world.crash().await;
+                self.pass(Duration::from_millis(times.between(0, 8_000))).await?;
+                self.world.start().await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Deleted by force, and there again under a new UID in the same moment.
+    fn recreate(&mut self, name: &str) {
+        if let Some(uid) = self.world.in_api(name).and_then(|pod| pod.metadata.uid) {
+            self.forced.insert(uid);
+        }
+        self.world.api().remove::<Pod>("default", name, Some(0));
+        self.world.create(&manifest(name));
+    }
+
+    /// Somebody writes a label and a condition of his own.
+    fn touch(&self, name: &str) {
+        let Some(mut pod) = self.world.in_api(name) else { return };
+        let now = self.world.now().as_millis().to_string();
+        pod.metadata.labels.get_or_insert_default().insert("touched".to_owned(), now);
+        self.world.api().put(&pod);
+    }
+
+    fn fault(&self, kinds: &mut Dice) {
+        let faults = [
+            ClusterFault::Unreachable,
+            ClusterFault::UnreachableAfterDoing,
+            ClusterFault::TimedOut,
+            ClusterFault::TimedOutAfterDoing,
+            ClusterFault::Slow(seconds(3)),
+        ];
+        let verb = kinds.pick(&[Verb::Patch, Verb::Delete, Verb::List, Verb::Watch, Verb::Create]);
+        self.world.api().fault(verb, "", kinds.pick(&faults));
+    }
+
+    async fn pass(&mut self, time: Duration) -> Result<(), String> {
+        let until = self.world.now() + time;
+        loop {
+            self.look()?;
+            let left = until.saturating_sub(self.world.now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            tokio::time::sleep(left.min(LOOK_EVERY)).await;
+        }
+    }
+
+    /// UIDs of which a container runs.
+    fn running(&self) -> BTreeSet<String> {
+        let all = self.world.fake.containers();
+        let running = all.into_iter().filter(|(_, c)| c.state == ContainerState::Running);
+        running.map(|(uid, _)| uid.as_str().to_owned()).collect()
+    }
+
+    /// The laws that hold at every moment.
+    fn look(&mut self) -> Result<(), String> {
+        let running = self.running();
+        let in_api = by_uid(self.world.api());
+        for uid in self.names.keys().filter(|uid| !in_api.contains_key(*uid)) {
+            if running.contains(uid) && !self.forced.contains(uid) {
+                return Err(format!("{uid} is gone from the API and runs"));
+            }
+        }
+        for (uid, pod) in &in_api {
+            let phase = pod.status.as_ref().and_then(|s| s.phase.clone()).unwrap_or_default();
+            let before = self.phases.insert(uid.clone(), phase.clone()).unwrap_or_default();
+            if is_over(&before) && before != phase {
+                return Err(format!("{uid} was {before} and is {phase}"));
+            }
+            if is_over(&phase) && running.contains(uid) {
+                return Err(format!("{uid} is {phase} and runs"));
+            }
+            self.names.insert(uid.clone(), pod.metadata.name.clone().unwrap_or_default());
+        }
+        Ok(())
+    }
+
+    async fn come_to_rest(&mut self) -> Result<(), String> {
+        self.until("the API says what runs", is_settled).await?;
+        self.pass(seconds(40)).await?;
+        if is_settled(&self.world) { Ok(()) } else { Err("it did not stay so".to_owned()) }
+    }
+
+    async fn until(&mut self, what: &str, condition: impl Fn(&World) -> bool) -> Result<(), String> {
+        let deadline = self.world.now() + REST_WITHIN;
+        while !condition(&self.world) {
+            self.pass(LOOK_EVERY).await?;
+            if self.world.now() > deadline {
+                return Err(format!("waited in vain until {what}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn by_uid(api: &FakeCluster) -> BTreeMap<String, Pod> {
+    let all = api.all::<Pod>().into_iter();
+    all.map(|pod| (pod.metadata.uid.clone().unwrap_or_default(), pod)).collect()
+}
+
+/// Each pod of the API is as its program has it, and nothing else runs.
+fn is_settled(world: &World) -> bool {
+    let in_api = by_uid(world.api());
+    let all = world.fake.containers();
+    let runs = |uid: &str| {
+        all.iter().filter(|(of, c)| of.as_str() == uid && c.state == ContainerState::Running).count()
+    };
+    let is_foreign = all.iter().any(|(uid, _)| !in_api.contains_key(uid.as_str()));
+    let is_as_said = |(uid, pod): (&String, &Pod)| {
+        let name = pod.metadata.name.clone().unwrap_or_default();
+        let is_deleted = pod.metadata.deletion_timestamp.is_some();
+        let expected = match name.as_str() {
+            "job" => ["Succeeded", "Failed"].contains(&world.said_phase("job").as_str()) && runs(uid) == 0,
+            "fails" => is_over(&world.said_phase("fails")) && runs(uid) == 0,
+            _ => world.is_said_ready(&name) && runs(uid) == 1,
+        };
+        !is_deleted && expected
+    };
+    world.is_node_ready() && !is_foreign && in_api.iter().all(is_as_said)
+}

@@ -1,0 +1,34 @@
+//! Spread, so that many nodes and many watches do not act together. From a seed, so that a run can be repeated.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+#[derive(Debug)]
+pub(crate) struct Chance(AtomicU64);
+
+impl Chance {
+    pub(crate) const fn new(seed: u64) -> Self {
+        Self(AtomicU64::new(seed))
+    }
+
+    /// One of `0..limit`; for jitter only. SplitMix64.
+    pub(crate) fn below(&self, limit: u64) -> u64 {
+        const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+        let mut bits = self.0.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (bits ^ (bits >> 31)) % limit.max(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_stays_below_the_limit_and_spreads() {
+        let chance = Chance::new(7);
+        let drawn: std::collections::BTreeSet<u64> = (0..1000).map(|_| chance.below(300)).collect();
+        assert!(drawn.len() > 200 && drawn.iter().all(|value| *value < 300), "{drawn:?}");
+        assert_eq!(Chance::new(7).below(300), Chance::new(7).below(300));
+    }
+}

@@ -1,0 +1,155 @@
+//! One call: our headers on it, within its budget and deadline, and its answer or the error that the server gave.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
+use ports::cluster::{ClusterError, ClusterResult};
+
+use crate::budget::Bucket;
+use crate::connection::{Answer, Outgoing, SendError};
+use crate::credentials::Credentials;
+use crate::error::in_full;
+use crate::pool::Pool;
+use crate::status;
+
+/// What the server may say when it says no.
+const MOST_ERROR: usize = 64 << 10;
+/// How much memory a server gets by only announcing a length.
+const MOST_RESERVED: usize = 1 << 20;
+
+/// What every call of one handle has in common.
+#[derive(Debug)]
+pub(crate) struct Client {
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) credentials: Arc<Credentials>,
+    /// What comes before `/api`.
+    pub(crate) prefix: String,
+    pub(crate) headers: HeaderMap,
+    pub(crate) budget: Option<Bucket>,
+    pub(crate) deadline: Duration,
+}
+
+/// What is asked of the server.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    /// For errors: `patch status of pods default/web`.
+    pub(crate) name: String,
+    pub(crate) method: Method,
+    /// `/api/v1/pods?watch=true`.
+    pub(crate) target: String,
+    /// With its content type.
+    pub(crate) body: Option<(&'static str, Bytes)>,
+    /// Bytes that the answer may have.
+    pub(crate) most: usize,
+}
+
+impl Client {
+    /// The whole answer.
+    pub(crate) async fn answer(&self, call: &Call) -> ClusterResult<Bytes> {
+        self.within_deadline(call, async {
+            let response = self.exchange(call).await?;
+            let code = response.status().as_u16();
+            let hint = response
+                .headers()
+                .get(http::header::CONTENT_LENGTH)
+                .and_then(|length| length.to_str().ok().and_then(|length| length.parse().ok()));
+            match collect(response.into_body(), call.most, hint).await {
+                Ok(body) => Ok(body),
+                Err(Incomplete::Broken(message)) => {
+                    Err(ClusterError::Unreachable { call: call.name.clone(), message })
+                }
+                Err(Incomplete::TooLarge) => Err(ClusterError::Failed {
+                    call: call.name.clone(),
+                    code,
+                    message: format!("the answer is larger than {} MiB", call.most >> 20),
+                }),
+            }
+        })
+        .await
+    }
+
+    /// The beginning of an answer that goes on for as long as somebody reads it.
+    pub(crate) async fn open(&self, call: &Call) -> ClusterResult<Answer> {
+        self.within_deadline(call, async { Ok(self.exchange(call).await?.into_body()) }).await
+    }
+
+    /// Waits for the budget, then has the call done in time.
+    async fn within_deadline<T>(
+        &self,
+        call: &Call,
+        exchange: impl Future<Output = ClusterResult<T>>,
+    ) -> ClusterResult<T> {
+        if let Some(budget) = &self.budget {
+            let wait = budget.take(self.deadline).map_err(|wait| ClusterError::Busy {
+                call: call.name.clone(),
+                message: "our own limit of calls per second is used up".to_owned(),
+                retry_after: Some(wait),
+            })?;
+            tokio::time::sleep(wait).await;
+        }
+        tokio::time::timeout(self.deadline, exchange).await.unwrap_or_else(|_| {
+            Err(ClusterError::TimedOut { call: call.name.clone(), deadline: self.deadline })
+        })
+    }
+
+    /// The head of a good answer.
+    async fn exchange(&self, call: &Call) -> ClusterResult<Response<Answer>> {
+        let request = self.request(call).await?;
+        let response = self.pool.send(request).await.map_err(|error| {
+            let (SendError::Unsent(message) | SendError::Broken(message)) = error;
+            ClusterError::Unreachable { call: call.name.clone(), message }
+        })?;
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        if response.status() == StatusCode::UNAUTHORIZED {
+            self.credentials.rejected();
+        }
+        let code = response.status().as_u16();
+        let retry_after = response.headers().get(RETRY_AFTER).and_then(status::retry_after);
+        let body = collect(response.into_body(), MOST_ERROR, None).await.unwrap_or_default();
+        Err(status::to_error(call.name.clone(), code, retry_after, &body))
+    }
+
+    async fn request(&self, call: &Call) -> ClusterResult<Outgoing> {
+        let (content_type, body) = call.body.clone().unzip();
+        let mut request = Request::new(Full::new(body.unwrap_or_default()));
+        *request.method_mut() = call.method.clone();
+        *request.uri_mut() = format!("{}{}", self.prefix, call.target).parse().map_err(|error| {
+            ClusterError::Invalid { call: call.name.clone(), message: format!("{}: {error}", call.target) }
+        })?;
+        *request.headers_mut() = self.headers.clone();
+        if let Some(content_type) = content_type {
+            request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+        }
+        let authorization = self.credentials.authorization().await;
+        let authorization = authorization
+            .map_err(|message| ClusterError::Unauthorized { call: call.name.clone(), message })?;
+        if let Some(authorization) = authorization {
+            request.headers_mut().insert(AUTHORIZATION, authorization);
+        }
+        Ok(request)
+    }
+}
+
+enum Incomplete {
+    Broken(String),
+    TooLarge,
+}
+
+async fn collect(mut body: Answer, most: usize, hint: Option<usize>) -> Result<Bytes, Incomplete> {
+    let mut whole = BytesMut::with_capacity(hint.unwrap_or(0).min(most).min(MOST_RESERVED));
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| Incomplete::Broken(in_full(&error)))?;
+        let Ok(data) = frame.into_data() else { continue };
+        if whole.len() + data.len() > most {
+            return Err(Incomplete::TooLarge);
+        }
+        whole.extend_from_slice(&data);
+    }
+    Ok(whole.freeze())
+}

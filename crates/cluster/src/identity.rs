@@ -1,0 +1,106 @@
+//! Who the node is to its API server, as something that others may change; and the way in for a node that has yet to join.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use model::PemPair;
+use ports::certificates::{CertificateError, CertificateResult};
+use ports::{ClientIdentity as IdentityDoor, Cluster};
+
+use crate::access::{Access, Content, Login};
+use crate::error::AccessError;
+use crate::kubeconfig;
+use crate::proxy::ProxyEnv;
+use crate::server::{ApiHandle, ApiServer, HandleSettings, Settings};
+use crate::tls::ClientIdentity;
+
+fn wrong(error: impl std::fmt::Display) -> CertificateError {
+    CertificateError(error.to_string())
+}
+
+/// The bootstrap kubeconfig, which is read whenever it is needed: its token may be replaced.
+#[derive(Clone, Debug)]
+pub struct Bootstrap {
+    pub kubeconfig: PathBuf,
+    pub proxies: ProxyEnv,
+    pub settings: Settings,
+    pub handle: HandleSettings,
+}
+
+impl Bootstrap {
+    /// A handle of its own; connects to nothing yet.
+    ///
+    /// # Errors
+    /// The file, or one that it names, cannot be used.
+    pub fn open(&self) -> CertificateResult<ApiHandle> {
+        let access = kubeconfig::read(&self.kubeconfig, &self.proxies).map_err(wrong)?;
+        let server = ApiServer::new(access, self.settings.clone());
+        let named = |error| wrong(format!("the kubeconfig {}: {error}", self.kubeconfig.display()));
+        Ok(server.map_err(named)?.handle(self.handle))
+    }
+}
+
+/// The identity with which the handles of one [`ApiServer`] call.
+#[derive(Clone, Debug)]
+pub struct NodeIdentity {
+    pub server: Arc<ApiServer>,
+    /// What the server was made from.
+    pub access: Access,
+    pub bootstrap: Option<Bootstrap>,
+}
+
+#[async_trait]
+impl IdentityDoor for NodeIdentity {
+    fn show(&self, pair: &PemPair) -> CertificateResult<()> {
+        let identity = ClientIdentity::from_pem(pair.certificate.as_bytes(), pair.key.as_bytes());
+        identity.and_then(|identity| self.server.set_identity(identity)).map_err(wrong)
+    }
+
+    async fn reload(&self) -> CertificateResult<bool> {
+        let server = Arc::clone(&self.server);
+        tokio::task::spawn_blocking(move || server.reload()).await.map_err(wrong)?.map_err(wrong)
+    }
+
+    async fn on_disk(&self) -> CertificateResult<Option<PemPair>> {
+        let access = self.access.clone();
+        tokio::task::spawn_blocking(move || access.client_pair()).await.map_err(wrong)?.map_err(wrong)
+    }
+
+    async fn bootstrap(&self) -> CertificateResult<Option<Arc<dyn Cluster>>> {
+        let Some(bootstrap) = self.bootstrap.clone() else { return Ok(None) };
+        let handle = tokio::task::spawn_blocking(move || bootstrap.open()).await.map_err(wrong)??;
+        Ok(Some(Arc::new(handle)))
+    }
+}
+
+impl Access {
+    /// The client certificate and its key as they are now; `None` where the access shows none.
+    ///
+    /// # Errors
+    /// A file cannot be read, or is no text.
+    pub fn client_pair(&self) -> Result<Option<PemPair>, AccessError> {
+        let Some(source) = &self.identity else { return Ok(None) };
+        let text = |content: Vec<u8>| {
+            String::from_utf8(content)
+                .map_err(|_| AccessError::new("the client certificate or its key is no text"))
+        };
+        Ok(Some(PemPair { certificate: text(source.certificate.read()?)?, key: text(source.key.read()?)? }))
+    }
+
+    /// Where the client certificate comes from, for errors.
+    #[must_use]
+    pub fn client_origin(&self) -> String {
+        match self.identity.as_ref().map(|source| &source.certificate) {
+            Some(Content::File(path)) => path.display().to_string(),
+            Some(Content::Inline(_)) => "client-certificate-data".to_owned(),
+            None => "client-certificate".to_owned(),
+        }
+    }
+
+    /// It has something to show that is no certificate.
+    #[must_use]
+    pub fn has_login(&self) -> bool {
+        self.login != Login::None
+    }
+}

@@ -1,0 +1,209 @@
+//! The collections: which path, query and body each verb has.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use http::Method;
+use ports::cluster::{
+    Changes, ClusterError, ClusterResult, Collection, Deletion, Listed, Part, Patch, Selection,
+};
+use serde::Serialize;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::chance::Chance;
+use crate::client::{Call, Client};
+use crate::decode::{self, Object};
+use crate::encode::percent;
+use crate::watch;
+
+const MOST_LIST: usize = 64 << 20;
+pub(crate) const MOST_OBJECT: usize = 8 << 20;
+pub(crate) const JSON: &str = "application/json";
+/// Servers are asked to end a watch after this long, or up to twice as long: so that watches do not end together.
+const WATCH_SECONDS: u64 = 300;
+/// How much longer than it was asked to a server may let a watch go on before we end it.
+const WATCH_GRACE: Duration = Duration::from_secs(30);
+
+/// Whether a kind lives in namespaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scope {
+    Cluster,
+    Namespaced,
+}
+
+/// The objects of one kind.
+pub(crate) struct Objects<K> {
+    client: Arc<Client>,
+    chance: Arc<Chance>,
+    scope: Scope,
+    kind: PhantomData<fn() -> K>,
+}
+
+impl<K: Object> fmt::Debug for Objects<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Objects({})", K::URL_PATH_SEGMENT)
+    }
+}
+
+impl<K: Object> Objects<K> {
+    pub(crate) fn new(client: &Arc<Client>, chance: &Arc<Chance>, scope: Scope) -> Self {
+        Self { client: Arc::clone(client), chance: Arc::clone(chance), scope, kind: PhantomData }
+    }
+
+    /// `get pods default/web`.
+    fn name_call(&self, verb: &str, namespace: &str, name: &str) -> String {
+        let plural = K::URL_PATH_SEGMENT;
+        match self.scope {
+            Scope::Namespaced => format!("{verb} {plural} {namespace}/{name}"),
+            Scope::Cluster => format!("{verb} {plural} {name}"),
+        }
+    }
+
+    fn path(&self, namespace: Option<&str>) -> String {
+        let root = if K::GROUP.is_empty() { "/api" } else { "/apis" };
+        let plural = K::URL_PATH_SEGMENT;
+        match (self.scope, namespace) {
+            (Scope::Namespaced, Some(namespace)) => {
+                format!("{root}/{}/namespaces/{}/{plural}", K::API_VERSION, percent(namespace))
+            }
+            (Scope::Namespaced, None) | (Scope::Cluster, _) => format!("{root}/{}/{plural}", K::API_VERSION),
+        }
+    }
+
+    /// A call about one object. An empty name would make it one about all of them.
+    fn about(&self, method: Method, verb: &str, namespace: &str, name: &str) -> ClusterResult<Call> {
+        let call = self.name_call(verb, namespace, name);
+        let missing = match self.scope {
+            _ if name.is_empty() => Some("a name"),
+            Scope::Namespaced if namespace.is_empty() => Some("a namespace"),
+            Scope::Namespaced | Scope::Cluster => None,
+        };
+        if let Some(missing) = missing {
+            let message = format!("the {} needs {missing}", K::KIND);
+            return Err(ClusterError::Invalid { call, message });
+        }
+        let target = format!("{}/{}", self.path(Some(namespace)), percent(name));
+        Ok(Call { name: call, method, target, body: None, most: MOST_OBJECT })
+    }
+
+    async fn object(&self, call: &Call) -> ClusterResult<K> {
+        let json = self.client.answer(call).await?;
+        decode::object(&json).map_err(|error| malformed(call, &error))
+    }
+
+    fn selected(&self, verb: &str, selection: &Selection) -> (String, String) {
+        let mut name = format!("{verb} {}", K::URL_PATH_SEGMENT);
+        let mut query = String::new();
+        if let Some(namespace) = &selection.namespace {
+            name.push_str(&format!(" in {namespace}"));
+        }
+        for (key, selector) in [("fieldSelector", &selection.fields), ("labelSelector", &selection.labels)] {
+            if let Some(selector) = selector {
+                name.push_str(&format!(" with {selector}"));
+                query.push_str(&format!("&{key}={}", percent(selector)));
+            }
+        }
+        (name, query)
+    }
+}
+
+pub(crate) fn malformed(call: &Call, error: &serde_json::Error) -> ClusterError {
+    let message = format!("the answer is malformed: {error}");
+    ClusterError::Failed { call: call.name.clone(), code: 200, message }
+}
+
+pub(crate) fn json_body(call: &str, value: &impl Serialize) -> ClusterResult<(&'static str, Bytes)> {
+    match serde_json::to_vec(value) {
+        Ok(json) => Ok((JSON, json.into())),
+        Err(error) => Err(ClusterError::Invalid { call: call.to_owned(), message: error.to_string() }),
+    }
+}
+
+fn options(deletion: &Deletion) -> Value {
+    let mut options = json!({"apiVersion": "v1", "kind": "DeleteOptions"});
+    if let Some(uid) = &deletion.uid {
+        options["preconditions"] = json!({"uid": uid});
+    }
+    if let Some(seconds) = deletion.grace_seconds {
+        options["gracePeriodSeconds"] = json!(seconds);
+    }
+    options
+}
+
+#[async_trait]
+impl<K: Object> Collection<K> for Objects<K> {
+    async fn list(&self, selection: &Selection) -> ClusterResult<Listed<K>> {
+        let (name, query) = self.selected("list", selection);
+        let query = query.strip_prefix('&').map(|query| format!("?{query}")).unwrap_or_default();
+        let target = format!("{}{query}", self.path(selection.namespace.as_deref()));
+        let call = Call { name, method: Method::GET, target, body: None, most: MOST_LIST };
+        let json = self.client.answer(&call).await?;
+        decode::list(&json).map_err(|error| malformed(&call, &error))
+    }
+
+    async fn watch(&self, selection: &Selection, since: &str) -> ClusterResult<Changes<K>> {
+        let (name, query) = self.selected("watch", selection);
+        let seconds = WATCH_SECONDS + self.chance.below(WATCH_SECONDS);
+        let target = format!(
+            "{}?watch=true&allowWatchBookmarks=true&resourceVersion={}&timeoutSeconds={seconds}{query}",
+            self.path(selection.namespace.as_deref()),
+            percent(since),
+        );
+        let call = Call { name, method: Method::GET, target, body: None, most: 0 };
+        let body = self.client.open(&call).await?;
+        let ends = Instant::now() + Duration::from_secs(seconds) + WATCH_GRACE;
+        Ok(watch::changes(call.name, body, ends))
+    }
+
+    async fn get(&self, namespace: &str, name: &str) -> ClusterResult<K> {
+        self.object(&self.about(Method::GET, "get", namespace, name)?).await
+    }
+
+    async fn create(&self, namespace: &str, object: &K) -> ClusterResult<K> {
+        let metadata = object.metadata();
+        // With `generateName` the server finds a name.
+        let name = metadata.name.as_deref().or(metadata.generate_name.as_deref()).unwrap_or_default();
+        let mut call = self.about(Method::POST, "create", namespace, name)?;
+        call.target = self.path(Some(namespace));
+        call.body = Some(json_body(&call.name, object)?);
+        self.object(&call).await
+    }
+
+    async fn update(&self, namespace: &str, object: &K) -> ClusterResult<K> {
+        let name = object.metadata().name.as_deref().unwrap_or_default();
+        let mut call = self.about(Method::PUT, "update", namespace, name)?;
+        call.body = Some(json_body(&call.name, object)?);
+        self.object(&call).await
+    }
+
+    async fn patch(&self, namespace: &str, name: &str, part: Part, patch: &Patch) -> ClusterResult<K> {
+        let verb = match part {
+            Part::Whole => "patch",
+            Part::Status => "patch status of",
+        };
+        let mut call = self.about(Method::PATCH, verb, namespace, name)?;
+        if part == Part::Status {
+            call.target.push_str("/status");
+        }
+        let (content_type, patch) = match patch {
+            Patch::Merge(patch) => ("application/merge-patch+json", patch),
+            Patch::Strategic(patch) => ("application/strategic-merge-patch+json", patch),
+            Patch::Json(patch) => ("application/json-patch+json", patch),
+        };
+        let (_, json) = json_body(&call.name, patch)?;
+        call.body = Some((content_type, json));
+        self.object(&call).await
+    }
+
+    async fn delete(&self, namespace: &str, name: &str, deletion: &Deletion) -> ClusterResult<()> {
+        let mut call = self.about(Method::DELETE, "delete", namespace, name)?;
+        call.body = Some(json_body(&call.name, &options(deletion))?);
+        // The object as it was, or a Status: nothing that the caller does not know.
+        self.client.answer(&call).await.map(drop)
+    }
+}

@@ -1,0 +1,87 @@
+//! The changes of a watch, as they come: one JSON object a line.
+
+use std::marker::PhantomData;
+
+use bytes::{Bytes, BytesMut};
+use futures_util::StreamExt;
+use http_body_util::BodyExt;
+use ports::cluster::{Change, Changes, ClusterError, ClusterResult};
+use tokio::time::Instant;
+
+use crate::connection::Answer;
+use crate::decode::{self, Object};
+use crate::error::in_full;
+
+/// Bytes of one line. Objects have at most 1.5 MiB where the server stores them in etcd.
+const MOST_LINE: usize = 8 << 20;
+
+/// `ends` is when the server should long have ended the watch: then it has ended.
+pub(crate) fn changes<K: Object>(call: String, body: Answer, ends: Instant) -> Changes<K> {
+    let watch = Watch { call, body, ends, buffer: BytesMut::new(), searched: 0, kind: PhantomData };
+    futures_util::stream::unfold(Some(watch), |watch| async move {
+        let mut watch = watch?;
+        match watch.next().await {
+            Some(Ok(change)) => Some((Ok(change), Some(watch))),
+            // What comes after an error cannot be trusted to be complete.
+            Some(Err(error)) => Some((Err(error), None)),
+            None => None,
+        }
+    })
+    .boxed()
+}
+
+struct Watch<K> {
+    call: String,
+    body: Answer,
+    ends: Instant,
+    /// The beginning of a line, or several lines.
+    buffer: BytesMut,
+    /// So much of the buffer is known to have no end of line in it.
+    searched: usize,
+    kind: PhantomData<fn() -> K>,
+}
+
+impl<K: Object> Watch<K> {
+    async fn next(&mut self) -> Option<ClusterResult<Change<K>>> {
+        loop {
+            while let Some(line) = self.line() {
+                if !line.trim_ascii().is_empty() {
+                    return Some(decode::event(&self.call, &line));
+                }
+            }
+            if self.buffer.len() > MOST_LINE {
+                let message = format!("an event is larger than {} MiB", MOST_LINE >> 20);
+                return Some(Err(ClusterError::Failed { call: self.call.clone(), code: 200, message }));
+            }
+            let frame = match tokio::time::timeout_at(self.ends, self.body.frame()).await {
+                Ok(Some(Ok(frame))) => frame,
+                Ok(Some(Err(error))) => return Some(Err(self.broken(in_full(&error)))),
+                Ok(None) if self.buffer.trim_ascii().is_empty() => return None,
+                Ok(None) => return Some(Err(self.broken("the watch ended within an event".to_owned()))),
+                Err(_) => return None,
+            };
+            if let Ok(data) = frame.into_data() {
+                self.buffer.extend_from_slice(&data);
+            }
+        }
+    }
+
+    fn line(&mut self) -> Option<Bytes> {
+        let unsearched = self.buffer.get(self.searched..).unwrap_or_default();
+        match unsearched.iter().position(|byte| *byte == b'\n') {
+            Some(end) => {
+                let line = self.buffer.split_to(self.searched + end + 1);
+                self.searched = 0;
+                Some(line.freeze())
+            }
+            None => {
+                self.searched = self.buffer.len();
+                None
+            }
+        }
+    }
+
+    fn broken(&self, message: String) -> ClusterError {
+        ClusterError::Unreachable { call: self.call.clone(), message }
+    }
+}

@@ -1,0 +1,272 @@
+//! Verbs: what goes over the wire, and what comes back.
+
+use std::time::Duration;
+
+use cluster::{Budget, HandleSettings};
+use model::k8s::{Lease, Node, ObjectMeta, Pod, TokenRequest};
+use ports::Cluster;
+use ports::cluster::{ClusterError, Deletion, Part, Patch, Selection};
+use serde_json::{Value, json};
+
+use crate::server::{LONG, Reply, TestServer};
+
+fn node(version: &str) -> Value {
+    json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": "edge-1", "resourceVersion": version,
+        "managedFields": [{"manager": "kubelet", "fieldsV1": {"f:status": {}}}]}, "futureField": {"a": 1}})
+}
+
+fn named(name: &str) -> ObjectMeta {
+    ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() }
+}
+
+#[tokio::test]
+async fn each_verb_is_the_request_that_the_api_knows() {
+    let server = TestServer::start(|asked| match asked.method.as_str() {
+        "DELETE" => Reply::json(&json!({"kind": "Status", "status": "Success"})),
+        _ => Reply::json(&node("7")),
+    })
+    .await;
+    let nodes = server.handle();
+    let nodes = nodes.nodes();
+    let got = nodes.get("ignored", "edge-1").await.unwrap();
+    assert_eq!(got.metadata.resource_version.as_deref(), Some("7"));
+    assert_eq!(got.metadata.managed_fields, None);
+    let object = Node { metadata: named("edge-1"), ..Node::default() };
+    nodes.create("", &object).await.unwrap();
+    nodes.update("", &object).await.unwrap();
+    let patch = json!({"metadata": {"labels": {"a": "b"}}});
+    nodes.patch("", "edge-1", Part::Whole, &Patch::Merge(patch.clone())).await.unwrap();
+    nodes.patch("", "edge-1", Part::Status, &Patch::Strategic(patch.clone())).await.unwrap();
+    nodes.patch("", "edge-1", Part::Whole, &Patch::Json(json!([]))).await.unwrap();
+    let deletion = Deletion { uid: Some("u-1".to_owned()), grace_seconds: Some(0) };
+    nodes.delete("", "edge-1", &deletion).await.unwrap();
+
+    let asked = server.asked();
+    let seen: Vec<_> =
+        asked.iter().map(|one| (one.line(), one.header("content-type").unwrap_or("-").to_owned())).collect();
+    let expected = [
+        ("GET /api/v1/nodes/edge-1", "-"),
+        ("POST /api/v1/nodes", "application/json"),
+        ("PUT /api/v1/nodes/edge-1", "application/json"),
+        ("PATCH /api/v1/nodes/edge-1", "application/merge-patch+json"),
+        ("PATCH /api/v1/nodes/edge-1/status", "application/strategic-merge-patch+json"),
+        ("PATCH /api/v1/nodes/edge-1", "application/json-patch+json"),
+        ("DELETE /api/v1/nodes/edge-1", "application/json"),
+    ];
+    assert_eq!(seen, expected.map(|(line, kind)| (line.to_owned(), kind.to_owned())));
+    assert_eq!(serde_json::from_str::<Value>(&asked[3].body).unwrap(), patch);
+    assert_eq!(
+        serde_json::from_str::<Value>(&asked[6].body).unwrap(),
+        json!({"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0, "preconditions": {"uid": "u-1"}})
+    );
+    assert!(asked.iter().all(|one| one.http2 && one.connection == 0), "{asked:?}");
+    assert_eq!(asked[0].header("user-agent"), Some("kubelet/v1.36.2 (linux/amd64) kubernetes/test"));
+    assert_eq!(asked[0].header("accept"), Some("application/json"));
+}
+
+#[tokio::test]
+async fn kinds_with_a_group_and_a_namespace_have_longer_paths() {
+    let server = TestServer::start(|_| {
+        Reply::json(
+            &json!({"kind": "Lease", "apiVersion": "coordination.k8s.io/v1", "metadata": {"name": "n"}}),
+        )
+    })
+    .await;
+    let handle = server.handle();
+    handle.leases().get("kube-node-lease", "edge-1").await.unwrap();
+    let lease = Lease { metadata: named("edge-1"), ..Lease::default() };
+    handle.leases().create("kube-node-lease", &lease).await.unwrap();
+    assert_eq!(
+        server.lines(),
+        [
+            "GET /apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/edge-1",
+            "POST /apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases",
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_list_is_selected_by_the_server() {
+    let server = TestServer::start(|_| {
+        Reply::json(&json!({"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "42"},
+            "items": [{"metadata": {"name": "web", "namespace": "a", "managedFields": [{"manager": "x"}]}}]}))
+    })
+    .await;
+    let handle = server.handle();
+    let selection = Selection {
+        namespace: None,
+        fields: Some("spec.nodeName=edge-1".to_owned()),
+        labels: Some("app in (a,b)".to_owned()),
+    };
+    let listed = handle.pods().list(&selection).await.unwrap();
+    assert_eq!(listed.resource_version, "42");
+    let names: Vec<_> = listed.items.iter().map(|pod| pod.metadata.name.clone().unwrap()).collect();
+    assert_eq!(names, ["web"]);
+    assert_eq!(listed.items[0].metadata.managed_fields, None);
+    let one = Selection { namespace: Some("a".to_owned()), ..Selection::default() };
+    handle.pods().list(&one).await.unwrap();
+    assert_eq!(
+        server.lines(),
+        [
+            "GET /api/v1/pods?fieldSelector=spec.nodeName%3Dedge-1&labelSelector=app%20in%20%28a%2Cb%29",
+            "GET /api/v1/namespaces/a/pods",
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_malformed_object_in_a_list_is_named() {
+    let server = TestServer::start(|_| {
+        Reply::json(&json!({"metadata": {"resourceVersion": "1"}, "items": [
+            {"metadata": {"name": "good", "namespace": "a"}},
+            {"metadata": {"name": "bad", "namespace": "a"}, "spec": {"containers": 7}}]}))
+    })
+    .await;
+    let error = server.handle().pods().list(&Selection::default()).await.unwrap_err().to_string();
+    assert!(error.starts_with("list pods: the answer is malformed: Pod a/bad: "), "{error}");
+}
+
+#[tokio::test]
+async fn an_empty_list_may_be_null_and_garbage_is_an_error() {
+    let server = TestServer::start(|asked| match asked.target.as_str() {
+        "/api/v1/pods" => Reply::text(200, r#"{"metadata":{"resourceVersion":"9"},"items":null}"#),
+        "/api/v1/nodes" => Reply::text(200, r#"{"metadata":{},"items":[]}"#),
+        _ => Reply::text(200, "<html>hello</html>"),
+    })
+    .await;
+    let handle = server.handle();
+    let listed = handle.pods().list(&Selection::default()).await.unwrap();
+    assert_eq!((listed.items.len(), listed.resource_version.as_str()), (0, "9"));
+    let error = handle.nodes().list(&Selection::default()).await.unwrap_err().to_string();
+    assert!(error.contains("no metadata.resourceVersion"), "{error}");
+    let error = handle.secrets().list(&Selection::default()).await.unwrap_err();
+    assert!(matches!(error, ClusterError::Failed { code: 200, .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn the_servers_no_is_told_by_its_reason() {
+    let server = TestServer::start(|asked| {
+        let name = asked.target.rsplit('/').next().unwrap();
+        match name {
+            "gone" => Reply::status(404, "NotFound", "pods \"gone\" not found"),
+            "busy" => Reply::status(429, "TooManyRequests", "later").header("Retry-After", "2"),
+            "conflict" => Reply::status(409, "Conflict", "changed"),
+            "twice" => Reply::status(409, "AlreadyExists", "is there"),
+            "no" => Reply::status(403, "Forbidden", "not yours"),
+            _ => Reply::text(502, "bad gateway"),
+        }
+    })
+    .await;
+    let handle = server.handle();
+    let mut said = Vec::new();
+    for name in ["gone", "busy", "conflict", "twice", "no", "else"] {
+        said.push(handle.pods().get("a", name).await.unwrap_err().to_string());
+    }
+    assert_eq!(
+        said,
+        [
+            "get pods a/gone: not found: pods \"gone\" not found",
+            "get pods a/busy: the server is busy: later",
+            "get pods a/conflict: conflict: changed",
+            "get pods a/twice: already exists: is there",
+            "get pods a/no: forbidden: not yours",
+            "get pods a/else: bad gateway",
+        ]
+    );
+    let busy = handle.pods().get("a", "busy").await.unwrap_err();
+    let ClusterError::Busy { retry_after, .. } = busy else { panic!("{busy:?}") };
+    assert_eq!(retry_after, Some(Duration::from_secs(2)));
+}
+
+#[tokio::test]
+async fn a_call_ends_at_its_deadline() {
+    let server = TestServer::start(|asked| match asked.target.as_str() {
+        "/healthz" => Reply::text(200, "ok"),
+        "/api/v1/nodes/slow" => Reply::json(&node("1")).after(LONG),
+        _ => Reply::text(200, "{").then_silence(),
+    })
+    .await;
+    let deadline = Duration::from_millis(300);
+    let handle = server.api_for(&json!({})).handle(HandleSettings { budget: None, deadline });
+    for name in ["slow", "stuck"] {
+        let error = handle.nodes().get("", name).await.unwrap_err();
+        assert_eq!(error, ClusterError::TimedOut { call: format!("get nodes {name}"), deadline });
+        assert!(error.is_uncertain());
+    }
+    handle.healthy().await.unwrap();
+    assert_eq!(server.connections(), 1);
+}
+
+#[tokio::test]
+async fn nobody_there_and_a_broken_answer_are_unreachable() {
+    let server = TestServer::start(|_| Reply::text(200, "{").then_break()).await;
+    let handle = server.handle();
+    let broken = handle.nodes().get("", "edge-1").await.unwrap_err();
+    assert!(matches!(broken, ClusterError::Unreachable { .. }), "{broken:?}");
+    server.die();
+    let nobody = handle.healthy().await.unwrap_err();
+    assert!(matches!(nobody, ClusterError::Unreachable { .. }), "{nobody:?}");
+}
+
+#[tokio::test]
+async fn an_answer_that_is_too_large_is_given_up() {
+    let server =
+        TestServer::start(|_| Reply::text(200, &" ".repeat(5 << 20)).chunk(&" ".repeat(5 << 20))).await;
+    let error = server.handle().nodes().get("", "edge-1").await.unwrap_err().to_string();
+    assert_eq!(error, "get nodes edge-1: the answer is larger than 8 MiB");
+}
+
+#[tokio::test]
+async fn names_that_would_mean_all_objects_are_refused() {
+    let server = TestServer::start(|_| Reply::json(&node("1"))).await;
+    let handle = server.handle();
+    for (namespace, name) in [("", "web"), ("a", "")] {
+        let error = handle.pods().delete(namespace, name, &Deletion::default()).await.unwrap_err();
+        assert!(matches!(error, ClusterError::Invalid { .. }), "{error:?}");
+    }
+    assert!(handle.pods().create("a", &Pod::default()).await.is_err());
+    assert_eq!(server.lines(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn questions_are_answered_by_the_object_filled_in() {
+    let server = TestServer::start(|asked| {
+        let mut answer: Value = serde_json::from_str(&asked.body).unwrap();
+        answer["status"] = match asked.target.as_str() {
+            "/api/v1/namespaces/a/serviceaccounts/builder/token" => {
+                json!({"token": "t", "expirationTimestamp": "2026-01-01T00:00:00Z"})
+            }
+            "/apis/authentication.k8s.io/v1/tokenreviews" => json!({"authenticated": true}),
+            "/apis/authorization.k8s.io/v1/subjectaccessreviews" => json!({"allowed": true}),
+            other => panic!("{other}"),
+        };
+        Reply::json(&answer)
+    })
+    .await;
+    let handle = server.handle();
+    let token = handle.request_token("a", "builder", &TokenRequest::default()).await.unwrap();
+    assert_eq!(token.status.unwrap().token.as_deref(), Some("t"));
+    let review = handle.review_token(&Default::default()).await.unwrap();
+    assert_eq!(review.status.unwrap().authenticated, Some(true));
+    let access = handle.review_access(&Default::default()).await.unwrap();
+    assert!(access.status.unwrap().allowed);
+}
+
+#[tokio::test]
+async fn a_budget_that_is_used_up_holds_back_its_handle_only() {
+    let server = TestServer::start(|_| Reply::text(200, "ok")).await;
+    let api = server.api_for(&json!({}));
+    let budget = Some(Budget { per_second: 0.01, burst: 2 });
+    let (few, many) = (
+        api.handle(HandleSettings { budget, deadline: Duration::from_secs(5) }),
+        api.handle(HandleSettings { budget: None, deadline: LONG }),
+    );
+    few.healthy().await.unwrap();
+    few.healthy().await.unwrap();
+    let error = few.healthy().await.unwrap_err();
+    assert!(matches!(error, ClusterError::Busy { retry_after: Some(_), .. }), "{error:?}");
+    for _ in 0..20 {
+        many.healthy().await.unwrap();
+    }
+    assert_eq!(server.lines().len(), 22);
+}

@@ -1,0 +1,31 @@
+//! ContainerStats and ListContainerStats.
+
+use cri_api::v1 as wire;
+use model::ContainerId;
+use model::stats::ContainerStats;
+use ports::runtime::{RuntimeResult, Scope};
+
+use crate::CriRuntime;
+use crate::convert::{selector, stats};
+
+pub(crate) async fn container_stats(cri: &CriRuntime, id: &ContainerId) -> RuntimeResult<ContainerStats> {
+    let call = cri.call("ContainerStats");
+    let request = wire::ContainerStatsRequest { container_id: id.as_str().to_owned() };
+    let answer = call.answer(cri.runtime().container_stats(call.request(request))).await?;
+    answer
+        .stats
+        .and_then(stats::container)
+        .ok_or_else(|| call.malformed(format!("no stats or attributes for container {id}")))
+}
+
+pub(crate) async fn list_container_stats(
+    cri: &CriRuntime,
+    scope: &Scope,
+) -> RuntimeResult<Vec<ContainerStats>> {
+    let call = cri.call("ListContainerStats");
+    let filter = selector(scope)
+        .map(|label_selector| wire::ContainerStatsFilter { label_selector, ..Default::default() });
+    let request = call.request(wire::ListContainerStatsRequest { filter });
+    let answer = call.answer(cri.runtime().list_container_stats(request)).await?;
+    Ok(answer.stats.into_iter().filter_map(stats::container).collect())
+}

@@ -1,0 +1,60 @@
+//! Reading a file that may be renamed, cut or grow meanwhile.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use ports::host::{FileIdentity, HostResult, OpenFile};
+
+use crate::{blocking, failed, files};
+
+#[derive(Debug)]
+struct Opened {
+    /// Its name when it was opened, for errors.
+    path: PathBuf,
+    file: Arc<File>,
+    identity: FileIdentity,
+}
+
+pub(crate) fn open(path: &Path) -> HostResult<Box<dyn OpenFile>> {
+    let file = files::open_regular(path)?;
+    let metadata = file.metadata().map_err(failed("look at", path))?;
+    let identity = FileIdentity { device: metadata.dev(), inode: metadata.ino() };
+    Ok(Box::new(Opened { path: path.to_owned(), file: Arc::new(file), identity }))
+}
+
+#[async_trait]
+impl OpenFile for Opened {
+    fn identity(&self) -> FileIdentity {
+        self.identity
+    }
+
+    async fn size_bytes(&self) -> HostResult<u64> {
+        let file = Arc::clone(&self.file);
+        blocking(&self.path, move |path| Ok(file.metadata().map_err(failed("look at", path))?.len())).await
+    }
+
+    async fn read_at(&self, offset: u64, limit: usize) -> HostResult<Vec<u8>> {
+        let file = Arc::clone(&self.file);
+        blocking(&self.path, move |path| read(&file, offset, limit).map_err(failed("read", path))).await
+    }
+}
+
+fn read(file: &File, offset: u64, limit: usize) -> io::Result<Vec<u8>> {
+    let mut content = vec![0; limit];
+    let mut length = 0;
+    while length < limit {
+        let at = offset.saturating_add(u64::try_from(length).unwrap_or(u64::MAX));
+        match file.read_at(content.get_mut(length..).unwrap_or_default(), at) {
+            Ok(0) => break,
+            Ok(more) => length += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    content.truncate(length);
+    Ok(content)
+}

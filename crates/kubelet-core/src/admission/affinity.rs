@@ -1,0 +1,151 @@
+//! Which nodes a pod may run on, by its node selector and its required node affinity (contract C.33).
+
+use std::collections::BTreeMap;
+
+use model::containers::spec_of;
+use model::k8s::{NodeSelectorRequirement, NodeSelectorTerm, Pod};
+
+/// The pod may run on a node of that name with these labels.
+pub(super) fn selects(pod: &Pod, name: &str, labels: &BTreeMap<String, String>) -> bool {
+    let spec = spec_of(pod);
+    let by_selector = spec.node_selector.iter().flatten().all(|(key, value)| labels.get(key) == Some(value));
+    let affinity = spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
+    let required = affinity.and_then(|a| a.required_during_scheduling_ignored_during_execution.as_ref());
+    by_selector
+        && required.is_none_or(|r| r.node_selector_terms.iter().any(|t| term_matches(t, name, labels)))
+}
+
+/// All of its requirements are met; a term without any selects nothing.
+fn term_matches(term: &NodeSelectorTerm, name: &str, labels: &BTreeMap<String, String>) -> bool {
+    let expressions = term.match_expressions.as_deref().unwrap_or_default();
+    let fields = term.match_fields.as_deref().unwrap_or_default();
+    let label = |requirement: &NodeSelectorRequirement| {
+        meets(requirement, labels.get(&requirement.key).map(String::as_str))
+    };
+    (!expressions.is_empty() || !fields.is_empty())
+        && expressions.iter().all(label)
+        && fields.iter().all(|field| field_meets(field, name))
+}
+
+/// The name is the only field there is, and it can only be compared.
+fn field_meets(requirement: &NodeSelectorRequirement, name: &str) -> bool {
+    requirement.key == "metadata.name"
+        && ["In", "NotIn"].contains(&requirement.operator.as_str())
+        && meets(requirement, Some(name))
+}
+
+/// An operator that is not known, or values that do not fit it, are met by nothing.
+fn meets(requirement: &NodeSelectorRequirement, value: Option<&str>) -> bool {
+    let values = requirement.values.as_deref().unwrap_or_default();
+    let is_listed = value.is_some_and(|value| values.iter().any(|listed| listed == value));
+    match requirement.operator.as_str() {
+        "In" => is_listed,
+        "NotIn" => !is_listed,
+        "Exists" => value.is_some(),
+        "DoesNotExist" => value.is_none(),
+        "Gt" => numbers(value, values).is_some_and(|(value, bound)| value > bound),
+        "Lt" => numbers(value, values).is_some_and(|(value, bound)| value < bound),
+        _ => false,
+    }
+}
+
+fn numbers(value: Option<&str>, values: &[String]) -> Option<(i64, i64)> {
+    let [bound] = values else { return None };
+    Some((value?.parse().ok()?, bound.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn selects_node(spec: &Value) -> bool {
+        let pod: Pod = serde_json::from_value(json!({"spec": spec})).unwrap();
+        let labels = [("zone", "a"), ("cores", "8"), ("empty", "")];
+        let labels = labels.into_iter().map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
+        selects(&pod, "n1", &labels)
+    }
+
+    /// Terms of requirements `key op value,value`; a field's begins with `@`.
+    #[track_caller]
+    fn check(terms: &[&[&str]], expected: bool) {
+        let requirement = |text: &str| {
+            let mut words = text.trim_start_matches('@').split(' ');
+            let (key, operator) = (words.next().unwrap(), words.next().unwrap());
+            let values: Vec<_> = words.next().into_iter().flat_map(|list| list.split(',')).collect();
+            json!({"key": key, "operator": operator, "values": values})
+        };
+        let list = |term: &[&str], fields: bool| {
+            term.iter().filter(|r| r.starts_with('@') == fields).map(|r| requirement(r)).collect::<Vec<_>>()
+        };
+        let terms: Vec<_> = terms
+            .iter()
+            .map(|term| json!({"matchExpressions": list(term, false), "matchFields": list(term, true)}))
+            .collect();
+        let required =
+            json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}});
+        assert_eq!(selects_node(&json!({"affinity": {"nodeAffinity": required}})), expected, "{terms:?}");
+    }
+
+    #[test]
+    fn every_operator_is_understood() {
+        for (requirement, expected) in [
+            ("zone In a,b", true),
+            ("zone In b", false),
+            ("none In a", false),
+            ("zone NotIn b", true),
+            ("zone NotIn a", false),
+            ("none NotIn a", true),
+            ("zone Exists", true),
+            ("empty Exists", true),
+            ("none Exists", false),
+            ("none DoesNotExist", true),
+            ("zone DoesNotExist", false),
+            ("cores Gt 7", true),
+            ("cores Gt 8", false),
+            ("cores Lt 9", true),
+            ("cores Lt 8", false),
+            ("cores Gt x", false),
+            ("cores Gt 1,2", false),
+            ("zone Gt 1", false),
+            ("none Lt 1", false),
+            ("zone Like a", false),
+            ("@metadata.name In n1,n2", true),
+            ("@metadata.name NotIn n1", false),
+            ("@metadata.name Exists", false),
+            ("@spec.x In n1", false),
+        ] {
+            check(&[&[requirement]], expected);
+        }
+    }
+
+    #[test]
+    fn one_term_is_enough_and_all_its_requirements_count() {
+        check(&[&["zone In b"], &["zone In a"]], true);
+        check(&[&["zone In a", "cores Gt 9"]], false);
+        check(&[&["zone In a", "@metadata.name In n2"]], false);
+        check(&[&[]], false);
+        check(&[], false);
+    }
+
+    #[test]
+    fn a_selector_wants_every_label() {
+        assert!(selects_node(&json!({})));
+        assert!(selects_node(&json!({"nodeSelector": {"zone": "a", "cores": "8"}})));
+        assert!(!selects_node(&json!({"nodeSelector": {"zone": "a", "cores": "4"}})));
+        assert!(!selects_node(&json!({"nodeSelector": {"none": ""}})));
+    }
+
+    proptest! {
+        #[test]
+        fn in_and_not_in_are_opposites(key in "[a-c]", values in prop::collection::vec("[a-c]", 0..3), label in prop::option::of("[a-c]")) {
+            let requirement = |operator: &str| NodeSelectorRequirement {
+                key: key.clone(), operator: operator.to_owned(), values: Some(values.clone()),
+            };
+            prop_assert_ne!(meets(&requirement("In"), label.as_deref()), meets(&requirement("NotIn"), label.as_deref()));
+            prop_assert_ne!(meets(&requirement("Exists"), label.as_deref()), meets(&requirement("DoesNotExist"), label.as_deref()));
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! A pod, a node and its other pods in; whether it fits out.
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+
+fn pod(uid: &str, spec: &Value) -> Pod {
+    let mut full = json!({"containers": [{"name": "a"}]});
+    for (key, value) in spec.as_object().into_iter().flatten() {
+        full[key] = value.clone();
+    }
+    serde_json::from_value(json!({"metadata": {"name": uid, "uid": uid}, "spec": full})).unwrap()
+}
+
+/// A pod that asks for CPU (in thousandths) and memory, with equal limits if `guaranteed`.
+fn asking(uid: &str, cpu: i64, memory: i64, guaranteed: bool) -> Pod {
+    let amounts = json!({"cpu": format!("{cpu}m"), "memory": memory.to_string()});
+    let limits = if guaranteed { amounts.clone() } else { json!({}) };
+    pod(uid, &json!({"containers": [{"name": "a", "resources": {"requests": amounts, "limits": limits}}]}))
+}
+
+fn critical(mut pod: Pod) -> Pod {
+    pod.spec.as_mut().unwrap().priority = Some(2_000_000_000);
+    pod
+}
+
+fn shown(pod: &Pod, active: &[&Pod]) -> String {
+    let node: Node = serde_json::from_value(json!({
+        "metadata": {"name": "n1", "labels": {"zone": "a"}},
+        "spec": {"taints": [{"key": "k", "value": "v", "effect": "NoExecute"}, {"key": "s", "effect": "NoSchedule"}]},
+    }))
+    .unwrap();
+    let quantity = |text: &str| model::k8s::Quantity(text.to_owned());
+    let allocatable = [("cpu", "2"), ("memory", "1000"), ("pods", "4"), ("example.com/gpu", "1")]
+        .map(|(name, amount)| (name.to_owned(), quantity(amount)))
+        .into();
+    match compute_fit(pod, &FitFacts { node: &node, allocatable: &allocatable, active }) {
+        Fit::Fits => "fits".into(),
+        Fit::FitsWithout { victims } => {
+            format!("without {}", victims.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "))
+        }
+        Fit::Refused(Rejection { reason, message }) => format!("{reason}: {message}"),
+    }
+}
+
+fn tolerant(spec: &Value) -> Pod {
+    let mut spec = spec.clone();
+    spec["tolerations"] = json!([{"operator": "Exists"}]);
+    pod("new", &spec)
+}
+
+fn tolerating(mut pod: Pod) -> Pod {
+    let all = Toleration { operator: Some("Exists".into()), ..Toleration::default() };
+    pod.spec.as_mut().unwrap().tolerations = Some(vec![all]);
+    pod
+}
+
+#[test]
+fn resources_are_shared_with_who_is_there() {
+    let there = asking("old", 1500, 600, false);
+    let new = |cpu, memory| tolerating(asking("new", cpu, memory, false));
+    assert_eq!(shown(&new(500, 400), &[&there]), "fits");
+    assert_eq!(
+        shown(&new(501, 400), &[&there]),
+        "OutOfcpu: Node didn't have enough resource: cpu, requested: 501, used: 1500, capacity: 2000"
+    );
+    assert_eq!(
+        shown(&new(500, 401), &[&there]),
+        "OutOfmemory: Node didn't have enough resource: memory, requested: 401, used: 600, capacity: 1000"
+    );
+    assert_eq!(shown(&tolerant(&json!({})), &[&there, &there, &there]), "fits");
+    assert_eq!(
+        shown(&tolerant(&json!({})), &[&there; 4]),
+        "OutOfpods: Node didn't have enough resource: pods, requested: 1, used: 4, capacity: 4"
+    );
+}
+
+#[test]
+fn a_pod_that_asks_for_nothing_fits_an_overbooked_node() {
+    let there = asking("old", 9000, 9000, false);
+    assert_eq!(shown(&tolerant(&json!({})), &[&there]), "fits");
+}
+
+#[test]
+fn extended_resources_count_only_where_the_node_has_them() {
+    let asking = |name: &str, amount: &str| {
+        tolerant(&json!({"containers": [{"name": "a", "resources": {"limits": {name: amount}}}]}))
+    };
+    assert_eq!(shown(&asking("example.com/gpu", "1"), &[]), "fits");
+    assert_eq!(
+        shown(&asking("example.com/gpu", "2"), &[]),
+        "OutOfexample.com/gpu: Node didn't have enough resource: example.com/gpu, requested: 2, used: 0, capacity: 1"
+    );
+    assert_eq!(shown(&asking("example.com/other", "2"), &[]), "fits");
+    assert_eq!(
+        shown(&asking("ephemeral-storage", "1"), &[]),
+        "OutOfephemeral-storage: Node didn't have enough resource: ephemeral-storage, requested: 1, used: 0, capacity: 0"
+    );
+}
+
+#[test]
+fn name_and_labels_must_be_the_nodes() {
+    assert_eq!(shown(&tolerant(&json!({"nodeName": "n1", "nodeSelector": {"zone": "a"}})), &[]), "fits");
+    assert_eq!(
+        shown(&tolerant(&json!({"nodeName": "n2"})), &[]),
+        "NodeName: Predicate NodeName failed: node(s) didn't match the requested node name"
+    );
+    assert_eq!(
+        shown(&tolerant(&json!({"nodeName": "n2", "nodeSelector": {"zone": "b"}})), &[]),
+        "NodeAffinity: Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"
+    );
+}
+
+#[test]
+fn a_port_of_the_host_has_one_owner() {
+    let with = |ports: Value| tolerant(&json!({"containers": [{"name": "a", "ports": ports}]}));
+    let there = with(
+        json!([{"containerPort": 1, "hostPort": 80}, {"containerPort": 1, "hostPort": 90, "hostIP": "10.0.0.1"}]),
+    );
+    let refused =
+        "NodePorts: Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports";
+    for (port, expected) in [
+        (json!([{"containerPort": 80}]), "fits"),
+        (json!([{"containerPort": 1, "hostPort": 80}]), refused),
+        (json!([{"containerPort": 1, "hostPort": 80, "hostIP": "10.0.0.1"}]), refused),
+        (json!([{"containerPort": 1, "hostPort": 80, "protocol": "UDP"}]), "fits"),
+        (json!([{"containerPort": 1, "hostPort": 90, "hostIP": "10.0.0.2"}]), "fits"),
+        (json!([{"containerPort": 1, "hostPort": 90, "hostIP": "10.0.0.1", "protocol": "TCP"}]), refused),
+        (json!([{"containerPort": 1, "hostPort": 90}]), refused),
+    ] {
+        assert_eq!(shown(&with(port.clone()), &[&there]), expected, "{port}");
+    }
+    let sidecar = tolerant(
+        &json!({"initContainers": [{"name": "s", "restartPolicy": "Always", "ports": [{"containerPort": 1, "hostPort": 80}]}]}),
+    );
+    assert_eq!(shown(&sidecar, &[&there]), refused);
+}
+
+#[test]
+fn taints_that_drive_pods_away_must_be_tolerated_but_by_static_ones() {
+    let refused =
+        "TaintToleration: Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate";
+    for (toleration, expected) in [
+        (json!({"operator": "Exists"}), "fits"),
+        (json!({"key": "k", "operator": "Exists", "effect": "NoExecute"}), "fits"),
+        (json!({"key": "k", "value": "v"}), "fits"),
+        (json!({"key": "k", "operator": "Equal", "value": "w"}), refused),
+        (json!({"key": "k", "operator": "Exists", "effect": "NoSchedule"}), refused),
+        (json!({"key": "other", "operator": "Exists"}), refused),
+        (json!({"key": "k", "operator": "Gt", "value": "v"}), refused),
+    ] {
+        assert_eq!(shown(&pod("new", &json!({"tolerations": [toleration]})), &[]), expected, "{toleration}");
+    }
+    let mut of_file = pod("new", &json!({}));
+    of_file.metadata.annotations = Some([("kubernetes.io/config.source".into(), "file".into())].into());
+    assert_eq!(shown(&of_file, &[]), "fits");
+}
+
+#[test]
+fn others_make_way_for_a_critical_pod_those_with_the_weakest_claim_first() {
+    let new = |cpu, memory| tolerating(critical(asking("new", cpu, memory, false)));
+    let (best, burst, sure) =
+        (pod("best", &json!({})), asking("burst", 900, 400, false), asking("sure", 1000, 500, true));
+    let all = [&best, &burst, &sure];
+    assert_eq!(shown(&new(100, 100), &all), "fits");
+    assert_eq!(shown(&new(500, 100), &all), "without burst");
+    assert_eq!(shown(&new(1500, 100), &all), "without burst sure");
+    let (small, large) = (asking("small", 300, 100, false), asking("large", 1500, 100, false));
+    assert_eq!(shown(&new(400, 0), &[&large, &small]), "without small");
+    assert_eq!(shown(&new(1000, 0), &[&large, &small]), "without large");
+    let four = [&best, &burst, &sure, &small];
+    assert_eq!(shown(&tolerating(critical(pod("new", &json!({})))), &four), "without best");
+}
+
+#[test]
+fn nobody_makes_way_where_that_does_not_help() {
+    let burst = asking("burst", 1900, 100, false);
+    let new = critical(asking("new", 500, 100, false));
+    assert!(shown(&new, &[&burst]).starts_with("TaintToleration: "));
+    let huge = tolerating(critical(asking("new", 5000, 100, false)));
+    assert_eq!(
+        shown(&huge, &[&burst]),
+        "UnexpectedAdmissionError: Unexpected error while attempting to recover from admission failure: preemption: \
+         error finding a set of pods to preempt: no set of running pods found to reclaim resources: [(res: cpu, q: 3000), ]"
+    );
+    let also = critical(asking("also", 1900, 100, false));
+    assert!(shown(&tolerating(new), &[&also]).starts_with("UnexpectedAdmissionError: "));
+    assert!(shown(&tolerating(asking("new", 500, 100, false)), &[&burst]).starts_with("OutOfcpu: "));
+}
+
+proptest! {
+    #[test]
+    fn without_its_victims_the_pod_fits_and_none_of_them_is_critical(
+        sizes in prop::collection::vec((0..1200_i64, 0..600_i64, 0..3_u8), 0..5),
+        cpu in 0..2500_i64, memory in 0..1200_i64,
+    ) {
+        let pods: Vec<Pod> = sizes.iter().enumerate().map(|(at, (cpu, memory, kind))| {
+            let pod = asking(&at.to_string(), *cpu, *memory, *kind == 1);
+            if *kind == 2 { critical(pod) } else { pod }
+        }).collect();
+        let active: Vec<&Pod> = pods.iter().collect();
+        let new = tolerating(critical(asking("new", cpu, memory, false)));
+        if let Some(victims) = shown(&new, &active).strip_prefix("without ") {
+            let victims: Vec<&str> = victims.split(' ').collect();
+            let left: Vec<&Pod> = active.iter().copied().filter(|p| !victims.contains(&p.metadata.uid.as_deref().unwrap())).collect();
+            prop_assert_eq!(shown(&new, &left), "fits");
+            prop_assert!(active.iter().all(|p| !is_critical_pod(p) || left.iter().any(|l| l.metadata.uid == p.metadata.uid)));
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! The certificates of the kubelet (contract C.86): when one is renewed, what is asked for, and when the process gives up.
+//!
+//! Owns: the deadlines, the words of a signing request, and when a node joins anew. Never: making a key, parsing a certificate, reading a file,
+//! calling the API.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use model::k8s::{
+    ByteString, CertificateSigningRequest, CertificateSigningRequestSpec, NodeAddress, ObjectMeta,
+};
+use model::{CertificateFacts, CertificateNames};
+
+/// A certificate is renewed after this share of its life, and up to [`SPREAD`] later.
+const EARLIEST: f64 = 0.7;
+const SPREAD: f64 = 0.2;
+/// A request that nobody has signed by then is made anew.
+pub const SIGNING_TIMEOUT: Duration = Duration::from_secs(15 * 60);
+/// The first certificate of a node may take an administrator.
+pub const BOOTSTRAP_TIMEOUT: Duration = Duration::from_secs(3600);
+/// Without a certificate that is good for so long, while the API answers, the process ends: whoever started it may have
+/// a better one.
+pub const EXIT_AFTER: Duration = Duration::from_secs(5 * 60);
+const FIRST_DELAY: Duration = Duration::from_secs(2);
+const LONGEST_DELAY: Duration = Duration::from_secs(128);
+
+/// What a certificate is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum CertificateUse {
+    /// The kubelet towards the API.
+    Client,
+    /// The kubelet's own endpoint.
+    Serving,
+}
+
+impl CertificateUse {
+    #[must_use]
+    pub const fn signer(self) -> &'static str {
+        match self {
+            Self::Client => "kubernetes.io/kube-apiserver-client-kubelet",
+            Self::Serving => "kubernetes.io/kubelet-serving",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyKind {
+    Ecdsa,
+    Rsa,
+}
+
+/// The names that a certificate of this node must have. A serving certificate also has the node's addresses.
+#[must_use]
+pub fn wanted_names(
+    kind: CertificateUse,
+    node: &str,
+    dns_names: impl IntoIterator<Item = String>,
+    ip_addresses: impl IntoIterator<Item = IpAddr>,
+) -> CertificateNames {
+    let mut names = CertificateNames {
+        common_name: format!("system:node:{node}"),
+        organizations: BTreeSet::from(["system:nodes".to_owned()]),
+        ..CertificateNames::default()
+    };
+    match kind {
+        CertificateUse::Client => {}
+        CertificateUse::Serving => {
+            names.dns_names.extend(dns_names);
+            names.ip_addresses.extend(ip_addresses);
+        }
+    }
+    names
+}
+
+/// The names and addresses under which a node with these addresses is reached. A host name may be an address.
+#[must_use]
+pub fn serving_addresses(addresses: &[NodeAddress]) -> (BTreeSet<String>, BTreeSet<IpAddr>) {
+    let (mut names, mut ips) = (BTreeSet::new(), BTreeSet::new());
+    for NodeAddress { address, type_ } in addresses {
+        match (type_.as_str(), address.parse::<IpAddr>()) {
+            (_, Err(_)) if address.is_empty() => {}
+            ("Hostname" | "InternalIP" | "ExternalIP", Ok(ip)) => {
+                ips.insert(ip);
+            }
+            ("Hostname" | "InternalDNS" | "ExternalDNS", _) => {
+                names.insert(address.clone());
+            }
+            _ => {}
+        }
+    }
+    (names, ips)
+}
+
+/// When a certificate is to be renewed: after 70 to 90 % of its life, as `chance` (from 0 to 1) says.
+#[must_use]
+pub fn rotation_deadline(certificate: &CertificateFacts, chance: f64) -> Timestamp {
+    let life = certificate.not_after.duration_since(certificate.not_before).max(SignedDuration::ZERO);
+    let share = EARLIEST + SPREAD * chance.clamp(0.0, 1.0);
+    certificate.not_before.saturating_add(life.mul_f64(share)).unwrap_or(certificate.not_before)
+}
+
+/// What is known when the next step is decided.
+#[derive(Clone, Copy, Debug)]
+pub struct CertificateState<'a> {
+    pub kind: CertificateUse,
+    /// The certificate in use.
+    pub current: Option<&'a CertificateFacts>,
+    pub wanted: &'a CertificateNames,
+    /// Where in its span the renewal falls, from 0 to 1: drawn once for each certificate.
+    pub chance: f64,
+    /// Renewal is switched on (`rotateCertificates`, `serverTLSBootstrap`).
+    pub rotates: bool,
+    /// There is a bootstrap kubeconfig to ask with.
+    pub has_bootstrap: bool,
+    /// The API answered lately.
+    pub is_api_reachable: bool,
+    /// Since when there has been no certificate that is good; `None` if there is one.
+    pub unfit_since: Option<Timestamp>,
+    /// Requests that failed since the last that worked, and the last of them.
+    pub failures: u32,
+    pub last_failure: Option<Timestamp>,
+}
+
+/// What to do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CertificateStep {
+    /// Nothing before then: the certificate is good, or the last request failed.
+    Wait { until: Timestamp },
+    /// Nothing at all: it is good, and nobody wants it renewed; or there are no names yet to ask for.
+    Keep,
+    /// Ask for a new one with the certificate in use, or with what else the kubeconfig holds.
+    Request,
+    /// Ask with the bootstrap kubeconfig: the certificate in use is gone or out of date.
+    Bootstrap,
+    /// End the process with code 1.
+    Exit,
+}
+
+/// Decides what to do about one certificate.
+#[must_use]
+pub fn compute_certificate_step(state: &CertificateState<'_>, now: Timestamp) -> CertificateStep {
+    let good = state.current.filter(|certificate| certificate.is_good_at(now));
+    let due = match good {
+        Some(good) if !state.rotates => return keep_until_end(state, good),
+        Some(good) if good.names.cover(state.wanted) => rotation_deadline(good, state.chance),
+        Some(_) | None => Timestamp::MIN,
+    };
+    if now < due {
+        return CertificateStep::Wait { until: due };
+    }
+    match state.kind {
+        CertificateUse::Serving if !state.wanted.has_address() => return CertificateStep::Keep,
+        CertificateUse::Serving => {}
+        CertificateUse::Client => {
+            let is_overdue = |since| now.duration_since(since).unsigned_abs() >= EXIT_AFTER;
+            let may_heal = state.has_bootstrap;
+            if good.is_none()
+                && !may_heal
+                && state.is_api_reachable
+                && state.unfit_since.is_some_and(is_overdue)
+            {
+                return CertificateStep::Exit;
+            }
+        }
+    }
+    if let Some(until) = retry_at(state).filter(|until| now < *until) {
+        return CertificateStep::Wait { until };
+    }
+    match (good, state.kind, state.has_bootstrap) {
+        (None, CertificateUse::Client, true) => CertificateStep::Bootstrap,
+        (None, CertificateUse::Client, false) | (Some(_), _, _) | (None, CertificateUse::Serving, _) => {
+            CertificateStep::Request
+        }
+    }
+}
+
+/// A client certificate that is not renewed here may be replaced on disk by somebody else, or else by bootstrapping
+/// once it is out of date.
+fn keep_until_end(state: &CertificateState<'_>, good: &CertificateFacts) -> CertificateStep {
+    match state.kind {
+        CertificateUse::Client => CertificateStep::Wait { until: good.not_after },
+        CertificateUse::Serving => CertificateStep::Keep,
+    }
+}
+
+/// After a failed request the next one waits for two seconds, doubling to about two minutes.
+#[must_use]
+pub fn retry_delay(failures: u32) -> Duration {
+    FIRST_DELAY.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(LONGEST_DELAY)
+}
+
+fn retry_at(state: &CertificateState<'_>) -> Option<Timestamp> {
+    if state.failures == 0 {
+        return None;
+    }
+    state.last_failure?.checked_add(retry_delay(state.failures)).ok()
+}
+
+/// What the key of the certificate may be used for. Only RSA keys encipher others.
+#[must_use]
+pub fn usages(kind: CertificateUse, key: KeyKind) -> Vec<&'static str> {
+    let mut usages = vec!["digital signature"];
+    match key {
+        KeyKind::Rsa => usages.push("key encipherment"),
+        KeyKind::Ecdsa => {}
+    }
+    usages.push(match kind {
+        CertificateUse::Client => "client auth",
+        CertificateUse::Serving => "server auth",
+    });
+    usages
+}
+
+/// The request to create; `pem` is the PKCS#10 request in PEM. Without a name the API makes one.
+#[must_use]
+pub fn signing_request(
+    kind: CertificateUse,
+    key: KeyKind,
+    pem: &[u8],
+    name: Option<String>,
+) -> CertificateSigningRequest {
+    let generate_name = name.is_none().then(|| "csr-".to_owned());
+    CertificateSigningRequest {
+        metadata: ObjectMeta { name, generate_name, ..ObjectMeta::default() },
+        spec: CertificateSigningRequestSpec {
+            request: ByteString(pem.to_vec()),
+            signer_name: kind.signer().to_owned(),
+            usages: Some(usages(kind, key).into_iter().map(str::to_owned).collect()),
+            ..CertificateSigningRequestSpec::default()
+        },
+        status: None,
+    }
+}
+
+/// What the first request of a node is called. The same key gives the same name, so that it is found again.
+#[must_use]
+pub fn bootstrap_request_name(key_id: &str) -> String {
+    format!("node-csr-{key_id}")
+}
+
+/// What the kubeconfig was found to hold at the start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LoginFound {
+    /// It cannot be used, as the text says; or there is none.
+    Unusable(String),
+    /// A certificate, with the file that has it.
+    Certificate { facts: CertificateFacts, origin: String },
+    /// A token, a password or a program that gives one: whether it works only the API knows.
+    Secret,
+    /// Nothing to show to the API.
+    Nothing,
+}
+
+/// Why the node has to join by its bootstrap kubeconfig; `None` if it can go on with what it has.
+#[must_use]
+pub fn compute_bootstrap_reason(found: &LoginFound, now: Timestamp) -> Option<String> {
+    match found {
+        LoginFound::Unusable(problem) => Some(problem.clone()),
+        LoginFound::Certificate { facts, .. } if now < facts.not_after => None,
+        LoginFound::Certificate { facts, origin } => {
+            Some(format!("the client certificate in {origin} expired at {}", facts.not_after))
+        }
+        LoginFound::Secret => None,
+        LoginFound::Nothing => Some("the kubeconfig holds nothing to log in with".to_owned()),
+    }
+}
+
+/// How a request stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SigningOutcome {
+    Pending,
+    /// The signed chain in PEM.
+    Signed(Vec<u8>),
+    /// It was denied, or signing failed, in the API's words.
+    Refused(String),
+}
+
+/// Reads how a request stands. A denial counts even if a certificate is there.
+#[must_use]
+pub fn signing_outcome(request: &CertificateSigningRequest) -> SigningOutcome {
+    let Some(status) = &request.status else { return SigningOutcome::Pending };
+    let refused =
+        status.conditions.iter().flatten().find(|c| ["Denied", "Failed"].contains(&c.type_.as_str()));
+    if let Some(refused) = refused {
+        let text = |field: &Option<String>| field.clone().unwrap_or_default();
+        let (reason, message) = (text(&refused.reason), text(&refused.message));
+        return SigningOutcome::Refused(format!(
+            "certificate signing request is {}, reason: {reason}, message: {message}",
+            refused.type_.to_lowercase()
+        ));
+    }
+    let is_approved =
+        status.conditions.iter().flatten().any(|c| c.type_ == "Approved" && c.status != "False");
+    match &status.certificate {
+        Some(pem) if is_approved && !pem.0.is_empty() => SigningOutcome::Signed(pem.0.clone()),
+        Some(_) | None => SigningOutcome::Pending,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,147 @@
+//! Occurrences in, steps out. A script is a row of `reason:message`, `+60s` lets time pass.
+
+use expect_test::{Expect, expect};
+use model::MonoTime;
+use proptest::prelude::*;
+
+use super::*;
+
+fn at(second: u64) -> Now {
+    Now {
+        wall: Timestamp::from_second(i64::try_from(second).unwrap()).unwrap(),
+        mono: MonoTime::from_start(Duration::from_secs(second)),
+    }
+}
+
+fn about(name: &str, reason: &str, message: &str) -> Occurrence {
+    let about = ObjectReference {
+        kind: Some("Pod".into()),
+        namespace: Some("ns".into()),
+        name: Some(name.into()),
+        uid: Some(format!("uid-{name}")),
+        ..ObjectReference::default()
+    };
+    Occurrence { about, is_warning: true, reason: reason.into(), message: message.into() }
+}
+
+fn shown(step: &EventStep) -> String {
+    match step {
+        EventStep::Create { event, .. } => format!("create {}", event.message.as_deref().unwrap_or_default()),
+        EventStep::Patch { patch, name, .. } => format!("count {name} {}", patch["count"]),
+        EventStep::Drop => "drop".into(),
+    }
+}
+
+fn play(correlator: &mut EventCorrelator, now: &mut u64, script: &str) -> Vec<String> {
+    let mut steps = Vec::new();
+    for word in script.split_whitespace() {
+        if let Some(seconds) = word.strip_prefix('+').and_then(|s| s.strip_suffix('s')) {
+            *now += seconds.parse::<u64>().unwrap();
+            continue;
+        }
+        let (reason, message) = word.split_once(':').unwrap();
+        steps.push(shown(&correlator.correlate(about("p", reason, message), at(*now))));
+    }
+    steps
+}
+
+#[track_caller]
+fn check(script: &str, expected: Expect) {
+    expected.assert_eq(&play(&mut EventCorrelator::new("n1"), &mut 1, script).join(", "));
+}
+
+#[test]
+fn an_event_says_what_happened_to_whom_and_who_says_so() {
+    let step = EventCorrelator::new("n1").correlate(about("p", "Failed", "no"), at(1));
+    let EventStep::Create { event, .. } = step else { panic!("not created") };
+    expect![[r#"{"apiVersion":"v1","count":1,"firstTimestamp":"1970-01-01T00:00:01Z","involvedObject":{"kind":"Pod","name":"p","namespace":"ns","uid":"uid-p"},"kind":"Event","lastTimestamp":"1970-01-01T00:00:01Z","message":"no","metadata":{"name":"p.3b9aca00","namespace":"ns"},"reason":"Failed","reportingComponent":"kubelet","reportingInstance":"n1","source":{"component":"kubelet","host":"n1"},"type":"Warning"}"#]]
+        .assert_eq(&serde_json::to_value(&event).unwrap().to_string());
+}
+
+#[test]
+fn events_about_nodes_are_kept_in_the_default_namespace() {
+    let mut occurrence = about("n1", "Starting", "Starting kubelet.");
+    occurrence.about.namespace = None;
+    let EventStep::Create { event, .. } = EventCorrelator::new("n1").correlate(occurrence, at(1)) else {
+        panic!("not created")
+    };
+    assert_eq!(event.metadata.namespace.as_deref(), Some("default"));
+    assert_eq!(event.involved_object.namespace, None);
+}
+
+#[test]
+fn the_same_again_is_counted() {
+    check(
+        "BackOff:x +5s BackOff:x Other:x BackOff:x",
+        expect!["create x, count p.3b9aca00 2, create x, count p.3b9aca00 3"],
+    );
+    let mut correlator = EventCorrelator::new("n1");
+    correlator.correlate(about("p", "BackOff", "x"), at(1));
+    let EventStep::Patch { patch, event, namespace, .. } =
+        correlator.correlate(about("p", "BackOff", "x"), at(7))
+    else {
+        panic!("not counted")
+    };
+    assert_eq!(patch, json!({"count": 2, "lastTimestamp": "1970-01-01T00:00:07Z", "message": "x"}));
+    assert_eq!(event.first_timestamp, Some(Time(Timestamp::from_second(1).unwrap())));
+    assert_eq!(namespace, "ns");
+}
+
+#[test]
+fn the_tenth_different_message_of_a_kind_is_combined() {
+    check(
+        "F:1 F:2 F:3 F:4 F:5 F:6 F:7 F:8 F:9 F:10 +1s F:11 G:1",
+        expect![
+            "create 1, create 2, create 3, create 4, create 5, create 6, create 7, create 8, create 9, create (combined from similar events): 10, count p.3b9aca09 2, create 1"
+        ],
+    );
+}
+
+#[test]
+fn after_ten_quiet_minutes_messages_are_told_one_by_one_again() {
+    check(
+        "F:1 F:2 F:3 F:4 F:5 F:6 F:7 F:8 F:9 +601s F:10",
+        expect![
+            "create 1, create 2, create 3, create 4, create 5, create 6, create 7, create 8, create 9, create 10"
+        ],
+    );
+}
+
+#[test]
+fn an_object_has_a_budget_of_its_own() {
+    let mut correlator = EventCorrelator::new("n1");
+    let mut now = 1;
+    let burst = play(&mut correlator, &mut now, &"F:x ".repeat(27));
+    assert_eq!(burst.iter().filter(|step| *step == "drop").count(), 2);
+    assert_eq!(shown(&correlator.correlate(about("q", "F", "x"), at(1))), "create x");
+    assert_eq!(
+        play(&mut correlator, &mut now, "+299s F:x +1s F:x F:x"),
+        ["drop", "count p.3b9aca00 29", "drop"]
+    );
+}
+
+#[test]
+fn an_event_that_the_api_lost_is_created_anew() {
+    let mut correlator = EventCorrelator::new("n1");
+    let EventStep::Create { key, .. } = correlator.correlate(about("p", "F", "x"), at(1)) else { panic!() };
+    correlator.note_created(&key, "p.other");
+    assert_eq!(shown(&correlator.correlate(about("p", "F", "x"), at(2))), "count p.other 2");
+    correlator.note_lost(&key);
+    assert_eq!(shown(&correlator.correlate(about("p", "F", "x"), at(3))), "create x");
+}
+
+proptest! {
+    #[test]
+    fn no_object_is_ever_told_about_more_often_than_its_budget_allows(
+        gaps in prop::collection::vec((0..400_u64, 0..20_u8), 1..80)
+    ) {
+        let mut correlator = EventCorrelator::new("n1");
+        let (mut now, mut told) = (0, 0.0);
+        for (gap, message) in gaps {
+            now += gap;
+            let step = correlator.correlate(about("p", "F", &message.to_string()), at(now));
+            told += if step == EventStep::Drop { 0.0 } else { 1.0 };
+            prop_assert!(told <= BURST + Duration::from_secs(now).as_secs_f64() / EARNED_EVERY.as_secs_f64());
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! Who may use an image that is on the node already (contract C.79): one that was pulled with credentials is not given to
+//! pods that have none.
+//!
+//! Owns: the records of pulls and what follows from them. Never: hashing a credential, pulling, reading or writing a file.
+
+use std::collections::BTreeMap;
+
+use model::k8s::Time;
+use serde::{Deserialize, Serialize};
+
+use super::keyring::without_tag;
+use super::name::parse;
+
+/// So many secrets, and so many service accounts, are remembered for one image; the oldest go first.
+const MAX_CREDENTIALS: usize = 100;
+
+/// What is known about the pulls of one image, by its reference in the runtime. The shape of the file it is kept in.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", tag = "kind", rename = "ImagePulledRecord")]
+pub struct ImagePulledRecord {
+    pub api_version: String,
+    pub last_updated_time: Time,
+    pub image_ref: String,
+    /// By the name under which it was pulled, without tag and digest.
+    #[serde(default)]
+    pub credential_mapping: BTreeMap<String, ImagePullCredentials>,
+}
+
+/// With what an image was pulled.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ImagePullCredentials {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub kubernetes_secrets: Vec<PullSecret>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub kubernetes_service_accounts: Vec<PullServiceAccount>,
+    /// Without any, or with the node's own: every pod may use it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub node_pods_accessible: bool,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PullSecret {
+    pub uid: String,
+    pub namespace: String,
+    pub name: String,
+    pub credential_hash: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PullServiceAccount {
+    pub uid: String,
+    pub namespace: String,
+    pub name: String,
+}
+
+/// `imagePullCredentialsVerificationPolicy`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum VerificationPolicy {
+    NeverVerify,
+    NeverVerifyPreloadedImages,
+    /// Full names without tag (`docker.io/library/nginx`); `host/path/*` stands for all below.
+    NeverVerifyAllowlistedImages(Vec<String>),
+    AlwaysVerify,
+}
+
+impl VerificationPolicy {
+    /// Reads the policy with its allow-list. Validation has refused unknown names; one counts as the default.
+    #[must_use]
+    pub fn parse(policy: &str, allowlist: &[String]) -> Self {
+        match policy {
+            "NeverVerify" => Self::NeverVerify,
+            "NeverVerifyAllowlistedImages" => Self::NeverVerifyAllowlistedImages(allowlist.to_vec()),
+            "AlwaysVerify" => Self::AlwaysVerify,
+            _ => Self::NeverVerifyPreloadedImages,
+        }
+    }
+
+    fn must_verify(&self, image: &str, was_pulled_here: bool) -> bool {
+        match self {
+            Self::NeverVerify => false,
+            Self::NeverVerifyPreloadedImages => was_pulled_here,
+            Self::NeverVerifyAllowlistedImages(list) => {
+                let image = full_name(image);
+                !list.iter().any(|pattern| match pattern.strip_suffix('*') {
+                    Some(parent) => image.starts_with(parent),
+                    None => *pattern == image,
+                })
+            }
+            Self::AlwaysVerify => true,
+        }
+    }
+}
+
+/// The image without tag and digest, and with Docker Hub's short forms written out.
+fn full_name(image: &str) -> String {
+    parse(image).map_or_else(
+        |_| without_tag(image).to_owned(),
+        |name| format!("{}/{}", name.registry, name.repository),
+    )
+}
+
+/// What a pod could pull with.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodCredentials {
+    pub secrets: Vec<PullSecret>,
+    pub service_account: Option<PullServiceAccount>,
+}
+
+/// Whether a pod may use an image that is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ImageAccess {
+    Granted,
+    /// It may, and its credentials are to be noted beside those of the record.
+    GrantedAndNoted(ImagePullCredentials),
+    /// It must show by pulling that it may.
+    MustPull,
+}
+
+/// Decides from the record of the image. `was_intended` is true if a pull of it was begun of which nobody noted the end.
+#[must_use]
+pub fn compute_image_access(
+    policy: &VerificationPolicy,
+    image: &str,
+    record: Option<&ImagePulledRecord>,
+    was_intended: bool,
+    pod: &PodCredentials,
+) -> ImageAccess {
+    if !policy.must_verify(image, record.is_some() || was_intended) {
+        return ImageAccess::Granted;
+    }
+    let known = record.and_then(|record| record.credential_mapping.get(without_tag(image)));
+    let Some(known) = known else { return ImageAccess::MustPull };
+    if known.node_pods_accessible {
+        return ImageAccess::Granted;
+    }
+    for secret in &pod.secrets {
+        let is_same = |other: &PullSecret| is_same_secret(other, secret);
+        let has_hash = |other: &PullSecret| other.credential_hash == secret.credential_hash;
+        if known.kubernetes_secrets.iter().any(|other| is_same(other) && has_hash(other)) {
+            return ImageAccess::Granted;
+        }
+        // The same secret with another content, or the same content in another secret.
+        if known.kubernetes_secrets.iter().any(|other| is_same(other) || has_hash(other)) {
+            let mut noted = known.clone();
+            note_secret(&mut noted, secret);
+            return ImageAccess::GrantedAndNoted(noted);
+        }
+    }
+    let is_known = |account: &PullServiceAccount| known.kubernetes_service_accounts.contains(account);
+    if pod.service_account.as_ref().is_some_and(is_known) {
+        ImageAccess::Granted
+    } else {
+        ImageAccess::MustPull
+    }
+}
+
+/// The record after a pull that worked. `with` is what it was done with; nothing at all makes the image everybody's.
+#[must_use]
+pub fn record_pull(
+    record: Option<&ImagePulledRecord>,
+    image: &str,
+    image_ref: &str,
+    with: &PodCredentials,
+    now: Time,
+) -> ImagePulledRecord {
+    let mut record = record.cloned().unwrap_or_else(|| ImagePulledRecord {
+        api_version: config::API_VERSION.to_owned(),
+        last_updated_time: now.clone(),
+        image_ref: image_ref.to_owned(),
+        credential_mapping: BTreeMap::new(),
+    });
+    record.last_updated_time = now;
+    let known = record.credential_mapping.entry(without_tag(image).to_owned()).or_default();
+    if known.node_pods_accessible {
+        return record;
+    }
+    if with.secrets.is_empty() && with.service_account.is_none() {
+        *known = ImagePullCredentials { node_pods_accessible: true, ..ImagePullCredentials::default() };
+        return record;
+    }
+    for secret in &with.secrets {
+        note_secret(known, secret);
+    }
+    if let Some(account) = &with.service_account {
+        known.kubernetes_service_accounts.retain(|other| other != account);
+        known.kubernetes_service_accounts.push(account.clone());
+        keep_newest(&mut known.kubernetes_service_accounts);
+    }
+    record
+}
+
+fn is_same_secret(a: &PullSecret, b: &PullSecret) -> bool {
+    (&a.uid, &a.namespace, &a.name) == (&b.uid, &b.namespace, &b.name)
+}
+
+fn note_secret(known: &mut ImagePullCredentials, secret: &PullSecret) {
+    known.kubernetes_secrets.retain(|other| !is_same_secret(other, secret));
+    known.kubernetes_secrets.push(secret.clone());
+    keep_newest(&mut known.kubernetes_secrets);
+}
+
+fn keep_newest<T>(list: &mut Vec<T>) {
+    list.drain(..list.len().saturating_sub(MAX_CREDENTIALS));
+}
+
+#[cfg(test)]
+mod tests;

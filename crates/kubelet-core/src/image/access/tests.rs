@@ -1,0 +1,146 @@
+//! Records and credentials in, access out. A secret reads `name:content`, an account `sa`.
+
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+
+fn time() -> Time {
+    Time(jiff::Timestamp::UNIX_EPOCH)
+}
+
+fn credentials(words: &str) -> PodCredentials {
+    let mut all = PodCredentials::default();
+    for word in words.split_whitespace() {
+        match word.split_once(':') {
+            Some((name, hash)) => all.secrets.push(PullSecret {
+                uid: format!("uid-{name}"),
+                namespace: "ns".into(),
+                name: name.into(),
+                credential_hash: hash.into(),
+            }),
+            None => {
+                all.service_account =
+                    Some(PullServiceAccount { name: word.into(), ..PullServiceAccount::default() });
+            }
+        }
+    }
+    all
+}
+
+fn pulled(image: &str, words: &str) -> ImagePulledRecord {
+    record_pull(None, image, "sha256:1", &credentials(words), time())
+}
+
+fn access(record: Option<&ImagePulledRecord>, image: &str, words: &str) -> ImageAccess {
+    compute_image_access(&VerificationPolicy::AlwaysVerify, image, record, false, &credentials(words))
+}
+
+/// Whether a pod with these credentials may use an image that was pulled with those.
+#[track_caller]
+fn check(with: &str, pod: &str, expected: &str) {
+    let shown = match access(Some(&pulled("r.io/a:1", with)), "r.io/a:2", pod) {
+        ImageAccess::Granted => "granted".to_owned(),
+        ImageAccess::GrantedAndNoted(noted) => {
+            let secrets =
+                noted.kubernetes_secrets.iter().map(|s| format!("{}:{}", s.name, s.credential_hash));
+            format!("noted {}", secrets.collect::<Vec<_>>().join(" "))
+        }
+        ImageAccess::MustPull => "pull".to_owned(),
+    };
+    assert_eq!(shown, expected, "{with:?} {pod:?}");
+}
+
+#[test]
+fn who_could_have_pulled_it_may_use_it() {
+    check("", "", "granted");
+    check("", "b:2", "granted");
+    check("a:1", "a:1", "granted");
+    check("a:1", "", "pull");
+    check("a:1", "b:2", "pull");
+    check("a:1", "x:9 a:1", "granted");
+    check("sa", "sa", "granted");
+    check("sa", "other", "pull");
+    check("a:1", "sa", "pull");
+}
+
+#[test]
+fn a_secret_that_changed_or_has_a_twin_is_noted() {
+    check("a:1", "a:2", "noted a:2");
+    check("a:1", "b:1", "noted a:1 b:1");
+}
+
+#[test]
+fn another_name_of_the_image_needs_a_pull_of_its_own() {
+    let record = pulled("r.io/a:1", "");
+    assert_eq!(access(Some(&record), "mirror.io/a:1", ""), ImageAccess::MustPull);
+    assert_eq!(access(Some(&record), "r.io/a@sha256:77", ""), ImageAccess::Granted);
+    assert_eq!(access(None, "r.io/a", ""), ImageAccess::MustPull);
+}
+
+#[test]
+fn the_policy_says_whose_images_are_looked_at() {
+    let list = ["r.io/free/*".to_owned(), "r.io/one".to_owned(), "docker.io/library/nginx".to_owned()];
+    let check = |policy: &str, image: &str, was_intended: bool, expected: bool| {
+        let policy = VerificationPolicy::parse(policy, &list);
+        let found = compute_image_access(&policy, image, None, was_intended, &PodCredentials::default());
+        assert_eq!(found == ImageAccess::Granted, expected, "{policy:?} {image} {was_intended}");
+    };
+    check("NeverVerify", "r.io/a", true, true);
+    check("NeverVerifyPreloadedImages", "r.io/a", false, true);
+    check("NeverVerifyPreloadedImages", "r.io/a", true, false);
+    check("AlwaysVerify", "r.io/a", false, false);
+    check("NeverVerifyAllowlistedImages", "r.io/free/a:1", true, true);
+    check("NeverVerifyAllowlistedImages", "r.io/freed/a", false, false);
+    check("NeverVerifyAllowlistedImages", "r.io/one:7", false, true);
+    check("NeverVerifyAllowlistedImages", "r.io/one/more", false, false);
+    check("NeverVerifyAllowlistedImages", "nginx:1", false, true);
+    check("NeverVerifyAllowlistedImages", "me/nginx", false, false);
+}
+
+#[test]
+fn a_record_reads_back_as_it_was_written() {
+    let record = pulled("r.io/a:1", "a:1 sa");
+    let text = serde_json::to_value(&record).unwrap();
+    assert_eq!(
+        text,
+        json!({
+            "kind": "ImagePulledRecord", "apiVersion": "kubelet.config.k8s.io/v1beta1", "imageRef": "sha256:1",
+            "lastUpdatedTime": "1970-01-01T00:00:00Z",
+            "credentialMapping": {"r.io/a": {
+                "kubernetesSecrets": [{"uid": "uid-a", "namespace": "ns", "name": "a", "credentialHash": "1"}],
+                "kubernetesServiceAccounts": [{"uid": "", "namespace": "", "name": "sa"}],
+            }},
+        })
+    );
+    assert_eq!(serde_json::from_value::<ImagePulledRecord>(text).unwrap(), record);
+}
+
+#[test]
+fn an_image_that_was_once_pulled_without_credentials_stays_everybodys() {
+    let with = pulled("r.io/a", "a:1");
+    let without = record_pull(Some(&with), "r.io/a", "sha256:1", &PodCredentials::default(), time());
+    let again = record_pull(Some(&without), "r.io/a", "sha256:1", &credentials("b:2"), time());
+    let expected = ImagePullCredentials { node_pods_accessible: true, ..ImagePullCredentials::default() };
+    assert_eq!(again.credential_mapping["r.io/a"], expected);
+}
+
+proptest! {
+    #[test]
+    fn whoever_pulled_it_may_use_it_and_the_record_stays_small(words in prop::collection::vec("[a-z]:[0-9]", 1..200)) {
+        let mut record = None;
+        for word in &words {
+            record = Some(record_pull(record.as_ref(), "r.io/a", "sha256:1", &credentials(word), time()));
+            prop_assert_eq!(access(record.as_ref(), "r.io/a", word), ImageAccess::Granted);
+        }
+        let known = record.unwrap().credential_mapping.remove("r.io/a").unwrap();
+        prop_assert!(known.kubernetes_secrets.len() <= MAX_CREDENTIALS);
+    }
+
+    #[test]
+    fn without_a_credential_nothing_private_is_granted(word in "[a-z]:[0-9]", other in "[A-Z]:[a-z]") {
+        let record = pulled("r.io/a", &word);
+        prop_assert_eq!(access(Some(&record), "r.io/a", &other), ImageAccess::MustPull);
+        prop_assert_eq!(access(Some(&record), "r.io/a", ""), ImageAccess::MustPull);
+    }
+}

@@ -1,0 +1,103 @@
+//! The addresses of a node (contract B.9): which one counts, and what is left to a cloud provider. Never resolves a name
+//! or looks at an interface.
+
+use std::net::IpAddr;
+
+use model::k8s::NodeAddress;
+
+use super::NodeFacts;
+
+/// What the Node is to say about its addresses.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NodeAddresses {
+    pub addresses: Vec<NodeAddress>,
+    /// The value of the annotation for cloud providers; `None`: leave it as it is.
+    pub provided_ip: Option<String>,
+}
+
+/// Why the node has no address. The Node keeps those it had.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AddressError {
+    #[error("failed to validate nodeIP: {0}")]
+    UnfitNodeIp(String),
+    #[error(
+        "can't get ip address of node {node}: give --node-ip, make the name resolve, or add a default route"
+    )]
+    None { node: String },
+}
+
+/// The addresses, given those that the Node has.
+///
+/// # Errors
+/// The address given does not fit this host, or none can be found.
+pub fn compute_addresses(
+    facts: &NodeFacts<'_>,
+    existing: &[NodeAddress],
+) -> Result<NodeAddresses, AddressError> {
+    let node_ips = facts.flags.node_ips();
+    let given: Vec<IpAddr> = match node_ips.first() {
+        Some(first) if !first.is_unspecified() => node_ips.clone(),
+        Some(_) | None => Vec::new(),
+    };
+    for ip in &given {
+        if let Some(problem) = unfit_node_ip(*ip, facts.interface_ips) {
+            return Err(AddressError::UnfitNodeIp(problem));
+        }
+    }
+    let is_external = facts.flags.cloud_provider == "external";
+    let list = |ips: &[IpAddr]| ips.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+    let provided_ip = (is_external && !given.is_empty()).then(|| list(&given));
+    if is_external && !existing.is_empty() {
+        return Ok(NodeAddresses { addresses: existing.to_vec(), provided_ip });
+    }
+    let internal = match (given.is_empty(), is_external) {
+        (false, _) => given,
+        // The cloud provider will say.
+        (true, true) => Vec::new(),
+        (true, false) => vec![found(facts, node_ips.first().copied())?],
+    };
+    let mut addresses: Vec<_> = internal.iter().map(|ip| address("InternalIP", &ip.to_string())).collect();
+    addresses.push(address("Hostname", facts.hostname));
+    Ok(NodeAddresses { addresses, provided_ip })
+}
+
+fn address(kind: &str, address: &str) -> NodeAddress {
+    NodeAddress { type_: kind.to_owned(), address: address.to_owned() }
+}
+
+/// The address of a node that was given none: its name if that is one, what its name resolves to, the default route.
+fn found(facts: &NodeFacts<'_>, family: Option<IpAddr>) -> Result<IpAddr, AddressError> {
+    if let Ok(ip) = facts.hostname.parse() {
+        return Ok(ip);
+    }
+    let wants_ipv4 = family.is_none_or(|ip| ip.is_ipv4());
+    let fit = || facts.resolved_ips.iter().filter(|ip| unfit_node_ip(**ip, facts.interface_ips).is_none());
+    fit()
+        .find(|ip| ip.is_ipv4() == wants_ipv4)
+        .or_else(|| fit().next())
+        .copied()
+        .or(facts.default_route_ip)
+        .ok_or_else(|| AddressError::None { node: facts.name.to_owned() })
+}
+
+/// Why an address cannot be the node's; `None` if it can.
+#[must_use]
+pub fn unfit_node_ip(ip: IpAddr, interface_ips: &[IpAddr]) -> Option<String> {
+    let is_link_local = match ip {
+        IpAddr::V4(ip) => ip.is_link_local(),
+        IpAddr::V6(ip) => ip.is_unicast_link_local(),
+    };
+    if ip.is_loopback() {
+        Some("nodeIP can't be loopback address".to_owned())
+    } else if ip.is_multicast() {
+        Some("nodeIP can't be a multicast address".to_owned())
+    } else if is_link_local {
+        Some("nodeIP can't be a link-local unicast address".to_owned())
+    } else if ip.is_unspecified() {
+        Some("nodeIP can't be an all zeros address".to_owned())
+    } else if !interface_ips.contains(&ip) {
+        Some(format!("node IP: {:?} not found in the host's network interfaces", ip.to_string()))
+    } else {
+        None
+    }
+}

@@ -1,0 +1,141 @@
+//! Registration: the Node that is created, and what is changed of one that exists already (contract C.89). Labels, taints
+//! and annotations of others are never taken away.
+
+use std::collections::BTreeMap;
+
+use model::k8s::{Node, NodeSpec, ObjectMeta, Quantity, Taint};
+use serde_json::{Value, json};
+
+use super::report::NODE_LISTS;
+use super::resources::is_extended_resource;
+use super::status::{NodeOutcome, compute_node_status};
+use super::{
+    ARCH_LABEL, BETA_ARCH_LABEL, BETA_OS_LABEL, CONTROLLER_ATTACH, HOSTNAME_LABEL, NodeFacts, OS_LABEL,
+    UNINITIALIZED_TAINT,
+};
+use crate::strategic_patch::compute_strategic_patch;
+
+/// Labels that the kubelet keeps as it registered them. All others are their writers'.
+const DEFAULT_LABELS: [&str; 11] = [
+    HOSTNAME_LABEL,
+    "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region",
+    "failure-domain.beta.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region",
+    "node.kubernetes.io/instance-type",
+    "beta.kubernetes.io/instance-type",
+    OS_LABEL,
+    ARCH_LABEL,
+    BETA_OS_LABEL,
+    BETA_ARCH_LABEL,
+];
+
+/// The Node as it is created, with its first status.
+#[must_use]
+pub fn compute_initial_node(facts: &NodeFacts<'_>) -> NodeOutcome {
+    let architecture = facts.machine.architecture.as_str();
+    let own = [
+        (HOSTNAME_LABEL, facts.hostname),
+        (OS_LABEL, "linux"),
+        (ARCH_LABEL, architecture),
+        (BETA_OS_LABEL, "linux"),
+        (BETA_ARCH_LABEL, architecture),
+    ];
+    let mut labels: BTreeMap<String, String> =
+        own.into_iter().map(|(label, value)| (label.to_owned(), value.to_owned())).collect();
+    labels.extend(facts.flags.node_labels.clone());
+    let mut annotations = BTreeMap::new();
+    if facts.config.enable_controller_attach_detach {
+        annotations.insert(CONTROLLER_ATTACH.to_owned(), "true".to_owned());
+    }
+    let provider_id = &facts.config.provider_id;
+    let node = Node {
+        metadata: ObjectMeta {
+            name: Some(facts.name.to_owned()),
+            labels: Some(labels),
+            annotations: (!annotations.is_empty()).then_some(annotations),
+            ..ObjectMeta::default()
+        },
+        spec: Some(NodeSpec {
+            provider_id: (!provider_id.is_empty()).then(|| provider_id.clone()),
+            taints: Some(taints(facts)).filter(|taints| !taints.is_empty()),
+            ..NodeSpec::default()
+        }),
+        status: None,
+    };
+    compute_node_status(&node, facts, false)
+}
+
+/// Those asked for, each key and effect once, and the mark that a cloud provider takes away.
+fn taints(facts: &NodeFacts<'_>) -> Vec<Taint> {
+    let taint = |key: &str, value: &str, effect: &str| Taint {
+        key: key.to_owned(),
+        value: Some(value.to_owned()).filter(|value| !value.is_empty()),
+        effect: effect.to_owned(),
+        time_added: None,
+    };
+    let mut taints: Vec<Taint> = Vec::new();
+    for wanted in &facts.config.register_with_taints {
+        if !taints.iter().any(|t| t.key == wanted.key && t.effect == wanted.effect) {
+            taints.push(taint(&wanted.key, &wanted.value, &wanted.effect));
+        }
+    }
+    if facts.flags.cloud_provider == "external" {
+        taints.push(taint(UNINITIALIZED_TAINT, "true", "NoSchedule"));
+    }
+    taints
+}
+
+/// What a node that exists already needs so that it fits this kubelet: a strategic merge patch of its status part, or
+/// `None`. `resets_extended` is true when the devices of before are not known any more: their resources count as gone
+/// until their plugins register again.
+#[must_use]
+pub fn compute_reconciliation(initial: &Node, existing: &Node, resets_extended: bool) -> Option<Value> {
+    let mut wanted = existing.clone();
+    reconcile_annotation(&mut wanted, initial);
+    reconcile_labels(&mut wanted, initial);
+    reconcile_resources(&mut wanted, initial, resets_extended);
+    compute_strategic_patch(&json!(existing), &json!(wanted), &NODE_LISTS)
+}
+
+fn reconcile_annotation(wanted: &mut Node, initial: &Node) {
+    let value = initial.metadata.annotations.as_ref().and_then(|all| all.get(CONTROLLER_ATTACH));
+    match (value, wanted.metadata.annotations.as_mut()) {
+        (Some(value), _) => {
+            let annotations = wanted.metadata.annotations.get_or_insert_default();
+            annotations.insert(CONTROLLER_ATTACH.to_owned(), value.clone());
+        }
+        (None, Some(annotations)) => drop(annotations.remove(CONTROLLER_ATTACH)),
+        (None, None) => {}
+    }
+}
+
+fn reconcile_labels(wanted: &mut Node, initial: &Node) {
+    for (label, value) in initial.metadata.labels.iter().flatten() {
+        if DEFAULT_LABELS.contains(&label.as_str()) {
+            wanted.metadata.labels.get_or_insert_default().insert(label.clone(), value.clone());
+        }
+    }
+}
+
+fn reconcile_resources(wanted: &mut Node, initial: &Node, resets_extended: bool) {
+    let fresh = initial.status.clone().unwrap_or_default();
+    let status = wanted.status.get_or_insert_default();
+    for (list, fresh) in
+        [(&mut status.capacity, fresh.capacity), (&mut status.allocatable, fresh.allocatable)]
+    {
+        let fresh = fresh.unwrap_or_default();
+        let list = list.get_or_insert_default();
+        list.retain(|name, _| !name.starts_with("hugepages-") || fresh.contains_key(name));
+        for (name, quantity) in &fresh {
+            if name.starts_with("hugepages-") || !list.contains_key(name) {
+                list.insert(name.clone(), quantity.clone());
+            }
+        }
+        if resets_extended {
+            for (_, quantity) in list.iter_mut().filter(|(name, _)| is_extended_resource(name)) {
+                *quantity = Quantity("0".to_owned());
+            }
+        }
+    }
+}

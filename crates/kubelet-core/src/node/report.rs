@@ -1,0 +1,98 @@
+//! When the status of a Node is sent, and as what (contract B.9): at once if anything but the heartbeat changed, else
+//! every so often, so that thousands of nodes do not report in step.
+
+use std::time::Duration;
+
+use model::MonoTime;
+use model::k8s::{Node, NodeStatus};
+use serde_json::{Value, json};
+
+use crate::strategic_patch::{ListMerge, MergedList, compute_strategic_patch};
+
+/// The lists of a Node that the API merges.
+pub(super) const NODE_LISTS: [MergedList; 2] = [
+    MergedList { field: "conditions", key: "type", how: ListMerge::ByKey },
+    // Merged by type, the API would keep one of two internal addresses.
+    MergedList { field: "addresses", key: "type", how: ListMerge::Replaced },
+];
+
+/// What was sent last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StatusReports {
+    /// `None` before the first report.
+    last: Option<MonoTime>,
+    /// When the next one is due if nothing changes.
+    due: Option<MonoTime>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatusReport {
+    Send,
+    Wait { until: MonoTime },
+}
+
+/// Whether the status is to be sent now.
+#[must_use]
+pub fn compute_status_report(reports: &StatusReports, has_changed: bool, now: MonoTime) -> StatusReport {
+    match reports.due {
+        Some(until) if !has_changed && now < until => StatusReport::Wait { until },
+        Some(_) | None => StatusReport::Send,
+    }
+}
+
+impl StatusReports {
+    /// Notes that a report got through. After a change the next periodic one comes up to half of `frequency` earlier or
+    /// later, as `chance` (from 0 to 1) says.
+    pub fn note_sent(&mut self, has_changed: bool, frequency: Duration, chance: f64, now: MonoTime) {
+        let chance = if has_changed { chance.clamp(0.0, 1.0) } else { 0.5 };
+        self.last = Some(now);
+        self.due = Some(now + frequency.mul_f64(0.5 + chance));
+    }
+
+    #[must_use]
+    pub const fn last(&self) -> Option<MonoTime> {
+        self.last
+    }
+}
+
+/// The statuses, or the labels and annotations, differ in more than heartbeats.
+#[must_use]
+pub fn status_differs(old: &Node, new: &Node) -> bool {
+    let (old_meta, new_meta) = (&old.metadata, &new.metadata);
+    old_meta.labels != new_meta.labels
+        || old_meta.annotations != new_meta.annotations
+        || without_heartbeats(old) != without_heartbeats(new)
+}
+
+fn without_heartbeats(node: &Node) -> NodeStatus {
+    let mut status = node.status.clone().unwrap_or_default();
+    if let Some(conditions) = &mut status.conditions {
+        for condition in conditions.iter_mut() {
+            condition.last_heartbeat_time = None;
+        }
+        conditions.sort_by(|a, b| a.type_.cmp(&b.type_));
+    }
+    status
+}
+
+/// The strategic merge patch, of the status part, that brings the API's Node to the new one; `None` if they are alike.
+/// The spec is not the kubelet's to change.
+#[must_use]
+pub fn compute_node_patch(old: &Node, new: &Node) -> Option<Value> {
+    let ours = |node: &Node| {
+        let meta = &node.metadata;
+        json!({
+            "metadata": {"labels": meta.labels.clone().unwrap_or_default(),
+                         "annotations": meta.annotations.clone().unwrap_or_default()},
+            "status": node.status.clone().unwrap_or_default(),
+        })
+    };
+    compute_strategic_patch(&ours(old), &ours(new), &NODE_LISTS)
+}
+
+/// The pod CIDRs the cluster has given the node, for the runtime; `None` if they are those it was told last.
+#[must_use]
+pub fn compute_pod_cidr_update(node: &Node, told: &str) -> Option<String> {
+    let cidrs = node.spec.as_ref()?.pod_cidrs.as_deref().unwrap_or_default().join(",");
+    (!cidrs.is_empty() && cidrs != told).then_some(cidrs)
+}

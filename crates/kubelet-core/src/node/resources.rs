@@ -1,0 +1,177 @@
+//! What a node has and what pods may use of it (contract B.9): capacity less what is reserved, and less what eviction
+//! keeps free. Never measures anything.
+
+use std::collections::BTreeMap;
+
+use config::KubeletConfiguration;
+use model::Amount;
+use model::k8s::Quantity;
+
+use super::NodeMachine;
+
+pub type Amounts = BTreeMap<String, Amount>;
+pub type Quantities = BTreeMap<String, Quantity>;
+
+const HUGEPAGES: &str = "hugepages-";
+/// What every node has.
+const NATIVE: [&str; 4] = ["cpu", "memory", "pods", "ephemeral-storage"];
+
+/// How much of a device plugin's resource there is, and how much of that is healthy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeviceAmounts {
+    pub capacity: i64,
+    pub allocatable: i64,
+}
+
+/// A resource that neither the kubelet nor Kubernetes itself defines: `example.com/gpu`.
+#[must_use]
+pub fn is_extended_resource(name: &str) -> bool {
+    name.split_once('/')
+        .is_some_and(|(domain, _)| domain != "kubernetes.io" && !domain.ends_with(".kubernetes.io"))
+}
+
+/// Everything the node has. Extended resources that somebody else wrote to the Node stay.
+#[must_use]
+pub fn compute_capacity(
+    config: &KubeletConfiguration,
+    machine: &NodeMachine,
+    devices: &BTreeMap<String, DeviceAmounts>,
+    existing: &Quantities,
+) -> Quantities {
+    let mut capacity: Quantities = existing
+        .iter()
+        .filter(|(name, _)| is_extended_resource(name))
+        .map(|(n, q)| (n.clone(), q.clone()))
+        .collect();
+    capacity.insert("cpu".to_owned(), Quantity(machine.cpus.to_string()));
+    capacity.insert("memory".to_owned(), binary(i128::from(machine.memory_bytes)));
+    capacity.insert("pods".to_owned(), Quantity(max_pods(config, machine).to_string()));
+    if let Some(bytes) = machine.ephemeral_storage_bytes.filter(|_| config.local_storage_capacity_isolation) {
+        capacity.insert("ephemeral-storage".to_owned(), binary(i128::from(bytes)));
+    }
+    for (size, bytes) in &machine.hugepages {
+        capacity.insert(format!("{HUGEPAGES}{size}"), binary(i128::from(*bytes)));
+    }
+    for (name, amounts) in devices {
+        capacity.insert(name.clone(), Quantity(amounts.capacity.to_string()));
+    }
+    capacity
+}
+
+/// How many pods the node takes.
+fn max_pods(config: &KubeletConfiguration, machine: &NodeMachine) -> i64 {
+    let most = i64::from(config.max_pods);
+    if config.pods_per_core <= 0 {
+        return most;
+    }
+    (i64::from(config.pods_per_core) * i64::from(machine.cpus)).min(most)
+}
+
+/// What pods may use: capacity less `reserved`, memory also less huge pages, nothing below zero; of devices, the healthy.
+#[must_use]
+pub fn compute_allocatable(
+    capacity: &Quantities,
+    reserved: &Amounts,
+    devices: &BTreeMap<String, DeviceAmounts>,
+) -> Quantities {
+    let amount = |quantity: &Quantity| Amount::of(quantity).unwrap_or(Amount::ZERO);
+    let hugepages: Amount =
+        capacity.iter().filter(|(name, _)| name.starts_with(HUGEPAGES)).map(|(_, q)| amount(q)).sum();
+    let mut allocatable = Quantities::new();
+    for (name, quantity) in capacity {
+        let mut left = amount(quantity) - reserved.get(name).copied().unwrap_or(Amount::ZERO);
+        if name == "memory" {
+            left = left.max(Amount::ZERO) - hugepages;
+        }
+        let left = left.max(Amount::ZERO);
+        let shown =
+            if is_bytes(name) { binary(i128::from(left.units())) } else { Quantity(left.to_string()) };
+        allocatable.insert(name.clone(), shown);
+    }
+    for (name, amounts) in devices {
+        allocatable.insert(name.clone(), Quantity(amounts.allocatable.to_string()));
+    }
+    allocatable
+}
+
+/// What is kept from pods: for Kubernetes and the system, and what a hard eviction threshold keeps free. Validation has
+/// seen the texts; what cannot be read reserves nothing.
+#[must_use]
+pub fn reserved_amounts(
+    config: &KubeletConfiguration,
+    capacity: &Quantities,
+    ignores_eviction: bool,
+) -> Amounts {
+    let mut reserved = Amounts::new();
+    let mut add = |name: &str, amount: Amount| {
+        let entry = reserved.entry(name.to_owned()).or_default();
+        *entry = *entry + amount;
+    };
+    let own_cpus = count_cpus(&config.reserved_system_cpus);
+    for (name, text) in config.kube_reserved.iter().chain(&config.system_reserved) {
+        // A list of CPUs takes the place of both amounts.
+        if name != "cpu" || own_cpus.is_none() {
+            add(name, Amount::parse(text).unwrap_or(Amount::ZERO));
+        }
+    }
+    if let Some(cpus) = own_cpus {
+        add("cpu", Amount::from_units(cpus));
+    }
+    if !ignores_eviction {
+        let hard = config.effective_eviction_hard();
+        for (signal, name) in [("memory.available", "memory"), ("nodefs.available", "ephemeral-storage")] {
+            if let (Some(text), Some(whole)) = (hard.get(signal), capacity.get(name)) {
+                add(name, threshold(text, Amount::of(whole).unwrap_or(Amount::ZERO)));
+            }
+        }
+    }
+    reserved
+}
+
+/// `100Mi`, or `10%` of the whole.
+fn threshold(text: &str, whole: Amount) -> Amount {
+    match text.strip_suffix('%') {
+        Some(percent) => {
+            let hundredths = Amount::parse(percent).map_or(0, Amount::milli);
+            Amount::from_units(
+                i64::try_from(i128::from(whole.units()) * i128::from(hundredths) / 100_000)
+                    .unwrap_or(i64::MAX),
+            )
+        }
+        None => Amount::parse(text).unwrap_or(Amount::ZERO),
+    }
+}
+
+/// How many CPUs a list like `0-3,8` names; `None` if it names none.
+fn count_cpus(list: &str) -> Option<i64> {
+    let mut cpus = std::collections::BTreeSet::new();
+    for part in list.split(',').filter(|part| !part.trim().is_empty()) {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (u16, u16) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+        cpus.extend(first..=last);
+    }
+    i64::try_from(cpus.len()).ok().filter(|count| *count > 0)
+}
+
+fn is_bytes(name: &str) -> bool {
+    name == "memory" || name == "ephemeral-storage" || name.starts_with(HUGEPAGES)
+}
+
+/// Bytes as the API shows them: with the largest power of 1024 that leaves no rest.
+fn binary(bytes: i128) -> Quantity {
+    let (mut value, mut power) = (bytes, 0);
+    const SUFFIXES: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
+    while value != 0 && value % 1024 == 0 && power < SUFFIXES.len() - 1 {
+        value /= 1024;
+        power += 1;
+    }
+    Quantity(format!("{value}{}", SUFFIXES.get(power).copied().unwrap_or_default()))
+}
+
+/// Resources without which a node is not ready.
+#[must_use]
+pub(super) fn missing_capacity(capacity: &Quantities, config: &KubeletConfiguration) -> Vec<&'static str> {
+    let needs_storage = config.local_storage_capacity_isolation;
+    let is_needed = |name: &&str| *name != "ephemeral-storage" || needs_storage;
+    NATIVE.into_iter().filter(is_needed).filter(|name| !capacity.contains_key(*name)).collect()
+}

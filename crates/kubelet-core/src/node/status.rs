@@ -1,0 +1,115 @@
+//! The status of a Node, set in the order of contract B.9: each part from its facts, over what the Node said before.
+
+use std::collections::BTreeMap;
+
+use config::KUBERNETES_VERSION;
+use model::k8s::{
+    DaemonEndpoint, Node, NodeAddress, NodeDaemonEndpoints, NodeFeatures, NodeStatus, NodeSwapStatus,
+    NodeSystemInfo,
+};
+
+use super::addresses::{AddressError, compute_addresses};
+use super::conditions::set_conditions;
+use super::images::compute_images;
+use super::resources::{compute_allocatable, compute_capacity, missing_capacity, reserved_amounts};
+use super::{ARCH_LABEL, NodeEvent, NodeFacts, OS_LABEL, PROVIDED_IP};
+
+/// The Node as it is to be, and what is to be told about it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NodeOutcome {
+    pub node: Node,
+    pub events: Vec<NodeEvent>,
+    /// Why the addresses could not be set; they are as they were.
+    pub address_error: Option<AddressError>,
+}
+
+/// Computes the Node over the one that the API has. `was_unschedulable` is what was last seen of its spec.
+#[must_use]
+pub fn compute_node_status(existing: &Node, facts: &NodeFacts<'_>, was_unschedulable: bool) -> NodeOutcome {
+    let mut node = existing.clone();
+    let mut status = node.status.take().unwrap_or_default();
+    let mut events = Vec::new();
+    let address_error = set_addresses(&mut node, &mut status, facts).err();
+    set_labels(&mut node, facts);
+    set_machine(&mut status, facts, &mut events);
+    let port = facts.config.port;
+    status.daemon_endpoints = Some(NodeDaemonEndpoints { kubelet_endpoint: Some(DaemonEndpoint { port }) });
+    status.images = not_empty(compute_images(facts.images, facts.config.node_status_max_images));
+    status.runtime_handlers = not_empty(facts.runtime_handlers.to_vec());
+    status.features = facts
+        .supplemental_groups_policy
+        .map(|policy| NodeFeatures { supplemental_groups_policy: Some(policy) });
+    let missing = missing_capacity(status.capacity.as_ref().unwrap_or(&BTreeMap::new()), facts.config);
+    set_conditions(status.conditions.get_or_insert_default(), facts, &missing, &mut events);
+    status.volumes_in_use = not_empty(sorted(facts.volumes_in_use));
+    let is_unschedulable = existing.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true);
+    if is_unschedulable != was_unschedulable {
+        let reason = if is_unschedulable { "NodeNotSchedulable" } else { "NodeSchedulable" };
+        events.push(NodeEvent::status(facts.name, reason));
+    }
+    status.declared_features = not_empty(sorted(facts.declared_features));
+    node.status = Some(status);
+    NodeOutcome { node, events, address_error }
+}
+
+fn set_addresses(
+    node: &mut Node,
+    status: &mut NodeStatus,
+    facts: &NodeFacts<'_>,
+) -> Result<(), AddressError> {
+    let existing: &[NodeAddress] = status.addresses.as_deref().unwrap_or_default();
+    let computed = compute_addresses(facts, existing)?;
+    status.addresses = not_empty(computed.addresses);
+    if let Some(ip) = computed.provided_ip {
+        node.metadata.annotations.get_or_insert_default().insert(PROVIDED_IP.to_owned(), ip);
+    }
+    Ok(())
+}
+
+/// Puts back the labels that the scheduler needs, should somebody have taken them away.
+fn set_labels(node: &mut Node, facts: &NodeFacts<'_>) {
+    let labels = node.metadata.labels.get_or_insert_default();
+    for (label, value) in [(OS_LABEL, "linux"), (ARCH_LABEL, &*facts.machine.architecture)] {
+        labels.entry(label.to_owned()).or_insert_with(|| value.to_owned());
+    }
+}
+
+fn set_machine(status: &mut NodeStatus, facts: &NodeFacts<'_>, events: &mut Vec<NodeEvent>) {
+    let machine = facts.machine;
+    let existing = status.capacity.take().unwrap_or_default();
+    let capacity = compute_capacity(facts.config, machine, facts.devices, &existing);
+    let ignores_eviction = facts.flags.experimental_allocatable_ignore_eviction;
+    let reserved = reserved_amounts(facts.config, &capacity, ignores_eviction);
+    status.allocatable = Some(compute_allocatable(&capacity, &reserved, facts.devices));
+    status.capacity = Some(capacity);
+    let old_boot = status.node_info.as_ref().map(|info| info.boot_id.as_str()).unwrap_or_default();
+    if !old_boot.is_empty() && old_boot != machine.boot_id {
+        let message = format!("Node {} has been rebooted, boot id: {}", facts.name, machine.boot_id);
+        events.push(NodeEvent { is_warning: true, reason: "Rebooted", message });
+    }
+    status.node_info = Some(NodeSystemInfo {
+        architecture: machine.architecture.clone(),
+        boot_id: machine.boot_id.clone(),
+        container_runtime_version: facts.runtime_version.to_owned(),
+        kernel_version: machine.kernel_version.clone(),
+        // Long deprecated, and empty for every node since 1.33.
+        kube_proxy_version: String::new(),
+        kubelet_version: KUBERNETES_VERSION.to_owned(),
+        machine_id: machine.machine_id.clone(),
+        operating_system: "linux".to_owned(),
+        os_image: machine.os_image.clone(),
+        swap: (machine.swap_bytes > 0)
+            .then(|| NodeSwapStatus { capacity: i64::try_from(machine.swap_bytes).ok() }),
+        system_uuid: machine.system_uuid.clone(),
+    });
+}
+
+fn sorted(names: &[String]) -> Vec<String> {
+    let mut names = names.to_vec();
+    names.sort();
+    names
+}
+
+fn not_empty<T>(list: Vec<T>) -> Option<Vec<T>> {
+    (!list.is_empty()).then_some(list)
+}

@@ -1,0 +1,30 @@
+//! Why a container could not be created, as `state.waiting.reason` shows it: runtimes say the special cases by how their
+//! error begins.
+
+const SPECIAL: [&str; 2] = ["RROUnsupported", "ImageVolumeMountFailed"];
+
+/// The waiting reason for a runtime's error to CreateContainer.
+#[must_use]
+pub fn create_error_reason(error: &str) -> &'static str {
+    SPECIAL.into_iter().find(|reason| error.starts_with(reason)).unwrap_or("CreateContainerError")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_beginning_of_the_error_is_the_reason() {
+        let table = [
+            ("RROUnsupported: runc is too old", "RROUnsupported"),
+            ("RROUnsupported", "RROUnsupported"),
+            ("ImageVolumeMountFailed: no such layer", "ImageVolumeMountFailed"),
+            ("mount: RROUnsupported", "CreateContainerError"),
+            ("no space left on device", "CreateContainerError"),
+            ("", "CreateContainerError"),
+        ];
+        for (error, expected) in table {
+            assert_eq!(create_error_reason(error), expected, "{error}");
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! List and watch: how a copy of a collection is kept up to date across everything that can go wrong, so that no change
+//! is lost (contract B.6).
+//!
+//! Owns: what to ask next, how long to wait after an error, and what a full list means for what was known. Never: making
+//! a call, holding a stream.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use model::MonoTime;
+
+const FIRST_DELAY: Duration = Duration::from_millis(800);
+const LONGEST_DELAY: Duration = Duration::from_secs(30);
+/// Without an error for this long, the next one starts with the first delay again.
+const RESET_AFTER: Duration = Duration::from_secs(120);
+/// A stream that ends sooner than this without having told anything did not work.
+const SHORTEST_WATCH: Duration = Duration::from_secs(1);
+
+/// What to do next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReflectorStep {
+    List,
+    /// Watch what changes after this resource version.
+    Watch {
+        since: String,
+    },
+    Wait {
+        until: MonoTime,
+    },
+}
+
+/// What came of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReflectorNews {
+    /// The full list was taken over.
+    Listed {
+        resource_version: String,
+    },
+    /// The watch stands.
+    WatchStarted,
+    /// A change was taken over, or a bookmark came.
+    Reached {
+        resource_version: String,
+    },
+    /// The server ended the stream, as it does every few minutes.
+    Ended,
+    /// What came between is lost: the version is older than what the server remembers.
+    Expired,
+    Failed,
+}
+
+/// Where one copy of a collection stands.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reflector {
+    /// What has been taken over; `None` before the first list, and after a gap.
+    since: Option<String>,
+    watch: Option<Watch>,
+    /// Nothing is asked before.
+    due: MonoTime,
+    delay: Duration,
+    last_error: Option<MonoTime>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Watch {
+    started: MonoTime,
+    has_told: bool,
+}
+
+impl Reflector {
+    #[must_use]
+    pub fn next(&self, now: MonoTime) -> ReflectorStep {
+        if now < self.due {
+            return ReflectorStep::Wait { until: self.due };
+        }
+        match &self.since {
+            Some(since) => ReflectorStep::Watch { since: since.clone() },
+            None => ReflectorStep::List,
+        }
+    }
+
+    /// Takes in what happened. `chance` is from 0 to 1 and spreads the retries of many nodes.
+    pub fn note(&mut self, news: ReflectorNews, chance: f64, now: MonoTime) {
+        match news {
+            ReflectorNews::Listed { resource_version } => self.since = Some(resource_version),
+            ReflectorNews::WatchStarted => self.watch = Some(Watch { started: now, has_told: false }),
+            ReflectorNews::Reached { resource_version } => {
+                if let Some(watch) = &mut self.watch {
+                    watch.has_told = true;
+                }
+                // An object without a version cannot be gone on from.
+                if !resource_version.is_empty() {
+                    self.since = Some(resource_version);
+                }
+            }
+            ReflectorNews::Ended => {
+                let was_useful = self.watch.take().is_some_and(|watch| {
+                    watch.has_told || now.saturating_since(watch.started) >= SHORTEST_WATCH
+                });
+                if !was_useful {
+                    self.back_off(chance, now);
+                }
+            }
+            ReflectorNews::Expired => {
+                // A list at once is right, but not one after the other.
+                let is_first = self.since.take().is_some();
+                self.watch = None;
+                if !is_first {
+                    self.back_off(chance, now);
+                }
+            }
+            ReflectorNews::Failed => {
+                self.watch = None;
+                self.back_off(chance, now);
+            }
+        }
+    }
+
+    /// A full list was taken over at least once, and nothing has been missed since.
+    #[must_use]
+    pub const fn is_in_step(&self) -> bool {
+        self.since.is_some()
+    }
+
+    fn back_off(&mut self, chance: f64, now: MonoTime) {
+        let is_fresh = self.last_error.is_none_or(|last| now.saturating_since(last) > RESET_AFTER);
+        self.delay = if is_fresh { FIRST_DELAY } else { (self.delay * 2).min(LONGEST_DELAY) };
+        self.last_error = Some(now);
+        self.due = now + self.delay.mul_f64(1.0 + chance.clamp(0.0, 1.0));
+    }
+}
+
+/// The name of an object in its collection.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ObjectKey {
+    pub namespace: String,
+    pub name: String,
+}
+
+impl std::fmt::Display for ObjectKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.namespace.is_empty() {
+            return f.write_str(&self.name);
+        }
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// Which object it is and which version of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ObjectVersion {
+    pub uid: String,
+    pub resource_version: String,
+}
+
+/// What a full list changes about what is known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ListDiff {
+    /// Known, and not there any more; also where another object has taken the name meanwhile.
+    pub removed: Vec<ObjectKey>,
+    /// New or changed.
+    pub upserted: Vec<ObjectKey>,
+}
+
+/// Compares a full list with what is known. Removals are to be told first, so that an object which was deleted and made
+/// again while nobody watched is seen to go and to come.
+#[must_use]
+pub fn compute_list_diff(
+    known: &BTreeMap<ObjectKey, ObjectVersion>,
+    listed: &BTreeMap<ObjectKey, ObjectVersion>,
+) -> ListDiff {
+    let is_gone = |key: &ObjectKey, old: &ObjectVersion| listed.get(key).is_none_or(|new| new.uid != old.uid);
+    let removed = known.iter().filter(|(key, old)| is_gone(key, old)).map(|(key, _)| key.clone()).collect();
+    let is_news = |key: &ObjectKey, new: &ObjectVersion| known.get(key) != Some(new);
+    let upserted = listed.iter().filter(|(key, new)| is_news(key, new)).map(|(key, _)| key.clone()).collect();
+    ListDiff { removed, upserted }
+}
+
+#[cfg(test)]
+mod tests;

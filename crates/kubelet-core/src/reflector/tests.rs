@@ -1,0 +1,169 @@
+//! News in, steps out. A script is a row of news: `list@5`, `watch`, `ev@6`, `end`, `expired`, `err`; `+90s` lets time
+//! pass; waits are waited out.
+
+use expect_test::{Expect, expect};
+use proptest::prelude::*;
+
+use super::*;
+
+fn news(word: &str) -> ReflectorNews {
+    match word.split_once('@').unwrap_or((word, "")) {
+        ("list", version) => ReflectorNews::Listed { resource_version: version.into() },
+        ("ev", version) => ReflectorNews::Reached { resource_version: version.into() },
+        ("watch", _) => ReflectorNews::WatchStarted,
+        ("end", _) => ReflectorNews::Ended,
+        ("expired", _) => ReflectorNews::Expired,
+        _ => ReflectorNews::Failed,
+    }
+}
+
+#[track_caller]
+fn check(script: &str, expected: Expect) {
+    let mut reflector = Reflector::default();
+    let mut now = MonoTime::ZERO;
+    let mut shown = Vec::new();
+    for word in script.split_whitespace() {
+        if let Some(seconds) = word.strip_prefix('+').and_then(|s| s.strip_suffix('s')) {
+            now = now + Duration::from_secs(seconds.parse().unwrap());
+            continue;
+        }
+        if let ReflectorStep::Wait { until } = reflector.next(now) {
+            now = until;
+        }
+        reflector.note(news(word), 0.5, now);
+        shown.push(match reflector.next(now) {
+            ReflectorStep::List => format!("{word}: list"),
+            ReflectorStep::Watch { since } => format!("{word}: watch {since}"),
+            ReflectorStep::Wait { until } => {
+                format!("{word}: wait {}ms", until.saturating_since(now).as_millis())
+            }
+        });
+    }
+    expected.assert_eq(&shown.join(", "));
+}
+
+#[test]
+fn a_watch_goes_on_from_the_last_version_seen() {
+    check(
+        "list@5 watch ev@6 ev@9 end",
+        expect!["list@5: watch 5, watch: watch 5, ev@6: watch 6, ev@9: watch 9, end: watch 9"],
+    );
+    check("list@5 watch +60s end", expect!["list@5: watch 5, watch: watch 5, end: watch 5"]);
+}
+
+#[test]
+fn a_version_that_is_too_old_means_listing_at_once_but_not_over_and_over() {
+    check("list@5 watch expired", expect!["list@5: watch 5, watch: watch 5, expired: list"]);
+    check(
+        "list@5 expired expired list@9",
+        expect!["list@5: watch 5, expired: list, expired: wait 1200ms, list@9: watch 9"],
+    );
+}
+
+#[test]
+fn errors_back_off_to_half_a_minute_and_keep_the_place() {
+    check(
+        "list@5 err err err err err err err",
+        expect![
+            "list@5: watch 5, err: wait 1200ms, err: wait 2400ms, err: wait 4800ms, err: wait 9600ms, err: wait 19200ms, err: wait 38400ms, err: wait 45000ms"
+        ],
+    );
+    check("err", expect!["err: wait 1200ms"]);
+}
+
+#[test]
+fn after_two_quiet_minutes_an_error_is_the_first_again() {
+    check(
+        "err err list@5 watch +121s err",
+        expect!["err: wait 1200ms, err: wait 2400ms, list@5: watch 5, watch: watch 5, err: wait 1200ms"],
+    );
+    check(
+        "err err list@5 watch +90s err",
+        expect!["err: wait 1200ms, err: wait 2400ms, list@5: watch 5, watch: watch 5, err: wait 4800ms"],
+    );
+}
+
+#[test]
+fn a_stream_that_ends_at_once_and_empty_backs_off() {
+    check("list@5 watch end", expect!["list@5: watch 5, watch: watch 5, end: wait 1200ms"]);
+    check("list@5 watch ev@6 end", expect!["list@5: watch 5, watch: watch 5, ev@6: watch 6, end: watch 6"]);
+}
+
+type Objects = BTreeMap<ObjectKey, ObjectVersion>;
+
+/// `a!1@5 b!2@7`: name, UID, version.
+fn objects(text: &str) -> Objects {
+    let object = |word: &str| {
+        let (name, rest) = word.split_once('!').unwrap();
+        let (uid, version) = rest.split_once('@').unwrap();
+        let key = ObjectKey { namespace: "ns".into(), name: name.into() };
+        (key, ObjectVersion { uid: uid.into(), resource_version: version.into() })
+    };
+    text.split_whitespace().map(object).collect()
+}
+
+#[track_caller]
+fn check_diff(known: &str, listed: &str, removed: &[&str], upserted: &[&str]) {
+    let diff = compute_list_diff(&objects(known), &objects(listed));
+    let names = |keys: &[ObjectKey]| keys.iter().map(|k| k.name.clone()).collect::<Vec<_>>();
+    assert_eq!(
+        (names(&diff.removed), names(&diff.upserted)),
+        (
+            removed.iter().map(ToString::to_string).collect(),
+            upserted.iter().map(ToString::to_string).collect(),
+        )
+    );
+}
+
+#[test]
+fn a_full_list_tells_what_came_went_and_changed_meanwhile() {
+    check_diff("", "a!1@1", &[], &["a"]);
+    check_diff("a!1@1 b!2@1", "a!1@1 c!3@4", &["b"], &["c"]);
+    check_diff("a!1@1", "a!1@2", &[], &["a"]);
+    check_diff("a!1@1", "a!2@2", &["a"], &["a"]);
+    check_diff("a!1@1", "", &["a"], &[]);
+}
+
+fn any_objects() -> impl Strategy<Value = Objects> {
+    prop::collection::btree_map("[a-d]", ("[1-2]", "[1-3]"), 0..4).prop_map(|all| {
+        all.into_iter()
+            .map(|(name, (uid, resource_version))| {
+                (ObjectKey { namespace: String::new(), name }, ObjectVersion { uid, resource_version })
+            })
+            .collect()
+    })
+}
+
+proptest! {
+    #[test]
+    fn following_the_difference_leads_to_the_list(known in any_objects(), listed in any_objects()) {
+        let diff = compute_list_diff(&known, &listed);
+        let mut followed = known;
+        for key in &diff.removed {
+            prop_assert!(followed.remove(key).is_some());
+        }
+        for key in &diff.upserted {
+            followed.insert(key.clone(), listed[key].clone());
+        }
+        prop_assert_eq!(followed, listed);
+    }
+
+    #[test]
+    fn no_version_is_skipped_and_every_wait_is_bounded(words in prop::collection::vec(prop::sample::select(vec!["list@5", "watch", "ev@6", "ev@7", "end", "expired", "err"]), 0..40), chance in 0.0..1.0) {
+        let mut reflector = Reflector::default();
+        let mut last: Option<String> = None;
+        for word in words {
+            match word.split_once('@') {
+                Some((_, version)) => last = Some(version.to_owned()),
+                None if word == "expired" => last = None,
+                None => {}
+            }
+            reflector.note(news(word), chance, MonoTime::ZERO);
+            match reflector.next(MonoTime::from_start(Duration::from_secs(60))) {
+                ReflectorStep::Watch { since } => prop_assert_eq!(Some(since), last.clone()),
+                ReflectorStep::List => prop_assert_eq!(&last, &None),
+                ReflectorStep::Wait { .. } => prop_assert!(false, "waits for more than a minute"),
+            }
+        }
+    }
+}

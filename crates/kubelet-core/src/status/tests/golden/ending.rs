@@ -1,0 +1,383 @@
+//! How pods end, and that they stay ended.
+
+use expect_test::expect;
+
+use super::check;
+
+#[test]
+fn a_pod_ends_by_its_restart_policy() {
+    check(
+        "pod a policy=Never | a=exited(0)",
+        expect![[r#"
+        Succeeded
+        +PodReadyToStartContainers +Initialized(PodCompleted) -Ready(PodCompleted)
+        a exited 0 Completed test://a-0
+    "#]],
+    );
+    check(
+        "pod a policy=Never | a=exited(1)",
+        expect![[r#"
+        Failed
+        +PodReadyToStartContainers +Initialized -Ready(PodFailed)
+        a exited 1 Error test://a-0
+    "#]],
+    );
+    check(
+        "pod a b policy=Never | a=exited(0) b=exited(1)",
+        expect![[r#"
+        Failed
+        +PodReadyToStartContainers +Initialized -Ready(PodFailed)
+        a exited 0 Completed test://a-0
+        b exited 1 Error test://b-0
+    "#]],
+    );
+    check(
+        "pod a b policy=Never | a=exited(1) b=running",
+        expect![[r#"
+        Running
+        +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a])
+        a exited 1 Error test://a-0
+        b running, ready, started
+    "#]],
+    );
+    check(
+        "pod a policy=OnFailure | a=exited(0)",
+        expect![[r#"
+        Succeeded
+        +PodReadyToStartContainers +Initialized(PodCompleted) -Ready(PodCompleted)
+        a exited 0 Completed test://a-0
+    "#]],
+    );
+    check(
+        "pod a policy=OnFailure | a=exited(1)",
+        expect![[r#"
+        Running
+        +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a])
+        a exited 1 Error test://a-0
+    "#]],
+    );
+    check(
+        "pod a b policy=OnFailure | a=exited(0) b=exited(1) why(b/CrashLoopBackOff)",
+        expect![[r#"
+        Running
+        +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a b])
+        a exited 0 Completed test://a-0
+        b waiting CrashLoopBackOff: told, before: exited 1 Error test://b-0
+    "#]],
+    );
+    check(
+        "pod a | a=exited(0)",
+        expect![[r#"
+        Running
+        +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a])
+        a exited 0 Completed test://a-0
+    "#]],
+    );
+}
+
+#[test]
+fn a_containers_own_policy_and_rules_come_before_the_pods() {
+    check(
+        "pod a:N | a=exited(1)",
+        expect![[r#"
+        Failed
+        +PodReadyToStartContainers +Initialized -Ready(PodFailed)
+        a exited 1 Error test://a-0
+    "#]],
+    );
+    check(
+        "pod a:N b | a=exited(1) b=exited(0)",
+        expect![[r#"
+        Running
+        +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a b])
+        a exited 1 Error test://a-0
+        b exited 0 Completed test://b-0
+    "#]],
+    );
+    check(
+        "pod a:F policy=Never | a=exited(1)",
+        expect![[r#"
+        Running
+        +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a])
+        a exited 1 Error test://a-0
+    "#]],
+    );
+    check(
+        "pod a:N3 policy=Never | a=exited(3)",
+        expect![[r#"
+        Running
+        +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a])
+        a exited 3 Error test://a-0
+    "#]],
+    );
+    check(
+        "pod a:N3 policy=Never | a=exited(4)",
+        expect![[r#"
+        Failed
+        +PodReadyToStartContainers +Initialized -Ready(PodFailed)
+        a exited 4 Error test://a-0
+    "#]],
+    );
+}
+
+#[test]
+fn a_terminal_phase_stays() {
+    check(
+        "pod a policy=Never | a=exited(0) | a=exited(0),running",
+        expect![[r#"
+        Succeeded
+        +PodReadyToStartContainers +Initialized(PodCompleted) -Ready(PodCompleted)
+        a running, before: exited 0 Completed test://a-0, restarts 1, ready, started
+    "#]],
+    );
+    check(
+        "pod a policy=Never | a=exited(1) | unseen",
+        expect![[r#"
+        Failed
+        +PodReadyToStartContainers +Initialized -Ready(PodFailed)
+        a exited 1 Error test://a-0
+    "#]],
+    );
+    check(
+        "pod a api=Succeeded | a=running",
+        expect![[r#"
+        Succeeded
+        +PodReadyToStartContainers +Initialized(PodCompleted) -Ready(PodCompleted)
+        a running, ready, started
+    "#]],
+    );
+    check(
+        "pod a | @terminated end(Evicted) a=exited(0) | @terminated",
+        expect![[r#"
+        Failed (Evicted: told)
+        +DisruptionTarget(TerminationByKubelet: told) -PodReadyToStartContainers +Initialized -Ready(PodFailed)
+        a exited 0 Completed test://a-0
+    "#]],
+    );
+}
+
+#[test]
+fn a_terminal_phase_waits_for_the_containers() {
+    check(
+        "pod a | a=running | a=running end(DeadlineExceeded)",
+        expect![[r#"
+        Running
+        +PodReadyToStartContainers +Initialized +Ready
+        a running, ready, started
+    "#]],
+    );
+    check(
+        "pod a | a=running | a=running end(DeadlineExceeded) @terminating",
+        expect![[r#"
+        Running
+        +PodReadyToStartContainers +Initialized +Ready
+        a running, ready, started
+    "#]],
+    );
+    check(
+        "pod a | a=running | a=exited(137) end(DeadlineExceeded) @terminating",
+        expect![[r#"
+        Failed (DeadlineExceeded: told)
+        +PodReadyToStartContainers +Initialized -Ready(PodFailed)
+        a exited 137 Error test://a-0
+    "#]],
+    );
+    check(
+        "pod a | a=running | a=unknown end(DeadlineExceeded) @terminating",
+        expect![[r#"
+        Running
+        +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a])
+        a exited 137 ContainerStatusUnknown, restarts 1
+    "#]],
+    );
+    check(
+        "pod a | a=running | unseen end(DeadlineExceeded) @terminating",
+        expect![[r#"
+        Running
+        +PodReadyToStartContainers +Initialized +Ready
+        a running, ready, started
+    "#]],
+    );
+    check(
+        "pod a b policy=Never | a=running b=running | a=exited(1) b=unknown",
+        expect![[r#"
+        Running
+        +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a b])
+        a exited 1 Error test://a-0
+        b exited 137 ContainerStatusUnknown, restarts 1
+    "#]],
+    );
+}
+
+#[test]
+fn a_rejected_pod_only_says_why() {
+    check(
+        "pod a | unseen @rejected end(OutOfcpu)",
+        expect![[r#"
+        Failed (OutOfcpu: told)
+
+    "#]],
+    );
+    check(
+        "pod a api=Pending cond=example.com/lb:True | unseen @rejected end(NodePorts)",
+        expect![[r#"
+        Failed (NodePorts: told)
+        +example.com/lb
+    "#]],
+    );
+}
+
+#[test]
+fn a_stopped_pod_ends_whatever_its_policy() {
+    check(
+        "pod a | a=running deleting @terminating",
+        expect![[r#"
+        Running
+        +PodReadyToStartContainers +Initialized +Ready
+        a running, ready, started
+    "#]],
+    );
+    check(
+        "pod a | a=exited(0) deleting @terminating",
+        expect![[r#"
+        Succeeded
+        +PodReadyToStartContainers +Initialized(PodCompleted) -Ready(PodCompleted)
+        a exited 0 Completed test://a-0
+    "#]],
+    );
+    check(
+        "pod a | a=running | a=exited(137) deleting @terminating",
+        expect![[r#"
+        Failed
+        +PodReadyToStartContainers +Initialized -Ready(PodFailed)
+        a exited 137 Error test://a-0
+    "#]],
+    );
+    check(
+        "pod a b | a=exited(0) b=exited(143) deleting @terminated",
+        expect![[r#"
+        Failed
+        +PodReadyToStartContainers +Initialized -Ready(PodFailed)
+        a exited 0 Completed test://a-0
+        b exited 143 Error test://b-0
+    "#]],
+    );
+    check(
+        "pod a | box=ready deleting @terminating",
+        expect![[r#"
+        Pending
+        +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a])
+        a waiting ContainerCreating
+    "#]],
+    );
+    check(
+        "pod a | deleting @terminated",
+        expect![[r#"
+        Failed
+        -PodReadyToStartContainers +Initialized -Ready(PodFailed)
+        a exited 137 ContainerStatusUnknown
+    "#]],
+    );
+    check(
+        "pod i:i a | i=running | deleting @terminated",
+        expect![[r#"
+        Failed
+        -PodReadyToStartContainers -Initialized(ContainersNotInitialized: containers with incomplete status: [i]) -Ready(PodFailed)
+        init i exited 137 ContainerStatusUnknown, before: exited 137 ContainerStatusUnknown
+        a waiting PodInitializing
+    "#]],
+    );
+    check(
+        "pod i:i a | deleting @terminated",
+        expect![[r#"
+        Failed
+        -PodReadyToStartContainers -Initialized(ContainersNotInitialized: containers with incomplete status: [i]) -Ready(PodFailed)
+        init i waiting PodInitializing
+        a waiting PodInitializing
+    "#]],
+    );
+    check(
+        "pod a | a=running | deleting @terminated",
+        expect![[r#"
+        Failed
+        -PodReadyToStartContainers +Initialized -Ready(PodFailed)
+        a exited 137 ContainerStatusUnknown, before: exited 137 ContainerStatusUnknown
+    "#]],
+    );
+}
+
+#[test]
+fn a_static_pod_does_not_end_by_being_stopped() {
+    check(
+        "pod a static | a=running | a=exited(0) @terminating",
+        expect![[r#"
+        Running
+        +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a])
+        a exited 0 Completed test://a-0
+    "#]],
+    );
+    check(
+        "pod a static | a=running | a=exited(0) @terminated",
+        expect![[r#"
+        Running
+        +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a])
+        a exited 0 Completed test://a-0
+    "#]],
+    );
+    check(
+        "pod a static policy=Never | a=exited(0)",
+        expect![[r#"
+        Succeeded
+        +PodReadyToStartContainers +Initialized(PodCompleted) -Ready(PodCompleted)
+        a exited 0 Completed test://a-0
+    "#]],
+    );
+}
+
+#[test]
+fn a_container_lost_while_its_pod_is_stopped_does_not_count_as_restarted() {
+    check(
+        "pod a static | a=running | @terminating",
+        expect![[r#"
+        Running
+        -PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a])
+        a waiting ContainerCreating, before: exited 137 ContainerStatusUnknown
+    "#]],
+    );
+    check(
+        "pod a | a=running | deleting",
+        expect![[r#"
+        Running
+        -PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a])
+        a waiting ContainerCreating, before: exited 137 ContainerStatusUnknown
+    "#]],
+    );
+}
+
+#[test]
+fn without_their_gate_rules_of_a_container_do_not_keep_its_pod_alive() {
+    check(
+        "pod a:3N policy=Never | a=exited(3)",
+        expect![[r#"
+        Running
+        +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a])
+        a exited 3 Error test://a-0
+    "#]],
+    );
+    check(
+        "pod a:3N policy=Never | a=exited(3) off(rules)",
+        expect![[r#"
+        Failed
+        +PodReadyToStartContainers +Initialized -Ready(PodFailed)
+        a exited 3 Error test://a-0
+    "#]],
+    );
+    check(
+        "pod a:N policy=Always | a=exited(0) off(rules)",
+        expect![[r#"
+        Running
+        +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a])
+        a exited 0 Completed test://a-0
+    "#]],
+    );
+}

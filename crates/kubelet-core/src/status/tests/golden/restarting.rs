@@ -1,0 +1,327 @@
+//! Containers that start again, and what is shown of the run before.
+
+use expect_test::expect;
+
+use super::check;
+
+#[test]
+fn restarts_are_shown_with_the_run_before() {
+    check(
+        "pod a | a=exited(1)",
+        expect![[r#"
+        Running
+        +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a])
+        a exited 1 Error test://a-0
+    "#]],
+    );
+    check(
+        "pod a | a=exited(1) why(a/CrashLoopBackOff)",
+        expect![[r#"
+        Running
+        +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a])
+        a waiting CrashLoopBackOff: told, before: exited 1 Error test://a-0
+    "#]],
+    );
+    check(
+        "pod a | a=exited(1),running",
+        expect![[r#"
+        Running
+        +PodReadyToStartContainers +Initialized +Ready
+        a running, before: exited 1 Error test://a-0, restarts 1, ready, started
+    "#]],
+    );
+    check(
+        "pod a | a=exited(1),exited(0)",
+        expect![[r#"
+        Running
+        +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a])
+        a exited 0 Completed test://a-1, before: exited 1 Error test://a-0, restarts 1
+    "#]],
+    );
+    check(
+        "pod a | a=exited(1),exited(2) why(a/CrashLoopBackOff)",
+        expect![[r#"
+        Running
+        +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a])
+        a waiting CrashLoopBackOff: told, before: exited 2 Error test://a-1, restarts 1
+    "#]],
+    );
+    check(
+        "pod a | a=exited(137/OOMKilled),running",
+        expect![[r#"
+        Running
+        +PodReadyToStartContainers +Initialized +Ready
+        a running, before: exited 137 OOMKilled test://a-0, restarts 1, ready, started
+    "#]],
+    );
+    check(
+        "pod a | a=running why(a/CrashLoopBackOff)",
+        expect![[r#"
+        Running
+        +PodReadyToStartContainers +Initialized +Ready
+        a running, ready, started
+    "#]],
+    );
+    check(
+        "pod a | a=exited(1) | a=#1:running",
+        expect![[r#"
+        Running
+        +PodReadyToStartContainers +Initialized +Ready
+        a running, before: exited 1 Error test://a-0, restarts 1, ready, started
+    "#]],
+    );
+    check(
+        "pod a | a=exited(1) why(a/CrashLoopBackOff) | a=exited(1)",
+        expect![[r#"
+        Running
+        +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a])
+        a exited 1 Error test://a-0
+    "#]],
+    );
+    check(
+        "pod a | a=exited(1) why(a/CrashLoopBackOff) | why(a/CrashLoopBackOff)",
+        expect![[r#"
+        Running
+        -PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a])
+        a waiting CrashLoopBackOff: told, before: exited 1 Error test://a-0
+    "#]],
+    );
+}
+
+#[test]
+fn a_lost_container_is_shown_as_killed() {
+    check(
+        "pod a b | a=running b=running | b=running",
+        expect![[r#"
+        Running
+        +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a])
+        a waiting ContainerCreating, before: exited 137 ContainerStatusUnknown, restarts 1
+        b running, ready, started
+    "#]],
+    );
+    check(
+        "pod a | a=running | deleting @terminating",
+        expect![[r#"
+        Failed
+        -PodReadyToStartContainers +Initialized -Ready(PodFailed)
+        a waiting ContainerCreating, before: exited 137 ContainerStatusUnknown
+    "#]],
+    );
+    check(
+        "pod a policy=Never | a=running |",
+        expect![[r#"
+        Failed
+        -PodReadyToStartContainers +Initialized -Ready(PodFailed)
+        a waiting ContainerCreating, before: exited 137 ContainerStatusUnknown, restarts 1
+    "#]],
+    );
+    check(
+        "pod a | a=running | | a=#1:running",
+        expect![[r#"
+        Running
+        +PodReadyToStartContainers +Initialized +Ready
+        a running, before: exited 137 ContainerStatusUnknown, restarts 1, ready, started
+    "#]],
+    );
+    check(
+        "pod a | a=running | | |",
+        expect![[r#"
+        Running
+        -PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a])
+        a waiting ContainerCreating, before: exited 137 ContainerStatusUnknown, restarts 1
+    "#]],
+    );
+    check(
+        "pod a | a=exited(3) |",
+        expect![[r#"
+        Running
+        -PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a])
+        a exited 3 Error test://a-0
+    "#]],
+    );
+    check(
+        "pod a | a=running | a=unknown",
+        expect![[r#"
+        Running
+        +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a])
+        a exited 137 ContainerStatusUnknown, restarts 1
+    "#]],
+    );
+    check(
+        "pod a | a=running | a=unknown | a=unknown",
+        expect![[r#"
+        Running
+        +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a])
+        a exited 137 ContainerStatusUnknown, restarts 1
+    "#]],
+    );
+    check(
+        "pod a | a=unknown",
+        expect![[r#"
+        Pending
+        +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a])
+        a waiting ContainerCreating
+    "#]],
+    );
+}
+
+#[test]
+fn a_start_that_failed_between_does_not_hide_the_run_before() {
+    check(
+        "pod a | a=exited(1),created,created",
+        expect![[r#"
+        Running
+        +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a])
+        a waiting ContainerCreating, before: exited 1 Error test://a-0, restarts 2
+    "#]],
+    );
+    check(
+        "pod a | a=exited(1),created why(a/RunContainerError)",
+        expect![[r#"
+        Running
+        +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a])
+        a waiting RunContainerError: told, before: exited 1 Error test://a-0, restarts 1
+    "#]],
+    );
+}
+
+#[test]
+fn restart_counts_do_not_shrink() {
+    check(
+        "pod a | a=#4:running | a=#1:running",
+        expect![[r#"
+        Running
+        +PodReadyToStartContainers +Initialized +Ready
+        a running, restarts 4, ready, started
+    "#]],
+    );
+    check(
+        "pod a | a=#4:running | box=ready",
+        expect![[r#"
+        Running
+        +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a])
+        a waiting ContainerCreating, before: exited 137 ContainerStatusUnknown, restarts 5
+    "#]],
+    );
+}
+
+#[test]
+fn a_restart_of_all_containers_has_a_condition() {
+    let all = "why(a/RestartingAllContainers) why(b/RestartingAllContainers)";
+    check(
+        &format!("pod a b policy=Never | a=exited(3) b=exited(137) {all}"),
+        expect![[r#"
+        Running
+        +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a b]) +AllContainersRestarting(RestartAllContainersStarted)
+        a waiting RestartingAllContainers: told, before: exited 3 Error test://a-0
+        b waiting RestartingAllContainers: told, before: exited 137 Error test://b-0
+    "#]],
+    );
+    check(
+        &format!("pod a b policy=Never | a=exited(3) b=exited(137) {all} | a=#1:running b=#1:running"),
+        expect![[r#"
+            Running
+            +PodReadyToStartContainers +Initialized +Ready -AllContainersRestarting
+            a running, before: exited 3 Error test://a-0, restarts 1, ready, started
+            b running, before: exited 137 Error test://b-0, restarts 1, ready, started
+        "#]],
+    );
+}
+
+#[test]
+fn containers_that_were_removed_to_restart_all_say_so() {
+    let all = "why(i/RestartingAllContainers) why(a/RestartingAllContainers) why(b/RestartingAllContainers)";
+    let begun = format!("pod i:i a b policy=Never | i=exited(0) a=exited(3) b=running {all}");
+    check(
+        &format!("{begun} | b=running {all}"),
+        expect![[r#"
+        Running
+        +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a]) +AllContainersRestarting(RestartAllContainersStarted)
+        init i waiting RestartingAllContainers: told, before: exited 137 RestartingAllContainers, restarts 1
+        a waiting RestartingAllContainers: told, before: exited 137 RestartingAllContainers, restarts 1
+        b running, ready, started
+    "#]],
+    );
+    check(
+        &format!("{begun} | box=ready {all}"),
+        expect![[r#"
+        Running
+        +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a b]) +AllContainersRestarting(RestartAllContainersStarted)
+        init i waiting RestartingAllContainers: told, before: exited 137 RestartingAllContainers, restarts 1
+        a waiting RestartingAllContainers: told, before: exited 137 RestartingAllContainers, restarts 1
+        b waiting RestartingAllContainers: told, before: exited 137 RestartingAllContainers, restarts 1
+    "#]],
+    );
+    check(
+        &format!("{begun} | box=ready {all} | box=ready {all}"),
+        expect![[r#"
+        Running
+        +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a b]) +AllContainersRestarting(RestartAllContainersStarted)
+        init i waiting RestartingAllContainers: told, before: exited 137 RestartingAllContainers, restarts 1
+        a waiting RestartingAllContainers: told, before: exited 137 RestartingAllContainers, restarts 1
+        b waiting RestartingAllContainers: told, before: exited 137 RestartingAllContainers, restarts 1
+    "#]],
+    );
+    check(
+        &format!("{begun} | box=ready {all} | i=#1:exited(0) a=#1:running b=#1:running"),
+        expect![[r#"
+        Running
+        +PodReadyToStartContainers +Initialized +Ready -AllContainersRestarting
+        init i exited 0 Completed test://i-1, before: exited 137 RestartingAllContainers, restarts 1, ready
+        a running, before: exited 137 RestartingAllContainers, restarts 1, ready, started
+        b running, before: exited 137 RestartingAllContainers, restarts 1, ready, started
+    "#]],
+    );
+    check(
+        &format!("{begun} | box=ready | i=#1:running"),
+        expect![[r#"
+        Pending
+        +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a b]) +AllContainersRestarting(RestartAllContainersStarted)
+        init i running, before: exited 137 RestartingAllContainers, restarts 1, started
+        a waiting RestartingAllContainers: The container is removed because RestartAllContainers in place, before: exited 137 RestartingAllContainers, restarts 1
+        b waiting RestartingAllContainers: The container is removed because RestartAllContainers in place, before: exited 137 RestartingAllContainers, restarts 1
+    "#]],
+    );
+    check(
+        &format!(
+            "{begun} | box=ready {all} | box=ready why(a/ErrImagePull) why(b/ErrImagePull) i=#1:exited(0)"
+        ),
+        expect![[r#"
+        Running
+        +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a b]) -AllContainersRestarting
+        init i exited 0 Completed test://i-1, before: exited 137 RestartingAllContainers, restarts 1, ready
+        a waiting ErrImagePull: told, before: exited 137 RestartingAllContainers, restarts 1
+        b waiting ErrImagePull: told, before: exited 137 RestartingAllContainers, restarts 1
+    "#]],
+    );
+    check(
+        &format!("{begun} | box=ready {all} deleting"),
+        expect![[r#"
+        Failed
+        +PodReadyToStartContainers +Initialized -Ready(PodFailed) -AllContainersRestarting
+        init i waiting PodInitializing, before: exited 0 Completed test://i-0
+        a waiting PodInitializing, before: exited 3 Error test://a-0
+        b waiting PodInitializing, before: exited 137 ContainerStatusUnknown
+    "#]],
+    );
+}
+
+#[test]
+fn a_pod_is_not_done_while_its_container_starts_again_for_a_reason_of_ours() {
+    check(
+        "pod a policy=OnFailure | a=running | a=exited(0) back(a)",
+        expect![[r#"
+        Running
+        +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a])
+        a exited 0 Completed test://a-0
+    "#]],
+    );
+    check(
+        "pod a policy=Never | a=running | a=exited(137) back(a)",
+        expect![[r#"
+        Running
+        +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a])
+        a exited 137 Error test://a-0
+    "#]],
+    );
+}

@@ -1,0 +1,80 @@
+//! What the API is told about a pod, and when the pod may leave it (contract C.7, C.28).
+//!
+//! Owns: the patch that keeps what others own, and whether a deleted pod is finished. Never: computing a status, calling
+//! the API.
+
+mod merge;
+#[cfg(test)]
+mod tests;
+
+use model::PodUid;
+use model::k8s::{Pod, PodStatus};
+use serde_json::{Value, json};
+
+use crate::mirror::is_mirror_pod;
+use crate::strategic_patch::{ListMerge, MergedList, compute_strategic_patch};
+
+pub use merge::merge_status;
+
+/// The lists of a pod's status that the API merges.
+const STATUS_LISTS: [MergedList; 3] = [
+    MergedList { field: "conditions", key: "type", how: ListMerge::ByKey },
+    // Replaced, because the first one is the primary one.
+    MergedList { field: "podIPs", key: "ip", how: ListMerge::Replaced },
+    MergedList { field: "hostIPs", key: "ip", how: ListMerge::Replaced },
+];
+
+/// How far the pod is, beyond what its status says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SyncFacts {
+    /// A container may still run: its worker has not confirmed that all ended.
+    pub may_run: bool,
+    /// The worker is done, and containers, volumes and cgroups are gone.
+    pub is_released: bool,
+}
+
+/// What to do about one pod in the API.
+#[derive(Clone, Debug, PartialEq)]
+pub enum StatusSync {
+    /// The API has no such pod, or another one under its name: the status is nobody's any more.
+    Forget,
+    /// A strategic merge patch of the status part. It names the UID, so that it cannot hit another pod.
+    Patch(Value),
+    /// The pod is finished: delete it with grace 0, provided it still has this UID.
+    Delete { uid: String },
+    /// The API knows all of it.
+    Nothing,
+}
+
+/// Compares a status with the pod as the API has it now. `uid` is the one that the API's object is to have: that of the
+/// pod, or for a static pod that of its mirror. Once a patch got through, the next call says whether the pod may go.
+#[must_use]
+pub fn compute_status_sync(
+    uid: &PodUid,
+    in_api: Option<&Pod>,
+    status: &PodStatus,
+    facts: SyncFacts,
+) -> StatusSync {
+    let Some(pod) = in_api.filter(|pod| pod.metadata.uid.as_deref() == Some(uid.as_str())) else {
+        return StatusSync::Forget;
+    };
+    let said = pod.status.clone().unwrap_or_default();
+    let merged = merge_status(&said, status, facts.may_run);
+    if let Some(changes) = compute_strategic_patch(&json!(said), &json!(merged), &STATUS_LISTS) {
+        return StatusSync::Patch(json!({"metadata": {"uid": uid.as_str()}, "status": changes}));
+    }
+    if may_delete(pod, &said, facts) {
+        return StatusSync::Delete { uid: uid.as_str().to_owned() };
+    }
+    StatusSync::Nothing
+}
+
+/// A pod leaves the API when somebody deleted it, all of it is gone here, and the API says how it ended. Mirrors are not
+/// ours to finish: the static pod lives on.
+fn may_delete(pod: &Pod, said: &PodStatus, facts: SyncFacts) -> bool {
+    pod.metadata.deletion_timestamp.is_some()
+        && !is_mirror_pod(pod)
+        && facts.is_released
+        && !facts.may_run
+        && merge::is_terminal(said)
+}

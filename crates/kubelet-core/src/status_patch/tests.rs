@@ -1,0 +1,204 @@
+//! A pod of the API and a found status in, a step out.
+
+use expect_test::{Expect, expect};
+use proptest::prelude::*;
+
+use super::*;
+
+const RUNS: SyncFacts = SyncFacts { may_run: true, is_released: false };
+const STOPPED: SyncFacts = SyncFacts { may_run: false, is_released: false };
+const RELEASED: SyncFacts = SyncFacts { may_run: false, is_released: true };
+
+fn pod(status: &Value) -> Pod {
+    serde_json::from_value(
+        json!({"metadata": {"name": "p", "namespace": "ns", "uid": "u1"}, "status": status}),
+    )
+    .unwrap()
+}
+
+fn deleted(status: &Value) -> Pod {
+    let mut pod = pod(status);
+    pod.metadata.deletion_timestamp = Some(model::k8s::Time(jiff::Timestamp::UNIX_EPOCH));
+    pod
+}
+
+fn status(value: &Value) -> PodStatus {
+    serde_json::from_value(value.clone()).unwrap()
+}
+
+fn sync(in_api: Option<&Pod>, found: &Value, facts: SyncFacts) -> String {
+    match compute_status_sync(&PodUid::new("u1"), in_api, &status(found), facts) {
+        StatusSync::Forget => "forget".into(),
+        StatusSync::Nothing => "nothing".into(),
+        StatusSync::Delete { uid } => format!("delete {uid}"),
+        StatusSync::Patch(patch) => {
+            assert_eq!(patch["metadata"], json!({"uid": "u1"}));
+            patch["status"].to_string()
+        }
+    }
+}
+
+#[track_caller]
+fn check(said: &Value, found: &Value, facts: SyncFacts, expected: &Expect) {
+    expected.assert_eq(&sync(Some(&pod(said)), found, facts));
+}
+
+#[test]
+fn only_changes_are_sent() {
+    let running = json!({"phase": "Running", "podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.1"}]});
+    check(&running, &running, RUNS, &expect!["nothing"]);
+    check(
+        &json!({"phase": "Pending"}),
+        &running,
+        RUNS,
+        &expect![[
+            r#"{"phase":"Running","podIP":"10.0.0.1","podIPs":[{"ip":"10.0.0.1"},{"$patch":"replace"}]}"#
+        ]],
+    );
+    check(
+        &running,
+        &json!({"phase": "Running", "podIP": "10.0.0.2", "podIPs": [{"ip": "10.0.0.2"}]}),
+        RUNS,
+        &expect![[r#"{"podIP":"10.0.0.2","podIPs":[{"ip":"10.0.0.2"},{"$patch":"replace"}]}"#]],
+    );
+}
+
+#[test]
+fn what_others_own_stays() {
+    let theirs = json!({
+        "phase": "Running", "nominatedNodeName": "n2", "startTime": "2026-01-01T00:00:00Z", "qosClass": "Burstable",
+        "resourceClaimStatuses": [{"name": "c"}], "resize": "Proposed",
+        "extendedResourceClaimStatus": {"requestMappings": [], "resourceClaimName": "r"},
+        "conditions": [{"type": "example.com/gate", "status": "True"}, {"type": "Ready", "status": "False"}],
+    });
+    check(
+        &theirs,
+        &json!({"phase": "Running", "startTime": "2027-01-01T00:00:00Z", "qosClass": "BestEffort",
+                "conditions": [{"type": "Ready", "status": "True"}, {"type": "stale.com/gate", "status": "True"}]}),
+        RUNS,
+        &expect![[r#"{"conditions":[{"status":"True","type":"Ready"}]}"#]],
+    );
+}
+
+#[test]
+fn a_condition_of_ours_that_is_over_leaves() {
+    check(
+        &json!({"conditions": [{"type": "PodResizePending", "status": "True"}]}),
+        &json!({}),
+        RUNS,
+        &expect![[r#"{"conditions":[{"$patch":"delete","type":"PodResizePending"}]}"#]],
+    );
+}
+
+#[test]
+fn the_end_is_withheld_until_everything_has_stopped() {
+    let running = json!({"phase": "Running", "reason": "r"});
+    let failed = json!({"phase": "Failed", "reason": "Evicted", "message": "m",
+        "conditions": [{"type": "DisruptionTarget", "status": "True"}, {"type": "Ready", "status": "True"}]});
+    check(&running, &failed, RUNS, &expect![[r#"{"conditions":[{"status":"True","type":"Ready"}]}"#]]);
+    check(
+        &running,
+        &failed,
+        STOPPED,
+        &expect![[
+            r#"{"conditions":[{"status":"True","type":"DisruptionTarget"},{"reason":"PodFailed","status":"False","type":"Ready"}],"message":"m","phase":"Failed","reason":"Evicted"}"#
+        ]],
+    );
+}
+
+#[test]
+fn a_phase_that_is_final_never_changes() {
+    for (said, found) in [("Failed", "Running"), ("Succeeded", "Failed"), ("Succeeded", "Pending")] {
+        check(&json!({"phase": said}), &json!({"phase": found}), STOPPED, &expect!["nothing"]);
+    }
+}
+
+#[test]
+fn times_are_whole_seconds() {
+    check(
+        &json!({"startTime": "2026-01-01T00:00:00Z"}),
+        &json!({"conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00.7Z"}],
+                "containerStatuses": [{"name": "a", "ready": true, "restartCount": 0, "image": "i", "imageID": "",
+                    "state": {"running": {"startedAt": "2026-01-01T00:00:01.9Z"}}}]}),
+        RUNS,
+        &expect![[
+            r#"{"conditions":[{"lastTransitionTime":"2026-01-01T00:00:00Z","status":"True","type":"Ready"}],"containerStatuses":[{"image":"i","imageID":"","name":"a","ready":true,"restartCount":0,"state":{"running":{"startedAt":"2026-01-01T00:00:01Z"}}}]}"#
+        ]],
+    );
+}
+
+#[test]
+fn a_pod_that_is_gone_or_another_is_forgotten() {
+    assert_eq!(sync(None, &json!({"phase": "Running"}), RUNS), "forget");
+    let mut other = pod(&json!({}));
+    other.metadata.uid = Some("u2".into());
+    assert_eq!(sync(Some(&other), &json!({"phase": "Running"}), RUNS), "forget");
+}
+
+#[test]
+fn a_deleted_pod_leaves_when_it_is_finished_and_the_api_knows_how() {
+    let done = json!({"phase": "Succeeded"});
+    assert_eq!(sync(Some(&deleted(&done)), &done, RELEASED), "delete u1");
+    assert_eq!(
+        sync(Some(&deleted(&json!({"phase": "Running"}))), &done, RELEASED),
+        r#"{"phase":"Succeeded"}"#
+    );
+    assert_eq!(sync(Some(&deleted(&done)), &done, STOPPED), "nothing");
+    assert_eq!(sync(Some(&deleted(&done)), &done, SyncFacts { may_run: true, is_released: true }), "nothing");
+    assert_eq!(
+        sync(Some(&deleted(&json!({"phase": "Running"}))), &json!({"phase": "Running"}), RELEASED),
+        "nothing"
+    );
+    assert_eq!(sync(Some(&pod(&done)), &done, RELEASED), "nothing");
+    let mut mirror = deleted(&done);
+    mirror.metadata.annotations = Some([("kubernetes.io/config.mirror".into(), "h".into())].into());
+    assert_eq!(sync(Some(&mirror), &done, RELEASED), "nothing");
+}
+
+fn any_status() -> impl Strategy<Value = PodStatus> {
+    let phase = prop::sample::select(vec!["Pending", "Running", "Succeeded", "Failed"]);
+    let conditions = prop::collection::btree_map(
+        prop::sample::select(vec![
+            "Ready",
+            "ContainersReady",
+            "DisruptionTarget",
+            "theirs",
+            "PodResizePending",
+        ]),
+        prop::sample::select(vec!["True", "False"]),
+        0..5,
+    );
+    (phase, conditions, 0..3_i64).prop_map(|(phase, conditions, second)| {
+        let conditions: Vec<_> =
+            conditions.into_iter().map(|(kind, status)| json!({"type": kind, "status": status})).collect();
+        status(&json!({"phase": phase, "conditions": conditions, "startTime": format!("2026-01-01T00:00:0{second}Z")}))
+    })
+}
+
+fn condition<'a>(status: &'a PodStatus, kind: &str) -> Option<&'a str> {
+    status.conditions.iter().flatten().find(|c| c.type_ == kind).map(|c| c.status.as_str())
+}
+
+proptest! {
+    #[test]
+    fn merging_again_changes_nothing(said in any_status(), found in any_status(), may_run: bool) {
+        let once = merge_status(&said, &found, may_run);
+        let again = merge_status(&once, &found, may_run);
+        prop_assert_eq!(compute_strategic_patch(&json!(once), &json!(again), &STATUS_LISTS), None);
+    }
+
+    #[test]
+    fn nothing_terminal_goes_back_and_nothing_running_ends(said in any_status(), found in any_status(), may_run: bool) {
+        let merged = merge_status(&said, &found, may_run);
+        if merge::is_terminal(&said) {
+            prop_assert_eq!(&merged.phase, &said.phase);
+        } else if may_run {
+            prop_assert!(!merge::is_terminal(&merged));
+        }
+        if merge::is_terminal(&merged) {
+            prop_assert_ne!(condition(&merged, "Ready"), Some("True"));
+        }
+        prop_assert_eq!(condition(&merged, "theirs"), condition(&said, "theirs"));
+        prop_assert_eq!(&merged.start_time, &said.start_time);
+    }
+}

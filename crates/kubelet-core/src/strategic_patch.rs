@@ -1,0 +1,237 @@
+//! Strategic merge patches: only what changed, so that fields written by others, or by an API newer than we are, stay
+//! (contract C.88).
+//!
+//! Owns: the comparison of two JSON trees. Never: which fields are ours; who calls it leaves the others alike in both.
+
+use serde_json::{Map, Value, json};
+
+/// How the API merges a list that it does not simply replace, by the name of its field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MergedList {
+    pub field: &'static str,
+    /// The field by which elements are told apart.
+    pub key: &'static str,
+    pub how: ListMerge,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ListMerge {
+    /// Changed elements are sent, the others stay.
+    ByKey,
+    /// The list is sent whole, with a word that it replaces the old one.
+    Replaced,
+}
+
+/// The patch that turns `old` into `new`; `None` if they are alike.
+#[must_use]
+pub fn compute_strategic_patch(old: &Value, new: &Value, lists: &[MergedList]) -> Option<Value> {
+    let empty = Map::new();
+    let patch = object_patch(old.as_object().unwrap_or(&empty), new.as_object().unwrap_or(&empty), lists);
+    (!patch.is_empty()).then_some(Value::Object(patch))
+}
+
+fn object_patch(
+    old: &Map<String, Value>,
+    new: &Map<String, Value>,
+    lists: &[MergedList],
+) -> Map<String, Value> {
+    let mut patch = Map::new();
+    for (field, value) in new {
+        let before = old.get(field);
+        if before == Some(value) {
+            continue;
+        }
+        if let Some(change) = field_patch(field, before, value, lists) {
+            patch.insert(field.clone(), change);
+        }
+    }
+    for (field, before) in old.iter().filter(|(field, _)| !new.contains_key(*field)) {
+        // Of a merged list only what we saw goes; somebody may have added to it meanwhile.
+        let is_keyed = lists.iter().any(|list| list.field == field && list.how == ListMerge::ByKey);
+        let change =
+            if is_keyed { field_patch(field, Some(before), &json!([]), lists) } else { Some(Value::Null) };
+        patch.extend(change.map(|change| (field.clone(), change)));
+    }
+    patch
+}
+
+/// The change of one field whose values differ.
+fn field_patch(field: &str, old: Option<&Value>, new: &Value, lists: &[MergedList]) -> Option<Value> {
+    match (old, new) {
+        (Some(Value::Object(old)), Value::Object(new)) => {
+            Some(Value::Object(object_patch(old, new, lists))).filter(|patch| *patch != json!({}))
+        }
+        (old, Value::Array(new)) => {
+            let old = old.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+            match lists.iter().find(|list| list.field == field) {
+                Some(list) => match list.how {
+                    ListMerge::ByKey => keyed_patch(list.key, old, new, lists),
+                    ListMerge::Replaced => Some(replaced(new)),
+                },
+                None => Some(Value::Array(new.clone())),
+            }
+        }
+        (_, new) => Some(new.clone()),
+    }
+}
+
+fn replaced(new: &[Value]) -> Value {
+    let mut list = new.to_vec();
+    list.push(json!({"$patch": "replace"}));
+    Value::Array(list)
+}
+
+fn keyed_patch(key: &str, old: &[Value], new: &[Value], lists: &[MergedList]) -> Option<Value> {
+    let mut changes = Vec::new();
+    for element in new {
+        let name = element.get(key);
+        let before = old.iter().find(|other| other.get(key) == name).and_then(Value::as_object);
+        match (before, element.as_object()) {
+            (Some(before), Some(after)) => {
+                let mut change = object_patch(before, after, lists);
+                if !change.is_empty() {
+                    change.insert(key.to_owned(), name.cloned().unwrap_or_default());
+                    changes.push(Value::Object(change));
+                }
+            }
+            (None | Some(_), _) => changes.push(element.clone()),
+        }
+    }
+    for element in old {
+        let name = element.get(key);
+        if !new.iter().any(|other| other.get(key) == name) {
+            let mut removal = Map::new();
+            removal.insert("$patch".to_owned(), "delete".into());
+            removal.insert(key.to_owned(), name.cloned().unwrap_or_default());
+            changes.push(Value::Object(removal));
+        }
+    }
+    (!changes.is_empty()).then_some(Value::Array(changes))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const LISTS: [MergedList; 2] = [
+        MergedList { field: "keyed", key: "type", how: ListMerge::ByKey },
+        MergedList { field: "whole", key: "type", how: ListMerge::Replaced },
+    ];
+
+    #[track_caller]
+    fn check(old: &Value, new: &Value, expected: &Value) {
+        let patch = compute_strategic_patch(old, new, &LISTS).unwrap_or_default();
+        assert_eq!(patch, *expected, "{old} {new}");
+    }
+
+    #[test]
+    fn only_what_changed_is_sent() {
+        check(&json!({"a": 1, "b": {"c": 2, "d": 3}}), &json!({"a": 1, "b": {"c": 2, "d": 3}}), &Value::Null);
+        check(
+            &json!({"a": 1, "b": {"c": 2, "d": 3}}),
+            &json!({"a": 1, "b": {"c": 4, "d": 3}}),
+            &json!({"b": {"c": 4}}),
+        );
+        check(&json!({"a": 1, "b": 2}), &json!({"b": 2, "n": {"x": 1}}), &json!({"a": null, "n": {"x": 1}}));
+    }
+
+    #[test]
+    fn lists_are_replaced_unless_the_api_merges_them() {
+        check(&json!({"plain": [1, 2]}), &json!({"plain": [2]}), &json!({"plain": [2]}));
+        check(
+            &json!({"keyed": [{"type": "A", "s": 1}, {"type": "B", "s": 1}, {"type": "C"}]}),
+            &json!({"keyed": [{"type": "A", "s": 1}, {"type": "B", "s": 2}, {"type": "D"}]}),
+            &json!({"keyed": [{"type": "B", "s": 2}, {"type": "D"}, {"type": "C", "$patch": "delete"}]}),
+        );
+        check(
+            &json!({"keyed": [{"type": "A", "s": 1}]}),
+            &json!({}),
+            &json!({"keyed": [{"type": "A", "$patch": "delete"}]}),
+        );
+        check(
+            &json!({"whole": [{"type": "A", "x": 1}]}),
+            &json!({"whole": [{"type": "A", "x": 2}]}),
+            &json!({"whole": [{"type": "A", "x": 2}, {"$patch": "replace"}]}),
+        );
+    }
+
+    #[test]
+    fn the_order_of_a_keyed_list_is_no_change() {
+        let (ab, ba) = (
+            json!({"keyed": [{"type": "A"}, {"type": "B"}]}),
+            json!({"keyed": [{"type": "B"}, {"type": "A"}]}),
+        );
+        check(&ab, &ba, &Value::Null);
+    }
+
+    /// What a server makes of a patch.
+    fn apply(target: &mut Value, patch: &Value) {
+        let Some(patch) = patch.as_object() else { return };
+        for (field, change) in patch {
+            let target = target.as_object_mut().unwrap();
+            match (field.as_str(), change) {
+                (_, Value::Null) => drop(target.remove(field)),
+                ("keyed", Value::Array(changes)) => {
+                    apply_keyed(target.entry(field).or_insert(json!([])), changes)
+                }
+                ("whole", Value::Array(list)) => {
+                    target.insert(field.clone(), Value::Array(list[..list.len() - 1].to_vec()));
+                }
+                (_, Value::Object(_)) if target.get(field).is_some_and(Value::is_object) => {
+                    apply(&mut target[field], change);
+                }
+                (_, other) => drop(target.insert(field.clone(), other.clone())),
+            }
+        }
+    }
+
+    fn apply_keyed(list: &mut Value, changes: &[Value]) {
+        let list = list.as_array_mut().unwrap();
+        for change in changes {
+            let at = list.iter().position(|e| e["type"] == change["type"]);
+            match (at, change.get("$patch").is_some()) {
+                (Some(at), true) => drop(list.remove(at)),
+                (Some(at), false) => apply(&mut list[at], change),
+                (None, _) => list.push(change.clone()),
+            }
+        }
+    }
+
+    fn any_tree() -> impl Strategy<Value = Value> {
+        let scalar = (0..3_u8).prop_map(|n| json!(n));
+        let inner = prop::collection::btree_map("[a-c]", scalar.clone(), 0..3).prop_map(|m| json!(m));
+        let keyed = prop::collection::btree_map("[A-C]", 0..3_u8, 0..3)
+            .prop_map(|m| m.into_iter().map(|(k, v)| json!({"type": k, "v": v})).collect::<Vec<_>>());
+        (prop::collection::btree_map("[a-c]", prop_oneof![scalar, inner], 0..3), keyed.clone(), keyed)
+            .prop_map(|(plain, keyed, whole)| {
+                let mut tree = json!(plain);
+                tree["keyed"] = json!(keyed);
+                tree["whole"] = json!(whole);
+                tree["list"] = json!([tree["a"].clone()]);
+                tree
+            })
+    }
+
+    fn sorted(mut tree: Value) -> Value {
+        if let Some(list) = tree.get_mut("keyed").and_then(Value::as_array_mut) {
+            list.sort_by_key(|e| e["type"].to_string());
+        }
+        tree
+    }
+
+    proptest! {
+        #[test]
+        fn applying_the_patch_gives_the_new_tree(old in any_tree(), new in any_tree()) {
+            let mut target = old.clone();
+            apply(&mut target, &compute_strategic_patch(&old, &new, &LISTS).unwrap_or_default());
+            prop_assert_eq!(sorted(target), sorted(new));
+        }
+
+        #[test]
+        fn alike_trees_need_no_patch(tree in any_tree()) {
+            prop_assert_eq!(compute_strategic_patch(&tree, &tree, &LISTS), None);
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! The API objects a pod's volumes are made from.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use model::containers::spec_of;
+use model::k8s::{ConfigMap, Pod, Secret, Volume};
+
+/// A token's life where the volume does not say, and the shortest one that may be asked for.
+const DEFAULT_TOKEN_SECONDS: i64 = 3600;
+
+/// An object in the pod's namespace.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ObjectName {
+    ConfigMap(String),
+    Secret(String),
+}
+
+/// A service account token that a volume shows.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TokenRequirement {
+    /// Empty: the API server's own audience.
+    pub audience: String,
+    pub expiration_seconds: i64,
+}
+
+/// The objects as they were found. One that was looked for and does not exist is simply not here.
+#[derive(Clone, Debug, Default)]
+pub struct VolumeObjects {
+    pub config_maps: BTreeMap<String, Arc<ConfigMap>>,
+    pub secrets: BTreeMap<String, Arc<Secret>>,
+    pub tokens: BTreeMap<TokenRequirement, String>,
+}
+
+/// What the volumes of a pod need of the API.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RequiredObjects {
+    pub names: BTreeSet<ObjectName>,
+    pub tokens: BTreeSet<TokenRequirement>,
+}
+
+/// Every object that some volume of the pod is made from, optional ones too.
+#[must_use]
+pub fn required_objects(pod: &Pod) -> RequiredObjects {
+    let mut required = RequiredObjects::default();
+    for volume in spec_of(pod).volumes.as_deref().unwrap_or_default() {
+        required.add(volume);
+    }
+    required
+}
+
+impl RequiredObjects {
+    /// What one volume needs.
+    #[must_use]
+    pub fn of(volume: &Volume) -> Self {
+        let mut required = Self::default();
+        required.add(volume);
+        required
+    }
+
+    fn add(&mut self, volume: &Volume) {
+        if let Some(source) = &volume.config_map {
+            self.names.insert(ObjectName::ConfigMap(source.name.clone()));
+        }
+        if let Some(name) = volume.secret.as_ref().and_then(|source| source.secret_name.clone()) {
+            self.names.insert(ObjectName::Secret(name));
+        }
+        let projected = volume.projected.as_ref().and_then(|p| p.sources.as_deref()).unwrap_or_default();
+        for source in projected {
+            if let Some(source) = &source.config_map {
+                self.names.insert(ObjectName::ConfigMap(source.name.clone()));
+            }
+            if let Some(source) = &source.secret {
+                self.names.insert(ObjectName::Secret(source.name.clone()));
+            }
+            if let Some(token) = &source.service_account_token {
+                self.tokens
+                    .insert(TokenRequirement::new(token.audience.as_deref(), token.expiration_seconds));
+            }
+        }
+    }
+}
+
+impl TokenRequirement {
+    #[must_use]
+    pub fn new(audience: Option<&str>, expiration_seconds: Option<i64>) -> Self {
+        Self {
+            audience: audience.unwrap_or_default().to_owned(),
+            expiration_seconds: expiration_seconds.unwrap_or(DEFAULT_TOKEN_SECONDS),
+        }
+    }
+}

@@ -1,0 +1,269 @@
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use expect_test::{Expect, expect};
+use model::k8s::{ConfigMap, Pod, Secret};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::downward::DownwardFacts;
+
+fn pod(spec: Value) -> Pod {
+    serde_json::from_value(json!({
+        "metadata": { "name": "web", "namespace": "shop", "uid": "u1", "labels": { "app": "web", "tier": "front" } },
+        "spec": spec,
+    }))
+    .expect("a pod")
+}
+
+fn objects() -> VolumeObjects {
+    let map: ConfigMap = serde_json::from_value(json!({
+        "metadata": { "name": "settings" }, "data": { "a.conf": "A", "b.conf": "B" }, "binaryData": { "bin": "AAE=" },
+    }))
+    .expect("a config map");
+    let secret: Secret = serde_json::from_value(json!({
+        "metadata": { "name": "keys" }, "data": { "password": "c2VzYW1l" },
+    }))
+    .expect("a secret");
+    VolumeObjects {
+        config_maps: BTreeMap::from([("settings".to_owned(), Arc::new(map))]),
+        secrets: BTreeMap::from([("keys".to_owned(), Arc::new(secret))]),
+        tokens: BTreeMap::from([(TokenRequirement::new(None, Some(3607)), "eyJ".to_owned())]),
+    }
+}
+
+/// The files of the pod's only volume, one a line, or why there are none.
+fn files_of(pod: &Pod, objects: &VolumeObjects) -> String {
+    let allocatable = BTreeMap::new();
+    let facts = DownwardFacts { container: "", pod_ips: &[], host_ips: &[], allocatable: &allocatable };
+    let volume = &pod.spec.as_ref().and_then(|spec| spec.volumes.as_ref()).expect("volumes")[0];
+    match compute_payload(volume, PayloadInputs { pod, objects, facts: &facts }) {
+        Ok(payload) => payload
+            .iter()
+            .map(|(path, file)| {
+                let owner = file.owner.map(|user| format!(" user {user}")).unwrap_or_default();
+                format!("{path} {:04o}{owner} {:?}\n", file.mode, String::from_utf8_lossy(&file.content))
+            })
+            .collect(),
+        Err(error) => format!("error: {error}\n"),
+    }
+}
+
+#[track_caller]
+fn check(volume: Value, expected: Expect) {
+    let mut volume = volume;
+    volume["name"] = json!("v");
+    let pod = pod(json!({
+        "volumes": [volume],
+        "containers": [{ "name": "c", "resources": { "limits": { "cpu": "250m", "memory": "64Mi" } } }],
+    }));
+    expected.assert_eq(&files_of(&pod, &objects()));
+}
+
+#[test]
+fn a_config_map_gives_a_file_for_each_key_or_for_each_item() {
+    check(
+        json!({ "configMap": { "name": "settings" } }),
+        expect![[r#"
+            a.conf 0644 "A"
+            b.conf 0644 "B"
+            bin 0644 "\0\u{1}"
+        "#]],
+    );
+    check(
+        json!({ "configMap": { "name": "settings", "defaultMode": 288, "items": [
+            { "key": "a.conf", "path": "etc/a" }, { "key": "b.conf", "path": "etc/b", "mode": 511 }] } }),
+        expect![[r#"
+            etc/a 0440 "A"
+            etc/b 0777 "B"
+        "#]],
+    );
+}
+
+#[test]
+fn what_is_missing_is_an_error_unless_it_is_optional() {
+    check(
+        json!({ "configMap": { "name": "nope" } }),
+        expect![[r#"
+        error: configmap "nope" not found
+    "#]],
+    );
+    check(json!({ "configMap": { "name": "nope", "optional": true } }), expect![""]);
+    check(
+        json!({ "secret": { "secretName": "nope" } }),
+        expect![[r#"
+        error: secret "nope" not found
+    "#]],
+    );
+    check(json!({ "secret": { "secretName": "nope", "optional": true } }), expect![""]);
+    let item = json!([{ "key": "c.conf", "path": "c" }]);
+    check(
+        json!({ "configMap": { "name": "settings", "items": item } }),
+        expect![[r#"
+        error: configmap references non-existent config key: c.conf
+    "#]],
+    );
+    check(json!({ "configMap": { "name": "settings", "items": item, "optional": true } }), expect![""]);
+    check(
+        json!({ "secret": { "secretName": "keys", "items": item } }),
+        expect![[r#"
+        error: references non-existent secret key: c.conf
+    "#]],
+    );
+}
+
+#[test]
+fn a_secret_is_decoded() {
+    check(
+        json!({ "secret": { "secretName": "keys", "defaultMode": 256 } }),
+        expect![[r#"
+        password 0400 "sesame"
+    "#]],
+    );
+}
+
+#[test]
+fn the_downward_api_shows_fields_and_resources() {
+    check(
+        json!({ "downwardAPI": { "items": [
+            { "path": "labels", "fieldRef": { "fieldPath": "metadata.labels" } },
+            { "path": "name", "fieldRef": { "fieldPath": "metadata.name" }, "mode": 256 },
+            { "path": "cpu", "resourceFieldRef": { "containerName": "c", "resource": "limits.cpu", "divisor": "1m" } },
+            { "path": "memory", "resourceFieldRef": { "containerName": "c", "resource": "limits.memory" } },
+        ] } }),
+        expect![[r#"
+            cpu 0644 "250"
+            labels 0644 "app=\"web\"\ntier=\"front\""
+            memory 0644 "67108864"
+            name 0400 "web"
+        "#]],
+    );
+    check(
+        json!({ "downwardAPI": { "items": [{ "path": "x" }] } }),
+        expect![[r#"
+        error: downward API item "x" names neither a field nor a resource
+    "#]],
+    );
+}
+
+#[test]
+fn a_projected_volume_joins_its_sources_and_the_later_one_wins() {
+    check(
+        json!({ "projected": { "defaultMode": 420, "sources": [
+            { "configMap": { "name": "settings", "items": [{ "key": "a.conf", "path": "x" }] } },
+            { "secret": { "name": "keys", "items": [{ "key": "password", "path": "x" }] } },
+            { "serviceAccountToken": { "path": "token", "expirationSeconds": 3607 } },
+            { "downwardAPI": { "items": [{ "path": "ns", "fieldRef": { "fieldPath": "metadata.namespace" } }] } },
+        ] } }),
+        expect![[r#"
+            ns 0644 "shop"
+            token 0644 "eyJ"
+            x 0644 "sesame"
+        "#]],
+    );
+    check(
+        json!({ "projected": { "sources": [{ "serviceAccountToken": { "path": "token", "audience": "vault" } }] } }),
+        expect![[r#"
+            error: no token for audience "vault" could be had yet
+        "#]],
+    );
+    check(
+        json!({ "projected": { "sources": [{ "clusterTrustBundle": { "path": "ca" } }] } }),
+        expect![[r#"
+            error: clusterTrustBundle volumes are not offered by this kubelet yet
+        "#]],
+    );
+}
+
+/// The token file of a pod whose containers and pod have these security contexts.
+fn token_file(of_pod: Value, of_containers: &[Value]) -> String {
+    let containers: Vec<Value> = of_containers
+        .iter()
+        .enumerate()
+        .map(|(index, context)| json!({ "name": format!("c{index}"), "securityContext": context }))
+        .collect();
+    let source = json!({ "serviceAccountToken": { "path": "token", "expirationSeconds": 3607 } });
+    let pod = pod(json!({
+        "securityContext": of_pod, "containers": containers,
+        "volumes": [{ "name": "v", "projected": { "sources": [source] } }],
+    }));
+    files_of(&pod, &objects())
+}
+
+#[test]
+fn a_token_is_private_where_one_user_or_group_is_meant() {
+    let nobody = json!({});
+    let user = json!({ "runAsUser": 1000 });
+    let other = json!({ "runAsUser": 2000 });
+    expect![[r#"
+        token 0644 "eyJ"
+    "#]]
+    .assert_eq(&token_file(json!({}), std::slice::from_ref(&nobody)));
+    expect![[r#"
+        token 0600 user 1000 "eyJ"
+    "#]]
+    .assert_eq(&token_file(json!({}), &[user.clone(), user.clone()]));
+    expect![[r#"
+        token 0600 user 1000 "eyJ"
+    "#]]
+    .assert_eq(&token_file(user.clone(), std::slice::from_ref(&nobody)));
+    expect![[r#"
+        token 0644 "eyJ"
+    "#]]
+    .assert_eq(&token_file(json!({}), &[user, other]));
+    expect![[r#"
+        token 0600 "eyJ"
+    "#]]
+    .assert_eq(&token_file(json!({ "fsGroup": 5 }), &[nobody]));
+}
+
+#[test]
+fn no_file_leaves_the_volume() {
+    for (path, why) in [
+        ("", "it is empty"),
+        ("/etc/passwd", "it must be relative"),
+        ("a/../../b", "it must not contain '..'"),
+        ("..data", "it must not begin with '..'"),
+        ("a//b", "a name in it is empty"),
+        ("./a", "a name in it is empty"),
+        ("a\0b", "it contains a NUL"),
+    ] {
+        let volume = json!({ "name": "v", "configMap": { "name": "settings", "items": [{ "key": "a.conf", "path": path }] } });
+        let pod = pod(json!({ "containers": [], "volumes": [volume] }));
+        assert_eq!(files_of(&pod, &objects()), format!("error: invalid path {path:?}: {why}\n"));
+    }
+}
+
+#[test]
+fn everything_a_pods_volumes_are_made_from_is_asked_for() {
+    let pod = pod(json!({ "containers": [], "volumes": [
+        { "name": "a", "configMap": { "name": "m1", "optional": true } },
+        { "name": "b", "secret": { "secretName": "s1" } },
+        { "name": "c", "emptyDir": {} },
+        { "name": "d", "projected": { "sources": [
+            { "configMap": { "name": "m2" } }, { "secret": { "name": "s1" } },
+            { "serviceAccountToken": { "path": "t" } },
+            { "serviceAccountToken": { "path": "u", "audience": "vault", "expirationSeconds": 600 } } ] } },
+    ] }));
+    expect![[r#"
+        {ConfigMap("m1"), ConfigMap("m2"), Secret("s1")}
+        {TokenRequirement { audience: "", expiration_seconds: 3600 }, TokenRequirement { audience: "vault", expiration_seconds: 600 }}"#]]
+    .assert_eq(&{
+        let required = required_objects(&pod);
+        format!("{:?}\n{:?}", required.names, required.tokens)
+    });
+}
+
+proptest! {
+    /// Whatever a path says, either it is refused or its parts are plain names.
+    #[test]
+    fn an_accepted_path_has_plain_names_only(path in "[a./\0]{0,12}") {
+        let volume = json!({ "name": "v", "configMap": { "name": "settings", "items": [{ "key": "a.conf", "path": path }] } });
+        let pod = pod(json!({ "containers": [], "volumes": [volume] }));
+        let listing = files_of(&pod, &objects());
+        if !listing.starts_with("error") {
+            prop_assert!(path.split('/').all(|part| !matches!(part, "" | "." | "..")), "{path}");
+        }
+    }
+}

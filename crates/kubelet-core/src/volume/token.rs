@@ -1,0 +1,189 @@
+//! Service account tokens in volumes (contract C.51): what is asked of the API, and how long an answer is used.
+//! Never asks, never reads a clock.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use model::k8s::{BoundObjectReference, Pod, TokenRequest, TokenRequestSpec};
+
+use super::objects::TokenRequirement;
+
+/// The API does not make tokens that live shorter.
+const SHORTEST_SECONDS: i64 = 600;
+/// However long a token lives, it is renewed when it is this old.
+const OLDEST: Duration = Duration::from_secs(24 * 3600);
+/// A token is renewed when this part of its life is left.
+const LEFT_PERCENT: u64 = 20;
+/// Renewal comes up to this much earlier, so that the tokens of many pods are not renewed at once.
+pub const TOKEN_JITTER: Duration = Duration::from_secs(10);
+
+/// A token as the API gave it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct IssuedToken {
+    pub token: String,
+    pub expires_at: Timestamp,
+    /// From its issue until it expires; the API may make it longer than asked for.
+    pub life: Duration,
+}
+
+impl std::fmt::Debug for IssuedToken {
+    /// Without the token: this ends up in logs.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("IssuedToken")
+            .field("expires_at", &self.expires_at)
+            .field("life", &self.life)
+            .finish_non_exhaustive()
+    }
+}
+
+impl IssuedToken {
+    /// Reads the answer to a request; `None` where it holds no token.
+    #[must_use]
+    pub fn of(answer: &TokenRequest) -> Option<Self> {
+        let status = answer.status.as_ref()?;
+        let token = status.token.clone().filter(|token| !token.is_empty())?;
+        let life = answer
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.expiration_seconds)
+            .and_then(|seconds| u64::try_from(seconds).ok());
+        Some(Self {
+            token,
+            expires_at: status.expiration_timestamp.as_ref()?.0,
+            life: Duration::from_secs(life.unwrap_or(SHORTEST_SECONDS.unsigned_abs())),
+        })
+    }
+}
+
+/// What a token that was issued before is still good for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TokenAge {
+    Fresh,
+    /// A new one is asked for; until it comes, this one is used.
+    Renewable,
+    /// No server takes it any more.
+    Expired,
+}
+
+/// Judges a token by its age; `jitter` is up to [`TOKEN_JITTER`].
+#[must_use]
+pub fn compute_token_age(token: &IssuedToken, jitter: Duration, now: Timestamp) -> TokenAge {
+    let issued_at = token.expires_at - token.life;
+    let left = token.life / 100 * u32::try_from(LEFT_PERCENT).unwrap_or(u32::MAX);
+    if now >= token.expires_at {
+        TokenAge::Expired
+    } else if now > issued_at + OLDEST - jitter || now > token.expires_at - left - jitter {
+        TokenAge::Renewable
+    } else {
+        TokenAge::Fresh
+    }
+}
+
+/// Asks for a token that is good only as long as this very pod exists.
+#[must_use]
+pub fn compute_token_request(pod: &Pod, requirement: &TokenRequirement) -> TokenRequest {
+    let audience = Some(requirement.audience.clone()).filter(|audience| !audience.is_empty());
+    let spec = TokenRequestSpec {
+        audiences: Some(audience.into_iter().collect()),
+        expiration_seconds: Some(requirement.expiration_seconds.max(SHORTEST_SECONDS)),
+        bound_object_ref: Some(BoundObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Pod".to_owned()),
+            name: pod.metadata.name.clone(),
+            uid: pod.metadata.uid.clone(),
+        }),
+    };
+    TokenRequest { spec: Some(spec), ..TokenRequest::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+    use serde_json::json;
+
+    use super::*;
+
+    const EXPIRES: i64 = 1_000_000;
+
+    fn token(life_seconds: u64) -> IssuedToken {
+        let expires_at = Timestamp::from_second(EXPIRES).unwrap();
+        IssuedToken { token: "secret".to_owned(), expires_at, life: Duration::from_secs(life_seconds) }
+    }
+
+    #[test]
+    fn a_token_is_renewed_at_four_fifths_of_its_life_or_after_a_day() {
+        use TokenAge::{Expired, Fresh, Renewable};
+        const HOUR: u64 = 3600;
+        let table = [
+            // Life, jitter, seconds before the end.
+            (HOUR, 0, 720, Fresh),
+            (HOUR, 0, 719, Renewable),
+            (HOUR, 10, 730, Fresh),
+            (HOUR, 10, 729, Renewable),
+            (HOUR, 0, 1, Renewable),
+            (HOUR, 0, 0, Expired),
+            (HOUR, 10, -5, Expired),
+            // A year: a day after its issue.
+            (365 * 24 * HOUR, 0, 364 * 24 * 3600, Fresh),
+            (365 * 24 * HOUR, 0, 364 * 24 * 3600 - 1, Renewable),
+            (365 * 24 * HOUR, 10, 364 * 24 * 3600 + 9, Renewable),
+        ];
+        for (life, jitter, left, expected) in table {
+            let now = Timestamp::from_second(EXPIRES - left).unwrap();
+            let age = compute_token_age(&token(life), Duration::from_secs(jitter), now);
+            assert_eq!(age, expected, "life {life}, jitter {jitter}, {left} s left");
+        }
+    }
+
+    fn request(audience: &str, seconds: i64) -> String {
+        let pod: Pod =
+            serde_json::from_value(json!({"metadata": {"name": "web", "namespace": "ns", "uid": "u1"}}))
+                .unwrap();
+        let request = compute_token_request(&pod, &TokenRequirement::new(Some(audience), Some(seconds)));
+        serde_json::to_string_pretty(&request.spec).unwrap()
+    }
+
+    #[test]
+    fn a_request_is_bound_to_the_pod_and_asks_for_at_least_ten_minutes() {
+        expect![[r#"
+            {
+              "audiences": [
+                "vault"
+              ],
+              "boundObjectRef": {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "name": "web",
+                "uid": "u1"
+              },
+              "expirationSeconds": 600
+            }"#]]
+        .assert_eq(&request("vault", 60));
+        expect![[r#"
+            {
+              "audiences": [],
+              "boundObjectRef": {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "name": "web",
+                "uid": "u1"
+              },
+              "expirationSeconds": 3607
+            }"#]]
+        .assert_eq(&request("", 3607));
+    }
+
+    #[test]
+    fn an_answer_without_a_token_is_none_and_a_token_is_not_shown() {
+        let answer: TokenRequest = serde_json::from_value(json!({
+            "spec": {"audiences": [], "expirationSeconds": 3607},
+            "status": {"token": "secret", "expirationTimestamp": "2026-01-01T01:00:07Z"},
+        }))
+        .unwrap();
+        let issued = IssuedToken::of(&answer).unwrap();
+        assert_eq!(issued.life, Duration::from_secs(3607));
+        assert_eq!(issued.token, "secret");
+        assert!(!format!("{issued:?}").contains("secret"), "{issued:?}");
+        assert_eq!(IssuedToken::of(&TokenRequest { status: None, ..answer }), None);
+    }
+}

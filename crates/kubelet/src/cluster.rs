@@ -1,0 +1,263 @@
+//! The API server of the cluster: what to reach, as whom, and with which budgets.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent::certificates::{ClientCertificate, Join, PairStore, StoredPair};
+use agent::cluster::ClusterDoors;
+use agent::engine::Engine;
+use cluster::{
+    Access, ApiServer, Bootstrap, Budget, ClientIdentity, HandleSettings, NodeIdentity, ProxyEnv, Settings,
+    X509, kubeconfig,
+};
+use config::{KubeletConfiguration, Resolved};
+use kubelet_core::certificates::{
+    BOOTSTRAP_TIMEOUT, CertificateUse, LoginFound, compute_bootstrap_reason, wanted_names,
+};
+use model::CertificateFacts;
+use ports::{Certificates, Clock, Cluster, Host};
+use tokio_util::sync::CancellationToken;
+
+use crate::boot::StartError;
+
+/// A call without an answer by then has failed.
+const DEADLINE: Duration = Duration::from_secs(30);
+/// Somebody waits for the answer.
+const REVIEW_DEADLINE: Duration = Duration::from_secs(10);
+
+/// The API server, and as whom it knows us.
+pub(crate) struct Connected {
+    pub(crate) doors: ClusterDoors,
+    /// For questions about callers of the main port, without a budget: whoever is kept waiting there is a person.
+    pub(crate) reviews: Arc<dyn Cluster>,
+    pub(crate) identity: Arc<NodeIdentity>,
+    pub(crate) store: PairStore,
+    /// What the client certificate in use says; `None` where there is none.
+    pub(crate) certificate: Option<CertificateFacts>,
+}
+
+impl Connected {
+    /// Keeps the login good for as long as the agent runs; cancels `given_up` when that is not possible.
+    pub(crate) fn keep(self, resolved: &Resolved, engine: &Arc<Engine>, given_up: CancellationToken) {
+        let Self { doors, identity, store, certificate, reviews: _ } = self;
+        let tasks = &engine.tasks;
+        tasks.spawn("API files", agent::certificates::reload(identity.clone(), engine.clock));
+        let rotates = resolved.kubelet.rotate_certificates;
+        let has_bootstrap = identity.bootstrap.is_some();
+        // Without either nobody but the one who gave us the certificate can renew it; a token is not ours to replace.
+        if !rotates && (!has_bootstrap || certificate.is_none()) {
+            return;
+        }
+        let keeper = ClientCertificate {
+            store,
+            identity,
+            cluster: doors.general,
+            clock: engine.clock,
+            chance: engine.chance.branch(),
+            node_name: engine.settings.node_name.clone(),
+            rotates,
+            has_bootstrap,
+            current: certificate,
+            given_up,
+        };
+        tasks.spawn("client certificate", keeper.run());
+    }
+}
+
+/// `None` for a kubelet that stands alone. A node that has no good certificate joins first, if it is told how.
+pub(crate) async fn connect(
+    resolved: &Resolved,
+    node_name: &str,
+    host: &Arc<dyn Host>,
+    seed: u64,
+) -> Result<Option<Connected>, StartError> {
+    if resolved.flags.standalone() {
+        return Ok(None);
+    }
+    let way = Way::new(resolved, node_name, host, seed)?;
+    let clock = way.settings.clock;
+    let bootstrap = Some(&resolved.flags.bootstrap_kubeconfig).filter(|path| !path.is_empty());
+    let bootstrap = bootstrap.map(|path| way.bootstrap(PathBuf::from(path)));
+    let mut found = way.find_login().await;
+    if let (Some(bootstrap), Some(reason)) = (&bootstrap, compute_bootstrap_reason(&found, clock.now().wall))
+    {
+        tracing::info!(reason, "The node joins by its bootstrap kubeconfig");
+        way.join(bootstrap).await?;
+        found = way.find_login().await;
+    }
+    let certificate = match found {
+        LoginFound::Unusable(problem) => return Err(StartError::Kubeconfig(problem)),
+        LoginFound::Certificate { facts, .. } => Some(facts),
+        LoginFound::Secret | LoginFound::Nothing => None,
+    };
+    let (server, access) = way.open().await?;
+    let doors = doors(&server, &resolved.kubelet);
+    let reviews = Arc::new(server.handle(HandleSettings { budget: None, deadline: REVIEW_DEADLINE }));
+    let identity = Arc::new(NodeIdentity { server: Arc::new(server), access, bootstrap });
+    Ok(Some(Connected { doors, reviews, identity, store: way.store, certificate }))
+}
+
+/// How this node gets to its API server.
+struct Way {
+    /// `--kubeconfig`.
+    path: PathBuf,
+    proxies: ProxyEnv,
+    settings: Settings,
+    store: PairStore,
+    rotates: bool,
+    node_name: String,
+}
+
+impl Way {
+    fn new(
+        resolved: &Resolved,
+        node_name: &str,
+        host: &Arc<dyn Host>,
+        seed: u64,
+    ) -> Result<Self, StartError> {
+        // The kubeconfig names files in it, and is read from anywhere.
+        let cert_dir = std::path::absolute(&resolved.flags.cert_dir).map_err(|error| {
+            StartError::Host(format!("--cert-dir {:?}: {error}", resolved.flags.cert_dir))
+        })?;
+        Ok(Self {
+            path: PathBuf::from(&resolved.flags.kubeconfig),
+            proxies: ProxyEnv::from_env(),
+            settings: Settings {
+                user_agent: user_agent(&host.machine().architecture),
+                http2: std::env::var_os("DISABLE_HTTP2").is_none_or(|value| value.is_empty()),
+                clock: Clock::system(),
+                seed,
+            },
+            store: PairStore {
+                host: host.clone(),
+                certificates: Arc::new(X509),
+                dir: cert_dir,
+                name: "kubelet-client",
+            },
+            rotates: resolved.kubelet.rotate_certificates,
+            node_name: node_name.to_owned(),
+        })
+    }
+
+    fn bootstrap(&self, kubeconfig: PathBuf) -> Bootstrap {
+        Bootstrap {
+            kubeconfig,
+            proxies: self.proxies.clone(),
+            settings: self.settings.clone(),
+            handle: HandleSettings { budget: None, deadline: DEADLINE },
+        }
+    }
+
+    /// A certificate that was renewed here counts before the one that the kubeconfig began with.
+    async fn renewed(&self) -> Option<StoredPair> {
+        if !self.rotates {
+            return None;
+        }
+        let wanted = wanted_names(CertificateUse::Client, &self.node_name, [], []);
+        let now = self.settings.clock.now().wall;
+        match self.store.load().await {
+            Ok(stored) => {
+                stored.filter(|stored| stored.facts.is_good_at(now) && stored.facts.names.cover(&wanted))
+            }
+            Err(error) => {
+                tracing::warn!(%error, "The renewed client certificate cannot be used");
+                None
+            }
+        }
+    }
+
+    async fn find_login(&self) -> LoginFound {
+        let access = match kubeconfig::read(&self.path, &self.proxies) {
+            Ok(access) => access,
+            Err(error) => return LoginFound::Unusable(error.to_string()),
+        };
+        if let Some(stored) = self.renewed().await {
+            let origin = self.store.current_path().display().to_string();
+            return LoginFound::Certificate { facts: stored.facts, origin };
+        }
+        let origin = access.client_origin();
+        let unusable = |error: &dyn std::fmt::Display| {
+            LoginFound::Unusable(format!("the kubeconfig {}: {origin}: {error}", self.path.display()))
+        };
+        match access.client_pair() {
+            Ok(None) if access.has_login() => LoginFound::Secret,
+            Ok(None) => LoginFound::Nothing,
+            Ok(Some(pair)) => match X509.read(&pair) {
+                Ok(facts) => LoginFound::Certificate { facts, origin },
+                Err(error) => unusable(&error),
+            },
+            Err(error) => unusable(&error),
+        }
+    }
+
+    /// Gets a certificate and writes the kubeconfig that shows it.
+    async fn join(&self, bootstrap: &Bootstrap) -> Result<(), StartError> {
+        let failed = |error: &dyn std::fmt::Display| StartError::Bootstrap(error.to_string());
+        let text = kubeconfig::for_node(&bootstrap.kubeconfig, &self.store.current_path());
+        let text = text.map_err(|error| failed(&error))?;
+        let cluster = bootstrap.open().map_err(|error| failed(&error))?;
+        let join = Join {
+            cluster: &cluster,
+            clock: self.settings.clock,
+            store: &self.store,
+            node_name: &self.node_name,
+            patience: BOOTSTRAP_TIMEOUT,
+        };
+        join.run().await.map_err(|error| failed(&error))?;
+        let written = async {
+            if let Some(dir) = self.path.parent() {
+                tokio::fs::create_dir_all(dir).await.map_err(|error| failed(&error))?;
+            }
+            let written = self.store.host.write_file(&self.path, text.as_bytes(), 0o600).await;
+            written.map_err(|error| failed(&agent::volumes::chain(&error)))
+        };
+        written.await
+    }
+
+    async fn open(&self) -> Result<(ApiServer, Access), StartError> {
+        let named = |error: &dyn std::fmt::Display| {
+            StartError::Kubeconfig(format!("the kubeconfig {}: {error}", self.path.display()))
+        };
+        let access = kubeconfig::read(&self.path, &self.proxies)
+            .map_err(|error| StartError::Kubeconfig(error.to_string()))?;
+        let server = ApiServer::new(access.clone(), self.settings.clone()).map_err(|error| named(&error))?;
+        if let Some(StoredPair { pair, .. }) = self.renewed().await {
+            let identity = ClientIdentity::from_pem(pair.certificate.as_bytes(), pair.key.as_bytes());
+            identity.and_then(|identity| server.set_identity(identity)).map_err(|error| named(&error))?;
+        }
+        tracing::info!(url = server.url(), "The cluster's API server");
+        Ok((server, access))
+    }
+}
+
+fn doors(server: &ApiServer, config: &KubeletConfiguration) -> ClusterDoors {
+    let handle = |budget, deadline| HandleSettings { budget, deadline };
+    let kube = budget(config.kube_api_qps, config.kube_api_burst);
+    let events = budget(config.event_record_qps, config.event_burst);
+    // A heartbeat that comes after the lease has expired is none.
+    let lease = Duration::from_secs(u64::try_from(config.node_lease_duration_seconds).unwrap_or(40));
+    let beat = config.node_status_update_frequency.as_std().min(lease);
+    ClusterDoors {
+        general: Arc::new(server.handle(handle(kube, DEADLINE))),
+        status: Arc::new(server.handle(handle(kube, DEADLINE))),
+        events: Arc::new(server.handle(handle(events, DEADLINE))),
+        heartbeat: Arc::new(server.handle_apart(handle(None, beat))),
+    }
+}
+
+/// Zero calls a second mean the usual number, less than zero mean no limit.
+fn budget(qps: i32, burst: i32) -> Option<Budget> {
+    const USUAL_QPS: f64 = 5.0;
+    let per_second = match qps {
+        0 => USUAL_QPS,
+        n if n < 0 => return None,
+        n => f64::from(n),
+    };
+    Some(Budget { per_second, burst: u32::try_from(burst).unwrap_or(1).max(1) })
+}
+
+fn user_agent(architecture: &str) -> String {
+    let version = config::KUBERNETES_VERSION;
+    format!("kubelet/{version} (linux/{architecture}) kubernetes/kubelet-rs-{}", env!("CARGO_PKG_VERSION"))
+}

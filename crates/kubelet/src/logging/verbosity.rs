@@ -1,0 +1,106 @@
+//! How much is said: `-v` for all, `--vmodule` for single source files. Never formats a line.
+
+use config::VModuleRule;
+use tracing::Level;
+use tracing::level_filters::LevelFilter;
+
+const OURS: [&str; 7] = ["agent", "kubelet", "cri", "host", "net", "server", "config"];
+
+/// The rules of a log, fixed for the life of the process.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Verbosity {
+    /// `-v`.
+    pub(crate) of_all: u32,
+    /// `--vmodule`: the first rule that matches a file may raise its verbosity, and never lowers it.
+    pub(crate) of_files: Vec<VModuleRule>,
+}
+
+impl Verbosity {
+    /// Whether a line of that level is shown. `target` is a module path like `agent::pass::start`, `file` the path of its
+    /// source. Our own tasks speak at the level asked for; libraries only warn, unless very much is asked for.
+    pub(crate) fn shows(&self, level: Level, target: &str, file: Option<&str>) -> bool {
+        let verbosity = self.of(target, file);
+        let origin = target.split("::").next().unwrap_or_default();
+        let may_speak = OURS.contains(&origin) || verbosity >= 8;
+        level <= if may_speak { level_of(verbosity) } else { Level::WARN }
+    }
+
+    /// The most that any file may say.
+    pub(crate) fn most(&self) -> LevelFilter {
+        let most = self.of_files.iter().map(|rule| rule.verbosity).max().unwrap_or(0).max(self.of_all);
+        LevelFilter::from_level(level_of(most))
+    }
+
+    fn of(&self, target: &str, file: Option<&str>) -> u32 {
+        let name = file.and_then(|path| path.rsplit('/').next()).unwrap_or_default();
+        let name = name.strip_suffix(".rs").unwrap_or(name);
+        let is_meant = |rule: &&VModuleRule| {
+            let pattern = rule.file_pattern.as_bytes();
+            matches(pattern, name.as_bytes()) || matches(pattern, target.as_bytes())
+        };
+        self.of_files.iter().find(is_meant).map_or(0, |rule| rule.verbosity).max(self.of_all)
+    }
+}
+
+const fn level_of(verbosity: u32) -> Level {
+    match verbosity {
+        0..=3 => Level::INFO,
+        4 | 5 => Level::DEBUG,
+        6.. => Level::TRACE,
+    }
+}
+
+/// `*` stands for any text, `?` for any one character. Asked once for each place in the source that logs.
+fn matches(pattern: &[u8], text: &[u8]) -> bool {
+    match (pattern.split_first(), text.split_first()) {
+        (None, None) => true,
+        (Some((b'*', rest)), None) => matches(rest, text),
+        (Some((b'*', rest)), Some((_, after))) => matches(rest, text) || matches(pattern, after),
+        (Some((wanted, rest)), Some((found, after))) => {
+            (*wanted == b'?' || wanted == found) && matches(rest, after)
+        }
+        (None, Some(_)) | (Some(_), None) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verbosity(of_all: u32, rules: &[(&str, u32)]) -> Verbosity {
+        let rule = |(pattern, verbosity): &(&str, u32)| VModuleRule {
+            file_pattern: (*pattern).to_owned(),
+            verbosity: *verbosity,
+        };
+        Verbosity { of_all, of_files: rules.iter().map(rule).collect() }
+    }
+
+    /// What a file of the agent may say at most.
+    fn most(rules: &Verbosity, target: &str, file: &str) -> Level {
+        let shown = |level: &Level| rules.shows(*level, target, Some(file));
+        [Level::TRACE, Level::DEBUG, Level::INFO, Level::WARN].into_iter().find(shown).unwrap_or(Level::ERROR)
+    }
+
+    #[test]
+    fn a_rule_raises_the_files_it_names_and_no_others() {
+        let rules = verbosity(0, &[("sync_loop", 4), ("agent::pass*", 6), ("pleg", 1)]);
+        assert_eq!(most(&rules, "agent::sync_loop", "crates/agent/src/sync_loop.rs"), Level::DEBUG);
+        assert_eq!(most(&rules, "agent::pass::start", "crates/agent/src/pass/start.rs"), Level::TRACE);
+        assert_eq!(most(&rules, "agent::images", "crates/agent/src/images.rs"), Level::INFO);
+        assert_eq!(rules.most(), LevelFilter::TRACE);
+    }
+
+    #[test]
+    fn the_first_rule_counts_and_none_lowers_what_all_may_say() {
+        let file = ("agent::images", "crates/agent/src/images.rs");
+        assert_eq!(most(&verbosity(0, &[("im?ges", 4), ("*", 6)]), file.0, file.1), Level::DEBUG);
+        assert_eq!(most(&verbosity(6, &[("images", 1)]), file.0, file.1), Level::TRACE);
+    }
+
+    #[test]
+    fn libraries_warn_until_very_much_is_asked_of_them() {
+        let file = ("h2::client", "/src/h2/client.rs");
+        assert_eq!(most(&verbosity(6, &[]), file.0, file.1), Level::WARN);
+        assert_eq!(most(&verbosity(0, &[("h2::*", 8)]), file.0, file.1), Level::TRACE);
+    }
+}

@@ -1,0 +1,211 @@
+//! The certificates of the main port: the pair it serves with (from files, signed by the cluster, or its own) and the
+//! authority whose clients it believes. Files are read again when they change.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent::certificates::{ClusterSigned, PairStore, SelfSigned};
+use agent::engine::Engine;
+use cluster::X509;
+use config::Resolved;
+use futures_util::StreamExt;
+use model::{CertificateNames, PemPair};
+use ports::{Clock, Cluster, Host};
+use server::{ClientCa, ServingPair};
+use tokio::sync::watch;
+
+use crate::boot::StartError;
+
+/// Certificates and keys are a few kilobytes; a bundle of authorities may be more.
+const FILE_LIMIT: usize = 1 << 20;
+/// How often files are looked at although nobody said that they changed.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
+
+/// What the main port serves with and believes, each always the latest.
+#[derive(Debug)]
+pub(crate) struct Certificates {
+    pub(crate) pair: watch::Receiver<Option<ServingPair>>,
+    /// `None`: certificates of clients are not looked at.
+    pub(crate) client_ca: Option<watch::Receiver<ClientCa>>,
+}
+
+/// Reads all there is and starts the tasks that read it again.
+pub(crate) async fn load(
+    resolved: &Resolved,
+    engine: &Arc<Engine>,
+    cluster: Option<&Arc<dyn Cluster>>,
+) -> Result<Certificates, StartError> {
+    let signer = cluster.filter(|_| resolved.kubelet.server_tls_bootstrap);
+    let pair = match (pair_files(resolved), signer) {
+        (Some(files), _) => follow_pair(engine, files).await?,
+        (None, Some(cluster)) => signed_pair(resolved, engine, cluster.clone()),
+        (None, None) => own_pair(resolved, engine).await?,
+    };
+    let authority = &resolved.kubelet.authentication.x509.client_ca_file;
+    let client_ca = if authority.is_empty() {
+        None
+    } else {
+        Some(follow_client_ca(engine, PathBuf::from(authority)).await?)
+    };
+    Ok(Certificates { pair, client_ca })
+}
+
+/// `tlsCertFile` and `tlsPrivateKeyFile`, where both are set.
+fn pair_files(resolved: &Resolved) -> Option<[PathBuf; 2]> {
+    let (certificate, key) = (&resolved.kubelet.tls_cert_file, &resolved.kubelet.tls_private_key_file);
+    (!certificate.is_empty() && !key.is_empty()).then(|| [PathBuf::from(certificate), PathBuf::from(key)])
+}
+
+async fn follow_pair(
+    engine: &Arc<Engine>,
+    files: [PathBuf; 2],
+) -> Result<watch::Receiver<Option<ServingPair>>, StartError> {
+    let parse = |contents: &[Vec<u8>]| match contents {
+        [certificate, key] => ServingPair::from_pem(certificate, key).map(Some).map_err(|e| e.to_string()),
+        _ => Err("a certificate and a key are needed".to_owned()),
+    };
+    follow(engine, "tlsCertFile, tlsPrivateKeyFile", files.to_vec(), parse).await
+}
+
+async fn follow_client_ca(
+    engine: &Arc<Engine>,
+    file: PathBuf,
+) -> Result<watch::Receiver<ClientCa>, StartError> {
+    let parse =
+        |contents: &[Vec<u8>]| ClientCa::from_pem(&contents.concat()).map_err(|error| error.to_string());
+    follow(engine, "authentication.x509.clientCAFile", vec![file], parse).await
+}
+
+/// Reads files whose outcome must be there now, and goes on reading them: what is no good later is logged, and what was
+/// good stays.
+async fn follow<T: Send + Sync + 'static>(
+    engine: &Arc<Engine>,
+    field: &'static str,
+    files: Vec<PathBuf>,
+    parse: impl Fn(&[Vec<u8>]) -> Result<T, String> + Send + 'static,
+) -> Result<watch::Receiver<T>, StartError> {
+    let contents = read(&*engine.host, &files).await;
+    let parsed = contents.and_then(|contents| Ok((parse(&contents)?, contents)));
+    let (value, mut seen) = parsed.map_err(|why| StartError::Certificates(format!("{field}: {why}")))?;
+    let (sender, receiver) = watch::channel(value);
+    let (host, clock) = (engine.host.clone(), engine.clock);
+    engine.tasks.spawn("certificate files", async move {
+        loop {
+            changed(&*host, clock, &files).await;
+            let outcome = match read(&*host, &files).await {
+                Ok(contents) if contents == seen => continue,
+                Ok(contents) => parse(&contents).inspect(|_| seen = contents),
+                Err(why) => Err(why),
+            };
+            match outcome {
+                Ok(value) => {
+                    tracing::info!(field, "New certificates were read");
+                    sender.send_replace(value);
+                }
+                Err(why) => tracing::warn!(field, why, "New certificates are no good; the old ones stay"),
+            }
+        }
+    });
+    Ok(receiver)
+}
+
+async fn read(host: &dyn Host, files: &[PathBuf]) -> Result<Vec<Vec<u8>>, String> {
+    let mut contents = Vec::new();
+    for file in files {
+        let content = host.read_file(file, FILE_LIMIT, false).await;
+        contents.push(content.map_err(|error| agent::volumes::chain(&error))?);
+    }
+    Ok(contents)
+}
+
+/// Returns when one of the files may have changed, and once in a while. Their directories are watched, because a file may
+/// be replaced, or be a link that is made to point elsewhere.
+async fn changed(host: &dyn Host, clock: Clock, files: &[PathBuf]) {
+    let mut directories: Vec<&Path> = files.iter().filter_map(|file| file.parent()).collect();
+    directories.dedup();
+    // A directory that cannot be watched is looked at once in a while all the same.
+    let watches = directories.into_iter().filter_map(|directory| host.watch(directory).ok());
+    let mut hints = futures_util::stream::select_all(watches);
+    tokio::select! {
+        Some(()) = hints.next() => {}
+        () = clock.sleep_until(clock.mono() + LOOK_AGAIN) => {}
+    }
+}
+
+/// A pair that the cluster signs and renews; none until it has.
+fn signed_pair(
+    resolved: &Resolved,
+    engine: &Arc<Engine>,
+    cluster: Arc<dyn Cluster>,
+) -> watch::Receiver<Option<ServingPair>> {
+    let (serves, pems) = watch::channel(None);
+    let signed = ClusterSigned {
+        store: PairStore {
+            host: engine.host.clone(),
+            certificates: Arc::new(X509),
+            dir: PathBuf::from(&resolved.flags.cert_dir),
+            name: "kubelet-server",
+        },
+        cluster,
+        clock: engine.clock,
+        chance: engine.chance.branch(),
+        node_name: engine.settings.node_name.clone(),
+        addresses: engine.node_addresses.subscribe(),
+        serves,
+    };
+    engine.tasks.spawn("serving certificate", signed.run());
+    served(engine, pems)
+}
+
+/// The pair `kubelet.crt` and `kubelet.key` in the directory of certificates, made where there is none that can be used.
+async fn own_pair(
+    resolved: &Resolved,
+    engine: &Arc<Engine>,
+) -> Result<watch::Receiver<Option<ServingPair>>, StartError> {
+    let (serves, pems) = watch::channel(None);
+    let node = &engine.settings.node_name;
+    let mut names = CertificateNames {
+        common_name: node.clone(),
+        ip_addresses: engine.host_ips().iter().copied().collect(),
+        ..CertificateNames::default()
+    };
+    match node.parse() {
+        Ok(ip) => names.ip_addresses.insert(ip),
+        Err(_) => names.dns_names.insert(node.clone()),
+    };
+    let own = SelfSigned {
+        host: engine.host.clone(),
+        certificates: Arc::new(X509),
+        clock: engine.clock,
+        chance: engine.chance.branch(),
+        dir: PathBuf::from(&resolved.flags.cert_dir),
+        names,
+        serves,
+    };
+    let facts = own.prepare().await.map_err(|error| StartError::Certificates(error.to_string()))?;
+    engine.tasks.spawn("serving certificate", own.run(facts));
+    Ok(served(engine, pems))
+}
+
+/// As the server wants them: keys and certificates instead of text.
+fn served(
+    engine: &Arc<Engine>,
+    mut pems: watch::Receiver<Option<Arc<PemPair>>>,
+) -> watch::Receiver<Option<ServingPair>> {
+    let parse = |pem: Option<Arc<PemPair>>| {
+        let pem = pem?;
+        ServingPair::from_pem(pem.certificate.as_bytes(), pem.key.as_bytes())
+            .inspect_err(|error| tracing::error!(%error, "The serving certificate cannot be used"))
+            .ok()
+    };
+    let now = parse(pems.borrow_and_update().clone());
+    let (pairs, receiver) = watch::channel(now);
+    engine.tasks.spawn("served certificate", async move {
+        while pems.changed().await.is_ok() {
+            let now = parse(pems.borrow_and_update().clone());
+            pairs.send_replace(now);
+        }
+    });
+    receiver
+}

@@ -1,0 +1,121 @@
+//! The built binary as a node of a cluster: `localapi` is the API server, in a process of its own, and people's own tool,
+//! an unmodified kubectl, says what is to be and shows what is.
+
+mod api_server;
+mod kubectl;
+mod watch;
+
+mod deletion;
+mod killed;
+mod many;
+mod mirrors;
+mod node;
+mod outages;
+mod pods;
+
+use serde_json::{Value, json};
+use testing::FakeRuntime;
+
+use crate::node::{Node, condition, uid};
+use api_server::ApiServer;
+use kubectl::Kubectl;
+
+/// A node, the API server it belongs to, and a kubectl that may do everything there. They end in this order.
+pub(crate) struct Cluster {
+    pub(crate) node: Node,
+    pub(crate) api: ApiServer,
+    pub(crate) kubectl: Kubectl,
+}
+
+impl Cluster {
+    /// A cluster of one node on a real containerd; its kubelet runs.
+    pub(crate) fn start() -> Self {
+        Self::start_with(json!({}))
+    }
+
+    /// The same, with further configuration fields of the kubelet.
+    pub(crate) fn start_with(extra: Value) -> Self {
+        let mut cluster = Self::around(Node::on_containerd(extra));
+        cluster.node.start_kubelet();
+        cluster
+    }
+
+    /// On a fake runtime, for more pods than a real one starts in the time of a test.
+    fn on_fake(runtime: &FakeRuntime) -> Self {
+        let mut cluster = Self::around(Node::beside_fake(runtime, json!({})));
+        cluster.node.start_kubelet();
+        cluster
+    }
+
+    fn around(mut node: Node) -> Self {
+        let api = ApiServer::start(node.path("api"), &["--node", "node", "--no-service-accounts"]);
+        let kubeconfig = api.file("node.kubeconfig");
+        node.add_flags(&["--kubeconfig", kubeconfig.to_str().expect("a path")]);
+        let kubectl = Kubectl { kubeconfig: api.file("admin.kubeconfig"), home: node.path("home") };
+        Self { node, api, kubectl }
+    }
+
+    /// Waits until kubectl says that the node is ready.
+    #[track_caller]
+    pub(crate) fn ready(&self) {
+        // There is nothing to wait on before the node exists.
+        self.node.eventually("the node exists", |_| self.kubectl.get("node", "node"));
+        self.kubectl.ok(&["wait", "--for=condition=Ready", "node/node", "--timeout=120s"]);
+    }
+
+    /// Waits until what kubectl shows of the pod is as the check wants it.
+    #[track_caller]
+    pub(crate) fn shown_when(&self, name: &str, what: &str, check: impl Fn(&Value) -> bool) -> Value {
+        self.node.eventually(&format!("kubectl shows that pod {name} {what}"), |_| {
+            let pod = self.kubectl.get("pod", name)?;
+            if check(&pod) { Ok(pod) } else { Err(pod["status"].to_string()) }
+        })
+    }
+
+    #[track_caller]
+    pub(crate) fn running(&self, name: &str) -> Value {
+        self.shown_when(name, "is running and ready", |pod| {
+            pod["status"]["phase"] == "Running" && condition(pod, "Ready") == "True"
+        })
+    }
+
+    /// Waits until neither the API nor the node has anything of the pod.
+    #[track_caller]
+    pub(crate) fn gone(&self, pod: &Value) {
+        let name = pod["metadata"]["name"].as_str().expect("a name");
+        self.node.eventually(&format!("the API has no pod {name} of that UID"), |_| {
+            match self.kubectl.get("pod", name) {
+                Ok(other) if uid(&other) != uid(pod) => Ok(()),
+                Ok(same) => Err(same["metadata"].to_string()),
+                Err(complaint) if complaint.contains("NotFound") => Ok(()),
+                Err(complaint) => Err(complaint),
+            }
+        });
+        self.node.eventually("the node has nothing of the pod", |node| node.has_nothing_of(&uid(pod)));
+    }
+
+    /// The events about an object, as `reason: message`, in the order of their first time.
+    pub(crate) fn events(&self, kind: &str, name: &str) -> Vec<String> {
+        let selector = format!("involvedObject.kind={kind},involvedObject.name={name}");
+        let said = self.kubectl.ok(&["get", "events", "-A", "-o", "json", "--field-selector", &selector]);
+        let list: Value = serde_json::from_str(&said).expect("a list of events");
+        let mut events = list["items"].as_array().cloned().unwrap_or_default();
+        events.sort_by_key(|event| event["firstTimestamp"].as_str().unwrap_or_default().to_owned());
+        let text = |event: &Value, field: &str| event[field].as_str().unwrap_or_default().to_owned();
+        events.iter().map(|event| format!("{}: {}", text(event, "reason"), text(event, "message"))).collect()
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("--- API server log\n{}", self.api.log());
+        }
+    }
+}
+
+/// The pod, bound to the node of these tests: there is no scheduler.
+fn bound(mut pod: Value) -> Value {
+    pod["spec"]["nodeName"] = "node".into();
+    pod
+}

@@ -1,0 +1,98 @@
+//! The end of pods that kubectl deletes: politely, by force, and with a successor of the same name.
+
+use std::time::Instant;
+
+use serde_json::{Value, json};
+
+use crate::killed::share;
+use crate::lifecycle::order;
+use crate::node::{FOREVER, Node, shell_pod, uid};
+
+use super::{Cluster, bound};
+
+/// A pod that writes down how it is told to end; its hook takes a second and its answer to SIGTERM another one.
+pub(crate) fn polite(node: &Node) -> Value {
+    let mut pod = bound(shell_pod(
+        "polite",
+        "echo up >> /shared/order; \
+         trap 'echo term came >> /shared/order; sleep 1; echo all ended >> /shared/order; exit 0' TERM; \
+         while :; do sleep 3600 & wait $!; done",
+    ));
+    pod["spec"]["terminationGracePeriodSeconds"] = 30.into();
+    share(&mut pod, &node.path("shared"));
+    pod["spec"]["containers"][0]["lifecycle"] = json!({"preStop": {"exec": {"command":
+        ["/bin/sh", "-c", "echo hook began >> /shared/order; sleep 1; echo hook ended >> /shared/order"]}}});
+    pod
+}
+
+#[test]
+fn a_deleted_pod_gets_its_hook_and_its_grace_and_is_gone_when_kubectl_says_so() {
+    let cluster = Cluster::start();
+    cluster.kubectl.apply(&[polite(&cluster.node)]);
+    let pod = cluster.running("polite");
+    let shared = cluster.node.path("shared");
+    cluster.node.eventually("it runs", |_| order(&shared).first().map(|_| ()).ok_or("not yet".to_owned()));
+    cluster.kubectl.ok(&["delete", "pod", "polite", "--wait=false"]);
+    let shown =
+        cluster.shown_when("polite", "is told to end", |pod| !pod["metadata"]["deletionTimestamp"].is_null());
+    assert_eq!(shown["metadata"]["deletionGracePeriodSeconds"], 30);
+    let table = cluster.kubectl.ok(&["get", "pod", "polite", "--no-headers"]);
+    assert!(table.contains("Terminating"), "{table}");
+    cluster.gone(&pod);
+    assert_eq!(order(&shared), ["up", "hook began", "hook ended", "term came", "all ended"]);
+    let events = cluster.events("Pod", "polite");
+    assert!(events.contains(&"Killing: Stopping container main".to_owned()), "{events:?}");
+}
+
+#[test]
+fn a_pod_without_patience_is_killed_when_its_grace_is_over() {
+    let cluster = Cluster::start();
+    cluster.kubectl.apply(&[bound(shell_pod("deaf", "trap '' TERM; while :; do sleep 1; done"))]);
+    let pod = cluster.running("deaf");
+    let began = Instant::now();
+    cluster.kubectl.ok(&["delete", "pod", "deaf", "--grace-period=1"]);
+    // Its own grace is two seconds; kubectl asked for one. A busy machine may take longer to see it through.
+    assert!(began.elapsed().as_millis() >= 1000, "{:?}", began.elapsed());
+    cluster.gone(&pod);
+}
+
+#[test]
+fn a_pod_deleted_by_force_leaves_the_api_at_once_and_the_node_soon() {
+    let cluster = Cluster::start();
+    cluster.kubectl.apply(&[polite(&cluster.node)]);
+    let pod = cluster.running("polite");
+    cluster.kubectl.ok(&["delete", "pod", "polite", "--grace-period=0", "--force"]);
+    let complaint = cluster.kubectl.get("pod", "polite").expect_err("it is gone from the API");
+    assert!(complaint.contains("NotFound"), "{complaint}");
+    // The same name again, while the node still ends the old one.
+    let mut successor = polite(&cluster.node);
+    successor["spec"]["containers"][0]["command"] = json!(["/bin/sh", "-c", FOREVER]);
+    cluster.kubectl.apply(&[successor]);
+    let next = cluster.running("polite");
+    assert_ne!(uid(&next), uid(&pod));
+    cluster.gone(&pod);
+    assert_eq!(
+        cluster.node.running_containers(&uid(&next)),
+        1,
+        "the end of the old one is not that of the new one"
+    );
+}
+
+#[test]
+fn the_same_name_is_used_again_as_soon_as_it_is_free() {
+    let cluster = Cluster::start();
+    let mut last: Option<Value> = None;
+    for _ in 0..3 {
+        let pod = bound(shell_pod("again", FOREVER)).to_string();
+        if last.is_some() {
+            cluster.kubectl.feed(&["replace", "--force", "-f", "-"], &pod);
+        } else {
+            cluster.kubectl.feed(&["create", "-f", "-"], &pod);
+        }
+        let now = cluster.running("again");
+        if let Some(last) = last.replace(now.clone()) {
+            assert_ne!(uid(&now), uid(&last));
+            cluster.gone(&last);
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! SIGKILL for the kubelet of a cluster in the middle of everything: the next one ends it in the right state, and no
+//! container runs twice. Containers write down that they ran.
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::killed::share;
+use crate::lifecycle::order;
+use crate::node::{FOREVER, container, once_pod, restarts, shell_pod, uid};
+
+use super::deletion::polite;
+use super::{Cluster, bound};
+
+/// From within the first calls to long after the last, in milliseconds.
+const MOMENTS: [u64; 5] = [20, 80, 200, 400, 900];
+
+fn runs(shared: &Path) -> usize {
+    order(shared).iter().filter(|line| *line == "run").count()
+}
+
+#[test]
+fn a_pod_starts_once_whenever_the_kubelet_is_killed() {
+    let mut cluster = Cluster::start();
+    for millis in MOMENTS {
+        let shared = cluster.node.path(&format!("shared-{millis}"));
+        let mut pod = bound(shell_pod("once", &format!("echo run >> /shared/order; {FOREVER}")));
+        share(&mut pod, &shared);
+        cluster.kubectl.apply(&[pod]);
+        cluster.node.kill_after(Duration::from_millis(millis));
+        let pod = cluster.running("once");
+        cluster.node.eventually("it has written that it runs", |_| {
+            if runs(&shared) > 0 { Ok(()) } else { Err("not yet".to_owned()) }
+        });
+        assert_eq!(runs(&shared), 1, "after {millis} ms");
+        cluster.kubectl.ok(&["delete", "pod", "once", "--force", "--grace-period=0"]);
+        cluster.node.kill_after(Duration::from_millis(millis));
+        cluster.gone(&pod);
+    }
+}
+
+#[test]
+fn a_deleted_pod_ends_once_whenever_the_kubelet_is_killed() {
+    let mut cluster = Cluster::start();
+    for mark in ["Stopping container main", "hook began", "term came", "all ended"] {
+        let shared = cluster.node.path("shared").join(mark);
+        let mut pod = polite(&cluster.node);
+        share(&mut pod, &shared);
+        cluster.kubectl.apply(&[pod]);
+        let pod = cluster.running("polite");
+        let seen_before = cluster.node.kubelet_log().matches(mark).count();
+        cluster.kubectl.ok(&["delete", "pod", "polite", "--wait=false"]);
+        cluster.node.eventually("the moment has come", |node| {
+            let is_written = order(&shared).iter().any(|line| line == mark);
+            let is_logged = node.kubelet_log().matches(mark).count() > seen_before;
+            if is_written || is_logged { Ok(()) } else { Err(mark.to_owned()) }
+        });
+        cluster.node.restart_kubelet();
+        cluster.gone(&pod);
+        let order = order(&shared);
+        let terms = order.iter().filter(|line| *line == "all ended").count();
+        assert_eq!((order.last().map(String::as_str), terms), (Some("all ended"), 1), "{mark}: {order:?}");
+    }
+}
+
+#[test]
+fn a_pod_completes_once_whenever_the_kubelet_is_killed() {
+    let mut cluster = Cluster::start();
+    for millis in MOMENTS {
+        let name = format!("job-{millis}");
+        let shared = cluster.node.path(&name);
+        let mut pod =
+            bound(once_pod(&name, "echo run >> /shared/order; sleep 0.3; echo completed >> /shared/order"));
+        // A runtime gives up a start whose caller is gone, and such a container has failed without having run.
+        pod["spec"]["restartPolicy"] = "OnFailure".into();
+        share(&mut pod, &shared);
+        cluster.kubectl.apply(&[pod]);
+        cluster.node.kill_after(Duration::from_millis(millis * 2));
+        let pod = cluster.shown_when(&name, "has succeeded", |pod| pod["status"]["phase"] == "Succeeded");
+        assert_eq!(order(&shared), ["run", "completed"], "after {millis} ms");
+        assert_eq!(
+            container(&pod, "main")["state"]["terminated"]["reason"],
+            "Completed",
+            "after {millis} ms"
+        );
+    }
+}
+
+#[test]
+fn a_crash_loop_goes_on_counting_in_the_api_whenever_the_kubelet_is_killed() {
+    let mut cluster = Cluster::start_with(json!({
+        "featureGates": {"KubeletCrashLoopBackOffMax": true},
+        "crashLoopBackOff": {"maxContainerRestartPeriod": "1s"},
+    }));
+    let shared = cluster.node.path("shared");
+    let mut pod = bound(shell_pod("crasher", "echo run >> /shared/order; exit 1"));
+    share(&mut pod, &shared);
+    cluster.kubectl.apply(&[pod]);
+    let mut last = -1;
+    for millis in MOMENTS {
+        cluster.node.kill_after(Duration::from_millis(millis));
+        let pod = cluster.shown_when("crasher", "goes on crashing", |pod| restarts(pod, "main") > last);
+        last = restarts(&pod, "main");
+    }
+    let pod = cluster.kubectl.get("pod", "crasher").expect("it is there");
+    cluster.kubectl.ok(&["delete", "pod", "crasher"]);
+    cluster.gone(&pod);
+    // A kubelet that was killed between creating a container and starting it has used up a count.
+    let most = i64::try_from(runs(&shared) + MOMENTS.len()).expect("a count");
+    assert!(last < most, "{last} restarts, and no more than {most} containers");
+}
+
+#[test]
+fn a_mirror_is_made_and_made_again_and_removed_whenever_the_kubelet_is_killed() {
+    let mut cluster = Cluster::start();
+    for millis in MOMENTS {
+        cluster.node.apply("web", &shell_pod("web", FOREVER));
+        cluster.node.kill_after(Duration::from_millis(millis));
+        let pod = cluster.node.running("web");
+        let mirror = cluster.running("web-node");
+        cluster.kubectl.ok(&["delete", "pod", "web-node", "--force", "--grace-period=0"]);
+        cluster.node.kill_after(Duration::from_millis(millis));
+        let again = cluster.shown_when("web-node", "has come back", |again| {
+            uid(again) != uid(&mirror) && again["status"]["phase"] == "Running"
+        });
+        assert_eq!(id(&again), id(&pod), "after {millis} ms the same container runs");
+        cluster.node.delete("web");
+        cluster.node.kill_after(Duration::from_millis(millis));
+        cluster.gone(&again);
+        cluster.node.gone("web", &uid(&pod));
+    }
+}
+
+#[test]
+fn an_outage_of_the_api_server_is_outlived_though_the_kubelet_is_killed_in_it() {
+    let mut cluster = Cluster::start();
+    cluster.kubectl.apply(&[bound(shell_pod("steady", FOREVER))]);
+    let steady = cluster.running("steady");
+    for millis in MOMENTS {
+        cluster.api.stop();
+        cluster.node.kill_after(Duration::from_millis(millis));
+        cluster.api.start_again(&["--compacted"]);
+        cluster.node.kill_after(Duration::from_millis(millis));
+        let name = format!("probe-{millis}");
+        cluster.kubectl.apply(&[bound(shell_pod(&name, FOREVER))]);
+        cluster.running(&name);
+        let now = cluster.running("steady");
+        assert_eq!((uid(&now), id(&now)), (uid(&steady), id(&steady)), "after {millis} ms");
+    }
+}
+
+fn id(pod: &Value) -> Value {
+    container(pod, "main")["containerID"].clone()
+}

@@ -1,0 +1,87 @@
+//! An unmodified kubectl, with a home of its own, so that it reads and caches nothing of the machine's user.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+
+use serde_json::{Value, json};
+
+#[derive(Clone, Debug)]
+pub(crate) struct Kubectl {
+    pub(crate) kubeconfig: PathBuf,
+    pub(crate) home: PathBuf,
+}
+
+impl Kubectl {
+    fn command(&self, arguments: &[&str]) -> Command {
+        let binary = std::env::var_os("KUBECTL").unwrap_or_else(|| "/usr/bin/kubectl".into());
+        let mut command = Command::new(binary);
+        command
+            .env_clear()
+            .env("PATH", "/usr/bin:/bin")
+            .env("HOME", &self.home)
+            .env("KUBECONFIG", &self.kubeconfig)
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    fn start(&self, arguments: &[&str]) -> Child {
+        self.command(arguments).spawn().expect("kubectl (Debian: kubernetes-client) can be run")
+    }
+
+    /// Starts it and leaves it running; what it says goes to the file.
+    pub(crate) fn start_into(&self, arguments: &[&str], file: File) -> Child {
+        let mut command = self.command(arguments);
+        command.stdin(Stdio::null()).stdout(file).stderr(Stdio::null());
+        command.spawn().expect("kubectl (Debian: kubernetes-client) can be run")
+    }
+
+    /// Runs it to its end, with `input` as its standard input.
+    pub(crate) fn run(&self, arguments: &[&str], input: &str) -> Output {
+        let mut child = self.start(arguments);
+        let mut stdin = child.stdin.take().expect("its standard input is ours");
+        // One that fails early does not read to the end.
+        let _ = stdin.write_all(input.as_bytes());
+        drop(stdin);
+        child.wait_with_output().expect("kubectl ends")
+    }
+
+    /// What it says when it succeeds; what it complains about when it does not.
+    pub(crate) fn attempt(&self, arguments: &[&str]) -> Result<String, String> {
+        said(&self.run(arguments, ""))
+    }
+
+    #[track_caller]
+    pub(crate) fn ok(&self, arguments: &[&str]) -> String {
+        self.feed(arguments, "")
+    }
+
+    /// What it says when it succeeds with this input.
+    #[track_caller]
+    pub(crate) fn feed(&self, arguments: &[&str], input: &str) -> String {
+        let said = said(&self.run(arguments, input));
+        said.unwrap_or_else(|complaint| panic!("kubectl {arguments:?}: {complaint}"))
+    }
+
+    /// `kubectl apply` of these objects.
+    #[track_caller]
+    pub(crate) fn apply(&self, objects: &[Value]) {
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
+        self.feed(&["apply", "-f", "-"], &list.to_string());
+    }
+
+    /// One object as JSON; the complaint where there is none.
+    pub(crate) fn get(&self, kind: &str, name: &str) -> Result<Value, String> {
+        let text = self.attempt(&["get", kind, name, "-o", "json"])?;
+        serde_json::from_str(&text).map_err(|error| error.to_string())
+    }
+}
+
+fn said(output: &Output) -> Result<String, String> {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
+}

@@ -1,0 +1,66 @@
+//! Many pods at once.
+
+use std::time::Instant;
+
+use serde_json::{Value, json};
+
+use crate::node::{FOREVER, condition, shell_pod};
+use testing::FakeRuntime;
+
+use super::watch::{Watch, oddities};
+use super::{Cluster, bound};
+
+/// A pod's life in changes: sandbox, container, deletion asked for, container ended, sandbox stopped; some in two steps.
+const MOST_CHANGES: usize = 12;
+
+/// Creates that many pods at once, waits until all run, deletes them all, and accounts for all that was seen.
+fn come_and_go(cluster: &Cluster, count: usize, pod: impl Fn(&str) -> Value) {
+    cluster.ready();
+    let watch = Watch::pods(&cluster.kubectl, cluster.node.path("watch.json"));
+    let names: Vec<String> = (0..count).map(|n| format!("pod-{n:03}")).collect();
+    let pods: Vec<Value> = names.iter().map(|name| bound(pod(name))).collect();
+    let began = Instant::now();
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": pods});
+    cluster.kubectl.feed(&["create", "-f", "-"], &list.to_string());
+    let created = began.elapsed();
+    cluster.node.eventually("all run", |_| {
+        let list: Value = serde_json::from_str(&cluster.kubectl.attempt(&["get", "pods", "-o", "json"])?)
+            .map_err(|error| error.to_string())?;
+        let all = list["items"].as_array().cloned().unwrap_or_default();
+        let ready = all.iter().filter(|pod| condition(pod, "Ready") == "True").count();
+        if ready == count { Ok(()) } else { Err(format!("{ready} of {} are ready", all.len())) }
+    });
+    let ran = began.elapsed();
+    cluster.kubectl.ok(&["delete", "pods", "--all"]);
+    let deleted = began.elapsed();
+    cluster.node.eventually("the watch has told of every end", |_| {
+        let deleted = watch.count("DELETED");
+        if deleted == count { Ok(()) } else { Err(format!("{deleted} were deleted")) }
+    });
+    let events = watch.events();
+    eprintln!("{count} pods: created {created:?}, ran {ran:?}, deleted {deleted:?}, {} events", events.len());
+    assert_eq!(watch.count("ADDED"), count);
+    assert_eq!(oddities(&events, MOST_CHANGES), Vec::<String>::new());
+    cluster.node.eventually("the node has nothing of them", |node| {
+        let pods = node.pods();
+        if pods.is_empty() { Ok(()) } else { Err(format!("{} pods", pods.len())) }
+    });
+}
+
+#[test]
+fn a_hundred_pods_come_and_go_and_every_watch_event_is_accounted_for() {
+    let runtime = FakeRuntime::with_clock(ports::Clock::system());
+    let cluster = Cluster::on_fake(&runtime);
+    come_and_go(&cluster, 100, |name| {
+        let mut pod = shell_pod(name, FOREVER);
+        pod["spec"]["containers"][0]["imagePullPolicy"] = "IfNotPresent".into();
+        pod
+    });
+}
+
+#[test]
+fn twenty_pods_come_and_go_on_a_real_runtime() {
+    let cluster = Cluster::start();
+    come_and_go(&cluster, 20, |name| shell_pod(name, FOREVER));
+    assert_eq!(crate::node::names_in(&cluster.node.path("root/pods")), Vec::<String>::new());
+}

@@ -1,0 +1,55 @@
+//! Static pods as the API shows them: their mirrors.
+
+use serde_json::Value;
+
+use crate::node::{FOREVER, container, shell_pod, uid};
+
+use super::Cluster;
+
+const MIRROR: &str = "kubernetes.io/config.mirror";
+
+/// The mirror of a static pod, once the container it shows is the one given.
+fn mirror_of(cluster: &Cluster, pod: &Value) -> Value {
+    let id = container(pod, "main")["containerID"].clone();
+    cluster.shown_when("web-node", "shows the container that runs", |mirror| {
+        container(mirror, "main")["containerID"] == id && mirror["status"]["phase"] == "Running"
+    })
+}
+
+#[test]
+fn a_static_pod_has_a_mirror_that_comes_back_and_goes_with_the_manifest() {
+    let cluster = Cluster::start();
+    cluster.node.apply("web", &shell_pod("web", FOREVER));
+    let pod = cluster.node.running("web");
+    let mirror = mirror_of(&cluster, &pod);
+    let annotations = &mirror["metadata"]["annotations"];
+    assert_eq!(annotations["kubernetes.io/config.source"], "file");
+    assert_eq!(annotations[MIRROR], annotations["kubernetes.io/config.hash"]);
+    let owner = &mirror["metadata"]["ownerReferences"][0];
+    assert_eq!((owner["kind"].as_str(), owner["name"].as_str()), (Some("Node"), Some("node")));
+    assert_ne!(uid(&mirror), uid(&pod), "a mirror is an object of its own");
+    assert_eq!(cluster.node.pods().len(), 1, "what it shows runs once");
+
+    // As people do it who do not know what it is, and as those do who want it gone.
+    for how in [&["--wait=false"][..], &["--grace-period=0", "--force"]] {
+        let before = uid(&mirror_of(&cluster, &pod));
+        cluster.kubectl.ok(&[&["delete", "pod", "web-node"], how].concat());
+        cluster.shown_when("web-node", "has come back", |mirror| uid(mirror) != before);
+        mirror_of(&cluster, &pod);
+    }
+    let same = cluster.node.running("web");
+    assert_eq!(container(&same, "main"), container(&pod, "main"), "the pod itself was left alone");
+
+    let mut edited = shell_pod("web", FOREVER);
+    edited["metadata"]["labels"] = serde_json::json!({"edited": "yes"});
+    cluster.node.apply("web", &edited);
+    cluster.shown_when("web-node", "shows the edited manifest", |mirror| {
+        mirror["metadata"]["labels"]["edited"] == "yes"
+            && mirror["metadata"]["annotations"][MIRROR] != annotations[MIRROR]
+    });
+    let pod = cluster.node.running("web");
+    let mirror = mirror_of(&cluster, &pod);
+    cluster.node.delete("web");
+    cluster.gone(&mirror);
+    cluster.node.gone("web", &uid(&pod));
+}

@@ -1,0 +1,114 @@
+//! The node itself, as kubectl shows it.
+
+use serde_json::{Value, json};
+
+use super::Cluster;
+
+/// What stands behind a label of `kubectl describe`, as `Kernel Version:`.
+#[track_caller]
+fn described<'a>(text: &'a str, label: &str) -> &'a str {
+    let line = text.lines().find_map(|line| line.trim_start().strip_prefix(label));
+    line.unwrap_or_else(|| panic!("no {label} in {text}")).trim()
+}
+
+#[test]
+fn the_node_becomes_ready_and_kubectl_describes_it() {
+    let cluster = Cluster::start();
+    cluster.ready();
+    let table = cluster.kubectl.ok(&["get", "nodes", "-o", "wide", "--no-headers"]);
+    let columns: Vec<&str> = table.split_whitespace().collect();
+    assert_eq!(columns[..3], ["node", "Ready", "<none>"], "{table}");
+    assert_eq!(columns[4], "v1.36.2", "{table}");
+    assert!(columns.last().is_some_and(|runtime| runtime.starts_with("containerd://")), "{table}");
+
+    let text = cluster.kubectl.ok(&["describe", "node", "node"]);
+    assert!(text.contains("kubernetes.io/hostname=node"), "{text}");
+    assert_eq!(described(&text, "HolderIdentity:"), "node");
+    assert_eq!(described(&text, "Hostname:"), "node");
+    assert!(described(&text, "InternalIP:").parse::<std::net::IpAddr>().is_ok(), "{text}");
+    assert_eq!(described(&text, "pods:"), "110");
+    assert_eq!(described(&text, "Kubelet Version:"), "v1.36.2");
+    assert_eq!(described(&text, "Taints:"), "<none>");
+    assert_eq!(described(&text, "Unschedulable:"), "false");
+    for (kind, status, reason) in [
+        ("MemoryPressure", "False", "KubeletHasSufficientMemory"),
+        ("DiskPressure", "False", "KubeletHasNoDiskPressure"),
+        ("PIDPressure", "False", "KubeletHasSufficientPID"),
+        ("Ready", "True", "KubeletReady"),
+    ] {
+        let line = text.lines().find(|line| line.trim_start().starts_with(&format!("{kind} ")));
+        let line = line.unwrap_or_else(|| panic!("no condition {kind} in {text}"));
+        assert_eq!(line.split_whitespace().nth(1), Some(status), "{line}");
+        assert!(line.contains(reason), "{line}");
+    }
+    // Asked for by kind and name: `kubectl describe node` before 1.24 shows only events without the UID of the Node.
+    cluster.node.eventually("the events of the node are told", |_| {
+        let events = cluster.events("Node", "node");
+        let is_told = |reason: &&str| events.iter().any(|event| event.starts_with(&format!("{reason}: ")));
+        let wanted = ["Starting", "NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID"];
+        if wanted.iter().all(is_told) { Ok(()) } else { Err(format!("{events:?}")) }
+    });
+}
+
+#[test]
+fn the_lease_is_renewed_and_the_status_is_not_sent_as_often() {
+    let cluster = Cluster::start_with(json!({"nodeLeaseDurationSeconds": 4}));
+    cluster.ready();
+    let lease = |_: &crate::node::Node| {
+        let args = ["get", "lease", "-n", "kube-node-lease", "node", "-o", "json"];
+        serde_json::from_str::<Value>(&cluster.kubectl.attempt(&args)?).map_err(|error| error.to_string())
+    };
+    // The first one may be older than what is known of the Node.
+    let first = cluster.node.eventually("there is a lease that names its owner", |node| {
+        let lease = lease(node)?;
+        if lease["metadata"]["ownerReferences"].is_array() { Ok(lease) } else { Err(lease.to_string()) }
+    });
+    assert_eq!(
+        (&first["spec"]["holderIdentity"], &first["spec"]["leaseDurationSeconds"]),
+        (&json!("node"), &json!(4))
+    );
+    let node = cluster.kubectl.get("node", "node").expect("the node");
+    let owner = &first["metadata"]["ownerReferences"][0];
+    assert_eq!((&owner["kind"], &owner["uid"]), (&json!("Node"), &node["metadata"]["uid"]));
+    let mut last = first;
+    for _ in 0..3 {
+        last = cluster.node.eventually("the lease is renewed", |node| {
+            let now = lease(node)?;
+            let is_renewed = now["spec"]["renewTime"].as_str() > last["spec"]["renewTime"].as_str();
+            if is_renewed { Ok(now) } else { Err(now["spec"].to_string()) }
+        });
+    }
+    let heartbeats = |node: &Value| node["status"]["conditions"][0]["lastHeartbeatTime"].clone();
+    let after = cluster.kubectl.get("node", "node").expect("the node");
+    assert_eq!(heartbeats(&after), heartbeats(&node), "nothing has changed that is worth a report");
+}
+
+#[test]
+fn a_node_that_exists_keeps_what_others_wrote_when_the_kubelet_comes_back() {
+    let mut cluster = Cluster::start_with(json!({"nodeStatusUpdateFrequency": "1s"}));
+    cluster.ready();
+    let before = cluster.kubectl.get("node", "node").expect("the node");
+    cluster.kubectl.ok(&["label", "node", "node", "tier=front"]);
+    cluster.kubectl.ok(&["annotate", "node", "node", "note=kept"]);
+    cluster.kubectl.ok(&["cordon", "node"]);
+    cluster.kubectl.ok(&["label", "node", "node", "kubernetes.io/arch=sparc", "--overwrite"]);
+    cluster.node.restart_kubelet();
+    let after = cluster.node.eventually("the label of the kubelet is what it should be", |_| {
+        let node = cluster.kubectl.get("node", "node")?;
+        let arch = node["metadata"]["labels"]["kubernetes.io/arch"].as_str().unwrap_or_default();
+        if arch == "sparc" { Err(arch.to_owned()) } else { Ok(node) }
+    });
+    assert_eq!(after["metadata"]["uid"], before["metadata"]["uid"], "it is the same Node");
+    assert_eq!(after["metadata"]["labels"]["tier"], "front");
+    assert_eq!(after["metadata"]["annotations"]["note"], "kept");
+    assert_eq!(after["spec"]["unschedulable"], true);
+    cluster.kubectl.ok(&["uncordon", "node"]);
+    cluster.node.eventually("the cordon and its end are told", |_| {
+        let events = cluster.events("Node", "node");
+        if events.iter().any(|event| event.contains("NodeSchedulable")) {
+            Ok(())
+        } else {
+            Err(format!("{events:?}"))
+        }
+    });
+}

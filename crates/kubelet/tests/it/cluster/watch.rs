@@ -1,0 +1,138 @@
+//! Everything that happens to the pods of a cluster, as a watch tells it: kubectl writes the stream down as it comes.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::Child;
+
+use serde_json::Value;
+
+use super::kubectl::Kubectl;
+
+pub(crate) struct Watch {
+    file: PathBuf,
+    kubectl: Child,
+}
+
+impl Watch {
+    /// All pods of the default namespace from now on.
+    pub(crate) fn pods(kubectl: &Kubectl, file: PathBuf) -> Self {
+        let pods = "/api/v1/namespaces/default/pods";
+        let list: Value = serde_json::from_str(&kubectl.ok(&["get", "--raw", pods])).expect("a list of pods");
+        let version = list["metadata"]["resourceVersion"].as_str().expect("a version");
+        let out = std::fs::File::create(&file).expect("a file for the stream");
+        let path = format!("{pods}?watch=true&resourceVersion={version}");
+        let kubectl = kubectl.start_into(&["get", "--raw", &path], out);
+        Self { file, kubectl }
+    }
+
+    /// What it told so far, in order.
+    pub(crate) fn events(&self) -> Vec<Value> {
+        let text = std::fs::read_to_string(&self.file).expect("the stream so far");
+        // The last line may still be on its way.
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        whole.lines().map(|line| serde_json::from_str(line).expect("an event")).collect()
+    }
+
+    pub(crate) fn count(&self, kind: &str) -> usize {
+        self.events().iter().filter(|event| event["type"] == kind).count()
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let _ = self.kubectl.kill();
+        let _ = self.kubectl.wait();
+    }
+}
+
+/// Says what is wrong with the life of each pod as the events tell it, from its creation to its deletion: it has both,
+/// its phase never goes back, its container is one and the same, and no change is for nothing. `most` changes are enough.
+pub(crate) fn oddities(events: &[Value], most: usize) -> Vec<String> {
+    let mut lives: BTreeMap<String, Vec<&Value>> = BTreeMap::new();
+    let mut odd = Vec::new();
+    let mut last_version = 0;
+    for event in events {
+        let meta = &event["object"]["metadata"];
+        let version = meta["resourceVersion"].as_str().and_then(|text| text.parse().ok()).unwrap_or(0);
+        if version <= last_version {
+            odd.push(format!("{version} comes after {last_version}"));
+        }
+        last_version = version;
+        lives.entry(meta["uid"].to_string()).or_default().push(event);
+    }
+    odd.extend(lives.values().flat_map(|life| oddities_of(life, most)));
+    odd
+}
+
+fn oddities_of(life: &[&Value], most: usize) -> Vec<String> {
+    let mut odd = Vec::new();
+    let kinds: Vec<&str> = life.iter().filter_map(|event| event["type"].as_str()).collect();
+    let between = kinds.iter().filter(|kind| **kind == "MODIFIED").count();
+    if kinds.first() != Some(&"ADDED") || kinds.last() != Some(&"DELETED") || between + 2 != kinds.len() {
+        odd.push(format!("{kinds:?}"));
+    }
+    if between > most {
+        odd.push(format!("{between} changes, where {most} are enough"));
+    }
+    for pair in life.windows(2) {
+        let [before, after] = [&pair[0]["object"], &pair[1]["object"]];
+        if rank(after) < rank(before) {
+            odd.push(format!("{} after {}", after["status"]["phase"], before["status"]["phase"]));
+        }
+        let [id, next] =
+            [before, after].map(|pod| pod["status"]["containerStatuses"][0]["containerID"].clone());
+        if id.is_string() && id != next {
+            odd.push(format!("container {next} after {id}"));
+        }
+        if pair[1]["type"] == "MODIFIED" && without_version(before) == without_version(after) {
+            odd.push("a change that changes nothing".to_owned());
+        }
+    }
+    let name = &life[0]["object"]["metadata"]["name"];
+    odd.into_iter().map(|what| format!("{name}: {what}")).collect()
+}
+
+fn rank(pod: &Value) -> u8 {
+    match pod["status"]["phase"].as_str() {
+        Some("Running") => 1,
+        Some("Succeeded" | "Failed") => 2,
+        _ => 0,
+    }
+}
+
+fn without_version(pod: &Value) -> Value {
+    let mut pod = pod.clone();
+    for field in ["resourceVersion", "managedFields"] {
+        pod["metadata"].as_object_mut().expect("an object").remove(field);
+    }
+    pod
+}
+
+#[test]
+fn a_life_that_is_not_as_it_should_be_is_seen() {
+    let event = |kind: &str, version: u32, phase: &str, id: &str| {
+        serde_json::json!({"type": kind, "object": {
+            "metadata": {"name": "a", "uid": "u", "resourceVersion": version.to_string()},
+            "status": {"phase": phase, "containerStatuses": [{"containerID": id}]},
+        }})
+    };
+    let born = event("ADDED", 1, "Pending", "x");
+    let good = [born.clone(), event("MODIFIED", 2, "Running", "x"), event("DELETED", 3, "Running", "x")];
+    assert_eq!(oddities(&good, 1), Vec::<String>::new());
+    assert_eq!(oddities(&good, 0), [r#""a": 1 changes, where 0 are enough"#]);
+    assert_eq!(oddities(&good[..2], 1), [r#""a": ["ADDED", "MODIFIED"]"#]);
+    let bad = [
+        event("ADDED", 2, "Running", "x"),
+        event("MODIFIED", 3, "Running", "x"),
+        event("DELETED", 1, "Pending", "y"),
+    ];
+    assert_eq!(
+        oddities(&bad, 9),
+        [
+            "1 comes after 3",
+            r#""a": a change that changes nothing"#,
+            r#""a": "Pending" after "Running""#,
+            r#""a": container "y" after "x""#,
+        ]
+    );
+}

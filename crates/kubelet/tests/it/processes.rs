@@ -1,0 +1,68 @@
+//! What runs inside a container beside its own program, read from `/proc` of the machine.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::node::names_in;
+
+/// The processes of one command that was run in a container: they share a session. Process id and command line of each.
+pub(crate) type Commands = BTreeMap<u32, Vec<(u32, String)>>;
+
+/// What lives in the container of that first process and has the text in its command line, by session.
+///
+/// A process that was sent SIGKILL has ended, even if a busy machine has not let it run since: it will never execute
+/// another instruction of its program. It is not counted, and neither is a zombie.
+pub(crate) fn commands_of(first: u32, text: &str) -> Commands {
+    let namespace = |pid: u32| std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
+    let own = namespace(first);
+    assert!(own.is_some(), "the container runs");
+    let mut found = Commands::new();
+    for pid in names_in(Path::new("/proc")).iter().filter_map(|name| name.parse::<u32>().ok()) {
+        if namespace(pid) != own {
+            continue;
+        }
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line).replace('\0', " ");
+        if let Some(session) = live_session(pid).filter(|_| line.contains(text)) {
+            found.entry(session).or_default().push((pid, line));
+        }
+    }
+    found
+}
+
+/// The session of a process that lives.
+fn live_session(pid: u32) -> Option<u32> {
+    /// The kernel's mark of a process on its way out.
+    const EXITING: u64 = 0x4;
+    let read = |file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}")).ok();
+    if is_killed(&read("status")?) {
+        return None;
+    }
+    let stat = read("stat")?;
+    // Behind the name: state, parent, group, session, terminal, its group, flags.
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let flags: u64 = fields.get(6)?.parse().ok()?;
+    let is_ending = matches!(*fields.first()?, "Z" | "X") || flags & EXITING != 0;
+    if is_ending { None } else { fields.get(3)?.parse().ok() }
+}
+
+/// Whether SIGKILL is pending, for the thread or the process.
+fn is_killed(status: &str) -> bool {
+    const SIGKILL: u64 = 1 << 8;
+    let pending = status.lines().filter_map(|line| line.split_once(":\t"));
+    let mut pending = pending.filter(|(name, _)| matches!(*name, "SigPnd" | "ShdPnd"));
+    pending.any(|(_, mask)| u64::from_str_radix(mask.trim(), 16).is_ok_and(|mask| mask & SIGKILL != 0))
+}
+
+#[test]
+fn a_process_lives_until_it_is_killed() {
+    let mut child = std::process::Command::new("sleep").arg("3600").spawn().expect("a process");
+    assert!(live_session(child.id()).is_some());
+    child.kill().expect("it is killed");
+    // Not reaped yet: pending, exiting or a zombie, whichever the machine has come to.
+    assert_eq!(live_session(child.id()), None);
+    child.wait().expect("it is reaped");
+    assert!(is_killed("Name:\tsleep\nSigPnd:\t0000000000000100\nShdPnd:\t0000000000000000\n"));
+    assert!(is_killed("SigPnd:\t0000000000000000\nShdPnd:\t0000000000004100\n"));
+    assert!(!is_killed("SigPnd:\t0000000000004000\nSigBlk:\t0000000000000100\n"));
+}

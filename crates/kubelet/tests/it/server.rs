@@ -1,0 +1,330 @@
+//! The main port of the built binary (10250 in production): TLS, who gets in, and what is there.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use serde_json::{Value, json};
+use testing::FakeRuntime;
+
+use crate::node::{FOREVER, Node, once_pod, shell_pod};
+
+type Stream = StreamOwned<ClientConnection, TcpStream>;
+
+/// A certificate and its key, PEM.
+struct Pair {
+    certificate: String,
+    key: String,
+}
+
+/// An answer, cut into its parts.
+struct Answer {
+    status: u16,
+    body: String,
+}
+
+/// A connection to the main port, which must show the certificate in the file.
+fn connect(node: &Node, served: &std::path::Path, client: Option<&Pair>) -> Result<Stream, String> {
+    let text = |error: &dyn std::fmt::Display| error.to_string();
+    let mut roots = RootCertStore::empty();
+    let pem = std::fs::read(served).map_err(|e| text(&e))?;
+    // A certificate of the node's own has its authority behind it.
+    for certificate in CertificateDer::pem_slice_iter(&pem) {
+        roots.add(certificate.map_err(|e| text(&e))?).map_err(|e| text(&e))?;
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let builder = builder.map_err(|e| text(&e))?.with_root_certificates(roots);
+    let config = match client {
+        None => builder.with_no_client_auth(),
+        Some(pair) => {
+            let chain = vec![CertificateDer::from_pem_slice(pair.certificate.as_bytes()).expect("PEM")];
+            let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).expect("PEM");
+            builder.with_client_auth_cert(chain, key).expect("a pair")
+        }
+    };
+    let name = ServerName::try_from("node").expect("a name");
+    let session = ClientConnection::new(Arc::new(config), name).map_err(|e| text(&e))?;
+    let stream = TcpStream::connect(("127.0.0.1", node.main_port())).map_err(|e| text(&e))?;
+    stream.set_read_timeout(Some(Duration::from_secs(30))).map_err(|e| text(&e))?;
+    Ok(StreamOwned::new(session, stream))
+}
+
+fn ask(mut stream: Stream, method: &str, path: &str) -> Result<Answer, String> {
+    let request = format!("{method} {path} HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).map_err(|error| error.to_string())?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).map_err(|error| error.to_string())?;
+    let (head, body) = answer.split_once("\r\n\r\n").ok_or("no head")?;
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).ok_or("no status")?;
+    let body = if head.to_ascii_lowercase().contains("transfer-encoding: chunked") {
+        dechunked(body)
+    } else {
+        body.to_owned()
+    };
+    Ok(Answer { status, body })
+}
+
+fn dechunked(mut body: &str) -> String {
+    let mut whole = String::new();
+    while let Some((size, rest)) = body.split_once("\r\n") {
+        let size = usize::from_str_radix(size.trim(), 16).expect("the size of a chunk");
+        whole.push_str(&rest[..size]);
+        body = rest[size..].trim_start_matches("\r\n");
+        if size == 0 {
+            break;
+        }
+    }
+    whole
+}
+
+/// A GET by somebody without credentials, of a kubelet that made its own certificate.
+fn get(node: &Node, path: &str) -> Result<Answer, String> {
+    ask(connect(node, &node.path("pki/kubelet.crt"), None)?, "GET", path)
+}
+
+fn authority() -> (rcgen::Issuer<'static, rcgen::KeyPair>, String) {
+    let key = rcgen::KeyPair::generate().expect("a key");
+    let mut params = rcgen::CertificateParams::default();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let pem = params.self_signed(&key).expect("signed").pem();
+    (rcgen::Issuer::new(params, key), pem)
+}
+
+fn client(issuer: &rcgen::Issuer<'_, rcgen::KeyPair>) -> Pair {
+    let key = rcgen::KeyPair::generate().expect("a key");
+    let mut params = rcgen::CertificateParams::default();
+    params.distinguished_name.push(rcgen::DnType::CommonName, "admin");
+    params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ClientAuth];
+    let certificate = params.signed_by(&key, issuer).expect("signed").pem();
+    Pair { certificate, key: key.serialize_pem() }
+}
+
+fn serving(dir: &std::path::Path) {
+    let key = rcgen::KeyPair::generate().expect("a key");
+    let params = rcgen::CertificateParams::new(vec!["node".to_owned()]).expect("a name");
+    let certificate = params.self_signed(&key).expect("signed").pem();
+    std::fs::write(dir.join("tls.key"), key.serialize_pem()).expect("written");
+    std::fs::write(dir.join("tls.crt"), certificate).expect("written");
+}
+
+#[test]
+fn the_main_port_serves_tls_with_a_certificate_of_its_own_that_a_restart_keeps() {
+    let mut node = Node::on_fake(&FakeRuntime::with_clock(ports::Clock::system()), json!({}));
+    let made = std::fs::read(node.path("pki/kubelet.crt")).expect("a certificate");
+    assert_eq!(get(&node, "/healthz").expect("an answer").body, "ok");
+    let shown = get(&node, "/configz").expect("an answer").body;
+    let shown: Value = serde_json::from_str(&shown).expect("JSON");
+    assert_eq!(shown["kubeletconfig"]["port"], node.main_port());
+    node.restart_kubelet();
+    assert_eq!(std::fs::read(node.path("pki/kubelet.crt")).expect("a certificate"), made);
+    assert_eq!(get(&node, "/pods").expect("an answer").status, 200);
+}
+
+#[test]
+fn only_who_has_a_certificate_of_the_authority_gets_in() {
+    let runtime = FakeRuntime::with_clock(ports::Clock::system());
+    let mut node = Node::on_fake(&runtime, json!({}));
+    let ((issuer, pem), (stranger, _)) = (authority(), authority());
+    std::fs::write(node.path("ca.crt"), pem).expect("written");
+    node.configure(json!({"authentication": {
+        "anonymous": {"enabled": false}, "webhook": {"enabled": false},
+        "x509": {"clientCAFile": node.path("ca.crt")},
+    }}));
+    node.restart_kubelet();
+    let served = node.path("pki/kubelet.crt");
+    let status = |pair: Option<&Pair>| {
+        ask(connect(&node, &served, pair).expect("a connection"), "GET", "/pods").expect("an answer").status
+    };
+    assert_eq!(status(None), 401);
+    assert_eq!(status(Some(&client(&stranger))), 401);
+    assert_eq!(status(Some(&client(&issuer))), 200);
+}
+
+#[test]
+fn a_serving_pair_in_files_is_served_and_its_successor_too() {
+    let runtime = FakeRuntime::with_clock(ports::Clock::system());
+    let mut node = Node::on_fake(&runtime, json!({}));
+    serving(&node.path(""));
+    node.configure(json!({
+        "tlsCertFile": node.path("tls.crt"), "tlsPrivateKeyFile": node.path("tls.key"),
+    }));
+    node.restart_kubelet();
+    let healthy = |node: &Node| {
+        let stream = connect(node, &node.path("tls.crt"), None)?;
+        ask(stream, "GET", "/healthz").map(|answer| assert_eq!(answer.body, "ok"))
+    };
+    healthy(&node).expect("the pair of the files is served");
+    serving(&node.path(""));
+    node.eventually("the new pair is served", healthy);
+}
+
+#[test]
+fn a_serving_pair_that_is_none_ends_the_start_by_name() {
+    let runtime = FakeRuntime::with_clock(ports::Clock::system());
+    let mut node = Node::on_fake(&runtime, json!({}));
+    node.kill_kubelet();
+    std::fs::write(node.path("tls.crt"), "nonsense").expect("written");
+    node.configure(json!({
+        "tlsCertFile": node.path("tls.crt"), "tlsPrivateKeyFile": node.path("none.key"),
+    }));
+    node.spawn_kubelet();
+    assert_eq!(node.wait_for_exit().code(), Some(1));
+    node.logged("E: tlsCertFile, tlsPrivateKeyFile: open");
+}
+
+/// The output of a container through the main port.
+fn log(node: &Node, pod: &str, query: &str) -> Result<String, String> {
+    let answer = get(node, &format!("/containerLogs/default/{pod}-node/main?{query}"))?;
+    if answer.status == 200 { Ok(answer.body) } else { Err(format!("{}: {}", answer.status, answer.body)) }
+}
+
+#[test]
+fn logs_are_shown_followed_and_cut_as_the_query_says() {
+    let node = Node::start();
+    let script = "echo one; sleep 0.3; echo two >&2; sleep 0.3; echo three; while [ ! -e /tmp/go ]; do sleep 0.1; done; echo four";
+    let mut pod = once_pod("talker", script);
+    pod["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "tmp", "mountPath": "/tmp"}]);
+    pod["spec"]["volumes"] =
+        json!([{"name": "tmp", "hostPath": {"path": node.path("go"), "type": "DirectoryOrCreate"}}]);
+    node.apply("talker", &pod);
+    node.running("talker");
+    let said = |query: &str| log(&node, "talker", query).expect("a log");
+    node.eventually("all three lines are there", |node| {
+        let said = log(node, "talker", "")?;
+        if said.lines().count() == 3 { Ok(()) } else { Err(said) }
+    });
+    assert_eq!(said("tailLines=1"), "three\n");
+    assert_eq!(said("limitBytes=6"), &said("")[..6]);
+    assert_eq!(said("stream=Stderr"), "two\n");
+    assert_eq!(said("sinceTime=2999-01-01T00:00:00Z"), "");
+    let timed = said("timestamps=true&tailLines=1");
+    assert!(
+        timed.len() == "2026-01-01T00:00:00.000000000Z three\n".len() && timed.ends_with("Z three\n"),
+        "{timed}"
+    );
+    // A follower gets what comes, until the container ends.
+    let follower = std::thread::scope(|scope| {
+        let follower = scope.spawn(|| log(&node, "talker", "follow=true"));
+        std::fs::write(node.path("go/go"), "").expect("written");
+        follower.join().expect("the follower ends")
+    });
+    let mut lines: Vec<_> = follower.expect("a log").lines().map(str::to_owned).collect();
+    assert_eq!(lines.pop().as_deref(), Some("four"));
+    lines.sort();
+    assert_eq!(lines, ["one", "three", "two"]);
+    for (path, status) in [
+        ("/containerLogs/default/talker-node/none", 404),
+        ("/containerLogs/default/none/main", 404),
+        ("/containerLogs/default/talker-node/main?tailLines=x", 400),
+        ("/containerLogs/default/talker-node/main?previous=true", 400),
+        ("/containerLogs/default/talker-node/main?tailLines=-1", 422),
+    ] {
+        assert_eq!(get(&node, path).expect("an answer").status, status, "{path}");
+    }
+}
+
+#[test]
+fn a_follower_survives_the_rotation_of_the_log() {
+    let node = Node::start_with(json!({"containerLogMaxSize": "20Ki", "containerLogMonitorInterval": "3s"}));
+    let script = "i=0; while [ $i -lt 120 ]; do i=$((i+1)); printf '%0500d\\n' $i; sleep 0.1; done";
+    node.apply("writer", &once_pod("writer", script));
+    node.running("writer");
+    let followed = log(&node, "writer", "follow=true").expect("a log");
+    let numbers: Vec<u32> = followed.lines().map(|line| line.parse().expect("a number")).collect();
+    assert_eq!(numbers.last(), Some(&120));
+    // What was rotated away before the follower came may be missing; of what came after, nothing is, and nothing twice.
+    assert!(numbers.windows(2).all(|pair| pair[1] == pair[0] + 1), "{numbers:?}");
+    let rotated = node.eventually("the log was rotated", |node| {
+        let pod = node.pod("writer").ok_or("no pod")?;
+        let uid = crate::node::uid(&pod);
+        let files = crate::node::names_in(&node.path(&format!("logs/pods/default_writer-node_{uid}/main")));
+        if files.len() > 1 { Ok(files) } else { Err(format!("{files:?}")) }
+    });
+    assert!(rotated.iter().any(|name| name.starts_with("0.log.")), "{rotated:?}");
+}
+
+#[test]
+fn a_command_is_run_and_streams_need_an_upgrade() {
+    let node = Node::start();
+    node.apply("web", &shell_pod("web", FOREVER));
+    node.running("web");
+    let ask = |method, path: &str| {
+        ask(connect(&node, &node.path("pki/kubelet.crt"), None).expect("a connection"), method, path)
+            .expect("an answer")
+    };
+    let answer = ask("POST", "/run/default/web-node/main?cmd=echo+hello");
+    assert_eq!((answer.status, answer.body.as_str()), (200, "hello\n"));
+    let answer = ask("POST", "/run/default/web-node/main?cmd=false");
+    assert_eq!((answer.status, answer.body.as_str()), (500, "command 'false' exited with 1: "));
+    let answer = ask("POST", "/exec/default/web-node/main?command=ls&output=1");
+    assert_eq!((answer.status, answer.body.as_str()), (400, "Upgrade request required\n"));
+}
+
+/// Opens a stream as an old `kubectl exec` over a WebSocket does and returns what comes, frame by frame: the channel and
+/// what it says.
+fn exec(node: &Node, query: &str, stdin: Option<&[u8]>) -> Vec<(u8, String)> {
+    let mut stream = connect(node, &node.path("pki/kubelet.crt"), None).expect("a connection");
+    let request = format!(
+        "GET /exec/default/web-node/main?{query} HTTP/1.1\r\nHost: node\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
+         Sec-WebSocket-Protocol: v4.channel.k8s.io\r\n\r\n"
+    );
+    stream.write_all(request.as_bytes()).expect("sent");
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).expect("a head");
+        head.extend(byte);
+    }
+    let head = String::from_utf8_lossy(&head).into_owned();
+    assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
+    if let Some(stdin) = stdin {
+        // Binary, masked with zeros, on channel 0.
+        let length = u8::try_from(stdin.len() + 1).expect("a short frame");
+        stream.write_all(&[&[0x82, 0x80 | length, 0, 0, 0, 0, 0], stdin].concat()).expect("sent");
+    }
+    let mut frames = Vec::new();
+    loop {
+        let mut start = [0; 2];
+        stream.read_exact(&mut start).expect("a frame");
+        let mut length = usize::from(start[1] & 0x7f);
+        if length == 126 {
+            let mut long = [0; 2];
+            stream.read_exact(&mut long).expect("its length");
+            length = usize::from(u16::from_be_bytes(long));
+        }
+        let mut content = vec![0; length];
+        stream.read_exact(&mut content).expect("its content");
+        match (start[0] & 0x0f, content.split_first()) {
+            (8, _) => return frames,
+            (_, Some((channel, text))) if !text.is_empty() => {
+                frames.push((*channel, String::from_utf8_lossy(text).into_owned()));
+            }
+            _ => {}
+        }
+        // The last word is the outcome, on channel 3.
+        if frames.last().is_some_and(|(channel, _)| *channel == 3) {
+            return frames;
+        }
+    }
+}
+
+#[test]
+fn exec_reaches_the_container_with_its_streams_and_its_exit_code() {
+    let node = Node::start();
+    node.apply("web", &shell_pod("web", FOREVER));
+    node.running("web");
+    let shell = |script: &str| format!("command=sh&command=-c&command={script}&output=1&error=1");
+    let frames = exec(&node, &shell("echo+out;sleep+0.2;echo+err+%3E%262;exit+3"), None);
+    let said: Vec<_> = frames.iter().map(|(channel, text)| (*channel, text.as_str())).collect();
+    assert_eq!(&said[..2], [(1, "out\n"), (2, "err\n")]);
+    assert!(said[2].0 == 3 && said[2].1.contains("\"3\""), "{said:?}");
+    let frames = exec(&node, &format!("{}&input=1", shell("read+line;echo+got+$line")), Some(b"a line\n"));
+    assert_eq!(frames.first(), Some(&(1, "got a line\n".to_owned())));
+    assert!(frames.last().is_some_and(|(_, text)| text.contains("Success")), "{frames:?}");
+}

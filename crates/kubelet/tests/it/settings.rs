@@ -1,0 +1,278 @@
+//! Fields of the configuration that show themselves in what the runtime, the manifest sources and the ports of the
+//! process see. The runtime is a fake one where a real one would not tell.
+
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use testing::{FakeRuntime, Program, fake::Method};
+
+use crate::node::{FOREVER, Node, container, free_port, http_get, names_in, once_pod, restarts, shell_pod};
+
+/// A fake runtime in real time.
+fn runtime() -> FakeRuntime {
+    FakeRuntime::with_clock(ports::Clock::system())
+}
+
+fn fake_pod(name: &str) -> Value {
+    let mut pod = shell_pod(name, FOREVER);
+    pod["spec"]["containers"][0]["imagePullPolicy"] = "IfNotPresent".into();
+    pod
+}
+
+/// A settled pod is looked at for no other reason than the resync: listings, once a second, show nothing new.
+#[test]
+fn a_settled_pod_is_looked_at_as_often_as_sync_frequency_says() {
+    let runtime = runtime();
+    let node = Node::on_fake(&runtime, json!({"syncFrequency": "1s"}));
+    node.apply("web", &fake_pod("web"));
+    node.running("web");
+    let (looks, listings) = (runtime.count(Method::PodSandboxStatus), runtime.count(Method::ListPodSandbox));
+    node.eventually("the pod is looked at ten times more", |_| {
+        let now = runtime.count(Method::PodSandboxStatus) - looks;
+        if now >= 10 { Ok(()) } else { Err(format!("{now} looks")) }
+    });
+    // By default it would be one look in sixty seconds or more, which is one in sixty listings.
+    let listings = runtime.count(Method::ListPodSandbox) - listings;
+    assert!(listings <= 60, "ten looks took {listings} listings");
+}
+
+/// What is changed behind a symbolic link does not stir in the directory that is watched.
+#[test]
+fn what_no_watch_can_see_is_found_as_often_as_file_check_frequency_says() {
+    let node = Node::on_fake(&runtime(), json!({"fileCheckFrequency": "1s"}));
+    let target = node.path("elsewhere.json");
+    std::fs::write(&target, "{").expect("written");
+    std::os::unix::fs::symlink(&target, node.manifest("linked")).expect("linked");
+    let shows = |text: &str| {
+        node.eventually("the manifest is read anew", |node| {
+            let problems = node.get("/debug/manifests")?;
+            if problems.contains(text) { Ok(()) } else { Err(problems) }
+        });
+    };
+    shows("linked.json");
+    let began = Instant::now();
+    for kind in ["First", "Second", "Third", "Fourth"] {
+        std::fs::write(&target, json!({"apiVersion": "v1", "kind": kind}).to_string()).expect("written");
+        shows(kind);
+    }
+    // Each waits for a look of its own; by default that would be three times twenty seconds at least.
+    assert!(began.elapsed() < Duration::from_secs(50), "{:?}", began.elapsed());
+}
+
+#[test]
+fn the_manifest_server_gets_the_headers_of_the_configuration() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
+    let url = format!("http://{}/pods", listener.local_addr().expect("an address"));
+    let server = std::thread::spawn(move || {
+        let (mut client, _) = listener.accept().expect("a request");
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            let mut byte = [0];
+            client.read_exact(&mut byte).expect("a head");
+            head.push(char::from(byte[0]));
+        }
+        let manifest = fake_pod("remote").to_string();
+        let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{manifest}", manifest.len());
+        client.write_all(answer.as_bytes()).expect("an answer");
+        head
+    });
+    let headers = json!({"X-Node": ["one", "two"], "Authorization": ["Bearer sesame"]});
+    let node = Node::on_fake(&runtime(), json!({"staticPodURL": url, "staticPodURLHeader": headers}));
+    node.running("remote");
+    let head = server.join().expect("the server ends");
+    for line in ["X-Node: one\r\n", "X-Node: two\r\n", "Authorization: Bearer sesame\r\n"] {
+        assert!(head.to_lowercase().contains(&line.to_lowercase()), "{line:?} is not in {head:?}");
+    }
+}
+
+#[test]
+fn images_are_asked_of_the_image_service_and_of_nobody_else() {
+    let (runtime, images) = (runtime(), runtime());
+    // A runtime has what its image service has.
+    runtime.image("localhost/web:1");
+    images.image("localhost/web:1");
+    let mut node = Node::on_fake(&runtime, json!({}));
+    node.kill_kubelet();
+    let endpoint = node.serve(&images, "images.sock");
+    node.configure(json!({"imageServiceEndpoint": endpoint}));
+    node.start_kubelet();
+    let asked = runtime.count(Method::ImageStatus);
+    let mut pod = shell_pod("web", FOREVER);
+    pod["spec"]["containers"][0]["image"] = "localhost/web:1".into();
+    node.apply("web", &pod);
+    node.running("web");
+    assert!(images.count(Method::ImageStatus) > 0);
+    assert_eq!(runtime.count(Method::ImageStatus), asked);
+    assert_eq!((images.running(), runtime.running().len()), (Vec::new(), 1));
+}
+
+#[test]
+fn a_crash_loop_waits_no_longer_than_the_configuration_allows() {
+    let runtime = runtime();
+    runtime.program("main", Program::exits(1, Duration::ZERO));
+    let node = Node::on_fake(&runtime, json!({"crashLoopBackOff": {"maxContainerRestartPeriod": "2s"}}));
+    node.apply("crasher", &fake_pod("crasher"));
+    let began = Instant::now();
+    let pod = node.pod_when("crasher", "waits after its fifth restart", |pod| {
+        restarts(pod, "main") >= 5 && container(pod, "main")["state"]["waiting"].is_object()
+    });
+    let waiting = &container(&pod, "main")["state"]["waiting"];
+    let message = waiting["message"].as_str().unwrap_or_default();
+    assert!(message.starts_with("back-off 2s restarting failed container=main"), "{waiting}");
+    // By default it is 10, 20, 40 and 80 seconds.
+    assert!(began.elapsed() < Duration::from_secs(100), "{:?}", began.elapsed());
+    assert_eq!(runtime.double_starts(), Vec::<String>::new());
+}
+
+/// The runtime under test runs without the controller of huge pages, so that the request is what can be seen.
+#[test]
+fn huge_pages_are_limited_to_what_is_asked_for_and_none_of_the_other_sizes() {
+    let runtime = runtime();
+    let node = Node::on_fake(&runtime, json!({}));
+    let mut pod = fake_pod("huge");
+    pod["spec"]["containers"][0]["resources"] =
+        json!({"limits": {"hugepages-2Mi": "10Mi", "memory": "64Mi", "cpu": "100m"}});
+    node.apply("huge", &pod);
+    node.running("huge");
+    let resources = runtime.resources("huge-node", "main").expect("the container was created");
+    let sizes = names_in(std::path::Path::new("/sys/kernel/mm/hugepages"));
+    let limits: BTreeSet<(String, u64)> = resources.hugepage_limits.into_iter().collect();
+    assert_eq!(limits.len(), sizes.len(), "a limit for each of {sizes:?}: {limits:?}");
+    for (size, limit) in limits {
+        assert_eq!(limit, if size == "2MB" { 10 << 20 } else { 0 }, "{size}");
+    }
+}
+
+#[test]
+fn a_pod_with_users_of_its_own_may_have_all_of_proc() {
+    let runtime = runtime();
+    let node = Node::on_fake(&runtime, json!({}));
+    let mut pod = fake_pod("unmasked");
+    pod["spec"]["hostUsers"] = false.into();
+    pod["spec"]["containers"][0]["securityContext"] = json!({"procMount": "Unmasked"});
+    node.apply("unmasked", &pod);
+    node.apply("masked", &fake_pod("masked"));
+    let hidden = |name: &str| {
+        node.running(name);
+        let request = runtime.container_request(&format!("{name}-node"), "main");
+        let security = request.expect("the container was created").security;
+        (security.masked_paths.len(), security.readonly_paths.len())
+    };
+    assert_eq!(hidden("unmasked"), (0, 0));
+    let (masked, readonly) = hidden("masked");
+    assert!(masked > 0 && readonly > 0, "{masked} {readonly}");
+}
+
+#[test]
+fn the_quota_is_spread_over_the_period_of_the_configuration() {
+    let node = Node::start_with(json!({"cpuCFSQuotaPeriod": "10ms"}));
+    let script = "cd /sys/fs/cgroup; cat cpu.max 2>/dev/null || \
+                  echo $(cat cpu/cpu.cfs_quota_us) $(cat cpu/cpu.cfs_period_us)";
+    let mut pod = once_pod("limited", script);
+    pod["spec"]["containers"][0]["resources"] = json!({"limits": {"cpu": "500m", "memory": "64Mi"}});
+    node.apply("limited", &pod);
+    assert_eq!(node.output("limited"), "5000 10000\n");
+}
+
+/// Answers a TLS greeting the way plain web servers do, and everything else with success.
+fn plain_server() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
+    let port = listener.local_addr().expect("an address").port();
+    std::thread::spawn(move || {
+        for client in listener.incoming() {
+            let mut client = client.expect("a client");
+            let mut start = [0; 5];
+            client.read_exact(&mut start).expect("a request");
+            let is_tls = start[0] == 0x16;
+            // Read to the end of it, so that closing is no reset.
+            let mut rest = vec![0; usize::from(u16::from_be_bytes([start[3], start[4]]))];
+            let _ = if is_tls { client.read_exact(&mut rest) } else { client.read(&mut rest).map(drop) };
+            let status = if is_tls { "400 Bad Request" } else { "200 OK" };
+            client.write_all(format!("HTTP/1.0 {status}\r\n\r\n").as_bytes()).expect("an answer");
+        }
+    });
+    port
+}
+
+#[test]
+fn an_https_hook_that_meets_plain_http_is_tried_again_that_way_and_counted() {
+    let node = Node::on_fake(&runtime(), json!({}));
+    let mut pod = fake_pod("hooked");
+    pod["spec"]["containers"][0]["lifecycle"] =
+        json!({"postStart": {"httpGet": {"scheme": "HTTPS", "host": "127.0.0.1", "port": plain_server()}}});
+    node.apply("hooked", &pod);
+    let pod = node.running("hooked");
+    assert_eq!(restarts(&pod, "main"), 0);
+    node.logged("LifecycleHTTPFallback");
+    let metrics = node.get("/metrics").expect("metrics");
+    assert!(metrics.contains("\nkubelet_lifecycle_handler_http_fallbacks_total 1\n"), "{metrics}");
+}
+
+#[test]
+fn the_running_program_tells_its_metrics() {
+    let node = Node::on_fake(&runtime(), json!({}));
+    for name in ["one", "two"] {
+        node.apply(name, &fake_pod(name));
+        node.running(name);
+    }
+    node.eventually("the listing has counted both", |node| {
+        let metrics = node.get("/metrics")?;
+        let expected = [
+            "kubelet_node_name{node=\"node\"} 1",
+            "kubelet_running_pods 2",
+            "kubelet_running_containers 2",
+            "kubelet_desired_pods 2",
+            "kubelet_started_pods_total 2",
+            "kubelet_started_pods_errors_total 0",
+            "kubelet_started_containers_total 2",
+            "kubelet_started_containers_errors_total 0",
+            "kubelet_orphaned_runtime_pods_total 0",
+        ];
+        let absent = expected.iter().find(|line| !metrics.lines().any(|l| l == **line));
+        absent.map_or(Ok(()), |line| Err(format!("no {line} in {metrics}")))
+    });
+}
+
+/// The addresses and TCP ports that the process listens on, as the kernel writes them.
+fn listeners(pid: u32) -> BTreeSet<String> {
+    let fds = names_in(std::path::Path::new(&format!("/proc/{pid}/fd")));
+    let targets = fds.iter().filter_map(|fd| std::fs::read_link(format!("/proc/{pid}/fd/{fd}")).ok());
+    let sockets: BTreeSet<String> = targets.map(|target| target.display().to_string()).collect();
+    let tables = ["tcp", "tcp6"].map(|table| std::fs::read_to_string(format!("/proc/net/{table}")));
+    let listening = |line: &str| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let is_ours = fields[3] == "0A" && sockets.contains(&format!("socket:[{}]", fields[9]));
+        is_ours.then(|| fields[1].to_owned())
+    };
+    tables.iter().flatten().flat_map(|table| table.lines().skip(1).filter_map(listening)).collect()
+}
+
+#[test]
+fn which_ports_are_opened_and_where_the_configuration_says() {
+    let mut node = Node::on_fake(&runtime(), json!({}));
+    let other = free_port();
+    let mut opened = |fields: Value, ready: &dyn Fn(&Node) -> bool| {
+        node.kill_kubelet();
+        node.configure(fields);
+        node.spawn_kubelet();
+        node.eventually("it is up", |node| if ready(node) { Ok(()) } else { Err("not yet".to_owned()) });
+        listeners(node.kubelet_pid())
+    };
+    // 127.0.0.2, least significant byte first.
+    let second_loopback = |port: u16| format!("0200007F:{port:04X}");
+    let is_healthy = |_: &Node| http_get("127.0.0.2", other, "/healthz") == Ok("ok".to_owned());
+    let elsewhere = json!({"enableServer": false, "healthzBindAddress": "127.0.0.2", "healthzPort": other});
+    assert_eq!(opened(elsewhere, &is_healthy), [second_loopback(other)].into());
+    let read_only = json!({"enableServer": true, "healthzPort": 0, "address": "127.0.0.2"});
+    let port = std::cell::Cell::new(0);
+    let serves = |node: &Node| {
+        port.set(node.port());
+        http_get("127.0.0.2", node.port(), "/pods").is_ok()
+    };
+    let found = opened(read_only, &serves);
+    let both = [second_loopback(node.main_port()), second_loopback(port.get())];
+    assert_eq!(found, both.into());
+}

@@ -1,0 +1,104 @@
+//! New pods: the priority class must exist, the service account too, and its token is mounted.
+
+use serde_json::{Value, json};
+
+use super::Context;
+use crate::object::{self, items, text};
+use crate::resources::Resource;
+use crate::status::ApiError;
+use crate::store::Key;
+
+/// Where the token, the authority's certificate and the namespace are mounted.
+const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+const MIRROR: &str = "/metadata/annotations/kubernetes.io~1config.mirror";
+/// Priority classes that every cluster has.
+const CLASSES: &[&str] = &["system-cluster-critical", "system-node-critical"];
+
+pub(super) fn create(context: &Context<'_>, resource: &Resource, pod: &mut Value) -> Result<(), ApiError> {
+    refuse_unknown_class(resource, pod)?;
+    if context.api.behaviour.service_accounts && pod.pointer(MIRROR).is_none() {
+        set_service_account(context, resource, pod)?;
+    }
+    Ok(())
+}
+
+/// The number of a class is a default; that the class exists is not.
+fn refuse_unknown_class(resource: &Resource, pod: &Value) -> Result<(), ApiError> {
+    let class = text(pod, "/spec/priorityClassName");
+    if class.is_empty() || CLASSES.contains(&class) {
+        return Ok(());
+    }
+    let why = format!("no PriorityClass with name {class} was found");
+    Err(ApiError::forbidden_object(resource, object::name(pod), &why))
+}
+
+fn set_service_account(context: &Context<'_>, resource: &Resource, pod: &mut Value) -> Result<(), ApiError> {
+    let said = text(pod, "/spec/serviceAccountName");
+    let account = if said.is_empty() { "default" } else { said }.to_owned();
+    let (name, namespace) = (object::name(pod).to_owned(), object::namespace(pod).to_owned());
+    let found = context.objects.get(&Key::new("serviceaccounts", &namespace, &account));
+    let Some(found) = found else {
+        let why = format!(
+            "error looking up service account {namespace}/{account}: serviceaccount \"{account}\" not found"
+        );
+        return Err(ApiError::forbidden_object(resource, &name, &why));
+    };
+    let spec = object::map_at(pod, "spec");
+    spec.insert("serviceAccountName".to_owned(), json!(account));
+    spec.insert("serviceAccount".to_owned(), json!(account));
+    let pull_secrets = items(found, "/imagePullSecrets");
+    if !pull_secrets.is_empty() && spec.get("imagePullSecrets").is_none() {
+        spec.insert("imagePullSecrets".to_owned(), json!(pull_secrets));
+    }
+    let of_account = found.get("automountServiceAccountToken").and_then(Value::as_bool);
+    let of_pod = spec.get("automountServiceAccountToken").and_then(Value::as_bool);
+    if of_pod.or(of_account).unwrap_or(true) {
+        mount_token(pod, &format!("kube-api-access-{}", context.api.chance.suffix()));
+    }
+    Ok(())
+}
+
+/// Adds the volume with token, certificate and namespace, and mounts it where a container has nothing there yet.
+fn mount_token(pod: &mut Value, volume: &str) {
+    let mut used = false;
+    for list in ["containers", "initContainers"] {
+        let containers = pod.pointer_mut(&format!("/spec/{list}")).and_then(Value::as_array_mut);
+        let containers = containers.map(Vec::as_mut_slice).unwrap_or_default();
+        for container in containers {
+            let there = |mount: &Value| text(mount, "/mountPath") == TOKEN_PATH;
+            if items(container, "/volumeMounts").iter().any(there) || !container.is_object() {
+                continue;
+            }
+            used = true;
+            let mount = json!({"name": volume, "readOnly": true, "mountPath": TOKEN_PATH});
+            append(container, "volumeMounts", mount);
+        }
+    }
+    if used {
+        let volume = token_volume(volume);
+        append(&mut pod["spec"], "volumes", volume);
+    }
+}
+
+fn append(object: &mut Value, field: &str, item: Value) {
+    match object[field].as_array_mut() {
+        Some(list) => list.push(item),
+        None => object[field] = json!([item]),
+    }
+}
+
+fn token_volume(name: &str) -> Value {
+    json!({
+        "name": name,
+        "projected": {
+            "defaultMode": 420,
+            "sources": [
+                {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
+                {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+                {"downwardAPI": {"items": [
+                    {"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}},
+                ]}},
+            ],
+        },
+    })
+}

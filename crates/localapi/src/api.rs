@@ -1,0 +1,37 @@
+//! What every request handler shares: the store, the clock, the authority, the tokens. It only holds; the rules stand with
+//! the verbs.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use tokio_util::sync::CancellationToken;
+
+use crate::auth::authority::Authority;
+use crate::auth::tokens::Tokens;
+use crate::auth::x509::ClientCertificates;
+use crate::clock::{Chance, Clock};
+use crate::options::Behaviour;
+use crate::proxy::{Backends, Streams};
+use crate::store::Store;
+
+#[derive(Debug)]
+pub(crate) struct Api {
+    pub(crate) store: Arc<Store>,
+    pub(crate) clock: Clock,
+    pub(crate) chance: Chance,
+    pub(crate) authority: Authority,
+    pub(crate) clients: ClientCertificates,
+    pub(crate) tokens: Tokens,
+    pub(crate) behaviour: Behaviour,
+    /// How kubelets and pods are reached.
+    pub(crate) backends: Backends,
+    pub(crate) streams: Streams,
+    /// Cancelled when the server shall stop: no new requests, watches end.
+    pub(crate) closing: CancellationToken,
+}
+
+impl Api {
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+}

@@ -1,0 +1,148 @@
+//! The command line of the binary. Flags are `--name value` or `--name=value`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use localapi::{Approval, Options, StaticToken};
+use tracing::Level;
+
+pub(crate) const USAGE: &str = "localapi --dir <directory> [--port <number>] [--listen <address>] [--node <name>]... \
+[--bootstrap-token <id.secret>]... [--token <token:user[:group]>]... [--approve-by-hand] \
+[--certificate-lifetime-seconds <number>] [--history <number>] [--bookmark-seconds <number>] \
+[--no-service-accounts] [--anonymous] [--compacted] [--verbose]";
+
+#[derive(Debug)]
+pub(crate) struct Arguments {
+    /// Where state and kubeconfigs are.
+    pub(crate) directory: PathBuf,
+    pub(crate) options: Options,
+    /// Nodes to write a kubeconfig for.
+    pub(crate) nodes: Vec<String>,
+    pub(crate) bootstrap_tokens: Vec<String>,
+    /// Forget the history that the earlier life left.
+    pub(crate) compacted: bool,
+    pub(crate) level: Level,
+}
+
+/// A command line that says nothing we know.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ArgumentError {
+    #[error("unknown argument {0:?}\nusage: {USAGE}")]
+    Unknown(String),
+    #[error("{0} needs a value\nusage: {USAGE}")]
+    NoValue(String),
+    #[error("{0}: {1:?} is not {2}")]
+    Bad(String, String, &'static str),
+    #[error("--dir is missing\nusage: {USAGE}")]
+    NoDirectory,
+}
+
+impl Arguments {
+    pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Self, ArgumentError> {
+        let mut parsed = Self {
+            directory: PathBuf::new(),
+            options: Options::default(),
+            nodes: Vec::new(),
+            bootstrap_tokens: Vec::new(),
+            compacted: false,
+            level: Level::WARN,
+        };
+        let mut rest = arguments;
+        while let Some(argument) = rest.next() {
+            let (flag, own) = match argument.split_once('=') {
+                Some((flag, value)) => (flag.to_owned(), Some(value.to_owned())),
+                None => (argument, None),
+            };
+            if parsed.switch(&flag) {
+                continue;
+            }
+            let value = own.or_else(|| rest.next()).ok_or_else(|| ArgumentError::NoValue(flag.clone()))?;
+            parsed.set(&flag, value)?;
+        }
+        parsed.options.bootstrap_tokens.clone_from(&parsed.bootstrap_tokens);
+        if parsed.directory.as_os_str().is_empty() { Err(ArgumentError::NoDirectory) } else { Ok(parsed) }
+    }
+
+    /// Flags without a value.
+    fn switch(&mut self, flag: &str) -> bool {
+        let behaviour = &mut self.options.behaviour;
+        match flag {
+            "--approve-by-hand" => behaviour.approval = Approval::ByHand,
+            "--no-service-accounts" => behaviour.service_accounts = false,
+            "--anonymous" => behaviour.anonymous = true,
+            "--compacted" => self.compacted = true,
+            "--verbose" => self.level = Level::DEBUG,
+            _ => return false,
+        }
+        true
+    }
+
+    fn set(&mut self, flag: &str, value: String) -> Result<(), ArgumentError> {
+        let bad = |what| ArgumentError::Bad(flag.to_owned(), value.clone(), what);
+        let number = || value.parse::<u64>().map_err(|_| bad("a whole number"));
+        let behaviour = &mut self.options.behaviour;
+        match flag {
+            "--dir" => self.directory = PathBuf::from(value),
+            "--port" => {
+                let port = value.parse().map_err(|_| bad("a port"))?;
+                self.options.listen.set_port(port);
+            }
+            "--listen" => {
+                let address = value.parse().map_err(|_| bad("an IP address"))?;
+                self.options.listen = SocketAddr::new(address, self.options.listen.port());
+            }
+            "--node" => self.nodes.push(value),
+            "--bootstrap-token" => self.bootstrap_tokens.push(value),
+            "--token" => {
+                let token = static_token(&value).ok_or_else(|| bad("token:user or token:user:group"))?;
+                self.options.tokens.push(token);
+            }
+            "--certificate-lifetime-seconds" => {
+                behaviour.certificate_lifetime = Duration::from_secs(number()?.max(1));
+            }
+            "--bookmark-seconds" => behaviour.bookmark_interval = Duration::from_secs(number()?.max(1)),
+            "--history" => {
+                self.options.history = usize::try_from(number()?).map_err(|_| bad("a number of changes"))?;
+            }
+            _ => return Err(ArgumentError::Unknown(flag.to_owned())),
+        }
+        Ok(())
+    }
+}
+
+/// `token:user` or `token:user:group`; the group may hold colons.
+fn static_token(text: &str) -> Option<StaticToken> {
+    let mut parts = text.splitn(3, ':');
+    let (token, user) = (parts.next()?, parts.next()?);
+    let groups = parts.next().map(str::to_owned).into_iter().collect();
+    let good = !token.is_empty() && !user.is_empty();
+    good.then(|| StaticToken { token: token.to_owned(), user: user.to_owned(), uid: String::new(), groups })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Arguments, ArgumentError> {
+        Arguments::parse(line.split_whitespace().map(str::to_owned))
+    }
+
+    #[test]
+    fn flags_fill_the_options() {
+        let parsed = parse("--dir /d --port=7 --node a --node b --token t:u:system:masters --certificate-lifetime-seconds 120 --compacted").unwrap();
+        assert_eq!(parsed.options.listen.port(), 7);
+        assert_eq!(parsed.nodes, ["a", "b"]);
+        assert_eq!(parsed.options.tokens[0].groups, ["system:masters"]);
+        assert_eq!(parsed.options.behaviour.certificate_lifetime, Duration::from_secs(120));
+        assert!(parsed.compacted);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        assert_eq!(parse("--port 1").unwrap_err(), ArgumentError::NoDirectory);
+        assert_eq!(parse("--dir").unwrap_err(), ArgumentError::NoValue("--dir".to_owned()));
+        assert!(parse("--dir /d --port x").unwrap_err().to_string().contains("is not a port"));
+        assert!(parse("--sideways 1").unwrap_err().to_string().contains("unknown argument"));
+    }
+}

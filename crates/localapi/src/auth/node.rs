@@ -1,0 +1,207 @@
+//! What a node may do: its own Node, Lease, CSINode and pods, and of Secrets, ConfigMaps, claims and volumes only what its
+//! pods name. Reads of objects are judged here; what it may write into them is judged by [`admit`].
+
+use serde_json::Value;
+
+use super::rules::{Attributes, is_own_request};
+use crate::object::{self, items, text};
+use crate::selector::FieldSelector;
+use crate::store::{Key, Objects};
+
+const READ: &[&str] = &["get", "list", "watch"];
+const MIRROR: &str = "kubernetes.io/config.mirror";
+
+/// Whether the node called `node` may.
+pub(crate) fn check(node: &str, wanted: &Attributes, objects: &Objects) -> Result<(), String> {
+    let verb = wanted.verb.as_str();
+    let is = |verbs: &[&str]| verbs.contains(&verb);
+    let selects = |field: &str| {
+        FieldSelector::parse(&wanted.field_selector)
+            .is_ok_and(|selector| selector.required(field) == Some(node))
+    };
+    let own = wanted.name == node;
+    let place = (wanted.group.as_str(), wanted.resource.as_str(), wanted.subresource.as_str());
+    let allowed = match place {
+        ("", "nodes", "") => {
+            (is(&["get", "update", "patch"]) && own) || is(&["create"]) || (is(&["list", "watch"]) && own)
+        }
+        ("", "nodes", "status") => is(&["get", "update", "patch"]) && own,
+        ("", "pods", "") => match verb {
+            "create" => true,
+            "list" | "watch" => selects("spec.nodeName"),
+            "get" | "delete" => is_bound_here(node, wanted, objects) || is_gone(wanted, objects),
+            _ => false,
+        },
+        ("", "pods", "status") => is(&["get", "update", "patch"]) && is_bound_here(node, wanted, objects),
+        ("", "pods", "eviction") => is(&["create"]) && is_bound_here(node, wanted, objects),
+        ("", "events", "") | ("events.k8s.io", "events", "") => is(&["create", "update", "patch"]),
+        ("", "services", "")
+        | ("node.k8s.io", "runtimeclasses", "")
+        | ("storage.k8s.io", "csidrivers", "") => is(READ),
+        ("storage.k8s.io", "volumeattachments", "") => is(READ),
+        ("coordination.k8s.io", "leases", "") => {
+            wanted.namespace == "kube-node-lease"
+                && (is(&["create"]) || (own && is(&["get", "update", "patch", "delete"])))
+        }
+        ("storage.k8s.io", "csinodes", "") => {
+            is(&["create"]) || (own && is(&["get", "update", "patch", "delete"]))
+        }
+        ("", "secrets" | "configmaps" | "persistentvolumeclaims" | "serviceaccounts", "") => {
+            is(READ) && is_named_by_a_pod(node, wanted, objects)
+        }
+        ("", "persistentvolumeclaims", "status") => {
+            is(&["get", "update", "patch"]) && is_named_by_a_pod(node, wanted, objects)
+        }
+        ("", "serviceaccounts", "token") => is(&["create"]) && is_named_by_a_pod(node, wanted, objects),
+        ("", "persistentvolumes", "") => is(&["get"]) && is_claimed_by_a_pod(node, &wanted.name, objects),
+        ("authentication.k8s.io", "tokenreviews", "")
+        | ("authorization.k8s.io", "subjectaccessreviews" | "localsubjectaccessreviews", "") => {
+            is(&["create"])
+        }
+        _ => is_own_request(wanted),
+    };
+    if allowed { Ok(()) } else { Err(format!("no relationship found between node '{node}' and this object")) }
+}
+
+fn pod<'a>(wanted: &Attributes, objects: &'a Objects) -> Option<&'a Value> {
+    objects.get(&Key::new("pods", &wanted.namespace, &wanted.name)).map(|pod| &**pod)
+}
+
+fn is_bound_here(node: &str, wanted: &Attributes, objects: &Objects) -> bool {
+    pod(wanted, objects).is_some_and(|pod| text(pod, "/spec/nodeName") == node)
+}
+
+/// A node may learn that a pod is gone: it answers "not found", not "forbidden".
+fn is_gone(wanted: &Attributes, objects: &Objects) -> bool {
+    !wanted.name.is_empty() && pod(wanted, objects).is_none()
+}
+
+fn pods_of<'a>(
+    node: &'a str,
+    namespace: Option<&str>,
+    objects: &'a Objects,
+) -> impl Iterator<Item = &'a Value> {
+    objects
+        .of("pods", namespace)
+        .map(|(_, pod)| &**pod)
+        .filter(move |pod| text(pod, "/spec/nodeName") == node)
+}
+
+fn is_named_by_a_pod(node: &str, wanted: &Attributes, objects: &Objects) -> bool {
+    !wanted.name.is_empty()
+        && pods_of(node, Some(&wanted.namespace), objects)
+            .any(|pod| names(pod, &wanted.resource, &wanted.name))
+}
+
+fn is_claimed_by_a_pod(node: &str, volume: &str, objects: &Objects) -> bool {
+    objects.of("persistentvolumeclaims", None).any(|(key, claim)| {
+        text(claim, "/spec/volumeName") == volume
+            && pods_of(node, Some(&key.namespace), objects)
+                .any(|pod| names(pod, "persistentvolumeclaims", &key.name))
+    })
+}
+
+/// Whether a pod refers to the object of this kind and name.
+fn names(pod: &Value, resource: &str, name: &str) -> bool {
+    let volumes = items(pod, "/spec/volumes");
+    match resource {
+        "serviceaccounts" => {
+            let account = text(pod, "/spec/serviceAccountName");
+            (if account.is_empty() { "default" } else { account }) == name
+        }
+        "persistentvolumeclaims" => volumes.iter().any(|volume| {
+            let generated = volume.get("ephemeral").is_some()
+                && format!("{}-{}", object::name(pod), text(volume, "/name")) == name;
+            generated || text(volume, "/persistentVolumeClaim/claimName") == name
+        }),
+        "secrets" => {
+            items(pod, "/spec/imagePullSecrets").iter().any(|secret| text(secret, "/name") == name)
+                || volumes.iter().any(|volume| volume_names_secret(volume, name))
+                || env_names(pod, "/secretRef/name", "/valueFrom/secretKeyRef/name", name)
+        }
+        "configmaps" => {
+            volumes.iter().any(|volume| {
+                text(volume, "/configMap/name") == name
+                    || items(volume, "/projected/sources")
+                        .iter()
+                        .any(|source| text(source, "/configMap/name") == name)
+            }) || env_names(pod, "/configMapRef/name", "/valueFrom/configMapKeyRef/name", name)
+        }
+        _ => false,
+    }
+}
+
+fn volume_names_secret(volume: &Value, name: &str) -> bool {
+    let csi = text(volume, "/csi/nodePublishSecretRef/name") == name;
+    let projected = || items(volume, "/projected/sources").iter().any(|s| text(s, "/secret/name") == name);
+    csi || text(volume, "/secret/secretName") == name || projected()
+}
+
+fn env_names(pod: &Value, from: &str, value_from: &str, name: &str) -> bool {
+    ["/spec/containers", "/spec/initContainers", "/spec/ephemeralContainers"]
+        .iter()
+        .flat_map(|list| items(pod, list))
+        .any(|container| {
+            items(container, "/envFrom").iter().any(|source| text(source, from) == name)
+                || items(container, "/env").iter().any(|variable| text(variable, value_from) == name)
+        })
+}
+
+/// What a node may put into an object it creates or changes; the words of a refusal are the real admission's.
+pub(crate) fn admit(node: &str, resource: &str, new: &Value, old: Option<&Value>) -> Result<(), String> {
+    let own_name = || {
+        let name = object::name(new);
+        if name == node {
+            Ok(())
+        } else {
+            Err(format!("node \"{node}\" is not allowed to modify {resource} \"{name}\""))
+        }
+    };
+    match (resource, old) {
+        ("nodes" | "csinodes" | "leases", _) => own_name(),
+        ("pods", None) => admit_mirror(node, new),
+        _ => Ok(()),
+    }
+}
+
+fn admit_mirror(node: &str, pod: &Value) -> Result<(), String> {
+    let annotations = pod.pointer("/metadata/annotations");
+    if annotations.and_then(|all| all.get(MIRROR)).is_none() {
+        return Err(format!(
+            "pod does not have \"{MIRROR}\" annotation, node \"{node}\" can only create mirror pods"
+        ));
+    }
+    if text(pod, "/spec/nodeName") != node {
+        return Err(format!("node \"{node}\" can only create pods with spec.nodeName set to itself"));
+    }
+    for resource in ["secrets", "configmaps", "persistentvolumeclaims"] {
+        if refers_to_any(pod, resource) {
+            return Err(format!("node \"{node}\" can not create pods that reference {resource}"));
+        }
+    }
+    Ok(())
+}
+
+fn refers_to_any(pod: &Value, resource: &str) -> bool {
+    let volumes = items(pod, "/spec/volumes");
+    let containers =
+        ["/spec/containers", "/spec/initContainers"].into_iter().flat_map(|list| items(pod, list));
+    let sources: (&[&str], &str, &str) = match resource {
+        "secrets" => (&["/secret"], "/secretRef", "/valueFrom/secretKeyRef"),
+        "configmaps" => (&["/configMap"], "/configMapRef", "/valueFrom/configMapKeyRef"),
+        _ => (&["/persistentVolumeClaim", "/ephemeral"], "/none", "/none"),
+    };
+    let (volume_fields, from, value_from) = sources;
+    let in_volume = |volume: &Value| {
+        volume_fields.iter().any(|field| {
+            volume.pointer(field).is_some()
+                || items(volume, "/projected/sources").iter().any(|source| source.pointer(field).is_some())
+        })
+    };
+    let mut containers = containers;
+    volumes.iter().any(in_volume)
+        || containers.any(|container| {
+            items(container, "/envFrom").iter().any(|source| source.pointer(from).is_some())
+                || items(container, "/env").iter().any(|variable| variable.pointer(value_from).is_some())
+        })
+}

@@ -1,0 +1,234 @@
+//! The one set of rules: may this user do this? Small and written down in the README; there is no RBAC yet.
+
+use super::{AUTHENTICATED, BOOTSTRAPPERS, MASTERS, NODES, User, node};
+use crate::store::Objects;
+
+/// What somebody wants to do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Attributes {
+    /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`; for a path, the HTTP method in
+    /// small letters.
+    pub(crate) verb: String,
+    pub(crate) group: String,
+    pub(crate) resource: String,
+    pub(crate) subresource: String,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    /// The field selector of a list, watch or collection, as it was sent.
+    pub(crate) field_selector: String,
+    /// For what is no resource: its path. Then all above but the verb are empty.
+    pub(crate) path: String,
+}
+
+/// Paths that everybody who showed who they are may read.
+const OPEN_PATHS: &[&str] = &["/api", "/apis", "/openapi", "/version", "/healthz", "/livez", "/readyz"];
+/// Reviews that everybody may ask about themselves.
+const SELF_REVIEWS: &[(&str, &str)] =
+    &[("authorization.k8s.io", "selfsubjectaccessreviews"), ("authentication.k8s.io", "selfsubjectreviews")];
+
+/// Whether `user` may, given what the store holds; and if not, why not.
+pub(crate) fn check(user: &User, wanted: &Attributes, objects: &Objects) -> Result<(), String> {
+    if user.is_in(MASTERS) {
+        return Ok(());
+    }
+    let mut why = String::new();
+    if user.is_in(AUTHENTICATED) && open_to_all(wanted) {
+        return Ok(());
+    }
+    if user.is_in(BOOTSTRAPPERS) && is_own_request(wanted) {
+        return Ok(());
+    }
+    if user.is_in(NODES) {
+        match user.node() {
+            Some(name) => match node::check(name, wanted, objects) {
+                Ok(()) => return Ok(()),
+                Err(said) => why = said,
+            },
+            None => why = format!("unknown node for user \"{}\"", user.name),
+        }
+    }
+    Err(why)
+}
+
+fn open_to_all(wanted: &Attributes) -> bool {
+    let below = |open: &&str| {
+        wanted.path.strip_prefix(*open).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    let path = ["get", "head"].contains(&wanted.verb.as_str()) && OPEN_PATHS.iter().any(below);
+    let review =
+        wanted.verb == "create" && SELF_REVIEWS.contains(&(wanted.group.as_str(), wanted.resource.as_str()));
+    path || review
+}
+
+/// Asking for a certificate and looking whether it is there.
+pub(crate) fn is_own_request(wanted: &Attributes) -> bool {
+    wanted.group == "certificates.k8s.io"
+        && wanted.resource == "certificatesigningrequests"
+        && wanted.subresource.is_empty()
+        && ["create", "get", "list", "watch"].contains(&wanted.verb.as_str())
+}
+
+/// The message of a refusal, as the real server words it.
+pub(crate) fn refusal(user: &User, wanted: &Attributes, why: &str) -> String {
+    let tail = if why.is_empty() { String::new() } else { format!(": {why}") };
+    let Attributes { verb, group, namespace, name, .. } = wanted;
+    let user = &user.name;
+    if !wanted.path.is_empty() {
+        return format!("forbidden: User \"{user}\" cannot {verb} path \"{}\"{tail}", wanted.path);
+    }
+    let resource = if wanted.subresource.is_empty() {
+        wanted.resource.clone()
+    } else {
+        format!("{}/{}", wanted.resource, wanted.subresource)
+    };
+    let qualified =
+        if group.is_empty() { wanted.resource.clone() } else { format!("{}.{group}", wanted.resource) };
+    let object = if name.is_empty() { qualified } else { format!("{qualified} \"{name}\"") };
+    let scope = if namespace.is_empty() {
+        "at the cluster scope".to_owned()
+    } else {
+        format!("in the namespace \"{namespace}\"")
+    };
+    format!(
+        "{object} is forbidden: User \"{user}\" cannot {verb} resource \"{resource}\" in API group \"{group}\" {scope}{tail}"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::store::{Key, Store, Write};
+
+    fn store() -> Store {
+        let store = Store::new(10);
+        let put = |resource, namespace: &str, object: Value| {
+            let key = Key::new(resource, namespace, object["metadata"]["name"].as_str().unwrap());
+            store.write(&key, |_, _| Ok::<_, Infallible>(Write::Put(object))).unwrap();
+        };
+        let pod = |name: &str, node: &str| {
+            json!({
+                "metadata": {"name": name, "namespace": "a"},
+                "spec": {
+                    "nodeName": node,
+                    "serviceAccountName": "robot",
+                    "imagePullSecrets": [{"name": "pull"}],
+                    "volumes": [
+                        {"name": "v", "projected": {"sources": [{"configMap": {"name": "settings"}}]}},
+                        {"name": "data", "persistentVolumeClaim": {"claimName": "claim"}},
+                    ],
+                    "containers": [{"env": [{"valueFrom": {"secretKeyRef": {"name": "password"}}}]}],
+                },
+            })
+        };
+        put("pods", "a", pod("mine", "n"));
+        put("pods", "b", pod("other", "m"));
+        put(
+            "persistentvolumeclaims",
+            "a",
+            json!({"metadata": {"name": "claim"}, "spec": {"volumeName": "pv"}}),
+        );
+        store
+    }
+
+    fn user(kind: &str) -> User {
+        let of = |name: &str, group: &str| User::new(name, [group.to_owned()]).authenticated();
+        match kind {
+            "node" => of("system:node:n", NODES),
+            "nameless" => of("somebody", NODES),
+            "newcomer" => of("system:bootstrap:x", BOOTSTRAPPERS),
+            "admin" => of("admin", MASTERS),
+            _ => User::anonymous(),
+        }
+    }
+
+    /// `verb group/resource/subresource namespace name selector`, `-` for nothing.
+    fn wanted(line: &str) -> Attributes {
+        let parts: Vec<&str> =
+            line.split_whitespace().map(|part| if part == "-" { "" } else { part }).collect();
+        let place: Vec<&str> = parts[1].split('/').collect();
+        Attributes {
+            verb: parts[0].to_owned(),
+            group: place[0].to_owned(),
+            resource: place[1].to_owned(),
+            subresource: (*place.get(2).unwrap_or(&"")).to_owned(),
+            namespace: parts[2].to_owned(),
+            name: parts[3].to_owned(),
+            field_selector: (*parts.get(4).unwrap_or(&"")).to_owned(),
+            path: String::new(),
+        }
+    }
+
+    fn may(kind: &str, line: &str) -> bool {
+        store().read(|objects| check(&user(kind), &wanted(line), objects).is_ok())
+    }
+
+    #[test]
+    fn a_node_may_do_what_its_work_needs() {
+        for line in [
+            "create /nodes - -",
+            "patch /nodes/status - n",
+            "watch /nodes - n metadata.name=n",
+            "list /pods - - spec.nodeName=n",
+            "get /pods a mine",
+            "get /pods a gone",
+            "patch /pods/status a mine",
+            "delete /pods a mine",
+            "get /secrets a password",
+            "get /secrets a pull",
+            "watch /configmaps a settings",
+            "get /persistentvolumeclaims a claim",
+            "get /persistentvolumes - pv",
+            "create /serviceaccounts/token a robot",
+            "update coordination.k8s.io/leases kube-node-lease n",
+            "create storage.k8s.io/csinodes - -",
+            "create certificates.k8s.io/certificatesigningrequests - -",
+            "create authentication.k8s.io/tokenreviews - -",
+        ] {
+            assert!(may("node", line), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_node_may_not_reach_beyond_itself() {
+        for line in [
+            "patch /nodes/status - m",
+            "list /nodes - -",
+            "list /pods - -",
+            "list /pods - - spec.nodeName=m",
+            "get /pods b other",
+            "patch /pods/status b other",
+            "get /secrets b password",
+            "get /secrets a another",
+            "list /secrets a -",
+            "get /persistentvolumes - another",
+            "create /serviceaccounts/token a default",
+            "update coordination.k8s.io/leases kube-node-lease m",
+            "update coordination.k8s.io/leases default n",
+            "update certificates.k8s.io/certificatesigningrequests/approval - csr",
+            "create /namespaces - -",
+        ] {
+            assert!(!may("node", line), "{line}");
+        }
+        assert!(!may("nameless", "get /pods a mine"));
+    }
+
+    #[test]
+    fn newcomers_ask_for_certificates_and_strangers_for_nothing() {
+        let ask = "create certificates.k8s.io/certificatesigningrequests - -";
+        assert!(may("newcomer", ask) && may("admin", ask) && !may("stranger", ask));
+        assert!(!may("newcomer", "get /nodes - n"));
+        let review = "create authorization.k8s.io/selfsubjectaccessreviews - -";
+        assert!(may("newcomer", review) && !may("stranger", review));
+    }
+
+    #[test]
+    fn a_refusal_names_user_verb_and_object() {
+        let said = refusal(&user("node"), &wanted("get /pods/status a p"), "no relation");
+        let expected = "pods \"p\" is forbidden: User \"system:node:n\" cannot get resource \"pods/status\" in API group \"\" in the namespace \"a\": no relation";
+        assert_eq!(said, expected);
+    }
+}

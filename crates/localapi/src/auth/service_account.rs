@@ -1,0 +1,275 @@
+//! Tokens of service accounts: JSON web tokens signed with ES256. It makes and reads tokens; whether the account, pod or
+//! node in it still exists is asked of the store.
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use jiff::Timestamp;
+use ring::rand::SystemRandom;
+use ring::signature::{
+    ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair, UnparsedPublicKey,
+};
+use serde_json::{Value, json};
+
+use super::User;
+use crate::object;
+use crate::store::{Key, Objects};
+
+/// Who signs, as the tokens say; also the audience of the API itself.
+pub(crate) const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
+
+/// The key that signs tokens.
+#[derive(Debug)]
+pub(crate) struct Signer {
+    key: EcdsaKeyPair,
+    pkcs8: Vec<u8>,
+    random: SystemRandom,
+}
+
+/// The key cannot be made or read, or does not sign.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SignerError {
+    #[error("cannot make a key for tokens")]
+    Generate,
+    #[error("cannot read the key for tokens")]
+    Read,
+    #[error("cannot sign a token")]
+    Sign,
+}
+
+/// What a token is bound to besides its account: it dies with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Bound {
+    /// `pod`, `secret` or `node`, the claim's name.
+    pub(crate) claim: &'static str,
+    pub(crate) name: String,
+    pub(crate) uid: String,
+}
+
+/// What a token shall say.
+#[derive(Clone, Debug)]
+pub(crate) struct Grant {
+    pub(crate) namespace: String,
+    pub(crate) account: String,
+    pub(crate) account_uid: String,
+    pub(crate) audiences: Vec<String>,
+    pub(crate) bound: Vec<Bound>,
+    pub(crate) id: String,
+    pub(crate) from: Timestamp,
+    pub(crate) until: Timestamp,
+}
+
+impl Signer {
+    pub(crate) fn generate() -> Result<Self, SignerError> {
+        let pkcs8 = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &SystemRandom::new())
+            .map_err(|_| SignerError::Generate)?;
+        Self::from_pkcs8(pkcs8.as_ref().to_vec())
+    }
+
+    pub(crate) fn from_pkcs8(pkcs8: Vec<u8>) -> Result<Self, SignerError> {
+        let random = SystemRandom::new();
+        let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &pkcs8, &random)
+            .map_err(|_| SignerError::Read)?;
+        Ok(Self { key, pkcs8, random })
+    }
+
+    pub(crate) fn pkcs8(&self) -> &[u8] {
+        &self.pkcs8
+    }
+
+    pub(crate) fn token(&self, grant: &Grant) -> Result<String, SignerError> {
+        let head = json!({"alg": "ES256", "typ": "JWT"});
+        let mut own = json!({
+            "namespace": grant.namespace,
+            "serviceaccount": {"name": grant.account, "uid": grant.account_uid},
+        });
+        for bound in &grant.bound {
+            own[bound.claim] = json!({"name": bound.name, "uid": bound.uid});
+        }
+        let claims = json!({
+            "iss": ISSUER,
+            "sub": user_name(&grant.namespace, &grant.account),
+            "aud": grant.audiences,
+            "iat": grant.from.as_second(),
+            "nbf": grant.from.as_second(),
+            "exp": grant.until.as_second(),
+            "jti": grant.id,
+            "kubernetes.io": own,
+        });
+        let signed = format!("{}.{}", encode(&head), encode(&claims));
+        let signature = self.key.sign(&self.random, signed.as_bytes()).map_err(|_| SignerError::Sign)?;
+        Ok(format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature)))
+    }
+
+    /// The claims of a token that this key signed; none for anything else.
+    fn claims(&self, token: &str) -> Option<Value> {
+        let (signed, signature) = token.rsplit_once('.')?;
+        let signature = URL_SAFE_NO_PAD.decode(signature).ok()?;
+        UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, self.key.public_key().as_ref())
+            .verify(signed.as_bytes(), &signature)
+            .ok()?;
+        let (_, claims) = signed.split_once('.')?;
+        serde_json::from_slice(&URL_SAFE_NO_PAD.decode(claims).ok()?).ok()
+    }
+
+    /// The user of a token, and which of the `wanted` audiences it is for; or why it is not believed.
+    pub(crate) fn review(
+        &self,
+        token: &str,
+        wanted: &[String],
+        objects: &Objects,
+        now: Timestamp,
+    ) -> Option<Result<(User, Vec<String>), String>> {
+        let claims = self.claims(token)?;
+        Some(judge(&claims, wanted, objects, now))
+    }
+}
+
+fn judge(
+    claims: &Value,
+    wanted: &[String],
+    objects: &Objects,
+    now: Timestamp,
+) -> Result<(User, Vec<String>), String> {
+    let second = |field: &str| claims[field].as_i64().ok_or_else(|| format!("the token has no {field}"));
+    if now.as_second() >= second("exp")? {
+        return Err("service account token has expired".to_owned());
+    }
+    if now.as_second() < second("nbf")? {
+        return Err("service account token is not valid yet".to_owned());
+    }
+    let audiences: Vec<&str> = object::items(claims, "/aud").iter().filter_map(Value::as_str).collect();
+    let common: Vec<String> =
+        wanted.iter().filter(|wanted| audiences.contains(&wanted.as_str())).cloned().collect();
+    if common.is_empty() {
+        return Err(format!("token audiences {audiences:?} is invalid for the target audiences {wanted:?}"));
+    }
+    let own = &claims["kubernetes.io"];
+    let namespace = object::text(own, "/namespace");
+    for (claim, resource, place) in [
+        ("serviceaccount", "serviceaccounts", namespace),
+        ("pod", "pods", namespace),
+        ("secret", "secrets", namespace),
+        ("node", "nodes", ""),
+    ] {
+        // A pod's token names its node for information; it does not die with the node.
+        let informs = claim == "node" && own.get("pod").is_some();
+        if let Some(reference) = own.get(claim).filter(|_| !informs) {
+            alive(objects, &Key::new(resource, place, object::text(reference, "/name")), reference)?;
+        }
+    }
+    Ok((user_of(own, object::text(claims, "/jti")), common))
+}
+
+fn alive(objects: &Objects, key: &Key, reference: &Value) -> Result<(), String> {
+    let there = objects.get(key).ok_or_else(|| format!("{} {} has been deleted", key.resource, key.name))?;
+    if object::uid(there) == object::text(reference, "/uid") {
+        Ok(())
+    } else {
+        Err(format!("{} {} is another one than the token was made for", key.resource, key.name))
+    }
+}
+
+fn user_of(own: &Value, id: &str) -> User {
+    let namespace = object::text(own, "/namespace");
+    let name = user_name(namespace, object::text(own, "/serviceaccount/name"));
+    let groups = ["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")];
+    let mut user = User::new(name, groups);
+    user.uid = object::text(own, "/serviceaccount/uid").to_owned();
+    let mut extra = |key: &str, value: &str| {
+        if !value.is_empty() {
+            user.extra.insert(format!("authentication.kubernetes.io/{key}"), vec![value.to_owned()]);
+        }
+    };
+    extra("credential-id", &if id.is_empty() { String::new() } else { format!("JTI={id}") });
+    extra("pod-name", object::text(own, "/pod/name"));
+    extra("pod-uid", object::text(own, "/pod/uid"));
+    extra("node-name", object::text(own, "/node/name"));
+    extra("node-uid", object::text(own, "/node/uid"));
+    user
+}
+
+pub(crate) fn user_name(namespace: &str, account: &str) -> String {
+    format!("system:serviceaccount:{namespace}:{account}")
+}
+
+fn encode(value: &Value) -> String {
+    URL_SAFE_NO_PAD.encode(value.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use super::*;
+    use crate::store::{Store, Write};
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(1_800_000_000 + second).unwrap()
+    }
+
+    /// A store with an account and a pod of these UIDs.
+    fn store(account: &str, pod: &str) -> Store {
+        let store = Store::new(10);
+        for (resource, name, uid) in [("serviceaccounts", "robot", account), ("pods", "p", pod)] {
+            let object = json!({"metadata": {"name": name, "namespace": "a", "uid": uid}});
+            let key = Key::new(resource, "a", name);
+            store.write(&key, |_, _| Ok::<_, Infallible>(Write::Put(object))).unwrap();
+        }
+        store
+    }
+
+    fn token(signer: &Signer) -> String {
+        let bound = Bound { claim: "pod", name: "p".to_owned(), uid: "pod".to_owned() };
+        let grant = Grant {
+            namespace: "a".to_owned(),
+            account: "robot".to_owned(),
+            account_uid: "account".to_owned(),
+            audiences: vec!["aud".to_owned()],
+            bound: vec![bound],
+            id: "id".to_owned(),
+            from: at(0),
+            until: at(600),
+        };
+        signer.token(&grant).unwrap()
+    }
+
+    fn reviewed(
+        signer: &Signer,
+        token: &str,
+        store: &Store,
+        audience: &str,
+        now: i64,
+    ) -> Option<Result<String, String>> {
+        let reviewed = store.read(|objects| signer.review(token, &[audience.to_owned()], objects, at(now)));
+        reviewed.map(|reviewed| reviewed.map(|(user, _)| user.name))
+    }
+
+    #[test]
+    fn a_token_is_good_in_its_time_for_its_audience_and_while_its_objects_live() {
+        let signer = Signer::generate().unwrap();
+        let (token, here) = (token(&signer), store("account", "pod"));
+        let name = "system:serviceaccount:a:robot".to_owned();
+        assert_eq!(reviewed(&signer, &token, &here, "aud", 10), Some(Ok(name)));
+        let why = |store: &Store, audience: &str, now: i64| {
+            reviewed(&signer, &token, store, audience, now).unwrap().unwrap_err()
+        };
+        assert!(why(&here, "aud", 600).contains("expired"));
+        assert!(why(&here, "aud", -10).contains("not valid yet"));
+        assert!(why(&here, "other", 10).contains("audiences"));
+        assert!(why(&store("account", "another"), "aud", 10).contains("pods p is another one"));
+        assert!(why(&store("another", "pod"), "aud", 10).contains("serviceaccounts robot"));
+    }
+
+    #[test]
+    fn a_token_of_another_key_or_a_changed_one_is_none_of_ours() {
+        let signer = Signer::generate().unwrap();
+        let (own, here) = (token(&signer), store("account", "pod"));
+        let foreign = token(&Signer::generate().unwrap());
+        assert_eq!(reviewed(&signer, &foreign, &here, "aud", 10), None);
+        let mut changed = own.clone();
+        changed.insert(own.find('.').unwrap() + 3, 'x');
+        assert_eq!(reviewed(&signer, &changed, &here, "aud", 10), None);
+        let again = Signer::from_pkcs8(signer.pkcs8().to_vec()).unwrap();
+        assert!(reviewed(&again, &own, &here, "aud", 10).unwrap().is_ok());
+    }
+}

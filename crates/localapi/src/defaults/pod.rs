@@ -1,0 +1,128 @@
+//! Defaults of pods, and what the admission plugins of every cluster add to them.
+
+use model::QosClass;
+use model::k8s::Pod;
+use serde_json::{Value, json};
+
+use super::tree::{child, flag, items, section, set, set_absent, text};
+use super::{Tree, probe, requests, volume};
+
+/// Marks the API's copy of a static pod. Its spec is the node's business: no account is chosen for it.
+const MIRROR: &str = "kubernetes.io/config.mirror";
+/// How long pods stay on a node that is not ready or not reachable, in seconds.
+const EVICTION_SECONDS: i32 = 300;
+
+pub(super) fn apply(pod: &mut Tree) {
+    let is_mirror = pod.get("metadata").and_then(|meta| meta.get("annotations")?.get(MIRROR)).is_some();
+    let Some(spec) = section(pod, "spec") else { return };
+    spec_defaults(spec);
+    if !is_mirror {
+        service_account(spec);
+    }
+    priority(spec);
+    tolerations(spec);
+    if let Some(status) = section(pod, "status") {
+        set(status, "phase", "Pending");
+    }
+    // The class is a fact about the spec and never changes, so it needs to be found only once.
+    let class = serde_json::from_value::<Pod>(Value::Object(pod.clone())).ok().map(|pod| QosClass::of(&pod));
+    if let (Some(class), Some(status)) = (class, section(pod, "status")) {
+        set(status, "qosClass", class.as_str());
+    }
+}
+
+fn spec_defaults(spec: &mut Tree) {
+    set(spec, "dnsPolicy", "ClusterFirst");
+    set(spec, "restartPolicy", "Always");
+    set(spec, "schedulerName", "default-scheduler");
+    set_absent(spec, "securityContext", json!({}));
+    set_absent(spec, "terminationGracePeriodSeconds", 30);
+    set_absent(spec, "enableServiceLinks", true);
+    let host_network = flag(spec, "hostNetwork");
+    for list in ["containers", "initContainers"] {
+        for container in items(spec, list) {
+            container_defaults(container);
+            for port in items(container, "ports") {
+                set(port, "protocol", "TCP");
+                if host_network && let Some(number) = port.get("containerPort").cloned() {
+                    set(port, "hostPort", number);
+                }
+            }
+            if let Some(resources) = section(container, "resources") {
+                requests::from_limits(resources);
+            }
+        }
+    }
+    for container in items(spec, "ephemeralContainers") {
+        container_defaults(container);
+        set_absent(container, "resources", json!({}));
+    }
+    items(spec, "volumes").for_each(volume::apply);
+    requests::of_pod(spec);
+}
+
+fn container_defaults(container: &mut Tree) {
+    let policy = pull_policy(text(container, "image"));
+    set(container, "imagePullPolicy", policy);
+    set(container, "terminationMessagePath", "/dev/termination-log");
+    set(container, "terminationMessagePolicy", "File");
+    for variable in items(container, "env") {
+        if let Some(source) = child(variable, "valueFrom") {
+            volume::reference(source);
+        }
+    }
+    probe::apply(container);
+}
+
+/// An image without tag and digest is `latest`, and `latest` is pulled each time.
+pub(super) fn pull_policy(image: &str) -> &'static str {
+    let (name, has_digest) = image.split_once('@').map_or((image, false), |(name, _)| (name, true));
+    let last_part = name.rsplit('/').next().unwrap_or_default();
+    let is_latest = match last_part.split_once(':') {
+        Some((_, tag)) => tag == "latest",
+        None => !has_digest && !name.is_empty(),
+    };
+    if is_latest { "Always" } else { "IfNotPresent" }
+}
+
+/// The account plugin. The older name of the field says the same.
+fn service_account(spec: &mut Tree) {
+    let older = text(spec, "serviceAccount").to_owned();
+    set(spec, "serviceAccountName", if older.is_empty() { "default" } else { &older });
+    let name = text(spec, "serviceAccountName").to_owned();
+    set(spec, "serviceAccount", name);
+}
+
+/// The priority plugin, with the classes that every cluster has. One that is unknown leaves the number open.
+fn priority(spec: &mut Tree) {
+    let number = match text(spec, "priorityClassName") {
+        "" => 0,
+        "system-cluster-critical" => 2_000_000_000,
+        "system-node-critical" => 2_000_001_000,
+        _ => return,
+    };
+    set_absent(spec, "priority", number);
+    set(spec, "preemptionPolicy", "PreemptLowerPriority");
+}
+
+/// The toleration plugin: five minutes for nodes that come back.
+fn tolerations(spec: &mut Tree) {
+    for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
+        let tolerated = items(spec, "tolerations").any(|toleration| {
+            ["", key].contains(&text(toleration, "key"))
+                && ["", "NoExecute"].contains(&text(toleration, "effect"))
+        });
+        if tolerated {
+            continue;
+        }
+        set_absent(spec, "tolerations", json!([]));
+        if let Some(list) = spec.get_mut("tolerations").and_then(Value::as_array_mut) {
+            list.push(json!({
+                "key": key,
+                "operator": "Exists",
+                "effect": "NoExecute",
+                "tolerationSeconds": EVICTION_SECONDS,
+            }));
+        }
+    }
+}

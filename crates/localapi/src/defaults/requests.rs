@@ -1,0 +1,74 @@
+//! What is requested where only limits were given.
+
+use model::Amount;
+use serde_json::Value;
+
+use super::Tree;
+use super::tree::{child, items, section, text};
+
+/// Quantities may be written as numbers, and are stored as text.
+pub(super) fn numbers_to_text(quantities: &mut Tree) {
+    for quantity in quantities.values_mut() {
+        if let Value::Number(number) = quantity {
+            *quantity = Value::String(number.to_string());
+        }
+    }
+}
+
+/// A limit without a request requests the limit.
+pub(super) fn from_limits(resources: &mut Tree) {
+    for side in ["limits", "requests"] {
+        if let Some(quantities) = child(resources, side) {
+            numbers_to_text(quantities);
+        }
+    }
+    let Some(limits) = child(resources, "limits").map(|limits| limits.clone()) else { return };
+    let Some(requests) = section(resources, "requests") else { return };
+    for (name, limit) in limits {
+        requests.entry(name).or_insert(limit);
+    }
+}
+
+/// A limit of the pod as a whole without a request requests what its containers together do, or else the limit.
+pub(super) fn of_pod(spec: &mut Tree) {
+    let has_limits = child(spec, "resources").is_some_and(|resources| child(resources, "limits").is_some());
+    if !has_limits {
+        return;
+    }
+    let sums: Vec<(&str, Amount)> =
+        ["cpu", "memory"].into_iter().filter_map(|name| Some((name, sum(spec, name)?))).collect();
+    let Some(resources) = child(spec, "resources") else { return };
+    if let Some(requests) = section(resources, "requests") {
+        for (name, amount) in sums {
+            requests.entry(name).or_insert_with(|| amount.to_string().into());
+        }
+    }
+    from_limits(resources);
+}
+
+/// What the containers need at the same time, if any of them says: all regular ones and sidecars, or one init
+/// container and the sidecars before it.
+fn sum(spec: &mut Tree, name: &str) -> Option<Amount> {
+    let (mut sidecars, mut peak) = (None, None);
+    for container in items(spec, "initContainers") {
+        let own = request(container, name);
+        let with_sidecars = plus(sidecars, own);
+        if text(container, "restartPolicy") == "Always" {
+            sidecars = with_sidecars;
+        }
+        peak = peak.max(with_sidecars);
+    }
+    let together = items(spec, "containers").map(|container| request(container, name)).fold(sidecars, plus);
+    together.max(peak)
+}
+
+fn request(container: &Tree, name: &str) -> Option<Amount> {
+    Amount::parse(container.get("resources")?.get("requests")?.get(name)?.as_str()?).ok()
+}
+
+fn plus(left: Option<Amount>, right: Option<Amount>) -> Option<Amount> {
+    match (left, right) {
+        (Some(left), Some(right)) => Some(left + right),
+        (one, other) => one.or(other),
+    }
+}

@@ -1,0 +1,203 @@
+//! What a deletion does to an object: gone at once, marked and waited for, or nothing new. Pure: the caller stores it.
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+use crate::object::{self, text};
+use crate::resources::Resource;
+use crate::status::ApiError;
+
+/// Seconds a pod has to end when it says nothing itself.
+const DEFAULT_GRACE: i64 = 30;
+
+/// `DeleteOptions`, as far as they matter here. The propagation policy is read and has no effect: there is no garbage
+/// collector.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Options {
+    /// Seconds; never negative.
+    pub(crate) grace: Option<i64>,
+    pub(crate) uid: Option<String>,
+    pub(crate) resource_version: Option<String>,
+    pub(crate) dry_run: bool,
+}
+
+impl Options {
+    /// Reads the body of a deletion, which may be empty (null).
+    pub(crate) fn parse(body: &Value) -> Result<Self, String> {
+        let given = body.get("gracePeriodSeconds").filter(|given| !given.is_null());
+        let grace = given.map(|given| {
+            let seconds = given.as_i64();
+            seconds.ok_or_else(|| format!("gracePeriodSeconds: {given} is no whole number of seconds"))
+        });
+        // A negative period means "now, as fast as it goes", which is one second.
+        let grace = grace.transpose()?.map(|grace| if grace < 0 { 1 } else { grace });
+        let policy = text(body, "/propagationPolicy");
+        if !["", "Foreground", "Background", "Orphan"].contains(&policy) {
+            return Err(format!(
+                "propagationPolicy: {policy:?} is not one of Foreground, Background, Orphan"
+            ));
+        }
+        let condition = |field: &str| body["preconditions"][field].as_str().map(str::to_owned);
+        let dry_run = object::items(body, "/dryRun");
+        if dry_run.iter().any(|value| value != "All") {
+            return Err("dryRun: only \"All\" is supported".to_owned());
+        }
+        Ok(Self {
+            grace,
+            uid: condition("uid"),
+            resource_version: condition("resourceVersion"),
+            dry_run: !dry_run.is_empty(),
+        })
+    }
+
+    /// Refuses when the object is not the one that is meant.
+    pub(crate) fn check(&self, resource: &Resource, current: &Value) -> Result<(), ApiError> {
+        for (what, wanted, own) in [
+            ("UID", &self.uid, object::uid(current)),
+            ("ResourceVersion", &self.resource_version, object::resource_version(current)),
+        ] {
+            if let Some(wanted) = wanted.as_deref().filter(|wanted| *wanted != own) {
+                let why = format!(
+                    "Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {own}"
+                );
+                return Err(ApiError::conflict(resource, object::name(current), &why));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What happens to the object.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Decision {
+    /// It goes now; this is its last state.
+    Remove(Value),
+    /// It is marked as being deleted, and stays until its kubelet or the last finalizer lets go.
+    Mark(Value),
+    /// It is on its way already, and this deletion adds nothing.
+    Leave,
+}
+
+pub(crate) fn decide(resource: &Resource, current: &Value, options: &Options, now: Timestamp) -> Decision {
+    let marked_until = text(current, "/metadata/deletionTimestamp").parse::<Timestamp>().ok();
+    let marked_grace = current.pointer("/metadata/deletionGracePeriodSeconds").and_then(Value::as_i64);
+    let (begun, grace) = match (marked_until, marked_grace) {
+        // On its way: the grace can only get shorter.
+        (Some(until), Some(grace)) => match options.grace {
+            Some(shorter) if shorter < grace => (earlier(until, grace), shorter),
+            Some(_) | None => return Decision::Leave,
+        },
+        (Some(at), None) => (at, 0),
+        (None, _) => (now, first_grace(resource, current, options)),
+    };
+    let mut object = current.clone();
+    let changes_generation = resource.generation && marked_until.is_none();
+    let generation = current.pointer("/metadata/generation").and_then(Value::as_u64).unwrap_or(0);
+    let metadata = object::metadata(&mut object);
+    let until = begun.saturating_add(SignedDuration::from_secs(grace)).unwrap_or(Timestamp::MAX);
+    metadata.insert("deletionTimestamp".to_owned(), json!(object::time(until)));
+    metadata.insert("deletionGracePeriodSeconds".to_owned(), json!(grace));
+    if changes_generation {
+        metadata.insert("generation".to_owned(), json!(generation + 1));
+    }
+    if grace > 0 || !object::finalizers(current).is_empty() {
+        return Decision::Mark(object);
+    }
+    // What goes at once never was on its way: its last state has no deletion time, unless it had one before.
+    if marked_until.is_none() { Decision::Remove(current.clone()) } else { Decision::Remove(object) }
+}
+
+fn earlier(at: Timestamp, seconds: i64) -> Timestamp {
+    at.saturating_sub(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MIN)
+}
+
+/// The grace of the first deletion: only a pod that a kubelet has and that still runs gets any.
+fn first_grace(resource: &Resource, current: &Value, options: &Options) -> i64 {
+    let runs = !["Succeeded", "Failed"].contains(&text(current, "/status/phase"));
+    if resource.name != "pods" || text(current, "/spec/nodeName").is_empty() || !runs {
+        return 0;
+    }
+    let own = current.pointer("/spec/terminationGracePeriodSeconds").and_then(Value::as_i64);
+    let grace = options.grace.or(own).unwrap_or(DEFAULT_GRACE);
+    if grace < 0 { 1 } else { grace }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resources;
+
+    const BOUND: &str = "n";
+
+    fn pod(node: &str, extra: Value) -> Value {
+        let mut pod = json!({
+            "metadata": {"name": "p", "uid": "u", "generation": 1},
+            "spec": {"nodeName": node, "terminationGracePeriodSeconds": 20},
+            "status": {"phase": "Running"},
+        });
+        for (field, value) in extra.as_object().unwrap() {
+            pod["metadata"][field] = value.clone();
+        }
+        pod
+    }
+
+    fn said(pod: &Value, grace: Option<i64>) -> String {
+        let options = Options { grace, ..Options::default() };
+        let pods = resources::stored("pods").unwrap();
+        let now = "2026-01-01T00:00:00Z".parse().unwrap();
+        let marks = |object: &Value| {
+            format!(
+                "{} {}",
+                text(object, "/metadata/deletionTimestamp"),
+                object["metadata"]["deletionGracePeriodSeconds"]
+            )
+        };
+        match decide(pods, pod, &options, now) {
+            Decision::Remove(last) => format!("remove {}", marks(&last)),
+            Decision::Mark(object) => format!("mark {}", marks(&object)),
+            Decision::Leave => "leave".to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_bound_pod_gets_its_grace_and_an_unbound_one_goes_at_once() {
+        assert_eq!(said(&pod(BOUND, json!({})), None), "mark 2026-01-01T00:00:20Z 20");
+        assert_eq!(said(&pod(BOUND, json!({})), Some(5)), "mark 2026-01-01T00:00:05Z 5");
+        assert_eq!(said(&pod(BOUND, json!({})), Some(0)), "remove  null");
+        assert_eq!(said(&pod("", json!({})), None), "remove  null");
+        let mut finished = pod(BOUND, json!({}));
+        finished["status"]["phase"] = json!("Succeeded");
+        assert_eq!(said(&finished, None), "remove  null");
+    }
+
+    #[test]
+    fn a_second_deletion_can_only_shorten() {
+        let going = pod(
+            BOUND,
+            json!({"deletionTimestamp": "2026-01-01T00:00:20Z", "deletionGracePeriodSeconds": 20}),
+        );
+        assert_eq!(said(&going, None), "leave");
+        assert_eq!(said(&going, Some(30)), "leave");
+        assert_eq!(said(&going, Some(5)), "mark 2026-01-01T00:00:05Z 5");
+        assert_eq!(said(&going, Some(0)), "remove 2026-01-01T00:00:00Z 0");
+    }
+
+    #[test]
+    fn a_finalizer_keeps_what_has_no_grace_left() {
+        let held = pod("", json!({"finalizers": ["a/b"]}));
+        assert_eq!(said(&held, None), "mark 2026-01-01T00:00:00Z 0");
+    }
+
+    #[test]
+    fn options_say_which_object_they_mean() {
+        let options =
+            Options::parse(&json!({"preconditions": {"uid": "other"}, "gracePeriodSeconds": -3})).unwrap();
+        assert_eq!(options.grace, Some(1));
+        let pods = resources::stored("pods").unwrap();
+        let refused = options.check(pods, &pod(BOUND, json!({}))).unwrap_err();
+        assert_eq!((refused.code.as_u16(), refused.reason), (409, "Conflict"));
+        assert!(
+            Options::parse(&json!({"propagationPolicy": "Sideways"})).unwrap_err().contains("Foreground")
+        );
+    }
+}

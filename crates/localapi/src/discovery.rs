@@ -1,0 +1,141 @@
+//! Everything that is no resource: which groups, versions and kinds there are, the version, health, and the OpenAPI
+//! documents. Plain data from the table of kinds.
+
+mod aggregated;
+mod openapi;
+
+use ::http::{Response, StatusCode};
+use serde_json::{Value, json};
+
+use crate::http::{Body, answer};
+use crate::resources::{self, RESOURCES, Resource, Subresource, group_version};
+use crate::status::ApiError;
+
+/// The version we speak; clients decide by it what they may ask for.
+const VERSION: (&str, &str, &str) = ("1", "36", "v1.36.0");
+
+/// The document at `path`, in the form that `accept` asks for.
+pub(crate) fn answer(path: &str, accept: &str) -> Result<Response<Body>, ApiError> {
+    let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
+    let aggregated = || {
+        let document = aggregated::document(segments.first() == Some(&"api"), accept)?;
+        Some(answer::bytes(StatusCode::OK, document.content_type, document.text))
+    };
+    let document = match segments.as_slice() {
+        ["healthz" | "livez" | "readyz", ..] => {
+            return Ok(answer::bytes(StatusCode::OK, "text/plain; charset=utf-8", "ok"));
+        }
+        ["version"] => version(),
+        [] => paths(),
+        ["api" | "apis"] => {
+            if let Some(response) = aggregated() {
+                return Ok(response);
+            }
+            if segments[0] == "api" { core_versions() } else { groups() }
+        }
+        ["api", "v1"] => resource_list("", "v1"),
+        ["apis", group] => {
+            let found = resources::groups().into_iter().find(|(known, _)| known == group);
+            found
+                .map(|(group, version)| self::group(group, version, true))
+                .ok_or_else(ApiError::no_such_path)?
+        }
+        ["apis", group, version] if resources::groups().contains(&(*group, *version)) => {
+            resource_list(group, version)
+        }
+        ["openapi", ..] => return openapi::answer(&segments[1..], accept),
+        _ => return Err(ApiError::no_such_path()),
+    };
+    Ok(answer::json(StatusCode::OK, &document))
+}
+
+fn version() -> Value {
+    let (major, minor, git) = VERSION;
+    json!({
+        "major": major,
+        "minor": minor,
+        "gitVersion": format!("{git}+localapi"),
+        "gitCommit": "",
+        "gitTreeState": "clean",
+        "buildDate": "1970-01-01T00:00:00Z",
+        "goVersion": "",
+        "compiler": "rustc",
+        "platform": "linux/amd64",
+    })
+}
+
+fn paths() -> Value {
+    let mut paths = vec!["/api".to_owned(), "/api/v1".to_owned(), "/apis".to_owned()];
+    for (group, version) in resources::groups() {
+        paths.extend([format!("/apis/{group}"), format!("/apis/{group}/{version}")]);
+    }
+    let others = ["/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/version"];
+    paths.extend(others.map(str::to_owned));
+    json!({"paths": paths})
+}
+
+fn core_versions() -> Value {
+    json!({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []})
+}
+
+fn groups() -> Value {
+    let groups: Vec<Value> =
+        resources::groups().into_iter().map(|(name, version)| group(name, version, false)).collect();
+    json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
+}
+
+fn group(name: &str, version: &str, alone: bool) -> Value {
+    let only = json!({"groupVersion": group_version(name, version), "version": version});
+    let mut group = json!({"name": name, "versions": [only], "preferredVersion": only});
+    if alone {
+        group["kind"] = json!("APIGroup");
+        group["apiVersion"] = json!("v1");
+    }
+    group
+}
+
+fn resource_list(group: &str, version: &str) -> Value {
+    let mut resources = Vec::new();
+    for resource in RESOURCES.iter().filter(|r| r.group == group && r.version == version) {
+        resources.push(entry(resource));
+        resources.extend(resource.subresources.iter().map(|sub| sub_entry(resource, sub)));
+    }
+    json!({
+        "kind": "APIResourceList",
+        "apiVersion": "v1",
+        "groupVersion": group_version(group, version),
+        "resources": resources,
+    })
+}
+
+fn entry(resource: &Resource) -> Value {
+    let mut entry = json!({
+        "name": resource.name,
+        "singularName": resource.singular,
+        "namespaced": resource.namespaced,
+        "kind": resource.kind,
+        "verbs": resource.verbs(),
+    });
+    if !resource.short_names.is_empty() {
+        entry["shortNames"] = json!(resource.short_names);
+    }
+    if resource.all {
+        entry["categories"] = json!(["all"]);
+    }
+    entry
+}
+
+fn sub_entry(resource: &Resource, sub: &Subresource) -> Value {
+    let mut entry = json!({
+        "name": format!("{}/{}", resource.name, sub.name),
+        "singularName": "",
+        "namespaced": resource.namespaced,
+        "kind": sub.kind,
+        "verbs": sub.verbs,
+    });
+    if let Some((group, version)) = sub.group_version {
+        entry["group"] = json!(group);
+        entry["version"] = json!(version);
+    }
+    entry
+}

@@ -1,0 +1,81 @@
+//! Aggregated discovery: all groups and their kinds in one document, for clients that ask for it.
+
+use serde_json::{Value, json};
+
+use crate::resources::{self, RESOURCES, Resource, Subresource};
+
+pub(super) struct Document {
+    pub(super) content_type: &'static str,
+    pub(super) text: String,
+}
+
+/// The document for `/api` (the core group) or `/apis` (all others); none if `accept` does not ask for one we write.
+pub(super) fn document(core: bool, accept: &str) -> Option<Document> {
+    let wanted = accept.split(',').find(|entry| {
+        entry.contains("application/json")
+            && entry.contains("g=apidiscovery.k8s.io")
+            && ["v=v2;", "v=v2beta1;"].iter().any(|version| format!("{};", entry.trim()).contains(version))
+    })?;
+    let beta = wanted.contains("v=v2beta1");
+    let version = if beta { "v2beta1" } else { "v2" };
+    let groups = if core { vec![("", "v1")] } else { resources::groups() };
+    let items: Vec<Value> = groups.into_iter().map(|(group, version)| item(group, version)).collect();
+    let list = json!({
+        "kind": "APIGroupDiscoveryList",
+        "apiVersion": format!("apidiscovery.k8s.io/{version}"),
+        "metadata": {},
+        "items": items,
+    });
+    let content_type = if beta {
+        "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"
+    } else {
+        "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+    };
+    Some(Document { content_type, text: list.to_string() })
+}
+
+fn item(group: &str, version: &str) -> Value {
+    let resources: Vec<Value> = RESOURCES
+        .iter()
+        .filter(|resource| resource.group == group && resource.version == version)
+        .map(entry)
+        .collect();
+    json!({
+        "metadata": if group.is_empty() { json!({}) } else { json!({"name": group}) },
+        "versions": [{"version": version, "resources": resources, "freshness": "Current"}],
+    })
+}
+
+fn entry(resource: &Resource) -> Value {
+    let mut entry = json!({
+        "resource": resource.name,
+        "responseKind": kind(resource.group, resource.version, resource.kind),
+        "scope": if resource.namespaced { "Namespaced" } else { "Cluster" },
+        "singularResource": resource.singular,
+        "verbs": resource.verbs(),
+    });
+    if !resource.short_names.is_empty() {
+        entry["shortNames"] = json!(resource.short_names);
+    }
+    if resource.all {
+        entry["categories"] = json!(["all"]);
+    }
+    if !resource.subresources.is_empty() {
+        let subs = resource.subresources.iter().map(|sub| sub_entry(resource, sub));
+        entry["subresources"] = subs.collect();
+    }
+    entry
+}
+
+fn sub_entry(resource: &Resource, sub: &Subresource) -> Value {
+    let (group, version) = sub.group_version.unwrap_or((resource.group, resource.version));
+    json!({
+        "subresource": sub.name,
+        "responseKind": kind(group, version, sub.kind),
+        "verbs": sub.verbs,
+    })
+}
+
+fn kind(group: &str, version: &str, kind: &str) -> Value {
+    json!({"group": group, "version": version, "kind": kind})
+}

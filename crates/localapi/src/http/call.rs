@@ -1,0 +1,126 @@
+//! One authenticated request about a resource, and what every verb asks of it.
+
+use std::sync::Arc;
+
+use ::http::Method;
+use bytes::Bytes;
+use serde_json::Value;
+
+use super::path::Target;
+use super::protobuf::{self, Unreadable};
+use super::{Media, Query};
+use crate::api::Api;
+use crate::auth::User;
+use crate::auth::rules::Attributes;
+use crate::resources::Resource;
+use crate::selector::FieldSelector;
+use crate::status::ApiError;
+use crate::store::Key;
+
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub(crate) api: Arc<Api>,
+    pub(crate) user: User,
+    pub(crate) query: Query,
+    pub(crate) target: Target,
+    pub(crate) media: Media,
+    pub(crate) method: Method,
+    pub(crate) content_type: String,
+    pub(crate) body: Bytes,
+}
+
+impl Call {
+    pub(crate) fn resource(&self) -> &'static Resource {
+        self.target.resource
+    }
+
+    /// The object's name, or the empty string.
+    pub(crate) fn name(&self) -> &str {
+        self.target.name.as_deref().unwrap_or_default()
+    }
+
+    pub(crate) fn namespace(&self) -> &str {
+        self.target.namespace.as_deref().unwrap_or_default()
+    }
+
+    pub(crate) fn key(&self) -> Key {
+        Key::new(self.resource().name, self.namespace(), self.name())
+    }
+
+    pub(crate) fn watches(&self) -> bool {
+        self.query.flag("watch")
+    }
+
+    /// The body as JSON, whatever it was sent as.
+    pub(crate) fn json(&self) -> Result<Value, ApiError> {
+        let media = self.content_type.split(';').next().unwrap_or_default().trim();
+        if media == protobuf::MEDIA {
+            return protobuf::decode(&self.body).map_err(|error| match error {
+                Unreadable::Malformed(_) => ApiError::bad_request(error.to_string()),
+                Unreadable::Kind(_) | Unreadable::Field(..) => {
+                    ApiError::unsupported_media_type(error.to_string())
+                }
+            });
+        }
+        if media != "application/json" {
+            let said = format!(
+                "the body of the request was in an unknown format - accepted media types include: application/json, {}; it was {media}",
+                protobuf::MEDIA
+            );
+            return Err(ApiError::unsupported_media_type(said));
+        }
+        serde_json::from_slice(&self.body)
+            .map_err(|error| ApiError::bad_request(format!("the object provided is unrecognized: {error}")))
+    }
+
+    /// The body as an object of this kind: `kind` and `apiVersion` filled in where they are missing, refused where they
+    /// are others.
+    pub(crate) fn object(&self, api_version: &str, kind: &str) -> Result<Value, ApiError> {
+        let mut object = self.json()?;
+        let map =
+            object.as_object_mut().ok_or_else(|| ApiError::bad_request("the body is no JSON object"))?;
+        for (field, expected) in [("apiVersion", api_version), ("kind", kind)] {
+            let said = map.get(field).and_then(Value::as_str).unwrap_or_default();
+            if !said.is_empty() && said != expected {
+                let message = format!(
+                    "the {field} in the data ({said}) does not match the expected {field} ({expected})"
+                );
+                return Err(ApiError::bad_request(message));
+            }
+            map.insert(field.to_owned(), Value::from(expected));
+        }
+        Ok(object)
+    }
+}
+
+/// What the rules are asked about this request.
+pub(super) fn attributes(method: &Method, query: &Query, target: &Target) -> Result<Attributes, ApiError> {
+    let Target { resource, namespace, name, subresource, .. } = target;
+    let verb = match (method, name) {
+        (&Method::GET | &Method::HEAD, _) if query.flag("watch") => "watch",
+        (&Method::GET | &Method::HEAD, Some(_)) => "get",
+        (&Method::GET | &Method::HEAD, None) => "list",
+        (&Method::POST, _) => "create",
+        (&Method::PUT, _) => "update",
+        (&Method::PATCH, _) => "patch",
+        (&Method::DELETE, Some(_)) => "delete",
+        (&Method::DELETE, None) => "deletecollection",
+        _ => return Err(ApiError::method_not_allowed()),
+    };
+    // A namespace is its own namespace, as far as rules are concerned.
+    let namespace = if resource.name == "namespaces" { name } else { namespace };
+    let field_selector = query.get("fieldSelector").unwrap_or_default();
+    // A list of one name is about that object.
+    let selected = FieldSelector::parse(field_selector).ok();
+    let selected = selected.as_ref().and_then(|fields| fields.required("metadata.name"));
+    Ok(Attributes {
+        verb: verb.to_owned(),
+        group: resource.group.to_owned(),
+        resource: resource.name.to_owned(),
+        subresource: subresource.clone().unwrap_or_default(),
+        namespace: namespace.clone().unwrap_or_default(),
+        name: name.as_deref().or(selected).unwrap_or_default().to_owned(),
+        field_selector: field_selector.to_owned(),
+        path: String::new(),
+    })
+}

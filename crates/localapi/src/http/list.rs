@@ -1,0 +1,146 @@
+//! GET of a collection: selected, in pages, at the revision that was asked for.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use ::http::{Response, StatusCode};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::media::{self, Include};
+use super::selection::Selection;
+use super::{Body, Call, Media, answer};
+use crate::status::ApiError;
+use crate::store::{Key, Listing, Revision};
+
+/// A list of objects that are not copied to be written.
+#[derive(Serialize)]
+struct List<'a> {
+    kind: String,
+    #[serde(rename = "apiVersion")]
+    api_version: String,
+    metadata: Value,
+    items: Vec<Cow<'a, Value>>,
+}
+
+pub(super) fn list(call: &Call) -> Result<Response<Body>, ApiError> {
+    let selection = Selection::of(call)?;
+    let after = call.query.get("continue").map(Continue::decode).transpose()?;
+    let listing = at_revision(call, after.as_ref())?;
+    let chosen: Vec<&(Key, Arc<Value>)> = listing
+        .objects
+        .iter()
+        .filter(|(key, _)| {
+            after.as_ref().is_none_or(|after| (&key.namespace, &key.name) > (&after.namespace, &after.name))
+        })
+        .filter(|(_, object)| selection.matches(object))
+        .collect();
+    let limit = call.query.number("limit")?.filter(|limit| *limit > 0);
+    let limit = limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
+    let page = &chosen[..chosen.len().min(limit)];
+    let mut metadata = json!({"resourceVersion": listing.revision.to_string()});
+    if let (true, Some((last, _))) = (page.len() < chosen.len(), page.last()) {
+        metadata["continue"] = Value::String(Continue::after(listing.revision, last).encode());
+        metadata["remainingItemCount"] = json!(chosen.len() - page.len());
+    }
+    write(call, page.iter().map(|(_, object)| &**object), metadata)
+}
+
+fn write<'a>(
+    call: &Call,
+    objects: impl Iterator<Item = &'a Value>,
+    metadata: Value,
+) -> Result<Response<Body>, ApiError> {
+    let resource = call.resource();
+    let objects = objects.map(|object| media::shown(resource, object));
+    let (kind, api_version, items) = match &call.media {
+        Media::Object => (format!("{}List", resource.kind), resource.api_version(), objects.collect()),
+        Media::Metadata(version) => {
+            let items = objects.map(|object| Cow::Owned(media::metadata_only(&object, version)));
+            ("PartialObjectMetadataList".to_owned(), format!("meta.k8s.io/{version}"), items.collect())
+        }
+        Media::Table(version) => {
+            let include = Include::parse(call.query.get("includeObject"))?;
+            let objects: Vec<Value> = objects.map(Cow::into_owned).collect();
+            let mut table = media::as_table(resource, &objects, version, include, call.api.now());
+            table["metadata"] = metadata;
+            return Ok(answer::json(StatusCode::OK, &table));
+        }
+    };
+    Ok(answer::json(StatusCode::OK, &List { kind, api_version, metadata, items }))
+}
+
+/// The collection as it is, or as it was at the revision that the page or the request names.
+fn at_revision(call: &Call, after: Option<&Continue>) -> Result<Listing, ApiError> {
+    let (store, resource) = (&call.api.store, call.resource().name);
+    let namespace = call.target.namespace.as_deref();
+    let asked = match call.query.get("resourceVersion") {
+        None | Some("0") => None,
+        Some(_) => call.query.number("resourceVersion")?,
+    };
+    let exact = match call.query.get("resourceVersionMatch") {
+        None | Some("NotOlderThan") => after.map(|after| after.revision),
+        Some("Exact") if after.is_none() && asked.is_some() => asked,
+        Some("Exact") => {
+            let said = "resourceVersionMatch=Exact needs a resourceVersion other than 0, and no continue";
+            return Err(ApiError::bad_request(said));
+        }
+        Some(other) => {
+            let said = format!("resourceVersionMatch: {other:?} is not one of NotOlderThan, Exact");
+            return Err(ApiError::bad_request(said));
+        }
+    };
+    if asked.or(exact).is_some_and(|asked| asked > store.revision()) {
+        return Err(ApiError::too_large_version(asked.or(exact).unwrap_or_default(), store.revision()));
+    }
+    match exact {
+        None => Ok(store.list(resource, namespace)),
+        Some(revision) => store.list_at(resource, namespace, revision).map_err(|out| match after {
+            Some(_) => ApiError::expired("The provided continue parameter is too old to display a consistent list result. You must start a new list without the continue parameter."),
+            None => ApiError::too_old(out.asked, out.oldest),
+        }),
+    }
+}
+
+/// Where the next page begins, and at which revision.
+#[derive(Debug, PartialEq, Eq)]
+struct Continue {
+    revision: Revision,
+    namespace: String,
+    name: String,
+}
+
+impl Continue {
+    fn after(revision: Revision, last: &Key) -> Self {
+        Self { revision, namespace: last.namespace.clone(), name: last.name.clone() }
+    }
+
+    fn encode(&self) -> String {
+        URL_SAFE_NO_PAD.encode(format!("{}/{}/{}", self.revision, self.namespace, self.name))
+    }
+
+    fn decode(token: &str) -> Result<Self, ApiError> {
+        let read = || {
+            let text = String::from_utf8(URL_SAFE_NO_PAD.decode(token).ok()?).ok()?;
+            let mut parts = text.splitn(3, '/');
+            let revision = parts.next()?.parse().ok()?;
+            let mut part = || parts.next().map(str::to_owned);
+            Some(Self { revision, namespace: part()?, name: part()? })
+        };
+        read().ok_or_else(|| ApiError::bad_request("continue key is not valid"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_token_is_read_as_it_was_written() {
+        let token = Continue::after(7, &Key::new("pods", "a", "b"));
+        assert_eq!(Continue::decode(&token.encode()).unwrap(), token);
+        assert!(Continue::decode("x").is_err());
+    }
+}

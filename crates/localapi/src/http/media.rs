@@ -1,0 +1,147 @@
+//! What a client can read, from its Accept header, and objects turned into that: themselves, table rows, or metadata only.
+//! We write JSON; a client that would rather have protobuf lists JSON as its second choice.
+
+use std::borrow::Cow;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::events;
+use crate::resources::Resource;
+use crate::status::ApiError;
+use crate::table;
+
+/// How objects are written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Media {
+    Object,
+    /// `meta.k8s.io` Table in this version (`v1`, `v1beta1`).
+    Table(String),
+    /// PartialObjectMetadata in this version.
+    Metadata(String),
+}
+
+impl Media {
+    /// The first entry of the header that we can write. Weights are ignored, as clients send them in order.
+    pub(crate) fn negotiate(accept: &str) -> Result<Self, ApiError> {
+        if accept.trim().is_empty() {
+            return Ok(Self::Object);
+        }
+        accept.split(',').find_map(entry).ok_or_else(ApiError::not_acceptable)
+    }
+}
+
+fn entry(entry: &str) -> Option<Media> {
+    let mut parts = entry.split(';').map(str::trim);
+    if !["application/json", "application/*", "*/*"].contains(&parts.next()?) {
+        return None;
+    }
+    let (mut kind, mut version, mut group) = (None, "v1", "meta.k8s.io");
+    for part in parts {
+        match part.split_once('=') {
+            Some(("as", value)) => kind = Some(value),
+            Some(("v", value)) => version = value,
+            Some(("g", value)) => group = value,
+            Some(_) | None => {}
+        }
+    }
+    let known = group == "meta.k8s.io" && ["v1", "v1beta1"].contains(&version);
+    match kind {
+        None => Some(Media::Object),
+        Some("Table") if known => Some(Media::Table(version.to_owned())),
+        Some("PartialObjectMetadata" | "PartialObjectMetadataList") if known => {
+            Some(Media::Metadata(version.to_owned()))
+        }
+        Some(_) => None,
+    }
+}
+
+/// What rows of a table carry of their object (`includeObject`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Include {
+    Nothing,
+    Metadata,
+    Object,
+}
+
+impl Include {
+    pub(crate) fn parse(text: Option<&str>) -> Result<Self, ApiError> {
+        match text {
+            Some("None") => Ok(Self::Nothing),
+            None | Some("Metadata") => Ok(Self::Metadata),
+            Some("Object") => Ok(Self::Object),
+            Some(other) => {
+                let said = format!("includeObject: {other:?} is not one of None, Metadata, Object");
+                Err(ApiError::bad_request(said))
+            }
+        }
+    }
+}
+
+/// The object as `resource` shows it: stored objects carry the version they were stored in.
+pub(crate) fn shown<'a>(resource: &Resource, object: &'a Value) -> Cow<'a, Value> {
+    if resource.group == events::GROUP {
+        Cow::Owned(events::to_events_group(object))
+    } else {
+        Cow::Borrowed(object)
+    }
+}
+
+/// Only who an object is.
+pub(crate) fn metadata_only(object: &Value, version: &str) -> Value {
+    json!({
+        "kind": "PartialObjectMetadata",
+        "apiVersion": format!("meta.k8s.io/{version}"),
+        "metadata": object["metadata"],
+    })
+}
+
+/// Objects as rows.
+pub(crate) fn as_table(
+    resource: &Resource,
+    objects: &[Value],
+    version: &str,
+    include: Include,
+    now: Timestamp,
+) -> Value {
+    let mut table = table::render(resource.name, objects, now);
+    table["apiVersion"] = json!(format!("meta.k8s.io/{version}"));
+    if let Some(rows) = table["rows"].as_array_mut() {
+        for (row, object) in rows.iter_mut().zip(objects) {
+            row["object"] = match include {
+                Include::Nothing => Value::Null,
+                Include::Metadata => metadata_only(object, version),
+                Include::Object => object.clone(),
+            };
+        }
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_entry_we_can_write_wins() {
+        for (accept, expected) in [
+            ("", Media::Object),
+            ("*/*", Media::Object),
+            ("application/vnd.kubernetes.protobuf,application/json", Media::Object),
+            ("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", Media::Table("v1".to_owned())),
+            ("application/json;as=Table;v=v9;g=meta.k8s.io, application/json", Media::Object),
+            (
+                "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+                Media::Metadata("v1".to_owned()),
+            ),
+        ] {
+            assert_eq!(Media::negotiate(accept).unwrap(), expected, "{accept}");
+        }
+    }
+
+    #[test]
+    fn a_client_that_reads_no_json_is_refused() {
+        let refused = Media::negotiate("application/vnd.kubernetes.protobuf").unwrap_err();
+        assert_eq!(refused.code, http::StatusCode::NOT_ACCEPTABLE);
+    }
+}

@@ -1,0 +1,44 @@
+//! PATCH: which of the three kinds it is, from its content type, and what it makes of the stored object.
+
+use serde_json::Value;
+
+use super::Call;
+use crate::events;
+use crate::object;
+use crate::patch::{self, PatchKind};
+use crate::status::ApiError;
+
+/// The stored object with the patch of this call applied.
+pub(super) fn patched(call: &Call, current: &Value) -> Result<Value, ApiError> {
+    let kind = PatchKind::from_media_type(&call.content_type).ok_or_else(|| {
+        let said = format!(
+            "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json; it was {} (server-side apply is not built)",
+            call.content_type
+        );
+        ApiError::unsupported_media_type(said)
+    })?;
+    let patch: Value = serde_json::from_slice(&call.body)
+        .map_err(|error| ApiError::bad_request(format!("the patch is no JSON: {error}")))?;
+    let resource = call.resource();
+    let in_events_group = resource.group == events::GROUP;
+    let shown = if in_events_group { events::to_events_group(current) } else { current.clone() };
+    let patched = patch::apply(kind, resource.name, &shown, &patch).map_err(|error| refused(call, &error))?;
+    let patched = if in_events_group { events::from_events_group(patched) } else { patched };
+    for (what, own) in [("name", object::name(current)), ("namespace", object::namespace(current))] {
+        if object::text(&patched, &format!("/metadata/{what}")) != own {
+            return Err(ApiError::bad_request(format!("a patch cannot change metadata.{what}")));
+        }
+    }
+    Ok(patched)
+}
+
+fn refused(call: &Call, error: &patch::PatchError) -> ApiError {
+    let said = error.to_string();
+    match error.status() {
+        413 => ApiError::too_large_patch(said),
+        415 => ApiError::unsupported_media_type(said),
+        422 => ApiError::unprocessable(call.resource(), call.name(), said),
+        500 => ApiError::internal(said),
+        _ => ApiError::bad_request(said),
+    }
+}

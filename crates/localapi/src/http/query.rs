@@ -1,0 +1,125 @@
+//! The query of a request, decoded, and the parameters that several verbs share.
+
+use crate::status::ApiError;
+
+/// Parameters in the order they came.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Query(Vec<(String, String)>);
+
+impl Query {
+    pub(crate) fn parse(query: &str) -> Self {
+        let pairs = query.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            (decode(name), decode(value))
+        });
+        Self(pairs.collect())
+    }
+
+    /// The first value of a parameter that is there and not empty.
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
+        let mut found = self.0.iter().filter(|(own, value)| own == name && !value.is_empty());
+        found.next().map(|(_, value)| value.as_str())
+    }
+
+    /// All values of a parameter, empty ones too.
+    pub(crate) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        self.0.iter().filter(move |(own, _)| own == name).map(|(_, value)| value.as_str())
+    }
+
+    /// Everything but `0` and `false` is true, also a parameter without a value.
+    pub(crate) fn flag(&self, name: &str) -> bool {
+        let value = self.all(name).next();
+        value.is_some_and(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
+    }
+
+    pub(crate) fn number(&self, name: &str) -> Result<Option<u64>, ApiError> {
+        self.get(name)
+            .map(|value| {
+                value
+                    .parse()
+                    .map_err(|_| ApiError::bad_request(format!("{name}: {value:?} is no whole number")))
+            })
+            .transpose()
+    }
+
+    /// Whether the request shall change nothing. `All` is the one allowed value.
+    pub(crate) fn dry_run(&self) -> Result<bool, ApiError> {
+        match self.get("dryRun") {
+            None => Ok(false),
+            Some("All") => Ok(true),
+            Some(other) => {
+                Err(ApiError::bad_request(format!("dryRun: {other:?} is not supported: only \"All\" is")))
+            }
+        }
+    }
+}
+
+/// Undoes percent encoding, and `+` for a space. What is no text becomes U+FFFD.
+pub(crate) fn decode(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let mut decoded = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while at < bytes.len() {
+        let escaped = (bytes[at] == b'%')
+            .then(|| text.get(at + 1..at + 3))
+            .flatten()
+            .and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        match escaped {
+            Some(byte) => {
+                decoded.push(byte);
+                at += 3;
+            }
+            None => {
+                decoded.push(if bytes[at] == b'+' { b' ' } else { bytes[at] });
+                at += 1;
+            }
+        }
+    }
+    String::from_utf8_lossy(&decoded).into_owned()
+}
+
+/// A name or value for a query: all but letters, digits and `-_.~` as percent signs, and `+` for a space.
+pub(crate) fn encode(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
+                encoded.push(char::from(byte))
+            }
+            b' ' => encoded.push('+'),
+            other => encoded.push_str(&format!("%{other:02X}")),
+        }
+    }
+    encoded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_encoded_decodes_to_itself() {
+        assert_eq!(encode("a b+c&d=é"), "a+b%2Bc%26d%3D%C3%A9");
+        assert_eq!(decode(&encode("a b+c&d=é%")), "a b+c&d=é%");
+        let query = Query::parse("a=false&b=0&c&d=yes&e=1&e=0");
+        let set = ["a", "b", "c", "d", "e", "f"].map(|name| query.flag(name));
+        assert_eq!(set, [false, false, true, true, true, false]);
+    }
+
+    #[test]
+    fn parameters_are_decoded() {
+        let query = Query::parse("labelSelector=a%3Db%2Cc+in+%28d%29&watch&limit=5&empty=");
+        assert_eq!(query.get("labelSelector"), Some("a=b,c in (d)"));
+        assert!(query.flag("watch"));
+        assert_eq!(query.number("limit").unwrap(), Some(5));
+        assert_eq!(query.get("empty"), None);
+        assert_eq!(decode("100%"), "100%");
+    }
+
+    #[test]
+    fn bad_numbers_and_dry_runs_are_named() {
+        let query = Query::parse("limit=many&dryRun=Some");
+        assert!(query.number("limit").unwrap_err().message.contains("limit"));
+        assert!(query.dry_run().unwrap_err().message.contains("\"All\""));
+    }
+}

@@ -1,0 +1,240 @@
+//! PUT of a whole object, and the rules of any change: what a writer of the main resource, of its status or of another
+//! subresource may touch, what nobody may, and when a change is the end of the object.
+
+use std::sync::Arc;
+
+use ::http::{Method, Response, StatusCode};
+use serde_json::{Value, json};
+
+use super::create::refuse_invalid;
+use super::{Body, Call, answer, create, patch};
+use crate::admission;
+use crate::defaults;
+use crate::events;
+use crate::namespaces;
+use crate::object;
+use crate::resources::Resource;
+use crate::status::ApiError;
+use crate::store::Write;
+use crate::validation::{FieldError, Reason};
+
+/// Which part of an object a request may change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// All but the status.
+    Main,
+    /// The status, and the metadata that goes with it.
+    Status,
+    /// What the subresource itself has chosen to change; the rules of the whole object do not apply.
+    Subresource,
+}
+
+/// What was sent, and what is stored.
+pub(crate) struct Change<'a> {
+    pub(crate) sent: Value,
+    pub(crate) current: &'a Value,
+}
+
+/// What nobody but us writes into metadata.
+const OURS: &[&str] = &[
+    "uid",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "generation",
+    "selfLink",
+];
+
+pub(super) fn update(call: &Call) -> Result<Response<Body>, ApiError> {
+    let creates = call.method == Method::PUT && call.resource().create_on_update;
+    if creates && call.api.store.get(&call.key()).is_none() {
+        return create_missing(call);
+    }
+    change(call, Scope::Main, |change| Ok(change.sent))
+}
+
+/// A PUT that makes the object, unless it means one that is gone.
+fn create_missing(call: &Call) -> Result<Response<Body>, ApiError> {
+    let sent = whole(call)?;
+    let meant = object::uid(&sent);
+    if !meant.is_empty() {
+        let why = format!("Precondition failed: UID in precondition: {meant}, UID in object meta: ");
+        return Err(ApiError::conflict(call.resource(), call.name(), &why));
+    }
+    create::create_as(call, sent)
+}
+
+/// PUT or PATCH of an object or a part of it: `part` takes from what was sent what belongs to the part.
+pub(crate) fn change(
+    call: &Call,
+    scope: Scope,
+    part: impl FnOnce(Change<'_>) -> Result<Value, ApiError>,
+) -> Result<Response<Body>, ApiError> {
+    let updated = match call.method {
+        Method::PUT => {
+            let sent = whole(call)?;
+            revise(call, scope, |current| {
+                refuse_unconditional(call.resource(), &sent, current)?;
+                part(Change { sent, current })
+            })?
+        }
+        Method::PATCH => {
+            revise(call, scope, |current| part(Change { sent: patch::patched(call, current)?, current }))?
+        }
+        _ => return Err(ApiError::method_not_allowed()),
+    };
+    answer::object(call, StatusCode::OK, &updated)
+}
+
+/// The object that a PUT sends; it must be the one that the path names.
+fn whole(call: &Call) -> Result<Value, ApiError> {
+    let resource = call.resource();
+    let sent = call.object(&resource.api_version(), resource.kind)?;
+    let sent = if resource.group == events::GROUP { events::from_events_group(sent) } else { sent };
+    let name = object::name(&sent);
+    if name != call.name() {
+        let said =
+            format!("the name of the object ({name}) does not match the name on the URL ({})", call.name());
+        return Err(ApiError::bad_request(said));
+    }
+    let namespace = object::namespace(&sent);
+    if !namespace.is_empty() && namespace != call.namespace() {
+        let said = "the namespace of the provided object does not match the namespace sent on the request";
+        return Err(ApiError::bad_request(said));
+    }
+    Ok(sent)
+}
+
+/// Changes the object of the call to what `change` makes of it, within what `scope` may touch.
+pub(crate) fn revise(
+    call: &Call,
+    scope: Scope,
+    change: impl FnOnce(&Value) -> Result<Value, ApiError>,
+) -> Result<Arc<Value>, ApiError> {
+    let (resource, key, dry_run) = (call.resource(), call.key(), call.query.dry_run()?);
+    let rules = match &call.target.subresource {
+        Some(subresource) => format!("{}/{subresource}", resource.name),
+        None => resource.name.to_owned(),
+    };
+    let mut tried = None;
+    let written = call.api.store.write(&key, |objects, current| {
+        let current = current.ok_or_else(|| ApiError::not_found(resource, &key.name))?;
+        let mut new = change(current)?;
+        refuse_stale(resource, &new, current)?;
+        restore(resource, scope, &mut new, current);
+        if scope == Scope::Main {
+            let context = admission::Context { api: &call.api, user: &call.user, objects };
+            admission::update(&context, resource, &mut new, current)?;
+            defaults::apply(resource.name, &mut new);
+        }
+        refuse_invalid(resource, &rules, &new, Some(current))?;
+        refuse_new_finalizers(resource, &new, current)?;
+        count_generation(resource, &mut new, current);
+        if dry_run {
+            tried = Some(Arc::new(new));
+            return Ok(Write::Keep);
+        }
+        Ok(if is_finished(&new) {
+            Write::Remove(new)
+        } else if new == **current {
+            Write::Keep
+        } else {
+            Write::Put(new)
+        })
+    })?;
+    if written.removed {
+        namespaces::after_removal(&call.api, &key);
+    } else if resource.name == "namespaces" {
+        namespaces::finish(&call.api, &key.name);
+    }
+    tried.or(written.object).ok_or_else(|| ApiError::not_found(resource, &key.name))
+}
+
+/// A writer who names a revision or a UID means that very one.
+fn refuse_stale(resource: &Resource, new: &Value, current: &Value) -> Result<(), ApiError> {
+    let name = object::name(current);
+    let (said, own) = (object::uid(new), object::uid(current));
+    if !said.is_empty() && said != own {
+        let why = format!("Precondition failed: UID in precondition: {said}, UID in object meta: {own}");
+        return Err(ApiError::conflict(resource, name, &why));
+    }
+    let said = object::resource_version(new);
+    if !said.is_empty() && said != "0" && said != object::resource_version(current) {
+        return Err(ApiError::stale(resource, name));
+    }
+    Ok(())
+}
+
+/// Some kinds let nobody overwrite what they have not read.
+fn refuse_unconditional(resource: &Resource, sent: &Value, current: &Value) -> Result<(), ApiError> {
+    if resource.unconditional_update || !["", "0"].contains(&object::resource_version(sent)) {
+        return Ok(());
+    }
+    let fault = FieldError {
+        field: "metadata.resourceVersion".to_owned(),
+        reason: Reason::Invalid,
+        message: "Invalid value: 0x0: must be specified for an update".to_owned(),
+    };
+    // The real server names the plural here, where its other refusals name the kind.
+    Err(ApiError::invalid_of_kind(resource.name, resource.group, object::name(current), &[fault]))
+}
+
+/// Puts back what this writer may not touch.
+fn restore(resource: &Resource, scope: Scope, new: &mut Value, current: &Value) {
+    match scope {
+        Scope::Main if resource.has_status() => object::keep_field(new, current, "status"),
+        Scope::Main | Scope::Subresource => {}
+        Scope::Status => {
+            let mut whole = current.clone();
+            object::keep_field(&mut whole, new, "status");
+            object::keep_field(&mut whole, new, "metadata");
+            // Who owns an object is no part of its status.
+            let owners = current.pointer("/metadata/ownerReferences").cloned();
+            put_back(object::metadata(&mut whole), "ownerReferences", owners);
+            *new = whole;
+        }
+    }
+    let of_current = |field: &str| current["metadata"].get(field).cloned();
+    let metadata = object::metadata(new);
+    for ours in OURS {
+        put_back(metadata, ours, of_current(ours));
+    }
+    metadata.remove("managedFields");
+    for fixed in ["name", "namespace", "generateName", "resourceVersion"] {
+        put_back(metadata, fixed, of_current(fixed));
+    }
+}
+
+fn put_back(metadata: &mut serde_json::Map<String, Value>, field: &str, value: Option<Value>) {
+    match value {
+        Some(value) => drop(metadata.insert(field.to_owned(), value)),
+        None => drop(metadata.remove(field)),
+    }
+}
+
+/// Who is being deleted can lose finalizers, not gain any.
+fn refuse_new_finalizers(resource: &Resource, new: &Value, current: &Value) -> Result<(), ApiError> {
+    let gained = object::finalizers(new).iter().any(|one| !object::finalizers(current).contains(one));
+    if object::is_terminating(current) && gained {
+        let said = "Forbidden: no new finalizers can be added if the object is being deleted";
+        let (name, field) = (object::name(current), "metadata.finalizers");
+        return Err(ApiError::invalid_field(resource, name, field, Reason::Forbidden, said));
+    }
+    Ok(())
+}
+
+fn count_generation(resource: &Resource, new: &mut Value, current: &Value) {
+    if resource.generation && new.get("spec") != current.get("spec") {
+        let next = current.pointer("/metadata/generation").and_then(Value::as_u64).unwrap_or(0) + 1;
+        object::metadata(new).insert("generation".to_owned(), json!(next));
+    }
+}
+
+/// The last finalizer is gone and no grace is left: nothing keeps the object.
+fn is_finished(object: &Value) -> bool {
+    let grace = object.pointer("/metadata/deletionGracePeriodSeconds").and_then(Value::as_u64);
+    object::is_terminating(object)
+        && object::finalizers(object).is_empty()
+        && grace == Some(0)
+        && object::text(object, "/kind") != "Namespace"
+}

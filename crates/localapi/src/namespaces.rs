@@ -1,0 +1,96 @@
+//! The life of namespaces: those that are there from the start, and how one goes with everything in it.
+
+use serde_json::json;
+
+use crate::api::Api;
+use crate::deletion::{self, Decision, Options};
+use crate::object;
+use crate::resources;
+use crate::status::ApiError;
+use crate::store::{Key, Write, Written};
+
+/// There from the start.
+pub(crate) const INITIAL: &[&str] = &["default", "kube-node-lease", "kube-public", "kube-system"];
+/// Cannot be deleted.
+const IMMORTAL: &[&str] = &["default", "kube-public", "kube-system"];
+
+/// Marks the namespace, lets go what is in it, and removes it when nothing is left.
+pub(crate) fn delete(api: &Api, key: &Key, options: &Options) -> Result<Written, ApiError> {
+    let resource = resources::stored(key.resource).ok_or_else(ApiError::no_such_path)?;
+    if IMMORTAL.contains(&key.name.as_str()) {
+        return Err(ApiError::forbidden_object(resource, &key.name, "this namespace may not be deleted"));
+    }
+    let now = api.now();
+    let written = api.store.write(key, |_, current| {
+        let current = current.ok_or_else(|| ApiError::not_found(resource, &key.name))?;
+        options.check(resource, current)?;
+        if options.dry_run || object::is_terminating(current) {
+            return Ok::<_, ApiError>(Write::Keep);
+        }
+        let mut marked = (**current).clone();
+        object::metadata(&mut marked).insert("deletionTimestamp".to_owned(), json!(object::time(now)));
+        object::map_at(&mut marked, "status").insert("phase".to_owned(), json!("Terminating"));
+        Ok(Write::Put(marked))
+    })?;
+    if !options.dry_run {
+        empty(api, &key.name);
+        finish(api, &key.name);
+    }
+    Ok(written)
+}
+
+/// To be called when an object is gone: it may have been the last in a namespace that waits for it.
+pub(crate) fn after_removal(api: &Api, key: &Key) {
+    if !key.namespace.is_empty() {
+        finish(api, &key.namespace);
+    }
+}
+
+/// Deletes everything in a namespace; pods on nodes and what has finalizers stay until they are let go.
+fn empty(api: &Api, namespace: &str) {
+    let now = api.now();
+    for key in api.store.read(|objects| objects.keys_in(namespace)) {
+        let Some(resource) = resources::stored(key.resource) else { continue };
+        let deleted: Result<Written, ApiError> = api.store.write(&key, |_, current| {
+            let Some(current) = current else { return Ok(Write::Keep) };
+            Ok(match deletion::decide(resource, current, &Options::default(), now) {
+                Decision::Remove(last) => Write::Remove(last),
+                Decision::Mark(marked) => Write::Put(marked),
+                Decision::Leave => Write::Keep,
+            })
+        });
+        if let Err(error) = deleted {
+            tracing::warn!(%error, name = key.name, "cannot delete an object of a namespace that goes");
+        }
+    }
+}
+
+/// Removes the namespace if it is on its way out, empty, and nothing else holds it.
+pub(crate) fn finish(api: &Api, namespace: &str) {
+    let key = Key::new("namespaces", "", namespace);
+    let _done: Result<Written, std::convert::Infallible> = api.store.write(&key, |objects, current| {
+        Ok(match current {
+            Some(current)
+                if object::is_terminating(current)
+                    && object::finalizers(current).is_empty()
+                    && !objects.any_in(namespace) =>
+            {
+                Write::Remove((**current).clone())
+            }
+            Some(_) | None => Write::Keep,
+        })
+    });
+}
+
+/// Goes on with what was going when the server stopped.
+pub(crate) fn resume(api: &Api) {
+    let going: Vec<String> = api.store.read(|objects| {
+        let terminating =
+            objects.of("namespaces", None).filter(|(_, namespace)| object::is_terminating(namespace));
+        terminating.map(|(key, _)| key.name.clone()).collect()
+    });
+    for name in going {
+        empty(api, &name);
+        finish(api, &name);
+    }
+}

@@ -1,0 +1,71 @@
+//! Reading and writing the metadata of an object that is a JSON tree. No rule of any kind stands here.
+
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+/// The text at a JSON pointer, or the empty string.
+pub(crate) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
+    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+pub(crate) fn name(object: &Value) -> &str {
+    text(object, "/metadata/name")
+}
+
+pub(crate) fn namespace(object: &Value) -> &str {
+    text(object, "/metadata/namespace")
+}
+
+pub(crate) fn uid(object: &Value) -> &str {
+    text(object, "/metadata/uid")
+}
+
+pub(crate) fn resource_version(object: &Value) -> &str {
+    text(object, "/metadata/resourceVersion")
+}
+
+pub(crate) fn is_terminating(object: &Value) -> bool {
+    object.pointer("/metadata/deletionTimestamp").is_some_and(|at| !at.is_null())
+}
+
+/// The items of the array at a JSON pointer; none if there is no array.
+pub(crate) fn items<'a>(object: &'a Value, pointer: &str) -> &'a [Value] {
+    object.pointer(pointer).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+}
+
+pub(crate) fn finalizers(object: &Value) -> &[Value] {
+    items(object, "/metadata/finalizers")
+}
+
+/// The object's `metadata`, made if it was missing. An object that is no JSON object becomes one.
+pub(crate) fn metadata(object: &mut Value) -> &mut Map<String, Value> {
+    map_at(object, "metadata")
+}
+
+/// The map below `key`, made if it was missing or no map.
+pub(crate) fn map_at<'a>(object: &'a mut Value, key: &str) -> &'a mut Map<String, Value> {
+    let child = as_map(object).entry(key).or_insert_with(|| json!({}));
+    as_map(child)
+}
+
+fn as_map(value: &mut Value) -> &mut Map<String, Value> {
+    if !value.is_object() {
+        *value = Value::Object(Map::new());
+    }
+    let Value::Object(map) = value else { unreachable!("the line above made it a map") };
+    map
+}
+
+/// Takes a top-level field from `from`, or removes it where `from` has none.
+pub(crate) fn keep_field(object: &mut Value, from: &Value, field: &str) {
+    let map = as_map(object);
+    match from.get(field) {
+        Some(value) => drop(map.insert(field.to_owned(), value.clone())),
+        None => drop(map.remove(field)),
+    }
+}
+
+/// As the API writes a time: RFC 3339 in whole seconds.
+pub(crate) fn time(at: Timestamp) -> String {
+    at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}

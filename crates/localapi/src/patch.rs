@@ -1,0 +1,109 @@
+//! Applying a patch to an object: the three kinds the API takes.
+//!
+//! Owns the semantics of each kind and the status each failure has on the wire. Never looks at whether the result is a
+//! valid object, and never touches the object it was given.
+
+mod json;
+mod merge;
+mod schema;
+mod strategic;
+#[cfg(test)]
+mod tests;
+
+use serde_json::Value;
+
+/// How a patch is written; each has its own media type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PatchKind {
+    /// `application/json-patch+json`: RFC 6902.
+    Json,
+    /// `application/merge-patch+json`: RFC 7386.
+    Merge,
+    /// `application/strategic-merge-patch+json`: a merge that knows the keys of the lists of built-in types.
+    Strategic,
+}
+
+impl PatchKind {
+    /// The kind of a `Content-Type`, parameters such as a charset aside.
+    #[must_use]
+    pub fn from_media_type(content_type: &str) -> Option<Self> {
+        let media_type = content_type.split(';').next().unwrap_or_default().trim();
+        match media_type {
+            "application/json-patch+json" => Some(Self::Json),
+            "application/merge-patch+json" => Some(Self::Merge),
+            "application/strategic-merge-patch+json" => Some(Self::Strategic),
+            _ => None,
+        }
+    }
+}
+
+/// Why a patch could not be applied. The text is the one a server logs or sends; [`PatchError::status`] is its code.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PatchError {
+    /// The patch is not of its kind's form.
+    #[error("{0}")]
+    Malformed(String),
+    /// Well formed, but this object is not one it applies to: a failed `test`, a path that is not there.
+    #[error("{0}")]
+    DoesNotApply(String),
+    /// More work than one request may ask for.
+    #[error("{0}")]
+    TooLarge(String),
+    /// A merge patch that breaks the rules of its lists. A real server answers these with 500.
+    #[error("{0}")]
+    Unmergeable(String),
+    /// Strategic merge needs a built-in type.
+    #[error(
+        "the body of the request was in an unknown format - accepted media types include: \
+         application/json-patch+json, application/merge-patch+json"
+    )]
+    NoStrategy,
+}
+
+impl PatchError {
+    /// The HTTP status of the answer.
+    #[must_use]
+    pub const fn status(&self) -> u16 {
+        match self {
+            Self::Malformed(_) => 400,
+            Self::TooLarge(_) => 413,
+            Self::NoStrategy => 415,
+            Self::DoesNotApply(_) => 422,
+            Self::Unmergeable(_) => 500,
+        }
+    }
+}
+
+/// The object that `patch` makes of `current`. `resource` is the plural name (`pods`), a subresource may follow
+/// (`pods/status`); only strategic merge looks at it.
+pub fn apply(kind: PatchKind, resource: &str, current: &Value, patch: &Value) -> Result<Value, PatchError> {
+    match kind {
+        PatchKind::Json => json::apply(current, patch),
+        PatchKind::Merge if !patch.is_object() => Err(not_a_map(patch)),
+        PatchKind::Merge => Ok(merge::apply(current, patch)),
+        PatchKind::Strategic => {
+            let shape = schema::Shape::of_resource(resource).ok_or(PatchError::NoStrategy)?;
+            let patch = patch.as_object().ok_or_else(|| not_a_map(patch))?;
+            let current = current.as_object().cloned().unwrap_or_default();
+            strategic::merge_map(current, patch.clone(), shape).map(Value::Object)
+        }
+    }
+}
+
+fn not_a_map(patch: &Value) -> PatchError {
+    PatchError::Malformed(format!(
+        "error decoding patch: json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
+        json_type(patch)
+    ))
+}
+
+const fn json_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}

@@ -1,0 +1,205 @@
+//! Connections to kubelets and pods: a name becomes an address, TLS is spoken with the right certificate, and one request
+//! is sent over each. It knows nothing of what is asked.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use jiff::Timestamp;
+use rustls::ClientConfig;
+use rustls::crypto::CryptoProvider;
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, lookup_host};
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+use super::location::{Authority as Place, Channel, Location};
+use super::verifier::Verifier;
+use super::{Place as Permit, Streams};
+use crate::auth::MASTERS;
+use crate::auth::authority::{Authority, Validity};
+use crate::clock::Clock;
+use crate::http::Body;
+
+/// Who we are to a kubelet, as kubeadm names the real server.
+const CLIENT: &str = "kube-apiserver-kubelet-client";
+const CLIENT_LIFETIME: Duration = Duration::from_secs(365 * 24 * 3600);
+/// How long name, connection and handshake may take together.
+const DIAL: Duration = Duration::from_secs(10);
+
+/// A request that got no answer. The words are those that clients of the real server see.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SendError {
+    #[error("address not allowed")]
+    NotAllowed,
+    #[error("dial tcp {0}: {1}")]
+    Dial(Place, std::io::Error),
+    #[error("dial tcp {0}: i/o timeout")]
+    TimedOut(Place),
+    #[error("tls: {0}")]
+    Tls(std::io::Error),
+    #[error("{0}")]
+    Http(#[from] hyper::Error),
+}
+
+/// The ways to speak TLS to the other end.
+#[derive(Debug)]
+pub(crate) struct Backends {
+    kubelet: Arc<ClientConfig>,
+    kubelet_unverified: Arc<ClientConfig>,
+    anybody: Arc<ClientConfig>,
+}
+
+impl Backends {
+    /// Makes the client certificate that kubelets ask for. The error says what could not be made.
+    pub(crate) fn new(
+        authority: &Authority,
+        clock: &Clock,
+        provider: &Arc<CryptoProvider>,
+    ) -> Result<Self, String> {
+        let verifying = Verifier::of(authority.certificate(), clock.clone(), Arc::clone(provider))?;
+        let taking_any = || Verifier::of_nobody(Arc::clone(provider));
+        Ok(Self {
+            kubelet: Arc::new(as_kubelet_client(authority, clock.now(), verifying, provider)?),
+            kubelet_unverified: Arc::new(as_kubelet_client(authority, clock.now(), taking_any(), provider)?),
+            anybody: Arc::new(config(taking_any(), provider)?.with_no_client_auth()),
+        })
+    }
+
+    /// Sends one request over a connection of its own, and gives back the answer's head; its body comes as it is read.
+    pub(super) async fn send(
+        &self,
+        streams: &Streams,
+        permit: Permit,
+        location: &Location,
+        request: Request<Body>,
+    ) -> Result<Response<Incoming>, SendError> {
+        let place = &location.authority;
+        let config = match location.channel {
+            Channel::Plain => None,
+            Channel::Kubelet => Some(&self.kubelet),
+            Channel::KubeletUnverified => Some(&self.kubelet_unverified),
+            Channel::Tls => Some(&self.anybody),
+        };
+        let guarded = matches!(location.channel, Channel::Plain | Channel::Tls);
+        let dialed = timeout(DIAL, async {
+            let stream = connect(place, guarded).await?;
+            Ok::<_, SendError>(match config {
+                None => Connection::Plain(stream),
+                Some(config) => Connection::Tls(Box::new(secure(place, stream, config).await?)),
+            })
+        });
+        match dialed.await.map_err(|_| SendError::TimedOut(place.clone()))?? {
+            Connection::Plain(stream) => exchange(streams, permit, stream, request).await,
+            Connection::Tls(stream) => exchange(streams, permit, stream, request).await,
+        }
+    }
+}
+
+enum Connection {
+    Plain(TcpStream),
+    Tls(Box<tokio_rustls::client::TlsStream<TcpStream>>),
+}
+
+fn config(
+    verifier: Verifier,
+    provider: &Arc<CryptoProvider>,
+) -> Result<rustls::ConfigBuilder<ClientConfig, rustls::client::WantsClientCert>, String> {
+    let builder = ClientConfig::builder_with_provider(Arc::clone(provider))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?;
+    Ok(builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier)))
+}
+
+fn as_kubelet_client(
+    authority: &Authority,
+    now: Timestamp,
+    verifier: Verifier,
+    provider: &Arc<CryptoProvider>,
+) -> Result<ClientConfig, String> {
+    let validity = Validity::starting(now, CLIENT_LIFETIME);
+    let own = authority.client(CLIENT, Some(MASTERS), validity).map_err(|error| error.to_string())?;
+    let certificate =
+        CertificateDer::from_pem_slice(own.certificate.as_bytes()).map_err(|error| error.to_string())?;
+    let key = PrivateKeyDer::from_pem_slice(own.key.as_bytes()).map_err(|error| error.to_string())?;
+    config(verifier, provider)?
+        .with_client_auth_cert(vec![certificate], key)
+        .map_err(|error| error.to_string())
+}
+
+/// Connects to the first address that answers. Where `guarded`, addresses that only this machine can mean are refused:
+/// a pod may claim any address as its own.
+async fn connect(place: &Place, guarded: bool) -> Result<TcpStream, SendError> {
+    let failed = |error| SendError::Dial(place.clone(), error);
+    let addresses: Vec<SocketAddr> =
+        lookup_host((place.host.as_str(), place.port)).await.map_err(failed)?.collect();
+    if guarded && !addresses.iter().all(|address| is_global(address.ip())) {
+        return Err(SendError::NotAllowed);
+    }
+    let stream = TcpStream::connect(addresses.as_slice()).await.map_err(failed)?;
+    stream.set_nodelay(true).map_err(failed)?;
+    Ok(stream)
+}
+
+fn is_global(address: IpAddr) -> bool {
+    let local = match address {
+        IpAddr::V4(v4) => v4.is_link_local() || v4.is_broadcast(),
+        IpAddr::V6(v6) => v6.is_unicast_link_local() || v6.to_ipv4_mapped().is_some(),
+    };
+    !local && !address.is_unspecified() && !address.is_loopback() && !address.is_multicast()
+}
+
+async fn secure(
+    place: &Place,
+    stream: TcpStream,
+    config: &Arc<ClientConfig>,
+) -> Result<tokio_rustls::client::TlsStream<TcpStream>, SendError> {
+    let name = ServerName::try_from(place.host.clone())
+        .map_err(|error| SendError::Dial(place.clone(), std::io::Error::other(error)))?;
+    TlsConnector::from(Arc::clone(config)).connect(name, stream).await.map_err(SendError::Tls)
+}
+
+async fn exchange(
+    streams: &Streams,
+    permit: Permit,
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    request: Request<Body>,
+) -> Result<Response<Incoming>, SendError> {
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    streams.run(permit, async move {
+        if let Err(error) = connection.with_upgrades().await {
+            tracing::debug!(%error, "a connection to a backend ended badly");
+        }
+    });
+    Ok(sender.send_request(request).await?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_addresses_that_mean_the_same_everywhere_are_global() {
+        for (address, expected) in [
+            ("10.0.0.1", true),
+            ("192.168.1.1", true),
+            ("fd00::1", true),
+            ("127.0.0.1", false),
+            ("169.254.169.254", false),
+            ("0.0.0.0", false),
+            ("224.0.0.1", false),
+            ("255.255.255.255", false),
+            ("::1", false),
+            ("fe80::1", false),
+            ("::ffff:127.0.0.1", false),
+        ] {
+            assert_eq!(is_global(address.parse().unwrap()), expected, "{address}");
+        }
+    }
+}

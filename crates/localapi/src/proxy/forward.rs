@@ -1,0 +1,238 @@
+//! Passing a request on and its answer back: which headers go along, upgrades in both directions, and what a client hears
+//! when the other end refuses or is not there.
+
+use std::sync::Arc;
+
+use ::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version, header};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::body::Incoming;
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use tokio::io::copy_bidirectional;
+
+use super::backend::SendError;
+use super::location::Location;
+use crate::api::Api;
+use crate::http::{Body, answer as write};
+use crate::status::ApiError;
+
+/// How much of a kubelet's refusal is told.
+const REFUSAL_LIMIT: usize = 50_000;
+
+/// Headers about one connection, which mean nothing on the next.
+const OF_CONNECTION: &[&str] = &[
+    "connection",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Upgrade {
+    Possible,
+    /// There is no other way to answer.
+    Required,
+}
+
+/// GETs a log and passes it on as it comes.
+pub(super) async fn log(api: &Arc<Api>, location: &Location, pod: &str) -> Result<Response<Body>, ApiError> {
+    let request = addressed(Request::new(empty()), location)?;
+    let sent = api.backends.send(&api.streams, api.streams.place()?, location, request).await;
+    let response = sent.map_err(|error| ApiError::unexplained(format!("Get \"{location}\": {error}")))?;
+    if !(StatusCode::OK..=StatusCode::PARTIAL_CONTENT).contains(&response.status()) {
+        return Err(refusal(response, pod).await);
+    }
+    let mut answer = Response::new(response.into_body().boxed_unsync());
+    answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain"));
+    Ok(answer)
+}
+
+/// What the kubelet said instead of a log.
+async fn refusal(response: Response<Incoming>, pod: &str) -> ApiError {
+    let code = response.status();
+    let said = match Limited::new(response.into_body(), REFUSAL_LIMIT).collect().await {
+        Ok(said) => String::from_utf8_lossy(&said.to_bytes()).into_owned(),
+        Err(error) => return ApiError::internal(error.to_string()),
+    };
+    ApiError::of_backend(code, "pods/log", pod, &said)
+}
+
+/// Passes any request on, and turns the connection into a tunnel where both ends agree to.
+pub(super) async fn forward(
+    api: &Arc<Api>,
+    location: &Location,
+    request: Request<Incoming>,
+    upgrade: Upgrade,
+) -> Result<Response<Body>, ApiError> {
+    if request.version() <= Version::HTTP_11 && wants_upgrade(request.headers()) {
+        return tunnel(api, location, request).await;
+    }
+    if upgrade == Upgrade::Required {
+        return Err(ApiError::bad_request("Upgrade request required"));
+    }
+    let reads = [Method::GET, Method::HEAD].contains(request.method());
+    if location.path_and_query.is_empty() && reads {
+        return Ok(redirection(request.uri()));
+    }
+    let mut request = request.map(BodyExt::boxed_unsync);
+    remove_connection_headers(request.headers_mut());
+    let request = addressed(request, location)?;
+    let response = match api.backends.send(&api.streams, api.streams.place()?, location, request).await {
+        Ok(response) => response,
+        Err(SendError::NotAllowed) => return Err(ApiError::address_not_allowed()),
+        Err(error) => {
+            let said = format!("error trying to reach service: {error}");
+            return Ok(write::bytes(StatusCode::SERVICE_UNAVAILABLE, "text/plain; charset=utf-8", said));
+        }
+    };
+    let mut response = response.map(BodyExt::boxed_unsync);
+    remove_connection_headers(response.headers_mut());
+    Ok(response)
+}
+
+async fn tunnel(
+    api: &Arc<Api>,
+    location: &Location,
+    mut request: Request<Incoming>,
+) -> Result<Response<Body>, ApiError> {
+    let client = hyper::upgrade::on(&mut request);
+    let place = api.streams.place()?;
+    let mut request = addressed(request.map(|_| empty()), location)?;
+    request.headers_mut().remove(header::CONTENT_LENGTH);
+    request.headers_mut().remove(header::TRANSFER_ENCODING);
+    let sent = api.backends.send(&api.streams, Arc::clone(&place), location, request).await;
+    let mut response = sent.map_err(|error| match error {
+        SendError::NotAllowed => ApiError::address_not_allowed(),
+        error @ SendError::Http(_) => ApiError::unexplained(error.to_string()),
+        error @ (SendError::Dial(..) | SendError::TimedOut(_) | SendError::Tls(_)) => {
+            ApiError::unexplained(format!("error dialing backend: {error}"))
+        }
+    })?;
+    let code = response.status();
+    if code == StatusCode::SWITCHING_PROTOCOLS {
+        let backend = hyper::upgrade::on(&mut response);
+        api.streams.run(place, join(client, backend));
+        return Ok(response.map(|_| empty()));
+    }
+    if code.as_u16() < 400 {
+        let said = format!("invalid upgrade response: status code {}", code.as_u16());
+        return Err(ApiError::unexplained(said));
+    }
+    let mut response = response.map(BodyExt::boxed_unsync);
+    remove_connection_headers(response.headers_mut());
+    Ok(response)
+}
+
+/// Copies both ways until both are at their end: one that says no more may still listen.
+async fn join(client: OnUpgrade, backend: OnUpgrade) {
+    let joined = async {
+        let (client, backend) = tokio::try_join!(client, backend).map_err(std::io::Error::other)?;
+        copy_bidirectional(&mut TokioIo::new(client), &mut TokioIo::new(backend)).await
+    };
+    match joined.await {
+        Ok((up, down)) => tracing::debug!(up, down, "a tunnel ended"),
+        Err(error) => tracing::debug!(%error, "a tunnel broke"),
+    }
+}
+
+fn empty() -> Body {
+    Empty::<Bytes>::new().map_err(|never| match never {}).boxed_unsync()
+}
+
+/// The request as the other end shall see it: its own path and host, and nothing of how the client showed us who it is.
+fn addressed(mut request: Request<Body>, location: &Location) -> Result<Request<Body>, ApiError> {
+    let bad = |what: &str| ApiError::bad_request(format!("{what} cannot be asked for"));
+    let path = if location.path_and_query.is_empty() { "/" } else { &location.path_and_query };
+    *request.uri_mut() = path.parse().map_err(|_| bad(path))?;
+    *request.version_mut() = Version::HTTP_11;
+    let host = location.authority.to_string();
+    let host = HeaderValue::from_str(&host).map_err(|_| bad(&host))?;
+    request.headers_mut().insert(header::HOST, host);
+    request.headers_mut().remove(header::AUTHORIZATION);
+    Ok(request)
+}
+
+/// Sends a reader of a bare `…/proxy` to `…/proxy/`, so that relative links work.
+fn redirection(uri: &::http::Uri) -> Response<Body> {
+    let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
+    let mut response = Response::new(empty());
+    *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
+    if let Ok(to) = HeaderValue::from_str(&format!("{}/{query}", uri.path())) {
+        response.headers_mut().insert(header::LOCATION, to);
+    }
+    response
+}
+
+fn wants_upgrade(headers: &HeaderMap) -> bool {
+    let connection = headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());
+    connection.flat_map(|value| value.split(',')).any(|token| token.trim().eq_ignore_ascii_case("upgrade"))
+}
+
+fn remove_connection_headers(headers: &mut HeaderMap) {
+    let named: Vec<HeaderName> = headers
+        .get_all(header::CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .filter_map(|token| token.trim().parse().ok())
+        .collect();
+    for name in named {
+        headers.remove(name);
+    }
+    for name in OF_CONNECTION {
+        headers.remove(*name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::location::{Authority, Channel};
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+        let pair = |(name, value): &(&'static str, &'static str)| {
+            (HeaderName::from_static(name), HeaderValue::from_static(value))
+        };
+        pairs.iter().map(pair).collect()
+    }
+
+    #[test]
+    fn an_upgrade_is_a_token_of_the_connection_header() {
+        assert!(wants_upgrade(&headers(&[("connection", "keep-alive, Upgrade"), ("upgrade", "SPDY/3.1")])));
+        assert!(!wants_upgrade(&headers(&[("connection", "close"), ("upgrade", "websocket")])));
+    }
+
+    #[test]
+    fn headers_of_a_connection_stay_on_it() {
+        let mut sent =
+            headers(&[("connection", "x-own, close"), ("x-own", "1"), ("te", "t"), ("accept", "a")]);
+        remove_connection_headers(&mut sent);
+        assert_eq!(sent, headers(&[("accept", "a")]));
+    }
+
+    #[test]
+    fn the_other_end_does_not_see_how_the_client_showed_who_it_is() {
+        let mut request = Request::new(empty());
+        *request.headers_mut() =
+            headers(&[("authorization", "Bearer secret"), ("host", "api"), ("accept", "a")]);
+        let authority = Authority { host: "fd00::1".to_owned(), port: 1 };
+        let path_and_query = "/exec/a/p/c?tty=1".to_owned();
+        let location = Location { channel: Channel::Kubelet, authority, path_and_query };
+        let request = addressed(request, &location).unwrap();
+        assert_eq!(*request.headers(), headers(&[("host", "[fd00::1]:1"), ("accept", "a")]));
+        assert_eq!(request.uri(), "/exec/a/p/c?tty=1");
+    }
+
+    #[test]
+    fn a_bare_proxy_is_sent_on_to_its_root() {
+        let response = redirection(&"/api/v1/nodes/n/proxy?a=b".parse().unwrap());
+        assert_eq!(response.status(), StatusCode::MOVED_PERMANENTLY);
+        assert_eq!(response.headers()[header::LOCATION], "/api/v1/nodes/n/proxy/?a=b");
+    }
+}

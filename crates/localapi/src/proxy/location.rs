@@ -1,0 +1,279 @@
+//! Where the other end of a stream is, read from the objects of pod and node, and what is asked there: the paths and
+//! parameters of the kubelet's own API. Pure: it dials nothing.
+
+use std::fmt;
+
+use http::Uri;
+use serde_json::Value;
+
+use crate::http::{Query, encode};
+use crate::object::{self, items, text};
+use crate::status::ApiError;
+
+/// Where a kubelet listens that says nothing else.
+const KUBELET_PORT: u16 = 10250;
+/// Which of a node's addresses is taken: the order that kubeadm gives the real server.
+const PREFERRED: &[&str] = &["InternalIP", "ExternalIP", "Hostname"];
+/// What `kubectl` calls the streams of exec and attach, and what the kubelet calls them.
+const STREAMS: &[(&str, &str)] =
+    &[("stdin", "input"), ("stdout", "output"), ("stderr", "error"), ("tty", "tty")];
+
+/// How the other end is spoken to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Channel {
+    /// TLS with our client certificate; a certificate that our authority signed must be good.
+    Kubelet,
+    /// TLS with our client certificate; any certificate is good.
+    KubeletUnverified,
+    /// TLS without a certificate of ours; any certificate is good.
+    Tls,
+    Plain,
+}
+
+/// A host (a name or an address, without brackets) and a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Authority {
+    pub(super) host: String,
+    pub(super) port: u16,
+}
+
+impl fmt::Display for Authority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { host, port } = self;
+        if host.contains(':') { write!(f, "[{host}]:{port}") } else { write!(f, "{host}:{port}") }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Location {
+    pub(super) channel: Channel,
+    pub(super) authority: Authority,
+    pub(super) path_and_query: String,
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = if self.channel == Channel::Plain { "http" } else { "https" };
+        write!(f, "{scheme}://{}{}", self.authority, self.path_and_query)
+    }
+}
+
+/// Where the kubelet of this node listens.
+pub(super) fn kubelet(node: &Value) -> Result<Authority, ApiError> {
+    let addresses = items(node, "/status/addresses");
+    let of_kind = |kind: &&str| {
+        let found = addresses.iter().find(|address| text(address, "/type") == *kind);
+        found.map(|address| text(address, "/address").to_owned()).filter(|address| !address.is_empty())
+    };
+    let Some(host) = PREFERRED.iter().find_map(of_kind) else {
+        let known: Vec<String> = addresses
+            .iter()
+            .map(|address| format!("{{{} {}}}", text(address, "/type"), text(address, "/address")))
+            .collect();
+        let said = format!("no preferred addresses found; known addresses: [{}]", known.join(" "));
+        return Err(ApiError::unexplained(said));
+    };
+    let port = node.pointer("/status/daemonEndpoints/kubeletEndpoint/Port").and_then(Value::as_u64);
+    let port = port.and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0);
+    Ok(Authority { host, port: port.unwrap_or(KUBELET_PORT) })
+}
+
+/// The container that is meant: the one that was asked for, or the only one.
+pub(super) fn container<'a>(pod: &'a Value, asked: Option<&str>) -> Result<&'a str, ApiError> {
+    let all = ["initContainers", "containers", "ephemeralContainers"];
+    let all: Vec<&str> = all
+        .iter()
+        .flat_map(|list| items(pod, &format!("/spec/{list}")))
+        .map(|container| text(container, "/name"))
+        .collect();
+    let name = object::name(pod);
+    if let Some(asked) = asked {
+        let found = all.into_iter().find(|container| *container == asked);
+        let refused = || ApiError::bad_request(format!("container {asked} is not valid for pod {name}"));
+        return found.ok_or_else(refused);
+    }
+    let said = format!("a container name must be specified for pod {name}");
+    match items(pod, "/spec/containers") {
+        [only] => Ok(text(only, "/name")),
+        [] => Err(ApiError::bad_request(said)),
+        _ => Err(ApiError::bad_request(format!("{said}, choose one of: [{}]", all.join(" ")))),
+    }
+}
+
+/// `/exec/<namespace>/<pod>/<container>?<query>`.
+pub(super) fn stream_path(first: &str, pod: &Value, container: Option<&str>, query: &str) -> String {
+    let mut path = format!("/{first}/{}/{}", encode(object::namespace(pod)), encode(object::name(pod)));
+    if let Some(part) = container {
+        path.push('/');
+        path.push_str(&encode(part));
+    }
+    if !query.is_empty() {
+        path.push('?');
+        path.push_str(query);
+    }
+    path
+}
+
+/// The parameters of an exec, attach or port-forward, as the kubelet names them.
+pub(super) fn stream_query(part: &str, query: &Query) -> Result<String, ApiError> {
+    let mut parameters: Vec<String> = Vec::new();
+    if part == "portforward" {
+        let ports: Vec<&str> = query.all("ports").flat_map(|ports| ports.split(',')).collect();
+        for port in &ports {
+            let bad = || ApiError::bad_request(format!("ports: {port:?} is no port number"));
+            port.parse::<u16>().ok().filter(|port| *port > 0).ok_or_else(bad)?;
+        }
+        if !ports.is_empty() {
+            parameters.push(format!("port={}", encode(&ports.join(","))));
+        }
+        return Ok(parameters.join("&"));
+    }
+    if part == "exec" {
+        parameters.extend(query.all("command").map(|word| format!("command={}", encode(word))));
+    }
+    let streams = STREAMS.iter().filter(|(ours, _)| query.flag(ours));
+    parameters.extend(streams.map(|(_, kubelets)| format!("{kubelets}=1")));
+    Ok(parameters.join("&"))
+}
+
+/// `name`, `name:port` or `scheme:name:port`, as the name of a pod or node in a path to a proxy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SchemeNamePort<'a> {
+    scheme: &'a str,
+    pub(super) name: &'a str,
+    /// Empty if none is named.
+    pub(super) port: &'a str,
+}
+
+impl<'a> SchemeNamePort<'a> {
+    pub(super) fn parse(id: &'a str) -> Option<Self> {
+        let parts: Vec<&str> = id.split(':').collect();
+        let (scheme, name, port) = match parts.as_slice() {
+            [name] => ("", *name, ""),
+            [name, port] => ("", *name, *port),
+            [scheme, name, port] => (*scheme, *name, *port),
+            _ => return None,
+        };
+        let good = !name.is_empty() && ["", "http", "https"].contains(&scheme);
+        good.then_some(Self { scheme, name, port })
+    }
+
+    pub(super) fn channel(&self) -> Channel {
+        if self.scheme == "https" { Channel::Tls } else { Channel::Plain }
+    }
+
+    /// The port of the scheme.
+    pub(super) fn default_port(&self) -> u16 {
+        if self.scheme == "https" { 443 } else { 80 }
+    }
+}
+
+/// The first port that a container of the pod names.
+pub(super) fn first_port(pod: &Value) -> Option<u16> {
+    let mut containers = items(pod, "/spec/containers").iter();
+    let port = containers.find_map(|container| container.pointer("/ports/0/containerPort")?.as_u64());
+    port.and_then(|port| u16::try_from(port).ok())
+}
+
+pub(super) fn pod_address(pod: &Value) -> Option<String> {
+    let first = items(pod, "/status/podIPs").first().map(|ip| text(ip, "/ip"));
+    let address = first.unwrap_or_else(|| text(pod, "/status/podIP"));
+    (!address.is_empty()).then(|| address.to_owned())
+}
+
+/// What stands in a path after `segments` of it, and the query, both as they were sent. Empty where the path ends before
+/// a slash: whoever proxies answers that with a redirection.
+pub(super) fn proxied(uri: &Uri, segments: usize) -> String {
+    // One more for what is before the first slash.
+    let rest = uri.path().splitn(segments + 2, '/').nth(segments + 1);
+    match (rest, uri.query()) {
+        (None, _) => String::new(),
+        (Some(path), None) => format!("/{path}"),
+        (Some(path), Some(query)) => format!("/{path}?{query}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn node(addresses: &[(&str, &str)], port: u64) -> Value {
+        let addresses: Vec<Value> =
+            addresses.iter().map(|(kind, address)| json!({"type": kind, "address": address})).collect();
+        let endpoint = json!({"kubeletEndpoint": {"Port": port}});
+        json!({"status": {"addresses": addresses, "daemonEndpoints": endpoint}})
+    }
+
+    fn pod(containers: &[&str]) -> Value {
+        let named = |name: &&str| json!({"name": name, "ports": [{"containerPort": 8080}]});
+        let containers: Vec<Value> = containers.iter().map(named).collect();
+        json!({
+            "metadata": {"name": "p", "namespace": "a"},
+            "spec": {"initContainers": [{"name": "first"}], "containers": containers},
+        })
+    }
+
+    #[test]
+    fn a_kubelet_is_at_its_preferred_address() {
+        let at = |addresses: &[(&str, &str)], port| kubelet(&node(addresses, port)).unwrap().to_string();
+        assert_eq!(at(&[("Hostname", "n"), ("InternalIP", "10.0.0.1")], 10251), "10.0.0.1:10251");
+        assert_eq!(at(&[("Hostname", "n")], 0), "n:10250");
+        assert_eq!(at(&[("InternalIP", "fd00::1")], 1), "[fd00::1]:1");
+        let error = kubelet(&node(&[("ExternalDNS", "n.example")], 1)).unwrap_err();
+        let expected = "no preferred addresses found; known addresses: [{ExternalDNS n.example}]";
+        assert_eq!((error.code.as_u16(), error.message.as_str()), (500, expected));
+    }
+
+    #[test]
+    fn the_container_is_the_one_named_or_the_only_one() {
+        assert_eq!(container(&pod(&["c"]), None).unwrap(), "c");
+        assert_eq!(container(&pod(&["c"]), Some("first")).unwrap(), "first");
+        let refused = |pod: Value, asked| container(&pod, asked).unwrap_err().message;
+        assert_eq!(refused(pod(&["c"]), Some("x")), "container x is not valid for pod p");
+        let expected = "a container name must be specified for pod p, choose one of: [first c d]";
+        assert_eq!(refused(pod(&["c", "d"]), None), expected);
+        assert_eq!(refused(pod(&[]), None), "a container name must be specified for pod p");
+    }
+
+    #[test]
+    fn parameters_are_named_as_the_kubelet_names_them() {
+        for (part, sent, expected) in [
+            (
+                "exec",
+                "command=sh&command=-c&command=a%26b+c&stdin=true&stdout=1&tty=false",
+                "command=sh&command=-c&command=a%26b+c&input=1&output=1",
+            ),
+            ("attach", "command=x&stderr=true&stdout=true&tty=true&container=c", "output=1&error=1&tty=1"),
+            ("portforward", "ports=80&ports=81,82", "port=80%2C81%2C82"),
+            ("portforward", "", ""),
+        ] {
+            assert_eq!(stream_query(part, &Query::parse(sent)).unwrap(), expected, "{part} {sent}");
+        }
+        let refused = stream_query("portforward", &Query::parse("ports=many")).unwrap_err();
+        assert_eq!(refused.message, "ports: \"many\" is no port number");
+        assert_eq!(stream_path("exec", &pod(&["c"]), Some("c"), "tty=1"), "/exec/a/p/c?tty=1");
+        assert_eq!(stream_path("portForward", &pod(&["c"]), None, ""), "/portForward/a/p");
+    }
+
+    #[test]
+    fn a_proxied_name_may_carry_scheme_and_port() {
+        let parse = SchemeNamePort::parse;
+        assert_eq!(parse("n"), Some(SchemeNamePort { scheme: "", name: "n", port: "" }));
+        assert_eq!(parse("https:n:443").map(|asked| asked.channel()), Some(Channel::Tls));
+        assert_eq!(parse("n:80").map(|asked| (asked.port, asked.channel())), Some(("80", Channel::Plain)));
+        for bad in ["", "ftp:n:1", "a:b:c:d", ":80"] {
+            assert_eq!(parse(bad), None, "{bad}");
+        }
+        assert_eq!(first_port(&pod(&["c"])), Some(8080));
+    }
+
+    #[test]
+    fn what_follows_the_proxy_is_passed_on_as_it_was_sent() {
+        let after = |path: &str| proxied(&path.parse().unwrap(), 5);
+        assert_eq!(after("/api/v1/nodes/n/proxy/a%2Fb//c/?d=e%20f"), "/a%2Fb//c/?d=e%20f");
+        assert_eq!(after("/api/v1/nodes/n/proxy/"), "/");
+        assert_eq!(after("/api/v1/nodes/n/proxy"), "");
+    }
+}

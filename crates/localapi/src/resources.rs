@@ -1,0 +1,298 @@
+//! The table of kinds: what is served, under which names, with which subresources. It says nothing of behaviour beyond
+//! what the generic verbs must know; special rules stand in `admission` and `subresource`.
+
+/// A subresource of a kind, as discovery lists it.
+#[derive(Debug)]
+pub(crate) struct Subresource {
+    pub(crate) name: &'static str,
+    /// The kind its body has, with group and version when they differ from the parent's.
+    pub(crate) kind: &'static str,
+    pub(crate) group_version: Option<(&'static str, &'static str)>,
+    pub(crate) verbs: &'static [&'static str],
+}
+
+/// One kind in one group and version.
+#[derive(Debug)]
+pub(crate) struct Resource {
+    pub(crate) group: &'static str,
+    pub(crate) version: &'static str,
+    /// The plural: the name in paths.
+    pub(crate) name: &'static str,
+    pub(crate) singular: &'static str,
+    pub(crate) kind: &'static str,
+    pub(crate) namespaced: bool,
+    pub(crate) short_names: &'static [&'static str],
+    pub(crate) all: bool,
+    /// Whether `metadata.generation` counts changes of the spec.
+    pub(crate) generation: bool,
+    /// Reviews are asked and answered, never kept: only `create`.
+    pub(crate) review: bool,
+    /// Whether a PUT may leave out `metadata.resourceVersion` and so overwrite whatever is stored.
+    pub(crate) unconditional_update: bool,
+    /// Whether a PUT makes the object that is not there.
+    pub(crate) create_on_update: bool,
+    pub(crate) subresources: &'static [Subresource],
+}
+
+const STATUS: &[&str] = &["get", "patch", "update"];
+const GET_UPDATE: &[&str] = &["get", "patch", "update"];
+const CREATE: &[&str] = &["create"];
+
+const fn sub(name: &'static str, kind: &'static str, verbs: &'static [&'static str]) -> Subresource {
+    Subresource { name, kind, group_version: None, verbs }
+}
+
+const fn foreign(
+    name: &'static str,
+    kind: &'static str,
+    group_version: (&'static str, &'static str),
+) -> Subresource {
+    Subresource { name, kind, group_version: Some(group_version), verbs: CREATE }
+}
+
+const STREAM: &[&str] = &["create", "get"];
+const PROXY: &[&str] = &["create", "delete", "get", "patch", "update"];
+
+const POD_SUBRESOURCES: &[Subresource] = &[
+    sub("attach", "PodAttachOptions", STREAM),
+    sub("binding", "Binding", CREATE),
+    sub("ephemeralcontainers", "Pod", GET_UPDATE),
+    foreign("eviction", "Eviction", ("policy", "v1")),
+    sub("exec", "PodExecOptions", STREAM),
+    sub("log", "Pod", &["get"]),
+    sub("portforward", "PodPortForwardOptions", STREAM),
+    sub("proxy", "PodProxyOptions", PROXY),
+    sub("resize", "Pod", GET_UPDATE),
+    sub("status", "Pod", STATUS),
+];
+
+/// A kind of the given group and version without anything special; the table below says what differs.
+const fn kind(
+    group_version: (&'static str, &'static str),
+    name: &'static str,
+    singular: &'static str,
+    kind: &'static str,
+    namespaced: bool,
+) -> Resource {
+    Resource {
+        group: group_version.0,
+        version: group_version.1,
+        name,
+        singular,
+        kind,
+        namespaced,
+        short_names: &[],
+        all: false,
+        generation: false,
+        review: false,
+        unconditional_update: true,
+        create_on_update: false,
+        subresources: &[],
+    }
+}
+
+const CORE: (&str, &str) = ("", "v1");
+const STORAGE: (&str, &str) = ("storage.k8s.io", "v1");
+const AUTHENTICATION: (&str, &str) = ("authentication.k8s.io", "v1");
+const AUTHORIZATION: (&str, &str) = ("authorization.k8s.io", "v1");
+
+/// Everything that is served, the core group first.
+pub(crate) const RESOURCES: &[Resource] = &[
+    Resource { short_names: &["cm"], ..kind(CORE, "configmaps", "configmap", "ConfigMap", true) },
+    Resource {
+        short_names: &["ep"],
+        create_on_update: true,
+        ..kind(CORE, "endpoints", "endpoints", "Endpoints", true)
+    },
+    Resource { short_names: &["ev"], create_on_update: true, ..kind(CORE, "events", "event", "Event", true) },
+    Resource {
+        short_names: &["ns"],
+        subresources: &[sub("finalize", "Namespace", &["update"]), sub("status", "Namespace", STATUS)],
+        ..kind(CORE, "namespaces", "namespace", "Namespace", false)
+    },
+    Resource {
+        short_names: &["no"],
+        subresources: &[sub("proxy", "NodeProxyOptions", PROXY), sub("status", "Node", STATUS)],
+        ..kind(CORE, "nodes", "node", "Node", false)
+    },
+    Resource {
+        short_names: &["pvc"],
+        subresources: &[sub("status", "PersistentVolumeClaim", STATUS)],
+        ..kind(CORE, "persistentvolumeclaims", "persistentvolumeclaim", "PersistentVolumeClaim", true)
+    },
+    Resource {
+        short_names: &["pv"],
+        subresources: &[sub("status", "PersistentVolume", STATUS)],
+        ..kind(CORE, "persistentvolumes", "persistentvolume", "PersistentVolume", false)
+    },
+    Resource {
+        short_names: &["po"],
+        all: true,
+        generation: true,
+        subresources: POD_SUBRESOURCES,
+        ..kind(CORE, "pods", "pod", "Pod", true)
+    },
+    kind(CORE, "secrets", "secret", "Secret", true),
+    Resource {
+        short_names: &["sa"],
+        subresources: &[foreign("token", "TokenRequest", AUTHENTICATION)],
+        ..kind(CORE, "serviceaccounts", "serviceaccount", "ServiceAccount", true)
+    },
+    Resource {
+        short_names: &["svc"],
+        create_on_update: true,
+        all: true,
+        subresources: &[sub("status", "Service", STATUS)],
+        ..kind(CORE, "services", "service", "Service", true)
+    },
+    Resource {
+        review: true,
+        ..kind(AUTHENTICATION, "selfsubjectreviews", "selfsubjectreview", "SelfSubjectReview", false)
+    },
+    Resource { review: true, ..kind(AUTHENTICATION, "tokenreviews", "tokenreview", "TokenReview", false) },
+    Resource {
+        review: true,
+        ..kind(
+            AUTHORIZATION,
+            "localsubjectaccessreviews",
+            "localsubjectaccessreview",
+            "LocalSubjectAccessReview",
+            true,
+        )
+    },
+    Resource {
+        review: true,
+        ..kind(
+            AUTHORIZATION,
+            "selfsubjectaccessreviews",
+            "selfsubjectaccessreview",
+            "SelfSubjectAccessReview",
+            false,
+        )
+    },
+    Resource {
+        review: true,
+        ..kind(AUTHORIZATION, "subjectaccessreviews", "subjectaccessreview", "SubjectAccessReview", false)
+    },
+    Resource {
+        short_names: &["csr"],
+        subresources: &[
+            sub("approval", "CertificateSigningRequest", STATUS),
+            sub("status", "CertificateSigningRequest", STATUS),
+        ],
+        ..kind(
+            ("certificates.k8s.io", "v1"),
+            "certificatesigningrequests",
+            "certificatesigningrequest",
+            "CertificateSigningRequest",
+            false,
+        )
+    },
+    Resource {
+        unconditional_update: false,
+        create_on_update: true,
+        ..kind(("coordination.k8s.io", "v1"), "leases", "lease", "Lease", true)
+    },
+    Resource {
+        create_on_update: true,
+        ..kind(("discovery.k8s.io", "v1"), "endpointslices", "endpointslice", "EndpointSlice", true)
+    },
+    Resource {
+        short_names: &["ev"],
+        create_on_update: true,
+        ..kind(("events.k8s.io", "v1"), "events", "event", "Event", true)
+    },
+    Resource {
+        unconditional_update: false,
+        create_on_update: true,
+        ..kind(("node.k8s.io", "v1"), "runtimeclasses", "runtimeclass", "RuntimeClass", false)
+    },
+    Resource {
+        generation: true,
+        unconditional_update: false,
+        ..kind(STORAGE, "csidrivers", "csidriver", "CSIDriver", false)
+    },
+    Resource { unconditional_update: false, ..kind(STORAGE, "csinodes", "csinode", "CSINode", false) },
+    Resource {
+        unconditional_update: false,
+        subresources: &[sub("status", "VolumeAttachment", STATUS)],
+        ..kind(STORAGE, "volumeattachments", "volumeattachment", "VolumeAttachment", false)
+    },
+];
+
+impl Resource {
+    /// The `apiVersion` of its objects.
+    pub(crate) fn api_version(&self) -> String {
+        group_version(self.group, self.version)
+    }
+
+    /// How messages name it: `pods`, `leases.coordination.k8s.io`.
+    pub(crate) fn qualified_name(&self) -> String {
+        if self.group.is_empty() { self.name.to_owned() } else { format!("{}.{}", self.name, self.group) }
+    }
+
+    pub(crate) fn verbs(&self) -> &'static [&'static str] {
+        if self.review {
+            CREATE
+        } else {
+            &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
+        }
+    }
+
+    pub(crate) fn has_status(&self) -> bool {
+        self.subresources.iter().any(|sub| sub.name == "status")
+    }
+
+    pub(crate) fn subresource(&self, name: &str) -> Option<&'static Subresource> {
+        self.subresources.iter().find(|sub| sub.name == name)
+    }
+}
+
+/// `v1`, `storage.k8s.io/v1`.
+pub(crate) fn group_version(group: &str, version: &str) -> String {
+    if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
+}
+
+pub(crate) fn find(group: &str, version: &str, name: &str) -> Option<&'static Resource> {
+    RESOURCES.iter().find(|r| r.group == group && r.version == version && r.name == name)
+}
+
+/// The kind that the store keeps under this plural. Both groups of events share one place.
+pub(crate) fn stored(name: &str) -> Option<&'static Resource> {
+    RESOURCES.iter().find(|resource| resource.name == name && !resource.review)
+}
+
+/// The group and version pairs that are served, the core group left out, each once and in the table's order.
+pub(crate) fn groups() -> Vec<(&'static str, &'static str)> {
+    let mut groups: Vec<(&str, &str)> = Vec::new();
+    for resource in RESOURCES.iter().filter(|resource| !resource.group.is_empty()) {
+        if !groups.contains(&(resource.group, resource.version)) {
+            groups.push((resource.group, resource.version));
+        }
+    }
+    groups.push(("policy", "v1"));
+    groups
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kind_is_found_by_group_version_and_plural_only() {
+        assert_eq!(find("", "v1", "pods").map(|r| r.kind), Some("Pod"));
+        assert_eq!(
+            find("events.k8s.io", "v1", "events").map(Resource::api_version),
+            Some("events.k8s.io/v1".to_owned())
+        );
+        assert!(find("", "v2", "pods").is_none());
+        assert!(find("apps", "v1", "deployments").is_none());
+    }
+
+    #[test]
+    fn groups_are_listed_once() {
+        let groups = groups();
+        assert_eq!(groups.iter().filter(|(group, _)| *group == "storage.k8s.io").count(), 1);
+        assert!(!groups.iter().any(|(group, _)| group.is_empty()));
+    }
+}

@@ -1,0 +1,225 @@
+//! Starting a server, holding it, stopping it, and handing out the ways to reach it.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use rustls::ServerConfig;
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+
+use crate::admission::services::API_ADDRESS;
+use crate::api::Api;
+use crate::auth::authority::{Authority, KeyAndCertificate, Validity};
+use crate::auth::service_account::Signer;
+use crate::auth::tokens::Tokens;
+use crate::auth::x509::ClientCertificates;
+use crate::auth::{NODE_USER_PREFIX, NODES};
+use crate::clock::Chance;
+use crate::options::{Options, State};
+use crate::proxy::{Backends, Streams};
+use crate::store::Store;
+use crate::{initial, namespaces, server, signing};
+
+const SERVER_NAMES: &[&str] = &[
+    "localhost",
+    "kubernetes",
+    "kubernetes.default",
+    "kubernetes.default.svc",
+    "kubernetes.default.svc.cluster.local",
+];
+
+/// A server that could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error("cannot listen on {address}: {source}")]
+    Listen { address: SocketAddr, source: std::io::Error },
+    #[error("cannot set up the certificates: {0}")]
+    Certificates(String),
+    #[error("cannot set up the key of service account tokens: {0}")]
+    TokenKey(String),
+    #[error("{0:?} is no bootstrap token: six letters or digits, a dot, sixteen letters or digits")]
+    BootstrapToken(String),
+    #[error("cannot create what every cluster has: {0}")]
+    Initial(String),
+}
+
+fn certificates(error: impl std::fmt::Display) -> StartError {
+    StartError::Certificates(error.to_string())
+}
+
+/// The way in.
+#[derive(Debug)]
+pub struct LocalApi;
+
+/// A server that runs until it is stopped or dropped.
+#[derive(Debug)]
+pub struct Running {
+    address: SocketAddr,
+    api: Arc<Api>,
+    tasks: JoinSet<()>,
+}
+
+impl LocalApi {
+    /// Starts a server; it answers when this returns.
+    pub async fn start(options: Options) -> Result<Running, StartError> {
+        let bound = TcpListener::bind(options.listen).await.and_then(|listener| {
+            let address = listener.local_addr()?;
+            Ok((listener, address))
+        });
+        let (listener, address) =
+            bound.map_err(|source| StartError::Listen { address: options.listen, source })?;
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let now = options.clock.now();
+        let (store, authority, signer) = match &options.state {
+            Some(state) => (
+                Arc::clone(&state.store),
+                Authority::from_pem(state.authority.clone()).map_err(certificates)?,
+                Signer::from_pkcs8(state.token_key.clone()),
+            ),
+            None => (
+                Arc::new(Store::new(options.history)),
+                Authority::generate(now).map_err(certificates)?,
+                Signer::generate(),
+            ),
+        };
+        let signer = signer.map_err(|error| StartError::TokenKey(error.to_string()))?;
+        let clients =
+            ClientCertificates::of(authority.certificate(), Arc::clone(&provider)).map_err(certificates)?;
+        let addresses = [options.listen.ip(), IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V4(API_ADDRESS)];
+        let own = authority.server(SERVER_NAMES, &addresses, now).map_err(certificates)?;
+        let backends =
+            Backends::new(&authority, &options.clock, &provider).map_err(StartError::Certificates)?;
+        let tls = acceptor(&own, &clients, provider)?;
+        let closing = CancellationToken::new();
+        let api = Arc::new(Api {
+            store,
+            clock: options.clock,
+            chance: Chance::new(),
+            authority,
+            clients,
+            tokens: Tokens { given: options.tokens, signer },
+            behaviour: options.behaviour,
+            backends,
+            streams: Streams::new(closing.clone()),
+            closing,
+        });
+        initial::create(&api, address.port(), &options.bootstrap_tokens)?;
+        namespaces::resume(&api);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(signing::run(Arc::clone(&api)));
+        tasks.spawn(server::serve(listener, tls, Arc::clone(&api)));
+        Ok(Running { address, api, tasks })
+    }
+}
+
+fn acceptor(
+    own: &KeyAndCertificate,
+    clients: &ClientCertificates,
+    provider: Arc<rustls::crypto::CryptoProvider>,
+) -> Result<TlsAcceptor, StartError> {
+    let certificate = CertificateDer::from_pem_slice(own.certificate.as_bytes()).map_err(certificates)?;
+    let key = PrivateKeyDer::from_pem_slice(own.key.as_bytes()).map_err(certificates)?;
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(certificates)?
+        .with_client_cert_verifier(clients.for_handshake())
+        .with_single_cert(vec![certificate], key)
+        .map_err(certificates)?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+impl Running {
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("https://{}", self.address)
+    }
+
+    /// The certificate that clients must trust.
+    #[must_use]
+    pub fn ca_pem(&self) -> &str {
+        &self.api.authority.pem().certificate
+    }
+
+    /// A client certificate for a user in one group (`system:masters` may do everything) or in none.
+    pub fn client_certificate(
+        &self,
+        user: &str,
+        group: Option<&str>,
+        lifetime: Duration,
+    ) -> Result<KeyAndCertificate, StartError> {
+        let validity = Validity::starting(self.api.now(), lifetime);
+        self.api.authority.client(user, group, validity).map_err(certificates)
+    }
+
+    /// A kubeconfig, as JSON (which is YAML too), for a new client certificate good for a year.
+    pub fn kubeconfig(&self, user: &str, group: Option<&str>) -> Result<String, StartError> {
+        let year = Duration::from_secs(365 * 24 * 3600);
+        let client = self.client_certificate(user, group, year)?;
+        Ok(self.kubeconfig_with(&json!({
+            "client-certificate-data": STANDARD.encode(&client.certificate),
+            "client-key-data": STANDARD.encode(&client.key),
+        })))
+    }
+
+    /// A kubeconfig for the node of this name.
+    pub fn node_kubeconfig(&self, node: &str) -> Result<String, StartError> {
+        self.kubeconfig(&format!("{NODE_USER_PREFIX}{node}"), Some(NODES))
+    }
+
+    /// A kubeconfig that shows a bearer token, for example a bootstrap token.
+    #[must_use]
+    pub fn token_kubeconfig(&self, token: &str) -> String {
+        self.kubeconfig_with(&json!({"token": token}))
+    }
+
+    fn kubeconfig_with(&self, user: &Value) -> String {
+        json!({
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{
+                "name": "localapi",
+                "cluster": {
+                    "server": self.url(),
+                    "certificate-authority-data": STANDARD.encode(self.ca_pem()),
+                },
+            }],
+            "users": [{"name": "user", "user": user}],
+            "contexts": [{"name": "localapi", "context": {"cluster": "localapi", "user": "user"}}],
+            "current-context": "localapi",
+        })
+        .to_string()
+    }
+
+    /// Forgets the history now: who is behind is told that its revision has expired.
+    pub fn compact(&self) {
+        self.api.store.compact();
+    }
+
+    /// Stops: no new requests, watches end, those under way finish. What is left can be given to the next server, and the
+    /// port is free when this returns.
+    pub async fn stop(mut self) -> State {
+        self.api.closing.cancel();
+        self.api.store.end_watches();
+        while self.tasks.join_next().await.is_some() {}
+        self.api.streams.ended().await;
+        State {
+            store: Arc::clone(&self.api.store),
+            authority: self.api.authority.pem().clone(),
+            token_key: self.api.tokens.signer.pkcs8().to_vec(),
+        }
+    }
+}

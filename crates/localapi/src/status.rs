@@ -1,0 +1,260 @@
+//! What goes wrong, as clients hear it: `metav1.Status` with the code, reason and details that client libraries look at.
+//! It decides nothing; whoever finds the fault names it here.
+
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use crate::resources::Resource;
+use crate::validation::{FieldError, Reason};
+
+const NO_SUCH_PATH: &str = "the server could not find the requested resource";
+const METHOD_NOT_ALLOWED: &str = "the server does not allow this method on the requested resource";
+
+/// A refusal or failure, ready to be written as a `metav1.Status`.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{message}")]
+pub(crate) struct ApiError {
+    pub(crate) code: StatusCode,
+    /// Empty where the real server knows none.
+    pub(crate) reason: &'static str,
+    pub(crate) message: String,
+    pub(crate) details: Option<Value>,
+}
+
+impl ApiError {
+    fn new(code: StatusCode, reason: &'static str, message: impl Into<String>) -> Self {
+        Self { code, reason, message: message.into(), details: None }
+    }
+
+    fn about(mut self, resource: &Resource, name: &str) -> Self {
+        self.details = Some(json!({"name": name, "group": resource.group, "kind": resource.name}));
+        self
+    }
+
+    pub(crate) fn not_found(resource: &Resource, name: &str) -> Self {
+        let message = format!("{} \"{name}\" not found", resource.qualified_name());
+        Self::new(StatusCode::NOT_FOUND, "NotFound", message).about(resource, name)
+    }
+
+    /// Nothing is served at this path.
+    pub(crate) fn no_such_path() -> Self {
+        let mut error = Self::new(StatusCode::NOT_FOUND, "NotFound", NO_SUCH_PATH);
+        error.details = Some(json!({}));
+        error
+    }
+
+    pub(crate) fn already_exists(resource: &Resource, name: &str) -> Self {
+        let message = format!("{} \"{name}\" already exists", resource.qualified_name());
+        Self::new(StatusCode::CONFLICT, "AlreadyExists", message).about(resource, name)
+    }
+
+    pub(crate) fn conflict(resource: &Resource, name: &str, why: &str) -> Self {
+        let message =
+            format!("Operation cannot be fulfilled on {} \"{name}\": {why}", resource.qualified_name());
+        Self::new(StatusCode::CONFLICT, "Conflict", message).about(resource, name)
+    }
+
+    /// The client's copy is older than the stored object.
+    pub(crate) fn stale(resource: &Resource, name: &str) -> Self {
+        let why =
+            "the object has been modified; please apply your changes to the latest version and try again";
+        Self::conflict(resource, name, why)
+    }
+
+    pub(crate) fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "BadRequest", message)
+    }
+
+    /// An object that breaks the rules of its kind.
+    pub(crate) fn invalid(resource: &Resource, name: &str, faults: &[FieldError]) -> Self {
+        Self::invalid_of_kind(resource.kind, resource.group, name, faults)
+    }
+
+    /// The same about a kind that is not in the table, or that goes by another name in its refusals.
+    pub(crate) fn invalid_of_kind(kind: &str, group: &str, name: &str, faults: &[FieldError]) -> Self {
+        let said: Vec<String> = faults.iter().map(FieldError::to_string).collect();
+        let said = if let [one] = said.as_slice() { one.clone() } else { format!("[{}]", said.join(", ")) };
+        let qualified = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
+        let message = format!("{qualified} \"{name}\" is invalid: {said}");
+        let cause = |fault: &FieldError| json!({"reason": fault.reason.as_str(), "message": fault.message, "field": fault.field});
+        let causes: Vec<Value> = faults.iter().map(cause).collect();
+        let mut error = Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message);
+        error.details = Some(json!({"name": name, "group": group, "kind": kind, "causes": causes}));
+        error
+    }
+
+    /// An object with one bad field; `message` begins with the kind of fault, as `Invalid value: ` does.
+    pub(crate) fn invalid_field(
+        resource: &Resource,
+        name: &str,
+        field: &str,
+        reason: Reason,
+        message: impl Into<String>,
+    ) -> Self {
+        let fault = FieldError { field: field.to_owned(), reason, message: message.into() };
+        Self::invalid(resource, name, &[fault])
+    }
+
+    pub(crate) fn unauthorized() -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized")
+    }
+
+    pub(crate) fn forbidden(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "Forbidden", message)
+    }
+
+    /// An admission rule of one object says no.
+    pub(crate) fn forbidden_object(resource: &Resource, name: &str, why: &str) -> Self {
+        let message = format!("{} \"{name}\" is forbidden: {why}", resource.qualified_name());
+        Self::forbidden(message).about(resource, name)
+    }
+
+    /// Something was created in a namespace that is on its way out.
+    pub(crate) fn namespace_terminating(resource: &Resource, name: &str, namespace: &str) -> Self {
+        let why =
+            format!("unable to create new content in namespace {namespace} because it is being terminated");
+        let mut error = Self::forbidden_object(resource, name, &why);
+        let cause = json!({
+            "reason": "NamespaceTerminating",
+            "message": format!("namespace {namespace} is being terminated"),
+            "field": "metadata.namespace",
+        });
+        if let Some(details) = error.details.as_mut() {
+            details["causes"] = json!([cause]);
+        }
+        error
+    }
+
+    /// The history no longer reaches back to what was asked for.
+    pub(crate) fn expired(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::GONE, "Expired", message)
+    }
+
+    pub(crate) fn too_old(asked: u64, oldest: u64) -> Self {
+        Self::expired(format!("too old resource version: {asked} ({oldest})"))
+    }
+
+    /// A revision that this server has not reached.
+    pub(crate) fn too_large_version(asked: u64, current: u64) -> Self {
+        let message = format!("Too large resource version: {asked}, current: {current}");
+        let mut error = Self::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", message);
+        let cause = json!({"reason": "ResourceVersionTooLarge", "message": "Too large resource version"});
+        error.details = Some(json!({"causes": [cause], "retryAfterSeconds": 1}));
+        error
+    }
+
+    pub(crate) fn method_not_allowed() -> Self {
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", METHOD_NOT_ALLOWED)
+    }
+
+    pub(crate) fn unsupported_media_type(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message)
+    }
+
+    pub(crate) fn not_acceptable() -> Self {
+        let message = "only the following media types are accepted: application/json";
+        Self::new(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message)
+    }
+
+    pub(crate) fn too_large(limit: usize) -> Self {
+        let message = format!("Request entity too large: limit is {limit}");
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", message)
+    }
+
+    pub(crate) fn too_large_patch(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", message)
+    }
+
+    /// Well formed, but not for this object: a patch whose test fails.
+    pub(crate) fn unprocessable(resource: &Resource, name: &str, message: impl Into<String>) -> Self {
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message).about(resource, name)
+    }
+
+    /// What the real server says of an error that it has no name for.
+    pub(crate) fn unexplained(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "", message)
+    }
+
+    pub(crate) fn too_many_requests(message: impl Into<String>) -> Self {
+        let mut error = Self::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message);
+        error.details = Some(json!({"retryAfterSeconds": 1}));
+        error
+    }
+
+    /// An address that means this machine, or many.
+    pub(crate) fn address_not_allowed() -> Self {
+        Self::bad_request("address not allowed")
+    }
+
+    /// What the other end answered in our place, in our words; `said` is its body.
+    pub(crate) fn of_backend(code: StatusCode, resource: &str, name: &str, said: &str) -> Self {
+        let (reason, message) = match code {
+            StatusCode::INTERNAL_SERVER_ERROR => return Self::internal(said),
+            StatusCode::BAD_REQUEST => return Self::bad_request(said),
+            StatusCode::UNAUTHORIZED => {
+                ("Unauthorized", "the server has asked for the client to provide credentials".to_owned())
+            }
+            StatusCode::FORBIDDEN => ("Forbidden", said.to_owned()),
+            StatusCode::NOT_FOUND => ("NotFound", NO_SUCH_PATH.to_owned()),
+            StatusCode::METHOD_NOT_ALLOWED => ("MethodNotAllowed", METHOD_NOT_ALLOWED.to_owned()),
+            StatusCode::SERVICE_UNAVAILABLE => {
+                ("ServiceUnavailable", "the server is currently unable to handle the request".to_owned())
+            }
+            StatusCode::TOO_MANY_REQUESTS => (
+                "TooManyRequests",
+                "the server has received too many requests and has asked us to try again later".to_owned(),
+            ),
+            code if code.is_server_error() => (
+                "InternalError",
+                format!("an error on the server ({said:?}) has prevented the request from succeeding"),
+            ),
+            code => {
+                let said = "but did not return more information";
+                ("", format!("the server responded with the status code {} {said}", code.as_u16()))
+            }
+        };
+        // The space before the resource is the verb's, which is not known there.
+        let mut error = Self::new(code, reason, format!("{message} ( {resource} {name})"));
+        error.details = Some(json!({"name": name, "kind": resource}));
+        error
+    }
+
+    pub(crate) fn not_implemented(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_IMPLEMENTED, "NotImplemented", message)
+    }
+
+    pub(crate) fn internal(message: impl Into<String>) -> Self {
+        let message = format!("Internal error occurred: {}", message.into());
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", message)
+    }
+
+    /// As the API writes it.
+    pub(crate) fn to_value(&self) -> Value {
+        let mut status = json!({
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": self.message,
+            "code": self.code.as_u16(),
+        });
+        if !self.reason.is_empty() {
+            status["reason"] = json!(self.reason);
+        }
+        if let Some(details) = &self.details {
+            status["details"] = details.clone();
+        }
+        status
+    }
+}
+
+/// What a deletion that is complete answers.
+pub(crate) fn success(resource: &Resource, name: &str, uid: &str) -> Value {
+    json!({
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Success",
+        "details": {"name": name, "group": resource.group, "kind": resource.name, "uid": uid},
+    })
+}

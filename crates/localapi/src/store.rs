@@ -1,0 +1,316 @@
+//! The objects, their one revision counter, and who watches them. It is the seam behind which a store on disk can come:
+//! the rest of the crate knows only the methods of [`Store`].
+//!
+//! It knows keys, trees and revisions; no rule of any kind of object, no selector, no HTTP.
+
+mod history;
+mod snapshot;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use serde_json::Value;
+use tokio::sync::mpsc;
+
+use history::History;
+pub(crate) use history::{Change, Event};
+
+use crate::object;
+
+/// The number of the last change, over all objects.
+pub(crate) type Revision = u64;
+
+/// Events a watcher may be behind before it is ended. It comes back and resumes from the history.
+const WATCH_QUEUE: usize = 1024;
+
+/// Where an object lives. `resource` is the plural; `namespace` is empty for cluster-wide kinds.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Key {
+    pub(crate) resource: &'static str,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+}
+
+impl Key {
+    pub(crate) fn new(resource: &'static str, namespace: &str, name: &str) -> Self {
+        Self { resource, namespace: namespace.to_owned(), name: name.to_owned() }
+    }
+}
+
+/// What a writer decided about one object.
+#[derive(Debug)]
+pub(crate) enum Write {
+    /// Store this tree; the store stamps its resourceVersion.
+    Put(Value),
+    /// Remove the object; watchers see this tree as its last state.
+    Remove(Value),
+    /// Leave it as it is.
+    Keep,
+}
+
+/// What came of it: the object as it is now, or as it was when it went.
+#[derive(Clone, Debug)]
+pub(crate) struct Written {
+    pub(crate) object: Option<Arc<Value>>,
+    pub(crate) removed: bool,
+}
+
+/// All objects by key. Writers read others through it, under the same lock.
+#[derive(Debug, Default)]
+pub(crate) struct Objects(BTreeMap<Key, Arc<Value>>);
+
+impl Objects {
+    pub(crate) fn get(&self, key: &Key) -> Option<&Arc<Value>> {
+        self.0.get(key)
+    }
+
+    /// The objects of a kind, of all namespaces or of one, in the order of their keys.
+    pub(crate) fn of(
+        &self,
+        resource: &'static str,
+        namespace: Option<&str>,
+    ) -> impl Iterator<Item = (&Key, &Arc<Value>)> {
+        let from = Key::new(resource, namespace.unwrap_or_default(), "");
+        let namespace = namespace.map(str::to_owned);
+        self.0.range((Bound::Included(from), Bound::Unbounded)).take_while(move |(key, _)| {
+            key.resource == resource && namespace.as_ref().is_none_or(|wanted| *wanted == key.namespace)
+        })
+    }
+
+    /// Whether anything lives in a namespace.
+    pub(crate) fn any_in(&self, namespace: &str) -> bool {
+        self.0.keys().any(|key| key.namespace == namespace)
+    }
+
+    pub(crate) fn keys_in(&self, namespace: &str) -> Vec<Key> {
+        self.0.keys().filter(|key| key.namespace == namespace).cloned().collect()
+    }
+}
+
+/// Where a watch begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum From {
+    /// All that is there, then what changes.
+    Everything,
+    /// Only what changes from now on.
+    Now,
+    /// What changed after this revision.
+    After(Revision),
+}
+
+/// The history does not reach back to `asked`; `oldest` is what it still knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("revision {asked} is not in the history, which begins at {oldest}")]
+pub(crate) struct OutOfHistory {
+    pub(crate) asked: Revision,
+    pub(crate) oldest: Revision,
+}
+
+/// One watch: first `backlog`, then `live` until it closes.
+#[derive(Debug)]
+pub(crate) struct Subscription {
+    pub(crate) initial: Vec<Arc<Value>>,
+    pub(crate) backlog: Vec<Event>,
+    pub(crate) live: mpsc::Receiver<Event>,
+    /// The store's revision when the watch began.
+    pub(crate) revision: Revision,
+}
+
+/// The objects of one kind at one revision, in the order of their keys.
+#[derive(Debug)]
+pub(crate) struct Listing {
+    pub(crate) revision: Revision,
+    pub(crate) objects: Vec<(Key, Arc<Value>)>,
+}
+
+#[derive(Debug)]
+struct Watcher {
+    resource: &'static str,
+    namespace: Option<String>,
+    queue: mpsc::Sender<Event>,
+}
+
+impl Watcher {
+    fn wants(&self, key: &Key) -> bool {
+        self.resource == key.resource && self.namespace.as_ref().is_none_or(|wanted| *wanted == key.namespace)
+    }
+}
+
+#[derive(Debug)]
+struct State {
+    revision: Revision,
+    objects: Objects,
+    history: History,
+    watchers: Vec<Watcher>,
+}
+
+/// The store. Cheap calls under one lock, which is never held across an await.
+#[derive(Debug)]
+pub(crate) struct Store {
+    state: Mutex<State>,
+}
+
+impl Store {
+    /// An empty store that remembers up to `history` changes.
+    pub(crate) fn new(history: usize) -> Self {
+        let history = History::new(history, 1);
+        let state = State { revision: 1, objects: Objects::default(), history, watchers: Vec::new() };
+        Self { state: Mutex::new(state) }
+    }
+
+    pub(crate) fn revision(&self) -> Revision {
+        self.state.lock().revision
+    }
+
+    pub(crate) fn get(&self, key: &Key) -> Option<Arc<Value>> {
+        self.state.lock().objects.get(key).cloned()
+    }
+
+    /// Looks at several objects at one revision.
+    pub(crate) fn read<T>(&self, look: impl FnOnce(&Objects) -> T) -> T {
+        look(&self.state.lock().objects)
+    }
+
+    pub(crate) fn list(&self, resource: &'static str, namespace: Option<&str>) -> Listing {
+        let state = self.state.lock();
+        let objects = state.objects.of(resource, namespace);
+        Listing {
+            revision: state.revision,
+            objects: objects.map(|(key, object)| (key.clone(), Arc::clone(object))).collect(),
+        }
+    }
+
+    /// The listing as it was at `revision`, which the history undoes from now.
+    pub(crate) fn list_at(
+        &self,
+        resource: &'static str,
+        namespace: Option<&str>,
+        revision: Revision,
+    ) -> Result<Listing, OutOfHistory> {
+        let state = self.state.lock();
+        let mut objects: BTreeMap<Key, Arc<Value>> = state
+            .objects
+            .of(resource, namespace)
+            .map(|(key, object)| (key.clone(), Arc::clone(object)))
+            .collect();
+        for event in state.history.back_to(revision)? {
+            let here = event.key.resource == resource
+                && namespace.is_none_or(|wanted| wanted == event.key.namespace);
+            if !here {
+                continue;
+            }
+            match &event.previous {
+                Some(previous) => drop(objects.insert(event.key.clone(), Arc::clone(previous))),
+                None => drop(objects.remove(&event.key)),
+            }
+        }
+        Ok(Listing { revision, objects: objects.into_iter().collect() })
+    }
+
+    /// Lets `decide` look at the object and all others, and carries out what it says. Nothing comes between.
+    pub(crate) fn write<E>(
+        &self,
+        key: &Key,
+        decide: impl FnOnce(&Objects, Option<&Arc<Value>>) -> Result<Write, E>,
+    ) -> Result<Written, E> {
+        let mut state = self.state.lock();
+        let current = state.objects.get(key).cloned();
+        let decided = decide(&state.objects, current.as_ref())?;
+        Ok(match decided {
+            Write::Keep => Written { object: current, removed: false },
+            Write::Put(object) => {
+                let change = if current.is_some() { Change::Modified } else { Change::Added };
+                Written { object: Some(state.commit(key, change, object, current)), removed: false }
+            }
+            Write::Remove(object) if current.is_some() => {
+                Written { object: Some(state.commit(key, Change::Deleted, object, current)), removed: true }
+            }
+            Write::Remove(_) => Written { object: None, removed: false },
+        })
+    }
+
+    pub(crate) fn watch(
+        &self,
+        resource: &'static str,
+        namespace: Option<&str>,
+        from: From,
+    ) -> Result<Subscription, OutOfHistory> {
+        let mut state = self.state.lock();
+        let (queue, live) = mpsc::channel(WATCH_QUEUE);
+        let watcher = Watcher { resource, namespace: namespace.map(str::to_owned), queue };
+        let (mut initial, mut backlog) = (Vec::new(), Vec::new());
+        match from {
+            From::Everything => {
+                initial =
+                    state.objects.of(resource, namespace).map(|(_, object)| Arc::clone(object)).collect();
+            }
+            From::Now => {}
+            From::After(revision) => {
+                state.known(revision)?;
+                let missed = state.history.after(revision)?;
+                backlog = missed.filter(|event| watcher.wants(&event.key)).cloned().collect();
+            }
+        }
+        state.watchers.push(watcher);
+        Ok(Subscription { initial, backlog, live, revision: state.revision })
+    }
+
+    /// Forgets the whole history: watches that stand go on, older revisions are expired.
+    pub(crate) fn compact(&self) {
+        let mut state = self.state.lock();
+        let revision = state.revision;
+        state.history.compact(revision);
+    }
+
+    /// Ends every watch.
+    pub(crate) fn end_watches(&self) {
+        self.state.lock().watchers.clear();
+    }
+}
+
+impl State {
+    /// A revision that was never given out comes from another life of this server: its holder must list again.
+    fn known(&self, asked: Revision) -> Result<(), OutOfHistory> {
+        if asked <= self.revision { Ok(()) } else { Err(OutOfHistory { asked, oldest: self.revision }) }
+    }
+
+    fn commit(
+        &mut self,
+        key: &Key,
+        change: Change,
+        mut object: Value,
+        previous: Option<Arc<Value>>,
+    ) -> Arc<Value> {
+        self.revision += 1;
+        object::metadata(&mut object)
+            .insert("resourceVersion".to_owned(), Value::String(self.revision.to_string()));
+        let object = Arc::new(object);
+        match change {
+            Change::Added | Change::Modified => {
+                drop(self.objects.0.insert(key.clone(), Arc::clone(&object)));
+            }
+            Change::Deleted => drop(self.objects.0.remove(key)),
+        }
+        let event = Event {
+            revision: self.revision,
+            key: key.clone(),
+            change,
+            object: Arc::clone(&object),
+            previous,
+        };
+        // A watcher that is gone or too slow loses its place; its stream ends after what it was sent.
+        self.watchers.retain(|watcher| {
+            if watcher.wants(key) {
+                watcher.queue.try_send(event.clone()).is_ok()
+            } else {
+                !watcher.queue.is_closed()
+            }
+        });
+        self.history.push(event);
+        object
+    }
+}

@@ -1,0 +1,27 @@
+//! `pods/eviction`: a deletion that disruption budgets could refuse. There are no budgets here, so it is a deletion.
+
+use ::http::{Response, StatusCode};
+use serde_json::Value;
+
+use crate::deletion::Options;
+use crate::http::{Body, Call, answer, delete_one};
+use crate::object::text;
+use crate::status::{self, ApiError};
+
+pub(super) fn evict(call: &Call) -> Result<Response<Body>, ApiError> {
+    let eviction = call.json()?;
+    // Old clients still say v1beta1, which has the same fields.
+    let version = text(&eviction, "/apiVersion");
+    if !["", "policy/v1", "policy/v1beta1"].contains(&version) {
+        return Err(ApiError::bad_request(format!(
+            "apiVersion: {version:?} is not policy/v1 or policy/v1beta1"
+        )));
+    }
+    let options = eviction.get("deleteOptions").unwrap_or(&Value::Null);
+    let mut options = Options::parse(options).map_err(ApiError::bad_request)?;
+    options.dry_run |= call.query.dry_run()?;
+    delete_one(call, call.resource(), &call.key(), &options)?;
+    let mut done = status::success(call.resource(), call.name(), "");
+    done["code"] = serde_json::json!(StatusCode::CREATED.as_u16());
+    Ok(answer::json(StatusCode::CREATED, &done))
+}

@@ -1,0 +1,132 @@
+//! `serviceaccounts/token`: a token for an account, for some audiences, for a while, bound to a pod, Secret or node or
+//! to nothing.
+
+use ::http::{Response, StatusCode};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+use crate::auth::service_account::{Bound, Grant, ISSUER};
+use crate::http::{Body, Call, answer};
+use crate::object::{self, items, text};
+use crate::status::ApiError;
+use crate::store::{Key, Objects};
+use crate::validation::Reason;
+
+/// Seconds, as the API bounds them.
+const DEFAULT_LIFETIME: i64 = 3600;
+const MIN_LIFETIME: i64 = 600;
+const MAX_LIFETIME: i64 = 1 << 32;
+
+pub(super) fn request(call: &Call) -> Result<Response<Body>, ApiError> {
+    let mut request = call.object("authentication.k8s.io/v1", "TokenRequest")?;
+    let now = call.api.now();
+    let grant = call.api.store.read(|objects| grant(call, &request, objects, now))?;
+    let token =
+        call.api.tokens.signer.token(&grant).map_err(|error| ApiError::internal(error.to_string()))?;
+    let spec = object::map_at(&mut request, "spec");
+    spec.insert("audiences".to_owned(), json!(grant.audiences));
+    let seconds = grant.until.as_second() - grant.from.as_second();
+    spec.insert("expirationSeconds".to_owned(), json!(seconds));
+    let until = object::time(grant.until);
+    request["status"] = json!({"token": token, "expirationTimestamp": until});
+    let metadata = object::metadata(&mut request);
+    metadata.insert("name".to_owned(), json!(call.name()));
+    metadata.insert("namespace".to_owned(), json!(call.namespace()));
+    metadata.insert("creationTimestamp".to_owned(), json!(object::time(now)));
+    Ok(answer::json(StatusCode::CREATED, &request))
+}
+
+fn grant(call: &Call, request: &Value, objects: &Objects, now: Timestamp) -> Result<Grant, ApiError> {
+    let account =
+        objects.get(&call.key()).ok_or_else(|| ApiError::not_found(call.resource(), call.name()))?;
+    let seconds =
+        request.pointer("/spec/expirationSeconds").and_then(Value::as_i64).unwrap_or(DEFAULT_LIFETIME);
+    if !(MIN_LIFETIME..=MAX_LIFETIME).contains(&seconds) {
+        let said =
+            format!("Invalid value: {seconds}: may not be less than 10 minutes or more than 2^32 seconds");
+        let field = "spec.expirationSeconds";
+        return Err(ApiError::invalid_field(call.resource(), call.name(), field, Reason::Invalid, said));
+    }
+    let mut audiences: Vec<String> =
+        items(request, "/spec/audiences").iter().filter_map(Value::as_str).map(str::to_owned).collect();
+    if audiences.is_empty() {
+        audiences.push(ISSUER.to_owned());
+    }
+    let until = now
+        .checked_add(SignedDuration::from_secs(seconds))
+        .map_err(|error| ApiError::internal(error.to_string()))?;
+    Ok(Grant {
+        namespace: call.namespace().to_owned(),
+        account: call.name().to_owned(),
+        account_uid: object::uid(account).to_owned(),
+        audiences,
+        bound: bound(call, &request["spec"], objects)?,
+        id: call.api.chance.uid(),
+        from: now,
+        until,
+    })
+}
+
+fn bound(call: &Call, spec: &Value, objects: &Objects) -> Result<Vec<Bound>, ApiError> {
+    let reference = &spec["boundObjectRef"];
+    let kind = text(reference, "/kind");
+    if reference.is_null() {
+        return match call.user.node() {
+            Some(node) => {
+                let why = format!("node requested token not bound to a pod (node {node})");
+                Err(ApiError::forbidden_object(call.resource(), call.name(), &why))
+            }
+            None => Ok(Vec::new()),
+        };
+    }
+    let (claim, resource, namespace) = match kind {
+        "Pod" => ("pod", "pods", call.namespace()),
+        "Secret" => ("secret", "secrets", call.namespace()),
+        "Node" => ("node", "nodes", ""),
+        other => {
+            let why = format!("cannot bind token to object of type {other:?}: only Pod, Secret and Node");
+            return Err(ApiError::bad_request(why));
+        }
+    };
+    let there = existing(resource, namespace, text(reference, "/name"), objects)?;
+    let said = text(reference, "/uid");
+    if !said.is_empty() && said != object::uid(there) {
+        let why = format!("the UID in the bound object reference ({said}) does not match the UID in record");
+        return Err(ApiError::conflict(call.resource(), call.name(), &why));
+    }
+    let mut all = vec![as_bound(claim, there)];
+    if claim == "pod" {
+        let account = text(there, "/spec/serviceAccountName");
+        if account != call.name() {
+            let why = format!(
+                "cannot bind token for serviceaccount \"{}\" to pod running with different serviceaccount name.",
+                call.name()
+            );
+            return Err(ApiError::bad_request(why));
+        }
+        let node = text(there, "/spec/nodeName");
+        if let Some(node) = call.user.node().filter(|own| *own != node) {
+            let why = format!("node {node} requested token bound to a pod scheduled on a different node");
+            return Err(ApiError::forbidden_object(call.resource(), call.name(), &why));
+        }
+        if let Some(node) = objects.get(&Key::new("nodes", "", node)) {
+            all.push(as_bound("node", node));
+        }
+    }
+    Ok(all)
+}
+
+fn existing<'a>(
+    resource: &'static str,
+    namespace: &str,
+    name: &str,
+    objects: &'a Objects,
+) -> Result<&'a Value, ApiError> {
+    let known = crate::resources::stored(resource).ok_or_else(ApiError::no_such_path)?;
+    let found = objects.get(&Key::new(resource, namespace, name)).map(|found| &**found);
+    found.ok_or_else(|| ApiError::not_found(known, name))
+}
+
+fn as_bound(claim: &'static str, object: &Value) -> Bound {
+    Bound { claim, name: object::name(object).to_owned(), uid: object::uid(object).to_owned() }
+}

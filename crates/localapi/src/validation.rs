@@ -1,0 +1,199 @@
+//! What the API refuses to store.
+//!
+//! Owns the rules and the words of their refusals. Never changes an object, and never looks at other objects. Expects
+//! defaults to be applied. Where a field holds a value of the wrong type it reads as unset: [`decode`] finds those.
+
+mod config;
+mod container;
+mod metadata;
+pub(crate) mod names;
+mod node;
+mod place;
+mod pod;
+mod pod_update;
+mod service;
+mod signing;
+#[cfg(test)]
+mod tests;
+mod volume;
+
+use std::fmt;
+
+use model::k8s;
+use serde_json::Value;
+
+use place::Place;
+
+/// One field and what is wrong with it. Its text is `spec.containers[0].image: Required value`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldError {
+    /// `spec.containers[0].image`.
+    pub field: String,
+    pub reason: Reason,
+    /// What follows the field: `Required value`, `Invalid value: "x": must be …`.
+    pub message: String,
+}
+
+impl fmt::Display for FieldError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.field, self.message)
+    }
+}
+
+impl std::error::Error for FieldError {}
+
+/// The kind of a problem, as a cause in a `Status` names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    Required,
+    Invalid,
+    NotSupported,
+    Duplicate,
+    Forbidden,
+    NotFound,
+    TooLong,
+}
+
+impl Reason {
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Required => "FieldValueRequired",
+            Self::Invalid => "FieldValueInvalid",
+            Self::NotSupported => "FieldValueNotSupported",
+            Self::Duplicate => "FieldValueDuplicate",
+            Self::Forbidden => "FieldValueForbidden",
+            Self::NotFound => "FieldValueNotFound",
+            Self::TooLong => "FieldValueTooLong",
+        }
+    }
+}
+
+/// Everything that is wrong with an object, in the order of the rules; nothing if it may be stored.
+///
+/// `resource` is the plural name; a subresource may follow (`pods/status`), whose updates have fewer rules. `old` is
+/// the stored object when this is an update.
+#[must_use]
+pub fn check(resource: &str, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    let mut found = Findings::default();
+    let (plural, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+    let root = Place::root(object);
+    let before = old.map(Place::root);
+    metadata::check(plural, &root, before.as_ref(), &mut found);
+    match plural {
+        "pods" if subresource == "status" => {}
+        "pods" => {
+            pod::check(&root, before.is_none(), &mut found);
+            if let Some(before) = before.as_ref().filter(|_| subresource.is_empty()) {
+                pod_update::check(&root, before, &mut found);
+            }
+        }
+        "nodes" => node::check(&root, before.as_ref(), &mut found),
+        "leases" => node::check_lease(&root, &mut found),
+        "secrets" => config::check_secret(&root, before.as_ref(), &mut found),
+        "configmaps" => config::check_config_map(&root, before.as_ref(), &mut found),
+        "certificatesigningrequests" => signing::check(&root, &mut found),
+        "services" => service::check(&root, before.as_ref(), &mut found),
+        _ => {}
+    }
+    found.errors
+}
+
+/// Whether an object has the types of its fields right, for the resources whose type is known here. The error is the
+/// message of the 400 that a server answers with.
+pub fn decode(resource: &str, object: &Value) -> Result<(), String> {
+    fn as_type<T: serde::de::DeserializeOwned>(object: &Value) -> Result<(), serde_json::Error> {
+        T::deserialize(object).map(drop)
+    }
+    let decoded = match resource {
+        "pods" => as_type::<k8s::Pod>(object),
+        "nodes" => as_type::<k8s::Node>(object),
+        "services" => as_type::<k8s::Service>(object),
+        "secrets" => as_type::<k8s::Secret>(object),
+        "configmaps" => as_type::<k8s::ConfigMap>(object),
+        "serviceaccounts" => as_type::<k8s::ServiceAccount>(object),
+        "leases" => as_type::<k8s::Lease>(object),
+        "events" => as_type::<k8s::Event>(object),
+        "runtimeclasses" => as_type::<k8s::RuntimeClass>(object),
+        "certificatesigningrequests" => as_type::<k8s::CertificateSigningRequest>(object),
+        _ => Ok(()),
+    };
+    decoded.map_err(|error| {
+        let text = |field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default();
+        let version = text("apiVersion").rsplit('/').next().unwrap_or_default();
+        let kind = text("kind");
+        format!("{kind} in version \"{version}\" cannot be handled as a {kind}: {error}")
+    })
+}
+
+/// Collects errors. Each method is one kind of problem.
+#[derive(Debug, Default)]
+struct Findings {
+    errors: Vec<FieldError>,
+}
+
+impl Findings {
+    fn add(&mut self, field: impl Into<String>, reason: Reason, message: impl Into<String>) {
+        self.errors.push(FieldError { field: field.into(), reason, message: message.into() });
+    }
+
+    fn required(&mut self, field: impl Into<String>, detail: &str) {
+        let colon = if detail.is_empty() { "" } else { ": " };
+        self.add(field, Reason::Required, format!("Required value{colon}{detail}"));
+    }
+
+    fn invalid(&mut self, field: impl Into<String>, value: impl Into<Value>, detail: impl fmt::Display) {
+        self.add(field, Reason::Invalid, format!("Invalid value: {}: {detail}", value.into()));
+    }
+
+    /// One error for each problem with a text.
+    fn all_invalid(&mut self, field: &str, value: &str, problems: Vec<String>) {
+        for problem in problems {
+            self.invalid(field, value, problem);
+        }
+    }
+
+    fn duplicate(&mut self, field: impl Into<String>, value: impl Into<Value>) {
+        self.add(field, Reason::Duplicate, format!("Duplicate value: {}", value.into()));
+    }
+
+    fn forbidden(&mut self, field: impl Into<String>, detail: impl fmt::Display) {
+        self.add(field, Reason::Forbidden, format!("Forbidden: {detail}"));
+    }
+
+    fn not_found(&mut self, field: impl Into<String>, value: &str) {
+        self.add(field, Reason::NotFound, format!("Not found: {}", Value::from(value)));
+    }
+
+    fn too_long(&mut self, field: impl Into<String>, max: usize) {
+        self.add(field, Reason::TooLong, format!("Too long: may not be more than {max} bytes"));
+    }
+
+    /// A text has to be one of those; unset is fine.
+    fn one_of(&mut self, place: &Place<'_>, supported: &[&str]) {
+        let value = place.text();
+        if place.is_set() && !supported.contains(&value) {
+            let supported: Vec<String> =
+                supported.iter().filter(|one| !one.is_empty()).map(|one| format!("\"{one}\"")).collect();
+            let message = format!(
+                "Unsupported value: {}: supported values: {}",
+                Value::from(value),
+                supported.join(", ")
+            );
+            self.add(&place.path, Reason::NotSupported, message);
+        }
+    }
+
+    /// A number has to be in a range, both ends included; unset is fine.
+    fn in_range(&mut self, place: &Place<'_>, low: i64, high: i64) {
+        if let Some(number) = place.number().filter(|number| !(low..=high).contains(number)) {
+            self.invalid(&place.path, number, format!("must be between {low} and {high}, inclusive"));
+        }
+    }
+
+    fn not_negative(&mut self, place: &Place<'_>) {
+        if let Some(number) = place.number().filter(|number| *number < 0) {
+            self.invalid(&place.path, number, "must be greater than or equal to 0");
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Who may do what, seen from outside: nodes, bootstrap tokens, service accounts, strangers.
+
+use crate::server::Server;
+
+const TOKEN: &str = "abcdef.0123456789abcdef";
+
+const NODE: &str = "apiVersion: v1\nkind: Node\nmetadata: {name: NAME}\n";
+
+fn pod(name: &str, node: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec:\n  nodeName: {node}\n  containers:\n  - name: c\n    image: i\n    envFrom: [{{secretRef: {{name: of-{name}}}}}]\n"
+    )
+}
+
+fn secret(name: &str) -> String {
+    format!("apiVersion: v1\nkind: Secret\nmetadata: {{name: of-{name}}}\nstringData: {{key: value}}\n")
+}
+
+#[test]
+fn a_node_reaches_what_is_its_own_and_nothing_else() {
+    let server = Server::start(&["--node=one", "--node=two"]);
+    let (admin, node) = (server.admin(), server.kubectl("one.kubeconfig"));
+    for (name, on) in [("mine", "one"), ("other", "two")] {
+        admin.feed(&["create", "-f", "-"], &secret(name));
+        admin.feed(&["create", "-f", "-"], &pod(name, on));
+    }
+    node.feed(&["create", "-f", "-"], &NODE.replace("NAME", "one"));
+    assert!(node.refused(&["create", "-f", "-"], &NODE.replace("NAME", "two")).contains("Forbidden"));
+    node.ok(&["label", "node", "one", "a=b"]);
+    let own = node.ok(&["get", "pods", "-A", "--field-selector=spec.nodeName=one", "-o", "name"]);
+    assert_eq!(own, "pod/mine\n");
+    assert!(node.refused(&["get", "pods", "-A"], "").contains("cannot list resource \"pods\""));
+    assert_eq!(node.ok(&["get", "secret", "of-mine", "-o", "jsonpath={.data.key}"]), "dmFsdWU=");
+    assert!(node.refused(&["get", "secret", "of-other"], "").contains("no relationship found"));
+    assert!(node.refused(&["delete", "pod", "other"], "").contains("Forbidden"));
+    // Only a mirror of a static pod.
+    let new = pod("new", "one");
+    assert!(node.refused(&["create", "-f", "-"], &new).contains("can only create mirror pods"));
+    assert!(node.refused(&["delete", "namespace", "kube-public"], "").contains("Forbidden"));
+}
+
+#[test]
+fn a_bootstrap_token_may_ask_for_a_certificate_and_no_more() {
+    let server = Server::start(&[&format!("--bootstrap-token={TOKEN}")]);
+    let newcomer = server.kubectl("bootstrap.kubeconfig");
+    newcomer.ok(&["get", "certificatesigningrequests"]);
+    assert!(newcomer.refused(&["get", "nodes"], "").contains("system:bootstrap:abcdef"));
+    server.admin().ok(&["delete", "-n", "kube-system", "secret", "bootstrap-token-abcdef"]);
+    assert!(newcomer.refused(&["get", "certificatesigningrequests"], "").contains("logged in"));
+}
+
+#[test]
+fn a_token_of_a_service_account_is_believed_until_its_pod_is_gone() {
+    let server = Server::start(&[]);
+    let admin = server.admin();
+    admin.feed(&["create", "-f", "-"], &pod("p", ""));
+    let request = r#"{"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
+        "spec": {"audiences": ["aud"], "boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": "p"}}}"#;
+    let path = "/api/v1/namespaces/default/serviceaccounts/default/token";
+    let answer = admin.feed(&["create", "--raw", path, "-f", "-"], request);
+    let answer: serde_json::Value = serde_json::from_str(&answer).expect("a TokenRequest");
+    let token = answer["status"]["token"].as_str().expect("a token");
+    let review = |audience: &str| {
+        let review = serde_json::json!({
+            "apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview",
+            "spec": {"token": token, "audiences": [audience]},
+        });
+        let path = "/apis/authentication.k8s.io/v1/tokenreviews";
+        let answer = admin.feed(&["create", "--raw", path, "-f", "-"], &review.to_string());
+        serde_json::from_str::<serde_json::Value>(&answer).expect("a TokenReview")["status"].clone()
+    };
+    let status = review("aud");
+    assert_eq!(status["user"]["username"], "system:serviceaccount:default:default");
+    assert_eq!(status["user"]["extra"]["authentication.kubernetes.io/pod-name"][0], "p");
+    assert_eq!(review("another")["authenticated"], false);
+    admin.ok(&["delete", "pod", "p"]);
+    assert_eq!(review("aud")["authenticated"], false);
+}
+
+#[test]
+fn who_shows_nothing_is_not_let_in() {
+    let server = Server::start(&["--token=secret:someone", "--token=root:admin:system:masters"]);
+    let show = |token: &str| {
+        let mut config: serde_json::Value =
+            serde_json::from_slice(&std::fs::read(server.file("admin.kubeconfig")).expect("a kubeconfig"))
+                .expect("JSON");
+        config["users"][0]["user"] = serde_json::json!({"token": token});
+        std::fs::write(server.file("other.kubeconfig"), config.to_string()).expect("written");
+        server.kubectl("other.kubeconfig")
+    };
+    assert!(show("wrong").refused(&["get", "pods"], "").contains("logged in"));
+    assert!(show("secret").refused(&["get", "pods"], "").contains("User \"someone\" cannot list"));
+    show("root").ok(&["get", "pods"]);
+    let may = |token: &str| {
+        let review = r#"{"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": {"verb": "delete", "resource": "nodes"}}}"#;
+        let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+        let answer = show(token).feed(&["create", "--raw", path, "-f", "-"], review);
+        let answer: serde_json::Value = serde_json::from_str(&answer).expect("a review");
+        answer["status"]["allowed"].clone()
+    };
+    assert_eq!((may("root"), may("secret")), (true.into(), false.into()));
+}

@@ -1,0 +1,176 @@
+//! A localapi process and the kubectl that talks to it. It starts, stops and calls; it judges nothing.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+/// How long anything may take on a busy machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) struct Server {
+    directory: TempDir,
+    arguments: Vec<String>,
+    child: Child,
+    port: u16,
+}
+
+impl Server {
+    pub(crate) fn start(arguments: &[&str]) -> Self {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let arguments: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+        let (child, port) = spawn(directory.path(), &arguments, 0);
+        Self { directory, arguments, child, port }
+    }
+
+    /// Stops the process as a service manager does and waits for its end.
+    pub(crate) fn stop(&mut self) {
+        self.signal(Signal::TERM);
+        let status = self.child.wait().expect("the server can be waited for");
+        assert!(status.success(), "the server ended with {status}");
+    }
+
+    /// Starts again on the same port, with what the earlier life left.
+    pub(crate) fn start_again(&mut self, more: &[&str]) {
+        let mut arguments = self.arguments.clone();
+        arguments.extend(more.iter().map(|argument| (*argument).to_owned()));
+        let (child, port) = spawn(self.directory.path(), &arguments, self.port);
+        (self.child, self.port) = (child, port);
+    }
+
+    /// Makes the server forget its history.
+    pub(crate) fn compact(&self) {
+        self.signal(Signal::USR1);
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).expect("a pid");
+        kill_process(pid, signal).expect("the server can be signalled");
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// A file in the server's directory.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    pub(crate) fn admin(&self) -> Kubectl {
+        self.kubectl("admin.kubeconfig")
+    }
+
+    /// kubectl with one of the kubeconfigs in the server's directory.
+    pub(crate) fn kubectl(&self, kubeconfig: &str) -> Kubectl {
+        Kubectl { kubeconfig: self.file(kubeconfig), home: self.file("home") }
+    }
+
+    /// A kube-rs client with one of the kubeconfigs.
+    pub(crate) async fn client(&self, kubeconfig: &str) -> kube::Client {
+        let kubeconfig = kube::config::Kubeconfig::read_from(self.file(kubeconfig)).expect("a kubeconfig");
+        let config =
+            kube::Config::from_custom_kubeconfig(kubeconfig, &kube::config::KubeConfigOptions::default())
+                .await
+                .expect("a configuration");
+        kube::Client::try_from(config).expect("a client")
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have been stopped by its test.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn spawn(directory: &Path, arguments: &[String], port: u16) -> (Child, u16) {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_localapi"))
+        .arg("--dir")
+        .arg(directory)
+        .arg(format!("--port={port}"))
+        .args(arguments)
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("localapi starts");
+    let mut line = String::new();
+    let out = child.stdout.take().expect("its standard output is ours");
+    BufReader::new(out).read_line(&mut line).expect("it says where it listens");
+    let said: serde_json::Value = serde_json::from_str(&line).expect("one line of JSON");
+    let port = said["address"].as_str().and_then(|address| address.rsplit_once(':')?.1.parse().ok());
+    (child, port.expect("an address with a port"))
+}
+
+/// An unmodified kubectl with a private home, so that it caches and reads nothing of the machine's user.
+#[derive(Clone)]
+pub(crate) struct Kubectl {
+    kubeconfig: PathBuf,
+    home: PathBuf,
+}
+
+impl Kubectl {
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        let binary = std::env::var_os("KUBECTL").unwrap_or_else(|| "/usr/bin/kubectl".into());
+        let mut command = Command::new(binary);
+        command
+            .env_clear()
+            .env("PATH", "/usr/bin:/bin")
+            .env("HOME", &self.home)
+            .env("KUBECONFIG", &self.kubeconfig)
+            .args(arguments);
+        command
+    }
+
+    /// Runs it to its end, with `input` as its standard input.
+    pub(crate) fn run(&self, arguments: &[&str], input: &str) -> Output {
+        let mut child = self
+            .command(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("kubectl (Debian: kubernetes-client) can be run");
+        let mut stdin = child.stdin.take().expect("its standard input is ours");
+        // One that fails early does not read to the end.
+        let _ = stdin.write_all(input.as_bytes());
+        drop(stdin);
+        child.wait_with_output().expect("kubectl ends")
+    }
+
+    /// What it says when it succeeds.
+    pub(crate) fn ok(&self, arguments: &[&str]) -> String {
+        self.feed(arguments, "")
+    }
+
+    /// What it says when it succeeds with this input.
+    pub(crate) fn feed(&self, arguments: &[&str], input: &str) -> String {
+        let output = self.run(arguments, input);
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let complained = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "kubectl {arguments:?}: {said}{complained}");
+        said
+    }
+
+    /// What it complains about when it fails.
+    pub(crate) fn refused(&self, arguments: &[&str], input: &str) -> String {
+        let output = self.run(arguments, input);
+        assert!(!output.status.success(), "kubectl {arguments:?} should have failed");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    }
+}
+
+/// Looks again until there is something to see, or patience ends.
+pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(seen) = look() {
+            return seen;
+        }
+        assert!(Instant::now() < deadline, "waited too long for {what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}

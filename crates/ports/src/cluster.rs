@@ -1,0 +1,188 @@
+//! The Kubernetes API, as the kubelet uses it: a collection for each kind, and the few calls that are not about objects.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::stream::BoxStream;
+use model::k8s::{
+    CertificateSigningRequest, ConfigMap, Event, Lease, Node, Pod, RuntimeClass, Secret, Service,
+    ServiceAccount, SubjectAccessReview, TokenRequest, TokenReview,
+};
+use serde_json::Value;
+
+/// Why a call to the API failed. Every variant carries the server's own words where it had some.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ClusterError {
+    #[error("{call}: not found: {message}")]
+    NotFound { call: String, message: String },
+    #[error("{call}: already exists: {message}")]
+    AlreadyExists { call: String, message: String },
+    /// The object changed since it was read, or a precondition (UID, resource version) did not hold.
+    #[error("{call}: conflict: {message}")]
+    Conflict { call: String, message: String },
+    /// The resource version is older than what the server remembers: list again.
+    #[error("{call}: too old: {message}")]
+    Expired { call: String, message: String },
+    /// The server does not know who we are.
+    #[error("{call}: unauthorized: {message}")]
+    Unauthorized { call: String, message: String },
+    /// The server knows who we are and says no.
+    #[error("{call}: forbidden: {message}")]
+    Forbidden { call: String, message: String },
+    /// The server does not accept the object.
+    #[error("{call}: invalid: {message}")]
+    Invalid { call: String, message: String },
+    /// The server asks us to come back later.
+    #[error("{call}: the server is busy: {message}")]
+    Busy { call: String, message: String, retry_after: Option<Duration> },
+    /// No answer within the call's deadline. What the call was to do may have happened.
+    #[error("{call}: no answer within {deadline:?}")]
+    TimedOut { call: String, deadline: Duration },
+    /// Nobody answers, or the connection broke. What the call was to do may have happened.
+    #[error("{call}: the API server cannot be reached: {message}")]
+    Unreachable { call: String, message: String },
+    /// Any other answer.
+    #[error("{call}: {message}")]
+    Failed { call: String, code: u16, message: String },
+}
+
+impl ClusterError {
+    #[must_use]
+    pub const fn is_not_found(&self) -> bool {
+        matches!(self, Self::NotFound { .. })
+    }
+
+    /// Whether the act may have happened in spite of the error; only a look can tell.
+    #[must_use]
+    pub const fn is_uncertain(&self) -> bool {
+        matches!(self, Self::TimedOut { .. } | Self::Unreachable { .. })
+    }
+
+    /// Whether the same call may succeed later without anything changed on our side.
+    #[must_use]
+    pub const fn may_pass(&self) -> bool {
+        match self {
+            Self::Busy { .. } | Self::TimedOut { .. } | Self::Unreachable { .. } => true,
+            Self::Failed { code, .. } => *code >= 500,
+            Self::NotFound { .. }
+            | Self::AlreadyExists { .. }
+            | Self::Conflict { .. }
+            | Self::Expired { .. }
+            | Self::Unauthorized { .. }
+            | Self::Forbidden { .. }
+            | Self::Invalid { .. } => false,
+        }
+    }
+}
+
+pub type ClusterResult<T> = Result<T, ClusterError>;
+
+/// Which objects of a collection are meant.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Selection {
+    /// All namespaces, and objects without one, where `None`.
+    pub namespace: Option<String>,
+    /// `spec.nodeName=edge-1`.
+    pub fields: Option<String>,
+    /// `app=web,tier!=db`.
+    pub labels: Option<String>,
+}
+
+/// A collection at one moment.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Listed<K> {
+    pub items: Vec<K>,
+    /// Where a watch goes on from.
+    pub resource_version: String,
+}
+
+/// What a watch tells.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Change<K> {
+    Added(K),
+    Modified(K),
+    /// The object as it last was.
+    Deleted(K),
+    /// Nothing of ours changed up to this resource version.
+    Bookmark {
+        resource_version: String,
+    },
+}
+
+/// Changes in the order in which they happened. The stream ends where the server ends it, which it does every few
+/// minutes without anything being wrong; [`ClusterError::Expired`] says that what came between is lost.
+pub type Changes<K> = BoxStream<'static, ClusterResult<Change<K>>>;
+
+/// How a patch is meant.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Patch {
+    /// RFC 7386.
+    Merge(Value),
+    /// Lists merge by the keys that the API gives them.
+    Strategic(Value),
+    /// RFC 6902.
+    Json(Value),
+}
+
+/// The part of an object that a call is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    Whole,
+    Status,
+}
+
+/// What must hold for a deletion, and how long it may take.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Deletion {
+    /// Delete only this very object, not a later one of the same name.
+    pub uid: Option<String>,
+    /// `Some(0)`: at once.
+    pub grace_seconds: Option<i64>,
+}
+
+/// The objects of one kind. `namespace` is ignored for kinds that have none.
+#[async_trait]
+pub trait Collection<K>: Send + Sync + std::fmt::Debug {
+    async fn list(&self, selection: &Selection) -> ClusterResult<Listed<K>>;
+    /// What changes after `since`, a resource version.
+    async fn watch(&self, selection: &Selection, since: &str) -> ClusterResult<Changes<K>>;
+    async fn get(&self, namespace: &str, name: &str) -> ClusterResult<K>;
+    async fn create(&self, namespace: &str, object: &K) -> ClusterResult<K>;
+    /// Replaces the object; a resource version in it must be the current one.
+    async fn update(&self, namespace: &str, object: &K) -> ClusterResult<K>;
+    async fn patch(&self, namespace: &str, name: &str, part: Part, patch: &Patch) -> ClusterResult<K>;
+    async fn delete(&self, namespace: &str, name: &str, deletion: &Deletion) -> ClusterResult<()>;
+}
+
+/// The Kubernetes API. Every call has a deadline of its own; none is retried here, and each handle has a budget of
+/// calls per second that other handles do not share.
+#[async_trait]
+pub trait Cluster: Send + Sync + std::fmt::Debug {
+    fn nodes(&self) -> &dyn Collection<Node>;
+    fn pods(&self) -> &dyn Collection<Pod>;
+    fn leases(&self) -> &dyn Collection<Lease>;
+    fn events(&self) -> &dyn Collection<Event>;
+    fn services(&self) -> &dyn Collection<Service>;
+    fn config_maps(&self) -> &dyn Collection<ConfigMap>;
+    fn secrets(&self) -> &dyn Collection<Secret>;
+    fn service_accounts(&self) -> &dyn Collection<ServiceAccount>;
+    fn runtime_classes(&self) -> &dyn Collection<RuntimeClass>;
+    fn signing_requests(&self) -> &dyn Collection<CertificateSigningRequest>;
+
+    /// A token of a service account.
+    async fn request_token(
+        &self,
+        namespace: &str,
+        account: &str,
+        request: &TokenRequest,
+    ) -> ClusterResult<TokenRequest>;
+    /// Who a bearer token belongs to.
+    async fn review_token(&self, review: &TokenReview) -> ClusterResult<TokenReview>;
+    /// Whether somebody may do something.
+    async fn review_access(&self, review: &SubjectAccessReview) -> ClusterResult<SubjectAccessReview>;
+    /// The server says that it is well.
+    async fn healthy(&self) -> ClusterResult<()>;
+    /// Opens new connections for the calls to come: the old ones may be dead without knowing it. Calls under way
+    /// on a live connection end as they would have.
+    fn close_connections(&self);
+}

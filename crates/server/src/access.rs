@@ -1,0 +1,125 @@
+//! Who may come in: every request to the main port is first given a name (`authentication`) and then judged
+//! (`authorization`) by what its path and method stand for (`attributes`). Nothing is served before both said yes.
+
+pub(crate) mod attributes;
+mod authentication;
+mod authorization;
+mod timed_cache;
+mod user;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::response::Response;
+use http::{Method, StatusCode};
+use ports::{Clock, Cluster};
+use rustls_pki_types::CertificateDer;
+use tokio::sync::watch;
+
+use crate::answer;
+use crate::tls::ClientCa;
+use attributes::Attributes;
+use authentication::Authenticator;
+use authorization::{Authorizer, Verdict};
+
+/// How callers are told apart and judged.
+#[derive(Clone, Debug)]
+pub struct AccessSettings {
+    pub node_name: String,
+    /// Callers without credentials are let in as `system:anonymous`.
+    pub anonymous: bool,
+    /// `None`: certificates of clients are not looked at.
+    pub client_ca: Option<watch::Receiver<ClientCa>>,
+    /// Whom the API server is asked about, and how long its answers hold. `None`: bearer tokens are not looked at.
+    pub token_review: Option<TokenReviews>,
+    pub authorization: AuthorizationMode,
+}
+
+#[derive(Clone, Debug)]
+pub struct TokenReviews {
+    pub cluster: Arc<dyn Cluster>,
+    pub ttl: Duration,
+}
+
+#[derive(Clone, Debug)]
+pub enum AuthorizationMode {
+    AlwaysAllow,
+    /// The API server is asked (SubjectAccessReview).
+    Review {
+        cluster: Arc<dyn Cluster>,
+        allowed_ttl: Duration,
+        denied_ttl: Duration,
+    },
+}
+
+/// Guards one port.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    authenticator: Authenticator,
+    authorizer: Authorizer,
+    node_name: String,
+}
+
+impl Gate {
+    pub(crate) fn new(settings: AccessSettings, clock: Clock) -> Self {
+        let AccessSettings { node_name, anonymous, client_ca, token_review, authorization } = settings;
+        Self {
+            authenticator: Authenticator::new(anonymous, client_ca, token_review, clock),
+            authorizer: Authorizer::new(authorization, clock),
+            node_name,
+        }
+    }
+
+    /// `Err` is the answer to a caller who may not.
+    pub(crate) async fn admit(
+        &self,
+        head: (&Method, &str, &http::HeaderMap),
+        certificates: &[CertificateDer<'static>],
+    ) -> Result<(), Box<Response>> {
+        let (method, path, headers) = head;
+        self.judge(&attributes::of(method, path), headers, certificates).await.map_err(Box::new)
+    }
+
+    async fn judge(
+        &self,
+        attributes: &Attributes,
+        headers: &http::HeaderMap,
+        certificates: &[CertificateDer<'static>],
+    ) -> Result<(), Response> {
+        let user = match self.authenticator.identify(headers, certificates).await {
+            Ok(user) => user,
+            Err(why) => {
+                tracing::debug!(why, "A request without a believable name was refused");
+                return Err(answer::text(StatusCode::UNAUTHORIZED, "Unauthorized"));
+            }
+        };
+        let asked = || {
+            let subresources = attributes.subresources.join(" ");
+            format!(
+                "(user={}, verb={}, resource=nodes, subresource(s)=[{subresources}])",
+                user.name, attributes.verb
+            )
+        };
+        match self.authorizer.judge(&user, attributes, &self.node_name).await {
+            Ok(Verdict::Allowed) => Ok(()),
+            Ok(Verdict::Denied) => Err(answer::text(StatusCode::FORBIDDEN, format!("Forbidden {}", asked()))),
+            Err(error) => {
+                tracing::warn!(%error, user = user.name, "The API server was not able to say who may do what");
+                let text = format!("Authorization error {}", asked());
+                Err(answer::text(StatusCode::INTERNAL_SERVER_ERROR, text))
+            }
+        }
+    }
+}
+
+/// The verb that a method stands for.
+pub(crate) fn verb(method: &Method) -> String {
+    match method.as_str() {
+        "POST" => "create".to_owned(),
+        "GET" => "get".to_owned(),
+        "PUT" => "update".to_owned(),
+        "PATCH" => "patch".to_owned(),
+        "DELETE" => "delete".to_owned(),
+        other => other.to_lowercase(),
+    }
+}

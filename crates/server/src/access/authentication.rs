@@ -1,0 +1,132 @@
+//! Giving a request a name: by certificate, by bearer token, or as nobody in particular. Credentials that are given and
+//! not believed are an error, never an anonymous caller.
+
+use std::time::Duration;
+
+use http::HeaderMap;
+use http::header::AUTHORIZATION;
+use model::k8s::{TokenReview, TokenReviewSpec};
+use ports::Clock;
+use rustls_pki_types::{CertificateDer, UnixTime};
+use tokio::sync::{Semaphore, watch};
+
+use super::TokenReviews;
+use super::timed_cache::TimedCache;
+use super::user::User;
+use crate::tls::ClientCa;
+
+/// Tokens whose holders are remembered.
+const MOST_TOKENS: usize = 1024;
+/// No token in use is longer; what is, is not remembered and not sent on.
+const MOST_TOKEN_BYTES: usize = 16 << 10;
+/// The API server is asked so much at a time; who comes then waits, and finds the answer there if it was the same
+/// question.
+const MOST_REVIEWS: usize = 8;
+
+#[derive(Debug)]
+pub(super) struct Authenticator {
+    anonymous: bool,
+    client_ca: Option<watch::Receiver<ClientCa>>,
+    reviews: Option<TokenReviews>,
+    /// `None`: the token is nobody's.
+    tokens: TimedCache<String, Option<User>>,
+    asking: Semaphore,
+    clock: Clock,
+}
+
+impl Authenticator {
+    pub(super) fn new(
+        anonymous: bool,
+        client_ca: Option<watch::Receiver<ClientCa>>,
+        reviews: Option<TokenReviews>,
+        clock: Clock,
+    ) -> Self {
+        let (tokens, asking) = (TimedCache::new(MOST_TOKENS), Semaphore::new(MOST_REVIEWS));
+        Self { anonymous, client_ca, reviews, tokens, asking, clock }
+    }
+
+    /// `Err` says why the caller has no name; it is for our log, not for him.
+    pub(super) async fn identify(
+        &self,
+        headers: &HeaderMap,
+        certificates: &[CertificateDer<'static>],
+    ) -> Result<User, String> {
+        let by_certificate = self.by_certificate(certificates);
+        if let Some(Ok(user)) = by_certificate {
+            return Ok(user);
+        }
+        let by_token = match bearer(headers).zip(self.reviews.as_ref()) {
+            Some((token, reviews)) => Some(self.by_token(token, reviews).await),
+            None => None,
+        };
+        match (by_token, by_certificate) {
+            (Some(Ok(user)), _) => Ok(user),
+            (Some(Err(why)), _) | (None, Some(Err(why))) => Err(why),
+            (None, _) if self.anonymous => Ok(User::anonymous()),
+            (None, _) => Err("no credentials".to_owned()),
+        }
+    }
+
+    /// `None`: the caller shows no certificate, or nobody looks at them.
+    fn by_certificate(&self, certificates: &[CertificateDer<'static>]) -> Option<Result<User, String>> {
+        let authority = self.client_ca.as_ref()?.borrow().clone();
+        let own = certificates.first()?;
+        // Before 1970 no certificate is good.
+        let seconds = u64::try_from(self.clock.now().wall.as_second()).unwrap_or(0);
+        let now = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
+        let checked = authority.check(certificates, now).map_err(|why| format!("client certificate: {why}"));
+        Some(checked.and_then(|()| {
+            User::of_certificate(own).ok_or_else(|| "client certificate: it names nobody".to_owned())
+        }))
+    }
+
+    async fn by_token(&self, token: &str, reviews: &TokenReviews) -> Result<User, String> {
+        if token.len() > MOST_TOKEN_BYTES {
+            return Err("bearer token: too long".to_owned());
+        }
+        let known = |user: Option<User>| user.ok_or_else(|| "bearer token: nobody's".to_owned());
+        let key = token.to_owned();
+        if let Some(user) = self.tokens.get(&key, self.clock.mono()) {
+            return known(user);
+        }
+        let _turn = self.asking.acquire().await.map_err(|closed| closed.to_string())?;
+        if let Some(user) = self.tokens.get(&key, self.clock.mono()) {
+            return known(user);
+        }
+        let spec = TokenReviewSpec { token: key.clone(), audiences: None };
+        let review = TokenReview { spec, ..TokenReview::default() };
+        let answer = reviews.cluster.review_token(&review).await;
+        let status = answer.map_err(|error| format!("bearer token: {error}"))?.status.unwrap_or_default();
+        if let Some(error) = status.error.filter(|error| !error.is_empty()) {
+            return Err(format!("bearer token: {error}"));
+        }
+        let holder = status.user.filter(|_| status.authenticated == Some(true)).and_then(User::of_review);
+        self.tokens.put(key, holder.clone(), self.clock.mono() + reviews.ttl);
+        known(holder)
+    }
+}
+
+/// The token of `Authorization: Bearer …`.
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let (scheme, token) = headers.get(AUTHORIZATION)?.to_str().ok()?.trim().split_once(' ')?;
+    let token = token.trim();
+    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_follows_the_word_bearer() {
+        let token = |text: &'static str| {
+            let headers = HeaderMap::from_iter([(AUTHORIZATION, http::HeaderValue::from_static(text))]);
+            bearer(&headers).map(str::to_owned)
+        };
+        assert_eq!(token("Bearer abc").as_deref(), Some("abc"));
+        assert_eq!(token("bearer  abc ").as_deref(), Some("abc"));
+        assert_eq!(token("Bearer "), None);
+        assert_eq!(token("Basic abc"), None);
+        assert_eq!(bearer(&HeaderMap::new()), None);
+    }
+}

@@ -1,0 +1,98 @@
+//! Asking whether a caller may do what he asks for.
+
+use model::k8s::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
+use ports::{Clock, ClusterError};
+use tokio::sync::Semaphore;
+
+use super::AuthorizationMode;
+use super::attributes::Attributes;
+use super::timed_cache::TimedCache;
+use super::user::User;
+
+/// Verdicts that are remembered.
+const MOST_VERDICTS: usize = 1024;
+/// The API server is asked so much at a time.
+const MOST_REVIEWS: usize = 8;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Allowed,
+    Denied,
+}
+
+/// A caller, a verb and a subresource of the node.
+type Question = (User, String, &'static str);
+
+#[derive(Debug)]
+pub(super) struct Authorizer {
+    mode: AuthorizationMode,
+    verdicts: TimedCache<Question, Verdict>,
+    asking: Semaphore,
+    clock: Clock,
+}
+
+impl Authorizer {
+    pub(super) fn new(mode: AuthorizationMode, clock: Clock) -> Self {
+        let (verdicts, asking) = (TimedCache::new(MOST_VERDICTS), Semaphore::new(MOST_REVIEWS));
+        Self { mode, verdicts, asking, clock }
+    }
+
+    /// Allowed is who may use any of the subresources.
+    pub(super) async fn judge(
+        &self,
+        user: &User,
+        attributes: &Attributes,
+        node: &str,
+    ) -> Result<Verdict, ClusterError> {
+        for subresource in attributes.subresources {
+            let question = (user.clone(), attributes.verb.clone(), *subresource);
+            if self.answer(question, node).await? == Verdict::Allowed {
+                return Ok(Verdict::Allowed);
+            }
+        }
+        Ok(Verdict::Denied)
+    }
+
+    async fn answer(&self, question: Question, node: &str) -> Result<Verdict, ClusterError> {
+        let (cluster, allowed_ttl, denied_ttl) = match &self.mode {
+            AuthorizationMode::AlwaysAllow => return Ok(Verdict::Allowed),
+            AuthorizationMode::Review { cluster, allowed_ttl, denied_ttl } => {
+                (cluster, *allowed_ttl, *denied_ttl)
+            }
+        };
+        if let Some(verdict) = self.verdicts.get(&question, self.clock.mono()) {
+            return Ok(verdict);
+        }
+        // The semaphore is never closed; without a turn we would ask all the same.
+        let _turn = self.asking.acquire().await.ok();
+        if let Some(verdict) = self.verdicts.get(&question, self.clock.mono()) {
+            return Ok(verdict);
+        }
+        let status = cluster.review_access(&review(&question, node)).await?.status.unwrap_or_default();
+        let is_allowed = status.allowed && status.denied != Some(true);
+        let (verdict, ttl) =
+            if is_allowed { (Verdict::Allowed, allowed_ttl) } else { (Verdict::Denied, denied_ttl) };
+        self.verdicts.put(question, verdict, self.clock.mono() + ttl);
+        Ok(verdict)
+    }
+}
+
+fn review((user, verb, subresource): &Question, node: &str) -> SubjectAccessReview {
+    let attributes = ResourceAttributes {
+        verb: Some(verb.clone()),
+        version: Some("v1".to_owned()),
+        resource: Some("nodes".to_owned()),
+        subresource: Some((*subresource).to_owned()),
+        name: Some(node.to_owned()),
+        ..ResourceAttributes::default()
+    };
+    let spec = SubjectAccessReviewSpec {
+        user: Some(user.name.clone()),
+        uid: user.uid.clone(),
+        groups: Some(user.groups.clone()),
+        extra: Some(user.extra.clone()).filter(|extra| !extra.is_empty()),
+        resource_attributes: Some(attributes),
+        non_resource_attributes: None,
+    };
+    SubjectAccessReview { spec, ..SubjectAccessReview::default() }
+}

@@ -1,0 +1,59 @@
+//! Who a caller is.
+
+use std::collections::BTreeMap;
+
+use model::k8s::UserInfo;
+use rustls_pki_types::CertificateDer;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+const AUTHENTICATED: &str = "system:authenticated";
+const ANONYMOUS: &str = "system:anonymous";
+const UNAUTHENTICATED: &str = "system:unauthenticated";
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct User {
+    pub(crate) name: String,
+    pub(crate) uid: Option<String>,
+    pub(crate) groups: Vec<String>,
+    pub(crate) extra: BTreeMap<String, Vec<String>>,
+}
+
+impl User {
+    pub(crate) fn anonymous() -> Self {
+        Self {
+            name: ANONYMOUS.to_owned(),
+            uid: None,
+            groups: vec![UNAUTHENTICATED.to_owned()],
+            extra: BTreeMap::new(),
+        }
+    }
+
+    /// CN is the name, each O a group. `None`: the certificate cannot be read or names nobody.
+    pub(crate) fn of_certificate(certificate: &CertificateDer<'_>) -> Option<Self> {
+        let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
+        let subject = certificate.subject();
+        let name = subject.iter_common_name().next()?.as_str().ok()?.to_owned();
+        let groups = subject.iter_organization().filter_map(|group| group.as_str().ok());
+        let groups = groups.map(str::to_owned).collect();
+        (!name.is_empty()).then(|| Self { name, uid: None, groups, extra: BTreeMap::new() }.authenticated())
+    }
+
+    /// As the API server names the holder of a token. `None`: it names nobody.
+    pub(crate) fn of_review(user: UserInfo) -> Option<Self> {
+        let name = user.username.filter(|name| !name.is_empty())?;
+        let user = Self {
+            name,
+            uid: user.uid.filter(|uid| !uid.is_empty()),
+            groups: user.groups.unwrap_or_default(),
+            extra: user.extra.unwrap_or_default().into_iter().collect(),
+        };
+        Some(user.authenticated())
+    }
+
+    fn authenticated(mut self) -> Self {
+        if !self.groups.iter().any(|group| group == AUTHENTICATED) {
+            self.groups.push(AUTHENTICATED.to_owned());
+        }
+        self
+    }
+}

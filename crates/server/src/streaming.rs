@@ -1,0 +1,170 @@
+//! `/exec`, `/attach`, `/portForward` and `/run`: a process or a port of a pod. The runtime carries it out at a URL of its
+//! own, to which the connection is passed on; `/run` alone waits for the end and answers with the output.
+
+use std::collections::BTreeMap;
+
+use axum::body::Body;
+use axum::extract::{Path, RawQuery, Request, State};
+use axum::response::Response;
+use http::{HeaderMap, HeaderValue, StatusCode};
+use ports::node_api::{PodRefusal, PodTarget};
+use ports::runtime::Streams;
+
+use crate::main_port::MainState;
+use crate::query::{first, pairs};
+use crate::{answer, upgrade};
+
+const OUTPUT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+
+type Parts = Path<BTreeMap<String, String>>;
+
+pub(crate) async fn exec(
+    State(state): State<MainState>,
+    Path(parts): Parts,
+    RawQuery(query): RawQuery,
+    request: Request,
+) -> Response {
+    let query = pairs(query.as_deref());
+    let Some(streams) = streams(&query) else { return no_streams() };
+    if !upgrade::is_asked_for(&request) {
+        return upgrade::required();
+    }
+    let command = query.iter().filter(|(name, _)| name == "command").map(|(_, value)| value.clone());
+    let command: Vec<String> = command.collect();
+    let (target, container) = target(parts);
+    let url = state.api.exec(&target, &container, &command, streams).await;
+    pass_on(&state, request, url).await
+}
+
+pub(crate) async fn attach(
+    State(state): State<MainState>,
+    Path(parts): Parts,
+    RawQuery(query): RawQuery,
+    request: Request,
+) -> Response {
+    let Some(streams) = streams(&pairs(query.as_deref())) else { return no_streams() };
+    if !upgrade::is_asked_for(&request) {
+        return upgrade::required();
+    }
+    let (target, container) = target(parts);
+    let url = state.api.attach(&target, &container, streams).await;
+    pass_on(&state, request, url).await
+}
+
+pub(crate) async fn port_forward(
+    State(state): State<MainState>,
+    Path(parts): Parts,
+    RawQuery(query): RawQuery,
+    request: Request,
+) -> Response {
+    if !upgrade::is_asked_for(&request) {
+        return upgrade::required();
+    }
+    let ports = match ports(request.headers(), &pairs(query.as_deref())) {
+        Ok(ports) => ports,
+        Err(why) => return answer::error(StatusCode::BAD_REQUEST, &why),
+    };
+    let (target, _) = target(parts);
+    let url = state.api.port_forward(&target, &ports).await;
+    pass_on(&state, request, url).await
+}
+
+pub(crate) async fn run(
+    State(state): State<MainState>,
+    Path(parts): Parts,
+    RawQuery(query): RawQuery,
+) -> Response {
+    let query = pairs(query.as_deref());
+    let command = first(&query, "cmd").unwrap_or_default().split(' ').map(str::to_owned).collect::<Vec<_>>();
+    let (target, container) = target(parts);
+    match state.api.run(&target, &container, &command).await {
+        Ok(output) => answer::with_type(StatusCode::OK, OUTPUT, output),
+        Err(refusal) => refused(&refusal),
+    }
+}
+
+/// Who is meant; the container's name is empty where the path has none.
+fn target(mut parts: BTreeMap<String, String>) -> (PodTarget, String) {
+    let mut part = |name| parts.remove(name);
+    let target = PodTarget {
+        namespace: part("namespace").unwrap_or_default(),
+        pod: part("pod").unwrap_or_default(),
+        uid: part("uid"),
+    };
+    (target, part("container").unwrap_or_default())
+}
+
+/// `None`: none is asked for. A terminal has one output.
+fn streams(query: &[(String, String)]) -> Option<Streams> {
+    let asked = |name| first(query, name) == Some("1");
+    let (tty, stdin, stdout) = (asked("tty"), asked("input"), asked("output"));
+    let streams = Streams { tty, stdin, stdout, stderr: asked("error") && !tty };
+    (streams.stdin || streams.stdout || streams.stderr).then_some(streams)
+}
+
+fn no_streams() -> Response {
+    answer::error(StatusCode::BAD_REQUEST, "you must specify at least 1 of stdin, stdout, stderr")
+}
+
+/// SPDY names its ports later, stream by stream; over a WebSocket they stand in the query.
+fn ports(headers: &HeaderMap, query: &[(String, String)]) -> Result<Vec<u16>, String> {
+    let protocol = headers.get(http::header::UPGRADE).and_then(|value| value.to_str().ok());
+    if !protocol.is_some_and(|protocol| protocol.eq_ignore_ascii_case("websocket")) {
+        return Ok(Vec::new());
+    }
+    let given = query.iter().filter(|(name, _)| name == "port").flat_map(|(_, value)| value.split(','));
+    let read = |port: &str| {
+        let port_number = port.parse::<u16>().ok().filter(|port| *port > 0);
+        port_number
+            .ok_or_else(|| format!("unable to parse {port:?} as a port: a number from 1 to 65535 is needed"))
+    };
+    let ports = given.map(read).collect::<Result<Vec<u16>, String>>()?;
+    if ports.is_empty() { Err("query parameter \"port\" is required".to_owned()) } else { Ok(ports) }
+}
+
+async fn pass_on(state: &MainState, request: Request<Body>, url: Result<String, PodRefusal>) -> Response {
+    match url {
+        Ok(url) => {
+            let idle = state.config.streaming_connection_idle_timeout.as_std();
+            upgrade::pass_on(request, &url, idle).await
+        }
+        Err(refusal) => refused(&refusal),
+    }
+}
+
+fn refused(refusal: &PodRefusal) -> Response {
+    let status = match refusal {
+        PodRefusal::NotFound(_) => StatusCode::NOT_FOUND,
+        PodRefusal::Unfit(_) | PodRefusal::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    answer::text(status, refusal.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_are_asked_for_one_by_one_and_a_terminal_has_one_output() {
+        let read = |query| streams(&pairs(Some(query)));
+        let all = Streams { tty: false, stdin: true, stdout: true, stderr: true };
+        assert_eq!(read("input=1&output=1&error=1&command=sh"), Some(all));
+        let terminal = Streams { tty: true, stdin: true, stdout: true, stderr: false };
+        assert_eq!(read("input=1&output=1&error=1&tty=1"), Some(terminal));
+        assert_eq!(read("tty=1&error=1"), None);
+        assert_eq!(read("output=true"), None);
+    }
+
+    #[test]
+    fn ports_stand_in_the_query_of_a_websocket() {
+        let read = |protocol, query| {
+            let headers = HeaderMap::from_iter([(http::header::UPGRADE, HeaderValue::from_static(protocol))]);
+            ports(&headers, &pairs(Some(query)))
+        };
+        assert_eq!(read("SPDY/3.1", "port=80"), Ok(vec![]));
+        assert_eq!(read("websocket", "port=80&port=8080,443"), Ok(vec![80, 8080, 443]));
+        for query in ["", "port=0", "port=http", "port=65536"] {
+            assert!(read("websocket", query).is_err(), "{query}");
+        }
+    }
+}

@@ -1,0 +1,440 @@
+//! The main port over real TLS: who gets in, to what, and how a connection is dealt with.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use config::KubeletConfiguration;
+use http::Method;
+use model::k8s::SubjectAccessReview;
+use ports::Clock;
+use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use serde_json::json;
+use testing::FakeCluster;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use super::{Agent, Answer};
+use crate::endpoint::Endpoint;
+use crate::{AccessSettings, AuthorizationMode, ClientCa, MainPort, MainServer, ServingPair, TokenReviews};
+
+mod reached;
+
+/// A certificate and its key, PEM.
+#[derive(Clone, Debug)]
+struct Pair {
+    certificate: String,
+    key: String,
+}
+
+/// An authority that signs certificates of clients.
+struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    pem: String,
+}
+
+impl Authority {
+    fn new() -> Self {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let pem = params.self_signed(&key).unwrap().pem();
+        Self { issuer: Issuer::new(params, key), pem }
+    }
+
+    fn client(&self, name: &str, group: &str) -> Pair {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::OrganizationName, group);
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let certificate = params.signed_by(&key, &self.issuer).unwrap().pem();
+        Pair { certificate, key: key.serialize_pem() }
+    }
+
+    fn trusted(&self) -> ClientCa {
+        ClientCa::from_pem(self.pem.as_bytes()).unwrap()
+    }
+}
+
+fn serving_pair() -> Pair {
+    let key = KeyPair::generate().unwrap();
+    let certificate = CertificateParams::new(vec!["node".to_owned()]).unwrap().self_signed(&key).unwrap();
+    Pair { certificate: certificate.pem(), key: key.serialize_pem() }
+}
+
+fn served(pair: &Pair) -> ServingPair {
+    ServingPair::from_pem(pair.certificate.as_bytes(), pair.key.as_bytes()).unwrap()
+}
+
+/// A main port under test.
+struct Port {
+    port: u16,
+    pair: Pair,
+    pairs: watch::Sender<Option<ServingPair>>,
+    stop: Option<oneshot::Sender<()>>,
+    task: JoinHandle<()>,
+}
+
+impl Port {
+    async fn start(agent: Agent, access: AccessSettings, config: KubeletConfiguration) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let pair = serving_pair();
+        let (pairs, latest) = watch::channel(Some(served(&pair)));
+        let parts = MainPort {
+            api: Arc::new(agent),
+            pair: latest,
+            access,
+            config: Arc::new(config),
+            clock: Clock::system(),
+        };
+        let server = MainServer::new(parts).unwrap();
+        let task = tokio::spawn(server.serve(listener, async move {
+            let _ = stopped.await;
+        }));
+        Self { port, pair, pairs, stop: Some(stop), task }
+    }
+
+    /// Everybody may do everything.
+    async fn open(agent: Agent, config: KubeletConfiguration) -> Self {
+        Self::start(agent, everybody(), config).await
+    }
+
+    async fn connect(&self, client: Option<&Pair>, protocol: &[u8]) -> std::io::Result<TlsStream<TcpStream>> {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(self.pair.certificate.as_bytes()).unwrap()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let builder = builder.unwrap().with_root_certificates(roots);
+        let mut config = match client {
+            None => builder.with_no_client_auth(),
+            Some(pair) => {
+                let chain = vec![CertificateDer::from_pem_slice(pair.certificate.as_bytes()).unwrap()];
+                let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).unwrap();
+                builder.with_client_auth_cert(chain, key).unwrap()
+            }
+        };
+        config.alpn_protocols = vec![protocol.to_vec()];
+        let stream = TcpStream::connect(("127.0.0.1", self.port)).await.unwrap();
+        TlsConnector::from(Arc::new(config)).connect(ServerName::try_from("node").unwrap(), stream).await
+    }
+
+    async fn ask(&self, method: &str, path: &str, who: &Caller) -> Answer {
+        let mut stream = self.connect(who.certificate.as_ref(), b"http/1.1").await.unwrap();
+        let token = who.token.map(|token| format!("Authorization: Bearer {token}\r\n")).unwrap_or_default();
+        let request = format!("{method} {path} HTTP/1.1\r\nHost: node\r\nConnection: close\r\n{token}\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).await.unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        Answer { head: head.to_ascii_lowercase(), body: body.to_owned() }
+    }
+
+    async fn get(&self, path: &str) -> Answer {
+        self.ask("GET", path, &Caller::default()).await
+    }
+}
+
+/// What a caller shows.
+#[derive(Clone, Debug, Default)]
+struct Caller {
+    certificate: Option<Pair>,
+    token: Option<&'static str>,
+}
+
+fn everybody() -> AccessSettings {
+    AccessSettings {
+        node_name: "n1".to_owned(),
+        anonymous: true,
+        client_ca: None,
+        token_review: None,
+        authorization: AuthorizationMode::AlwaysAllow,
+    }
+}
+
+const TTL: Duration = Duration::from_secs(120);
+
+fn asking(cluster: &FakeCluster, authority: &Authority, anonymous: bool) -> AccessSettings {
+    let cluster = Arc::new(cluster.clone());
+    AccessSettings {
+        node_name: "n1".to_owned(),
+        anonymous,
+        client_ca: Some(watch::channel(authority.trusted()).1),
+        token_review: Some(TokenReviews { cluster: cluster.clone(), ttl: TTL }),
+        authorization: AuthorizationMode::Review { cluster, allowed_ttl: TTL, denied_ttl: TTL },
+    }
+}
+
+/// The name, the verb and the subresource that the API server is asked about.
+fn question(review: &SubjectAccessReview) -> (String, String, String) {
+    let attributes = review.spec.resource_attributes.clone().unwrap_or_default();
+    assert_eq!(attributes.resource.as_deref(), Some("nodes"));
+    assert_eq!(attributes.name.as_deref(), Some("n1"));
+    let text = |text: Option<String>| text.unwrap_or_default();
+    (text(review.spec.user.clone()), text(attributes.verb), text(attributes.subresource))
+}
+
+/// Who is known, nobody allowed anything; then each subresource in turn, to the one who asks for it.
+#[tokio::test]
+async fn no_endpoint_is_reached_by_any_method_without_a_name_and_a_permission() {
+    let (cluster, authority) = (FakeCluster::new(), Authority::new());
+    cluster.accept_token("good", "scraper");
+    let port =
+        Port::start(Agent::default(), asking(&cluster, &authority, false), KubeletConfiguration::default())
+            .await;
+    let strangers = [
+        Caller::default(),
+        Caller { token: Some("bad"), ..Caller::default() },
+        Caller { certificate: Some(Authority::new().client("root", "system:masters")), token: None },
+    ];
+    let known = [
+        (Caller { token: Some("good"), ..Caller::default() }, "scraper"),
+        (Caller { certificate: Some(authority.client("admin", "ops")), token: None }, "admin"),
+    ];
+    cluster.set_access(|_| false);
+    let paths = Endpoint::ALL.iter().flat_map(|endpoint| {
+        let root = endpoint.root();
+        [root.to_owned(), format!("{root}/"), format!("{root}/ns/pod/main")]
+    });
+    let mut walked = 0;
+    for path in paths.chain(["/".to_owned(), "/nothing/here".to_owned()]) {
+        for method in ["GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"] {
+            for stranger in &strangers {
+                let answer = port.ask(method, &path, stranger).await;
+                assert_eq!((answer.status(), answer.body.as_str()), (401, "Unauthorized"), "{method} {path}");
+            }
+            for (caller, name) in &known {
+                let answer = port.ask(method, &path, caller).await;
+                let of =
+                    crate::access::attributes::of(&Method::from_bytes(method.as_bytes()).unwrap(), &path);
+                let expected = format!(
+                    "Forbidden (user={name}, verb={}, resource=nodes, subresource(s)=[{}])",
+                    of.verb,
+                    of.subresources.join(" ")
+                );
+                assert_eq!((answer.status(), answer.body), (403, expected), "{method} {path}");
+            }
+            walked += 1;
+        }
+    }
+    assert_eq!(walked, (Endpoint::ALL.len() * 3 + 2) * 6);
+}
+
+#[tokio::test]
+async fn a_permission_is_for_one_verb_and_one_subresource() {
+    let (cluster, authority) = (FakeCluster::new(), Authority::new());
+    cluster.accept_token("good", "scraper");
+    cluster.set_access(|review| {
+        let (user, verb, subresource) = question(review);
+        assert!(
+            review.spec.groups.as_ref().is_some_and(|groups| groups.contains(&"system:authenticated".into()))
+        );
+        user == "scraper" && verb == "get" && subresource == "metrics"
+    });
+    let agent = Agent { metrics: "up 1\n".to_owned(), ..Agent::default() };
+    let port = Port::start(agent, asking(&cluster, &authority, true), KubeletConfiguration::default()).await;
+    let caller = Caller { token: Some("good"), ..Caller::default() };
+    let answer = port.ask("GET", "/metrics", &caller).await;
+    assert_eq!((answer.status(), answer.body.as_str()), (200, "up 1\n"));
+    assert_eq!(port.ask("POST", "/metrics", &caller).await.status(), 403);
+    assert_eq!(port.ask("GET", "/pods", &caller).await.status(), 403);
+}
+
+#[tokio::test]
+async fn proxy_opens_what_has_a_finer_name_too() {
+    let (cluster, authority) = (FakeCluster::new(), Authority::new());
+    cluster.set_access(|review| question(review).2 == "proxy");
+    let port =
+        Port::start(Agent::default(), asking(&cluster, &authority, false), KubeletConfiguration::default())
+            .await;
+    let caller = Caller { certificate: Some(authority.client("old", "monitoring")), token: None };
+    assert_eq!(port.ask("GET", "/pods", &caller).await.status(), 200);
+    assert_eq!(port.ask("GET", "/metrics", &caller).await.status(), 403, "metrics has no such way in");
+}
+
+#[tokio::test]
+async fn nobody_in_particular_is_system_anonymous_where_that_is_allowed() {
+    let (cluster, authority) = (FakeCluster::new(), Authority::new());
+    cluster.set_access(|review| {
+        let groups = review.spec.groups.clone().unwrap_or_default();
+        question(review).0 == "system:anonymous" && groups == ["system:unauthenticated"]
+    });
+    let port =
+        Port::start(Agent::default(), asking(&cluster, &authority, true), KubeletConfiguration::default())
+            .await;
+    assert_eq!(port.get("/pods").await.status(), 200);
+    // Credentials that are not believed are no reason to be nobody.
+    let liar = Caller { token: Some("bad"), ..Caller::default() };
+    assert_eq!(port.ask("GET", "/pods", &liar).await.status(), 401);
+}
+
+#[tokio::test]
+async fn answers_of_the_api_server_hold_for_a_while() {
+    let (cluster, authority) = (FakeCluster::new(), Authority::new());
+    cluster.accept_token("good", "scraper").set_access(|_| true);
+    let port =
+        Port::start(Agent::default(), asking(&cluster, &authority, false), KubeletConfiguration::default())
+            .await;
+    for token in ["good", "bad", "good", "bad"] {
+        let caller = Caller { token: Some(token), ..Caller::default() };
+        port.ask("GET", "/metrics", &caller).await;
+    }
+    assert_eq!(
+        cluster.call_lines().iter().map(|line| line.trim().to_owned()).collect::<Vec<_>>(),
+        ["create tokenreviews", "create subjectaccessreviews", "create tokenreviews"]
+    );
+}
+
+#[tokio::test]
+async fn an_api_server_that_does_not_answer_lets_nobody_in() {
+    let (cluster, authority) = (FakeCluster::new(), Authority::new());
+    cluster.set_outage(Some(testing::fake_cluster::Outage::Refused));
+    let port =
+        Port::start(Agent::default(), asking(&cluster, &authority, false), KubeletConfiguration::default())
+            .await;
+    let caller = Caller { token: Some("good"), ..Caller::default() };
+    assert_eq!(port.ask("GET", "/pods", &caller).await.status(), 401);
+    let caller = Caller { certificate: Some(authority.client("admin", "ops")), token: None };
+    let answer = port.ask("GET", "/pods", &caller).await;
+    assert_eq!(answer.status(), 500);
+    assert_eq!(
+        answer.body,
+        "Authorization error (user=admin, verb=get, resource=nodes, subresource(s)=[pods proxy])"
+    );
+}
+
+#[tokio::test]
+async fn an_authority_that_is_replaced_is_believed_at_once_and_the_old_one_no_more() {
+    let (old, new) = (Authority::new(), Authority::new());
+    let (sender, latest) = watch::channel(old.trusted());
+    let access = AccessSettings { client_ca: Some(latest), anonymous: false, ..everybody() };
+    let port = Port::start(Agent::default(), access, KubeletConfiguration::default()).await;
+    let of = |authority: &Authority| Caller { certificate: Some(authority.client("a", "b")), token: None };
+    let statuses = async |port: &Port| {
+        (
+            port.ask("GET", "/pods", &of(&old)).await.status(),
+            port.ask("GET", "/pods", &of(&new)).await.status(),
+        )
+    };
+    assert_eq!(statuses(&port).await, (200, 401));
+    sender.send_replace(new.trusted());
+    assert_eq!(statuses(&port).await, (401, 200));
+}
+
+#[tokio::test]
+async fn the_latest_serving_pair_is_served() {
+    let mut port = Port::open(Agent::default(), KubeletConfiguration::default()).await;
+    let next = serving_pair();
+    port.pairs.send_replace(Some(served(&next)));
+    assert!(port.connect(None, b"http/1.1").await.is_err(), "the old one is not served any more");
+    port.pair = next;
+    assert_eq!(port.get("/healthz").await.body, "ok");
+    port.pairs.send_replace(None);
+    assert!(port.connect(None, b"http/1.1").await.is_err());
+}
+
+#[tokio::test]
+async fn the_configuration_is_shown_with_its_kind() {
+    let config = KubeletConfiguration { max_pods: 7, ..KubeletConfiguration::default() };
+    let shown = Port::open(Agent::default(), config).await.get("/configz").await.json();
+    let shown = &shown["kubeletconfig"];
+    assert_eq!(shown["kind"], "KubeletConfiguration");
+    assert_eq!(shown["apiVersion"], "kubelet.config.k8s.io/v1beta1");
+    assert_eq!((&shown["maxPods"], &shown["syncFrequency"]), (&json!(7), &json!("1m0s")));
+}
+
+#[tokio::test]
+async fn groups_that_are_switched_off_say_so() {
+    let debugging =
+        KubeletConfiguration { enable_debugging_handlers: false, ..KubeletConfiguration::default() };
+    let port = Port::open(Agent::default(), debugging).await;
+    for (method, path, text) in [
+        ("POST", "/run/ns/pod/main", "Debug endpoints are disabled.\n"),
+        ("POST", "/exec/ns/pod/main", "Debug endpoints are disabled.\n"),
+        ("GET", "/attach/ns/pod/main", "Debug endpoints are disabled.\n"),
+        ("POST", "/portForward/ns/pod", "Debug endpoints are disabled.\n"),
+        ("GET", "/containerLogs/ns/pod/main", "Debug endpoints are disabled.\n"),
+        ("GET", "/configz", "Debug endpoints are disabled.\n"),
+        ("GET", "/runningpods/", "Debug endpoints are disabled.\n"),
+        ("GET", "/logs/", "logs endpoint is disabled.\n"),
+        ("GET", "/debug/pprof/heap", "profiling endpoint is disabled.\n"),
+        ("PUT", "/debug/flags/v", "flags endpoint is disabled.\n"),
+    ] {
+        port.ask(method, path, &Caller::default()).await.check(405, text);
+    }
+    port.get("/healthz").await.check(200, "ok");
+    let single = KubeletConfiguration {
+        enable_system_log_handler: false,
+        enable_profiling_handler: false,
+        enable_debug_flags_handler: false,
+        ..KubeletConfiguration::default()
+    };
+    let port = Port::open(Agent::default(), single).await;
+    port.get("/logs/syslog").await.check(405, "logs endpoint is disabled.\n");
+    port.get("/debug/pprof/").await.check(405, "profiling endpoint is disabled.\n");
+    port.ask("PUT", "/debug/flags/v", &Caller::default()).await.check(405, "flags endpoint is disabled.\n");
+    assert_eq!(port.get("/configz").await.status(), 200);
+}
+
+#[tokio::test]
+async fn http2_is_spoken_with_who_asks_for_it() {
+    let port = Port::open(Agent::default(), KubeletConfiguration::default()).await;
+    let stream = port.connect(None, b"h2").await.unwrap();
+    let io = hyper_util::rt::TokioIo::new(stream);
+    let executor = hyper_util::rt::TokioExecutor::new();
+    let (mut sender, connection) = hyper::client::conn::http2::handshake(executor, io).await.unwrap();
+    let connection = tokio::spawn(connection);
+    for _ in 0..3 {
+        let request = http::Request::get("https://node/healthz").body(String::new()).unwrap();
+        let answer = sender.send_request(request).await.unwrap();
+        assert_eq!((answer.status().as_u16(), answer.version()), (200, http::Version::HTTP_2));
+    }
+    drop(sender);
+    connection.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_does_not_shake_hands_or_says_nothing_after_is_left() {
+    let port = Port::open(Agent::default(), KubeletConfiguration::default()).await;
+    let mut silent = TcpStream::connect(("127.0.0.1", port.port)).await.unwrap();
+    assert_eq!(silent.read_to_end(&mut Vec::new()).await.unwrap_or(0), 0);
+    for protocol in [b"http/1.1".as_slice(), b"h2"] {
+        let mut idle = port.connect(None, protocol).await.unwrap();
+        let _ = idle.read_to_end(&mut Vec::new()).await;
+    }
+}
+
+#[tokio::test]
+async fn a_head_that_is_too_long_is_refused() {
+    let port = Port::open(Agent::default(), KubeletConfiguration::default()).await;
+    let mut stream = port.connect(None, b"http/1.1").await.unwrap();
+    let head = format!("GET /pods HTTP/1.1\r\nHost: node\r\nX: {}\r\n\r\n", "x".repeat(1 << 20));
+    let (mut answers, mut requests) = tokio::io::split(&mut stream);
+    let mut answer = Vec::new();
+    // Refused while it is still being sent.
+    let (_, _) = tokio::join!(requests.write_all(head.as_bytes()), answers.read_to_end(&mut answer));
+    assert!(answer.starts_with(b"HTTP/1.1 431 "), "{}", String::from_utf8_lossy(&answer));
+}
+
+#[tokio::test]
+async fn a_port_told_to_stop_ends_its_connections() {
+    let mut port = Port::open(Agent::default(), KubeletConfiguration::default()).await;
+    let mut held = Vec::new();
+    for protocol in [b"http/1.1".as_slice(), b"h2"] {
+        held.push(port.connect(None, protocol).await.unwrap());
+    }
+    let _half_open = TcpStream::connect(("127.0.0.1", port.port)).await.unwrap();
+    port.stop.take().unwrap().send(()).unwrap();
+    (&mut port.task).await.unwrap();
+    for mut stream in held {
+        let _ = stream.read_to_end(&mut Vec::new()).await;
+    }
+}

@@ -1,0 +1,307 @@
+//! TLS of the main port: the serving pair, the authority of client certificates, and what a handshake may agree on.
+//!
+//! Certificates of clients are asked for and taken in the handshake; whether one is believed is asked at each request
+//! (`access`), so that a certificate that expires, or whose authority goes, stops working on an open connection too.
+
+use std::fmt;
+use std::sync::Arc;
+
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
+use rustls::sign::CertifiedKey;
+use rustls::{
+    CipherSuite, DigitallySignedStruct, DistinguishedName, NamedGroup, RootCertStore, ServerConfig,
+    SignatureScheme,
+};
+use tokio::sync::watch;
+
+/// What cannot be served with.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    #[error("the serving certificate cannot be read: {0}")]
+    Chain(String),
+    #[error("the key of the serving certificate cannot be read: {0}")]
+    Key(String),
+    #[error("the serving certificate and its key do not belong together: {0}")]
+    Pair(String),
+    #[error("the authority of client certificates cannot be read: {0}")]
+    ClientCa(String),
+    #[error("{field}: none of {given:?} is supported; supported are {}", known.join(", "))]
+    NothingLeft { field: &'static str, given: Vec<String>, known: Vec<String> },
+    #[error("TLS: {0}")]
+    Other(String),
+}
+
+/// A certificate chain with its key, ready to be served.
+#[derive(Clone)]
+pub struct ServingPair(Arc<CertifiedKey>);
+
+impl fmt::Debug for ServingPair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServingPair").finish_non_exhaustive()
+    }
+}
+
+impl ServingPair {
+    /// From PEM: the chain with the server's own certificate first, and the key.
+    ///
+    /// # Errors
+    /// Either is no PEM of its kind, or they do not belong together.
+    pub fn from_pem(chain: &[u8], key: &[u8]) -> Result<Self, TlsError> {
+        let chain = certificates(chain).map_err(TlsError::Chain)?;
+        let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| TlsError::Key(error.to_string()))?;
+        let pair = CertifiedKey::from_der(chain, key, &ring::default_provider());
+        pair.map(|pair| Self(Arc::new(pair))).map_err(|error| TlsError::Pair(error.to_string()))
+    }
+}
+
+/// Who signs certificates of clients.
+#[derive(Clone, Debug)]
+pub struct ClientCa(Arc<dyn ClientCertVerifier>);
+
+impl ClientCa {
+    /// From PEM: one or more certificates, each of which is trusted.
+    ///
+    /// # Errors
+    /// It is no PEM, or holds no certificate that can be trusted.
+    pub fn from_pem(bundle: &[u8]) -> Result<Self, TlsError> {
+        let mut roots = RootCertStore::empty();
+        for certificate in certificates(bundle).map_err(TlsError::ClientCa)? {
+            roots.add(certificate).map_err(|error| TlsError::ClientCa(error.to_string()))?;
+        }
+        let provider = Arc::new(ring::default_provider());
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
+        verifier.map(Self).map_err(|error| TlsError::ClientCa(error.to_string()))
+    }
+
+    /// Whether one of the authority signed the chain (its own certificate first) and it is good at `now`.
+    pub(crate) fn check(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Result<(), String> {
+        let [own, intermediates @ ..] = chain else { return Err("no certificate".to_owned()) };
+        self.0.verify_client_cert(own, intermediates, now).map(|_| ()).map_err(|error| error.to_string())
+    }
+}
+
+fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    let found = found.map_err(|error| error.to_string())?;
+    if found.is_empty() { Err("there is no certificate in it".to_owned()) } else { Ok(found) }
+}
+
+/// The fields of the configuration that a handshake depends on.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TlsSettings {
+    /// `tlsMinVersion`; empty means 1.2, which is also the lowest there is here.
+    pub(crate) min_version: String,
+    /// `tlsCipherSuites`, of TLS 1.2; those of 1.3 are always offered. Empty: all.
+    pub(crate) cipher_suites: Vec<String>,
+    /// `tlsCurvePreferences`, first the preferred. Empty: all.
+    pub(crate) curves: Vec<String>,
+}
+
+/// Serves whatever pair is the latest; without one, handshakes fail.
+pub(crate) fn server_config(
+    settings: &TlsSettings,
+    pair: watch::Receiver<Option<ServingPair>>,
+) -> Result<Arc<ServerConfig>, TlsError> {
+    let mut provider = ring::default_provider();
+    choose_suites(settings, &mut provider)?;
+    choose_curves(settings, &mut provider)?;
+    let provider = Arc::new(provider);
+    let versions: &[_] = match settings.min_version.as_str() {
+        "VersionTLS13" => &[&rustls::version::TLS13],
+        _ => &[&rustls::version::TLS12, &rustls::version::TLS13],
+    };
+    let mut config = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_protocol_versions(versions)
+        .map_err(|error| TlsError::Other(error.to_string()))?
+        .with_client_cert_verifier(Arc::new(AskAndTake(provider)))
+        .with_cert_resolver(Arc::new(Latest(pair)));
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}
+
+/// As the configuration names it: `TLS_AES_128_GCM_SHA256`, `TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256`.
+fn suite_name(suite: CipherSuite) -> String {
+    suite.as_str().unwrap_or_default().replacen("TLS13_", "TLS_", 1)
+}
+
+fn choose_suites(settings: &TlsSettings, provider: &mut CryptoProvider) -> Result<(), TlsError> {
+    let given = &settings.cipher_suites;
+    if given.is_empty() {
+        return Ok(());
+    }
+    let known: Vec<String> = provider.cipher_suites.iter().map(|suite| suite_name(suite.suite())).collect();
+    let is_meant = |name: &str| given.iter().any(|g| g == name || format!("{g}_SHA256") == name);
+    for missing in given.iter().filter(|g| !known.iter().any(|k| k == *g || *k == format!("{g}_SHA256"))) {
+        tracing::warn!(
+            suite = missing,
+            "tlsCipherSuites names a suite that is not supported; it is left out"
+        );
+    }
+    if !known.iter().any(|name| is_meant(name)) {
+        return Err(TlsError::NothingLeft { field: "tlsCipherSuites", given: given.clone(), known });
+    }
+    provider.cipher_suites.retain(|suite| suite.tls13().is_some() || is_meant(&suite_name(suite.suite())));
+    Ok(())
+}
+
+fn choose_curves(settings: &TlsSettings, provider: &mut CryptoProvider) -> Result<(), TlsError> {
+    let given = &settings.curves;
+    if given.is_empty() {
+        return Ok(());
+    }
+    let mut chosen = Vec::new();
+    for name in given {
+        let group = curve(name).and_then(|curve| provider.kx_groups.iter().find(|g| g.name() == curve));
+        match group {
+            Some(group) => chosen.push(*group),
+            None => tracing::warn!(
+                curve = name,
+                "tlsCurvePreferences names a curve that is not supported; it is left out"
+            ),
+        }
+    }
+    if chosen.is_empty() {
+        let known = CURVES.iter().map(|(name, ..)| (*name).to_owned()).collect();
+        return Err(TlsError::NothingLeft { field: "tlsCurvePreferences", given: given.clone(), known });
+    }
+    provider.kx_groups = chosen;
+    Ok(())
+}
+
+/// By name, and by its number in TLS.
+const CURVES: [(&str, &str, NamedGroup); 3] = [
+    ("X25519", "29", NamedGroup::X25519),
+    ("CurveP256", "23", NamedGroup::secp256r1),
+    ("CurveP384", "24", NamedGroup::secp384r1),
+];
+
+fn curve(given: &str) -> Option<NamedGroup> {
+    CURVES.iter().find(|(name, number, _)| [*name, *number].contains(&given)).map(|(.., group)| *group)
+}
+
+/// The latest pair, whoever the client thinks we are.
+struct Latest(watch::Receiver<Option<ServingPair>>);
+
+impl fmt::Debug for Latest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Latest").finish_non_exhaustive()
+    }
+}
+
+impl ResolvesServerCert for Latest {
+    fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        self.0.borrow().as_ref().map(|pair| Arc::clone(&pair.0))
+    }
+}
+
+/// Asks for a certificate whose holder has its key, and takes none for an answer.
+#[derive(Debug)]
+struct AskAndTake(Arc<CryptoProvider>);
+
+impl ClientCertVerifier for AskAndTake {
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        _own: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls12_signature(message, certificate, signature, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, certificate, signature, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn offered(settings: &TlsSettings) -> Result<(Vec<String>, Vec<NamedGroup>), TlsError> {
+        let config = server_config(settings, watch::channel(None).1)?;
+        let provider = config.crypto_provider();
+        let suites = provider.cipher_suites.iter().map(|suite| suite_name(suite.suite())).collect();
+        Ok((suites, provider.kx_groups.iter().map(|group| group.name()).collect()))
+    }
+
+    fn texts(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    #[test]
+    fn suites_of_tls12_are_those_of_the_configuration_and_those_of_13_stay() {
+        let names = ["TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "TLS_RSA_WITH_AES_128_CBC_SHA"];
+        let settings = TlsSettings { cipher_suites: texts(&names), ..TlsSettings::default() };
+        let (suites, _) = offered(&settings).unwrap();
+        assert_eq!(
+            suites,
+            [
+                "TLS_AES_256_GCM_SHA384",
+                "TLS_AES_128_GCM_SHA256",
+                "TLS_CHACHA20_POLY1305_SHA256",
+                "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"
+            ]
+        );
+        let settings =
+            TlsSettings { cipher_suites: texts(&["TLS_RSA_WITH_RC4_128_SHA"]), ..TlsSettings::default() };
+        let refused = offered(&settings).unwrap_err().to_string();
+        assert!(refused.starts_with("tlsCipherSuites: none of"), "{refused}");
+    }
+
+    #[test]
+    fn a_suite_may_be_named_without_its_hash() {
+        let name = "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305";
+        let settings = TlsSettings { cipher_suites: texts(&[name]), ..TlsSettings::default() };
+        assert!(offered(&settings).unwrap().0.contains(&format!("{name}_SHA256")));
+    }
+
+    #[test]
+    fn curves_are_taken_in_the_order_of_the_configuration() {
+        let settings =
+            TlsSettings { curves: texts(&["CurveP384", "CurveP521", "29"]), ..TlsSettings::default() };
+        assert_eq!(offered(&settings).unwrap().1, [NamedGroup::secp384r1, NamedGroup::X25519]);
+        let settings = TlsSettings { curves: texts(&["CurveP521"]), ..TlsSettings::default() };
+        let refused = offered(&settings).unwrap_err().to_string();
+        assert!(refused.ends_with("supported are X25519, CurveP256, CurveP384"), "{refused}");
+    }
+
+    #[test]
+    fn what_is_no_certificate_is_refused_by_name() {
+        let refused = |outcome: Result<ServingPair, TlsError>| outcome.unwrap_err().to_string();
+        assert!(refused(ServingPair::from_pem(b"", b"")).contains("there is no certificate in it"));
+        assert!(ClientCa::from_pem(b"nonsense").unwrap_err().to_string().starts_with("the authority"));
+    }
+}

@@ -1,0 +1,55 @@
+//! Whether a container or sandbox can be streamed to, and the URL for it. Serves no stream.
+
+use model::request::LinuxResources;
+use model::{ContainerId, ContainerState, SandboxId};
+use ports::runtime::RuntimeResult;
+
+use super::{Method, Moment, State};
+
+/// Reserved: nobody listens there.
+pub(super) const NOBODY: &str = "http://127.0.0.1:1";
+
+impl State {
+    /// An error unless the container runs.
+    pub(in crate::fake) fn running(
+        &self,
+        method: Method,
+        id: &ContainerId,
+        now: Moment,
+    ) -> RuntimeResult<()> {
+        match self.find(method, id)?.state(now) {
+            ContainerState::Running => Ok(()),
+            state @ (ContainerState::Created | ContainerState::Exited | ContainerState::Unknown) => {
+                Err(method.failed(format!("container is in {state:?} state")))
+            }
+        }
+    }
+
+    /// An error unless the sandbox is ready.
+    pub(in crate::fake) fn ready(&self, method: Method, id: &SandboxId) -> RuntimeResult<()> {
+        match self.sandboxes.get(id) {
+            Some(sandbox) if sandbox.ready => Ok(()),
+            Some(_) => Err(method.failed("sandbox container is not running")),
+            None => Err(method.not_found(format!("sandbox {id}: not found"))),
+        }
+    }
+
+    /// A URL of its own for every request, as it works only once.
+    pub(in crate::fake) fn stream_url(&mut self, verb: &str) -> String {
+        let token = self.next_serial();
+        format!("{}/{verb}/{token:08}", self.streaming)
+    }
+
+    pub(in crate::fake) fn update_sandbox_resources(
+        &mut self,
+        id: &SandboxId,
+        overhead: Option<&LinuxResources>,
+        resources: &LinuxResources,
+    ) -> RuntimeResult<()> {
+        let method = Method::UpdatePodSandboxResources;
+        let not_found = || method.not_found(format!("sandbox {id}: not found"));
+        let sandbox = self.sandboxes.get_mut(id).ok_or_else(not_found)?;
+        sandbox.resources = (overhead.cloned(), Some(resources.clone()));
+        Ok(())
+    }
+}

@@ -1,0 +1,369 @@
+//! A Kubernetes API that behaves: resource versions, conflicts, watches with history, graceful deletion of pods; calls
+//! fail, hang, or do their work and then answer too late. All on tokio's time, so paused time makes hours pass at once.
+//!
+//! Owns: [`FakeCluster`], a handle that can be cloned and survives any number of kubelets. It starts no task. It has no
+//! validation, defaults or controllers: those are in `localapi`.
+
+mod collection;
+mod faults;
+mod patch;
+mod select;
+mod store;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use model::k8s::{
+    CertificateSigningRequest, ConfigMap, Event, Lease, Node, Pod, RuntimeClass, Secret, Service,
+    ServiceAccount, SubjectAccessReview, Time, TokenRequest, TokenReview,
+};
+use parking_lot::Mutex;
+use ports::Clock;
+use ports::cluster::{Cluster, ClusterResult, Collection, Deletion};
+use serde_json::json;
+use tokio::sync::watch;
+
+pub use collection::{FakeObject, FakeObjects};
+pub use faults::{ClusterCall, ClusterFault, Outage, Verb};
+
+use self::faults::Script;
+use self::store::Store;
+use crate::fake::EPOCH_SECONDS;
+
+/// Who is let in by a `SubjectAccessReview`: user, verb, resource with its subresource.
+type Access = Box<dyn Fn(&SubjectAccessReview) -> bool + Send + Sync>;
+
+/// The fake. Clones share everything.
+#[derive(Clone, Debug)]
+pub struct FakeCluster {
+    shared: Arc<Shared>,
+    nodes: FakeObjects<Node>,
+    pods: FakeObjects<Pod>,
+    leases: FakeObjects<Lease>,
+    events: FakeObjects<Event>,
+    services: FakeObjects<Service>,
+    config_maps: FakeObjects<ConfigMap>,
+    secrets: FakeObjects<Secret>,
+    service_accounts: FakeObjects<ServiceAccount>,
+    runtime_classes: FakeObjects<RuntimeClass>,
+    signing_requests: FakeObjects<CertificateSigningRequest>,
+}
+
+struct Shared {
+    clock: Clock,
+    store: Mutex<Store>,
+    script: Mutex<Script>,
+    /// Bearer tokens, and to whom they belong.
+    tokens: Mutex<Vec<(String, String)>>,
+    access: Mutex<Access>,
+    /// Changes whenever watches have something to look at.
+    news: watch::Sender<u64>,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").field("store", &self.store).finish_non_exhaustive()
+    }
+}
+
+impl Default for FakeCluster {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl FakeCluster {
+    /// An empty cluster on a virtual clock, as that of [`crate::FakeRuntime`].
+    #[must_use]
+    pub fn new() -> Self {
+        let epoch = Timestamp::from_second(EPOCH_SECONDS).unwrap_or(Timestamp::UNIX_EPOCH);
+        Self::with_clock(Clock::starting_at(epoch))
+    }
+
+    #[must_use]
+    pub fn with_clock(clock: Clock) -> Self {
+        let shared = Arc::new(Shared {
+            clock,
+            store: Mutex::default(),
+            script: Mutex::default(),
+            tokens: Mutex::default(),
+            access: Mutex::new(Box::new(|_| true)),
+            news: watch::channel(0).0,
+        });
+        Self {
+            nodes: FakeObjects::new(&shared),
+            pods: FakeObjects::new(&shared),
+            leases: FakeObjects::new(&shared),
+            events: FakeObjects::new(&shared),
+            services: FakeObjects::new(&shared),
+            config_maps: FakeObjects::new(&shared),
+            secrets: FakeObjects::new(&shared),
+            service_accounts: FakeObjects::new(&shared),
+            runtime_classes: FakeObjects::new(&shared),
+            signing_requests: FakeObjects::new(&shared),
+            shared,
+        }
+    }
+
+    // ---- scripting ----
+
+    /// The next such call about such objects (`pods`; `""` for any) meets this fault. Faults queue up.
+    pub fn fault(&self, verb: Verb, plural: &str, fault: ClusterFault) -> &Self {
+        self.shared.script.lock().push(verb, plural, fault);
+        self
+    }
+
+    /// The next `count` such calls meet this fault.
+    pub fn fault_times(&self, verb: Verb, plural: &str, fault: &ClusterFault, count: usize) -> &Self {
+        for _ in 0..count {
+            self.fault(verb, plural, fault.clone());
+        }
+        self
+    }
+
+    /// Every such call meets this fault, after those queued; `None` ends it.
+    pub fn fault_always(&self, verb: Verb, plural: &str, fault: Option<ClusterFault>) -> &Self {
+        self.shared.script.lock().set_always(verb, plural, fault);
+        self
+    }
+
+    /// Every call takes this long before it does anything.
+    pub fn latency(&self, latency: Duration) -> &Self {
+        self.shared.script.lock().latency = latency;
+        self
+    }
+
+    /// Cuts the node off, or (`None`) joins it again. Watches break; what happens meanwhile is kept for later.
+    pub fn set_outage(&self, outage: Option<Outage>) -> &Self {
+        {
+            let mut script = self.shared.script.lock();
+            script.outage = outage;
+            script.breaks += u64::from(outage.is_some());
+        }
+        self.shared.announce();
+        self
+    }
+
+    /// Forgets every fault, and is reachable.
+    pub fn calm(&self) -> &Self {
+        self.shared.script.lock().calm();
+        self
+    }
+
+    /// How long a call waits before it gives up; what hanging calls take.
+    pub fn set_deadline(&self, deadline: Duration) -> &Self {
+        self.shared.script.lock().deadline = deadline;
+        self
+    }
+
+    /// Every watch ends, as it does every few minutes.
+    pub fn end_watches(&self) -> &Self {
+        self.shared.script.lock().ends += 1;
+        self.shared.announce();
+        self
+    }
+
+    /// Every watch is told how far it is.
+    pub fn send_bookmarks(&self) -> &Self {
+        self.shared.script.lock().bookmarks += 1;
+        self.shared.announce();
+        self
+    }
+
+    /// Forgets its history: who goes on from before is told that this is too old.
+    pub fn compact(&self) -> &Self {
+        self.shared.store.lock().compact();
+        self.shared.announce();
+        self
+    }
+
+    /// The bearer of this token is this user.
+    pub fn accept_token(&self, token: &str, user: &str) -> &Self {
+        self.shared.tokens.lock().push((token.to_owned(), user.to_owned()));
+        self
+    }
+
+    /// Who may do what; at first everybody everything.
+    pub fn set_access(
+        &self,
+        allowed: impl Fn(&SubjectAccessReview) -> bool + Send + Sync + 'static,
+    ) -> &Self {
+        *self.shared.access.lock() = Box::new(allowed);
+        self
+    }
+
+    // ---- what others do ----
+
+    /// Somebody creates the object, or replaces all of it with its status. The object as it is then.
+    pub fn put<K: FakeObject>(&self, object: &K) -> K {
+        let now = self.shared.clock.now().wall;
+        let put = self.shared.store.lock().put(object, now);
+        self.shared.announce();
+        put
+    }
+
+    /// Somebody deletes the object. Whether there was one.
+    pub fn remove<K: FakeObject>(&self, namespace: &str, name: &str, grace_seconds: Option<i64>) -> bool {
+        let now = self.shared.clock.now().wall;
+        let deletion = Deletion { uid: None, grace_seconds };
+        let removed = self.shared.store.lock().delete::<K>("", namespace, name, &deletion, now);
+        self.shared.announce();
+        removed.is_ok()
+    }
+
+    // ---- looking ----
+
+    /// The object as it is now. Meets no fault and is not counted.
+    #[must_use]
+    pub fn look<K: FakeObject>(&self, namespace: &str, name: &str) -> Option<K> {
+        self.shared.store.lock().get("", namespace, name).ok()
+    }
+
+    /// All objects of a kind, by namespace and name. Meets no fault and is not counted.
+    #[must_use]
+    pub fn all<K: FakeObject>(&self) -> Vec<K> {
+        self.shared.store.lock().all()
+    }
+
+    /// The calls so far, in the order they began: `patch pods/status default/web`.
+    #[must_use]
+    pub fn call_lines(&self) -> Vec<String> {
+        self.shared.script.lock().calls.iter().map(ToString::to_string).collect()
+    }
+
+    /// The same with their times.
+    #[must_use]
+    pub fn calls(&self) -> Vec<ClusterCall> {
+        self.shared.script.lock().calls.clone()
+    }
+
+    /// Forgets the calls so far.
+    pub fn forget_calls(&self) {
+        self.shared.script.lock().calls.clear();
+    }
+
+    /// How often connections were closed on demand.
+    #[must_use]
+    pub fn closed_connections(&self) -> u64 {
+        self.shared.script.lock().closed_connections
+    }
+
+    /// Watches that are open now.
+    #[must_use]
+    pub fn open_watches(&self) -> usize {
+        self.shared.news.receiver_count()
+    }
+}
+
+impl Shared {
+    fn announce(&self) {
+        self.news.send_modify(|count| *count += 1);
+    }
+}
+
+#[async_trait]
+impl Cluster for FakeCluster {
+    fn nodes(&self) -> &dyn Collection<Node> {
+        &self.nodes
+    }
+
+    fn pods(&self) -> &dyn Collection<Pod> {
+        &self.pods
+    }
+
+    fn leases(&self) -> &dyn Collection<Lease> {
+        &self.leases
+    }
+
+    fn events(&self) -> &dyn Collection<Event> {
+        &self.events
+    }
+
+    fn services(&self) -> &dyn Collection<Service> {
+        &self.services
+    }
+
+    fn config_maps(&self) -> &dyn Collection<ConfigMap> {
+        &self.config_maps
+    }
+
+    fn secrets(&self) -> &dyn Collection<Secret> {
+        &self.secrets
+    }
+
+    fn service_accounts(&self) -> &dyn Collection<ServiceAccount> {
+        &self.service_accounts
+    }
+
+    fn runtime_classes(&self) -> &dyn Collection<RuntimeClass> {
+        &self.runtime_classes
+    }
+
+    fn signing_requests(&self) -> &dyn Collection<CertificateSigningRequest> {
+        &self.signing_requests
+    }
+
+    async fn request_token(
+        &self,
+        namespace: &str,
+        account: &str,
+        request: &TokenRequest,
+    ) -> ClusterResult<TokenRequest> {
+        let call = format!("create token of serviceaccounts {namespace}/{account}");
+        let subject = format!("{namespace}/{account}");
+        self.shared
+            .act(Verb::Create, "serviceaccounts/token", &subject, &call, |shared| {
+                shared.store.lock().get::<ServiceAccount>(&call, namespace, account)?;
+                let mut tokens = shared.tokens.lock();
+                let token = format!("token-{}", tokens.len() + 1);
+                tokens.push((token.clone(), format!("system:serviceaccount:{namespace}:{account}")));
+                drop(tokens);
+                let mut answer = request.clone();
+                let life = answer.spec.as_ref().and_then(|spec| spec.expiration_seconds).unwrap_or(3600);
+                let ends = shared.clock.now().wall + Duration::from_secs(life.unsigned_abs());
+                let status = json!({"token": token, "expirationTimestamp": Time(ends)});
+                answer.status = serde_json::from_value(status).ok();
+                Ok(answer)
+            })
+            .await
+    }
+
+    async fn review_token(&self, review: &TokenReview) -> ClusterResult<TokenReview> {
+        self.shared
+            .act(Verb::Create, "tokenreviews", "", "create tokenreviews", |shared| {
+                let tokens = shared.tokens.lock();
+                let asked = Some(review.spec.token.as_str());
+                let user = tokens.iter().find(|(token, _)| Some(token.as_str()) == asked);
+                let status = match user {
+                    Some((_, user)) => json!({"authenticated": true, "user": {"username": user}}),
+                    None => json!({"authenticated": false}),
+                };
+                drop(tokens);
+                let mut answer = review.clone();
+                answer.status = serde_json::from_value(status).ok();
+                Ok(answer)
+            })
+            .await
+    }
+
+    async fn review_access(&self, review: &SubjectAccessReview) -> ClusterResult<SubjectAccessReview> {
+        self.shared
+            .act(Verb::Create, "subjectaccessreviews", "", "create subjectaccessreviews", |shared| {
+                let allowed = (shared.access.lock())(review);
+                let mut answer = review.clone();
+                answer.status = serde_json::from_value(json!({"allowed": allowed})).ok();
+                Ok(answer)
+            })
+            .await
+    }
+
+    async fn healthy(&self) -> ClusterResult<()> {
+        self.shared.act(Verb::Get, "healthz", "", "get /healthz", |_| Ok(())).await
+    }
+
+    fn close_connections(&self) {
+        self.shared.script.lock().closed_connections += 1;
+    }
+}

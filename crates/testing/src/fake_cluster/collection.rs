@@ -1,0 +1,280 @@
+//! The objects of one kind, as the port shows them.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::StreamExt;
+use k8s_openapi::Metadata;
+use model::k8s::ObjectMeta;
+use ports::cluster::{
+    Change, Changes, ClusterError, ClusterResult, Collection, Deletion, Listed, Part, Patch, Selection,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio::sync::watch;
+
+use super::faults::{Outage, Verb};
+use super::store::{Happened, is_namespaced};
+use super::{Shared, select};
+
+/// After how long without an answer a client knows that its connection is dead.
+const PING: Duration = Duration::from_secs(45);
+
+/// Every kind of the API.
+pub trait FakeObject:
+    Metadata<Ty = ObjectMeta> + Serialize + DeserializeOwned + Clone + fmt::Debug + Send + Sync + 'static
+{
+}
+impl<K: Metadata<Ty = ObjectMeta> + Serialize + DeserializeOwned + Clone + fmt::Debug + Send + Sync + 'static>
+    FakeObject for K
+{
+}
+
+/// The objects of one kind.
+#[derive(Clone)]
+pub struct FakeObjects<K> {
+    shared: Arc<Shared>,
+    kind: PhantomData<fn() -> K>,
+}
+
+impl<K: FakeObject> fmt::Debug for FakeObjects<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FakeObjects({})", K::URL_PATH_SEGMENT)
+    }
+}
+
+impl<K: FakeObject> FakeObjects<K> {
+    pub(super) fn new(shared: &Arc<Shared>) -> Self {
+        Self { shared: Arc::clone(shared), kind: PhantomData }
+    }
+
+    fn subject(namespace: &str, name: &str) -> String {
+        if is_namespaced(K::URL_PATH_SEGMENT) { format!("{namespace}/{name}") } else { name.to_owned() }
+    }
+
+    /// A call about one object. Who changed something says so to the watches.
+    async fn call<T>(
+        &self,
+        verb: Verb,
+        part: Part,
+        subject: &str,
+        act: impl FnOnce(&Shared, &str) -> ClusterResult<T>,
+    ) -> ClusterResult<T> {
+        let plural = K::URL_PATH_SEGMENT;
+        let (resource, call) = match part {
+            Part::Whole => (plural.to_owned(), format!("{verb} {plural} {subject}")),
+            Part::Status => (format!("{plural}/status"), format!("{verb} status of {plural} {subject}")),
+        };
+        let announced = |shared: &Shared| {
+            let done = act(shared, &call);
+            shared.announce();
+            done
+        };
+        self.shared.act(verb, &resource, subject, &call, announced).await
+    }
+}
+
+/// As in the call log: what is selected, without spaces at its ends.
+fn brief(selection: &Selection) -> String {
+    let parts = [&selection.namespace, &selection.fields, &selection.labels];
+    parts.into_iter().flatten().map(String::as_str).collect::<Vec<_>>().join(" ")
+}
+
+#[async_trait]
+impl<K: FakeObject> Collection<K> for FakeObjects<K> {
+    async fn list(&self, selection: &Selection) -> ClusterResult<Listed<K>> {
+        let (plural, subject) = (K::URL_PATH_SEGMENT, brief(selection));
+        let call = format!("list {plural}");
+        let list = |shared: &Shared| shared.store.lock().list(&call, selection);
+        self.shared.act(Verb::List, plural, &subject, &call, list).await
+    }
+
+    async fn watch(&self, selection: &Selection, since: &str) -> ClusterResult<Changes<K>> {
+        let (plural, subject) = (K::URL_PATH_SEGMENT, brief(selection));
+        let call = format!("watch {plural}");
+        let begin = |shared: &Shared| {
+            let message = format!("resourceVersion: {since:?} is no version");
+            let since: u64 =
+                since.parse().map_err(|_| ClusterError::Invalid { call: call.clone(), message })?;
+            if shared.store.lock().since(since).is_none() {
+                return Err(expired(&call, since));
+            }
+            let script = shared.script.lock();
+            let (ends, breaks, bookmarks) = (script.ends, script.breaks, script.bookmarks);
+            drop(script);
+            Ok(Watch {
+                shared: Arc::clone(&self.shared),
+                news: shared.news.subscribe(),
+                selection: selection.clone(),
+                call: call.clone(),
+                since,
+                ends,
+                breaks,
+                bookmarks,
+                kind: PhantomData,
+            })
+        };
+        let watch: Watch<K> = self.shared.act(Verb::Watch, plural, &subject, &call, begin).await?;
+        Ok(futures_util::stream::unfold(Some(watch), |watch| async move {
+            let mut watch = watch?;
+            match watch.next().await? {
+                Ok(change) => Some((Ok(change), Some(watch))),
+                Err(error) => Some((Err(error), None)),
+            }
+        })
+        .boxed())
+    }
+
+    async fn get(&self, namespace: &str, name: &str) -> ClusterResult<K> {
+        let subject = Self::subject(namespace, name);
+        let get = |shared: &Shared, call: &str| shared.store.lock().get(call, namespace, name);
+        self.call(Verb::Get, Part::Whole, &subject, get).await
+    }
+
+    async fn create(&self, namespace: &str, object: &K) -> ClusterResult<K> {
+        let metadata = object.metadata();
+        let name = metadata.name.as_deref().or(metadata.generate_name.as_deref()).unwrap_or_default();
+        let create = |shared: &Shared, call: &str| {
+            let now = shared.clock.now().wall;
+            shared.store.lock().create(call, namespace, object, now)
+        };
+        self.call(Verb::Create, Part::Whole, &Self::subject(namespace, name), create).await
+    }
+
+    async fn update(&self, namespace: &str, object: &K) -> ClusterResult<K> {
+        let name = object.metadata().name.as_deref().unwrap_or_default();
+        let update = |shared: &Shared, call: &str| shared.store.lock().update(call, namespace, object);
+        self.call(Verb::Update, Part::Whole, &Self::subject(namespace, name), update).await
+    }
+
+    async fn patch(&self, namespace: &str, name: &str, part: Part, patch: &Patch) -> ClusterResult<K> {
+        let subject = Self::subject(namespace, name);
+        let apply =
+            |shared: &Shared, call: &str| shared.store.lock().patch(call, (namespace, name), part, patch);
+        self.call(Verb::Patch, part, &subject, apply).await
+    }
+
+    async fn delete(&self, namespace: &str, name: &str, deletion: &Deletion) -> ClusterResult<()> {
+        let subject = Self::subject(namespace, name);
+        let delete = |shared: &Shared, call: &str| {
+            let now = shared.clock.now().wall;
+            shared.store.lock().delete::<K>(call, namespace, name, deletion, now)
+        };
+        self.call(Verb::Delete, Part::Whole, &subject, delete).await
+    }
+}
+
+fn expired(call: &str, since: u64) -> ClusterError {
+    ClusterError::Expired { call: call.to_owned(), message: format!("too old resource version: {since}") }
+}
+
+struct Watch<K> {
+    shared: Arc<Shared>,
+    news: watch::Receiver<u64>,
+    selection: Selection,
+    call: String,
+    since: u64,
+    ends: u64,
+    breaks: u64,
+    bookmarks: u64,
+    kind: PhantomData<fn() -> K>,
+}
+
+impl<K: FakeObject> Watch<K> {
+    async fn next(&mut self) -> Option<ClusterResult<Change<K>>> {
+        loop {
+            self.news.mark_unchanged();
+            match self.look() {
+                Look::Change(change) => return Some(change),
+                Look::End => return None,
+                Look::Nothing => {}
+            }
+            match tokio::time::timeout(PING, self.news.changed()).await {
+                Ok(changed) => changed.ok()?,
+                Err(_) if self.is_silent() => return Some(Err(self.broken("ping timed out"))),
+                Err(_) => {}
+            }
+        }
+    }
+
+    fn is_silent(&self) -> bool {
+        self.shared.script.lock().outage == Some(Outage::Silent)
+    }
+
+    fn broken(&self, message: &str) -> ClusterError {
+        ClusterError::Unreachable { call: self.call.clone(), message: message.to_owned() }
+    }
+
+    fn look(&mut self) -> Look<K> {
+        let script = self.shared.script.lock();
+        let (outage, ends, breaks, bookmarks) = (script.outage, script.ends, script.breaks, script.bookmarks);
+        drop(script);
+        if outage == Some(Outage::Silent) {
+            return Look::Nothing;
+        }
+        if breaks != self.breaks {
+            return Look::Change(Err(self.broken("connection reset by peer")));
+        }
+        if let Some(change) = self.history() {
+            return Look::Change(change);
+        }
+        if ends != self.ends {
+            return Look::End;
+        }
+        if bookmarks != self.bookmarks {
+            self.bookmarks = bookmarks;
+            let resource_version = self.since.to_string();
+            return Look::Change(Ok(Change::Bookmark { resource_version }));
+        }
+        Look::Nothing
+    }
+
+    /// The next change of what is selected. Without one, everything so far is known.
+    fn history(&mut self) -> Option<ClusterResult<Change<K>>> {
+        let shared = Arc::clone(&self.shared);
+        let store = shared.store.lock();
+        let Some(happened) = store.since(self.since) else {
+            return Some(Err(expired(&self.call, self.since)));
+        };
+        for happened in happened.filter(|happened| happened.plural == K::URL_PATH_SEGMENT) {
+            if let Some(change) = self.change(happened) {
+                self.since = happened.revision;
+                return Some(change);
+            }
+        }
+        self.since = store.revision();
+        None
+    }
+
+    /// How the change looks to somebody who sees only what is selected.
+    fn change(&self, happened: &Happened) -> Option<ClusterResult<Change<K>>> {
+        let seen =
+            |value: &Option<Value>| value.clone().filter(|value| select::matches(&self.selection, value));
+        let (value, kind): (Value, fn(K) -> Change<K>) = match (seen(&happened.before), seen(&happened.after))
+        {
+            (None, None) => return None,
+            (None, Some(after)) => (after, Change::Added),
+            (Some(_), Some(after)) => (after, Change::Modified),
+            (Some(mut before), None) => {
+                before["metadata"]["resourceVersion"] = happened.revision.to_string().into();
+                (before, Change::Deleted)
+            }
+        };
+        let typed = serde_json::from_value(value).map_err(|error| ClusterError::Failed {
+            call: self.call.clone(),
+            code: 200,
+            message: error.to_string(),
+        });
+        Some(typed.map(kind))
+    }
+}
+
+enum Look<K> {
+    Change(ClusterResult<Change<K>>),
+    End,
+    Nothing,
+}
