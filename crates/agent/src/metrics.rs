@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use kubelet_core::cgroup_driver::LOSING_SUPPORT_IN;
 
+use crate::certificates::CertificateFigures;
+
 /// Counters and gauges without labels; each is one atomic, so counting costs nothing worth measuring.
 #[derive(Debug, Default)]
 pub struct Metrics {
@@ -21,6 +23,8 @@ pub struct Metrics {
     runtime_loses_support: AtomicBool,
     hook_fallbacks: AtomicU64,
     cut_sleeps: AtomicU64,
+    /// They are shown beside these.
+    pub certificates: CertificateFigures,
 }
 
 impl Metrics {

@@ -20,6 +20,7 @@ use super::join::{Join, JoinError};
 use super::signing::{Order, SigningError};
 use super::store::{PairStore, StoredPair};
 use crate::chance::Chance;
+use crate::metrics::Metrics;
 
 /// The wall clock may jump: it is looked at so often, whatever there is to wait for.
 const LOOK: Duration = Duration::from_secs(60);
@@ -39,6 +40,7 @@ pub struct ClientCertificate {
     pub has_bootstrap: bool,
     /// What is in use.
     pub current: Option<CertificateFacts>,
+    pub metrics: Arc<Metrics>,
     /// Cancelled when the process is to end.
     pub given_up: CancellationToken,
 }
@@ -68,8 +70,11 @@ impl ClientCertificate {
         let wanted = wanted_names(CertificateUse::Client, &self.node_name, [], []);
         let mut trouble = Trouble::default();
         let mut chance = self.chance.share();
+        let metrics = self.metrics.clone();
         loop {
-            let outcome = match self.step(&wanted, &mut trouble, chance).await {
+            let step = self.step(&wanted, &mut trouble, chance).await;
+            metrics.certificates.uses(CertificateUse::Client, self.current.as_ref());
+            let outcome = match step {
                 CertificateStep::Wait { until } => {
                     self.wait(until).await;
                     continue;
@@ -95,6 +100,7 @@ impl ClientCertificate {
                 }
                 Err(error) => {
                     trouble.failures = trouble.failures.saturating_add(1);
+                    metrics.certificates.failed(CertificateUse::Client);
                     trouble.last_failure = Some(self.clock.now().wall);
                     tracing::warn!(%error, "The client certificate is not renewed; it is tried again");
                 }

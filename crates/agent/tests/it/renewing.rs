@@ -99,6 +99,7 @@ impl Member {
             rotates,
             has_bootstrap: self.identity.bootstrap.lock().is_some(),
             current: Some(current),
+            metrics: Arc::default(),
             given_up: self.given_up.clone(),
         };
         self.tasks.spawn("keeper", keeper.run());
