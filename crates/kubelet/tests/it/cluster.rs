@@ -6,12 +6,16 @@ mod kubectl;
 mod watch;
 
 mod deletion;
+mod joining;
 mod killed;
 mod many;
 mod mirrors;
 mod node;
+mod objects;
 mod outages;
 mod pods;
+mod refusals;
+mod rotation;
 
 use serde_json::{Value, json};
 use testing::FakeRuntime;
@@ -51,6 +55,10 @@ impl Cluster {
         let api = ApiServer::start(node.path("api"), &["--node", "node", "--no-service-accounts"]);
         let kubeconfig = api.file("node.kubeconfig");
         node.add_flags(&["--kubeconfig", kubeconfig.to_str().expect("a path")]);
+        Self::of(node, api)
+    }
+
+    fn of(node: Node, api: ApiServer) -> Self {
         let kubectl = Kubectl { kubeconfig: api.file("admin.kubeconfig"), home: node.path("home") };
         Self { node, api, kubectl }
     }
