@@ -8,16 +8,11 @@ use serde_json::{Value, json};
 
 use crate::node::{FOREVER, Node, condition, container, restarts, shell_pod};
 
-use super::api_server::ApiServer;
 use super::{Cluster, bound};
 
 /// A cluster with service accounts, as real ones are. Its kubelet does not run yet.
 fn with_accounts() -> Cluster {
-    let mut node = Node::on_containerd(json!({}));
-    let api = ApiServer::start(node.path("api"), &["--node", "node", "--verbose"]);
-    let kubeconfig = api.file("node.kubeconfig");
-    node.add_flags(&["--kubeconfig", kubeconfig.to_str().expect("a path")]);
-    Cluster::of(node, api)
+    Cluster::with_api(Node::on_containerd(json!({})), &["--verbose"])
 }
 
 fn started() -> Cluster {

@@ -43,7 +43,7 @@ fn requests(resource: &str, amount: &str) -> Value {
 #[track_caller]
 fn refused(cluster: &Cluster, pod: &Value, reason: &str, words: &str) {
     let name = pod["metadata"]["name"].as_str().expect("a name");
-    cluster.kubectl.apply(&[pod.clone()]);
+    cluster.kubectl.apply(std::slice::from_ref(pod));
     let pod = cluster.shown_when(name, "has failed", |pod| pod["status"]["phase"] == "Failed");
     assert_eq!(pod["status"]["reason"], reason, "{}", pod["status"]);
     assert_eq!(pod["status"]["message"], format!("Pod was rejected: {words}"));

@@ -171,3 +171,32 @@ fn certificates_of_the_program_are_renewed_under_load_and_nothing_fails() {
         names_in(&cluster.node.path("pki")).into_iter().filter(|name| name.starts_with("kubelet-client-20"));
     assert!(dated.count() <= 3, "old keys do not pile up");
 }
+
+#[test]
+fn a_serving_certificate_waits_for_its_approval_and_is_kept_over_a_restart() {
+    let node = Node::on_containerd(json!({"serverTLSBootstrap": true, "address": "0.0.0.0"}));
+    let mut cluster = Cluster::with_api(node, &["--approve-by-hand", "--no-service-accounts"]);
+    cluster.node.start_kubelet();
+    cluster.ready();
+    cluster.kubectl.apply(&[bound(shell_pod("web", &format!("echo hello; {FOREVER}")))]);
+    cluster.running("web");
+    let request = cluster.node.eventually("the node has asked", |_| {
+        let all = requests(&cluster);
+        all.first().cloned().ok_or_else(|| "nothing was asked for".to_owned())
+    });
+    assert!(request.ends_with(" system:node:node kubernetes.io/kubelet-serving "), "{request}");
+    assert!(served(&cluster).is_err(), "nothing is served that nobody has signed");
+    assert!(!cluster.node.path("pki/kubelet.crt").exists());
+    cluster.kubectl.attempt(&["logs", "web"]).expect_err("nor can the API server ask the node");
+    let name = request.split(' ').next().expect("a name");
+    cluster.kubectl.ok(&["certificate", "approve", name]);
+    let shown = cluster.node.eventually("the port serves what was signed", |_| served(&cluster));
+    assert_eq!(cluster.kubectl.ok(&["logs", "web"]), "hello\n");
+    cluster.node.restart_kubelet();
+    let after = cluster.node.eventually("the port serves", |_| served(&cluster));
+    assert_eq!(after, shown, "the certificate of before");
+    // A pod that comes later shows that the node has been talking to the API since.
+    cluster.kubectl.apply(&[bound(shell_pod("late", FOREVER))]);
+    cluster.running("late");
+    assert_eq!(requests(&cluster).len(), 1, "{:?}", requests(&cluster));
+}
