@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use crate::node::{FOREVER, Node, condition, container, restarts, shell_pod};
+use crate::node::{FOREVER, Node, condition, container, restarts, shell_pod, uid};
 
 use super::{Cluster, bound};
 
@@ -436,4 +436,35 @@ fn objects_outlive_an_outage_of_the_api_server_and_a_restart_of_the_kubelet() {
     let after = cluster.running("fragile");
     assert_eq!(container(&after, "main")["containerID"], container(&local, "main")["containerID"]);
     assert_eq!(restarts(&after, "main"), 1);
+}
+
+#[test]
+fn a_runtime_class_says_which_handler_runs_the_pod() {
+    let cluster = started();
+    let class = |name: &str, handler: &str| json!({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": name}, "handler": handler});
+    cluster.kubectl.apply(&[class("unknown", "no-such-handler")]);
+    for name in ["late", "unknown"] {
+        let mut pod = pod(name, json!([]), json!({}));
+        pod["spec"]["runtimeClassName"] = name.into();
+        cluster.kubectl.apply(&[pod]);
+    }
+    let told = |name: &str, wanted: &str| {
+        cluster.node.eventually("it is told why there is no sandbox", |_| {
+            let events = cluster.events("Pod", name);
+            let is_it = |event: &String| {
+                event.starts_with("FailedCreatePodSandBox: Failed to create pod sandbox: ")
+                    && event.contains(wanted)
+            };
+            if events.iter().any(is_it) { Ok(()) } else { Err(format!("{events:?}")) }
+        });
+    };
+    told("late", "runtimeclass.node.k8s.io \"late\" not found");
+    told("unknown", "no-such-handler");
+    cluster.kubectl.apply(&[class("late", "runc")]);
+    let late = cluster.running("late");
+    assert_eq!(cluster.node.handlers(&uid(&late)), ["runc"]);
+    let unknown = cluster.kubectl.get("pod", "unknown").expect("it waits");
+    assert_eq!(unknown["status"]["phase"], "Pending");
+    cluster.kubectl.ok(&["delete", "pod", "unknown"]);
+    cluster.gone(&unknown);
 }
