@@ -93,7 +93,7 @@ impl ClientCertificate {
                 CertificateStep::Request => self.renew(&wanted).await,
                 CertificateStep::Bootstrap => self.join().await,
             };
-            match outcome.and_then(|new| Ok(self.identity.show(&new.pair).map(|()| new.facts)?)) {
+            match outcome {
                 Ok(facts) => {
                     tracing::info!(not_after = %facts.not_after, "The client certificate is renewed");
                     (self.current, trouble, chance) = (Some(facts), Trouble::default(), self.chance.share());
@@ -164,8 +164,8 @@ impl ClientCertificate {
         }
     }
 
-    /// A good certificate is used even if the disk does not take it.
-    async fn renew(&self, wanted: &CertificateNames) -> Result<StoredPair, RenewError> {
+    /// A good certificate is used at once, whether the disk takes it or not.
+    async fn renew(&self, wanted: &CertificateNames) -> Result<CertificateFacts, RenewError> {
         let order = Order {
             cluster: &*self.cluster,
             certificates: &*self.store.certificates,
@@ -173,12 +173,13 @@ impl ClientCertificate {
             kind: CertificateUse::Client,
             names: wanted,
         };
-        let new = order.run().await?;
-        self.store.save_or_warn(&new.pair, self.clock.now().wall).await;
-        Ok(new)
+        let StoredPair { pair, facts } = order.run().await?;
+        self.identity.show(&pair)?;
+        self.store.save_or_warn(&pair, self.clock).await;
+        Ok(facts)
     }
 
-    async fn join(&self) -> Result<StoredPair, RenewError> {
+    async fn join(&self) -> Result<CertificateFacts, RenewError> {
         let cluster = self.identity.bootstrap().await?.ok_or(RenewError::NoBootstrap)?;
         tracing::warn!("The client certificate is not good any more; the node joins anew");
         let join = Join {
@@ -188,7 +189,9 @@ impl ClientCertificate {
             node_name: &self.node_name,
             patience: SIGNING_TIMEOUT,
         };
-        Ok(join.run().await?)
+        let StoredPair { pair, facts } = join.run().await?;
+        self.identity.show(&pair)?;
+        Ok(facts)
     }
 
     async fn wait(&self, until: Timestamp) {

@@ -121,8 +121,8 @@ impl ClusterSigned {
             names: wanted,
         };
         let StoredPair { pair, facts } = order.run().await?;
-        self.store.save_or_warn(&pair, self.clock.now().wall).await;
-        self.serves.send_replace(Some(Arc::new(pair)));
+        self.serves.send_replace(Some(Arc::new(pair.clone())));
+        self.store.save_or_warn(&pair, self.clock).await;
         tracing::info!(not_after = %facts.not_after, "The serving certificate is renewed");
         Ok(facts)
     }

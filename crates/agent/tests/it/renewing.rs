@@ -187,6 +187,15 @@ async fn a_full_disk_costs_no_certificate() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_disk_that_hangs_holds_up_no_renewal() {
+    let node = Member::new();
+    node.host.fault(HostMethod::WriteFile, HostFault::Hangs);
+    node.keep(HOUR, true);
+    node.pass_signing(&node.api, 2 * HOUR, HOUR).await;
+    assert_eq!(node.shown().len(), 2, "each is shown, and the next is asked for in time");
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_expired_certificate_heals_by_joining_anew() {
     let node = Member::new();
     let newcomers = FakeCluster::with_clock(node.clock);
