@@ -1,9 +1,9 @@
-//! Certificates that live for a minute are renewed while the node works: nobody who asks, watches or listens
+//! Certificates that live for two minutes are renewed while the node works: nobody who asks, watches or listens
 //! notices.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
@@ -14,8 +14,10 @@ use crate::node::{FOREVER, Node, names_in, shell_pod};
 use super::joining::{newcomer, requests};
 use super::{Cluster, bound};
 
-/// They are good for half as long again, because a signer dates them back; and renewed 33 to 51 seconds after the signature.
-const LIFE: &str = "--certificate-lifetime-seconds=60";
+/// They are good for half as long again, because a signer dates them back; and renewed 66 to 102 seconds after the
+/// signature, so that a machine may stand still for a while and lose nothing.
+const LIFE: &str = "--certificate-lifetime-seconds=120";
+const LIVES: Duration = Duration::from_secs(120);
 
 /// A request as the API server logged it, with what it was answered.
 fn answered(cluster: &Cluster) -> Vec<(String, u16)> {
@@ -86,13 +88,13 @@ fn told_in_metrics(cluster: &Cluster, replaced: usize) {
     });
     for kind in ["client", "server"] {
         let left = value(&text, &format!("certificate_manager_{kind}_ttl_seconds"));
-        assert!((0.0..=60.0).contains(&left), "{text}");
+        assert!((0.0..=LIVES.as_secs_f64()).contains(&left), "{text}");
     }
     let failed = ["certificate_manager_client_expiration_renew_errors", "server_expiration_renew_errors"];
     assert_eq!(failed.map(|name| value(&text, name)), [0.0, 0.0]);
-    // A certificate is dated back by 30 seconds and replaced at 63 to 81.
+    // A certificate is dated back by 60 seconds and replaced at 126 to 162.
     let age = rotation(&text, "sum") / rotation(&text, "count");
-    assert!((60.0..=90.0).contains(&age), "{text}");
+    assert!((120.0..=180.0).contains(&age), "{text}");
 }
 
 /// A pod comes, is read, and goes again.
@@ -127,9 +129,10 @@ fn certificates_of_the_program_are_renewed_under_load_and_nothing_fails() {
     let quiet_from = cluster.node.kubelet_log().lines().count();
     let mut clients = vec![pair_in_use(&cluster, "client")];
     let mut servers = vec![pair_in_use(&cluster, "server")];
-    let mut visits = 0;
-    while clients.len() < 3 || servers.len() < 3 {
-        assert!(cluster.node.kubelet_age() < Duration::from_secs(240), "{clients:?} {servers:?}");
+    let (mut visits, began) = (0, Instant::now());
+    // Until the first ones are out of date, so that whatever works after that does so with a later one.
+    while clients.len() < 2 || servers.len() < 2 || began.elapsed() < LIVES {
+        assert!(began.elapsed() < LIVES * 3, "{clients:?} {servers:?}");
         visits += 1;
         visit(&cluster, &format!("visitor-{visits}"));
         for (kind, seen) in [("client", &mut clients), ("server", &mut servers)] {
@@ -139,7 +142,6 @@ fn certificates_of_the_program_are_renewed_under_load_and_nothing_fails() {
             }
         }
     }
-    // The first ones are out of date by now, so whatever works does so with a later one.
     visit(&cluster, "last");
 
     let all = answered(&cluster);
@@ -166,8 +168,8 @@ fn certificates_of_the_program_are_renewed_under_load_and_nothing_fails() {
         asked.iter().filter(|request| request.ends_with(&wanted)).count()
     };
     assert_eq!(of("system:bootstrap:abcdef", "kube-apiserver-client-kubelet"), 1, "{asked:?}");
-    assert!(of("system:node:node", "kube-apiserver-client-kubelet") >= 2, "{asked:?}");
-    assert!(of("system:node:node", "kubelet-serving") >= 3, "{asked:?}");
+    assert!(of("system:node:node", "kube-apiserver-client-kubelet") >= 1, "{asked:?}");
+    assert!(of("system:node:node", "kubelet-serving") >= 2, "{asked:?}");
     cluster.node.eventually("old keys do not pile up", |node| {
         let mut names = names_in(&node.path("pki"));
         names.retain(|name| name.starts_with("kubelet-client-20"));
