@@ -3,11 +3,50 @@
 
 use std::path::{Path, PathBuf};
 
-/// Where the CRI definitions and their Rust form live, relative to the workspace.
-const PROTO_DIR: &str = "crates/cri-api/proto";
-const PROTO_FILE: &str = "runtime/v1/api.proto";
-const GENERATED_DIR: &str = "crates/cri-api/src/generated";
-const GENERATED_FILE: &str = "runtime.v1.rs";
+/// Definitions, and where their Rust form is checked in, relative to the workspace.
+#[derive(Debug)]
+struct Protocol {
+    room: &'static str,
+    /// Below `proto`.
+    file: &'static str,
+    /// Below `src/generated`.
+    generated: &'static str,
+    /// The type that encodes and decodes.
+    codec: &'static str,
+}
+
+const PROTOCOLS: &[Protocol] = &[
+    Protocol {
+        room: "crates/cri-api",
+        file: "runtime/v1/api.proto",
+        generated: "runtime.v1.rs",
+        codec: "crate::Codec",
+    },
+    Protocol {
+        room: "crates/grpc-api",
+        file: "podresources/v1/api.proto",
+        generated: "v1.rs",
+        codec: "tonic_prost::ProstCodec",
+    },
+    Protocol {
+        room: "crates/grpc-api",
+        file: "podresources/v1alpha1/api.proto",
+        generated: "v1alpha1.rs",
+        codec: "tonic_prost::ProstCodec",
+    },
+    Protocol {
+        room: "crates/grpc-api",
+        file: "otlp/trace.proto",
+        generated: "opentelemetry.proto.collector.trace.v1.rs",
+        codec: "tonic_prost::ProstCodec",
+    },
+];
+
+impl Protocol {
+    fn checked_in(&self) -> PathBuf {
+        workspace().join(self.room).join("src/generated")
+    }
+}
 
 /// Why nothing was generated. The text names the file.
 #[derive(Debug)]
@@ -19,19 +58,22 @@ impl std::fmt::Display for CodegenError {
     }
 }
 
-/// Writes the Rust form of the CRI protocol to where it is checked in; returns the file's path.
+/// Writes the Rust form of each protocol to where it is checked in; returns the last file's path.
 pub(crate) fn regenerate() -> Result<PathBuf, CodegenError> {
-    let out = workspace().join(GENERATED_DIR);
-    generate_into(&out)
+    let mut written = PathBuf::new();
+    for protocol in PROTOCOLS {
+        written = generate_into(protocol, &protocol.checked_in())?;
+    }
+    Ok(written)
 }
 
 /// Generates into any directory, so that a test can compare without touching the checked-in file.
-fn generate_into(out: &Path) -> Result<PathBuf, CodegenError> {
-    let failed =
-        |what: &str, error: &dyn std::fmt::Display| CodegenError(format!("{what} {PROTO_FILE}: {error}"));
-    let include = workspace().join(PROTO_DIR);
+fn generate_into(protocol: &Protocol, out: &Path) -> Result<PathBuf, CodegenError> {
+    let file = protocol.file;
+    let failed = |what: &str, error: &dyn std::fmt::Display| CodegenError(format!("{what} {file}: {error}"));
+    let include = workspace().join(protocol.room).join("proto");
     std::fs::create_dir_all(out).map_err(|e| failed("create output directory for", &e))?;
-    let descriptors = protox::compile([PROTO_FILE], [&include]).map_err(|e| failed("parse", &e))?;
+    let descriptors = protox::compile([file], [&include]).map_err(|e| failed("parse", &e))?;
     tonic_prost_build::configure()
         .build_client(true)
         .build_server(true)
@@ -44,11 +86,11 @@ fn generate_into(out: &Path) -> Result<PathBuf, CodegenError> {
         .boxed(".runtime.v1.CreateContainerRequest.sandbox_config")
         .boxed(".runtime.v1.RunPodSandboxRequest.config")
         .boxed(".runtime.v1.PullImageRequest.sandbox_config")
-        .codec_path("crate::Codec")
+        .codec_path(protocol.codec)
         .out_dir(out)
         .compile_fds(descriptors)
         .map_err(|e| failed("generate code for", &e))?;
-    Ok(out.join(GENERATED_FILE))
+    Ok(out.join(protocol.generated))
 }
 
 fn workspace() -> PathBuf {
@@ -62,14 +104,16 @@ mod tests {
 
     #[test]
     fn the_checked_in_protocol_is_what_the_definitions_say() {
-        let scratch = std::env::temp_dir().join(format!("xtask-codegen-{}", std::process::id()));
-        let fresh = generate_into(&scratch).map(|path| std::fs::read_to_string(path).unwrap());
-        std::fs::remove_dir_all(&scratch).unwrap();
-        let checked_in =
-            std::fs::read_to_string(workspace().join(GENERATED_DIR).join(GENERATED_FILE)).unwrap();
-        assert!(
-            fresh.unwrap() == checked_in,
-            "crates/cri-api/src/generated is not what its .proto says: run `cargo run -p xtask -- codegen`"
-        );
+        for protocol in PROTOCOLS {
+            let scratch = std::env::temp_dir().join(format!("xtask-codegen-{}", std::process::id()));
+            let fresh = generate_into(protocol, &scratch).map(|path| std::fs::read_to_string(path).unwrap());
+            std::fs::remove_dir_all(&scratch).unwrap();
+            let checked_in = protocol.checked_in().join(protocol.generated);
+            assert!(
+                fresh.unwrap() == std::fs::read_to_string(&checked_in).unwrap(),
+                "{} is not what its .proto says: run `cargo run -p xtask -- codegen`",
+                checked_in.display()
+            );
+        }
     }
 }

@@ -1,19 +1,23 @@
 //! The agent as the server sees it.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use model::NodeLogOptions;
 use model::k8s::{Container, ObjectMeta, Pod, PodSpec};
 use ports::NodeApi;
-use ports::node_api::{LogPieces, LogSource, LogView, ManifestProblem, PodRefusal, PodTarget};
+use ports::node_api::{
+    LogPieces, LogSource, LogView, ManifestProblem, PodRefusal, PodTarget, SystemLog, SystemLogError,
+};
 use ports::runtime::{Scope, Streams};
 use tokio::sync::Semaphore;
 
 use crate::engine::Engine;
 use crate::sources::ManifestProblems;
 use crate::sync_loop::{Heartbeat, STUCK_AFTER};
-use crate::{container_logs, streams};
+use crate::{checkpoints, container_logs, streams, system_logs};
 
 /// Answers from the shared views, the runtime and the files.
 #[derive(Clone, Debug)]
@@ -89,6 +93,23 @@ impl NodeApi for AgentApi {
 
     async fn run(&self, pod: &PodTarget, container: &str, command: &[String]) -> Result<Vec<u8>, PodRefusal> {
         streams::run(&self.engine, (pod, container), command).await
+    }
+
+    async fn system_log(&self, inside: &Path) -> Result<SystemLog, SystemLogError> {
+        system_logs::open(&self.engine, inside).await
+    }
+
+    async fn service_logs(&self, services: &[String], options: &NodeLogOptions) -> LogPieces {
+        system_logs::of_services(&self.engine, services, options).await
+    }
+
+    async fn checkpoint(
+        &self,
+        pod: &PodTarget,
+        container: &str,
+        timeout: Option<Duration>,
+    ) -> Result<PathBuf, PodRefusal> {
+        checkpoints::write(&self.engine, pod, container, timeout).await
     }
 
     fn manifest_problems(&self) -> Vec<ManifestProblem> {

@@ -36,6 +36,8 @@ pub struct Paths {
     pub pod_logs: PathBuf,
     /// `/var/log/containers`.
     pub container_links: PathBuf,
+    /// `/var/log`.
+    pub system_logs: PathBuf,
 }
 
 impl Paths {
@@ -47,6 +49,11 @@ impl Paths {
     #[must_use]
     pub fn pod(&self, uid: &model::PodUid) -> PathBuf {
         self.pods().join(uid.as_str())
+    }
+
+    #[must_use]
+    pub fn checkpoints(&self) -> PathBuf {
+        self.root.join("checkpoints")
     }
 
     #[must_use]

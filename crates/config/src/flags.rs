@@ -6,11 +6,13 @@
 mod gone;
 mod help;
 mod parse;
+mod shown;
 mod table;
 pub(crate) mod values;
 
 pub use help::help;
 pub(crate) use parse::{Parsed, parse};
+pub use shown::shown;
 pub use table::FLAGS;
 
 /// One command line flag.

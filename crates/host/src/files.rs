@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use ports::host::{DirEntry, HostError, HostResult};
+use jiff::Timestamp;
+use ports::host::{DirEntry, HostError, HostResult, PathFacts};
 use rustix::fs::{Mode, OFlags};
 
 use crate::failed;
@@ -118,6 +119,16 @@ pub(crate) fn regular(file: File, path: &Path) -> HostResult<File> {
 pub(crate) fn read_text(path: &Path) -> HostResult<String> {
     let content = read_file(path, TEXT_LIMIT, false)?;
     String::from_utf8(content).map_err(|_| HostError::Unfit(format!("{} is not UTF-8 text", path.display())))
+}
+
+pub(crate) fn look_at(path: &Path) -> HostResult<PathFacts> {
+    let metadata = fs::metadata(path).map_err(failed("look at", path))?;
+    let modified = metadata.modified().map_err(failed("look at", path))?;
+    // A time that no calendar has is as good as none.
+    Ok(PathFacts {
+        is_dir: metadata.is_dir(),
+        modified: modified.try_into().unwrap_or(Timestamp::UNIX_EPOCH),
+    })
 }
 
 pub(crate) fn list_dir(path: &Path) -> HostResult<Vec<DirEntry>> {

@@ -26,11 +26,13 @@ mod exec_trace;
 mod files;
 mod host_path;
 mod in_volume;
+mod journal;
 mod lock_file;
 mod machine;
 mod manifests;
 mod mounts;
 mod open_file;
+mod own_process;
 mod payload;
 mod removal;
 mod sub_path;
@@ -50,8 +52,8 @@ use jiff::Timestamp;
 use model::payload::Payload;
 use ports::Host;
 use ports::host::{
-    DirEntry, ExecTrace, HostError, HostPathKind, HostResult, MachineInfo, ManifestFile, OpenFile,
-    SubordinateIds,
+    CommandOutput, DirEntry, ExecTrace, HostError, HostPathKind, HostResult, MachineInfo, ManifestFile,
+    OpenFile, PathFacts, SubordinateIds,
 };
 
 pub use addresses::host_ips;
@@ -124,6 +126,19 @@ impl Host for LinuxHost {
 
     async fn open_file(&self, path: &Path) -> HostResult<Box<dyn OpenFile>> {
         blocking(path, open_file::open).await
+    }
+
+    async fn open_below(&self, root: &Path, inside: &str) -> HostResult<Box<dyn OpenFile>> {
+        let inside = inside.to_owned();
+        blocking(root, move |root| open_file::open_below(root, &inside)).await
+    }
+
+    async fn look_at(&self, path: &Path) -> HostResult<PathFacts> {
+        blocking(path, files::look_at).await
+    }
+
+    async fn journal(&self, arguments: &[String]) -> HostResult<CommandOutput> {
+        journal::read(arguments)
     }
 
     async fn list_dir(&self, path: &Path) -> HostResult<Vec<DirEntry>> {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use ports::host::{FileIdentity, HostResult, OpenFile};
+use rustix::fs::{Mode, OFlags, ResolveFlags};
 
 use crate::{blocking, failed, files};
 
@@ -20,7 +21,19 @@ struct Opened {
 }
 
 pub(crate) fn open(path: &Path) -> HostResult<Box<dyn OpenFile>> {
-    let file = files::open_regular(path)?;
+    opened(files::open_regular(path)?, path)
+}
+
+pub(crate) fn open_below(root: &Path, inside: &str) -> HostResult<Box<dyn OpenFile>> {
+    let shown = root.join(inside);
+    let directory = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let top = rustix::fs::open(root, directory, Mode::empty()).map_err(failed("open", root))?;
+    let inside_only = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    let file = rustix::fs::openat2(&top, inside, files::PROMPT_READ, Mode::empty(), inside_only);
+    opened(files::regular(File::from(file.map_err(failed("open", &shown))?), &shown)?, &shown)
+}
+
+fn opened(file: File, path: &Path) -> HostResult<Box<dyn OpenFile>> {
     let metadata = file.metadata().map_err(failed("look at", path))?;
     let identity = FileIdentity { device: metadata.dev(), inode: metadata.ino() };
     Ok(Box::new(Opened { path: path.to_owned(), file: Arc::new(file), identity }))

@@ -7,6 +7,7 @@ use rustix::process::{Resource, Rlimit};
 
 pub use crate::lock_file::{Contention, LockFile};
 pub use crate::mounts::ensure_shared_mount;
+pub use crate::own_process::{memory, threads};
 pub use crate::systemd::{sd_notify, watchdog_interval};
 
 /// The filesystem type number of a cgroup v2 hierarchy.

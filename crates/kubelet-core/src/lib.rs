@@ -27,6 +27,7 @@ pub mod log_rotation;
 mod lru;
 pub mod mirror;
 pub mod node;
+pub mod node_logs;
 pub mod pleg;
 pub mod pod;
 pub mod probe;

@@ -7,13 +7,16 @@ mod verbosity;
 
 use std::fmt::Write as _;
 use std::io::Write as _;
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use tracing::field::{Field, Visit};
+use tracing::level_filters::LevelFilter;
+use tracing::subscriber::Interest;
 use tracing::{Event, Level, Metadata, Subscriber};
-use tracing_subscriber::filter::filter_fn;
-use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+use tracing_subscriber::layer::{Context, Filter, Layer, SubscriberExt};
 
 pub(crate) use verbosity::Verbosity;
 
@@ -23,16 +26,43 @@ pub(crate) enum LogFormat {
     Json,
 }
 
+/// The rules of the log of this process; none before it has started.
+static RULES: OnceLock<Verbosity> = OnceLock::new();
+
 /// Starts logging for the life of the process. A second call changes nothing.
 pub(crate) fn start(format: LogFormat, verbosity: Verbosity) {
     let layer = Lines { format, process: std::process::id() };
-    let most = verbosity.most();
-    let shows =
-        move |metadata: &Metadata<'_>| verbosity.shows(*metadata.level(), metadata.target(), metadata.file());
-    let filter = filter_fn(shows).with_max_level_hint(most);
-    let subscriber = tracing_subscriber::registry().with(layer.with_filter(filter));
+    let rules = RULES.get_or_init(|| verbosity);
+    let subscriber = tracing_subscriber::registry().with(layer.with_filter(Rules(rules)));
     // Only fails when somebody else already listens, as in tests that start twice.
     let _ = tracing::subscriber::set_global_default(subscriber);
+}
+
+/// From now on `-v` is that.
+pub(crate) fn set_verbosity(level: u32) {
+    let Some(rules) = RULES.get() else { return };
+    rules.of_all.store(level, Ordering::Relaxed);
+    // Each place in the source remembers whether it is heard.
+    tracing::callsite::rebuild_interest_cache();
+}
+
+/// Which places in the source are heard: none of spans, as a line has no duration.
+struct Rules(&'static Verbosity);
+
+impl<S> Filter<S> for Rules {
+    fn enabled(&self, metadata: &Metadata<'_>, _: &Context<'_, S>) -> bool {
+        metadata.is_event() && self.0.shows(*metadata.level(), metadata.target(), metadata.file())
+    }
+
+    fn callsite_enabled(&self, metadata: &'static Metadata<'static>) -> Interest {
+        let shows =
+            metadata.is_event() && self.0.shows(*metadata.level(), metadata.target(), metadata.file());
+        if shows { Interest::always() } else { Interest::never() }
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Some(self.0.most())
+    }
 }
 
 struct Lines {

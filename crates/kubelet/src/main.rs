@@ -7,6 +7,7 @@
 mod boot;
 mod cluster;
 mod logging;
+mod own_process;
 mod process;
 mod serve;
 mod serving;
@@ -28,7 +29,7 @@ fn main() -> ExitCode {
 
 fn run(resolved: &Resolved) -> ExitCode {
     let verbosity =
-        logging::Verbosity { of_all: resolved.verbosity(), of_files: resolved.vmodule().to_vec() };
+        logging::Verbosity { of_all: resolved.verbosity().into(), of_files: resolved.vmodule().to_vec() };
     logging::start(logging_format(resolved), verbosity);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .max_blocking_threads(BLOCKING_THREADS)

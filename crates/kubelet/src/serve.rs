@@ -4,13 +4,15 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use agent::engine::Engine;
-use config::Resolved;
+use config::{Features, Resolved};
 use ports::{Cluster, NodeApi};
+use server::pod_resources;
 use server::{AccessSettings, AuthorizationMode, MainPort, MainServer, TokenReviews};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::boot::StartError;
+use crate::own_process::RunningProcess;
 use crate::serving;
 
 /// Opens the main port, the read-only port and the health port, as far as they are configured, and serves them until
@@ -34,7 +36,26 @@ pub(crate) async fn start(
     if let Some(listener) = open("readOnlyPort", &kubelet.address, read_only_port).await? {
         spawn(server::serve_read_only(listener, api.clone(), stop.clone().cancelled_owned()));
     }
+    serve_pod_resources(engine, api, stop).await;
     Ok(())
+}
+
+/// A node without it runs its pods all the same, so a failure is logged.
+async fn serve_pod_resources(engine: &Engine, api: &Arc<dyn NodeApi>, stop: &CancellationToken) {
+    let dir = engine.settings.paths.root.join("pod-resources");
+    let listening = match engine.host.ensure_dir(&dir, 0o750).await {
+        Ok(()) => pod_resources::listen(&dir.join("kubelet.sock")).map_err(|error| error.to_string()),
+        Err(error) => Err(agent::volumes::chain(&error)),
+    };
+    match listening {
+        Ok(listener) => {
+            let stopped = stop.clone().cancelled_owned();
+            spawn(pod_resources::serve(listener, api.clone(), engine.clock, stopped));
+        }
+        Err(error) => {
+            tracing::error!(dir = %dir.display(), error, "PodResources is not served");
+        }
+    }
 }
 
 async fn main_server(
@@ -59,11 +80,14 @@ async fn main_server(
             denied_ttl: authorization.webhook.cache_unauthorized_ttl.as_std(),
         }),
     };
+    let config = Arc::new(resolved.kubelet.clone());
     let port = MainPort {
         api: api.clone(),
         pair: certificates.pair,
         access,
-        config: Arc::new(resolved.kubelet.clone()),
+        config: config.clone(),
+        features: Features::of(&resolved.gates),
+        process: Arc::new(RunningProcess::new(config, resolved.flags.clone(), engine.clock.now().wall)),
         clock: engine.clock,
     };
     MainServer::new(port).map_err(|error| StartError::Certificates(error.to_string()))

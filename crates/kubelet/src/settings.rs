@@ -27,6 +27,7 @@ pub(crate) fn settings(resolved: &Resolved, node_name: String, host_ips: Vec<IpA
         paths: Paths {
             root: resolved.flags.root_dir.clone().into(),
             pod_logs: kubelet.pod_logs_dir.clone().into(),
+            system_logs: links.parent().unwrap_or(&links).to_owned(),
             container_links: links,
         },
         sources: sources(resolved),

@@ -14,6 +14,7 @@ pub mod cgroup;
 pub mod containers;
 pub mod ids;
 pub mod k8s;
+pub mod node_logs;
 pub mod observation;
 pub mod payload;
 pub mod qos;
@@ -27,6 +28,7 @@ pub use certificates::{CertificateFacts, CertificateNames, PemPair};
 pub use cgroup::CgroupDriver;
 pub use containers::{ContainerKind, ContainerRef};
 pub use ids::{ContainerId, ImageId, PodRef, PodUid, SandboxId};
+pub use node_logs::NodeLogOptions;
 pub use observation::{
     ContainerObservation, ContainerRecord, ContainerState, PodObservation, SandboxObservation, SandboxState,
 };

@@ -77,6 +77,16 @@ pub struct FileIdentity {
     pub inode: u64,
 }
 
+/// What is at a path, links followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PathFacts {
+    pub is_dir: bool,
+    pub modified: Timestamp,
+}
+
+/// What a command writes, piece by piece. An error is the last of them.
+pub type CommandOutput = BoxStream<'static, HostResult<Vec<u8>>>;
+
 /// A regular file that was opened: it stays the same one when its name goes to another.
 #[async_trait]
 pub trait OpenFile: Send + Sync + std::fmt::Debug {
@@ -136,6 +146,19 @@ pub trait Host: Send + Sync + std::fmt::Debug {
     async fn read_in_volume(&self, volume: &Path, inside: &str, limit: usize) -> HostResult<Vec<u8>>;
     /// Opens a regular file for reading.
     async fn open_file(&self, path: &Path) -> HostResult<Box<dyn OpenFile>>;
+    /// As [`Self::open_file`], of a file below `root`: the kernel takes `root` for `/`, wherever links inside point to.
+    async fn open_below(&self, root: &Path, inside: &str) -> HostResult<Box<dyn OpenFile>> {
+        self.open_file(&root.join(inside)).await
+    }
+    /// What is there. A host that keeps no times does not say.
+    async fn look_at(&self, path: &Path) -> HostResult<PathFacts> {
+        Err(HostError::Unfit(format!("{} has no times here", path.display())))
+    }
+    /// Starts `journalctl` with these arguments. What it writes to both outputs comes as it is read; it is killed when
+    /// nobody reads any more. A host without a journal fails.
+    async fn journal(&self, _arguments: &[String]) -> HostResult<CommandOutput> {
+        Err(HostError::Unfit("this machine has no journal".to_owned()))
+    }
     /// The entries of a directory, sorted by name; empty if there is no such directory.
     async fn list_dir(&self, path: &Path) -> HostResult<Vec<DirEntry>>;
     /// Removes a file or a link. Success if there is none.

@@ -24,5 +24,5 @@ pub use clock::Clock;
 pub use cluster::{Cluster, ClusterError};
 pub use host::{Host, HostError};
 pub use net::{Net, NetError};
-pub use node_api::NodeApi;
+pub use node_api::{NodeApi, OwnProcess};
 pub use runtime::{Runtime, RuntimeError};

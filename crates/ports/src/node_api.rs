@@ -1,12 +1,15 @@
 //! What the HTTP server may ask of the agent.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use jiff::Timestamp;
+use model::NodeLogOptions;
 use model::k8s::Pod;
 
+use crate::host::{DirEntry, OpenFile};
 use crate::runtime::Streams;
 
 /// One problem with a manifest, as `/debug/manifests` shows it.
@@ -83,6 +86,51 @@ pub enum PodRefusal {
     Failed(String),
 }
 
+/// What is at a path below the directory of the node's own logs.
+#[derive(Debug)]
+pub enum SystemLog {
+    Directory { modified: Timestamp, entries: Vec<DirEntry> },
+    File { modified: Timestamp, size_bytes: u64, file: Box<dyn OpenFile> },
+}
+
+/// Why a log of the node cannot be had.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SystemLogError {
+    #[error("not found")]
+    NotFound,
+    #[error("permission denied")]
+    Denied,
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// One thread of this process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ThreadFacts {
+    pub id: u32,
+    pub name: String,
+    /// In the kernel's letters: `R` runs, `S` sleeps.
+    pub state: char,
+    pub cpu_time: Duration,
+}
+
+/// This process, as its debugging endpoints show and change it.
+pub trait OwnProcess: Send + Sync + std::fmt::Debug {
+    /// Every flag with the value in effect, sorted by name.
+    fn flags(&self) -> Vec<(String, String)>;
+    fn started(&self) -> Timestamp;
+    /// The program and its arguments.
+    fn command_line(&self) -> Vec<String>;
+    /// From now on the log says so much.
+    fn set_verbosity(&self, level: u32);
+    /// Empty where the kernel does not tell.
+    fn threads(&self) -> Vec<ThreadFacts>;
+    /// Tasks that the process has started and that have not ended.
+    fn tasks(&self) -> usize;
+    /// Bytes of memory in use, by kind, in the kernel's words: `RssAnon`.
+    fn memory(&self) -> Vec<(String, u64)>;
+}
+
 #[async_trait]
 pub trait NodeApi: Send + Sync + std::fmt::Debug {
     /// The pods this node is asked to run, each with its current status.
@@ -105,6 +153,18 @@ pub trait NodeApi: Send + Sync + std::fmt::Debug {
     async fn port_forward(&self, pod: &PodTarget, ports: &[u16]) -> Result<String, PodRefusal>;
     /// Runs a command to its end and returns its output.
     async fn run(&self, pod: &PodTarget, container: &str, command: &[String]) -> Result<Vec<u8>, PodRefusal>;
+    /// What is there below the directory of the node's own logs.
+    async fn system_log(&self, inside: &Path) -> Result<SystemLog, SystemLogError>;
+    /// What services of the node said. What goes wrong is told in between.
+    async fn service_logs(&self, services: &[String], options: &NodeLogOptions) -> LogPieces;
+    /// Writes the state of a running container to a file of the node and returns its path. `None`: the runtime has as
+    /// long as for any other call.
+    async fn checkpoint(
+        &self,
+        pod: &PodTarget,
+        container: &str,
+        timeout: Option<Duration>,
+    ) -> Result<PathBuf, PodRefusal>;
     /// What is wrong with manifests right now.
     fn manifest_problems(&self) -> Vec<ManifestProblem>;
     /// How long ago the sync loop last went round, and how long is too long.

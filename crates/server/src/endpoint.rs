@@ -4,10 +4,14 @@
 use axum::Router;
 use axum::response::Response;
 use axum::routing::{MethodRouter, any, get, post};
+use config::Features;
 use http::StatusCode;
 
 use crate::main_port::{MainState, Switches};
-use crate::{answer, configz, container_logs, healthz, manifests, metrics, pods, running_pods, streaming};
+use crate::{
+    answer, checkpoint, configz, container_logs, debug_flags, flagz, healthz, logs, manifests, metrics, pods,
+    pprof, running_pods, statusz, streaming,
+};
 
 macro_rules! endpoints {
     ($($name:ident)*) => {
@@ -120,6 +124,30 @@ impl Endpoint {
         }
     }
 
+    /// Whether the endpoint is there at all: some have a feature gate of their own.
+    const fn exists(self, features: &Features) -> bool {
+        match self {
+            Self::Checkpoint => features.container_checkpoint,
+            Self::Flagz => features.flagz,
+            Self::Statusz => features.statusz,
+            Self::Healthz
+            | Self::Pods
+            | Self::Stats
+            | Self::Metrics
+            | Self::RunningPods
+            | Self::Configz
+            | Self::Manifests
+            | Self::ContainerLogs
+            | Self::Exec
+            | Self::Attach
+            | Self::PortForward
+            | Self::Run
+            | Self::Logs
+            | Self::Pprof
+            | Self::DebugFlags => true,
+        }
+    }
+
     /// The paths that are answered, relative to the root.
     fn answers(self) -> Vec<(&'static str, MethodRouter<MainState>)> {
         match self {
@@ -145,22 +173,24 @@ impl Endpoint {
                 .map(|path| (path, get(streaming::port_forward).post(streaming::port_forward)))
                 .into(),
             Self::Run => [CONTAINER, CONTAINER_OF_UID].map(|path| (path, post(streaming::run))).into(),
-            // Known, so that the rules about who may ask are those they will have; nothing is there yet.
-            Self::Stats
-            | Self::Checkpoint
-            | Self::Logs
-            | Self::Pprof
-            | Self::DebugFlags
-            | Self::Flagz
-            | Self::Statusz => Vec::new(),
+            Self::Checkpoint => vec![(CONTAINER, post(checkpoint::write))],
+            Self::Logs => vec![("/", get(logs::top)), ("/{*path}", get(logs::below))],
+            Self::Pprof => {
+                vec![("", get(pprof::index)), ("/", get(pprof::index)), ("/{profile}", get(pprof::profile))]
+            }
+            Self::DebugFlags => vec![("/v", any(debug_flags::set))],
+            Self::Flagz => vec![("", get(flagz::show))],
+            Self::Statusz => vec![("", get(statusz::show))],
+            // Known, so that the rules about who may ask are those it will have; nothing is there yet.
+            Self::Stats => Vec::new(),
         }
     }
 }
 
 /// Every endpoint, as far as it is switched on.
-pub(crate) fn router(on: Switches) -> Router<MainState> {
+pub(crate) fn router(on: Switches, features: &Features) -> Router<MainState> {
     let mut router = Router::new();
-    for endpoint in Endpoint::ALL {
+    for endpoint in Endpoint::ALL.iter().filter(|endpoint| endpoint.exists(features)) {
         let root = endpoint.root();
         if let Some(text) = endpoint.group().refusal(on) {
             for path in [root.to_owned(), format!("{root}/"), format!("{root}/{{*rest}}")] {

@@ -18,21 +18,29 @@
 
 mod access;
 mod answer;
+mod checkpoint;
 mod configz;
 mod connections;
 mod container_logs;
+mod debug_flags;
 mod debugging;
 mod endpoint;
+mod flagz;
 mod healthz;
+mod logs;
 mod main_port;
 mod manifests;
 mod metrics;
+pub mod pod_resources;
 mod pods;
+mod pprof;
 mod query;
 mod running_pods;
+mod statusz;
 mod streaming;
 mod tls;
 mod upgrade;
+mod zpages;
 
 use std::sync::Arc;
 

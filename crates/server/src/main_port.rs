@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::FromRef;
-use config::KubeletConfiguration;
-use ports::{Clock, NodeApi};
+use config::{Features, KubeletConfiguration};
+use ports::{Clock, NodeApi, OwnProcess};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
@@ -27,6 +27,8 @@ pub struct MainPort {
     pub pair: watch::Receiver<Option<ServingPair>>,
     pub access: AccessSettings,
     pub config: Arc<KubeletConfiguration>,
+    pub features: Features,
+    pub process: Arc<dyn OwnProcess>,
     pub clock: Clock,
 }
 
@@ -56,6 +58,7 @@ impl Switches {
 pub(crate) struct MainState {
     pub(crate) api: Api,
     pub(crate) config: Arc<KubeletConfiguration>,
+    pub(crate) process: Arc<dyn OwnProcess>,
     pub(crate) clock: Clock,
 }
 
@@ -73,7 +76,7 @@ impl MainServer {
     /// # Errors
     /// The configuration leaves nothing that a handshake could agree on.
     pub fn new(port: MainPort) -> Result<Self, TlsError> {
-        let MainPort { api, pair, access, config, clock } = port;
+        let MainPort { api, pair, access, config, features, process, clock } = port;
         let settings = TlsSettings {
             min_version: config.tls_min_version.clone(),
             cipher_suites: config.tls_cipher_suites.clone(),
@@ -81,7 +84,8 @@ impl MainServer {
         };
         let tls = TlsAcceptor::from(tls::server_config(&settings, pair)?);
         let switches = Switches::of(&config);
-        let router = complete(endpoint::router(switches), MainState { api, config, clock });
+        let router =
+            complete(endpoint::router(switches, &features), MainState { api, config, process, clock });
         Ok(Self(Site { router, gate: Some(Gate::new(access, clock)), tls: Some(tls), limits: LIMITS }))
     }
 

@@ -2,14 +2,18 @@
 #![expect(clippy::disallowed_methods, reason = "tests own the servers they start, and join them")]
 
 use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::{StreamExt, stream};
+use model::NodeLogOptions;
 use model::k8s::{ObjectMeta, Pod};
 use ports::NodeApi;
-use ports::node_api::{LogPieces, LogSource, LogView, ManifestProblem, PodRefusal, PodTarget};
+use ports::node_api::{
+    LogPieces, LogSource, LogView, ManifestProblem, PodRefusal, PodTarget, SystemLog, SystemLogError,
+};
 use ports::runtime::Streams;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -110,6 +114,27 @@ impl NodeApi for Agent {
             return Err(PodRefusal::Failed("command 'false' exited with 1: ".to_owned()));
         }
         Ok(format!("{container}: {command:?}").into_bytes())
+    }
+
+    async fn system_log(&self, inside: &Path) -> Result<SystemLog, SystemLogError> {
+        Err(if inside == Path::new("secret") { SystemLogError::Denied } else { SystemLogError::NotFound })
+    }
+
+    async fn service_logs(&self, services: &[String], options: &NodeLogOptions) -> LogPieces {
+        stream::iter([Ok(format!("{services:?} {:?}", options.tail_lines).into_bytes())]).boxed()
+    }
+
+    async fn checkpoint(
+        &self,
+        pod: &PodTarget,
+        container: &str,
+        timeout: Option<Duration>,
+    ) -> Result<PathBuf, PodRefusal> {
+        match (&*pod.pod, container) {
+            ("web", "main") => Ok(format!("/checkpoints/{timeout:?}").into()),
+            ("web", _) => Err(PodRefusal::NotFound(format!("container {container} does not exist"))),
+            _ => Err(PodRefusal::Failed("criu is missing".to_owned())),
+        }
     }
 
     fn manifest_problems(&self) -> Vec<ManifestProblem> {

@@ -234,6 +234,7 @@ fn settings() -> Settings {
             root: "/var/lib/kubelet".into(),
             pod_logs: POD_LOGS.into(),
             container_links: LINKS.into(),
+            system_logs: "/var/log".into(),
         },
         sources: SourceSettings {
             manifest_path: Some(MANIFESTS.into()),

@@ -49,6 +49,12 @@ features! {
     ready_to_start_condition: "PodReadyToStartContainersCondition",
     /// Static pods that refer to any object of the API are refused.
     no_api_references: "PreventStaticPodAPIReferences",
+    /// The state of a container may be written to a file: `/checkpoint`.
+    container_checkpoint: "ContainerCheckpoint",
+    /// `/flagz` is there.
+    flagz: "ComponentFlagz",
+    /// `/statusz` is there.
+    statusz: "ComponentStatusz",
     /// A restart of the kubelet sets containers back to not ready and not started until their probes have passed.
     status_starts_anew: "ChangeContainerStatusOnKubeletRestart",
 }

@@ -1,16 +1,18 @@
 //! How much is said: `-v` for all, `--vmodule` for single source files. Never formats a line.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use config::VModuleRule;
 use tracing::Level;
 use tracing::level_filters::LevelFilter;
 
 const OURS: [&str; 7] = ["agent", "kubelet", "cri", "host", "net", "server", "config"];
 
-/// The rules of a log, fixed for the life of the process.
-#[derive(Clone, Debug, Default)]
+/// The rules of a log.
+#[derive(Debug, Default)]
 pub(crate) struct Verbosity {
-    /// `-v`.
-    pub(crate) of_all: u32,
+    /// `-v`, which may change while we run.
+    pub(crate) of_all: AtomicU32,
     /// `--vmodule`: the first rule that matches a file may raise its verbosity, and never lowers it.
     pub(crate) of_files: Vec<VModuleRule>,
 }
@@ -27,7 +29,13 @@ impl Verbosity {
 
     /// The most that any file may say.
     pub(crate) fn most(&self) -> LevelFilter {
-        let most = self.of_files.iter().map(|rule| rule.verbosity).max().unwrap_or(0).max(self.of_all);
+        let most = self
+            .of_files
+            .iter()
+            .map(|rule| rule.verbosity)
+            .max()
+            .unwrap_or(0)
+            .max(self.of_all.load(Ordering::Relaxed));
         LevelFilter::from_level(level_of(most))
     }
 
@@ -38,7 +46,11 @@ impl Verbosity {
             let pattern = rule.file_pattern.as_bytes();
             matches(pattern, name.as_bytes()) || matches(pattern, target.as_bytes())
         };
-        self.of_files.iter().find(is_meant).map_or(0, |rule| rule.verbosity).max(self.of_all)
+        self.of_files
+            .iter()
+            .find(is_meant)
+            .map_or(0, |rule| rule.verbosity)
+            .max(self.of_all.load(Ordering::Relaxed))
     }
 }
 
@@ -72,7 +84,7 @@ mod tests {
             file_pattern: (*pattern).to_owned(),
             verbosity: *verbosity,
         };
-        Verbosity { of_all, of_files: rules.iter().map(rule).collect() }
+        Verbosity { of_all: of_all.into(), of_files: rules.iter().map(rule).collect() }
     }
 
     /// What a file of the agent may say at most.

@@ -19,6 +19,8 @@ mod images;
 mod killed;
 mod lifecycle;
 mod logs;
+mod own_api;
+mod pod_resources;
 mod probes;
 mod process;
 mod reasons;

@@ -22,9 +22,11 @@ pub(crate) struct Pair {
 }
 
 /// An answer, cut into its parts.
-struct Answer {
-    status: u16,
-    body: String,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    /// In lower case.
+    pub(crate) head: String,
+    pub(crate) body: String,
 }
 
 /// A connection to the main port, which must show the certificate in the file.
@@ -58,19 +60,24 @@ pub(crate) fn connect(
     Ok(StreamOwned::new(session, stream))
 }
 
-fn ask(mut stream: Stream, method: &str, path: &str) -> Result<Answer, String> {
-    let request = format!("{method} {path} HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n");
+pub(crate) fn ask(stream: Stream, method: &str, path: &str) -> Result<Answer, String> {
+    send(stream, &format!("{method} {path}"), "", "")
+}
+
+/// `headers` are whole lines.
+pub(crate) fn send(mut stream: Stream, what: &str, headers: &str, body: &str) -> Result<Answer, String> {
+    let request = format!("{what} HTTP/1.1\r\nHost: node\r\nConnection: close\r\n{headers}");
+    let request = format!("{request}Content-Length: {}\r\n\r\n{body}", body.len());
     stream.write_all(request.as_bytes()).map_err(|error| error.to_string())?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).map_err(|error| error.to_string())?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).map_err(|error| error.to_string())?;
+    // What is no text is looked at by its head.
+    let answer = String::from_utf8_lossy(&answer);
     let (head, body) = answer.split_once("\r\n\r\n").ok_or("no head")?;
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).ok_or("no status")?;
-    let body = if head.to_ascii_lowercase().contains("transfer-encoding: chunked") {
-        dechunked(body)
-    } else {
-        body.to_owned()
-    };
-    Ok(Answer { status, body })
+    let head = head.to_ascii_lowercase();
+    let body = if head.contains("transfer-encoding: chunked") { dechunked(body) } else { body.to_owned() };
+    Ok(Answer { status, head, body })
 }
 
 fn dechunked(mut body: &str) -> String {
@@ -87,7 +94,7 @@ fn dechunked(mut body: &str) -> String {
 }
 
 /// A GET by somebody without credentials, of a kubelet that made its own certificate.
-fn get(node: &Node, path: &str) -> Result<Answer, String> {
+pub(crate) fn get(node: &Node, path: &str) -> Result<Answer, String> {
     ask(connect(node, &node.path("pki/kubelet.crt"), None)?, "GET", path)
 }
 

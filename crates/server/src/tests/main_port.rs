@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use config::KubeletConfiguration;
+use config::{Features, KubeletConfiguration};
 use http::Method;
 use model::k8s::SubjectAccessReview;
-use ports::Clock;
+use ports::node_api::ThreadFacts;
+use ports::{Clock, OwnProcess};
 use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -73,6 +74,38 @@ fn served(pair: &Pair) -> ServingPair {
     ServingPair::from_pem(pair.certificate.as_bytes(), pair.key.as_bytes()).unwrap()
 }
 
+/// A process of which nothing is known.
+#[derive(Debug)]
+struct Process;
+
+impl OwnProcess for Process {
+    fn flags(&self) -> Vec<(String, String)> {
+        vec![("v".to_owned(), "2".to_owned())]
+    }
+
+    fn started(&self) -> jiff::Timestamp {
+        jiff::Timestamp::UNIX_EPOCH
+    }
+
+    fn command_line(&self) -> Vec<String> {
+        vec!["kubelet".to_owned()]
+    }
+
+    fn set_verbosity(&self, _level: u32) {}
+
+    fn threads(&self) -> Vec<ThreadFacts> {
+        Vec::new()
+    }
+
+    fn tasks(&self) -> usize {
+        0
+    }
+
+    fn memory(&self) -> Vec<(String, u64)> {
+        Vec::new()
+    }
+}
+
 /// A main port under test.
 struct Port {
     port: u16,
@@ -94,6 +127,8 @@ impl Port {
             pair: latest,
             access,
             config: Arc::new(config),
+            features: Features::default(),
+            process: Arc::new(Process),
             clock: Clock::system(),
         };
         let server = MainServer::new(parts).unwrap();

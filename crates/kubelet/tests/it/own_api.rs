@@ -1,0 +1,218 @@
+//! What the main port tells of the node and of the process itself: logs, flags, status, profiles, checkpoints.
+
+use std::os::unix::fs::{PermissionsExt, symlink};
+
+use serde_json::{Value, json};
+use testing::FakeRuntime;
+
+use crate::node::{FOREVER, Node, shell_pod};
+use crate::server::{Answer, ask, connect, get, send};
+
+fn fake_node(extra: Value) -> Node {
+    Node::on_fake(&FakeRuntime::with_clock(ports::Clock::system()), extra)
+}
+
+/// A request by somebody without credentials.
+fn sent(node: &Node, what: &str, headers: &str, body: &str) -> Answer {
+    let stream = connect(node, &node.path("pki/kubelet.crt"), None).expect("a connection");
+    send(stream, what, headers, body).expect("an answer")
+}
+
+/// Status and body of a GET.
+fn got(node: &Node, path: &str) -> (u16, String) {
+    let answer = get(node, path).expect("an answer");
+    (answer.status, answer.body)
+}
+
+#[test]
+fn the_nodes_own_logs_are_a_tree_of_files() {
+    let node = fake_node(json!({}));
+    let logs = node.path("logs");
+    std::fs::create_dir_all(logs.join("nested")).expect("made");
+    std::fs::write(logs.join("app.log"), "one\ntwo\n").expect("written");
+    std::fs::write(logs.join("nested/a b.log"), "deep\n").expect("written");
+    symlink(logs.join("app.log"), logs.join("nested/link.log")).expect("linked");
+    let (status, page) = got(&node, "/logs/");
+    assert_eq!(status, 200);
+    assert!(
+        page.starts_with("<!doctype html>\n") && page.contains("<a href=\"nested/\">nested/</a>\n"),
+        "{page}"
+    );
+    let (_, page) = got(&node, "/logs/nested/");
+    assert!(
+        page.contains("<a href=\"a%20b.log\">a b.log</a>\n<a href=\"link.log\">link.log</a>\n"),
+        "{page}"
+    );
+    assert_eq!(got(&node, "/logs/app.log"), (200, "one\ntwo\n".to_owned()));
+    assert_eq!(got(&node, "/logs/nested/a%20b.log"), (200, "deep\n".to_owned()));
+    assert_eq!(got(&node, "/logs/nested/link.log"), (200, "one\ntwo\n".to_owned()));
+    // Queries about services are off unless they are switched on.
+    assert_eq!(got(&node, "/logs/app.log?query=x"), (200, "one\ntwo\n".to_owned()));
+    for path in ["/logs/none", "/logs", "/logs/../pki/kubelet.key", "/logs/%2e%2e/kubelet.json"] {
+        assert_eq!(got(&node, path), (404, "404 page not found\n".to_owned()), "{path}");
+    }
+    let moved = get(&node, "/logs/nested").expect("an answer");
+    assert!(moved.status == 301 && moved.head.contains("location: nested/"), "{}", moved.head);
+    let part = sent(&node, "GET /logs/app.log", "Range: bytes=4-\r\n", "");
+    assert_eq!((part.status, part.body.as_str()), (206, "two\n"));
+    assert!(part.head.contains("content-range: bytes 4-7/8"), "{}", part.head);
+}
+
+/// A journal that says what it was asked.
+const JOURNAL: &str = "#!/bin/sh\nif [ \"$1\" = --field ]; then echo cron.service; echo kubelet.service; exit 0; fi\n\
+                       echo \"journal: $*\"\necho complaint >&2\n";
+
+#[test]
+fn services_of_the_node_are_asked_for_by_name() {
+    let node = fake_node(json!({"enableSystemLogQuery": true}));
+    std::fs::create_dir_all(node.path("bin")).expect("made");
+    std::fs::create_dir_all(node.path("logs/nginx")).expect("made");
+    let program = node.path("bin/journalctl");
+    std::fs::write(&program, JOURNAL).expect("written");
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("made a program");
+    std::fs::write(node.path("logs/nginx/nginx.log"), "from a file\n").expect("written");
+    // Wherever a link among the logs points to, a service has its log below them.
+    symlink(node.path("kubelet.json"), node.path("logs/sly.log")).expect("linked");
+    let (status, said) =
+        got(&node, "/logs/?query=kubelet&tailLines=5&sinceTime=2026-01-01T00:00:00Z&pattern=a%7Cb");
+    assert_eq!(status, 200);
+    assert_eq!(
+        said,
+        "journal: --utc --no-pager --since=2026-01-01 00:00:00 --pager-end --lines=5 --unit=kubelet --grep=a|b \
+         --case-sensitive=false\ncomplaint\n"
+    );
+    assert_eq!(got(&node, "/logs/?query=nginx"), (200, "from a file\n".to_owned()));
+    let (_, both) = got(&node, "/logs/?query=nginx&query=cron&query=none&query=sly");
+    assert_eq!(
+        both,
+        "journal: --utc --no-pager --unit=cron\ncomplaint\nfrom a file\n\nlog not found for none\n\nlog not found for sly\n"
+    );
+    let (_, files) = got(&node, "/logs/?query=nginx&boot=0");
+    assert_eq!(
+        files,
+        "\noptions present and query resolved to log files for [nginx]\ntry without specifying options\n"
+    );
+    assert_eq!(got(&node, "/logs/?query=/nginx/nginx.log"), (200, "from a file\n".to_owned()));
+    for (path, status, text) in [
+        ("/logs/?query=", 400, "query: Invalid value: [\"\"]: query cannot be empty\n"),
+        (
+            "/logs/?query=a&tailLines=x",
+            400,
+            "tailLines: Invalid value: \"x\": parsing \"x\": invalid syntax\n",
+        ),
+        ("/logs/?query=a&boot=1", 406, "boot: Invalid value: 1: must be less than 1\n"),
+        ("/logs/?query=a;b", 406, "query: Invalid value: \"a;b\": input contains unsupported characters\n"),
+        ("/logs/?query=/none.log", 406, "query: Invalid value: [\"/none.log\"]: not found\n"),
+        ("/logs/nginx?query=a", 406, "path not allowed in query mode\n"),
+    ] {
+        assert_eq!(got(&node, path), (status, text.to_owned()), "{path}");
+    }
+}
+
+#[test]
+fn flags_and_status_are_shown_to_people_and_programs() {
+    let mut node = fake_node(json!({"maxPods": 77, "staticPodURLHeader": {"Authorization": ["Bearer x"]}}));
+    let (status, page) = got(&node, "/flagz");
+    assert_eq!(status, 200);
+    assert!(page.starts_with("\nkubelet flagz\nWarning: This endpoint is not meant"), "{page}");
+    let root = node.path("root");
+    for line in
+        ["max-pods: 77", "v: 4", "manifest-url-header: <redacted>", &format!("root-dir: {}", root.display())]
+    {
+        assert!(page.contains(&format!("\n{line}\n")), "{line} in {page}");
+    }
+    let accept = |kind: &str| format!("Accept: application/json;v=v1beta1;g=config.k8s.io;as={kind}\r\n");
+    let flags: Value =
+        serde_json::from_str(&sent(&node, "GET /flagz", &accept("Flagz"), "").body).expect("JSON");
+    assert_eq!((&flags["kind"], &flags["flags"]["max-pods"]), (&json!("Flagz"), &json!("77")));
+    let (_, page) = got(&node, "/statusz");
+    assert!(page.contains("\nBinary version: 1.36.2\nEmulation version: 1.36\nPaths: /attach "), "{page}");
+    let state: Value =
+        serde_json::from_str(&sent(&node, "GET /statusz", &accept("Statusz"), "").body).expect("JSON");
+    assert_eq!(
+        (&state["apiVersion"], &state["binaryVersion"]),
+        (&json!("config.k8s.io/v1beta1"), &json!("1.36.2"))
+    );
+    assert_eq!(sent(&node, "GET /statusz", "Accept: image/png\r\n", "").status, 406);
+    node.configure(json!({"featureGates": {
+        "ComponentFlagz": false, "ComponentStatusz": false, "ContainerCheckpoint": false,
+    }}));
+    node.restart_kubelet();
+    for what in ["GET /flagz", "GET /statusz", "POST /checkpoint/default/web-node/main"] {
+        assert_eq!(sent(&node, what, "", "").status, 404, "{what}");
+    }
+}
+
+#[test]
+fn the_log_says_more_when_it_is_told_to() {
+    let node = fake_node(json!({}));
+    let put = |body: &str| sent(&node, "PUT /debug/flags/v", "", body);
+    let refused = put("loud");
+    assert_eq!(refused.status, 400);
+    assert_eq!(sent(&node, "GET /debug/flags/v", "", "").status, 406);
+    // Where libraries log what they send; they are silent until very much is asked for.
+    let of_library = "framed_write.rs:";
+    assert!(!node.kubelet_log().contains(of_library));
+    let done = put("9");
+    assert_eq!((done.status, done.body.as_str()), (200, "successfully set klog.logging.verbosity to 9\n"));
+    node.eventually("libraries speak", |node| {
+        if node.kubelet_log().contains(of_library) { Ok(()) } else { Err("not yet".to_owned()) }
+    });
+}
+
+#[test]
+fn profiles_are_by_thread_and_kind_of_memory() {
+    let node = fake_node(json!({}));
+    let (status, page) = got(&node, "/debug/pprof/");
+    assert!(status == 200 && page.contains("<a href='goroutine?debug=1'>"), "{page}");
+    assert!(got(&node, "/debug/pprof/cmdline").1.contains("/kubelet\0--config\0"));
+    let (_, threads) = got(&node, "/debug/pprof/goroutine?debug=1");
+    assert!(threads.contains("tasks: ") && threads.contains(" @ kubelet ("), "{threads}");
+    let (_, memory) = got(&node, "/debug/pprof/heap?debug=1");
+    assert!(memory.starts_with("heap profile: total ") && memory.contains(" @ RssAnon\n"), "{memory}");
+    let (_, used) = got(&node, "/debug/pprof/profile?seconds=1&debug=1");
+    assert!(used.contains(&format!(" @ kubelet [{}]\n", node.kubelet_pid())), "{used}");
+    let packed = get(&node, "/debug/pprof/heap").expect("an answer");
+    assert!(packed.head.contains("content-disposition: attachment; filename=\"heap\""), "{}", packed.head);
+    assert_eq!(got(&node, "/debug/pprof/mutex").0, 501);
+    assert_eq!(got(&node, "/debug/pprof/none"), (404, "Unknown profile\n".to_owned()));
+}
+
+#[test]
+fn a_container_is_written_to_a_file_of_the_node() {
+    let runtime = FakeRuntime::with_clock(ports::Clock::system());
+    let node = Node::on_fake(&runtime, json!({}));
+    let mut pod = shell_pod("web", FOREVER);
+    pod["spec"]["containers"][0]["imagePullPolicy"] = "IfNotPresent".into();
+    node.apply("web", &pod);
+    node.running("web");
+    let post = |path: &str| sent(&node, &format!("POST {path}"), "", "");
+    let done = post("/checkpoint/default/web-node/main?timeout=7");
+    assert_eq!(done.status, 200, "{}", done.body);
+    let items: Value = serde_json::from_str(&done.body).expect("JSON");
+    let file = items["items"][0].as_str().expect("a file");
+    let prefix = node.path("root/checkpoints/checkpoint-web-node_default-main-").display().to_string();
+    assert!(file.starts_with(&prefix) && file.ends_with("Z.tar"), "{file}");
+    assert!(runtime.call_lines().contains(&format!("CheckpointContainer web-node/main to {file}")));
+    let dir = std::fs::metadata(node.path("root/checkpoints")).expect("made");
+    assert_eq!(dir.permissions().mode() & 0o777, 0o700);
+    for (path, text) in [
+        ("/checkpoint/default/none/main", "pod does not exist"),
+        ("/checkpoint/default/web-node/none", "container none does not exist"),
+        ("/checkpoint/default/web-node/main?timeout=x", "cannot parse value of timeout parameter"),
+    ] {
+        let answer = post(path);
+        assert_eq!((answer.status, answer.body.as_str()), (404, text), "{path}");
+    }
+}
+
+#[test]
+fn a_runtime_that_writes_no_checkpoints_says_so() {
+    let node = Node::start();
+    node.apply("web", &shell_pod("web", FOREVER));
+    node.running("web");
+    let stream = connect(&node, &node.path("pki/kubelet.crt"), None).expect("a connection");
+    let answer = ask(stream, "POST", "/checkpoint/default/web-node/main").expect("an answer");
+    assert_eq!(answer.status, 500);
+    assert!(answer.body.starts_with("checkpointing of default/web-node/main failed ("), "{}", answer.body);
+}

@@ -1,0 +1,258 @@
+//! PodResources: which resources of the node pods hold, over gRPC on a unix socket that only root may open. Nothing hands
+//! out single devices, processors or memory yet, so every list of those is empty.
+
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use grpc_api::pod_resources as v1;
+use grpc_api::pod_resources::pod_resources_lister_server::{PodResourcesLister, PodResourcesListerServer};
+use grpc_api::pod_resources_alpha as v1alpha1;
+use grpc_api::pod_resources_alpha::pod_resources_lister_server as alpha;
+use http::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use model::MonoTime;
+use model::k8s::Pod;
+use parking_lot::Mutex;
+use ports::Clock;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
+use tonic::body::Body;
+use tonic::{Response, Status};
+use tower_service::Service;
+
+use crate::Api;
+
+/// Calls a second, in the long run and at once.
+const QPS: u32 = 100;
+const BURST: u32 = 10;
+const MOST_CONNECTIONS: usize = 64;
+/// A silent client is asked so often whether it is still there.
+const PING_INTERVAL: Duration = Duration::from_secs(30);
+/// Before accepting again when the process is out of descriptors.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+const SOCKET_MODE: u32 = 0o600;
+/// The names of pods that are over.
+const ENDED: [&str; 2] = ["Succeeded", "Failed"];
+
+/// Opens the socket, also where a kubelet before us has left one.
+///
+/// # Errors
+/// The directory is not there, or is not ours.
+pub fn listen(socket: &Path) -> io::Result<UnixListener> {
+    match std::fs::remove_file(socket) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    let listener = UnixListener::bind(socket)?;
+    std::fs::set_permissions(socket, std::fs::Permissions::from_mode(SOCKET_MODE))?;
+    Ok(listener)
+}
+
+/// Serves both versions until `shutdown`.
+pub async fn serve(
+    listener: UnixListener,
+    api: Api,
+    clock: Clock,
+    shutdown: impl Future<Output = ()> + Send,
+) {
+    let lister = Lister { api, rate: Arc::new(Rate::new(clock)) };
+    let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+    let mut shutdown = pin!(shutdown);
+    let mut open = JoinSet::new();
+    loop {
+        tokio::select! {
+            () = &mut shutdown => return,
+            Some(_) = open.join_next() => {}
+            accepted = next(&listener, &places) => match accepted {
+                Ok((stream, place)) => {
+                    open.spawn(serve_one(stream, place, lister.clone()));
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "Cannot accept a connection to PodResources");
+                    tokio::time::sleep(ACCEPT_RETRY).await;
+                }
+            },
+        }
+    }
+}
+
+/// Cancel safe, as in `connections`.
+async fn next(
+    listener: &UnixListener,
+    places: &Arc<Semaphore>,
+) -> io::Result<(UnixStream, OwnedSemaphorePermit)> {
+    let place = Arc::clone(places).acquire_owned().await.map_err(io::Error::other)?;
+    let (stream, _) = listener.accept().await?;
+    Ok((stream, place))
+}
+
+/// A client that breaks off is its own affair.
+async fn serve_one(stream: UnixStream, _place: OwnedSemaphorePermit, lister: Lister) {
+    let service = service_fn(|request| answer(lister.clone(), request));
+    let connection = http2::Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .keep_alive_interval(PING_INTERVAL)
+        .serve_connection(TokioIo::new(stream), service);
+    let _ = connection.await;
+}
+
+async fn answer(lister: Lister, request: Request<Incoming>) -> Result<http::Response<Body>, Infallible> {
+    if !lister.rate.take() {
+        return Ok(Status::resource_exhausted("rejected by rate limit").into_http());
+    }
+    let is_alpha = request.uri().path().starts_with("/v1alpha1.");
+    if is_alpha {
+        called(alpha::PodResourcesListerServer::new(lister), request).await
+    } else {
+        called(PodResourcesListerServer::new(lister), request).await
+    }
+}
+
+async fn called<S>(mut service: S, request: Request<Incoming>) -> Result<http::Response<Body>, Infallible>
+where
+    S: Service<Request<Incoming>, Response = http::Response<Body>, Error = Infallible>,
+{
+    poll_fn(|cx| service.poll_ready(cx)).await?;
+    service.call(request).await
+}
+
+#[derive(Clone, Debug)]
+struct Lister {
+    api: Api,
+    rate: Arc<Rate>,
+}
+
+impl Lister {
+    /// The pods that may hold something: those that are not over.
+    fn pods(&self) -> Vec<Pod> {
+        let mut pods = self.api.pods();
+        let phase = |pod: &Pod| pod.status.as_ref().and_then(|status| status.phase.clone());
+        pods.retain(|pod| !phase(pod).is_some_and(|phase| ENDED.contains(&&*phase)));
+        pods
+    }
+}
+
+/// Containers that hold resources as long as the pod runs: the main ones, and init containers that stay.
+fn containers(pod: &Pod) -> Vec<String> {
+    let Some(spec) = &pod.spec else { return Vec::new() };
+    let init = spec.init_containers.iter().flatten();
+    let staying = init.filter(|container| container.restart_policy.as_deref() == Some("Always"));
+    staying.chain(&spec.containers).map(|container| container.name.clone()).collect()
+}
+
+fn resources(pod: &Pod) -> v1::PodResources {
+    let named = |name| v1::ContainerResources { name, ..Default::default() };
+    v1::PodResources {
+        name: pod.metadata.name.clone().unwrap_or_default(),
+        namespace: pod.metadata.namespace.clone().unwrap_or_default(),
+        containers: containers(pod).into_iter().map(named).collect(),
+    }
+}
+
+#[tonic::async_trait]
+impl PodResourcesLister for Lister {
+    async fn list(
+        &self,
+        _: tonic::Request<v1::ListPodResourcesRequest>,
+    ) -> Result<Response<v1::ListPodResourcesResponse>, Status> {
+        let pod_resources = self.pods().iter().map(resources).collect();
+        Ok(Response::new(v1::ListPodResourcesResponse { pod_resources }))
+    }
+
+    async fn get_allocatable_resources(
+        &self,
+        _: tonic::Request<v1::AllocatableResourcesRequest>,
+    ) -> Result<Response<v1::AllocatableResourcesResponse>, Status> {
+        Ok(Response::new(v1::AllocatableResourcesResponse::default()))
+    }
+
+    async fn get(
+        &self,
+        request: tonic::Request<v1::GetPodResourcesRequest>,
+    ) -> Result<Response<v1::GetPodResourcesResponse>, Status> {
+        let v1::GetPodResourcesRequest { pod_name, pod_namespace } = request.into_inner();
+        let is_meant = |pod: &&Pod| {
+            let metadata = &pod.metadata;
+            (metadata.name.as_ref(), metadata.namespace.as_ref()) == (Some(&pod_name), Some(&pod_namespace))
+        };
+        let pods = self.api.pods();
+        let Some(pod) = pods.iter().find(is_meant) else {
+            let text = format!("pod {pod_name} in namespace {pod_namespace} not found");
+            return Err(Status::unknown(text));
+        };
+        Ok(Response::new(v1::GetPodResourcesResponse { pod_resources: Some(resources(pod)) }))
+    }
+}
+
+#[tonic::async_trait]
+impl alpha::PodResourcesLister for Lister {
+    async fn list(
+        &self,
+        _: tonic::Request<v1alpha1::ListPodResourcesRequest>,
+    ) -> Result<Response<v1alpha1::ListPodResourcesResponse>, Status> {
+        let shown = |pod: &Pod| {
+            let v1::PodResources { name, namespace, containers } = resources(pod);
+            let named = |c: v1::ContainerResources| v1alpha1::ContainerResources {
+                name: c.name,
+                devices: Vec::new(),
+            };
+            v1alpha1::PodResources {
+                name,
+                namespace,
+                containers: containers.into_iter().map(named).collect(),
+            }
+        };
+        let pod_resources = self.pods().iter().map(shown).collect();
+        Ok(Response::new(v1alpha1::ListPodResourcesResponse { pod_resources }))
+    }
+}
+
+/// Tokens that come back steadily, up to the burst.
+#[derive(Debug)]
+struct Rate {
+    clock: Clock,
+    /// How many were left, and when.
+    left: Mutex<(f64, MonoTime)>,
+}
+
+impl Rate {
+    fn new(clock: Clock) -> Self {
+        Self { clock, left: Mutex::new((f64::from(BURST), clock.mono())) }
+    }
+
+    fn take(&self) -> bool {
+        let now = self.clock.mono();
+        let mut left = self.left.lock();
+        let back = now.saturating_since(left.1).as_secs_f64() * f64::from(QPS);
+        let tokens = (left.0 + back).min(f64::from(BURST));
+        let is_allowed = tokens >= 1.0;
+        *left = (if is_allowed { tokens - 1.0 } else { tokens }, now);
+        is_allowed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn calls_beyond_the_burst_wait_for_their_second() {
+        let rate = Rate::new(Clock::starting_at(jiff::Timestamp::UNIX_EPOCH));
+        let allowed = || (0..100).filter(|_| rate.take()).count();
+        assert_eq!(allowed(), 10);
+        tokio::time::advance(Duration::from_millis(55)).await;
+        assert_eq!(allowed(), 5);
+        tokio::time::advance(Duration::from_secs(60)).await;
+        assert_eq!(allowed(), 10);
+    }
+}
