@@ -35,6 +35,7 @@ use model::k8s::{Pod, PodStatus};
 use model::{ContainerId, MonoTime, PodObservation, PodRef};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
+use tracing::Instrument;
 
 use self::objects::Registration;
 use crate::engine::Engine;
@@ -589,7 +590,10 @@ impl PodWorker {
         let context = self.context(pod, observed.clone());
         let prepared = self.prepared.clone();
         self.registration.has_changed = false;
-        self.act.spawn(async move { ActReport::Synced(crate::pass::run(context, plan, prepared).await) });
+        let (pod, uid) = (&self.pod, self.pod.uid.as_str());
+        let span = tracing::info_span!(target: "trace", "syncPod", k8s.pod = %pod, k8s.pod.uid = uid);
+        let pass = async move { ActReport::Synced(crate::pass::run(context, plan, prepared).await) };
+        self.act.spawn(pass.instrument(span));
     }
 
     fn context(&self, pod: Arc<Pod>, observed: Arc<PodObservation>) -> PassContext {

@@ -70,7 +70,6 @@ const FIELDS: &[(&str, Fine)] = &[
     ("topologyManagerPolicy", Default),
     ("topologyManagerPolicyOptions", Default),
     ("topologyManagerScope", Default),
-    ("tracing", Default),
     ("volumePluginDir", Default),
     ("volumeStatsAggPeriod", Default),
 ];

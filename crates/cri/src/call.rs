@@ -7,6 +7,7 @@ use std::time::Duration;
 use ports::runtime::{RuntimeError, RuntimeResult};
 use tokio::time::Instant;
 use tonic::{Code, Request, Response, Status};
+use tracing::Instrument;
 
 /// A deadline travels as a number of at most eight digits, so the other side's may be this much shorter than ours.
 const ROUNDING: Duration = Duration::from_millis(10);
@@ -33,19 +34,26 @@ impl Call {
     }
 
     /// Waits for the answer, no longer than the deadline.
-    pub(crate) async fn answer<T>(
+    pub(crate) fn answer<T>(
         self,
         answer: impl Future<Output = Result<Response<T>, Status>>,
-    ) -> RuntimeResult<T> {
-        let started = Instant::now();
-        let result = match self.deadline {
-            None => answer.await,
-            Some(deadline) => match tokio::time::timeout(deadline, answer).await {
-                Ok(result) => result,
-                Err(_) => return Err(self.timed_out(deadline)),
-            },
+    ) -> impl Future<Output = RuntimeResult<T>> {
+        let span = tracing::info_span!(
+            target: "trace", "CRI", otel.name = self.name, otel.kind = "client", rpc.system = "grpc",
+            rpc.method = self.name, otel.error = tracing::field::Empty
+        );
+        let answered = async move {
+            let started = Instant::now();
+            let result = match self.deadline {
+                None => answer.await,
+                Some(deadline) => match tokio::time::timeout(deadline, answer).await {
+                    Ok(result) => result,
+                    Err(_) => return Err(told(self.timed_out(deadline))),
+                },
+            };
+            result.map(Response::into_inner).map_err(|status| told(self.error(&status, started.elapsed())))
         };
-        result.map(Response::into_inner).map_err(|status| self.error(&status, started.elapsed()))
+        answered.instrument(span)
     }
 
     /// Waits for a stop or removal. That there is nothing to stop is success: the protocol demands it of the runtime, but
@@ -112,6 +120,15 @@ impl Call {
             | Code::Unauthenticated => RuntimeError::Failed { call, message },
         }
     }
+}
+
+/// The span of the call says how it ended.
+fn told(error: RuntimeError) -> RuntimeError {
+    let span = tracing::Span::current();
+    if !span.is_disabled() {
+        span.record("otel.error", error.to_string());
+    }
+    error
 }
 
 fn is_reserved_name(message: &str) -> bool {

@@ -14,6 +14,7 @@ use ports::{Clock, Cluster, Host, HostError};
 use tokio_util::sync::CancellationToken;
 
 use crate::process::{Signals, feed_watchdog, notify_ready, set_limits, share_root_dir};
+use crate::traces::{self, Finished};
 use crate::{cluster, serve, settings};
 
 const CGROUP_ROOT: &str = "/sys/fs/cgroup";
@@ -47,7 +48,7 @@ pub(crate) enum StartError {
 }
 
 /// Runs until a signal, a lost lock or (run once) the end of the work.
-pub(crate) async fn run(resolved: &Resolved) -> Result<ExitCode, StartError> {
+pub(crate) async fn run(resolved: &Resolved, spans: Option<Finished>) -> Result<ExitCode, StartError> {
     let signals = Signals::listen().map_err(StartError::Signals)?;
     announce(resolved);
     check_standalone(resolved)?;
@@ -59,6 +60,11 @@ pub(crate) async fn run(resolved: &Resolved) -> Result<ExitCode, StartError> {
         () = signals.first() => return Ok(ExitCode::SUCCESS),
         agent = start_agent(resolved, cgroup_v2) => agent?,
     };
+    let tasks = &agent.engine().tasks;
+    if let Some(spans) = spans {
+        let host_name = agent.engine().host.machine().hostname;
+        tasks.spawn_to_end("traces", traces::export(spans, host_name, tasks.cancelled()));
+    }
     let stop = CancellationToken::new();
     if resolved.kubelet.run_once {
         return run_once(resolved, &agent, &signals).await;

@@ -20,6 +20,8 @@ use tracing_subscriber::layer::{Context, Filter, Layer, SubscriberExt};
 
 pub(crate) use verbosity::Verbosity;
 
+use crate::traces::{OnlySpans, Spans};
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LogFormat {
     Text,
@@ -30,12 +32,15 @@ pub(crate) enum LogFormat {
 static RULES: OnceLock<Verbosity> = OnceLock::new();
 
 /// Starts logging for the life of the process. A second call changes nothing.
-pub(crate) fn start(format: LogFormat, verbosity: Verbosity) {
+pub(crate) fn start(format: LogFormat, verbosity: Verbosity, spans: Option<Spans>) {
     let layer = Lines { format, process: std::process::id() };
     let rules = RULES.get_or_init(|| verbosity);
     let subscriber = tracing_subscriber::registry().with(layer.with_filter(Rules(rules)));
     // Only fails when somebody else already listens, as in tests that start twice.
-    let _ = tracing::subscriber::set_global_default(subscriber);
+    let _ = match spans {
+        None => tracing::subscriber::set_global_default(subscriber),
+        Some(spans) => tracing::subscriber::set_global_default(subscriber.with(spans.with_filter(OnlySpans))),
+    };
 }
 
 /// From now on `-v` is that.

@@ -12,6 +12,7 @@ mod process;
 mod serve;
 mod serving;
 mod settings;
+mod traces;
 
 use std::process::ExitCode;
 
@@ -30,7 +31,8 @@ fn main() -> ExitCode {
 fn run(resolved: &Resolved) -> ExitCode {
     let verbosity =
         logging::Verbosity { of_all: resolved.verbosity().into(), of_files: resolved.vmodule().to_vec() };
-    logging::start(logging_format(resolved), verbosity);
+    let (spans, finished) = traces::prepare(resolved.kubelet.tracing.as_ref()).unzip();
+    logging::start(logging_format(resolved), verbosity, spans);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .max_blocking_threads(BLOCKING_THREADS)
         .thread_stack_size(STACK_BYTES)
@@ -40,7 +42,7 @@ fn run(resolved: &Resolved) -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return fail(&format!("cannot start threads: {error}")),
     };
-    let outcome = runtime.block_on(boot::run(resolved));
+    let outcome = runtime.block_on(boot::run(resolved, finished));
     // Blocking work may hang on a dead disk for ever; the process does not wait for it.
     runtime.shutdown_background();
     match outcome {

@@ -26,6 +26,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tower_service::Service;
+use tracing::Instrument;
 
 use crate::access::Gate;
 
@@ -232,6 +233,17 @@ impl Connection {
     }
 
     async fn answer(self, request: Request<Incoming>) -> Result<Response, Infallible> {
+        let (method, path) = (request.method().as_str(), request.uri().path());
+        let parent = request.headers().get("traceparent").and_then(|value| value.to_str().ok());
+        let span = tracing::info_span!(target: "trace", "HTTP", otel.name = format!("{method} {path}"),
+            otel.kind = "server", http.request.method = method, url.path = path, traceparent = parent,
+            http.response.status_code = tracing::field::Empty);
+        let answer = self.judged(request).instrument(span.clone()).await?;
+        span.record("http.response.status_code", answer.status().as_u16());
+        Ok(answer)
+    }
+
+    async fn judged(self, request: Request<Incoming>) -> Result<Response, Infallible> {
         let busy = Busy::new(&self.under_way);
         let (parts, body) = request.into_parts();
         if let Some(gate) = &self.site.gate {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use kubelet_core::pod::termination::{GracePeriod, compute_kill_plan};
 use model::PodObservation;
 use model::k8s::Pod;
+use tracing::Instrument;
 
 use super::{ActReport, PodWorker};
 use crate::pass::kill::{Victim, kill_in_turns};
@@ -18,7 +19,10 @@ impl PodWorker {
         grace: GracePeriod,
     ) {
         let engine = self.engine.clone();
-        self.act.spawn(async move {
+        let (name, uid) = (&self.pod, self.pod.uid.as_str());
+        let span =
+            tracing::info_span!(target: "trace", "syncTerminatingPod", k8s.pod = %name, k8s.pod.uid = uid);
+        let pass = async move {
             let plan = compute_kill_plan(pod.as_deref(), &observed, grace);
             let victim = Victim { pod: &observed.pod, spec: pod.as_deref(), observed: &observed };
             kill_in_turns(&engine, victim, &plan.kills).await;
@@ -33,6 +37,7 @@ impl PodWorker {
                 }
             }
             ActReport::Terminated
-        });
+        };
+        self.act.spawn(pass.instrument(span));
     }
 }

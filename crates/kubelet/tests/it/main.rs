@@ -31,4 +31,5 @@ mod security;
 mod server;
 mod service;
 mod settings;
+mod traces;
 mod volumes;

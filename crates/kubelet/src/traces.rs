@@ -1,0 +1,331 @@
+//! Spans of pod syncs, calls to the runtime and HTTP requests, told to a collector by OTLP over gRPC. Nobody ever waits for
+//! it: what does not fit into the queue is dropped and counted.
+
+use std::collections::hash_map::RandomState;
+use std::fmt::Debug;
+use std::hash::{BuildHasher, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use config::Tracing;
+use grpc_api::otlp as wire;
+use grpc_api::otlp::trace_service_client::TraceServiceClient;
+use jiff::Timestamp;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tonic::transport::{Channel, Endpoint};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Metadata, Subscriber};
+use tracing_subscriber::layer::{Context, Filter, Layer};
+use tracing_subscriber::registry::LookupSpan;
+
+/// The target of all spans that are told of.
+const TARGET: &str = "trace";
+const USUAL_ENDPOINT: &str = "localhost:4317";
+/// Spans that wait to be told of; about a kilobyte each at most.
+const QUEUE: usize = 2048;
+const MOST_IN_BATCH: usize = 512;
+/// A span waits no longer for others to travel with.
+const BATCH_DELAY: Duration = Duration::from_secs(5);
+const EXPORT_DEADLINE: Duration = Duration::from_secs(10);
+/// For what is left when the kubelet ends.
+const LAST_DEADLINE: Duration = Duration::from_secs(1);
+
+/// Spans on their way to the collector.
+pub(crate) struct Finished {
+    queue: mpsc::Receiver<wire::Span>,
+    lost: Arc<AtomicU64>,
+    endpoint: String,
+}
+
+/// `None`: nobody wants to know.
+pub(crate) fn prepare(config: Option<&Tracing>) -> Option<(Spans, Finished)> {
+    let config = config?;
+    let (sender, queue) = mpsc::channel(QUEUE);
+    let lost = Arc::new(AtomicU64::new(0));
+    let per_million = u64::try_from(config.sampling_rate_per_million.unwrap_or(0)).unwrap_or(0);
+    let spans = Spans {
+        per_million,
+        sender,
+        lost: lost.clone(),
+        next: AtomicU64::new(RandomState::new().build_hasher().finish()),
+    };
+    let endpoint = config.endpoint.clone().filter(|endpoint| !endpoint.is_empty());
+    Some((spans, Finished { queue, lost, endpoint: endpoint.unwrap_or_else(|| USUAL_ENDPOINT.to_owned()) }))
+}
+
+/// Collects spans as they end.
+pub(crate) struct Spans {
+    per_million: u64,
+    sender: mpsc::Sender<wire::Span>,
+    lost: Arc<AtomicU64>,
+    /// The state of the generator of ids.
+    next: AtomicU64,
+}
+
+/// Lets spans through, and nothing else.
+pub(crate) struct OnlySpans;
+
+impl<S> Filter<S> for OnlySpans {
+    fn enabled(&self, metadata: &Metadata<'_>, _: &Context<'_, S>) -> bool {
+        metadata.is_span() && metadata.target() == TARGET
+    }
+}
+
+/// The trace that a caller's `traceparent` names, the caller's span, and whether the trace is recorded.
+fn remote(header: &str) -> Option<(Vec<u8>, Vec<u8>, bool)> {
+    let mut parts = header.trim().split('-');
+    let (_version, trace, span, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+    let (trace, span, flags) = (hex(trace, 16)?, hex(span, 8)?, hex(flags.get(..2)?, 1)?);
+    Some((trace, span, flags.first().is_some_and(|flags| flags & 1 == 1)))
+}
+
+fn hex(text: &str, length: usize) -> Option<Vec<u8>> {
+    if text.len() != length * 2 || !text.is_ascii() {
+        return None;
+    }
+    let byte = |at: usize| u8::from_str_radix(text.get(at * 2..at * 2 + 2)?, 16).ok();
+    (0..length).map(byte).collect()
+}
+
+fn nanos(at: Timestamp) -> u64 {
+    u64::try_from(at.as_nanosecond()).unwrap_or_default()
+}
+
+impl Spans {
+    /// Different every time (SplitMix64), and never zero, which would mean none.
+    fn id(&self) -> u64 {
+        let mut z = self.next.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)).max(1)
+    }
+
+    /// One trace in so many, by its id, so that every component decides alike.
+    const fn is_sampled(&self, low: u64) -> bool {
+        (low >> 1) as u128 * 1_000_000 < (self.per_million as u128) << 63
+    }
+}
+
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Spans {
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
+        let Some(span) = context.span(id) else { return };
+        let mut began = Fields { parent: None, span: wire::Span::default() };
+        began.span.name = attributes.metadata().name().to_owned();
+        began.span.kind = 1;
+        attributes.record(&mut began);
+        let within = span.parent().and_then(|parent| {
+            let extensions = parent.extensions();
+            extensions
+                .get::<wire::Span>()
+                .map(|parent| (parent.trace_id.clone(), parent.span_id.clone(), true))
+        });
+        // A parent that is not recorded leaves no span behind, so its children ask for themselves no more.
+        let is_under_unrecorded = within.is_none() && span.parent().is_some();
+        let Fields { parent, span: mut told } = began;
+        match within.or(parent) {
+            Some((trace, parent, true)) => {
+                told.trace_id = trace;
+                told.parent_span_id = parent;
+            }
+            Some((_, _, false)) => return,
+            None => {
+                let (high, low) = (self.id(), self.id());
+                if is_under_unrecorded || !self.is_sampled(low) {
+                    return;
+                }
+                told.trace_id = [high.to_be_bytes(), low.to_be_bytes()].concat();
+            }
+        }
+        told.span_id = self.id().to_be_bytes().to_vec();
+        told.start_time_unix_nano = nanos(Timestamp::now());
+        span.extensions_mut().insert(told);
+    }
+
+    fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {
+        let Some(span) = context.span(id) else { return };
+        let mut extensions = span.extensions_mut();
+        if let Some(told) = extensions.get_mut::<wire::Span>() {
+            let mut fields = Fields { parent: None, span: std::mem::take(told) };
+            values.record(&mut fields);
+            *told = fields.span;
+        }
+    }
+
+    fn on_close(&self, id: Id, context: Context<'_, S>) {
+        let told = context.span(&id).and_then(|span| span.extensions_mut().remove::<wire::Span>());
+        if let Some(mut told) = told {
+            told.end_time_unix_nano = nanos(Timestamp::now());
+            if self.sender.try_send(told).is_err() {
+                self.lost.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+/// Fields of a span become attributes, but for those that are the span's own: `otel.name`, `otel.kind`, `otel.error` and
+/// `traceparent`.
+struct Fields {
+    parent: Option<(Vec<u8>, Vec<u8>, bool)>,
+    span: wire::Span,
+}
+
+impl Fields {
+    fn attribute(&mut self, field: &Field, value: wire::any_value::Value) {
+        self.span.attributes.push(attribute(field.name(), value));
+    }
+}
+
+fn attribute(key: &str, value: wire::any_value::Value) -> wire::KeyValue {
+    wire::KeyValue { key: key.to_owned(), value: Some(wire::AnyValue { value: Some(value) }) }
+}
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        self.record_str(field, &format!("{value:?}"));
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        match field.name() {
+            "otel.name" => value.clone_into(&mut self.span.name),
+            "otel.kind" => self.span.kind = if value == "server" { 2 } else { 3 },
+            "otel.error" => self.span.status = Some(wire::Status { message: value.to_owned(), code: 2 }),
+            "traceparent" => self.parent = remote(value),
+            _ => self.attribute(field, wire::any_value::Value::StringValue(value.to_owned())),
+        }
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.attribute(field, wire::any_value::Value::IntValue(value));
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.record_i64(field, i64::try_from(value).unwrap_or(i64::MAX));
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.attribute(field, wire::any_value::Value::BoolValue(value));
+    }
+}
+
+/// Tells of spans until `stop`, then of what is left.
+pub(crate) async fn export(mut finished: Finished, host_name: String, stop: CancellationToken) {
+    let endpoint = match Endpoint::from_shared(format!("http://{}", finished.endpoint)) {
+        Ok(endpoint) => endpoint,
+        Err(error) => {
+            tracing::error!(endpoint = finished.endpoint, %error, "tracing.endpoint is no address; no spans are told of");
+            return;
+        }
+    };
+    let mut client = TraceServiceClient::new(endpoint.connect_timeout(EXPORT_DEADLINE).connect_lazy());
+    let mut is_failing = false;
+    while !stop.is_cancelled() {
+        let mut batch = Vec::new();
+        tokio::select! {
+            _ = finished.queue.recv_many(&mut batch, MOST_IN_BATCH) => {}
+            () = stop.cancelled() => {}
+        }
+        let gathering = async {
+            while batch.len() < MOST_IN_BATCH {
+                let room = MOST_IN_BATCH.saturating_sub(batch.len());
+                finished.queue.recv_many(&mut batch, room).await;
+            }
+        };
+        tokio::select! {
+            () = gathering => {}
+            () = tokio::time::sleep(BATCH_DELAY) => {}
+            () = stop.cancelled() => {}
+        }
+        let deadline = if stop.is_cancelled() { LAST_DEADLINE } else { EXPORT_DEADLINE };
+        let outcome = send(&mut client, batch, &host_name, deadline).await;
+        let lost = finished.lost.swap(0, Ordering::Relaxed);
+        match outcome {
+            Err(error) if !is_failing => {
+                tracing::warn!(endpoint = finished.endpoint, error, "Spans could not be told of");
+            }
+            Err(_) | Ok(()) => {}
+        }
+        is_failing = outcome.is_err();
+        if lost > 0 {
+            tracing::warn!(lost, "Spans were dropped, as they came faster than the collector took them");
+        }
+    }
+}
+
+async fn send(
+    client: &mut TraceServiceClient<Channel>,
+    spans: Vec<wire::Span>,
+    host_name: &str,
+    deadline: Duration,
+) -> Result<(), &'static str> {
+    if spans.is_empty() {
+        return Ok(());
+    }
+    let text = |key: &str, value: &str| attribute(key, wire::any_value::Value::StringValue(value.to_owned()));
+    let attributes = vec![text("service.name", "kubelet"), text("host.name", host_name)];
+    let scope = wire::Scope { name: "kubelet-rs".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() };
+    let request = wire::ExportTraceServiceRequest {
+        resource_spans: vec![wire::ResourceSpans {
+            resource: Some(wire::Resource { attributes }),
+            scope_spans: vec![wire::ScopeSpans { scope: Some(scope), spans }],
+        }],
+    };
+    match tokio::time::timeout(deadline, client.export(request)).await {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(_)) => Err("the collector refused them or was not there"),
+        Err(_) => Err("the collector did not answer in time"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tracing_subscriber::layer::SubscriberExt;
+
+    use super::*;
+
+    /// What is told of when this is done under that sampling.
+    fn told(per_million: i32, work: impl FnOnce()) -> Vec<wire::Span> {
+        let config = Tracing { endpoint: None, sampling_rate_per_million: Some(per_million) };
+        let (spans, mut finished) = prepare(Some(&config)).unwrap();
+        let subscriber = tracing_subscriber::registry().with(spans.with_filter(OnlySpans));
+        tracing::subscriber::with_default(subscriber, work);
+        std::iter::from_fn(|| finished.queue.try_recv().ok()).collect()
+    }
+
+    fn request(traceparent: &str) {
+        let span = tracing::info_span!(target: "trace", "HTTP", otel.name = "GET /pods", otel.kind = "server", traceparent, code = tracing::field::Empty);
+        let _inside = span.enter();
+        span.record("code", 200);
+        drop(tracing::info_span!(target: "trace", "inner"));
+        drop(tracing::info_span!(target: "elsewhere", "not ours"));
+    }
+
+    const RECORDED: &str = "00-0123456789abcdef0123456789abcdef-0011223344556677-01";
+    const UNRECORDED: &str = "00-0123456789abcdef0123456789abcdef-0011223344556677-00";
+
+    #[test]
+    fn spans_lead_from_the_caller_to_the_innermost() {
+        let spans = told(0, || request(RECORDED));
+        let [inner, outer] = &*spans else { panic!("{spans:?}") };
+        assert_eq!(outer.parent_span_id, [0, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77]);
+        assert_eq!((&*outer.name, outer.kind, outer.attributes.len()), ("GET /pods", 2, 1));
+        assert_eq!((&inner.parent_span_id, &inner.trace_id), (&outer.span_id, &outer.trace_id));
+        assert!(outer.start_time_unix_nano > 0 && outer.start_time_unix_nano <= outer.end_time_unix_nano);
+    }
+
+    #[test]
+    fn who_is_not_sampled_leaves_no_span() {
+        assert_eq!(told(0, || request("")), []);
+        assert_eq!(told(1_000_000, || request(UNRECORDED)), []);
+        assert_eq!(told(1_000_000, || request("")).len(), 2);
+        let some = told(250_000, || (0..1000).for_each(|_| request("nonsense"))).len();
+        assert!((300..700).contains(&some), "{some}");
+    }
+
+    #[test]
+    fn what_does_not_fit_is_dropped() {
+        assert_eq!(told(1_000_000, || (0..2000).for_each(|_| request(""))).len(), QUEUE);
+    }
+}
