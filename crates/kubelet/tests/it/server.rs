@@ -13,22 +13,22 @@ use testing::FakeRuntime;
 
 use crate::node::{FOREVER, Node, once_pod, shell_pod};
 
-type Stream = StreamOwned<ClientConnection, TcpStream>;
+pub(crate) type Stream = StreamOwned<ClientConnection, TcpStream>;
 
 /// A certificate and its key, PEM.
-struct Pair {
+pub(crate) struct Pair {
     certificate: String,
     key: String,
 }
 
 /// An answer, cut into its parts.
-struct Answer {
-    status: u16,
-    body: String,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) body: String,
 }
 
 /// A connection to the main port, which must show the certificate in the file.
-fn connect(node: &Node, served: &std::path::Path, client: Option<&Pair>) -> Result<Stream, String> {
+pub(crate) fn connect(node: &Node, served: &std::path::Path, client: Option<&Pair>) -> Result<Stream, String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let mut roots = RootCertStore::empty();
     let pem = std::fs::read(served).map_err(|e| text(&e))?;
@@ -54,7 +54,7 @@ fn connect(node: &Node, served: &std::path::Path, client: Option<&Pair>) -> Resu
     Ok(StreamOwned::new(session, stream))
 }
 
-fn ask(mut stream: Stream, method: &str, path: &str) -> Result<Answer, String> {
+pub(crate) fn ask(mut stream: Stream, method: &str, path: &str) -> Result<Answer, String> {
     let request = format!("{method} {path} HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).map_err(|error| error.to_string())?;
     let mut answer = String::new();
