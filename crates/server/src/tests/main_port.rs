@@ -24,7 +24,9 @@ use super::{Agent, Answer};
 use crate::endpoint::Endpoint;
 use crate::{AccessSettings, AuthorizationMode, ClientCa, MainPort, MainServer, ServingPair, TokenReviews};
 
+mod bounds;
 mod reached;
+mod walk;
 
 /// A certificate and its key, PEM.
 #[derive(Clone, Debug)]

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use serde_json::json;
 
 use crate::killed::share;
-use crate::node::{once_pod, restarts, shell, shell_pod};
+use crate::node::{container, once_pod, restarts, shell, shell_pod};
 
 use super::{Cluster, bound};
 
@@ -70,6 +70,41 @@ fn kubectl_shows_logs_of_every_container_and_life_and_cuts_them_as_asked() {
     assert!(why.contains("previous terminated container \"first\" in pod \"talker\" not found"), "{why}");
     let why = refused(&["logs", "talker", "-c", "none"]);
     assert!(why.contains("container none is not valid for pod talker"), "{why}");
+}
+
+/// Each life says that it lives, and ends when it is told to, or with the pod, with last words.
+const LIVES: &str = "n=$(cat /shared/n || echo 0); n=$((n + 1)); echo $n > /shared/n; \
+                     trap 'echo farewell $n; exit 0' TERM; echo life $n; \
+                     until [ -e /shared/end$n ]; do sleep 0.1; done; echo over $n; exit 1";
+
+#[test]
+fn a_follower_stays_to_the_last_words_of_a_container_that_ends_and_of_a_pod_that_is_deleted() {
+    let cluster = Cluster::guarded(json!({}));
+    let mut pod = bound(shell_pod("mortal", LIVES));
+    pod["spec"]["terminationGracePeriodSeconds"] = 30.into();
+    share(&mut pod, &cluster.node.path("shared"));
+    cluster.kubectl.apply(&[pod]);
+    let follow = |life: i64| {
+        let pod = cluster.shown_when("mortal", "lives", |pod| {
+            restarts(pod, "main") == life - 1 && pod["status"]["phase"] == "Running"
+                && container(pod, "main")["state"]["running"].is_object()
+        });
+        let mut follower = cluster.kubectl.start(&["logs", "-f", "mortal"]);
+        let lines = BufReader::new(follower.stdout.take().expect("its output")).lines();
+        (pod, follower, lines.map(|line| line.expect("a line")))
+    };
+    let (_, mut follower, mut lines) = follow(1);
+    assert_eq!(lines.next().as_deref(), Some("life 1"));
+    std::fs::write(cluster.node.path("shared/end1"), "").expect("the sign to end");
+    assert_eq!((lines.next().as_deref(), lines.next()), (Some("over 1"), None));
+    assert!(follower.wait().expect("kubectl ends").success());
+
+    let (pod, mut follower, mut lines) = follow(2);
+    assert_eq!(lines.next().as_deref(), Some("life 2"));
+    cluster.kubectl.ok(&["delete", "pod", "mortal", "--wait=false"]);
+    assert_eq!((lines.next().as_deref(), lines.next()), (Some("farewell 2"), None));
+    assert!(follower.wait().expect("kubectl ends").success());
+    cluster.gone(&pod);
 }
 
 #[test]
