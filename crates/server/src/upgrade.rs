@@ -2,7 +2,10 @@
 //! answer on bytes go both ways untouched (SPDY/3.1 or WebSocket, which are not looked at). What one side does not take
 //! is not read from the other, so that nothing piles up.
 
+mod dial;
+
 use std::io;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -17,7 +20,6 @@ use hyper::client::conn::http1;
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::TcpStream;
 
 use crate::answer;
 use crate::connections::AfterUpgrade;
@@ -87,17 +89,16 @@ async fn ask(
     request: Request<Body>,
     url: &str,
 ) -> Result<Outcome<impl Future<Output = ()> + Send + 'static>, String> {
-    let (authority, path) = place(url)?;
-    let stream = TcpStream::connect(authority.as_str()).await.map_err(|error| error.to_string())?;
-    // Keystrokes are sent at once; a connection that cannot do that works all the same.
-    let _ = stream.set_nodelay(true);
+    let place = dial::Place::of(url)?;
+    let dial::Place { authority, path, .. } = &place;
+    let stream = dial::connect(&place, &dial::TRUSTED.map(Path::new)).await?;
     let handshake = http1::handshake::<_, Empty<Bytes>>(TokioIo::new(stream)).await;
     let (mut sender, connection) = handshake.map_err(|error| error.to_string())?;
     let mut connection = Box::pin(async move {
         // How it ends shows in the answer and in the upgrade.
         let _ = connection.with_upgrades().await;
     });
-    let request = for_backend(request, &authority, path)?;
+    let request = for_backend(request, authority, path.clone())?;
     let mut answer = Box::pin(sender.send_request(request));
     let mut runs = true;
     let response = loop {
@@ -125,21 +126,6 @@ async fn ask(
             () = &mut connection, if runs => runs = false,
         }
     }
-}
-
-/// Where to connect to and what to ask for.
-fn place(url: &str) -> Result<(String, Uri), String> {
-    let uri: Uri = url.parse().map_err(|error| format!("{url:?} is no URL: {error}"))?;
-    if uri.scheme_str() != Some("http") {
-        return Err(format!("{url:?} is not an http:// URL"));
-    }
-    let authority = uri.authority().ok_or_else(|| format!("{url:?} names no host"))?;
-    let address = match authority.port_u16() {
-        Some(_) => authority.as_str().to_owned(),
-        None => format!("{authority}:80"),
-    };
-    let path = uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
-    Ok((address, path.parse().map_err(|error| format!("{url:?}: {error}"))?))
 }
 
 /// The client's request, without what was meant for us only.
@@ -223,21 +209,5 @@ async fn stands_still(moved: &AtomicU64, idle: Duration) {
         let now = moved.load(Ordering::Relaxed);
         same = if now == last { same + 1 } else { 0 };
         last = now;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_url_is_a_place_and_a_path() {
-        let read = |url| place(url).map(|(authority, path)| format!("{authority} {path}"));
-        assert_eq!(read("http://127.0.0.1:4711/exec/abc?x=1").unwrap(), "127.0.0.1:4711 /exec/abc?x=1");
-        assert_eq!(read("http://[::1]:80").unwrap(), "[::1]:80 /");
-        assert_eq!(read("http://node/x").unwrap(), "node:80 /x");
-        for url in ["https://127.0.0.1/x", "/exec/abc", "", "unix:///run/x.sock"] {
-            assert!(read(url).is_err(), "{url}");
-        }
     }
 }

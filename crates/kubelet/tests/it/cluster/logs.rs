@@ -73,7 +73,7 @@ fn kubectl_shows_logs_of_every_container_and_life_and_cuts_them_as_asked() {
 }
 
 /// Each life says that it lives, and ends when it is told to, or with the pod, with last words.
-const LIVES: &str = "n=$(cat /shared/n || echo 0); n=$((n + 1)); echo $n > /shared/n; \
+const LIVES: &str = "n=$(cat /shared/n 2>/dev/null || echo 0); n=$((n + 1)); echo $n > /shared/n; \
                      trap 'echo farewell $n; exit 0' TERM; echo life $n; \
                      until [ -e /shared/end$n ]; do sleep 0.1; done; echo over $n; exit 1";
 
