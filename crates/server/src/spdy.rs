@@ -20,6 +20,8 @@ const VERSION: u16 = 3;
 const FIN: u8 = 1;
 /// The beginning of a zlib stream without a dictionary.
 const ZLIB: [u8; 2] = [0x78, 0x01];
+/// A stored block of nothing.
+const FLUSH: [u8; 5] = [0, 0, 0, 0xff, 0xff];
 
 /// Writes the frames of a client.
 #[derive(Debug, Default)]
@@ -42,6 +44,8 @@ impl FrameWriter {
         block.extend(length.to_le_bytes());
         block.extend((!length).to_le_bytes());
         block.extend(headers);
+        // An empty block tells the other side to look at what it has so far.
+        block.extend(FLUSH);
         // Clients have the odd identifiers.
         let id = self.opened.checked_mul(2)?.checked_add(1)?;
         self.opened += 1;
@@ -187,8 +191,9 @@ mod tests {
         let (first, frame) = writer.open("streamtype", "error").unwrap();
         let block = b"\0\0\0\x01\0\0\0\x0astreamtype\0\0\0\x05error";
         let expected = [
-            &b"\x80\x03\0\x01\0\0\0\x2c\0\0\0\x01\0\0\0\0\0\0\x78\x01\0\x1b\0\xe4\xff"[..],
+            &b"\x80\x03\0\x01\0\0\0\x31\0\0\0\x01\0\0\0\0\0\0\x78\x01\0\x1b\0\xe4\xff"[..],
             block,
+            b"\0\0\0\xff\xff",
         ];
         assert_eq!((first, frame), (1, expected.concat()));
         let (second, frame) = writer.open("streamtype", "stdin").unwrap();

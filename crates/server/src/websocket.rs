@@ -337,14 +337,15 @@ mod tests {
         }
 
         #[test]
-        fn what_was_sent_comes_out(content in prop::collection::vec(any::<u8>(), 1..70_000)) {
-            let bytes = sent(0x82, &content[..content.len().min(65535)]);
+        fn what_was_sent_comes_out(start: u8, length in 1..=65535_usize) {
+            let content: Vec<u8> = (0..length).map(|at| start.wrapping_add(u8::try_from(at % 251).unwrap())).collect();
+            let bytes = sent(0x82, &content);
             let (pieces, _) = read_all(&bytes);
             let came: Vec<u8> = pieces.into_iter().flat_map(|piece| match piece {
                 Piece::Data { bytes, .. } => bytes,
                 Piece::Ping(_) | Piece::Close => Vec::new(),
             }).collect();
-            prop_assert_eq!(came, &content[..content.len().min(65535)]);
+            prop_assert!(came == content);
         }
     }
 }

@@ -18,12 +18,16 @@ const OUTCOME: u8 = 3;
 impl Socket {
     /// Refusals are the head and the body of the answer.
     fn exec(node: &Node, script: &str, streams: &str) -> Result<Self, String> {
+        Self::speaking("v4.channel.k8s.io", node, script, streams)
+    }
+
+    fn speaking(protocol: &str, node: &Node, script: &str, streams: &str) -> Result<Self, String> {
         let mut stream = connect(node, &node.path("pki/kubelet.crt"), None)?;
-        let script = script.replace('%', "%25").replace(' ', "+").replace('&', "%26");
+        let script = script.replace('%', "%25").replace(' ', "+").replace('&', "%26").replace(';', "%3b").replace('>', "%3e");
         let request = format!(
             "GET /exec/default/web-node/main?command=sh&command=-c&command={script}&{streams} HTTP/1.1\r\n\
              Host: node\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
-             Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: v4.channel.k8s.io\r\n\r\n"
+             Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: {protocol}\r\n\r\n"
         );
         stream.write_all(request.as_bytes()).map_err(|error| error.to_string())?;
         let mut head = Vec::new();
@@ -69,6 +73,12 @@ impl Socket {
         let length = u16::try_from(content.len() + 1).expect("a short message").to_be_bytes();
         self.0.write_all(&[0x82, 0xfe, length[0], length[1], 0, 0, 0, 0, 0])?;
         self.0.write_all(content)?;
+        self.0.flush()
+    }
+
+    /// Closes the command's standard input, which only the newest protocol can.
+    fn says_no_more(&mut self) -> std::io::Result<()> {
+        self.0.write_all(&[0x82, 0x82, 0, 0, 0, 0, 255, 0])?;
         self.0.flush()
     }
 
@@ -175,6 +185,24 @@ fn fifty_streams_at_once_move_a_gibibyte_without_growing_the_process() {
     let growth = memory(&node, "VmHWM").saturating_sub(before);
     eprintln!("1 GiB in {:.1?}; from {before} KiB, {growth} KiB more at the peak", began.elapsed());
     assert!(growth < MOST_GROWTH_KIB, "{growth} KiB more than the {before} before");
+}
+
+/// Whatever WebSocket protocols the runtime speaks itself.
+#[test]
+fn the_newest_protocol_of_clients_closes_the_input_and_hands_on_the_exit_code() {
+    let node = with_web(json!({}));
+    let newest = |script: &str, streams: &str| Socket::speaking("v5.channel.k8s.io", &node, script, streams);
+    let mut stream = newest("cat; echo end; echo err >&2; exit 3", "input=1&output=1&error=1").expect("a stream");
+    stream.say(b"line\n").expect("taken");
+    stream.says_no_more().expect("taken");
+    let mut said = [String::new(), String::new(), String::new(), String::new()];
+    while let Some((channel, content)) = stream.next() {
+        said[usize::from(channel)].push_str(&String::from_utf8_lossy(&content));
+    }
+    assert_eq!((said[1].as_str(), said[2].as_str()), ("line\nend\n", "err\n"));
+    assert!(said[OUTCOME as usize].contains(r#"{"reason":"ExitCode","message":"3"}"#), "{}", said[3]);
+    let bytes = newest("head -c 50000000 /dev/zero", "output=1").expect("a stream").count();
+    assert_eq!(bytes.0, 50_000_000, "{}", bytes.1);
 }
 
 #[test]

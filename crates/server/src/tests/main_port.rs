@@ -26,6 +26,7 @@ use crate::{AccessSettings, AuthorizationMode, ClientCa, MainPort, MainServer, S
 
 mod bounds;
 mod reached;
+mod translated;
 mod walk;
 
 /// A certificate and its key, PEM.
@@ -96,6 +97,7 @@ impl Port {
             pair: latest,
             access,
             config: Arc::new(config),
+            translates: true,
             clock: Clock::system(),
         };
         let server = MainServer::new(parts).unwrap();

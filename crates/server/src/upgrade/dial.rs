@@ -25,7 +25,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
 
 /// Where to connect to and what to ask for.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(crate) struct Place {
     /// Host and port.
     pub(super) authority: String,
     pub(super) path: Uri,
