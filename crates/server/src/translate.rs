@@ -14,10 +14,10 @@ use ports::runtime::Streams;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 
+use crate::answer;
 use crate::spdy::{self, FrameWriter};
 use crate::upgrade::{self, Idle, LINGER, count, stands_still};
 use crate::websocket::{self, FrameReader, Opcode, frame};
-use crate::answer;
 
 /// The protocol of channels whose client can close each of them.
 const CHANNELS: &str = "v5.channel.k8s.io";

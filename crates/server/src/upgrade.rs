@@ -164,10 +164,7 @@ fn for_backend(request: &Request<Body>, place: &dial::Place) -> Result<Request<E
 }
 
 /// A request of our own for SPDY, with these headers more.
-pub(crate) fn spdy_request(
-    url: &str,
-    more: impl IntoIterator<Item = (HeaderName, HeaderValue)>,
-) -> Question {
+pub(crate) fn spdy_request(url: &str, more: impl IntoIterator<Item = (HeaderName, HeaderValue)>) -> Question {
     let place = dial::Place::of(url)?;
     let mut headers = HeaderMap::from_iter(more);
     headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));

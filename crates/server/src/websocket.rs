@@ -6,7 +6,8 @@ use std::io;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::header::{
-    CONNECTION, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION, UPGRADE,
+    CONNECTION, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION,
+    UPGRADE,
 };
 use http::{HeaderMap, HeaderValue};
 use tokio::io::{AsyncRead, AsyncReadExt};
@@ -57,7 +58,10 @@ impl Opcode {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Piece {
     /// A part of a message; the first of each begins it.
-    Data { begins: bool, bytes: Vec<u8> },
+    Data {
+        begins: bool,
+        bytes: Vec<u8>,
+    },
     Ping(Vec<u8>),
     Close,
 }

@@ -135,9 +135,8 @@ fn collected_node(flags: &[&str]) -> Node {
     let links = node.path("logs/containers");
     std::fs::create_dir_all(&links).expect("a directory for links");
     std::os::unix::fs::symlink(node.path("nowhere"), links.join(DANGLING)).expect("a link");
-    let script = format!(
-        "echo run >> /shared/runs; if [ $(wc -l < /shared/runs) -le 5 ]; then exit 1; fi; {FOREVER}"
-    );
+    let script =
+        format!("echo run >> /shared/runs; if [ $(wc -l < /shared/runs) -le 5 ]; then exit 1; fi; {FOREVER}");
     let mut pod = shell_pod("crasher", &script);
     share(&mut pod, &node.path("shared"));
     node.apply("crasher", &pod);
@@ -160,7 +159,8 @@ fn silent(name: &str) -> (Node, std::path::PathBuf) {
 
 /// How many bytes the kubelet has read so far, from whatever file.
 fn bytes_read(node: &Node) -> u64 {
-    let io = std::fs::read_to_string(format!("/proc/{}/io", node.kubelet_pid())).expect("its input and output");
+    let io =
+        std::fs::read_to_string(format!("/proc/{}/io", node.kubelet_pid())).expect("its input and output");
     let line = io.lines().find_map(|line| line.strip_prefix("rchar: ")).expect("what it read");
     line.parse().expect("a number")
 }
@@ -170,7 +170,8 @@ fn the_last_lines_of_a_log_of_two_gibibytes_cost_no_more_than_those_of_a_short_o
     const SIZE: u64 = 2 << 30;
     const LINES: u64 = SIZE / 128;
     let (node, log_file) = silent("huge");
-    let mut out = std::io::BufWriter::with_capacity(1 << 20, std::fs::File::create(&log_file).expect("a log"));
+    let mut out =
+        std::io::BufWriter::with_capacity(1 << 20, std::fs::File::create(&log_file).expect("a log"));
     let filling = "x".repeat(128 - "2026-01-01T00:00:00.000000000Z stdout F 0123456789 \n".len());
     for number in 0..LINES {
         writeln!(out, "2026-01-01T00:00:00.000000000Z stdout F {number:010} {filling}").expect("a line");
@@ -190,7 +191,10 @@ fn the_last_lines_of_a_log_of_two_gibibytes_cost_no_more_than_those_of_a_short_o
         fastest = fastest.min(began.elapsed());
     }
     let read = bytes_read(&node) - read_before;
-    assert!(read < 20 * (1 << 20), "{read} bytes were read for twenty answers, and whatever else the kubelet did");
+    assert!(
+        read < 20 * (1 << 20),
+        "{read} bytes were read for twenty answers, and whatever else the kubelet did"
+    );
     // With its connection; a machine under load is slow at times, but not twenty times in a row.
     assert!(fastest < std::time::Duration::from_millis(500), "{fastest:?}");
     // All there is from one place on, in pieces.
@@ -207,7 +211,13 @@ fn a_log_in_the_older_format_is_shown_and_cut_like_any_other() {
     let line = |second: u32, text: &str| {
         json!({"log": text, "stream": "stdout", "time": format!("2026-01-01T00:00:0{second}.5Z")}).to_string()
     };
-    let lines = [line(1, "one\n"), "no line at all".to_owned(), line(2, "two \"2\"\n"), line(3, "three\n"), String::new()];
+    let lines = [
+        line(1, "one\n"),
+        "no line at all".to_owned(),
+        line(2, "two \"2\"\n"),
+        line(3, "three\n"),
+        String::new(),
+    ];
     std::fs::write(file, lines.join("\n")).expect("a log");
     let said = |query: &str| log(&node, "old", query).expect("a log");
     assert_eq!(said(""), "one\ntwo \"2\"\nthree\n");

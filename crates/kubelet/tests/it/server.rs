@@ -28,7 +28,11 @@ pub(crate) struct Answer {
 }
 
 /// A connection to the main port, which must show the certificate in the file.
-pub(crate) fn connect(node: &Node, served: &std::path::Path, client: Option<&Pair>) -> Result<Stream, String> {
+pub(crate) fn connect(
+    node: &Node,
+    served: &std::path::Path,
+    client: Option<&Pair>,
+) -> Result<Stream, String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let mut roots = RootCertStore::empty();
     let pem = std::fs::read(served).map_err(|e| text(&e))?;

@@ -23,7 +23,12 @@ impl Socket {
 
     fn speaking(protocol: &str, node: &Node, script: &str, streams: &str) -> Result<Self, String> {
         let mut stream = connect(node, &node.path("pki/kubelet.crt"), None)?;
-        let script = script.replace('%', "%25").replace(' ', "+").replace('&', "%26").replace(';', "%3b").replace('>', "%3e");
+        let script = script
+            .replace('%', "%25")
+            .replace(' ', "+")
+            .replace('&', "%26")
+            .replace(';', "%3b")
+            .replace('>', "%3e");
         let request = format!(
             "GET /exec/default/web-node/main?command=sh&command=-c&command={script}&{streams} HTTP/1.1\r\n\
              Host: node\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
@@ -126,7 +131,9 @@ fn connections(node: &Node) -> BTreeSet<String> {
     let held: BTreeSet<String> = crate::node::names_in(std::path::Path::new(&fds))
         .iter()
         .filter_map(|fd| std::fs::read_link(format!("{fds}/{fd}")).ok())
-        .map(|target| target.to_string_lossy().trim_start_matches("socket:[").trim_end_matches(']').to_owned())
+        .map(|target| {
+            target.to_string_lossy().trim_start_matches("socket:[").trim_end_matches(']').to_owned()
+        })
         .collect();
     let mut found = BTreeSet::new();
     for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
@@ -176,8 +183,9 @@ fn fifty_streams_at_once_move_a_gibibyte_without_growing_the_process() {
     };
     let began = Instant::now();
     std::thread::scope(|scope| {
-        let streams: Vec<_> =
-            (0..STREAMS).map(|number| if number % 2 == 0 { scope.spawn(down) } else { scope.spawn(up) }).collect();
+        let streams: Vec<_> = (0..STREAMS)
+            .map(|number| if number % 2 == 0 { scope.spawn(down) } else { scope.spawn(up) })
+            .collect();
         for stream in streams {
             assert_eq!(stream.join().expect("it goes through"), EACH);
         }
@@ -192,7 +200,8 @@ fn fifty_streams_at_once_move_a_gibibyte_without_growing_the_process() {
 fn the_newest_protocol_of_clients_closes_the_input_and_hands_on_the_exit_code() {
     let node = with_web(json!({}));
     let newest = |script: &str, streams: &str| Socket::speaking("v5.channel.k8s.io", &node, script, streams);
-    let mut stream = newest("cat; echo end; echo err >&2; exit 3", "input=1&output=1&error=1").expect("a stream");
+    let mut stream =
+        newest("cat; echo end; echo err >&2; exit 3", "input=1&output=1&error=1").expect("a stream");
     stream.say(b"line\n").expect("taken");
     stream.says_no_more().expect("taken");
     let mut said = [String::new(), String::new(), String::new(), String::new()];
@@ -269,5 +278,8 @@ fn a_route_with_a_uid_reaches_the_pod_of_that_uid_only() {
     };
     assert_eq!(run(&uid).body, "hello\n");
     let refused = run("other");
-    assert_eq!((refused.status, refused.body.as_str()), (404, "pod \"web-node\" with UID \"other\" does not exist"));
+    assert_eq!(
+        (refused.status, refused.body.as_str()),
+        (404, "pod \"web-node\" with UID \"other\" does not exist")
+    );
 }

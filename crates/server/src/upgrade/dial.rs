@@ -108,7 +108,8 @@ mod tests {
     #[test]
     fn a_url_is_a_place_and_a_path() {
         let read = |url| {
-            Place::of(url).map(|place| format!("{} {} {:?}", place.authority, place.path, place.tls.is_some()))
+            Place::of(url)
+                .map(|place| format!("{} {} {:?}", place.authority, place.path, place.tls.is_some()))
         };
         assert_eq!(read("http://127.0.0.1:4711/exec/abc?x=1").unwrap(), "127.0.0.1:4711 /exec/abc?x=1 false");
         assert_eq!(read("http://[::1]:80").unwrap(), "[::1]:80 / false");

@@ -34,9 +34,7 @@ fn talker(cluster: &Cluster) {
 fn kubectl_shows_logs_of_every_container_and_life_and_cuts_them_as_asked() {
     let cluster = Cluster::guarded(json!({}));
     talker(&cluster);
-    let said = |options: &[&str]| {
-        cluster.kubectl.ok(&[&["logs", "talker", "-c", "main"], options].concat())
-    };
+    let said = |options: &[&str]| cluster.kubectl.ok(&[&["logs", "talker", "-c", "main"], options].concat());
     assert_eq!(said(&[]), "one\ntwo\nthree\n");
     assert_eq!(said(&["--tail=1"]), "three\n");
     assert_eq!(said(&["--limit-bytes=6"]), "one\ntw");
@@ -86,7 +84,8 @@ fn a_follower_stays_to_the_last_words_of_a_container_that_ends_and_of_a_pod_that
     cluster.kubectl.apply(&[pod]);
     let follow = |life: i64| {
         let pod = cluster.shown_when("mortal", "lives", |pod| {
-            restarts(pod, "main") == life - 1 && pod["status"]["phase"] == "Running"
+            restarts(pod, "main") == life - 1
+                && pod["status"]["phase"] == "Running"
                 && container(pod, "main")["state"]["running"].is_object()
         });
         let mut follower = cluster.kubectl.start(&["logs", "-f", "mortal"]);

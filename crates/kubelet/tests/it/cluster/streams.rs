@@ -122,7 +122,8 @@ fn a_terminal_has_its_size_follows_when_it_changes_and_ends_with_its_code() {
 #[test]
 fn kubectl_attach_talks_with_the_containers_own_program() {
     let cluster = Cluster::guarded(json!({}));
-    let mut pod = bound(once_pod("echo", "while read -r line; do echo got $line; done; echo heard all; exit 4"));
+    let mut pod =
+        bound(once_pod("echo", "while read -r line; do echo got $line; done; echo heard all; exit 4"));
     let main = &mut pod["spec"]["containers"][0];
     (main["stdin"], main["stdinOnce"]) = (true.into(), true.into());
     cluster.kubectl.apply(&[pod]);
@@ -180,7 +181,8 @@ fn a_tree_of_100_mib_is_copied_there_and_back_unchanged() {
 
 /// A pod that serves a page of 64 KiB.
 fn server(cluster: &Cluster) -> Value {
-    let script = "mkdir /www; head -c 65536 /dev/zero | tr '\\0' x > /www/page; exec httpd -f -p 8080 -h /www";
+    let script =
+        "mkdir /www; head -c 65536 /dev/zero | tr '\\0' x > /www/page; exec httpd -f -p 8080 -h /www";
     let mut pod = bound(shell_pod("server", script));
     pod["spec"]["containers"][0]["readinessProbe"] =
         json!({"httpGet": {"path": "/page", "port": 8080}, "periodSeconds": 1});

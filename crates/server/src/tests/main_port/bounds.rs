@@ -13,7 +13,11 @@ async fn a_head_that_drips_in_is_not_waited_for_to_the_end() {
         assert!(began.elapsed() < Duration::from_secs(300), "it is still taken");
         tokio::time::sleep(Duration::from_secs(5)).await;
     }
-    assert!(began.elapsed() >= Duration::from_secs(60), "a slow caller is not an enemy: {:?}", began.elapsed());
+    assert!(
+        began.elapsed() >= Duration::from_secs(60),
+        "a slow caller is not an enemy: {:?}",
+        began.elapsed()
+    );
 }
 
 #[tokio::test]
@@ -74,11 +78,9 @@ async fn silent_runtime() -> (u16, watch::Receiver<usize>) {
 #[tokio::test(start_paused = true)]
 async fn an_upgrade_that_the_runtime_never_answers_is_given_up_with_a_word() {
     let (streaming, mut held) = silent_runtime().await;
-    let port = Port::open(
-        Agent { streaming: Some(streaming), ..Agent::default() },
-        KubeletConfiguration::default(),
-    )
-    .await;
+    let port =
+        Port::open(Agent { streaming: Some(streaming), ..Agent::default() }, KubeletConfiguration::default())
+            .await;
     let mut stream = port.connect(None, b"http/1.1").await.unwrap();
     stream.write_all(UPGRADE).await.unwrap();
     let expected = "error dialing the streaming server: no answer in time\n";
@@ -94,11 +96,9 @@ async fn an_upgrade_that_the_runtime_never_answers_is_given_up_with_a_word() {
 #[tokio::test]
 async fn a_caller_who_leaves_in_the_middle_of_an_upgrade_leaves_nothing_open() {
     let (streaming, mut held) = silent_runtime().await;
-    let port = Port::open(
-        Agent { streaming: Some(streaming), ..Agent::default() },
-        KubeletConfiguration::default(),
-    )
-    .await;
+    let port =
+        Port::open(Agent { streaming: Some(streaming), ..Agent::default() }, KubeletConfiguration::default())
+            .await;
     let mut streams = Vec::new();
     for _ in 0..20 {
         let mut stream = port.connect(None, b"http/1.1").await.unwrap();

@@ -5,7 +5,8 @@ use super::*;
 use crate::spdy;
 use crate::websocket::{Opcode, frame};
 
-const SPDY_AGREED: &str = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n";
+const SPDY_AGREED: &str =
+    "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n";
 
 /// Asks for a WebSocket of that protocol; the connection and the head of the answer.
 async fn websocket(port: &Port, path: &str, protocol: &str) -> (TlsStream<TcpStream>, String) {
@@ -48,7 +49,8 @@ async fn sent(stream: &mut TcpStream) -> Vec<u8> {
 }
 
 async fn port_at(streaming: u16) -> Port {
-    Port::open(Agent { streaming: Some(streaming), ..Agent::default() }, KubeletConfiguration::default()).await
+    Port::open(Agent { streaming: Some(streaming), ..Agent::default() }, KubeletConfiguration::default())
+        .await
 }
 
 #[tokio::test]
