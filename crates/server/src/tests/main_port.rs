@@ -87,6 +87,15 @@ struct Port {
 
 impl Port {
     async fn start(agent: Agent, access: AccessSettings, config: KubeletConfiguration) -> Self {
+        Self::start_with(agent, access, config, true).await
+    }
+
+    async fn start_with(
+        agent: Agent,
+        access: AccessSettings,
+        config: KubeletConfiguration,
+        translates: bool,
+    ) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let (stop, stopped) = oneshot::channel::<()>();
@@ -97,7 +106,7 @@ impl Port {
             pair: latest,
             access,
             config: Arc::new(config),
-            translates: true,
+            translates,
             clock: Clock::system(),
         };
         let server = MainServer::new(parts).unwrap();

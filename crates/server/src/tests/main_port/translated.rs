@@ -156,3 +156,13 @@ async fn older_protocols_go_to_the_runtime_as_they_are_and_bad_offers_nowhere() 
     stream.write_all(request.as_bytes()).await.unwrap();
     assert!(read_head(&mut stream).await.starts_with("HTTP/1.1 400 "));
 }
+
+#[tokio::test]
+async fn where_translation_is_switched_off_the_runtime_is_asked_for_the_newest_protocol_itself() {
+    let (streaming, backend) = streaming(SPDY_AGREED, async |stream| drop(stream)).await;
+    let agent = Agent { streaming: Some(streaming), ..Agent::default() };
+    let port = Port::start_with(agent, everybody(), KubeletConfiguration::default(), false).await;
+    let (_stream, _) = websocket(&port, "/exec/ns/web/main?output=1", "v5.channel.k8s.io").await;
+    let asked = backend.await.unwrap().to_ascii_lowercase();
+    assert!(asked.contains("upgrade: websocket") && asked.contains("protocol: v5.channel.k8s.io"), "{asked}");
+}
