@@ -82,6 +82,7 @@ impl Agent {
         );
         let (node_sender, node) = watch::channel(NodeView::default());
         let (own_node_sender, own_node) = watch::channel(Followed::default());
+        let (pods_sender, pods_in_api) = watch::channel(Followed::default());
         let (driver_sender, cgroup_driver) = watch::channel(None);
         let keyring = read_keyring(&*doors.host, &settings.images).await;
         let images =
@@ -101,6 +102,7 @@ impl Agent {
             pods: PodsView::default(),
             places: Places::default(),
             own_node,
+            pods_in_api,
             metrics,
             recorder,
             tasks: tasks.clone(),
@@ -142,6 +144,7 @@ impl Agent {
             let side = LoopSide {
                 sets,
                 own_node: own_node_sender,
+                pods: pods_sender,
                 wanted: readiness.static_pods.subscribe(),
                 sources: readiness.complete.subscribe(),
             };

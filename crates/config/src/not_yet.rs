@@ -110,7 +110,6 @@ const GATES: &[&str] = &[
     "DRAResourceClaimDeviceStatus",
     "DRAWorkloadResourceClaims",
     "DisableCPUQuotaWithExclusiveCPUs",
-    "ExtendWebSocketsToKubelet",
     "GenericWorkload",
     "GracefulNodeShutdown",
     "GracefulNodeShutdownBasedOnPodPriority",
