@@ -21,7 +21,7 @@ use crate::collect::Collector;
 use crate::container_logs::MOST_WATCHES;
 use crate::engine::Engine;
 use crate::events::Recorder;
-use crate::images::{Images, read_keyring};
+use crate::images::Images;
 use crate::log_rotation::LogRotation;
 use crate::metrics::Metrics;
 use crate::node::{NodeView, NodeWatch};
@@ -83,9 +83,8 @@ impl Agent {
         let (node_sender, node) = watch::channel(NodeView::default());
         let (own_node_sender, own_node) = watch::channel(Followed::default());
         let (driver_sender, cgroup_driver) = watch::channel(None);
-        let keyring = read_keyring(&*doors.host, &settings.images).await;
         let images =
-            Images::new(doors.runtime.clone(), doors.clock, recorder.clone(), &settings.images, keyring);
+            Images::start(&doors, &settings, recorder.clone(), metrics.clone(), &tasks).await?;
         let pod_ids = PodIds::load(&*doors.host, &settings).await?;
         let objects = cluster_objects(&doors, &settings);
         let engine = Arc::new(Engine {

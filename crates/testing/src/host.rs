@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use ports::HostError;
-use ports::host::{HostResult, MachineInfo, SubordinateIds};
+use ports::host::{HostResult, MachineInfo, ProgramCall, SubordinateIds};
 use tokio::sync::broadcast;
 
 use tree::Tree;
@@ -40,6 +40,7 @@ pub enum HostMethod {
     UnmountTree,
     BindSubPath,
     ReadText,
+    RunProgram,
 }
 
 /// How a step goes wrong.
@@ -64,6 +65,8 @@ struct Shared {
     changes: broadcast::Sender<PathBuf>,
     machine: MachineInfo,
     subordinate_ids: Mutex<Option<SubordinateIds>>,
+    programs: Mutex<BTreeMap<PathBuf, Result<String, String>>>,
+    program_calls: Mutex<Vec<ProgramCall>>,
 }
 
 impl Default for FakeHost {
@@ -96,6 +99,8 @@ impl FakeHost {
             changes,
             machine,
             subordinate_ids: Mutex::default(),
+            programs: Mutex::default(),
+            program_calls: Mutex::default(),
         };
         let host = Self { shared: Arc::new(shared) };
         host.put("/etc/hosts", "127.0.0.1\tlocalhost\n").put("/etc/resolv.conf", "nameserver 10.0.0.2\n");
@@ -122,6 +127,19 @@ impl FakeHost {
     pub fn set_subordinate_ids(&self, ids: SubordinateIds) -> &Self {
         *self.shared.subordinate_ids.lock() = Some(ids);
         self
+    }
+
+    /// Installs a program that always answers this, or fails with this complaint.
+    pub fn set_program(&self, path: impl AsRef<Path>, answer: Result<&str, &str>) -> &Self {
+        let answer = answer.map(str::to_owned).map_err(str::to_owned);
+        self.shared.programs.lock().insert(path.as_ref().to_owned(), answer);
+        self
+    }
+
+    /// Every run of a program so far.
+    #[must_use]
+    pub fn program_calls(&self) -> Vec<ProgramCall> {
+        self.shared.program_calls.lock().clone()
     }
 
     /// The next call of that step meets this fault. Faults queue up.

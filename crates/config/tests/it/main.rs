@@ -1,6 +1,7 @@
 //! Configuration from command line and files to one resolved value, as the binary sees it.
 
 mod defaults;
+mod credential_providers;
 mod files;
 mod flags;
 mod rules;

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use model::digest::sha256_hex;
 use model::k8s::Time;
+use model::request::ImageObservation;
 use serde::{Deserialize, Serialize};
 
 use super::keyring::without_tag;
@@ -262,6 +263,14 @@ pub fn record_note(
 #[must_use]
 pub fn is_outlived(record: &ImagePulledRecord, present: &BTreeSet<&str>, listed_at: Timestamp) -> bool {
     !present.contains(&*record.image_ref) && record.last_updated_time.0 < listed_at
+}
+
+/// The image that has this name, whether short forms are written out here and there or not.
+#[must_use]
+pub fn find_image<'a>(images: &'a [ImageObservation], name: &str) -> Option<&'a ImageObservation> {
+    let wanted = parse(name).ok()?;
+    let is_it = |known: &String| parse(known).is_ok_and(|known| known == wanted);
+    images.iter().find(|image| image.repo_tags.iter().chain(&image.repo_digests).any(is_it))
 }
 
 fn is_same_secret(a: &PullSecret, b: &PullSecret) -> bool {

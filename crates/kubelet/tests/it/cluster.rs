@@ -12,6 +12,7 @@ mod mirrors;
 mod node;
 mod outages;
 mod pods;
+mod pulling;
 
 use serde_json::{Value, json};
 use testing::FakeRuntime;

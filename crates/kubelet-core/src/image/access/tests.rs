@@ -167,6 +167,20 @@ fn a_record_goes_with_its_image_unless_it_is_newer_than_the_list() {
 }
 
 #[test]
+fn an_image_is_found_by_any_spelling_of_its_name() {
+    let digest = format!("sha256:{}", "0".repeat(64));
+    let image = ImageObservation {
+        id: "sha256:1".into(),
+        repo_tags: vec!["docker.io/library/nginx:1".into()],
+        repo_digests: vec![format!("docker.io/library/nginx@{digest}")],
+        ..ImageObservation::default()
+    };
+    let found = |name: &str| find_image(std::slice::from_ref(&image), name).is_some();
+    assert!(found("nginx:1") && found("docker.io/nginx:1") && found(&format!("nginx@{digest}")));
+    assert!(!found("nginx:2") && !found("r.io/nginx:1") && !found("no image"));
+}
+
+#[test]
 fn an_image_that_came_nobody_knows_how_must_be_pulled_and_then_is_known() {
     let unknown = record_unknown("sha256:1", time());
     assert_eq!(access(Some(&unknown), "r.io/a", "a:1"), ImageAccess::MustPull);
