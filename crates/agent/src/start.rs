@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use config::CGROUP_V1_WARNING;
+use kubelet_core::node::{compute_allocatable, compute_capacity, reserved_amounts};
 use kubelet_core::request::NodeFacts;
 use model::PodSource;
-use model::k8s::Quantity;
+use model::k8s::{Node, Quantity};
 use ports::{Clock, Host, HostError, Net, NodeApi, Runtime};
 use tokio::sync::{Semaphore, mpsc, watch};
 
@@ -14,7 +15,7 @@ use crate::api::AgentApi;
 use crate::cache::PodCache;
 use crate::cgroup_driver::DriverQuestion;
 use crate::chance::Chance;
-use crate::cluster::follow::Followed;
+use crate::cluster::follow::{Copy, Followed};
 use crate::cluster::objects::ClusterObjects;
 use crate::cluster::{self, ClusterDoors, LoopSide};
 use crate::collect::Collector;
@@ -28,7 +29,7 @@ use crate::node::{NodeView, NodeWatch};
 use crate::places::Places;
 use crate::pleg::Pleg;
 use crate::pods_view::PodsView;
-use crate::settings::Settings;
+use crate::settings::{NodeSettings, Settings};
 use crate::sources::file::FileSource;
 use crate::sources::http::HttpSource;
 use crate::sources::{ManifestProblems, SourceSet};
@@ -71,7 +72,8 @@ impl Agent {
         seed: u64,
     ) -> Result<Self, HostError> {
         make_directories(&*doors.host, &settings).await?;
-        let (tasks, recorder, metrics) = (TaskSet::new(), Recorder::default(), Arc::new(Metrics::default()));
+        let (tasks, metrics) = (TaskSet::new(), Arc::new(Metrics::default()));
+        let recorder = Recorder::new(doors.clock);
         let cache = PodCache::default();
         let (pleg, pleg_handle) = Pleg::new(
             doors.runtime.clone(),
@@ -86,9 +88,9 @@ impl Agent {
         let images =
             Images::start(&doors, &settings, recorder.clone(), metrics.clone(), &tasks).await?;
         let pod_ids = PodIds::load(&*doors.host, &settings).await?;
-        let objects = cluster_objects(&doors, &settings);
+        let objects = cluster_objects(&doors, &settings, &own_node);
         let engine = Arc::new(Engine {
-            allocatable: capacity(&*doors.host),
+            own_allocatable: own_allocatable(&*doors.host, &settings),
             objects,
             images,
             pod_ids,
@@ -256,15 +258,21 @@ fn start_loop(
 }
 
 /// What pods need of the API besides themselves, where there is one.
-fn cluster_objects(doors: &Doors, settings: &Settings) -> Option<ClusterObjects> {
+fn cluster_objects(doors: &Doors, settings: &Settings, own_node: &Copy<Node>) -> Option<ClusterObjects> {
     let (cluster, node) = (doors.cluster.as_ref()?, settings.node.as_ref()?);
     let strategy = &node.config.config_map_and_secret_change_detection_strategy;
-    Some(ClusterObjects::new(cluster.general.clone(), doors.clock, strategy))
+    Some(ClusterObjects::new(cluster.general.clone(), doors.clock, strategy, own_node.clone()))
 }
 
-/// What a container without limits may use: the whole machine, as long as nothing is reserved.
-fn capacity(host: &dyn Host) -> BTreeMap<String, Quantity> {
-    let machine = host.machine();
+/// What a container without limits may use. A node that stands alone gives it the whole machine.
+fn own_allocatable(host: &dyn Host, settings: &Settings) -> BTreeMap<String, Quantity> {
+    let (machine, none) = (host.machine(), BTreeMap::new());
+    if let Some(NodeSettings { config, flags }) = &settings.node {
+        let capacity = compute_capacity(config, &cluster::machine(machine, None), &none, &BTreeMap::new());
+        let reserved =
+            reserved_amounts(config, &capacity, flags.experimental_allocatable_ignore_eviction);
+        return compute_allocatable(&capacity, &reserved, &none);
+    }
     BTreeMap::from([
         ("cpu".to_owned(), Quantity(machine.cpus.to_string())),
         ("memory".to_owned(), Quantity(machine.memory_bytes.to_string())),

@@ -61,12 +61,19 @@ pub struct FakeHost {
 #[derive(Debug)]
 struct Shared {
     tree: Mutex<Tree>,
-    faults: Mutex<BTreeMap<HostMethod, VecDeque<HostFault>>>,
+    faults: Mutex<BTreeMap<HostMethod, VecDeque<Ambush>>>,
     changes: broadcast::Sender<PathBuf>,
     machine: MachineInfo,
     subordinate_ids: Mutex<Option<SubordinateIds>>,
     programs: Mutex<BTreeMap<PathBuf, Result<String, String>>>,
     program_calls: Mutex<Vec<ProgramCall>>,
+}
+
+/// A fault that waits for a call about a path.
+#[derive(Debug)]
+struct Ambush {
+    below: PathBuf,
+    fault: HostFault,
 }
 
 impl Default for FakeHost {
@@ -144,7 +151,13 @@ impl FakeHost {
 
     /// The next call of that step meets this fault. Faults queue up.
     pub fn fault(&self, method: HostMethod, fault: HostFault) -> &Self {
-        self.shared.faults.lock().entry(method).or_default().push_back(fault);
+        self.fault_below(method, "", fault)
+    }
+
+    /// The same for the next call about that path or one below it; others pass.
+    pub fn fault_below(&self, method: HostMethod, path: impl AsRef<Path>, fault: HostFault) -> &Self {
+        let ambush = Ambush { below: path.as_ref().to_owned(), fault };
+        self.shared.faults.lock().entry(method).or_default().push_back(ambush);
         self
     }
 
@@ -182,8 +195,11 @@ impl FakeHost {
 
     /// Lets a call meet its fault.
     async fn begin(&self, method: HostMethod, what: &'static str, path: &Path) -> HostResult<()> {
-        let fault = self.shared.faults.lock().get_mut(&method).and_then(VecDeque::pop_front);
-        match fault {
+        let fault = self.shared.faults.lock().get_mut(&method).and_then(|waiting| {
+            let meets = |ambush: &Ambush| path.starts_with(&ambush.below);
+            waiting.iter().position(meets).and_then(|index| waiting.remove(index))
+        });
+        match fault.map(|ambush| ambush.fault) {
             None => Ok(()),
             Some(HostFault::Fails) => Err(HostError::Io {
                 what,

@@ -20,14 +20,14 @@ use kubelet_core::reflector::ObjectKey;
 use kubelet_core::volume::objects::RequiredObjects;
 use kubelet_core::volume::{ObjectName, TokenRequirement, VolumeObjects, required_objects};
 use model::containers::spec_of;
-use model::k8s::{ConfigMap, Pod, RuntimeClass, Secret, Service, ServiceAccount};
+use model::k8s::{ConfigMap, Node, Pod, RuntimeClass, Secret, Service, ServiceAccount};
 use ports::Cluster;
 use ports::cluster::{ClusterError, Selection};
 use tokio::sync::watch;
 
 use self::source::{Access, Source, Sources, Strategy, wait_for_sync};
 use self::tokens::PodTokens;
-use super::follow::{Copy, Followed, Follower};
+use super::follow::{Copy, Followed, Follower, Of};
 use crate::engine::Engine;
 
 /// Why an object cannot be had. That it does not exist is no error here.
@@ -59,11 +59,16 @@ pub struct ClusterObjects {
 }
 
 impl ClusterObjects {
-    /// `strategy` is the name of a `configMapAndSecretChangeDetectionStrategy`.
+    /// `strategy` is the name of a `configMapAndSecretChangeDetectionStrategy`; the node says how long `Cache` keeps.
     #[must_use]
-    pub fn new(cluster: Arc<dyn Cluster>, clock: ports::Clock, strategy: &str) -> Self {
+    pub fn new(
+        cluster: Arc<dyn Cluster>,
+        clock: ports::Clock,
+        strategy: &str,
+        own_node: Copy<Node>,
+    ) -> Self {
         Self {
-            access: Access { cluster, clock, strategy: Strategy::parse(strategy) },
+            access: Access { cluster, clock, strategy: Strategy::parse(strategy), own_node },
             config_maps: Sources::default(),
             secrets: Sources::default(),
             services: watch::Sender::new(Followed::default()),
@@ -73,24 +78,13 @@ impl ClusterObjects {
 
     /// Starts to follow what every pod may need.
     pub(super) fn start(&self, engine: &Arc<Engine>) {
-        let services = Follower {
-            engine: engine.clone(),
-            cluster: self.access.cluster.clone(),
-            of: |cluster| cluster.services(),
-            what: "Service",
-            selection: Selection::default(),
-            is_settled: |_| false,
-            seen: self.services.clone(),
-        };
-        let runtime_classes = Follower {
-            engine: engine.clone(),
-            cluster: self.access.cluster.clone(),
-            of: |cluster| cluster.runtime_classes(),
-            what: "RuntimeClass",
-            selection: Selection::default(),
-            is_settled: |_| false,
-            seen: self.runtime_classes.clone(),
-        };
+        let (cluster, all) = (&self.access.cluster, Selection::default());
+        let services: Of<Service> = |cluster| cluster.services();
+        let services =
+            Follower::new(engine, cluster, (services, "Service"), all.clone(), self.services.clone());
+        let classes: Of<RuntimeClass> = |cluster| cluster.runtime_classes();
+        let runtime_classes =
+            Follower::new(engine, cluster, (classes, "RuntimeClass"), all, self.runtime_classes.clone());
         engine.tasks.spawn("Service follower", services.run());
         engine.tasks.spawn("RuntimeClass follower", runtime_classes.run());
     }

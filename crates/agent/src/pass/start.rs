@@ -153,11 +153,12 @@ impl Scene<'_> {
         };
         let ips = self.pod_ips();
         let engine = &self.context.engine;
+        let allocatable = engine.allocatable();
         let downward = DownwardFacts {
             container: container.name(),
             pod_ips: &ips,
             host_ips: engine.host_ips(),
-            allocatable: &engine.allocatable,
+            allocatable: &allocatable,
         };
         let objects = self.context.objects.env().await.map_err(|error| refused(error.to_string()))?;
         let env_files = files::read_env_files(self.context, container, &self.prepared.volumes);

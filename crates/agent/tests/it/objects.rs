@@ -140,6 +140,27 @@ async fn variables_come_from_objects_and_from_services() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_container_without_limits_may_use_what_the_node_leaves_to_pods() {
+    let mut world = World::of_cluster();
+    world.configure(KubeletConfiguration {
+        kube_reserved: [("cpu".to_owned(), "1".to_owned()), ("memory".to_owned(), "1Gi".to_owned())].into(),
+        eviction_hard: std::collections::BTreeMap::new(),
+        ..KubeletConfiguration::default()
+    });
+    world.start().await;
+    world.until("the node is ready", World::is_node_ready).await;
+    let field = |name: &str, resource: &str| {
+        json!({"name": name, "valueFrom": {"resourceFieldRef": {"containerName": "app", "resource": resource}}})
+    };
+    let env = json!({"env": [field("CPUS", "limits.cpu"), field("BYTES", "limits.memory")]});
+    world.create(&pod("web", [container_with("app", env)]));
+    world.until("the pod is ready", |w| w.is_said_ready("web")).await;
+    // The machine has 4 cores and 8 GiB.
+    assert_eq!(variable(&world, "web", "CPUS").as_deref(), Some("3"));
+    assert_eq!(variable(&world, "web", "BYTES"), Some((7_u64 << 30).to_string()));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_container_waits_for_the_object_of_a_variable_and_starts_as_soon_as_it_comes() {
     let world = World::joined().await;
     let from = json!({"env": [{"name": "COLOR", "valueFrom": {"configMapKeyRef": {"name": "cfg", "key": "color"}}}]});
@@ -259,6 +280,26 @@ async fn a_cached_object_is_read_again_after_a_minute_and_outlives_an_outage() {
     world.api().fault_always(Verb::Get, "configmaps", Some(ClusterFault::Unreachable));
     world.pass(seconds(300)).await;
     assert_eq!(world.recorded("FailedMount"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_node_says_how_long_a_cached_object_is_good() {
+    let world = joined_with("Cache").await;
+    let mut node = world.node().unwrap();
+    let ttl = ("node.alpha.kubernetes.io/ttl".to_owned(), "300".to_owned());
+    node.metadata.annotations.get_or_insert_default().extend([ttl]);
+    world.api().put(&node);
+    world.api().put(&config_map("cfg", json!({"color": "red"})));
+    let web = world.create(&pod_with_config_map("web"));
+    world.until("the pod is ready", |w| w.is_said_ready("web")).await;
+    world.api().put(&config_map("cfg", json!({"color": "blue"})));
+    // Volumes are looked at every 60 to 90 seconds meanwhile.
+    world.pass(seconds(290)).await;
+    assert_eq!(calls_about(&world, "configmaps"), ["get configmaps default/cfg"]);
+    let is_blue = |w: &World| in_volume(w, &web, "configmap", "color").as_deref() == Some("blue");
+    let changed = world.now();
+    let seen = loop_until(&world, seconds(120), is_blue).await;
+    assert!(seen - changed < seconds(105), "it took {:?}", seen - changed);
 }
 
 #[tokio::test(start_paused = true)]

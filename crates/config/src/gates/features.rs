@@ -51,8 +51,6 @@ features! {
     no_api_references: "PreventStaticPodAPIReferences",
     /// Pulls are recorded, and images pulled with credentials are kept from pods that have none.
     pull_records: "KubeletEnsureSecretPulledImages",
-    /// The serving certificate may come from the cluster, and is renewed.
-    serving_rotation: "RotateKubeletServerCertificate",
     /// A restart of the kubelet sets containers back to not ready and not started until their probes have passed.
     status_starts_anew: "ChangeContainerStatusOnKubeletRestart",
 }

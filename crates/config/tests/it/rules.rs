@@ -352,6 +352,11 @@ fn settings_that_need_or_exclude_each_other_are_held_to_it_further() {
         "imagePullCredentialsVerificationPolicy needs the feature gate KubeletEnsureSecretPulledImages",
     );
     check(
+        "serverTLSBootstrap: true\nfeatureGates: {RotateKubeletServerCertificate: false}\n",
+        "serverTLSBootstrap needs the feature gate RotateKubeletServerCertificate",
+    );
+    check("featureGates: {RotateKubeletServerCertificate: false}\n", "");
+    check(
         "enableSystemLogQuery: true\nenableSystemLogHandler: false\n",
         "enableSystemLogQuery true needs enableSystemLogHandler true",
     );

@@ -9,22 +9,22 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use k8s_openapi::Metadata;
+use kubelet_core::node::object_ttl;
 use kubelet_core::reflector::ObjectKey;
 use model::MonoTime;
-use model::k8s::{ConfigMap, ObjectMeta, Secret};
+use model::k8s::{ConfigMap, Node, ObjectMeta, Secret};
 use parking_lot::Mutex;
 use ports::cluster::{ClusterError, Collection, Selection};
 use ports::{Clock, Cluster};
 use tokio::sync::watch;
 
 use super::ObjectError;
-use crate::cluster::follow::{Copy, Followed, Follower};
+use crate::cluster::follow::{Copy, Followed, Follower, Of};
+use crate::cluster::own_node;
 use crate::engine::Engine;
 
 /// A pod waits so long for the first list of an object; then its step fails and is tried again.
 const SYNC_TIMEOUT: Duration = Duration::from_secs(1);
-/// What was read is good for so long, with strategy `Cache`.
-const CACHE_TTL: Duration = Duration::from_secs(60);
 
 /// How changes of objects are noticed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,6 +90,15 @@ pub(super) struct Access {
     pub(super) cluster: Arc<dyn Cluster>,
     pub(super) clock: Clock,
     pub(super) strategy: Strategy,
+    /// Says how long what was read is good, with strategy `Cache`.
+    pub(super) own_node: Copy<Node>,
+}
+
+impl Access {
+    fn time_to_live(&self) -> Duration {
+        let node = own_node(&self.own_node.borrow());
+        object_ttl(node.as_deref())
+    }
 }
 
 /// The newest version of one object.
@@ -110,7 +119,8 @@ enum State<K> {
 #[derive(Debug)]
 struct Answer<K> {
     object: Option<Arc<K>>,
-    good_until: MonoTime,
+    /// `None`: too old, whoever asks.
+    read_at: Option<MonoTime>,
 }
 
 impl<K: Kind> Source<K> {
@@ -148,14 +158,17 @@ impl<K: Kind> Source<K> {
         if let State::Read(last) = &self.state
             && let Some(answer) = &mut *last.lock()
         {
-            answer.good_until = MonoTime::ZERO;
+            answer.read_at = None;
         }
     }
 
     async fn read(&self, last: &Mutex<Option<Answer<K>>>) -> Result<Option<Arc<K>>, ObjectError> {
         let now = self.access.clock.mono();
         let keeps = self.access.strategy == Strategy::Cache;
-        if let Some(answer) = last.lock().as_ref().filter(|answer| now < answer.good_until) {
+        let ttl = self.access.time_to_live();
+        let is_good =
+            |answer: &&Answer<K>| answer.read_at.is_some_and(|at| now.saturating_since(at) < ttl);
+        if let Some(answer) = last.lock().as_ref().filter(is_good) {
             return Ok(answer.object.clone());
         }
         let object = match K::of(&*self.access.cluster).get(&self.key.namespace, &self.key.name).await {
@@ -168,7 +181,7 @@ impl<K: Kind> Source<K> {
             }
         };
         if keeps {
-            *last.lock() = Some(Answer { object: object.clone(), good_until: now + CACHE_TTL });
+            *last.lock() = Some(Answer { object: object.clone(), read_at: Some(now) });
         }
         Ok(object)
     }
@@ -177,18 +190,15 @@ impl<K: Kind> Source<K> {
 /// Follows one object until nobody reads the copy any more.
 fn follow<K: Kind>(engine: &Arc<Engine>, access: &Access, key: &ObjectKey) -> Copy<K> {
     let (sender, seen) = watch::channel(Followed::default());
+    let selection = Selection {
+        namespace: Some(key.namespace.clone()),
+        fields: Some(format!("metadata.name={}", key.name)),
+        labels: None,
+    };
+    let of: Of<K> = K::of;
     let follower = Follower {
-        engine: engine.clone(),
-        cluster: access.cluster.clone(),
-        of: K::of,
-        what: K::NAME,
-        selection: Selection {
-            namespace: Some(key.namespace.clone()),
-            fields: Some(format!("metadata.name={}", key.name)),
-            labels: None,
-        },
         is_settled: K::is_immutable,
-        seen: sender.clone(),
+        ..Follower::new(engine, &access.cluster, (of, K::NAME), selection, sender.clone())
     };
     engine.tasks.spawn(K::TASK, async move {
         tokio::select! {
