@@ -68,8 +68,7 @@ pub(crate) async fn start(engine: &Arc<Engine>, doors: &ClusterDoors, side: Loop
     let nodes: Of<Node> = |cluster| cluster.nodes();
     let follow_node = Follower::new(engine, &doors.general, (nodes, "Node"), only_this, side.own_node);
     let bound: Of<Pod> = |cluster| cluster.pods();
-    let follow_pods =
-        Follower::new(engine, &doors.general, (bound, "Pod"), pods::on_node(name), pods_sender);
+    let follow_pods = Follower::new(engine, &doors.general, (bound, "Pod"), pods::on_node(name), pods_sender);
     let heartbeat = doors.heartbeat.clone();
     let reporter = NodeReporter::new(engine.clone(), heartbeat.clone(), settings.clone(), node.clone()).await;
     let statuses = StatusWriter::new(engine.clone(), doors.status.clone(), pods.clone());

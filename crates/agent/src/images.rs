@@ -206,11 +206,7 @@ impl Images {
     }
 
     /// What to try, in order: the pod's own credentials before those of the node, and those before what programs give.
-    async fn credentials(
-        &self,
-        login: &PodLogin,
-        image: &str,
-    ) -> Result<Vec<Credential>, PullSecretError> {
+    async fn credentials(&self, login: &PodLogin, image: &str) -> Result<Vec<Credential>, PullSecretError> {
         let mut credentials = login.keyring.as_ref().map_err(Clone::clone)?.credentials_for(image);
         credentials.extend(self.keyring.credentials_for(image));
         for keyring in self.providers.keyrings(image, &login.objects).await {
@@ -220,18 +216,12 @@ impl Images {
     }
 
     /// Whether the pod may use an image that is there. Its credentials are looked at only where they matter.
-    async fn may_use(
-        &self,
-        image: &str,
-        image_ref: &str,
-        login: &PodLogin,
-    ) -> Result<bool, PullSecretError> {
+    async fn may_use(&self, image: &str, image_ref: &str, login: &PodLogin) -> Result<bool, PullSecretError> {
         let Some((policy, records)) = &self.checked else { return Ok(true) };
         let known = records.look(image, image_ref).await;
         let record = known.record.as_ref();
-        let decide = |pod: &PodCredentials| {
-            compute_image_access(policy, image, record, known.was_intended, pod)
-        };
+        let decide =
+            |pod: &PodCredentials| compute_image_access(policy, image, record, known.was_intended, pod);
         let mut access = decide(&PodCredentials::default());
         if access == ImageAccess::MustPull {
             access = decide(&pod_credentials(&self.credentials(login, image).await?));
@@ -274,7 +264,9 @@ impl Images {
                 if let Some(intent) = intent {
                     let image_ref = if observed.id.is_empty() { &pulled.reference } else { &observed.id };
                     let with = pulled.with.and_then(|index| credentials.get(index));
-                    intent.succeeded(image_ref, pod_credentials(with.map_or(&[], std::slice::from_ref))).await;
+                    intent
+                        .succeeded(image_ref, pod_credentials(with.map_or(&[], std::slice::from_ref)))
+                        .await;
                 }
                 let waited = self.clock.mono().saturating_since(waited_from);
                 let message = pull::pulled_message(wanted, pulled.took, waited, observed.size_bytes);

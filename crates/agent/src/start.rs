@@ -85,8 +85,7 @@ impl Agent {
         let (node_sender, node) = watch::channel(NodeView::default());
         let (own_node_sender, own_node) = watch::channel(Followed::default());
         let (driver_sender, cgroup_driver) = watch::channel(None);
-        let images =
-            Images::start(&doors, &settings, recorder.clone(), metrics.clone(), &tasks).await?;
+        let images = Images::start(&doors, &settings, recorder.clone(), metrics.clone(), &tasks).await?;
         let pod_ids = PodIds::load(&*doors.host, &settings).await?;
         let objects = cluster_objects(&doors, &settings, &own_node);
         let engine = Arc::new(Engine {
@@ -269,8 +268,7 @@ fn own_allocatable(host: &dyn Host, settings: &Settings) -> BTreeMap<String, Qua
     let (machine, none) = (host.machine(), BTreeMap::new());
     if let Some(NodeSettings { config, flags }) = &settings.node {
         let capacity = compute_capacity(config, &cluster::machine(machine, None), &none, &BTreeMap::new());
-        let reserved =
-            reserved_amounts(config, &capacity, flags.experimental_allocatable_ignore_eviction);
+        let reserved = reserved_amounts(config, &capacity, flags.experimental_allocatable_ignore_eviction);
         return compute_allocatable(&capacity, &reserved, &none);
     }
     BTreeMap::from([

@@ -132,8 +132,7 @@ fn paths(path: &Path, files: &dyn Files) -> Result<Vec<PathBuf>, ConfigErrors> {
     };
     let found: Vec<PathBuf> = inside.into_iter().filter(is_one).collect();
     if found.is_empty() {
-        let problem =
-            "--image-credential-provider-config is a directory without files that end in .json, .yaml or .yml";
+        let problem = "--image-credential-provider-config is a directory without files that end in .json, .yaml or .yml";
         return Err(ConfigError::Document { path: path.to_owned(), problem: problem.to_owned() }.into());
     }
     Ok(found)

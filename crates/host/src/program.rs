@@ -42,7 +42,8 @@ async fn finish(mut child: Child, call: &ProgramCall) -> HostResult<Vec<u8>> {
     let status = child.wait().await.map_err(failed("wait for", &call.path))?;
     if !status.success() {
         let complaint = String::from_utf8_lossy(&complaint).trim().to_owned();
-        let problem = if complaint.is_empty() { status.to_string() } else { format!("{status}: {complaint}") };
+        let problem =
+            if complaint.is_empty() { status.to_string() } else { format!("{status}: {complaint}") };
         return Err(unfit(call, &problem));
     }
     if output.len() as u64 > MOST_OUTPUT {

@@ -123,7 +123,10 @@ fn check_providers(resolved: &Resolved) -> Result<(), StartError> {
         let path = dir.join(&provider.name);
         if !host::process::is_program(&path) {
             let path = path.display();
-            return Err(StartError::Host(format!("credential provider {:?}: {path} is no program", provider.name)));
+            return Err(StartError::Host(format!(
+                "credential provider {:?}: {path} is no program",
+                provider.name
+            )));
         }
     }
     Ok(())

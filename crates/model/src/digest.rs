@@ -1,9 +1,8 @@
 //! SHA-256 (FIPS 180-4): names of files and fingerprints of content. Never used where time tells a secret: nothing here is
 //! compared with what an attacker chooses.
 
-const START: [u32; 8] = [
-    0x6a09_e667, 0xbb67_ae85, 0x3c6e_f372, 0xa54f_f53a, 0x510e_527f, 0x9b05_688c, 0x1f83_d9ab, 0x5be0_cd19,
-];
+const START: [u32; 8] =
+    [0x6a09_e667, 0xbb67_ae85, 0x3c6e_f372, 0xa54f_f53a, 0x510e_527f, 0x9b05_688c, 0x1f83_d9ab, 0x5be0_cd19];
 /// Bytes that are mixed in at once.
 const BLOCK: usize = 64;
 

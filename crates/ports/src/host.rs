@@ -139,7 +139,10 @@ pub struct ProgramCall {
 impl std::fmt::Debug for ProgramCall {
     /// Without variables and input: there may be secrets in them.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ProgramCall").field("path", &self.path).field("args", &self.args).finish_non_exhaustive()
+        f.debug_struct("ProgramCall")
+            .field("path", &self.path)
+            .field("args", &self.args)
+            .finish_non_exhaustive()
     }
 }
 

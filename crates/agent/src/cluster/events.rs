@@ -228,9 +228,7 @@ async fn try_often(engine: &Engine, cluster: &dyn Cluster, call: &Call) -> Clust
             Call::Create(event) => {
                 events.create(event.metadata.namespace.as_deref().unwrap_or_default(), event).await
             }
-            Call::Patch { namespace, name, patch } => {
-                events.patch(namespace, name, Part::Whole, patch).await
-            }
+            Call::Patch { namespace, name, patch } => events.patch(namespace, name, Part::Whole, patch).await,
         };
         match outcome {
             Err(error) if error.may_pass() && tries < TRIES => {

@@ -61,12 +61,7 @@ pub struct ClusterObjects {
 impl ClusterObjects {
     /// `strategy` is the name of a `configMapAndSecretChangeDetectionStrategy`; the node says how long `Cache` keeps.
     #[must_use]
-    pub fn new(
-        cluster: Arc<dyn Cluster>,
-        clock: ports::Clock,
-        strategy: &str,
-        own_node: Copy<Node>,
-    ) -> Self {
+    pub fn new(cluster: Arc<dyn Cluster>, clock: ports::Clock, strategy: &str, own_node: Copy<Node>) -> Self {
         Self {
             access: Access { cluster, clock, strategy: Strategy::parse(strategy), own_node },
             config_maps: Sources::default(),
@@ -242,9 +237,7 @@ impl PodObjects {
     /// None can be had.
     pub async fn token(&self, requirement: &TokenRequirement) -> Result<String, ObjectError> {
         match &self.registered {
-            Some(registered) => {
-                registered.tokens.get(&registered.access, &registered.pod, requirement).await
-            }
+            Some(registered) => registered.tokens.get(&registered.access, &registered.pod, requirement).await,
             None => Err(ObjectError::NoApi),
         }
     }

@@ -83,7 +83,12 @@ impl Provider {
         match self.ask(image, pod).await {
             Ok(keyring) => Some(keyring),
             Err(problem) => {
-                tracing::warn!(provider = self.config.name, image, problem, "A credential provider gave no credentials");
+                tracing::warn!(
+                    provider = self.config.name,
+                    image,
+                    problem,
+                    "A credential provider gave no credentials"
+                );
                 None
             }
         }

@@ -12,8 +12,8 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, OptionFuture};
 use jiff::Timestamp;
 use kubelet_core::image::access::{
-    ImagePullCredentials, ImagePullIntent, ImagePulledRecord, PodCredentials, find_image, is_outlived, parse_record_file,
-    record_file, record_note, record_pull, record_unknown,
+    ImagePullCredentials, ImagePullIntent, ImagePulledRecord, PodCredentials, find_image, is_outlived,
+    parse_record_file, record_file, record_note, record_pull, record_unknown,
 };
 use model::MonoTime;
 use model::k8s::Time;
@@ -46,12 +46,30 @@ pub(super) struct Known {
 
 #[derive(Debug)]
 enum Command {
-    Look { image: String, image_ref: String, answer: oneshot::Sender<Known> },
-    Intend { image: String, answer: oneshot::Sender<Result<(), String>> },
+    Look {
+        image: String,
+        image_ref: String,
+        answer: oneshot::Sender<Known>,
+    },
+    Intend {
+        image: String,
+        answer: oneshot::Sender<Result<(), String>>,
+    },
     /// The pull surely failed.
-    Forget { image: String },
-    Pulled { image: String, image_ref: String, with: PodCredentials, answer: oneshot::Sender<()> },
-    Note { image: String, image_ref: String, noted: ImagePullCredentials },
+    Forget {
+        image: String,
+    },
+    Pulled {
+        image: String,
+        image_ref: String,
+        with: PodCredentials,
+        answer: oneshot::Sender<()>,
+    },
+    Note {
+        image: String,
+        image_ref: String,
+        noted: ImagePullCredentials,
+    },
 }
 
 /// Pulls of one image whose end is not noted.
@@ -298,7 +316,11 @@ impl Keeper {
         let Ok(content) = serde_json::to_vec(record) else { return false };
         let written = self.host.write_file(&self.record_path(&record.image_ref), &content, 0o600).await;
         if let Err(error) = &written {
-            tracing::warn!(image = record.image_ref, error = chain(error), "A pull was not recorded; the image must be pulled again");
+            tracing::warn!(
+                image = record.image_ref,
+                error = chain(error),
+                "A pull was not recorded; the image must be pulled again"
+            );
         }
         written.is_ok()
     }
@@ -321,7 +343,8 @@ impl Keeper {
     }
 
     async fn count(&self) {
-        let (intents, records) = (self.files(&self.pulling).await.len(), self.files(&self.pulled).await.len());
+        let (intents, records) =
+            (self.files(&self.pulling).await.len(), self.files(&self.pulled).await.len());
         self.metrics.images.set_files(intents, records);
     }
 

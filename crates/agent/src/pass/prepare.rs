@@ -81,12 +81,7 @@ fn volume_scene<'a>(
         paths: &engine.settings.paths,
         pod: &context.pod,
         objects: &context.objects,
-        facts: DownwardFacts {
-            container: "",
-            pod_ips: &[],
-            host_ips: engine.host_ips(),
-            allocatable,
-        },
+        facts: DownwardFacts { container: "", pod_ips: &[], host_ips: engine.host_ips(), allocatable },
         now: engine.clock.now().wall,
     }
 }

@@ -92,7 +92,10 @@ async fn an_image_pulled_with_a_secret_is_for_pods_that_have_it() {
     let text = "Container image \"r.io/app:1\" is not present with pull policy of Never";
     waits(&world, "never", "ErrImageNeverPull", text).await;
     assert!(metric(&world, "kubelet_imagemanager_ondisk_pulledrecords 1"));
-    assert!(metric(&world, r#"kubelet_imagemanager_image_mustpull_checks_total{result="credentialRecordFound"} 1"#));
+    assert!(metric(
+        &world,
+        r#"kubelet_imagemanager_image_mustpull_checks_total{result="credentialRecordFound"} 1"#
+    ));
 }
 
 #[tokio::test(start_paused = true)]
@@ -109,11 +112,12 @@ async fn records_outlive_the_kubelet_and_a_changed_secret_is_noted() {
     world.create(&app("changed", "Never", &["ann"]));
     is_ready(&world, "changed").await;
     assert_eq!(pulls(&world), before);
-    world.until("it is noted", |w| {
-        let known = &record(w).credential_mapping["r.io/app"].kubernetes_secrets;
-        known.len() == 1 && known[0].credential_hash != ""
-    })
-    .await;
+    world
+        .until("it is noted", |w| {
+            let known = &record(w).credential_mapping["r.io/app"].kubernetes_secrets;
+            known.len() == 1 && known[0].credential_hash != ""
+        })
+        .await;
     world.create(&app("none", "Never", &[]));
     waits(&world, "none", "ErrImageNeverPull", "not present").await;
 }
@@ -231,7 +235,10 @@ fn providers(more: Value) -> CredentialProviders {
         "env": [{"name": "MODE", "value": "test"}],
     });
     provider.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-    CredentialProviders { providers: vec![serde_json::from_value(provider).unwrap()], hash: "sha256:1".into() }
+    CredentialProviders {
+        providers: vec![serde_json::from_value(provider).unwrap()],
+        hash: "sha256:1".into(),
+    }
 }
 
 fn answer(user: &str, scope: &str) -> String {

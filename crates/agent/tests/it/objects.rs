@@ -149,9 +149,7 @@ async fn a_container_without_limits_may_use_what_the_node_leaves_to_pods() {
     });
     world.start().await;
     world.until("the node is ready", World::is_node_ready).await;
-    let field = |name: &str, resource: &str| {
-        json!({"name": name, "valueFrom": {"resourceFieldRef": {"containerName": "app", "resource": resource}}})
-    };
+    let field = |name: &str, resource: &str| json!({"name": name, "valueFrom": {"resourceFieldRef": {"containerName": "app", "resource": resource}}});
     let env = json!({"env": [field("CPUS", "limits.cpu"), field("BYTES", "limits.memory")]});
     world.create(&pod("web", [container_with("app", env)]));
     world.until("the pod is ready", |w| w.is_said_ready("web")).await;

@@ -5,7 +5,8 @@ use expect_test::{Expect, expect};
 
 use crate::support::{Memory, resolve};
 
-const LINE: &str = "--image-credential-provider-config=/etc/providers --image-credential-provider-bin-dir=/opt/bin";
+const LINE: &str =
+    "--image-credential-provider-config=/etc/providers --image-credential-provider-bin-dir=/opt/bin";
 
 const GOOD: &str = r#"
 apiVersion: kubelet.config.k8s.io/v1
@@ -89,7 +90,10 @@ fn everything_wrong_is_named() {
         .replace("requireServiceAccount: true", "requireServiceAccount: false")
         .replace("credentialprovider.kubelet.k8s.io/v1", "credentialprovider.kubelet.k8s.io/v2");
     let files = Memory::default().raw("/etc/providers", &bad);
-    check_errors(&files, LINE, &expect![[r#"
+    check_errors(
+        &files,
+        LINE,
+        &expect![[r#"
         /etc/providers: provider "bin/ecr": name must be that of a program: one or more characters, no spaces or slashes
         /etc/providers: provider "bin/ecr": apiVersion is "credentialprovider.kubelet.k8s.io/v2", but must be credentialprovider.kubelet.k8s.io/v1 or credentialprovider.kubelet.k8s.io/v1beta1 or credentialprovider.kubelet.k8s.io/v1alpha1
         /etc/providers: provider "bin/ecr": matchImages has "registry.io:x/*", but a pattern must be host[:port][/path], with * only in the host
@@ -97,7 +101,8 @@ fn everything_wrong_is_named() {
         /etc/providers: provider "bin/ecr": tokenAttributes need apiVersion credentialprovider.kubelet.k8s.io/v1
         /etc/providers: provider "bin/ecr": tokenAttributes.serviceAccountTokenAudience must not be empty
         /etc/providers: provider "bin/ecr": tokenAttributes.requiredServiceAccountAnnotationKeys need requireServiceAccount: true
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -105,43 +110,74 @@ fn what_is_no_such_file_is_refused() {
     let check = |text: &str, expected: Expect| {
         check_errors(&Memory::default().raw("/etc/providers", text), LINE, &expected);
     };
-    check("", expect![[r#"
+    check(
+        "",
+        expect![[r#"
         /etc/providers: the file must hold a CredentialProviderConfig of kubelet.config.k8s.io/v1
-    "#]]);
-    check("kind: Pod\nproviders: {}\nother: 1", expect![[r#"
+    "#]],
+    );
+    check(
+        "kind: Pod\nproviders: {}\nother: 1",
+        expect![[r#"
         /etc/providers: apiVersion is null, but must be kubelet.config.k8s.io/v1 or kubelet.config.k8s.io/v1beta1 or kubelet.config.k8s.io/v1alpha1
         /etc/providers: kind is "Pod", but must be CredentialProviderConfig
         /etc/providers: providers must be a list of at least one provider
         /etc/providers: unknown field "other"; known are apiVersion, kind and providers
-    "#]]);
-    check(&GOOD.replace("matchImages", "matchImage"), expect![[r#"
+    "#]],
+    );
+    check(
+        &GOOD.replace("matchImages", "matchImage"),
+        expect![[r#"
         /etc/providers: providers[0] (ecr): unknown field `matchImage`, expected one of `name`, `matchImages`, `defaultCacheDuration`, `apiVersion`, `args`, `env`, `tokenAttributes`
-    "#]]);
-    check(&GOOD.replace("cacheType: Token", "cacheType: Pod"), expect![[r#"
+    "#]],
+    );
+    check(
+        &GOOD.replace("cacheType: Token", "cacheType: Pod"),
+        expect![[r#"
         /etc/providers: providers[0] (ecr): unknown variant `Pod`, expected `Token` or `ServiceAccount`
-    "#]]);
-    check(&GOOD.replace("  args: [get]", "  args: [get]\n  args: [put]"), expect![[r#"
+    "#]],
+    );
+    check(
+        &GOOD.replace("  args: [get]", "  args: [get]\n  args: [put]"),
+        expect![[r#"
         /etc/providers: field "providers[0].args" is there twice
-    "#]]);
+    "#]],
+    );
     let twice = Memory::default()
         .raw("/etc/providers/a.json", &other("a", "v1"))
         .raw("/etc/providers/b.json", &other("a", "v1"));
-    check_errors(&twice, LINE, &expect![[r#"
+    check_errors(
+        &twice,
+        LINE,
+        &expect![[r#"
         /etc/providers/b.json: provider "a" is there twice: names must be unique
-    "#]]);
-    check_errors(&Memory::default().raw("/etc/providers/a.txt", ""), LINE, &expect![[r#"
+    "#]],
+    );
+    check_errors(
+        &Memory::default().raw("/etc/providers/a.txt", ""),
+        LINE,
+        &expect![[r#"
         /etc/providers: --image-credential-provider-config is a directory without files that end in .json, .yaml or .yml
-    "#]]);
-    check_errors(&Memory::default(), LINE, &expect![[r#"
+    "#]],
+    );
+    check_errors(
+        &Memory::default(),
+        LINE,
+        &expect![[r#"
         cannot read --image-credential-provider-config /etc/providers: no such file
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn token_attributes_need_their_gate() {
     let files = Memory::default().raw("/etc/providers", GOOD);
     let line = format!("{LINE} --feature-gates=KubeletServiceAccountTokenForCredentialProviders=false");
-    check_errors(&files, &line, &expect![[r#"
+    check_errors(
+        &files,
+        &line,
+        &expect![[r#"
         /etc/providers: provider "ecr": tokenAttributes need the feature gate KubeletServiceAccountTokenForCredentialProviders
-    "#]]);
+    "#]],
+    );
 }

@@ -1,7 +1,7 @@
 //! Configuration from command line and files to one resolved value, as the binary sees it.
 
-mod defaults;
 mod credential_providers;
+mod defaults;
 mod files;
 mod flags;
 mod rules;

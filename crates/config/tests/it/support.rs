@@ -43,8 +43,7 @@ impl Files for Memory {
     }
 
     fn list_dir(&self, dir: &Path) -> io::Result<Option<Vec<PathBuf>>> {
-        let inside: Vec<PathBuf> =
-            self.0.keys().filter(|path| path.parent() == Some(dir)).cloned().collect();
+        let inside: Vec<PathBuf> = self.0.keys().filter(|path| path.parent() == Some(dir)).cloned().collect();
         Ok(Some(inside).filter(|inside| !inside.is_empty()))
     }
 

@@ -141,8 +141,7 @@ impl Keyring {
     pub fn from_secret(mut self, secret: &PullSecret) -> Self {
         for credential in self.entries.values_mut().flatten() {
             let credential_hash = Credential::hash(&credential.auth);
-            credential.source =
-                CredentialSource::Secret(PullSecret { credential_hash, ..secret.clone() });
+            credential.source = CredentialSource::Secret(PullSecret { credential_hash, ..secret.clone() });
         }
         self
     }

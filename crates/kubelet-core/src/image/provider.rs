@@ -132,7 +132,9 @@ enum AnswerScope {
 pub enum AnswerError {
     #[error("its answer is no CredentialProviderResponse: line {line}, column {column}")]
     Shape { line: usize, column: usize },
-    #[error("its answer is a {kind:?} of {version:?}, but must be a CredentialProviderResponse of {expected}")]
+    #[error(
+        "its answer is a {kind:?} of {version:?}, but must be a CredentialProviderResponse of {expected}"
+    )]
     Version { kind: String, version: String, expected: String },
     #[error("the cacheKeyType of its answer is {0:?}, but must be Image, Registry or Global")]
     Scope(String),
@@ -209,7 +211,10 @@ impl ProviderAnswer {
 
 /// For whom an answer is good besides its images. Empty without an account.
 #[must_use]
-pub fn compute_owner(attributes: Option<&TokenAttributes>, account: Option<(&ProviderAccount, &str)>) -> String {
+pub fn compute_owner(
+    attributes: Option<&TokenAttributes>,
+    account: Option<(&ProviderAccount, &str)>,
+) -> String {
     let (Some(attributes), Some((account, token))) = (attributes, account) else { return String::new() };
     let token = match attributes.cache_type {
         TokenCacheType::Token => sha256_hex(token.as_bytes()),

@@ -11,7 +11,8 @@ const DEFAULT: Duration = Duration::from_secs(60);
 /// A minute where the Node does not say; no time at all, where it says zero or less.
 #[must_use]
 pub fn object_ttl(node: Option<&Node>) -> Duration {
-    let said = node.and_then(|node| node.metadata.annotations.as_ref()?.get(TTL_ANNOTATION)?.parse::<i64>().ok());
+    let said =
+        node.and_then(|node| node.metadata.annotations.as_ref()?.get(TTL_ANNOTATION)?.parse::<i64>().ok());
     said.map_or(DEFAULT, |seconds| Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
 }
 
@@ -25,7 +26,8 @@ mod tests {
     fn the_node_says_how_long() {
         let check = |value: Option<&str>, seconds: u64| {
             let annotations = value.map(|value| json!({TTL_ANNOTATION: value}));
-            let node: Node = serde_json::from_value(json!({"metadata": {"annotations": annotations}})).unwrap();
+            let node: Node =
+                serde_json::from_value(json!({"metadata": {"annotations": annotations}})).unwrap();
             assert_eq!(object_ttl(Some(&node)), Duration::from_secs(seconds), "{value:?}");
         };
         check(None, 60);

@@ -318,7 +318,8 @@ fn install_provider(node: &Node, registry: &Registry) {
         "auth": {location.clone(): {"username": "user", "password": "secret"}},
     });
     let program = dir.join("helper");
-    let script = format!("#!/bin/sh\ncat >> \"$ASKED\"; echo >> \"$ASKED\"\n[ \"$1\" = get ] && echo '{answer}'\n");
+    let script =
+        format!("#!/bin/sh\ncat >> \"$ASKED\"; echo >> \"$ASKED\"\n[ \"$1\" = get ] && echo '{answer}'\n");
     std::fs::write(&program, script).expect("written");
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("executable");
     let config = json!({

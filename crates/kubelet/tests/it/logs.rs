@@ -132,9 +132,8 @@ fn collected_node(flags: &[&str]) -> Node {
     let links = node.path("logs/containers");
     std::fs::create_dir_all(&links).expect("a directory for links");
     std::os::unix::fs::symlink(node.path("nowhere"), links.join(DANGLING)).expect("a link");
-    let script = format!(
-        "echo run >> /shared/runs; if [ $(wc -l < /shared/runs) -le 5 ]; then exit 1; fi; {FOREVER}"
-    );
+    let script =
+        format!("echo run >> /shared/runs; if [ $(wc -l < /shared/runs) -le 5 ]; then exit 1; fi; {FOREVER}");
     let mut pod = shell_pod("crasher", &script);
     share(&mut pod, &node.path("shared"));
     node.apply("crasher", &pod);

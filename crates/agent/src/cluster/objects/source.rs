@@ -166,8 +166,7 @@ impl<K: Kind> Source<K> {
         let now = self.access.clock.mono();
         let keeps = self.access.strategy == Strategy::Cache;
         let ttl = self.access.time_to_live();
-        let is_good =
-            |answer: &&Answer<K>| answer.read_at.is_some_and(|at| now.saturating_since(at) < ttl);
+        let is_good = |answer: &&Answer<K>| answer.read_at.is_some_and(|at| now.saturating_since(at) < ttl);
         if let Some(answer) = last.lock().as_ref().filter(is_good) {
             return Ok(answer.object.clone());
         }

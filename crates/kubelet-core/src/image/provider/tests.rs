@@ -48,7 +48,10 @@ fn at(seconds: u64) -> MonoTime {
 fn programs_know_images_with_their_registry_and_without_tag() {
     let check = |image: &str, expected: &str| assert_eq!(provider_image(image).as_deref(), Some(expected));
     check("nginx", "docker.io/library/nginx");
-    check("r.io:5000/a/b:1@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef", "r.io:5000/a/b");
+    check(
+        "r.io:5000/a/b:1@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
+        "r.io:5000/a/b",
+    );
     assert_eq!(provider_image("no image"), None);
 }
 
@@ -75,8 +78,8 @@ fn a_request_names_the_image_and_who_the_pod_is() {
     };
     let plain = json!({"kind": "CredentialProviderRequest", "apiVersion": V1, "image": "r.io/a"});
     assert_eq!(request(None), plain);
-    let who =
-        compute_account(&attributes("Token"), Some(&account(&json!({"x.io/role": "r", "other": "o"})))).unwrap();
+    let who = compute_account(&attributes("Token"), Some(&account(&json!({"x.io/role": "r", "other": "o"}))))
+        .unwrap();
     let asked = request(who.as_ref().map(|who| (who, "tok")));
     assert_eq!(asked["serviceAccountToken"], "tok");
     assert_eq!(asked["serviceAccountAnnotations"], json!({"x.io/role": "r"}));
@@ -161,7 +164,8 @@ fn an_answer_says_how_long_it_is_good() {
 
 #[test]
 fn answers_belong_to_an_account_or_to_one_of_its_tokens() {
-    let who = compute_account(&attributes("Token"), Some(&account(&json!({"x.io/role": "r"})))).unwrap().unwrap();
+    let who =
+        compute_account(&attributes("Token"), Some(&account(&json!({"x.io/role": "r"})))).unwrap().unwrap();
     let owner = |cache: &str, token: &str| compute_owner(Some(&attributes(cache)), Some((&who, token)));
     assert_ne!(owner("Token", "a"), owner("Token", "b"));
     assert_eq!(owner("ServiceAccount", "a"), owner("ServiceAccount", "b"));

@@ -24,7 +24,9 @@ fn an_image_pulled_with_a_secret_is_kept_from_pods_that_have_none() {
     let image = registry.image();
     let server = format!("--docker-server=127.0.0.1:{}", registry.port);
     let login = ["--docker-username=user", "--docker-password=secret"];
-    cluster.kubectl.ok(&[["create", "secret", "docker-registry", "login", &server].as_slice(), &login].concat());
+    cluster
+        .kubectl
+        .ok(&[["create", "secret", "docker-registry", "login", &server].as_slice(), &login].concat());
 
     cluster.kubectl.apply(&[pod("first", &image, "IfNotPresent", &["login"])]);
     cluster.running("first");
