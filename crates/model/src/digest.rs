@@ -60,7 +60,7 @@ fn mix(state: &mut [u32; 8], block: &[u8], constants: &[u32; 64]) {
 /// `p · 2^96` is the root of `p` with 32 bits behind the point.
 fn round_constants() -> [u32; 64] {
     let mut constants = [0; 64];
-    let is_prime = |n: &u128| (2..*n).take_while(|d| d * d <= *n).all(|d| n % d != 0);
+    let is_prime = |n: &u128| (2..*n).take_while(|d| d * d <= *n).all(|d| !n.is_multiple_of(d));
     for (constant, prime) in constants.iter_mut().zip((2..).filter(is_prime)) {
         // The root of the largest prime, 311, is below 7.
         let (mut low, mut high) = (0_u128, 7 << 32);

@@ -60,7 +60,8 @@ fn pulls(world: &World) -> u64 {
 /// The only record of a pull.
 fn record(world: &World) -> ImagePulledRecord {
     let files = world.host.files_below(PULLED);
-    let [file] = &files[..] else { panic!("{files:?}") };
+    assert_eq!(files.len(), 1, "{files:?}");
+    let file = &files[0];
     let record: ImagePulledRecord = serde_json::from_str(&world.host.text(file).unwrap()).unwrap();
     assert_eq!(file, &format!("{PULLED}/{}", record_file(&record.image_ref)));
     record
@@ -103,6 +104,8 @@ async fn records_outlive_the_kubelet_and_a_changed_secret_is_noted() {
     let mut world = world().await;
     world.create(&app("first", "IfNotPresent", &["ann"]));
     is_ready(&world, "first").await;
+    let known = &record(&world).credential_mapping["r.io/app"].kubernetes_secrets;
+    let shown_first = known[0].credential_hash.clone();
     world.restart().await;
     let before = pulls(&world);
     // Another content under the same name and UID counts as the same secret.
@@ -115,7 +118,7 @@ async fn records_outlive_the_kubelet_and_a_changed_secret_is_noted() {
     world
         .until("it is noted", |w| {
             let known = &record(w).credential_mapping["r.io/app"].kubernetes_secrets;
-            known.len() == 1 && known[0].credential_hash != ""
+            known.len() == 1 && known[0].credential_hash != shown_first
         })
         .await;
     world.create(&app("none", "Never", &[]));

@@ -1,4 +1,5 @@
 //! Files that name credential providers, from the flag on.
+#![expect(clippy::unwrap_used, reason = "test support: what is not as expected stops the test")]
 
 use config::{CredentialProvider, TokenCacheType};
 use expect_test::{Expect, expect};

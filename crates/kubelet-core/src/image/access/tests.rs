@@ -6,7 +6,7 @@ use serde_json::json;
 use super::*;
 
 fn time() -> Time {
-    Time(jiff::Timestamp::UNIX_EPOCH)
+    Time(Timestamp::UNIX_EPOCH)
 }
 
 fn credentials(words: &str) -> PodCredentials {
