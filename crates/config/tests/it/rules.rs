@@ -353,7 +353,7 @@ fn settings_that_need_or_exclude_each_other_are_held_to_it_further() {
     );
     check(
         "serverTLSBootstrap: true\nfeatureGates: {RotateKubeletServerCertificate: false}\n",
-        "serverTLSBootstrap needs the feature gate RotateKubeletServerCertificate",
+        "serverTLSBootstrap (--rotate-server-certificates) needs the feature gate RotateKubeletServerCertificate",
     );
     check("featureGates: {RotateKubeletServerCertificate: false}\n", "");
     check(
