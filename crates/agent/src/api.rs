@@ -100,6 +100,9 @@ impl NodeApi for AgentApi {
     }
 
     fn metrics(&self) -> String {
-        self.engine.metrics.render(&self.engine.settings.node_name)
+        let metrics = &self.engine.metrics;
+        let mut text = metrics.render(&self.engine.settings.node_name);
+        text.push_str(&metrics.certificates.render(self.engine.clock.now().wall));
+        text
     }
 }

@@ -49,6 +49,8 @@ pub struct ClusterDoors {
 pub(crate) struct LoopSide {
     /// Where everybody looks for this node.
     pub(crate) own_node: watch::Sender<Followed<Node>>,
+    /// Where everybody looks for what the API has of this node's pods.
+    pub(crate) pods: watch::Sender<Followed<Pod>>,
     /// Takes the pods of the API.
     pub(crate) sets: mpsc::Sender<SourceSet>,
     /// The static pods that some source wants.
@@ -63,12 +65,12 @@ pub(crate) async fn start(engine: &Arc<Engine>, doors: &ClusterDoors, side: Loop
     let tasks = &engine.tasks;
     let name = &engine.settings.node_name;
     let node = engine.own_node.clone();
-    let (pods_sender, pods) = watch::channel(Followed::<Pod>::default());
+    let pods = engine.pods_in_api.clone();
     let only_this = Selection { fields: Some(format!("metadata.name={name}")), ..Selection::default() };
     let nodes: Of<Node> = |cluster| cluster.nodes();
     let follow_node = Follower::new(engine, &doors.general, (nodes, "Node"), only_this, side.own_node);
     let bound: Of<Pod> = |cluster| cluster.pods();
-    let follow_pods = Follower::new(engine, &doors.general, (bound, "Pod"), pods::on_node(name), pods_sender);
+    let follow_pods = Follower::new(engine, &doors.general, (bound, "Pod"), pods::on_node(name), side.pods);
     let heartbeat = doors.heartbeat.clone();
     let reporter = NodeReporter::new(engine.clone(), heartbeat.clone(), settings.clone(), node.clone()).await;
     let statuses = StatusWriter::new(engine.clone(), doors.status.clone(), pods.clone());

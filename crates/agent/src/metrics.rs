@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use kubelet_core::cgroup_driver::LOSING_SUPPORT_IN;
 
+use crate::certificates::CertificateFigures;
 use crate::images::figures::ImageFigures;
 
 /// Counters and gauges; each without labels is one atomic, so counting costs nothing worth measuring.
@@ -24,6 +25,8 @@ pub struct Metrics {
     hook_fallbacks: AtomicU64,
     cut_sleeps: AtomicU64,
     pub(crate) images: ImageFigures,
+    /// They are shown beside these.
+    pub certificates: CertificateFigures,
 }
 
 impl Metrics {

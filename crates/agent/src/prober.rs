@@ -20,6 +20,7 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::engine::Engine;
+use crate::worker::WorkerNews;
 use attempt::Target;
 
 /// A probe has come to a verdict.
@@ -36,7 +37,7 @@ type Key = (ContainerId, ProbeKind);
 pub(crate) struct Probes {
     engine: Arc<Engine>,
     pod: PodRef,
-    news: mpsc::Sender<ProbeNews>,
+    news: mpsc::Sender<WorkerNews>,
     running: BTreeMap<Key, RunningProbe>,
 }
 
@@ -48,7 +49,7 @@ struct RunningProbe {
 }
 
 impl Probes {
-    pub(crate) fn new(engine: Arc<Engine>, pod: PodRef, news: mpsc::Sender<ProbeNews>) -> Self {
+    pub(crate) fn new(engine: Arc<Engine>, pod: PodRef, news: mpsc::Sender<WorkerNews>) -> Self {
         Self { engine, pod, news, running: BTreeMap::new() }
     }
 
@@ -204,7 +205,7 @@ struct ProbeTask {
     gate: watch::Receiver<Gate>,
     /// At most one is kept while an attempt is under way.
     hurry: Arc<Notify>,
-    news: mpsc::Sender<ProbeNews>,
+    news: mpsc::Sender<WorkerNews>,
 }
 
 impl ProbeTask {
@@ -243,7 +244,7 @@ impl ProbeTask {
         if let Some(verdict) = decision.verdict {
             let news = ProbeNews { container: self.target.id.clone(), kind: self.kind, verdict };
             // The worker outlives its probes.
-            let _ = self.news.send(news).await;
+            let _ = self.news.send(WorkerNews::Probe(news)).await;
         }
     }
 }

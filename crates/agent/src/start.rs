@@ -7,7 +7,7 @@ use config::CGROUP_V1_WARNING;
 use kubelet_core::node::{compute_allocatable, compute_capacity, reserved_amounts};
 use kubelet_core::request::NodeFacts;
 use model::PodSource;
-use model::k8s::{Node, Quantity};
+use model::k8s::Quantity;
 use ports::{Clock, Host, HostError, Net, NodeApi, Runtime};
 use tokio::sync::{Semaphore, mpsc, watch};
 
@@ -15,7 +15,7 @@ use crate::api::AgentApi;
 use crate::cache::PodCache;
 use crate::cgroup_driver::DriverQuestion;
 use crate::chance::Chance;
-use crate::cluster::follow::{Copy, Followed};
+use crate::cluster::follow::Followed;
 use crate::cluster::objects::ClusterObjects;
 use crate::cluster::{self, ClusterDoors, LoopSide};
 use crate::collect::Collector;
@@ -84,10 +84,11 @@ impl Agent {
         );
         let (node_sender, node) = watch::channel(NodeView::default());
         let (own_node_sender, own_node) = watch::channel(Followed::default());
+        let (pods_sender, pods_in_api) = watch::channel(Followed::default());
         let (driver_sender, cgroup_driver) = watch::channel(None);
         let images = Images::start(&doors, &settings, recorder.clone(), metrics.clone(), &tasks).await?;
         let pod_ids = PodIds::load(&*doors.host, &settings).await?;
-        let objects = cluster_objects(&doors, &settings, &own_node);
+        let objects = cluster_objects(&doors, &settings);
         let engine = Arc::new(Engine {
             own_allocatable: own_allocatable(&*doors.host, &settings),
             objects,
@@ -101,6 +102,7 @@ impl Agent {
             pods: PodsView::default(),
             places: Places::default(),
             own_node,
+            pods_in_api,
             metrics,
             recorder,
             tasks: tasks.clone(),
@@ -142,6 +144,7 @@ impl Agent {
             let side = LoopSide {
                 sets,
                 own_node: own_node_sender,
+                pods: pods_sender,
                 wanted: readiness.static_pods.subscribe(),
                 sources: readiness.complete.subscribe(),
             };
@@ -257,10 +260,10 @@ fn start_loop(
 }
 
 /// What pods need of the API besides themselves, where there is one.
-fn cluster_objects(doors: &Doors, settings: &Settings, own_node: &Copy<Node>) -> Option<ClusterObjects> {
+fn cluster_objects(doors: &Doors, settings: &Settings) -> Option<ClusterObjects> {
     let (cluster, node) = (doors.cluster.as_ref()?, settings.node.as_ref()?);
     let strategy = &node.config.config_map_and_secret_change_detection_strategy;
-    Some(ClusterObjects::new(cluster.general.clone(), doors.clock, strategy, own_node.clone()))
+    Some(ClusterObjects::new(cluster.general.clone(), doors.clock, strategy))
 }
 
 /// What a container without limits may use. A node that stands alone gives it the whole machine.

@@ -106,7 +106,6 @@ const GATES: &[&str] = &[
     "DRAResourceClaimDeviceStatus",
     "DRAWorkloadResourceClaims",
     "DisableCPUQuotaWithExclusiveCPUs",
-    "ExtendWebSocketsToKubelet",
     "GenericWorkload",
     "GracefulNodeShutdown",
     "GracefulNodeShutdownBasedOnPodPriority",

@@ -12,7 +12,6 @@ pub mod resources;
 mod status;
 #[cfg(test)]
 mod tests;
-mod ttl;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -30,7 +29,6 @@ pub use report::{
 };
 pub use resources::{DeviceAmounts, compute_allocatable, compute_capacity, reserved_amounts};
 pub use status::{NodeOutcome, compute_node_status};
-pub use ttl::object_ttl;
 
 /// Labels that say on what a node runs; the scheduler needs them.
 pub const OS_LABEL: &str = "kubernetes.io/os";

@@ -30,9 +30,12 @@ mod metrics;
 mod pods;
 mod query;
 mod running_pods;
+mod spdy;
 mod streaming;
 mod tls;
+mod translate;
 mod upgrade;
+mod websocket;
 
 use std::sync::Arc;
 

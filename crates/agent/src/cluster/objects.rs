@@ -20,7 +20,7 @@ use kubelet_core::reflector::ObjectKey;
 use kubelet_core::volume::objects::RequiredObjects;
 use kubelet_core::volume::{ObjectName, TokenRequirement, VolumeObjects, required_objects};
 use model::containers::spec_of;
-use model::k8s::{ConfigMap, Node, Pod, RuntimeClass, Secret, Service, ServiceAccount};
+use model::k8s::{ConfigMap, Pod, RuntimeClass, Secret, Service, ServiceAccount};
 use ports::Cluster;
 use ports::cluster::{ClusterError, Selection};
 use tokio::sync::watch;
@@ -59,11 +59,11 @@ pub struct ClusterObjects {
 }
 
 impl ClusterObjects {
-    /// `strategy` is the name of a `configMapAndSecretChangeDetectionStrategy`; the node says how long `Cache` keeps.
+    /// `strategy` is the name of a `configMapAndSecretChangeDetectionStrategy`.
     #[must_use]
-    pub fn new(cluster: Arc<dyn Cluster>, clock: ports::Clock, strategy: &str, own_node: Copy<Node>) -> Self {
+    pub fn new(cluster: Arc<dyn Cluster>, clock: ports::Clock, strategy: &str) -> Self {
         Self {
-            access: Access { cluster, clock, strategy: Strategy::parse(strategy), own_node },
+            access: Access { cluster, clock, strategy: Strategy::parse(strategy) },
             config_maps: Sources::default(),
             secrets: Sources::default(),
             services: watch::Sender::new(Followed::default()),

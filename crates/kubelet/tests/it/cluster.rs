@@ -6,13 +6,19 @@ mod kubectl;
 mod watch;
 
 mod deletion;
+mod joining;
 mod killed;
+mod logs;
 mod many;
 mod mirrors;
 mod node;
+mod objects;
 mod outages;
 mod pods;
 mod pulling;
+mod refusals;
+mod rotation;
+mod streams;
 
 use serde_json::{Value, json};
 use testing::FakeRuntime;
@@ -48,10 +54,35 @@ impl Cluster {
         cluster
     }
 
-    fn around(mut node: Node) -> Self {
-        let api = ApiServer::start(node.path("api"), &["--node", "node", "--no-service-accounts"]);
+    /// On a real containerd, and with a main port that lets in whom the API server knows and allows: as a node of a real
+    /// cluster is configured.
+    fn guarded(extra: Value) -> Self {
+        let mut cluster = Self::around(Node::on_containerd(json!({
+            "address": "0.0.0.0",
+            "authorization": {"mode": "Webhook"},
+        })));
+        cluster.node.configure(json!({"authentication": {
+            "anonymous": {"enabled": false}, "webhook": {"enabled": true},
+            "x509": {"clientCAFile": cluster.api.file("ca.crt")},
+        }}));
+        cluster.node.configure(extra);
+        cluster.node.start_kubelet();
+        cluster
+    }
+
+    fn around(node: Node) -> Self {
+        Self::with_api(node, &["--no-service-accounts"])
+    }
+
+    /// A node that its API server knows from the start; its kubelet does not run yet.
+    fn with_api(mut node: Node, arguments: &[&str]) -> Self {
+        let api = ApiServer::start(node.path("api"), &[&["--node", "node"], arguments].concat());
         let kubeconfig = api.file("node.kubeconfig");
         node.add_flags(&["--kubeconfig", kubeconfig.to_str().expect("a path")]);
+        Self::of(node, api)
+    }
+
+    fn of(node: Node, api: ApiServer) -> Self {
         let kubectl = Kubectl { kubeconfig: api.file("admin.kubeconfig"), home: node.path("home") };
         Self { node, api, kubectl }
     }

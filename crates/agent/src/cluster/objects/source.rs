@@ -9,8 +9,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use k8s_openapi::Metadata;
-use kubelet_core::node::object_ttl;
 use kubelet_core::reflector::ObjectKey;
+use kubelet_core::volume::object_ttl;
 use model::MonoTime;
 use model::k8s::{ConfigMap, Node, ObjectMeta, Secret};
 use parking_lot::Mutex;
@@ -90,15 +90,6 @@ pub(super) struct Access {
     pub(super) cluster: Arc<dyn Cluster>,
     pub(super) clock: Clock,
     pub(super) strategy: Strategy,
-    /// Says how long what was read is good, with strategy `Cache`.
-    pub(super) own_node: Copy<Node>,
-}
-
-impl Access {
-    fn time_to_live(&self) -> Duration {
-        let node = own_node(&self.own_node.borrow());
-        object_ttl(node.as_deref())
-    }
 }
 
 /// The newest version of one object.
@@ -112,22 +103,31 @@ pub(super) struct Source<K> {
 #[derive(Debug)]
 enum State<K> {
     Followed(Copy<K>),
-    /// With strategy `Cache`, what was read last.
-    Read(Mutex<Option<Answer<K>>>),
+    Read(Cached<K>),
+}
+
+/// With strategy `Cache`, what was read last; always empty with `Get`.
+#[derive(Debug)]
+struct Cached<K> {
+    last: Mutex<Option<Answer<K>>>,
+    /// It says for how long that is good.
+    own_node: Copy<Node>,
 }
 
 #[derive(Debug)]
 struct Answer<K> {
     object: Option<Arc<K>>,
-    /// `None`: too old, whoever asks.
-    read_at: Option<MonoTime>,
+    /// `None`: somebody came since who must see the object as it is now.
+    read: Option<MonoTime>,
 }
 
 impl<K: Kind> Source<K> {
     fn start(engine: &Arc<Engine>, access: &Access, key: &ObjectKey) -> Self {
         let state = match access.strategy {
             Strategy::Watch => State::Followed(follow(engine, access, key)),
-            Strategy::Cache | Strategy::Get => State::Read(Mutex::new(None)),
+            Strategy::Cache | Strategy::Get => {
+                State::Read(Cached { last: Mutex::default(), own_node: engine.own_node.clone() })
+            }
         };
         Self { key: key.clone(), access: access.clone(), state }
     }
@@ -141,7 +141,7 @@ impl<K: Kind> Source<K> {
                 let object = seen.borrow().objects.get(&self.key).cloned();
                 Ok(object)
             }
-            State::Read(last) => self.read(last).await,
+            State::Read(cached) => self.read(cached).await,
         }
     }
 
@@ -155,18 +155,19 @@ impl<K: Kind> Source<K> {
 
     /// A pod that comes anew sees the object as it is now.
     fn expire(&self) {
-        if let State::Read(last) = &self.state
-            && let Some(answer) = &mut *last.lock()
+        if let State::Read(cached) = &self.state
+            && let Some(answer) = &mut *cached.last.lock()
         {
-            answer.read_at = None;
+            answer.read = None;
         }
     }
 
-    async fn read(&self, last: &Mutex<Option<Answer<K>>>) -> Result<Option<Arc<K>>, ObjectError> {
+    async fn read(&self, cached: &Cached<K>) -> Result<Option<Arc<K>>, ObjectError> {
         let now = self.access.clock.mono();
         let keeps = self.access.strategy == Strategy::Cache;
-        let ttl = self.access.time_to_live();
-        let is_good = |answer: &&Answer<K>| answer.read_at.is_some_and(|at| now.saturating_since(at) < ttl);
+        let ttl = object_ttl(own_node(&cached.own_node.borrow()).as_deref());
+        let is_good = |answer: &&Answer<K>| answer.read.is_some_and(|read| now < read + ttl);
+        let last = &cached.last;
         if let Some(answer) = last.lock().as_ref().filter(is_good) {
             return Ok(answer.object.clone());
         }
@@ -180,7 +181,7 @@ impl<K: Kind> Source<K> {
             }
         };
         if keeps {
-            *last.lock() = Some(Answer { object: object.clone(), read_at: Some(now) });
+            *last.lock() = Some(Answer { object: object.clone(), read: Some(now) });
         }
         Ok(object)
     }
