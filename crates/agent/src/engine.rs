@@ -15,6 +15,7 @@ use crate::cache::PodCache;
 use crate::chance::Chance;
 use crate::cluster::follow::Copy;
 use crate::cluster::objects::ClusterObjects;
+use crate::cluster::own_node;
 use crate::events::Recorder;
 use crate::images::Images;
 use crate::metrics::Metrics;
@@ -35,8 +36,8 @@ pub struct Engine {
     pub settings: Settings,
     /// What requests to the runtime need to know of this machine.
     pub node_facts: NodeFacts,
-    /// What pods may use together, by resource name.
-    pub allocatable: BTreeMap<String, Quantity>,
+    /// What pods may use together, by resource name, as far as this machine can tell; see [`Engine::allocatable`].
+    pub own_allocatable: BTreeMap<String, Quantity>,
     pub recorder: Recorder,
     pub images: Images,
     pub pod_ids: PodIds,
@@ -66,6 +67,14 @@ impl Engine {
     pub fn runtime_name(&self) -> String {
         let name = self.node.borrow().version.name.clone();
         if name.is_empty() { "containerd".to_owned() } else { name }
+    }
+
+    /// What pods may use together: what the Node says, or else what it is going to say.
+    #[must_use]
+    pub fn allocatable(&self) -> BTreeMap<String, Quantity> {
+        let node = own_node(&self.own_node.borrow());
+        let said = node.and_then(|node| node.status.as_ref()?.allocatable.clone());
+        said.unwrap_or_else(|| self.own_allocatable.clone())
     }
 
     #[must_use]

@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use kubelet_core::cgroup_driver::LOSING_SUPPORT_IN;
 
 use crate::certificates::CertificateFigures;
+use crate::images::figures::ImageFigures;
 
-/// Counters and gauges without labels; each is one atomic, so counting costs nothing worth measuring.
+/// Counters and gauges; each without labels is one atomic, so counting costs nothing worth measuring.
 #[derive(Debug, Default)]
 pub struct Metrics {
     relists: AtomicU64,
@@ -23,6 +24,7 @@ pub struct Metrics {
     runtime_loses_support: AtomicBool,
     hook_fallbacks: AtomicU64,
     cut_sleeps: AtomicU64,
+    pub(crate) images: ImageFigures,
     /// They are shown beside these.
     pub certificates: CertificateFigures,
 }
@@ -135,6 +137,7 @@ impl Metrics {
             line(&mut text, name, "counter", help);
             let _ = writeln!(text, "{name} {}", value.load(Ordering::Relaxed));
         }
+        self.images.render(&mut text);
         text
     }
 }

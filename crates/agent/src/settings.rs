@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use config::CredentialProviders;
+use kubelet_core::image::access::VerificationPolicy;
 use model::CgroupDriver;
 
 /// All settings of the agent. Plain data, fixed for the life of the process.
@@ -82,6 +84,11 @@ pub struct ImageSettings {
     pub max_parallel: Option<usize>,
     /// Where `config.json` and `.dockercfg` are looked for.
     pub credential_dirs: Vec<PathBuf>,
+    /// Who must show credentials for an image that is there; `None` keeps no records of pulls either.
+    pub verification: Option<VerificationPolicy>,
+    /// Programs that are asked for credentials, and where they are.
+    pub providers: CredentialProviders,
+    pub provider_dir: PathBuf,
 }
 
 #[derive(Clone, Debug)]

@@ -32,6 +32,7 @@ mod manifests;
 mod mounts;
 mod open_file;
 mod payload;
+mod program;
 mod removal;
 mod sub_path;
 mod subordinate_ids;
@@ -51,7 +52,7 @@ use model::payload::Payload;
 use ports::Host;
 use ports::host::{
     DirEntry, ExecTrace, HostError, HostPathKind, HostResult, MachineInfo, ManifestFile, OpenFile,
-    SubordinateIds,
+    ProgramCall, SubordinateIds,
 };
 
 pub use addresses::host_ips;
@@ -211,6 +212,10 @@ impl Host for LinuxHost {
         };
         // What could not be killed shows itself at the next look.
         let _ = blocking(Path::new("/proc"), kill).await;
+    }
+
+    async fn run_program(&self, call: &ProgramCall) -> HostResult<Vec<u8>> {
+        program::run(call).await
     }
 
     fn machine(&self) -> MachineInfo {

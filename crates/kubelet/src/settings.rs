@@ -10,6 +10,7 @@ use agent::settings::{
     Settings, SourceSettings,
 };
 use config::{Features, Resolved};
+use kubelet_core::image::access::VerificationPolicy;
 use kubelet_core::request::{NodeFacts, Swap};
 use model::CgroupDriver;
 use ports::Host;
@@ -94,6 +95,14 @@ fn images(resolved: &Resolved) -> ImageSettings {
         burst: u32::try_from(kubelet.registry_burst).unwrap_or(1),
         max_parallel: if kubelet.serialize_image_pulls { Some(1) } else { limit },
         credential_dirs: places.into_iter().flatten().collect(),
+        verification: Features::of(&resolved.gates).pull_records.then(|| {
+            VerificationPolicy::parse(
+                &kubelet.image_pull_credentials_verification_policy,
+                &kubelet.preloaded_images_verification_allowlist,
+            )
+        }),
+        providers: resolved.credential_providers.clone(),
+        provider_dir: resolved.flags.image_credential_provider_bin_dir.clone().into(),
     }
 }
 

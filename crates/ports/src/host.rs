@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
@@ -123,6 +124,28 @@ pub struct ExecTrace {
     pub sessions: std::collections::BTreeSet<u32>,
 }
 
+/// A program to run on the machine, on top of our own environment.
+#[derive(Clone)]
+pub struct ProgramCall {
+    pub path: PathBuf,
+    pub args: Vec<String>,
+    pub env: Vec<(String, String)>,
+    /// What it reads.
+    pub input: Vec<u8>,
+    /// It is killed when it takes longer.
+    pub deadline: Duration,
+}
+
+impl std::fmt::Debug for ProgramCall {
+    /// Without variables and input: there may be secrets in them.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ProgramCall")
+            .field("path", &self.path)
+            .field("args", &self.args)
+            .finish_non_exhaustive()
+    }
+}
+
 #[async_trait]
 pub trait Host: Send + Sync + std::fmt::Debug {
     /// Creates a directory and its parents; sets exactly these permissions on the last one, whatever the umask.
@@ -182,11 +205,15 @@ pub trait Host: Send + Sync + std::fmt::Debug {
 
     /// Finds a command that was started in the container no longer ago than `age`, and what it left running. A host
     /// without processes finds nothing.
-    async fn find_exec(&self, _container: &str, _command: &[String], _age: std::time::Duration) -> ExecTrace {
+    async fn find_exec(&self, _container: &str, _command: &[String], _age: Duration) -> ExecTrace {
         ExecTrace::default()
     }
     /// Kills what was found.
     async fn end_exec(&self, _container: &str, _trace: &ExecTrace) {}
+
+    /// Runs a program to its end and returns what it wrote, at most a mebibyte. One that fails is an error with what it
+    /// complained about; one that nobody waits for any more is killed.
+    async fn run_program(&self, call: &ProgramCall) -> HostResult<Vec<u8>>;
 
     fn machine(&self) -> MachineInfo;
     /// The size of the filesystem that the path is on.

@@ -160,7 +160,7 @@ fn hostname(settings: &NodeSettings, machine: &MachineInfo) -> String {
     if given.is_empty() { machine.hostname.trim().to_lowercase() } else { given.to_lowercase() }
 }
 
-fn machine(info: MachineInfo, ephemeral_storage_bytes: Option<u64>) -> NodeMachine {
+pub(crate) fn machine(info: MachineInfo, ephemeral_storage_bytes: Option<u64>) -> NodeMachine {
     NodeMachine {
         cpus: info.cpus,
         memory_bytes: info.memory_bytes,

@@ -13,6 +13,7 @@ mod cluster_node;
 mod cluster_pods;
 mod ending;
 mod hints;
+mod image_access;
 mod isolation;
 mod joining;
 mod objects;

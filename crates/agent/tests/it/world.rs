@@ -8,8 +8,9 @@ use agent::settings::{
     CollectionSettings, ContainerSettings, ImageSettings, LogSettings, NetworkSettings, Paths, SourceSettings,
 };
 use agent::{Agent, Doors, Settings};
-use config::Features;
+use config::{CredentialProviders, Features};
 use jiff::Timestamp;
+use kubelet_core::image::access::VerificationPolicy;
 use kubelet_core::request::{NodeFacts, Swap};
 use model::k8s::{ContainerStatus, PodStatus};
 use ports::{Clock, HostError};
@@ -21,6 +22,7 @@ use crate::witness::Witness;
 
 pub(crate) const MANIFESTS: &str = "/etc/kubernetes/manifests";
 pub(crate) const PODS: &str = "/var/lib/kubelet/pods";
+pub(crate) const PROGRAMS: &str = "/opt/providers";
 pub(crate) const POD_LOGS: &str = "/var/log/pods";
 pub(crate) const LINKS: &str = "/var/log/containers";
 /// 2026-01-01T00:00:00Z.
@@ -248,7 +250,15 @@ fn settings() -> Settings {
             resolv_conf: Some("/etc/resolv.conf".into()),
             host_ips: vec!["192.0.2.1".parse().unwrap()],
         },
-        images: ImageSettings { qps: 0, burst: 0, max_parallel: None, credential_dirs: Vec::new() },
+        images: ImageSettings {
+            qps: 0,
+            burst: 0,
+            max_parallel: None,
+            credential_dirs: Vec::new(),
+            verification: Some(VerificationPolicy::NeverVerifyPreloadedImages),
+            providers: CredentialProviders::default(),
+            provider_dir: PROGRAMS.into(),
+        },
         logs: LogSettings { max_size_bytes: 10 << 20, max_files: 5, monitor_interval: seconds(10) },
         collection: CollectionSettings { min_age: Duration::ZERO, max_per_container: 1, max_total: -1 },
         containers: ContainerSettings {

@@ -51,6 +51,8 @@ features! {
     ready_to_start_condition: "PodReadyToStartContainersCondition",
     /// Static pods that refer to any object of the API are refused.
     no_api_references: "PreventStaticPodAPIReferences",
+    /// Pulls are recorded, and images pulled with credentials are kept from pods that have none.
+    pull_records: "KubeletEnsureSecretPulledImages",
     /// A restart of the kubelet sets containers back to not ready and not started until their probes have passed.
     status_starts_anew: "ChangeContainerStatusOnKubeletRestart",
 }

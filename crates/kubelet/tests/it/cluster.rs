@@ -15,6 +15,7 @@ mod node;
 mod objects;
 mod outages;
 mod pods;
+mod pulling;
 mod refusals;
 mod rotation;
 mod streams;

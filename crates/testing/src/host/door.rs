@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use model::payload::{Payload, PayloadFile};
 use ports::host::{
     DirEntry, FileIdentity, Host, HostError, HostPathKind, HostResult, MachineInfo, ManifestFile, OpenFile,
-    SubordinateIds,
+    ProgramCall, SubordinateIds,
 };
 use tokio_stream::wrappers::BroadcastStream;
 
@@ -205,6 +205,16 @@ impl Host for FakeHost {
             tree.mount(target, Mount::Bind)
         })
         .await
+    }
+
+    async fn run_program(&self, call: &ProgramCall) -> HostResult<Vec<u8>> {
+        self.begin(HostMethod::RunProgram, "run", &call.path).await?;
+        self.shared.program_calls.lock().push(call.clone());
+        match self.shared.programs.lock().get(&call.path) {
+            Some(Ok(output)) => Ok(output.clone().into_bytes()),
+            Some(Err(problem)) => Err(HostError::Unfit(format!("{}: {problem}", call.path.display()))),
+            None => Err(not_found("run", &call.path)),
+        }
     }
 
     fn machine(&self) -> MachineInfo {
