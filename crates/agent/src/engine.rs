@@ -22,6 +22,7 @@ use crate::node::NodeView;
 use crate::places::Places;
 use crate::pleg::PlegHandle;
 use crate::pods_view::PodsView;
+use crate::probe_metrics::ProbeMetrics;
 use crate::settings::Settings;
 use crate::tasks::TaskSet;
 use crate::user_namespaces::PodIds;
@@ -54,6 +55,7 @@ pub struct Engine {
     /// This node in the API; nothing for one that stands alone.
     pub own_node: Copy<Node>,
     pub metrics: Arc<Metrics>,
+    pub probe_metrics: ProbeMetrics,
     pub tasks: TaskSet,
     pub chance: Chance,
 }

@@ -20,6 +20,7 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::engine::Engine;
+use crate::probe_metrics::ProbeRecord;
 use attempt::Target;
 
 /// A probe has come to a verdict.
@@ -38,6 +39,12 @@ pub(crate) struct Probes {
     pod: PodRef,
     news: mpsc::Sender<ProbeNews>,
     running: BTreeMap<Key, RunningProbe>,
+}
+
+impl Drop for Probes {
+    fn drop(&mut self) {
+        self.engine.probe_metrics.forget(&self.pod);
+    }
 }
 
 /// Dropping it ends the task.
@@ -151,6 +158,7 @@ impl Probes {
             gate: receiver,
             hurry: hurry.clone(),
             news: self.news.clone(),
+            record: self.engine.probe_metrics.of(&self.pod, &instance.name, kind),
         };
         let ended = end.clone();
         self.engine.tasks.spawn("probe", async move {
@@ -205,6 +213,7 @@ struct ProbeTask {
     /// At most one is kept while an attempt is under way.
     hurry: Arc<Notify>,
     news: mpsc::Sender<ProbeNews>,
+    record: Arc<ProbeRecord>,
 }
 
 impl ProbeTask {
@@ -231,7 +240,9 @@ impl ProbeTask {
     }
 
     async fn probe(&mut self) {
+        let began = self.engine.clock.mono();
         let outcome = attempt::carry_out(&self.engine, &self.target, &self.spec).await;
+        self.record.count(&outcome, self.engine.clock.mono().saturating_since(began));
         let decision = self.state.step(&self.spec, outcome, self.engine.clock.mono());
         if let Some(event) = decision.event {
             let Target { pod, container, .. } = &self.target;

@@ -28,10 +28,12 @@ use crate::node::{NodeView, NodeWatch};
 use crate::places::Places;
 use crate::pleg::Pleg;
 use crate::pods_view::PodsView;
+use crate::probe_metrics::ProbeMetrics;
 use crate::settings::Settings;
 use crate::sources::file::FileSource;
 use crate::sources::http::HttpSource;
 use crate::sources::{ManifestProblems, SourceSet};
+use crate::stats::Samplers;
 use crate::sync_loop::{Heartbeat, SourcesReadiness, SyncLoop};
 use crate::tasks::TaskSet;
 use crate::user_namespaces::PodIds;
@@ -57,6 +59,7 @@ pub struct Agent {
     problems: ManifestProblems,
     heartbeat: Heartbeat,
     sources_ready: watch::Receiver<bool>,
+    samplers: Samplers,
 }
 
 impl Agent {
@@ -72,6 +75,7 @@ impl Agent {
     ) -> Result<Self, HostError> {
         make_directories(&*doors.host, &settings).await?;
         let (tasks, recorder, metrics) = (TaskSet::new(), Recorder::default(), Arc::new(Metrics::default()));
+        doors.runtime.observe(metrics.clone());
         let cache = PodCache::default();
         let (pleg, pleg_handle) = Pleg::new(
             doors.runtime.clone(),
@@ -102,6 +106,7 @@ impl Agent {
             places: Places::default(),
             own_node,
             metrics,
+            probe_metrics: ProbeMetrics::default(),
             recorder,
             tasks: tasks.clone(),
             chance: Chance::from_seed(seed),
@@ -149,7 +154,8 @@ impl Agent {
         }
         let sources_ready = readiness.reported.subscribe();
         tasks.spawn("collector", Collector::new(engine.clone(), readiness.complete.subscribe()).run());
-        Ok(Self { engine, problems, heartbeat, sources_ready })
+        let samplers = Samplers::start(&engine);
+        Ok(Self { engine, problems, heartbeat, sources_ready, samplers })
     }
 
     /// The agent as the HTTP server sees it.
@@ -160,6 +166,7 @@ impl Agent {
             problems: self.problems.clone(),
             heartbeat: self.heartbeat.clone(),
             log_watches: Arc::new(Semaphore::new(MOST_WATCHES)),
+            samplers: self.samplers.clone(),
         })
     }
 

@@ -76,7 +76,6 @@ const FIELDS: &[(&str, Fine)] = &[
     ("topologyManagerScope", Default),
     ("tracing", Default),
     ("volumePluginDir", Default),
-    ("volumeStatsAggPeriod", Default),
 ];
 
 /// Flags without a field, by name.

@@ -8,10 +8,13 @@ pub mod age;
 pub mod cadvisor;
 pub mod cgroup;
 pub mod exposition;
+pub mod operations;
 pub mod place;
+pub mod process;
 pub mod procfs;
 pub mod resource;
 pub mod sample;
 pub mod summary;
 #[cfg(test)]
 mod tests;
+pub mod volumes;

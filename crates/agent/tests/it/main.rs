@@ -15,6 +15,7 @@ mod ending;
 mod hints;
 mod isolation;
 mod joining;
+mod measuring;
 mod objects;
 mod pods;
 mod probing;

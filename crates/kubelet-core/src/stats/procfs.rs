@@ -98,7 +98,6 @@ pub struct ProcessSample {
     /// After the machine's start.
     pub started_nanoseconds: u64,
     pub virtual_bytes: u64,
-    pub resident_pages: u64,
 }
 
 #[must_use]
@@ -115,7 +114,6 @@ pub fn process(stat: &str) -> Option<ProcessSample> {
         threads: at(20)?,
         started_nanoseconds: at(22)?.checked_mul(TICK_NANOSECONDS)?,
         virtual_bytes: at(23)?,
-        resident_pages: at(24)?,
     })
 }
 

@@ -43,7 +43,8 @@ pub fn head(scope: Scope<'_>) -> String {
         network(&mut node, &machine.interfaces, machine.default_interface.as_deref(), at);
         let node_fs = disks.node;
         node.object("fs", node_fs, |object, space| {
-            let used = TreeUsage { bytes: space.used_bytes, inodes: space.inodes - space.inodes_free };
+            let used =
+                TreeUsage { bytes: space.used_bytes, inodes: space.inodes.saturating_sub(space.inodes_free) };
             filesystem(object, disks.taken.wall, Some(space), Some(used));
         });
         node.object("runtime", disks.images.as_ref(), |runtime, images| {

@@ -29,4 +29,5 @@ mod security;
 mod server;
 mod service;
 mod settings;
+mod stats;
 mod volumes;
