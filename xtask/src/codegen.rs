@@ -39,6 +39,12 @@ fn generate_into(out: &Path) -> Result<PathBuf, CodegenError> {
         .generate_default_stubs(true)
         // The model keeps labels and annotations sorted; the same type on the wire side spares a copy per container.
         .btree_map(".")
+        // A configuration is kilobytes in size, and every layer of futures that a call passes through has room for it.
+        .boxed(".runtime.v1.CreateContainerRequest.config")
+        .boxed(".runtime.v1.CreateContainerRequest.sandbox_config")
+        .boxed(".runtime.v1.RunPodSandboxRequest.config")
+        .boxed(".runtime.v1.PullImageRequest.sandbox_config")
+        .codec_path("crate::Codec")
         .out_dir(out)
         .compile_fds(descriptors)
         .map_err(|e| failed("generate code for", &e))?;

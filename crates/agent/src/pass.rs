@@ -20,6 +20,7 @@ use tokio::sync::mpsc;
 use crate::cluster::objects::PodObjects;
 use crate::engine::Engine;
 use crate::pass::prepare::Prepared;
+use crate::worker::WorkerNews;
 
 /// Why a container (or the whole pod) is not running: its waiting state.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,13 +48,13 @@ pub struct PassContext {
     pub identity: PodRef,
     pub observed: Arc<PodObservation>,
     pub objects: PodObjects,
-    pub notes: mpsc::Sender<PassNote>,
+    pub(crate) notes: mpsc::Sender<WorkerNews>,
 }
 
 impl PassContext {
     pub(crate) async fn note(&self, note: PassNote) {
         // The worker is gone only when the whole pod is being dropped; then nobody needs the news.
-        let _ = self.notes.send(note).await;
+        let _ = self.notes.send(WorkerNews::Pass(note)).await;
     }
 }
 

@@ -141,7 +141,7 @@ pub async fn load_pods(host: &dyn Host, paths: &Paths) -> Result<Vec<Pod>, HostE
 async fn read_pod(host: &dyn Host, paths: &Paths, uid: &PodUid) -> Result<Option<Pod>, HostError> {
     const LIMIT: usize = 11 << 20;
     let json = host.read_file(&spec_path(paths, uid), LIMIT, false).await?;
-    let pod: Option<Pod> = serde_json::from_slice(&json).ok();
+    let pod = model::k8s::pod_from_json(&json).ok();
     Ok(pod.filter(|pod| model::PodRef::of(pod).uid == *uid))
 }
 

@@ -21,6 +21,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::engine::Engine;
 use crate::probe_metrics::ProbeRecord;
+use crate::worker::WorkerNews;
 use attempt::Target;
 
 /// A probe has come to a verdict.
@@ -37,7 +38,7 @@ type Key = (ContainerId, ProbeKind);
 pub(crate) struct Probes {
     engine: Arc<Engine>,
     pod: PodRef,
-    news: mpsc::Sender<ProbeNews>,
+    news: mpsc::Sender<WorkerNews>,
     running: BTreeMap<Key, RunningProbe>,
 }
 
@@ -55,7 +56,7 @@ struct RunningProbe {
 }
 
 impl Probes {
-    pub(crate) fn new(engine: Arc<Engine>, pod: PodRef, news: mpsc::Sender<ProbeNews>) -> Self {
+    pub(crate) fn new(engine: Arc<Engine>, pod: PodRef, news: mpsc::Sender<WorkerNews>) -> Self {
         Self { engine, pod, news, running: BTreeMap::new() }
     }
 
@@ -212,7 +213,7 @@ struct ProbeTask {
     gate: watch::Receiver<Gate>,
     /// At most one is kept while an attempt is under way.
     hurry: Arc<Notify>,
-    news: mpsc::Sender<ProbeNews>,
+    news: mpsc::Sender<WorkerNews>,
     record: Arc<ProbeRecord>,
 }
 
@@ -254,7 +255,7 @@ impl ProbeTask {
         if let Some(verdict) = decision.verdict {
             let news = ProbeNews { container: self.target.id.clone(), kind: self.kind, verdict };
             // The worker outlives its probes.
-            let _ = self.news.send(news).await;
+            let _ = self.news.send(WorkerNews::Probe(news)).await;
         }
     }
 }

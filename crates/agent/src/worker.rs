@@ -76,6 +76,13 @@ struct Failing {
     until: MonoTime,
 }
 
+/// What a worker is told while it waits. One queue for all of it: each costs an idle pod kilobytes.
+#[derive(Debug)]
+pub(crate) enum WorkerNews {
+    Pass(PassNote),
+    Probe(ProbeNews),
+}
+
 /// How an act ended.
 #[derive(Debug)]
 enum ActReport {
@@ -105,9 +112,8 @@ pub(crate) struct PodWorker {
     /// What the act in flight carries out, if it is a step of a plan.
     acting: Option<PodStep>,
     failing: Option<Failing>,
-    notes: (mpsc::Sender<PassNote>, mpsc::Receiver<PassNote>),
+    news: (mpsc::Sender<WorkerNews>, mpsc::Receiver<WorkerNews>),
     probes: Probes,
-    probe_news: mpsc::Receiver<ProbeNews>,
     verdicts: ProbeVerdicts,
     backoff: BackoffTable,
     prepared: Option<Arc<Prepared>>,
@@ -161,7 +167,7 @@ impl PodWorker {
         place: Option<Place>,
     ) -> (Box<Self>, Vec<WorkerEffect>) {
         let observations = engine.cache.subscribe(&pod.uid);
-        let (probe_sender, probe_news) = mpsc::channel(NEWS_QUEUE);
+        let news = mpsc::channel(NEWS_QUEUE);
         let back_off_max = engine.settings.containers.back_off_max;
         let now = engine.clock.now();
         let desired = orders.borrow().desired.clone().or(remembered);
@@ -170,7 +176,7 @@ impl PodWorker {
             None => WorkerState::orphan(pod.clone(), now),
         };
         let worker = Self {
-            probes: Probes::new(engine.clone(), pod.clone(), probe_sender),
+            probes: Probes::new(engine.clone(), pod.clone(), news.0.clone()),
             desired,
             state,
             is_over: false,
@@ -180,7 +186,7 @@ impl PodWorker {
             act: JoinSet::new(),
             acting: None,
             failing: None,
-            notes: mpsc::channel(NEWS_QUEUE),
+            news,
             verdicts: ProbeVerdicts::default(),
             backoff: BackoffTable::crash_loop(back_off_max, engine.node_facts.features),
             prepared: None,
@@ -203,7 +209,6 @@ impl PodWorker {
             pod,
             orders,
             observations,
-            probe_news,
         };
         // Boxed, because every future that takes it over would have room for all of it.
         (Box::new(worker), effects)
@@ -220,8 +225,7 @@ impl PodWorker {
                 biased;
                 Ok(()) = self.orders.changed() => self.take_order(),
                 Some(done) = self.act.join_next(), if !self.act.is_empty() => self.take_report(done),
-                Some(note) = self.notes.1.recv() => self.take_note(note),
-                Some(news) = self.probe_news.recv() => self.take_probe_news(&news),
+                Some(news) = self.news.1.recv() => self.take_news(news),
                 Ok(()) = self.observations.changed() => self.take_observation().await,
                 must_go = news_of(self.place.as_mut()) => if must_go { self.make_way() },
                 () = self.registration.changes.next() => self.take_object_change(),
@@ -406,6 +410,13 @@ impl PodWorker {
         }
     }
 
+    fn take_news(&mut self, news: WorkerNews) {
+        match news {
+            WorkerNews::Pass(note) => self.take_note(note),
+            WorkerNews::Probe(news) => self.take_probe_news(&news),
+        }
+    }
+
     fn take_probe_news(&mut self, news: &ProbeNews) {
         let is_known = self.observed.as_ref().is_some_and(|o| o.container(&news.container).is_some());
         if is_known && self.verdicts.set(&news.container, news.kind, news.verdict) {
@@ -435,8 +446,8 @@ impl PodWorker {
         self.needs_after = self.engine.clock.mono();
         self.times.act_ended(&self.engine.metrics, self.needs_after);
         self.engine.pleg.inspect(&self.pod);
-        while let Ok(note) = self.notes.1.try_recv() {
-            self.take_note(note);
+        while let Ok(news) = self.news.1.try_recv() {
+            self.take_news(news);
         }
         let failed = || WorkerEvent::ActDone(ActOutcome::Failed { retry_after: RETRY });
         match done {
@@ -607,7 +618,7 @@ impl PodWorker {
             identity: self.pod.clone(),
             observed,
             objects: self.registration.objects.clone(),
-            notes: self.notes.0.clone(),
+            notes: self.news.0.clone(),
         }
     }
 

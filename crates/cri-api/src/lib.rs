@@ -3,9 +3,52 @@
 //! Owns: `proto/runtime/v1/api.proto` and the Rust messages, clients and servers made from it.
 //!
 //! Architecture invariants:
-//! - nothing here is written by hand but the `.proto` file and this page (`cargo run -p xtask -- codegen`);
+//! - nothing here is written by hand but the `.proto` file and this page with its codec (`cargo run -p xtask -- codegen`);
 //! - only `cri` and `testing` may import this crate: protobuf types stop at the adapter.
 #![forbid(unsafe_code)]
+
+use std::marker::PhantomData;
+
+use tonic::codec::BufferSettings;
+use tonic_prost::ProstCodec;
+
+/// The usual codec with smaller buffers to begin with: most messages of the CRI have some hundred bytes, a node has
+/// hundreds of calls in flight when it starts, and the usual 8 KiB a side would be the most of what they cost.
+#[derive(Clone, Debug)]
+pub struct Codec<T, U>(PhantomData<(T, U)>);
+
+impl<T, U> Default for Codec<T, U> {
+    fn default() -> Self {
+        Self(PhantomData)
+    }
+}
+
+/// What a buffer begins with, and how much is gathered before it is handed to the transport.
+const FIRST_BYTES: usize = 512;
+const YIELD_BYTES: usize = 32 << 10;
+
+fn buffers() -> BufferSettings {
+    BufferSettings::new(FIRST_BYTES, YIELD_BYTES)
+}
+
+impl<T, U> tonic::codec::Codec for Codec<T, U>
+where
+    T: prost::Message + 'static,
+    U: prost::Message + Default + 'static,
+{
+    type Encode = T;
+    type Decode = U;
+    type Encoder = <ProstCodec<T, U> as tonic::codec::Codec>::Encoder;
+    type Decoder = <ProstCodec<T, U> as tonic::codec::Codec>::Decoder;
+
+    fn encoder(&mut self) -> Self::Encoder {
+        ProstCodec::<T, U>::raw_encoder(buffers())
+    }
+
+    fn decoder(&mut self) -> Self::Decoder {
+        ProstCodec::<T, U>::raw_decoder(buffers())
+    }
+}
 
 /// Messages, `runtime_service_client`, `image_service_client` and their server counterparts.
 #[allow(

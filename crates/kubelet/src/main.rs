@@ -30,8 +30,7 @@ fn run(resolved: &Resolved) -> ExitCode {
     let verbosity =
         logging::Verbosity { of_all: resolved.verbosity(), of_files: resolved.vmodule().to_vec() };
     logging::start(logging_format(resolved), verbosity);
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(WORKER_THREADS)
+    let runtime = tokio::runtime::Builder::new_current_thread()
         .max_blocking_threads(BLOCKING_THREADS)
         .thread_stack_size(STACK_BYTES)
         .enable_all()
@@ -49,10 +48,8 @@ fn run(resolved: &Resolved) -> ExitCode {
     }
 }
 
-/// One thread serves hundreds of pods in a few milliseconds a second; each further one costs a heap of its own, and
-/// hands work over instead of doing it.
-const WORKER_THREADS: usize = 1;
-/// File work that may wait for a disk. Each thread has a heap of its own too.
+/// File work that may wait for a disk. Each thread has a heap of its own. Everything else is done by the first thread:
+/// it serves hundreds of pods in a few milliseconds a second, and others would hand work over instead of doing it.
 const BLOCKING_THREADS: usize = 8;
 const STACK_BYTES: usize = 1 << 20;
 

@@ -123,7 +123,7 @@ fn summary_pieces(
 }
 
 fn cadvisor_pieces(machine: MachineInfo, sample: Arc<NodeSample>) -> TextPieces {
-    let table = move |place| {
+    let piece = move |place| {
         let cores = u64::from(machine.cpus);
         let or_cores = |number: u32| if number == 0 { cores } else { u64::from(number) };
         let names = MachineNames {
@@ -136,7 +136,7 @@ fn cadvisor_pieces(machine: MachineInfo, sample: Arc<NodeSample>) -> TextPieces 
             physical_cores: or_cores(machine.physical_cores),
             sockets: u64::from(machine.sockets.max(1)),
         };
-        Telling::new(&sample, names).table(place)
+        Telling::new(&sample, names).piece(place)
     };
-    stream::iter((0..).map_while(table)).boxed()
+    stream::iter((0..).map_while(piece)).boxed()
 }

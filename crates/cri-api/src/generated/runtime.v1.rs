@@ -357,8 +357,8 @@ pub struct LinuxSandboxSecurityContext {
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct RunPodSandboxRequest {
-    #[prost(message, optional, tag = "1")]
-    pub config: ::core::option::Option<PodSandboxConfig>,
+    #[prost(message, optional, boxed, tag = "1")]
+    pub config: ::core::option::Option<::prost::alloc::boxed::Box<PodSandboxConfig>>,
     #[prost(string, tag = "2")]
     pub runtime_handler: ::prost::alloc::string::String,
 }
@@ -659,10 +659,12 @@ pub struct LinuxContainerSecurityContext {
 pub struct CreateContainerRequest {
     #[prost(string, tag = "1")]
     pub pod_sandbox_id: ::prost::alloc::string::String,
-    #[prost(message, optional, tag = "2")]
-    pub config: ::core::option::Option<ContainerConfig>,
-    #[prost(message, optional, tag = "3")]
-    pub sandbox_config: ::core::option::Option<PodSandboxConfig>,
+    #[prost(message, optional, boxed, tag = "2")]
+    pub config: ::core::option::Option<::prost::alloc::boxed::Box<ContainerConfig>>,
+    #[prost(message, optional, boxed, tag = "3")]
+    pub sandbox_config: ::core::option::Option<
+        ::prost::alloc::boxed::Box<PodSandboxConfig>,
+    >,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CreateContainerResponse {
@@ -1055,8 +1057,10 @@ pub struct PullImageRequest {
     pub image: ::core::option::Option<ImageSpec>,
     #[prost(message, optional, tag = "2")]
     pub auth: ::core::option::Option<AuthConfig>,
-    #[prost(message, optional, tag = "3")]
-    pub sandbox_config: ::core::option::Option<PodSandboxConfig>,
+    #[prost(message, optional, boxed, tag = "3")]
+    pub sandbox_config: ::core::option::Option<
+        ::prost::alloc::boxed::Box<PodSandboxConfig>,
+    >,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PullImageResponse {
@@ -1983,7 +1987,7 @@ pub mod runtime_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/runtime.v1.RuntimeService/Version",
             );
@@ -2004,7 +2008,7 @@ pub mod runtime_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/runtime.v1.RuntimeService/Status",
             );
@@ -2028,7 +2032,7 @@ pub mod runtime_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/runtime.v1.RuntimeService/RuntimeConfig",
             );
@@ -2052,7 +2056,7 @@ pub mod runtime_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/runtime.v1.RuntimeService/UpdateRuntimeConfig",
             );
@@ -2078,7 +2082,7 @@ pub mod runtime_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/runtime.v1.RuntimeService/RunPodSandbox",
             );
@@ -2102,7 +2106,7 @@ pub mod runtime_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/runtime.v1.RuntimeService/StopPodSandbox",
             );
@@ -2126,7 +2130,7 @@ pub mod runtime_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/runtime.v1.RuntimeService/RemovePodSandbox",
             );
@@ -2152,7 +2156,7 @@ pub mod runtime_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/runtime.v1.RuntimeService/PodSandboxStatus",
             );
@@ -2178,7 +2182,7 @@ pub mod runtime_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/runtime.v1.RuntimeService/ListPodSandbox",
             );
@@ -2202,7 +2206,7 @@ pub mod runtime_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/runtime.v1.RuntimeService/StreamPodSandboxes",
             );
@@ -2228,7 +2232,7 @@ pub mod runtime_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/runtime.v1.RuntimeService/UpdatePodSandboxResources",
             );
@@ -2257,7 +2261,7 @@ pub mod runtime_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/runtime.v1.RuntimeService/CreateContainer",
             );
@@ -2281,7 +2285,7 @@ pub mod runtime_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/runtime.v1.RuntimeService/StartContainer",
             );
@@ -2305,7 +2309,7 @@ pub mod runtime_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/runtime.v1.RuntimeService/StopContainer",
             );
@@ -2329,7 +2333,7 @@ pub mod runtime_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/runtime.v1.RuntimeService/RemoveContainer",
             );
@@ -2353,7 +2357,7 @@ pub mod runtime_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/runtime.v1.RuntimeService/ListContainers",
             );
@@ -2377,7 +2381,7 @@ pub mod runtime_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/runtime.v1.RuntimeService/StreamContainers",
             );
@@ -2403,7 +2407,7 @@ pub mod runtime_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/runtime.v1.RuntimeService/ContainerStatus",
             );
@@ -2427,7 +2431,7 @@ pub mod runtime_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/runtime.v1.RuntimeService/UpdateContainerResources",
             );
@@ -2456,7 +2460,7 @@ pub mod runtime_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/runtime.v1.RuntimeService/ReopenContainerLog",
             );
@@ -2482,7 +2486,7 @@ pub mod runtime_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/runtime.v1.RuntimeService/CheckpointContainer",
             );
@@ -2508,7 +2512,7 @@ pub mod runtime_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/runtime.v1.RuntimeService/GetContainerEvents",
             );
@@ -2534,7 +2538,7 @@ pub mod runtime_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/runtime.v1.RuntimeService/ExecSync",
             );
@@ -2555,7 +2559,7 @@ pub mod runtime_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/runtime.v1.RuntimeService/Exec",
             );
@@ -2576,7 +2580,7 @@ pub mod runtime_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/runtime.v1.RuntimeService/Attach",
             );
@@ -2600,7 +2604,7 @@ pub mod runtime_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/runtime.v1.RuntimeService/PortForward",
             );
@@ -2624,7 +2628,7 @@ pub mod runtime_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/runtime.v1.RuntimeService/ContainerStats",
             );
@@ -2648,7 +2652,7 @@ pub mod runtime_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/runtime.v1.RuntimeService/ListContainerStats",
             );
@@ -2676,7 +2680,7 @@ pub mod runtime_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/runtime.v1.RuntimeService/StreamContainerStats",
             );
@@ -2702,7 +2706,7 @@ pub mod runtime_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/runtime.v1.RuntimeService/PodSandboxStats",
             );
@@ -2726,7 +2730,7 @@ pub mod runtime_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/runtime.v1.RuntimeService/ListPodSandboxStats",
             );
@@ -2754,7 +2758,7 @@ pub mod runtime_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/runtime.v1.RuntimeService/StreamPodSandboxStats",
             );
@@ -2780,7 +2784,7 @@ pub mod runtime_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/runtime.v1.RuntimeService/ListMetricDescriptors",
             );
@@ -2806,7 +2810,7 @@ pub mod runtime_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/runtime.v1.RuntimeService/ListPodSandboxMetrics",
             );
@@ -2834,7 +2838,7 @@ pub mod runtime_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/runtime.v1.RuntimeService/StreamPodSandboxMetrics",
             );
@@ -3276,7 +3280,7 @@ pub mod runtime_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = VersionSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -3321,7 +3325,7 @@ pub mod runtime_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = StatusSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -3366,7 +3370,7 @@ pub mod runtime_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = RuntimeConfigSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -3415,7 +3419,7 @@ pub mod runtime_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = UpdateRuntimeConfigSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -3461,7 +3465,7 @@ pub mod runtime_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = RunPodSandboxSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -3507,7 +3511,7 @@ pub mod runtime_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = StopPodSandboxSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -3553,7 +3557,7 @@ pub mod runtime_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = RemovePodSandboxSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -3599,7 +3603,7 @@ pub mod runtime_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = PodSandboxStatusSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -3645,7 +3649,7 @@ pub mod runtime_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ListPodSandboxSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -3695,7 +3699,7 @@ pub mod runtime_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = StreamPodSandboxesSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -3747,7 +3751,7 @@ pub mod runtime_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = UpdatePodSandboxResourcesSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -3793,7 +3797,7 @@ pub mod runtime_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = CreateContainerSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -3839,7 +3843,7 @@ pub mod runtime_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = StartContainerSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -3884,7 +3888,7 @@ pub mod runtime_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = StopContainerSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -3930,7 +3934,7 @@ pub mod runtime_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = RemoveContainerSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -3976,7 +3980,7 @@ pub mod runtime_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ListContainersSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -4024,7 +4028,7 @@ pub mod runtime_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = StreamContainersSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -4070,7 +4074,7 @@ pub mod runtime_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ContainerStatusSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -4121,7 +4125,7 @@ pub mod runtime_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = UpdateContainerResourcesSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -4167,7 +4171,7 @@ pub mod runtime_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ReopenContainerLogSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -4213,7 +4217,7 @@ pub mod runtime_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = CheckpointContainerSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -4260,7 +4264,7 @@ pub mod runtime_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = GetContainerEventsSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -4305,7 +4309,7 @@ pub mod runtime_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ExecSyncSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -4349,7 +4353,7 @@ pub mod runtime_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ExecSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -4394,7 +4398,7 @@ pub mod runtime_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = AttachSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -4439,7 +4443,7 @@ pub mod runtime_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = PortForwardSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -4485,7 +4489,7 @@ pub mod runtime_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ContainerStatsSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -4531,7 +4535,7 @@ pub mod runtime_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ListContainerStatsSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -4584,7 +4588,7 @@ pub mod runtime_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = StreamContainerStatsSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -4630,7 +4634,7 @@ pub mod runtime_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = PodSandboxStatsSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -4679,7 +4683,7 @@ pub mod runtime_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ListPodSandboxStatsSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -4732,7 +4736,7 @@ pub mod runtime_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = StreamPodSandboxStatsSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -4781,7 +4785,7 @@ pub mod runtime_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ListMetricDescriptorsSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -4830,7 +4834,7 @@ pub mod runtime_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ListPodSandboxMetricsSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -4885,7 +4889,7 @@ pub mod runtime_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = StreamPodSandboxMetricsSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -5046,7 +5050,7 @@ pub mod image_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/runtime.v1.ImageService/ListImages",
             );
@@ -5070,7 +5074,7 @@ pub mod image_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/runtime.v1.ImageService/StreamImages",
             );
@@ -5094,7 +5098,7 @@ pub mod image_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/runtime.v1.ImageService/ImageStatus",
             );
@@ -5118,7 +5122,7 @@ pub mod image_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/runtime.v1.ImageService/PullImage",
             );
@@ -5142,7 +5146,7 @@ pub mod image_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/runtime.v1.ImageService/RemoveImage",
             );
@@ -5166,7 +5170,7 @@ pub mod image_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/runtime.v1.ImageService/ImageFsInfo",
             );
@@ -5351,7 +5355,7 @@ pub mod image_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ListImagesSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -5397,7 +5401,7 @@ pub mod image_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = StreamImagesSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -5442,7 +5446,7 @@ pub mod image_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ImageStatusSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -5487,7 +5491,7 @@ pub mod image_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = PullImageSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -5532,7 +5536,7 @@ pub mod image_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = RemoveImageSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -5577,7 +5581,7 @@ pub mod image_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ImageFsInfoSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,

@@ -17,11 +17,10 @@ pub(crate) async fn create_container(
     let call = cri.call("CreateContainer");
     let message = wire::CreateContainerRequest {
         pod_sandbox_id: sandbox_id.as_str().to_owned(),
-        config: Some(container::config(request)),
-        sandbox_config: Some(sandbox::config(sandbox_request)),
+        config: Some(Box::new(container::config(request))),
+        sandbox_config: Some(Box::new(sandbox::config(sandbox_request))),
     };
-    // Boxed: two whole configurations pass through several layers of futures, each of which would hold a copy's room.
-    let answer = call.answer(Box::pin(cri.runtime().create_container(call.request(message)))).await?;
+    let answer = call.answer(cri.runtime().create_container(call.request(message))).await?;
     if answer.container_id.is_empty() {
         return Err(call.malformed(format!("ContainerId is not set for container {:?}", request.name)));
     }

@@ -17,10 +17,9 @@ pub(crate) async fn pull_image(
     let message = wire::PullImageRequest {
         image: Some(image::spec(request)),
         auth: auth.map(image::auth),
-        sandbox_config: Some(sandbox::config(sandbox_request)),
+        sandbox_config: Some(Box::new(sandbox::config(sandbox_request))),
     };
-    // Boxed: a whole sandbox configuration passes through several layers of futures.
-    let answer = call.answer(Box::pin(cri.images().pull_image(call.request(message)))).await?;
+    let answer = call.answer(cri.images().pull_image(call.request(message))).await?;
     if answer.image_ref.is_empty() {
         return Err(call.malformed(format!("imageRef of image {:?} is not set", request.image)));
     }

@@ -12,7 +12,7 @@ pub(crate) async fn run_sandbox(cri: &CriRuntime, request: &SandboxRequest) -> R
     // The runtime may have to fetch the sandbox image and set up the network: twice the usual time.
     let call = cri.call_within("RunPodSandbox", Some(cri.request_timeout.saturating_mul(2)));
     let message = wire::RunPodSandboxRequest {
-        config: Some(sandbox::config(request)),
+        config: Some(Box::new(sandbox::config(request))),
         runtime_handler: request.runtime_handler.clone(),
     };
     let answer = call.answer(cri.runtime().run_pod_sandbox(call.request(message))).await?;

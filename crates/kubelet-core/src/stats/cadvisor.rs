@@ -531,33 +531,27 @@ impl<'a> Telling<'a> {
         Self { sample, machine }
     }
 
-    /// One table of families, by its place; `None` beyond the last. Nobody needs more than one of them in memory.
+    /// One family, by its place; after the last one the machine, and then `None`. Nobody needs more than one of them in
+    /// memory. Empty where this machine cannot measure it.
     #[must_use]
-    pub fn table(&self, place: usize) -> Option<String> {
+    pub fn piece(&self, place: usize) -> Option<String> {
         let mut text = String::new();
-        let Some(table) = TABLES.get(place) else {
-            if place > TABLES.len() {
-                return None;
-            }
+        let mut families = TABLES.iter().flat_map(|table| table.iter());
+        let Some(Family { name, kind, help, is_fact, lines }) = families.nth(place) else {
+            let is_machine = place == TABLES.iter().map(|table| table.len()).sum::<usize>();
             self.machine_table(&mut text);
-            return Some(text);
+            return is_machine.then_some(text);
         };
-        let subjects = subjects(self.sample);
-        let measured = Some(self.sample.taken.wall);
-        for Family { name, kind, help, is_fact, lines } in *table {
-            let before = text.len();
-            family(&mut text, name, *kind, help);
-            let head = text.len();
-            let at = if *is_fact { None } else { measured };
-            for subject in &subjects {
-                lines(self.sample, subject, &mut |labels, value| {
-                    subject.line(&mut text, name, labels, value, at);
-                });
-            }
-            // A family that this machine cannot measure is not told at all.
-            if text.len() == head {
-                text.truncate(before);
-            }
+        family(&mut text, name, *kind, help);
+        let head = text.len();
+        let at = Some(self.sample.taken.wall).filter(|_| !is_fact);
+        for subject in &subjects(self.sample) {
+            lines(self.sample, subject, &mut |labels, value| {
+                subject.line(&mut text, name, labels, value, at)
+            });
+        }
+        if text.len() == head {
+            text.clear();
         }
         Some(text)
     }

@@ -1088,7 +1088,7 @@ fn cadvisor_of(sample: &NodeSample) -> String {
         sockets: 1,
     };
     let telling = Telling::new(sample, machine);
-    (0..).map_while(|place| telling.table(place)).collect()
+    (0..).map_while(|place| telling.piece(place)).collect()
 }
 
 #[test]

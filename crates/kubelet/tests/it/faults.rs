@@ -120,6 +120,31 @@ fn a_killed_runtime_makes_the_node_wait_and_then_carry_on() {
 }
 
 #[test]
+fn a_kubelet_killed_while_the_runtime_is_down_finds_everything_when_it_is_back() {
+    let mut node = Node::start();
+    node.apply("web", &shell_pod("web", FOREVER));
+    node.apply("leaving", &shell_pod("leaving", FOREVER));
+    let (web, leaving) = (node.running("web"), node.running("leaving"));
+    node.kill_runtime();
+    node.kill_kubelet();
+    node.delete("leaving");
+    node.apply("late", &shell_pod("late", FOREVER));
+    node.spawn_kubelet();
+    node.eventually("the kubelet has tried to reach the runtime", |node| {
+        let log = node.kubelet_log();
+        let last_start = log.rfind("Kubelet starts").unwrap_or_default();
+        let has_tried = log[last_start..].contains("Container runtime is not ready");
+        if has_tried { Ok(()) } else { Err("not yet".to_owned()) }
+    });
+    node.kill_kubelet();
+    node.spawn_kubelet();
+    node.resume_runtime();
+    node.running("late");
+    assert_eq!(id(&node.running("web"), "main"), id(&web, "main"), "its container never stopped");
+    node.gone("leaving", &uid(&leaving));
+}
+
+#[test]
 fn a_sandbox_killed_behind_our_back_is_replaced_together_with_its_containers() {
     let node = Node::start();
     node.apply("web", &shell_pod("web", FOREVER));

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde_json::json;
 
+use crate::killed::share;
 use crate::node::{FOREVER, Node, container, names_in, once_pod, restarts, shell_pod, uid};
 
 fn log_dir(node: &Node, name: &str, uid: &str) -> std::path::PathBuf {
@@ -89,6 +90,54 @@ fn dead_containers_beyond_one_and_logs_of_gone_pods_are_collected() {
     let done = node.pod("done").expect("the pod");
     assert!(has_a_log(&log_dir(&node, "done", &uid(&done))));
     assert_eq!(container(&done, "main")["state"]["terminated"]["reason"], "Completed");
+}
+
+/// Three nodes side by side, because the collector comes by every minute.
+#[test]
+fn the_flags_about_dead_containers_decide_how_many_stay() {
+    let patient = collected_node(&["--minimum-container-ttl-duration=1h"]);
+    let generous = collected_node(&["--maximum-dead-containers-per-container=3"]);
+    let capped =
+        collected_node(&["--maximum-dead-containers-per-container=3", "--maximum-dead-containers=2"]);
+    for (node, kept, why) in [
+        (&patient, 5, "none is an hour old"),
+        (&generous, 3, "three of a container stay"),
+        (&capped, 2, "two stay on the whole node"),
+    ] {
+        let pod = node.pod_when("crasher", "has crashed enough", |pod| {
+            restarts(pod, "main") == 5 && container(pod, "main")["state"]["running"].is_object()
+        });
+        node.eventually("the collector came by", |node| {
+            let is_there = std::fs::symlink_metadata(node.path("logs/containers").join(DANGLING)).is_ok();
+            if is_there { Err("the link of a pod that is gone".to_owned()) } else { Ok(()) }
+        });
+        node.eventually(why, |node| {
+            let ids = node.runtime_ids(&uid(&pod))?;
+            // A sandbox and the instance that runs are no dead ones.
+            if ids.len() == kept + 2 { Ok(()) } else { Err(format!("{why}: {ids:?}")) }
+        });
+    }
+}
+
+const DANGLING: &str = "gone-node_default_main-0123456789abcdef.log";
+
+/// A node with the flags, on which a container crashes five times and then stays.
+fn collected_node(flags: &[&str]) -> Node {
+    let mut node = Node::on_containerd(json!({
+        "featureGates": {"KubeletCrashLoopBackOffMax": true},
+        "crashLoopBackOff": {"maxContainerRestartPeriod": "1s"},
+    }));
+    node.add_flags(flags);
+    node.start_kubelet();
+    let links = node.path("logs/containers");
+    std::fs::create_dir_all(&links).expect("a directory for links");
+    std::os::unix::fs::symlink(node.path("nowhere"), links.join(DANGLING)).expect("a link");
+    let script =
+        format!("echo run >> /shared/runs; if [ $(wc -l < /shared/runs) -le 5 ]; then exit 1; fi; {FOREVER}");
+    let mut pod = shell_pod("crasher", &script);
+    share(&mut pod, &node.path("shared"));
+    node.apply("crasher", &pod);
+    node
 }
 
 fn has_a_log(dir: &Path) -> bool {

@@ -85,7 +85,7 @@ impl RuntimeService for Service {
         request: Request<wire::RunPodSandboxRequest>,
     ) -> Answer<wire::RunPodSandboxResponse> {
         let request = request.into_inner();
-        let sandbox = request::sandbox(request.config.unwrap_or_default(), request.runtime_handler);
+        let sandbox = request::sandbox(*request.config.unwrap_or_default(), request.runtime_handler);
         answered!(self.runtime.run_sandbox(&sandbox).await, id => {
             wire::RunPodSandboxResponse { pod_sandbox_id: id.as_str().to_owned() }
         })
@@ -136,8 +136,8 @@ impl RuntimeService for Service {
     ) -> Answer<wire::CreateContainerResponse> {
         let request = request.into_inner();
         let sandbox_id = SandboxId::from(request.pod_sandbox_id);
-        let container = request::container(request.config.unwrap_or_default());
-        let sandbox = request::sandbox(request.sandbox_config.unwrap_or_default(), String::new());
+        let container = request::container(*request.config.unwrap_or_default());
+        let sandbox = request::sandbox(*request.sandbox_config.unwrap_or_default(), String::new());
         answered!(self.runtime.create_container(&sandbox_id, &container, &sandbox).await, id => {
             wire::CreateContainerResponse { container_id: id.as_str().to_owned() }
         })
@@ -368,7 +368,7 @@ impl ImageService for Service {
         let request = request.into_inner();
         let image = request::image(request.image);
         let auth = request.auth.map(request::auth);
-        let sandbox = request::sandbox(request.sandbox_config.unwrap_or_default(), String::new());
+        let sandbox = request::sandbox(*request.sandbox_config.unwrap_or_default(), String::new());
         let pulled = self.runtime.pull_image(&image, auth.as_ref(), &sandbox).await;
         answered!(pulled, image_ref => wire::PullImageResponse { image_ref })
     }
