@@ -6,12 +6,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kubelet_core::stats::age::{AtHand, Reading, compute_rate, is_good_enough, next_baseline};
+use kubelet_core::stats::age::{AtHand, Reading, SHARED_FOR, compute_rate, is_good_enough, next_baseline};
 use kubelet_core::stats::cgroup::{self, CgroupSample, Detail, Hierarchy};
 use kubelet_core::stats::sample::{ContainerSample, NodeSample, Placed, PodSample, SystemSample, add_up};
 use kubelet_core::stats::{place, procfs};
 use model::observation::NamespaceMode;
-use model::{ContainerId, ContainerObservation, Now, PodObservation};
+use model::{ContainerId, ContainerObservation, MonoTime, Now, PodObservation};
 use tokio::sync::mpsc;
 
 use super::{Request, machine};
@@ -53,26 +53,37 @@ impl CgroupSampler {
         Self { engine, hierarchy, last: None, places: Places::default(), baselines: BTreeMap::new() }
     }
 
-    /// Runs until nobody can ask any more.
+    /// Runs until nobody can ask any more. A sample that nobody shares any more is let go.
     pub(super) async fn run(mut self, mut requests: mpsc::Receiver<Request<NodeSample>>) {
-        while let Some(request) = requests.recv().await {
-            let at_hand =
-                self.last.as_ref().map(|last| AtHand { taken_at: last.taken.mono, detail: last.detail });
-            let now = self.engine.clock.mono();
-            let sample = match &self.last {
-                Some(last) if is_good_enough(at_hand, request.detail, request.most, now) => last.clone(),
-                Some(_) | None => {
-                    // The old one is not kept beside the new one.
-                    self.last = None;
-                    let sample = Arc::new(self.sample(request.detail).await);
-                    let took = self.engine.clock.mono().saturating_since(now);
-                    self.engine.metrics.cgroups_sampled(took);
-                    self.last.insert(sample).clone()
-                }
-            };
-            // Who has left does not need it any more.
-            let _ = request.answer.send(sample);
+        loop {
+            let clock = self.engine.clock;
+            let old_at = self.last.as_ref().map_or(MonoTime::ZERO, |last| last.taken.mono + SHARED_FOR);
+            tokio::select! {
+                request = requests.recv() => match request {
+                    Some(request) => self.answer(request).await,
+                    None => return,
+                },
+                () = clock.sleep_until(old_at), if self.last.is_some() => self.last = None,
+            }
         }
+    }
+
+    async fn answer(&mut self, request: Request<NodeSample>) {
+        let at_hand = self.last.as_ref();
+        let at_hand = at_hand.map(|last| AtHand { taken_at: last.taken.mono, detail: last.detail });
+        let now = self.engine.clock.mono();
+        let sample = match &self.last {
+            Some(last) if is_good_enough(at_hand, request.detail, request.most, now) => last.clone(),
+            Some(_) | None => {
+                // The old one is not kept beside the new one.
+                self.last = None;
+                let sample = Arc::new(self.sample(request.detail).await);
+                self.engine.metrics.cgroups_sampled(self.engine.clock.mono().saturating_since(now));
+                self.last.insert(sample).clone()
+            }
+        };
+        // Who has left does not need it any more.
+        let _ = request.answer.send(sample);
     }
 
     async fn sample(&mut self, detail: Detail) -> NodeSample {

@@ -24,6 +24,11 @@ const WALKS: usize = 2;
 /// How long a reader waits for walks. One that takes longer goes on, and its outcome is in a later sample.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// The same for the runtime's own numbers.
+const PATIENCE_WITH_RUNTIME: Duration = Duration::from_secs(5);
+/// Nobody who asks wants one older than that.
+pub(super) const SHARED_AT_MOST_FOR: Duration = Duration::from_secs(60);
+
 type Walk = (PodUid, Vec<VolumeSample>);
 
 pub(super) struct DiskSampler {
@@ -39,23 +44,35 @@ impl DiskSampler {
         Self { engine, last: None, walked: BTreeMap::new(), walks: JoinSet::new() }
     }
 
-    /// Runs until nobody can ask any more.
+    /// Runs until nobody can ask any more. A sample that nobody shares any more is let go.
     pub(super) async fn run(mut self, mut requests: mpsc::Receiver<Request<DiskSample>>) {
-        while let Some(request) = requests.recv().await {
-            let now = self.engine.clock.mono();
-            let young = self.last.as_ref().filter(|l| now.saturating_since(l.taken.mono) < request.most);
-            let sample = if let Some(young) = young {
-                young.clone()
-            } else {
-                self.last = None;
-                let sample = Arc::new(self.sample().await);
-                let took = self.engine.clock.mono().saturating_since(now);
-                self.engine.metrics.disks_sampled(took);
-                self.last.insert(sample).clone()
-            };
-            // Who has left does not need it any more.
-            let _ = request.answer.send(sample);
+        loop {
+            let clock = self.engine.clock;
+            let old_at =
+                self.last.as_ref().map_or(MonoTime::ZERO, |last| last.taken.mono + SHARED_AT_MOST_FOR);
+            tokio::select! {
+                request = requests.recv() => match request {
+                    Some(request) => self.answer(request).await,
+                    None => return,
+                },
+                () = clock.sleep_until(old_at), if self.last.is_some() => self.last = None,
+            }
         }
+    }
+
+    async fn answer(&mut self, request: Request<DiskSample>) {
+        let now = self.engine.clock.mono();
+        let young = self.last.as_ref().filter(|l| now.saturating_since(l.taken.mono) < request.most);
+        let sample = if let Some(young) = young {
+            young.clone()
+        } else {
+            self.last = None;
+            let sample = Arc::new(self.sample().await);
+            self.engine.metrics.disks_sampled(self.engine.clock.mono().saturating_since(now));
+            self.last.insert(sample).clone()
+        };
+        // Who has left does not need it any more.
+        let _ = request.answer.send(sample);
     }
 
     async fn sample(&mut self) -> DiskSample {
@@ -63,15 +80,20 @@ impl DiskSampler {
         let observed = engine.cache.in_runtime();
         self.walk_volumes(&observed).await;
         let node = engine.host.filesystem_space(&engine.settings.paths.root).await.ok();
-        let (listed, filesystems) = tokio::join!(
-            engine.runtime.list_container_stats(&Scope::Node),
-            engine.runtime.image_filesystems()
-        );
-        let is_incomplete = listed.is_err() || filesystems.is_err();
+        let calls = async {
+            tokio::join!(
+                engine.runtime.list_container_stats(&Scope::Node),
+                engine.runtime.image_filesystems()
+            )
+        };
+        // A runtime that hangs takes its own numbers away and nobody else's.
+        let (listed, filesystems) = tokio::select! {
+            (listed, filesystems) = calls => (listed.ok(), filesystems.ok()),
+            () = engine.clock.sleep_until(engine.clock.mono() + PATIENCE_WITH_RUNTIME) => (None, None),
+        };
+        let is_incomplete = listed.is_none() || filesystems.is_none();
         let mut layers: BTreeMap<ContainerId, FilesystemUsage> = BTreeMap::new();
-        for stats in
-            listed.inspect_err(|error| tracing::debug!(%error, "No container stats")).unwrap_or_default()
-        {
+        for stats in listed.unwrap_or_default() {
             layers.extend(stats.writable_layer.map(|layer| (stats.id, layer)));
         }
         let filesystems = filesystems.unwrap_or_default();

@@ -19,14 +19,15 @@ use ports::host::MachineInfo;
 use ports::node_api::{Measurements, TextPieces};
 
 use super::Samplers;
+use super::disks::SHARED_AT_MOST_FOR;
 use crate::engine::Engine;
 use crate::metrics::{self, FromElsewhere};
 use crate::pods_view::PodEntry;
 
 /// Readers of disks that come closer together than this share one sample.
 const DISKS_SHARED_FOR: Duration = Duration::from_secs(10);
-/// The same for the kubelet's own metrics, which everybody reads and where disks are a side matter.
-const LOGS_SHARED_FOR: Duration = Duration::from_secs(60);
+/// How long the kubelet's own metrics, where disks are a side matter, wait for them.
+const PATIENCE_WITH_DISKS: Duration = Duration::from_secs(2);
 /// Only for the shape of what is told when the kubelet stops.
 const STOPPING: &str = "the kubelet stops";
 
@@ -65,7 +66,12 @@ pub(crate) async fn measurements(
             Ok(one(text))
         }
         Measurements::Kubelet => {
-            let disks = samplers.disks(LOGS_SHARED_FOR).await;
+            let now = engine.clock.mono();
+            // What the kubelet counts itself must be had whatever the disks do.
+            let disks = tokio::select! {
+                disks = samplers.disks(SHARED_AT_MOST_FOR) => disks,
+                () = engine.clock.sleep_until(now + PATIENCE_WITH_DISKS) => None,
+            };
             Ok(one(kubelet_text(engine, disks.as_deref(), process(engine).await)))
         }
     }

@@ -2,7 +2,7 @@
 
 use ports::node_api::Measurements;
 use serde_json::{Value, json};
-use testing::Method;
+use testing::{Fault, Method};
 
 use crate::pods::{container, container_with, pod};
 use crate::world::{World, seconds};
@@ -126,6 +126,23 @@ async fn a_runtime_that_does_not_answer_leaves_the_summary_without_layers() {
     let app = &summary["pods"][0]["containers"][0];
     assert_eq!(app["cpu"]["usageCoreNanoSeconds"], json!(1_000_000_000_u64), "{summary:#}");
     assert_eq!((app.get("rootfs"), summary["node"].get("runtime")), (None, None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_runtime_that_hangs_holds_up_no_metrics() {
+    let world = World::started().await;
+    world.apply(&pod("web", [container("app")]));
+    world.until("the pod is ready", |w| w.is_ready("web")).await;
+    use_cpu(&world, 1_000_000_000);
+    world.fake.fault_always(Method::ListContainerStats, Some(Fault::Hang));
+    let began = world.now();
+    let text = world.metrics().await;
+    assert!(text.contains("\nkubelet_started_pods_total 1\n"), "{text}");
+    assert!(world.now() - began <= seconds(2), "{:?}", world.now() - began);
+    let summary = summary(&world).await;
+    let app = &summary["pods"][0]["containers"][0];
+    assert_eq!(app["cpu"]["usageCoreNanoSeconds"], json!(1_000_000_000_u64), "{summary:#}");
+    assert!(world.now() - began < seconds(15), "{:?}", world.now() - began);
 }
 
 #[tokio::test(start_paused = true)]

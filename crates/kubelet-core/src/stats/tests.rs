@@ -1,4 +1,5 @@
 //! Golden cases: texts as kernels write them, in both versions of cgroups, and what is told of them.
+#![expect(clippy::too_many_lines, reason = "golden texts are long")]
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -1074,6 +1075,31 @@ fn a_pod_with_a_cgroup_of_its_own_is_measured_there() {
     let whole = node.pods[0].whole();
     assert_eq!((whole.cgroup.cpu_nanoseconds, whole.rate), (Some(3_000_000_002), Some(251)));
     assert_eq!(whole.cgroup.memory.working_set, Some(38_000));
+}
+
+#[test]
+fn claimed_volumes_are_told_once_and_logs_by_container() {
+    let mut disks = disks();
+    let other = PodDisks { logs: BTreeMap::new(), ..disks.pods[&PodUid::from("uid-1")].clone() };
+    disks.pods.insert(PodUid::from("uid-2"), other);
+    let pods = ["uid-1", "uid-2"].map(|uid| (PodUid::from(uid), PodRef::new("default", "web", uid)));
+    let mut text = String::new();
+    super::volumes::write_disks(&mut text, &disks, &BTreeMap::from(pods));
+    let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+    let claim = "{namespace=\"default\",persistentvolumeclaim=\"claim\"}";
+    assert_eq!(
+        lines,
+        [
+            format!("kubelet_volume_stats_available_bytes{claim} 400"),
+            format!("kubelet_volume_stats_capacity_bytes{claim} 1000"),
+            format!("kubelet_volume_stats_inodes{claim} 100"),
+            format!("kubelet_volume_stats_inodes_free{claim} 60"),
+            format!("kubelet_volume_stats_inodes_used{claim} 2"),
+            format!("kubelet_volume_stats_used_bytes{claim} 10"),
+            "kubelet_container_log_filesystem_used_bytes{container=\"main\",namespace=\"default\",pod=\"web\",uid=\"uid-1\"} 100"
+                .to_owned(),
+        ]
+    );
 }
 
 fn cadvisor_of(sample: &NodeSample) -> String {
