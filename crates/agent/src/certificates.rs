@@ -4,6 +4,7 @@
 //! `kubelet_core::certificates`; making and reading keys is done behind `ports::Certificates`.
 
 mod client;
+mod figures;
 mod join;
 mod serving;
 mod signing;
@@ -18,6 +19,7 @@ use ports::certificates::CertificateError;
 use ports::{Certificates, ClientIdentity, Clock, Host, HostError};
 
 pub use client::ClientCertificate;
+pub use figures::CertificateFigures;
 pub use join::{Join, JoinError};
 pub use serving::{ClusterSigned, SelfSigned, Serves};
 pub use signing::SigningError;

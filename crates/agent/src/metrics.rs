@@ -17,6 +17,8 @@ use model::{ContainerKind, ContainerState};
 use parking_lot::Mutex;
 use ports::runtime::CallObserver;
 
+use crate::certificates::CertificateFigures;
+
 pub(crate) use histogram::Histogram;
 pub(crate) use render::{FromElsewhere, write};
 
@@ -96,6 +98,8 @@ pub struct Metrics {
     calls: Mutex<BTreeMap<&'static str, Calls>>,
     cgroup_samples: Histogram,
     disk_samples: Histogram,
+    /// They are shown beside these.
+    pub certificates: CertificateFigures,
 }
 
 #[derive(Debug)]
@@ -145,6 +149,7 @@ impl Default for Metrics {
             calls: Mutex::default(),
             cgroup_samples: usual(),
             disk_samples: usual(),
+            certificates: CertificateFigures::default(),
         }
     }
 }

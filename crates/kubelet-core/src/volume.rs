@@ -9,7 +9,9 @@ pub mod payload;
 pub mod token;
 
 pub use nested::nested_mount_points;
-pub use objects::{ObjectName, RequiredObjects, TokenRequirement, VolumeObjects, required_objects};
+pub use objects::{
+    ObjectName, RequiredObjects, TokenRequirement, VolumeObjects, object_ttl, required_objects,
+};
 pub use payload::{PayloadError, PayloadInputs, compute_payload, has_payload};
 
 #[cfg(test)]

@@ -59,6 +59,7 @@ impl Connected {
             rotates,
             has_bootstrap,
             current: certificate,
+            metrics: engine.metrics.clone(),
             given_up,
         };
         tasks.spawn("client certificate", keeper.run());

@@ -152,6 +152,7 @@ fn signed_pair(
         chance: engine.chance.branch(),
         node_name: engine.settings.node_name.clone(),
         addresses: engine.node_addresses.subscribe(),
+        metrics: engine.metrics.clone(),
         serves,
     };
     engine.tasks.spawn("serving certificate", signed.run());

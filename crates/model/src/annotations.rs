@@ -22,5 +22,7 @@ pub const CONFIG_SOURCE: &str = "kubernetes.io/config.source";
 pub const CONFIG_HASH: &str = "kubernetes.io/config.hash";
 pub const CONFIG_SEEN: &str = "kubernetes.io/config.seen";
 pub const CONFIG_MIRROR: &str = "kubernetes.io/config.mirror";
+/// On the Node: for how many seconds ConfigMaps and Secrets that were read are good.
+pub const OBJECT_TTL: &str = "node.alpha.kubernetes.io/ttl";
 /// Ours: the file that describes the pod.
 pub const CONFIG_FILE: &str = "kubelet-rs/config.file";

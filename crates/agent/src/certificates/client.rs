@@ -20,6 +20,7 @@ use super::join::{Join, JoinError};
 use super::signing::{Order, SigningError};
 use super::store::{PairStore, StoredPair};
 use crate::chance::Chance;
+use crate::metrics::Metrics;
 
 /// The wall clock may jump: it is looked at so often, whatever there is to wait for.
 const LOOK: Duration = Duration::from_secs(60);
@@ -39,6 +40,7 @@ pub struct ClientCertificate {
     pub has_bootstrap: bool,
     /// What is in use.
     pub current: Option<CertificateFacts>,
+    pub metrics: Arc<Metrics>,
     /// Cancelled when the process is to end.
     pub given_up: CancellationToken,
 }
@@ -68,8 +70,11 @@ impl ClientCertificate {
         let wanted = wanted_names(CertificateUse::Client, &self.node_name, [], []);
         let mut trouble = Trouble::default();
         let mut chance = self.chance.share();
+        let metrics = self.metrics.clone();
         loop {
-            let outcome = match self.step(&wanted, &mut trouble, chance).await {
+            let step = self.step(&wanted, &mut trouble, chance).await;
+            metrics.certificates.uses(CertificateUse::Client, self.current.as_ref());
+            let outcome = match step {
                 CertificateStep::Wait { until } => {
                     self.wait(until).await;
                     continue;
@@ -88,13 +93,14 @@ impl ClientCertificate {
                 CertificateStep::Request => self.renew(&wanted).await,
                 CertificateStep::Bootstrap => self.join().await,
             };
-            match outcome.and_then(|new| Ok(self.identity.show(&new.pair).map(|()| new.facts)?)) {
+            match outcome {
                 Ok(facts) => {
                     tracing::info!(not_after = %facts.not_after, "The client certificate is renewed");
                     (self.current, trouble, chance) = (Some(facts), Trouble::default(), self.chance.share());
                 }
                 Err(error) => {
                     trouble.failures = trouble.failures.saturating_add(1);
+                    metrics.certificates.failed(CertificateUse::Client);
                     trouble.last_failure = Some(self.clock.now().wall);
                     tracing::warn!(%error, "The client certificate is not renewed; it is tried again");
                 }
@@ -158,8 +164,8 @@ impl ClientCertificate {
         }
     }
 
-    /// A good certificate is used even if the disk does not take it.
-    async fn renew(&self, wanted: &CertificateNames) -> Result<StoredPair, RenewError> {
+    /// A good certificate is used at once, whether the disk takes it or not.
+    async fn renew(&self, wanted: &CertificateNames) -> Result<CertificateFacts, RenewError> {
         let order = Order {
             cluster: &*self.cluster,
             certificates: &*self.store.certificates,
@@ -167,12 +173,13 @@ impl ClientCertificate {
             kind: CertificateUse::Client,
             names: wanted,
         };
-        let new = order.run().await?;
-        self.store.save_or_warn(&new.pair, self.clock.now().wall).await;
-        Ok(new)
+        let StoredPair { pair, facts } = order.run().await?;
+        self.identity.show(&pair)?;
+        self.store.save_or_warn(&pair, self.clock).await;
+        Ok(facts)
     }
 
-    async fn join(&self) -> Result<StoredPair, RenewError> {
+    async fn join(&self) -> Result<CertificateFacts, RenewError> {
         let cluster = self.identity.bootstrap().await?.ok_or(RenewError::NoBootstrap)?;
         tracing::warn!("The client certificate is not good any more; the node joins anew");
         let join = Join {
@@ -182,7 +189,9 @@ impl ClientCertificate {
             node_name: &self.node_name,
             patience: SIGNING_TIMEOUT,
         };
-        Ok(join.run().await?)
+        let StoredPair { pair, facts } = join.run().await?;
+        self.identity.show(&pair)?;
+        Ok(facts)
     }
 
     async fn wait(&self, until: Timestamp) {

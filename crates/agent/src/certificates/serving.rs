@@ -22,6 +22,7 @@ use super::signing::Order;
 use super::store::{self, PairStore, StoredPair};
 use super::{FileError, ensure_cert_dir};
 use crate::chance::Chance;
+use crate::metrics::Metrics;
 
 /// Shows the pair in use; `None` until there is one.
 pub type Serves = watch::Sender<Option<Arc<PemPair>>>;
@@ -40,6 +41,7 @@ pub struct ClusterSigned {
     pub node_name: String,
     /// Addresses as the node reports them.
     pub addresses: watch::Receiver<Vec<NodeAddress>>,
+    pub metrics: Arc<Metrics>,
     pub serves: Serves,
 }
 
@@ -48,7 +50,9 @@ impl ClusterSigned {
     pub async fn run(mut self) {
         let mut current = self.stored().await;
         let (mut failures, mut last_failure, mut chance) = (0_u32, None, self.chance.share());
+        let metrics = self.metrics.clone();
         loop {
+            metrics.certificates.uses(CertificateUse::Serving, current.as_ref());
             let now = self.clock.now().wall;
             let wanted = self.wanted();
             let state = CertificateState {
@@ -71,11 +75,19 @@ impl ClusterSigned {
                 }
                 CertificateStep::Request => match self.renew(&wanted).await {
                     Ok(facts) => {
+                        if let Some(old) = &current {
+                            metrics.certificates.replaced(
+                                CertificateUse::Serving,
+                                old,
+                                self.clock.now().wall,
+                            );
+                        }
                         (current, failures, last_failure) = (Some(facts), 0, None);
                         chance = self.chance.share();
                     }
                     Err(error) => {
                         failures = failures.saturating_add(1);
+                        metrics.certificates.failed(CertificateUse::Serving);
                         last_failure = Some(self.clock.now().wall);
                         tracing::warn!(%error, "The serving certificate is not renewed; it is tried again");
                     }
@@ -109,8 +121,8 @@ impl ClusterSigned {
             names: wanted,
         };
         let StoredPair { pair, facts } = order.run().await?;
-        self.store.save_or_warn(&pair, self.clock.now().wall).await;
-        self.serves.send_replace(Some(Arc::new(pair)));
+        self.serves.send_replace(Some(Arc::new(pair.clone())));
+        self.store.save_or_warn(&pair, self.clock).await;
         tracing::info!(not_after = %facts.not_after, "The serving certificate is renewed");
         Ok(facts)
     }

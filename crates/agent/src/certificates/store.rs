@@ -3,18 +3,20 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use model::{CertificateFacts, PemPair};
 use ports::certificates::CertificateError;
-use ports::{Certificates, Host};
+use ports::{Certificates, Clock, Host};
 
 use super::FileError;
 
 /// Pairs that are kept, the one in use among them, for who wants to look back.
 const KEPT: usize = 3;
 const PEM_LIMIT: usize = 1 << 20;
+const SAVE_TIMEOUT: Duration = Duration::from_secs(30);
 const PRIVATE: u32 = 0o600;
 
 /// A pair, and what its certificate says.
@@ -69,11 +71,20 @@ impl PairStore {
         Ok(())
     }
 
-    /// As [`Self::save`], for a pair that is used in any case.
-    pub(super) async fn save_or_warn(&self, pair: &PemPair, now: Timestamp) {
-        if let Err(error) = self.save(pair, now).await {
-            tracing::error!(%error, "The new certificate is used, but it is not kept: a restart does not know it");
-        }
+    /// As [`Self::save`], for a pair that is in use already. A disk that hangs is not waited for.
+    pub(super) async fn save_or_warn(&self, pair: &PemPair, clock: Clock) {
+        let deadline = clock.mono() + SAVE_TIMEOUT;
+        let problem = tokio::select! {
+            saved = self.save(pair, clock.now().wall) => match saved {
+                Ok(()) => return,
+                Err(error) => error.to_string(),
+            },
+            () = clock.sleep_until(deadline) => format!("the disk did not take it within {SAVE_TIMEOUT:?}"),
+        };
+        tracing::error!(
+            problem,
+            "The new certificate is used, but it is not kept: a restart does not know it"
+        );
     }
 
     /// Removes pairs that are out of use for long; each has a key in it.

@@ -104,7 +104,9 @@ fn kubelet_text(engine: &Engine, disks: Option<&DiskSample>, process: Option<Pro
         disks,
         pods: &pods,
     };
-    metrics::write(&engine.metrics, &from)
+    let mut text = metrics::write(&engine.metrics, &from);
+    text.push_str(&engine.metrics.certificates.render(engine.clock.now().wall));
+    text
 }
 
 fn one(text: String) -> TextPieces {

@@ -262,6 +262,24 @@ async fn a_cached_object_is_read_again_after_a_minute_and_outlives_an_outage() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_annotation_of_the_node_says_for_how_long_a_cached_object_is_good() {
+    let world = joined_with("Cache").await;
+    let mut node = world.node().unwrap();
+    let ttl = ("node.alpha.kubernetes.io/ttl".to_owned(), "600".to_owned());
+    node.metadata.annotations.get_or_insert_default().extend([ttl]);
+    world.api().put(&node);
+    world.pass(seconds(1)).await;
+    world.api().put(&config_map("cfg", json!({"color": "red"})));
+    let web = world.create(&pod_with_config_map("web"));
+    world.until("the pod is ready", |w| w.is_said_ready("web")).await;
+    let changed = world.now();
+    world.api().put(&config_map("cfg", json!({"color": "blue"})));
+    let is_blue = |w: &World| in_volume(w, &web, "configmap", "color").as_deref() == Some("blue");
+    let seen = loop_until(&world, seconds(800), is_blue).await;
+    assert!((seconds(590)..seconds(695)).contains(&(seen - changed)), "it took {:?}", seen - changed);
+}
+
+#[tokio::test(start_paused = true)]
 async fn with_get_an_object_is_read_whenever_a_volume_is_looked_at() {
     let world = joined_with("Get").await;
     world.api().put(&config_map("cfg", json!({"color": "red"})));

@@ -99,6 +99,7 @@ impl Member {
             rotates,
             has_bootstrap: self.identity.bootstrap.lock().is_some(),
             current: Some(current),
+            metrics: Arc::default(),
             given_up: self.given_up.clone(),
         };
         self.tasks.spawn("keeper", keeper.run());
@@ -183,6 +184,15 @@ async fn a_full_disk_costs_no_certificate() {
     node.pass_signing(&node.api, HOUR, HOUR).await;
     assert_eq!(node.shown().len(), 1);
     assert!(!node.host.exists(CURRENT));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_hangs_holds_up_no_renewal() {
+    let node = Member::new();
+    node.host.fault(HostMethod::WriteFile, HostFault::Hangs);
+    node.keep(HOUR, true);
+    node.pass_signing(&node.api, 2 * HOUR, HOUR).await;
+    assert_eq!(node.shown().len(), 2, "each is shown, and the next is asked for in time");
 }
 
 #[tokio::test(start_paused = true)]

@@ -54,6 +54,7 @@ impl Server {
             chance: Chance::from_seed(1),
             node_name: "edge-1".to_owned(),
             addresses: self.addresses.subscribe(),
+            metrics: Arc::default(),
             serves: self.serves.clone(),
         };
         self.tasks.spawn("signed", signed.run());

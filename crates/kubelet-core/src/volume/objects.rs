@@ -2,12 +2,25 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
+use model::annotations::OBJECT_TTL;
 use model::containers::spec_of;
-use model::k8s::{ConfigMap, Pod, Secret, Volume};
+use model::k8s::{ConfigMap, Node, Pod, Secret, Volume};
 
 /// A token's life where the volume does not say, and the shortest one that may be asked for.
 const DEFAULT_TOKEN_SECONDS: i64 = 3600;
+
+/// An object that was read is good for so long where the Node does not say.
+const DEFAULT_TTL: Duration = Duration::from_secs(60);
+
+/// For how long an object that was read counts, with strategy `Cache`: the Node's annotation says so, in seconds.
+#[must_use]
+pub fn object_ttl(node: Option<&Node>) -> Duration {
+    let annotation = node.and_then(|node| node.metadata.annotations.as_ref()?.get(OBJECT_TTL));
+    let seconds = annotation.and_then(|text| text.parse::<i64>().ok());
+    seconds.map_or(DEFAULT_TTL, |seconds| Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
+}
 
 /// An object in the pod's namespace.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -267,3 +267,17 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_was_read_is_good_for_as_long_as_the_node_says() {
+    let ttl = |annotations: Value| {
+        let node: model::k8s::Node =
+            serde_json::from_value(json!({ "metadata": { "name": "n", "annotations": annotations } }))
+                .unwrap();
+        object_ttl(Some(&node)).as_secs()
+    };
+    let annotation = |text: &str| ttl(json!({ "node.alpha.kubernetes.io/ttl": text }));
+    assert_eq!((object_ttl(None).as_secs(), ttl(json!({}))), (60, 60));
+    assert_eq!((annotation("300"), annotation("0"), annotation("-5")), (300, 0, 0));
+    assert_eq!((annotation("soon"), annotation("5s")), (60, 60), "what is no number is not taken");
+}

@@ -95,6 +95,7 @@ impl Home {
             rotates,
             has_bootstrap: true,
             current: Some(joined.facts.clone()),
+            metrics: Arc::default(),
             given_up: CancellationToken::new(),
         };
         tasks.spawn("keeper", keeper.run());

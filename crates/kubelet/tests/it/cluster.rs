@@ -6,12 +6,16 @@ mod kubectl;
 mod watch;
 
 mod deletion;
+mod joining;
 mod killed;
 mod many;
 mod mirrors;
 mod node;
+mod objects;
 mod outages;
 mod pods;
+mod refusals;
+mod rotation;
 
 use serde_json::{Value, json};
 use testing::FakeRuntime;
@@ -47,10 +51,19 @@ impl Cluster {
         cluster
     }
 
-    fn around(mut node: Node) -> Self {
-        let api = ApiServer::start(node.path("api"), &["--node", "node", "--no-service-accounts"]);
+    fn around(node: Node) -> Self {
+        Self::with_api(node, &["--no-service-accounts"])
+    }
+
+    /// A node that its API server knows from the start; its kubelet does not run yet.
+    fn with_api(mut node: Node, arguments: &[&str]) -> Self {
+        let api = ApiServer::start(node.path("api"), &[&["--node", "node"], arguments].concat());
         let kubeconfig = api.file("node.kubeconfig");
         node.add_flags(&["--kubeconfig", kubeconfig.to_str().expect("a path")]);
+        Self::of(node, api)
+    }
+
+    fn of(node: Node, api: ApiServer) -> Self {
         let kubectl = Kubectl { kubeconfig: api.file("admin.kubeconfig"), home: node.path("home") };
         Self { node, api, kubectl }
     }

@@ -155,6 +155,13 @@ impl Node {
         })
     }
 
+    /// The handlers that the runtime runs the pod's sandboxes with.
+    pub(crate) fn handlers(&self, uid: &str) -> Vec<String> {
+        let scope = Scope::Pod(uid.into());
+        let sandboxes = self.ask(|runtime| async move { runtime.list_sandboxes(&scope).await });
+        sandboxes.expect("the runtime answers").into_iter().map(|s| s.runtime_handler).collect()
+    }
+
     /// How many containers of the pod run.
     pub(crate) fn running_containers(&self, uid: &str) -> usize {
         let scope = Scope::Pod(uid.into());

@@ -13,10 +13,10 @@ use testing::FakeRuntime;
 
 use crate::node::{FOREVER, Node, once_pod, shell_pod};
 
-type Stream = StreamOwned<ClientConnection, TcpStream>;
+pub(crate) type Stream = StreamOwned<ClientConnection, TcpStream>;
 
 /// A certificate and its key, PEM.
-struct Pair {
+pub(crate) struct Pair {
     certificate: String,
     key: String,
 }
@@ -28,7 +28,11 @@ struct Answer {
 }
 
 /// A connection to the main port, which must show the certificate in the file.
-fn connect(node: &Node, served: &std::path::Path, client: Option<&Pair>) -> Result<Stream, String> {
+pub(crate) fn connect(
+    node: &Node,
+    served: &std::path::Path,
+    client: Option<&Pair>,
+) -> Result<Stream, String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let mut roots = RootCertStore::empty();
     let pem = std::fs::read(served).map_err(|e| text(&e))?;

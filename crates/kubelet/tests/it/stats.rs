@@ -337,10 +337,12 @@ fn program(name: &str) -> Command {
 const KNOWN_LINTS: &[&str] = &[
     "cadvisor_version_info ",
     "container_memory_failcnt ",
+    "kubelet_certificate_manager_client_expiration_renew_errors ",
     "kubelet_containers_per_pod_count ",
     "kubelet_evented_pleg_connection_error_count ",
     "kubelet_evented_pleg_connection_success_count ",
     "kubelet_pleg_discard_events ",
+    "kubelet_server_expiration_renew_errors ",
 ];
 
 #[test]

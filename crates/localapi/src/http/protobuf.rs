@@ -117,7 +117,7 @@ fn put(object: &mut Map<String, Value>, field: &Field, content: Content<'_>) -> 
         }
         // The wire has every text of an object, set or not.
         Type::Text | Type::Time if matches!(content, Content::Bytes([])) => {}
-        Type::Text | Type::Bytes | Type::Time | Type::Bool | Type::Int | Type::Message(_) => {
+        Type::Text | Type::Texts | Type::Bytes | Type::Time | Type::Bool | Type::Int | Type::Message(_) => {
             object.insert(name, single(&field.kind, content)?);
         }
     }
@@ -142,6 +142,10 @@ fn single(kind: &Type, content: Content<'_>) -> Result<Value, Unreadable> {
             Ok(json!(object::time(at)))
         }
         (Type::Message(schema), Content::Bytes(bytes)) => message(schema, bytes),
+        (Type::Texts, Content::Bytes(bytes)) => {
+            let list = message(&schema::TEXTS, bytes)?.get_mut("items").map(Value::take);
+            Ok(list.unwrap_or_else(|| json!([])))
+        }
         _ => Err(mistyped()),
     }
 }
@@ -202,6 +206,11 @@ mod tests {
         let token = bytes(2, &[bytes(1, b"me"), vec![4 << 3, 0x90, 0x1c]].concat());
         let decoded = decode(&body("authentication.k8s.io/v1", "TokenRequest", &token)).unwrap();
         assert_eq!(decoded["spec"], json!({"audiences": ["me"], "expirationSeconds": 3600}));
+        let extra = [bytes(1, b"id"), bytes(2, &[bytes(1, b"a"), bytes(1, b"b")].concat())].concat();
+        let spec = bytes(2, &[bytes(1, b"pem"), bytes(6, &extra)].concat());
+        let request = body("certificates.k8s.io/v1", "CertificateSigningRequest", &spec);
+        let expected = json!({"request": "cGVt", "extra": {"id": ["a", "b"]}});
+        assert_eq!(decode(&request).unwrap()["spec"], expected);
     }
 
     #[test]

@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use k8s_openapi::Metadata;
 use kubelet_core::reflector::ObjectKey;
+use kubelet_core::volume::object_ttl;
 use model::MonoTime;
-use model::k8s::{ConfigMap, ObjectMeta, Secret};
+use model::k8s::{ConfigMap, Node, ObjectMeta, Secret};
 use parking_lot::Mutex;
 use ports::cluster::{ClusterError, Collection, Selection};
 use ports::{Clock, Cluster};
@@ -19,12 +20,11 @@ use tokio::sync::watch;
 
 use super::ObjectError;
 use crate::cluster::follow::{Copy, Followed, Follower};
+use crate::cluster::own_node;
 use crate::engine::Engine;
 
 /// A pod waits so long for the first list of an object; then its step fails and is tried again.
 const SYNC_TIMEOUT: Duration = Duration::from_secs(1);
-/// What was read is good for so long, with strategy `Cache`.
-const CACHE_TTL: Duration = Duration::from_secs(60);
 
 /// How changes of objects are noticed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,21 +103,31 @@ pub(super) struct Source<K> {
 #[derive(Debug)]
 enum State<K> {
     Followed(Copy<K>),
-    /// With strategy `Cache`, what was read last.
-    Read(Mutex<Option<Answer<K>>>),
+    Read(Cached<K>),
+}
+
+/// With strategy `Cache`, what was read last; always empty with `Get`.
+#[derive(Debug)]
+struct Cached<K> {
+    last: Mutex<Option<Answer<K>>>,
+    /// It says for how long that is good.
+    own_node: Copy<Node>,
 }
 
 #[derive(Debug)]
 struct Answer<K> {
     object: Option<Arc<K>>,
-    good_until: MonoTime,
+    /// `None`: somebody came since who must see the object as it is now.
+    read: Option<MonoTime>,
 }
 
 impl<K: Kind> Source<K> {
     fn start(engine: &Arc<Engine>, access: &Access, key: &ObjectKey) -> Self {
         let state = match access.strategy {
             Strategy::Watch => State::Followed(follow(engine, access, key)),
-            Strategy::Cache | Strategy::Get => State::Read(Mutex::new(None)),
+            Strategy::Cache | Strategy::Get => {
+                State::Read(Cached { last: Mutex::default(), own_node: engine.own_node.clone() })
+            }
         };
         Self { key: key.clone(), access: access.clone(), state }
     }
@@ -131,7 +141,7 @@ impl<K: Kind> Source<K> {
                 let object = seen.borrow().objects.get(&self.key).cloned();
                 Ok(object)
             }
-            State::Read(last) => self.read(last).await,
+            State::Read(cached) => self.read(cached).await,
         }
     }
 
@@ -145,17 +155,20 @@ impl<K: Kind> Source<K> {
 
     /// A pod that comes anew sees the object as it is now.
     fn expire(&self) {
-        if let State::Read(last) = &self.state
-            && let Some(answer) = &mut *last.lock()
+        if let State::Read(cached) = &self.state
+            && let Some(answer) = &mut *cached.last.lock()
         {
-            answer.good_until = MonoTime::ZERO;
+            answer.read = None;
         }
     }
 
-    async fn read(&self, last: &Mutex<Option<Answer<K>>>) -> Result<Option<Arc<K>>, ObjectError> {
+    async fn read(&self, cached: &Cached<K>) -> Result<Option<Arc<K>>, ObjectError> {
         let now = self.access.clock.mono();
         let keeps = self.access.strategy == Strategy::Cache;
-        if let Some(answer) = last.lock().as_ref().filter(|answer| now < answer.good_until) {
+        let ttl = object_ttl(own_node(&cached.own_node.borrow()).as_deref());
+        let is_good = |answer: &&Answer<K>| answer.read.is_some_and(|read| now < read + ttl);
+        let last = &cached.last;
+        if let Some(answer) = last.lock().as_ref().filter(is_good) {
             return Ok(answer.object.clone());
         }
         let object = match K::of(&*self.access.cluster).get(&self.key.namespace, &self.key.name).await {
@@ -168,7 +181,7 @@ impl<K: Kind> Source<K> {
             }
         };
         if keeps {
-            *last.lock() = Some(Answer { object: object.clone(), good_until: now + CACHE_TTL });
+            *last.lock() = Some(Answer { object: object.clone(), read: Some(now) });
         }
         Ok(object)
     }

@@ -11,6 +11,8 @@ pub(super) enum Type {
     Time,
     Message(&'static Message),
     Many(&'static Type),
+    /// A message of nothing but a list of texts, which JSON shows as the list alone.
+    Texts,
     /// From text to this.
     Map(&'static Type),
 }
@@ -52,6 +54,7 @@ pub(super) fn of(api_version: &str, kind: &str) -> Option<&'static Message> {
         ("authentication.k8s.io/v1", "SelfSubjectReview") => Some(&SELF_SUBJECT_REVIEW),
         ("authentication.k8s.io/v1", "TokenRequest") => Some(&TOKEN_REQUEST),
         ("authorization.k8s.io/v1", "SelfSubjectAccessReview") => Some(&SELF_SUBJECT_ACCESS_REVIEW),
+        ("certificates.k8s.io/v1", "CertificateSigningRequest") => Some(&CERTIFICATE_SIGNING_REQUEST),
         _ => None,
     }
 }
@@ -68,6 +71,8 @@ pub(super) static ENVELOPE: Message = Message {
 };
 
 static TYPE_META: Message = Message { name: "TypeMeta", fields: &[text(1, "apiVersion"), text(2, "kind")] };
+
+pub(super) static TEXTS: Message = Message { name: "ExtraValue", fields: &[texts(1, "items")] };
 
 pub(super) static TIME: Message =
     Message { name: "Time", fields: &[field(1, "seconds", Type::Int), field(2, "nanos", Type::Int)] };
@@ -260,5 +265,50 @@ static SELF_SUBJECT_ACCESS_REVIEW_SPEC: Message = Message {
                 fields: &[text(1, "path"), text(2, "verb")],
             }),
         ),
+    ],
+};
+
+static CERTIFICATE_SIGNING_REQUEST: Message = Message {
+    name: "CertificateSigningRequest",
+    fields: &[
+        METADATA,
+        field(2, "spec", Type::Message(&CERTIFICATE_SIGNING_REQUEST_SPEC)),
+        field(3, "status", Type::Message(&CERTIFICATE_SIGNING_REQUEST_STATUS)),
+    ],
+};
+
+static CERTIFICATE_SIGNING_REQUEST_SPEC: Message = Message {
+    name: "CertificateSigningRequestSpec",
+    fields: &[
+        field(1, "request", Type::Bytes),
+        text(2, "username"),
+        text(3, "uid"),
+        texts(4, "groups"),
+        texts(5, "usages"),
+        field(6, "extra", Type::Map(&Type::Texts)),
+        text(7, "signerName"),
+        field(8, "expirationSeconds", Type::Int),
+    ],
+};
+
+static CERTIFICATE_SIGNING_REQUEST_STATUS: Message = Message {
+    name: "CertificateSigningRequestStatus",
+    fields: &[
+        field(
+            1,
+            "conditions",
+            Type::Many(&Type::Message(&Message {
+                name: "CertificateSigningRequestCondition",
+                fields: &[
+                    text(1, "type"),
+                    text(2, "reason"),
+                    text(3, "message"),
+                    field(4, "lastUpdateTime", Type::Time),
+                    field(5, "lastTransitionTime", Type::Time),
+                    text(6, "status"),
+                ],
+            })),
+        ),
+        field(2, "certificate", Type::Bytes),
     ],
 };

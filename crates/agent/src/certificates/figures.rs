@@ -1,0 +1,187 @@
+//! What `/metrics` tells of the certificates (contract B.4): how long they are good for, how long those before them were
+//! used, and how often a renewal failed.
+//!
+//! Owns the counts. Who keeps a certificate says when it changes; a kind that nobody keeps here is not told of.
+
+use std::fmt::Write as _;
+
+use jiff::{SignedDuration, Timestamp};
+use kubelet_core::certificates::CertificateUse;
+use model::CertificateFacts;
+use parking_lot::Mutex;
+
+/// Ages of serving certificates at their end are counted up to these, in seconds.
+const AGES: [i64; 10] = [
+    60,
+    3600,
+    4 * 3600,
+    86_400,
+    7 * 86_400,
+    30 * 86_400,
+    90 * 86_400,
+    180 * 86_400,
+    360 * 86_400,
+    4 * 360 * 86_400,
+];
+
+/// Counts of both kinds; every access is short.
+#[derive(Debug, Default)]
+pub struct CertificateFigures {
+    client: Mutex<Option<Kept>>,
+    serving: Mutex<Option<Kept>>,
+}
+
+/// One kind that is kept good here.
+#[derive(Clone, Debug, Default)]
+struct Kept {
+    /// Of the certificate in use; `None` while there is none.
+    not_after: Option<Timestamp>,
+    failures: u64,
+    /// How many were replaced at an age of up to each of [`AGES`].
+    ages: [u64; AGES.len()],
+    replaced: u64,
+    /// The sum of their ages, in seconds.
+    used: f64,
+}
+
+impl CertificateFigures {
+    /// This one is in use from now on.
+    pub(crate) fn uses(&self, kind: CertificateUse, current: Option<&CertificateFacts>) {
+        let mut kept = self.of(kind).lock();
+        kept.get_or_insert_default().not_after = current.map(|facts| facts.not_after);
+    }
+
+    pub(crate) fn failed(&self, kind: CertificateUse) {
+        self.of(kind).lock().get_or_insert_default().failures += 1;
+    }
+
+    /// `old` made way for another at this moment.
+    pub(crate) fn replaced(&self, kind: CertificateUse, old: &CertificateFacts, now: Timestamp) {
+        let age = now.duration_since(old.not_before).max(SignedDuration::ZERO);
+        let mut kept = self.of(kind).lock();
+        let kept = kept.get_or_insert_default();
+        kept.replaced += 1;
+        kept.used += age.as_secs_f64();
+        for (count, most) in kept.ages.iter_mut().zip(AGES) {
+            *count += u64::from(age <= SignedDuration::from_secs(most));
+        }
+    }
+
+    /// Prometheus text format 0.0.4.
+    #[must_use]
+    pub fn render(&self, now: Timestamp) -> String {
+        let mut text = String::new();
+        let (client, serving) = (self.client.lock().clone(), self.serving.lock().clone());
+        if let Some(client) = client {
+            let name = "kubelet_certificate_manager_client_ttl_seconds";
+            head(&mut text, name, "gauge", "Seconds until the client certificate ends; +Inf without one.");
+            let _ = writeln!(text, "{name} {}", client.left(now));
+            let name = "kubelet_certificate_manager_client_expiration_renew_errors";
+            head(&mut text, name, "counter", "Renewals of the client certificate that failed.");
+            let _ = writeln!(text, "{name} {}", client.failures);
+        }
+        if let Some(serving) = serving {
+            let name = "kubelet_certificate_manager_server_ttl_seconds";
+            head(&mut text, name, "gauge", "Seconds until the serving certificate ends; +Inf without one.");
+            let _ = writeln!(text, "{name} {}", serving.left(now));
+            let name = "kubelet_server_expiration_renew_errors";
+            head(&mut text, name, "counter", "Renewals of the serving certificate that failed.");
+            let _ = writeln!(text, "{name} {}", serving.failures);
+            serving.render_ages(&mut text);
+        }
+        text
+    }
+
+    const fn of(&self, kind: CertificateUse) -> &Mutex<Option<Kept>> {
+        match kind {
+            CertificateUse::Client => &self.client,
+            CertificateUse::Serving => &self.serving,
+        }
+    }
+}
+
+impl Kept {
+    /// Less than zero for one that has ended.
+    fn left(&self, now: Timestamp) -> String {
+        let left = self.not_after.map(|end| end.duration_since(now).as_secs());
+        left.map_or_else(|| "+Inf".to_owned(), |seconds| seconds.to_string())
+    }
+
+    fn render_ages(&self, text: &mut String) {
+        let name = "kubelet_certificate_manager_server_rotation_seconds";
+        head(
+            text,
+            name,
+            "histogram",
+            "Age of serving certificates, in seconds, when another took their place.",
+        );
+        for (most, count) in AGES.iter().zip(self.ages) {
+            let _ = writeln!(text, "{name}_bucket{{le=\"{most}\"}} {count}");
+        }
+        let _ = writeln!(text, "{name}_bucket{{le=\"+Inf\"}} {}", self.replaced);
+        let _ = writeln!(text, "{name}_sum {}", self.used);
+        let _ = writeln!(text, "{name}_count {}", self.replaced);
+    }
+}
+
+fn head(text: &mut String, name: &str, kind: &str, help: &str) {
+    let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts(not_before: &str, not_after: &str) -> CertificateFacts {
+        CertificateFacts {
+            not_before: not_before.parse().unwrap(),
+            not_after: not_after.parse().unwrap(),
+            names: model::CertificateNames::default(),
+        }
+    }
+
+    /// The samples without their explanations.
+    fn samples(figures: &CertificateFigures, now: &str) -> Vec<String> {
+        let text = figures.render(now.parse().unwrap());
+        text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn who_keeps_no_certificate_tells_of_none() {
+        assert_eq!(samples(&CertificateFigures::default(), "2026-01-01T00:00:00Z"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn the_client_certificate_counts_down_past_its_end() {
+        let figures = CertificateFigures::default();
+        figures.uses(CertificateUse::Client, None);
+        let ttl = "kubelet_certificate_manager_client_ttl_seconds";
+        let errors = "kubelet_certificate_manager_client_expiration_renew_errors";
+        assert_eq!(samples(&figures, "2026-01-01T00:00:00Z"), [format!("{ttl} +Inf"), format!("{errors} 0")]);
+        figures.uses(CertificateUse::Client, Some(&facts("2026-01-01T00:00:00Z", "2026-01-01T01:00:00Z")));
+        figures.failed(CertificateUse::Client);
+        assert_eq!(samples(&figures, "2026-01-01T00:59:00Z"), [format!("{ttl} 60"), format!("{errors} 1")]);
+        assert_eq!(samples(&figures, "2026-01-01T01:00:30Z")[0], format!("{ttl} -30"));
+    }
+
+    #[test]
+    fn serving_certificates_leave_their_age_behind() {
+        let figures = CertificateFigures::default();
+        let old = facts("2026-01-01T00:00:00Z", "2026-01-01T02:00:00Z");
+        figures.uses(CertificateUse::Serving, Some(&old));
+        figures.replaced(CertificateUse::Serving, &old, "2026-01-01T01:30:00Z".parse().unwrap());
+        let shown = samples(&figures, "2026-01-01T01:30:00Z");
+        let rotation = "kubelet_certificate_manager_server_rotation_seconds";
+        for line in [
+            "kubelet_certificate_manager_server_ttl_seconds 1800".to_owned(),
+            "kubelet_server_expiration_renew_errors 0".to_owned(),
+            format!("{rotation}_bucket{{le=\"3600\"}} 0"),
+            format!("{rotation}_bucket{{le=\"14400\"}} 1"),
+            format!("{rotation}_bucket{{le=\"+Inf\"}} 1"),
+            format!("{rotation}_sum 5400"),
+            format!("{rotation}_count 1"),
+        ] {
+            assert!(shown.contains(&line), "{line:?} is missing in {shown:#?}");
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! A node that comes with nothing but a bootstrap token: it asks for its certificate, waits for whoever decides, and is
+//! known from then on.
+
+use std::os::unix::fs::PermissionsExt;
+
+use cluster::X509;
+use model::PemPair;
+use ports::Certificates;
+use serde_json::{Value, json};
+
+use crate::node::{FOREVER, Node, shell_pod};
+
+use super::api_server::ApiServer;
+use super::{Cluster, bound};
+
+const TOKEN: &str = "--bootstrap-token=abcdef.0123456789abcdef";
+
+/// A node that is told how to join, and its kubelet does not run yet.
+pub(super) fn newcomer(api: &[&str], extra: Value) -> Cluster {
+    let mut node = Node::on_containerd(extra);
+    let mut arguments = vec![TOKEN, "--no-service-accounts", "--verbose"];
+    arguments.extend(api);
+    let api = ApiServer::start(node.path("api"), &arguments);
+    let (bootstrap, kubeconfig) = (api.file("bootstrap.kubeconfig"), node.path("etc/kubelet.conf"));
+    for (flag, path) in [("--bootstrap-kubeconfig", bootstrap), ("--kubeconfig", kubeconfig)] {
+        node.add_flags(&[flag, path.to_str().expect("a path")]);
+    }
+    Cluster::of(node, api)
+}
+
+/// All signing requests, as `name requestor signer conditions`.
+pub(super) fn requests(cluster: &Cluster) -> Vec<String> {
+    let said = cluster.kubectl.ok(&["get", "csr", "-o", "json"]);
+    let list: Value = serde_json::from_str(&said).expect("a list of requests");
+    let words = |request: &Value| {
+        let conditions = request["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let kinds: Vec<&str> = conditions.iter().filter_map(|one| one["type"].as_str()).collect();
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let issued = if request["status"]["certificate"].is_string() { ",Issued" } else { "" };
+        let spec = &request["spec"];
+        let [by, signer] = [text(&spec["username"]), text(&spec["signerName"])];
+        format!("{} {by} {signer} {}{issued}", text(&request["metadata"]["name"]), kinds.join(","))
+    };
+    list["items"].as_array().expect("requests").iter().map(words).collect()
+}
+
+/// The one request there is.
+#[track_caller]
+fn only_request(cluster: &Cluster) -> String {
+    let all = requests(cluster);
+    assert_eq!(all.len(), 1, "{all:?}");
+    all.into_iter().next().expect("one")
+}
+
+/// Waits for the one request, which nobody has decided upon; returns its name.
+#[track_caller]
+fn pending(cluster: &Cluster) -> String {
+    let request = cluster.node.eventually("a request waits for a decision", |_| {
+        let all = requests(cluster);
+        let one = all.first().filter(|one| one.ends_with("kubelet ")).cloned();
+        one.ok_or_else(|| format!("{all:?}"))
+    });
+    request.split(' ').next().expect("a name").to_owned()
+}
+
+/// Certificate and key as they are on disk.
+fn pair_in_use(cluster: &Cluster) -> (String, String) {
+    let pair = std::fs::read_to_string(cluster.node.path("pki/kubelet-client-current.pem")).expect("a pair");
+    let end = pair.rfind("-----BEGIN").expect("a key after the certificate");
+    (pair[..end].to_owned(), pair[end..].to_owned())
+}
+
+#[test]
+fn a_node_joins_with_nothing_but_a_token_and_needs_no_second_certificate() {
+    let mut cluster = newcomer(&[], json!({}));
+    cluster.node.start_kubelet();
+    cluster.ready();
+    let request = only_request(&cluster);
+    assert!(request.starts_with("node-csr-"), "{request}");
+    let rest = "system:bootstrap:abcdef kubernetes.io/kube-apiserver-client-kubelet Approved,Issued";
+    assert!(request.ends_with(rest), "{request}");
+
+    let current = cluster.node.path("pki/kubelet-client-current.pem");
+    let target = std::fs::read_link(&current).expect("a link to the pair in use");
+    let dated = target.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    assert!(dated.starts_with("kubelet-client-20"), "{}", target.display());
+    let pair = std::fs::read_to_string(&current).expect("the pair in use");
+    assert!(pair.contains("BEGIN CERTIFICATE") && pair.contains("PRIVATE KEY"), "{pair}");
+    let mode = std::fs::metadata(&current).expect("its mode").permissions().mode() & 0o777;
+    assert_eq!(mode, 0o600);
+    assert!(!cluster.node.path("pki/kubelet-client.key.tmp").exists(), "the key is with its certificate");
+    let kubeconfig = std::fs::read_to_string(cluster.node.path("etc/kubelet.conf")).expect("it is written");
+    for part in ["default-cluster", "default-auth", "default-context", current.to_str().expect("a path")] {
+        assert!(kubeconfig.contains(part), "{part:?} is missing in {kubeconfig}");
+    }
+    assert!(!kubeconfig.contains("0123456789abcdef"), "the token is not copied: {kubeconfig}");
+
+    cluster.kubectl.apply(&[bound(shell_pod("first", FOREVER))]);
+    cluster.running("first");
+    // Nothing to join with is left, and nothing is needed.
+    std::fs::remove_file(cluster.api.file("bootstrap.kubeconfig")).expect("removed");
+    cluster.node.restart_kubelet();
+    cluster.kubectl.apply(&[bound(shell_pod("second", FOREVER))]);
+    cluster.running("second");
+    assert_eq!(only_request(&cluster), request, "the certificate of before is used");
+    assert_eq!(std::fs::read_link(&current).expect("a link"), target);
+}
+
+#[test]
+fn a_node_waits_for_its_approval_over_a_restart_and_asks_once() {
+    let mut cluster = newcomer(&["--approve-by-hand"], json!({}));
+    cluster.node.spawn_kubelet();
+    let name = pending(&cluster);
+    cluster.node.logged("Waiting for the certificate to be signed");
+    cluster.node.kill_kubelet();
+    cluster.node.spawn_kubelet();
+    cluster.node.eventually("the next kubelet waits too", |node| {
+        let waits = node.kubelet_log().matches("Waiting for the certificate to be signed").count();
+        if waits == 2 { Ok(()) } else { Err(format!("{waits} times")) }
+    });
+    assert_eq!(pending(&cluster), name, "the same key asks the same");
+    let complaint = cluster.kubectl.get("node", "node").expect_err("it has not joined");
+    assert!(complaint.contains("NotFound"), "{complaint}");
+    cluster.kubectl.ok(&["certificate", "approve", &name]);
+    cluster.ready();
+    assert!(only_request(&cluster).ends_with("Approved,Issued"), "{:?}", requests(&cluster));
+}
+
+#[test]
+fn a_denied_node_says_so_and_ends_and_joins_once_it_is_allowed_to_ask_again() {
+    let mut cluster = newcomer(&["--approve-by-hand"], json!({}));
+    cluster.node.spawn_kubelet();
+    let name = pending(&cluster);
+    cluster.kubectl.ok(&["certificate", "deny", &name]);
+    for lives in 1..=2 {
+        assert_eq!(cluster.node.wait_for_exit().code(), Some(1));
+        let log = cluster.node.kubelet_log();
+        let said =
+            format!("E: --bootstrap-kubeconfig: {name}: certificate signing request is denied, reason: ");
+        assert_eq!(log.matches(&said).count(), lives, "{log}");
+        // Whoever starts it again gets the same answer, not a second request.
+        assert!(only_request(&cluster).ends_with("Denied"), "{:?}", requests(&cluster));
+        cluster.node.spawn_kubelet();
+    }
+    assert_eq!(cluster.node.wait_for_exit().code(), Some(1));
+    cluster.kubectl.ok(&["delete", "csr", &name]);
+    cluster.node.spawn_kubelet();
+    let name = pending(&cluster);
+    cluster.kubectl.ok(&["certificate", "approve", &name]);
+    cluster.ready();
+}
+
+#[test]
+fn a_kubelet_that_was_away_past_the_end_of_its_certificate_joins_anew() {
+    let mut cluster = newcomer(&["--certificate-lifetime-seconds=8"], json!({}));
+    cluster.node.start_kubelet();
+    cluster.ready();
+    let node = cluster.kubectl.get("node", "node").expect("the node");
+    cluster.node.kill_kubelet();
+    let (certificate, key) = pair_in_use(&cluster);
+    let end = X509.read(&PemPair { certificate, key: key.clone() }).expect("a certificate").not_after;
+    cluster.node.eventually("the certificate is out of date", |_| {
+        let now = jiff::Timestamp::now();
+        if now > end { Ok(()) } else { Err(format!("{now}")) }
+    });
+    cluster.node.start_kubelet();
+    cluster.node.logged("the client certificate in ");
+    cluster.kubectl.apply(&[bound(shell_pod("late", FOREVER))]);
+    cluster.running("late");
+    assert_ne!(pair_in_use(&cluster).1, key, "it has another key too");
+    let after = cluster.kubectl.get("node", "node").expect("the node");
+    assert_eq!(after["metadata"]["uid"], node["metadata"]["uid"], "the node is the same");
+}

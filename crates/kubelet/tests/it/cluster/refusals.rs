@@ -1,0 +1,165 @@
+//! Pods that the node does not take, as kubectl shows them: phase Failed, with the reason and the words for it; and those
+//! that make way for one that must run.
+
+use model::Amount;
+use model::k8s::Quantity;
+use serde_json::{Value, json};
+
+use crate::node::{FOREVER, condition, container, free_port, shell_pod, uid};
+
+use super::{Cluster, bound};
+
+/// What pods may use of a resource, in units; of `cpu` in thousandths.
+fn allocatable(cluster: &Cluster, resource: &str) -> i64 {
+    let node = cluster.kubectl.get("node", "node").expect("the node");
+    let quantity = node["status"]["allocatable"][resource].as_str().expect("a quantity").to_owned();
+    let amount = Amount::of(&Quantity(quantity)).expect("an amount");
+    if resource == "cpu" { amount.milli() } else { amount.units() }
+}
+
+/// A pod that stays, with more in its spec.
+fn with(name: &str, more: Value) -> Value {
+    let mut pod = bound(shell_pod(name, FOREVER));
+    for (field, value) in more.as_object().expect("fields") {
+        pod["spec"][field] = value.clone();
+    }
+    pod
+}
+
+/// A pod whose container has more in it.
+fn asking(name: &str, more: Value) -> Value {
+    let mut pod = with(name, json!({"tolerations": [{"operator": "Exists"}]}));
+    for (field, value) in more.as_object().expect("fields") {
+        pod["spec"]["containers"][0][field] = value.clone();
+    }
+    pod
+}
+
+fn requests(resource: &str, amount: &str) -> Value {
+    json!({"resources": {"requests": {resource: amount}}})
+}
+
+/// Creates the pod and waits until it is refused with exactly this reason and these words, in its status and in an event.
+#[track_caller]
+fn refused(cluster: &Cluster, pod: &Value, reason: &str, words: &str) {
+    let name = pod["metadata"]["name"].as_str().expect("a name");
+    cluster.kubectl.apply(std::slice::from_ref(pod));
+    let pod = cluster.shown_when(name, "has failed", |pod| pod["status"]["phase"] == "Failed");
+    assert_eq!(pod["status"]["reason"], reason, "{}", pod["status"]);
+    assert_eq!(pod["status"]["message"], format!("Pod was rejected: {words}"));
+    let table = cluster.kubectl.ok(&["get", "pod", name, "--no-headers"]);
+    assert_eq!(table.split_whitespace().nth(2), Some(reason), "{table}");
+    cluster.node.eventually("it is told why", |_| {
+        let events = cluster.events("Pod", name);
+        if events == [format!("{reason}: {words}")] { Ok(()) } else { Err(format!("{events:?}")) }
+    });
+    assert_eq!(cluster.node.runtime_ids(&uid(&pod)), Ok(Vec::new()), "nothing of it was ever made");
+}
+
+#[test]
+fn a_pod_that_does_not_fit_is_refused_and_kubectl_shows_why() {
+    // From its first moment on, so that no pod comes before them.
+    let cluster = Cluster::start_with(json!({"registerWithTaints": [
+        {"key": "maintenance", "value": "now", "effect": "NoExecute"}, {"key": "full", "effect": "NoSchedule"},
+    ]}));
+    cluster.ready();
+    let port = json!({"ports": [{"containerPort": 80, "hostPort": free_port()}]});
+    let tolerant =
+        json!([{"key": "maintenance", "operator": "Equal", "value": "now", "effect": "NoExecute"}]);
+    let mut first = asking("first", port.clone());
+    first["spec"]["tolerations"] = tolerant.clone();
+    cluster.kubectl.apply(&[first]);
+    let first = cluster.running("first");
+
+    let ports = "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports";
+    refused(&cluster, &asking("ports", port.clone()), "NodePorts", ports);
+    let taints = "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate";
+    refused(&cluster, &with("taints", json!({})), "TaintToleration", taints);
+    let other = json!([{"key": "maintenance", "operator": "Equal", "value": "later", "effect": "NoExecute"}]);
+    refused(&cluster, &with("later", json!({"tolerations": other})), "TaintToleration", taints);
+    let affinity = "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector";
+    let selector = json!({"tolerations": tolerant, "nodeSelector": {"disk": "ssd"}});
+    refused(&cluster, &with("selector", selector), "NodeAffinity", affinity);
+    let terms = json!([{"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "NotIn", "values": ["node"]}]}]);
+    let required = json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}});
+    let affine = json!({"tolerations": tolerant, "affinity": {"nodeAffinity": required}});
+    refused(&cluster, &with("affine", affine), "NodeAffinity", affinity);
+    let os = "Failed to admit pod as the OS field doesn't match node OS";
+    refused(&cluster, &with("os", json!({"os": {"name": "windows"}})), "PodOSNotSupported", os);
+    let os = "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label";
+    let windows = json!({"nodeSelector": {"kubernetes.io/os": "windows"}});
+    refused(&cluster, &with("label", windows), "PodOSSelectorNodeLabelDoesNotMatch", os);
+
+    // Who was refused holds nothing, and what somebody leaves is free again.
+    cluster.kubectl.ok(&["delete", "pod", "first"]);
+    cluster.gone(&first);
+    cluster.kubectl.apply(&[asking("next", port)]);
+    cluster.running("next");
+    cluster.kubectl.ok(&["delete", "pod", "ports"]);
+    cluster.kubectl.ok(&["wait", "--for=delete", "pod/ports", "--timeout=120s"]);
+}
+
+#[test]
+fn a_pod_that_asks_for_too_much_is_refused_with_what_there_is() {
+    let cluster = Cluster::start_with(json!({"maxPods": 2}));
+    cluster.ready();
+    let (cpu, memory) = (allocatable(&cluster, "cpu"), allocatable(&cluster, "memory"));
+    cluster.kubectl.apply(&[asking("first", requests("cpu", "300m"))]);
+    cluster.running("first");
+    let short = |resource: &str, requested: i64, used: i64, capacity: i64| {
+        format!(
+            "Node didn't have enough resource: {resource}, requested: {requested}, used: {used}, capacity: {capacity}"
+        )
+    };
+    let wanted = cpu - 299;
+    let pod = asking("cpu", requests("cpu", &format!("{wanted}m")));
+    refused(&cluster, &pod, "OutOfcpu", &short("cpu", wanted, 300, cpu));
+    let pod = asking("memory", requests("memory", &(memory + 1).to_string()));
+    refused(&cluster, &pod, "OutOfmemory", &short("memory", memory + 1, 0, memory));
+    let huge = json!({"resources": {"limits": {"cpu": "1m", "hugepages-32Mi": "64Mi"}}});
+    let words = short("hugepages-32Mi", 64 << 20, 0, 0);
+    refused(&cluster, &asking("huge", huge), "OutOfhugepages-32Mi", &words);
+    // Exactly what is left will do.
+    let pod = asking("rest", requests("cpu", &format!("{}m", cpu - 300)));
+    cluster.kubectl.apply(&[pod]);
+    cluster.running("rest");
+    refused(&cluster, &asking("third", json!({})), "OutOfpods", &short("pods", 1, 2, 2));
+}
+
+#[test]
+fn others_make_way_for_a_critical_pod_and_kubectl_shows_it() {
+    let cluster = Cluster::start();
+    cluster.ready();
+    let cpu = allocatable(&cluster, "cpu");
+    let share = |percent: i64| requests("cpu", &format!("{}m", cpu * percent / 100));
+    cluster.kubectl.apply(&[asking("small", share(20)), asking("large", share(60))]);
+    let (small, large) = (cluster.running("small"), cluster.running("large"));
+    let mut critical = asking("critical", share(50));
+    critical["spec"]["priorityClassName"] = "system-node-critical".into();
+    cluster.kubectl.apply(&[critical]);
+    cluster.running("critical");
+
+    let large = cluster.shown_when("large", "has failed", |pod| {
+        pod["status"]["phase"] == "Failed" && uid(pod) == uid(&large)
+    });
+    let words = "Preempted in order to admit critical pod";
+    assert_eq!(large["status"]["reason"], "Preempting", "{}", large["status"]);
+    assert_eq!(large["status"]["message"], words);
+    assert_eq!(condition(&large, "DisruptionTarget"), "True");
+    assert!(container(&large, "main")["state"]["terminated"].is_object(), "{}", large["status"]);
+    cluster.node.eventually("it is told", |_| {
+        let events = cluster.events("Pod", "large");
+        let told = events.contains(&format!("Preempting: {words}"));
+        if told { Ok(()) } else { Err(format!("{events:?}")) }
+    });
+    let after = cluster.running("small");
+    assert_eq!(container(&after, "main")["containerID"], container(&small, "main")["containerID"]);
+    // What nobody can make room for is refused, critical or not.
+    let mut huge = asking("huge", share(1000));
+    huge["spec"]["priorityClassName"] = "system-node-critical".into();
+    cluster.kubectl.apply(&[huge]);
+    let huge = cluster.shown_when("huge", "has failed", |pod| pod["status"]["phase"] == "Failed");
+    assert_eq!(huge["status"]["reason"], "UnexpectedAdmissionError", "{}", huge["status"]);
+    cluster.running("small");
+    cluster.running("critical");
+}

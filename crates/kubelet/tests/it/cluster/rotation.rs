@@ -1,0 +1,244 @@
+//! Certificates that live for two minutes are renewed while the node works: nobody who asks, watches or listens
+//! notices.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use serde_json::json;
+
+use crate::node::{FOREVER, Node, names_in, shell_pod};
+
+use super::joining::{newcomer, requests};
+use super::{Cluster, bound};
+
+/// They are good for half as long again, because a signer dates them back; and renewed 66 to 102 seconds after the
+/// signature, so that a machine may stand still for a while and lose nothing.
+const LIFE: &str = "--certificate-lifetime-seconds=120";
+const LIVES: Duration = Duration::from_secs(120);
+
+/// A request as the API server logged it, with what it was answered.
+fn answered(cluster: &Cluster) -> Vec<(String, u16)> {
+    let log = cluster.api.log();
+    let request = |line: &str| {
+        let (_, rest) = line.split_once("request=\"")?;
+        let (request, rest) = rest.split_once('"')?;
+        let status = rest.trim().strip_prefix("status=")?.parse().ok()?;
+        Some((request.to_owned(), status))
+    };
+    log.lines().filter_map(request).collect()
+}
+
+/// How often each collection has been watched by the kubelet.
+fn watches(cluster: &Cluster) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for (request, _) in answered(cluster) {
+        // Requests for certificates come and go with each renewal.
+        let is_watch = request.contains("allowWatchBookmarks=true");
+        // Those of one namespace are people's: kubectl waits with them.
+        if is_watch && !request.contains("certificatesigningrequests") && !request.contains("/namespaces/") {
+            let collection = request.split('?').next().unwrap_or_default().to_owned();
+            *counts.entry(collection).or_default() += 1;
+        }
+    }
+    counts
+}
+
+/// Warnings in the kubelet's log, from that line on, about calls that failed or certificates.
+fn complaints(node: &Node, from: usize) -> Vec<String> {
+    let log = node.kubelet_log();
+    let words = ["unauthorized", "forbidden", "no answer within", "cannot be reached", "ertificate"];
+    let is_meant = |line: &&str| line.starts_with(['W', 'E']) && words.iter().any(|word| line.contains(word));
+    log.lines().skip(from).filter(is_meant).map(str::to_owned).collect()
+}
+
+fn pair_in_use(cluster: &Cluster, kind: &str) -> PathBuf {
+    let link = cluster.node.path(&format!("pki/kubelet-{kind}-current.pem"));
+    std::fs::read_link(link).expect("a link to the pair in use")
+}
+
+/// The certificate that the main port shows to a new connection that trusts the cluster's authority.
+fn served(cluster: &Cluster) -> Result<CertificateDer<'static>, String> {
+    let mut stream = crate::server::connect(&cluster.node, &cluster.api.file("ca.crt"), None)?;
+    stream.conn.complete_io(&mut stream.sock).map_err(|error| error.to_string())?;
+    let shown = stream.conn.peer_certificates().and_then(|chain| chain.first().cloned());
+    shown.map(CertificateDer::into_owned).ok_or_else(|| "it shows none".to_owned())
+}
+
+/// The certificate in the file that is in use.
+fn stored(cluster: &Cluster) -> Result<CertificateDer<'static>, String> {
+    let file = cluster.node.path("pki/kubelet-server-current.pem");
+    CertificateDer::from_pem_file(file).map_err(|error| error.to_string())
+}
+
+/// What `/metrics` says of certificates that are good and were replaced at least so many times.
+#[track_caller]
+fn told_in_metrics(cluster: &Cluster, replaced: usize) {
+    let value = |text: &str, name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(&format!("kubelet_{name} ")));
+        line.and_then(|value| value.parse::<f64>().ok()).unwrap_or_else(|| panic!("no {name} in {text}"))
+    };
+    let rotation =
+        |text: &str, what: &str| value(text, &format!("certificate_manager_server_rotation_seconds_{what}"));
+    let text = cluster.node.eventually("every replaced certificate is counted", |node| {
+        let text = node.get("/metrics")?;
+        if rotation(&text, "count") >= replaced as f64 { Ok(text) } else { Err(text) }
+    });
+    for kind in ["client", "server"] {
+        let left = value(&text, &format!("certificate_manager_{kind}_ttl_seconds"));
+        assert!((0.0..=LIVES.as_secs_f64()).contains(&left), "{text}");
+    }
+    let failed = ["certificate_manager_client_expiration_renew_errors", "server_expiration_renew_errors"];
+    assert_eq!(failed.map(|name| value(&text, name)), [0.0, 0.0]);
+    // A certificate is dated back by 60 seconds and replaced at 126 to 162.
+    let age = rotation(&text, "sum") / rotation(&text, "count");
+    assert!((120.0..=180.0).contains(&age), "{text}");
+}
+
+/// A pod comes, is read, and goes again.
+fn visit(cluster: &Cluster, name: &str) {
+    cluster.kubectl.apply(&[bound(shell_pod(name, &format!("echo hello from {name}; {FOREVER}")))]);
+    let pod = cluster.running(name);
+    let said = cluster.kubectl.ok(&["logs", name]);
+    assert_eq!(said, format!("hello from {name}\n"));
+    cluster.kubectl.ok(&["delete", "pod", name]);
+    cluster.gone(&pod);
+}
+
+#[test]
+fn certificates_of_the_program_are_renewed_under_load_and_nothing_fails() {
+    let mut cluster = newcomer(
+        &[LIFE],
+        json!({
+            "rotateCertificates": true, "serverTLSBootstrap": true, "address": "0.0.0.0",
+            "nodeStatusUpdateFrequency": "5s", "nodeLeaseDurationSeconds": 20,
+        }),
+    );
+    cluster.node.start_kubelet();
+    cluster.ready();
+    cluster.kubectl.apply(&[bound(shell_pod("steady", "while :; do date +%s; sleep 0.5; done"))]);
+    cluster.running("steady");
+    let first_served =
+        cluster.node.eventually("the port serves what the cluster signed", |_| served(&cluster));
+    let heard = cluster.node.path("steady.log");
+    let out = std::fs::File::create(&heard).expect("a file");
+    let mut listener = cluster.kubectl.start_into(&["logs", "--follow", "steady"], out);
+    let asked_before = watches(&cluster);
+    let quiet_from = cluster.node.kubelet_log().lines().count();
+    let mut clients = vec![pair_in_use(&cluster, "client")];
+    let mut servers = vec![pair_in_use(&cluster, "server")];
+    let (mut visits, began) = (0, Instant::now());
+    // Until the first ones are out of date, so that whatever works after that does so with a later one.
+    while clients.len() < 2 || servers.len() < 2 || began.elapsed() < LIVES {
+        assert!(began.elapsed() < LIVES * 3, "{clients:?} {servers:?}");
+        visits += 1;
+        visit(&cluster, &format!("visitor-{visits}"));
+        for (kind, seen) in [("client", &mut clients), ("server", &mut servers)] {
+            let now = pair_in_use(&cluster, kind);
+            if seen.last() != Some(&now) {
+                seen.push(now);
+            }
+        }
+    }
+    visit(&cluster, "last");
+
+    let all = answered(&cluster);
+    assert!(all.len() > 100, "the log of the API server has the requests: {}", all.len());
+    let refused: Vec<_> =
+        all.iter().filter(|(_, status)| [401, 403, 429].contains(status) || *status >= 500).collect();
+    assert!(refused.is_empty(), "{refused:?}");
+    assert!(!cluster.api.log().contains("is not believed"), "{}", cluster.api.log());
+    assert_eq!(watches(&cluster), asked_before, "no watch was begun anew");
+    assert_eq!(complaints(&cluster.node, quiet_from), Vec::<String>::new());
+    assert_eq!(listener.try_wait().expect("its state"), None, "who listens goes on listening");
+    let _ = listener.kill();
+    let _ = listener.wait();
+    assert!(std::fs::read_to_string(&heard).expect("what it heard").lines().count() > 60);
+
+    cluster.node.eventually("the port serves the latest certificate", |_| {
+        let (shown, kept) = (served(&cluster)?, stored(&cluster)?);
+        if shown == kept && shown != first_served { Ok(()) } else { Err("another one".to_owned()) }
+    });
+    told_in_metrics(&cluster, servers.len() - 1);
+    let asked = requests(&cluster);
+    let of = |by: &str, signer: &str| {
+        let wanted = format!(" {by} kubernetes.io/{signer} Approved,Issued");
+        asked.iter().filter(|request| request.ends_with(&wanted)).count()
+    };
+    assert_eq!(of("system:bootstrap:abcdef", "kube-apiserver-client-kubelet"), 1, "{asked:?}");
+    assert!(of("system:node:node", "kube-apiserver-client-kubelet") >= 1, "{asked:?}");
+    assert!(of("system:node:node", "kubelet-serving") >= 2, "{asked:?}");
+    cluster.node.eventually("old keys do not pile up", |node| {
+        let mut names = names_in(&node.path("pki"));
+        names.retain(|name| name.starts_with("kubelet-client-20"));
+        if names.len() <= 3 { Ok(()) } else { Err(format!("{names:?}")) }
+    });
+}
+
+#[test]
+fn a_serving_certificate_waits_for_its_approval_and_is_kept_over_a_restart() {
+    let node = Node::on_containerd(json!({"serverTLSBootstrap": true, "address": "0.0.0.0"}));
+    let mut cluster = Cluster::with_api(node, &["--approve-by-hand", "--no-service-accounts"]);
+    cluster.node.start_kubelet();
+    cluster.ready();
+    cluster.kubectl.apply(&[bound(shell_pod("web", &format!("echo hello; {FOREVER}")))]);
+    cluster.running("web");
+    let request = cluster.node.eventually("the node has asked", |_| {
+        let all = requests(&cluster);
+        all.first().cloned().ok_or_else(|| "nothing was asked for".to_owned())
+    });
+    assert!(request.ends_with(" system:node:node kubernetes.io/kubelet-serving "), "{request}");
+    assert!(served(&cluster).is_err(), "nothing is served that nobody has signed");
+    assert!(!cluster.node.path("pki/kubelet.crt").exists());
+    cluster.kubectl.attempt(&["logs", "web"]).expect_err("nor can the API server ask the node");
+    let name = request.split(' ').next().expect("a name");
+    cluster.kubectl.ok(&["certificate", "approve", name]);
+    let shown = cluster.node.eventually("the port serves what was signed", |_| served(&cluster));
+    assert_eq!(cluster.kubectl.ok(&["logs", "web"]), "hello\n");
+    cluster.node.restart_kubelet();
+    let after = cluster.node.eventually("the port serves", |_| served(&cluster));
+    assert_eq!(after, shown, "the certificate of before");
+    // A pod that comes later shows that the node has been talking to the API since.
+    cluster.kubectl.apply(&[bound(shell_pod("late", FOREVER))]);
+    cluster.running("late");
+    assert_eq!(requests(&cluster).len(), 1, "{:?}", requests(&cluster));
+}
+
+/// The client certificate's request that waits for a decision.
+fn undecided(cluster: &Cluster) -> Result<String, String> {
+    let all = requests(cluster);
+    let found = all.iter().find(|request| request.ends_with("kube-apiserver-client-kubelet "));
+    let name = found.and_then(|request| request.split(' ').next()).map(str::to_owned);
+    name.ok_or_else(|| format!("{all:?}"))
+}
+
+#[test]
+fn a_renewal_that_is_denied_is_counted_and_asked_for_again() {
+    let mut cluster = newcomer(&["--approve-by-hand", LIFE], json!({"rotateCertificates": true}));
+    cluster.node.spawn_kubelet();
+    let first = cluster.node.eventually("the node asks to join", |_| undecided(&cluster));
+    cluster.kubectl.ok(&["certificate", "approve", &first]);
+    cluster.ready();
+    let joined = pair_in_use(&cluster, "client");
+    let denied = cluster.node.eventually("the certificate is due", |_| undecided(&cluster));
+    cluster.kubectl.ok(&["certificate", "deny", &denied]);
+    cluster.node.logged(&format!("{denied}: certificate signing request is denied, reason: KubectlDeny"));
+    cluster.node.eventually("it is counted", |node| {
+        let text = node.get("/metrics")?;
+        let name = "kubelet_certificate_manager_client_expiration_renew_errors";
+        let line = text.lines().find(|line| line.starts_with(name)).unwrap_or_default().to_owned();
+        let count = line.strip_prefix(name).and_then(|count| count.trim().parse::<u64>().ok());
+        if count.is_some_and(|count| count > 0) { Ok(()) } else { Err(line) }
+    });
+    let again = cluster.node.eventually("it is asked again", |_| undecided(&cluster));
+    assert_ne!(again, denied);
+    cluster.kubectl.ok(&["certificate", "approve", &again]);
+    cluster.node.eventually("another pair is in use", |_| {
+        let now = pair_in_use(&cluster, "client");
+        if now == joined { Err(now.display().to_string()) } else { Ok(()) }
+    });
+    cluster.kubectl.apply(&[bound(shell_pod("web", FOREVER))]);
+    cluster.running("web");
+}
