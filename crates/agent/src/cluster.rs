@@ -48,6 +48,8 @@ pub struct ClusterDoors {
 pub(crate) struct LoopSide {
     /// Where everybody looks for this node.
     pub(crate) own_node: watch::Sender<Followed<Node>>,
+    /// Where everybody looks for what the API has of this node's pods.
+    pub(crate) pods: watch::Sender<Followed<Pod>>,
     /// Takes the pods of the API.
     pub(crate) sets: mpsc::Sender<SourceSet>,
     /// The static pods that some source wants.
@@ -62,7 +64,7 @@ pub(crate) async fn start(engine: &Arc<Engine>, doors: &ClusterDoors, side: Loop
     let tasks = &engine.tasks;
     let name = &engine.settings.node_name;
     let node = engine.own_node.clone();
-    let (pods_sender, pods) = watch::channel(Followed::<Pod>::default());
+    let pods = engine.pods_in_api.clone();
     let follow_node = Follower {
         engine: engine.clone(),
         cluster: doors.general.clone(),
@@ -79,7 +81,7 @@ pub(crate) async fn start(engine: &Arc<Engine>, doors: &ClusterDoors, side: Loop
         what: "Pod",
         selection: pods::on_node(name),
         is_settled: |_| false,
-        seen: pods_sender,
+        seen: side.pods,
     };
     let heartbeat = doors.heartbeat.clone();
     let reporter = NodeReporter::new(engine.clone(), heartbeat.clone(), settings.clone(), node.clone()).await;

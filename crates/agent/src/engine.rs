@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use kubelet_core::request::NodeFacts;
 use model::CgroupDriver;
-use model::k8s::{Node, NodeAddress, Quantity};
+use model::k8s::{Node, NodeAddress, Pod, Quantity};
 use ports::{Clock, Host, Net, Runtime};
 use tokio::sync::watch;
 
@@ -54,6 +54,8 @@ pub struct Engine {
     pub places: Places,
     /// This node in the API; nothing for one that stands alone.
     pub own_node: Copy<Node>,
+    /// The pods bound to this node in the API, mirrors among them; nothing for a node that stands alone.
+    pub pods_in_api: Copy<Pod>,
     pub metrics: Arc<Metrics>,
     pub probe_metrics: ProbeMetrics,
     pub tasks: TaskSet,

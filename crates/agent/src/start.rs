@@ -86,6 +86,7 @@ impl Agent {
         );
         let (node_sender, node) = watch::channel(NodeView::default());
         let (own_node_sender, own_node) = watch::channel(Followed::default());
+        let (pods_sender, pods_in_api) = watch::channel(Followed::default());
         let (driver_sender, cgroup_driver) = watch::channel(None);
         let keyring = read_keyring(&*doors.host, &settings.images).await;
         let images =
@@ -105,6 +106,7 @@ impl Agent {
             pods: PodsView::default(),
             places: Places::default(),
             own_node,
+            pods_in_api,
             metrics,
             probe_metrics: ProbeMetrics::default(),
             recorder,
@@ -147,6 +149,7 @@ impl Agent {
             let side = LoopSide {
                 sets,
                 own_node: own_node_sender,
+                pods: pods_sender,
                 wanted: readiness.static_pods.subscribe(),
                 sources: readiness.complete.subscribe(),
             };

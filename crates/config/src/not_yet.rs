@@ -109,7 +109,6 @@ const GATES: &[&str] = &[
     "DRAResourceClaimDeviceStatus",
     "DRAWorkloadResourceClaims",
     "DisableCPUQuotaWithExclusiveCPUs",
-    "ExtendWebSocketsToKubelet",
     "GenericWorkload",
     "GracefulNodeShutdown",
     "GracefulNodeShutdownBasedOnPodPriority",

@@ -64,6 +64,7 @@ async fn main_server(
         pair: certificates.pair,
         access,
         config: Arc::new(resolved.kubelet.clone()),
+        translates: engine.node_facts.features.extend_websockets,
         clock: engine.clock,
     };
     MainServer::new(port).map_err(|error| StartError::Certificates(error.to_string()))

@@ -124,7 +124,7 @@ impl Endpoint {
     }
 
     /// The paths that are answered, relative to the root.
-    fn answers(self) -> Vec<(&'static str, MethodRouter<MainState>)> {
+    pub(crate) fn answers(self) -> Vec<(&'static str, MethodRouter<MainState>)> {
         match self {
             Self::Healthz => vec![
                 ("", get(healthz::all)),

@@ -30,10 +30,13 @@ mod metrics;
 mod pods;
 mod query;
 mod running_pods;
+mod spdy;
 mod stats_summary;
 mod streaming;
 mod tls;
+mod translate;
 mod upgrade;
+mod websocket;
 
 use std::sync::Arc;
 

@@ -27,6 +27,8 @@ pub struct MainPort {
     pub pair: watch::Receiver<Option<ServingPair>>,
     pub access: AccessSettings,
     pub config: Arc<KubeletConfiguration>,
+    /// Clients that speak WebSocket are translated for the runtime (`ExtendWebSocketsToKubelet`).
+    pub translates: bool,
     pub clock: Clock,
 }
 
@@ -56,6 +58,7 @@ impl Switches {
 pub(crate) struct MainState {
     pub(crate) api: Api,
     pub(crate) config: Arc<KubeletConfiguration>,
+    pub(crate) translates: bool,
     pub(crate) clock: Clock,
 }
 
@@ -73,7 +76,7 @@ impl MainServer {
     /// # Errors
     /// The configuration leaves nothing that a handshake could agree on.
     pub fn new(port: MainPort) -> Result<Self, TlsError> {
-        let MainPort { api, pair, access, config, clock } = port;
+        let MainPort { api, pair, access, config, translates, clock } = port;
         let settings = TlsSettings {
             min_version: config.tls_min_version.clone(),
             cipher_suites: config.tls_cipher_suites.clone(),
@@ -81,7 +84,7 @@ impl MainServer {
         };
         let tls = TlsAcceptor::from(tls::server_config(&settings, pair)?);
         let switches = Switches::of(&config);
-        let router = complete(endpoint::router(switches), MainState { api, config, clock });
+        let router = complete(endpoint::router(switches), MainState { api, config, translates, clock });
         Ok(Self(Site { router, gate: Some(Gate::new(access, clock)), tls: Some(tls), limits: LIMITS }))
     }
 

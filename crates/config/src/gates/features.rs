@@ -45,6 +45,8 @@ features! {
     evented_pleg: "EventedPLEG",
     /// Pods may have resources of their own.
     pod_level_resources: "PodLevelResources",
+    /// Streams of clients that speak WebSocket are translated here, and the node says so.
+    extend_websockets: "ExtendWebSocketsToKubelet",
     /// The condition `PodReadyToStartContainers` is written.
     ready_to_start_condition: "PodReadyToStartContainersCondition",
     /// Static pods that refer to any object of the API are refused.

@@ -30,4 +30,5 @@ mod server;
 mod service;
 mod settings;
 mod stats;
+mod streaming;
 mod volumes;

@@ -24,7 +24,10 @@ use super::{Agent, Answer};
 use crate::endpoint::Endpoint;
 use crate::{AccessSettings, AuthorizationMode, ClientCa, MainPort, MainServer, ServingPair, TokenReviews};
 
+mod bounds;
 mod reached;
+mod translated;
+mod walk;
 
 /// A certificate and its key, PEM.
 #[derive(Clone, Debug)]
@@ -84,6 +87,15 @@ struct Port {
 
 impl Port {
     async fn start(agent: Agent, access: AccessSettings, config: KubeletConfiguration) -> Self {
+        Self::start_with(agent, access, config, true).await
+    }
+
+    async fn start_with(
+        agent: Agent,
+        access: AccessSettings,
+        config: KubeletConfiguration,
+        translates: bool,
+    ) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let (stop, stopped) = oneshot::channel::<()>();
@@ -94,6 +106,7 @@ impl Port {
             pair: latest,
             access,
             config: Arc::new(config),
+            translates,
             clock: Clock::system(),
         };
         let server = MainServer::new(parts).unwrap();

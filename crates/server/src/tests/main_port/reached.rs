@@ -76,7 +76,7 @@ async fn run_answers_with_the_output() {
 }
 
 /// Everything up to the end of a head.
-async fn read_head(stream: &mut (impl tokio::io::AsyncRead + Unpin)) -> String {
+pub(super) async fn read_head(stream: &mut (impl tokio::io::AsyncRead + Unpin)) -> String {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         head.push(stream.read_u8().await.unwrap());
@@ -88,7 +88,7 @@ const AGREED: &str = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\
                       X-Stream-Protocol-Version: v4.channel.k8s.io\r\n\r\n";
 
 /// A streaming server for one connection, which goes on with `then` after the upgrade. Tells the head it got.
-async fn streaming<F>(
+pub(super) async fn streaming<F>(
     answer: &'static str,
     then: impl FnOnce(TcpStream) -> F + Send + 'static,
 ) -> (u16, JoinHandle<String>)
