@@ -6,14 +6,16 @@ use std::time::Duration;
 use async_trait::async_trait;
 use model::k8s::{Container, ObjectMeta, Pod, PodSpec};
 use ports::NodeApi;
-use ports::node_api::{LogPieces, LogSource, LogView, ManifestProblem, PodRefusal, PodTarget};
+use ports::node_api::{
+    LogPieces, LogSource, LogView, ManifestProblem, Measurements, PodRefusal, PodTarget, TextPieces,
+};
 use ports::runtime::{Scope, Streams};
 use tokio::sync::Semaphore;
 
 use crate::engine::Engine;
 use crate::sources::ManifestProblems;
 use crate::sync_loop::{Heartbeat, STUCK_AFTER};
-use crate::{container_logs, streams};
+use crate::{Samplers, container_logs, stats, streams};
 
 /// Answers from the shared views, the runtime and the files.
 #[derive(Clone, Debug)]
@@ -23,6 +25,7 @@ pub struct AgentApi {
     pub(crate) heartbeat: Heartbeat,
     /// Places for followers of logs that are told of changes.
     pub(crate) log_watches: Arc<Semaphore>,
+    pub(crate) samplers: Samplers,
 }
 
 #[async_trait]
@@ -99,10 +102,7 @@ impl NodeApi for AgentApi {
         (self.engine.clock.mono().since_start().saturating_sub(self.heartbeat.last()), STUCK_AFTER)
     }
 
-    fn metrics(&self) -> String {
-        let metrics = &self.engine.metrics;
-        let mut text = metrics.render(&self.engine.settings.node_name);
-        text.push_str(&metrics.certificates.render(self.engine.clock.now().wall));
-        text
+    async fn measurements(&self, what: Measurements) -> Result<TextPieces, String> {
+        stats::measurements(&self.engine, &self.samplers, what).await
     }
 }

@@ -23,6 +23,7 @@ use crate::node::NodeView;
 use crate::places::Places;
 use crate::pleg::PlegHandle;
 use crate::pods_view::PodsView;
+use crate::probe_metrics::ProbeMetrics;
 use crate::settings::Settings;
 use crate::tasks::TaskSet;
 use crate::user_namespaces::PodIds;
@@ -57,6 +58,7 @@ pub struct Engine {
     /// The pods bound to this node in the API, mirrors among them; nothing for a node that stands alone.
     pub pods_in_api: Copy<Pod>,
     pub metrics: Arc<Metrics>,
+    pub probe_metrics: ProbeMetrics,
     pub tasks: TaskSet,
     pub chance: Chance,
 }

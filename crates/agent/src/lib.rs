@@ -33,11 +33,13 @@ pub mod pass;
 pub mod places;
 pub mod pleg;
 pub mod pods_view;
+mod probe_metrics;
 mod prober;
 pub mod run_once;
 pub mod settings;
 pub mod sources;
 mod start;
+mod stats;
 mod streams;
 pub mod sync_loop;
 pub mod tasks;
@@ -47,3 +49,4 @@ mod worker;
 
 pub use settings::Settings;
 pub use start::{Agent, Doors};
+pub use stats::Samplers;

@@ -29,10 +29,12 @@ use crate::node::{NodeView, NodeWatch};
 use crate::places::Places;
 use crate::pleg::Pleg;
 use crate::pods_view::PodsView;
+use crate::probe_metrics::ProbeMetrics;
 use crate::settings::{NodeSettings, Settings};
 use crate::sources::file::FileSource;
 use crate::sources::http::HttpSource;
 use crate::sources::{ManifestProblems, SourceSet};
+use crate::stats::Samplers;
 use crate::sync_loop::{Heartbeat, SourcesReadiness, SyncLoop};
 use crate::tasks::TaskSet;
 use crate::user_namespaces::PodIds;
@@ -58,6 +60,7 @@ pub struct Agent {
     problems: ManifestProblems,
     heartbeat: Heartbeat,
     sources_ready: watch::Receiver<bool>,
+    samplers: Samplers,
 }
 
 impl Agent {
@@ -74,6 +77,7 @@ impl Agent {
         make_directories(&*doors.host, &settings).await?;
         let (tasks, metrics) = (TaskSet::new(), Arc::new(Metrics::default()));
         let recorder = Recorder::new(doors.clock);
+        doors.runtime.observe(metrics.clone());
         let cache = PodCache::default();
         let (pleg, pleg_handle) = Pleg::new(
             doors.runtime.clone(),
@@ -104,6 +108,7 @@ impl Agent {
             own_node,
             pods_in_api,
             metrics,
+            probe_metrics: ProbeMetrics::default(),
             recorder,
             tasks: tasks.clone(),
             chance: Chance::from_seed(seed),
@@ -152,7 +157,8 @@ impl Agent {
         }
         let sources_ready = readiness.reported.subscribe();
         tasks.spawn("collector", Collector::new(engine.clone(), readiness.complete.subscribe()).run());
-        Ok(Self { engine, problems, heartbeat, sources_ready })
+        let samplers = Samplers::start(&engine);
+        Ok(Self { engine, problems, heartbeat, sources_ready, samplers })
     }
 
     /// The agent as the HTTP server sees it.
@@ -163,6 +169,7 @@ impl Agent {
             problems: self.problems.clone(),
             heartbeat: self.heartbeat.clone(),
             log_watches: Arc::new(Semaphore::new(MOST_WATCHES)),
+            samplers: self.samplers.clone(),
         })
     }
 

@@ -74,7 +74,6 @@ const FIELDS: &[(&str, Fine)] = &[
     ("topologyManagerScope", Default),
     ("tracing", Default),
     ("volumePluginDir", Default),
-    ("volumeStatsAggPeriod", Default),
 ];
 
 /// Flags without a field, by name.

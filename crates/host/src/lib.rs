@@ -29,6 +29,7 @@ mod in_volume;
 mod lock_file;
 mod machine;
 mod manifests;
+mod measure;
 mod mounts;
 mod open_file;
 mod payload;
@@ -49,6 +50,7 @@ use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use jiff::Timestamp;
 use model::payload::Payload;
+use model::stats::{FilesystemSpace, OpenFiles, TreeUsage};
 use ports::Host;
 use ports::host::{
     DirEntry, ExecTrace, HostError, HostPathKind, HostResult, MachineInfo, ManifestFile, OpenFile,
@@ -216,6 +218,29 @@ impl Host for LinuxHost {
 
     async fn run_program(&self, call: &ProgramCall) -> HostResult<Vec<u8>> {
         program::run(call).await
+    }
+
+    async fn read_each(&self, paths: Vec<PathBuf>) -> Vec<Option<String>> {
+        let read = move |_: &Path| Ok(measure::read_each(&paths));
+        blocking(Path::new("/proc"), read).await.unwrap_or_default()
+    }
+
+    async fn directories_below(&self, root: &Path) -> Vec<String> {
+        blocking(root, |root| Ok(measure::directories_below(root))).await.unwrap_or_default()
+    }
+
+    async fn open_files(&self, pids: Vec<u32>) -> OpenFiles {
+        blocking(Path::new("/proc"), move |proc| Ok(measure::open_files(proc, &pids)))
+            .await
+            .unwrap_or_default()
+    }
+
+    async fn filesystem_space(&self, path: &Path) -> HostResult<FilesystemSpace> {
+        blocking(path, measure::filesystem_space).await
+    }
+
+    async fn tree_usage(&self, path: &Path) -> HostResult<TreeUsage> {
+        blocking(path, measure::tree_usage).await
     }
 
     fn machine(&self) -> MachineInfo {

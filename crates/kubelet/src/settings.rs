@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent::settings::{
-    CollectionSettings, ContainerSettings, ImageSettings, LogSettings, NetworkSettings, NodeSettings, Paths,
-    Settings, SourceSettings,
+    CollectionSettings, ContainerSettings, ImageSettings, LogSettings, MeasureSettings, NetworkSettings,
+    NodeSettings, Paths, Settings, SourceSettings,
 };
 use config::{Features, Resolved};
 use kubelet_core::image::access::VerificationPolicy;
@@ -57,6 +57,13 @@ pub(crate) fn settings(resolved: &Resolved, node_name: String, host_ips: Vec<IpA
             allowed_unsafe_sysctls: kubelet.allowed_unsafe_sysctls.clone(),
             user_ids_per_pod: u32::try_from(kubelet.user_namespaces.ids_per_pod).unwrap_or(65536),
             max_pods: u32::try_from(kubelet.max_pods).unwrap_or(110),
+        },
+        measure: MeasureSettings {
+            kubelet_cgroups: kubelet.kubelet_cgroups.clone(),
+            runtime_cgroups: resolved.flags.runtime_cgroups.clone(),
+            system_cgroups: kubelet.system_cgroups.clone(),
+            volume_stats_period: Some(kubelet.volume_stats_agg_period.as_std()).filter(|p| !p.is_zero()),
+            ..MeasureSettings::default()
         },
         // Validation has refused any other word.
         cgroup_driver: CgroupDriver::parse(&kubelet.cgroup_driver).unwrap_or(CgroupDriver::Cgroupfs),

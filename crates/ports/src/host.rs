@@ -10,6 +10,7 @@ use futures_util::stream::BoxStream;
 use jiff::Timestamp;
 use model::payload::Payload;
 use model::request::IdRange;
+use model::stats::{FilesystemSpace, OpenFiles, TreeUsage};
 
 /// Why a step on the machine failed.
 #[derive(Debug, thiserror::Error)]
@@ -91,6 +92,10 @@ pub trait OpenFile: Send + Sync + std::fmt::Debug {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MachineInfo {
     pub cpus: u32,
+    /// Of the processors, those that are no second thread of another; 0 if the machine does not say.
+    pub physical_cores: u32,
+    /// Packages that the cores are in; 0 if the machine does not say.
+    pub sockets: u32,
     pub memory_bytes: u64,
     pub hostname: String,
     pub boot_id: String,
@@ -214,6 +219,34 @@ pub trait Host: Send + Sync + std::fmt::Debug {
     /// Runs a program to its end and returns what it wrote, at most a mebibyte. One that fails is an error with what it
     /// complained about; one that nobody waits for any more is killed.
     async fn run_program(&self, call: &ProgramCall) -> HostResult<Vec<u8>>;
+    /// Small files of the kernel (procfs, cgroups), read in one go; `None` for one that is not there or cannot be read.
+    async fn read_each(&self, paths: Vec<PathBuf>) -> Vec<Option<String>> {
+        let mut texts = Vec::with_capacity(paths.len());
+        for path in paths {
+            texts.push(self.read_text(&path).await.ok());
+        }
+        texts
+    }
+    /// Every directory below `root`, as paths from there (`/a`, `/a/b`); links are not followed. A host without such
+    /// trees has none.
+    async fn directories_below(&self, _root: &Path) -> Vec<String> {
+        Vec::new()
+    }
+    /// What these processes have open, as far as they are still there.
+    async fn open_files(&self, _pids: Vec<u32>) -> OpenFiles {
+        OpenFiles::default()
+    }
+    /// How much the filesystem has that the path is on.
+    async fn filesystem_space(&self, path: &Path) -> HostResult<FilesystemSpace> {
+        Ok(FilesystemSpace {
+            capacity_bytes: self.filesystem_bytes(path).await?,
+            ..FilesystemSpace::default()
+        })
+    }
+    /// What the directory takes with all below it on the same filesystem; nothing if it is not there.
+    async fn tree_usage(&self, _path: &Path) -> HostResult<TreeUsage> {
+        Ok(TreeUsage::default())
+    }
 
     fn machine(&self) -> MachineInfo;
     /// The size of the filesystem that the path is on.

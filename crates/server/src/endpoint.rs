@@ -7,7 +7,10 @@ use axum::routing::{MethodRouter, any, get, post};
 use http::StatusCode;
 
 use crate::main_port::{MainState, Switches};
-use crate::{answer, configz, container_logs, healthz, manifests, metrics, pods, running_pods, streaming};
+use crate::{
+    answer, configz, container_logs, healthz, manifests, metrics, pods, running_pods, stats_summary,
+    streaming,
+};
 
 macro_rules! endpoints {
     ($($name:ident)*) => {
@@ -130,7 +133,13 @@ impl Endpoint {
                 ("/syncloop", get(healthz::sync_loop)),
             ],
             Self::Pods => vec![("", get(pods::list))],
-            Self::Metrics => vec![("", get(metrics::text))],
+            Self::Stats => vec![("/summary", get(stats_summary::show).post(stats_summary::show))],
+            Self::Metrics => vec![
+                ("", get(metrics::kubelet)),
+                ("/cadvisor", get(metrics::cadvisor)),
+                ("/resource", get(metrics::resource)),
+                ("/probes", get(metrics::probes)),
+            ],
             Self::RunningPods => vec![("", get(running_pods::redirect)), ("/", get(running_pods::list))],
             Self::Configz => vec![("", get(configz::show))],
             Self::Manifests => vec![("", get(manifests::problems))],
@@ -146,13 +155,9 @@ impl Endpoint {
                 .into(),
             Self::Run => [CONTAINER, CONTAINER_OF_UID].map(|path| (path, post(streaming::run))).into(),
             // Known, so that the rules about who may ask are those they will have; nothing is there yet.
-            Self::Stats
-            | Self::Checkpoint
-            | Self::Logs
-            | Self::Pprof
-            | Self::DebugFlags
-            | Self::Flagz
-            | Self::Statusz => Vec::new(),
+            Self::Checkpoint | Self::Logs | Self::Pprof | Self::DebugFlags | Self::Flagz | Self::Statusz => {
+                Vec::new()
+            }
         }
     }
 }

@@ -105,7 +105,8 @@ impl Scene<'_> {
     async fn start(&self, start: &StartContainer) -> Option<Retry> {
         let container = find_container(&self.context.pod, &start.name)?;
         let outcome = self.try_start(&container, start).await;
-        self.context.engine.metrics.container_started(outcome.is_ok());
+        let failure = outcome.as_ref().err().map(|failure| failure.reason);
+        self.context.engine.metrics.container_started(container.kind, failure);
         match outcome {
             Ok(()) => {
                 self.context.note(PassNote::Started { container: start.name.to_string() }).await;

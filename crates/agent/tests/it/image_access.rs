@@ -67,8 +67,8 @@ fn record(world: &World) -> ImagePulledRecord {
     record
 }
 
-fn metric(world: &World, line: &str) -> bool {
-    world.agent.as_ref().unwrap().api().metrics().lines().any(|l| l == line)
+async fn metric(world: &World, line: &str) -> bool {
+    world.metrics().await.lines().any(|l| l == line)
 }
 
 #[tokio::test(start_paused = true)]
@@ -92,11 +92,14 @@ async fn an_image_pulled_with_a_secret_is_for_pods_that_have_it() {
     world.create(&app("never", "Never", &[]));
     let text = "Container image \"r.io/app:1\" is not present with pull policy of Never";
     waits(&world, "never", "ErrImageNeverPull", text).await;
-    assert!(metric(&world, "kubelet_imagemanager_ondisk_pulledrecords 1"));
-    assert!(metric(
-        &world,
-        r#"kubelet_imagemanager_image_mustpull_checks_total{result="credentialRecordFound"} 1"#
-    ));
+    assert!(metric(&world, "kubelet_imagemanager_ondisk_pulledrecords 1").await);
+    assert!(
+        metric(
+            &world,
+            r#"kubelet_imagemanager_image_mustpull_checks_total{result="credentialRecordFound"} 1"#
+        )
+        .await
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -288,8 +291,10 @@ async fn a_program_gives_the_credentials_of_an_image_and_its_answer_is_kept() {
     world.create(&app("later", "Always", &[]));
     is_ready(&world, "later").await;
     assert_eq!(asked(&world).len(), 2, "the answer was for ten minutes");
-    assert!(metric(&world, r#"kubelet_credential_provider_plugin_duration_count{plugin_name="prog"} 2"#));
-    assert!(metric(&world, r#"kubelet_credential_provider_config_info{hash="sha256:1"} 1"#));
+    assert!(
+        metric(&world, r#"kubelet_credential_provider_plugin_duration_count{plugin_name="prog"} 2"#).await
+    );
+    assert!(metric(&world, r#"kubelet_credential_provider_config_info{hash="sha256:1"} 1"#).await);
 }
 
 #[tokio::test(start_paused = true)]
@@ -298,7 +303,9 @@ async fn a_program_that_fails_or_answers_nonsense_gives_nothing_and_is_counted()
         let world = world_with(json!({}), output).await;
         world.create(&app("web", "IfNotPresent", &[]));
         waits(&world, "web", "ErrImagePull", "pull access denied").await;
-        assert!(metric(&world, r#"kubelet_credential_provider_plugin_errors_total{plugin_name="prog"} 1"#));
+        assert!(
+            metric(&world, r#"kubelet_credential_provider_plugin_errors_total{plugin_name="prog"} 1"#).await
+        );
         world.host.set_program(format!("{PROGRAMS}/prog"), Ok(&answer("ann", "Image")));
         is_ready(&world, "web").await;
     }

@@ -16,6 +16,7 @@ mod hints;
 mod image_access;
 mod isolation;
 mod joining;
+mod measuring;
 mod objects;
 mod pods;
 mod probing;

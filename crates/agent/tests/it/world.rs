@@ -5,14 +5,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent::settings::{
-    CollectionSettings, ContainerSettings, ImageSettings, LogSettings, NetworkSettings, Paths, SourceSettings,
+    CollectionSettings, ContainerSettings, ImageSettings, LogSettings, MeasureSettings, NetworkSettings,
+    Paths, SourceSettings,
 };
 use agent::{Agent, Doors, Settings};
 use config::{CredentialProviders, Features};
+use futures_util::StreamExt;
 use jiff::Timestamp;
 use kubelet_core::image::access::VerificationPolicy;
 use kubelet_core::request::{NodeFacts, Swap};
 use model::k8s::{ContainerStatus, PodStatus};
+use ports::node_api::Measurements;
 use ports::{Clock, HostError};
 use testing::{FakeCluster, FakeHost, FakeNet, FakeRuntime, Method};
 
@@ -117,6 +120,16 @@ impl World {
 
     pub(crate) fn remove(&self, name: &str) {
         self.host.delete(manifest_path(name));
+    }
+
+    /// What `/metrics` says.
+    pub(crate) async fn metrics(&self) -> String {
+        self.measured(Measurements::Kubelet).await
+    }
+
+    pub(crate) async fn measured(&self, what: Measurements) -> String {
+        let api = self.agent.as_ref().unwrap().api();
+        api.measurements(what).await.unwrap().collect::<Vec<String>>().await.concat()
     }
 
     /// Lets time go by.
@@ -270,6 +283,7 @@ fn settings() -> Settings {
             user_ids_per_pod: 65536,
             max_pods: 110,
         },
+        measure: MeasureSettings::default(),
         sync_frequency: seconds(60),
         cgroup_driver: model::CgroupDriver::Cgroupfs,
         request_timeout: seconds(10),

@@ -29,5 +29,6 @@ mod security;
 mod server;
 mod service;
 mod settings;
+mod stats;
 mod streaming;
 mod volumes;

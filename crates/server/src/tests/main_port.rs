@@ -256,7 +256,7 @@ async fn a_permission_is_for_one_verb_and_one_subresource() {
     let port = Port::start(agent, asking(&cluster, &authority, true), KubeletConfiguration::default()).await;
     let caller = Caller { token: Some("good"), ..Caller::default() };
     let answer = port.ask("GET", "/metrics", &caller).await;
-    assert_eq!((answer.status(), answer.body.as_str()), (200, "up 1\n"));
+    assert_eq!((answer.status(), answer.unchunked()), (200, "Kubelet\nup 1\n".to_owned()));
     assert_eq!(port.ask("POST", "/metrics", &caller).await.status(), 403);
     assert_eq!(port.ask("GET", "/pods", &caller).await.status(), 403);
 }

@@ -226,6 +226,19 @@ impl Host for FakeHost {
         self.text(path).ok_or_else(|| not_found("read", path))
     }
 
+    async fn directories_below(&self, root: &Path) -> Vec<String> {
+        let tree = self.shared.tree.lock();
+        let (mut found, mut ahead) = (Vec::new(), vec![String::new()]);
+        while let Some(path) = ahead.pop() {
+            let directories = tree.entries(&root.join(path.trim_start_matches('/'))).into_iter();
+            for entry in directories.filter(|entry| entry.is_dir) {
+                found.push(format!("{path}/{}", entry.name));
+                ahead.push(format!("{path}/{}", entry.name));
+            }
+        }
+        found
+    }
+
     async fn filesystem_bytes(&self, _path: &Path) -> HostResult<u64> {
         Ok(100 << 30)
     }
