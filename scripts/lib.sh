@@ -55,6 +55,35 @@ missing_packages() {
     if command -v busybox >/dev/null && ldd "$(command -v busybox)" >/dev/null 2>&1; then echo busybox-static; fi
 }
 
+# Programs that are taken out of their package without installing it: the package brings a service and a web interface,
+# five times as large, and we want neither.
+PROMETHEUS_DIR=/usr/local/lib/kubelet-rs
+ensure_prometheus() {
+    local dir log
+    if { command -v promtool && command -v prometheus; } >/dev/null ||
+        { [ -x "$PROMETHEUS_DIR/promtool" ] && [ -x "$PROMETHEUS_DIR/prometheus" ]; }; then
+        return 0
+    fi
+    say "to unpack: promtool and prometheus, into $PROMETHEUS_DIR"
+    dir=$(mktemp -d)
+    log=$dir/log
+    # As root apt fetches with a user of its own, who must be able to write there.
+    chmod 755 "$dir"
+    {
+        apt-cache policy prometheus 2>/dev/null | grep -q 'Candidate: [0-9]' || apt-get update
+        (cd "$dir" && apt-get -o APT::Sandbox::User=root download prometheus) &&
+            dpkg-deb --fsys-tarfile "$dir"/prometheus_*.deb |
+            tar -x -C "$dir" ./usr/bin/promtool ./usr/bin/prometheus &&
+            install -D -m 755 -t "$PROMETHEUS_DIR" "$dir/usr/bin/promtool" "$dir/usr/bin/prometheus"
+    } >"$log" 2>&1 || {
+        tail -n 15 "$log" >&2
+        rm -rf "$dir"
+        die "promtool and prometheus could not be taken out of Debian's package prometheus." \
+            "Is a Debian mirror reachable? See /etc/apt/sources.list."
+    }
+    rm -rf "$dir"
+}
+
 require_root() {
     [ "$(id -u)" = 0 ] && return 0
     die "this must run as root, because containers, mounts and cgroups need it." "Try: sudo $0"

@@ -9,7 +9,8 @@ use model::NodeLogOptions;
 use model::k8s::{Container, ObjectMeta, Pod, PodSpec};
 use ports::NodeApi;
 use ports::node_api::{
-    LogPieces, LogSource, LogView, ManifestProblem, PodRefusal, PodTarget, SystemLog, SystemLogError,
+    LogPieces, LogSource, LogView, ManifestProblem, Measurements, PodRefusal, PodTarget, SystemLog,
+    SystemLogError, TextPieces,
 };
 use ports::runtime::{Scope, Streams};
 use tokio::sync::Semaphore;
@@ -17,7 +18,7 @@ use tokio::sync::Semaphore;
 use crate::engine::Engine;
 use crate::sources::ManifestProblems;
 use crate::sync_loop::{Heartbeat, STUCK_AFTER};
-use crate::{checkpoints, container_logs, streams, system_logs};
+use crate::{Samplers, checkpoints, container_logs, stats, streams, system_logs};
 
 /// Answers from the shared views, the runtime and the files.
 #[derive(Clone, Debug)]
@@ -27,6 +28,7 @@ pub struct AgentApi {
     pub(crate) heartbeat: Heartbeat,
     /// Places for followers of logs that are told of changes.
     pub(crate) log_watches: Arc<Semaphore>,
+    pub(crate) samplers: Samplers,
 }
 
 #[async_trait]
@@ -120,10 +122,7 @@ impl NodeApi for AgentApi {
         (self.engine.clock.mono().since_start().saturating_sub(self.heartbeat.last()), STUCK_AFTER)
     }
 
-    fn metrics(&self) -> String {
-        let metrics = &self.engine.metrics;
-        let mut text = metrics.render(&self.engine.settings.node_name);
-        text.push_str(&metrics.certificates.render(self.engine.clock.now().wall));
-        text
+    async fn measurements(&self, what: Measurements) -> Result<TextPieces, String> {
+        stats::measurements(&self.engine, &self.samplers, what).await
     }
 }

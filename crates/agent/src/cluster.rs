@@ -25,7 +25,8 @@ use ports::cluster::Selection;
 use tokio::sync::{mpsc, watch};
 
 use self::events::EventTeller;
-use self::follow::{Followed, Follower};
+pub(crate) use self::facts::machine;
+use self::follow::{Followed, Follower, Of};
 use self::mirrors::Mirrors;
 use self::node::NodeReporter;
 use self::status::StatusWriter;
@@ -48,6 +49,8 @@ pub struct ClusterDoors {
 pub(crate) struct LoopSide {
     /// Where everybody looks for this node.
     pub(crate) own_node: watch::Sender<Followed<Node>>,
+    /// Where everybody looks for what the API has of this node's pods.
+    pub(crate) pods: watch::Sender<Followed<Pod>>,
     /// Takes the pods of the API.
     pub(crate) sets: mpsc::Sender<SourceSet>,
     /// The static pods that some source wants.
@@ -62,25 +65,12 @@ pub(crate) async fn start(engine: &Arc<Engine>, doors: &ClusterDoors, side: Loop
     let tasks = &engine.tasks;
     let name = &engine.settings.node_name;
     let node = engine.own_node.clone();
-    let (pods_sender, pods) = watch::channel(Followed::<Pod>::default());
-    let follow_node = Follower {
-        engine: engine.clone(),
-        cluster: doors.general.clone(),
-        of: |cluster| cluster.nodes(),
-        what: "Node",
-        selection: Selection { fields: Some(format!("metadata.name={name}")), ..Selection::default() },
-        is_settled: |_| false,
-        seen: side.own_node,
-    };
-    let follow_pods = Follower {
-        engine: engine.clone(),
-        cluster: doors.general.clone(),
-        of: |cluster| cluster.pods(),
-        what: "Pod",
-        selection: pods::on_node(name),
-        is_settled: |_| false,
-        seen: pods_sender,
-    };
+    let pods = engine.pods_in_api.clone();
+    let only_this = Selection { fields: Some(format!("metadata.name={name}")), ..Selection::default() };
+    let nodes: Of<Node> = |cluster| cluster.nodes();
+    let follow_node = Follower::new(engine, &doors.general, (nodes, "Node"), only_this, side.own_node);
+    let bound: Of<Pod> = |cluster| cluster.pods();
+    let follow_pods = Follower::new(engine, &doors.general, (bound, "Pod"), pods::on_node(name), side.pods);
     let heartbeat = doors.heartbeat.clone();
     let reporter = NodeReporter::new(engine.clone(), heartbeat.clone(), settings.clone(), node.clone()).await;
     let statuses = StatusWriter::new(engine.clone(), doors.status.clone(), pods.clone());

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use kubelet_core::request::NodeFacts;
 use model::CgroupDriver;
-use model::k8s::{Node, NodeAddress, Quantity};
+use model::k8s::{Node, NodeAddress, Pod, Quantity};
 use ports::{Clock, Host, Net, Runtime};
 use tokio::sync::watch;
 
@@ -15,6 +15,7 @@ use crate::cache::PodCache;
 use crate::chance::Chance;
 use crate::cluster::follow::Copy;
 use crate::cluster::objects::ClusterObjects;
+use crate::cluster::own_node;
 use crate::events::Recorder;
 use crate::images::Images;
 use crate::metrics::Metrics;
@@ -22,6 +23,7 @@ use crate::node::NodeView;
 use crate::places::Places;
 use crate::pleg::PlegHandle;
 use crate::pods_view::PodsView;
+use crate::probe_metrics::ProbeMetrics;
 use crate::settings::Settings;
 use crate::tasks::TaskSet;
 use crate::user_namespaces::PodIds;
@@ -35,8 +37,8 @@ pub struct Engine {
     pub settings: Settings,
     /// What requests to the runtime need to know of this machine.
     pub node_facts: NodeFacts,
-    /// What pods may use together, by resource name.
-    pub allocatable: BTreeMap<String, Quantity>,
+    /// What pods may use together, by resource name, as far as this machine can tell; see [`Engine::allocatable`].
+    pub own_allocatable: BTreeMap<String, Quantity>,
     pub recorder: Recorder,
     pub images: Images,
     pub pod_ids: PodIds,
@@ -53,7 +55,10 @@ pub struct Engine {
     pub places: Places,
     /// This node in the API; nothing for one that stands alone.
     pub own_node: Copy<Node>,
+    /// The pods bound to this node in the API, mirrors among them; nothing for a node that stands alone.
+    pub pods_in_api: Copy<Pod>,
     pub metrics: Arc<Metrics>,
+    pub probe_metrics: ProbeMetrics,
     pub tasks: TaskSet,
     pub chance: Chance,
 }
@@ -64,6 +69,14 @@ impl Engine {
     pub fn runtime_name(&self) -> String {
         let name = self.node.borrow().version.name.clone();
         if name.is_empty() { "containerd".to_owned() } else { name }
+    }
+
+    /// What pods may use together: what the Node says, or else what it is going to say.
+    #[must_use]
+    pub fn allocatable(&self) -> BTreeMap<String, Quantity> {
+        let node = own_node(&self.own_node.borrow());
+        let said = node.and_then(|node| node.status.as_ref()?.allocatable.clone());
+        said.unwrap_or_else(|| self.own_allocatable.clone())
     }
 
     #[must_use]

@@ -4,8 +4,9 @@ use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 
-use model::PodRef;
+use model::{Now, PodRef};
 use parking_lot::Mutex;
+use ports::Clock;
 use tokio::sync::mpsc;
 
 /// How many events are remembered; the oldest go first.
@@ -21,6 +22,8 @@ pub enum EventType {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
+    /// When it happened.
+    pub at: Now,
     /// `None` for events about the node.
     pub pod: Option<PodRef>,
     pub container: Option<String>,
@@ -30,14 +33,20 @@ pub struct Event {
 }
 
 /// Takes events; clones share the memory.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Recorder {
+    clock: Clock,
     latest: Arc<Mutex<VecDeque<Event>>>,
     /// Set once, when the API is to be told.
     teller: Arc<OnceLock<mpsc::Sender<Event>>>,
 }
 
 impl Recorder {
+    #[must_use]
+    pub fn new(clock: Clock) -> Self {
+        Self { clock, latest: Arc::default(), teller: Arc::default() }
+    }
+
     pub fn normal(
         &self,
         pod: &PodRef,
@@ -100,7 +109,7 @@ impl Recorder {
             latest.pop_front();
         }
         let container = container.map(str::to_owned);
-        let event = Event { pod: pod.cloned(), container, kind, reason, message };
+        let event = Event { at: self.clock.now(), pod: pod.cloned(), container, kind, reason, message };
         if let Some(teller) = self.teller.get() {
             match teller.try_reserve() {
                 Ok(place) => place.send(event.clone()),

@@ -4,24 +4,35 @@
 //! side and how often, and the back-off of failing ones. Whether to pull, and every text users see, is decided in
 //! `kubelet_core::image`.
 
+pub mod figures;
+mod providers;
+mod records;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared, WeakShared};
-use kubelet_core::image::keyring::{Keyring, KeyringError};
+use kubelet_core::image::access::{ImageAccess, PodCredentials, VerificationPolicy, compute_image_access};
+use kubelet_core::image::keyring::{Credential, Keyring, KeyringError, pod_credentials};
 use kubelet_core::image::pull::{self, ImageProblem, PullDecision, PullPolicy};
 use kubelet_core::image::pull_secrets::PullSecretError;
 use kubelet_core::pod::backoff::BackoffTable;
 use model::request::{ImageObservation, ImageRequest, RegistryAuth, SandboxRequest};
 use model::{ContainerRef, MonoTime, PodRef};
 use parking_lot::Mutex;
-use ports::{Clock, Host, Runtime, RuntimeError};
+use ports::{Clock, Host, HostError, Runtime, RuntimeError};
 use tokio::sync::Semaphore;
 
+use self::providers::Providers;
+use self::records::PullRecords;
+use crate::cluster::objects::PodObjects;
 use crate::events::Recorder;
-use crate::settings::ImageSettings;
+use crate::metrics::Metrics;
+use crate::settings::{ImageSettings, Settings};
+use crate::start::Doors;
+use crate::tasks::TaskSet;
 
 /// A container whose pull failed is tried again this soon, which shows the back-off it is in.
 const BACK_OFF_SHOWS_AFTER: Duration = Duration::from_secs(1);
@@ -54,18 +65,32 @@ type PullKey = (String, Vec<RegistryAuth>);
 /// What a pod's own pull secrets hold, or why one of them cannot be used.
 pub type PodKeyring = Result<Keyring, PullSecretError>;
 
+/// What a pod can pull with.
+#[derive(Debug)]
+pub struct PodLogin {
+    pub keyring: PodKeyring,
+    /// Its service account, for providers that want to know it.
+    pub objects: PodObjects,
+}
+
 #[derive(Clone, Debug)]
 struct Pulled {
     reference: String,
     /// From the first byte asked for.
     took: Duration,
+    /// Which of the credentials it took; `None` if there were none.
+    with: Option<usize>,
 }
 
 pub struct Images {
     runtime: Arc<dyn Runtime>,
     clock: Clock,
     recorder: Recorder,
+    metrics: Arc<Metrics>,
     keyring: Keyring,
+    providers: Providers,
+    /// `None` where nothing is recorded and everybody may use what is there.
+    checked: Option<(VerificationPolicy, PullRecords)>,
     slots: Option<Arc<Semaphore>>,
     rate: Mutex<TokenBucket>,
     under_way: Mutex<BTreeMap<PullKey, WeakShared<BoxFuture<'static, PullResult>>>>,
@@ -86,24 +111,42 @@ struct BackOffs {
 }
 
 impl Images {
-    #[must_use]
-    pub fn new(
-        runtime: Arc<dyn Runtime>,
-        clock: Clock,
+    /// Reads the node's own credentials, and starts the task that keeps records where they are kept.
+    ///
+    /// # Errors
+    /// The directories of the records cannot be made.
+    pub async fn start(
+        doors: &Doors,
+        settings: &Settings,
         recorder: Recorder,
-        settings: &ImageSettings,
-        keyring: Keyring,
-    ) -> Self {
-        Self {
-            runtime,
+        metrics: Arc<Metrics>,
+        tasks: &TaskSet,
+    ) -> Result<Self, HostError> {
+        let (root, settings) = (&settings.paths.root, &settings.images);
+        let (runtime, host, clock) = (&doors.runtime, &doors.host, doors.clock);
+        let checked = match &settings.verification {
+            Some(policy) => {
+                let doors = (runtime.clone(), host.clone(), clock);
+                let records = PullRecords::start(doors, root, metrics.clone(), tasks).await?;
+                Some((policy.clone(), records))
+            }
+            None => None,
+        };
+        metrics.images.set_config_hash(&settings.providers.hash);
+        let configs = &settings.providers.providers;
+        Ok(Self {
+            runtime: runtime.clone(),
             clock,
             recorder,
-            keyring,
+            keyring: read_keyring(&**host, settings).await,
+            providers: Providers::new(configs, &settings.provider_dir, host, clock, &metrics),
+            metrics,
+            checked,
             slots: settings.max_parallel.map(|n| Arc::new(Semaphore::new(n.max(1)))),
             rate: Mutex::new(TokenBucket::new(settings.qps, settings.burst)),
             under_way: Mutex::new(BTreeMap::new()),
             back_off: Mutex::new(BackOffs { table: BackoffTable::image_pull(), last_error: BTreeMap::new() }),
-        }
+        })
     }
 
     /// Makes the container's image present, as its pull policy says.
@@ -115,7 +158,7 @@ impl Images {
         pod: &PodRef,
         container: &ContainerRef<'_>,
         sandbox: &SandboxRequest,
-        secrets: &PodKeyring,
+        login: &PodLogin,
     ) -> Result<ReadyImage, ImageFailure> {
         let wanted = container.image();
         let normal = kubelet_core::image::name::with_default_tag(wanted).map_err(|e| {
@@ -131,7 +174,16 @@ impl Images {
             self.refuse(pod, container, "InspectFailed", ImageProblem::Inspect, message)
         })?;
         let policy = PullPolicy::parse(container.image_pull_policy());
-        match (pull::compute_pull(policy, present.is_some()), present) {
+        let cannot_login = |error: PullSecretError| {
+            self.refuse(pod, container, "Failed", ImageProblem::Pull, error.to_string())
+        };
+        let mut decision = pull::compute_pull(policy, present.is_some());
+        if let (PullDecision::UsePresent, Some(observed)) = (decision, &present) {
+            let may_use = self.may_use(&request.image, &observed.id, login).await.map_err(cannot_login)?;
+            // An image that the pod may not use is none to it.
+            decision = pull::compute_pull(policy, may_use);
+        }
+        match (decision, present) {
             (PullDecision::UsePresent, Some(observed)) => {
                 self.recorder.normal(
                     pod,
@@ -147,26 +199,49 @@ impl Images {
                 Err(self.refuse(pod, container, "ErrImageNeverPull", ImageProblem::NeverPull, message))
             }
             (PullDecision::Pull | PullDecision::UsePresent, _) => {
-                let credentials = self.credentials(secrets, &request.image).map_err(|error| {
-                    self.refuse(pod, container, "Failed", ImageProblem::Pull, error.to_string())
-                })?;
+                let credentials = self.credentials(login, &request.image).await.map_err(cannot_login)?;
                 self.pull(pod, container, (request, credentials), sandbox).await
             }
         }
     }
 
-    /// What to try, in order: the pod's own credentials before those of the node.
-    fn credentials(&self, secrets: &PodKeyring, image: &str) -> Result<Vec<RegistryAuth>, PullSecretError> {
-        let mut credentials = secrets.as_ref().map_err(Clone::clone)?.credentials_for(image);
+    /// What to try, in order: the pod's own credentials before those of the node, and those before what programs give.
+    async fn credentials(&self, login: &PodLogin, image: &str) -> Result<Vec<Credential>, PullSecretError> {
+        let mut credentials = login.keyring.as_ref().map_err(Clone::clone)?.credentials_for(image);
         credentials.extend(self.keyring.credentials_for(image));
+        for keyring in self.providers.keyrings(image, &login.objects).await {
+            credentials.extend(keyring.credentials_for(image));
+        }
         Ok(credentials)
+    }
+
+    /// Whether the pod may use an image that is there. Its credentials are looked at only where they matter.
+    async fn may_use(&self, image: &str, image_ref: &str, login: &PodLogin) -> Result<bool, PullSecretError> {
+        let Some((policy, records)) = &self.checked else { return Ok(true) };
+        let known = records.look(image, image_ref).await;
+        let record = known.record.as_ref();
+        let decide =
+            |pod: &PodCredentials| compute_image_access(policy, image, record, known.was_intended, pod);
+        let mut access = decide(&PodCredentials::default());
+        if access == ImageAccess::MustPull {
+            access = decide(&pod_credentials(&self.credentials(login, image).await?));
+        }
+        self.metrics.images.checked(&access);
+        match access {
+            ImageAccess::NotVerified | ImageAccess::Granted => Ok(true),
+            ImageAccess::GrantedAndNoted(noted) => {
+                records.note(image, image_ref, noted).await;
+                Ok(true)
+            }
+            ImageAccess::MustPull => Ok(false),
+        }
     }
 
     async fn pull(
         &self,
         pod: &PodRef,
         container: &ContainerRef<'_>,
-        asked: (ImageRequest, Vec<RegistryAuth>),
+        asked: (ImageRequest, Vec<Credential>),
         sandbox: &SandboxRequest,
     ) -> Result<ReadyImage, ImageFailure> {
         let (request, credentials) = asked;
@@ -175,9 +250,24 @@ impl Images {
         self.check_back_off(pod, container, &key)?;
         self.recorder.normal(pod, Some(container.name()), "Pulling", pull::pulling_message(wanted));
         let waited_from = self.clock.mono();
-        match self.join_pull(&request, credentials, sandbox).await {
+        let intent = match &self.checked {
+            Some((_, records)) => Some(records.intend(&request.image).await.map_err(|problem| {
+                let message = pull::not_noted_message(wanted, &problem);
+                self.refuse(pod, container, "Failed", ImageProblem::Pull, message)
+            })?),
+            None => None,
+        };
+        let auths = credentials.iter().map(|credential| credential.auth.clone()).collect();
+        match self.join_pull(&request, auths, sandbox).await {
             Ok(pulled) => {
                 let observed = self.runtime.image_status(&request).await.ok().flatten().unwrap_or_default();
+                if let Some(intent) = intent {
+                    let image_ref = if observed.id.is_empty() { &pulled.reference } else { &observed.id };
+                    let with = pulled.with.and_then(|index| credentials.get(index));
+                    intent
+                        .succeeded(image_ref, pod_credentials(with.map_or(&[], std::slice::from_ref)))
+                        .await;
+                }
                 let waited = self.clock.mono().saturating_since(waited_from);
                 let message = pull::pulled_message(wanted, pulled.took, waited, observed.size_bytes);
                 self.recorder.normal(pod, Some(container.name()), "Pulled", message);
@@ -185,6 +275,10 @@ impl Images {
                 Ok(ReadyImage { reference: pulled.reference, observed })
             }
             Err(error) => {
+                // After an uncertain one the image may come all the same; then it is known to be no preloaded one.
+                if let Some(intent) = intent.filter(|_| !error.is_uncertain()) {
+                    intent.failed().await;
+                }
                 let (problem, message) = pull::classify_pull_error(wanted, &error.message());
                 self.note_failure(&key, problem, &message);
                 let event = pull::failed_message(wanted, &error.message());
@@ -244,8 +338,8 @@ impl Images {
                 });
             }
             let began = clock.mono();
-            let reference = pull_with_any(&*runtime, &request, &credentials, &sandbox).await?;
-            Ok(Pulled { reference, took: clock.mono().saturating_since(began) })
+            let (reference, with) = pull_with_any(&*runtime, &request, &credentials, &sandbox).await?;
+            Ok(Pulled { reference, took: clock.mono().saturating_since(began), with })
         }
         .boxed()
         .shared()
@@ -291,30 +385,30 @@ impl Images {
     }
 }
 
-/// Tries every matching credential until one works; the last error is the one that counts.
+/// Tries every matching credential until one works, and says which; the last error is the one that counts.
 async fn pull_with_any(
     runtime: &dyn Runtime,
     request: &ImageRequest,
     credentials: &[RegistryAuth],
     sandbox: &SandboxRequest,
-) -> Result<String, RuntimeError> {
-    let mut outcome = match credentials {
-        [] => return runtime.pull_image(request, None, sandbox).await,
-        [first, ..] => runtime.pull_image(request, Some(first), sandbox).await,
-    };
-    for auth in &credentials[1..] {
-        if outcome.is_ok() {
-            break;
+) -> Result<(String, Option<usize>), RuntimeError> {
+    let mut last = None;
+    for (index, auth) in credentials.iter().enumerate() {
+        match runtime.pull_image(request, Some(auth), sandbox).await {
+            Ok(reference) => return Ok((reference, Some(index))),
+            Err(error) => last = Some(error),
         }
-        outcome = runtime.pull_image(request, Some(auth), sandbox).await;
     }
-    outcome
+    match last {
+        Some(error) => Err(error),
+        None => Ok((runtime.pull_image(request, None, sandbox).await?, None)),
+    }
 }
 
 type Parser = fn(&str) -> Result<Keyring, KeyringError>;
 
 /// Reads the registry credentials of the node: the first `config.json`, else the first `.dockercfg`, of the places.
-pub async fn read_keyring(host: &dyn Host, settings: &ImageSettings) -> Keyring {
+async fn read_keyring(host: &dyn Host, settings: &ImageSettings) -> Keyring {
     const LIMIT: usize = 10 << 20;
     let parsers: [(&str, Parser); 2] =
         [("config.json", Keyring::parse_config_json), (".dockercfg", Keyring::parse_dockercfg)];

@@ -34,11 +34,13 @@ pub mod pass;
 pub mod places;
 pub mod pleg;
 pub mod pods_view;
+mod probe_metrics;
 mod prober;
 pub mod run_once;
 pub mod settings;
 pub mod sources;
 mod start;
+mod stats;
 mod streams;
 pub mod sync_loop;
 mod system_logs;
@@ -49,3 +51,4 @@ mod worker;
 
 pub use settings::Settings;
 pub use start::{Agent, Doors};
+pub use stats::Samplers;

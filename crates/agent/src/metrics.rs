@@ -1,66 +1,298 @@
-//! The agent's own counters, in Prometheus text. Names and types are those of contract B.4.
+//! What the kubelet counts of its own doing. Names, labels and types are those of contract B.4.
+//!
+//! Owns the numbers; how they are written, `render` says. Everything without labels is one atomic; what has labels is a
+//! short table whose keys come from fixed sets, so that the number of lines is bounded.
 
-use std::fmt::Write as _;
+mod histogram;
+mod render;
+
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
-use kubelet_core::cgroup_driver::LOSING_SUPPORT_IN;
+use jiff::Timestamp;
+use kubelet_core::stats::exposition::DEFAULT_BUCKETS;
+use kubelet_core::stats::operations::operation_type;
+use model::{ContainerKind, ContainerState};
+use parking_lot::Mutex;
+use ports::runtime::CallObserver;
 
 use crate::certificates::CertificateFigures;
+use crate::images::figures::ImageFigures;
 
-/// Counters and gauges without labels; each is one atomic, so counting costs nothing worth measuring.
-#[derive(Debug, Default)]
+pub(crate) use histogram::Histogram;
+pub(crate) use render::{FromElsewhere, write};
+
+/// Limits for how long pods take to start, in seconds.
+const POD_START: &[f64] = &[
+    0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 20.0, 30.0, 45.0, 60.0, 120.0, 180.0, 240.0, 300.0, 360.0,
+    480.0, 600.0, 900.0, 1200.0, 1800.0, 2700.0, 3600.0,
+];
+const CONTAINERS_PER_POD: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0];
+/// Limits for calls to the runtime, in seconds: each is 2.5 times the one before.
+const RUNTIME_CALL: &[f64] = &[
+    0.005,
+    0.0125,
+    0.031_25,
+    0.078_125,
+    0.195_312_5,
+    0.488_281_25,
+    1.220_703_125,
+    3.051_757_812_5,
+    7.629_394_531_25,
+    19.073_486_328_125,
+    47.683_715_820_312_5,
+    119.209_289_550_781_25,
+    298.023_223_876_953_1,
+    745.058_059_692_382_8,
+];
+/// Reasons and handlers come from outside; beyond so many they are counted together.
+const MOST_KEYS: usize = 50;
+
+/// Counts of one family by one label.
+type ByLabel = Mutex<BTreeMap<String, u64>>;
+
+/// What a pass of a pod's worker was for, in the words of `operation_type`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WorkerPass {
+    Create,
+    Sync,
+    Kill,
+}
+
+#[derive(Debug)]
 pub struct Metrics {
-    relists: AtomicU64,
-    relist_failures: AtomicU64,
-    running_containers: AtomicU64,
+    relist_took: Histogram,
+    relist_interval: Histogram,
+    /// Seconds since 1970.
+    relisted_at: AtomicU64,
+    hint_streams: AtomicU64,
+    hint_stream_errors: AtomicU64,
+    hint_stream_took: Histogram,
+    /// By state, in the order of [`CONTAINER_STATES`].
+    containers: [AtomicU64; 4],
     running_pods: AtomicU64,
-    desired_pods: AtomicU64,
+    desired_static_pods: AtomicU64,
+    desired_api_pods: AtomicU64,
+    restarted_static_pods: AtomicU64,
+    restarted_api_pods: AtomicU64,
     started_pods: AtomicU64,
     started_pod_errors: AtomicU64,
-    started_containers: AtomicU64,
-    started_container_errors: AtomicU64,
+    started_pods_with_own_users: AtomicU64,
+    started_pod_with_own_users_errors: AtomicU64,
+    sandbox_took: Mutex<BTreeMap<String, Histogram>>,
+    sandbox_errors: ByLabel,
+    /// By kind, in the order of [`CONTAINER_TYPES`].
+    started_containers: [AtomicU64; 3],
+    /// By kind and reason, parted by a space.
+    started_container_errors: ByLabel,
+    containers_per_pod: Histogram,
+    worker_passes: [Histogram; 3],
+    worker_start: Histogram,
+    pod_start: Histogram,
+    pod_start_total: Histogram,
+    rejections: ByLabel,
     orphaned_pods: AtomicU64,
     runtime_loses_support: AtomicBool,
     hook_fallbacks: AtomicU64,
     cut_sleeps: AtomicU64,
+    pub(crate) images: ImageFigures,
+    calls: Mutex<BTreeMap<&'static str, Calls>>,
+    cgroup_samples: Histogram,
+    disk_samples: Histogram,
     /// They are shown beside these.
     pub certificates: CertificateFigures,
 }
 
+#[derive(Debug)]
+struct Calls {
+    took: Histogram,
+    failed: u64,
+}
+
+const CONTAINER_STATES: [&str; 4] = ["created", "running", "exited", "unknown"];
+const CONTAINER_TYPES: [&str; 3] = ["container", "init_container", "ephemeral_container"];
+const WORKER_PASSES: [&str; 3] = ["create", "sync", "kill"];
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let usual = || Histogram::new(DEFAULT_BUCKETS);
+        Self {
+            relist_took: usual(),
+            relist_interval: usual(),
+            relisted_at: AtomicU64::default(),
+            hint_streams: AtomicU64::default(),
+            hint_stream_errors: AtomicU64::default(),
+            hint_stream_took: usual(),
+            containers: Default::default(),
+            running_pods: AtomicU64::default(),
+            desired_static_pods: AtomicU64::default(),
+            desired_api_pods: AtomicU64::default(),
+            restarted_static_pods: AtomicU64::default(),
+            restarted_api_pods: AtomicU64::default(),
+            started_pods: AtomicU64::default(),
+            started_pod_errors: AtomicU64::default(),
+            started_pods_with_own_users: AtomicU64::default(),
+            started_pod_with_own_users_errors: AtomicU64::default(),
+            sandbox_took: Mutex::default(),
+            sandbox_errors: Mutex::default(),
+            started_containers: Default::default(),
+            started_container_errors: Mutex::default(),
+            containers_per_pod: Histogram::new(CONTAINERS_PER_POD),
+            worker_passes: [usual(), usual(), usual()],
+            worker_start: usual(),
+            pod_start: Histogram::new(POD_START),
+            pod_start_total: Histogram::new(POD_START),
+            rejections: Mutex::default(),
+            orphaned_pods: AtomicU64::default(),
+            runtime_loses_support: AtomicBool::default(),
+            hook_fallbacks: AtomicU64::default(),
+            cut_sleeps: AtomicU64::default(),
+            images: ImageFigures::default(),
+            calls: Mutex::default(),
+            cgroup_samples: usual(),
+            disk_samples: usual(),
+            certificates: CertificateFigures::default(),
+        }
+    }
+}
+
+fn one_more(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+fn count(table: &ByLabel, key: String) {
+    let mut table = table.lock();
+    let is_full = table.len() >= MOST_KEYS && !table.contains_key(&key);
+    *table.entry(if is_full { "Other".to_owned() } else { key }).or_default() += 1;
+}
+
 impl Metrics {
-    pub(crate) fn relist(&self, is_ok: bool) {
-        self.relists.fetch_add(1, Ordering::Relaxed);
-        self.relist_failures.fetch_add(u64::from(!is_ok), Ordering::Relaxed);
+    /// A listing has ended. `since_last` is from the beginning of the one before.
+    pub(crate) fn relisted(&self, took: Duration, since_last: Option<Duration>, now: Timestamp) {
+        self.relist_took.observe(took);
+        if let Some(interval) = since_last {
+            self.relist_interval.observe(interval);
+        }
+        self.relisted_at.store(u64::try_from(now.as_second()).unwrap_or(0), Ordering::Relaxed);
     }
 
-    pub(crate) fn running_containers(&self, count: usize) {
-        self.running_containers.store(count as u64, Ordering::Relaxed);
+    /// The stream of the runtime's events was asked for.
+    pub(crate) fn hints_asked(&self, took: Duration, is_ok: bool) {
+        if is_ok {
+            one_more(&self.hint_streams);
+            self.hint_stream_took.observe(took);
+        } else {
+            one_more(&self.hint_stream_errors);
+        }
     }
 
-    pub(crate) fn set_desired(&self, count: usize) {
-        self.desired_pods.store(count as u64, Ordering::Relaxed);
+    pub(crate) fn set_containers(&self, states: impl Iterator<Item = ContainerState>) {
+        let mut counts = [0_u64; 4];
+        for state in states {
+            counts[match state {
+                ContainerState::Created => 0,
+                ContainerState::Running => 1,
+                ContainerState::Exited => 2,
+                ContainerState::Unknown => 3,
+            }] += 1;
+        }
+        for (place, count) in self.containers.iter().zip(counts) {
+            place.store(count, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn set_desired(&self, from_manifests: usize, from_api: usize) {
+        self.desired_static_pods.store(from_manifests as u64, Ordering::Relaxed);
+        self.desired_api_pods.store(from_api as u64, Ordering::Relaxed);
     }
 
     pub(crate) fn desired(&self) -> usize {
-        usize::try_from(self.desired_pods.load(Ordering::Relaxed)).unwrap_or(usize::MAX)
+        let both = [&self.desired_static_pods, &self.desired_api_pods];
+        let all: u64 = both.iter().map(|count| count.load(Ordering::Relaxed)).sum();
+        usize::try_from(all).unwrap_or(usize::MAX)
     }
 
     pub(crate) fn set_running(&self, count: usize) {
         self.running_pods.store(count as u64, Ordering::Relaxed);
     }
 
-    pub(crate) fn pod_started(&self, is_ok: bool) {
-        self.started_pods.fetch_add(1, Ordering::Relaxed);
-        self.started_pod_errors.fetch_add(u64::from(!is_ok), Ordering::Relaxed);
+    /// The same UID was removed and asked for again.
+    pub(crate) fn pod_restarted(&self, is_static: bool) {
+        one_more(if is_static { &self.restarted_static_pods } else { &self.restarted_api_pods });
     }
 
-    pub(crate) fn container_started(&self, is_ok: bool) {
-        self.started_containers.fetch_add(1, Ordering::Relaxed);
-        self.started_container_errors.fetch_add(u64::from(!is_ok), Ordering::Relaxed);
+    /// A sandbox was asked for.
+    pub(crate) fn pod_started(&self, handler: &str, has_own_users: bool, took: Duration, is_ok: bool) {
+        one_more(&self.started_pods);
+        if has_own_users {
+            one_more(&self.started_pods_with_own_users);
+        }
+        {
+            let mut took_by_handler = self.sandbox_took.lock();
+            let is_full = took_by_handler.len() >= MOST_KEYS && !took_by_handler.contains_key(handler);
+            let key = if is_full { "Other" } else { handler };
+            took_by_handler
+                .entry(key.to_owned())
+                .or_insert_with(|| Histogram::new(DEFAULT_BUCKETS))
+                .observe(took);
+        }
+        if !is_ok {
+            one_more(&self.started_pod_errors);
+            count(&self.sandbox_errors, handler.to_owned());
+            if has_own_users {
+                one_more(&self.started_pod_with_own_users_errors);
+            }
+        }
+    }
+
+    /// The start of a container was tried; with the reason where it failed.
+    pub(crate) fn container_started(&self, kind: ContainerKind, failure: Option<&str>) {
+        let place = match kind {
+            ContainerKind::Regular => 0,
+            ContainerKind::Init | ContainerKind::Sidecar => 1,
+            ContainerKind::Ephemeral => 2,
+        };
+        one_more(&self.started_containers[place]);
+        if let Some(reason) = failure {
+            count(&self.started_container_errors, format!("{} {reason}", CONTAINER_TYPES[place]));
+        }
+    }
+
+    /// A pod has got a worker.
+    pub(crate) fn pod_taken(&self, containers: usize) {
+        self.containers_per_pod.observe_number(containers as u64);
+    }
+
+    pub(crate) fn worker_passed(&self, pass: WorkerPass, took: Duration) {
+        let place = match pass {
+            WorkerPass::Create => 0,
+            WorkerPass::Sync => 1,
+            WorkerPass::Kill => 2,
+        };
+        self.worker_passes[place].observe(took);
+    }
+
+    /// A pod's first pass began, so long after the pod was seen.
+    pub(crate) fn worker_began(&self, after: Duration) {
+        self.worker_start.observe(after);
+    }
+
+    /// A pod runs, so long after it was first seen, and (for one of the API) after it was created.
+    pub(crate) fn pod_runs(&self, since_seen: Duration, since_created: Option<Duration>) {
+        self.pod_start.observe(since_seen);
+        if let Some(since_created) = since_created {
+            self.pod_start_total.observe(since_created);
+        }
+    }
+
+    /// A pod was refused.
+    pub(crate) fn rejected(&self, reason: &str) {
+        count(&self.rejections, reason.to_owned());
     }
 
     pub(crate) fn orphan_found(&self) {
-        self.orphaned_pods.fetch_add(1, Ordering::Relaxed);
+        one_more(&self.orphaned_pods);
     }
 
     /// The runtime is too old for a coming release.
@@ -70,75 +302,31 @@ impl Metrics {
 
     /// A handler that was to be reached over TLS answered without.
     pub(crate) fn hook_fell_back(&self) {
-        self.hook_fallbacks.fetch_add(1, Ordering::Relaxed);
+        one_more(&self.hook_fallbacks);
     }
 
     /// A sleep handler was still sleeping when the grace period ended.
     pub(crate) fn sleep_was_cut(&self) {
-        self.cut_sleeps.fetch_add(1, Ordering::Relaxed);
+        one_more(&self.cut_sleeps);
     }
 
-    /// Prometheus text format 0.0.4.
-    #[must_use]
-    pub fn render(&self, node_name: &str) -> String {
-        let mut text = String::with_capacity(2048);
-        line(&mut text, "kubelet_node_name", "gauge", "The node's name; the count is always 1.");
-        let _ = writeln!(text, "kubelet_node_name{{node={node_name:?}}} 1");
-        let gauges = [
-            ("kubelet_running_pods", &self.running_pods, "Pods that have a running sandbox."),
-            ("kubelet_running_containers", &self.running_containers, "Containers that run now."),
-            ("kubelet_desired_pods", &self.desired_pods, "Pods this node is asked to run."),
-        ];
-        for (name, value, help) in gauges {
-            line(&mut text, name, "gauge", help);
-            let _ = writeln!(text, "{name} {}", value.load(Ordering::Relaxed));
-        }
-        if self.runtime_loses_support.load(Ordering::Relaxed) {
-            let name = "kubelet_cri_losing_support";
-            line(&mut text, name, "gauge", "The release that will not work with this container runtime.");
-            let _ = writeln!(text, "{name}{{version={LOSING_SUPPORT_IN:?}}} 1");
-        }
-        let counters = [
-            ("kubelet_started_pods_total", &self.started_pods, "Pod sandboxes whose start was tried."),
-            (
-                "kubelet_started_pods_errors_total",
-                &self.started_pod_errors,
-                "Pod sandboxes whose start failed.",
-            ),
-            (
-                "kubelet_started_containers_total",
-                &self.started_containers,
-                "Containers whose start was tried.",
-            ),
-            (
-                "kubelet_started_containers_errors_total",
-                &self.started_container_errors,
-                "Containers whose start failed.",
-            ),
-            (
-                "kubelet_orphaned_runtime_pods_total",
-                &self.orphaned_pods,
-                "Pods found running that nobody asked for.",
-            ),
-            (
-                "kubelet_lifecycle_handler_http_fallbacks_total",
-                &self.hook_fallbacks,
-                "HTTPS lifecycle handlers that only worked over plain HTTP.",
-            ),
-            (
-                "kubelet_sleep_action_terminated_early_total",
-                &self.cut_sleeps,
-                "Sleep handlers that the end of the grace period cut short.",
-            ),
-        ];
-        for (name, value, help) in counters {
-            line(&mut text, name, "counter", help);
-            let _ = writeln!(text, "{name} {}", value.load(Ordering::Relaxed));
-        }
-        text
+    /// What a sample of cgroups and procfs cost.
+    pub(crate) fn cgroups_sampled(&self, took: Duration) {
+        self.cgroup_samples.observe(took);
+    }
+
+    /// What a sample of the disks cost.
+    pub(crate) fn disks_sampled(&self, took: Duration) {
+        self.disk_samples.observe(took);
     }
 }
 
-fn line(text: &mut String, name: &str, kind: &str, help: &str) {
-    let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+impl CallObserver for Metrics {
+    fn called(&self, call: &'static str, took: Duration, is_ok: bool) {
+        let mut calls = self.calls.lock();
+        let new = || Calls { took: Histogram::new(RUNTIME_CALL), failed: 0 };
+        let known = calls.entry(operation_type(call)).or_insert_with(new);
+        known.took.observe(took);
+        known.failed += u64::from(!is_ok);
+    }
 }

@@ -44,6 +44,8 @@ pub struct PlegHandle {
 
 #[derive(Clone, Debug, Default)]
 struct Health {
+    /// When the last listing began, whatever came of it.
+    last_began: Option<MonoTime>,
     last_relist: Option<MonoTime>,
     /// Pods whose inspection keeps failing, with the reason: named in the node's condition.
     stuck: BTreeMap<PodUid, (PodRef, String)>,
@@ -185,10 +187,13 @@ impl Pleg {
     /// A stream that asks for hints after a pause and passes them on. It ends when they do, or when there are none. The
     /// loop goes on meanwhile: a runtime may take its time to answer.
     fn hints_after(&self, pause: Duration) -> BoxStream<'static, HintNews> {
-        let (runtime, clock) = (self.runtime.clone(), self.clock);
+        let (runtime, clock, metrics) = (self.runtime.clone(), self.clock, self.metrics.clone());
         let opened = async move {
             clock.sleep_until(clock.mono() + pause).await;
-            match runtime.hints().await {
+            let asked_at = clock.mono();
+            let answer = runtime.hints().await;
+            metrics.hints_asked(clock.mono().saturating_since(asked_at), answer.is_ok());
+            match answer {
                 Ok(hints) => {
                     tracing::debug!("Waiting for event hints of the runtime");
                     stream::once(async { HintNews::Open }).chain(hints.map(HintNews::Hint)).boxed()
@@ -225,7 +230,9 @@ impl Pleg {
             tracing::error!("A relist panicked; the next one is due in a second");
             return;
         };
-        self.metrics.relist(listing.is_ok());
+        let now = self.clock.now();
+        let interval = self.health.lock().last_began.replace(began).map(|last| began.saturating_since(last));
+        self.metrics.relisted(now.mono.saturating_since(began), interval, now.wall);
         let (sandboxes, containers) = match listing {
             Ok(lists) => lists,
             Err(error) => {
@@ -234,8 +241,7 @@ impl Pleg {
             }
         };
         self.health.lock().last_relist = Some(began);
-        self.metrics
-            .running_containers(containers.iter().filter(|c| c.state == ContainerState::Running).count());
+        self.metrics.set_containers(containers.iter().map(|container| container.state));
         let (listing, identities) = by_pod(&sandboxes, &containers);
         self.cache.publish_listing(presence(&listing, &identities));
         let owed = std::mem::take(&mut self.health.lock().owed);

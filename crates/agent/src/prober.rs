@@ -20,6 +20,7 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::engine::Engine;
+use crate::probe_metrics::ProbeRecord;
 use crate::worker::WorkerNews;
 use attempt::Target;
 
@@ -39,6 +40,12 @@ pub(crate) struct Probes {
     pod: PodRef,
     news: mpsc::Sender<WorkerNews>,
     running: BTreeMap<Key, RunningProbe>,
+}
+
+impl Drop for Probes {
+    fn drop(&mut self) {
+        self.engine.probe_metrics.forget(&self.pod);
+    }
 }
 
 /// Dropping it ends the task.
@@ -152,6 +159,7 @@ impl Probes {
             gate: receiver,
             hurry: hurry.clone(),
             news: self.news.clone(),
+            record: self.engine.probe_metrics.of(&self.pod, &instance.name, kind),
         };
         let ended = end.clone();
         self.engine.tasks.spawn("probe", async move {
@@ -206,6 +214,7 @@ struct ProbeTask {
     /// At most one is kept while an attempt is under way.
     hurry: Arc<Notify>,
     news: mpsc::Sender<WorkerNews>,
+    record: Arc<ProbeRecord>,
 }
 
 impl ProbeTask {
@@ -232,7 +241,9 @@ impl ProbeTask {
     }
 
     async fn probe(&mut self) {
+        let began = self.engine.clock.mono();
         let outcome = attempt::carry_out(&self.engine, &self.target, &self.spec).await;
+        self.record.count(&outcome, self.engine.clock.mono().saturating_since(began));
         let decision = self.state.step(&self.spec, outcome, self.engine.clock.mono());
         if let Some(event) = decision.event {
             let Target { pod, container, .. } = &self.target;

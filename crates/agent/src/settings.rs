@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use config::CredentialProviders;
+use kubelet_core::image::access::VerificationPolicy;
 use model::CgroupDriver;
 
 /// All settings of the agent. Plain data, fixed for the life of the process.
@@ -18,6 +20,7 @@ pub struct Settings {
     pub logs: LogSettings,
     pub collection: CollectionSettings,
     pub containers: ContainerSettings,
+    pub measure: MeasureSettings,
     /// `None` for a kubelet that stands alone.
     pub node: Option<NodeSettings>,
     /// How often a pod is looked at again although nothing is known to have changed (plus at most half of it).
@@ -89,6 +92,11 @@ pub struct ImageSettings {
     pub max_parallel: Option<usize>,
     /// Where `config.json` and `.dockercfg` are looked for.
     pub credential_dirs: Vec<PathBuf>,
+    /// Who must show credentials for an image that is there; `None` keeps no records of pulls either.
+    pub verification: Option<VerificationPolicy>,
+    /// Programs that are asked for credentials, and where they are.
+    pub providers: CredentialProviders,
+    pub provider_dir: PathBuf,
 }
 
 #[derive(Clone, Debug)]
@@ -112,6 +120,31 @@ pub struct CollectionSettings {
 pub struct NodeSettings {
     pub config: Arc<config::KubeletConfiguration>,
     pub flags: Arc<config::NodeFlags>,
+}
+
+/// Where measurements are taken, and how often disks are walked through.
+#[derive(Clone, Debug)]
+pub struct MeasureSettings {
+    /// `/sys/fs/cgroup`.
+    pub cgroup_root: PathBuf,
+    /// The cgroups of the kubelet, the runtime and the rest of the system; empty where nothing is configured.
+    pub kubelet_cgroups: String,
+    pub runtime_cgroups: String,
+    pub system_cgroups: String,
+    /// How old what is known of a pod's volumes may be; `None`: they are not measured.
+    pub volume_stats_period: Option<Duration>,
+}
+
+impl Default for MeasureSettings {
+    fn default() -> Self {
+        Self {
+            cgroup_root: PathBuf::from("/sys/fs/cgroup"),
+            kubelet_cgroups: String::new(),
+            runtime_cgroups: String::new(),
+            system_cgroups: String::new(),
+            volume_stats_period: Some(Duration::from_secs(60)),
+        }
+    }
 }
 
 #[derive(Clone, Debug)]

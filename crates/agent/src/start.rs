@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use config::CGROUP_V1_WARNING;
+use kubelet_core::node::{compute_allocatable, compute_capacity, reserved_amounts};
 use kubelet_core::request::NodeFacts;
 use model::PodSource;
 use model::k8s::Quantity;
@@ -21,17 +22,19 @@ use crate::collect::Collector;
 use crate::container_logs::MOST_WATCHES;
 use crate::engine::Engine;
 use crate::events::Recorder;
-use crate::images::{Images, read_keyring};
+use crate::images::Images;
 use crate::log_rotation::LogRotation;
 use crate::metrics::Metrics;
 use crate::node::{NodeView, NodeWatch};
 use crate::places::Places;
 use crate::pleg::Pleg;
 use crate::pods_view::PodsView;
-use crate::settings::Settings;
+use crate::probe_metrics::ProbeMetrics;
+use crate::settings::{NodeSettings, Settings};
 use crate::sources::file::FileSource;
 use crate::sources::http::HttpSource;
 use crate::sources::{ManifestProblems, SourceSet};
+use crate::stats::Samplers;
 use crate::sync_loop::{Heartbeat, SourcesReadiness, SyncLoop};
 use crate::tasks::TaskSet;
 use crate::user_namespaces::PodIds;
@@ -57,6 +60,7 @@ pub struct Agent {
     problems: ManifestProblems,
     heartbeat: Heartbeat,
     sources_ready: watch::Receiver<bool>,
+    samplers: Samplers,
 }
 
 impl Agent {
@@ -71,7 +75,9 @@ impl Agent {
         seed: u64,
     ) -> Result<Self, HostError> {
         make_directories(&*doors.host, &settings).await?;
-        let (tasks, recorder, metrics) = (TaskSet::new(), Recorder::default(), Arc::new(Metrics::default()));
+        let (tasks, metrics) = (TaskSet::new(), Arc::new(Metrics::default()));
+        let recorder = Recorder::new(doors.clock);
+        doors.runtime.observe(metrics.clone());
         let cache = PodCache::default();
         let (pleg, pleg_handle) = Pleg::new(
             doors.runtime.clone(),
@@ -82,14 +88,13 @@ impl Agent {
         );
         let (node_sender, node) = watch::channel(NodeView::default());
         let (own_node_sender, own_node) = watch::channel(Followed::default());
+        let (pods_sender, pods_in_api) = watch::channel(Followed::default());
         let (driver_sender, cgroup_driver) = watch::channel(None);
-        let keyring = read_keyring(&*doors.host, &settings.images).await;
-        let images =
-            Images::new(doors.runtime.clone(), doors.clock, recorder.clone(), &settings.images, keyring);
+        let images = Images::start(&doors, &settings, recorder.clone(), metrics.clone(), &tasks).await?;
         let pod_ids = PodIds::load(&*doors.host, &settings).await?;
         let objects = cluster_objects(&doors, &settings);
         let engine = Arc::new(Engine {
-            allocatable: capacity(&*doors.host),
+            own_allocatable: own_allocatable(&*doors.host, &settings),
             objects,
             images,
             pod_ids,
@@ -101,7 +106,9 @@ impl Agent {
             pods: PodsView::default(),
             places: Places::default(),
             own_node,
+            pods_in_api,
             metrics,
+            probe_metrics: ProbeMetrics::default(),
             recorder,
             tasks: tasks.clone(),
             chance: Chance::from_seed(seed),
@@ -142,6 +149,7 @@ impl Agent {
             let side = LoopSide {
                 sets,
                 own_node: own_node_sender,
+                pods: pods_sender,
                 wanted: readiness.static_pods.subscribe(),
                 sources: readiness.complete.subscribe(),
             };
@@ -149,7 +157,8 @@ impl Agent {
         }
         let sources_ready = readiness.reported.subscribe();
         tasks.spawn("collector", Collector::new(engine.clone(), readiness.complete.subscribe()).run());
-        Ok(Self { engine, problems, heartbeat, sources_ready })
+        let samplers = Samplers::start(&engine);
+        Ok(Self { engine, problems, heartbeat, sources_ready, samplers })
     }
 
     /// The agent as the HTTP server sees it.
@@ -160,6 +169,7 @@ impl Agent {
             problems: self.problems.clone(),
             heartbeat: self.heartbeat.clone(),
             log_watches: Arc::new(Semaphore::new(MOST_WATCHES)),
+            samplers: self.samplers.clone(),
         })
     }
 
@@ -263,9 +273,14 @@ fn cluster_objects(doors: &Doors, settings: &Settings) -> Option<ClusterObjects>
     Some(ClusterObjects::new(cluster.general.clone(), doors.clock, strategy))
 }
 
-/// What a container without limits may use: the whole machine, as long as nothing is reserved.
-fn capacity(host: &dyn Host) -> BTreeMap<String, Quantity> {
-    let machine = host.machine();
+/// What a container without limits may use. A node that stands alone gives it the whole machine.
+fn own_allocatable(host: &dyn Host, settings: &Settings) -> BTreeMap<String, Quantity> {
+    let (machine, none) = (host.machine(), BTreeMap::new());
+    if let Some(NodeSettings { config, flags }) = &settings.node {
+        let capacity = compute_capacity(config, &cluster::machine(machine, None), &none, &BTreeMap::new());
+        let reserved = reserved_amounts(config, &capacity, flags.experimental_allocatable_ignore_eviction);
+        return compute_allocatable(&capacity, &reserved, &none);
+    }
     BTreeMap::from([
         ("cpu".to_owned(), Quantity(machine.cpus.to_string())),
         ("memory".to_owned(), Quantity(machine.memory_bytes.to_string())),

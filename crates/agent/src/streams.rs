@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use kubelet_core::mirror::is_meant_by;
 use model::{ContainerId, ContainerState, SandboxId};
 use ports::RuntimeError;
 use ports::node_api::{PodRefusal, PodTarget};
 use ports::runtime::Streams;
 
+use crate::cluster::key_of;
 use crate::container_logs::find_pod;
 use crate::engine::Engine;
 
@@ -79,13 +81,15 @@ fn ready_sandbox(engine: &Engine, pod: &PodTarget) -> Result<SandboxId, PodRefus
         .ok_or_else(|| PodRefusal::Unfit(format!("pod not found ({:?})", name())))
 }
 
-/// Of the pod that is meant; a UID in the question must be its own.
-fn uid(engine: &Engine, pod: &PodTarget) -> Result<model::PodUid, PodRefusal> {
-    let uid = model::PodRef::of(&find_pod(engine, &pod.namespace, &pod.pod)?.pod).uid;
-    match &pod.uid {
-        Some(asked) if asked != uid.as_str() => {
-            Err(PodRefusal::NotFound(format!("pod {:?} with UID {asked:?} does not exist", pod.pod)))
+/// Of the pod that is meant; a UID in the question must be its own, or that of the mirror which shows it.
+fn uid(engine: &Engine, target: &PodTarget) -> Result<model::PodUid, PodRefusal> {
+    let pod = find_pod(engine, &target.namespace, &target.pod)?.pod;
+    if let Some(asked) = &target.uid {
+        let in_api = engine.pods_in_api.borrow().objects.get(&key_of(&*pod)).cloned();
+        if !is_meant_by(asked, &pod, in_api.as_deref()) {
+            let text = format!("pod {:?} with UID {asked:?} does not exist", target.pod);
+            return Err(PodRefusal::NotFound(text));
         }
-        Some(_) | None => Ok(uid),
     }
+    Ok(model::PodRef::of(&pod).uid)
 }

@@ -166,7 +166,8 @@ impl SyncLoop {
         for change in &merged.changes {
             self.apply(change);
         }
-        self.engine.metrics.set_desired(self.sources.pods().count());
+        let from_api = self.sources.pods().filter(|(source, _)| *source == PodSource::Api).count();
+        self.engine.metrics.set_desired(self.sources.pods().count() - from_api, from_api);
         self.note_reported();
         self.keep_house_first();
     }
@@ -295,6 +296,7 @@ impl SyncLoop {
         let full_name = worker.pod.full_name();
         if let (Some(pod), false) = (order.desired, order.is_removed) {
             // Asked for again in the very moment of its end.
+            self.engine.metrics.pod_restarted(kubelet_core::status::is_static_pod(&pod));
             self.begin(worker.pod, pod);
         } else if let Some(pod) = self.held_back.remove(&full_name) {
             self.begin(PodRef::of(&pod), pod);

@@ -1,6 +1,7 @@
 //! The logs of the node's own services, for those who ask: files below the directory of logs, and the journal. Which of
 //! them a question is about, `kubelet_core` decides.
 
+use std::io::ErrorKind;
 use std::path::{Component, Path};
 use std::time::Duration;
 
@@ -42,12 +43,14 @@ pub(crate) async fn open(engine: &Engine, inside: &Path) -> Result<SystemLog, Sy
 fn refusal(error: HostError) -> SystemLogError {
     let kind = match &error {
         HostError::Io { source, .. } => source.kind(),
-        HostError::Unfit(_) => std::io::ErrorKind::Other,
+        HostError::Unfit(_) => ErrorKind::Other,
     };
-    match kind {
-        std::io::ErrorKind::NotFound => SystemLogError::NotFound,
-        std::io::ErrorKind::PermissionDenied => SystemLogError::Denied,
-        _ => SystemLogError::Failed(chain(&error)),
+    if matches!(kind, ErrorKind::NotFound | ErrorKind::NotADirectory) {
+        SystemLogError::NotFound
+    } else if kind == ErrorKind::PermissionDenied {
+        SystemLogError::Denied
+    } else {
+        SystemLogError::Failed(chain(&error))
     }
 }
 

@@ -13,6 +13,7 @@ mod objects;
 mod release;
 mod status;
 mod terminate;
+mod times;
 
 pub(crate) use status::is_final;
 
@@ -43,6 +44,7 @@ use crate::pass::prepare::Prepared;
 use crate::pass::{PassContext, PassNote, PassReport, Retry};
 use crate::places::Place;
 use crate::prober::{ProbeNews, Probes};
+use times::Times;
 
 /// News from within acts and probes that may wait; senders wait when it is full.
 const NEWS_QUEUE: usize = 64;
@@ -135,6 +137,7 @@ pub(crate) struct PodWorker {
     place: Option<Place>,
     /// What keeps the pod's resources, as logged last.
     stuck_on: Option<String>,
+    times: Times,
 }
 
 impl std::fmt::Debug for PodWorker {
@@ -201,6 +204,7 @@ impl PodWorker {
             resync_at: now.mono,
             wake_at: None,
             stuck_on: None,
+            times: Times::new(now.mono),
             place,
             engine,
             pod,
@@ -240,6 +244,7 @@ impl PodWorker {
             None => self.desired.as_deref().and_then(status::said_in_api),
             known => known,
         };
+        self.times.remember(self.last_status.as_ref());
         self.log_restarts = messages::log_restarts(&self.engine, &self.pod).await;
         self.schedule_resync();
         self.carry_out(first);
@@ -440,6 +445,7 @@ impl PodWorker {
 
     fn take_report(&mut self, done: Result<ActReport, tokio::task::JoinError>) {
         self.needs_after = self.engine.clock.mono();
+        self.times.act_ended(&self.engine.metrics, self.needs_after);
         self.engine.pleg.inspect(&self.pod);
         while let Ok(news) = self.news.1.try_recv() {
             self.take_news(news);
@@ -544,10 +550,23 @@ impl PodWorker {
             let has_no_room = self.place.as_ref().is_some_and(Place::must_wait);
             let must_wait = has_no_room || self.orders.borrow().must_wait;
             match self.pending.take_if(|pending| !(must_wait && matches!(pending, Pending::Sync(_)))) {
-                Some(Pending::Sync(pod)) => self.sync(pod, &observed),
-                Some(Pending::Terminate { pod, grace }) => self.terminate(pod, observed, grace),
+                Some(Pending::Sync(pod)) => {
+                    self.sync(pod, &observed);
+                    self.note_act(false);
+                }
+                Some(Pending::Terminate { pod, grace }) => {
+                    self.terminate(pod, observed, grace);
+                    self.note_act(true);
+                }
                 None => return,
             }
+        }
+    }
+
+    /// A pass that found nothing to do has started no act.
+    fn note_act(&mut self, is_kill: bool) {
+        if !self.act.is_empty() {
+            self.times.act_began(&self.engine.metrics, self.engine.clock.mono(), is_kill);
         }
     }
 

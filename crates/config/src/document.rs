@@ -67,8 +67,16 @@ pub(crate) fn read(text: &str, path: &Path) -> Result<Document, ConfigErrors> {
 
 /// Keys that come twice are no error: the last one counts, with a warning.
 fn parse(text: &str, path: &Path, warnings: &mut Vec<String>) -> Result<Value, String> {
+    let (tree, duplicates) = plain_tree(text)?;
+    let twice = |field| format!("{}: duplicate field {field:?}, the last one counts", path.display());
+    warnings.extend(duplicates.into_iter().map(twice));
+    Ok(tree)
+}
+
+/// YAML or JSON as a tree, and the paths of the keys that come twice. Nothing but comments is `null`.
+pub(crate) fn plain_tree(text: &str) -> Result<(Value, Vec<String>), String> {
     if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
-        return Ok(Value::Null);
+        return Ok((Value::Null, Vec::new()));
     }
     let options = options! {
         duplicate_keys: DuplicateKeyPolicy::PassThrough,
@@ -83,9 +91,7 @@ fn parse(text: &str, path: &Path, warnings: &mut Vec<String>) -> Result<Value, S
         }
         Err(error) => return Err(format!("not valid YAML: {error}")),
     };
-    let twice = |field| format!("{}: duplicate field {field:?}, the last one counts", path.display());
-    warnings.extend(noted.duplicates.into_iter().map(twice));
-    Ok(noted.tree)
+    Ok((noted.tree, noted.duplicates))
 }
 
 fn drop_unknown(tree: &mut Value, shape: &Value) -> Vec<String> {

@@ -10,6 +10,7 @@
 //! - flags, fields and gates are tables: names stand in one place.
 #![forbid(unsafe_code)]
 
+mod credential_providers;
 mod document;
 mod duration;
 mod error;
@@ -24,6 +25,9 @@ mod resolve;
 mod tree;
 mod validate;
 
+pub use credential_providers::{
+    CredentialProvider, CredentialProviders, ProviderVariable, TokenAttributes, TokenCacheType,
+};
 pub use duration::{DurationError, GoDuration};
 pub use error::{ConfigError, ConfigErrors};
 pub use gates::{FeatureGates, Features, GateError};

@@ -17,6 +17,12 @@ pub trait Files {
     /// The directory, or one below it, cannot be read.
     fn list_conf_files(&self, dir: &Path) -> io::Result<Vec<PathBuf>>;
 
+    /// The files directly in `dir`, in lexical order; `None` if it is no directory.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    fn list_dir(&self, dir: &Path) -> io::Result<Option<Vec<PathBuf>>>;
+
     /// The directory that relative paths on the command line start from.
     ///
     /// # Errors
@@ -49,6 +55,18 @@ impl Files for Disk {
         }
         found.sort();
         Ok(found)
+    }
+
+    fn list_dir(&self, dir: &Path) -> io::Result<Option<Vec<PathBuf>>> {
+        if !dir.is_dir() {
+            return Ok(None);
+        }
+        let entries = std::fs::read_dir(dir)?.map(|entry| entry.map(|entry| entry.path()));
+        let mut found = entries.collect::<io::Result<Vec<PathBuf>>>()?;
+        // Behind a link there may be a file: whole directories of them are mounted that way.
+        found.retain(|path| path.is_file());
+        found.sort();
+        Ok(Some(found))
     }
 
     fn current_dir(&self) -> io::Result<PathBuf> {

@@ -150,7 +150,7 @@ fn may_label(key: &str) -> bool {
     !reserved || inside("kubelet.kubernetes.io") || inside("node.kubernetes.io") || LABELS.contains(&key)
 }
 
-fn is_label_key(key: &str) -> bool {
+pub(crate) fn is_label_key(key: &str) -> bool {
     match key.split_once('/') {
         Some((prefix, name)) => is_dns_subdomain(prefix) && !name.is_empty() && is_label_value(name),
         None => !key.is_empty() && is_label_value(key),

@@ -12,7 +12,10 @@ use crate::flags::{self, Flag, Parsed, Target};
 use crate::gates::FeatureGates;
 use crate::kubeletconfig::{defaults, parts::VModuleRule};
 use crate::load::Files;
-use crate::{KubeletConfiguration, MachineFacts, NodeFlags, not_yet, tree, validate};
+use crate::{
+    CredentialProviders, KubeletConfiguration, MachineFacts, NodeFlags, credential_providers, not_yet, tree,
+    validate,
+};
 
 /// What a command line asks for.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,6 +36,7 @@ pub struct Resolved {
     pub kubelet: KubeletConfiguration,
     pub flags: NodeFlags,
     pub gates: FeatureGates,
+    pub credential_providers: CredentialProviders,
     /// Lines to log once at the start.
     pub warnings: Vec<String>,
     /// Names of settings the user made that this build does not act on yet; see [`Resolved::not_yet_warning`].
@@ -123,10 +127,20 @@ fn resolve(parsed: &Parsed, files: &dyn Files) -> Result<Resolved, ConfigErrors>
     let mut errors = ConfigErrors(gate_errors.into_iter().map(ConfigError::from).collect());
     flags.check(&mut errors);
     validate::settings(&kubelet, &flags, &gates, &mut errors);
+    let mut credential_providers = CredentialProviders::default();
+    // One flag without the other is an error already.
+    if !flags.image_credential_provider_config.is_empty()
+        && !flags.image_credential_provider_bin_dir.is_empty()
+    {
+        match credential_providers::read(&flags.image_credential_provider_config, files, &gates) {
+            Ok(found) => credential_providers = found,
+            Err(wrong) => errors.0.extend(wrong.0),
+        }
+    }
     errors.into_result()?;
     let mut not_yet = not_yet_names(&set, &base, parsed);
     not_yet.extend(not_yet::gates(&gates));
-    Ok(Resolved { kubelet, flags, gates, warnings, not_yet })
+    Ok(Resolved { kubelet, flags, gates, credential_providers, warnings, not_yet })
 }
 
 fn node_flags(parsed: &Parsed) -> Result<NodeFlags, ConfigErrors> {

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::future::Future;
 use std::time::Duration;
 
-use ports::runtime::{RuntimeError, RuntimeResult};
+use ports::runtime::{CallObserver, RuntimeError, RuntimeResult};
 use tokio::time::Instant;
 use tonic::{Code, Request, Response, Status};
 use tracing::Instrument;
@@ -14,14 +14,19 @@ const ROUNDING: Duration = Duration::from_millis(10);
 
 /// The name (as the protocol has it) and the deadline of a call.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Call {
+pub(crate) struct Call<'a> {
     name: &'static str,
     deadline: Option<Duration>,
+    observer: Option<&'a dyn CallObserver>,
 }
 
-impl Call {
-    pub(crate) const fn new(name: &'static str, deadline: Option<Duration>) -> Self {
-        Self { name, deadline }
+impl<'a> Call<'a> {
+    pub(crate) const fn new(
+        name: &'static str,
+        deadline: Option<Duration>,
+        observer: Option<&'a dyn CallObserver>,
+    ) -> Self {
+        Self { name, deadline, observer }
     }
 
     /// Wraps a message, telling the runtime how long we are going to wait.
@@ -45,13 +50,19 @@ impl Call {
         let answered = async move {
             let started = Instant::now();
             let result = match self.deadline {
-                None => answer.await,
-                Some(deadline) => match tokio::time::timeout(deadline, answer).await {
-                    Ok(result) => result,
-                    Err(_) => return Err(told(self.timed_out(deadline))),
-                },
+                None => Some(answer.await),
+                Some(deadline) => tokio::time::timeout(deadline, answer).await.ok(),
             };
-            result.map(Response::into_inner).map_err(|status| told(self.error(&status, started.elapsed())))
+            let took = started.elapsed();
+            if let Some(observer) = self.observer {
+                observer.called(self.name, took, matches!(result, Some(Ok(_))));
+            }
+            match (result, self.deadline) {
+                (Some(result), _) => {
+                    result.map(Response::into_inner).map_err(|status| told(self.error(&status, took)))
+                }
+                (None, deadline) => Err(told(self.timed_out(deadline.unwrap_or(took)))),
+            }
         };
         answered.instrument(span)
     }
@@ -148,7 +159,7 @@ mod tests {
     use super::*;
 
     fn meaning(code: Code, message: &str) -> RuntimeError {
-        let call = Call::new("RunPodSandbox", Some(Duration::from_secs(4)));
+        let call = Call::new("RunPodSandbox", Some(Duration::from_secs(4)), None);
         call.error(&Status::new(code, message), Duration::from_secs(1))
     }
 
@@ -167,7 +178,7 @@ mod tests {
         let by_runtime = meaning(Code::DeadlineExceeded, "context deadline exceeded");
         assert!(matches!(by_runtime, RuntimeError::TimedOut { deadline, .. } if deadline == timeout));
 
-        let call = Call::new("Status", Some(timeout));
+        let call = Call::new("Status", Some(timeout), None);
         let ours = call.error(&Status::cancelled("Timeout expired"), timeout);
         assert!(matches!(ours, RuntimeError::TimedOut { .. }));
         let theirs = call.error(&Status::cancelled("shutting down"), Duration::ZERO);

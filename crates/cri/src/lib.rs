@@ -16,6 +16,7 @@ mod endpoint;
 mod origin;
 mod verb;
 
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -29,8 +30,8 @@ use model::request::{
 use model::stats::{ContainerStats, MetricDescriptor, SandboxMetrics, SandboxStats};
 use model::{CgroupDriver, ContainerId, ContainerObservation, SandboxId, SandboxObservation};
 use ports::runtime::{
-    ContainerSummary, ImageFilesystems, Runtime, RuntimeHint, RuntimeResult, RuntimeStatus, RuntimeVersion,
-    SandboxSummary, Scope, Streams,
+    CallObserver, ContainerSummary, ImageFilesystems, Runtime, RuntimeHint, RuntimeResult, RuntimeStatus,
+    RuntimeVersion, SandboxSummary, Scope, Streams,
 };
 use tonic::transport::Channel;
 
@@ -52,6 +53,7 @@ pub struct CriRuntime {
     request_timeout: Duration,
     origins: Origins,
     warnings: Vec<String>,
+    observer: OnceLock<Arc<dyn CallObserver>>,
 }
 
 impl CriRuntime {
@@ -88,6 +90,7 @@ impl CriRuntime {
             request_timeout,
             origins: Origins::default(),
             warnings,
+            observer: OnceLock::new(),
         })
     }
 
@@ -107,13 +110,23 @@ impl CriRuntime {
     }
 
     /// A call with the usual deadline.
-    fn call(&self, name: &'static str) -> Call {
-        Call::new(name, Some(self.request_timeout))
+    fn call(&self, name: &'static str) -> Call<'_> {
+        self.call_within(name, Some(self.request_timeout))
+    }
+
+    /// A call with a deadline of its own, or with none.
+    fn call_within(&self, name: &'static str, deadline: Option<Duration>) -> Call<'_> {
+        Call::new(name, deadline, self.observer.get().map(|observer| &**observer))
     }
 }
 
 #[async_trait]
 impl Runtime for CriRuntime {
+    fn observe(&self, observer: Arc<dyn CallObserver>) {
+        // Who comes second is not told, as the port says.
+        let _ = self.observer.set(observer);
+    }
+
     async fn version(&self) -> RuntimeResult<RuntimeVersion> {
         verb::version::version(self).await
     }

@@ -30,10 +30,12 @@ mod journal;
 mod lock_file;
 mod machine;
 mod manifests;
+mod measure;
 mod mounts;
 mod open_file;
 mod own_process;
 mod payload;
+mod program;
 mod removal;
 mod sub_path;
 mod subordinate_ids;
@@ -50,10 +52,11 @@ use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use jiff::Timestamp;
 use model::payload::Payload;
+use model::stats::{FilesystemSpace, OpenFiles, TreeUsage};
 use ports::Host;
 use ports::host::{
     CommandOutput, DirEntry, ExecTrace, HostError, HostPathKind, HostResult, MachineInfo, ManifestFile,
-    OpenFile, PathFacts, SubordinateIds,
+    OpenFile, PathFacts, ProgramCall, SubordinateIds,
 };
 
 pub use addresses::host_ips;
@@ -226,6 +229,33 @@ impl Host for LinuxHost {
         };
         // What could not be killed shows itself at the next look.
         let _ = blocking(Path::new("/proc"), kill).await;
+    }
+
+    async fn run_program(&self, call: &ProgramCall) -> HostResult<Vec<u8>> {
+        program::run(call).await
+    }
+
+    async fn read_each(&self, paths: Vec<PathBuf>) -> Vec<Option<String>> {
+        let read = move |_: &Path| Ok(measure::read_each(&paths));
+        blocking(Path::new("/proc"), read).await.unwrap_or_default()
+    }
+
+    async fn directories_below(&self, root: &Path) -> Vec<String> {
+        blocking(root, |root| Ok(measure::directories_below(root))).await.unwrap_or_default()
+    }
+
+    async fn open_files(&self, pids: Vec<u32>) -> OpenFiles {
+        blocking(Path::new("/proc"), move |proc| Ok(measure::open_files(proc, &pids)))
+            .await
+            .unwrap_or_default()
+    }
+
+    async fn filesystem_space(&self, path: &Path) -> HostResult<FilesystemSpace> {
+        blocking(path, measure::filesystem_space).await
+    }
+
+    async fn tree_usage(&self, path: &Path) -> HostResult<TreeUsage> {
+        blocking(path, measure::tree_usage).await
     }
 
     fn machine(&self) -> MachineInfo {

@@ -1,5 +1,6 @@
 //! Facts about the machine that do not change while we run.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -16,9 +17,12 @@ pub(crate) fn read(root: &Path) -> MachineInfo {
         .filter(|release| !release.is_empty())
         .unwrap_or_else(|| text("usr/lib/os-release"));
     let machine_id = machine_id.trim().to_owned();
+    let (physical_cores, sockets) = topology(root);
     let uuid = text("sys/class/dmi/id/product_uuid").trim().to_lowercase();
     MachineInfo {
         cpus: count_cpus(&text("sys/devices/system/cpu/online")).unwrap_or_else(cpus_for_us),
+        physical_cores,
+        sockets,
         memory_bytes: meminfo_bytes(&text("proc/meminfo"), "MemTotal:").unwrap_or(0),
         swap_bytes: meminfo_bytes(&text("proc/meminfo"), "SwapTotal:").unwrap_or(0),
         hostname: uname.nodename().to_string_lossy().into_owned(),
@@ -41,6 +45,19 @@ pub(crate) fn has_apparmor(root: &Path) -> bool {
 /// What this program was built for; a kubelet runs on nothing else.
 const fn architecture() -> &'static str {
     if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" }
+}
+
+/// How many cores there are, and in how many packages.
+fn topology(root: &Path) -> (u32, u32) {
+    let (mut cores, mut packages) = (BTreeSet::new(), BTreeSet::new());
+    for entry in fs::read_dir(root.join("sys/devices/system/cpu")).into_iter().flatten().flatten() {
+        let read = |name: &str| fs::read_to_string(entry.path().join("topology").join(name)).ok();
+        let (Some(core), Some(package)) = (read("core_id"), read("physical_package_id")) else { continue };
+        cores.insert((package.clone(), core));
+        packages.insert(package);
+    }
+    let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+    (count(cores.len()), count(packages.len()))
 }
 
 /// In KiB, small ones first. The kernel has a directory for each size, like `hugepages-2048kB`.
@@ -121,6 +138,10 @@ mod tests {
             fs::write(path, text).unwrap();
         };
         put("sys/devices/system/cpu/online", "0-63\n");
+        for (cpu, core) in [("cpu0", "0\n"), ("cpu1", "0\n"), ("cpu2", "1\n")] {
+            put(&format!("sys/devices/system/cpu/{cpu}/topology/core_id"), core);
+            put(&format!("sys/devices/system/cpu/{cpu}/topology/physical_package_id"), "0\n");
+        }
         put("proc/meminfo", "MemTotal:       16384 kB\nMemFree:  1 kB\nSwapTotal: 1024 kB\n");
         put("sys/class/dmi/id/product_uuid", "4C4C-AB\n");
         put("proc/sys/kernel/random/boot_id", "b-o-o-t\n");
@@ -137,6 +158,7 @@ mod tests {
         assert_eq!(info.hugepages["64Ki"], 3 * (64 << 10));
         assert_eq!((info.swap_bytes, info.system_uuid.as_str()), (1 << 20, "4c4c-ab"));
         assert_eq!((info.cpus, info.memory_bytes), (64, 16 << 20));
+        assert_eq!((info.physical_cores, info.sockets), (2, 1));
         assert_eq!((info.boot_id.as_str(), info.machine_id.as_str()), ("b-o-o-t", "m1"));
         assert_eq!(info.os_image, "Fancy Linux 1");
         assert!(has_apparmor(root.path()));

@@ -36,6 +36,13 @@ pub fn set_own_oom_score_adj(score: i16) -> io::Result<()> {
     std::fs::write("/proc/self/oom_score_adj", score.to_string())
 }
 
+/// Whether there is a file that may be run.
+#[must_use]
+pub fn is_program(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt as _;
+    std::fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+}
+
 #[must_use]
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()

@@ -3,5 +3,6 @@
 pub mod access;
 pub mod keyring;
 pub mod name;
+pub mod provider;
 pub mod pull;
 pub mod pull_secrets;

@@ -133,12 +133,6 @@ impl NodeLease {
         false
     }
 
-    /// The lease as the API has it, as far as we know.
-    #[must_use]
-    pub const fn latest(&self) -> Option<&Lease> {
-        self.latest.as_ref()
-    }
-
     fn note_failed_renewal(&mut self, chance: f64, now: MonoTime) -> bool {
         let failed = match self.stage {
             Stage::Renewing { failed } => failed + 1,

@@ -35,6 +35,7 @@ pub mod reflector;
 pub mod request;
 pub mod sources;
 pub mod static_pod;
+pub mod stats;
 pub mod status;
 pub mod status_patch;
 pub mod strategic_patch;

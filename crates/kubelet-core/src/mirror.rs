@@ -61,6 +61,14 @@ pub fn is_mirror_pod(pod: &Pod) -> bool {
     annotation(pod, CONFIG_MIRROR).is_some()
 }
 
+/// Whether a question about the pod means it by this UID. Of a static pod people see the mirror's UID only, given what
+/// the API has under the pod's name.
+#[must_use]
+pub fn is_meant_by(uid: &str, pod: &Pod, in_api: Option<&Pod>) -> bool {
+    let is_of = |pod: &Pod| pod.metadata.uid.as_deref() == Some(uid);
+    is_of(pod) || in_api.is_some_and(|in_api| is_mirror_pod(in_api) && is_of(in_api))
+}
+
 /// The mirror shows this very content, and nobody is deleting it.
 fn is_mirror_of(mirror: &Pod, static_pod: &Pod) -> bool {
     let hash = annotation(static_pod, CONFIG_HASH).unwrap_or_default();
@@ -168,6 +176,19 @@ mod tests {
     fn nothing_is_created_before_the_node_is_registered() {
         assert_eq!(step(Some(("h1", PodStage::Syncing)), "-", None), "nothing");
         assert_eq!(step(None, "h1", None), "delete");
+    }
+
+    #[test]
+    fn a_static_pod_is_meant_by_its_own_uid_and_by_its_mirrors() {
+        let pod = static_pod("h1");
+        for (uid, seen, expected) in
+            [("h1", "-", true), ("m", "h1", true), ("m", "h0*", true), ("m", "-", false), ("x", "h1", false)]
+        {
+            assert_eq!(is_meant_by(uid, &pod, mirror(seen).as_ref()), expected, "{uid} {seen}");
+        }
+        let mut other = static_pod("h2");
+        other.metadata.annotations = None;
+        assert!(!is_meant_by("h2", &pod, Some(&other)), "another pod of that name is no mirror");
     }
 
     #[test]

@@ -1,10 +1,8 @@
 //! List and watch: how a copy of a collection is kept up to date across everything that can go wrong, so that no change
 //! is lost (contract B.6).
 //!
-//! Owns: what to ask next, how long to wait after an error, and what a full list means for what was known. Never: making
-//! a call, holding a stream.
+//! Owns: what to ask next, and how long to wait after an error. Never: making a call, holding a stream.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use model::MonoTime;
@@ -116,12 +114,6 @@ impl Reflector {
         }
     }
 
-    /// A full list was taken over at least once, and nothing has been missed since.
-    #[must_use]
-    pub const fn is_in_step(&self) -> bool {
-        self.since.is_some()
-    }
-
     fn back_off(&mut self, chance: f64, now: MonoTime) {
         let is_fresh = self.last_error.is_none_or(|last| now.saturating_since(last) > RESET_AFTER);
         self.delay = if is_fresh { FIRST_DELAY } else { (self.delay * 2).min(LONGEST_DELAY) };
@@ -144,36 +136,6 @@ impl std::fmt::Display for ObjectKey {
         }
         write!(f, "{}/{}", self.namespace, self.name)
     }
-}
-
-/// Which object it is and which version of it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ObjectVersion {
-    pub uid: String,
-    pub resource_version: String,
-}
-
-/// What a full list changes about what is known.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ListDiff {
-    /// Known, and not there any more; also where another object has taken the name meanwhile.
-    pub removed: Vec<ObjectKey>,
-    /// New or changed.
-    pub upserted: Vec<ObjectKey>,
-}
-
-/// Compares a full list with what is known. Removals are to be told first, so that an object which was deleted and made
-/// again while nobody watched is seen to go and to come.
-#[must_use]
-pub fn compute_list_diff(
-    known: &BTreeMap<ObjectKey, ObjectVersion>,
-    listed: &BTreeMap<ObjectKey, ObjectVersion>,
-) -> ListDiff {
-    let is_gone = |key: &ObjectKey, old: &ObjectVersion| listed.get(key).is_none_or(|new| new.uid != old.uid);
-    let removed = known.iter().filter(|(key, old)| is_gone(key, old)).map(|(key, _)| key.clone()).collect();
-    let is_news = |key: &ObjectKey, new: &ObjectVersion| known.get(key) != Some(new);
-    let upserted = listed.iter().filter(|(key, new)| is_news(key, new)).map(|(key, _)| key.clone()).collect();
-    ListDiff { removed, upserted }
 }
 
 #[cfg(test)]

@@ -53,6 +53,7 @@ pub(crate) async fn run(resolved: &Resolved, spans: Option<Finished>) -> Result<
     announce(resolved);
     check_standalone(resolved)?;
     let cgroup_v2 = check_machine(resolved)?;
+    check_providers(resolved)?;
     let lock = acquire_lock(resolved, &signals).await?;
     let Some((_lock, contention)) = lock else { return Ok(ExitCode::SUCCESS) };
     set_limits(resolved);
@@ -119,6 +120,22 @@ fn check_machine(resolved: &Resolved) -> Result<bool, StartError> {
         tracing::warn!("{warning}");
     }
     Ok(!facts.cgroup_v1)
+}
+
+/// A pod would learn only much later that a program is missing.
+fn check_providers(resolved: &Resolved) -> Result<(), StartError> {
+    let dir = Path::new(&resolved.flags.image_credential_provider_bin_dir);
+    for provider in &resolved.credential_providers.providers {
+        let path = dir.join(&provider.name);
+        if !host::process::is_program(&path) {
+            let path = path.display();
+            return Err(StartError::Host(format!(
+                "credential provider {:?}: {path} is no program",
+                provider.name
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// `None`: a signal came while waiting for the lock.

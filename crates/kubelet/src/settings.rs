@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent::settings::{
-    CollectionSettings, ContainerSettings, ImageSettings, LogSettings, NetworkSettings, NodeSettings, Paths,
-    Settings, SourceSettings,
+    CollectionSettings, ContainerSettings, ImageSettings, LogSettings, MeasureSettings, NetworkSettings,
+    NodeSettings, Paths, Settings, SourceSettings,
 };
 use config::{Features, Resolved};
+use kubelet_core::image::access::VerificationPolicy;
 use kubelet_core::request::{NodeFacts, Swap};
 use model::CgroupDriver;
 use ports::Host;
@@ -58,6 +59,13 @@ pub(crate) fn settings(resolved: &Resolved, node_name: String, host_ips: Vec<IpA
             user_ids_per_pod: u32::try_from(kubelet.user_namespaces.ids_per_pod).unwrap_or(65536),
             max_pods: u32::try_from(kubelet.max_pods).unwrap_or(110),
         },
+        measure: MeasureSettings {
+            kubelet_cgroups: kubelet.kubelet_cgroups.clone(),
+            runtime_cgroups: resolved.flags.runtime_cgroups.clone(),
+            system_cgroups: kubelet.system_cgroups.clone(),
+            volume_stats_period: Some(kubelet.volume_stats_agg_period.as_std()).filter(|p| !p.is_zero()),
+            ..MeasureSettings::default()
+        },
         // Validation has refused any other word.
         cgroup_driver: CgroupDriver::parse(&kubelet.cgroup_driver).unwrap_or(CgroupDriver::Cgroupfs),
         node: (!resolved.flags.standalone()).then(|| NodeSettings {
@@ -95,6 +103,14 @@ fn images(resolved: &Resolved) -> ImageSettings {
         burst: u32::try_from(kubelet.registry_burst).unwrap_or(1),
         max_parallel: if kubelet.serialize_image_pulls { Some(1) } else { limit },
         credential_dirs: places.into_iter().flatten().collect(),
+        verification: Features::of(&resolved.gates).pull_records.then(|| {
+            VerificationPolicy::parse(
+                &kubelet.image_pull_credentials_verification_policy,
+                &kubelet.preloaded_images_verification_allowlist,
+            )
+        }),
+        providers: resolved.credential_providers.clone(),
+        provider_dir: resolved.flags.image_credential_provider_bin_dir.clone().into(),
     }
 }
 

@@ -98,6 +98,33 @@ pub struct FilesystemUsage {
     pub inodes_used: Option<u64>,
 }
 
+/// How much a filesystem has, for whoever is not root.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FilesystemSpace {
+    pub capacity_bytes: u64,
+    pub available_bytes: u64,
+    /// Everything on it, whoever it belongs to.
+    pub used_bytes: u64,
+    pub inodes: u64,
+    pub inodes_free: u64,
+}
+
+/// What a directory with everything below it takes on its filesystem.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TreeUsage {
+    /// Blocks that are really taken; a file with several names counts once.
+    pub bytes: u64,
+    pub inodes: u64,
+}
+
+/// What some processes have open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpenFiles {
+    pub descriptors: u64,
+    /// Those of them that are sockets.
+    pub sockets: u64,
+}
+
 /// One container. A runtime may know nothing of one that does not run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ContainerStats {

@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use jiff::Timestamp;
 use model::payload::Payload;
 use model::request::IdRange;
+use model::stats::{FilesystemSpace, OpenFiles, TreeUsage};
 
 /// Why a step on the machine failed.
 #[derive(Debug, thiserror::Error)]
@@ -100,6 +102,10 @@ pub trait OpenFile: Send + Sync + std::fmt::Debug {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MachineInfo {
     pub cpus: u32,
+    /// Of the processors, those that are no second thread of another; 0 if the machine does not say.
+    pub physical_cores: u32,
+    /// Packages that the cores are in; 0 if the machine does not say.
+    pub sockets: u32,
     pub memory_bytes: u64,
     pub hostname: String,
     pub boot_id: String,
@@ -131,6 +137,28 @@ pub struct ExecTrace {
     pub is_running: bool,
     /// The sessions of the command and of what it left behind.
     pub sessions: std::collections::BTreeSet<u32>,
+}
+
+/// A program to run on the machine, on top of our own environment.
+#[derive(Clone)]
+pub struct ProgramCall {
+    pub path: PathBuf,
+    pub args: Vec<String>,
+    pub env: Vec<(String, String)>,
+    /// What it reads.
+    pub input: Vec<u8>,
+    /// It is killed when it takes longer.
+    pub deadline: Duration,
+}
+
+impl std::fmt::Debug for ProgramCall {
+    /// Without variables and input: there may be secrets in them.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ProgramCall")
+            .field("path", &self.path)
+            .field("args", &self.args)
+            .finish_non_exhaustive()
+    }
 }
 
 #[async_trait]
@@ -205,11 +233,43 @@ pub trait Host: Send + Sync + std::fmt::Debug {
 
     /// Finds a command that was started in the container no longer ago than `age`, and what it left running. A host
     /// without processes finds nothing.
-    async fn find_exec(&self, _container: &str, _command: &[String], _age: std::time::Duration) -> ExecTrace {
+    async fn find_exec(&self, _container: &str, _command: &[String], _age: Duration) -> ExecTrace {
         ExecTrace::default()
     }
     /// Kills what was found.
     async fn end_exec(&self, _container: &str, _trace: &ExecTrace) {}
+
+    /// Runs a program to its end and returns what it wrote, at most a mebibyte. One that fails is an error with what it
+    /// complained about; one that nobody waits for any more is killed.
+    async fn run_program(&self, call: &ProgramCall) -> HostResult<Vec<u8>>;
+    /// Small files of the kernel (procfs, cgroups), read in one go; `None` for one that is not there or cannot be read.
+    async fn read_each(&self, paths: Vec<PathBuf>) -> Vec<Option<String>> {
+        let mut texts = Vec::with_capacity(paths.len());
+        for path in paths {
+            texts.push(self.read_text(&path).await.ok());
+        }
+        texts
+    }
+    /// Every directory below `root`, as paths from there (`/a`, `/a/b`); links are not followed. A host without such
+    /// trees has none.
+    async fn directories_below(&self, _root: &Path) -> Vec<String> {
+        Vec::new()
+    }
+    /// What these processes have open, as far as they are still there.
+    async fn open_files(&self, _pids: Vec<u32>) -> OpenFiles {
+        OpenFiles::default()
+    }
+    /// How much the filesystem has that the path is on.
+    async fn filesystem_space(&self, path: &Path) -> HostResult<FilesystemSpace> {
+        Ok(FilesystemSpace {
+            capacity_bytes: self.filesystem_bytes(path).await?,
+            ..FilesystemSpace::default()
+        })
+    }
+    /// What the directory takes with all below it on the same filesystem; nothing if it is not there.
+    async fn tree_usage(&self, _path: &Path) -> HostResult<TreeUsage> {
+        Ok(TreeUsage::default())
+    }
 
     fn machine(&self) -> MachineInfo;
     /// The size of the filesystem that the path is on.

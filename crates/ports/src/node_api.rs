@@ -72,6 +72,24 @@ pub struct LogView {
 /// Pieces of a log, each some kilobytes at most. An error is the last of them.
 pub type LogPieces = BoxStream<'static, Result<Vec<u8>, String>>;
 
+/// Pieces of a text, each some kilobytes for each pod at most.
+pub type TextPieces = BoxStream<'static, String>;
+
+/// Which measurements, in which form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Measurements {
+    /// Of the node and its pods as JSON, `stats/v1alpha1`. One who wants only CPU and memory gets the latest.
+    Summary { only_cpu_and_memory: bool },
+    /// CPU, memory and swap as Prometheus text.
+    Resource,
+    /// Everything about cgroups and the machine as Prometheus text.
+    Cadvisor,
+    /// Of probes, as Prometheus text.
+    Probes,
+    /// What the kubelet itself does, as Prometheus text.
+    Kubelet,
+}
+
 /// Why something about a pod could not be had. The texts are complete.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PodRefusal {
@@ -169,6 +187,9 @@ pub trait NodeApi: Send + Sync + std::fmt::Debug {
     fn manifest_problems(&self) -> Vec<ManifestProblem>;
     /// How long ago the sync loop last went round, and how long is too long.
     fn sync_loop_age(&self) -> (Duration, Duration);
-    /// Prometheus text of the agent's own counters.
-    fn metrics(&self) -> String;
+    /// What was measured, in pieces that are made as they are taken.
+    ///
+    /// # Errors
+    /// The text says why nothing can be measured.
+    async fn measurements(&self, what: Measurements) -> Result<TextPieces, String>;
 }

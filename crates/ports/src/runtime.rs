@@ -1,6 +1,7 @@
 //! The container runtime, in CRI semantics and our own types.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -160,9 +161,19 @@ pub enum Scope {
     Pod(PodUid),
 }
 
+/// Somebody who counts calls to the runtime. Told after each, so it must be quick.
+pub trait CallObserver: Send + Sync + std::fmt::Debug {
+    /// `call` as the protocol has it: `RunPodSandbox`.
+    fn called(&self, call: &'static str, took: Duration, is_ok: bool);
+}
+
 /// The container runtime. Every call has a deadline of its own; none is retried here.
 #[async_trait]
 pub trait Runtime: Send + Sync + std::fmt::Debug {
+    /// From now on `observer` is told of every call. A runtime that is no program of its own has none to tell of; only the
+    /// first observer is kept.
+    fn observe(&self, _observer: Arc<dyn CallObserver>) {}
+
     async fn version(&self) -> RuntimeResult<RuntimeVersion>;
     async fn status(&self) -> RuntimeResult<RuntimeStatus>;
     /// The cgroup driver the runtime uses, `Unimplemented` where it does not say.

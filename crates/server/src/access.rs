@@ -123,3 +123,6 @@ pub(crate) fn verb(method: &Method) -> String {
         other => other.to_lowercase(),
     }
 }
+
+#[cfg(test)]
+mod tests;

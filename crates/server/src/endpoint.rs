@@ -10,7 +10,7 @@ use http::StatusCode;
 use crate::main_port::{MainState, Switches};
 use crate::{
     answer, checkpoint, configz, container_logs, debug_flags, flagz, healthz, logs, manifests, metrics, pods,
-    pprof, running_pods, statusz, streaming,
+    pprof, running_pods, stats_summary, statusz, streaming,
 };
 
 macro_rules! endpoints {
@@ -149,7 +149,7 @@ impl Endpoint {
     }
 
     /// The paths that are answered, relative to the root.
-    fn answers(self) -> Vec<(&'static str, MethodRouter<MainState>)> {
+    pub(crate) fn answers(self) -> Vec<(&'static str, MethodRouter<MainState>)> {
         match self {
             Self::Healthz => vec![
                 ("", get(healthz::all)),
@@ -158,7 +158,13 @@ impl Endpoint {
                 ("/syncloop", get(healthz::sync_loop)),
             ],
             Self::Pods => vec![("", get(pods::list))],
-            Self::Metrics => vec![("", get(metrics::text))],
+            Self::Stats => vec![("/summary", get(stats_summary::show).post(stats_summary::show))],
+            Self::Metrics => vec![
+                ("", get(metrics::kubelet)),
+                ("/cadvisor", get(metrics::cadvisor)),
+                ("/resource", get(metrics::resource)),
+                ("/probes", get(metrics::probes)),
+            ],
             Self::RunningPods => vec![("", get(running_pods::redirect)), ("/", get(running_pods::list))],
             Self::Configz => vec![("", get(configz::show))],
             Self::Manifests => vec![("", get(manifests::problems))],
@@ -181,8 +187,6 @@ impl Endpoint {
             Self::DebugFlags => vec![("/v", any(debug_flags::set))],
             Self::Flagz => vec![("", get(flagz::show))],
             Self::Statusz => vec![("", get(statusz::show))],
-            // Known, so that the rules about who may ask are those it will have; nothing is there yet.
-            Self::Stats => Vec::new(),
         }
     }
 }

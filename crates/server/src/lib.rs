@@ -36,10 +36,14 @@ mod pods;
 mod pprof;
 mod query;
 mod running_pods;
+mod spdy;
+mod stats_summary;
 mod statusz;
 mod streaming;
 mod tls;
+mod translate;
 mod upgrade;
+mod websocket;
 mod zpages;
 
 use std::sync::Arc;
@@ -67,7 +71,7 @@ pub async fn serve_healthz(
     connections::serve(listener, plain(complete(router, api)), shutdown).await;
 }
 
-/// Serves the read-only port (10255): health, pods, manifest problems and metrics, to everybody who can reach it.
+/// Serves the read-only port (10255): health, pods, manifest problems and measurements, to everybody who can reach it.
 /// Ends soon after `shutdown` does.
 pub async fn serve_read_only(
     listener: TcpListener,
@@ -83,7 +87,11 @@ pub async fn serve_read_only(
         .route("/runningpods", get(running_pods::redirect))
         .route("/runningpods/", get(running_pods::list))
         .route("/debug/manifests", get(manifests::problems))
-        .route("/metrics", get(metrics::text));
+        .route("/stats/summary", get(stats_summary::show).post(stats_summary::show))
+        .route("/metrics", get(metrics::kubelet))
+        .route("/metrics/cadvisor", get(metrics::cadvisor))
+        .route("/metrics/resource", get(metrics::resource))
+        .route("/metrics/probes", get(metrics::probes));
     connections::serve(listener, plain(complete(debugging::disabled(router), api)), shutdown).await;
 }
 

@@ -59,6 +59,7 @@ pub(crate) struct MainState {
     pub(crate) api: Api,
     pub(crate) config: Arc<KubeletConfiguration>,
     pub(crate) process: Arc<dyn OwnProcess>,
+    pub(crate) translates: bool,
     pub(crate) clock: Clock,
 }
 
@@ -84,8 +85,9 @@ impl MainServer {
         };
         let tls = TlsAcceptor::from(tls::server_config(&settings, pair)?);
         let switches = Switches::of(&config);
-        let router =
-            complete(endpoint::router(switches, &features), MainState { api, config, process, clock });
+        let translates = features.extend_websockets;
+        let state = MainState { api, config, process, translates, clock };
+        let router = complete(endpoint::router(switches, &features), state);
         Ok(Self(Site { router, gate: Some(Gate::new(access, clock)), tls: Some(tls), limits: LIMITS }))
     }
 

@@ -12,7 +12,7 @@ use ports::runtime::Streams;
 
 use crate::main_port::MainState;
 use crate::query::{first, pairs};
-use crate::{answer, upgrade};
+use crate::{answer, translate, upgrade};
 
 const OUTPUT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
@@ -33,7 +33,7 @@ pub(crate) async fn exec(
     let command: Vec<String> = command.collect();
     let (target, container) = target(parts);
     let url = state.api.exec(&target, &container, &command, streams).await;
-    pass_on(&state, request, url).await
+    connect(&state, request, url, streams).await
 }
 
 pub(crate) async fn attach(
@@ -48,7 +48,7 @@ pub(crate) async fn attach(
     }
     let (target, container) = target(parts);
     let url = state.api.attach(&target, &container, streams).await;
-    pass_on(&state, request, url).await
+    connect(&state, request, url, streams).await
 }
 
 pub(crate) async fn port_forward(
@@ -60,13 +60,19 @@ pub(crate) async fn port_forward(
     if !upgrade::is_asked_for(&request) {
         return upgrade::required();
     }
+    let is_tunnel = state.translates && translate::speaks_tunnel(request.headers());
     let ports = match ports(request.headers(), &pairs(query.as_deref())) {
+        // What is inside the tunnel names them.
+        _ if is_tunnel => Vec::new(),
         Ok(ports) => ports,
         Err(why) => return answer::error(StatusCode::BAD_REQUEST, &why),
     };
     let (target, _) = target(parts);
-    let url = state.api.port_forward(&target, &ports).await;
-    pass_on(&state, request, url).await
+    match state.api.port_forward(&target, &ports).await {
+        Ok(url) if is_tunnel => translate::tunnel_to(request, &url, idle(&state)).await,
+        Ok(url) => upgrade::pass_on(request, &url, idle(&state)).await,
+        Err(refusal) => refused(&refusal),
+    }
 }
 
 pub(crate) async fn run(
@@ -122,14 +128,24 @@ fn ports(headers: &HeaderMap, query: &[(String, String)]) -> Result<Vec<u16>, St
     if ports.is_empty() { Err("query parameter \"port\" is required".to_owned()) } else { Ok(ports) }
 }
 
-async fn pass_on(state: &MainState, request: Request<Body>, url: Result<String, PodRefusal>) -> Response {
+/// Runtimes speak SPDY, and WebSocket only in its older versions: the newest is translated.
+async fn connect(
+    state: &MainState,
+    request: Request<Body>,
+    url: Result<String, PodRefusal>,
+    streams: Streams,
+) -> Response {
     match url {
-        Ok(url) => {
-            let idle = state.config.streaming_connection_idle_timeout.as_std();
-            upgrade::pass_on(request, &url, idle).await
+        Ok(url) if state.translates && translate::speaks_channels(request.headers()) => {
+            translate::channels_of(request, &url, streams, idle(state)).await
         }
+        Ok(url) => upgrade::pass_on(request, &url, idle(state)).await,
         Err(refusal) => refused(&refusal),
     }
+}
+
+fn idle(state: &MainState) -> upgrade::Idle {
+    state.config.streaming_connection_idle_timeout.as_std()
 }
 
 fn refused(refusal: &PodRefusal) -> Response {

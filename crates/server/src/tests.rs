@@ -12,7 +12,8 @@ use model::NodeLogOptions;
 use model::k8s::{ObjectMeta, Pod};
 use ports::NodeApi;
 use ports::node_api::{
-    LogPieces, LogSource, LogView, ManifestProblem, PodRefusal, PodTarget, SystemLog, SystemLogError,
+    LogPieces, LogSource, LogView, ManifestProblem, Measurements, PodRefusal, PodTarget, SystemLog,
+    SystemLogError, TextPieces,
 };
 use ports::runtime::Streams;
 use serde_json::{Value, json};
@@ -145,8 +146,12 @@ impl NodeApi for Agent {
         (self.sync_loop_age, Duration::from_secs(120))
     }
 
-    fn metrics(&self) -> String {
-        self.metrics.clone()
+    async fn measurements(&self, what: Measurements) -> Result<TextPieces, String> {
+        if self.runtime_is_down {
+            return Err("nothing can be measured".to_owned());
+        }
+        let pieces = [format!("{what:?}\n"), self.metrics.clone()];
+        Ok(stream::iter(pieces).boxed())
     }
 }
 
@@ -233,6 +238,17 @@ impl Answer {
         serde_json::from_str(&self.body).unwrap()
     }
 
+    /// The body without its chunks.
+    fn unchunked(&self) -> String {
+        assert_eq!(self.header("transfer-encoding"), Some("chunked"));
+        let mut lines = self.body.split("\r\n");
+        let mut whole = String::new();
+        while let (Some(_size), Some(chunk)) = (lines.next(), lines.next()) {
+            whole.push_str(chunk);
+        }
+        whole
+    }
+
     #[track_caller]
     fn check(&self, status: u16, body: &str) {
         assert_eq!((self.status(), self.body.as_str()), (status, body));
@@ -317,9 +333,39 @@ async fn problems_with_manifests_are_listed() {
 #[tokio::test]
 async fn metrics_are_prometheus_text() {
     let agent = Agent { metrics: "kubelet_running_pods 1\n".into(), ..Agent::default() };
-    let answer = Server::read_only(agent).await.get("/metrics").await;
-    assert_eq!((answer.status(), answer.body.as_str()), (200, "kubelet_running_pods 1\n"));
-    assert_eq!(answer.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
+    let server = Server::read_only(agent).await;
+    for (path, what) in [
+        ("/metrics", "Kubelet"),
+        ("/metrics/cadvisor", "Cadvisor"),
+        ("/metrics/resource", "Resource"),
+        ("/metrics/probes", "Probes"),
+    ] {
+        let answer = server.get(path).await;
+        assert_eq!((answer.status(), answer.unchunked()), (200, format!("{what}\nkubelet_running_pods 1\n")));
+        assert_eq!(answer.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
+    }
+}
+
+#[tokio::test]
+async fn the_summary_is_whole_or_of_cpu_and_memory_only() {
+    let server = Server::read_only(Agent::default()).await;
+    let only = |only: bool| format!("Summary {{ only_cpu_and_memory: {only} }}\n");
+    for (method, query, expected) in [
+        ("GET", "", only(false)),
+        ("POST", "", only(false)),
+        ("GET", "?only_cpu_and_memory=false", only(false)),
+        ("GET", "?only_cpu_and_memory=true", only(true)),
+        ("POST", "?only_cpu_and_memory=1", only(true)),
+    ] {
+        let answer = server.ask(method, &format!("/stats/summary{query}")).await;
+        assert_eq!((answer.status(), answer.unchunked()), (200, expected), "{method} {query}");
+        assert_eq!(answer.header("content-type"), Some("application/json"));
+    }
+    let text = "invalid query: only_cpu_and_memory must be true or false, not \"maybe\"\n";
+    server.get("/stats/summary?only_cpu_and_memory=maybe").await.check(400, text);
+    server.ask("PUT", "/stats/summary").await.check(405, "405: Method Not Allowed\n");
+    let server = Server::read_only(Agent { runtime_is_down: true, ..Agent::default() }).await;
+    server.get("/stats/summary").await.check(500, "nothing can be measured\n");
 }
 
 #[tokio::test]

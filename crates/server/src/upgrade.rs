@@ -2,7 +2,10 @@
 //! answer on bytes go both ways untouched (SPDY/3.1 or WebSocket, which are not looked at). What one side does not take
 //! is not read from the other, so that nothing piles up.
 
+mod dial;
+
 use std::io;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -10,14 +13,13 @@ use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, HOST, TRANSFER_ENCODING, UPGRADE};
-use http::{HeaderMap, HeaderValue, Request, StatusCode, Uri};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode};
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::TcpStream;
 
 use crate::answer;
 use crate::connections::AfterUpgrade;
@@ -29,7 +31,7 @@ const MOST_ERROR_BYTES: usize = 64 << 10;
 /// Of each direction.
 const BUFFER_BYTES: usize = 32 << 10;
 /// How long a client may take to end what the runtime has ended.
-const LINGER: Duration = Duration::from_secs(10);
+pub(crate) const LINGER: Duration = Duration::from_secs(10);
 
 /// Whether the client asks for another protocol, and may: HTTP/2 has no such thing.
 pub(crate) fn is_asked_for(request: &Request<Body>) -> bool {
@@ -44,21 +46,50 @@ pub(crate) fn required() -> Response {
     answer::error(StatusCode::BAD_REQUEST, "Upgrade request required")
 }
 
+/// How long nothing may move; zero: for ever.
+pub(crate) type Idle = Duration;
+
+/// What is asked of the streaming server, and where; `Err` says why nothing can be.
+type Question = Result<(dial::Place, Request<Empty<Bytes>>), String>;
+
 /// Asks at the URL, and if the answer is an upgrade, gives the client the same and connects the two until either ends or
-/// nothing moves for `idle` (zero: for ever). Any other answer is passed on.
-pub(crate) async fn pass_on(mut request: Request<Body>, url: &str, idle: Duration) -> Response {
+/// nothing moves. Any other answer is passed on.
+pub(crate) async fn pass_on(mut request: Request<Body>, url: &str, idle: Idle) -> Response {
+    let question = dial::Place::of(url).and_then(|place| {
+        let request = for_backend(&request, &place)?;
+        Ok((place, request))
+    });
+    between(&mut request, question, move |client, backend| splice(client, backend, idle), |_| {}).await
+}
+
+/// Asks the streaming server, and if the answer is an upgrade, gives the client that answer as `answered` changes it, and
+/// both connections to `then`. Any other answer is passed on.
+pub(crate) async fn between<F>(
+    request: &mut Request<Body>,
+    question: Question,
+    then: impl FnOnce(Upgraded, Upgraded) -> F + Send + 'static,
+    answered: impl FnOnce(&mut Response),
+) -> Response
+where
+    F: Future<Output = ()> + Send,
+{
     let Some(after) = request.extensions().get::<AfterUpgrade>().cloned() else { return required() };
-    let client = hyper::upgrade::on(&mut request);
-    match tokio::time::timeout(PATIENCE, ask(request, url)).await {
-        Ok(Ok(Outcome::Upgrade { response, backend, connection })) => {
+    let client = hyper::upgrade::on(request);
+    let outcome = async {
+        let (place, question) = question?;
+        ask(question, place).await
+    };
+    match tokio::time::timeout(PATIENCE, outcome).await {
+        Ok(Ok(Outcome::Upgrade { mut response, backend, connection })) => {
             after.run(async move {
                 let both = async { tokio::join!(client, backend, connection) };
                 // Each is there as soon as the client has the answer.
                 let Ok((Ok(client), Ok(backend), ())) = tokio::time::timeout(PATIENCE, both).await else {
                     return;
                 };
-                splice(client, backend, idle).await;
+                then(client, backend).await;
             });
+            answered(&mut response);
             response
         }
         Ok(Ok(Outcome::Other(response))) => response,
@@ -84,20 +115,16 @@ enum Outcome<C> {
 }
 
 async fn ask(
-    request: Request<Body>,
-    url: &str,
+    request: Request<Empty<Bytes>>,
+    place: dial::Place,
 ) -> Result<Outcome<impl Future<Output = ()> + Send + 'static>, String> {
-    let (authority, path) = place(url)?;
-    let stream = TcpStream::connect(authority.as_str()).await.map_err(|error| error.to_string())?;
-    // Keystrokes are sent at once; a connection that cannot do that works all the same.
-    let _ = stream.set_nodelay(true);
+    let stream = dial::connect(&place, &dial::TRUSTED.map(Path::new)).await?;
     let handshake = http1::handshake::<_, Empty<Bytes>>(TokioIo::new(stream)).await;
     let (mut sender, connection) = handshake.map_err(|error| error.to_string())?;
     let mut connection = Box::pin(async move {
         // How it ends shows in the answer and in the upgrade.
         let _ = connection.with_upgrades().await;
     });
-    let request = for_backend(request, &authority, path)?;
     let mut answer = Box::pin(sender.send_request(request));
     let mut runs = true;
     let response = loop {
@@ -127,32 +154,34 @@ async fn ask(
     }
 }
 
-/// Where to connect to and what to ask for.
-fn place(url: &str) -> Result<(String, Uri), String> {
-    let uri: Uri = url.parse().map_err(|error| format!("{url:?} is no URL: {error}"))?;
-    if uri.scheme_str() != Some("http") {
-        return Err(format!("{url:?} is not an http:// URL"));
-    }
-    let authority = uri.authority().ok_or_else(|| format!("{url:?} names no host"))?;
-    let address = match authority.port_u16() {
-        Some(_) => authority.as_str().to_owned(),
-        None => format!("{authority}:80"),
-    };
-    let path = uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
-    Ok((address, path.parse().map_err(|error| format!("{url:?}: {error}"))?))
-}
-
 /// The client's request, without what was meant for us only.
-fn for_backend(request: Request<Body>, authority: &str, path: Uri) -> Result<Request<Empty<Bytes>>, String> {
-    let (head, _) = request.into_parts();
-    let mut headers: HeaderMap = head.headers;
+fn for_backend(request: &Request<Body>, place: &dial::Place) -> Result<Request<Empty<Bytes>>, String> {
+    let mut headers: HeaderMap = request.headers().clone();
     for name in [AUTHORIZATION, COOKIE, CONTENT_LENGTH, TRANSFER_ENCODING] {
         headers.remove(name);
     }
-    headers.insert(HOST, HeaderValue::from_str(authority).map_err(|error| error.to_string())?);
+    addressed(request.method().clone(), headers, place)
+}
+
+/// A request of our own for SPDY, with these headers more.
+pub(crate) fn spdy_request(url: &str, more: impl IntoIterator<Item = (HeaderName, HeaderValue)>) -> Question {
+    let place = dial::Place::of(url)?;
+    let mut headers = HeaderMap::from_iter(more);
+    headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+    headers.insert(UPGRADE, HeaderValue::from_static("SPDY/3.1"));
+    let request = addressed(Method::POST, headers, &place)?;
+    Ok((place, request))
+}
+
+fn addressed(
+    method: Method,
+    mut headers: HeaderMap,
+    place: &dial::Place,
+) -> Result<Request<Empty<Bytes>>, String> {
+    headers.insert(HOST, HeaderValue::from_str(&place.authority).map_err(|error| error.to_string())?);
     let mut request = Request::new(Empty::new());
-    *request.method_mut() = head.method;
-    *request.uri_mut() = path;
+    *request.method_mut() = method;
+    *request.uri_mut() = place.path.clone();
     *request.headers_mut() = headers;
     Ok(request)
 }
@@ -167,7 +196,7 @@ async fn read_error(response: http::Response<Incoming>) -> Result<Response, Stri
 }
 
 /// A side that ends its direction is told to the other, which may go on with its own.
-async fn splice(client: Upgraded, backend: Upgraded, idle: Duration) {
+async fn splice(client: Upgraded, backend: Upgraded, idle: Idle) {
     let (from_client, to_client) = tokio::io::split(TokioIo::new(client));
     let (from_backend, to_backend) = tokio::io::split(TokioIo::new(backend));
     let moved = AtomicU64::new(0);
@@ -205,14 +234,19 @@ async fn pump(
         let Some(piece) = buffer.get(..length).filter(|piece| !piece.is_empty()) else {
             return to.shutdown().await;
         };
-        moved.fetch_add(1, Ordering::Relaxed);
+        count(moved);
         to.write_all(piece).await?;
         to.flush().await?;
     }
 }
 
+/// Something has moved.
+pub(crate) fn count(moved: &AtomicU64) {
+    moved.fetch_add(1, Ordering::Relaxed);
+}
+
 /// Returns when nothing has moved for `idle`, or up to a quarter longer.
-async fn stands_still(moved: &AtomicU64, idle: Duration) {
+pub(crate) async fn stands_still(moved: &AtomicU64, idle: Duration) {
     const LOOKS: u32 = 4;
     if idle.is_zero() {
         return std::future::pending().await;
@@ -223,21 +257,5 @@ async fn stands_still(moved: &AtomicU64, idle: Duration) {
         let now = moved.load(Ordering::Relaxed);
         same = if now == last { same + 1 } else { 0 };
         last = now;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_url_is_a_place_and_a_path() {
-        let read = |url| place(url).map(|(authority, path)| format!("{authority} {path}"));
-        assert_eq!(read("http://127.0.0.1:4711/exec/abc?x=1").unwrap(), "127.0.0.1:4711 /exec/abc?x=1");
-        assert_eq!(read("http://[::1]:80").unwrap(), "[::1]:80 /");
-        assert_eq!(read("http://node/x").unwrap(), "node:80 /x");
-        for url in ["https://127.0.0.1/x", "/exec/abc", "", "unix:///run/x.sock"] {
-            assert!(read(url).is_err(), "{url}");
-        }
     }
 }

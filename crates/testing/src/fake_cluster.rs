@@ -22,7 +22,7 @@ use model::k8s::{
 use parking_lot::Mutex;
 use ports::Clock;
 use ports::cluster::{Cluster, ClusterResult, Collection, Deletion};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::watch;
 
 pub use collection::{FakeObject, FakeObjects};
@@ -191,6 +191,15 @@ impl FakeCluster {
         allowed: impl Fn(&SubjectAccessReview) -> bool + Send + Sync + 'static,
     ) -> &Self {
         *self.shared.access.lock() = Box::new(allowed);
+        self
+    }
+
+    /// Sees every change from now on, in the moment it is made.
+    pub fn watch_changes(
+        &self,
+        on_change: impl Fn(&str, Option<&Value>, Option<&Value>) + Send + Sync + 'static,
+    ) -> &Self {
+        self.shared.store.lock().watch(Box::new(on_change));
         self
     }
 

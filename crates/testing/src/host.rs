@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use ports::HostError;
-use ports::host::{HostResult, MachineInfo, SubordinateIds};
+use ports::host::{HostResult, MachineInfo, ProgramCall, SubordinateIds};
 use tokio::sync::broadcast;
 
 use tree::Tree;
@@ -40,6 +40,7 @@ pub enum HostMethod {
     UnmountTree,
     BindSubPath,
     ReadText,
+    RunProgram,
 }
 
 /// How a step goes wrong.
@@ -60,10 +61,19 @@ pub struct FakeHost {
 #[derive(Debug)]
 struct Shared {
     tree: Mutex<Tree>,
-    faults: Mutex<BTreeMap<HostMethod, VecDeque<HostFault>>>,
+    faults: Mutex<BTreeMap<HostMethod, VecDeque<Ambush>>>,
     changes: broadcast::Sender<PathBuf>,
     machine: MachineInfo,
     subordinate_ids: Mutex<Option<SubordinateIds>>,
+    programs: Mutex<BTreeMap<PathBuf, Result<String, String>>>,
+    program_calls: Mutex<Vec<ProgramCall>>,
+}
+
+/// A fault that waits for a call about a path.
+#[derive(Debug)]
+struct Ambush {
+    below: PathBuf,
+    fault: HostFault,
 }
 
 impl Default for FakeHost {
@@ -96,6 +106,8 @@ impl FakeHost {
             changes,
             machine,
             subordinate_ids: Mutex::default(),
+            programs: Mutex::default(),
+            program_calls: Mutex::default(),
         };
         let host = Self { shared: Arc::new(shared) };
         host.put("/etc/hosts", "127.0.0.1\tlocalhost\n").put("/etc/resolv.conf", "nameserver 10.0.0.2\n");
@@ -124,9 +136,28 @@ impl FakeHost {
         self
     }
 
+    /// Installs a program that always answers this, or fails with this complaint.
+    pub fn set_program(&self, path: impl AsRef<Path>, answer: Result<&str, &str>) -> &Self {
+        let answer = answer.map(str::to_owned).map_err(str::to_owned);
+        self.shared.programs.lock().insert(path.as_ref().to_owned(), answer);
+        self
+    }
+
+    /// Every run of a program so far.
+    #[must_use]
+    pub fn program_calls(&self) -> Vec<ProgramCall> {
+        self.shared.program_calls.lock().clone()
+    }
+
     /// The next call of that step meets this fault. Faults queue up.
     pub fn fault(&self, method: HostMethod, fault: HostFault) -> &Self {
-        self.shared.faults.lock().entry(method).or_default().push_back(fault);
+        self.fault_below(method, "", fault)
+    }
+
+    /// The same for the next call about that path or one below it; others pass.
+    pub fn fault_below(&self, method: HostMethod, path: impl AsRef<Path>, fault: HostFault) -> &Self {
+        let ambush = Ambush { below: path.as_ref().to_owned(), fault };
+        self.shared.faults.lock().entry(method).or_default().push_back(ambush);
         self
     }
 
@@ -164,8 +195,11 @@ impl FakeHost {
 
     /// Lets a call meet its fault.
     async fn begin(&self, method: HostMethod, what: &'static str, path: &Path) -> HostResult<()> {
-        let fault = self.shared.faults.lock().get_mut(&method).and_then(VecDeque::pop_front);
-        match fault {
+        let fault = self.shared.faults.lock().get_mut(&method).and_then(|waiting| {
+            let meets = |ambush: &Ambush| path.starts_with(&ambush.below);
+            waiting.iter().position(meets).and_then(|index| waiting.remove(index))
+        });
+        match fault.map(|ambush| ambush.fault) {
             None => Ok(()),
             Some(HostFault::Fails) => Err(HostError::Io {
                 what,

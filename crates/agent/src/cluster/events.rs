@@ -4,10 +4,15 @@
 //! (`kubelet_core::events`). Events are hints for people: one that cannot be told is dropped after a few tries, and none
 //! ever holds up what it tells of.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use kubelet_core::events::{EventCorrelator, EventKey, EventStep, Occurrence};
+use model::PodUid;
 use model::k8s::{self, Node, ObjectReference};
 use ports::Cluster;
 use ports::cluster::{ClusterError, ClusterResult, Part, Patch};
@@ -21,84 +26,139 @@ use crate::events::{Event, EventType};
 const TRIES: u32 = 12;
 const RETRY: Duration = Duration::from_secs(10);
 
-/// Tells events until dropped.
+/// Calls that may be under way side by side, each about another object.
+const SIDE_BY_SIDE: usize = 16;
+/// Events that may wait for others about the same object; further ones wait in the recorder's queue.
+const WAITING: usize = 1000;
+
+/// Tells events until dropped. Those about one object are told one after the other, because the later ones count up what
+/// the earlier ones created; a call that hangs holds up no others.
 pub(crate) struct EventTeller {
     engine: Arc<Engine>,
     cluster: Arc<dyn Cluster>,
     node: Copy<Node>,
     correlator: EventCorrelator,
+    /// By object: what waits while a call about it is under way.
+    lanes: BTreeMap<Lane, VecDeque<Event>>,
+    /// How many wait in all lanes.
+    waiting: usize,
+    calls: FuturesUnordered<BoxFuture<'static, Told>>,
+}
+
+/// The pod that events are about, or the node.
+type Lane = Option<PodUid>;
+
+/// How a call came out.
+struct Told {
+    lane: Lane,
+    key: EventKey,
+    outcome: ClusterResult<k8s::Event>,
+    /// Of a patch: what is created where there is nothing to patch.
+    instead: Option<Box<k8s::Event>>,
+}
+
+/// The call to make.
+enum Call {
+    Create(Box<k8s::Event>),
+    Patch { namespace: String, name: String, patch: Patch },
 }
 
 impl EventTeller {
     pub(crate) fn new(engine: Arc<Engine>, cluster: Arc<dyn Cluster>, node: Copy<Node>) -> Self {
-        Self { correlator: EventCorrelator::new(&engine.settings.node_name), engine, cluster, node }
+        Self {
+            correlator: EventCorrelator::new(&engine.settings.node_name),
+            engine,
+            cluster,
+            node,
+            lanes: BTreeMap::new(),
+            waiting: 0,
+            calls: FuturesUnordered::new(),
+        }
     }
 
     pub(crate) async fn run(mut self, mut events: mpsc::Receiver<Event>) {
-        while let Some(event) = events.recv().await {
+        let mut is_open = true;
+        while is_open || !self.calls.is_empty() {
+            let takes_more = is_open && self.calls.len() < SIDE_BY_SIDE && self.waiting < WAITING;
+            tokio::select! {
+                event = events.recv(), if takes_more => match event {
+                    Some(event) => self.take(event),
+                    None => is_open = false,
+                },
+                Some(told) = self.calls.next() => self.go_on(told),
+            }
+        }
+    }
+
+    fn take(&mut self, event: Event) {
+        let lane = event.pod.as_ref().map(|pod| pod.uid.clone());
+        match self.lanes.get_mut(&lane) {
+            Some(waiting) => {
+                waiting.push_back(event);
+                self.waiting += 1;
+            }
+            None => self.tell(lane, event),
+        }
+    }
+
+    /// Begins to tell an event about an object that no call is under way for, or else the next one that waits.
+    fn tell(&mut self, lane: Lane, event: Event) {
+        let mut next = Some(event);
+        while let Some(event) = next {
+            let at = event.at;
             let occurrence = self.occurrence(event);
-            let step = self.correlator.correlate(occurrence, self.engine.clock.now());
-            self.tell(step).await;
-        }
-    }
-
-    async fn tell(&mut self, step: EventStep) {
-        match step {
-            EventStep::Drop => {}
-            EventStep::Create { event, key } => self.create(&event, &key).await,
-            EventStep::Patch { namespace, name, patch, event, key } => {
-                let patch = Patch::Strategic(patch);
-                let patched =
-                    self.try_often(|events| events.patch(&namespace, &name, Part::Whole, &patch)).await;
-                match patched {
-                    Ok(_) => {}
-                    Err(ClusterError::NotFound { .. }) => {
-                        let event = self.renamed(*event);
-                        self.create(&event, &key).await;
-                    }
-                    Err(error) => self.lose(&key, &error),
+            match self.correlator.correlate(occurrence, at) {
+                EventStep::Drop => next = self.next_of(&lane),
+                EventStep::Create { event, key } => {
+                    self.lanes.entry(lane.clone()).or_default();
+                    return self.call(lane, key, Call::Create(event), None);
+                }
+                EventStep::Patch { namespace, name, patch, event, key } => {
+                    self.lanes.entry(lane.clone()).or_default();
+                    let patch = Patch::Strategic(patch);
+                    return self.call(lane, key, Call::Patch { namespace, name, patch }, Some(event));
                 }
             }
         }
+        self.lanes.remove(&lane);
     }
 
-    async fn create(&mut self, event: &k8s::Event, key: &EventKey) {
-        let namespace = event.metadata.namespace.clone().unwrap_or_default();
-        match self.try_often(|events| events.create(&namespace, event)).await {
-            Ok(created) => {
-                self.correlator.note_created(key, created.metadata.name.as_deref().unwrap_or_default());
+    fn next_of(&mut self, lane: &Lane) -> Option<Event> {
+        let next = self.lanes.get_mut(lane)?.pop_front()?;
+        self.waiting -= 1;
+        Some(next)
+    }
+
+    fn go_on(&mut self, told: Told) {
+        let Told { lane, key, outcome, instead } = told;
+        match (outcome, instead) {
+            (Ok(created), None) => {
+                self.correlator.note_created(&key, created.metadata.name.as_deref().unwrap_or_default());
             }
-            // An attempt that seemed to fail got through.
-            Err(ClusterError::AlreadyExists { .. }) => {}
-            Err(error) => self.lose(key, &error),
+            (Err(ClusterError::NotFound { .. }), Some(event)) => {
+                let event = self.renamed(*event);
+                return self.call(lane, key, Call::Create(Box::new(event)), None);
+            }
+            // Counted up; or an attempt to create it that seemed to fail got through.
+            (Ok(_), Some(_)) | (Err(ClusterError::AlreadyExists { .. }), None) => {}
+            (Err(error), _) => {
+                tracing::warn!(%error, "An event was not told to the API");
+                self.correlator.note_lost(&key);
+            }
+        }
+        match self.next_of(&lane) {
+            Some(event) => self.tell(lane, event),
+            None => drop(self.lanes.remove(&lane)),
         }
     }
 
-    fn lose(&mut self, key: &EventKey, error: &ClusterError) {
-        tracing::warn!(%error, "An event was not told to the API");
-        self.correlator.note_lost(key);
-    }
-
-    /// Makes the call until it succeeds, cannot succeed, or was made often enough.
-    async fn try_often<'a, F>(
-        &'a self,
-        call: impl Fn(&'a dyn ports::cluster::Collection<k8s::Event>) -> F,
-    ) -> ClusterResult<k8s::Event>
-    where
-        F: Future<Output = ClusterResult<k8s::Event>>,
-    {
-        let mut tries = 1;
-        loop {
-            match call(self.cluster.events()).await {
-                Err(error) if error.may_pass() && tries < TRIES => {
-                    tracing::debug!(%error, tries, "An event waits to be told");
-                }
-                outcome => return outcome,
-            }
-            tries += 1;
-            let wait = RETRY + self.engine.chance.up_to(RETRY / 10);
-            self.engine.clock.sleep_until(self.engine.clock.mono() + wait).await;
-        }
+    fn call(&mut self, lane: Lane, key: EventKey, call: Call, instead: Option<Box<k8s::Event>>) {
+        let (engine, cluster) = (self.engine.clone(), self.cluster.clone());
+        let told = async move {
+            let outcome = try_often(&engine, &*cluster, &call).await;
+            Told { lane, key, outcome, instead }
+        };
+        self.calls.push(told.boxed());
     }
 
     /// The same event under a name that was not used yet.
@@ -157,4 +217,27 @@ fn field_path(pod: &k8s::Pod, container: &str) -> Option<String> {
         model::ContainerKind::Ephemeral => "ephemeralContainers",
     };
     Some(format!("spec.{list}{{{container}}}"))
+}
+
+/// Makes the call until it succeeds, cannot succeed, or was made often enough.
+async fn try_often(engine: &Engine, cluster: &dyn Cluster, call: &Call) -> ClusterResult<k8s::Event> {
+    let events = cluster.events();
+    let mut tries = 1;
+    loop {
+        let outcome = match call {
+            Call::Create(event) => {
+                events.create(event.metadata.namespace.as_deref().unwrap_or_default(), event).await
+            }
+            Call::Patch { namespace, name, patch } => events.patch(namespace, name, Part::Whole, patch).await,
+        };
+        match outcome {
+            Err(error) if error.may_pass() && tries < TRIES => {
+                tracing::debug!(%error, tries, "An event waits to be told");
+            }
+            outcome => return outcome,
+        }
+        tries += 1;
+        let wait = RETRY + engine.chance.up_to(RETRY / 10);
+        engine.clock.sleep_until(engine.clock.mono() + wait).await;
+    }
 }

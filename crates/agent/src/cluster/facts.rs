@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use config::Features;
 use kubelet_core::node::{DeviceAmounts, NodeFacts, NodeImage, NodeMachine, NodePressure};
 use model::MonoTime;
 use model::k8s::{NodeRuntimeHandler, NodeRuntimeHandlerFeatures};
@@ -19,6 +20,13 @@ const IMAGES_FOR: Duration = Duration::from_secs(30);
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Features that the scheduler may ask for, and that are built here.
 const DECLARED_FEATURES: [&str; 1] = ["RestartAllContainersOnContainerExits"];
+/// Told to the API server, which then leaves WebSockets to us.
+const WEBSOCKETS: &str = "ExtendWebSocketsToKubelet";
+
+fn declared_features(on: Features) -> Vec<String> {
+    let websockets = on.extend_websockets.then_some(WEBSOCKETS);
+    DECLARED_FEATURES.into_iter().chain(websockets).map(str::to_owned).collect()
+}
 
 /// The facts, owned; [`GatheredFacts::view`] lends them to a decision.
 #[derive(Debug)]
@@ -57,7 +65,7 @@ impl GatheredFacts {
             images_listed_at: None,
             handlers: Vec::new(),
             supplemental_groups_policy: None,
-            declared_features: DECLARED_FEATURES.map(str::to_owned).to_vec(),
+            declared_features: declared_features(engine.node_facts.features),
             devices: BTreeMap::new(),
             problems: Vec::new(),
         }
@@ -152,7 +160,7 @@ fn hostname(settings: &NodeSettings, machine: &MachineInfo) -> String {
     if given.is_empty() { machine.hostname.trim().to_lowercase() } else { given.to_lowercase() }
 }
 
-fn machine(info: MachineInfo, ephemeral_storage_bytes: Option<u64>) -> NodeMachine {
+pub(crate) fn machine(info: MachineInfo, ephemeral_storage_bytes: Option<u64>) -> NodeMachine {
     NodeMachine {
         cpus: info.cpus,
         memory_bytes: info.memory_bytes,

@@ -51,6 +51,19 @@ pub(crate) struct Follower<K> {
 }
 
 impl<K: Metadata<Ty = ObjectMeta> + Send + Sync + 'static> Follower<K> {
+    /// Follows objects that may always change. `of` says which, with what the log calls them.
+    pub(crate) fn new(
+        engine: &Arc<Engine>,
+        cluster: &Arc<dyn Cluster>,
+        of: (Of<K>, &'static str),
+        selection: Selection,
+        seen: watch::Sender<Followed<K>>,
+    ) -> Self {
+        let (of, what) = of;
+        let (engine, cluster) = (engine.clone(), cluster.clone());
+        Self { engine, cluster, of, what, selection, is_settled: |_| false, seen }
+    }
+
     pub(crate) async fn run(self) {
         let mut reflector = Reflector::default();
         while !self.is_done() {

@@ -18,15 +18,16 @@ use kubelet_core::env::{EnvObjects, env_objects, required_env_objects};
 use kubelet_core::image::pull_secrets::pull_secret_names;
 use kubelet_core::reflector::ObjectKey;
 use kubelet_core::volume::objects::RequiredObjects;
-use kubelet_core::volume::{ObjectName, VolumeObjects, required_objects};
-use model::k8s::{ConfigMap, Pod, RuntimeClass, Secret, Service};
+use kubelet_core::volume::{ObjectName, TokenRequirement, VolumeObjects, required_objects};
+use model::containers::spec_of;
+use model::k8s::{ConfigMap, Pod, RuntimeClass, Secret, Service, ServiceAccount};
 use ports::Cluster;
 use ports::cluster::{ClusterError, Selection};
 use tokio::sync::watch;
 
 use self::source::{Access, Source, Sources, Strategy, wait_for_sync};
 use self::tokens::PodTokens;
-use super::follow::{Copy, Followed, Follower};
+use super::follow::{Copy, Followed, Follower, Of};
 use crate::engine::Engine;
 
 /// Why an object cannot be had. That it does not exist is no error here.
@@ -39,6 +40,8 @@ pub enum ObjectError {
     NoServices,
     #[error("runtimeclass.node.k8s.io {name:?} not found")]
     NoRuntimeClass { name: String },
+    #[error("a node that stands alone has no tokens")]
+    NoApi,
     #[error("failed to fetch token: {0}")]
     Token(ClusterError),
     #[error(transparent)]
@@ -70,24 +73,13 @@ impl ClusterObjects {
 
     /// Starts to follow what every pod may need.
     pub(super) fn start(&self, engine: &Arc<Engine>) {
-        let services = Follower {
-            engine: engine.clone(),
-            cluster: self.access.cluster.clone(),
-            of: |cluster| cluster.services(),
-            what: "Service",
-            selection: Selection::default(),
-            is_settled: |_| false,
-            seen: self.services.clone(),
-        };
-        let runtime_classes = Follower {
-            engine: engine.clone(),
-            cluster: self.access.cluster.clone(),
-            of: |cluster| cluster.runtime_classes(),
-            what: "RuntimeClass",
-            selection: Selection::default(),
-            is_settled: |_| false,
-            seen: self.runtime_classes.clone(),
-        };
+        let (cluster, all) = (&self.access.cluster, Selection::default());
+        let services: Of<Service> = |cluster| cluster.services();
+        let services =
+            Follower::new(engine, cluster, (services, "Service"), all.clone(), self.services.clone());
+        let classes: Of<RuntimeClass> = |cluster| cluster.runtime_classes();
+        let runtime_classes =
+            Follower::new(engine, cluster, (classes, "RuntimeClass"), all, self.runtime_classes.clone());
         engine.tasks.spawn("Service follower", services.run());
         engine.tasks.spawn("RuntimeClass follower", runtime_classes.run());
     }
@@ -224,6 +216,30 @@ impl PodObjects {
         let key = ObjectKey { namespace: String::new(), name: class.to_owned() };
         let handler = classes.borrow().objects.get(&key).map(|class| class.handler.clone());
         handler.ok_or_else(|| ObjectError::NoRuntimeClass { name: class.to_owned() })
+    }
+
+    /// The service account that the pod runs as; `None` for a pod without one, and where there is no API.
+    ///
+    /// # Errors
+    /// It cannot be read, or does not exist.
+    pub async fn service_account(&self) -> Result<Option<ServiceAccount>, ObjectError> {
+        let Some(registered) = &self.registered else { return Ok(None) };
+        let name = spec_of(&registered.pod).service_account_name.as_deref().filter(|name| !name.is_empty());
+        let Some(name) = name else { return Ok(None) };
+        let namespace = registered.pod.metadata.namespace.as_deref().unwrap_or_default();
+        let accounts = registered.access.cluster.service_accounts();
+        accounts.get(namespace, name).await.map(Some).map_err(ObjectError::Api)
+    }
+
+    /// A token of the pod, kept until most of its life is over.
+    ///
+    /// # Errors
+    /// None can be had.
+    pub async fn token(&self, requirement: &TokenRequirement) -> Result<String, ObjectError> {
+        match &self.registered {
+            Some(registered) => registered.tokens.get(&registered.access, &registered.pod, requirement).await,
+            None => Err(ObjectError::NoApi),
+        }
     }
 
     /// Tells of changes of the objects.

@@ -10,7 +10,7 @@ use kubelet_core::request::{
 };
 use kubelet_core::volume::has_payload;
 use model::containers::{all_containers, spec_of};
-use model::k8s::Pod;
+use model::k8s::{Pod, Quantity};
 use model::request::{DnsRequest, SandboxRequest};
 
 use super::{PassContext, Retry};
@@ -43,7 +43,7 @@ pub async fn prepare(context: &PassContext) -> Result<Prepared, Retry> {
         engine.recorder.warning(&context.identity, None, "FailedMount", message);
         return Err(Retry::BackingOff);
     }
-    let volumes = match ensure_volumes(&volume_scene(context)).await {
+    let volumes = match ensure_volumes(&volume_scene(context, &engine.allocatable())).await {
         Ok(volumes) => volumes,
         Err(error) => {
             engine.recorder.warning(&context.identity, None, "FailedMount", error.to_string());
@@ -65,24 +65,23 @@ pub async fn prepare(context: &PassContext) -> Result<Prepared, Retry> {
 
 /// Makes the volumes show the objects as they are now. Where that fails they go on showing the old ones.
 pub async fn refresh(context: &PassContext) {
-    for error in refresh_payloads(&volume_scene(context)).await {
+    let allocatable = context.engine.allocatable();
+    for error in refresh_payloads(&volume_scene(context, &allocatable)).await {
         context.engine.recorder.warning(&context.identity, None, "FailedMount", error.to_string());
     }
 }
 
-fn volume_scene(context: &PassContext) -> VolumeScene<'_> {
+fn volume_scene<'a>(
+    context: &'a PassContext,
+    allocatable: &'a BTreeMap<String, Quantity>,
+) -> VolumeScene<'a> {
     let engine = &context.engine;
     VolumeScene {
         host: &*engine.host,
         paths: &engine.settings.paths,
         pod: &context.pod,
         objects: &context.objects,
-        facts: DownwardFacts {
-            container: "",
-            pod_ips: &[],
-            host_ips: engine.host_ips(),
-            allocatable: &engine.allocatable,
-        },
+        facts: DownwardFacts { container: "", pod_ips: &[], host_ips: engine.host_ips(), allocatable },
         now: engine.clock.now().wall,
     }
 }

@@ -2,6 +2,7 @@
 
 use kubelet_core::pod::plan::SandboxReason;
 use model::SandboxId;
+use model::containers::spec_of;
 
 use super::prepare::{Prepared, sandbox_request};
 use super::{PassContext, Retry};
@@ -45,8 +46,11 @@ pub async fn create(
     if let Err(error) = engine.host.ensure_dir(request.log_directory.as_ref(), 0o755).await {
         return failed(format!("Failed to create pod sandbox: {}", crate::volumes::chain(&error)));
     }
+    let began = engine.clock.mono();
     let created = engine.runtime.run_sandbox(&request).await;
-    engine.metrics.pod_started(created.is_ok());
+    let took = engine.clock.mono().saturating_since(began);
+    let has_own_users = !spec_of(&context.pod).host_users.unwrap_or(true);
+    engine.metrics.pod_started(&request.runtime_handler, has_own_users, took, created.is_ok());
     match created {
         Ok(id) => {
             tracing::info!(pod = %context.identity, sandbox = %id, attempt, ?why, "Sandbox created");

@@ -21,7 +21,7 @@ use super::files;
 use super::prepare::{Prepared, sandbox_request};
 use super::{PassContext, PassNote, Retry, Waiting};
 use crate::hooks::{HookContext, run_handler};
-use crate::images::{ImageFailure, PodKeyring, ReadyImage};
+use crate::images::{ImageFailure, PodKeyring, PodLogin, ReadyImage};
 
 /// Why a container was not started.
 #[derive(Debug)]
@@ -60,8 +60,8 @@ pub async fn start_all(
             return Some(Retry::BackingOff);
         }
     };
-    let secrets = pod_keyring(context).await;
-    let scene = Scene { context, prepared, sandbox, sandbox_request: &request, secrets: &secrets };
+    let login = PodLogin { keyring: pod_keyring(context).await, objects: context.objects.clone() };
+    let scene = Scene { context, prepared, sandbox, sandbox_request: &request, login: &login };
     let (in_line, side_by_side): (Vec<_>, Vec<_>) = starts.iter().partition(|s| s.kind.is_init_list());
     let line = async {
         let mut retry = None;
@@ -86,7 +86,7 @@ struct Scene<'a> {
     prepared: &'a Prepared,
     sandbox: &'a SandboxId,
     sandbox_request: &'a SandboxRequest,
-    secrets: &'a PodKeyring,
+    login: &'a PodLogin,
 }
 
 /// The credentials in the pod's pull secrets. Without those that cannot be had, pulling is tried all the same.
@@ -105,7 +105,8 @@ impl Scene<'_> {
     async fn start(&self, start: &StartContainer) -> Option<Retry> {
         let container = find_container(&self.context.pod, &start.name)?;
         let outcome = self.try_start(&container, start).await;
-        self.context.engine.metrics.container_started(outcome.is_ok());
+        let failure = outcome.as_ref().err().map(|failure| failure.reason);
+        self.context.engine.metrics.container_started(container.kind, failure);
         match outcome {
             Ok(()) => {
                 self.context.note(PassNote::Started { container: start.name.to_string() }).await;
@@ -125,7 +126,7 @@ impl Scene<'_> {
             None => {
                 let engine = &self.context.engine;
                 let (pod, sandbox) = (&self.context.identity, self.sandbox_request);
-                let image = engine.images.ensure(pod, container, sandbox, self.secrets).await?;
+                let image = engine.images.ensure(pod, container, sandbox, self.login).await?;
                 let request = self.request(container, start, &image).await?;
                 self.create(container, &request).await?
             }
@@ -153,11 +154,12 @@ impl Scene<'_> {
         };
         let ips = self.pod_ips();
         let engine = &self.context.engine;
+        let allocatable = engine.allocatable();
         let downward = DownwardFacts {
             container: container.name(),
             pod_ips: &ips,
             host_ips: engine.host_ips(),
-            allocatable: &engine.allocatable,
+            allocatable: &allocatable,
         };
         let objects = self.context.objects.env().await.map_err(|error| refused(error.to_string()))?;
         let env_files = files::read_env_files(self.context, container, &self.prepared.volumes);

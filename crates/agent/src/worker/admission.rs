@@ -21,10 +21,12 @@ impl PodWorker {
             return place.keep();
         }
         let engine = &self.engine;
+        engine.metrics.pod_taken(model::containers::spec_of(pod).containers.len());
         let rejection = match place.judge(|others| judge(engine, pod, others)) {
             Admission::Admitted { .. } => return,
             Admission::Rejected(rejection) => rejection,
         };
+        engine.metrics.rejected(&rejection.reason);
         engine.recorder.warning(&self.pod, None, rejection.reason.clone(), rejection.message.clone());
         let message = format!("Pod was rejected: {}", rejection.message);
         self.terminal = Some(TerminalReason { reason: rejection.reason.into_owned(), message });

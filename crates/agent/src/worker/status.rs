@@ -67,6 +67,10 @@ impl PodWorker {
             save_pod(&*self.engine.host, &self.engine.settings.paths, &self.pod.uid, &pod).await;
             self.saved = Some(pod.clone());
         }
+        let created = pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
+        let is_from_api = !kubelet_core::status::is_static_pod(&pod);
+        let (metrics, now) = (&self.engine.metrics, self.engine.clock.now());
+        self.times.published(metrics, now, &status, created.filter(|_| is_from_api));
         let is_changed = self.last_status.as_ref() != Some(&status);
         self.engine.pods.publish(&self.pod.uid, pod, status.clone(), self.progress());
         if is_changed {

@@ -12,17 +12,13 @@ fn driver(world: &World) -> Option<CgroupDriver> {
     *world.agent.as_ref()?.engine().cgroup_driver.borrow()
 }
 
-fn metrics(world: &World) -> String {
-    world.agent.as_ref().map(|agent| agent.api().metrics()).unwrap_or_default()
-}
-
 #[tokio::test(start_paused = true)]
 async fn the_runtimes_driver_is_used_instead_of_the_configured_one() {
     let mut world = World::new();
     world.fake.set_cgroup_driver(CgroupDriver::Systemd);
     world.start().await;
     world.until("the driver is known", |w| driver(w) == Some(CgroupDriver::Systemd)).await;
-    assert!(!metrics(&world).contains("kubelet_cri_losing_support"));
+    assert!(!world.metrics().await.contains("kubelet_cri_losing_support"));
     world.pass(seconds(60)).await;
     assert_eq!(world.fake.count(Method::RuntimeConfig), 1, "asked once");
 }
@@ -36,7 +32,8 @@ async fn an_old_runtime_gets_the_configured_driver_at_once_and_holds_up_no_pod()
     world.start().await;
     let known = world.until("the driver is known", |w| driver(w) == Some(CgroupDriver::Systemd)).await;
     assert!(known < seconds(1), "{known:?}");
-    assert!(metrics(&world).contains(LOSING), "{}", metrics(&world));
+    let metrics = world.metrics().await;
+    assert!(metrics.contains(LOSING), "{metrics}");
     let runs = world.until("the container runs", |w| w.runs("web-node/app")).await;
     assert!(runs < seconds(2), "{runs:?}");
     world.pass(seconds(60)).await;
@@ -64,5 +61,5 @@ async fn a_runtime_that_fails_to_say_it_is_asked_three_times() {
     let known = world.until("the driver is known", |w| driver(w) == Some(CgroupDriver::Cgroupfs)).await;
     assert!(known >= seconds(4) && known < seconds(5), "{known:?}");
     assert_eq!(world.fake.count(Method::RuntimeConfig), 3);
-    assert!(!metrics(&world).contains("kubelet_cri_losing_support"), "it is not old, but ill");
+    assert!(!world.metrics().await.contains("kubelet_cri_losing_support"), "it is not old, but ill");
 }

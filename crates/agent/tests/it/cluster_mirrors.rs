@@ -1,6 +1,8 @@
 //! Stories about static pods in a cluster, and the mirrors by which the API shows them.
 
 use model::k8s::Pod;
+use ports::node_api::{PodRefusal, PodTarget};
+use ports::runtime::Streams;
 use testing::{ClusterFault, Program, Verb};
 
 use crate::pods::{container, pod};
@@ -52,6 +54,33 @@ async fn a_mirror_that_is_deleted_comes_back_at_once_and_its_pod_runs_on() {
         assert!(back - deleted < seconds(2), "it took {:?}", back - deleted);
     }
     assert_untouched(&world);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_asks_by_the_mirrors_uid_reaches_the_pod_it_shows() {
+    let world = with_mirror().await;
+    let api = world.agent.as_ref().unwrap().api();
+    let own = api.pods()[0].metadata.uid.clone();
+    let mirror = mirror_uid(&world);
+    assert!(mirror.is_some() && mirror != own);
+    let streams = Streams { stdout: true, ..Streams::default() };
+    for (uid, is_meant) in [(None, true), (own, true), (mirror, true), (Some("other".to_owned()), false)] {
+        let target = PodTarget { namespace: "default".to_owned(), pod: "web-node".to_owned(), uid };
+        let command = ["true".to_owned()];
+        let reached = [
+            api.exec(&target, "app", &command, streams).await.map(drop),
+            api.attach(&target, "app", streams).await.map(drop),
+            api.port_forward(&target, &[]).await.map(drop),
+            api.run(&target, "app", &command).await.map(drop),
+        ];
+        for reached in reached {
+            match reached {
+                Ok(()) => assert!(is_meant, "{target:?}"),
+                Err(PodRefusal::NotFound(text)) if !is_meant => assert!(text.contains("other"), "{text}"),
+                Err(other) => panic!("{target:?}: {other}"),
+            }
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]

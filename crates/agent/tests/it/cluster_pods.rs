@@ -342,3 +342,34 @@ async fn events_that_cannot_be_told_hold_nothing_up() {
     world.api().fault_always(Verb::Create, "events", None);
     world.until("they are told late", |w| !w.told("Started").is_empty()).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_event_call_that_hangs_holds_up_no_other_and_events_have_the_time_at_which_they_happened() {
+    let world = World::joined().await;
+    world.api().set_deadline(seconds(600));
+    world.api().fault(Verb::Create, "events", ClusterFault::Slow(seconds(300)));
+    world.create(&pod("first", [container("app")]));
+    world.until("the first pod is ready", |w| w.is_said_ready("first")).await;
+    let began = world.now();
+    world.create(&pod("second", [container("app")]));
+    let is_told = |w: &World, name: &str| {
+        w.told("Started").iter().any(|event| event.involved_object.name.as_deref() == Some(name))
+    };
+    world.until("the second pod's events are told", |w| is_told(w, "second")).await;
+    assert!(world.now() - began < seconds(30));
+    assert!(!is_told(&world, "first"), "its first event hangs");
+
+    // What could not be told for a while still says when it was.
+    let happened = world.clock.now().wall;
+    let late = || {
+        let told = world.told("Started");
+        told.into_iter().find(|event| event.involved_object.name.as_deref() == Some("first"))
+    };
+    let deadline = world.now() + seconds(600);
+    while late().is_none() {
+        assert!(world.now() < deadline, "{}", world.describe());
+        world.pass(seconds(5)).await;
+    }
+    let first = late().unwrap().first_timestamp.unwrap().0;
+    assert!(first <= happened, "{first} is after {happened}");
+}

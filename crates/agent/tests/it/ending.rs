@@ -51,8 +51,8 @@ async fn a_pre_stop_hook_counts_towards_the_grace_period() {
 #[tokio::test(start_paused = true)]
 async fn a_sleep_that_the_grace_period_cuts_short_is_counted() {
     let world = World::started().await;
-    let cut = |w: &World| {
-        let metrics = w.agent.as_ref().unwrap().api().metrics();
+    let cut = async |w: &World| {
+        let metrics = w.metrics().await;
         let line = metrics.lines().find(|l| l.starts_with("kubelet_sleep_action_terminated_early_total "));
         line.unwrap().rsplit(' ').next().unwrap().to_owned()
     };
@@ -64,14 +64,14 @@ async fn a_sleep_that_the_grace_period_cuts_short_is_counted() {
     world.net.serve(80, Service::Silent);
     world.apply(&pod("web", [container_with("app", sleeper)]));
     world.until("the pod is ready", |w| w.is_ready("web")).await;
-    assert_eq!(cut(&world), "0");
+    assert_eq!(cut(&world).await, "0");
     world.net.close(80);
     world.until("it was restarted", |w| w.restarts("web", "app") == 1).await;
-    assert_eq!(cut(&world), "1");
+    assert_eq!(cut(&world).await, "1");
     world.net.serve(80, Service::Silent);
     world.remove("web");
     world.until("nothing is left", |w| w.traces().is_empty()).await;
-    assert_eq!(cut(&world), "1", "the pod's own grace period is long enough");
+    assert_eq!(cut(&world).await, "1", "the pod's own grace period is long enough");
 }
 
 #[tokio::test(start_paused = true)]

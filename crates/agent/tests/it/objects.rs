@@ -140,6 +140,25 @@ async fn variables_come_from_objects_and_from_services() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_container_without_limits_may_use_what_the_node_leaves_to_pods() {
+    let mut world = World::of_cluster();
+    world.configure(KubeletConfiguration {
+        kube_reserved: [("cpu".to_owned(), "1".to_owned()), ("memory".to_owned(), "1Gi".to_owned())].into(),
+        eviction_hard: std::collections::BTreeMap::new(),
+        ..KubeletConfiguration::default()
+    });
+    world.start().await;
+    world.until("the node is ready", World::is_node_ready).await;
+    let field = |name: &str, resource: &str| json!({"name": name, "valueFrom": {"resourceFieldRef": {"containerName": "app", "resource": resource}}});
+    let env = json!({"env": [field("CPUS", "limits.cpu"), field("BYTES", "limits.memory")]});
+    world.create(&pod("web", [container_with("app", env)]));
+    world.until("the pod is ready", |w| w.is_said_ready("web")).await;
+    // The machine has 4 cores and 8 GiB.
+    assert_eq!(variable(&world, "web", "CPUS").as_deref(), Some("3"));
+    assert_eq!(variable(&world, "web", "BYTES"), Some((7_u64 << 30).to_string()));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_container_waits_for_the_object_of_a_variable_and_starts_as_soon_as_it_comes() {
     let world = World::joined().await;
     let from = json!({"env": [{"name": "COLOR", "valueFrom": {"configMapKeyRef": {"name": "cfg", "key": "color"}}}]});

@@ -7,7 +7,7 @@ use serde_json::json;
 use testing::{Fault, HostFault, HostMethod, Method, Program, Service};
 
 use crate::pods::{container, pod};
-use crate::world::{World, manifest_path, seconds};
+use crate::world::{PODS, World, manifest_path, seconds};
 
 const URL_PORT: u16 = 8080;
 
@@ -96,7 +96,7 @@ async fn nothing_is_taken_down_while_nobody_can_read_what_a_broken_manifest_desc
     world.remove("gone");
     world.host.put(manifest_path("web"), "kind: Pod\nmetadata: {name: web");
     world.start().await;
-    world.host.fault(HostMethod::ListDir, HostFault::Fails);
+    world.host.fault_below(HostMethod::ListDir, PODS, HostFault::Fails);
     world.pass(seconds(10)).await;
     assert!(world.runs("web-node/app") && world.runs("gone-node/app"), "either may be the one");
     world.until("it is shown", |w| w.is_ready("web")).await;
@@ -152,7 +152,7 @@ async fn a_server_silent_from_the_start_keeps_its_pod_and_holds_nothing_else_bac
     world.net.close(URL_PORT);
     world.start().await;
     // The first time, what was written down cannot be read.
-    world.host.fault(HostMethod::ListDir, HostFault::Fails);
+    world.host.fault_below(HostMethod::ListDir, PODS, HostFault::Fails);
     world.until("it is shown", |w| w.is_ready("web")).await;
     world.until("the orphan is gone", |w| !w.traces().iter().any(|t| t.contains("gone-node"))).await;
     world.pass(seconds(120)).await;

@@ -1,7 +1,7 @@
 //! A runtime in front of the fake one that sees every act with what held at that moment, and can fail the calls of one
 //! pod alone. Calls may outlive their caller: a runtime that was asked goes on although nobody waits for the answer.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,10 @@ use model::request::{
     SandboxRequest,
 };
 use model::stats::{ContainerStats, MetricDescriptor, SandboxMetrics, SandboxStats};
-use model::{CgroupDriver, ContainerId, ContainerObservation, SandboxId, SandboxObservation};
+use model::{
+    CgroupDriver, ContainerId, ContainerObservation, ContainerState, SandboxId, SandboxObservation,
+    SandboxState,
+};
 use parking_lot::Mutex;
 use ports::Runtime;
 use ports::runtime::{
@@ -54,6 +57,18 @@ struct Shared {
     outliving: JoinSet<()>,
     execs: BTreeMap<ContainerId, u32>,
     overlapping_execs: Vec<String>,
+    lies: bool,
+    /// What a lying runtime says that it has done, to what.
+    pretended: BTreeSet<(Pretended, String)>,
+}
+
+/// Acts that a lying runtime only pretends to carry out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Pretended {
+    Stop,
+    Remove,
+    StopSandbox,
+    RemoveSandbox,
 }
 
 impl std::fmt::Debug for Witness {
@@ -83,6 +98,25 @@ impl Witness {
 
     pub(crate) fn let_outlive(&self, every: u64) {
         self.shared.lock().outliving_every = every;
+    }
+
+    /// From now on a stopped container runs on, and the runtime says that it has ended: whoever relies on it breaks the
+    /// rules that protect what runs. It shows that somebody would notice.
+    pub(crate) fn lie_about_stops(&self) {
+        self.shared.lock().lies = true;
+    }
+
+    /// Whether the act is only pretended; from now on the runtime says that it was done.
+    fn pretends(&self, act: Pretended, id: &str) -> bool {
+        let mut shared = self.shared.lock();
+        if shared.lies {
+            shared.pretended.insert((act, id.to_owned()));
+        }
+        shared.lies
+    }
+
+    fn has_pretended(&self, act: Pretended, id: &str) -> bool {
+        self.shared.lock().pretended.contains(&(act, id.to_owned()))
     }
 
     /// Commands that were started in a container while another one ran there.
@@ -172,21 +206,40 @@ impl Runtime for Witness {
     }
 
     async fn list_sandboxes(&self, scope: &Scope) -> RuntimeResult<Vec<SandboxSummary>> {
-        self.fake.list_sandboxes(scope).await
+        let mut all = self.fake.list_sandboxes(scope).await?;
+        all.retain(|sandbox| !self.has_pretended(Pretended::RemoveSandbox, sandbox.id.as_str()));
+        for sandbox in all.iter_mut().filter(|s| self.has_pretended(Pretended::StopSandbox, s.id.as_str())) {
+            sandbox.state = SandboxState::NotReady;
+        }
+        Ok(all)
     }
 
     async fn list_containers(&self, scope: &Scope) -> RuntimeResult<Vec<ContainerSummary>> {
-        self.fake.list_containers(scope).await
+        let mut all = self.fake.list_containers(scope).await?;
+        all.retain(|container| !self.has_pretended(Pretended::Remove, container.id.as_str()));
+        for container in all.iter_mut().filter(|c| self.has_pretended(Pretended::Stop, c.id.as_str())) {
+            container.state = ContainerState::Exited;
+        }
+        Ok(all)
     }
 
     async fn sandbox_status(&self, id: &SandboxId) -> RuntimeResult<SandboxObservation> {
         self.meet(self.pod_of_sandbox(id), Method::PodSandboxStatus).await?;
-        self.fake.sandbox_status(id).await
+        let mut status = self.fake.sandbox_status(id).await?;
+        if self.has_pretended(Pretended::StopSandbox, id.as_str()) {
+            status.state = SandboxState::NotReady;
+        }
+        Ok(status)
     }
 
     async fn container_status(&self, id: &ContainerId) -> RuntimeResult<ContainerObservation> {
         self.meet(self.pod_of(id), Method::ContainerStatus).await?;
-        self.fake.container_status(id).await
+        let mut status = self.fake.container_status(id).await?;
+        if self.has_pretended(Pretended::Stop, id.as_str()) {
+            status.state = ContainerState::Exited;
+            status.finished_at = status.started_at;
+        }
+        Ok(status)
     }
 
     async fn run_sandbox(&self, request: &SandboxRequest) -> RuntimeResult<SandboxId> {
@@ -198,6 +251,9 @@ impl Runtime for Witness {
 
     async fn stop_sandbox(&self, id: &SandboxId) -> RuntimeResult<()> {
         self.note(&Act::StopSandbox(id.clone()));
+        if self.pretends(Pretended::StopSandbox, id.as_str()) {
+            return Ok(());
+        }
         self.meet(self.pod_of_sandbox(id), Method::StopPodSandbox).await?;
         let id = id.clone();
         self.carry_out(|fake| async move { fake.stop_sandbox(&id).await }).await
@@ -205,6 +261,9 @@ impl Runtime for Witness {
 
     async fn remove_sandbox(&self, id: &SandboxId) -> RuntimeResult<()> {
         self.note(&Act::RemoveSandbox(id.clone()));
+        if self.pretends(Pretended::RemoveSandbox, id.as_str()) {
+            return Ok(());
+        }
         self.meet(self.pod_of_sandbox(id), Method::RemovePodSandbox).await?;
         let id = id.clone();
         self.carry_out(|fake| async move { fake.remove_sandbox(&id).await }).await
@@ -231,12 +290,18 @@ impl Runtime for Witness {
     async fn stop_container(&self, id: &ContainerId, grace: Duration) -> RuntimeResult<()> {
         self.note(&Act::Stop(id.clone()));
         self.meet(self.pod_of(id), Method::StopContainer).await?;
+        if self.pretends(Pretended::Stop, id.as_str()) {
+            return Ok(());
+        }
         let id = id.clone();
         self.carry_out(|fake| async move { fake.stop_container(&id, grace).await }).await
     }
 
     async fn remove_container(&self, id: &ContainerId) -> RuntimeResult<()> {
         self.note(&Act::Remove(id.clone()));
+        if self.pretends(Pretended::Remove, id.as_str()) {
+            return Ok(());
+        }
         self.meet(self.pod_of(id), Method::RemoveContainer).await?;
         let id = id.clone();
         self.carry_out(|fake| async move { fake.remove_container(&id).await }).await

@@ -5,13 +5,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent::settings::{
-    CollectionSettings, ContainerSettings, ImageSettings, LogSettings, NetworkSettings, Paths, SourceSettings,
+    CollectionSettings, ContainerSettings, ImageSettings, LogSettings, MeasureSettings, NetworkSettings,
+    Paths, SourceSettings,
 };
 use agent::{Agent, Doors, Settings};
-use config::Features;
+use config::{CredentialProviders, Features};
+use futures_util::StreamExt;
 use jiff::Timestamp;
+use kubelet_core::image::access::VerificationPolicy;
 use kubelet_core::request::{NodeFacts, Swap};
 use model::k8s::{ContainerStatus, PodStatus};
+use ports::node_api::Measurements;
 use ports::{Clock, HostError};
 use testing::{FakeCluster, FakeHost, FakeNet, FakeRuntime, Method};
 
@@ -21,6 +25,7 @@ use crate::witness::Witness;
 
 pub(crate) const MANIFESTS: &str = "/etc/kubernetes/manifests";
 pub(crate) const PODS: &str = "/var/lib/kubelet/pods";
+pub(crate) const PROGRAMS: &str = "/opt/providers";
 pub(crate) const POD_LOGS: &str = "/var/log/pods";
 pub(crate) const LINKS: &str = "/var/log/containers";
 /// 2026-01-01T00:00:00Z.
@@ -115,6 +120,16 @@ impl World {
 
     pub(crate) fn remove(&self, name: &str) {
         self.host.delete(manifest_path(name));
+    }
+
+    /// What `/metrics` says.
+    pub(crate) async fn metrics(&self) -> String {
+        self.measured(Measurements::Kubelet).await
+    }
+
+    pub(crate) async fn measured(&self, what: Measurements) -> String {
+        let api = self.agent.as_ref().unwrap().api();
+        api.measurements(what).await.unwrap().collect::<Vec<String>>().await.concat()
     }
 
     /// Lets time go by.
@@ -249,7 +264,15 @@ fn settings() -> Settings {
             resolv_conf: Some("/etc/resolv.conf".into()),
             host_ips: vec!["192.0.2.1".parse().unwrap()],
         },
-        images: ImageSettings { qps: 0, burst: 0, max_parallel: None, credential_dirs: Vec::new() },
+        images: ImageSettings {
+            qps: 0,
+            burst: 0,
+            max_parallel: None,
+            credential_dirs: Vec::new(),
+            verification: Some(VerificationPolicy::NeverVerifyPreloadedImages),
+            providers: CredentialProviders::default(),
+            provider_dir: PROGRAMS.into(),
+        },
         logs: LogSettings { max_size_bytes: 10 << 20, max_files: 5, monitor_interval: seconds(10) },
         collection: CollectionSettings { min_age: Duration::ZERO, max_per_container: 1, max_total: -1 },
         containers: ContainerSettings {
@@ -261,6 +284,7 @@ fn settings() -> Settings {
             user_ids_per_pod: 65536,
             max_pods: 110,
         },
+        measure: MeasureSettings::default(),
         sync_frequency: seconds(60),
         cgroup_driver: model::CgroupDriver::Cgroupfs,
         request_timeout: seconds(10),

@@ -45,6 +45,8 @@ features! {
     evented_pleg: "EventedPLEG",
     /// Pods may have resources of their own.
     pod_level_resources: "PodLevelResources",
+    /// Streams of clients that speak WebSocket are translated here, and the node says so.
+    extend_websockets: "ExtendWebSocketsToKubelet",
     /// The condition `PodReadyToStartContainers` is written.
     ready_to_start_condition: "PodReadyToStartContainersCondition",
     /// Static pods that refer to any object of the API are refused.
@@ -55,6 +57,8 @@ features! {
     flagz: "ComponentFlagz",
     /// `/statusz` is there.
     statusz: "ComponentStatusz",
+    /// Pulls are recorded, and images pulled with credentials are kept from pods that have none.
+    pull_records: "KubeletEnsureSecretPulledImages",
     /// A restart of the kubelet sets containers back to not ready and not started until their probes have passed.
     status_starts_anew: "ChangeContainerStatusOnKubeletRestart",
 }

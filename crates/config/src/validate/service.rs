@@ -154,6 +154,14 @@ impl Check<'_> {
             }
         }
         self.image_policy();
+        self.signed_by_cluster();
+    }
+
+    /// Without its gate nobody would renew what the cluster signs.
+    fn signed_by_cluster(&mut self) {
+        if self.config.server_tls_bootstrap {
+            self.needs_gate("serverTLSBootstrap", "RotateKubeletServerCertificate");
+        }
     }
 
     fn image_policy(&mut self) {

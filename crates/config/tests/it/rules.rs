@@ -352,6 +352,11 @@ fn settings_that_need_or_exclude_each_other_are_held_to_it_further() {
         "imagePullCredentialsVerificationPolicy needs the feature gate KubeletEnsureSecretPulledImages",
     );
     check(
+        "serverTLSBootstrap: true\nfeatureGates: {RotateKubeletServerCertificate: false}\n",
+        "serverTLSBootstrap (--rotate-server-certificates) needs the feature gate RotateKubeletServerCertificate",
+    );
+    check("featureGates: {RotateKubeletServerCertificate: false}\n", "");
+    check(
         "enableSystemLogQuery: true\nenableSystemLogHandler: false\n",
         "enableSystemLogQuery true needs enableSystemLogHandler true",
     );
@@ -472,7 +477,10 @@ fn flags_of_the_node_are_checked() {
         "--image-credential-provider-bin-dir /b",
         "--image-credential-provider-config and --image-credential-provider-bin-dir must be set both or neither",
     );
-    check_flags("--image-credential-provider-config /c --image-credential-provider-bin-dir /b", "");
+    check_flags(
+        "--image-credential-provider-config /c --image-credential-provider-bin-dir /b",
+        "cannot read --image-credential-provider-config /c: no such file",
+    );
     check_flags(
         "--node-ip 10.0.0.1,10.0.0.2",
         "--node-ip is \"10.0.0.1,10.0.0.2\", but must be one IP address, or one IPv4 and one IPv6 address, neither of them unspecified",

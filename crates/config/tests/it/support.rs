@@ -42,6 +42,11 @@ impl Files for Memory {
         Ok(self.0.keys().filter(inside).cloned().collect())
     }
 
+    fn list_dir(&self, dir: &Path) -> io::Result<Option<Vec<PathBuf>>> {
+        let inside: Vec<PathBuf> = self.0.keys().filter(|path| path.parent() == Some(dir)).cloned().collect();
+        Ok(Some(inside).filter(|inside| !inside.is_empty()))
+    }
+
     fn current_dir(&self) -> io::Result<PathBuf> {
         Ok("/work".into())
     }

@@ -8,7 +8,6 @@ use ports::runtime::RuntimeResult;
 
 use super::whole_seconds;
 use crate::CriRuntime;
-use crate::call::Call;
 
 pub(crate) async fn checkpoint_container(
     cri: &CriRuntime,
@@ -16,7 +15,7 @@ pub(crate) async fn checkpoint_container(
     location: &str,
     timeout: Duration,
 ) -> RuntimeResult<()> {
-    let call = Call::new("CheckpointContainer", Some(cri.request_timeout.max(timeout)));
+    let call = cri.call_within("CheckpointContainer", Some(cri.request_timeout.max(timeout)));
     let request = wire::CheckpointContainerRequest {
         container_id: id.as_str().to_owned(),
         location: location.to_owned(),

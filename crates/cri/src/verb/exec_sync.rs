@@ -20,7 +20,7 @@ pub(crate) async fn exec_sync(
     // The runtime kills the command after `timeout`; we only guard against a runtime that does not. No timeout for the
     // command means none for the call.
     let patience = (!timeout.is_zero()).then(|| cri.request_timeout.saturating_add(timeout));
-    let call = Call::new("ExecSync", patience);
+    let call = cri.call_within("ExecSync", patience);
     let request = wire::ExecSyncRequest {
         container_id: id.as_str().to_owned(),
         cmd: command.to_vec(),
@@ -32,7 +32,7 @@ pub(crate) async fn exec_sync(
 }
 
 /// A timeout of an exec is the command's, whoever noticed it.
-fn name_the_commands_deadline(error: RuntimeError, call: Call, timeout: Duration) -> RuntimeError {
+fn name_the_commands_deadline(error: RuntimeError, call: Call<'_>, timeout: Duration) -> RuntimeError {
     if matches!(error, RuntimeError::TimedOut { .. }) && !timeout.is_zero() {
         call.timed_out(timeout)
     } else {

@@ -10,14 +10,13 @@ use ports::runtime::{RuntimeHint, RuntimeResult};
 use tonic::{Response, Status, Streaming};
 
 use crate::CriRuntime;
-use crate::call::Call;
 
 /// How long a runtime has to refuse. Runtimes that offer events answer only with the first event, which may be hours
 /// away, so silence is consent.
 const REFUSAL_TIME: Duration = Duration::from_secs(1);
 
 pub(crate) async fn hints(cri: &CriRuntime) -> RuntimeResult<BoxStream<'static, RuntimeHint>> {
-    let call = Call::new("GetContainerEvents", None);
+    let call = cri.call_within("GetContainerEvents", None);
     let mut client = cri.runtime();
     let request = call.request(wire::GetEventsRequest {});
     let answer = Box::pin(async move { client.get_container_events(request).await });

@@ -5,7 +5,6 @@ use model::request::{ImageRequest, RegistryAuth, SandboxRequest};
 use ports::runtime::RuntimeResult;
 
 use crate::CriRuntime;
-use crate::call::Call;
 use crate::convert::{image, sandbox};
 
 pub(crate) async fn pull_image(
@@ -14,7 +13,7 @@ pub(crate) async fn pull_image(
     auth: Option<&RegistryAuth>,
     sandbox_request: &SandboxRequest,
 ) -> RuntimeResult<String> {
-    let call = Call::new("PullImage", None);
+    let call = cri.call_within("PullImage", None);
     let message = wire::PullImageRequest {
         image: Some(image::spec(request)),
         auth: auth.map(image::auth),

@@ -6,12 +6,11 @@ use model::request::SandboxRequest;
 use ports::runtime::RuntimeResult;
 
 use crate::CriRuntime;
-use crate::call::Call;
 use crate::convert::sandbox;
 
 pub(crate) async fn run_sandbox(cri: &CriRuntime, request: &SandboxRequest) -> RuntimeResult<SandboxId> {
     // The runtime may have to fetch the sandbox image and set up the network: twice the usual time.
-    let call = Call::new("RunPodSandbox", Some(cri.request_timeout.saturating_mul(2)));
+    let call = cri.call_within("RunPodSandbox", Some(cri.request_timeout.saturating_mul(2)));
     let message = wire::RunPodSandboxRequest {
         config: Some(Box::new(sandbox::config(request))),
         runtime_handler: request.runtime_handler.clone(),

@@ -8,11 +8,10 @@ use ports::runtime::RuntimeResult;
 
 use super::whole_seconds;
 use crate::CriRuntime;
-use crate::call::Call;
 
 pub(crate) async fn stop_container(cri: &CriRuntime, id: &ContainerId, grace: Duration) -> RuntimeResult<()> {
     // The runtime waits for the grace to pass before it kills; our own patience begins after that.
-    let call = Call::new("StopContainer", Some(cri.request_timeout.saturating_add(grace)));
+    let call = cri.call_within("StopContainer", Some(cri.request_timeout.saturating_add(grace)));
     let request =
         wire::StopContainerRequest { container_id: id.as_str().to_owned(), timeout: whole_seconds(grace) };
     call.gone(cri.runtime().stop_container(call.request(request))).await

@@ -1,11 +1,15 @@
 //! Who may use an image that is on the node already (contract C.79): one that was pulled with credentials is not given to
 //! pods that have none.
 //!
-//! Owns: the records of pulls and what follows from them. Never: hashing a credential, pulling, reading or writing a file.
+//! Owns: the records of pulls, their files' names and content, and what follows from them. Never: pulling, reading or
+//! writing a file.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use jiff::Timestamp;
+use model::digest::sha256_hex;
 use model::k8s::Time;
+use model::request::ImageObservation;
 use serde::{Deserialize, Serialize};
 
 use super::keyring::without_tag;
@@ -13,6 +17,45 @@ use super::name::parse;
 
 /// So many secrets, and so many service accounts, are remembered for one image; the oldest go first.
 const MAX_CREDENTIALS: usize = 100;
+
+/// Older kubelets wrote records of this version; they have the same fields.
+const OLD_API_VERSION: &str = "kubelet.config.k8s.io/v1alpha1";
+
+/// A pull was begun: the image may be there although nobody noted that the pull ended. The shape of the file it is kept in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", tag = "kind", rename = "ImagePullIntent")]
+pub struct ImagePullIntent {
+    pub api_version: String,
+    /// As the container names it, with the default tag.
+    pub image: String,
+}
+
+impl ImagePullIntent {
+    #[must_use]
+    pub fn of(image: &str) -> Self {
+        Self { api_version: config::API_VERSION.to_owned(), image: image.to_owned() }
+    }
+}
+
+/// The name of the file that keeps an intent (by its image) or a record (by its reference): safe whatever the text holds.
+#[must_use]
+pub fn record_file(subject: &str) -> String {
+    format!("sha256-{}", sha256_hex(subject.as_bytes()))
+}
+
+/// Reads a record or an intent of this or the older version; `None` for what is neither, and so shows nothing.
+#[must_use]
+pub fn parse_record_file<K: serde::de::DeserializeOwned>(content: &[u8]) -> Option<K> {
+    let mut tree: serde_json::Value = serde_json::from_slice(content).ok()?;
+    let version = tree.get_mut("apiVersion")?;
+    if *version == OLD_API_VERSION {
+        *version = config::API_VERSION.into();
+    }
+    if *version != config::API_VERSION {
+        return None;
+    }
+    serde_json::from_value(tree).ok()
+}
 
 /// What is known about the pulls of one image, by its reference in the runtime. The shape of the file it is kept in.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -30,7 +73,7 @@ pub struct ImagePulledRecord {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ImagePullCredentials {
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty", alias = "kubernetesSecretCoordinates")]
     pub kubernetes_secrets: Vec<PullSecret>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub kubernetes_service_accounts: Vec<PullServiceAccount>,
@@ -86,7 +129,7 @@ impl VerificationPolicy {
                 let image = full_name(image);
                 !list.iter().any(|pattern| match pattern.strip_suffix('*') {
                     Some(parent) => image.starts_with(parent),
-                    None => *pattern == image,
+                    None => full_name(pattern) == image,
                 })
             }
             Self::AlwaysVerify => true,
@@ -112,6 +155,9 @@ pub struct PodCredentials {
 /// Whether a pod may use an image that is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ImageAccess {
+    /// The policy asks for nothing.
+    NotVerified,
+    /// It could have pulled it.
     Granted,
     /// It may, and its credentials are to be noted beside those of the record.
     GrantedAndNoted(ImagePullCredentials),
@@ -129,7 +175,7 @@ pub fn compute_image_access(
     pod: &PodCredentials,
 ) -> ImageAccess {
     if !policy.must_verify(image, record.is_some() || was_intended) {
-        return ImageAccess::Granted;
+        return ImageAccess::NotVerified;
     }
     let known = record.and_then(|record| record.credential_mapping.get(without_tag(image)));
     let Some(known) = known else { return ImageAccess::MustPull };
@@ -166,12 +212,7 @@ pub fn record_pull(
     with: &PodCredentials,
     now: Time,
 ) -> ImagePulledRecord {
-    let mut record = record.cloned().unwrap_or_else(|| ImagePulledRecord {
-        api_version: config::API_VERSION.to_owned(),
-        last_updated_time: now.clone(),
-        image_ref: image_ref.to_owned(),
-        credential_mapping: BTreeMap::new(),
-    });
+    let mut record = record.cloned().unwrap_or_else(|| record_unknown(image_ref, now.clone()));
     record.last_updated_time = now;
     let known = record.credential_mapping.entry(without_tag(image).to_owned()).or_default();
     if known.node_pods_accessible {
@@ -190,6 +231,46 @@ pub fn record_pull(
         keep_newest(&mut known.kubernetes_service_accounts);
     }
     record
+}
+
+/// The record of an image that was pulled nobody knows how: whoever wants it must show that they may have it.
+#[must_use]
+pub fn record_unknown(image_ref: &str, now: Time) -> ImagePulledRecord {
+    ImagePulledRecord {
+        api_version: config::API_VERSION.to_owned(),
+        last_updated_time: now,
+        image_ref: image_ref.to_owned(),
+        credential_mapping: BTreeMap::new(),
+    }
+}
+
+/// The record once a pod's credentials were noted beside those that are known; see [`ImageAccess::GrantedAndNoted`].
+#[must_use]
+pub fn record_note(
+    record: &ImagePulledRecord,
+    image: &str,
+    noted: ImagePullCredentials,
+    now: Time,
+) -> ImagePulledRecord {
+    let mut record = record.clone();
+    record.last_updated_time = now;
+    record.credential_mapping.insert(without_tag(image).to_owned(), noted);
+    record
+}
+
+/// Whether the record is of an image that is gone. `present`: the references of all images, as listed at `listed_at`; what
+/// was recorded since then says nothing about the list.
+#[must_use]
+pub fn is_outlived(record: &ImagePulledRecord, present: &BTreeSet<&str>, listed_at: Timestamp) -> bool {
+    !present.contains(&*record.image_ref) && record.last_updated_time.0 < listed_at
+}
+
+/// The image that has this name, whether short forms are written out here and there or not.
+#[must_use]
+pub fn find_image<'a>(images: &'a [ImageObservation], name: &str) -> Option<&'a ImageObservation> {
+    let wanted = parse(name).ok()?;
+    let is_it = |known: &String| parse(known).is_ok_and(|known| known == wanted);
+    images.iter().find(|image| image.repo_tags.iter().chain(&image.repo_digests).any(is_it))
 }
 
 fn is_same_secret(a: &PullSecret, b: &PullSecret) -> bool {

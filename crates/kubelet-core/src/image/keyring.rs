@@ -5,14 +5,72 @@ use std::collections::BTreeMap;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use model::digest::sha256_hex;
 use model::request::RegistryAuth;
 use serde::Deserialize;
+use serde_json::Value;
+
+use super::access::{PodCredentials, PullSecret, PullServiceAccount};
+
+/// A way into a registry, and whose it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Credential {
+    pub auth: RegistryAuth,
+    pub source: CredentialSource,
+}
+
+/// Who may pull with a credential.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CredentialSource {
+    /// Every pod of the node.
+    Node,
+    /// Pods that name the secret. Its hash is that of the whole credential.
+    Secret(PullSecret),
+    /// Pods that run as this service account.
+    ServiceAccount(PullServiceAccount),
+}
+
+impl Credential {
+    /// SHA-256 over the credential as JSON, as all kubelets of this release write it into the records of pulls.
+    #[must_use]
+    pub fn hash(auth: &RegistryAuth) -> String {
+        let fields = [
+            ("username", &auth.username),
+            ("password", &auth.password),
+            ("auth", &auth.auth),
+            ("serveraddress", &auth.server_address),
+            ("identitytoken", &auth.identity_token),
+            ("registrytoken", &auth.registry_token),
+        ];
+        let is_given = |(_, value): &(&str, &String)| !value.is_empty();
+        let field = |(name, value): (&str, &String)| format!("{name:?}:{}", Value::from(value.as_str()));
+        let fields: Vec<String> = fields.into_iter().filter(is_given).map(field).collect();
+        // Signs that mean something in HTML are escaped by those who wrote such records first.
+        let text = format!("{{{}}}", fields.join(","));
+        let text = text.replace('&', "\\u0026").replace('<', "\\u003c").replace('>', "\\u003e");
+        sha256_hex(text.as_bytes())
+    }
+}
+
+/// What a pod with these credentials can show. The node's own are everybody's, and show nothing.
+#[must_use]
+pub fn pod_credentials(credentials: &[Credential]) -> PodCredentials {
+    let mut shown = PodCredentials::default();
+    for credential in credentials {
+        match &credential.source {
+            CredentialSource::Node => {}
+            CredentialSource::Secret(secret) => shown.secrets.push(secret.clone()),
+            CredentialSource::ServiceAccount(account) => shown.service_account = Some(account.clone()),
+        }
+    }
+    shown
+}
 
 /// Credentials by registry, with the more exact locations first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Keyring {
     /// Keys are `host[:port][/path]`; the host may have `*` in its labels.
-    entries: BTreeMap<String, Vec<RegistryAuth>>,
+    entries: BTreeMap<String, Vec<Credential>>,
 }
 
 /// Why a file of credentials cannot be used. Its text never shows a secret.
@@ -68,16 +126,30 @@ impl Keyring {
     fn of(auths: BTreeMap<String, Entry>) -> Result<Self, KeyringError> {
         let mut keyring = Self::default();
         for (registry, entry) in auths {
-            let auth = credentials(&registry, entry)?;
-            keyring.entries.entry(location_key(&registry)).or_default().push(auth);
+            keyring.add(&registry, credentials(&registry, entry)?, CredentialSource::Node);
         }
         Ok(keyring)
     }
 
+    /// Adds a credential for all images that match `location`, behind what is here.
+    pub fn add(&mut self, location: &str, auth: RegistryAuth, source: CredentialSource) {
+        self.entries.entry(location_key(location)).or_default().push(Credential { auth, source });
+    }
+
+    /// The same credentials, which only pods with that secret may use.
+    #[must_use]
+    pub fn from_secret(mut self, secret: &PullSecret) -> Self {
+        for credential in self.entries.values_mut().flatten() {
+            let credential_hash = Credential::hash(&credential.auth);
+            credential.source = CredentialSource::Secret(PullSecret { credential_hash, ..secret.clone() });
+        }
+        self
+    }
+
     /// Adds what another keyring has, behind what is here.
     pub fn merge(&mut self, other: Self) {
-        for (location, auths) in other.entries {
-            self.entries.entry(location).or_default().extend(auths);
+        for (location, credentials) in other.entries {
+            self.entries.entry(location).or_default().extend(credentials);
         }
     }
 
@@ -88,11 +160,11 @@ impl Keyring {
 
     /// The credentials to try for an image, in order: those for a longer path first. None means: pull without.
     #[must_use]
-    pub fn credentials_for(&self, image: &str) -> Vec<RegistryAuth> {
+    pub fn credentials_for(&self, image: &str) -> Vec<Credential> {
         let target = without_tag(image);
         // Reverse order puts `host/path` before `host`, its beginning.
         let matching = self.entries.iter().rev().filter(|(location, _)| matches(location, target));
-        let mut found: Vec<_> = matching.flat_map(|(_, auths)| auths).cloned().collect();
+        let mut found: Vec<_> = matching.flat_map(|(_, credentials)| credentials).cloned().collect();
         if is_docker_hub(target) {
             found.extend(self.entries.get(DOCKER_HUB_KEY).into_iter().flatten().cloned());
         }
@@ -169,7 +241,7 @@ fn is_docker_hub(image: &str) -> bool {
 }
 
 /// Same port, a host that fits label by label, and a path that begins the image's.
-fn matches(location: &str, image: &str) -> bool {
+pub(super) fn matches(location: &str, image: &str) -> bool {
     let (glob_host, glob_path) = location.split_once('/').unwrap_or((location, ""));
     let (host, path) = image.split_once('/').unwrap_or((image, ""));
     let (glob_host, glob_port) = glob_host.split_once(':').unwrap_or((glob_host, ""));
@@ -219,7 +291,7 @@ mod tests {
         let auths: serde_json::Map<_, _> =
             locations.iter().map(|l| ((*l).to_owned(), json!({"username": l, "password": "p"}))).collect();
         let keyring = Keyring::parse_config_json(&json!({ "auths": auths }).to_string()).unwrap();
-        let found: Vec<_> = keyring.credentials_for(image).into_iter().map(|auth| auth.username).collect();
+        let found: Vec<_> = keyring.credentials_for(image).into_iter().map(|c| c.auth.username).collect();
         assert_eq!(found, expected, "{locations:?} {image}");
     }
 
@@ -274,14 +346,14 @@ mod tests {
         let auth = STANDARD.encode("me:a:b");
         let keyring =
             Keyring::parse_config_json(&json!({"auths": {"r.io": {"auth": auth}}}).to_string()).unwrap();
-        let found = &keyring.credentials_for("r.io/a")[0];
+        let found = &keyring.credentials_for("r.io/a")[0].auth;
         assert_eq!((found.username.as_str(), found.password.as_str()), ("me", "a:b"));
     }
 
     #[test]
     fn tokens_are_kept() {
         let text = json!({"auths": {"r.io": {"identitytoken": "i", "registrytoken": "r"}}}).to_string();
-        let found = &Keyring::parse_config_json(&text).unwrap().credentials_for("r.io/a")[0];
+        let found = &Keyring::parse_config_json(&text).unwrap().credentials_for("r.io/a")[0].auth;
         assert_eq!((found.identity_token.as_str(), found.registry_token.as_str()), ("i", "r"));
     }
 
@@ -293,6 +365,29 @@ mod tests {
     }
 
     #[test]
+    fn a_credential_is_known_by_its_hash() {
+        let auth =
+            RegistryAuth { username: "me".into(), password: "a<b\"c".into(), ..RegistryAuth::default() };
+        // Of {"username":"me","password":"a\\u003cb\\"c"}, where the backslashes are part of the text.
+        let expected = "ac2f127d1194833c428c246a09c8c61008f921cc0e75944609b9bbfef848f04b";
+        assert_eq!(Credential::hash(&auth), expected);
+    }
+
+    #[test]
+    fn what_a_pod_can_show_does_not_include_what_everybody_has() {
+        let text = json!({"r.io": {"username": "u", "password": "p"}}).to_string();
+        let node = Keyring::parse_dockercfg(&text).unwrap();
+        let secret = PullSecret { name: "s".into(), ..PullSecret::default() };
+        let mut all = node.clone().from_secret(&secret);
+        all.merge(node);
+        let credentials = all.credentials_for("r.io/a");
+        let shown = pod_credentials(&credentials);
+        assert_eq!(credentials.len(), 2);
+        assert_eq!(shown.secrets.len(), 1);
+        assert_eq!(shown.secrets[0].credential_hash, Credential::hash(&credentials[0].auth));
+    }
+
+    #[test]
     fn keyrings_add_up() {
         let ring = |user: &str| {
             Keyring::parse_dockercfg(&json!({"r.io": {"username": user, "password": "p"}}).to_string())
@@ -300,7 +395,7 @@ mod tests {
         };
         let mut both = ring("a");
         both.merge(ring("b"));
-        let users: Vec<_> = both.credentials_for("r.io/x").into_iter().map(|auth| auth.username).collect();
+        let users: Vec<_> = both.credentials_for("r.io/x").into_iter().map(|c| c.auth.username).collect();
         assert_eq!(users, ["a", "b"]);
     }
 

@@ -127,6 +127,12 @@ pub fn failed_message(image: &str, error: &str) -> String {
     format!("Failed to pull image {image:?}: {error}")
 }
 
+/// The waiting message where the files of pulls cannot be written: a pull that nobody knows of later is not begun.
+#[must_use]
+pub fn not_noted_message(image: &str, problem: &str) -> String {
+    format!("Failed to record image pull intent for container image {image:?}: {problem}")
+}
+
 /// Event `BackOff`.
 #[must_use]
 pub fn back_off_event(image: &str) -> String {

@@ -3,6 +3,7 @@
 use model::containers::spec_of;
 use model::k8s::{Pod, Secret};
 
+use super::access::PullSecret;
 use super::keyring::{Keyring, KeyringError};
 
 /// Why a pull secret cannot be used. Its text never shows a credential.
@@ -57,9 +58,20 @@ pub fn keyring_of(secrets: &[&Secret]) -> Result<Keyring, PullSecretError> {
             kind: kind.to_owned(),
             problem,
         })?;
-        keyring.merge(found);
+        keyring.merge(found.from_secret(&coordinates(secret)));
     }
     Ok(keyring)
+}
+
+/// Which secret it is; the hash is that of a credential in it.
+fn coordinates(secret: &Secret) -> PullSecret {
+    let meta = &secret.metadata;
+    PullSecret {
+        uid: meta.uid.clone().unwrap_or_default(),
+        namespace: meta.namespace.clone().unwrap_or_default(),
+        name: meta.name.clone().unwrap_or_default(),
+        credential_hash: String::new(),
+    }
 }
 
 #[cfg(test)]
@@ -77,7 +89,7 @@ mod tests {
     }
 
     fn users(secrets: &[&Secret]) -> Vec<String> {
-        keyring_of(secrets).unwrap().credentials_for("r.io/a").into_iter().map(|auth| auth.username).collect()
+        keyring_of(secrets).unwrap().credentials_for("r.io/a").into_iter().map(|c| c.auth.username).collect()
     }
 
     #[test]

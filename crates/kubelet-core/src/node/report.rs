@@ -16,12 +16,10 @@ pub(super) const NODE_LISTS: [MergedList; 2] = [
     MergedList { field: "addresses", key: "type", how: ListMerge::Replaced },
 ];
 
-/// What was sent last.
+/// When reports are due.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StatusReports {
-    /// `None` before the first report.
-    last: Option<MonoTime>,
-    /// When the next one is due if nothing changes.
+    /// When the next one is due if nothing changes; `None` before the first.
     due: Option<MonoTime>,
 }
 
@@ -45,13 +43,7 @@ impl StatusReports {
     /// later, as `chance` (from 0 to 1) says.
     pub fn note_sent(&mut self, has_changed: bool, frequency: Duration, chance: f64, now: MonoTime) {
         let chance = if has_changed { chance.clamp(0.0, 1.0) } else { 0.5 };
-        self.last = Some(now);
         self.due = Some(now + frequency.mul_f64(0.5 + chance));
-    }
-
-    #[must_use]
-    pub const fn last(&self) -> Option<MonoTime> {
-        self.last
     }
 }
 

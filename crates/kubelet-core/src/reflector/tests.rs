@@ -89,65 +89,7 @@ fn a_stream_that_ends_at_once_and_empty_backs_off() {
     check("list@5 watch ev@6 end", expect!["list@5: watch 5, watch: watch 5, ev@6: watch 6, end: watch 6"]);
 }
 
-type Objects = BTreeMap<ObjectKey, ObjectVersion>;
-
-/// `a!1@5 b!2@7`: name, UID, version.
-fn objects(text: &str) -> Objects {
-    let object = |word: &str| {
-        let (name, rest) = word.split_once('!').unwrap();
-        let (uid, version) = rest.split_once('@').unwrap();
-        let key = ObjectKey { namespace: "ns".into(), name: name.into() };
-        (key, ObjectVersion { uid: uid.into(), resource_version: version.into() })
-    };
-    text.split_whitespace().map(object).collect()
-}
-
-#[track_caller]
-fn check_diff(known: &str, listed: &str, removed: &[&str], upserted: &[&str]) {
-    let diff = compute_list_diff(&objects(known), &objects(listed));
-    let names = |keys: &[ObjectKey]| keys.iter().map(|k| k.name.clone()).collect::<Vec<_>>();
-    assert_eq!(
-        (names(&diff.removed), names(&diff.upserted)),
-        (
-            removed.iter().map(ToString::to_string).collect(),
-            upserted.iter().map(ToString::to_string).collect(),
-        )
-    );
-}
-
-#[test]
-fn a_full_list_tells_what_came_went_and_changed_meanwhile() {
-    check_diff("", "a!1@1", &[], &["a"]);
-    check_diff("a!1@1 b!2@1", "a!1@1 c!3@4", &["b"], &["c"]);
-    check_diff("a!1@1", "a!1@2", &[], &["a"]);
-    check_diff("a!1@1", "a!2@2", &["a"], &["a"]);
-    check_diff("a!1@1", "", &["a"], &[]);
-}
-
-fn any_objects() -> impl Strategy<Value = Objects> {
-    prop::collection::btree_map("[a-d]", ("[1-2]", "[1-3]"), 0..4).prop_map(|all| {
-        all.into_iter()
-            .map(|(name, (uid, resource_version))| {
-                (ObjectKey { namespace: String::new(), name }, ObjectVersion { uid, resource_version })
-            })
-            .collect()
-    })
-}
-
 proptest! {
-    #[test]
-    fn following_the_difference_leads_to_the_list(known in any_objects(), listed in any_objects()) {
-        let diff = compute_list_diff(&known, &listed);
-        let mut followed = known;
-        for key in &diff.removed {
-            prop_assert!(followed.remove(key).is_some());
-        }
-        for key in &diff.upserted {
-            followed.insert(key.clone(), listed[key].clone());
-        }
-        prop_assert_eq!(followed, listed);
-    }
-
     #[test]
     fn no_version_is_skipped_and_every_wait_is_bounded(words in prop::collection::vec(prop::sample::select(vec!["list@5", "watch", "ev@6", "ev@7", "end", "expired", "err"]), 0..40), chance in 0.0..1.0) {
         let mut reflector = Reflector::default();

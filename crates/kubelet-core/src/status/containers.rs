@@ -111,15 +111,18 @@ impl<'a> Reader<'a> {
         };
         let has_init = init_containers(inputs.pod).next().is_some();
         let last = inputs.last_said().map(statuses_by_name).unwrap_or_default();
-        // A kubelet that was killed in the middle of it only knows from what it said.
+        // A kubelet that was killed in the middle of it only knows from what it said, and what has an instance says more.
+        let has_instance = |name: &str| inputs.observed.is_some_and(|o| o.newest(name).is_some());
         let is_restarting_all = inputs.waiting.values().any(|why| why.reason == RESTARTING_ALL)
-            || last.values().any(|status| waits_for_all(status));
+            || last.iter().any(|(name, status)| waits_for_all(status) && !has_instance(name));
+        let is_restarting_all = is_restarting_all && inputs.may_start();
         Self {
             inputs,
             last,
-            is_restarting_all: is_restarting_all && inputs.may_start(),
+            is_restarting_all,
             default_reason: if has_init { "PodInitializing" } else { "ContainerCreating" },
-            is_past_init: inputs.observed.is_some_and(past),
+            // While all of it begins again, what is still there of the run before says nothing about this one.
+            is_past_init: !is_restarting_all && inputs.observed.is_some_and(past),
             message_bytes: POD_TERMINATION_MESSAGE_BYTES / all_containers(inputs.pod).count().max(1),
         }
     }

@@ -8,14 +8,17 @@ mod watch;
 mod deletion;
 mod joining;
 mod killed;
+mod logs;
 mod many;
 mod mirrors;
 mod node;
 mod objects;
 mod outages;
 mod pods;
+mod pulling;
 mod refusals;
 mod rotation;
+mod streams;
 
 use serde_json::{Value, json};
 use testing::FakeRuntime;
@@ -47,6 +50,22 @@ impl Cluster {
     /// On a fake runtime, for more pods than a real one starts in the time of a test.
     fn on_fake(runtime: &FakeRuntime) -> Self {
         let mut cluster = Self::around(Node::beside_fake(runtime, json!({})));
+        cluster.node.start_kubelet();
+        cluster
+    }
+
+    /// On a real containerd, and with a main port that lets in whom the API server knows and allows: as a node of a real
+    /// cluster is configured.
+    fn guarded(extra: Value) -> Self {
+        let mut cluster = Self::around(Node::on_containerd(json!({
+            "address": "0.0.0.0",
+            "authorization": {"mode": "Webhook"},
+        })));
+        cluster.node.configure(json!({"authentication": {
+            "anonymous": {"enabled": false}, "webhook": {"enabled": true},
+            "x509": {"clientCAFile": cluster.api.file("ca.crt")},
+        }}));
+        cluster.node.configure(extra);
         cluster.node.start_kubelet();
         cluster
     }

@@ -10,14 +10,14 @@ use serde_json::{Value, json};
 use crate::node::{FOREVER, IMAGE, Node, container, free_port, shell_pod};
 
 /// A registry on loopback that keeps its images in the node's directory.
-struct Registry {
+pub(crate) struct Registry {
     child: Child,
-    port: u16,
+    pub(crate) port: u16,
     log: PathBuf,
 }
 
 impl Registry {
-    fn start(dir: &Path, password: Option<(&str, &str)>) -> Self {
+    pub(crate) fn start(dir: &Path, password: Option<(&str, &str)>) -> Self {
         std::fs::create_dir_all(dir).expect("a directory");
         let port = free_port();
         let mut config = json!({
@@ -47,12 +47,12 @@ impl Registry {
         log.lines().filter(|line| line.contains(" /v2/") && line.contains("/manifests/")).count()
     }
 
-    fn image(&self) -> String {
+    pub(crate) fn image(&self) -> String {
         format!("127.0.0.1:{}/test/busybox:1", self.port)
     }
 
     /// Puts the test image into the registry, and takes its name away from the node.
-    fn fill(&self, node: &Node, user: Option<&str>) {
+    pub(crate) fn fill(&self, node: &Node, user: Option<&str>) {
         let image = self.image();
         node.ctr(&["images", "tag", IMAGE, &image]);
         node.eventually("the registry listens", |_| {
@@ -251,4 +251,132 @@ fn a_present_image_is_not_pulled_again_unless_the_policy_says_always() {
         let reason = container(pod, "main")["state"]["waiting"]["reason"].clone();
         reason == "ErrImagePull" || reason == "ImagePullBackOff" || reason == "RegistryUnavailable"
     });
+}
+
+/// What the kubelet keeps about pulls.
+pub(crate) fn records(node: &Node, kind: &str) -> Vec<Value> {
+    let dir = node.path("root/image_manager").join(kind);
+    let files = std::fs::read_dir(dir).expect("the directory is there").map(|entry| entry.expect("an entry"));
+    let read = |file: std::fs::DirEntry| std::fs::read_to_string(file.path()).expect("readable");
+    files.map(|file| serde_json::from_str(&read(file)).expect("JSON")).collect()
+}
+
+pub(crate) fn waiting(pod: &Value) -> String {
+    let waiting = &container(pod, "main")["state"]["waiting"];
+    format!("{}: {}", waiting["reason"].as_str().unwrap_or_default(), waiting["message"])
+}
+
+#[test]
+fn what_was_pulled_is_recorded_and_files_of_other_kubelets_count() {
+    let mut node = Node::start();
+    let registry = Registry::start(&node.path("registry"), None);
+    registry.fill(&node, None);
+    let image = registry.image();
+    let mut pod = pod_with("first", &image);
+    pod["spec"]["containers"][0]["imagePullPolicy"] = "IfNotPresent".into();
+    node.apply("first", &pod);
+    node.running("first");
+    let known = node.eventually("the pull is recorded", |node| {
+        let known = records(node, "pulled");
+        if known.is_empty() { Err("no record".to_owned()) } else { Ok(known) }
+    });
+    let name = image.trim_end_matches(":1");
+    assert_eq!(known[0]["kind"], "ImagePulledRecord");
+    assert_eq!(known[0]["apiVersion"], "kubelet.config.k8s.io/v1beta1");
+    assert_eq!(known[0]["credentialMapping"][name], json!({"nodePodsAccessible": true}));
+    assert_eq!(records(&node, "pulling"), [] as [Value; 0]);
+
+    // As if it had been pulled with a secret by another kubelet on this node.
+    node.kill_kubelet();
+    let dir = node.path("root/image_manager/pulled");
+    let file = std::fs::read_dir(&dir).expect("readable").next().expect("a file").expect("an entry").path();
+    let mut private = known[0].clone();
+    let secret = json!({"uid": "u", "namespace": "default", "name": "s", "credentialHash": "h"});
+    private["credentialMapping"][name] = json!({"kubernetesSecrets": [secret]});
+    std::fs::write(&file, private.to_string()).expect("written");
+    node.start_kubelet();
+    pod["metadata"]["name"] = "second".into();
+    pod["spec"]["containers"][0]["imagePullPolicy"] = "Never".into();
+    node.apply("second", &pod);
+    let refused = node.pod_when("second", "is refused", |pod| waiting(pod).starts_with("ErrImageNeverPull"));
+    assert!(waiting(&refused).contains("is not present with pull policy of Never"), "{refused}");
+
+    node.configure(json!({"imagePullCredentialsVerificationPolicy": "NeverVerify"}));
+    node.restart_kubelet();
+    node.running("second");
+}
+
+/// A program that knows the password of a registry, and writes down what it was asked.
+fn install_provider(node: &Node, registry: &Registry) {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = node.path("providers");
+    std::fs::create_dir_all(&dir).expect("a directory");
+    let location = format!("127.0.0.1:{}", registry.port);
+    let answer = json!({
+        "kind": "CredentialProviderResponse", "apiVersion": "credentialprovider.kubelet.k8s.io/v1",
+        "cacheKeyType": "Registry", "cacheDuration": "10m",
+        "auth": {location.clone(): {"username": "user", "password": "secret"}},
+    });
+    let program = dir.join("helper");
+    let script =
+        format!("#!/bin/sh\ncat >> \"$ASKED\"; echo >> \"$ASKED\"\n[ \"$1\" = get ] && echo '{answer}'\n");
+    std::fs::write(&program, script).expect("written");
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("executable");
+    let config = json!({
+        "kind": "CredentialProviderConfig", "apiVersion": "kubelet.config.k8s.io/v1",
+        "providers": [{
+            "name": "helper", "matchImages": [location], "defaultCacheDuration": "0s", "args": ["get"],
+            "apiVersion": "credentialprovider.kubelet.k8s.io/v1",
+            "env": [{"name": "ASKED", "value": node.path("asked")}],
+        }],
+    });
+    std::fs::write(node.path("providers.json"), config.to_string()).expect("written");
+}
+
+#[test]
+fn a_program_gives_the_password_of_a_registry() {
+    let mut node = Node::on_containerd(json!({}));
+    let registry = Registry::start(&node.path("registry"), Some(("user", "secret")));
+    registry.fill(&node, Some("user:secret"));
+    install_provider(&node, &registry);
+    let (config, dir) = (node.path("providers.json"), node.path("providers"));
+    let flags = [("config", config), ("bin-dir", dir)];
+    let flags = flags.map(|(name, path)| format!("--image-credential-provider-{name}={}", path.display()));
+    node.add_flags(&flags.each_ref().map(String::as_str));
+    node.start_kubelet();
+    node.apply("first", &pod_with("first", &registry.image()));
+    node.running("first");
+    node.apply("second", &pod_with("second", &registry.image()));
+    node.running("second");
+    let asked = std::fs::read_to_string(node.path("asked")).expect("it was asked");
+    let asked: Vec<Value> = asked.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let request = json!({
+        "kind": "CredentialProviderRequest", "apiVersion": "credentialprovider.kubelet.k8s.io/v1",
+        "image": registry.image().trim_end_matches(":1"),
+    });
+    assert_eq!(asked, [request], "once, because its answer is good for ten minutes");
+    let metrics = node.get("/metrics").expect("metrics");
+    let count = r#"kubelet_credential_provider_plugin_duration_count{plugin_name="helper"} 1"#;
+    assert!(metrics.lines().any(|line| line == count), "{metrics}");
+}
+
+#[test]
+fn a_program_that_is_not_there_is_no_start() {
+    let node = Node::on_containerd(json!({}));
+    std::fs::create_dir_all(node.path("providers")).expect("a directory");
+    let config = json!({
+        "kind": "CredentialProviderConfig", "apiVersion": "kubelet.config.k8s.io/v1",
+        "providers": [{
+            "name": "missing", "matchImages": ["r.io"], "defaultCacheDuration": "0s",
+            "apiVersion": "credentialprovider.kubelet.k8s.io/v1",
+        }],
+    });
+    std::fs::write(node.path("providers.json"), config.to_string()).expect("written");
+    let mut command = node.kubelet_command();
+    command.arg("--image-credential-provider-config").arg(node.path("providers.json"));
+    command.arg("--image-credential-provider-bin-dir").arg(node.path("providers"));
+    let output = command.output().expect("the kubelet runs");
+    assert_eq!(output.status.code(), Some(1));
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(complaint.contains("providers/missing") && complaint.contains("no program"), "{complaint}");
 }

@@ -1,11 +1,14 @@
 //! Container logs on disk: links, rotation, and what is collected when nobody needs it any more.
 
+use std::io::Write;
 use std::path::Path;
 
 use serde_json::json;
 
 use crate::killed::share;
 use crate::node::{FOREVER, Node, container, names_in, once_pod, restarts, shell_pod, uid};
+use crate::server::log;
+use crate::streaming::memory;
 
 fn log_dir(node: &Node, name: &str, uid: &str) -> std::path::PathBuf {
     node.path("logs/pods").join(format!("default_{name}-node_{uid}")).join("main")
@@ -142,4 +145,82 @@ fn collected_node(flags: &[&str]) -> Node {
 
 fn has_a_log(dir: &Path) -> bool {
     names_in(dir).iter().any(|name| name.ends_with(".log"))
+}
+
+/// The log of the container of a pod that says nothing itself, for tests that write it.
+fn silent(name: &str) -> (Node, std::path::PathBuf) {
+    // Nobody shall rotate what the test writes.
+    let node = Node::start_with(json!({"containerLogMaxSize": "100Gi"}));
+    node.apply(name, &shell_pod(name, FOREVER));
+    let pod = node.running(name);
+    let log = log_dir(&node, name, &uid(&pod)).join("0.log");
+    (node, log)
+}
+
+/// How many bytes the kubelet has read so far, from whatever file.
+fn bytes_read(node: &Node) -> u64 {
+    let io =
+        std::fs::read_to_string(format!("/proc/{}/io", node.kubelet_pid())).expect("its input and output");
+    let line = io.lines().find_map(|line| line.strip_prefix("rchar: ")).expect("what it read");
+    line.parse().expect("a number")
+}
+
+#[test]
+fn the_last_lines_of_a_log_of_two_gibibytes_cost_no_more_than_those_of_a_short_one() {
+    const SIZE: u64 = 2 << 30;
+    const LINES: u64 = SIZE / 128;
+    let (node, log_file) = silent("huge");
+    let mut out =
+        std::io::BufWriter::with_capacity(1 << 20, std::fs::File::create(&log_file).expect("a log"));
+    let filling = "x".repeat(128 - "2026-01-01T00:00:00.000000000Z stdout F 0123456789 \n".len());
+    for number in 0..LINES {
+        writeln!(out, "2026-01-01T00:00:00.000000000Z stdout F {number:010} {filling}").expect("a line");
+    }
+    out.flush().expect("written");
+    assert_eq!(std::fs::metadata(&log_file).expect("the log").len(), SIZE);
+    let expected: String = (LINES - 10..LINES).map(|number| format!("{number:010} {filling}\n")).collect();
+    let last = |node: &Node| log(node, "huge", "tailLines=10").expect("a log");
+    // What the first answer brings with it stays.
+    assert_eq!(last(&node), expected);
+    std::fs::write(format!("/proc/{}/clear_refs", node.kubelet_pid()), "5").expect("the peak is reset");
+    let (memory_before, read_before) = (memory(&node, "VmRSS"), bytes_read(&node));
+    let mut fastest = std::time::Duration::MAX;
+    for _ in 0..20 {
+        let began = std::time::Instant::now();
+        assert_eq!(last(&node), expected);
+        fastest = fastest.min(began.elapsed());
+    }
+    let read = bytes_read(&node) - read_before;
+    assert!(
+        read < 20 * (1 << 20),
+        "{read} bytes were read for twenty answers, and whatever else the kubelet did"
+    );
+    // With its connection; a machine under load is slow at times, but not twenty times in a row.
+    assert!(fastest < std::time::Duration::from_millis(500), "{fastest:?}");
+    // All there is from one place on, in pieces.
+    let long = log(&node, "huge", "limitBytes=67108864").expect("a log");
+    assert_eq!(long.len(), 64 << 20);
+    let growth = memory(&node, "VmHWM").saturating_sub(memory_before);
+    eprintln!("ten lines of 2 GiB in {fastest:?} and {} bytes; {growth} KiB more at the peak", read / 20);
+    assert!(growth < 8 << 10, "{growth} KiB more than the {memory_before} before");
+}
+
+#[test]
+fn a_log_in_the_older_format_is_shown_and_cut_like_any_other() {
+    let (node, file) = silent("old");
+    let line = |second: u32, text: &str| {
+        json!({"log": text, "stream": "stdout", "time": format!("2026-01-01T00:00:0{second}.5Z")}).to_string()
+    };
+    let lines = [
+        line(1, "one\n"),
+        "no line at all".to_owned(),
+        line(2, "two \"2\"\n"),
+        line(3, "three\n"),
+        String::new(),
+    ];
+    std::fs::write(file, lines.join("\n")).expect("a log");
+    let said = |query: &str| log(&node, "old", query).expect("a log");
+    assert_eq!(said(""), "one\ntwo \"2\"\nthree\n");
+    assert_eq!(said("tailLines=1&timestamps=true"), "2026-01-01T00:00:03.500000000Z three\n");
+    assert_eq!(said("sinceTime=2026-01-01T00:00:02Z"), "two \"2\"\nthree\n");
 }

@@ -31,5 +31,7 @@ mod security;
 mod server;
 mod service;
 mod settings;
+mod stats;
+mod streaming;
 mod traces;
 mod volumes;

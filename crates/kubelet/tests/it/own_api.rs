@@ -48,7 +48,13 @@ fn the_nodes_own_logs_are_a_tree_of_files() {
     assert_eq!(got(&node, "/logs/nested/link.log"), (200, "one\ntwo\n".to_owned()));
     // Queries about services are off unless they are switched on.
     assert_eq!(got(&node, "/logs/app.log?query=x"), (200, "one\ntwo\n".to_owned()));
-    for path in ["/logs/none", "/logs", "/logs/../pki/kubelet.key", "/logs/%2e%2e/kubelet.json"] {
+    for path in [
+        "/logs/none",
+        "/logs/app.log/below",
+        "/logs",
+        "/logs/../pki/kubelet.key",
+        "/logs/%2e%2e/kubelet.json",
+    ] {
         assert_eq!(got(&node, path), (404, "404 page not found\n".to_owned()), "{path}");
     }
     let moved = get(&node, "/logs/nested").expect("an answer");

@@ -49,7 +49,7 @@ fn agents_learn_which_containers_may_hold_resources() {
             containers: vec![named("sidecar"), named("main")],
         };
         let listed = client.list(v1::ListPodResourcesRequest {}).await.expect("a list").into_inner();
-        assert_eq!(listed.pod_resources, [expected.clone()]);
+        assert_eq!(listed.pod_resources, std::slice::from_ref(&expected));
         let ask = |name: &str| v1::GetPodResourcesRequest {
             pod_name: name.to_owned(),
             pod_namespace: "default".to_owned(),

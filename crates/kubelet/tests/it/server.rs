@@ -56,7 +56,7 @@ pub(crate) fn connect(
     let name = ServerName::try_from("node").expect("a name");
     let session = ClientConnection::new(Arc::new(config), name).map_err(|e| text(&e))?;
     let stream = TcpStream::connect(("127.0.0.1", node.main_port())).map_err(|e| text(&e))?;
-    stream.set_read_timeout(Some(Duration::from_secs(30))).map_err(|e| text(&e))?;
+    stream.set_read_timeout(Some(Duration::from_secs(120))).map_err(|e| text(&e))?;
     Ok(StreamOwned::new(session, stream))
 }
 
@@ -189,7 +189,7 @@ fn a_serving_pair_that_is_none_ends_the_start_by_name() {
 }
 
 /// The output of a container through the main port.
-fn log(node: &Node, pod: &str, query: &str) -> Result<String, String> {
+pub(crate) fn log(node: &Node, pod: &str, query: &str) -> Result<String, String> {
     let answer = get(node, &format!("/containerLogs/default/{pod}-node/main?{query}"))?;
     if answer.status == 200 { Ok(answer.body) } else { Err(format!("{}: {}", answer.status, answer.body)) }
 }

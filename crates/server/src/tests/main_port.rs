@@ -25,7 +25,10 @@ use super::{Agent, Answer};
 use crate::endpoint::Endpoint;
 use crate::{AccessSettings, AuthorizationMode, ClientCa, MainPort, MainServer, ServingPair, TokenReviews};
 
+mod bounds;
 mod reached;
+mod translated;
+mod walk;
 
 /// A certificate and its key, PEM.
 #[derive(Clone, Debug)]
@@ -117,6 +120,15 @@ struct Port {
 
 impl Port {
     async fn start(agent: Agent, access: AccessSettings, config: KubeletConfiguration) -> Self {
+        Self::start_with(agent, access, config, true).await
+    }
+
+    async fn start_with(
+        agent: Agent,
+        access: AccessSettings,
+        config: KubeletConfiguration,
+        translates: bool,
+    ) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let (stop, stopped) = oneshot::channel::<()>();
@@ -127,7 +139,7 @@ impl Port {
             pair: latest,
             access,
             config: Arc::new(config),
-            features: Features::default(),
+            features: Features { extend_websockets: translates, ..Features::default() },
             process: Arc::new(Process),
             clock: Clock::system(),
         };
@@ -278,7 +290,7 @@ async fn a_permission_is_for_one_verb_and_one_subresource() {
     let port = Port::start(agent, asking(&cluster, &authority, true), KubeletConfiguration::default()).await;
     let caller = Caller { token: Some("good"), ..Caller::default() };
     let answer = port.ask("GET", "/metrics", &caller).await;
-    assert_eq!((answer.status(), answer.body.as_str()), (200, "up 1\n"));
+    assert_eq!((answer.status(), answer.unchunked()), (200, "Kubelet\nup 1\n".to_owned()));
     assert_eq!(port.ask("POST", "/metrics", &caller).await.status(), 403);
     assert_eq!(port.ask("GET", "/pods", &caller).await.status(), 403);
 }

@@ -30,13 +30,24 @@ const SERVERS_OWN: [&str; 6] = [
 /// Plural, namespace, name.
 type Key = (&'static str, String, String);
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Store {
     objects: BTreeMap<Key, Value>,
     revision: u64,
     /// Revisions up to this one are forgotten.
     compacted: u64,
     history: VecDeque<Happened>,
+    on_change: Option<OnChange>,
+}
+
+/// Called in the very moment of every change, with the collection, the object before and the object after. It must not
+/// ask the cluster anything: the cluster is not done yet.
+pub(super) type OnChange = Box<dyn Fn(&str, Option<&Value>, Option<&Value>) + Send + Sync>;
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Store").field("revision", &self.revision).finish_non_exhaustive()
+    }
 }
 
 /// One change of one object.
@@ -74,6 +85,10 @@ fn tree<K: FakeObject>(call: &str, object: &K) -> ClusterResult<Value> {
 }
 
 impl Store {
+    pub(super) fn watch(&mut self, on_change: OnChange) {
+        self.on_change = Some(on_change);
+    }
+
     pub(super) const fn revision(&self) -> u64 {
         self.revision
     }
@@ -306,6 +321,9 @@ impl Store {
             && let Some(forgotten) = self.history.pop_front()
         {
             self.compacted = forgotten.revision;
+        }
+        if let Some(on_change) = &self.on_change {
+            on_change(key.0, before.as_ref(), after.as_ref());
         }
         self.history.push_back(Happened { revision, plural: key.0, before, after: after.clone() });
         after

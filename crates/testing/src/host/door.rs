@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use model::payload::{Payload, PayloadFile};
 use ports::host::{
     DirEntry, FileIdentity, Host, HostError, HostPathKind, HostResult, MachineInfo, ManifestFile, OpenFile,
-    SubordinateIds,
+    ProgramCall, SubordinateIds,
 };
 use tokio_stream::wrappers::BroadcastStream;
 
@@ -207,6 +207,16 @@ impl Host for FakeHost {
         .await
     }
 
+    async fn run_program(&self, call: &ProgramCall) -> HostResult<Vec<u8>> {
+        self.begin(HostMethod::RunProgram, "run", &call.path).await?;
+        self.shared.program_calls.lock().push(call.clone());
+        match self.shared.programs.lock().get(&call.path) {
+            Some(Ok(output)) => Ok(output.clone().into_bytes()),
+            Some(Err(problem)) => Err(HostError::Unfit(format!("{}: {problem}", call.path.display()))),
+            None => Err(not_found("run", &call.path)),
+        }
+    }
+
     fn machine(&self) -> MachineInfo {
         self.shared.machine.clone()
     }
@@ -214,6 +224,19 @@ impl Host for FakeHost {
     async fn read_text(&self, path: &Path) -> HostResult<String> {
         self.begin(HostMethod::ReadText, "read", path).await?;
         self.text(path).ok_or_else(|| not_found("read", path))
+    }
+
+    async fn directories_below(&self, root: &Path) -> Vec<String> {
+        let tree = self.shared.tree.lock();
+        let (mut found, mut ahead) = (Vec::new(), vec![String::new()]);
+        while let Some(path) = ahead.pop() {
+            let directories = tree.entries(&root.join(path.trim_start_matches('/'))).into_iter();
+            for entry in directories.filter(|entry| entry.is_dir) {
+                found.push(format!("{path}/{}", entry.name));
+                ahead.push(format!("{path}/{}", entry.name));
+            }
+        }
+        found
     }
 
     async fn filesystem_bytes(&self, _path: &Path) -> HostResult<u64> {

@@ -19,7 +19,7 @@ use ports::{Clock, Cluster};
 use tokio::sync::watch;
 
 use super::ObjectError;
-use crate::cluster::follow::{Copy, Followed, Follower};
+use crate::cluster::follow::{Copy, Followed, Follower, Of};
 use crate::cluster::own_node;
 use crate::engine::Engine;
 
@@ -190,18 +190,15 @@ impl<K: Kind> Source<K> {
 /// Follows one object until nobody reads the copy any more.
 fn follow<K: Kind>(engine: &Arc<Engine>, access: &Access, key: &ObjectKey) -> Copy<K> {
     let (sender, seen) = watch::channel(Followed::default());
+    let selection = Selection {
+        namespace: Some(key.namespace.clone()),
+        fields: Some(format!("metadata.name={}", key.name)),
+        labels: None,
+    };
+    let of: Of<K> = K::of;
     let follower = Follower {
-        engine: engine.clone(),
-        cluster: access.cluster.clone(),
-        of: K::of,
-        what: K::NAME,
-        selection: Selection {
-            namespace: Some(key.namespace.clone()),
-            fields: Some(format!("metadata.name={}", key.name)),
-            labels: None,
-        },
         is_settled: K::is_immutable,
-        seen: sender.clone(),
+        ..Follower::new(engine, &access.cluster, (of, K::NAME), selection, sender.clone())
     };
     engine.tasks.spawn(K::TASK, async move {
         tokio::select! {

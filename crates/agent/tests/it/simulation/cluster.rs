@@ -1,21 +1,25 @@
 //! The second mode: a node of a cluster. Users create, delete and recreate pods, controllers touch them, the API goes
-//! away, forgets its history and answers too late, and the agent is killed. Laws at every moment:
+//! away, forgets its history and answers too late, and the agent is killed. Laws, judged at every change of the API and at
+//! every start of a container:
 //! - no object leaves the API by the kubelet's hand while a container of that pod runs;
 //! - a phase never goes back, and what is Succeeded or Failed in the API runs nothing;
-//! - a UID that has ended is not run again.
+//! - a UID that has ended, or is gone, is not run again.
 //!
 //! And once nothing goes wrong any more, what runs is what the API asks for, and the API says how it is.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
-use model::ContainerState;
 use model::k8s::Pod;
-use serde_json::json;
-use testing::{ClusterFault, FakeCluster, Outage, Program, Verb};
+use model::{ContainerId, ContainerState};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use testing::{ClusterFault, FakeCluster, FakeRuntime, Outage, Program, Verb};
 
 use super::dice::Dice;
 use crate::pods::{Manifest, container, pod};
+use crate::witness::Act;
 use crate::world::{World, seconds};
 
 const NAMES: [&str; 4] = ["web", "job", "slow", "fails"];
@@ -35,16 +39,32 @@ fn whatever_happens_to_the_api_it_comes_to_say_what_runs() {
     }
 }
 
+/// A runtime that says of running containers that they have ended makes the kubelet break the laws; were that not noticed,
+/// the laws would be worth nothing.
+#[test]
+fn a_broken_rule_is_noticed() {
+    let law = "is Succeeded and runs";
+    let first_line = |why: String| why.lines().next().unwrap_or_default().to_owned();
+    let broken = |seed| run_with(seed, |world| world.witness.lie_about_stops());
+    let seen: Vec<String> = (0..10).filter_map(|seed| broken(seed).err().map(first_line)).collect();
+    assert!(seen.iter().any(|line| line.ends_with(law)), "seen instead: {seen:#?}");
+}
+
 fn pinned() -> Vec<u64> {
     let lines = include_str!("pinned_cluster.txt").lines();
     lines.filter(|l| !l.starts_with('#') && !l.is_empty()).map(|l| l.trim().parse().unwrap()).collect()
 }
 
 fn run(seed: u64) -> Result<(), String> {
+    run_with(seed, |_| {})
+}
+
+fn run_with(seed: u64, breaks: impl Fn(&World)) -> Result<(), String> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     runtime.block_on(async {
         let mut run = Run::new(seed);
+        breaks(&run.world);
         let result = run.play(seed).await;
         result.map_err(|why| format!("{why}\n{:#?}\n{}", run.steps, run.world.describe()))
     })
@@ -52,13 +72,62 @@ fn run(seed: u64) -> Result<(), String> {
 
 struct Run {
     world: World,
-    /// By UID, the phase that the API said last.
+    judge: Arc<Mutex<Judge>>,
+    steps: Vec<String>,
+}
+
+/// Sees every change in the moment it is made.
+struct Judge {
+    fake: FakeRuntime,
+    /// By UID, the phase that the API said last; of pods that are gone, nothing.
     phases: BTreeMap<String, String>,
-    /// Pods that the API has had.
-    names: BTreeMap<String, String>,
+    gone: BTreeSet<String>,
     /// Whom users deleted at once, asking nobody.
     forced: BTreeSet<String>,
-    steps: Vec<String>,
+    violations: Vec<String>,
+}
+
+impl Judge {
+    /// UIDs of which a container runs.
+    fn running(&self) -> BTreeSet<String> {
+        let all = self.fake.containers();
+        let running = all.into_iter().filter(|(_, c)| c.state == ContainerState::Running);
+        running.map(|(uid, _)| uid.as_str().to_owned()).collect()
+    }
+
+    fn pod_changed(&mut self, before: Option<&Value>, after: Option<&Value>) {
+        let uid = |pod: &Value| pod["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
+        let running = self.running();
+        if let Some(gone) = before.map(uid).filter(|gone| after.map(uid).as_ref() != Some(gone)) {
+            if running.contains(&gone) && !self.forced.contains(&gone) {
+                self.violations.push(format!("{gone} is gone from the API and runs"));
+            }
+            self.phases.remove(&gone);
+            self.gone.insert(gone);
+        }
+        let Some(pod) = after else { return };
+        let (uid, phase) = (uid(pod), pod["status"]["phase"].as_str().unwrap_or_default().to_owned());
+        let said = self.phases.insert(uid.clone(), phase.clone()).unwrap_or_default();
+        if is_over(&said) && said != phase {
+            self.violations.push(format!("{uid} was {said} and is {phase}"));
+        }
+        if is_over(&phase) && !is_over(&said) && running.contains(&uid) {
+            self.violations.push(format!("{uid} is {phase} and runs"));
+        }
+    }
+
+    /// The agent may not have heard yet of what users did at once; what it did itself it knows.
+    fn starts(&mut self, id: &ContainerId) {
+        let all = self.fake.containers();
+        let Some((uid, _)) = all.iter().find(|(_, c)| c.id == *id) else { return };
+        let uid = uid.as_str();
+        if let Some(phase) = self.phases.get(uid).filter(|phase| is_over(phase)) {
+            self.violations.push(format!("{uid} is {phase} and started again"));
+        }
+        if self.gone.contains(uid) && !self.forced.contains(uid) {
+            self.violations.push(format!("{uid} is gone from the API and started again"));
+        }
+    }
 }
 
 fn manifest(name: &str) -> Manifest {
@@ -81,13 +150,26 @@ impl Run {
             .program("slow", Program::runs().stopping(seconds(4), 0))
             .program("fails", Program::exits(3, seconds(5)));
         world.api().set_deadline(seconds(10));
-        Self {
-            world,
+        let judge = Arc::new(Mutex::new(Judge {
+            fake: world.fake.clone(),
             phases: BTreeMap::new(),
-            names: BTreeMap::new(),
+            gone: BTreeSet::new(),
             forced: BTreeSet::new(),
-            steps: Vec::new(),
-        }
+            violations: Vec::new(),
+        }));
+        let of_api = judge.clone();
+        world.api().watch_changes(move |plural, before, after| {
+            if plural == "pods" {
+                of_api.lock().pod_changed(before, after);
+            }
+        });
+        let of_runtime = judge.clone();
+        world.witness.watch(Arc::new(move |act: &Act| {
+            if let Act::Start(id) = act {
+                of_runtime.lock().starts(id);
+            }
+        }));
+        Self { world, judge, steps: Vec::new() }
     }
 
     async fn play(&mut self, seed: u64) -> Result<(), String> {
@@ -137,7 +219,7 @@ impl Run {
     /// Deleted by force, and there again under a new UID in the same moment.
     fn recreate(&mut self, name: &str) {
         if let Some(uid) = self.world.in_api(name).and_then(|pod| pod.metadata.uid) {
-            self.forced.insert(uid);
+            self.judge.lock().forced.insert(uid);
         }
         self.world.api().remove::<Pod>("default", name, Some(0));
         self.world.create(&manifest(name));
@@ -175,34 +257,8 @@ impl Run {
         }
     }
 
-    /// UIDs of which a container runs.
-    fn running(&self) -> BTreeSet<String> {
-        let all = self.world.fake.containers();
-        let running = all.into_iter().filter(|(_, c)| c.state == ContainerState::Running);
-        running.map(|(uid, _)| uid.as_str().to_owned()).collect()
-    }
-
-    /// The laws that hold at every moment.
-    fn look(&mut self) -> Result<(), String> {
-        let running = self.running();
-        let in_api = by_uid(self.world.api());
-        for uid in self.names.keys().filter(|uid| !in_api.contains_key(*uid)) {
-            if running.contains(uid) && !self.forced.contains(uid) {
-                return Err(format!("{uid} is gone from the API and runs"));
-            }
-        }
-        for (uid, pod) in &in_api {
-            let phase = pod.status.as_ref().and_then(|s| s.phase.clone()).unwrap_or_default();
-            let before = self.phases.insert(uid.clone(), phase.clone()).unwrap_or_default();
-            if is_over(&before) && before != phase {
-                return Err(format!("{uid} was {before} and is {phase}"));
-            }
-            if is_over(&phase) && running.contains(uid) {
-                return Err(format!("{uid} is {phase} and runs"));
-            }
-            self.names.insert(uid.clone(), pod.metadata.name.clone().unwrap_or_default());
-        }
-        Ok(())
+    fn look(&self) -> Result<(), String> {
+        self.judge.lock().violations.first().map_or(Ok(()), |violation| Err(violation.clone()))
     }
 
     async fn come_to_rest(&mut self) -> Result<(), String> {

@@ -6,7 +6,7 @@ use serde_json::json;
 use super::*;
 
 fn time() -> Time {
-    Time(jiff::Timestamp::UNIX_EPOCH)
+    Time(Timestamp::UNIX_EPOCH)
 }
 
 fn credentials(words: &str) -> PodCredentials {
@@ -40,6 +40,7 @@ fn access(record: Option<&ImagePulledRecord>, image: &str, words: &str) -> Image
 #[track_caller]
 fn check(with: &str, pod: &str, expected: &str) {
     let shown = match access(Some(&pulled("r.io/a:1", with)), "r.io/a:2", pod) {
+        ImageAccess::NotVerified => "free".to_owned(),
         ImageAccess::Granted => "granted".to_owned(),
         ImageAccess::GrantedAndNoted(noted) => {
             let secrets =
@@ -80,11 +81,11 @@ fn another_name_of_the_image_needs_a_pull_of_its_own() {
 
 #[test]
 fn the_policy_says_whose_images_are_looked_at() {
-    let list = ["r.io/free/*".to_owned(), "r.io/one".to_owned(), "docker.io/library/nginx".to_owned()];
+    let list = ["r.io/free/*", "r.io/one", "docker.io/library/nginx", "alpine"].map(str::to_owned);
     let check = |policy: &str, image: &str, was_intended: bool, expected: bool| {
         let policy = VerificationPolicy::parse(policy, &list);
         let found = compute_image_access(&policy, image, None, was_intended, &PodCredentials::default());
-        assert_eq!(found == ImageAccess::Granted, expected, "{policy:?} {image} {was_intended}");
+        assert_eq!(found == ImageAccess::NotVerified, expected, "{policy:?} {image} {was_intended}");
     };
     check("NeverVerify", "r.io/a", true, true);
     check("NeverVerifyPreloadedImages", "r.io/a", false, true);
@@ -96,6 +97,7 @@ fn the_policy_says_whose_images_are_looked_at() {
     check("NeverVerifyAllowlistedImages", "r.io/one/more", false, false);
     check("NeverVerifyAllowlistedImages", "nginx:1", false, true);
     check("NeverVerifyAllowlistedImages", "me/nginx", false, false);
+    check("NeverVerifyAllowlistedImages", "docker.io/library/alpine:3", false, true);
 }
 
 #[test]
@@ -123,6 +125,70 @@ fn an_image_that_was_once_pulled_without_credentials_stays_everybodys() {
     let again = record_pull(Some(&without), "r.io/a", "sha256:1", &credentials("b:2"), time());
     let expected = ImagePullCredentials { node_pods_accessible: true, ..ImagePullCredentials::default() };
     assert_eq!(again.credential_mapping["r.io/a"], expected);
+}
+
+#[test]
+fn files_are_named_as_the_go_kubelet_names_them() {
+    let known = "sha256-aef2af226629a35d5f3ef0fdbb29fdbebf038d0acd8850590e8c48e1e283aa56";
+    assert_eq!(record_file("docker.io/testing/test:latest"), known);
+}
+
+#[test]
+fn files_of_older_kubelets_are_read_and_others_show_nothing() {
+    let old = json!({
+        "kind": "ImagePulledRecord", "apiVersion": "kubelet.config.k8s.io/v1alpha1", "imageRef": "r",
+        "lastUpdatedTime": "2024-10-21T12:26:40Z",
+        "credentialMapping": {"r.io/a": {"kubernetesSecretCoordinates": [
+            {"uid": "uid-a", "namespace": "ns", "name": "a", "credentialHash": "1"},
+        ]}},
+    });
+    let record: ImagePulledRecord = parse_record_file(old.to_string().as_bytes()).unwrap();
+    assert_eq!(record.api_version, config::API_VERSION);
+    assert_eq!(access(Some(&record), "r.io/a:1", "a:1"), ImageAccess::Granted);
+
+    let intent = serde_json::to_string(&ImagePullIntent::of("r.io/a:1")).unwrap();
+    assert_eq!(
+        intent,
+        r#"{"kind":"ImagePullIntent","apiVersion":"kubelet.config.k8s.io/v1beta1","image":"r.io/a:1"}"#
+    );
+    assert_eq!(parse_record_file::<ImagePulledRecord>(intent.as_bytes()), None, "another kind");
+    for text in ["", "{", "{}", &intent.replace("v1beta1", "v7")] {
+        assert_eq!(parse_record_file::<ImagePullIntent>(text.as_bytes()), None, "{text}");
+    }
+}
+
+#[test]
+fn a_record_goes_with_its_image_unless_it_is_newer_than_the_list() {
+    let record = pulled("r.io/a", "a:1");
+    let at = |second| Timestamp::from_second(second).unwrap();
+    assert!(is_outlived(&record, &["sha256:2"].into(), at(1)));
+    assert!(!is_outlived(&record, &["sha256:1"].into(), at(1)));
+    assert!(!is_outlived(&record, &["sha256:2"].into(), at(0)));
+}
+
+#[test]
+fn an_image_is_found_by_any_spelling_of_its_name() {
+    let digest = format!("sha256:{}", "0".repeat(64));
+    let image = ImageObservation {
+        id: "sha256:1".into(),
+        repo_tags: vec!["docker.io/library/nginx:1".into()],
+        repo_digests: vec![format!("docker.io/library/nginx@{digest}")],
+        ..ImageObservation::default()
+    };
+    let found = |name: &str| find_image(std::slice::from_ref(&image), name).is_some();
+    assert!(found("nginx:1") && found("docker.io/nginx:1") && found(&format!("nginx@{digest}")));
+    assert!(!found("nginx:2") && !found("r.io/nginx:1") && !found("no image"));
+}
+
+#[test]
+fn an_image_that_came_nobody_knows_how_must_be_pulled_and_then_is_known() {
+    let unknown = record_unknown("sha256:1", time());
+    assert_eq!(access(Some(&unknown), "r.io/a", "a:1"), ImageAccess::MustPull);
+    let known = record_pull(Some(&unknown), "r.io/a", "sha256:1", &credentials("a:1"), time());
+    assert_eq!(access(Some(&known), "r.io/a", "a:1"), ImageAccess::Granted);
+    let ImageAccess::GrantedAndNoted(noted) = access(Some(&known), "r.io/a", "a:2") else { panic!() };
+    let known = record_note(&known, "r.io/a", noted, time());
+    assert_eq!(access(Some(&known), "r.io/a", "a:2"), ImageAccess::Granted);
 }
 
 proptest! {

@@ -1,5 +1,6 @@
 //! An unmodified kubectl, with a home of its own, so that it reads and caches nothing of the machine's user.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::Write;
 use std::path::PathBuf;
@@ -14,9 +15,16 @@ pub(crate) struct Kubectl {
 }
 
 impl Kubectl {
-    fn command(&self, arguments: &[&str]) -> Command {
-        let binary = std::env::var_os("KUBECTL").unwrap_or_else(|| "/usr/bin/kubectl".into());
-        let mut command = Command::new(binary);
+    pub(crate) fn binary() -> OsString {
+        std::env::var_os("KUBECTL").unwrap_or_else(|| "/usr/bin/kubectl".into())
+    }
+
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        self.within(Command::new(Self::binary()), arguments)
+    }
+
+    /// The same where another program starts it.
+    pub(crate) fn within(&self, mut command: Command, arguments: &[&str]) -> Command {
         command
             .env_clear()
             .env("PATH", "/usr/bin:/bin")
@@ -29,7 +37,8 @@ impl Kubectl {
         command
     }
 
-    fn start(&self, arguments: &[&str]) -> Child {
+    /// Starts it; all it reads and writes is the caller's.
+    pub(crate) fn start(&self, arguments: &[&str]) -> Child {
         self.command(arguments).spawn().expect("kubectl (Debian: kubernetes-client) can be run")
     }
 
@@ -44,10 +53,13 @@ impl Kubectl {
     pub(crate) fn run(&self, arguments: &[&str], input: &str) -> Output {
         let mut child = self.start(arguments);
         let mut stdin = child.stdin.take().expect("its standard input is ours");
-        // One that fails early does not read to the end.
-        let _ = stdin.write_all(input.as_bytes());
-        drop(stdin);
-        child.wait_with_output().expect("kubectl ends")
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                // One that fails early does not read to the end.
+                let _ = stdin.write_all(input.as_bytes());
+            });
+            child.wait_with_output().expect("kubectl ends")
+        })
     }
 
     /// What it says when it succeeds; what it complains about when it does not.

@@ -53,3 +53,21 @@ fn a_static_pod_has_a_mirror_that_comes_back_and_goes_with_the_manifest() {
     cluster.gone(&mirror);
     cluster.node.gone("web", &uid(&pod));
 }
+
+#[test]
+fn kubectl_reaches_a_static_pod_by_the_name_and_the_uid_of_its_mirror() {
+    let cluster = Cluster::guarded(serde_json::json!({}));
+    cluster.node.apply("web", &shell_pod("web", &format!("echo said; {FOREVER}")));
+    let pod = cluster.node.running("web");
+    let mirror = mirror_of(&cluster, &pod);
+    assert_eq!(cluster.kubectl.ok(&["logs", "web-node"]), "said\n");
+    assert_eq!(cluster.kubectl.ok(&["exec", "web-node", "--", "echo", "hello"]), "hello\n");
+    let server = format!("--server=https://127.0.0.1:{}", cluster.node.main_port());
+    let run = |uid: &str| {
+        let path = format!("/run/default/web-node/{uid}/main?cmd=echo+hello");
+        cluster.kubectl.attempt(&[&server, "--insecure-skip-tls-verify", "create", "--raw", &path, "-f", "-"])
+    };
+    assert_eq!(run(&uid(&pod)).as_deref(), Ok("hello\n"));
+    assert_eq!(run(&uid(&mirror)).as_deref(), Ok("hello\n"));
+    assert!(run("other").is_err());
+}

@@ -10,22 +10,11 @@ fn logging() -> Agent {
     Agent { log: Some("one\ntwo\n".to_owned()), ..Agent::default() }
 }
 
-/// Without its chunks.
-fn body(answer: &Answer) -> String {
-    assert_eq!(answer.header("transfer-encoding"), Some("chunked"));
-    let mut lines = answer.body.split("\r\n");
-    let mut whole = String::new();
-    while let (Some(_size), Some(chunk)) = (lines.next(), lines.next()) {
-        whole.push_str(chunk);
-    }
-    whole
-}
-
 #[tokio::test]
 async fn a_log_is_sent_in_pieces_as_the_query_wants_it() {
     let answer = open(logging()).await.get("/containerLogs/ns/web/main?tailLines=2&timestamps=true").await;
     assert_eq!((answer.status(), answer.header("content-type")), (200, Some("text/plain")));
-    let (view, log) = body(&answer).split_once('\n').map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
+    let (view, log) = answer.unchunked().split_once('\n').map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
     assert_eq!(log, "one\ntwo\n");
     assert!(view.contains("tail_lines: Some(2)") && view.contains("timestamps: true"), "{view}");
 }
@@ -87,7 +76,7 @@ async fn run_answers_with_the_output() {
 }
 
 /// Everything up to the end of a head.
-async fn read_head(stream: &mut (impl tokio::io::AsyncRead + Unpin)) -> String {
+pub(super) async fn read_head(stream: &mut (impl tokio::io::AsyncRead + Unpin)) -> String {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         head.push(stream.read_u8().await.unwrap());
@@ -99,7 +88,7 @@ const AGREED: &str = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\
                       X-Stream-Protocol-Version: v4.channel.k8s.io\r\n\r\n";
 
 /// A streaming server for one connection, which goes on with `then` after the upgrade. Tells the head it got.
-async fn streaming<F>(
+pub(super) async fn streaming<F>(
     answer: &'static str,
     then: impl FnOnce(TcpStream) -> F + Send + 'static,
 ) -> (u16, JoinHandle<String>)

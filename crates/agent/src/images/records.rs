@@ -1,0 +1,424 @@
+//! The files that remember which images were pulled, and with what (contract C.79, B.7).
+//!
+//! One task owns the files below `<root>/image_manager` and does one thing after the other; everybody else sends it what
+//! happened. What a record means is decided in `kubelet_core::image::access`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, OptionFuture};
+use jiff::Timestamp;
+use kubelet_core::image::access::{
+    ImagePullCredentials, ImagePullIntent, ImagePulledRecord, PodCredentials, find_image, is_outlived,
+    parse_record_file, record_file, record_note, record_pull, record_unknown,
+};
+use model::MonoTime;
+use model::k8s::Time;
+use model::request::ImageObservation;
+use parking_lot::Mutex;
+use ports::runtime::RuntimeResult;
+use ports::{Clock, Host, HostError, Runtime};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::metrics::Metrics;
+use crate::tasks::TaskSet;
+use crate::volumes::chain;
+
+/// Records of images that are gone are looked for this often.
+const TIDY: Duration = Duration::from_secs(300);
+/// So soon the images are listed again after the runtime did not say which it has.
+const TIDY_RETRY: Duration = Duration::from_secs(10);
+/// Commands that may wait; who sends the next one waits for room.
+const WAITING: usize = 64;
+/// Records are a few kilobytes at most: a hundred credentials for each name of the image.
+const LARGEST: usize = 1 << 20;
+
+/// What the files say about an image.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Known {
+    pub(super) record: Option<ImagePulledRecord>,
+    /// A pull was begun whose end nobody noted; or there is a record that cannot be read.
+    pub(super) was_intended: bool,
+}
+
+#[derive(Debug)]
+enum Command {
+    Look {
+        image: String,
+        image_ref: String,
+        answer: oneshot::Sender<Known>,
+    },
+    Intend {
+        image: String,
+        answer: oneshot::Sender<Result<(), String>>,
+    },
+    /// The pull surely failed.
+    Forget {
+        image: String,
+    },
+    Pulled {
+        image: String,
+        image_ref: String,
+        with: PodCredentials,
+        answer: oneshot::Sender<()>,
+    },
+    Note {
+        image: String,
+        image_ref: String,
+        noted: ImagePullCredentials,
+    },
+}
+
+/// Pulls of one image whose end is not noted.
+#[derive(Debug, Default)]
+struct Open {
+    under_way: usize,
+    /// Nobody will ever tell how one of them ended, perhaps of a kubelet before us: only a look at the images can.
+    is_unsettled: bool,
+}
+
+/// By image; what has ended and is settled is not here.
+#[derive(Debug, Default)]
+struct OpenPulls(Mutex<BTreeMap<String, Open>>);
+
+impl OpenPulls {
+    fn change(&self, image: &str, change: impl FnOnce(&mut Open)) {
+        let mut all = self.0.lock();
+        let open = all.entry(image.to_owned()).or_default();
+        change(open);
+        if open.under_way == 0 && !open.is_unsettled {
+            all.remove(image);
+        }
+    }
+
+    fn is_open(&self, image: &str) -> bool {
+        self.0.lock().contains_key(image)
+    }
+
+    fn is_under_way(&self, image: &str) -> bool {
+        self.0.lock().get(image).is_some_and(|open| open.under_way > 0)
+    }
+}
+
+/// Tells the task what happened. Clones lead to the same task.
+#[derive(Clone, Debug)]
+pub(super) struct PullRecords {
+    commands: mpsc::Sender<Command>,
+    open: Arc<OpenPulls>,
+}
+
+impl PullRecords {
+    /// Makes the directories and starts the task.
+    pub(super) async fn start(
+        doors: (Arc<dyn Runtime>, Arc<dyn Host>, Clock),
+        root: &Path,
+        metrics: Arc<Metrics>,
+        tasks: &TaskSet,
+    ) -> Result<Self, HostError> {
+        let (runtime, host, clock) = doors;
+        let base = root.join("image_manager");
+        let (pulling, pulled) = (base.join("pulling"), base.join("pulled"));
+        for dir in [&base, &pulling, &pulled] {
+            host.ensure_dir(dir, 0o700).await?;
+        }
+        let (commands, received) = mpsc::channel(WAITING);
+        let open = Arc::new(OpenPulls::default());
+        let keeper = Keeper { runtime, host, clock, metrics, pulling, pulled, open: open.clone() };
+        tasks.spawn("pull records", keeper.run(received));
+        Ok(Self { commands, open })
+    }
+
+    /// What is known of an image. Where the task is gone, so is everything that could use the answer.
+    pub(super) async fn look(&self, image: &str, image_ref: &str) -> Known {
+        let (answer, known) = oneshot::channel();
+        let (image, image_ref) = (image.to_owned(), image_ref.to_owned());
+        let _ = self.commands.send(Command::Look { image, image_ref, answer }).await;
+        known.await.unwrap_or(Known { record: None, was_intended: true })
+    }
+
+    /// To be called before a pull; the outcome goes to what is returned.
+    pub(super) async fn intend(&self, image: &str) -> Result<Intent, String> {
+        self.open.change(image, |open| open.under_way += 1);
+        let intent = Intent { records: self.clone(), image: image.to_owned(), is_known: false };
+        let (answer, done) = oneshot::channel();
+        let _ = self.commands.send(Command::Intend { image: image.to_owned(), answer }).await;
+        done.await.unwrap_or_else(|_| Err("the kubelet stops".to_owned()))?;
+        Ok(intent)
+    }
+
+    pub(super) async fn note(&self, image: &str, image_ref: &str, noted: ImagePullCredentials) {
+        let (image, image_ref) = (image.to_owned(), image_ref.to_owned());
+        let _ = self.commands.send(Command::Note { image, image_ref, noted }).await;
+    }
+}
+
+/// A pull under way. Dropped without an outcome, nobody knows whether the image came, and the file stays to say so.
+#[derive(Debug)]
+pub(super) struct Intent {
+    records: PullRecords,
+    image: String,
+    /// How it ended.
+    is_known: bool,
+}
+
+impl Intent {
+    /// The image is there; returns once that is on disk.
+    pub(super) async fn succeeded(mut self, image_ref: &str, with: PodCredentials) {
+        let (image, image_ref) = (self.image.clone(), image_ref.to_owned());
+        let commands = self.records.commands.clone();
+        self.is_known = true;
+        drop(self);
+        let (answer, done) = oneshot::channel();
+        let _ = commands.send(Command::Pulled { image, image_ref, with, answer }).await;
+        let _ = done.await;
+    }
+
+    /// It surely did not come.
+    pub(super) async fn failed(mut self) {
+        let (image, commands) = (self.image.clone(), self.records.commands.clone());
+        self.is_known = true;
+        drop(self);
+        let _ = commands.send(Command::Forget { image }).await;
+    }
+}
+
+impl Drop for Intent {
+    fn drop(&mut self) {
+        self.records.open.change(&self.image, |open| {
+            open.under_way = open.under_way.saturating_sub(1);
+            open.is_unsettled |= !self.is_known;
+        });
+    }
+}
+
+type Listing = BoxFuture<'static, (Timestamp, RuntimeResult<Vec<ImageObservation>>)>;
+
+struct Keeper {
+    runtime: Arc<dyn Runtime>,
+    host: Arc<dyn Host>,
+    clock: Clock,
+    metrics: Arc<Metrics>,
+    pulling: PathBuf,
+    pulled: PathBuf,
+    open: Arc<OpenPulls>,
+}
+
+impl Keeper {
+    async fn run(self, mut commands: mpsc::Receiver<Command>) {
+        for path in self.files(&self.pulling).await {
+            if let Some(intent) = self.read_intent(&path).await {
+                self.open.change(&intent.image, |open| open.is_unsettled = true);
+            }
+        }
+        self.count().await;
+        // Right at the start: what a kubelet before us left open is settled as soon as the runtime answers.
+        let mut tidy_at = self.clock.mono();
+        let mut listing: Option<Listing> = None;
+        loop {
+            tokio::select! {
+                command = commands.recv() => match command {
+                    Some(command) => self.carry_out(command).await,
+                    None => return,
+                },
+                () = self.clock.sleep_until(tidy_at), if listing.is_none() => {
+                    listing = self.has_files().await.then(|| self.list());
+                    tidy_at = self.clock.mono() + TIDY;
+                }
+                Some((listed_at, images)) = OptionFuture::from(listing.as_mut()) => {
+                    listing = None;
+                    tidy_at = self.tidy(listed_at, images).await;
+                }
+            }
+        }
+    }
+
+    async fn carry_out(&self, command: Command) {
+        match command {
+            Command::Look { image, image_ref, answer } => {
+                let _ = answer.send(self.look(&image, &image_ref).await);
+            }
+            Command::Intend { image, answer } => {
+                let _ = answer.send(self.intend(&image).await);
+            }
+            Command::Forget { image } => self.forget_intent(&image).await,
+            Command::Pulled { image, image_ref, with, answer } => {
+                let known = self.record(&image_ref).await.unwrap_or_default();
+                let record = record_pull(known.as_ref(), &image, &image_ref, &with, self.now());
+                // While there is no record, the intent says that the image was pulled.
+                if self.write_record(&record).await {
+                    self.forget_intent(&image).await;
+                }
+                let _ = answer.send(());
+            }
+            Command::Note { image, image_ref, noted } => {
+                if let Ok(Some(record)) = self.record(&image_ref).await {
+                    self.write_record(&record_note(&record, &image, noted, self.now())).await;
+                }
+                return;
+            }
+        }
+        self.count().await;
+    }
+
+    fn now(&self) -> Time {
+        Time(self.clock.now().wall)
+    }
+
+    async fn look(&self, image: &str, image_ref: &str) -> Known {
+        let was_intended = self.host.read_file(&self.intent_path(image), LARGEST, false).await;
+        // What cannot be read is taken for what asks more of the pod.
+        let was_intended = !was_intended.is_err_and(|error| error.is_not_found());
+        match self.record(image_ref).await {
+            Ok(record) => Known { record, was_intended },
+            Err(()) => Known { record: None, was_intended: true },
+        }
+    }
+
+    /// The record of an image; an error if there is one that cannot be read.
+    async fn record(&self, image_ref: &str) -> Result<Option<ImagePulledRecord>, ()> {
+        let path = self.record_path(image_ref);
+        match self.host.read_file(&path, LARGEST, false).await {
+            Ok(content) => match parse_record_file::<ImagePulledRecord>(&content) {
+                Some(record) if record.image_ref == image_ref => Ok(Some(record)),
+                Some(_) | None => {
+                    tracing::warn!(path = %path.display(), "The record of a pull is damaged; its image must be pulled again");
+                    Err(())
+                }
+            },
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => {
+                tracing::warn!(error = chain(&error), "The record of a pull cannot be read");
+                Err(())
+            }
+        }
+    }
+
+    async fn intend(&self, image: &str) -> Result<(), String> {
+        let content = serde_json::to_vec(&ImagePullIntent::of(image)).map_err(|error| error.to_string())?;
+        let written = self.host.write_file(&self.intent_path(image), &content, 0o600).await;
+        written.map_err(|error| chain(&error))
+    }
+
+    /// Not while it says something about another pull of the same image.
+    async fn forget_intent(&self, image: &str) {
+        if self.open.is_open(image) {
+            return;
+        }
+        if let Err(error) = self.host.remove_file(&self.intent_path(image)).await {
+            tracing::warn!(image, error = chain(&error), "The note of a pull was not removed");
+        }
+    }
+
+    async fn write_record(&self, record: &ImagePulledRecord) -> bool {
+        let Ok(content) = serde_json::to_vec(record) else { return false };
+        let written = self.host.write_file(&self.record_path(&record.image_ref), &content, 0o600).await;
+        if let Err(error) = &written {
+            tracing::warn!(
+                image = record.image_ref,
+                error = chain(error),
+                "A pull was not recorded; the image must be pulled again"
+            );
+        }
+        written.is_ok()
+    }
+
+    fn intent_path(&self, image: &str) -> PathBuf {
+        self.pulling.join(record_file(image))
+    }
+
+    fn record_path(&self, image_ref: &str) -> PathBuf {
+        self.pulled.join(record_file(image_ref))
+    }
+
+    async fn files(&self, dir: &Path) -> Vec<PathBuf> {
+        let entries = self.host.list_dir(dir).await.unwrap_or_default();
+        entries.into_iter().filter(|entry| !entry.is_dir).map(|entry| dir.join(entry.name)).collect()
+    }
+
+    async fn has_files(&self) -> bool {
+        !self.files(&self.pulling).await.is_empty() || !self.files(&self.pulled).await.is_empty()
+    }
+
+    async fn count(&self) {
+        let (intents, records) =
+            (self.files(&self.pulling).await.len(), self.files(&self.pulled).await.len());
+        self.metrics.images.set_files(intents, records);
+    }
+
+    fn list(&self) -> Listing {
+        let (runtime, listed_at) = (self.runtime.clone(), self.clock.now().wall);
+        async move { (listed_at, runtime.list_images().await) }.boxed()
+    }
+
+    /// Settles what was left open, and removes what outlived its image. Returns when to look again.
+    async fn tidy(&self, listed_at: Timestamp, images: RuntimeResult<Vec<ImageObservation>>) -> MonoTime {
+        let images = match images {
+            Ok(images) => images,
+            Err(error) => {
+                tracing::debug!(%error, "Images were not listed; records of pulls stay as they are");
+                return self.clock.mono() + TIDY_RETRY;
+            }
+        };
+        for path in self.files(&self.pulling).await {
+            self.settle(&path, &images).await;
+        }
+        let present: BTreeSet<&str> = images.iter().flat_map(names).collect();
+        for path in self.files(&self.pulled).await {
+            let Ok(content) = self.host.read_file(&path, LARGEST, false).await else { continue };
+            let record = parse_record_file::<ImagePulledRecord>(&content);
+            // One that cannot be read stays: its image must be pulled again, which mends it.
+            if record.is_some_and(|record| is_outlived(&record, &present, listed_at)) {
+                self.remove(&path).await;
+            }
+        }
+        self.count().await;
+        self.clock.mono() + TIDY
+    }
+
+    /// A pull was begun, and nobody waits for it any more.
+    async fn settle(&self, path: &Path, images: &[ImageObservation]) {
+        let intent = self.read_intent(path).await;
+        if let Some(intent) = &intent {
+            if self.open.is_under_way(&intent.image) {
+                return;
+            }
+            if let Some(found) = find_image(images, &intent.image)
+                && !self.settle_present(&found.id).await
+            {
+                return;
+            }
+        }
+        self.remove(path).await;
+        if let Some(intent) = intent {
+            self.open.change(&intent.image, |open| open.is_unsettled = false);
+        }
+    }
+
+    /// One that cannot be read names no image, and is of no use to anybody.
+    async fn read_intent(&self, path: &Path) -> Option<ImagePullIntent> {
+        let content = self.host.read_file(path, LARGEST, false).await.ok()?;
+        parse_record_file(&content)
+    }
+
+    /// The image came, nobody knows with which credentials. What its record says already is still true.
+    async fn settle_present(&self, image_ref: &str) -> bool {
+        match self.record(image_ref).await {
+            Ok(Some(_)) => true,
+            Ok(None) | Err(()) => self.write_record(&record_unknown(image_ref, self.now())).await,
+        }
+    }
+
+    async fn remove(&self, path: &Path) {
+        if let Err(error) = self.host.remove_file(path).await {
+            tracing::warn!(error = chain(&error), "A record of a pull was not removed");
+        }
+    }
+}
+
+/// By what a record may call the image.
+fn names(image: &ImageObservation) -> impl Iterator<Item = &str> {
+    std::iter::once(image.id.as_str()).chain(image.repo_digests.iter().map(String::as_str))
+}

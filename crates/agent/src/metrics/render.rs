@@ -1,0 +1,255 @@
+//! `/metrics`: the kubelet's own numbers as Prometheus text, format 0.0.4.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use kubelet_core::cgroup_driver::LOSING_SUPPORT_IN;
+use kubelet_core::stats::exposition::{Kind, Value, family, line};
+use kubelet_core::stats::process::{ProcessFacts, write_process};
+use kubelet_core::stats::sample::DiskSample;
+use kubelet_core::stats::volumes::write_disks;
+use model::{PodRef, PodUid};
+use parking_lot::Mutex;
+
+use super::{CONTAINER_STATES, CONTAINER_TYPES, Histogram, Metrics, WORKER_PASSES};
+
+/// Numbers that others keep.
+#[derive(Debug)]
+pub(crate) struct FromElsewhere<'a> {
+    pub(crate) node_name: &'a str,
+    pub(crate) is_cgroup_v2: bool,
+    /// Pods that are not over, static and of the API.
+    pub(crate) active_pods: (u64, u64),
+    /// Static pods that the API is to show.
+    pub(crate) mirror_pods: u64,
+    pub(crate) ephemeral_containers: u64,
+    pub(crate) process: Option<ProcessFacts>,
+    pub(crate) disks: Option<&'a DiskSample>,
+    pub(crate) pods: &'a BTreeMap<PodUid, PodRef>,
+}
+
+/// Every family that this kubelet has anything to say about.
+pub(crate) fn write(metrics: &Metrics, from: &FromElsewhere<'_>) -> String {
+    let mut text = String::with_capacity(16 << 10);
+    write_node(&mut text, from);
+    write_pods(&mut text, metrics, from);
+    write_starts(&mut text, metrics);
+    write_pleg(&mut text, metrics);
+    write_calls(&mut text, metrics);
+    write_costs(&mut text, metrics);
+    metrics.images.render(&mut text);
+    if let Some(disks) = from.disks {
+        write_disks(&mut text, disks, from.pods);
+    }
+    if let Some(process) = &from.process {
+        write_process(&mut text, process);
+    }
+    text
+}
+
+fn one(text: &mut String, name: &str, kind: Kind, help: &str, labels: &[(&str, &str)], number: u64) {
+    family(text, name, kind, help);
+    line(text, name, labels, Value::Integer(number), None);
+}
+
+fn read(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
+}
+
+fn write_node(text: &mut String, from: &FromElsewhere<'_>) {
+    let labels = [("node", from.node_name)];
+    one(text, "kubelet_node_name", Kind::Gauge, "The node's name; the count is always 1.", &labels, 1);
+    let version = if from.is_cgroup_v2 { 2 } else { 1 };
+    one(text, "kubelet_cgroup_version", Kind::Gauge, "The version of cgroups in use.", &[], version);
+    let labels = [("provider", "cadvisor")];
+    one(text, "kubelet_metrics_provider", Kind::Gauge, "Where numbers of containers come from.", &labels, 1);
+}
+
+/// Two lines: of pods from manifests, and of pods from the API.
+fn by_source(text: &mut String, name: &str, kind: Kind, help: &str, (from_manifests, from_api): (u64, u64)) {
+    family(text, name, kind, help);
+    line(text, name, &[("static", "")], Value::Integer(from_api), None);
+    line(text, name, &[("static", "true")], Value::Integer(from_manifests), None);
+}
+
+fn write_pods(text: &mut String, metrics: &Metrics, from: &FromElsewhere<'_>) {
+    let help = "Pods that have a running sandbox.";
+    one(text, "kubelet_running_pods", Kind::Gauge, help, &[], read(&metrics.running_pods));
+    let name = "kubelet_running_containers";
+    family(text, name, Kind::Gauge, "Containers that the runtime has, by state.");
+    for (state, count) in CONTAINER_STATES.iter().zip(&metrics.containers) {
+        line(text, name, &[("container_state", state)], Value::Integer(read(count)), None);
+    }
+    let desired = (read(&metrics.desired_static_pods), read(&metrics.desired_api_pods));
+    by_source(text, "kubelet_desired_pods", Kind::Gauge, "Pods this node is asked to run.", desired);
+    by_source(
+        text,
+        "kubelet_active_pods",
+        Kind::Gauge,
+        "Pods that have a place on this node.",
+        from.active_pods,
+    );
+    let help = "Static pods that the API is to show.";
+    one(text, "kubelet_mirror_pods", Kind::Gauge, help, &[], from.mirror_pods);
+    let help = "Ephemeral containers of the pods on this node.";
+    one(text, "kubelet_managed_ephemeral_containers", Kind::Gauge, help, &[], from.ephemeral_containers);
+    let restarted = (read(&metrics.restarted_static_pods), read(&metrics.restarted_api_pods));
+    let help = "Pods that were removed and asked for again with the same UID.";
+    by_source(text, "kubelet_restarted_pods_total", Kind::Counter, help, restarted);
+    let help = "Pods found running that nobody asked for.";
+    let orphans = read(&metrics.orphaned_pods);
+    one(text, "kubelet_orphaned_runtime_pods_total", Kind::Counter, help, &[], orphans);
+    let name = "kubelet_admission_rejections_total";
+    by_label(text, name, "Pods that this node refused, by reason.", "reason", &metrics.rejections);
+}
+
+fn by_label(text: &mut String, name: &str, help: &str, label: &str, table: &Mutex<BTreeMap<String, u64>>) {
+    family(text, name, Kind::Counter, help);
+    for (key, count) in &*table.lock() {
+        line(text, name, &[(label, key)], Value::Integer(*count), None);
+    }
+}
+
+fn write_starts(text: &mut String, metrics: &Metrics) {
+    let plain = [
+        ("kubelet_started_pods_total", "Pod sandboxes whose start was tried.", &metrics.started_pods),
+        (
+            "kubelet_started_pods_errors_total",
+            "Pod sandboxes whose start failed.",
+            &metrics.started_pod_errors,
+        ),
+        (
+            "kubelet_started_user_namespaced_pods_total",
+            "Those of them with a user namespace of their own.",
+            &metrics.started_pods_with_own_users,
+        ),
+        (
+            "kubelet_started_user_namespaced_pods_errors_total",
+            "Those of them with a user namespace of their own whose start failed.",
+            &metrics.started_pod_with_own_users_errors,
+        ),
+        (
+            "kubelet_lifecycle_handler_http_fallbacks_total",
+            "HTTPS lifecycle handlers that only worked over plain HTTP.",
+            &metrics.hook_fallbacks,
+        ),
+        (
+            "kubelet_sleep_action_terminated_early_total",
+            "Sleep handlers that the end of the grace period cut short.",
+            &metrics.cut_sleeps,
+        ),
+    ];
+    for (name, help, counter) in plain {
+        one(text, name, Kind::Counter, help, &[], read(counter));
+    }
+    let name = "kubelet_started_containers_total";
+    family(text, name, Kind::Counter, "Containers whose start was tried.");
+    for (kind, count) in CONTAINER_TYPES.iter().zip(&metrics.started_containers) {
+        line(text, name, &[("container_type", kind)], Value::Integer(read(count)), None);
+    }
+    let name = "kubelet_started_containers_errors_total";
+    family(text, name, Kind::Counter, "Containers whose start failed, by reason.");
+    for (key, count) in &*metrics.started_container_errors.lock() {
+        let (kind, code) = key.split_once(' ').unwrap_or(("", key));
+        line(text, name, &[("code", code), ("container_type", kind)], Value::Integer(*count), None);
+    }
+    let name = "kubelet_run_podsandbox_duration_seconds";
+    family(text, name, Kind::Histogram, "How long the runtime took to start a sandbox.");
+    for (handler, took) in &*metrics.sandbox_took.lock() {
+        took.write(text, name, &[("runtime_handler", handler)]);
+    }
+    let name = "kubelet_run_podsandbox_errors_total";
+    by_label(
+        text,
+        name,
+        "Sandboxes that the runtime could not start.",
+        "runtime_handler",
+        &metrics.sandbox_errors,
+    );
+    let name = "kubelet_pod_worker_duration_seconds";
+    family(text, name, Kind::Histogram, "How long a pass of a pod's worker took.");
+    for (pass, took) in WORKER_PASSES.iter().zip(&metrics.worker_passes) {
+        took.write(text, name, &[("operation_type", pass)]);
+    }
+    let plain: [(&str, &str, &Histogram); 4] = [
+        ("kubelet_containers_per_pod_count", "Containers of a pod.", &metrics.containers_per_pod),
+        (
+            "kubelet_pod_worker_start_duration_seconds",
+            "From seeing a pod to its first pass.",
+            &metrics.worker_start,
+        ),
+        ("kubelet_pod_start_duration_seconds", "From seeing a pod to its running.", &metrics.pod_start),
+        (
+            "kubelet_pod_start_total_duration_seconds",
+            "From the creation of a pod in the API to its running.",
+            &metrics.pod_start_total,
+        ),
+    ];
+    for (name, help, histogram) in plain {
+        family(text, name, Kind::Histogram, help);
+        histogram.write(text, name, &[]);
+    }
+}
+
+fn write_pleg(text: &mut String, metrics: &Metrics) {
+    let plain = [
+        ("kubelet_pleg_relist_duration_seconds", "How long a relist took.", &metrics.relist_took),
+        (
+            "kubelet_pleg_relist_interval_seconds",
+            "From the beginning of one relist to that of the next.",
+            &metrics.relist_interval,
+        ),
+        (
+            "kubelet_evented_pleg_connection_latency_seconds",
+            "How long the runtime took to open its stream of events.",
+            &metrics.hint_stream_took,
+        ),
+    ];
+    for (name, help, histogram) in plain {
+        family(text, name, Kind::Histogram, help);
+        histogram.write(text, name, &[]);
+    }
+    let name = "kubelet_pleg_last_seen_seconds";
+    let help = "When the last relist ended, in seconds since 1970.";
+    one(text, name, Kind::Gauge, help, &[], read(&metrics.relisted_at));
+    let help = "Events that were lost; what one of them would have told, the next relist finds.";
+    one(text, "kubelet_pleg_discard_events", Kind::Counter, help, &[], 0);
+    let name = "kubelet_evented_pleg_connection_success_count";
+    let help = "How often the runtime opened its stream of events.";
+    one(text, name, Kind::Counter, help, &[], read(&metrics.hint_streams));
+    let name = "kubelet_evented_pleg_connection_error_count";
+    let help = "How often the runtime did not.";
+    one(text, name, Kind::Counter, help, &[], read(&metrics.hint_stream_errors));
+}
+
+fn write_calls(text: &mut String, metrics: &Metrics) {
+    if metrics.runtime_loses_support.load(Ordering::Relaxed) {
+        let labels = [("version", LOSING_SUPPORT_IN)];
+        let help = "The release that will not work with this container runtime.";
+        one(text, "kubelet_cri_losing_support", Kind::Gauge, help, &labels, 1);
+    }
+    let calls = metrics.calls.lock();
+    let name = "kubelet_runtime_operations_duration_seconds";
+    family(text, name, Kind::Histogram, "How long calls to the runtime took.");
+    for (operation, calls) in &*calls {
+        calls.took.write(text, name, &[("operation_type", operation)]);
+    }
+    let name = "kubelet_runtime_operations_total";
+    family(text, name, Kind::Counter, "Calls to the runtime.");
+    for (operation, calls) in &*calls {
+        line(text, name, &[("operation_type", operation)], Value::Integer(calls.took.count()), None);
+    }
+    let name = "kubelet_runtime_operations_errors_total";
+    family(text, name, Kind::Counter, "Calls to the runtime that failed.");
+    for (operation, calls) in calls.iter().filter(|(_, calls)| calls.failed > 0) {
+        line(text, name, &[("operation_type", operation)], Value::Integer(calls.failed), None);
+    }
+}
+
+/// Ours: what measuring costs.
+fn write_costs(text: &mut String, metrics: &Metrics) {
+    let name = "kubelet_rs_sampling_duration_seconds";
+    family(text, name, Kind::Histogram, "How long it took to measure cgroups, and disks.");
+    metrics.cgroup_samples.write(text, name, &[("what", "cgroups")]);
+    metrics.disk_samples.write(text, name, &[("what", "disks")]);
+}

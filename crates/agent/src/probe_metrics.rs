@@ -1,0 +1,122 @@
+//! `/metrics/probes`: how often each probe had which outcome, and how long it took. Kept as long as the pod's worker.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use kubelet_core::probe::outcome::Outcome;
+use kubelet_core::probe::results::ProbeKind;
+use kubelet_core::stats::exposition::{DEFAULT_BUCKETS, Kind, Value, family, line};
+use model::{PodRef, PodUid};
+use parking_lot::Mutex;
+
+use crate::metrics::Histogram;
+
+/// Shared by all probes. There are as many entries as probes.
+#[derive(Clone, Debug, Default)]
+pub struct ProbeMetrics {
+    probes: Arc<Mutex<BTreeMap<Key, Arc<ProbeRecord>>>>,
+}
+
+/// The UID last, so that lines that must not meet are next to each other.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    namespace: Arc<str>,
+    pod: Arc<str>,
+    container: Box<str>,
+    kind: &'static str,
+    uid: PodUid,
+}
+
+/// The numbers of one probe.
+#[derive(Debug)]
+pub(crate) struct ProbeRecord {
+    /// In the order of [`RESULTS`].
+    results: [AtomicU64; 3],
+    took: Histogram,
+}
+
+const RESULTS: [&str; 3] = ["successful", "failed", "unknown"];
+
+impl ProbeRecord {
+    pub(crate) fn count(&self, outcome: &Outcome, took: Duration) {
+        let place = match outcome {
+            Outcome::Success | Outcome::Warning(_) => 0,
+            Outcome::Failure(_) => 1,
+            Outcome::Error(_) => 2,
+        };
+        self.results[place].fetch_add(1, Ordering::Relaxed);
+        self.took.observe(took);
+    }
+}
+
+const fn name(kind: ProbeKind) -> &'static str {
+    match kind {
+        ProbeKind::Liveness => "Liveness",
+        ProbeKind::Readiness => "Readiness",
+        ProbeKind::Startup => "Startup",
+    }
+}
+
+impl ProbeMetrics {
+    /// The record of that probe: the same one over all instances of its container.
+    pub(crate) fn of(&self, pod: &PodRef, container: &str, kind: ProbeKind) -> Arc<ProbeRecord> {
+        let key = Key {
+            namespace: pod.namespace.clone(),
+            pod: pod.name.clone(),
+            container: container.into(),
+            kind: name(kind),
+            uid: pod.uid.clone(),
+        };
+        let new = || ProbeRecord { results: Default::default(), took: Histogram::new(DEFAULT_BUCKETS) };
+        self.probes.lock().entry(key).or_insert_with(|| Arc::new(new())).clone()
+    }
+
+    /// The pod has no probes any more.
+    pub(crate) fn forget(&self, pod: &PodRef) {
+        self.probes.lock().retain(|known, _| known.uid != pod.uid);
+    }
+
+    pub(crate) fn render(&self) -> String {
+        let probes = self.probes.lock();
+        let mut text = String::with_capacity(256 + probes.len() * 1024);
+        let total = "prober_probe_total";
+        family(&mut text, total, Kind::Counter, "Outcomes of probes.");
+        for (key, record) in &*probes {
+            for (result, count) in RESULTS.iter().zip(&record.results) {
+                let count = count.load(Ordering::Relaxed);
+                // What has never happened has no line.
+                if count == 0 {
+                    continue;
+                }
+                let labels = [
+                    ("container", &*key.container),
+                    ("namespace", &*key.namespace),
+                    ("pod", &*key.pod),
+                    ("pod_uid", key.uid.as_str()),
+                    ("probe_type", key.kind),
+                    ("result", result),
+                ];
+                line(&mut text, total, &labels, Value::Integer(count), None);
+            }
+        }
+        let duration = "prober_probe_duration_seconds";
+        family(&mut text, duration, Kind::Histogram, "How long probes took.");
+        let mut known = None;
+        for (key, record) in &*probes {
+            // These lines do not tell two pods of one name apart; the first stands for both while one is on its way out.
+            let labels = [
+                ("container", &*key.container),
+                ("namespace", &*key.namespace),
+                ("pod", &*key.pod),
+                ("probe_type", key.kind),
+            ];
+            let is_repeated = known.replace(labels).is_some_and(|before| before == labels);
+            if !is_repeated {
+                record.took.write(&mut text, duration, &labels);
+            }
+        }
+        text
+    }
+}

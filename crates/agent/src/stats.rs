@@ -1,0 +1,66 @@
+//! Measurements: two tasks sample the node, and only when somebody asks; whoever asks soon after another gets the same
+//! sample. What is read, what it means and how it is told, `kubelet_core::stats` decides.
+
+mod cgroups;
+mod disks;
+mod machine;
+mod tell;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kubelet_core::stats::cgroup::Detail;
+use kubelet_core::stats::sample::{DiskSample, NodeSample};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::engine::Engine;
+use cgroups::CgroupSampler;
+use disks::DiskSampler;
+
+pub(crate) use tell::measurements;
+
+/// Readers that wait for the same sampler; further ones wait for a place.
+const QUEUE: usize = 16;
+
+/// Somebody wants a sample that is no older than `most`.
+struct Request<S> {
+    detail: Detail,
+    most: Duration,
+    answer: oneshot::Sender<Arc<S>>,
+}
+
+/// Asks the samplers.
+#[derive(Clone, Debug)]
+pub struct Samplers {
+    cgroups: mpsc::Sender<Request<NodeSample>>,
+    disks: mpsc::Sender<Request<DiskSample>>,
+}
+
+impl Samplers {
+    /// Starts both tasks. They sleep until they are asked.
+    pub(crate) fn start(engine: &Arc<Engine>) -> Self {
+        let (cgroups, cgroup_requests) = mpsc::channel(QUEUE);
+        let (disks, disk_requests) = mpsc::channel(QUEUE);
+        let sampler = CgroupSampler::new(engine.clone());
+        engine.tasks.spawn("cgroup sampler", sampler.run(cgroup_requests));
+        let sampler = DiskSampler::new(engine.clone());
+        engine.tasks.spawn("disk sampler", sampler.run(disk_requests));
+        Self { cgroups, disks }
+    }
+
+    /// `None`: the kubelet stops.
+    pub async fn node(&self, detail: Detail, most: Duration) -> Option<Arc<NodeSample>> {
+        ask(&self.cgroups, detail, most).await
+    }
+
+    /// `None`: the kubelet stops.
+    pub async fn disks(&self, most: Duration) -> Option<Arc<DiskSample>> {
+        ask(&self.disks, Detail::Usage, most).await
+    }
+}
+
+async fn ask<S>(sampler: &mpsc::Sender<Request<S>>, detail: Detail, most: Duration) -> Option<Arc<S>> {
+    let (answer, answered) = oneshot::channel();
+    sampler.send(Request { detail, most, answer }).await.ok()?;
+    answered.await.ok()
+}

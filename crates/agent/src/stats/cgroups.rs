@@ -1,0 +1,294 @@
+//! Samples cgroups and procfs on request. Owns the latest sample, where containers have their cgroups, and the readings
+//! that the next CPU rates are measured from.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kubelet_core::stats::age::{AtHand, Reading, SHARED_FOR, compute_rate, is_good_enough, next_baseline};
+use kubelet_core::stats::cgroup::{self, CgroupSample, Detail, Hierarchy};
+use kubelet_core::stats::sample::{ContainerSample, NodeSample, Placed, PodSample, SystemSample, add_up};
+use kubelet_core::stats::{place, procfs};
+use model::observation::NamespaceMode;
+use model::{ContainerId, ContainerObservation, MonoTime, Now, PodObservation};
+use tokio::sync::mpsc;
+
+use super::{Request, machine};
+use crate::engine::Engine;
+
+/// A container that has run for this long has a cgroup, or something is wrong.
+const PLACED_AFTER: Duration = Duration::from_secs(10);
+
+pub(super) struct CgroupSampler {
+    engine: Arc<Engine>,
+    hierarchy: Hierarchy,
+    last: Option<Arc<NodeSample>>,
+    places: Places,
+    /// By the path of the cgroup.
+    baselines: BTreeMap<Box<str>, Reading>,
+}
+
+/// Where cgroups are, as far as they were looked for.
+#[derive(Default)]
+struct Places {
+    /// By the id of the container or sandbox.
+    containers: BTreeMap<Box<str>, Box<str>>,
+    /// By the UID of the pod.
+    pods: BTreeMap<Box<str>, Box<str>>,
+    all_pods: Option<Box<str>>,
+}
+
+/// What one sample is made of besides the cgroups themselves.
+struct Round {
+    now: Now,
+    detail: Detail,
+    rates: BTreeMap<Box<str>, Reading>,
+    is_incomplete: bool,
+}
+
+impl CgroupSampler {
+    pub(super) fn new(engine: Arc<Engine>) -> Self {
+        let hierarchy = if engine.node_facts.cgroup_v2 { Hierarchy::V2 } else { Hierarchy::V1 };
+        Self { engine, hierarchy, last: None, places: Places::default(), baselines: BTreeMap::new() }
+    }
+
+    /// Runs until nobody can ask any more. A sample that nobody shares any more is let go.
+    pub(super) async fn run(mut self, mut requests: mpsc::Receiver<Request<NodeSample>>) {
+        loop {
+            let clock = self.engine.clock;
+            let old_at = self.last.as_ref().map_or(MonoTime::ZERO, |last| last.taken.mono + SHARED_FOR);
+            tokio::select! {
+                request = requests.recv() => match request {
+                    Some(request) => self.answer(request).await,
+                    None => return,
+                },
+                () = clock.sleep_until(old_at), if self.last.is_some() => self.last = None,
+            }
+        }
+    }
+
+    async fn answer(&mut self, request: Request<NodeSample>) {
+        let at_hand = self.last.as_ref();
+        let at_hand = at_hand.map(|last| AtHand { taken_at: last.taken.mono, detail: last.detail });
+        let now = self.engine.clock.mono();
+        let sample = match &self.last {
+            Some(last) if is_good_enough(at_hand, request.detail, request.most, now) => last.clone(),
+            Some(_) | None => {
+                // The old one is not kept beside the new one.
+                self.last = None;
+                let sample = Arc::new(self.sample(request.detail).await);
+                self.engine.metrics.cgroups_sampled(self.engine.clock.mono().saturating_since(now));
+                self.last.insert(sample).clone()
+            }
+        };
+        // Who has left does not need it any more.
+        let _ = request.answer.send(sample);
+    }
+
+    async fn sample(&mut self, detail: Detail) -> NodeSample {
+        let observed: Vec<Arc<PodObservation>> =
+            self.engine.cache.in_runtime().into_iter().filter(|pod| !pod.is_stopped()).collect();
+        self.find_places(&observed).await;
+        let now = self.engine.clock.now();
+        let mut round = Round { now, detail, rates: BTreeMap::new(), is_incomplete: false };
+        let (machine, texts) = machine::read(&*self.engine.host, detail).await;
+        let mut root = self.cgroup("/", &mut round).await.unwrap_or_default();
+        machine::complete_root(&mut root.cgroup, &texts);
+        root.rate = self.rate("/", &root.cgroup, &mut round);
+        round.is_incomplete |= root.cgroup.cpu_nanoseconds.is_none() || root.cgroup.memory.usage.is_none();
+        let mut pods = Vec::with_capacity(observed.len());
+        for pod in &observed {
+            pods.push(self.pod(pod, &mut round).await);
+        }
+        let system = self.system(&pods, &machine.booted, &mut round).await;
+        self.baselines = round.rates;
+        NodeSample { taken: now, detail, machine, root, system, pods, is_incomplete: round.is_incomplete }
+    }
+
+    /// Looks for the cgroups of what runs now, unless all of them are known.
+    async fn find_places(&mut self, observed: &[Arc<PodObservation>]) {
+        let wanted: BTreeSet<&str> = observed
+            .iter()
+            .flat_map(|pod| {
+                let sandboxes = pod.ready_sandboxes().map(|sandbox| sandbox.id.as_str());
+                sandboxes.chain(pod.running().map(|container| container.id.as_str()))
+            })
+            .collect();
+        if wanted.iter().all(|id| self.places.containers.contains_key(*id)) {
+            self.places.containers.retain(|id, _| wanted.contains(&**id));
+            return;
+        }
+        let tree = match self.hierarchy {
+            // Runtimes make the same paths for all controllers.
+            Hierarchy::V1 => self.root().join("memory"),
+            Hierarchy::V2 => self.root(),
+        };
+        self.places = Places::default();
+        for path in self.engine.host.directories_below(&tree).await {
+            if wanted.contains(place::container_id(&path)) {
+                self.places.containers.insert(place::container_id(&path).into(), path.into());
+            } else if let Some(uid) = place::pod_uid(&path) {
+                self.places.pods.insert(uid.into(), path.into());
+            } else if place::is_all_pods(&path) {
+                self.places.all_pods = Some(path.into());
+            }
+        }
+    }
+
+    fn root(&self) -> PathBuf {
+        self.engine.settings.measure.cgroup_root.clone()
+    }
+
+    async fn pod(&self, observed: &PodObservation, round: &mut Round) -> PodSample {
+        let mut sandbox = None;
+        let mut interfaces = Vec::new();
+        if let Some(ready) = observed.ready_sandboxes().next() {
+            sandbox = self.part(&ContainerId::from(ready.id.as_str()), "", "", ready.created_at, round).await;
+            let pid = sandbox.as_ref().and_then(|sandbox| sandbox.placed.cgroup.first_pid);
+            if let (Some(pid), true) = (pid, ready.network != NamespaceMode::Node) {
+                let text = self.read(&[format!("/proc/{pid}/net/dev")]).await.pop().flatten();
+                interfaces = procfs::interfaces(&text.unwrap_or_default());
+            }
+        }
+        let mut containers: Vec<ContainerSample> = Vec::new();
+        for container in observed.running() {
+            // Two of one name cannot be told apart; the newest comes first.
+            if containers.iter().any(|known| *known.name == *container.name) {
+                continue;
+            }
+            containers.extend(self.container(container, round).await);
+        }
+        containers.sort_by(|a, b| a.name.cmp(&b.name));
+        let uid = observed.pod.uid.as_str();
+        let own = match self.places.pods.get(uid) {
+            Some(path) => self.cgroup(path, round).await,
+            None => None,
+        };
+        let status = self.engine.pods.get(&observed.pod.uid).map(|entry| entry.status);
+        let started = status.and_then(|status| status.start_time.as_ref().map(|time| time.0));
+        PodSample { pod: observed.pod.clone(), started, own, sandbox, containers, interfaces }
+    }
+
+    async fn container(
+        &self,
+        container: &ContainerObservation,
+        round: &mut Round,
+    ) -> Option<ContainerSample> {
+        let started = container.started_at.unwrap_or(container.created_at);
+        let sample = self.part(&container.id, &container.name, &container.image, started, round).await;
+        // What has just been started, or has just ended, may have no cgroup; the next look will tell.
+        round.is_incomplete |= sample.is_none() && round.now.wall_since(started) > PLACED_AFTER;
+        sample
+    }
+
+    async fn part(
+        &self,
+        id: &ContainerId,
+        name: &str,
+        image: &str,
+        started: jiff::Timestamp,
+        round: &mut Round,
+    ) -> Option<ContainerSample> {
+        let path = self.places.containers.get(id.as_str())?;
+        let placed = self.cgroup(path, round).await?;
+        Some(ContainerSample { id: id.clone(), name: name.into(), image: image.into(), started, placed })
+    }
+
+    /// `None`: there is no such cgroup any more.
+    async fn cgroup(&self, path: &str, round: &mut Round) -> Option<Placed> {
+        let root = self.root();
+        let files = cgroup::files(self.hierarchy, round.detail).iter();
+        let paths = files.map(|file| root.join(cgroup::file_path(self.hierarchy, path, file)));
+        let texts = self.engine.host.read_each(paths.collect()).await;
+        let mut sample = cgroup::parse(self.hierarchy, round.detail, &texts);
+        if path != "/" && sample.cpu_nanoseconds.is_none() && sample.memory.usage.is_none() {
+            return None;
+        }
+        if path != "/" && round.detail == Detail::Full {
+            self.add_open_files(path, &mut sample).await;
+        }
+        let rate = self.rate(path, &sample, round);
+        Some(Placed { path: path.into(), cgroup: sample, rate })
+    }
+
+    async fn add_open_files(&self, path: &str, sample: &mut CgroupSample) {
+        let file = match self.hierarchy {
+            Hierarchy::V1 => "pids/cgroup.procs",
+            Hierarchy::V2 => "cgroup.procs",
+        };
+        let procs = self.root().join(cgroup::file_path(self.hierarchy, path, file));
+        let limits = format!("/proc/{}/limits", sample.first_pid.unwrap_or_default());
+        let texts = self.engine.host.read_each(vec![procs, limits.into()]).await;
+        let [procs, limits] = <[Option<String>; 2]>::try_from(texts).unwrap_or_default();
+        let pids = cgroup::pids(&procs.unwrap_or_default());
+        let open = self.engine.host.open_files(pids).await;
+        if let Some(full) = &mut sample.full {
+            full.open_files = Some(open.descriptors);
+            full.sockets = Some(open.sockets);
+            full.open_files_limit = limits.as_deref().and_then(procfs::open_files_limit);
+        }
+    }
+
+    fn rate(&self, path: &str, sample: &CgroupSample, round: &mut Round) -> Option<u64> {
+        let after = Reading { at: round.now.mono, used: sample.cpu_nanoseconds? };
+        let before = self.baselines.get(path).copied();
+        round.rates.insert(path.into(), next_baseline(before, after));
+        compute_rate(before?, after)
+    }
+
+    async fn read(&self, paths: &[String]) -> Vec<Option<String>> {
+        self.engine.host.read_each(paths.iter().map(PathBuf::from).collect()).await
+    }
+
+    /// What the node runs beside pods, and all pods together.
+    async fn system(
+        &self,
+        pods: &[PodSample],
+        booted: &jiff::Timestamp,
+        round: &mut Round,
+    ) -> Vec<SystemSample> {
+        let settings = &self.engine.settings.measure;
+        let mut system = Vec::new();
+        let kubelet = self.kubelet(booted, round).await;
+        system.extend(kubelet);
+        for (name, path) in [("runtime", &settings.runtime_cgroups), ("misc", &settings.system_cgroups)] {
+            if path.is_empty() {
+                continue;
+            }
+            let placed = self.cgroup(path, round).await;
+            system.extend(placed.map(|placed| SystemSample { name, started: None, placed }));
+        }
+        let together = match &self.places.all_pods {
+            Some(path) => self.cgroup(path, round).await,
+            None => None,
+        };
+        let wholes: Vec<Placed> = pods.iter().map(PodSample::whole).collect();
+        let placed = together.unwrap_or_else(|| add_up(wholes.iter()));
+        system.push(SystemSample { name: "pods", started: None, placed });
+        system
+    }
+
+    /// In its cgroup; or, where it has none to itself, as a process.
+    async fn kubelet(&self, booted: &jiff::Timestamp, round: &mut Round) -> Option<SystemSample> {
+        let paths = ["/proc/self/cgroup", "/proc/self/stat", "/proc/self/status"].map(str::to_owned);
+        let texts = <[Option<String>; 3]>::try_from(self.read(&paths).await).unwrap_or_default();
+        let [own, stat, status] = texts.map(Option::unwrap_or_default);
+        let process = procfs::process(&stat)?;
+        let started = booted.checked_add(Duration::from_nanos(process.started_nanoseconds)).ok();
+        let own_path = match self.hierarchy {
+            Hierarchy::V1 => place::own_cgroup(&own, "memory")
+                .filter(|path| place::own_cgroup(&own, "cpuacct") == Some(path)),
+            Hierarchy::V2 => place::own_cgroup(&own, ""),
+        };
+        let configured = Some(&*self.engine.settings.measure.kubelet_cgroups).filter(|path| !path.is_empty());
+        if let Some(path) = configured.or(own_path).filter(|path| *path != "/")
+            && let Some(placed) = self.cgroup(path, round).await
+        {
+            return Some(SystemSample { name: "kubelet", started, placed });
+        }
+        let cgroup = machine::process_as_cgroup(&process, &status);
+        let rate = self.rate("kubelet", &cgroup, round);
+        Some(SystemSample { name: "kubelet", started, placed: Placed { path: Box::default(), cgroup, rate } })
+    }
+}

@@ -1,0 +1,216 @@
+//! Samples disks on request: the node's filesystem, the runtime's, what containers wrote, their logs and the volumes of
+//! pods. Owns the latest sample and the latest walk through each pod's volumes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kubelet_core::log_paths::pod_log_dir;
+use kubelet_core::stats::sample::{DiskSample, PodDisks, RuntimeFilesystem, VolumeSample};
+use model::containers::spec_of;
+use model::k8s::{Pod, Volume};
+use model::stats::{FilesystemUsage, TreeUsage};
+use model::{ContainerId, MonoTime, PodObservation, PodUid};
+use ports::runtime::Scope;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::Request;
+use crate::engine::Engine;
+use crate::volumes::chain;
+
+/// Walks through volumes that go on at the same time; the disk has other things to do.
+const WALKS: usize = 2;
+/// How long a reader waits for walks. One that takes longer goes on, and its outcome is in a later sample.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The same for the runtime's own numbers.
+const PATIENCE_WITH_RUNTIME: Duration = Duration::from_secs(5);
+/// Nobody who asks wants one older than that.
+pub(super) const SHARED_AT_MOST_FOR: Duration = Duration::from_secs(60);
+
+type Walk = (PodUid, Vec<VolumeSample>);
+
+pub(super) struct DiskSampler {
+    engine: Arc<Engine>,
+    last: Option<Arc<DiskSample>>,
+    /// When each pod's volumes were last walked through, and what was found.
+    walked: BTreeMap<PodUid, (MonoTime, Vec<VolumeSample>)>,
+    walks: JoinSet<Walk>,
+}
+
+impl DiskSampler {
+    pub(super) fn new(engine: Arc<Engine>) -> Self {
+        Self { engine, last: None, walked: BTreeMap::new(), walks: JoinSet::new() }
+    }
+
+    /// Runs until nobody can ask any more. A sample that nobody shares any more is let go.
+    pub(super) async fn run(mut self, mut requests: mpsc::Receiver<Request<DiskSample>>) {
+        loop {
+            let clock = self.engine.clock;
+            let old_at =
+                self.last.as_ref().map_or(MonoTime::ZERO, |last| last.taken.mono + SHARED_AT_MOST_FOR);
+            tokio::select! {
+                request = requests.recv() => match request {
+                    Some(request) => self.answer(request).await,
+                    None => return,
+                },
+                () = clock.sleep_until(old_at), if self.last.is_some() => self.last = None,
+            }
+        }
+    }
+
+    async fn answer(&mut self, request: Request<DiskSample>) {
+        let now = self.engine.clock.mono();
+        let young = self.last.as_ref().filter(|l| now.saturating_since(l.taken.mono) < request.most);
+        let sample = if let Some(young) = young {
+            young.clone()
+        } else {
+            self.last = None;
+            let sample = Arc::new(self.sample().await);
+            self.engine.metrics.disks_sampled(self.engine.clock.mono().saturating_since(now));
+            self.last.insert(sample).clone()
+        };
+        // Who has left does not need it any more.
+        let _ = request.answer.send(sample);
+    }
+
+    async fn sample(&mut self) -> DiskSample {
+        let (engine, now) = (self.engine.clone(), self.engine.clock.now());
+        let observed = engine.cache.in_runtime();
+        self.walk_volumes(&observed).await;
+        let node = engine.host.filesystem_space(&engine.settings.paths.root).await.ok();
+        let calls = async {
+            tokio::join!(
+                engine.runtime.list_container_stats(&Scope::Node),
+                engine.runtime.image_filesystems()
+            )
+        };
+        // A runtime that hangs takes its own numbers away and nobody else's.
+        let (listed, filesystems) = tokio::select! {
+            (listed, filesystems) = calls => (listed.ok(), filesystems.ok()),
+            () = engine.clock.sleep_until(engine.clock.mono() + PATIENCE_WITH_RUNTIME) => (None, None),
+        };
+        let is_incomplete = listed.is_none() || filesystems.is_none();
+        let mut layers: BTreeMap<ContainerId, FilesystemUsage> = BTreeMap::new();
+        for stats in listed.unwrap_or_default() {
+            layers.extend(stats.writable_layer.map(|layer| (stats.id, layer)));
+        }
+        let filesystems = filesystems.unwrap_or_default();
+        let images = self.filesystem(filesystems.images.first()).await;
+        let containers = match self.filesystem(filesystems.containers.first()).await {
+            Some(containers) => Some(containers),
+            // Most runtimes keep both in one place.
+            None => images.clone(),
+        };
+        let mut pods = BTreeMap::new();
+        for pod in observed.iter().filter(|pod| !pod.is_stopped()) {
+            pods.insert(pod.pod.uid.clone(), self.pod(pod, &mut layers).await);
+        }
+        DiskSample { taken: now, node, images, containers, pods, is_incomplete }
+    }
+
+    async fn filesystem(&self, used: Option<&FilesystemUsage>) -> Option<RuntimeFilesystem> {
+        let used = used?;
+        let space = self.engine.host.filesystem_space(used.mountpoint.as_ref()).await.ok()?;
+        let taken = TreeUsage {
+            bytes: used.used_bytes.unwrap_or_default(),
+            inodes: used.inodes_used.unwrap_or_default(),
+        };
+        Some(RuntimeFilesystem { space, used: taken })
+    }
+
+    async fn pod(
+        &self,
+        observed: &PodObservation,
+        layers: &mut BTreeMap<ContainerId, FilesystemUsage>,
+    ) -> PodDisks {
+        let root = self.engine.settings.paths.pod_logs.display().to_string();
+        let directory = pod_log_dir(&root, &observed.pod);
+        let mut disks = PodDisks::default();
+        for container in observed.running() {
+            disks.layers.extend(layers.remove_entry(&container.id));
+            let logs = self.engine.host.tree_usage(format!("{directory}/{}", container.name).as_ref()).await;
+            // Logs that cannot be looked at are not told of.
+            disks.logs.extend(logs.ok().map(|used| (Box::from(&*container.name), used)));
+        }
+        disks.volumes =
+            self.walked.get(&observed.pod.uid).map(|(_, volumes)| volumes.clone()).unwrap_or_default();
+        disks
+    }
+
+    /// Starts walks that are due and waits for them, though not for ever.
+    async fn walk_volumes(&mut self, observed: &[Arc<PodObservation>]) {
+        let (clock, period) = (self.engine.clock, self.engine.settings.measure.volume_stats_period);
+        let Some(period) = period else { return };
+        let deadline = clock.mono() + PATIENCE;
+        let known = |uid: &PodUid| observed.iter().any(|pod| pod.pod.uid == *uid);
+        self.walked.retain(|uid, _| known(uid));
+        let is_due = |uid: &PodUid| {
+            self.walked.get(uid).is_none_or(|(at, _)| clock.mono().saturating_since(*at) >= period)
+        };
+        let running = observed.iter().filter(|pod| !pod.is_stopped() && is_due(&pod.pod.uid));
+        let mut due: Vec<PodUid> = running.map(|pod| pod.pod.uid.clone()).collect();
+        loop {
+            while self.walks.len() < WALKS
+                && let Some(uid) = due.pop()
+            {
+                if let Some(entry) = self.engine.pods.get(&uid) {
+                    self.walks.spawn(walk(self.engine.clone(), uid, entry.pod));
+                }
+            }
+            tokio::select! {
+                done = self.walks.join_next(), if !self.walks.is_empty() => match done {
+                    Some(Ok((uid, volumes))) => {
+                        self.walked.insert(uid, (clock.mono(), volumes));
+                    }
+                    Some(Err(_)) => tracing::error!("A walk through volumes panicked; the next one is due later"),
+                    None => {}
+                },
+                () = clock.sleep_until(deadline), if !self.walks.is_empty() => return,
+                else => return,
+            }
+        }
+    }
+}
+
+async fn walk(engine: Arc<Engine>, uid: PodUid, pod: Arc<Pod>) -> Walk {
+    let mut samples = Vec::new();
+    let volumes = spec_of(&pod).volumes.as_deref().unwrap_or_default();
+    let directory = engine.settings.paths.pod(&uid).join("volumes");
+    // One directory for each kind of volume, and in it one for each volume.
+    for kind in engine.host.list_dir(&directory).await.unwrap_or_default() {
+        let directory = directory.join(&kind.name);
+        for entry in engine.host.list_dir(&directory).await.unwrap_or_default() {
+            let Some(volume) = volumes.iter().find(|volume| volume.name == entry.name) else { continue };
+            let path = directory.join(&entry.name);
+            let measured =
+                tokio::try_join!(engine.host.filesystem_space(&path), engine.host.tree_usage(&path));
+            match measured {
+                Ok((space, used)) => samples.push(VolumeSample {
+                    name: volume.name.as_str().into(),
+                    claim: volume
+                        .persistent_volume_claim
+                        .as_ref()
+                        .map(|claim| claim.claim_name.as_str().into()),
+                    is_memory: is_memory(volume),
+                    space,
+                    used,
+                }),
+                Err(error) => {
+                    tracing::debug!(%uid, volume = volume.name, error = chain(&error), "A volume was not measured");
+                }
+            }
+        }
+    }
+    (uid, samples)
+}
+
+/// Lies in memory, not on the node's disk.
+fn is_memory(volume: &Volume) -> bool {
+    let empty_dir = volume.empty_dir.as_ref().and_then(|source| source.medium.as_deref());
+    empty_dir.is_some_and(|medium| !medium.is_empty())
+        || volume.secret.is_some()
+        || volume.projected.is_some()
+        || volume.downward_api.is_some()
+}

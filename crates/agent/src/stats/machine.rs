@@ -1,0 +1,111 @@
+//! The machine as a whole: what of it stands in procfs.
+
+use jiff::Timestamp;
+use kubelet_core::stats::cgroup::{CgroupSample, Detail, MemorySample, Pressures, field, pressure};
+use kubelet_core::stats::procfs::{self, ProcessSample};
+use kubelet_core::stats::sample::MachineSample;
+use ports::Host;
+
+const FILES: &[&str] = &[
+    "/proc/stat",
+    "/proc/meminfo",
+    "/proc/vmstat",
+    "/proc/loadavg",
+    "/proc/sys/kernel/pid_max",
+    "/proc/sys/kernel/threads-max",
+    "/proc/self/net/dev",
+    "/proc/self/net/route",
+    "/proc/pressure/cpu",
+    "/proc/pressure/memory",
+    "/proc/pressure/io",
+    // Last, because only a full sample wants it.
+    "/proc/diskstats",
+];
+
+/// The contents of [`FILES`], empty where there are none.
+#[derive(Debug)]
+pub(super) struct Texts(Vec<Option<String>>);
+
+impl Texts {
+    fn get(&self, path: &str) -> &str {
+        let place = FILES.iter().position(|known| *known == path);
+        place.and_then(|place| self.0.get(place)?.as_deref()).unwrap_or_default()
+    }
+}
+
+pub(super) async fn read(host: &dyn Host, detail: Detail) -> (MachineSample, Texts) {
+    let files = match detail {
+        Detail::Full => FILES,
+        Detail::Usage => FILES.split_last().map_or(FILES, |(_, files)| files),
+    };
+    let texts = Texts(host.read_each(files.iter().map(Into::into).collect()).await);
+    let number = |path: &str| texts.get(path).trim().parse::<u64>().ok();
+    let known = host.machine();
+    let booted = procfs::boot_seconds(texts.get("/proc/stat")).and_then(|s| i64::try_from(s).ok());
+    let limits = [number("/proc/sys/kernel/pid_max"), number("/proc/sys/kernel/threads-max")];
+    let machine = MachineSample {
+        memory_bytes: known.memory_bytes,
+        swap_bytes: known.swap_bytes,
+        booted: booted.and_then(|s| Timestamp::from_second(s).ok()).unwrap_or_default(),
+        interfaces: procfs::interfaces(texts.get("/proc/self/net/dev")),
+        default_interface: procfs::default_interface(texts.get("/proc/self/net/route")).map(Into::into),
+        tasks: procfs::running_tasks(texts.get("/proc/loadavg")),
+        most_tasks: limits.into_iter().flatten().min(),
+        disks: procfs::disks(texts.get("/proc/diskstats")),
+    };
+    (machine, texts)
+}
+
+/// The root of all cgroups does not count everything itself; what it lacks is the machine's.
+pub(super) fn complete_root(root: &mut CgroupSample, texts: &Texts) {
+    let times = procfs::cpu_times(texts.get("/proc/stat"));
+    root.cpu_nanoseconds = root.cpu_nanoseconds.or(times.map(|(used, _, _)| used));
+    let (meminfo, vmstat) = (texts.get("/proc/meminfo"), texts.get("/proc/vmstat"));
+    let of = |key: &str| procfs::meminfo(meminfo, key);
+    let memory = &mut root.memory;
+    if memory.usage.is_none() {
+        let inactive_file = memory.inactive_file.or_else(|| of("Inactive(file)"));
+        let usage = of("MemTotal").zip(of("MemFree")).map(|(total, free)| total.saturating_sub(free));
+        *memory = MemorySample {
+            usage,
+            working_set: usage.map(|usage| usage.saturating_sub(inactive_file.unwrap_or(0))),
+            rss: memory.rss.or_else(|| of("AnonPages")),
+            cache: memory.cache.or_else(|| of("Cached")),
+            inactive_file,
+            ..std::mem::take(memory)
+        };
+    }
+    memory.limit = None;
+    let swap = of("SwapTotal").zip(of("SwapFree")).map(|(total, free)| (total, total.saturating_sub(free)));
+    memory.swap = memory.swap.or(swap.map(|(_, used)| used));
+    memory.swap_limit = memory.swap_limit.or(swap.map(|(total, _)| total));
+    memory.page_faults = memory.page_faults.or_else(|| field(vmstat, "pgfault"));
+    memory.major_page_faults = memory.major_page_faults.or_else(|| field(vmstat, "pgmajfault"));
+    let pressures = Pressures {
+        cpu: pressure(texts.get("/proc/pressure/cpu")),
+        memory: pressure(texts.get("/proc/pressure/memory")),
+        io: pressure(texts.get("/proc/pressure/io")),
+    };
+    if root.pressure.is_none() && pressures != Pressures::default() {
+        root.pressure = Some(Box::new(pressures));
+    }
+}
+
+/// What a cgroup would say that held only this process. `status` is its `/proc/<pid>/status`.
+pub(super) fn process_as_cgroup(process: &ProcessSample, status: &str) -> CgroupSample {
+    let resident = procfs::meminfo(status, "VmRSS");
+    CgroupSample {
+        cpu_nanoseconds: Some(process.cpu_nanoseconds),
+        memory: MemorySample {
+            usage: resident,
+            working_set: resident,
+            rss: procfs::meminfo(status, "RssAnon"),
+            swap: procfs::meminfo(status, "VmSwap"),
+            page_faults: Some(process.minor_faults.saturating_add(process.major_faults)),
+            major_page_faults: Some(process.major_faults),
+            ..MemorySample::default()
+        },
+        processes: Some(1),
+        ..CgroupSample::default()
+    }
+}

@@ -1,0 +1,150 @@
+//! What is told to whom: samples turned into pieces of text, made as they are taken.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream;
+use kubelet_core::stats::age::{SHARED_FOR, SHARED_FOR_THE_HASTY};
+use kubelet_core::stats::cadvisor::{MachineNames, Telling};
+use kubelet_core::stats::cgroup::Detail;
+use kubelet_core::stats::process::{ProcessFacts, write_start};
+use kubelet_core::stats::resource;
+use kubelet_core::stats::sample::{DiskSample, NodeSample};
+use kubelet_core::stats::summary::{self, Scope};
+use kubelet_core::status::is_static_pod;
+use model::PodRef;
+use model::containers::spec_of;
+use ports::host::MachineInfo;
+use ports::node_api::{Measurements, TextPieces};
+
+use super::Samplers;
+use super::disks::SHARED_AT_MOST_FOR;
+use crate::engine::Engine;
+use crate::metrics::{self, FromElsewhere};
+use crate::pods_view::PodEntry;
+
+/// Readers of disks that come closer together than this share one sample.
+const DISKS_SHARED_FOR: Duration = Duration::from_secs(10);
+/// How long the kubelet's own metrics, where disks are a side matter, wait for them.
+const PATIENCE_WITH_DISKS: Duration = Duration::from_secs(2);
+/// Only for the shape of what is told when the kubelet stops.
+const STOPPING: &str = "the kubelet stops";
+
+/// # Errors
+/// The kubelet stops.
+pub(crate) async fn measurements(
+    engine: &Arc<Engine>,
+    samplers: &Samplers,
+    what: Measurements,
+) -> Result<TextPieces, String> {
+    let stopping = || STOPPING.to_owned();
+    match what {
+        Measurements::Summary { only_cpu_and_memory: true } => {
+            let sample = samplers.node(Detail::Usage, SHARED_FOR_THE_HASTY).await.ok_or_else(stopping)?;
+            Ok(summary_pieces(engine, sample, None))
+        }
+        Measurements::Summary { only_cpu_and_memory: false } => {
+            let disks = samplers.disks(DISKS_SHARED_FOR).await.ok_or_else(stopping)?;
+            let sample = samplers.node(Detail::Usage, SHARED_FOR).await.ok_or_else(stopping)?;
+            Ok(summary_pieces(engine, sample, Some(disks)))
+        }
+        Measurements::Resource => {
+            let sample = samplers.node(Detail::Usage, SHARED_FOR).await.ok_or_else(stopping)?;
+            let families = move |place| resource::family_text(&sample, place);
+            Ok(stream::iter((0..resource::FAMILIES).map(families)).boxed())
+        }
+        Measurements::Cadvisor => {
+            let sample = samplers.node(Detail::Full, SHARED_FOR).await.ok_or_else(stopping)?;
+            Ok(cadvisor_pieces(engine.host.machine(), sample))
+        }
+        Measurements::Probes => {
+            let mut text = engine.probe_metrics.render();
+            if let Some(process) = process(engine).await {
+                write_start(&mut text, &process);
+            }
+            Ok(one(text))
+        }
+        Measurements::Kubelet => {
+            let now = engine.clock.mono();
+            // What the kubelet counts itself must be had whatever the disks do.
+            let disks = tokio::select! {
+                disks = samplers.disks(SHARED_AT_MOST_FOR) => disks,
+                () = engine.clock.sleep_until(now + PATIENCE_WITH_DISKS) => None,
+            };
+            Ok(one(kubelet_text(engine, disks.as_deref(), process(engine).await)))
+        }
+    }
+}
+
+/// What this process takes of the machine.
+async fn process(engine: &Engine) -> Option<ProcessFacts> {
+    let files = ["/proc/self/stat", "/proc/self/status", "/proc/self/limits", "/proc/stat"];
+    let texts = engine.host.read_each(files.iter().map(Into::into).collect()).await;
+    let texts = <[Option<String>; 4]>::try_from(texts).ok()?.map(Option::unwrap_or_default);
+    let own = texts[0].split(' ').next().and_then(|pid| pid.parse().ok())?;
+    let open = engine.host.open_files(vec![own]).await;
+    ProcessFacts::parse(texts.each_ref().map(String::as_str), open.descriptors)
+}
+
+fn kubelet_text(engine: &Engine, disks: Option<&DiskSample>, process: Option<ProcessFacts>) -> String {
+    let entries = engine.pods.all();
+    let is_active = |entry: &&PodEntry| entry.progress.may_run();
+    let (from_manifests, from_api): (Vec<_>, Vec<_>) =
+        entries.iter().filter(is_active).partition(|entry| is_static_pod(&entry.pod));
+    let ephemeral = |entry: &PodEntry| spec_of(&entry.pod).ephemeral_containers.as_ref().map_or(0, Vec::len);
+    let pods = entries.iter().map(|entry| PodRef::of(&entry.pod)).map(|pod| (pod.uid.clone(), pod)).collect();
+    let from = FromElsewhere {
+        node_name: &engine.settings.node_name,
+        is_cgroup_v2: engine.node_facts.cgroup_v2,
+        active_pods: (from_manifests.len() as u64, from_api.len() as u64),
+        mirror_pods: if engine.settings.node.is_some() { from_manifests.len() as u64 } else { 0 },
+        ephemeral_containers: entries.iter().map(ephemeral).sum::<usize>() as u64,
+        process,
+        disks,
+        pods: &pods,
+    };
+    let mut text = metrics::write(&engine.metrics, &from);
+    text.push_str(&engine.metrics.certificates.render(engine.clock.now().wall));
+    text
+}
+
+fn one(text: String) -> TextPieces {
+    stream::iter([text]).boxed()
+}
+
+fn summary_pieces(
+    engine: &Arc<Engine>,
+    sample: Arc<NodeSample>,
+    disks: Option<Arc<DiskSample>>,
+) -> TextPieces {
+    let (engine, last) = (engine.clone(), sample.pods.len() + 1);
+    let piece = move |place: usize| {
+        let scope = Scope { node_name: &engine.settings.node_name, sample: &sample, disks: disks.as_deref() };
+        match place.checked_sub(1) {
+            None => summary::head(scope),
+            Some(pod) if place < last => summary::pod(scope, pod),
+            Some(_) => summary::tail().to_owned(),
+        }
+    };
+    stream::iter((0..=last).map(piece)).boxed()
+}
+
+fn cadvisor_pieces(machine: MachineInfo, sample: Arc<NodeSample>) -> TextPieces {
+    let piece = move |place| {
+        let cores = u64::from(machine.cpus);
+        let or_cores = |number: u32| if number == 0 { cores } else { u64::from(number) };
+        let names = MachineNames {
+            boot_id: &machine.boot_id,
+            machine_id: &machine.machine_id,
+            system_uuid: &machine.system_uuid,
+            kernel_version: &machine.kernel_version,
+            os_image: &machine.os_image,
+            cores,
+            physical_cores: or_cores(machine.physical_cores),
+            sockets: u64::from(machine.sockets.max(1)),
+        };
+        Telling::new(&sample, names).piece(place)
+    };
+    stream::iter((0..).map_while(piece)).boxed()
+}

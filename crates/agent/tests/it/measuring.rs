@@ -1,0 +1,166 @@
+//! Samples are taken when somebody asks, shared by those who ask soon after, and lasting no longer than their pods.
+
+use ports::node_api::Measurements;
+use serde_json::{Value, json};
+use testing::{Fault, Method};
+
+use crate::pods::{container, container_with, pod};
+use crate::world::{World, seconds};
+
+const SUMMARY: Measurements = Measurements::Summary { only_cpu_and_memory: false };
+
+/// Gives every container and sandbox of the node a cgroup that has used that many nanoseconds of CPU.
+fn use_cpu(world: &World, nanoseconds: u64) {
+    let sandboxes = world.fake.sandboxes().into_iter().map(|sandbox| sandbox.id.to_string());
+    let containers = world.fake.containers().into_iter().map(|(_, container)| container.id.to_string());
+    for id in sandboxes.chain(containers) {
+        let dir = format!("/sys/fs/cgroup/k8s.io/{id}");
+        world.host.put(format!("{dir}/cpu.stat"), format!("usage_usec {}\n", nanoseconds / 1000));
+        world.host.put(format!("{dir}/memory.current"), "4096\n");
+        world.host.put(format!("{dir}/memory.stat"), "inactive_file 96\nanon 7\n");
+        world.host.put(format!("{dir}/memory.max"), "8192\n");
+        world.host.put(format!("{dir}/cgroup.procs"), "77\n78\n");
+    }
+    world.host.put("/proc/77/net/dev", "eth0: 10 1 0 0 0 0 0 0 20 2 0 0 0 0 0 0\n");
+    world.host.put("/proc/stat", "cpu 100 0 100 0 0 0 0 0 0 0\nbtime 1767225000\n");
+    world.host.put("/proc/meminfo", "MemTotal: 1000 kB\nMemFree: 400 kB\nInactive(file): 100 kB\n");
+}
+
+async fn summary(world: &World) -> Value {
+    serde_json::from_str(&world.measured(SUMMARY).await).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_summary_has_what_the_cgroups_say_and_rates_from_the_second_on() {
+    let world = World::started().await;
+    world.apply(&pod("web", [container("app")]));
+    world.until("the pod is ready", |w| w.is_ready("web")).await;
+    use_cpu(&world, 1_000_000_000);
+    let first = summary(&world).await;
+    let pod = &first["pods"][0];
+    assert_eq!(pod["podRef"]["name"], "web-node", "{first:#}");
+    let app = &pod["containers"][0];
+    assert_eq!(
+        (&app["name"], &app["cpu"]["usageCoreNanoSeconds"]),
+        (&json!("app"), &json!(1_000_000_000_u64))
+    );
+    assert_eq!(app["cpu"].get("usageNanoCores"), None, "one reading has no rate");
+    assert_eq!(
+        (&app["memory"]["workingSetBytes"], &app["memory"]["availableBytes"]),
+        (&json!(4000), &json!(4192))
+    );
+    assert_eq!(pod["cpu"]["usageCoreNanoSeconds"], json!(2_000_000_000_u64), "the sandbox counts too");
+    assert_eq!((&pod["network"]["name"], &pod["network"]["rxBytes"]), (&json!("eth0"), &json!(10)));
+    assert_eq!(pod["process_stats"]["process_count"], 4);
+    assert_eq!(first["node"]["memory"]["workingSetBytes"], json!(500 << 10));
+    world.pass(seconds(10)).await;
+    use_cpu(&world, 6_000_000_000);
+    let second = summary(&world).await;
+    let rate = second["pods"][0]["containers"][0]["cpu"]["usageNanoCores"].as_u64().unwrap();
+    assert!(rate.abs_diff(500_000_000) < 5_000_000, "{rate}");
+    let whole = second["pods"][0]["cpu"]["usageNanoCores"].as_u64().unwrap();
+    assert!(whole.abs_diff(1_000_000_000) < 10_000_000, "{whole}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn readers_who_come_together_share_one_sample_and_the_hasty_get_a_new_one() {
+    let world = World::started().await;
+    world.apply(&pod("web", [container("app")]));
+    world.until("the pod is ready", |w| w.is_ready("web")).await;
+    use_cpu(&world, 1_000_000_000);
+    let used = |text: &str| {
+        let line = text.lines().find(|line| line.starts_with("container_cpu_usage_seconds_total{"));
+        line.unwrap_or_else(|| panic!("{text}")).split(' ').nth(1).unwrap().to_owned()
+    };
+    assert_eq!(used(&world.measured(Measurements::Resource).await), "1");
+    use_cpu(&world, 2_000_000_000);
+    world.pass(seconds(2)).await;
+    assert_eq!(used(&world.measured(Measurements::Resource).await), "1", "no older than five seconds");
+    let hasty = world.measured(Measurements::Summary { only_cpu_and_memory: true }).await;
+    let hasty: Value = serde_json::from_str(&hasty).unwrap();
+    let app = &hasty["pods"][0]["containers"][0];
+    assert_eq!(app["cpu"]["usageCoreNanoSeconds"], json!(2_000_000_000_u64));
+    assert_eq!((app.get("rootfs"), hasty["node"].get("fs")), (None, None));
+    assert_eq!(used(&world.measured(Measurements::Resource).await), "2", "the newest sample is everybody's");
+    let listed = world.fake.count(Method::ListContainerStats);
+    world.measured(SUMMARY).await;
+    world.measured(SUMMARY).await;
+    assert_eq!(world.fake.count(Method::ListContainerStats), listed + 1, "disks are shared too");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_has_ended_is_told_no_more() {
+    let world = World::started().await;
+    world.apply(&pod("web", [container("app")]));
+    world.until("the pod is ready", |w| w.is_ready("web")).await;
+    use_cpu(&world, 1_000_000_000);
+    assert!(world.measured(Measurements::Resource).await.contains("pod=\"web-node\""));
+    world.remove("web");
+    world.until("nothing is left", |w| w.traces().is_empty()).await;
+    world.pass(seconds(6)).await;
+    let text = world.measured(Measurements::Resource).await;
+    assert!(!text.contains("web-node"), "{text}");
+    assert!(text.contains("\nresource_scrape_error 0\n"), "{text}");
+    assert_eq!(summary(&world).await["pods"], json!([]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_container_without_a_cgroup_is_an_error_of_the_scrape_once_it_should_have_one() {
+    let world = World::started().await;
+    use_cpu(&world, 1);
+    world.apply(&pod("web", [container("app")]));
+    world.until("the pod is ready", |w| w.is_ready("web")).await;
+    assert!(world.measured(Measurements::Resource).await.contains("\nresource_scrape_error 0\n"));
+    world.pass(seconds(20)).await;
+    assert!(world.measured(Measurements::Resource).await.contains("\nresource_scrape_error 1\n"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_runtime_that_does_not_answer_leaves_the_summary_without_layers() {
+    let world = World::started().await;
+    world.apply(&pod("web", [container("app")]));
+    world.until("the pod is ready", |w| w.is_ready("web")).await;
+    use_cpu(&world, 1_000_000_000);
+    world.fake.set_down(true);
+    let summary = summary(&world).await;
+    let app = &summary["pods"][0]["containers"][0];
+    assert_eq!(app["cpu"]["usageCoreNanoSeconds"], json!(1_000_000_000_u64), "{summary:#}");
+    assert_eq!((app.get("rootfs"), summary["node"].get("runtime")), (None, None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_runtime_that_hangs_holds_up_no_metrics() {
+    let world = World::started().await;
+    world.apply(&pod("web", [container("app")]));
+    world.until("the pod is ready", |w| w.is_ready("web")).await;
+    use_cpu(&world, 1_000_000_000);
+    world.fake.fault_always(Method::ListContainerStats, Some(Fault::Hang));
+    let began = world.now();
+    let text = world.metrics().await;
+    assert!(text.contains("\nkubelet_started_pods_total 1\n"), "{text}");
+    assert!(world.now() - began <= seconds(2), "{:?}", world.now() - began);
+    let summary = summary(&world).await;
+    let app = &summary["pods"][0]["containers"][0];
+    assert_eq!(app["cpu"]["usageCoreNanoSeconds"], json!(1_000_000_000_u64), "{summary:#}");
+    assert!(world.now() - began < seconds(15), "{:?}", world.now() - began);
+}
+
+#[tokio::test(start_paused = true)]
+async fn probes_are_counted_by_outcome_over_restarts_and_forgotten_with_their_pod() {
+    let world = World::started().await;
+    let probe = json!({"livenessProbe": {"exec": {"command": ["true"]}, "periodSeconds": 1}});
+    world.apply(&pod("web", [container_with("app", probe)]));
+    world.until("the pod is ready", |w| w.is_ready("web")).await;
+    world.pass(seconds(10)).await;
+    let text = world.measured(Measurements::Probes).await;
+    let line = text.lines().find(|line| line.starts_with("prober_probe_total{")).unwrap();
+    assert!(line.contains("container=\"app\",namespace=\"default\",pod=\"web-node\",pod_uid=\""), "{line}");
+    assert!(line.contains("probe_type=\"Liveness\",result=\"successful\"} "), "{line}");
+    let count: u64 = line.rsplit(' ').next().unwrap().parse().unwrap();
+    assert!((8..=12).contains(&count), "{line}");
+    assert!(text.contains("prober_probe_duration_seconds_count{container=\"app\",namespace=\"default\""));
+    world.remove("web");
+    world.until("nothing is left", |w| w.traces().is_empty()).await;
+    let text = world.measured(Measurements::Probes).await;
+    assert!(!text.contains("web-node"), "{text}");
+}

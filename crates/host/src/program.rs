@@ -1,0 +1,124 @@
+//! Running a program of the machine: input in, output out, killed when its time is over or nobody waits.
+
+use std::process::Stdio;
+
+use ports::host::{HostError, HostResult, ProgramCall};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::process::{Child, Command};
+
+use crate::failed;
+
+const MOST_OUTPUT: u64 = 1 << 20;
+/// So much of what it complains about is shown.
+const MOST_COMPLAINT: u64 = 4 << 10;
+
+pub(crate) async fn run(call: &ProgramCall) -> HostResult<Vec<u8>> {
+    let child = Command::new(&call.path)
+        .args(&call.args)
+        .envs(call.env.iter().map(|(name, value)| (name, value)))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .map_err(failed("run", &call.path))?;
+    match tokio::time::timeout(call.deadline, finish(child, call)).await {
+        Ok(outcome) => outcome,
+        Err(_) => Err(unfit(call, &format!("no answer within {:?}", call.deadline))),
+    }
+}
+
+async fn finish(mut child: Child, call: &ProgramCall) -> HostResult<Vec<u8>> {
+    let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let feed = async {
+        if let Some(mut stdin) = stdin {
+            // A program that does not want to know closes its end; how it ends says the rest.
+            let _ = stdin.write_all(&call.input).await;
+        }
+    };
+    // One byte more than allowed tells that there was too much.
+    let ((), output, complaint) =
+        tokio::join!(feed, read(stdout, MOST_OUTPUT + 1), read(stderr, MOST_COMPLAINT));
+    let status = child.wait().await.map_err(failed("wait for", &call.path))?;
+    if !status.success() {
+        let complaint = String::from_utf8_lossy(&complaint).trim().to_owned();
+        let problem =
+            if complaint.is_empty() { status.to_string() } else { format!("{status}: {complaint}") };
+        return Err(unfit(call, &problem));
+    }
+    if output.len() as u64 > MOST_OUTPUT {
+        return Err(unfit(call, &format!("it wrote more than {MOST_OUTPUT} bytes")));
+    }
+    Ok(output)
+}
+
+fn unfit(call: &ProgramCall, problem: &str) -> HostError {
+    HostError::Unfit(format!("{}: {problem}", call.path.display()))
+}
+
+async fn read(pipe: Option<impl AsyncRead + Unpin>, most: u64) -> Vec<u8> {
+    let mut content = Vec::new();
+    if let Some(mut pipe) = pipe {
+        // What was read before an error is what there is.
+        let _ = (&mut pipe).take(most).read_to_end(&mut content).await;
+        // The rest is thrown away: a program must not wait for a reader that has seen enough.
+        let _ = tokio::io::copy(&mut pipe, &mut tokio::io::sink()).await;
+    }
+    content
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    fn shell(script: &str, input: &str) -> ProgramCall {
+        ProgramCall {
+            path: Path::new("/bin/sh").to_owned(),
+            args: vec!["-c".to_owned(), script.to_owned()],
+            env: vec![("WHO".to_owned(), "me".to_owned())],
+            input: input.as_bytes().to_vec(),
+            deadline: Duration::from_secs(60),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_program_gets_its_input_and_variables_and_its_output_comes_back() {
+        let output = run(&shell("read line; echo \"$line by $WHO\"", "hello\n")).await.unwrap();
+        assert_eq!(output, b"hello by me\n");
+        assert_eq!(run(&shell("true", &"x".repeat(1 << 20))).await.unwrap(), b"", "it need not read");
+    }
+
+    #[tokio::test]
+    async fn what_went_wrong_is_told() {
+        let error = run(&shell("echo no such user >&2; exit 3", "")).await.unwrap_err().to_string();
+        assert_eq!(error, "/bin/sh: exit status: 3: no such user");
+        let missing = ProgramCall { path: "/nowhere/program".into(), ..shell("", "") };
+        assert!(run(&missing).await.unwrap_err().is_not_found());
+        let flood = run(&shell("head -c 3000000 /dev/zero", "")).await.unwrap_err().to_string();
+        assert_eq!(flood, "/bin/sh: it wrote more than 1048576 bytes");
+    }
+
+    #[tokio::test]
+    async fn one_that_takes_too_long_is_killed() {
+        let dir = tempfile::tempdir().unwrap();
+        let pid = dir.path().join("pid");
+        let script = format!("echo $$ > {}; exec sleep 600", pid.display());
+        let began = Instant::now();
+        let call = ProgramCall { deadline: Duration::from_secs(2), ..shell(&script, "") };
+        let error = run(&call).await.unwrap_err().to_string();
+        assert_eq!(error, "/bin/sh: no answer within 2s");
+        let pid = std::fs::read_to_string(pid).unwrap();
+        let is_gone = || match std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())) {
+            // Killed, and maybe not reaped yet.
+            Ok(stat) => stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z')),
+            Err(_) => true,
+        };
+        while !is_gone() {
+            assert!(began.elapsed() < Duration::from_secs(60), "it still runs");
+            tokio::task::yield_now().await;
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Prometheus text, format 0.0.4: one family after the other, its lines together.
+
+use std::fmt::Write as _;
+
+use jiff::Timestamp;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Counter,
+    Gauge,
+    Histogram,
+}
+
+/// The number of a line.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Value {
+    Integer(u64),
+    /// Written as seconds.
+    Nanoseconds(u64),
+    Float(f64),
+}
+
+/// Whether any line follows is the caller's business: a family without lines says that there is nothing to measure.
+pub fn family(text: &mut String, name: &str, kind: Kind, help: &str) {
+    let kind = match kind {
+        Kind::Counter => "counter",
+        Kind::Gauge => "gauge",
+        Kind::Histogram => "histogram",
+    };
+    // Writing to a string cannot fail.
+    let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+}
+
+/// One line. `at` only where the number is not of the moment it is asked for.
+pub fn line(text: &mut String, name: &str, labels: &[(&str, &str)], value: Value, at: Option<Timestamp>) {
+    text.push_str(name);
+    for (place, (label, value)) in labels.iter().enumerate() {
+        text.push(if place == 0 { '{' } else { ',' });
+        text.push_str(label);
+        text.push_str("=\"");
+        escape(text, value);
+        text.push('"');
+    }
+    text.push_str(if labels.is_empty() { " " } else { "} " });
+    let _ = match value {
+        Value::Integer(number) => write!(text, "{number}"),
+        Value::Nanoseconds(number) => {
+            seconds(text, number);
+            Ok(())
+        }
+        Value::Float(number) => write!(text, "{number}"),
+    };
+    let _ = match at {
+        Some(at) => writeln!(text, " {}", at.as_millisecond()),
+        None => writeln!(text),
+    };
+}
+
+fn escape(text: &mut String, value: &str) {
+    for letter in value.chars() {
+        match letter {
+            '\\' => text.push_str("\\\\"),
+            '"' => text.push_str("\\\""),
+            '\n' => text.push_str("\\n"),
+            other => text.push(other),
+        }
+    }
+}
+
+/// Exact: a counter of nanoseconds does not fit into a float for long.
+fn seconds(text: &mut String, nanoseconds: u64) {
+    let (whole, rest) = (nanoseconds / 1_000_000_000, nanoseconds % 1_000_000_000);
+    let _ = write!(text, "{whole}");
+    if rest > 0 {
+        let start = text.len();
+        let _ = write!(text, ".{rest:09}");
+        let end = text.trim_end_matches('0').len();
+        text.truncate(end.max(start));
+    }
+}
+
+/// The limits of a histogram that nobody has thought about, in seconds.
+pub const DEFAULT_BUCKETS: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+
+/// The lines of one histogram. `counts` has one number for each limit and one more for what lies above them all; each
+/// counts only what is in its own range.
+pub fn histogram(
+    text: &mut String,
+    name: &str,
+    labels: &[(&str, &str)],
+    limits: &[f64],
+    (counts, sum_nanoseconds): (&[u64], u64),
+) {
+    let mut total = 0_u64;
+    let bucket = format!("{name}_bucket");
+    for (place, count) in counts.iter().enumerate() {
+        total = total.saturating_add(*count);
+        let limit = limits.get(place).map_or_else(|| "+Inf".to_owned(), ToString::to_string);
+        let with_limit: Vec<(&str, &str)> = labels.iter().copied().chain([("le", &*limit)]).collect();
+        line(text, &bucket, &with_limit, Value::Integer(total), None);
+    }
+    line(text, &format!("{name}_sum"), labels, Value::Nanoseconds(sum_nanoseconds), None);
+    line(text, &format!("{name}_count"), labels, Value::Integer(total), None);
+}

@@ -1,0 +1,60 @@
+//! The `process_` families: what this process takes of the machine.
+
+use super::exposition::{Kind, Value, family, line};
+use super::procfs::{self, ProcessSample};
+
+/// What is known of a process.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ProcessFacts {
+    pub sample: ProcessSample,
+    pub resident_bytes: u64,
+    pub open_files: u64,
+    /// `None`: as many as it likes.
+    pub open_files_limit: Option<u64>,
+    /// Of the machine, in seconds since 1970.
+    pub boot_seconds: u64,
+}
+
+impl ProcessFacts {
+    /// From `/proc/self/stat`, `/proc/self/status`, `/proc/self/limits` and `/proc/stat`; `None` if the first cannot be
+    /// read.
+    #[must_use]
+    pub fn parse([stat, status, limits, machine]: [&str; 4], open_files: u64) -> Option<Self> {
+        Some(Self {
+            sample: procfs::process(stat)?,
+            resident_bytes: procfs::meminfo(status, "VmRSS").unwrap_or(0),
+            open_files,
+            open_files_limit: procfs::open_files_limit(limits),
+            boot_seconds: procfs::boot_seconds(machine).unwrap_or(0),
+        })
+    }
+}
+
+pub fn write_process(text: &mut String, process: &ProcessFacts) {
+    let sample = &process.sample;
+    let cpu = Value::Nanoseconds(sample.cpu_nanoseconds);
+    let gauges = [
+        ("process_max_fds", "Files that may be open.", process.open_files_limit),
+        ("process_open_fds", "Files that are open.", Some(process.open_files)),
+        ("process_resident_memory_bytes", "Memory in use, in bytes.", Some(process.resident_bytes)),
+        ("process_virtual_memory_bytes", "Memory asked for, in bytes.", Some(sample.virtual_bytes)),
+    ];
+    let name = "process_cpu_seconds_total";
+    family(text, name, Kind::Counter, "CPU time used, in seconds.");
+    line(text, name, &[], cpu, None);
+    for (name, help, number) in gauges {
+        let Some(number) = number else { continue };
+        family(text, name, Kind::Gauge, help);
+        line(text, name, &[], Value::Integer(number), None);
+    }
+    write_start(text, process);
+}
+
+/// Alone, because `/metrics/probes` has it too.
+pub fn write_start(text: &mut String, process: &ProcessFacts) {
+    let name = "process_start_time_seconds";
+    family(text, name, Kind::Gauge, "When the process was started, in seconds since 1970.");
+    let boot = process.boot_seconds.saturating_mul(1_000_000_000);
+    let started = boot.saturating_add(process.sample.started_nanoseconds);
+    line(text, name, &[], Value::Nanoseconds(started), None);
+}

@@ -1,0 +1,174 @@
+//! One look at the whole node: what was measured of the machine, of what the system runs beside pods, and of each pod;
+//! and, less often, of the disks.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use model::stats::{FilesystemSpace, FilesystemUsage, TreeUsage};
+use model::{ContainerId, Now, PodRef, PodUid};
+
+use super::cgroup::{CgroupSample, Detail, MemorySample};
+use super::procfs::{Disk, Interface};
+
+/// Everything that is cheap enough to be measured whenever somebody asks.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NodeSample {
+    pub taken: Now,
+    pub detail: Detail,
+    pub machine: MachineSample,
+    /// The root of all cgroups.
+    pub root: Placed,
+    pub system: Vec<SystemSample>,
+    /// In the order of their UIDs.
+    pub pods: Vec<PodSample>,
+    /// Something that should have been there could not be read.
+    pub is_incomplete: bool,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct MachineSample {
+    pub memory_bytes: u64,
+    pub swap_bytes: u64,
+    pub booted: Timestamp,
+    pub interfaces: Vec<Interface>,
+    pub default_interface: Option<Box<str>>,
+    pub tasks: Option<u64>,
+    pub most_tasks: Option<u64>,
+    /// With [`Detail::Full`] only.
+    pub disks: Vec<Disk>,
+}
+
+/// A cgroup with where it is and how fast it uses the CPU.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Placed {
+    /// `/kubepods/…`.
+    pub path: Box<str>,
+    pub cgroup: CgroupSample,
+    /// Nanoseconds of CPU for each second; `None` until there are two readings.
+    pub rate: Option<u64>,
+}
+
+/// Something that the node runs beside pods.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SystemSample {
+    /// `kubelet`, `runtime`, `misc` or `pods`.
+    pub name: &'static str,
+    pub started: Option<Timestamp>,
+    pub placed: Placed,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct PodSample {
+    pub pod: PodRef,
+    pub started: Option<Timestamp>,
+    /// The pod's own cgroup, where it has one.
+    pub own: Option<Placed>,
+    /// What holds the pod's namespaces.
+    pub sandbox: Option<ContainerSample>,
+    pub containers: Vec<ContainerSample>,
+    /// Empty for a pod in the node's network: those numbers are the node's.
+    pub interfaces: Vec<Interface>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct ContainerSample {
+    pub id: ContainerId,
+    /// Empty for a sandbox.
+    pub name: Box<str>,
+    pub image: Box<str>,
+    pub started: Timestamp,
+    pub placed: Placed,
+}
+
+impl PodSample {
+    /// Everything of the pod that has a cgroup: the sandbox first.
+    pub fn parts(&self) -> impl Iterator<Item = &ContainerSample> + Clone {
+        self.sandbox.iter().chain(&self.containers)
+    }
+
+    /// The pod as a whole: its own cgroup, or else the sum of its parts.
+    #[must_use]
+    pub fn whole(&self) -> Placed {
+        self.own.clone().unwrap_or_else(|| add_up(self.parts().map(|part| &part.placed)))
+    }
+
+    /// A pod's own cgroup has none of its own.
+    #[must_use]
+    pub fn processes(&self) -> Option<u64> {
+        sum(self.parts().map(|part| part.placed.cgroup.processes))
+    }
+}
+
+/// What several cgroups use together. There is a limit only where each has one, and no pressure: waits do not add up.
+#[must_use]
+pub fn add_up<'a>(parts: impl Iterator<Item = &'a Placed> + Clone) -> Placed {
+    let of = |field: fn(&CgroupSample) -> Option<u64>| sum(parts.clone().map(|part| field(&part.cgroup)));
+    let memory = MemorySample {
+        usage: of(|c| c.memory.usage),
+        working_set: of(|c| c.memory.working_set),
+        limit: None,
+        rss: of(|c| c.memory.rss),
+        cache: of(|c| c.memory.cache),
+        mapped_file: of(|c| c.memory.mapped_file),
+        active_file: of(|c| c.memory.active_file),
+        inactive_file: of(|c| c.memory.inactive_file),
+        swap: of(|c| c.memory.swap),
+        swap_limit: None,
+        page_faults: of(|c| c.memory.page_faults),
+        major_page_faults: of(|c| c.memory.major_page_faults),
+        tree_page_faults: of(|c| c.memory.tree_page_faults),
+        tree_major_page_faults: of(|c| c.memory.tree_major_page_faults),
+    };
+    let cgroup = CgroupSample {
+        cpu_nanoseconds: of(|c| c.cpu_nanoseconds),
+        memory,
+        processes: of(|c| c.processes),
+        ..CgroupSample::default()
+    };
+    Placed { path: Box::default(), cgroup, rate: sum(parts.map(|part| part.rate)) }
+}
+
+/// `None` where nothing is known of any.
+fn sum(numbers: impl Iterator<Item = Option<u64>>) -> Option<u64> {
+    numbers.flatten().reduce(u64::saturating_add)
+}
+
+/// Everything for which disks must be walked or the runtime must be asked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DiskSample {
+    pub taken: Now,
+    /// What the kubelet's own directory lies on.
+    pub node: Option<FilesystemSpace>,
+    pub images: Option<RuntimeFilesystem>,
+    pub containers: Option<RuntimeFilesystem>,
+    pub pods: BTreeMap<PodUid, PodDisks>,
+    /// Whether images and containers share the kubelet's filesystem is not known; the runtime did not answer.
+    pub is_incomplete: bool,
+}
+
+/// A filesystem of the runtime: how much there is, and how much of it images (or containers) take.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RuntimeFilesystem {
+    pub space: FilesystemSpace,
+    pub used: TreeUsage,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PodDisks {
+    pub volumes: Vec<VolumeSample>,
+    /// By container.
+    pub layers: BTreeMap<ContainerId, FilesystemUsage>,
+    /// By the container's name.
+    pub logs: BTreeMap<Box<str>, TreeUsage>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct VolumeSample {
+    pub name: Box<str>,
+    /// The claim that it belongs to.
+    pub claim: Option<Box<str>>,
+    /// In memory: it takes no disk.
+    pub is_memory: bool,
+    pub space: FilesystemSpace,
+    pub used: TreeUsage,
+}

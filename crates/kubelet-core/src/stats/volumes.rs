@@ -1,0 +1,53 @@
+//! The families of `/metrics` about disks: claimed volumes, and logs of containers.
+
+use std::collections::BTreeMap;
+
+use model::{PodRef, PodUid};
+
+use super::exposition::{Kind, Value, family, line};
+use super::sample::{DiskSample, VolumeSample};
+
+type Number = fn(&VolumeSample) -> u64;
+
+const VOLUME: &[(&str, &str, Number)] = &[
+    ("kubelet_volume_stats_available_bytes", "Bytes that the volume has left.", |v| v.space.available_bytes),
+    ("kubelet_volume_stats_capacity_bytes", "Bytes that the volume has.", |v| v.space.capacity_bytes),
+    ("kubelet_volume_stats_inodes", "Inodes that the volume has.", |v| v.space.inodes),
+    ("kubelet_volume_stats_inodes_free", "Inodes that the volume has left.", |v| v.space.inodes_free),
+    ("kubelet_volume_stats_inodes_used", "Inodes of the volume in use.", |v| v.used.inodes),
+    ("kubelet_volume_stats_used_bytes", "Bytes of the volume in use.", |v| v.used.bytes),
+];
+
+/// Volumes are told by their claims, so that one without a claim is not told; one that several pods use is told once.
+pub fn write_disks(text: &mut String, disks: &DiskSample, pods: &BTreeMap<PodUid, PodRef>) {
+    let mut claims: BTreeMap<(&str, &str), &VolumeSample> = BTreeMap::new();
+    for (uid, of_pod) in &disks.pods {
+        let Some(pod) = pods.get(uid) else { continue };
+        for volume in &of_pod.volumes {
+            if let Some(claim) = &volume.claim {
+                claims.entry((&*pod.namespace, claim)).or_insert(volume);
+            }
+        }
+    }
+    for (name, help, number) in VOLUME.iter().filter(|_| !claims.is_empty()) {
+        family(text, name, Kind::Gauge, help);
+        for ((namespace, claim), volume) in &claims {
+            let labels = [("namespace", *namespace), ("persistentvolumeclaim", *claim)];
+            line(text, name, &labels, Value::Integer(number(volume)), None);
+        }
+    }
+    let name = "kubelet_container_log_filesystem_used_bytes";
+    family(text, name, Kind::Gauge, "Bytes that the container's logs take on the disk.");
+    for (uid, of_pod) in &disks.pods {
+        let Some(pod) = pods.get(uid) else { continue };
+        for (container, used) in &of_pod.logs {
+            let labels = [
+                ("container", &**container),
+                ("namespace", &*pod.namespace),
+                ("pod", &*pod.name),
+                ("uid", uid.as_str()),
+            ];
+            line(text, name, &labels, Value::Integer(used.bytes), None);
+        }
+    }
+}

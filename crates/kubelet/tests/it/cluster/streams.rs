@@ -1,0 +1,231 @@
+//! `kubectl exec`, `attach`, `cp` and `port-forward`: from an unmodified kubectl through the API server and the kubelet to
+//! the runtime's streaming server and back.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
+use serde_json::{Value, json};
+
+use crate::node::{FOREVER, container, once_pod, shell_pod};
+
+use super::kubectl::Kubectl;
+use super::{Cluster, bound};
+
+/// A cluster with a pod `web` that runs.
+fn with_web() -> Cluster {
+    let cluster = Cluster::guarded(json!({}));
+    cluster.kubectl.apply(&[bound(shell_pod("web", FOREVER))]);
+    cluster.running("web");
+    cluster
+}
+
+#[test]
+fn kubectl_exec_hands_on_both_outputs_the_input_and_the_exit_code() {
+    let cluster = with_web();
+    let script = "echo out; echo err >&2; exit 3";
+    let output = cluster.kubectl.run(&["exec", "web", "--", "sh", "-c", script], "");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "out\n");
+    let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(complaint.starts_with("err\n") && complaint.contains("exit code 3"), "{complaint}");
+    assert_eq!(output.status.code(), Some(3));
+
+    // More than any buffer on the way holds, and the end of the input reaches the command.
+    let input: String = (0..200_000).map(|number| format!("line {number}\n")).collect();
+    let said = cluster.kubectl.feed(&["exec", "-i", "web", "--", "sh", "-c", "cat; echo the end"], &input);
+    assert!(said == format!("{input}the end\n"), "{} of {} bytes came back", said.len(), input.len());
+
+    let output = cluster.kubectl.run(&["exec", "web", "--", "/no/such/program"], "");
+    let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && complaint.contains("/no/such/program"), "{complaint}");
+    // Nothing of them is left in the container.
+    let left = cluster.kubectl.ok(&["exec", "web", "--", "sh", "-c", "pgrep -fl 'the [e]nd' || true"]);
+    assert_eq!(left, "");
+}
+
+/// A terminal with somebody who types: a pair of ends, of which a program gets one as its own.
+struct Terminal {
+    ours: File,
+    theirs: OwnedFd,
+}
+
+impl Terminal {
+    fn open() -> Self {
+        let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+        grantpt(&ours).expect("it is ours");
+        unlockpt(&ours).expect("it can be opened");
+        let name = ptsname(&ours, Vec::new()).expect("it has a name").into_string().expect("text");
+        let theirs = File::options().read(true).write(true).open(name).expect("its other end");
+        Self { ours: ours.into(), theirs: theirs.into() }
+    }
+
+    fn resize(&self, rows: u16, columns: u16) {
+        let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        tcsetwinsize(&self.theirs, size).expect("the size is set");
+    }
+
+    fn stdio(&self) -> Stdio {
+        self.theirs.try_clone().expect("another handle").into()
+    }
+
+    fn types(&mut self, line: &str) {
+        self.ours.write_all(format!("{line}\n").as_bytes()).expect("typed");
+    }
+
+    /// Reads until the text has been shown; everything shown up to there.
+    #[track_caller]
+    fn shows(&mut self, text: &str) -> String {
+        let mut shown = Vec::new();
+        while !String::from_utf8_lossy(&shown).contains(text) {
+            let mut piece = [0; 1024];
+            let length = self.ours.read(&mut piece).unwrap_or_default();
+            assert!(length > 0, "{text:?} is not in {:?}", String::from_utf8_lossy(&shown));
+            shown.extend_from_slice(&piece[..length]);
+        }
+        String::from_utf8_lossy(&shown).into_owned()
+    }
+}
+
+#[test]
+fn a_terminal_has_its_size_follows_when_it_changes_and_ends_with_its_code() {
+    let cluster = with_web();
+    let mut terminal = Terminal::open();
+    terminal.resize(40, 100);
+    // Who is resized is the program whose controlling terminal it is.
+    let mut setsid = Command::new("setsid");
+    setsid.args(["--ctty", "--wait"]).arg(Kubectl::binary());
+    let mut command = cluster.kubectl.within(setsid, &["exec", "-it", "web", "--", "sh"]);
+    command.stdin(terminal.stdio()).stdout(terminal.stdio()).stderr(terminal.stdio());
+    let mut child = command.spawn().expect("setsid (Debian: util-linux) runs kubectl");
+    // What is typed is shown too, so that what is looked for must not stand in it.
+    terminal.types("tty && echo is $((20 + 3)) a terminal");
+    let shown = terminal.shows("is 23 a terminal");
+    assert!(shown.contains("/dev/pts/"), "{shown}");
+    terminal.types("until stty size | grep -q '^40 100$'; do sleep 0.1; done; echo at $((40 + 2))");
+    terminal.shows("at 42");
+    terminal.resize(50, 120);
+    terminal.types("until stty size | grep -q '^50 120$'; do sleep 0.1; done; echo at $((50 + 2))");
+    terminal.shows("at 52");
+    terminal.types("exit 5");
+    terminal.shows("exit code 5");
+    assert_eq!(child.wait().expect("kubectl ends").code(), Some(5));
+}
+
+#[test]
+fn kubectl_attach_talks_with_the_containers_own_program() {
+    let cluster = Cluster::guarded(json!({}));
+    let mut pod =
+        bound(once_pod("echo", "while read -r line; do echo got $line; done; echo heard all; exit 4"));
+    let main = &mut pod["spec"]["containers"][0];
+    (main["stdin"], main["stdinOnce"]) = (true.into(), true.into());
+    cluster.kubectl.apply(&[pod]);
+    cluster.running("echo");
+    let said = cluster.kubectl.feed(&["attach", "-i", "echo"], "one\ntwo\n");
+    assert!(said.contains("got one\ngot two\nheard all\n"), "{said}");
+    let pod = cluster.shown_when("echo", "has ended", |pod| pod["status"]["phase"] == "Failed");
+    assert_eq!(container(&pod, "main")["state"]["terminated"]["exitCode"], 4);
+    assert_eq!(cluster.kubectl.ok(&["logs", "echo"]), "got one\ngot two\nheard all\n");
+}
+
+/// Makes a tree of 100 MiB that no compression makes shorter: a few long files, and many short ones.
+fn make_tree(dir: &Path) {
+    let mut random = File::open("/dev/urandom").expect("chance");
+    let mut write = |name: &str, length: usize| {
+        let path = dir.join(name);
+        std::fs::create_dir_all(path.parent().expect("a parent")).expect("a directory");
+        let mut content = vec![0; length];
+        random.read_exact(&mut content).expect("bytes");
+        std::fs::write(path, content).expect("a file");
+    };
+    for number in 0..9 {
+        write(&format!("long/{number}"), 10 << 20);
+    }
+    for number in 0..1000 {
+        write(&format!("short/{}/{number}", number % 10), 10 << 10);
+    }
+    write("one", 250 << 10);
+}
+
+/// The contents of all files below the directory, by their path: their checksums.
+fn tree(dir: &Path) -> BTreeMap<String, String> {
+    let sums = Command::new("sh")
+        .args(["-c", "find . -type f -print0 | xargs -0 sha256sum"])
+        .current_dir(dir)
+        .output()
+        .expect("sha256sum runs");
+    let text = String::from_utf8_lossy(&sums.stdout).into_owned();
+    let pair = |line: &str| line.split_once("  ").map(|(sum, path)| (path.to_owned(), sum.to_owned()));
+    text.lines().filter_map(pair).collect()
+}
+
+#[test]
+fn a_tree_of_100_mib_is_copied_there_and_back_unchanged() {
+    let cluster = with_web();
+    let (here, back) = (cluster.node.path("tree"), cluster.node.path("back"));
+    make_tree(&here);
+    let text = |path: &Path| path.to_str().expect("a path").to_owned();
+    cluster.kubectl.ok(&["cp", &text(&here), "web:/tree"]);
+    cluster.kubectl.ok(&["cp", "web:/tree", &text(&back)]);
+    let sent = tree(&here);
+    assert_eq!(sent.len(), 1010);
+    assert!(sent == tree(&back), "the trees differ");
+}
+
+/// A pod that serves a page of 64 KiB.
+fn server(cluster: &Cluster) -> Value {
+    let script =
+        "mkdir /www; head -c 65536 /dev/zero | tr '\\0' x > /www/page; exec httpd -f -p 8080 -h /www";
+    let mut pod = bound(shell_pod("server", script));
+    pod["spec"]["containers"][0]["readinessProbe"] =
+        json!({"httpGet": {"path": "/page", "port": 8080}, "periodSeconds": 1});
+    cluster.kubectl.apply(&[pod]);
+    cluster.running("server")
+}
+
+/// Asks for the page over a connection; its length.
+fn page(stream: &mut TcpStream) -> Result<usize, String> {
+    let text = |error: std::io::Error| error.to_string();
+    stream.write_all(b"GET /page HTTP/1.0\r\nHost: server\r\n\r\n").map_err(text)?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).map_err(text)?;
+    let body = answer.windows(4).position(|end| end == b"\r\n\r\n").ok_or("no head")? + 4;
+    Ok(answer[body..].iter().filter(|byte| **byte == b'x').count())
+}
+
+#[test]
+fn kubectl_port_forward_carries_a_hundred_connections_at_once() {
+    const CONNECTIONS: usize = 100;
+    let cluster = Cluster::guarded(json!({}));
+    server(&cluster);
+    let mut kubectl = cluster.kubectl.start(&["port-forward", "server", ":8080"]);
+    let mut said = BufReader::new(kubectl.stdout.take().expect("its output")).lines();
+    let line = said.next().expect("a line").expect("a line");
+    let port = line.split([':', ' ']).find_map(|part| part.parse::<u16>().ok());
+    let port = port.unwrap_or_else(|| panic!("no port in {line:?}"));
+    // They read on, so that kubectl is not stuck on what it says of each connection.
+    let told = std::thread::spawn(move || said.map_while(Result::ok).collect::<Vec<_>>());
+    let (open, whole) = (Barrier::new(CONNECTIONS), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..CONNECTIONS {
+            scope.spawn(|| {
+                let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("a connection");
+                open.wait();
+                assert_eq!(page(&mut stream).expect("a page"), 65536);
+                whole.fetch_add(1, Ordering::Relaxed);
+            });
+        }
+    });
+    assert_eq!(whole.load(Ordering::Relaxed), CONNECTIONS as u64);
+    crate::node::signal(kubectl.id(), "TERM");
+    kubectl.wait().expect("kubectl ends");
+    let told = told.join().expect("its words");
+    assert!(told.iter().filter(|line| line.starts_with("Handling connection")).count() >= CONNECTIONS);
+}

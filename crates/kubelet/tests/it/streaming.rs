@@ -1,0 +1,285 @@
+//! Streams through the main port of a node that stands alone: many at once, still ones, and ones whose runtime dies.
+
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::node::{FOREVER, Node, shell_pod};
+use crate::server::{Stream, ask, connect};
+
+/// A WebSocket to a command in the pod `web`, as old clients speak it: each message begins with its channel.
+struct Socket(Stream);
+
+const OUTCOME: u8 = 3;
+
+impl Socket {
+    /// Refusals are the head and the body of the answer.
+    fn exec(node: &Node, script: &str, streams: &str) -> Result<Self, String> {
+        Self::speaking("v4.channel.k8s.io", node, script, streams)
+    }
+
+    fn speaking(protocol: &str, node: &Node, script: &str, streams: &str) -> Result<Self, String> {
+        let mut stream = connect(node, &node.path("pki/kubelet.crt"), None)?;
+        let script = script
+            .replace('%', "%25")
+            .replace(' ', "+")
+            .replace('&', "%26")
+            .replace(';', "%3b")
+            .replace('>', "%3e");
+        let request = format!(
+            "GET /exec/default/web-node/main?command=sh&command=-c&command={script}&{streams} HTTP/1.1\r\n\
+             Host: node\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+             Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: {protocol}\r\n\r\n"
+        );
+        stream.write_all(request.as_bytes()).map_err(|error| error.to_string())?;
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).map_err(|error| error.to_string())?;
+            head.extend(byte);
+        }
+        let head = String::from_utf8_lossy(&head).into_owned();
+        if head.starts_with("HTTP/1.1 101 ") { Ok(Self(stream)) } else { Err(head) }
+    }
+
+    /// The channel of the next message and what it says; `None` at the end of all, however it came.
+    fn next(&mut self) -> Option<(u8, Vec<u8>)> {
+        loop {
+            let mut start = [0; 2];
+            self.0.read_exact(&mut start).ok()?;
+            let mut length = u64::from(start[1] & 0x7f);
+            if length >= 126 {
+                let mut long = [0; 8];
+                let from = if length == 126 { 6 } else { 0 };
+                self.0.read_exact(&mut long[from..]).ok()?;
+                length = u64::from_be_bytes(long);
+            }
+            let mut content = vec![0; usize::try_from(length).expect("a length")];
+            self.0.read_exact(&mut content).ok()?;
+            match (start[0] & 0x0f, content.is_empty()) {
+                (8, _) => return None,
+                (1 | 2, false) => {
+                    let channel = content.remove(0);
+                    // A channel that opens says nothing.
+                    if !content.is_empty() {
+                        return Some((channel, content));
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// To the command's standard input: a binary message on channel 0, masked with zeros.
+    fn say(&mut self, content: &[u8]) -> std::io::Result<()> {
+        let length = u16::try_from(content.len() + 1).expect("a short message").to_be_bytes();
+        self.0.write_all(&[0x82, 0xfe, length[0], length[1], 0, 0, 0, 0, 0])?;
+        self.0.write_all(content)?;
+        self.0.flush()
+    }
+
+    /// Closes the command's standard input, which only the newest protocol can.
+    fn says_no_more(&mut self) -> std::io::Result<()> {
+        self.0.write_all(&[0x82, 0x82, 0, 0, 0, 0, 255, 0])?;
+        self.0.flush()
+    }
+
+    /// How many bytes of output came, and the last word.
+    fn count(mut self) -> (usize, String) {
+        let mut bytes = 0;
+        while let Some((channel, content)) = self.next() {
+            if channel == OUTCOME {
+                return (bytes, String::from_utf8_lossy(&content).into_owned());
+            }
+            bytes += content.len();
+        }
+        (bytes, "no outcome".to_owned())
+    }
+
+    fn text(mut self) -> String {
+        let mut text = String::new();
+        while let Some((channel, content)) = self.next() {
+            if channel == OUTCOME {
+                break;
+            }
+            text.push_str(&String::from_utf8_lossy(&content));
+        }
+        text
+    }
+}
+
+fn with_web(extra: serde_json::Value) -> Node {
+    let node = Node::start_with(extra);
+    node.apply("web", &shell_pod("web", FOREVER));
+    node.running("web");
+    node
+}
+
+/// A figure of the kubelet's `/proc/…/status`, in KiB.
+pub(crate) fn memory(node: &Node, figure: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", node.kubelet_pid())).expect("its status");
+    let line = status.lines().find_map(|line| line.strip_prefix(figure)).expect("the figure");
+    line.trim_start_matches(':').trim().trim_end_matches(" kB").parse().expect("a number")
+}
+
+/// The TCP connections that the kubelet holds.
+fn connections(node: &Node) -> BTreeSet<String> {
+    let fds = format!("/proc/{}/fd", node.kubelet_pid());
+    let held: BTreeSet<String> = crate::node::names_in(std::path::Path::new(&fds))
+        .iter()
+        .filter_map(|fd| std::fs::read_link(format!("{fds}/{fd}")).ok())
+        .map(|target| {
+            target.to_string_lossy().trim_start_matches("socket:[").trim_end_matches(']').to_owned()
+        })
+        .collect();
+    let mut found = BTreeSet::new();
+    for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
+        for line in std::fs::read_to_string(table).unwrap_or_default().lines().skip(1) {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            let is_listening = fields.get(3) == Some(&"0A");
+            if let Some(inode) = fields.get(9).filter(|inode| held.contains(**inode) && !is_listening) {
+                found.insert(format!("{} {} {inode}", fields[1], fields[2]));
+            }
+        }
+    }
+    found
+}
+
+/// Half of the streams carry the output of a command, half an input, all of them at once and faster than they are taken.
+#[test]
+fn fifty_streams_at_once_move_a_gibibyte_without_growing_the_process() {
+    const STREAMS: usize = 50;
+    const EACH: usize = (1 << 30) / STREAMS + 1;
+    const MOST_GROWTH_KIB: u64 = 16 << 10;
+    let node = with_web(json!({}));
+    // What the first stream brings with it stays.
+    assert_eq!(Socket::exec(&node, "echo warm", "output=1").expect("a stream").text(), "warm\n");
+    let before = memory(&node, "VmRSS");
+    // From here on the peak is counted anew.
+    std::fs::write(format!("/proc/{}/clear_refs", node.kubelet_pid()), "5").expect("the peak is reset");
+    let all_open = Barrier::new(STREAMS);
+    let down = || {
+        let stream = Socket::exec(&node, &format!("head -c {EACH} /dev/zero"), "output=1").expect("a stream");
+        all_open.wait();
+        let (bytes, outcome) = stream.count();
+        assert!(outcome.contains("Success"), "{outcome}");
+        bytes
+    };
+    let up = || {
+        let script = format!("head -c {EACH} | wc -c");
+        let mut stream = Socket::exec(&node, &script, "input=1&output=1").expect("a stream");
+        all_open.wait();
+        let piece = vec![b'x'; 32 << 10];
+        let mut left = EACH;
+        while left > 0 {
+            let length = left.min(piece.len());
+            stream.say(&piece[..length]).expect("taken");
+            left -= length;
+        }
+        stream.text().trim().parse::<usize>().expect("a count")
+    };
+    let began = Instant::now();
+    std::thread::scope(|scope| {
+        let streams: Vec<_> = (0..STREAMS)
+            .map(|number| if number % 2 == 0 { scope.spawn(down) } else { scope.spawn(up) })
+            .collect();
+        for stream in streams {
+            assert_eq!(stream.join().expect("it goes through"), EACH);
+        }
+    });
+    let growth = memory(&node, "VmHWM").saturating_sub(before);
+    eprintln!("1 GiB in {:.1?}; from {before} KiB, {growth} KiB more at the peak", began.elapsed());
+    assert!(growth < MOST_GROWTH_KIB, "{growth} KiB more than the {before} before");
+}
+
+/// Whatever WebSocket protocols the runtime speaks itself.
+#[test]
+fn the_newest_protocol_of_clients_closes_the_input_and_hands_on_the_exit_code() {
+    let node = with_web(json!({}));
+    let newest = |script: &str, streams: &str| Socket::speaking("v5.channel.k8s.io", &node, script, streams);
+    let mut stream =
+        newest("cat; echo end; echo err >&2; exit 3", "input=1&output=1&error=1").expect("a stream");
+    stream.say(b"line\n").expect("taken");
+    stream.says_no_more().expect("taken");
+    let mut said = [String::new(), String::new(), String::new(), String::new()];
+    while let Some((channel, content)) = stream.next() {
+        said[usize::from(channel)].push_str(&String::from_utf8_lossy(&content));
+    }
+    assert_eq!((said[1].as_str(), said[2].as_str()), ("line\nend\n", "err\n"));
+    assert!(said[OUTCOME as usize].contains(r#"{"reason":"ExitCode","message":"3"}"#), "{}", said[3]);
+    let bytes = newest("head -c 50000000 /dev/zero", "output=1").expect("a stream").count();
+    assert_eq!(bytes.0, 50_000_000, "{}", bytes.1);
+}
+
+#[test]
+fn a_runtime_that_dies_ends_its_streams_and_they_leave_nothing_behind() {
+    let mut node = with_web(json!({}));
+    let before = connections(&node);
+    let mut open: Vec<Socket> = Vec::new();
+    for number in 0..6 {
+        // Some talk all the time, some are still.
+        let script = if number % 2 == 0 { "yes" } else { "echo y; cat" };
+        open.push(Socket::exec(&node, script, "input=1&output=1").expect("a stream"));
+    }
+    for stream in &mut open {
+        let (channel, content) = stream.next().expect("it talks");
+        assert_eq!((channel, content.first()), (1, Some(&b'y')));
+    }
+    assert!(connections(&node).len() >= before.len() + 12, "each has a client and a runtime");
+    node.kill_runtime();
+    for mut stream in open {
+        let began = Instant::now();
+        while stream.next().is_some() {}
+        assert!(began.elapsed() < Duration::from_secs(60), "it ended because it was read for too long");
+    }
+    node.eventually("no connection of theirs is left", |node| {
+        let left: Vec<_> = connections(node).difference(&before).cloned().collect();
+        if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
+    });
+    let refused = Socket::exec(&node, "echo hello", "output=1").err().expect("there is no runtime");
+    assert!(refused.starts_with("HTTP/1.1 500 "), "{refused}");
+    node.resume_runtime();
+    node.eventually("streams work again", |node| {
+        let said = Socket::exec(node, "echo hello", "output=1")?.text();
+        if said == "hello\n" { Ok(()) } else { Err(said) }
+    });
+}
+
+#[test]
+fn a_still_stream_is_ended_after_the_configured_time_and_one_that_moves_is_not() {
+    let node = with_web(json!({"streamingConnectionIdleTimeout": "8s"}));
+    std::thread::scope(|scope| {
+        let still = scope.spawn(|| {
+            let stream = Socket::exec(&node, "cat", "input=1&output=1").expect("a stream");
+            let began = Instant::now();
+            (stream.count().0, began.elapsed())
+        });
+        let moving = "for n in 1 2 3 4 5 6 7 8 9 10 11 12; do echo $n; sleep 1; done";
+        let moving = Socket::exec(&node, moving, "output=1").expect("a stream");
+        assert_eq!(moving.count(), (27, r#"{"metadata":{},"status":"Success"}"#.to_owned()));
+        let (said, took) = still.join().expect("it ends");
+        assert_eq!(said, 0);
+        assert!(took >= Duration::from_secs(7) && took < Duration::from_secs(60), "{took:?}");
+    });
+    node.logged("A stream in which nothing moved was ended");
+}
+
+#[test]
+fn a_route_with_a_uid_reaches_the_pod_of_that_uid_only() {
+    let node = with_web(json!({}));
+    let uid = crate::node::uid(&node.pod("web").expect("the pod"));
+    let run = |uid: &str| {
+        let stream = connect(&node, &node.path("pki/kubelet.crt"), None).expect("a connection");
+        let path = format!("/run/default/web-node/{uid}/main?cmd=echo+hello");
+        ask(stream, "POST", &path).expect("an answer")
+    };
+    assert_eq!(run(&uid).body, "hello\n");
+    let refused = run("other");
+    assert_eq!(
+        (refused.status, refused.body.as_str()),
+        (404, "pod \"web-node\" with UID \"other\" does not exist")
+    );
+}

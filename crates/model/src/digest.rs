@@ -1,0 +1,27 @@
+//! SHA-256: names of files and fingerprints of content, in the form that files and annotations have them.
+
+use std::fmt::Write as _;
+
+use ring::digest::{SHA256, digest};
+
+/// The digest of the content in hexadecimal, 64 characters.
+#[must_use]
+pub fn sha256_hex(content: &[u8]) -> String {
+    let mut text = String::with_capacity(64);
+    for byte in digest(&SHA256, content).as_ref() {
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_digests_are_those_of_the_standard() {
+        let check = |content: &[u8], expected| assert_eq!(sha256_hex(content), expected);
+        check(b"", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+        check(b"abc", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    }
+}

@@ -1,0 +1,112 @@
+//! What no caller can do to the main port: hold it with slow, long, half or many requests.
+
+use super::*;
+
+/// A head whose bytes come one by one, each in good time, and never end.
+#[tokio::test(start_paused = true)]
+async fn a_head_that_drips_in_is_not_waited_for_to_the_end() {
+    let port = Port::open(Agent::default(), KubeletConfiguration::default()).await;
+    let mut stream = port.connect(None, b"http/1.1").await.unwrap();
+    stream.write_all(b"GET /pods HTTP/1.1\r\nHost: node\r\nX: ").await.unwrap();
+    let began = tokio::time::Instant::now();
+    while stream.write_all(b"x").await.is_ok() && stream.flush().await.is_ok() {
+        assert!(began.elapsed() < Duration::from_secs(300), "it is still taken");
+        tokio::time::sleep(Duration::from_secs(5)).await;
+    }
+    assert!(
+        began.elapsed() >= Duration::from_secs(60),
+        "a slow caller is not an enemy: {:?}",
+        began.elapsed()
+    );
+}
+
+#[tokio::test]
+async fn a_head_of_http2_that_is_too_long_is_refused_and_the_port_serves_on() {
+    let port = Port::open(Agent::default(), KubeletConfiguration::default()).await;
+    let stream = port.connect(None, b"h2").await.unwrap();
+    let io = hyper_util::rt::TokioIo::new(stream);
+    let executor = hyper_util::rt::TokioExecutor::new();
+    let (mut sender, connection) = hyper::client::conn::http2::handshake(executor, io).await.unwrap();
+    let connection = tokio::spawn(connection);
+    let request = http::Request::get("https://node/healthz").header("x", "x".repeat(100 << 10));
+    let refused = sender.send_request(request.body(String::new()).unwrap()).await;
+    assert!(refused.map_or(true, |answer| answer.status().as_u16() == 431));
+    drop(sender);
+    let _ = connection.await.unwrap();
+    assert_eq!(port.get("/healthz").await.body, "ok");
+}
+
+/// As many as there are places, and none of them says a word: the next caller waits until they are left.
+#[tokio::test(start_paused = true)]
+async fn a_flood_of_silent_connections_holds_the_port_no_longer_than_a_handshake_may_take() {
+    let port = Port::open(Agent::default(), KubeletConfiguration::default()).await;
+    let mut flood = Vec::new();
+    for _ in 0..1024 {
+        flood.push(TcpStream::connect(("127.0.0.1", port.port)).await.unwrap());
+    }
+    let began = tokio::time::Instant::now();
+    assert_eq!(port.get("/healthz").await.body, "ok");
+    assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
+    for mut silent in flood {
+        assert_eq!(silent.read(&mut [0]).await.unwrap_or(0), 0, "it was left");
+    }
+}
+
+const UPGRADE: &[u8] = b"POST /exec/ns/web/main?command=ls&output=1 HTTP/1.1\r\nHost: node\r\n\
+                         Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n";
+
+/// A runtime that takes connections and says nothing; tells how many it has.
+async fn silent_runtime() -> (u16, watch::Receiver<usize>) {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let (count, counted) = watch::channel(0);
+    let count = Arc::new(count);
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let count = Arc::clone(&count);
+            count.send_modify(|count| *count += 1);
+            tokio::spawn(async move {
+                let _ = stream.read_to_end(&mut Vec::new()).await;
+                count.send_modify(|count| *count -= 1);
+            });
+        }
+    });
+    (port, counted)
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upgrade_that_the_runtime_never_answers_is_given_up_with_a_word() {
+    let (streaming, mut held) = silent_runtime().await;
+    let port =
+        Port::open(Agent { streaming: Some(streaming), ..Agent::default() }, KubeletConfiguration::default())
+            .await;
+    let mut stream = port.connect(None, b"http/1.1").await.unwrap();
+    stream.write_all(UPGRADE).await.unwrap();
+    let expected = "error dialing the streaming server: no answer in time\n";
+    let mut answer = Vec::new();
+    while !answer.ends_with(expected.as_bytes()) {
+        answer.push(stream.read_u8().await.unwrap());
+    }
+    assert!(answer.starts_with(b"HTTP/1.1 500 "), "{}", String::from_utf8_lossy(&answer));
+    held.wait_for(|count| *count == 0).await.unwrap();
+}
+
+/// Neither a half-open upgrade nor one that was answered outlives its caller.
+#[tokio::test]
+async fn a_caller_who_leaves_in_the_middle_of_an_upgrade_leaves_nothing_open() {
+    let (streaming, mut held) = silent_runtime().await;
+    let port =
+        Port::open(Agent { streaming: Some(streaming), ..Agent::default() }, KubeletConfiguration::default())
+            .await;
+    let mut streams = Vec::new();
+    for _ in 0..20 {
+        let mut stream = port.connect(None, b"http/1.1").await.unwrap();
+        stream.write_all(UPGRADE).await.unwrap();
+        stream.flush().await.unwrap();
+        streams.push(stream);
+    }
+    held.wait_for(|count| *count == 20).await.unwrap();
+    drop(streams);
+    held.wait_for(|count| *count == 0).await.unwrap();
+}

@@ -1,0 +1,355 @@
+//! The frames of the WebSocket protocol (RFC 6455), as a server reads and writes them: pure but for the reading. Whole
+//! messages are never kept; what has come of one is handed on piece by piece. Never knows what is said.
+
+use std::io;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use http::header::{
+    CONNECTION, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION,
+    UPGRADE,
+};
+use http::{HeaderMap, HeaderValue};
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+/// What is handed on at a time.
+const PIECE_BYTES: usize = 32 << 10;
+/// Frames that are no data are short.
+const MOST_CONTROL_BYTES: u64 = 125;
+/// What the protocol adds to a key before it is hashed.
+const ACCEPT: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Opcode {
+    Continuation,
+    Text,
+    Binary,
+    Close,
+    Ping,
+    Pong,
+}
+
+impl Opcode {
+    const fn of(number: u8) -> Option<Self> {
+        Some(match number {
+            0 => Self::Continuation,
+            1 => Self::Text,
+            2 => Self::Binary,
+            8 => Self::Close,
+            9 => Self::Ping,
+            10 => Self::Pong,
+            _ => return None,
+        })
+    }
+
+    const fn number(self) -> u8 {
+        match self {
+            Self::Continuation => 0,
+            Self::Text => 1,
+            Self::Binary => 2,
+            Self::Close => 8,
+            Self::Ping => 9,
+            Self::Pong => 10,
+        }
+    }
+}
+
+/// What comes from a client, in its order.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Piece {
+    /// A part of a message; the first of each begins it.
+    Data {
+        begins: bool,
+        bytes: Vec<u8>,
+    },
+    Ping(Vec<u8>),
+    Close,
+}
+
+/// Reads the frames of a client.
+#[derive(Debug)]
+pub(crate) struct FrameReader<R> {
+    from: R,
+    /// Of the data frame under way.
+    left: u64,
+    mask: [u8; 4],
+    masked: usize,
+    /// The next data begins a message.
+    begins: bool,
+    /// The message goes on in another frame.
+    is_open: bool,
+}
+
+struct Head {
+    opcode: Opcode,
+    is_last: bool,
+    length: u64,
+    mask: [u8; 4],
+}
+
+impl<R: AsyncRead + Unpin> FrameReader<R> {
+    pub(crate) const fn new(from: R) -> Self {
+        Self { from, left: 0, mask: [0; 4], masked: 0, begins: true, is_open: false }
+    }
+
+    /// The next piece.
+    ///
+    /// # Errors
+    /// The connection ended without a word, or what came is no frame that a client may send.
+    pub(crate) async fn next(&mut self) -> io::Result<Piece> {
+        loop {
+            if self.left > 0 {
+                return self.data().await;
+            }
+            let head = self.head().await?;
+            match head.opcode {
+                Opcode::Continuation | Opcode::Text | Opcode::Binary => {
+                    if self.is_open != (head.opcode == Opcode::Continuation) {
+                        return Err(broken("a message begins in another, or goes on before it began"));
+                    }
+                    if !self.is_open {
+                        self.begins = true;
+                    }
+                    self.is_open = !head.is_last;
+                    (self.left, self.mask, self.masked) = (head.length, head.mask, 0);
+                }
+                Opcode::Close | Opcode::Ping | Opcode::Pong => {
+                    if head.length > MOST_CONTROL_BYTES || !head.is_last {
+                        return Err(broken("a frame of control is long or in parts"));
+                    }
+                    let mut content = vec![0; usize::try_from(head.length).unwrap_or(0)];
+                    self.from.read_exact(&mut content).await?;
+                    unmask(&mut content, head.mask, 0);
+                    match head.opcode {
+                        Opcode::Close => return Ok(Piece::Close),
+                        Opcode::Ping => return Ok(Piece::Ping(content)),
+                        Opcode::Pong | Opcode::Continuation | Opcode::Text | Opcode::Binary => {}
+                    }
+                }
+            }
+        }
+    }
+
+    async fn head(&mut self) -> io::Result<Head> {
+        let [first, second] = self.array::<2>().await?;
+        if first & 0x70 != 0 {
+            return Err(broken("an extension is used that was not agreed on"));
+        }
+        let opcode = Opcode::of(first & 0x0f).ok_or_else(|| broken("a frame of an unknown kind"))?;
+        if second & 0x80 == 0 {
+            return Err(broken("a frame of a client that is not masked"));
+        }
+        let length = match second & 0x7f {
+            126 => u64::from(u16::from_be_bytes(self.array().await?)),
+            127 => u64::from_be_bytes(self.array().await?),
+            short => u64::from(short),
+        };
+        Ok(Head { opcode, is_last: first & 0x80 != 0, length, mask: self.array().await? })
+    }
+
+    async fn array<const N: usize>(&mut self) -> io::Result<[u8; N]> {
+        let mut array = [0; N];
+        self.from.read_exact(&mut array).await?;
+        Ok(array)
+    }
+
+    async fn data(&mut self) -> io::Result<Piece> {
+        let most = usize::try_from(self.left).unwrap_or(PIECE_BYTES).min(PIECE_BYTES);
+        let mut bytes = vec![0; most];
+        let length = self.from.read(&mut bytes).await?;
+        if length == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        bytes.truncate(length);
+        unmask(&mut bytes, self.mask, self.masked);
+        self.masked = (self.masked + length) % 4;
+        self.left = self.left.saturating_sub(u64::try_from(length).unwrap_or(u64::MAX));
+        Ok(Piece::Data { begins: std::mem::replace(&mut self.begins, false), bytes })
+    }
+}
+
+fn broken(what: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
+fn unmask(content: &mut [u8], mask: [u8; 4], from: usize) {
+    for (byte, key) in content.iter_mut().zip(mask.iter().cycle().skip(from % 4)) {
+        *byte ^= key;
+    }
+}
+
+/// A frame of a server: a whole message, or a word of control.
+pub(crate) fn frame(opcode: Opcode, parts: &[&[u8]]) -> Vec<u8> {
+    let length: usize = parts.iter().map(|part| part.len()).sum();
+    let mut frame = Vec::with_capacity(length + 10);
+    frame.push(0x80 | opcode.number());
+    match (u8::try_from(length), u16::try_from(length)) {
+        (Ok(short @ 0..=125), _) => frame.push(short),
+        (_, Ok(middle)) => {
+            frame.push(126);
+            frame.extend(middle.to_be_bytes());
+        }
+        _ => {
+            frame.push(127);
+            frame.extend(u64::try_from(length).unwrap_or(u64::MAX).to_be_bytes());
+        }
+    }
+    parts.iter().for_each(|part| frame.extend_from_slice(part));
+    frame
+}
+
+/// Whether the client asks for a WebSocket and offers this protocol on it.
+pub(crate) fn offers(headers: &HeaderMap, protocol: &str) -> bool {
+    let asks = headers.get(UPGRADE).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"websocket"));
+    let offered = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|value| value.to_str().ok());
+    asks && offered.flat_map(|value| value.split(',')).any(|offered| offered.trim() == protocol)
+}
+
+/// The headers that take the offer; `Err` says what is wrong with it.
+pub(crate) fn accept(headers: &HeaderMap, protocol: &'static str) -> Result<HeaderMap, &'static str> {
+    if headers.get(SEC_WEBSOCKET_VERSION).is_none_or(|version| version != "13") {
+        return Err("version 13 of the WebSocket protocol is needed");
+    }
+    let key = headers.get(SEC_WEBSOCKET_KEY).ok_or("a WebSocket needs a Sec-WebSocket-Key")?;
+    let mut digest = ring::digest::Context::new(&ring::digest::SHA1_FOR_LEGACY_USE_ONLY);
+    digest.update(key.as_bytes());
+    digest.update(ACCEPT);
+    let accept = HeaderValue::from_str(&STANDARD.encode(digest.finish()))
+        .map_err(|_| "the Sec-WebSocket-Key cannot be answered")?;
+    Ok(HeaderMap::from_iter([
+        (CONNECTION, HeaderValue::from_static("Upgrade")),
+        (UPGRADE, HeaderValue::from_static("websocket")),
+        (SEC_WEBSOCKET_ACCEPT, accept),
+        (SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(protocol)),
+    ]))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const MASK: [u8; 4] = [1, 2, 3, 250];
+
+    /// As a client sends it.
+    fn sent(first: u8, content: &[u8]) -> Vec<u8> {
+        let mut frame = vec![first];
+        match content.len() {
+            short @ 0..=125 => frame.push(0x80 | u8::try_from(short).unwrap()),
+            middle => {
+                frame.push(0x80 | 126);
+                frame.extend(u16::try_from(middle).unwrap().to_be_bytes());
+            }
+        }
+        frame.extend(MASK);
+        let mut content = content.to_vec();
+        unmask(&mut content, MASK, 0);
+        frame.extend(content);
+        frame
+    }
+
+    fn read_all(bytes: &[u8]) -> (Vec<Piece>, String) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let mut reader = FrameReader::new(bytes);
+        let mut pieces = Vec::new();
+        loop {
+            match runtime.block_on(reader.next()) {
+                Ok(piece) => pieces.push(piece),
+                Err(error) => return (pieces, error.to_string()),
+            }
+        }
+    }
+
+    fn data(begins: bool, text: &str) -> Piece {
+        Piece::Data { begins, bytes: text.as_bytes().to_vec() }
+    }
+
+    #[test]
+    fn messages_come_in_their_frames_and_words_of_control_between_them() {
+        let bytes = [
+            sent(0x82, b"whole"),
+            sent(0x01, b"in "),
+            sent(0x89, b"there?"),
+            sent(0x8a, b"nobody asked"),
+            sent(0x80, b"parts"),
+            sent(0x82, b""),
+            sent(0x82, b"next"),
+            sent(0x88, b""),
+        ];
+        let (pieces, _) = read_all(&bytes.concat());
+        let expected = vec![
+            data(true, "whole"),
+            data(true, "in "),
+            Piece::Ping(b"there?".to_vec()),
+            data(false, "parts"),
+            data(true, "next"),
+            Piece::Close,
+        ];
+        assert_eq!(pieces, expected);
+    }
+
+    #[test]
+    fn what_a_client_may_not_send_is_an_error() {
+        let mut bare = frame(Opcode::Binary, &[b"not masked"]);
+        bare.truncate(bare.len());
+        for (bytes, why) in [
+            (bare, "not masked"),
+            (sent(0x83, b"x"), "unknown kind"),
+            (sent(0xc2, b"x"), "extension"),
+            (sent(0x80, b"x"), "goes on before"),
+            ([sent(0x02, b"x"), sent(0x82, b"y")].concat(), "begins in another"),
+            (sent(0x09, b"x"), "in parts"),
+            (sent(0x89, &[0; 126]), "long"),
+        ] {
+            let (_, error) = read_all(&bytes);
+            assert!(error.contains(why), "{why}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_frame_has_the_shortest_length_that_holds_it() {
+        assert_eq!(frame(Opcode::Binary, &[&[1], b"out"]), b"\x82\x04\x01out");
+        assert_eq!(frame(Opcode::Close, &[]), [0x88, 0]);
+        assert_eq!(frame(Opcode::Binary, &[&[0; 126]])[..4], [0x82, 126, 0, 126]);
+        assert_eq!(frame(Opcode::Binary, &[&[0; 65536]])[..10], [0x82, 127, 0, 0, 0, 0, 0, 1, 0, 0]);
+    }
+
+    #[test]
+    fn an_offer_is_taken_with_the_key_that_was_given() {
+        // The example of the protocol's own text.
+        let mut headers = HeaderMap::from_iter([
+            (UPGRADE, HeaderValue::from_static("WebSocket")),
+            (SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13")),
+            (SEC_WEBSOCKET_KEY, HeaderValue::from_static("dGhlIHNhbXBsZSBub25jZQ==")),
+            (SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static("v4.channel.k8s.io, v5.channel.k8s.io")),
+        ]);
+        assert!(offers(&headers, "v5.channel.k8s.io") && !offers(&headers, "v5"));
+        let accepted = accept(&headers, "v5.channel.k8s.io").unwrap();
+        assert_eq!(accepted[SEC_WEBSOCKET_ACCEPT], "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+        assert_eq!(accepted[SEC_WEBSOCKET_PROTOCOL], "v5.channel.k8s.io");
+        headers.remove(SEC_WEBSOCKET_KEY);
+        assert!(accept(&headers, "v5.channel.k8s.io").unwrap_err().contains("Sec-WebSocket-Key"));
+        headers.insert(UPGRADE, HeaderValue::from_static("SPDY/3.1"));
+        assert!(!offers(&headers, "v5.channel.k8s.io"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_come_to_an_end(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            read_all(&bytes);
+        }
+
+        #[test]
+        fn what_was_sent_comes_out(start: u8, length in 1..=65535_usize) {
+            let content: Vec<u8> = (0..length).map(|at| start.wrapping_add(u8::try_from(at % 251).unwrap())).collect();
+            let bytes = sent(0x82, &content);
+            let (pieces, _) = read_all(&bytes);
+            let came: Vec<u8> = pieces.into_iter().flat_map(|piece| match piece {
+                Piece::Data { bytes, .. } => bytes,
+                Piece::Ping(_) | Piece::Close => Vec::new(),
+            }).collect();
+            prop_assert!(came == content);
+        }
+    }
+}
