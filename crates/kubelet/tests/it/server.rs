@@ -197,7 +197,9 @@ pub(crate) fn log(node: &Node, pod: &str, query: &str) -> Result<String, String>
 #[test]
 fn logs_are_shown_followed_and_cut_as_the_query_says() {
     let node = Node::start();
-    let script = "echo one; sleep 0.3; echo two >&2; sleep 0.3; echo three; while [ ! -e /tmp/go ]; do sleep 0.1; done; echo four";
+    // Output and complaints reach the log by ways of their own: the one waits until the other is there.
+    let script = "echo two >&2; while [ ! -e /tmp/next ]; do sleep 0.1; done; echo one; echo three; \
+                  while [ ! -e /tmp/go ]; do sleep 0.1; done; echo four";
     let mut pod = once_pod("talker", script);
     pod["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "tmp", "mountPath": "/tmp"}]);
     pod["spec"]["volumes"] =
@@ -205,10 +207,15 @@ fn logs_are_shown_followed_and_cut_as_the_query_says() {
     node.apply("talker", &pod);
     node.running("talker");
     let said = |query: &str| log(&node, "talker", query).expect("a log");
-    node.eventually("all three lines are there", |node| {
-        let said = log(node, "talker", "")?;
-        if said.lines().count() == 3 { Ok(()) } else { Err(said) }
-    });
+    let has_lines = |count: usize| {
+        node.eventually("the lines are there", |node| {
+            let said = log(node, "talker", "")?;
+            if said.lines().count() == count { Ok(()) } else { Err(said) }
+        });
+    };
+    has_lines(1);
+    std::fs::write(node.path("go/next"), "").expect("written");
+    has_lines(3);
     assert_eq!(said("tailLines=1"), "three\n");
     assert_eq!(said("limitBytes=6"), &said("")[..6]);
     assert_eq!(said("stream=Stderr"), "two\n");
