@@ -59,8 +59,8 @@ fn a_hundred_pods_come_and_go_and_every_watch_event_is_accounted_for() {
 }
 
 #[test]
-fn twenty_pods_come_and_go_on_a_real_runtime() {
+fn a_hundred_pods_come_and_go_on_a_real_runtime() {
     let cluster = Cluster::start();
-    come_and_go(&cluster, 20, |name| shell_pod(name, FOREVER));
+    come_and_go(&cluster, 100, |name| shell_pod(name, FOREVER));
     assert_eq!(crate::node::names_in(&cluster.node.path("root/pods")), Vec::<String>::new());
 }
