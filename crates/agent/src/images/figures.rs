@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use kubelet_core::image::access::ImageAccess;
+use kubelet_core::stats::exposition::DEFAULT_BUCKETS;
 use parking_lot::Mutex;
 
-/// Upper edges of the durations, in seconds.
-const EDGES: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+use crate::metrics::Histogram;
 
 /// What is counted. Labels are names of configured providers and words of ours, so there is a bound to them.
 #[derive(Debug, Default)]
@@ -24,13 +24,6 @@ struct Inner {
     errors: BTreeMap<String, u64>,
     durations: BTreeMap<String, Histogram>,
     config_hash: String,
-}
-
-#[derive(Debug, Default)]
-struct Histogram {
-    /// How many came below each edge, and above all of them.
-    counts: [u64; EDGES.len() + 1],
-    sum: f64,
 }
 
 impl ImageFigures {
@@ -57,11 +50,8 @@ impl ImageFigures {
         if !is_ok {
             *inner.errors.entry(name.to_owned()).or_default() += 1;
         }
-        let histogram = inner.durations.entry(name.to_owned()).or_default();
-        let seconds = took.as_secs_f64();
-        let place = EDGES.iter().position(|edge| seconds <= *edge).unwrap_or(EDGES.len());
-        histogram.counts[place] += 1;
-        histogram.sum += seconds;
+        let durations = inner.durations.entry(name.to_owned());
+        durations.or_insert_with(|| Histogram::new(DEFAULT_BUCKETS)).observe(took);
     }
 
     /// Prometheus text; what nothing is known of is left out.
@@ -111,15 +101,7 @@ fn render_durations(text: &mut String, durations: &BTreeMap<String, Histogram>) 
     let help = "How long runs of a credential provider took, in seconds.";
     head(text, name, "histogram", help, !durations.is_empty());
     for (plugin, histogram) in durations {
-        let mut below = 0;
-        for (edge, count) in EDGES.iter().zip(&histogram.counts) {
-            below += count;
-            let _ = writeln!(text, "{name}_bucket{{plugin_name={plugin:?},le=\"{edge}\"}} {below}");
-        }
-        let all: u64 = histogram.counts.iter().sum();
-        let _ = writeln!(text, "{name}_bucket{{plugin_name={plugin:?},le=\"+Inf\"}} {all}");
-        let _ = writeln!(text, "{name}_sum{{plugin_name={plugin:?}}} {}", histogram.sum);
-        let _ = writeln!(text, "{name}_count{{plugin_name={plugin:?}}} {all}");
+        histogram.write(text, name, &[("plugin_name", plugin)]);
     }
 }
 
