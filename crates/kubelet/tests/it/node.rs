@@ -171,6 +171,14 @@ impl Node {
         containers.iter().filter(|c| c.state == ContainerState::Running).count()
     }
 
+    /// Why the runtime says that a container has ended.
+    pub(crate) fn reason_of(&self, pod: &Value, name: &str) -> String {
+        let id = container(pod, name)["containerID"].as_str().unwrap_or_default().to_owned();
+        let id = model::ContainerId::from(id.trim_start_matches("containerd://"));
+        let status = self.ask(|runtime| async move { runtime.container_status(&id).await });
+        status.expect("the runtime answers").reason
+    }
+
     /// Stops the pod's sandboxes behind the kubelet's back.
     pub(crate) fn stop_sandboxes(&self, uid: &str) {
         let scope = Scope::Pod(uid.into());
