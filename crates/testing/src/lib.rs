@@ -13,6 +13,7 @@ pub mod fake_cri;
 pub mod health;
 pub mod host;
 pub mod net;
+pub mod patience;
 pub mod pods;
 
 pub use certificates::{FakeCertificates, Verdict};
@@ -23,4 +24,5 @@ pub use fake_cri::FakeCri;
 pub use health::HealthServer;
 pub use host::{FakeHost, HostFault, HostMethod};
 pub use net::{FakeNet, Service};
+pub use patience::stretched;
 pub use pods::{PodBuilder, pod, pod_from_json};
