@@ -75,7 +75,7 @@ impl Place {
         let others: Vec<&Pod> = table.places.iter().filter(counts).map(|(_, taken)| &*taken.pod).collect();
         let admission = decide(&others);
         let victims: &[PodUid] = match &admission {
-            Admission::Admitted { victims } => victims,
+            Admission::Admitted { victims, .. } => victims,
             Admission::Rejected(_) => {
                 drop(table);
                 self.leave();
@@ -151,7 +151,7 @@ mod tests {
     fn up_to(most: usize) -> impl Fn(&[&Pod]) -> Admission {
         move |others| {
             if others.len() < most {
-                return Admission::Admitted { victims: Vec::new() };
+                return Admission::Admitted { victims: Vec::new(), short_of: String::new() };
             }
             Admission::Rejected(Rejection { reason: "OutOfpods".into(), message: String::new() })
         }
@@ -186,7 +186,7 @@ mod tests {
         let places = Places::default();
         let (mut old, mut new) = (places.ask(pod("old")), places.ask(pod("new")));
         old.keep();
-        new.judge(|_| Admission::Admitted { victims: vec![PodUid::new("old")] });
+        new.judge(|_| Admission::Admitted { victims: vec![PodUid::new("old")], short_of: "cpu".to_owned() });
         assert!(new.must_wait() && old.news().await);
         old.leave();
         assert!(!new.must_wait());

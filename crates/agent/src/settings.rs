@@ -27,6 +27,8 @@ pub struct Settings {
     pub sync_frequency: Duration,
     /// `cgroupDriver`, for a runtime that does not say which one it uses.
     pub cgroup_driver: CgroupDriver,
+    /// What is switched on, for who wants to know.
+    pub gates: config::FeatureGates,
     /// Deadline of one runtime call; some calls add to it.
     pub request_timeout: Duration,
 }

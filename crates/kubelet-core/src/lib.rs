@@ -15,6 +15,8 @@ pub mod dns;
 pub mod downward;
 pub mod env;
 pub mod events;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 pub mod gc;
 pub mod hostname;
 pub mod hosts_file;

@@ -73,6 +73,7 @@ pub(crate) fn settings(resolved: &Resolved, node_name: String, host_ips: Vec<IpA
             flags: Arc::new(resolved.flags.clone()),
         }),
         sync_frequency: kubelet.sync_frequency.as_std(),
+        gates: resolved.gates.clone(),
         request_timeout: kubelet.runtime_request_timeout.as_std(),
     }
 }

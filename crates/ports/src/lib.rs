@@ -14,6 +14,7 @@
 pub mod certificates;
 pub mod clock;
 pub mod cluster;
+pub mod edge;
 pub mod host;
 pub mod net;
 pub mod node_api;

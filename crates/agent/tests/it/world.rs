@@ -287,6 +287,7 @@ fn settings() -> Settings {
         measure: MeasureSettings::default(),
         sync_frequency: seconds(60),
         cgroup_driver: model::CgroupDriver::Cgroupfs,
+        gates: config::FeatureGates::default(),
         request_timeout: seconds(10),
     }
 }
