@@ -60,6 +60,19 @@ pub(crate) enum WorkerPass {
     Kill,
 }
 
+/// What was done to a cgroup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CgroupWork {
+    Create,
+    Update,
+    Destroy,
+}
+
+impl CgroupWork {
+    const ALL: [(Self, &str); 3] =
+        [(Self::Create, "create"), (Self::Update, "update"), (Self::Destroy, "destroy")];
+}
+
 #[derive(Debug)]
 pub struct Metrics {
     relist_took: Histogram,
@@ -99,6 +112,8 @@ pub struct Metrics {
     pub(crate) images: ImageFigures,
     calls: Mutex<BTreeMap<&'static str, Calls>>,
     cgroup_samples: Histogram,
+    /// In the order of [`CgroupWork`].
+    cgroup_works: [Histogram; 3],
     disk_samples: Histogram,
     /// They are shown beside these.
     pub certificates: CertificateFigures,
@@ -151,6 +166,7 @@ impl Default for Metrics {
             images: ImageFigures::default(),
             calls: Mutex::default(),
             cgroup_samples: usual(),
+            cgroup_works: [usual(), usual(), usual()],
             disk_samples: usual(),
             certificates: CertificateFigures::default(),
         }
@@ -308,6 +324,11 @@ impl Metrics {
     /// A sleep handler was still sleeping when the grace period ended.
     pub(crate) fn sleep_was_cut(&self) {
         one_more(&self.cut_sleeps);
+    }
+
+    /// A cgroup was made, changed or removed.
+    pub(crate) fn cgroup_work(&self, work: CgroupWork, took: Duration) {
+        self.cgroup_works[work as usize].observe(took);
     }
 
     /// What a sample of cgroups and procfs cost.

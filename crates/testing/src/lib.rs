@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod certificates;
+pub mod cgroups;
 pub mod containerd;
 pub mod fake;
 pub mod fake_cluster;
@@ -16,6 +17,7 @@ pub mod net;
 pub mod pods;
 
 pub use certificates::{FakeCertificates, Verdict};
+pub use cgroups::FakeCgroups;
 pub use containerd::Containerd;
 pub use fake::{Exec, FakeRuntime, Fault, Method, Program};
 pub use fake_cluster::{ClusterCall, ClusterFault, FakeCluster, Outage, Verb};

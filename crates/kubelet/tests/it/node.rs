@@ -10,15 +10,19 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use cri::CriRuntime;
+use host::LinuxCgroups;
 use model::ContainerState;
+use model::cgroup::{CgroupPath, CgroupSettings};
+use ports::cgroups::CgroupRemoval;
 use ports::runtime::Scope;
-use ports::{Runtime, RuntimeError};
+use ports::{Cgroups, Runtime, RuntimeError};
 use serde_json::{Value, json};
-use testing::containerd::{BUSYBOX_IMAGE, Containerd, leftovers};
+use testing::containerd::{BUSYBOX_IMAGE, Containerd, cgroup_root_of, leftovers};
 use testing::{FakeCri, FakeRuntime};
 
 /// Long enough for a loaded machine with two cores; a passing test never waits this long.
 const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const CGROUP_MOUNT: &str = "/sys/fs/cgroup";
 
 pub(crate) struct Node {
     dir: tempfile::TempDir,
@@ -76,7 +80,7 @@ impl Node {
         std::fs::create_dir_all(dir.path().join("manifests")).expect("a directory for manifests");
         // The worker serves what the test process serves.
         let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
-        Self {
+        let node = Self {
             dir,
             tokio: tokio.expect("a tokio runtime"),
             containerd: None,
@@ -88,7 +92,15 @@ impl Node {
             health_port: free_port(),
             extra,
             flags: Vec::new(),
-        }
+        };
+        let root = CgroupPath::directory(node.cgroup_root());
+        node.tokio.block_on(cgroups().ensure(&root, &CgroupSettings::default())).expect("a cgroup");
+        node
+    }
+
+    /// What all cgroups of this node are below: nobody else's can be hit, and none is left.
+    pub(crate) fn cgroup_root(&self) -> String {
+        cgroup_root_of(&self.path("containerd"))
     }
 
     /// Further configuration fields, for kubelets that start from now on.
@@ -245,8 +257,7 @@ impl Node {
             "readOnlyPort": self.port,
             "healthzPort": self.health_port,
             "failCgroupV1": false,
-            "cgroupsPerQOS": false,
-            "enforceNodeAllocatable": [],
+            "cgroupRoot": self.cgroup_root(),
             "failSwapOn": false,
             "address": "127.0.0.1",
             "authentication": {"anonymous": {"enabled": true}, "webhook": {"enabled": false}},
@@ -437,6 +448,10 @@ impl Node {
                 return Err(format!("still in the runtime: {listed:?}"));
             }
         }
+        let left = self.pod_cgroups(uid);
+        if !left.is_empty() {
+            return Err(format!("left of its cgroup: {left:?}"));
+        }
         for dir in ["root/pods", "logs/pods", "logs/containers"].map(|dir| self.path(dir)) {
             // Links to logs have the UID in what they point at.
             let target = |name: &str| std::fs::read_link(dir.join(name)).unwrap_or_default();
@@ -447,6 +462,16 @@ impl Node {
             }
         }
         Ok(())
+    }
+
+    /// The directories of the pod's own cgroup, in whichever tree.
+    pub(crate) fn pod_cgroups(&self, uid: &str) -> Vec<PathBuf> {
+        let mount = Path::new(CGROUP_MOUNT);
+        let trees = names_in(mount).into_iter().map(|tree| mount.join(tree)).chain([mount.to_path_buf()]);
+        let tops = trees.map(|tree| tree.join(self.cgroup_root().trim_start_matches('/')).join("kubepods"));
+        let tops: Vec<PathBuf> = tops.filter(|top| top.is_dir()).collect();
+        let tiers = tops.iter().flat_map(|top| [top.clone(), top.join("burstable"), top.join("besteffort")]);
+        tiers.map(|tier| tier.join(format!("pod{uid}"))).filter(|dir| dir.exists()).collect()
     }
 
     /// Waits until the pod has ended with success; returns what its container `main` said.
@@ -520,6 +545,22 @@ impl Drop for Node {
 }
 
 impl Node {
+    /// Nobody makes any there any more; who was killed may take a moment to leave.
+    fn remove_cgroups(&self) -> Result<(), String> {
+        let root = CgroupPath::directory(self.cgroup_root());
+        let began = Instant::now();
+        loop {
+            match self.tokio.block_on(cgroups().remove(&root)) {
+                Ok(CgroupRemoval::Gone) => return Ok(()),
+                Ok(CgroupRemoval::Busy { pids }) if began.elapsed() > Duration::from_secs(20) => {
+                    return Err(format!("cgroup {root} with {pids:?}"));
+                }
+                Ok(CgroupRemoval::Busy { .. }) => std::thread::park_timeout(Duration::from_millis(20)),
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+    }
+
     /// Ends containerd and what it ran, and unmounts what the kubelet mounted; says what could not be cleaned up.
     fn stop_runtime(&mut self) -> Vec<String> {
         let stopped = self.containerd.take().map(Containerd::stop);
@@ -535,9 +576,17 @@ impl Node {
                 left.push(format!("mounted: {mount}"));
             }
         }
+        left.extend(self.remove_cgroups().err());
         left.extend(leftovers(&self.dir.path().join("containerd")));
         left
     }
+}
+
+/// The cgroups of this machine.
+pub(crate) fn cgroups() -> LinuxCgroups {
+    let mount = Path::new(CGROUP_MOUNT);
+    let version = host::process::cgroup_version(mount).expect("cgroups are mounted");
+    LinuxCgroups::new(mount.to_path_buf(), version)
 }
 
 pub(crate) fn names_in(dir: &Path) -> Vec<String> {
