@@ -13,7 +13,7 @@ use net::LinuxNet;
 use ports::{Clock, Cluster, Host, HostError};
 use tokio_util::sync::CancellationToken;
 
-use crate::process::{Signals, feed_watchdog, notify_ready, set_limits, share_root_dir};
+use crate::process::{self, Signals, feed_watchdog, notify_ready, set_limits, share_root_dir};
 use crate::traces::{self, Finished};
 use crate::{cluster, serve, settings};
 
@@ -54,6 +54,7 @@ pub(crate) async fn run(resolved: &Resolved, spans: Option<Finished>) -> Result<
     check_standalone(resolved)?;
     let cgroup_v2 = check_machine(resolved)?;
     check_providers(resolved)?;
+    process::tune_kernel(resolved.kubelet.protect_kernel_defaults).map_err(StartError::Host)?;
     let lock = acquire_lock(resolved, &signals).await?;
     let Some((_lock, contention)) = lock else { return Ok(ExitCode::SUCCESS) };
     set_limits(resolved);

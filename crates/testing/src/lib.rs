@@ -15,6 +15,7 @@ pub mod health;
 pub mod host;
 pub mod net;
 pub mod pods;
+pub mod private_cgroup;
 
 pub use certificates::{FakeCertificates, Verdict};
 pub use cgroups::FakeCgroups;
@@ -26,3 +27,4 @@ pub use health::HealthServer;
 pub use host::{FakeHost, HostFault, HostMethod};
 pub use net::{FakeNet, Service};
 pub use pods::{PodBuilder, pod, pod_from_json};
+pub use private_cgroup::PrivateCgroup;

@@ -10,19 +10,16 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use cri::CriRuntime;
-use host::LinuxCgroups;
 use model::ContainerState;
-use model::cgroup::{CgroupPath, CgroupSettings};
-use ports::cgroups::CgroupRemoval;
 use ports::runtime::Scope;
-use ports::{Cgroups, Runtime, RuntimeError};
+use ports::{Runtime, RuntimeError};
 use serde_json::{Value, json};
-use testing::containerd::{BUSYBOX_IMAGE, Containerd, cgroup_root_of, leftovers};
-use testing::{FakeCri, FakeRuntime};
+use testing::containerd::{BUSYBOX_IMAGE, Containerd, leftovers};
+use testing::private_cgroup::make_kernel_settings;
+use testing::{FakeCri, FakeRuntime, PrivateCgroup};
 
 /// Long enough for a loaded machine with two cores; a passing test never waits this long.
 const PATIENCE: Duration = Duration::from_secs(120);
-pub(crate) const CGROUP_MOUNT: &str = "/sys/fs/cgroup";
 
 pub(crate) struct Node {
     dir: tempfile::TempDir,
@@ -93,14 +90,14 @@ impl Node {
             extra,
             flags: Vec::new(),
         };
-        let root = CgroupPath::directory(node.cgroup_root());
-        node.tokio.block_on(cgroups().ensure(&root, &CgroupSettings::default())).expect("a cgroup");
+        node.cgroup().make().expect("a cgroup");
+        make_kernel_settings(&node.path("proc-sys")).expect("settings");
         node
     }
 
-    /// What all cgroups of this node are below: nobody else's can be hit, and none is left.
-    pub(crate) fn cgroup_root(&self) -> String {
-        cgroup_root_of(&self.path("containerd"))
+    /// What all cgroups of this node are below.
+    pub(crate) fn cgroup(&self) -> PrivateCgroup {
+        PrivateCgroup::of(&self.path("containerd"))
     }
 
     /// Further configuration fields, for kubelets that start from now on.
@@ -257,7 +254,7 @@ impl Node {
             "readOnlyPort": self.port,
             "healthzPort": self.health_port,
             "failCgroupV1": false,
-            "cgroupRoot": self.cgroup_root(),
+            "cgroupRoot": self.cgroup().path(),
             "failSwapOn": false,
             "address": "127.0.0.1",
             "authentication": {"anonymous": {"enabled": true}, "webhook": {"enabled": false}},
@@ -287,6 +284,7 @@ impl Node {
         command.arg("--cert-dir").arg(self.path("pki"));
         command.args(["--hostname-override", "node", "-v", "4"]).args(&self.flags);
         command.env("KUBELET_CONTAINER_LINKS_DIR", self.path("logs/containers"));
+        command.env("KUBELET_PROC_SYS_DIR", self.path("proc-sys"));
         // A test may give the node programs of its own.
         let programs = std::env::var("PATH").unwrap_or_default();
         command.env("PATH", format!("{}:{programs}", self.path("bin").display()));
@@ -466,12 +464,8 @@ impl Node {
 
     /// The directories of the pod's own cgroup, in whichever tree.
     pub(crate) fn pod_cgroups(&self, uid: &str) -> Vec<PathBuf> {
-        let mount = Path::new(CGROUP_MOUNT);
-        let trees = names_in(mount).into_iter().map(|tree| mount.join(tree)).chain([mount.to_path_buf()]);
-        let tops = trees.map(|tree| tree.join(self.cgroup_root().trim_start_matches('/')).join("kubepods"));
-        let tops: Vec<PathBuf> = tops.filter(|top| top.is_dir()).collect();
-        let tiers = tops.iter().flat_map(|top| [top.clone(), top.join("burstable"), top.join("besteffort")]);
-        tiers.map(|tier| tier.join(format!("pod{uid}"))).filter(|dir| dir.exists()).collect()
+        let tiers = ["kubepods", "kubepods/burstable", "kubepods/besteffort"];
+        tiers.iter().flat_map(|tier| self.cgroup().find(&format!("{tier}/pod{uid}"))).collect()
     }
 
     /// Waits until the pod has ended with success; returns what its container `main` said.
@@ -545,22 +539,6 @@ impl Drop for Node {
 }
 
 impl Node {
-    /// Nobody makes any there any more; who was killed may take a moment to leave.
-    fn remove_cgroups(&self) -> Result<(), String> {
-        let root = CgroupPath::directory(self.cgroup_root());
-        let began = Instant::now();
-        loop {
-            match self.tokio.block_on(cgroups().remove(&root)) {
-                Ok(CgroupRemoval::Gone) => return Ok(()),
-                Ok(CgroupRemoval::Busy { pids }) if began.elapsed() > Duration::from_secs(20) => {
-                    return Err(format!("cgroup {root} with {pids:?}"));
-                }
-                Ok(CgroupRemoval::Busy { .. }) => std::thread::park_timeout(Duration::from_millis(20)),
-                Err(error) => return Err(error.to_string()),
-            }
-        }
-    }
-
     /// Ends containerd and what it ran, and unmounts what the kubelet mounted; says what could not be cleaned up.
     fn stop_runtime(&mut self) -> Vec<String> {
         let stopped = self.containerd.take().map(Containerd::stop);
@@ -576,17 +554,10 @@ impl Node {
                 left.push(format!("mounted: {mount}"));
             }
         }
-        left.extend(self.remove_cgroups().err());
+        left.extend(self.cgroup().remove().iter().map(|dir| format!("cgroup {}", dir.display())));
         left.extend(leftovers(&self.dir.path().join("containerd")));
         left
     }
-}
-
-/// The cgroups of this machine.
-pub(crate) fn cgroups() -> LinuxCgroups {
-    let mount = Path::new(CGROUP_MOUNT);
-    let version = host::process::cgroup_version(mount).expect("cgroups are mounted");
-    LinuxCgroups::new(mount.to_path_buf(), version)
 }
 
 pub(crate) fn names_in(dir: &Path) -> Vec<String> {
