@@ -64,6 +64,19 @@ pub(crate) enum WorkerPass {
     Kill,
 }
 
+/// What was done to a cgroup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CgroupWork {
+    Create,
+    Update,
+    Destroy,
+}
+
+impl CgroupWork {
+    const ALL: [(Self, &str); 3] =
+        [(Self::Create, "create"), (Self::Update, "update"), (Self::Destroy, "destroy")];
+}
+
 #[derive(Debug)]
 pub struct Metrics {
     relist_took: Histogram,
@@ -102,6 +115,8 @@ pub struct Metrics {
     pub(crate) images: ImageFigures,
     calls: Mutex<BTreeMap<&'static str, Calls>>,
     cgroup_samples: Histogram,
+    /// In the order of [`CgroupWork`].
+    cgroup_works: [Histogram; 3],
     disk_samples: Histogram,
     pub(crate) edge: edge::EdgeFigures,
     pub(crate) pods: pods::PodFigures,
@@ -155,6 +170,7 @@ impl Default for Metrics {
             images: ImageFigures::default(),
             calls: Mutex::default(),
             cgroup_samples: usual(),
+            cgroup_works: [usual(), usual(), usual()],
             disk_samples: usual(),
             edge: edge::EdgeFigures::default(),
             pods: pods::PodFigures::default(),
@@ -316,6 +332,11 @@ impl Metrics {
     /// A sleep handler was still sleeping when the grace period ended.
     pub(crate) fn sleep_was_cut(&self) {
         one_more(&self.cut_sleeps);
+    }
+
+    /// A cgroup was made, changed or removed.
+    pub(crate) fn cgroup_work(&self, work: CgroupWork, took: Duration) {
+        self.cgroup_works[work as usize].observe(took);
     }
 
     /// What a sample of cgroups and procfs cost.

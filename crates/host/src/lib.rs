@@ -1,6 +1,6 @@
 //! The Host port on Linux: mounts, cgroups, procfs, inotify, files and process limits.
 //!
-//! Owns: [`LinuxHost`], one file per kind of step, and the process-level functions in [`process`].
+//! Owns: [`LinuxHost`], one file per kind of step, [`LinuxCgroups`], and the process-level functions in [`process`].
 //!
 //! Architecture invariants:
 //! - it decides nothing: no retry, no back-off, no policy;
@@ -22,6 +22,7 @@ pub mod process;
 
 mod addresses;
 mod async_inotify;
+mod cgroups;
 mod exec_trace;
 mod files;
 mod host_path;
@@ -60,6 +61,7 @@ use ports::host::{
 };
 
 pub use addresses::host_ips;
+pub use cgroups::LinuxCgroups;
 
 /// The machine this process runs on.
 #[derive(Debug)]

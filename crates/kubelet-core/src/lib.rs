@@ -9,6 +9,7 @@
 
 pub mod admission;
 pub mod certificates;
+pub mod cgroup;
 pub mod cgroup_driver;
 pub mod container_log;
 pub mod dns;
@@ -23,6 +24,7 @@ pub mod hosts_file;
 pub mod housekeeping;
 pub mod http_action;
 pub mod image;
+pub mod kernel;
 pub mod lease;
 pub mod log_paths;
 pub mod log_rotation;

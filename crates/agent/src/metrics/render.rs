@@ -12,7 +12,7 @@ use kubelet_core::stats::volumes::write_disks;
 use model::{PodRef, PodUid};
 use parking_lot::Mutex;
 
-use super::{CONTAINER_STATES, CONTAINER_TYPES, Histogram, Metrics, WORKER_PASSES};
+use super::{CONTAINER_STATES, CONTAINER_TYPES, CgroupWork, Histogram, Metrics, WORKER_PASSES};
 
 /// Numbers that others keep.
 #[derive(Debug)]
@@ -49,6 +49,7 @@ pub(crate) fn write(metrics: &Metrics, from: &FromElsewhere<'_>) -> String {
     write_starts(&mut text, metrics);
     write_pleg(&mut text, metrics);
     write_calls(&mut text, metrics);
+    write_cgroup_works(&mut text, metrics);
     write_costs(&mut text, metrics);
     metrics.pods.write(&mut text);
     metrics.edge.write(&mut text);
@@ -312,6 +313,17 @@ fn write_calls(text: &mut String, metrics: &Metrics) {
     family(text, name, Kind::Counter, "Calls to the runtime that failed.");
     for (operation, calls) in calls.iter().filter(|(_, calls)| calls.failed > 0) {
         line(text, name, &[("operation_type", operation)], Value::Integer(calls.failed), None);
+    }
+}
+
+fn write_cgroup_works(text: &mut String, metrics: &Metrics) {
+    let name = "kubelet_cgroup_manager_duration_seconds";
+    family(text, name, Kind::Histogram, "How long it took to make, change or remove a cgroup.");
+    for (work, operation) in CgroupWork::ALL {
+        let took = &metrics.cgroup_works[work as usize];
+        if took.count() > 0 {
+            took.write(text, name, &[("operation_type", operation)]);
+        }
     }
 }
 
