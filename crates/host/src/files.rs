@@ -151,6 +151,19 @@ pub(crate) fn list_dir(path: &Path) -> HostResult<Vec<DirEntry>> {
     Ok(listed)
 }
 
+/// Without a look at what they are: one of them may be a mount that does not answer.
+pub(crate) fn list_names(path: &Path) -> HostResult<Vec<String>> {
+    let entries = match fs::read_dir(path) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(failed("list", path)(error)),
+    };
+    let names = entries.map(|entry| entry.map(|entry| entry.file_name().to_string_lossy().into_owned()));
+    let mut names: Vec<String> = names.collect::<io::Result<_>>().map_err(failed("list", path))?;
+    names.sort();
+    Ok(names)
+}
+
 fn describe(entry: &fs::DirEntry) -> io::Result<DirEntry> {
     let metadata = entry.metadata()?;
     let is_symlink = metadata.is_symlink();

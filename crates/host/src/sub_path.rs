@@ -39,7 +39,7 @@ pub(crate) fn bind_sub_path(volume: &Path, sub_path: &str, target: &Path) -> Hos
         if is_same(target, &what)? {
             return Ok(());
         }
-        mounts::unmount_tree(target)?;
+        mounts::unmount_one(target)?;
     }
     prepare_target(target, FileType::from_raw_mode(what.st_mode) == FileType::Directory)?;
     let source = PathBuf::from(format!("/proc/self/fd/{}", opened.as_raw_fd()));

@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 
 use super::Request;
 use crate::engine::Engine;
-use crate::volumes::chain;
+use crate::volumes::{chain, path_of};
 
 /// Walks through volumes that go on at the same time; the disk has other things to do.
 const WALKS: usize = 2;
@@ -177,29 +177,19 @@ impl DiskSampler {
 async fn walk(engine: Arc<Engine>, uid: PodUid, pod: Arc<Pod>) -> Walk {
     let mut samples = Vec::new();
     let volumes = spec_of(&pod).volumes.as_deref().unwrap_or_default();
-    let directory = engine.settings.paths.pod(&uid).join("volumes");
-    // One directory for each kind of volume, and in it one for each volume.
-    for kind in engine.host.list_dir(&directory).await.unwrap_or_default() {
-        let directory = directory.join(&kind.name);
-        for entry in engine.host.list_dir(&directory).await.unwrap_or_default() {
-            let Some(volume) = volumes.iter().find(|volume| volume.name == entry.name) else { continue };
-            let path = directory.join(&entry.name);
-            let measured =
-                tokio::try_join!(engine.host.filesystem_space(&path), engine.host.tree_usage(&path));
-            match measured {
-                Ok((space, used)) => samples.push(VolumeSample {
-                    name: volume.name.as_str().into(),
-                    claim: volume
-                        .persistent_volume_claim
-                        .as_ref()
-                        .map(|claim| claim.claim_name.as_str().into()),
-                    is_memory: is_memory(volume),
-                    space,
-                    used,
-                }),
-                Err(error) => {
-                    tracing::debug!(%uid, volume = volume.name, error = chain(&error), "A volume was not measured");
-                }
+    for volume in volumes {
+        let Some(path) = path_of(&engine.settings.paths, &pod, volume) else { continue };
+        let measured = tokio::try_join!(engine.host.filesystem_space(&path), engine.host.tree_usage(&path));
+        match measured {
+            Ok((space, used)) => samples.push(VolumeSample {
+                name: volume.name.as_str().into(),
+                claim: volume.persistent_volume_claim.as_ref().map(|claim| claim.claim_name.as_str().into()),
+                is_memory: is_memory(volume),
+                space,
+                used,
+            }),
+            Err(error) => {
+                tracing::debug!(%uid, volume = volume.name, error = chain(&error), "A volume was not measured");
             }
         }
     }

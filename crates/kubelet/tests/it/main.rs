@@ -15,6 +15,7 @@ mod processes;
 mod certificates;
 mod cluster;
 mod faults;
+mod hanging_volumes;
 mod images;
 mod killed;
 mod lifecycle;

@@ -1,0 +1,48 @@
+//! Directories of the pod's own, on disk or in memory.
+
+use std::path::Path;
+
+use kubelet_core::volume::engine::ReadyVolume;
+use kubelet_core::volume::plan::Medium;
+use ports::HostError;
+
+use super::make::{MakeError, Scene};
+
+const DIRECTORY: &str = "volumes/kubernetes.io~empty-dir";
+const MARKS: &str = "plugins/kubernetes.io~empty-dir";
+
+pub(super) async fn make(scene: &Scene<'_>, medium: Medium) -> Result<ReadyVolume, MakeError> {
+    let path = scene.pod_dir().join(DIRECTORY).join(&scene.volume.name);
+    ensure_backing(scene, &path, &scene.volume.name, medium).await?;
+    Ok(ReadyVolume { path, is_device: false, read_only: false })
+}
+
+/// A directory for a volume is made once: what its containers do to its permissions later is theirs, also over restarts
+/// of the kubelet. A mark beside the volumes says that it is ready; one in memory is gone after a reboot all the same.
+pub(super) async fn ensure_backing(
+    scene: &Scene<'_>,
+    path: &Path,
+    mark_name: &str,
+    medium: Medium,
+) -> Result<(), HostError> {
+    let host = scene.host();
+    let mark_dir = scene.pod_dir().join(MARKS).join(mark_name);
+    let mark = mark_dir.join("ready");
+    let was_ready = host.read_file(&mark, 1, false).await.is_ok();
+    if was_ready && (medium == Medium::Disk || host.is_mount_point(path).await?) {
+        return Ok(());
+    }
+    host.ensure_dir(path, 0o777).await?;
+    match medium {
+        Medium::Disk => {}
+        Medium::Memory { size_bytes } => host.ensure_tmpfs(path, size_bytes).await?,
+        Medium::HugePages { page_bytes, size_bytes } => {
+            host.ensure_huge_pages(path, page_bytes, size_bytes).await?;
+        }
+    }
+    if let Some(gid) = scene.group() {
+        host.give_to_group(path, gid).await?;
+    }
+    host.ensure_dir(&mark_dir, 0o750).await?;
+    host.write_file(&mark, b"", 0o644).await
+}
