@@ -7,7 +7,7 @@ use std::path::Path;
 use ports::host::HostResult;
 use rustix::mount::MountFlags;
 
-use crate::{failed, files, mounts};
+use crate::{failed, fault, files, mounts};
 
 const TARGET_MODE: u32 = 0o750;
 
@@ -22,7 +22,8 @@ pub(crate) fn bind_volume(source: &Path, target: &Path, read_only: bool) -> Host
         mounts::unmount_one(target)?;
     }
     files::ensure_dir(target, TARGET_MODE)?;
-    rustix::mount::mount_bind(source, target).map_err(failed("bind volume to", target))?;
+    let bound = fault::around("mount", target, || rustix::mount::mount_bind(source, target));
+    bound.map_err(failed("bind volume to", target))?;
     set_read_only(target, read_only)
 }
 
@@ -32,5 +33,6 @@ fn set_read_only(target: &Path, read_only: bool) -> HostResult<()> {
         return Ok(());
     }
     let flags = MountFlags::BIND | MountFlags::RDONLY;
-    rustix::mount::mount_remount(target, flags, "").map_err(failed("make read-only", target))
+    fault::around("remount", target, || rustix::mount::mount_remount(target, flags, ""))
+        .map_err(failed("make read-only", target))
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use ports::host::HostResult;
 use rustix::mount::MountFlags;
 
-use crate::{failed, files, mounts};
+use crate::{failed, fault, files, mounts};
 
 const MODE: u32 = 0o777;
 
@@ -16,7 +16,8 @@ pub(crate) fn ensure(path: &Path, page_bytes: u64, size_bytes: u64) -> HostResul
         return Ok(());
     }
     files::ensure_dir(path, MODE)?;
-    mount(path, page_bytes, size_bytes).map_err(failed("mount huge pages on", path))
+    fault::around("mount", path, || mount(path, page_bytes, size_bytes))
+        .map_err(failed("mount huge pages on", path))
 }
 
 fn mount(path: &Path, page_bytes: u64, size_bytes: u64) -> io::Result<()> {

@@ -10,9 +10,9 @@ use ports::host::{GroupPolicy, HostError, HostPathKind, HostResult};
 use crate::{bind, host_path, in_volume, measure, mounts, ownership, sub_path};
 
 /// A filesystem that has not answered a question by then is given up.
-const ANSWER: Duration = Duration::from_secs(20);
+const ANSWER: Duration = Duration::from_secs(10);
 /// The same where nobody starts any later for not knowing.
-const MEASURED: Duration = Duration::from_secs(10);
+const MEASURED: Duration = Duration::from_secs(5);
 
 /// One job in a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -24,6 +24,7 @@ mod addresses;
 mod async_inotify;
 mod bind;
 mod exec_trace;
+mod fault;
 mod files;
 mod hand;
 mod holders;
@@ -176,7 +177,10 @@ impl Host for LinuxHost {
 
     async fn rename(&self, from: &Path, to: &Path) -> HostResult<()> {
         let to = to.to_path_buf();
-        blocking(from, move |from| std::fs::rename(from, &to).map_err(failed("rename", from))).await
+        let rename = move |from: &Path| {
+            fault::around("rename to", &to, || std::fs::rename(from, &to)).map_err(failed("rename", from))
+        };
+        blocking(from, rename).await
     }
 
     async fn ensure_symlink(&self, target: &Path, link: &Path) -> HostResult<()> {

@@ -12,7 +12,7 @@ use ports::host::{HostError, HostResult};
 use rustix::io::Errno;
 use rustix::mount::{MountPropagationFlags, UnmountFlags};
 
-use crate::{failed, holders};
+use crate::{failed, fault, holders};
 
 const MOUNT_TABLE: &str = "/proc/self/mountinfo";
 
@@ -167,7 +167,9 @@ fn steps_of(path: &Path) -> Vec<OsString> {
 
 /// Takes one mount away. Success if it is gone already.
 pub(crate) fn unmount_one(mount_point: &Path) -> HostResult<()> {
-    match rustix::mount::unmount(mount_point, UnmountFlags::NOFOLLOW) {
+    let unmounted =
+        fault::around("unmount", mount_point, || rustix::mount::unmount(mount_point, UnmountFlags::NOFOLLOW));
+    match unmounted {
         // Somebody else was faster.
         Ok(()) | Err(Errno::INVAL | Errno::NOENT) => Ok(()),
         Err(Errno::BUSY) => {
@@ -180,11 +182,6 @@ pub(crate) fn unmount_one(mount_point: &Path) -> HostResult<()> {
         }
         Err(error) => Err(failed("unmount", mount_point)(error)),
     }
-}
-
-#[cfg(test)]
-pub(crate) fn unmount_tree(path: &Path) -> HostResult<()> {
-    mounted_below(path)?.iter().try_for_each(|mount_point| unmount_one(mount_point))
 }
 
 /// Makes sure that mounts appearing below `path` reach the containers that mount it: unless it lies on a shared mount,

@@ -178,7 +178,8 @@ async fn walk(engine: Arc<Engine>, uid: PodUid, pod: Arc<Pod>) -> Walk {
     let mut samples = Vec::new();
     let volumes = spec_of(&pod).volumes.as_deref().unwrap_or_default();
     for volume in volumes {
-        let Some(path) = path_of(&engine.settings.paths, &pod, volume) else { continue };
+        let path = path_of(&*engine.host, &engine.settings.paths, &pod, volume).await;
+        let Some(path) = path else { continue };
         let measured = tokio::try_join!(engine.host.filesystem_space(&path), engine.host.tree_usage(&path));
         match measured {
             Ok((space, used)) => samples.push(VolumeSample {

@@ -11,7 +11,7 @@ use ports::host::{GroupPolicy, HostPathKind};
 use super::chain;
 use super::make::{MakeError, Scene};
 
-const PLUGIN: &str = "kubernetes.io~local-volume";
+pub(super) const PLUGIN: &str = "kubernetes.io~local-volume";
 /// Giving a tree to a group is said to be slow after this, and again after each further minute.
 const SLOW_AFTER: Duration = Duration::from_secs(30);
 const STILL_SLOW_AFTER: Duration = Duration::from_secs(60);
@@ -27,12 +27,9 @@ pub(super) async fn mount(
 ) -> Result<ReadyVolume, MakeError> {
     exists(scene, source, HostPathKind::Directory).await?;
     let path = scene.pod_dir().join("volumes").join(PLUGIN).join(name);
-    let mark_dir = scene.pod_dir().join("plugins").join(PLUGIN).join(name);
-    let mark = mark_dir.join("ready");
     let ready = ReadyVolume { path: path.clone(), is_device: false, read_only };
     // What containers did to its permissions since is theirs.
-    let was_ready = scene.host().read_file(&mark, 1, false).await.is_ok();
-    if was_ready && scene.host().is_mount_point(&path).await? {
+    if scene.is_marked(PLUGIN, name).await && scene.host().is_mount_point(&path).await? {
         return Ok(ready);
     }
     scene.host().ensure_dir(path.parent().unwrap_or(&path), DIRECTORY_MODE).await?;
@@ -40,8 +37,7 @@ pub(super) async fn mount(
     if let Some(gid) = scene.group().filter(|_| !read_only) {
         give_to_group(scene, &path, gid).await?;
     }
-    scene.host().ensure_dir(&mark_dir, DIRECTORY_MODE).await?;
-    scene.host().write_file(&mark, b"", 0o644).await?;
+    scene.mark(PLUGIN, name).await?;
     Ok(ready)
 }
 

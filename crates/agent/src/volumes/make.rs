@@ -1,12 +1,12 @@
 //! Making one volume: what it is, which type makes it, and what is said where that fails.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use kubelet_core::downward::DownwardFacts;
+use kubelet_core::volume::bound_volume;
 use kubelet_core::volume::engine::{Attempt, ReadyVolume};
 use kubelet_core::volume::plan::{Meaning, VolumePlan, claimed_plan, meaning, plugin_dir};
-use kubelet_core::volume::{bound_volume, has_payload};
 use model::PodRef;
 use model::containers::spec_of;
 use model::k8s::{Pod, Volume};
@@ -18,6 +18,11 @@ use super::{VolumeOrder, chain, empty_dir, host_path, local, nfs, payload};
 use crate::cluster::objects::PodObjects;
 use crate::engine::Engine;
 use crate::settings::Paths;
+
+const MARK: &str = "ready";
+const MARK_DIRECTORY_MODE: u32 = 0o750;
+/// No volume's name is longer than this.
+const LONGEST_NAME: usize = 253;
 
 /// What one volume of a pod is made with.
 pub(super) struct Scene<'a> {
@@ -41,6 +46,18 @@ impl Scene<'_> {
 
     pub(super) fn pod_dir(&self) -> PathBuf {
         self.engine.settings.paths.pod(&self.identity().uid)
+    }
+
+    /// A mark says that the volume is ready, and which of the pod's volumes a PersistentVolume is.
+    pub(super) async fn is_marked(&self, plugin: &str, name: &str) -> bool {
+        let mark = self.pod_dir().join("plugins").join(plugin).join(name).join(MARK);
+        self.host().read_file(&mark, LONGEST_NAME, false).await.is_ok()
+    }
+
+    pub(super) async fn mark(&self, plugin: &str, name: &str) -> Result<(), HostError> {
+        let directory = self.pod_dir().join("plugins").join(plugin).join(name);
+        self.host().ensure_dir(&directory, MARK_DIRECTORY_MODE).await?;
+        self.host().write_file(&directory.join(MARK), self.volume.name.as_bytes(), 0o644).await
     }
 
     /// The group that the pod's volumes are given to.
@@ -192,10 +209,27 @@ fn plugin_of(scene: &Scene<'_>, plan: &VolumePlan) -> &'static str {
     kubelet_core::volume::plan::plugin_name(plugin_dir(scene.volume, plan))
 }
 
-/// Where the volume is, if it lies in the pod's directory and its spec alone says so.
-pub(crate) fn path_of(paths: &Paths, pod: &Pod, volume: &Volume) -> Option<PathBuf> {
-    let Ok(Meaning::Plan(plan)) = meaning(pod, volume) else { return None };
-    let is_own = !matches!(plan, VolumePlan::HostPath);
-    let directory = paths.pod(&PodRef::of(pod).uid).join("volumes").join(plugin_dir(volume, &plan));
-    (is_own || has_payload(volume)).then(|| directory.join(&volume.name))
+/// Where the volume is, if it lies in the pod's directory. One with a claim is found by the mark that it got when it was
+/// made.
+pub(crate) async fn path_of(host: &dyn Host, paths: &Paths, pod: &Pod, volume: &Volume) -> Option<PathBuf> {
+    let directory = paths.pod(&PodRef::of(pod).uid);
+    let plan = match meaning(pod, volume).ok()? {
+        Meaning::Plan(VolumePlan::HostPath) => return None,
+        Meaning::Plan(plan) => plan,
+        Meaning::Claim(_) => return path_of_claimed(host, &directory, &volume.name).await,
+    };
+    Some(directory.join("volumes").join(plugin_dir(volume, &plan)).join(&volume.name))
+}
+
+async fn path_of_claimed(host: &dyn Host, directory: &Path, volume: &str) -> Option<PathBuf> {
+    for plugin in [local::PLUGIN, nfs::PLUGIN] {
+        let marks = directory.join("plugins").join(plugin);
+        for name in host.list_names(&marks).await.unwrap_or_default() {
+            let mark = host.read_file(&marks.join(&name).join(MARK), LONGEST_NAME, false).await;
+            if mark.is_ok_and(|marked| marked == volume.as_bytes()) {
+                return Some(directory.join("volumes").join(plugin).join(name));
+            }
+        }
+    }
+    None
 }

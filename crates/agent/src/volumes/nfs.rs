@@ -9,6 +9,7 @@ use ports::host::ProgramCall;
 use super::chain;
 use super::make::{MakeError, Scene};
 
+pub(super) const PLUGIN: &str = "kubernetes.io~nfs";
 /// A server that does not answer is given up.
 const DEADLINE: Duration = Duration::from_secs(120);
 const DIRECTORY_MODE: u32 = 0o750;
@@ -19,12 +20,13 @@ pub(super) async fn mount(
     options: &[String],
     read_only: bool,
 ) -> Result<ReadyVolume, MakeError> {
-    let path = scene.pod_dir().join("volumes/kubernetes.io~nfs").join(name);
+    let path = scene.pod_dir().join("volumes").join(PLUGIN).join(name);
     let ready = ReadyVolume { path: path.clone(), is_device: false, read_only };
     if scene.host().is_mount_point(&path).await? {
         return Ok(ready);
     }
     scene.host().ensure_dir(&path, DIRECTORY_MODE).await?;
+    scene.mark(PLUGIN, name).await?;
     let call = call(export, options, &path);
     let arguments = call.args.join(" ");
     scene.host().run_program(&call).await.map_err(|error| {
