@@ -93,6 +93,42 @@ impl Worker {
             }
         }
     }
+
+    /// Unmounts whatever is at or below the path, innermost first. What is stuck keeps the others from nothing.
+    pub(crate) async fn unmount_tree(&self, path: &Path) -> HostResult<()> {
+        let own = match self {
+            Self::Thread => None,
+            Self::Hand { own, .. } => Some(own.clone()),
+        };
+        let (mut stuck, foreign) = blocking(path, move |path| unmount_own(path, own.as_deref())).await?;
+        for mount_point in foreign {
+            let unmounted = self.carry_out(Job::Unmount { path: mount_point }).await;
+            stuck = stuck.or(unmounted.err());
+        }
+        stuck.map_or(Ok(()), Err)
+    }
+}
+
+/// Unmounts what is not foreign. Returns what was stuck first, and the foreign mounts that are left.
+fn unmount_own(path: &Path, own: Option<&[PathBuf]>) -> HostResult<(Option<HostError>, Vec<PathBuf>)> {
+    let table = mounts::mount_table()?;
+    let is_foreign = own.map(|own| foreign_in(&table, own));
+    let (mut stuck, mut left) = (None, Vec::new());
+    for mount in mounts::below(&table, path)? {
+        if is_foreign.as_ref().is_some_and(|is_foreign| is_foreign(mount)) {
+            left.push(mount.mount_point.clone());
+        } else {
+            stuck = stuck.or(mounts::unmount_one(&mount.mount_point).err());
+        }
+    }
+    Ok((stuck, left))
+}
+
+/// Tells mounts that somebody else answers for.
+fn foreign_in<'a>(table: &'a [Mount], own: &[PathBuf]) -> impl Fn(&Mount) -> bool + use<'a> {
+    let devices: Vec<&str> =
+        own.iter().filter_map(|path| Some(&*mounts::holder(table, path)?.device)).collect();
+    move |mount| !IN_MEMORY.contains(&&*mount.fs_type) && !devices.contains(&&*mount.device)
 }
 
 async fn on_thread(job: Job) -> HostResult<Vec<u8>> {
@@ -104,9 +140,7 @@ async fn on_thread(job: Job) -> HostResult<Vec<u8>> {
 /// nothing on the mount itself is touched.
 fn foreign_mount(path: &Path, own: &[PathBuf]) -> HostResult<Option<PathBuf>> {
     let table = mounts::mount_table()?;
-    let holder = |path: &Path| mounts::holder(&table, path);
-    let own: Vec<&str> = own.iter().filter_map(|path| Some(&*holder(path)?.device)).collect();
-    let is_foreign = |mount: &Mount| !IN_MEMORY.contains(&&*mount.fs_type) && !own.contains(&&*mount.device);
+    let is_foreign = foreign_in(&table, own);
     Ok(mounts::first_on_way(&table, path, is_foreign)?.map(|mount| mount.mount_point.clone()))
 }
 

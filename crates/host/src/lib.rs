@@ -245,13 +245,7 @@ impl Host for LinuxHost {
     }
 
     async fn unmount_tree(&self, path: &Path) -> HostResult<()> {
-        let mut stuck = None;
-        for mount_point in blocking(path, mounts::mounted_below).await? {
-            let unmounted = self.worker.carry_out(Job::Unmount { path: mount_point }).await;
-            // The others go all the same.
-            stuck = stuck.or(unmounted.err());
-        }
-        stuck.map_or(Ok(()), Err)
+        self.worker.unmount_tree(path).await
     }
 
     async fn bind_sub_path(&self, volume: &Path, sub_path: &str, target: &Path) -> HostResult<()> {

@@ -89,17 +89,20 @@ fn as_in_table(path: &Path) -> HostResult<Option<PathBuf>> {
     }
 }
 
+/// The mounts at or below a path, innermost and latest first.
+pub(crate) fn below<'a>(table: &'a [Mount], path: &Path) -> HostResult<Vec<&'a Mount>> {
+    let Some(resolved) = as_in_table(path)? else { return Ok(Vec::new()) };
+    let mut below: Vec<&Mount> =
+        table.iter().filter(|mount| mount.mount_point.starts_with(&resolved)).collect();
+    below.reverse();
+    below.sort_by_key(|mount| std::cmp::Reverse(mount.mount_point.components().count()));
+    Ok(below)
+}
+
 /// The mount points at or below a path, innermost and latest first.
 pub(crate) fn mounted_below(path: &Path) -> HostResult<Vec<PathBuf>> {
-    let Some(resolved) = as_in_table(path)? else { return Ok(Vec::new()) };
-    let mut below: Vec<PathBuf> = mount_table()?
-        .into_iter()
-        .map(|mount| mount.mount_point)
-        .filter(|mount_point| mount_point.starts_with(&resolved))
-        .collect();
-    below.reverse();
-    below.sort_by_key(|mount_point| std::cmp::Reverse(mount_point.components().count()));
-    Ok(below)
+    let table = mount_table()?;
+    Ok(below(&table, path)?.into_iter().map(|mount| mount.mount_point.clone()).collect())
 }
 
 /// What is mounted exactly here; of several on top of each other the visible one.

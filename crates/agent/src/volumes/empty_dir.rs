@@ -4,6 +4,7 @@ use std::path::Path;
 
 use kubelet_core::volume::engine::ReadyVolume;
 use kubelet_core::volume::plan::Medium;
+use model::Amount;
 use ports::HostError;
 
 use super::make::{MakeError, Scene};
@@ -15,6 +16,13 @@ pub(super) async fn make(scene: &Scene<'_>, medium: Medium) -> Result<ReadyVolum
     let path = scene.pod_dir().join(DIRECTORY).join(&scene.volume.name);
     ensure_backing(scene, &path, &scene.volume.name, medium).await?;
     Ok(ReadyVolume { path, is_device: false, read_only: false })
+}
+
+/// No more than all pods together may use; that much where nothing else is said.
+fn bounded(scene: &Scene<'_>, size_bytes: u64) -> u64 {
+    let of_node = scene.facts.allocatable.get("memory").and_then(|quantity| Amount::of(quantity).ok());
+    let of_node = of_node.and_then(|amount| u64::try_from(amount.units()).ok()).unwrap_or(0);
+    [size_bytes, of_node].into_iter().filter(|size| *size > 0).min().unwrap_or(0)
 }
 
 /// A directory for a volume is made once: what its containers do to its permissions later is theirs, also over restarts
@@ -35,7 +43,7 @@ pub(super) async fn ensure_backing(
     host.ensure_dir(path, 0o777).await?;
     match medium {
         Medium::Disk => {}
-        Medium::Memory { size_bytes } => host.ensure_tmpfs(path, size_bytes).await?,
+        Medium::Memory { size_bytes } => host.ensure_tmpfs(path, bounded(scene, size_bytes)).await?,
         Medium::HugePages { page_bytes, size_bytes } => {
             host.ensure_huge_pages(path, page_bytes, size_bytes).await?;
         }

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use kubelet_core::volume::engine::{PodVolumes, Reaction, ReadyVolume, Verdict, VolumeAct, VolumeEvent};
 use kubelet_core::volume::has_payload;
+use kubelet_core::volume::plan::is_known_plugin;
 use model::containers::spec_of;
 use model::{MonoTime, PodRef, PodUid};
 use tokio::sync::oneshot;
@@ -74,6 +75,7 @@ impl VolumeEngine {
 
     /// Runs until nobody can ask any more. Every select arm is cancel safe.
     pub(crate) async fn run(mut self) {
+        self.engine.tasks.spawn("volumes found", count_found(self.engine.clone()));
         loop {
             let clock = self.engine.clock;
             let wake_at = self.pods.values().filter_map(|tracked| tracked.wake_at).min();
@@ -205,6 +207,18 @@ impl VolumeEngine {
                     (uid, Ended::TakenDown(result))
                 });
             }
+        }
+    }
+}
+
+/// Counts what an earlier kubelet left. Nothing depends on it: each volume is looked at when its pod is made or taken down.
+async fn count_found(engine: Arc<Engine>) {
+    let (host, paths) = (&*engine.host, &engine.settings.paths);
+    for uid in host.list_names(&paths.pods()).await.unwrap_or_default() {
+        let volumes = paths.pods().join(uid).join("volumes");
+        for plugin in host.list_names(&volumes).await.unwrap_or_default() {
+            let names = host.list_names(&volumes.join(&plugin)).await.unwrap_or_default();
+            names.iter().for_each(|_| engine.metrics.volumes.found(is_known_plugin(&plugin)));
         }
     }
 }

@@ -12,6 +12,9 @@ use model::qos::limit;
 
 use super::has_payload;
 
+/// What metrics call a type that is none of ours.
+const UNKNOWN: &str = "unknown";
+
 /// What a volume is made from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VolumePlan {
@@ -315,6 +318,12 @@ pub fn plugin_dir(volume: &Volume, plan: &VolumePlan) -> &'static str {
     }
 }
 
+/// A directory of that name holds volumes of a type that we have.
+#[must_use]
+pub fn is_known_plugin(plugin_dir: &str) -> bool {
+    plugin_name(plugin_dir) != UNKNOWN
+}
+
 /// The type's name as metrics have it: `kubernetes.io/nfs`.
 #[must_use]
 pub fn plugin_name(plugin_dir: &str) -> &'static str {
@@ -327,7 +336,7 @@ pub fn plugin_name(plugin_dir: &str) -> &'static str {
         "kubernetes.io~secret" => "kubernetes.io/secret",
         "kubernetes.io~downward-api" => "kubernetes.io/downward-api",
         "kubernetes.io~projected" => "kubernetes.io/projected",
-        _ => "unknown",
+        _ => UNKNOWN,
     }
 }
 

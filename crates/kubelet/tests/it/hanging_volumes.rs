@@ -80,3 +80,25 @@ fn a_filesystem_that_hangs_keeps_only_its_own_pods_waiting() {
     node.gone("early", &early);
     node.eventually("no hand is left", |_| if hands() == 0 { Ok(()) } else { Err(hands().to_string()) });
 }
+
+#[test]
+fn a_volume_that_cannot_be_unmounted_says_who_holds_it() {
+    let node = Node::start();
+    let mut pod = shell_pod("held", FOREVER);
+    pod["spec"]["volumes"] = json!([{"name": "memory", "emptyDir": {"medium": "Memory"}}]);
+    pod["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "memory", "mountPath": "/memory"}]);
+    node.apply("held", &pod);
+    let uid = uid(&node.running("held"));
+    let volume = node.path("root/pods").join(&uid).join("volumes/kubernetes.io~empty-dir/memory");
+    let mut holder =
+        std::process::Command::new("sleep").arg("600").current_dir(volume).spawn().expect("a process");
+    node.delete("held");
+    let words = format!("device or resource busy (held by {} (sleep))", holder.id());
+    node.eventually("the holder is named", |node| {
+        let log = node.kubelet_log();
+        if log.contains(&words) { Ok(()) } else { Err(log) }
+    });
+    holder.kill().expect("it is ours");
+    holder.wait().expect("it ends");
+    node.gone("held", &uid);
+}

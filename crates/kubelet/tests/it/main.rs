@@ -14,6 +14,7 @@ mod processes;
 
 mod certificates;
 mod cluster;
+mod fault_points;
 mod faults;
 mod hanging_volumes;
 mod images;
