@@ -40,10 +40,7 @@ fn is_given(stat: &Stat, gid: u32) -> bool {
 }
 
 fn wanted_bits(stat: &Stat) -> u32 {
-    match FileType::from_raw_mode(stat.st_mode) {
-        FileType::Directory => READ_WRITE | ENTER,
-        _ => READ_WRITE,
-    }
+    if FileType::from_raw_mode(stat.st_mode).is_dir() { READ_WRITE | ENTER } else { READ_WRITE }
 }
 
 struct Walk<'a> {
