@@ -276,7 +276,11 @@ impl Node {
         command.arg("--cert-dir").arg(self.path("pki"));
         command.args(["--hostname-override", "node", "-v", "4"]).args(&self.flags);
         command.env("KUBELET_CONTAINER_LINKS_DIR", self.path("logs/containers"));
-        // A test may give the node programs of its own.
+        // A test may give the node authorities, and programs, of its own.
+        let authorities = self.path("authorities.pem");
+        if authorities.exists() {
+            command.env("SSL_CERT_FILE", authorities);
+        }
         let programs = std::env::var("PATH").unwrap_or_default();
         command.env("PATH", format!("{}:{programs}", self.path("bin").display()));
         command
