@@ -9,9 +9,10 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use ports::host::{HostError, HostResult};
 use tokio::io::AsyncReadExt;
 use tokio::process::{Child, Command};
@@ -171,7 +172,7 @@ impl Hands {
 
     /// Mounts without anything under way are forgotten.
     fn at(&self, mount: &Path) -> Arc<AtMount> {
-        let mut mounts = self.mounts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut mounts = self.mounts.lock();
         mounts.retain(|known, at| known == mount || Arc::strong_count(at) > 1 || at.count_given_up() > 0);
         mounts.entry(mount.to_path_buf()).or_insert_with(|| Arc::new(AtMount::new())).clone()
     }
@@ -188,7 +189,7 @@ impl AtMount {
 
     /// Those that have ended by now give their places back.
     fn count_given_up(&self) -> usize {
-        let mut given_up = self.given_up.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut given_up = self.given_up.lock();
         given_up.retain_mut(|(child, _)| matches!(child.try_wait(), Ok(None)));
         given_up.len()
     }
@@ -244,7 +245,7 @@ impl Drop for AtWork {
         // It may have ended by itself just now.
         let _ = child.start_kill();
         if matches!(child.try_wait(), Ok(None)) {
-            self.mount.given_up.lock().unwrap_or_else(PoisonError::into_inner).push((child, place));
+            self.mount.given_up.lock().push((child, place));
         }
     }
 }

@@ -305,17 +305,13 @@ impl PodVolumes {
     }
 
     fn verdict(&self, volumes: &[Box<str>], until: Option<MonoTime>, now: MonoTime) -> Option<Verdict> {
-        let state = |name: &Box<str>| self.volumes.get(name);
-        let unmounted: Vec<&str> = volumes
-            .iter()
-            .filter(|name| !state(name).is_some_and(State::is_ready))
-            .map(|name| &**name)
-            .collect();
-        let refused = volumes.iter().filter_map(|name| Some((&**name, state(name)?.refusal()?)));
+        let states = || volumes.iter().map(|name| (&**name, self.volumes.get(name)));
+        let unmounted: Vec<&str> =
+            states().filter(|(_, state)| !state.is_some_and(State::is_ready)).map(|(name, _)| name).collect();
+        let refused = states().filter_map(|(name, state)| Some((name, state?.refusal()?)));
         let (refused, why): (Vec<&str>, Vec<&str>) = refused.unzip();
         let Some(until) = until else {
-            let is_open = |name: &Box<str>| state(name).is_some_and(State::is_open);
-            let is_over = !volumes.iter().any(is_open);
+            let is_over = !states().any(|(_, state)| state.is_some_and(State::is_open));
             return is_over.then_some(if unmounted.is_empty() { Verdict::Ready } else { Verdict::Tried });
         };
         if unmounted.is_empty() {
