@@ -22,6 +22,7 @@ use ports::runtime::CallObserver;
 
 use crate::certificates::CertificateFigures;
 use crate::images::figures::ImageFigures;
+use crate::volumes::figures::VolumeFigures;
 
 pub(crate) use histogram::Histogram;
 pub(crate) use pods::{NodeStart, PodStart};
@@ -100,6 +101,7 @@ pub struct Metrics {
     hook_fallbacks: AtomicU64,
     cut_sleeps: AtomicU64,
     pub(crate) images: ImageFigures,
+    pub(crate) volumes: VolumeFigures,
     calls: Mutex<BTreeMap<&'static str, Calls>>,
     cgroup_samples: Histogram,
     disk_samples: Histogram,
@@ -153,6 +155,7 @@ impl Default for Metrics {
             hook_fallbacks: AtomicU64::default(),
             cut_sleeps: AtomicU64::default(),
             images: ImageFigures::default(),
+            volumes: VolumeFigures::default(),
             calls: Mutex::default(),
             cgroup_samples: usual(),
             disk_samples: usual(),

@@ -38,6 +38,7 @@ use crate::stats::Samplers;
 use crate::sync_loop::{Heartbeat, SourcesReadiness, SyncLoop};
 use crate::tasks::TaskSet;
 use crate::user_namespaces::PodIds;
+use crate::volumes::{VolumeEngine, Volumes};
 
 /// Sources that have something to say wait here while the loop is busy; there are at most three of them.
 const SET_QUEUE: usize = 8;
@@ -93,11 +94,13 @@ impl Agent {
         let images = Images::start(&doors, &settings, recorder.clone(), metrics.clone(), &tasks).await?;
         let pod_ids = PodIds::load(&*doors.host, &settings).await?;
         let objects = cluster_objects(&doors, &settings);
+        let (volumes, volume_requests) = Volumes::new();
         let engine = Arc::new(Engine {
             own_allocatable: own_allocatable(&*doors.host, &settings),
             objects,
             images,
             pod_ids,
+            volumes,
             cache,
             pleg: pleg_handle,
             node,
@@ -141,6 +144,7 @@ impl Agent {
         tasks.spawn("cgroup driver", question.run());
         tasks.spawn("node watch", node_watch.run());
         tasks.spawn("PLEG", pleg.run());
+        tasks.spawn("volumes", VolumeEngine::new(engine.clone(), volume_requests).run());
         tasks.spawn("log rotation", LogRotation::new(engine.clone()).run());
         let (problems, heartbeat) = (ManifestProblems::default(), Heartbeat::default());
         let readiness = SourcesReadiness::default();

@@ -12,6 +12,7 @@ pub mod fake_cluster;
 pub mod fake_cri;
 pub mod health;
 pub mod host;
+pub mod hung_fuse;
 pub mod net;
 pub mod pods;
 
@@ -22,5 +23,6 @@ pub use fake_cluster::{ClusterCall, ClusterFault, FakeCluster, Outage, Verb};
 pub use fake_cri::FakeCri;
 pub use health::HealthServer;
 pub use host::{FakeHost, HostFault, HostMethod};
+pub use hung_fuse::HungFuse;
 pub use net::{FakeNet, Service};
 pub use pods::{PodBuilder, pod, pod_from_json};

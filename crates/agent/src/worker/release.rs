@@ -9,7 +9,7 @@ use model::{PodObservation, PodUid};
 
 use super::{ActReport, PodWorker};
 use crate::engine::Engine;
-use crate::volumes::{chain, release_volumes, remove_pod_dir};
+use crate::volumes::{chain, remove_pod_dir};
 
 /// Records and logs that would not go are tried again after this long.
 const PURGE_RETRY: Duration = Duration::from_secs(2);
@@ -43,7 +43,7 @@ impl PodWorker {
 }
 
 async fn release(engine: &Engine, uid: &PodUid) -> Result<(), String> {
-    release_volumes(&*engine.host, &engine.settings.paths, uid).await.map_err(|error| chain(&error))?;
+    engine.volumes.release(uid).await.map_err(|error| chain(&error))?;
     let released = engine.pod_ids.release(&*engine.host, &engine.settings, uid).await;
     released.map_err(|error| chain(&error))
 }

@@ -14,7 +14,9 @@ mod processes;
 
 mod certificates;
 mod cluster;
+mod fault_points;
 mod faults;
+mod hanging_volumes;
 mod images;
 mod killed;
 mod lifecycle;

@@ -33,6 +33,7 @@ pub(crate) struct Node {
     health_port: u16,
     extra: Value,
     flags: Vec<String>,
+    variables: Vec<(&'static str, PathBuf)>,
 }
 
 impl Node {
@@ -88,6 +89,7 @@ impl Node {
             health_port: free_port(),
             extra,
             flags: Vec::new(),
+            variables: Vec::new(),
         }
     }
 
@@ -102,6 +104,20 @@ impl Node {
     /// Further flags, for kubelets that start from now on.
     pub(crate) fn add_flags(&mut self, flags: &[&str]) {
         self.flags.extend(flags.iter().map(|flag| (*flag).to_owned()));
+    }
+
+    /// A variable of the environment, for kubelets that start from now on.
+    pub(crate) fn set_variable(&mut self, name: &'static str, value: PathBuf) {
+        self.variables.push((name, value));
+    }
+
+    /// Starts another kubelet if the last one has died. Returns whether it had.
+    pub(crate) fn revive_kubelet(&mut self) -> bool {
+        let died = self.kubelet.as_mut().is_none_or(|child| child.try_wait().expect("a child").is_some());
+        if died {
+            self.spawn_kubelet();
+        }
+        died
     }
 
     /// Serves a fake runtime at a socket of this node until its end; returns the endpoint.
@@ -275,6 +291,7 @@ impl Node {
         command.arg("--root-dir").arg(self.path("root"));
         command.arg("--cert-dir").arg(self.path("pki"));
         command.args(["--hostname-override", "node", "-v", "4"]).args(&self.flags);
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         command.env("KUBELET_CONTAINER_LINKS_DIR", self.path("logs/containers"));
         // A test may give the node authorities, and programs, of its own.
         let authorities = self.path("authorities.pem");
