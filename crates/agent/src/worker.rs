@@ -125,7 +125,8 @@ pub(crate) struct PodWorker {
     killed: BTreeMap<ContainerId, KillReason>,
     log_restarts: BTreeMap<String, u32>,
     messages: BTreeMap<ContainerId, String>,
-    last_status: Option<PodStatus>,
+    /// Shared with the view of all pods, which shows it.
+    last_status: Option<Arc<PodStatus>>,
     /// The pod as it was last written to disk.
     saved: Option<Arc<Pod>>,
     terminal: Option<TerminalReason>,
@@ -240,20 +241,21 @@ impl PodWorker {
     /// What is known from before this process: the status an earlier kubelet left, and the logs.
     async fn begin(&mut self, first: Vec<WorkerEffect>) {
         self.engine.pleg.inspect(&self.pod);
-        self.last_status = match status::load(&self.engine, &self.pod).await {
+        let known = match status::load(&self.engine, &self.pod).await {
             None => self.desired.as_deref().and_then(status::said_in_api),
             known => known,
         };
-        self.times.remember(self.last_status.as_ref());
+        self.last_status = known.map(Arc::new);
+        self.times.remember(self.last_status.as_deref());
         self.log_restarts = messages::log_restarts(&self.engine, &self.pod).await;
         self.schedule_resync();
         self.carry_out(first);
         if let Some(pod) = self.desired.clone() {
-            let ended_before = self.last_status.as_ref().is_some_and(is_final);
-            self.terminal = self.last_status.as_ref().and_then(status::terminal_of);
+            let ended_before = self.last_status.as_deref().is_some_and(is_final);
+            self.terminal = self.last_status.as_deref().and_then(status::terminal_of);
             if ended_before {
                 self.leave_place();
-                self.is_rejected = self.last_status.as_ref().is_some_and(status::was_rejected);
+                self.is_rejected = self.last_status.as_deref().is_some_and(status::was_rejected);
             } else {
                 self.admit(&pod);
             }

@@ -14,6 +14,7 @@ pub mod fake_cri;
 pub mod health;
 pub mod host;
 pub mod net;
+pub mod patience;
 pub mod pods;
 pub mod private_cgroup;
 
@@ -26,5 +27,6 @@ pub use fake_cri::FakeCri;
 pub use health::HealthServer;
 pub use host::{FakeHost, HostFault, HostMethod};
 pub use net::{FakeNet, Service};
+pub use patience::stretched;
 pub use pods::{PodBuilder, pod, pod_from_json};
 pub use private_cgroup::PrivateCgroup;

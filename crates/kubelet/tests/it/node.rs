@@ -16,7 +16,7 @@ use ports::{Runtime, RuntimeError};
 use serde_json::{Value, json};
 use testing::containerd::{BUSYBOX_IMAGE, Containerd, leftovers};
 use testing::private_cgroup::make_kernel_settings;
-use testing::{FakeCri, FakeRuntime, PrivateCgroup};
+use testing::{FakeCri, FakeRuntime, PrivateCgroup, stretched};
 
 /// Long enough for a loaded machine with two cores; a passing test never waits this long.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -149,8 +149,8 @@ impl Node {
     {
         self.tokio.block_on(async {
             let endpoint = self.containerd().endpoint();
-            let runtime =
-                CriRuntime::new(&endpoint, &endpoint, Duration::from_secs(10)).map_err(|e| e.to_string())?;
+            let runtime = CriRuntime::new(&endpoint, &endpoint, stretched(Duration::from_secs(10)))
+                .map_err(|e| e.to_string())?;
             question(runtime).await.map_err(|error| error.to_string())
         })
     }
@@ -178,6 +178,14 @@ impl Node {
         let containers = self.ask(|runtime| async move { runtime.list_containers(&scope).await });
         let containers = containers.expect("the runtime answers");
         containers.iter().filter(|c| c.state == ContainerState::Running).count()
+    }
+
+    /// Why the runtime says that a container has ended.
+    pub(crate) fn reason_of(&self, pod: &Value, name: &str) -> String {
+        let id = container(pod, name)["containerID"].as_str().unwrap_or_default().to_owned();
+        let id = model::ContainerId::from(id.trim_start_matches("containerd://"));
+        let status = self.ask(|runtime| async move { runtime.container_status(&id).await });
+        status.expect("the runtime answers").reason
     }
 
     /// Stops the pod's sandboxes behind the kubelet's back.
@@ -323,7 +331,11 @@ impl Node {
     pub(crate) fn kill_at(&mut self, text: &str) {
         let began = Instant::now();
         while !self.kubelet_log().contains(text) {
-            assert!(began.elapsed() < PATIENCE, "{text:?} was never logged:\n{}", self.kubelet_log());
+            assert!(
+                began.elapsed() < stretched(PATIENCE),
+                "{text:?} was never logged:\n{}",
+                self.kubelet_log()
+            );
             std::thread::park_timeout(Duration::from_millis(1));
         }
         self.restart_kubelet();
@@ -399,7 +411,7 @@ impl Node {
         loop {
             match ask(self) {
                 Ok(answer) => return answer,
-                Err(why) if began.elapsed() > PATIENCE => {
+                Err(why) if began.elapsed() > stretched(PATIENCE) => {
                     let log = self.kubelet_log();
                     let tail = log.lines().rev().take(60).collect::<Vec<_>>();
                     let tail = tail.into_iter().rev().collect::<Vec<_>>().join("\n");
@@ -646,7 +658,7 @@ fn first_given_away() -> u32 {
 
 pub(crate) fn http_get(address: &str, port: u16, path: &str) -> Result<String, String> {
     let mut stream = TcpStream::connect((address, port)).map_err(|e| e.to_string())?;
-    stream.set_read_timeout(Some(Duration::from_secs(10))).map_err(|e| e.to_string())?;
+    stream.set_read_timeout(Some(stretched(Duration::from_secs(10)))).map_err(|e| e.to_string())?;
     let request = format!("GET {path} HTTP/1.0\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).map_err(|e| e.to_string())?;
     let mut answer = String::new();
