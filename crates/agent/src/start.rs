@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use config::CGROUP_V1_WARNING;
+use kubelet_core::cgroup::CgroupNames;
 use kubelet_core::node::{compute_allocatable, compute_capacity, reserved_amounts};
 use kubelet_core::request::NodeFacts;
-use model::PodSource;
 use model::k8s::Quantity;
+use model::{CgroupDriver, PodSource};
 use ports::{Cgroups, Clock, Host, HostError, Net, NodeApi, Runtime};
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -139,19 +140,7 @@ impl Agent {
             view: node_sender,
             stands_alone: doors.cluster.is_none(),
         };
-        let question = DriverQuestion {
-            runtime: engine.runtime.clone(),
-            clock: engine.clock,
-            configured: engine.settings.cgroup_driver,
-            metrics: engine.metrics.clone(),
-            answer: driver_sender,
-        };
-        tasks.spawn("cgroup driver", question.run());
-        let given_up = CancellationToken::new();
-        if engine.settings.cgroups.per_qos {
-            let (engine, given_up) = (engine.clone(), given_up.clone());
-            tasks.spawn("node cgroups", NodeCgroups { engine, names: names_sender, given_up }.run());
-        }
+        let given_up = start_cgroups(&engine, driver_sender, names_sender);
         tasks.spawn("node watch", node_watch.run());
         tasks.spawn("PLEG", pleg.run());
         tasks.spawn("log rotation", LogRotation::new(engine.clone()).run());
@@ -232,6 +221,28 @@ async fn make_directories(host: &dyn Host, settings: &Settings) -> Result<(), Ho
     }
     host.ensure_dir(&settings.paths.pod_logs, 0o750).await?;
     host.ensure_dir(&settings.paths.container_links, 0o755).await
+}
+
+/// Asks for the driver, and makes the cgroups that are named by it; what comes back is cancelled if they cannot be made.
+fn start_cgroups(
+    engine: &Arc<Engine>,
+    driver: watch::Sender<Option<CgroupDriver>>,
+    names: watch::Sender<Option<Arc<CgroupNames>>>,
+) -> CancellationToken {
+    let question = DriverQuestion {
+        runtime: engine.runtime.clone(),
+        clock: engine.clock,
+        configured: engine.settings.cgroup_driver,
+        metrics: engine.metrics.clone(),
+        answer: driver,
+    };
+    engine.tasks.spawn("cgroup driver", question.run());
+    let given_up = CancellationToken::new();
+    if engine.settings.cgroups.per_qos {
+        let cgroups = NodeCgroups { engine: engine.clone(), names, given_up: given_up.clone() };
+        engine.tasks.spawn("node cgroups", cgroups.run());
+    }
+    given_up
 }
 
 /// Starts the sources and the loop that merges them; returns where the API's pods go, if there is an API.
