@@ -253,6 +253,7 @@ impl Node {
             "readOnlyPort": self.port,
             "healthzPort": self.health_port,
             "failCgroupV1": false,
+            "cgroupDriver": testing::containerd::cgroup_driver(),
             "cgroupsPerQOS": false,
             "enforceNodeAllocatable": [],
             "failSwapOn": false,
