@@ -279,6 +279,7 @@ impl Node {
             "healthzPort": self.health_port,
             "failCgroupV1": false,
             "cgroupRoot": self.cgroup().path(),
+            "cgroupDriver": testing::containerd::cgroup_driver(),
             "failSwapOn": false,
             "address": "127.0.0.1",
             "authentication": {"anonymous": {"enabled": true}, "webhook": {"enabled": false}},
