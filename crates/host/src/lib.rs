@@ -1,6 +1,6 @@
 //! The Host port on Linux: mounts, cgroups, procfs, inotify, files and process limits.
 //!
-//! Owns: [`LinuxHost`], one file per kind of step, and the process-level functions in [`process`].
+//! Owns: [`LinuxHost`], one file per kind of step, [`LinuxCgroups`], and the process-level functions in [`process`].
 //!
 //! Architecture invariants:
 //! - it decides nothing: no retry, no back-off, no policy;
@@ -23,6 +23,7 @@ pub mod process;
 mod addresses;
 mod async_inotify;
 mod bind;
+mod cgroups;
 mod exec_trace;
 mod fault;
 mod files;
@@ -69,6 +70,7 @@ use ports::host::{
 };
 
 pub use addresses::host_ips;
+pub use cgroups::LinuxCgroups;
 pub use hand::serve as serve_as_hand;
 
 /// The machine this process runs on.

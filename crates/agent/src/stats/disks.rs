@@ -2,6 +2,7 @@
 //! pods. Owns the latest sample and the latest walk through each pod's volumes.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -180,7 +181,10 @@ async fn walk(engine: Arc<Engine>, uid: PodUid, pod: Arc<Pod>) -> Walk {
     for volume in volumes {
         let path = path_of(&*engine.host, &engine.settings.paths, &pod, volume).await;
         let Some(path) = path else { continue };
+        let began = engine.clock.mono();
         let measured = tokio::try_join!(engine.host.filesystem_space(&path), engine.host.tree_usage(&path));
+        let took = engine.clock.mono().saturating_since(began);
+        engine.metrics.pods.volume_measured(kind_of(&path), took);
         match measured {
             Ok((space, used)) => samples.push(VolumeSample {
                 name: volume.name.as_str().into(),
@@ -204,4 +208,10 @@ fn is_memory(volume: &Volume) -> bool {
         || volume.secret.is_some()
         || volume.projected.is_some()
         || volume.downward_api.is_some()
+}
+
+/// The directory of its kind: `kubernetes.io~empty-dir`. What lies elsewhere is a directory or a device of the node.
+fn kind_of(path: &Path) -> &str {
+    let parent = path.parent().and_then(|parent| parent.file_name()?.to_str());
+    parent.filter(|name| name.contains('~')).unwrap_or("kubernetes.io~local-volume")
 }

@@ -16,6 +16,7 @@ mod certificates;
 mod cluster;
 mod fault_points;
 mod faults;
+mod guest;
 mod hanging_volumes;
 mod images;
 mod killed;
