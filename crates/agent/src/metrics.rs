@@ -3,6 +3,7 @@
 //! Owns the numbers; how they are written, `render` says. Everything without labels is one atomic; what has labels is a
 //! short table whose keys come from fixed sets, so that the number of lines is bounded.
 
+mod eviction;
 mod histogram;
 mod render;
 
@@ -20,6 +21,7 @@ use ports::runtime::CallObserver;
 use crate::certificates::CertificateFigures;
 use crate::images::figures::ImageFigures;
 
+use eviction::EvictionFigures;
 pub(crate) use histogram::Histogram;
 pub(crate) use render::{FromElsewhere, write};
 
@@ -97,6 +99,7 @@ pub struct Metrics {
     hook_fallbacks: AtomicU64,
     cut_sleeps: AtomicU64,
     pub(crate) images: ImageFigures,
+    pub(crate) eviction: EvictionFigures,
     calls: Mutex<BTreeMap<&'static str, Calls>>,
     cgroup_samples: Histogram,
     disk_samples: Histogram,
@@ -149,6 +152,7 @@ impl Default for Metrics {
             hook_fallbacks: AtomicU64::default(),
             cut_sleeps: AtomicU64::default(),
             images: ImageFigures::default(),
+            eviction: EvictionFigures::default(),
             calls: Mutex::default(),
             cgroup_samples: usual(),
             disk_samples: usual(),

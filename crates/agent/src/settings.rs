@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use config::CredentialProviders;
+use kubelet_core::eviction::threshold::Threshold;
 use kubelet_core::image::access::VerificationPolicy;
+use kubelet_core::image::gc::ImageGcPolicy;
 use model::CgroupDriver;
 
 /// All settings of the agent. Plain data, fixed for the life of the process.
@@ -21,6 +23,7 @@ pub struct Settings {
     pub collection: CollectionSettings,
     pub containers: ContainerSettings,
     pub measure: MeasureSettings,
+    pub eviction: EvictionSettings,
     /// `None` for a kubelet that stands alone.
     pub node: Option<NodeSettings>,
     /// How often a pod is looked at again although nothing is known to have changed (plus at most half of it).
@@ -97,6 +100,8 @@ pub struct ImageSettings {
     /// Programs that are asked for credentials, and where they are.
     pub providers: CredentialProviders,
     pub provider_dir: PathBuf,
+    /// When images that nobody uses go.
+    pub collection: ImageGcPolicy,
 }
 
 #[derive(Clone, Debug)]
@@ -145,6 +150,22 @@ impl Default for MeasureSettings {
             volume_stats_period: Some(Duration::from_secs(60)),
         }
     }
+}
+
+/// What the node keeps free, and who must go for it.
+#[derive(Clone, Debug, Default)]
+pub struct EvictionSettings {
+    pub thresholds: Vec<Threshold>,
+    /// How long the node shows pressure after it was last seen.
+    pub transition: Duration,
+    /// The most seconds that a pod gets where a soft threshold was passed.
+    pub max_pod_grace: i64,
+    /// What pods take of the node's disk is limited as they say.
+    pub limits_storage: bool,
+    /// Images may lie apart from what containers write.
+    pub may_split: bool,
+    /// The kernel is asked to say when a memory threshold is passed.
+    pub notified_of_memory: bool,
 }
 
 #[derive(Clone, Debug)]

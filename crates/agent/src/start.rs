@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use config::CGROUP_V1_WARNING;
-use kubelet_core::node::{compute_allocatable, compute_capacity, reserved_amounts};
+use kubelet_core::node::{NodePressure, compute_allocatable, compute_capacity, reserved_amounts};
 use kubelet_core::request::NodeFacts;
 use model::PodSource;
 use model::k8s::Quantity;
@@ -22,7 +22,9 @@ use crate::collect::Collector;
 use crate::container_logs::MOST_WATCHES;
 use crate::engine::Engine;
 use crate::events::Recorder;
+use crate::eviction::{Evictor, Removers};
 use crate::images::Images;
+use crate::images::collect::ImageCollector;
 use crate::log_rotation::LogRotation;
 use crate::metrics::Metrics;
 use crate::node::{NodeView, NodeWatch};
@@ -90,6 +92,7 @@ impl Agent {
         let (own_node_sender, own_node) = watch::channel(Followed::default());
         let (pods_sender, pods_in_api) = watch::channel(Followed::default());
         let (driver_sender, cgroup_driver) = watch::channel(None);
+        let (pressure_sender, pressure) = watch::channel(NodePressure::default());
         let images = Images::start(&doors, &settings, recorder.clone(), metrics.clone(), &tasks).await?;
         let pod_ids = PodIds::load(&*doors.host, &settings).await?;
         let objects = cluster_objects(&doors, &settings);
@@ -105,6 +108,7 @@ impl Agent {
             node_addresses: watch::channel(Vec::new()).0,
             pods: PodsView::default(),
             places: Places::default(),
+            pressure,
             own_node,
             pods_in_api,
             metrics,
@@ -156,8 +160,8 @@ impl Agent {
             cluster::start(&engine, cluster, side).await;
         }
         let sources_ready = readiness.reported.subscribe();
-        tasks.spawn("collector", Collector::new(engine.clone(), readiness.complete.subscribe()).run());
         let samplers = Samplers::start(&engine);
+        start_collecting(&engine, &samplers, &readiness, pressure_sender);
         Ok(Self { engine, problems, heartbeat, sources_ready, samplers })
     }
 
@@ -204,6 +208,21 @@ impl Agent {
     pub async fn stop(&self) {
         self.engine.tasks.stop().await;
     }
+}
+
+/// Starts what removes what nobody needs any more, and what ends pods where that is not enough.
+fn start_collecting(
+    engine: &Arc<Engine>,
+    samplers: &Samplers,
+    readiness: &SourcesReadiness,
+    shown: watch::Sender<NodePressure>,
+) {
+    let (collector, dead_containers) = Collector::new(engine.clone(), readiness.complete.subscribe());
+    engine.tasks.spawn("collector", collector.run());
+    let (collector, images) = ImageCollector::new(engine.clone(), samplers.clone());
+    engine.tasks.spawn("image collector", collector.run());
+    let evictor = Evictor::new(engine.clone(), samplers.clone(), Removers { dead_containers, images }, shown);
+    engine.tasks.spawn("eviction", evictor.run());
 }
 
 async fn make_directories(host: &dyn Host, settings: &Settings) -> Result<(), HostError> {

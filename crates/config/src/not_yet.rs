@@ -29,28 +29,16 @@ const FIELDS: &[(&str, Fine)] = &[
     ("enableContentionProfiling", Default),
     ("enableControllerAttachDetach", Default),
     ("enforceNodeAllocatable", Only(&["[]", r#"["none"]"#])),
-    ("evictionHard", Only(&["{}"])),
-    ("evictionMaxPodGracePeriod", Default),
-    ("evictionMinimumReclaim", Default),
-    ("evictionPressureTransitionPeriod", Default),
-    ("evictionSoft", Default),
-    ("evictionSoftGracePeriod", Default),
-    ("imageGCHighThresholdPercent", Default),
-    ("imageGCLowThresholdPercent", Default),
-    ("imageMaximumGCAge", Default),
-    ("imageMinimumGCAge", Default),
     ("kernelMemcgNotification", Default),
     ("kubeReserved", Default),
     ("kubeReservedCgroup", Default),
     ("kubeletCgroups", Default),
-    ("localStorageCapacityIsolation", Default),
     ("logging.options", Default),
     ("makeIPTablesUtilChains", Default),
     ("memoryManagerPolicy", Default),
     ("memoryReservationPolicy", Default),
     ("memorySwap", Default),
     ("memoryThrottlingFactor", Default),
-    ("mergeDefaultEvictionSettings", Default),
     ("podCIDR", Default),
     ("podPidsLimit", Default),
     ("podsPerCore", Default),
@@ -72,13 +60,8 @@ const FIELDS: &[(&str, Fine)] = &[
 ];
 
 /// Flags without a field, by name.
-const FLAGS: &[&str] = &[
-    "experimental-allocatable-ignore-eviction",
-    "experimental-mounter-path",
-    "housekeeping-interval",
-    "max-housekeeping-interval",
-    "runtime-cgroups",
-];
+const FLAGS: &[&str] =
+    &["experimental-mounter-path", "housekeeping-interval", "max-housekeeping-interval", "runtime-cgroups"];
 
 /// Feature gates whose feature this build does not have, so that switching them changes nothing here. What matters to
 /// other components only is not listed.
@@ -109,7 +92,6 @@ const GATES: &[&str] = &[
     "KubeletInUserNamespace",
     "KubeletPodResourcesListUseActivePods",
     "KubeletRegistrationGetOnExistsOnly",
-    "KubeletSeparateDiskGC",
     "LocalStorageCapacityIsolationFSQuotaMonitoring",
     "MemoryQoS",
     "NativeHistograms",

@@ -15,6 +15,7 @@ pub mod dns;
 pub mod downward;
 pub mod env;
 pub mod events;
+pub mod eviction;
 pub mod gc;
 pub mod hostname;
 pub mod hosts_file;

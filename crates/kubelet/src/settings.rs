@@ -6,11 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent::settings::{
-    CollectionSettings, ContainerSettings, ImageSettings, LogSettings, MeasureSettings, NetworkSettings,
-    NodeSettings, Paths, Settings, SourceSettings,
+    CollectionSettings, ContainerSettings, EvictionSettings, ImageSettings, LogSettings, MeasureSettings,
+    NetworkSettings, NodeSettings, Paths, Settings, SourceSettings,
 };
 use config::{Features, Resolved};
+use kubelet_core::eviction::threshold::compute_thresholds;
 use kubelet_core::image::access::VerificationPolicy;
+use kubelet_core::image::gc::ImageGcPolicy;
 use kubelet_core::request::{NodeFacts, Swap};
 use model::CgroupDriver;
 use ports::Host;
@@ -66,6 +68,14 @@ pub(crate) fn settings(resolved: &Resolved, node_name: String, host_ips: Vec<IpA
             volume_stats_period: Some(kubelet.volume_stats_agg_period.as_std()).filter(|p| !p.is_zero()),
             ..MeasureSettings::default()
         },
+        eviction: EvictionSettings {
+            thresholds: compute_thresholds(kubelet),
+            transition: kubelet.eviction_pressure_transition_period.as_std(),
+            max_pod_grace: i64::from(kubelet.eviction_max_pod_grace_period),
+            limits_storage: kubelet.local_storage_capacity_isolation,
+            may_split: Features::of(&resolved.gates).separate_disk_gc,
+            notified_of_memory: kubelet.kernel_memcg_notification,
+        },
         // Validation has refused any other word.
         cgroup_driver: CgroupDriver::parse(&kubelet.cgroup_driver).unwrap_or(CgroupDriver::Cgroupfs),
         node: (!resolved.flags.standalone()).then(|| NodeSettings {
@@ -111,6 +121,12 @@ fn images(resolved: &Resolved) -> ImageSettings {
         }),
         providers: resolved.credential_providers.clone(),
         provider_dir: resolved.flags.image_credential_provider_bin_dir.clone().into(),
+        collection: ImageGcPolicy {
+            high_percent: u64::try_from(kubelet.image_gc_high_threshold_percent).unwrap_or(100),
+            low_percent: u64::try_from(kubelet.image_gc_low_threshold_percent).unwrap_or(100),
+            age_min: kubelet.image_minimum_gc_age.as_std(),
+            age_max: Some(kubelet.image_maximum_gc_age.as_std()).filter(|age| !age.is_zero()),
+        },
     }
 }
 

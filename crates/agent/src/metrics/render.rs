@@ -38,6 +38,7 @@ pub(crate) fn write(metrics: &Metrics, from: &FromElsewhere<'_>) -> String {
     write_calls(&mut text, metrics);
     write_costs(&mut text, metrics);
     metrics.images.render(&mut text);
+    metrics.eviction.render(&mut text);
     if let Some(disks) = from.disks {
         write_disks(&mut text, disks, from.pods);
     }

@@ -59,6 +59,8 @@ features! {
     statusz: "ComponentStatusz",
     /// Pulls are recorded, and images pulled with credentials are kept from pods that have none.
     pull_records: "KubeletEnsureSecretPulledImages",
+    /// Images may lie on another filesystem than what containers write.
+    separate_disk_gc: "KubeletSeparateDiskGC",
     /// A restart of the kubelet sets containers back to not ready and not started until their probes have passed.
     status_starts_anew: "ChangeContainerStatusOnKubeletRestart",
 }

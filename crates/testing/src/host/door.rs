@@ -9,6 +9,7 @@ use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
 use jiff::Timestamp;
 use model::payload::{Payload, PayloadFile};
+use model::stats::{FilesystemSpace, TreeUsage};
 use ports::host::{
     DirEntry, FileIdentity, Host, HostError, HostPathKind, HostResult, MachineInfo, ManifestFile, OpenFile,
     ProgramCall, SubordinateIds,
@@ -239,8 +240,25 @@ impl Host for FakeHost {
         found
     }
 
-    async fn filesystem_bytes(&self, _path: &Path) -> HostResult<u64> {
-        Ok(100 << 30)
+    async fn filesystem_bytes(&self, path: &Path) -> HostResult<u64> {
+        Ok(self.filesystem_space(path).await?.capacity_bytes)
+    }
+
+    async fn filesystem_space(&self, path: &Path) -> HostResult<FilesystemSpace> {
+        let spaces = self.shared.spaces.lock();
+        let innermost = path.ancestors().find_map(|ancestor| spaces.get(ancestor));
+        innermost.copied().ok_or_else(|| not_found("measure the filesystem of", path))
+    }
+
+    /// Files take what is in them.
+    async fn tree_usage(&self, path: &Path) -> HostResult<TreeUsage> {
+        let tree = self.shared.tree.lock();
+        let mut usage = TreeUsage { bytes: 0, inodes: u64::from(tree.exists(path)) };
+        for entry in tree.below(path) {
+            usage.inodes += 1;
+            usage.bytes += tree.content(entry).map_or(0, |content| content.len() as u64);
+        }
+        Ok(usage)
     }
 
     fn own_addresses(&self, candidates: &[IpAddr]) -> Vec<IpAddr> {
