@@ -19,6 +19,8 @@ pub struct Places {
     table: Arc<Mutex<Table>>,
     /// Counts the places that became free.
     freed: Arc<watch::Sender<u64>>,
+    /// Counts the pods that were admitted or have left.
+    changed: Arc<watch::Sender<u64>>,
 }
 
 #[derive(Debug, Default)]
@@ -52,7 +54,8 @@ impl Taken {
 
 impl Default for Places {
     fn default() -> Self {
-        Self { table: Arc::default(), freed: Arc::new(watch::Sender::new(0)) }
+        let counter = || Arc::new(watch::Sender::new(0));
+        Self { table: Arc::default(), freed: counter(), changed: counter() }
     }
 }
 
@@ -69,7 +72,7 @@ impl Places {
         Place { places: self.clone(), turn, waits_for: Vec::new(), told, freed: self.freed.subscribe() }
     }
 
-    /// The pods that were admitted and have not ended, the oldest place first.
+    /// The pods that were admitted and have not ended: what the node has promised.
     #[must_use]
     pub fn admitted(&self) -> Vec<Arc<Pod>> {
         let table = self.table.lock();
@@ -91,6 +94,16 @@ impl Places {
             is_first
         })
     }
+
+    /// Tells whenever [`Self::admitted`] has changed.
+    #[must_use]
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+}
+
+fn tell(counter: &watch::Sender<u64>) {
+    counter.send_modify(|count| *count += 1);
 }
 
 /// One pod's place; free again when dropped.
@@ -114,7 +127,7 @@ impl Place {
         let others: Vec<&Pod> = table.places.iter().filter(counts).map(|(_, taken)| &*taken.pod).collect();
         let admission = decide(&others);
         let victims: &[PodUid] = match &admission {
-            Admission::Admitted { victims } => victims,
+            Admission::Admitted { victims, .. } => victims,
             Admission::Rejected(_) => {
                 drop(table);
                 self.leave();
@@ -130,6 +143,8 @@ impl Place {
                 self.waits_for.push(*turn);
             }
         }
+        drop(table);
+        tell(&self.places.changed);
         admission
     }
 
@@ -138,12 +153,14 @@ impl Place {
         if let Some(taken) = self.places.table.lock().places.get_mut(&self.turn) {
             taken.is_open = false;
         }
+        tell(&self.places.changed);
     }
 
     /// Nothing of the pod runs any more, or nobody wants it: others may have its room.
     pub fn leave(&self) {
         if self.places.table.lock().places.remove(&self.turn).is_some() {
-            self.places.freed.send_modify(|count| *count += 1);
+            tell(&self.places.freed);
+            tell(&self.places.changed);
         }
     }
 
@@ -187,7 +204,7 @@ mod tests {
     fn up_to(most: usize) -> impl Fn(&[&Pod]) -> Admission {
         move |others| {
             if others.len() < most {
-                return Admission::Admitted { victims: Vec::new() };
+                return Admission::Admitted { victims: Vec::new(), short_of: String::new() };
             }
             Admission::Rejected(Rejection { reason: "OutOfpods".into(), message: String::new() })
         }
@@ -222,7 +239,7 @@ mod tests {
         let places = Places::default();
         let (mut old, mut new) = (places.ask(pod("old")), places.ask(pod("new")));
         old.keep();
-        new.judge(|_| Admission::Admitted { victims: vec![PodUid::new("old")] });
+        new.judge(|_| Admission::Admitted { victims: vec![PodUid::new("old")], short_of: "cpu".to_owned() });
         assert!(new.must_wait());
         assert!(matches!(old.news().await, Some(MakeWay::Preempted)));
         old.leave();

@@ -28,6 +28,8 @@ pub struct PodProgress {
     pub stage: PodStage,
     /// Nothing of the pod runs or is held on this node any more.
     pub is_released: bool,
+    /// Its source has it no more.
+    pub is_orphan: bool,
 }
 
 impl PodProgress {
@@ -57,13 +59,19 @@ impl Default for PodsView {
 
 impl PodsView {
     /// Replaces what is known of the pod; returns whether its status differs from before.
-    pub fn publish(&self, uid: &PodUid, pod: Arc<Pod>, status: PodStatus, progress: PodProgress) -> bool {
+    pub fn publish(
+        &self,
+        uid: &PodUid,
+        pod: Arc<Pod>,
+        status: Arc<PodStatus>,
+        progress: PodProgress,
+    ) -> bool {
         let mut entries = self.entries.lock();
-        let is_changed = entries.get(uid).is_none_or(|entry| *entry.status != status);
+        let is_changed = entries.get(uid).is_none_or(|entry| entry.status != status);
         let is_rest_same =
             entries.get(uid).is_some_and(|entry| Arc::ptr_eq(&entry.pod, &pod) && entry.progress == progress);
         if is_changed || !is_rest_same {
-            entries.insert(uid.clone(), PodEntry { pod, status: Arc::new(status), progress });
+            entries.insert(uid.clone(), PodEntry { pod, status, progress });
             drop(entries);
             self.version.send_modify(|version| *version += 1);
         }

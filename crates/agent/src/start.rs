@@ -8,8 +8,9 @@ use kubelet_core::node::{NodePressure, compute_allocatable, compute_capacity, re
 use kubelet_core::request::NodeFacts;
 use model::PodSource;
 use model::k8s::Quantity;
-use ports::{Clock, Host, HostError, Net, NodeApi, Runtime};
-use tokio::sync::{Semaphore, mpsc, watch};
+use ports::{Cgroups, Clock, Host, HostError, Net, NodeApi, Runtime};
+use tokio::sync::{Notify, Semaphore, mpsc, watch};
+use tokio_util::sync::CancellationToken;
 
 use crate::api::AgentApi;
 use crate::cache::PodCache;
@@ -28,6 +29,8 @@ use crate::images::collect::ImageCollector;
 use crate::log_rotation::LogRotation;
 use crate::metrics::Metrics;
 use crate::node::{NodeView, NodeWatch};
+use crate::node_cgroups::NodeCgroups;
+use crate::oom_watcher;
 use crate::places::Places;
 use crate::pleg::Pleg;
 use crate::pods_view::PodsView;
@@ -49,6 +52,7 @@ const SET_QUEUE: usize = 8;
 pub struct Doors {
     pub runtime: Arc<dyn Runtime>,
     pub host: Arc<dyn Host>,
+    pub cgroups: Arc<dyn Cgroups>,
     pub net: Arc<dyn Net>,
     pub clock: Clock,
     /// `None` for a kubelet that stands alone.
@@ -63,6 +67,7 @@ pub struct Agent {
     heartbeat: Heartbeat,
     sources_ready: watch::Receiver<bool>,
     samplers: Samplers,
+    given_up: CancellationToken,
 }
 
 impl Agent {
@@ -93,6 +98,7 @@ impl Agent {
         let (pods_sender, pods_in_api) = watch::channel(Followed::default());
         let (driver_sender, cgroup_driver) = watch::channel(None);
         let (pressure_sender, pressure) = watch::channel(NodePressure::default());
+        let (names_sender, cgroup_names) = watch::channel(None);
         let images = Images::start(&doors, &settings, recorder.clone(), metrics.clone(), &tasks).await?;
         let pod_ids = PodIds::load(&*doors.host, &settings).await?;
         let objects = cluster_objects(&doors, &settings);
@@ -105,6 +111,8 @@ impl Agent {
             pleg: pleg_handle,
             node,
             cgroup_driver,
+            cgroup_names,
+            leftovers: Arc::new(Notify::new()),
             node_addresses: watch::channel(Vec::new()).0,
             pods: PodsView::default(),
             places: Places::default(),
@@ -118,6 +126,7 @@ impl Agent {
             chance: Chance::from_seed(seed),
             runtime: doors.runtime.clone(),
             host: doors.host.clone(),
+            cgroups: doors.cgroups.clone(),
             net: doors.net.clone(),
             clock: doors.clock,
             settings,
@@ -143,6 +152,11 @@ impl Agent {
             answer: driver_sender,
         };
         tasks.spawn("cgroup driver", question.run());
+        let given_up = CancellationToken::new();
+        if engine.settings.cgroups.per_qos {
+            let (engine, given_up) = (engine.clone(), given_up.clone());
+            tasks.spawn("node cgroups", NodeCgroups { engine, names: names_sender, given_up }.run());
+        }
         tasks.spawn("node watch", node_watch.run());
         tasks.spawn("PLEG", pleg.run());
         tasks.spawn("log rotation", LogRotation::new(engine.clone()).run());
@@ -162,7 +176,7 @@ impl Agent {
         let sources_ready = readiness.reported.subscribe();
         let samplers = Samplers::start(&engine);
         start_collecting(&engine, &samplers, &readiness, pressure_sender);
-        Ok(Self { engine, problems, heartbeat, sources_ready, samplers })
+        Ok(Self { engine, problems, heartbeat, sources_ready, samplers, given_up })
     }
 
     /// The agent as the HTTP server sees it.
@@ -175,6 +189,12 @@ impl Agent {
             log_watches: Arc::new(Semaphore::new(MOST_WATCHES)),
             samplers: self.samplers.clone(),
         })
+    }
+
+    /// Cancelled, with the reason in the log, when the kubelet cannot do its work and must end.
+    #[must_use]
+    pub const fn given_up(&self) -> &CancellationToken {
+        &self.given_up
     }
 
     #[must_use]
@@ -223,6 +243,7 @@ fn start_collecting(
     engine.tasks.spawn("image collector", collector.run());
     let evictor = Evictor::new(engine.clone(), samplers.clone(), Removers { dead_containers, images }, shown);
     engine.tasks.spawn("eviction", evictor.run());
+    engine.tasks.spawn("OOM watcher", oom_watcher::run(engine.clone()));
 }
 
 async fn make_directories(host: &dyn Host, settings: &Settings) -> Result<(), HostError> {

@@ -32,8 +32,9 @@ use kubelet_core::pod::worker::{
 use kubelet_core::probe::results::ProbeVerdicts;
 use kubelet_core::sources::differs_semantically;
 use kubelet_core::status::{TerminalReason, WaitingState, waiting_for_restart_of_all};
+use model::containers::find_container;
 use model::k8s::{Pod, PodStatus};
-use model::{ContainerId, MonoTime, PodObservation, PodRef};
+use model::{ContainerId, ContainerObservation, ContainerState, MonoTime, PodObservation, PodRef};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tracing::Instrument;
@@ -125,7 +126,8 @@ pub(crate) struct PodWorker {
     killed: BTreeMap<ContainerId, KillReason>,
     log_restarts: BTreeMap<String, u32>,
     messages: BTreeMap<ContainerId, String>,
-    last_status: Option<PodStatus>,
+    /// Shared with the view of all pods, which shows it.
+    last_status: Option<Arc<PodStatus>>,
     /// The pod as it was last written to disk.
     saved: Option<Arc<Pod>>,
     terminal: Option<TerminalReason>,
@@ -240,20 +242,21 @@ impl PodWorker {
     /// What is known from before this process: the status an earlier kubelet left, and the logs.
     async fn begin(&mut self, first: Vec<WorkerEffect>) {
         self.engine.pleg.inspect(&self.pod);
-        self.last_status = match status::load(&self.engine, &self.pod).await {
+        let known = match status::load(&self.engine, &self.pod).await {
             None => self.desired.as_deref().and_then(status::said_in_api),
             known => known,
         };
-        self.times.remember(self.last_status.as_ref());
+        self.last_status = known.map(Arc::new);
+        self.times.remember(self.last_status.as_deref());
         self.log_restarts = messages::log_restarts(&self.engine, &self.pod).await;
         self.schedule_resync();
         self.carry_out(first);
         if let Some(pod) = self.desired.clone() {
-            let ended_before = self.last_status.as_ref().is_some_and(is_final);
-            self.terminal = self.last_status.as_ref().and_then(status::terminal_of);
+            let ended_before = self.last_status.as_deref().is_some_and(is_final);
+            self.terminal = self.last_status.as_deref().and_then(status::terminal_of);
             if ended_before {
                 self.leave_place();
-                self.is_rejected = self.last_status.as_ref().is_some_and(status::was_rejected);
+                self.is_rejected = self.last_status.as_deref().is_some_and(status::was_rejected);
             } else {
                 self.admit(&pod);
             }
@@ -337,6 +340,7 @@ impl PodWorker {
             self.failing = None;
             self.feed(WorkerEvent::Desired(pod.clone()));
         }
+        self.times.seen_in_api(&self.engine.metrics, self.engine.clock.now(), pod);
         self.take_end_from_api(pod);
     }
 
@@ -380,10 +384,23 @@ impl PodWorker {
         if is_first {
             self.seed_verdicts(&observed);
         }
+        self.count_ended(&observed);
         let (stopped, taken_at) = (observed.is_stopped(), observed.taken_at);
         self.observed = Some(observed);
         self.reconcile_probes();
         self.feed(WorkerEvent::Observed { stopped, taken_at });
+    }
+
+    /// Containers that had not ended when the pod was last looked at. What ended before this process is not counted.
+    fn count_ended(&self, observed: &PodObservation) {
+        let (Some(before), Some(pod)) = (&self.observed, self.desired.as_deref()) else { return };
+        let is_over = |container: &ContainerObservation| container.state == ContainerState::Exited;
+        for ended in observed.containers.iter().filter(|container| is_over(container)) {
+            let kind = find_container(pod, &ended.name).map(|container| container.kind);
+            if let Some(kind) = kind.filter(|_| !before.container(&ended.id).is_some_and(is_over)) {
+                self.engine.metrics.pods.terminated(kind, ended);
+            }
+        }
     }
 
     fn forget_instances_not_in(&mut self, observed: &PodObservation) {
@@ -428,6 +445,7 @@ impl PodWorker {
 
     fn take_note(&mut self, note: PassNote) {
         match note {
+            PassNote::Pulled { began, ended } => self.times.pulled(began, ended),
             PassNote::Failed { container, waiting } => {
                 self.starting.remove(&container);
                 self.waiting

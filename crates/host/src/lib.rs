@@ -1,6 +1,6 @@
 //! The Host port on Linux: mounts, cgroups, procfs, inotify, files and process limits.
 //!
-//! Owns: [`LinuxHost`], one file per kind of step, and the process-level functions in [`process`].
+//! Owns: [`LinuxHost`], one file per kind of step, [`LinuxCgroups`], and the process-level functions in [`process`].
 //!
 //! Architecture invariants:
 //! - it decides nothing: no retry, no back-off, no policy;
@@ -22,11 +22,13 @@ pub mod process;
 
 mod addresses;
 mod async_inotify;
+mod cgroups;
 mod exec_trace;
 mod files;
 mod host_path;
 mod in_volume;
 mod journal;
+mod kernel_log;
 mod lock_file;
 mod machine;
 mod manifests;
@@ -60,6 +62,7 @@ use ports::host::{
 };
 
 pub use addresses::host_ips;
+pub use cgroups::LinuxCgroups;
 
 /// The machine this process runs on.
 #[derive(Debug)]
@@ -142,6 +145,10 @@ impl Host for LinuxHost {
 
     async fn journal(&self, arguments: &[String]) -> HostResult<CommandOutput> {
         journal::read(arguments)
+    }
+
+    fn kernel_log(&self, path: &Path) -> HostResult<BoxStream<'static, String>> {
+        kernel_log::follow(path)
     }
 
     async fn list_dir(&self, path: &Path) -> HostResult<Vec<DirEntry>> {

@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 
 pub use cleanup::leftovers;
 
+use crate::stretched;
+
 /// What sandboxes run: a process that sleeps, and exits at once on SIGTERM.
 pub const PAUSE_IMAGE: &str = "localhost/pause:test";
 /// Busybox with all its applets, the users `root`, `nobody` and `app` (1000), and `/tmp`. Its command is `sh`.
@@ -106,6 +108,17 @@ impl Layout {
     fn cgroup_root(&self) -> String {
         format!("/kubelet-test-{}", self.tag)
     }
+}
+
+/// The cgroup that belongs to what a test does in `dir`: a containerd that was started there removes it at its end.
+#[must_use]
+pub fn cgroup_root_of(dir: &Path) -> String {
+    Layout::of(dir).cgroup_root()
+}
+
+/// Its directories in all trees, the innermost first.
+pub(crate) fn cgroup_dirs_of(dir: &Path) -> Vec<PathBuf> {
+    cleanup::cgroups(&Layout::of(dir))
 }
 
 /// A running containerd. Stopped and cleaned up when dropped.
@@ -225,7 +238,7 @@ impl Containerd {
     }
 
     async fn wait_until_ready(&mut self) -> Outcome<()> {
-        let deadline = Instant::now() + START_TIMEOUT;
+        let deadline = Instant::now() + stretched(START_TIMEOUT);
         loop {
             let state = match wire::is_ready(&self.layout.socket()).await {
                 Ok(()) => return Ok(()),
@@ -247,7 +260,7 @@ impl Containerd {
 
     /// CRI hears of imported images through events, a little after the import.
     async fn wait_for_images(&self) -> Outcome<()> {
-        let deadline = Instant::now() + START_TIMEOUT;
+        let deadline = Instant::now() + stretched(START_TIMEOUT);
         for image in [PAUSE_IMAGE, BUSYBOX_IMAGE] {
             while !wire::has_image(&self.layout.socket(), image).await {
                 if Instant::now() > deadline {
@@ -289,7 +302,7 @@ fn end(child: &mut Child) -> Outcome<()> {
         // It may have ended by itself.
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
     }
-    let deadline = Instant::now() + STOP_TIMEOUT;
+    let deadline = Instant::now() + stretched(STOP_TIMEOUT);
     while child.try_wait().map_err(|e| failed("wait for containerd", e))?.is_none() {
         if Instant::now() > deadline {
             child.kill().and_then(|()| child.wait()).map_err(|e| failed("kill containerd", e))?;

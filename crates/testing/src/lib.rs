@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod certificates;
+pub mod cgroups;
 pub mod containerd;
 pub mod fake;
 pub mod fake_cluster;
@@ -13,9 +14,12 @@ pub mod fake_cri;
 pub mod health;
 pub mod host;
 pub mod net;
+pub mod patience;
 pub mod pods;
+pub mod private_cgroup;
 
 pub use certificates::{FakeCertificates, Verdict};
+pub use cgroups::FakeCgroups;
 pub use containerd::Containerd;
 pub use fake::{Exec, FakeRuntime, Fault, Method, Program};
 pub use fake_cluster::{ClusterCall, ClusterFault, FakeCluster, Outage, Verb};
@@ -23,4 +27,6 @@ pub use fake_cri::FakeCri;
 pub use health::HealthServer;
 pub use host::{FakeHost, HostFault, HostMethod};
 pub use net::{FakeNet, Service};
+pub use patience::stretched;
 pub use pods::{PodBuilder, pod, pod_from_json};
+pub use private_cgroup::PrivateCgroup;

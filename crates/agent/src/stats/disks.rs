@@ -224,8 +224,11 @@ async fn walk(engine: Arc<Engine>, uid: PodUid, pod: Arc<Pod>) -> Walk {
         for entry in engine.host.list_dir(&directory).await.unwrap_or_default() {
             let Some(volume) = volumes.iter().find(|volume| volume.name == entry.name) else { continue };
             let path = directory.join(&entry.name);
+            let began = engine.clock.mono();
             let measured =
                 tokio::try_join!(engine.host.filesystem_space(&path), engine.host.tree_usage(&path));
+            let took = engine.clock.mono().saturating_since(began);
+            engine.metrics.pods.volume_measured(&kind.name, took);
             match measured {
                 Ok((space, used)) => samples.push(VolumeSample {
                     name: volume.name.as_str().into(),

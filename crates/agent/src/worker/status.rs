@@ -57,26 +57,23 @@ pub(super) fn terminal_of(last: &PodStatus) -> Option<TerminalReason> {
 impl PodWorker {
     /// When `activeDeadlineSeconds` runs out; `None` for a pod that has no such limit or has ended.
     pub(super) fn deadline(&self) -> Option<Timestamp> {
-        let last = self.last_status.as_ref().filter(|last| !is_final(last))?;
+        let last = self.last_status.as_deref().filter(|last| !is_final(last))?;
         deadline::deadline(self.desired.as_ref()?, last.start_time.as_ref()?.0)
     }
 
     pub(super) async fn publish(&mut self) {
         let Some(pod) = self.desired.clone().filter(|_| !self.is_over) else { return };
-        if let Some(why) = host_ip_family_mismatch(self.last_status.as_ref(), self.engine.host_ips()) {
+        if let Some(why) = host_ip_family_mismatch(self.last_status.as_deref(), self.engine.host_ips()) {
             self.engine.recorder.warning(&self.pod, None, "HostIPsIPFamilyMismatch", why);
         }
-        let status = self.compute(&pod);
+        let status = self.latest_status(&pod);
         let is_written = self.saved.as_ref().is_some_and(|saved| Arc::ptr_eq(saved, &pod));
         if !is_written && !self.orders.borrow().is_removed {
             save_pod(&*self.engine.host, &self.engine.settings.paths, &self.pod.uid, &pod).await;
             self.saved = Some(pod.clone());
         }
-        let created = pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
-        let is_from_api = !kubelet_core::status::is_static_pod(&pod);
-        let (metrics, now) = (&self.engine.metrics, self.engine.clock.now());
-        self.times.published(metrics, now, &status, created.filter(|_| is_from_api));
-        let is_changed = self.last_status.as_ref() != Some(&status);
+        self.times.published(&self.engine.metrics, self.engine.clock.mono(), &status);
+        let is_changed = self.last_status.as_ref().is_none_or(|last| !Arc::ptr_eq(last, &status));
         self.engine.pods.publish(&self.pod.uid, pod, status.clone(), self.progress());
         if is_changed {
             let is_leaving = self.orders.borrow().is_removed;
@@ -89,6 +86,15 @@ impl PodWorker {
         }
     }
 
+    /// The last status itself if it still holds: it is kept once, however often it is computed.
+    fn latest_status(&self, pod: &Pod) -> Arc<PodStatus> {
+        let status = self.compute(pod);
+        match &self.last_status {
+            Some(last) if **last == status => last.clone(),
+            _ => Arc::new(status),
+        }
+    }
+
     pub(super) fn compute(&self, pod: &Pod) -> PodStatus {
         let runtime_name = self.engine.runtime_name();
         let returning = self.returning(pod);
@@ -96,7 +102,7 @@ impl PodWorker {
         compute_pod_status(&StatusInputs {
             pod,
             observed: observed.as_ref().map(Cow::as_ref),
-            previous: self.last_status.as_ref(),
+            previous: self.last_status.as_deref(),
             verdicts: &self.verdicts,
             waiting: &self.waiting,
             starting: &self.starting,
@@ -135,7 +141,7 @@ impl PodWorker {
 
     fn progress(&self) -> PodProgress {
         let is_released = self.state.stage() == worker::PodStage::Finished;
-        PodProgress { stage: self.pod_stage(), is_released }
+        PodProgress { stage: self.pod_stage(), is_released, is_orphan: self.orders.borrow().is_removed }
     }
 
     fn pod_stage(&self) -> PodStage {

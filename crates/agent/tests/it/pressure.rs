@@ -338,3 +338,15 @@ async fn a_restarted_agent_takes_no_image_for_unused_before_it_knows_who_runs() 
     assert_eq!(world.fake.count(Method::RemoveImage), 0);
     assert!(world.is_said_ready("web"));
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_the_kernel_ends_for_want_of_memory_is_told_once_the_whole_machine_was_short() {
+    let world = World::joined().await;
+    let rest = "total-vm:34632kB, anon-rss:32512kB, oom_score_adj:0";
+    world.host.put("/dev/kmsg", format!("3,1,1,-;Memory cgroup out of memory: Killed process 7 (sh) {rest}"));
+    world.host.put("/dev/kmsg", format!("3,2,2,-;Out of memory: Killed process 8 (java) {rest}"));
+    world.until("it is told", |w| !w.told("SystemOOM").is_empty()).await;
+    let messages: Vec<_> = world.told("SystemOOM").into_iter().filter_map(|event| event.message).collect();
+    assert_eq!(messages, ["System OOM encountered, victim process: java, pid: 8"]);
+    assert!(world.metrics().await.contains("kubelet_rs_system_oom_events_total 1"));
+}

@@ -10,6 +10,7 @@ mod joining;
 mod killed;
 mod logs;
 mod many;
+mod metrics;
 mod mirrors;
 mod node;
 mod objects;

@@ -15,6 +15,7 @@ mod processes;
 mod certificates;
 mod cluster;
 mod faults;
+mod guest;
 mod images;
 mod killed;
 mod lifecycle;

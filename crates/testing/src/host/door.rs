@@ -131,6 +131,12 @@ impl Host for FakeHost {
         Ok(BroadcastStream::new(changes).filter_map(concerns).boxed())
     }
 
+    /// Each content of the file is a record.
+    fn kernel_log(&self, path: &Path) -> HostResult<BoxStream<'static, String>> {
+        let (host, path) = (self.clone(), path.to_owned());
+        Ok(self.watch(&path)?.filter_map(move |()| std::future::ready(host.text(&path))).boxed())
+    }
+
     async fn ensure_host_path(&self, path: &Path, kind: HostPathKind) -> HostResult<()> {
         self.begin(HostMethod::EnsureHostPath, "check host path", path).await?;
         let found = self.shared.tree.lock().node(path).cloned();
