@@ -55,6 +55,7 @@ pub(crate) fn write(metrics: &Metrics, from: &FromElsewhere<'_>) -> String {
     metrics.edge.write(&mut text);
     metrics.images.render(&mut text);
     metrics.volumes.render(&mut text);
+    metrics.eviction.render(&mut text);
     if let Some(disks) = from.disks {
         write_disks(&mut text, disks, from.pods);
     }
