@@ -32,6 +32,7 @@ mod security;
 mod server;
 mod service;
 mod settings;
+mod small_disk;
 mod stats;
 mod streaming;
 mod traces;

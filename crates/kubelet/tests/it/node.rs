@@ -34,6 +34,7 @@ pub(crate) struct Node {
     health_port: u16,
     extra: Value,
     flags: Vec<String>,
+    env: Vec<(String, PathBuf)>,
 }
 
 impl Node {
@@ -89,6 +90,7 @@ impl Node {
             health_port: free_port(),
             extra,
             flags: Vec::new(),
+            env: Vec::new(),
         };
         node.cgroup().make().expect("a cgroup");
         make_kernel_settings(&node.path("proc-sys")).expect("settings");
@@ -111,6 +113,11 @@ impl Node {
     /// Further flags, for kubelets that start from now on.
     pub(crate) fn add_flags(&mut self, flags: &[&str]) {
         self.flags.extend(flags.iter().map(|flag| (*flag).to_owned()));
+    }
+
+    /// A path in the environment of kubelets that start from now on.
+    pub(crate) fn add_env(&mut self, name: &str, path: &Path) {
+        self.env.push((name.to_owned(), path.to_owned()));
     }
 
     /// Serves a fake runtime at a socket of this node until its end; returns the endpoint.
@@ -268,6 +275,10 @@ impl Node {
             "authentication": {"anonymous": {"enabled": true}, "webhook": {"enabled": false}},
             "authorization": {"mode": "AlwaysAllow"},
             "resolvConf": self.resolv_conf(),
+            // How full the disk of this machine is must change no test.
+            "evictionHard": {"memory.available": "100Mi"},
+            "imageGCHighThresholdPercent": 100,
+            "imageGCLowThresholdPercent": 99,
         });
         for (key, value) in self.extra.as_object().expect("an object of fields") {
             config[key] = value.clone();
@@ -293,6 +304,7 @@ impl Node {
         command.args(["--hostname-override", "node", "-v", "4"]).args(&self.flags);
         command.env("KUBELET_CONTAINER_LINKS_DIR", self.path("logs/containers"));
         command.env("KUBELET_PROC_SYS_DIR", self.path("proc-sys"));
+        command.envs(self.env.iter().map(|(name, path)| (name, path)));
         // A test may give the node programs of its own.
         let programs = std::env::var("PATH").unwrap_or_default();
         command.env("PATH", format!("{}:{programs}", self.path("bin").display()));
