@@ -23,6 +23,7 @@ pub mod process;
 mod addresses;
 mod async_inotify;
 mod cgroups;
+mod dbus;
 mod exec_trace;
 mod files;
 mod host_path;
