@@ -24,6 +24,7 @@ mod addresses;
 mod async_inotify;
 mod bind;
 mod cgroups;
+mod dbus;
 mod exec_trace;
 mod fault;
 mod files;
