@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use kubelet_core::cgroup::CgroupNames;
 use kubelet_core::request::NodeFacts;
 use model::CgroupDriver;
 use model::k8s::{Node, NodeAddress, Pod, Quantity};
-use ports::{Clock, Host, Net, Runtime};
-use tokio::sync::watch;
+use ports::{Cgroups, Clock, Host, Net, Runtime};
+use tokio::sync::{Notify, watch};
 
 use crate::cache::PodCache;
 use crate::chance::Chance;
@@ -27,11 +28,13 @@ use crate::probe_metrics::ProbeMetrics;
 use crate::settings::Settings;
 use crate::tasks::TaskSet;
 use crate::user_namespaces::PodIds;
+use crate::volumes::Volumes;
 
 #[derive(Debug)]
 pub struct Engine {
     pub runtime: Arc<dyn Runtime>,
     pub host: Arc<dyn Host>,
+    pub cgroups: Arc<dyn Cgroups>,
     pub net: Arc<dyn Net>,
     pub clock: Clock,
     pub settings: Settings,
@@ -42,6 +45,7 @@ pub struct Engine {
     pub recorder: Recorder,
     pub images: Images,
     pub pod_ids: PodIds,
+    pub volumes: Volumes,
     /// `None` for a kubelet that stands alone.
     pub objects: Option<ClusterObjects>,
     pub cache: PodCache,
@@ -49,6 +53,10 @@ pub struct Engine {
     pub node: watch::Receiver<NodeView>,
     /// `None` until the runtime was asked; cgroups are named by it.
     pub cgroup_driver: watch::Receiver<Option<CgroupDriver>>,
+    /// `None` until pods can have cgroups, and where they have none.
+    pub cgroup_names: watch::Receiver<Option<Arc<CgroupNames>>>,
+    /// Told when something of a pod is left behind that is worth another look soon.
+    pub leftovers: Arc<Notify>,
     /// The node's addresses, as it last reported them.
     pub node_addresses: watch::Sender<Vec<NodeAddress>>,
     pub pods: PodsView,

@@ -44,6 +44,8 @@ pub struct ReadyImage {
     pub reference: String,
     /// The image's own user, for the runAsNonRoot check.
     pub observed: ImageObservation,
+    /// From when to when it was pulled, if it was not there.
+    pub pulled: Option<(MonoTime, MonoTime)>,
 }
 
 /// Why a container has no image: the reason and message of its waiting state.
@@ -183,6 +185,11 @@ impl Images {
             // An image that the pod may not use is none to it.
             decision = pull::compute_pull(policy, may_use);
         }
+        let must_pull = match decision {
+            PullDecision::Pull => true,
+            PullDecision::UsePresent | PullDecision::Refuse => false,
+        };
+        self.metrics.pods.image_asked(policy.label(), present.is_some(), must_pull);
         match (decision, present) {
             (PullDecision::UsePresent, Some(observed)) => {
                 self.recorder.normal(
@@ -192,7 +199,7 @@ impl Images {
                     pull::already_present_message(wanted),
                 );
                 let reference = if observed.id.is_empty() { request.image } else { observed.id.clone() };
-                Ok(ReadyImage { reference, observed })
+                Ok(ReadyImage { reference, observed, pulled: None })
             }
             (PullDecision::Refuse, _) => {
                 let message = pull::never_pull_message(wanted);
@@ -259,7 +266,7 @@ impl Images {
         };
         let auths = credentials.iter().map(|credential| credential.auth.clone()).collect();
         match self.join_pull(&request, auths, sandbox).await {
-            Ok(pulled) => {
+            Ok((pulled, is_first)) => {
                 let observed = self.runtime.image_status(&request).await.ok().flatten().unwrap_or_default();
                 if let Some(intent) = intent {
                     let image_ref = if observed.id.is_empty() { &pulled.reference } else { &observed.id };
@@ -268,11 +275,15 @@ impl Images {
                         .succeeded(image_ref, pod_credentials(with.map_or(&[], std::slice::from_ref)))
                         .await;
                 }
-                let waited = self.clock.mono().saturating_since(waited_from);
+                if is_first {
+                    self.metrics.pods.pulled(observed.size_bytes, pulled.took);
+                }
+                let now = self.clock.mono();
+                let waited = now.saturating_since(waited_from);
                 let message = pull::pulled_message(wanted, pulled.took, waited, observed.size_bytes);
                 self.recorder.normal(pod, Some(container.name()), "Pulled", message);
                 self.back_off.lock().last_error.remove(&key);
-                Ok(ReadyImage { reference: pulled.reference, observed })
+                Ok(ReadyImage { reference: pulled.reference, observed, pulled: Some((waited_from, now)) })
             }
             Err(error) => {
                 // After an uncertain one the image may come all the same; then it is known to be no preloaded one.
@@ -291,13 +302,13 @@ impl Images {
     }
 
     /// Joins the pull of this image that is under way, or begins one. When everybody who waits for it is gone, it is
-    /// abandoned.
+    /// abandoned. One of them is the first to have it.
     async fn join_pull(
         &self,
         request: &ImageRequest,
         credentials: Vec<RegistryAuth>,
         sandbox: &SandboxRequest,
-    ) -> PullResult {
+    ) -> Result<(Pulled, bool), RuntimeError> {
         let key: PullKey = (request.image.clone(), credentials);
         let shared = {
             let mut under_way = self.under_way.lock();
@@ -314,8 +325,8 @@ impl Images {
             }
         };
         let result = shared.await;
-        self.under_way.lock().remove(&key);
-        result
+        let is_first = self.under_way.lock().remove(&key).is_some();
+        result.map(|pulled| (pulled, is_first))
     }
 
     fn begin_pull(

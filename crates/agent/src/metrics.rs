@@ -3,8 +3,11 @@
 //! Owns the numbers; how they are written, `render` says. Everything without labels is one atomic; what has labels is a
 //! short table whose keys come from fixed sets, so that the number of lines is bounded.
 
+mod edge;
 mod histogram;
+mod pods;
 mod render;
+mod table;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,9 +22,11 @@ use ports::runtime::CallObserver;
 
 use crate::certificates::CertificateFigures;
 use crate::images::figures::ImageFigures;
+use crate::volumes::figures::VolumeFigures;
 
 pub(crate) use histogram::Histogram;
-pub(crate) use render::{FromElsewhere, write};
+pub(crate) use pods::{NodeStart, PodStart};
+pub(crate) use render::{FromElsewhere, WorkingPods, write};
 
 /// Limits for how long pods take to start, in seconds.
 const POD_START: &[f64] = &[
@@ -60,6 +65,19 @@ pub(crate) enum WorkerPass {
     Kill,
 }
 
+/// What was done to a cgroup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CgroupWork {
+    Create,
+    Update,
+    Destroy,
+}
+
+impl CgroupWork {
+    const ALL: [(Self, &str); 3] =
+        [(Self::Create, "create"), (Self::Update, "update"), (Self::Destroy, "destroy")];
+}
+
 #[derive(Debug)]
 pub struct Metrics {
     relist_took: Histogram,
@@ -90,16 +108,20 @@ pub struct Metrics {
     worker_passes: [Histogram; 3],
     worker_start: Histogram,
     pod_start: Histogram,
-    pod_start_total: Histogram,
     rejections: ByLabel,
     orphaned_pods: AtomicU64,
     runtime_loses_support: AtomicBool,
     hook_fallbacks: AtomicU64,
     cut_sleeps: AtomicU64,
     pub(crate) images: ImageFigures,
+    pub(crate) volumes: VolumeFigures,
     calls: Mutex<BTreeMap<&'static str, Calls>>,
     cgroup_samples: Histogram,
+    /// In the order of [`CgroupWork`].
+    cgroup_works: [Histogram; 3],
     disk_samples: Histogram,
+    pub(crate) edge: edge::EdgeFigures,
+    pub(crate) pods: pods::PodFigures,
     /// They are shown beside these.
     pub certificates: CertificateFigures,
 }
@@ -138,22 +160,34 @@ impl Default for Metrics {
             sandbox_errors: Mutex::default(),
             started_containers: Default::default(),
             started_container_errors: Mutex::default(),
-            containers_per_pod: Histogram::new(CONTAINERS_PER_POD),
+            containers_per_pod: Histogram::of_numbers(CONTAINERS_PER_POD),
             worker_passes: [usual(), usual(), usual()],
             worker_start: usual(),
             pod_start: Histogram::new(POD_START),
-            pod_start_total: Histogram::new(POD_START),
             rejections: Mutex::default(),
             orphaned_pods: AtomicU64::default(),
             runtime_loses_support: AtomicBool::default(),
             hook_fallbacks: AtomicU64::default(),
             cut_sleeps: AtomicU64::default(),
             images: ImageFigures::default(),
+            volumes: VolumeFigures::default(),
             calls: Mutex::default(),
             cgroup_samples: usual(),
+            cgroup_works: [usual(), usual(), usual()],
             disk_samples: usual(),
+            edge: edge::EdgeFigures::default(),
+            pods: pods::PodFigures::default(),
             certificates: CertificateFigures::default(),
         }
+    }
+}
+
+/// The place of a kind in [`CONTAINER_TYPES`].
+const fn container_type(kind: ContainerKind) -> usize {
+    match kind {
+        ContainerKind::Regular => 0,
+        ContainerKind::Init | ContainerKind::Sidecar => 1,
+        ContainerKind::Ephemeral => 2,
     }
 }
 
@@ -248,11 +282,7 @@ impl Metrics {
 
     /// The start of a container was tried; with the reason where it failed.
     pub(crate) fn container_started(&self, kind: ContainerKind, failure: Option<&str>) {
-        let place = match kind {
-            ContainerKind::Regular => 0,
-            ContainerKind::Init | ContainerKind::Sidecar => 1,
-            ContainerKind::Ephemeral => 2,
-        };
+        let place = container_type(kind);
         one_more(&self.started_containers[place]);
         if let Some(reason) = failure {
             count(&self.started_container_errors, format!("{} {reason}", CONTAINER_TYPES[place]));
@@ -278,12 +308,9 @@ impl Metrics {
         self.worker_start.observe(after);
     }
 
-    /// A pod runs, so long after it was first seen, and (for one of the API) after it was created.
-    pub(crate) fn pod_runs(&self, since_seen: Duration, since_created: Option<Duration>) {
+    /// A pod runs, so long after it was first seen.
+    pub(crate) fn pod_runs(&self, since_seen: Duration) {
         self.pod_start.observe(since_seen);
-        if let Some(since_created) = since_created {
-            self.pod_start_total.observe(since_created);
-        }
     }
 
     /// A pod was refused.
@@ -308,6 +335,11 @@ impl Metrics {
     /// A sleep handler was still sleeping when the grace period ended.
     pub(crate) fn sleep_was_cut(&self) {
         one_more(&self.cut_sleeps);
+    }
+
+    /// A cgroup was made, changed or removed.
+    pub(crate) fn cgroup_work(&self, work: CgroupWork, took: Duration) {
+        self.cgroup_works[work as usize].observe(took);
     }
 
     /// What a sample of cgroups and procfs cost.

@@ -18,6 +18,8 @@ pub struct Places {
     table: Arc<Mutex<Table>>,
     /// Counts the places that became free.
     freed: Arc<watch::Sender<u64>>,
+    /// Counts the pods that were admitted or have left.
+    changed: Arc<watch::Sender<u64>>,
 }
 
 #[derive(Debug, Default)]
@@ -36,7 +38,8 @@ struct Taken {
 
 impl Default for Places {
     fn default() -> Self {
-        Self { table: Arc::default(), freed: Arc::new(watch::Sender::new(0)) }
+        let counter = || Arc::new(watch::Sender::new(0));
+        Self { table: Arc::default(), freed: counter(), changed: counter() }
     }
 }
 
@@ -52,6 +55,23 @@ impl Places {
         drop(table);
         Place { places: self.clone(), turn, waits_for: Vec::new(), told, freed: self.freed.subscribe() }
     }
+
+    /// The pods that were admitted and have not ended: what the node has promised.
+    #[must_use]
+    pub fn admitted(&self) -> Vec<Arc<Pod>> {
+        let table = self.table.lock();
+        table.places.values().filter(|taken| !taken.is_open).map(|taken| taken.pod.clone()).collect()
+    }
+
+    /// Tells whenever [`Self::admitted`] has changed.
+    #[must_use]
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+}
+
+fn tell(counter: &watch::Sender<u64>) {
+    counter.send_modify(|count| *count += 1);
 }
 
 /// One pod's place; free again when dropped.
@@ -75,7 +95,7 @@ impl Place {
         let others: Vec<&Pod> = table.places.iter().filter(counts).map(|(_, taken)| &*taken.pod).collect();
         let admission = decide(&others);
         let victims: &[PodUid] = match &admission {
-            Admission::Admitted { victims } => victims,
+            Admission::Admitted { victims, .. } => victims,
             Admission::Rejected(_) => {
                 drop(table);
                 self.leave();
@@ -94,6 +114,8 @@ impl Place {
                 self.waits_for.push(*turn);
             }
         }
+        drop(table);
+        tell(&self.places.changed);
         admission
     }
 
@@ -102,12 +124,14 @@ impl Place {
         if let Some(taken) = self.places.table.lock().places.get_mut(&self.turn) {
             taken.is_open = false;
         }
+        tell(&self.places.changed);
     }
 
     /// Nothing of the pod runs any more, or nobody wants it: others may have its room.
     pub fn leave(&self) {
         if self.places.table.lock().places.remove(&self.turn).is_some() {
-            self.places.freed.send_modify(|count| *count += 1);
+            tell(&self.places.freed);
+            tell(&self.places.changed);
         }
     }
 
@@ -151,7 +175,7 @@ mod tests {
     fn up_to(most: usize) -> impl Fn(&[&Pod]) -> Admission {
         move |others| {
             if others.len() < most {
-                return Admission::Admitted { victims: Vec::new() };
+                return Admission::Admitted { victims: Vec::new(), short_of: String::new() };
             }
             Admission::Rejected(Rejection { reason: "OutOfpods".into(), message: String::new() })
         }
@@ -186,7 +210,7 @@ mod tests {
         let places = Places::default();
         let (mut old, mut new) = (places.ask(pod("old")), places.ask(pod("new")));
         old.keep();
-        new.judge(|_| Admission::Admitted { victims: vec![PodUid::new("old")] });
+        new.judge(|_| Admission::Admitted { victims: vec![PodUid::new("old")], short_of: "cpu".to_owned() });
         assert!(new.must_wait() && old.news().await);
         old.leave();
         assert!(!new.must_wait());

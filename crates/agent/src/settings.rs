@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use config::CredentialProviders;
+use config::{CredentialProviders, KubeletConfiguration};
+use kubelet_core::cgroup::{PodRules, TierRules};
 use kubelet_core::image::access::VerificationPolicy;
 use model::CgroupDriver;
 
@@ -21,12 +22,15 @@ pub struct Settings {
     pub collection: CollectionSettings,
     pub containers: ContainerSettings,
     pub measure: MeasureSettings,
+    pub cgroups: CgroupSettings,
     /// `None` for a kubelet that stands alone.
     pub node: Option<NodeSettings>,
     /// How often a pod is looked at again although nothing is known to have changed (plus at most half of it).
     pub sync_frequency: Duration,
     /// `cgroupDriver`, for a runtime that does not say which one it uses.
     pub cgroup_driver: CgroupDriver,
+    /// What is switched on, for who wants to know.
+    pub gates: config::FeatureGates,
     /// Deadline of one runtime call; some calls add to it.
     pub request_timeout: Duration,
 }
@@ -118,8 +122,21 @@ pub struct CollectionSettings {
 /// What the Node object is made from, besides the machine.
 #[derive(Clone, Debug)]
 pub struct NodeSettings {
-    pub config: Arc<config::KubeletConfiguration>,
+    pub config: Arc<KubeletConfiguration>,
     pub flags: Arc<config::NodeFlags>,
+}
+
+/// How this node uses cgroups.
+#[derive(Clone, Debug)]
+pub struct CgroupSettings {
+    /// `cgroupsPerQOS`: pods have cgroups of their own, below those of their classes.
+    pub per_qos: bool,
+    /// `cgroupRoot`: what all that is below.
+    pub root: String,
+    pub pods: PodRules,
+    pub tiers: TierRules,
+    /// What is reserved, and enforced.
+    pub config: Arc<KubeletConfiguration>,
 }
 
 /// Where measurements are taken, and how often disks are walked through.

@@ -32,8 +32,9 @@ use kubelet_core::pod::worker::{
 use kubelet_core::probe::results::ProbeVerdicts;
 use kubelet_core::sources::differs_semantically;
 use kubelet_core::status::{TerminalReason, WaitingState, waiting_for_restart_of_all};
+use model::containers::find_container;
 use model::k8s::{Pod, PodStatus};
-use model::{ContainerId, MonoTime, PodObservation, PodRef};
+use model::{ContainerId, ContainerObservation, ContainerState, MonoTime, PodObservation, PodRef};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tracing::Instrument;
@@ -339,6 +340,7 @@ impl PodWorker {
             self.failing = None;
             self.feed(WorkerEvent::Desired(pod.clone()));
         }
+        self.times.seen_in_api(&self.engine.metrics, self.engine.clock.now(), pod);
         self.take_end_from_api(pod);
     }
 
@@ -382,10 +384,23 @@ impl PodWorker {
         if is_first {
             self.seed_verdicts(&observed);
         }
+        self.count_ended(&observed);
         let (stopped, taken_at) = (observed.is_stopped(), observed.taken_at);
         self.observed = Some(observed);
         self.reconcile_probes();
         self.feed(WorkerEvent::Observed { stopped, taken_at });
+    }
+
+    /// Containers that had not ended when the pod was last looked at. What ended before this process is not counted.
+    fn count_ended(&self, observed: &PodObservation) {
+        let (Some(before), Some(pod)) = (&self.observed, self.desired.as_deref()) else { return };
+        let is_over = |container: &ContainerObservation| container.state == ContainerState::Exited;
+        for ended in observed.containers.iter().filter(|container| is_over(container)) {
+            let kind = find_container(pod, &ended.name).map(|container| container.kind);
+            if let Some(kind) = kind.filter(|_| !before.container(&ended.id).is_some_and(is_over)) {
+                self.engine.metrics.pods.terminated(kind, ended);
+            }
+        }
     }
 
     fn forget_instances_not_in(&mut self, observed: &PodObservation) {
@@ -430,6 +445,7 @@ impl PodWorker {
 
     fn take_note(&mut self, note: PassNote) {
         match note {
+            PassNote::Pulled { began, ended } => self.times.pulled(began, ended),
             PassNote::Failed { container, waiting } => {
                 self.starting.remove(&container);
                 self.waiting

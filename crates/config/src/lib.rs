@@ -20,7 +20,6 @@ mod kubeletconfig;
 mod load;
 mod node;
 mod not_yet;
-mod noted;
 mod resolve;
 mod tree;
 mod validate;
@@ -30,7 +29,7 @@ pub use credential_providers::{
 };
 pub use duration::{DurationError, GoDuration};
 pub use error::{ConfigError, ConfigErrors};
-pub use gates::{FeatureGates, Features, GateError};
+pub use gates::{FeatureGates, Features, GateError, Stage};
 pub use kubeletconfig::{
     API_VERSION, KIND, KubeletConfiguration,
     parts::{

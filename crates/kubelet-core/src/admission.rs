@@ -45,6 +45,8 @@ pub enum Admission {
     /// It runs, once `victims` have made way for it.
     Admitted {
         victims: Vec<PodUid>,
+        /// Of what there is too little, where there are victims.
+        short_of: String,
     },
     Rejected(Rejection),
 }
@@ -60,14 +62,14 @@ pub fn compute_admission(pod: &Pod, facts: &AdmissionFacts, fit: Option<&FitFact
     if let Some(rejection) = before {
         return Admission::Rejected(rejection);
     }
-    let victims = match fit.map_or(Fit::Fits, |fit| compute_fit(pod, fit)) {
-        Fit::Fits => Vec::new(),
-        Fit::FitsWithout { victims } => victims,
+    let (victims, short_of) = match fit.map_or(Fit::Fits, |fit| compute_fit(pod, fit)) {
+        Fit::Fits => (Vec::new(), String::new()),
+        Fit::FitsWithout { victims, short_of } => (victims, short_of),
         Fit::Refused(rejection) => return Admission::Rejected(rejection),
     };
     match refuse_apparmor(pod, facts) {
         Some(rejection) => Admission::Rejected(rejection),
-        None => Admission::Admitted { victims },
+        None => Admission::Admitted { victims, short_of },
     }
 }
 
@@ -338,7 +340,7 @@ mod tests {
         let allocatable = [("pods".to_owned(), model::k8s::Quantity("0".to_owned()))].into();
         let fit = FitFacts { node: &node, allocatable: &allocatable, active: &[] };
         let found = match compute_admission(&pod_of(spec), &facts(), Some(&fit)) {
-            Admission::Admitted { victims } => {
+            Admission::Admitted { victims, .. } => {
                 assert_eq!(victims, []);
                 "-".into()
             }

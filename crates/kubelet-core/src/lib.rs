@@ -9,18 +9,22 @@
 
 pub mod admission;
 pub mod certificates;
+pub mod cgroup;
 pub mod cgroup_driver;
 pub mod container_log;
 pub mod dns;
 pub mod downward;
 pub mod env;
 pub mod events;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 pub mod gc;
 pub mod hostname;
 pub mod hosts_file;
 pub mod housekeeping;
 pub mod http_action;
 pub mod image;
+pub mod kernel;
 pub mod lease;
 pub mod log_paths;
 pub mod log_rotation;

@@ -113,6 +113,17 @@ impl Layout {
     }
 }
 
+/// The cgroup that belongs to what a test does in `dir`: a containerd that was started there removes it at its end.
+#[must_use]
+pub fn cgroup_root_of(dir: &Path) -> String {
+    Layout::of(dir).cgroup_root()
+}
+
+/// Its directories in all trees, the innermost first.
+pub(crate) fn cgroup_dirs_of(dir: &Path) -> Vec<PathBuf> {
+    cleanup::cgroups(&Layout::of(dir))
+}
+
 /// A running containerd. Stopped and cleaned up when dropped.
 #[derive(Debug)]
 pub struct Containerd {

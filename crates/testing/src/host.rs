@@ -35,6 +35,8 @@ pub enum HostMethod {
     ReadManifests,
     EnsureHostPath,
     EnsureTmpfs,
+    BindVolume,
+    GiveTreeToGroup,
     WritePayload,
     IsMountPoint,
     UnmountTree,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use config::{FeatureGates, Stage};
 use kubelet_core::cgroup_driver::LOSING_SUPPORT_IN;
 use kubelet_core::stats::exposition::{Kind, Value, family, line};
 use kubelet_core::stats::process::{ProcessFacts, write_process};
@@ -11,7 +12,7 @@ use kubelet_core::stats::volumes::write_disks;
 use model::{PodRef, PodUid};
 use parking_lot::Mutex;
 
-use super::{CONTAINER_STATES, CONTAINER_TYPES, Histogram, Metrics, WORKER_PASSES};
+use super::{CONTAINER_STATES, CONTAINER_TYPES, CgroupWork, Histogram, Metrics, WORKER_PASSES};
 
 /// Numbers that others keep.
 #[derive(Debug)]
@@ -26,18 +27,34 @@ pub(crate) struct FromElsewhere<'a> {
     pub(crate) process: Option<ProcessFacts>,
     pub(crate) disks: Option<&'a DiskSample>,
     pub(crate) pods: &'a BTreeMap<PodUid, PodRef>,
+    /// How many pods have workers that are how far; see [`WORKING_PODS`].
+    pub(crate) working_pods: WorkingPods,
+    pub(crate) gates: &'a FeatureGates,
 }
+
+/// By what the worker does, whether the pod is still asked for, and whether it is a static one; the labels are
+/// [`LIFECYCLES`], [`CONFIGS`] and [`STATIC`].
+pub(crate) type WorkingPods = [[[u64; 2]; 2]; 3];
+
+const LIFECYCLES: [&str; 3] = ["sync", "terminating", "terminated"];
+const CONFIGS: [&str; 2] = ["desired", "orphan"];
+const STATIC: [&str; 2] = ["", "true"];
 
 /// Every family that this kubelet has anything to say about.
 pub(crate) fn write(metrics: &Metrics, from: &FromElsewhere<'_>) -> String {
     let mut text = String::with_capacity(16 << 10);
     write_node(&mut text, from);
+    write_build(&mut text, from.gates);
     write_pods(&mut text, metrics, from);
     write_starts(&mut text, metrics);
     write_pleg(&mut text, metrics);
     write_calls(&mut text, metrics);
+    write_cgroup_works(&mut text, metrics);
     write_costs(&mut text, metrics);
+    metrics.pods.write(&mut text);
+    metrics.edge.write(&mut text);
     metrics.images.render(&mut text);
+    metrics.volumes.render(&mut text);
     if let Some(disks) = from.disks {
         write_disks(&mut text, disks, from.pods);
     }
@@ -65,6 +82,45 @@ fn write_node(text: &mut String, from: &FromElsewhere<'_>) {
     one(text, "kubelet_metrics_provider", Kind::Gauge, "Where numbers of containers come from.", &labels, 1);
 }
 
+/// Which version this is, and what of it is switched on.
+fn write_build(text: &mut String, gates: &FeatureGates) {
+    let mut numbers = config::KUBERNETES_VERSION.trim_start_matches('v').split('.');
+    let (major, minor) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
+    let platform =
+        format!("linux/{}", std::env::consts::ARCH.replace("x86_64", "amd64").replace("aarch64", "arm64"));
+    let labels = [
+        ("build_date", ""),
+        ("compiler", "rustc"),
+        ("git_commit", ""),
+        ("git_tree_state", ""),
+        ("git_version", config::KUBERNETES_VERSION),
+        ("go_version", ""),
+        ("major", major),
+        ("minor", minor),
+        ("platform", &*platform),
+    ];
+    let help = "The version of Kubernetes whose kubelet this is; there is no Go in it.";
+    one(text, "kubernetes_build_info", Kind::Gauge, help, &labels, 1);
+    let name = "kubernetes_feature_enabled";
+    family(text, name, Kind::Gauge, "Feature gates, and whether they are on.");
+    for (gate, is_on) in gates.all() {
+        let stage = match gate.stage {
+            Stage::Alpha => "ALPHA",
+            Stage::Beta => "BETA",
+            Stage::Ga => "",
+            Stage::Deprecated => "DEPRECATED",
+        };
+        let labels = [("name", gate.name), ("stage", stage)];
+        line(text, name, &labels, Value::Integer(u64::from(is_on)), None);
+    }
+    for (name, help) in [
+        ("disabled_metrics_total", "Families that are switched off; none can be."),
+        ("hidden_metrics_total", "Families that are hidden because of their age; none is."),
+    ] {
+        one(text, name, Kind::Counter, help, &[], 0);
+    }
+}
+
 /// Two lines: of pods from manifests, and of pods from the API.
 fn by_source(text: &mut String, name: &str, kind: Kind, help: &str, (from_manifests, from_api): (u64, u64)) {
     family(text, name, kind, help);
@@ -89,6 +145,7 @@ fn write_pods(text: &mut String, metrics: &Metrics, from: &FromElsewhere<'_>) {
         "Pods that have a place on this node.",
         from.active_pods,
     );
+    write_working_pods(text, metrics, from);
     let help = "Static pods that the API is to show.";
     one(text, "kubelet_mirror_pods", Kind::Gauge, help, &[], from.mirror_pods);
     let help = "Ephemeral containers of the pods on this node.";
@@ -101,6 +158,25 @@ fn write_pods(text: &mut String, metrics: &Metrics, from: &FromElsewhere<'_>) {
     one(text, "kubelet_orphaned_runtime_pods_total", Kind::Counter, help, &[], orphans);
     let name = "kubelet_admission_rejections_total";
     by_label(text, name, "Pods that this node refused, by reason.", "reason", &metrics.rejections);
+}
+
+fn write_working_pods(text: &mut String, metrics: &Metrics, from: &FromElsewhere<'_>) {
+    let name = "kubelet_working_pods";
+    family(text, name, Kind::Gauge, "Pods that somebody cares for, wanted or not.");
+    let mut told = |config, lifecycle, is_static, count| {
+        let labels = [("config", config), ("lifecycle", lifecycle), ("static", is_static)];
+        line(text, name, &labels, Value::Integer(count), None);
+    };
+    for (lifecycle, counts) in LIFECYCLES.iter().zip(from.working_pods) {
+        for (config, counts) in CONFIGS.iter().zip(counts) {
+            for (is_static, count) in STATIC.iter().zip(counts) {
+                told(config, lifecycle, is_static, count);
+            }
+        }
+        // Of whom nothing else is known, the only thing to do is to take them down.
+        let count = if *lifecycle == "terminating" { metrics.pods.runtime_only() } else { 0 };
+        told("runtime_only", lifecycle, "unknown", count);
+    }
 }
 
 fn by_label(text: &mut String, name: &str, help: &str, label: &str, table: &Mutex<BTreeMap<String, u64>>) {
@@ -171,7 +247,7 @@ fn write_starts(text: &mut String, metrics: &Metrics) {
     for (pass, took) in WORKER_PASSES.iter().zip(&metrics.worker_passes) {
         took.write(text, name, &[("operation_type", pass)]);
     }
-    let plain: [(&str, &str, &Histogram); 4] = [
+    let plain: [(&str, &str, &Histogram); 3] = [
         ("kubelet_containers_per_pod_count", "Containers of a pod.", &metrics.containers_per_pod),
         (
             "kubelet_pod_worker_start_duration_seconds",
@@ -179,11 +255,6 @@ fn write_starts(text: &mut String, metrics: &Metrics) {
             &metrics.worker_start,
         ),
         ("kubelet_pod_start_duration_seconds", "From seeing a pod to its running.", &metrics.pod_start),
-        (
-            "kubelet_pod_start_total_duration_seconds",
-            "From the creation of a pod in the API to its running.",
-            &metrics.pod_start_total,
-        ),
     ];
     for (name, help, histogram) in plain {
         family(text, name, Kind::Histogram, help);
@@ -243,6 +314,17 @@ fn write_calls(text: &mut String, metrics: &Metrics) {
     family(text, name, Kind::Counter, "Calls to the runtime that failed.");
     for (operation, calls) in calls.iter().filter(|(_, calls)| calls.failed > 0) {
         line(text, name, &[("operation_type", operation)], Value::Integer(calls.failed), None);
+    }
+}
+
+fn write_cgroup_works(text: &mut String, metrics: &Metrics) {
+    let name = "kubelet_cgroup_manager_duration_seconds";
+    family(text, name, Kind::Histogram, "How long it took to make, change or remove a cgroup.");
+    for (work, operation) in CgroupWork::ALL {
+        let took = &metrics.cgroup_works[work as usize];
+        if took.count() > 0 {
+            took.write(text, name, &[("operation_type", operation)]);
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kubelet_core::cgroup::name;
 use kubelet_core::stats::age::{AtHand, Reading, SHARED_FOR, compute_rate, is_good_enough, next_baseline};
 use kubelet_core::stats::cgroup::{self, CgroupSample, Detail, Hierarchy};
 use kubelet_core::stats::sample::{ContainerSample, NodeSample, Placed, PodSample, SystemSample, add_up};
@@ -125,15 +126,17 @@ impl CgroupSampler {
             Hierarchy::V2 => self.root(),
         };
         self.places = Places::default();
+        let names = self.engine.cgroup_names.borrow().clone();
+        let all_pods = names.map(|names| names.all_pods().path);
+        let is_ours = |path: &str| all_pods.as_ref().is_some_and(|all| path.starts_with(&**all));
         for path in self.engine.host.directories_below(&tree).await {
             if wanted.contains(place::container_id(&path)) {
                 self.places.containers.insert(place::container_id(&path).into(), path.into());
-            } else if let Some(uid) = place::pod_uid(&path) {
-                self.places.pods.insert(uid.into(), path.into());
-            } else if place::is_all_pods(&path) {
-                self.places.all_pods = Some(path.into());
+            } else if let Some(uid) = name::pod_of(place::last(&path)).filter(|_| is_ours(&path)) {
+                self.places.pods.insert(uid.as_str().into(), path.into());
             }
         }
+        self.places.all_pods = all_pods;
     }
 
     fn root(&self) -> PathBuf {

@@ -23,7 +23,9 @@ impl PodWorker {
         let engine = &self.engine;
         engine.metrics.pod_taken(model::containers::spec_of(pod).containers.len());
         let rejection = match place.judge(|others| judge(engine, pod, others)) {
-            Admission::Admitted { .. } => return,
+            Admission::Admitted { victims, short_of } => {
+                return engine.metrics.pods.made_way(victims.len(), &short_of);
+            }
             Admission::Rejected(rejection) => rejection,
         };
         engine.metrics.rejected(&rejection.reason);
@@ -69,10 +71,12 @@ fn judge(engine: &Engine, pod: &Pod, others: &[&Pod]) -> Admission {
     }
     // A node that stands alone, or was not yet seen, has nobody to tell it how large it is.
     match compute_admission(pod, &facts, None) {
-        Admission::Admitted { victims } => match refuse_beyond(engine.settings.containers.max_pods, others) {
-            Some(rejection) => Admission::Rejected(rejection),
-            None => Admission::Admitted { victims },
-        },
+        Admission::Admitted { victims, short_of } => {
+            match refuse_beyond(engine.settings.containers.max_pods, others) {
+                Some(rejection) => Admission::Rejected(rejection),
+                None => Admission::Admitted { victims, short_of },
+            }
+        }
         rejected @ Admission::Rejected(_) => rejected,
     }
 }

@@ -67,10 +67,7 @@ impl PodWorker {
             save_pod(&*self.engine.host, &self.engine.settings.paths, &self.pod.uid, &pod).await;
             self.saved = Some(pod.clone());
         }
-        let created = pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
-        let is_from_api = !kubelet_core::status::is_static_pod(&pod);
-        let (metrics, now) = (&self.engine.metrics, self.engine.clock.now());
-        self.times.published(metrics, now, &status, created.filter(|_| is_from_api));
+        self.times.published(&self.engine.metrics, self.engine.clock.mono(), &status);
         let is_changed = self.last_status.as_ref().is_none_or(|last| !Arc::ptr_eq(last, &status));
         self.engine.pods.publish(&self.pod.uid, pod, status.clone(), self.progress());
         if is_changed {
@@ -139,7 +136,7 @@ impl PodWorker {
 
     fn progress(&self) -> PodProgress {
         let is_released = self.state.stage() == worker::PodStage::Finished;
-        PodProgress { stage: self.pod_stage(), is_released }
+        PodProgress { stage: self.pod_stage(), is_released, is_orphan: self.orders.borrow().is_removed }
     }
 
     fn pod_stage(&self) -> PodStage {

@@ -5,12 +5,7 @@
 use model::stats::{Pressure, Stall};
 
 /// Which hierarchy is mounted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hierarchy {
-    /// One directory for each controller.
-    V1,
-    V2,
-}
+pub use model::cgroup::CgroupVersion as Hierarchy;
 
 /// How much is read of each cgroup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

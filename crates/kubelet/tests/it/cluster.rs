@@ -10,6 +10,7 @@ mod joining;
 mod killed;
 mod logs;
 mod many;
+mod metrics;
 mod mirrors;
 mod node;
 mod objects;
@@ -19,6 +20,7 @@ mod pulling;
 mod refusals;
 mod rotation;
 mod streams;
+mod volumes;
 
 use serde_json::{Value, json};
 use testing::FakeRuntime;

@@ -15,7 +15,8 @@ use ports::runtime::Scope;
 use ports::{Runtime, RuntimeError};
 use serde_json::{Value, json};
 use testing::containerd::{BUSYBOX_IMAGE, Containerd, leftovers};
-use testing::{FakeCri, FakeRuntime, stretched};
+use testing::private_cgroup::make_kernel_settings;
+use testing::{FakeCri, FakeRuntime, PrivateCgroup, stretched};
 
 /// Long enough for a loaded machine with two cores; a passing test never waits this long.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -33,6 +34,7 @@ pub(crate) struct Node {
     health_port: u16,
     extra: Value,
     flags: Vec<String>,
+    variables: Vec<(&'static str, PathBuf)>,
 }
 
 impl Node {
@@ -76,7 +78,7 @@ impl Node {
         std::fs::create_dir_all(dir.path().join("manifests")).expect("a directory for manifests");
         // The worker serves what the test process serves.
         let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
-        Self {
+        let node = Self {
             dir,
             tokio: tokio.expect("a tokio runtime"),
             containerd: None,
@@ -88,7 +90,16 @@ impl Node {
             health_port: free_port(),
             extra,
             flags: Vec::new(),
-        }
+            variables: Vec::new(),
+        };
+        node.cgroup().make().expect("a cgroup");
+        make_kernel_settings(&node.path("proc-sys")).expect("settings");
+        node
+    }
+
+    /// What all cgroups of this node are below.
+    pub(crate) fn cgroup(&self) -> PrivateCgroup {
+        PrivateCgroup::of(&self.path("containerd"))
     }
 
     /// Further configuration fields, for kubelets that start from now on.
@@ -102,6 +113,20 @@ impl Node {
     /// Further flags, for kubelets that start from now on.
     pub(crate) fn add_flags(&mut self, flags: &[&str]) {
         self.flags.extend(flags.iter().map(|flag| (*flag).to_owned()));
+    }
+
+    /// A variable of the environment, for kubelets that start from now on.
+    pub(crate) fn set_variable(&mut self, name: &'static str, value: PathBuf) {
+        self.variables.push((name, value));
+    }
+
+    /// Starts another kubelet if the last one has died. Returns whether it had.
+    pub(crate) fn revive_kubelet(&mut self) -> bool {
+        let died = self.kubelet.as_mut().is_none_or(|child| child.try_wait().expect("a child").is_some());
+        if died {
+            self.spawn_kubelet();
+        }
+        died
     }
 
     /// Serves a fake runtime at a socket of this node until its end; returns the endpoint.
@@ -253,9 +278,8 @@ impl Node {
             "readOnlyPort": self.port,
             "healthzPort": self.health_port,
             "failCgroupV1": false,
-            "cgroupDriver": testing::containerd::cgroup_driver(),
-            "cgroupsPerQOS": false,
-            "enforceNodeAllocatable": [],
+        "cgroupDriver": testing::containerd::cgroup_driver(),
+            "cgroupRoot": self.cgroup().path(),
             "failSwapOn": false,
             "address": "127.0.0.1",
             "authentication": {"anonymous": {"enabled": true}, "webhook": {"enabled": false}},
@@ -284,7 +308,9 @@ impl Node {
         command.arg("--root-dir").arg(self.path("root"));
         command.arg("--cert-dir").arg(self.path("pki"));
         command.args(["--hostname-override", "node", "-v", "4"]).args(&self.flags);
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         command.env("KUBELET_CONTAINER_LINKS_DIR", self.path("logs/containers"));
+        command.env("KUBELET_PROC_SYS_DIR", self.path("proc-sys"));
         // A test may give the node programs of its own.
         let programs = std::env::var("PATH").unwrap_or_default();
         command.env("PATH", format!("{}:{programs}", self.path("bin").display()));
@@ -450,6 +476,10 @@ impl Node {
                 return Err(format!("still in the runtime: {listed:?}"));
             }
         }
+        let left = self.pod_cgroups(uid);
+        if !left.is_empty() {
+            return Err(format!("left of its cgroup: {left:?}"));
+        }
         for dir in ["root/pods", "logs/pods", "logs/containers"].map(|dir| self.path(dir)) {
             // Links to logs have the UID in what they point at.
             let target = |name: &str| std::fs::read_link(dir.join(name)).unwrap_or_default();
@@ -460,6 +490,12 @@ impl Node {
             }
         }
         Ok(())
+    }
+
+    /// The directories of the pod's own cgroup, in whichever tree.
+    pub(crate) fn pod_cgroups(&self, uid: &str) -> Vec<PathBuf> {
+        let tiers = ["kubepods", "kubepods/burstable", "kubepods/besteffort"];
+        tiers.iter().flat_map(|tier| self.cgroup().find(&format!("{tier}/pod{uid}"))).collect()
     }
 
     /// Waits until the pod has ended with success; returns what its container `main` said.
@@ -548,6 +584,7 @@ impl Node {
                 left.push(format!("mounted: {mount}"));
             }
         }
+        left.extend(self.cgroup().remove().iter().map(|dir| format!("cgroup {}", dir.display())));
         left.extend(leftovers(&self.dir.path().join("containerd")));
         left
     }

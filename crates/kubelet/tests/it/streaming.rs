@@ -212,6 +212,15 @@ fn the_newest_protocol_of_clients_closes_the_input_and_hands_on_the_exit_code() 
     assert!(said[OUTCOME as usize].contains(r#"{"reason":"ExitCode","message":"3"}"#), "{}", said[3]);
     let bytes = newest("head -c 50000000 /dev/zero", "output=1").expect("a stream").count();
     assert_eq!(bytes.0, 50_000_000, "{}", bytes.1);
+    let counted = node.eventually("both requests have ended", |node| {
+        let metrics = node.get("/metrics")?;
+        let now = "kubelet_http_inflight_requests{long_running=\"true\",method=\"GET\",path=\"exec\",server_type=\"readwrite\"} 0\n";
+        if metrics.contains(now) { Ok(metrics) } else { Err(metrics) }
+    });
+    assert!(
+        counted.contains("kubelet_websocket_streaming_requests_total{subresource=\"exec\"} 2\n"),
+        "{counted}"
+    );
 }
 
 #[test]

@@ -157,7 +157,7 @@ fn links(layout: &Layout) -> Vec<String> {
 }
 
 /// The instance's cgroups in every hierarchy, innermost first.
-fn cgroups(layout: &Layout) -> Vec<PathBuf> {
+pub(super) fn cgroups(layout: &Layout) -> Vec<PathBuf> {
     let root = layout.cgroup_root();
     let relative = root.trim_start_matches('/');
     let hierarchies = fs::read_dir(CGROUP_MOUNT).into_iter().flatten().flatten().map(|entry| entry.path());
