@@ -86,9 +86,8 @@ impl Agent {
         if !engine.node_facts.cgroup_v2 {
             engine.recorder.node_warning("CgroupV1", CGROUP_V1_WARNING);
         }
-        let given_up = CancellationToken::new();
         let (own_node, pods) = (ends.own_node.clone(), ends.pods.clone());
-        ends.spawn(&engine, doors.cluster.is_none(), &given_up);
+        let given_up = ends.spawn(&engine, doors.cluster.is_none());
         let (problems, heartbeat) = (ManifestProblems::default(), Heartbeat::default());
         let readiness = SourcesReadiness::default();
         let api_sets = start_loop(&engine, &problems, &heartbeat, readiness.clone());
@@ -227,8 +226,9 @@ async fn engine(
 }
 
 impl Ends {
-    /// Starts the tasks that every kubelet has, with or without an API.
-    fn spawn(self, engine: &Arc<Engine>, stands_alone: bool, given_up: &CancellationToken) {
+    /// Starts the tasks that every kubelet has, with or without an API; what comes back is cancelled if the kubelet cannot
+    /// do its work.
+    fn spawn(self, engine: &Arc<Engine>, stands_alone: bool) -> CancellationToken {
         let node_watch = NodeWatch {
             runtime: engine.runtime.clone(),
             clock: engine.clock,
@@ -237,23 +237,12 @@ impl Ends {
             view: self.node,
             stands_alone,
         };
-        let question = DriverQuestion {
-            runtime: engine.runtime.clone(),
-            clock: engine.clock,
-            configured: engine.settings.cgroup_driver,
-            metrics: engine.metrics.clone(),
-            answer: self.cgroup_driver,
-        };
-        engine.tasks.spawn("cgroup driver", question.run());
-        if engine.settings.cgroups.per_qos {
-            let (names, given_up) = (self.cgroup_names, given_up.clone());
-            let cgroups = NodeCgroups { engine: engine.clone(), names, given_up };
-            engine.tasks.spawn("node cgroups", cgroups.run());
-        }
+        let given_up = start_cgroups(engine, self.cgroup_driver, self.cgroup_names);
         engine.tasks.spawn("node watch", node_watch.run());
         engine.tasks.spawn("PLEG", self.pleg.run());
         engine.tasks.spawn("volumes", VolumeEngine::new(engine.clone(), self.volume_requests).run());
         engine.tasks.spawn("log rotation", LogRotation::new(engine.clone()).run());
+        given_up
     }
 }
 
@@ -264,6 +253,28 @@ async fn make_directories(host: &dyn Host, settings: &Settings) -> Result<(), Ho
     }
     host.ensure_dir(&settings.paths.pod_logs, 0o750).await?;
     host.ensure_dir(&settings.paths.container_links, 0o755).await
+}
+
+/// Asks for the driver, and makes the cgroups that are named by it; what comes back is cancelled if they cannot be made.
+fn start_cgroups(
+    engine: &Arc<Engine>,
+    driver: watch::Sender<Option<CgroupDriver>>,
+    names: watch::Sender<Option<Arc<CgroupNames>>>,
+) -> CancellationToken {
+    let question = DriverQuestion {
+        runtime: engine.runtime.clone(),
+        clock: engine.clock,
+        configured: engine.settings.cgroup_driver,
+        metrics: engine.metrics.clone(),
+        answer: driver,
+    };
+    engine.tasks.spawn("cgroup driver", question.run());
+    let given_up = CancellationToken::new();
+    if engine.settings.cgroups.per_qos {
+        let cgroups = NodeCgroups { engine: engine.clone(), names, given_up: given_up.clone() };
+        engine.tasks.spawn("node cgroups", cgroups.run());
+    }
+    given_up
 }
 
 /// Starts the sources and the loop that merges them; returns where the API's pods go, if there is an API.

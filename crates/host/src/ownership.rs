@@ -40,7 +40,8 @@ fn is_given(stat: &Stat, gid: u32) -> bool {
 }
 
 fn wanted_bits(stat: &Stat) -> u32 {
-    if FileType::from_raw_mode(stat.st_mode).is_dir() { READ_WRITE | ENTER } else { READ_WRITE }
+    let is_dir = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+    if is_dir { READ_WRITE | ENTER } else { READ_WRITE }
 }
 
 struct Walk<'a> {

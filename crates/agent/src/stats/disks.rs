@@ -2,7 +2,6 @@
 //! pods. Owns the latest sample and the latest walk through each pod's volumes.
 
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -185,7 +184,7 @@ async fn walk(engine: Arc<Engine>, uid: PodUid, pod: Arc<Pod>) -> Walk {
         let began = engine.clock.mono();
         let measured = tokio::try_join!(engine.host.filesystem_space(&path), engine.host.tree_usage(&path));
         let took = engine.clock.mono().saturating_since(began);
-        engine.metrics.pods.volume_measured(plugin_of(&path), took);
+        engine.metrics.pods.volume_measured(kind_of(&path), took);
         match measured {
             Ok((space, used)) => samples.push(VolumeSample {
                 name: volume.name.as_str().into(),
@@ -202,11 +201,6 @@ async fn walk(engine: Arc<Engine>, uid: PodUid, pod: Arc<Pod>) -> Walk {
     (uid, samples)
 }
 
-/// The kind of a volume, as its directory says: `volumes/<kind>/<name>`.
-fn plugin_of(path: &Path) -> &str {
-    path.parent().and_then(Path::file_name).and_then(OsStr::to_str).unwrap_or_default()
-}
-
 /// Lies in memory, not on the node's disk.
 fn is_memory(volume: &Volume) -> bool {
     let empty_dir = volume.empty_dir.as_ref().and_then(|source| source.medium.as_deref());
@@ -214,4 +208,10 @@ fn is_memory(volume: &Volume) -> bool {
         || volume.secret.is_some()
         || volume.projected.is_some()
         || volume.downward_api.is_some()
+}
+
+/// The directory of its kind: `kubernetes.io~empty-dir`. What lies elsewhere is a directory or a device of the node.
+fn kind_of(path: &Path) -> &str {
+    let parent = path.parent().and_then(|parent| parent.file_name()?.to_str());
+    parent.filter(|name| name.contains('~')).unwrap_or("kubernetes.io~local-volume")
 }

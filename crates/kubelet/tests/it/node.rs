@@ -278,8 +278,8 @@ impl Node {
             "readOnlyPort": self.port,
             "healthzPort": self.health_port,
             "failCgroupV1": false,
-        "cgroupDriver": testing::containerd::cgroup_driver(),
             "cgroupRoot": self.cgroup().path(),
+            "cgroupDriver": testing::containerd::cgroup_driver(),
             "failSwapOn": false,
             "address": "127.0.0.1",
             "authentication": {"anonymous": {"enabled": true}, "webhook": {"enabled": false}},
@@ -311,7 +311,11 @@ impl Node {
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         command.env("KUBELET_CONTAINER_LINKS_DIR", self.path("logs/containers"));
         command.env("KUBELET_PROC_SYS_DIR", self.path("proc-sys"));
-        // A test may give the node programs of its own.
+        // A test may give the node authorities, and programs, of its own.
+        let authorities = self.path("authorities.pem");
+        if authorities.exists() {
+            command.env("SSL_CERT_FILE", authorities);
+        }
         let programs = std::env::var("PATH").unwrap_or_default();
         command.env("PATH", format!("{}:{programs}", self.path("bin").display()));
         command
