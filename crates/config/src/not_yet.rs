@@ -41,6 +41,8 @@ const FIELDS: &[(&str, Fine)] = &[
     ("logging.options", Default),
     ("makeIPTablesUtilChains", Default),
     ("memoryManagerPolicy", Default),
+    ("memorySwap", Default),
+    ("memoryThrottlingFactor", Default),
     ("mergeDefaultEvictionSettings", Default),
     ("podCIDR", Default),
     ("reservedMemory", Default),
