@@ -285,6 +285,10 @@ impl Node {
             "authentication": {"anonymous": {"enabled": true}, "webhook": {"enabled": false}},
             "authorization": {"mode": "AlwaysAllow"},
             "resolvConf": self.resolv_conf(),
+            // How full the disk of this machine is must change no test.
+            "evictionHard": {"memory.available": "100Mi"},
+            "imageGCHighThresholdPercent": 100,
+            "imageGCLowThresholdPercent": 99,
         });
         for (key, value) in self.extra.as_object().expect("an object of fields") {
             config[key] = value.clone();
