@@ -29,6 +29,7 @@ use crate::probe_metrics::ProbeMetrics;
 use crate::settings::Settings;
 use crate::tasks::TaskSet;
 use crate::user_namespaces::PodIds;
+use crate::volumes::Volumes;
 
 #[derive(Debug)]
 pub struct Engine {
@@ -45,6 +46,7 @@ pub struct Engine {
     pub recorder: Recorder,
     pub images: Images,
     pub pod_ids: PodIds,
+    pub volumes: Volumes,
     /// `None` for a kubelet that stands alone.
     pub objects: Option<ClusterObjects>,
     pub cache: PodCache,

@@ -23,6 +23,7 @@ use ports::runtime::CallObserver;
 
 use crate::certificates::CertificateFigures;
 use crate::images::figures::ImageFigures;
+use crate::volumes::figures::VolumeFigures;
 
 use eviction::EvictionFigures;
 pub(crate) use histogram::Histogram;
@@ -115,6 +116,7 @@ pub struct Metrics {
     hook_fallbacks: AtomicU64,
     cut_sleeps: AtomicU64,
     pub(crate) images: ImageFigures,
+    pub(crate) volumes: VolumeFigures,
     pub(crate) eviction: EvictionFigures,
     calls: Mutex<BTreeMap<&'static str, Calls>>,
     cgroup_samples: Histogram,
@@ -171,6 +173,7 @@ impl Default for Metrics {
             hook_fallbacks: AtomicU64::default(),
             cut_sleeps: AtomicU64::default(),
             images: ImageFigures::default(),
+            volumes: VolumeFigures::default(),
             eviction: EvictionFigures::default(),
             calls: Mutex::default(),
             cgroup_samples: usual(),

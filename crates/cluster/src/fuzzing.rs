@@ -6,8 +6,10 @@ use std::path::Path;
 use crate::kubeconfig::parse;
 use crate::proxy::ProxyEnv;
 
-/// Every target by the name of its corpus.
-pub const TARGETS: &[(&str, fn(&[u8]))] = &[("kubeconfig", kubeconfig)];
+/// A name, which is also that of a corpus, and what is done with each input.
+pub type Target = (&'static str, fn(&[u8]));
+
+pub const TARGETS: &[Target] = &[("kubeconfig", kubeconfig)];
 
 pub fn kubeconfig(data: &[u8]) {
     let proxies = ProxyEnv { https: None, http: None, no: None };

@@ -8,8 +8,8 @@ use http::Method;
 use http::header::{ACCEPT, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
 use http::uri::Authority;
 use model::k8s::{
-    CertificateSigningRequest, ConfigMap, Event, Lease, Node, Pod, RuntimeClass, Secret, Service,
-    ServiceAccount, SubjectAccessReview, TokenRequest, TokenReview,
+    CertificateSigningRequest, ConfigMap, Event, Lease, Node, PersistentVolume, PersistentVolumeClaim, Pod,
+    RuntimeClass, Secret, Service, ServiceAccount, SubjectAccessReview, TokenRequest, TokenReview,
 };
 use ports::Clock;
 use ports::cluster::{Cluster, ClusterError, ClusterResult, Collection};
@@ -176,6 +176,7 @@ fn headers(user_agent: &str, impersonation: &Impersonation) -> Result<HeaderMap,
 #[derive(Debug)]
 pub struct ApiHandle {
     client: Arc<Client>,
+    chance: Arc<Chance>,
     nodes: Objects<Node>,
     pods: Objects<Pod>,
     leases: Objects<Lease>,
@@ -204,6 +205,7 @@ impl ApiHandle {
             runtime_classes: Objects::new(client, chance, cluster),
             signing_requests: Objects::new(client, chance, cluster),
             client: Arc::clone(client),
+            chance: Arc::clone(chance),
         }
     }
 
@@ -261,6 +263,15 @@ impl Cluster for ApiHandle {
 
     fn signing_requests(&self) -> &dyn Collection<CertificateSigningRequest> {
         &self.signing_requests
+    }
+
+    async fn claim(&self, namespace: &str, name: &str) -> ClusterResult<PersistentVolumeClaim> {
+        let claims = Objects::<PersistentVolumeClaim>::new(&self.client, &self.chance, Scope::Namespaced);
+        claims.get(namespace, name).await
+    }
+
+    async fn persistent_volume(&self, name: &str) -> ClusterResult<PersistentVolume> {
+        Objects::<PersistentVolume>::new(&self.client, &self.chance, Scope::Cluster).get("", name).await
     }
 
     async fn request_token(

@@ -36,6 +36,8 @@ pub enum HostMethod {
     ReadManifests,
     EnsureHostPath,
     EnsureTmpfs,
+    BindVolume,
+    GiveTreeToGroup,
     WritePayload,
     IsMountPoint,
     UnmountTree,

@@ -2,6 +2,7 @@
 //! pods. Owns the latest sample and the latest walk through each pod's volumes.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use tokio::task::JoinSet;
 
 use super::Request;
 use crate::engine::Engine;
-use crate::volumes::chain;
+use crate::volumes::{chain, path_of};
 
 /// Walks through volumes that go on at the same time; the disk has other things to do.
 const WALKS: usize = 2;
@@ -217,32 +218,23 @@ impl DiskSampler {
 async fn walk(engine: Arc<Engine>, uid: PodUid, pod: Arc<Pod>) -> Walk {
     let mut samples = Vec::new();
     let volumes = spec_of(&pod).volumes.as_deref().unwrap_or_default();
-    let directory = engine.settings.paths.pod(&uid).join("volumes");
-    // One directory for each kind of volume, and in it one for each volume.
-    for kind in engine.host.list_dir(&directory).await.unwrap_or_default() {
-        let directory = directory.join(&kind.name);
-        for entry in engine.host.list_dir(&directory).await.unwrap_or_default() {
-            let Some(volume) = volumes.iter().find(|volume| volume.name == entry.name) else { continue };
-            let path = directory.join(&entry.name);
-            let began = engine.clock.mono();
-            let measured =
-                tokio::try_join!(engine.host.filesystem_space(&path), engine.host.tree_usage(&path));
-            let took = engine.clock.mono().saturating_since(began);
-            engine.metrics.pods.volume_measured(&kind.name, took);
-            match measured {
-                Ok((space, used)) => samples.push(VolumeSample {
-                    name: volume.name.as_str().into(),
-                    claim: volume
-                        .persistent_volume_claim
-                        .as_ref()
-                        .map(|claim| claim.claim_name.as_str().into()),
-                    is_memory: is_memory(volume),
-                    space,
-                    used,
-                }),
-                Err(error) => {
-                    tracing::debug!(%uid, volume = volume.name, error = chain(&error), "A volume was not measured");
-                }
+    for volume in volumes {
+        let path = path_of(&*engine.host, &engine.settings.paths, &pod, volume).await;
+        let Some(path) = path else { continue };
+        let began = engine.clock.mono();
+        let measured = tokio::try_join!(engine.host.filesystem_space(&path), engine.host.tree_usage(&path));
+        let took = engine.clock.mono().saturating_since(began);
+        engine.metrics.pods.volume_measured(kind_of(&path), took);
+        match measured {
+            Ok((space, used)) => samples.push(VolumeSample {
+                name: volume.name.as_str().into(),
+                claim: volume.persistent_volume_claim.as_ref().map(|claim| claim.claim_name.as_str().into()),
+                is_memory: is_memory(volume),
+                space,
+                used,
+            }),
+            Err(error) => {
+                tracing::debug!(%uid, volume = volume.name, error = chain(&error), "A volume was not measured");
             }
         }
     }
@@ -256,4 +248,10 @@ fn is_memory(volume: &Volume) -> bool {
         || volume.secret.is_some()
         || volume.projected.is_some()
         || volume.downward_api.is_some()
+}
+
+/// The directory of its kind: `kubernetes.io~empty-dir`. What lies elsewhere is a directory or a device of the node.
+fn kind_of(path: &Path) -> &str {
+    let parent = path.parent().and_then(|parent| parent.file_name()?.to_str());
+    parent.filter(|name| name.contains('~')).unwrap_or("kubernetes.io~local-volume")
 }

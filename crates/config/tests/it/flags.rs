@@ -155,10 +155,9 @@ fn lists_and_maps_are_read_in_their_own_ways() {
     check(
         "--system-reserved cpu=100m,memory=1Gi --system-reserved pid=100",
         expect![[r#"
-        systemReserved = {"cpu":"100m","memory":"1Gi","pid":"100"}
-        warning: Flag --system-reserved has been deprecated, set systemReserved in the file given by --config instead
-        not yet: This build does not act on these settings yet: systemReserved
-    "#]],
+            systemReserved = {"cpu":"100m","memory":"1Gi","pid":"100"}
+            warning: Flag --system-reserved has been deprecated, set systemReserved in the file given by --config instead
+        "#]],
     );
     check(
         "--eviction-hard memory.available<100Mi,nodefs.available<10%",

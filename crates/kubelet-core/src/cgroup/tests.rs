@@ -337,14 +337,14 @@ fn what_better_classes_request_is_kept_from_the_others() {
 
 /// Of a node with 4 CPUs, 8 GiB and 32768 processes.
 fn enforced(change: impl FnOnce(&mut KubeletConfiguration)) -> String {
-    let mut config = KubeletConfiguration::default();
-    config.kube_reserved = [("cpu", "500m"), ("memory", "1Gi"), ("pid", "1000")]
-        .map(|(name, text)| (name.to_owned(), text.to_owned()))
-        .into();
-    config.system_reserved =
-        [("cpu", "1"), ("memory", "512Mi")].map(|(n, t)| (n.to_owned(), t.to_owned())).into();
-    config.kube_reserved_cgroup = "/kube".to_owned();
-    config.system_reserved_cgroup = "/system".to_owned();
+    let texts = |all: &[(&str, &str)]| all.iter().map(|(n, t)| ((*n).to_owned(), (*t).to_owned())).collect();
+    let mut config = KubeletConfiguration {
+        kube_reserved: texts(&[("cpu", "500m"), ("memory", "1Gi"), ("pid", "1000")]),
+        system_reserved: texts(&[("cpu", "1"), ("memory", "512Mi")]),
+        kube_reserved_cgroup: "/kube".to_owned(),
+        system_reserved_cgroup: "/system".to_owned(),
+        ..KubeletConfiguration::default()
+    };
     change(&mut config);
     let capacity = [("cpu", "4"), ("memory", "8Gi"), ("ephemeral-storage", "1Ti"), ("hugepages-2Mi", "16Mi")];
     let capacity = capacity.map(|(name, text)| (name.to_owned(), Quantity(text.to_owned()))).into();

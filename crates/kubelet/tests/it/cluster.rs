@@ -21,6 +21,7 @@ mod pulling;
 mod refusals;
 mod rotation;
 mod streams;
+mod volumes;
 
 use serde_json::{Value, json};
 use testing::FakeRuntime;

@@ -14,8 +14,10 @@ mod processes;
 
 mod certificates;
 mod cluster;
+mod fault_points;
 mod faults;
 mod guest;
+mod hanging_volumes;
 mod images;
 mod killed;
 mod lifecycle;

@@ -11,8 +11,8 @@ use jiff::Timestamp;
 use model::payload::{Payload, PayloadFile};
 use model::stats::{FilesystemSpace, TreeUsage};
 use ports::host::{
-    DirEntry, FileIdentity, Host, HostError, HostPathKind, HostResult, MachineInfo, ManifestFile, OpenFile,
-    ProgramCall, SubordinateIds,
+    DirEntry, FileIdentity, GroupPolicy, Host, HostError, HostPathKind, HostResult, MachineInfo,
+    ManifestFile, OpenFile, ProgramCall, SubordinateIds,
 };
 use tokio_stream::wrappers::BroadcastStream;
 
@@ -157,6 +157,26 @@ impl Host for FakeHost {
 
     async fn ensure_tmpfs(&self, path: &Path, _size_bytes: u64) -> HostResult<()> {
         self.act(HostMethod::EnsureTmpfs, "mount tmpfs on", path, |tree| tree.mount(path, Mount::Tmpfs)).await
+    }
+
+    async fn ensure_huge_pages(&self, path: &Path, _page_bytes: u64, _size_bytes: u64) -> HostResult<()> {
+        self.act(HostMethod::EnsureTmpfs, "mount huge pages on", path, |tree| {
+            tree.mount(path, Mount::HugePages)
+        })
+        .await
+    }
+
+    async fn bind_volume(&self, source: &Path, target: &Path, _read_only: bool) -> HostResult<()> {
+        self.begin(HostMethod::BindVolume, "bind", source).await?;
+        self.act(HostMethod::BindSubPath, "bind volume on", target, |tree| {
+            tree.make_dir(target)?;
+            tree.mount(target, Mount::Bind)
+        })
+        .await
+    }
+
+    async fn give_tree_to_group(&self, path: &Path, _gid: u32, _policy: GroupPolicy) -> HostResult<()> {
+        self.begin(HostMethod::GiveTreeToGroup, "give to a group", path).await
     }
 
     /// Kept flat, without the links of the real one: what a user of the volume reads is the same.

@@ -260,7 +260,7 @@ fn told_of_callers(cluster: &Cluster, text: &str) {
         "kubelet_node_startup_duration_seconds",
         "kubelet_pleg_pod_relist_duration_seconds_count",
         "kubernetes_feature_enabled{name=\"ContainerCheckpoint\",stage=\"BETA\"}",
-        "kubelet_image_manager_ensure_image_requests_total{present_locally=\"true\",pull_policy=\"ifnotpresent\",pull_required=\"false\"}",
+        "kubelet_image_manager_ensure_image_requests_total{present_locally=\"true\",pull_policy=\"never\",pull_required=\"false\"}",
         "kubelet_volume_metric_collection_duration_seconds_count{metric_source=\"kubernetes.io/empty-dir\"}",
     ] {
         assert!(number(text, sample) > 0.0, "{sample}");

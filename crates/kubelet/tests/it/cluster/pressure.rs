@@ -138,7 +138,7 @@ fn pods_that_run_short_of_memory_lose_who_took_more_than_it_asked_for() {
     })));
     let log = cluster.node.path("kernel-log");
     rustix::fs::mknodat(rustix::fs::CWD, &log, rustix::fs::FileType::Fifo, 0o600.into(), 0).expect("a pipe");
-    cluster.node.add_env("KUBELET_KERNEL_LOG", &log);
+    cluster.node.set_variable("KUBELET_KERNEL_LOG", log.clone());
     cluster.node.start_kubelet();
     cluster.ready();
     let in_memory = json!({"medium": "Memory"});
