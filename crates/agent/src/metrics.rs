@@ -4,6 +4,7 @@
 //! short table whose keys come from fixed sets, so that the number of lines is bounded.
 
 mod edge;
+mod eviction;
 mod histogram;
 mod pods;
 mod render;
@@ -24,6 +25,7 @@ use crate::certificates::CertificateFigures;
 use crate::images::figures::ImageFigures;
 use crate::volumes::figures::VolumeFigures;
 
+use eviction::EvictionFigures;
 pub(crate) use histogram::Histogram;
 pub(crate) use pods::{NodeStart, PodStart};
 pub(crate) use render::{FromElsewhere, WorkingPods, write};
@@ -115,6 +117,7 @@ pub struct Metrics {
     cut_sleeps: AtomicU64,
     pub(crate) images: ImageFigures,
     pub(crate) volumes: VolumeFigures,
+    pub(crate) eviction: EvictionFigures,
     calls: Mutex<BTreeMap<&'static str, Calls>>,
     cgroup_samples: Histogram,
     /// In the order of [`CgroupWork`].
@@ -171,6 +174,7 @@ impl Default for Metrics {
             cut_sleeps: AtomicU64::default(),
             images: ImageFigures::default(),
             volumes: VolumeFigures::default(),
+            eviction: EvictionFigures::default(),
             calls: Mutex::default(),
             cgroup_samples: usual(),
             cgroup_works: [usual(), usual(), usual()],

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use config::CGROUP_V1_WARNING;
 use kubelet_core::cgroup::CgroupNames;
-use kubelet_core::node::{compute_allocatable, compute_capacity, reserved_amounts};
+use kubelet_core::node::{NodePressure, compute_allocatable, compute_capacity, reserved_amounts};
 use kubelet_core::request::NodeFacts;
 use model::k8s::{Node, Pod, Quantity};
 use model::{CgroupDriver, PodSource};
@@ -24,11 +24,14 @@ use crate::collect::Collector;
 use crate::container_logs::MOST_WATCHES;
 use crate::engine::Engine;
 use crate::events::Recorder;
+use crate::eviction::{Evictor, Removers};
 use crate::images::Images;
+use crate::images::collect::ImageCollector;
 use crate::log_rotation::LogRotation;
 use crate::metrics::Metrics;
 use crate::node::{NodeView, NodeWatch};
 use crate::node_cgroups::NodeCgroups;
+use crate::oom_watcher;
 use crate::places::Places;
 use crate::pleg::Pleg;
 use crate::pods_view::PodsView;
@@ -86,7 +89,7 @@ impl Agent {
         if !engine.node_facts.cgroup_v2 {
             engine.recorder.node_warning("CgroupV1", CGROUP_V1_WARNING);
         }
-        let (own_node, pods) = (ends.own_node.clone(), ends.pods.clone());
+        let (own_node, pods, pressure) = (ends.own_node.clone(), ends.pods.clone(), ends.pressure.clone());
         let given_up = ends.spawn(&engine, doors.cluster.is_none());
         let (problems, heartbeat) = (ManifestProblems::default(), Heartbeat::default());
         let readiness = SourcesReadiness::default();
@@ -97,9 +100,8 @@ impl Agent {
             cluster::start(&engine, cluster, side).await;
         }
         let sources_ready = readiness.reported.subscribe();
-        let collector = Collector::new(engine.clone(), readiness.complete.subscribe());
-        engine.tasks.spawn("collector", collector.run());
         let samplers = Samplers::start(&engine);
+        start_collecting(&engine, &samplers, &readiness, pressure);
         Ok(Self { engine, problems, heartbeat, sources_ready, samplers, given_up })
     }
 
@@ -162,6 +164,7 @@ struct Ends {
     pods: watch::Sender<Followed<Pod>>,
     cgroup_driver: watch::Sender<Option<CgroupDriver>>,
     cgroup_names: watch::Sender<Option<Arc<CgroupNames>>>,
+    pressure: watch::Sender<NodePressure>,
     volume_requests: Requests,
 }
 
@@ -182,6 +185,7 @@ async fn engine(
     let (pods_sender, pods_in_api) = watch::channel(Followed::default());
     let (driver_sender, cgroup_driver) = watch::channel(None);
     let (names_sender, cgroup_names) = watch::channel(None);
+    let (pressure_sender, pressure) = watch::channel(NodePressure::default());
     let (volumes, volume_requests) = Volumes::new();
     let engine = Arc::new(Engine {
         own_allocatable: own_allocatable(&*doors.host, &settings),
@@ -198,6 +202,7 @@ async fn engine(
         node_addresses: watch::channel(Vec::new()).0,
         pods: PodsView::default(),
         places: Places::default(),
+        pressure,
         own_node,
         pods_in_api,
         metrics,
@@ -220,6 +225,7 @@ async fn engine(
         pods: pods_sender,
         cgroup_driver: driver_sender,
         cgroup_names: names_sender,
+        pressure: pressure_sender,
         volume_requests,
     };
     Ok((engine, ends))
@@ -244,6 +250,22 @@ impl Ends {
         engine.tasks.spawn("log rotation", LogRotation::new(engine.clone()).run());
         given_up
     }
+}
+
+/// Starts what removes what nobody needs any more, and what ends pods where that is not enough.
+fn start_collecting(
+    engine: &Arc<Engine>,
+    samplers: &Samplers,
+    readiness: &SourcesReadiness,
+    shown: watch::Sender<NodePressure>,
+) {
+    let (collector, dead_containers) = Collector::new(engine.clone(), readiness.complete.subscribe());
+    engine.tasks.spawn("collector", collector.run());
+    let (collector, images) = ImageCollector::new(engine.clone(), samplers.clone());
+    engine.tasks.spawn("image collector", collector.run());
+    let evictor = Evictor::new(engine.clone(), samplers.clone(), Removers { dead_containers, images }, shown);
+    engine.tasks.spawn("eviction", evictor.run());
+    engine.tasks.spawn("OOM watcher", oom_watcher::run(engine.clone()));
 }
 
 async fn make_directories(host: &dyn Host, settings: &Settings) -> Result<(), HostError> {

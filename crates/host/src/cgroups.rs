@@ -1,5 +1,7 @@
-//! The Cgroups port on Linux: directories in the trees of the kernel. Decides nothing, and never waits for a process.
+//! The Cgroups port on Linux: directories in the trees of the kernel, and slices of systemd. Decides nothing, and never
+//! waits for a process.
 
+mod slices;
 mod trees;
 
 use std::path::PathBuf;
@@ -11,19 +13,26 @@ use ports::cgroups::CgroupRemoval;
 use ports::host::HostResult;
 
 use crate::blocking;
+use slices::Slices;
 use trees::Trees;
 
 /// The cgroups of this machine.
 #[derive(Debug)]
 pub struct LinuxCgroups {
     trees: Trees,
+    slices: Slices,
 }
 
 impl LinuxCgroups {
     /// `root`: where cgroups are mounted, `/sys/fs/cgroup` but for tests.
     #[must_use]
-    pub const fn new(root: PathBuf, version: CgroupVersion) -> Self {
-        Self { trees: Trees::new(root, version) }
+    pub fn new(root: PathBuf, version: CgroupVersion) -> Self {
+        Self::with_systemd(root, version, slices::SOCKET.into())
+    }
+
+    /// The same with a systemd that answers elsewhere.
+    fn with_systemd(root: PathBuf, version: CgroupVersion, socket: PathBuf) -> Self {
+        Self { trees: Trees::new(root, version), slices: Slices::new(socket) }
     }
 
     async fn work<T, F>(&self, cgroup: &CgroupPath, work: F) -> HostResult<T>
@@ -43,6 +52,9 @@ impl Cgroups for LinuxCgroups {
     }
 
     async fn ensure(&self, cgroup: &CgroupPath, settings: &CgroupSettings) -> HostResult<()> {
+        if cgroup.is_slice {
+            self.slices.ensure(cgroup, &settings.properties).await?;
+        }
         let files = settings.files.clone();
         self.work(cgroup, move |trees, path| {
             trees.make(path)?;
@@ -64,6 +76,9 @@ impl Cgroups for LinuxCgroups {
     }
 
     async fn remove(&self, cgroup: &CgroupPath) -> HostResult<CgroupRemoval> {
+        if cgroup.is_slice && self.work(cgroup, |trees, path| Ok(trees.has_any(path))).await? {
+            self.slices.stop(cgroup).await?;
+        }
         self.work(cgroup, Trees::remove).await
     }
 

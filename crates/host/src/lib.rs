@@ -24,6 +24,7 @@ mod addresses;
 mod async_inotify;
 mod bind;
 mod cgroups;
+mod dbus;
 mod exec_trace;
 mod fault;
 mod files;
@@ -34,6 +35,7 @@ mod huge_pages;
 mod in_volume;
 mod job;
 mod journal;
+mod kernel_log;
 mod lock_file;
 mod machine;
 mod manifests;
@@ -163,6 +165,10 @@ impl Host for LinuxHost {
 
     async fn journal(&self, arguments: &[String]) -> HostResult<CommandOutput> {
         journal::read(arguments)
+    }
+
+    fn kernel_log(&self, path: &Path) -> HostResult<BoxStream<'static, String>> {
+        kernel_log::follow(path)
     }
 
     async fn list_dir(&self, path: &Path) -> HostResult<Vec<DirEntry>> {

@@ -58,6 +58,7 @@ pub(crate) fn write(metrics: &Metrics, from: &FromElsewhere<'_>) -> String {
     metrics.images.render(&mut text);
     write_volumes(&mut text, &from.volumes);
     metrics.volumes.render(&mut text);
+    metrics.eviction.render(&mut text);
     if let Some(disks) = from.disks {
         write_disks(&mut text, disks, from.pods);
     }

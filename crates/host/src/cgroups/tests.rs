@@ -6,9 +6,10 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use model::cgroup::CgroupFile;
+use model::cgroup::{CgroupFile, UnitProperty};
 
 use super::*;
+use crate::dbus::tests::{Answer, Systemd};
 
 const MOUNT: &str = "/sys/fs/cgroup";
 
@@ -217,4 +218,80 @@ async fn on_a_machine_with_both_versions_nothing_is_made_in_the_second() {
     fs::create_dir_all(dir.path().join("unified/kubepods/container")).unwrap();
     assert_eq!(cgroups.remove(&pods).await.unwrap(), CgroupRemoval::Gone);
     assert!(!dir.path().join("unified/kubepods").exists());
+}
+
+fn slice() -> CgroupPath {
+    CgroupPath { path: "/kubepods.slice/kubepods-pod1.slice".into(), is_slice: true }
+}
+
+fn weighed() -> CgroupSettings {
+    let properties = vec![UnitProperty { name: "CPUWeight", value: 20 }];
+    CgroupSettings { files: Vec::new(), properties }
+}
+
+fn beside(systemd: &Systemd, root: &Path) -> LinuxCgroups {
+    LinuxCgroups::with_systemd(root.to_owned(), CgroupVersion::V2, systemd.socket.clone())
+}
+
+#[tokio::test]
+async fn systemd_makes_a_slice_and_is_told_its_numbers() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut systemd = Systemd::answering(&[Answer::Job(12, "done")]);
+    let cgroups = beside(&systemd, dir.path());
+    cgroups.ensure(&slice(), &weighed()).await.unwrap();
+    let call = systemd.call().await;
+    assert!(call.contains("StartTransientUnit"), "{call}");
+    for part in [
+        "kubepods-pod1.slice replace",
+        "Wants",
+        "kubepods.slice",
+        "DefaultDependencies",
+        "CPUWeight",
+        "TasksAccounting",
+    ] {
+        assert!(call.contains(part), "{part}: {call}");
+    }
+    assert!(cgroups.exists(&slice()).await);
+}
+
+#[tokio::test]
+async fn a_slice_that_runs_is_given_its_numbers_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let exists = || Answer::Error("org.freedesktop.systemd1.UnitExists");
+    let mut systemd = Systemd::answering(&[exists(), Answer::Nothing, exists()]);
+    let cgroups = beside(&systemd, dir.path());
+    cgroups.ensure(&slice(), &weighed()).await.unwrap();
+    let (_start, set) = (systemd.call().await, systemd.call().await);
+    assert!(set.contains("SetUnitProperties") && set.contains("CPUWeight"), "{set}");
+    // Where there is nothing to tell, nothing is told.
+    cgroups.ensure(&slice(), &CgroupSettings::default()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_slice_is_stopped_and_one_that_systemd_has_forgotten_is_only_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut systemd =
+        Systemd::answering(&[Answer::Job(3, "done"), Answer::Error("org.freedesktop.systemd1.NoSuchUnit")]);
+    let cgroups = beside(&systemd, dir.path());
+    let inside = dir.path().join("kubepods.slice/kubepods-pod1.slice");
+    for _ in 0..2 {
+        fs::create_dir_all(&inside).unwrap();
+        assert_eq!(cgroups.remove(&slice()).await.unwrap(), CgroupRemoval::Gone);
+        assert!(!inside.exists());
+        assert!(systemd.call().await.contains("StopUnit"));
+    }
+    // Nothing is there: systemd is not even asked.
+    assert_eq!(cgroups.remove(&slice()).await.unwrap(), CgroupRemoval::Gone);
+}
+
+#[tokio::test]
+async fn what_systemd_refuses_is_told_with_its_reason() {
+    let dir = tempfile::tempdir().unwrap();
+    let answers = [Answer::Job(3, "failed"), Answer::Error("org.freedesktop.DBus.Error.AccessDenied")];
+    let systemd = Systemd::answering(&answers);
+    let cgroups = beside(&systemd, dir.path());
+    let error = cgroups.ensure(&slice(), &weighed()).await.unwrap_err().to_string();
+    assert_eq!(error, "start slice kubepods-pod1.slice: StartTransientUnit: the job is failed");
+    let error = cgroups.ensure(&slice(), &weighed()).await.unwrap_err().to_string();
+    assert!(error.contains("AccessDenied: no good reason"), "{error}");
 }

@@ -64,6 +64,11 @@ impl Trees {
         }
     }
 
+    /// Whether it is in some tree.
+    pub(super) fn has_any(&self, path: &str) -> bool {
+        self.all().iter().any(|tree| inside(tree, path).is_dir())
+    }
+
     /// Makes the cgroup in every tree, with those above it.
     pub(super) fn make(&self, path: &str) -> HostResult<()> {
         for tree in self.ours() {

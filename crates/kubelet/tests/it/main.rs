@@ -34,6 +34,7 @@ mod security;
 mod server;
 mod service;
 mod settings;
+mod small_disk;
 mod stats;
 mod streaming;
 mod traces;

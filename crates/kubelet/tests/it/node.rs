@@ -279,11 +279,16 @@ impl Node {
             "healthzPort": self.health_port,
             "failCgroupV1": false,
             "cgroupRoot": self.cgroup().path(),
+            "cgroupDriver": testing::containerd::cgroup_driver(),
             "failSwapOn": false,
             "address": "127.0.0.1",
             "authentication": {"anonymous": {"enabled": true}, "webhook": {"enabled": false}},
             "authorization": {"mode": "AlwaysAllow"},
             "resolvConf": self.resolv_conf(),
+            // How full the disk of this machine is must change no test.
+            "evictionHard": {"memory.available": "100Mi"},
+            "imageGCHighThresholdPercent": 100,
+            "imageGCLowThresholdPercent": 99,
         });
         for (key, value) in self.extra.as_object().expect("an object of fields") {
             config[key] = value.clone();

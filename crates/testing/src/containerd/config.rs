@@ -38,6 +38,7 @@ fn daemon(layout: &Layout) -> Outcome<String> {
         ("@CNI_BIN@", cni_bin_dir().unwrap_or_default().display().to_string()),
         ("@PAUSE_IMAGE@", PAUSE_IMAGE.to_owned()),
         ("@RESTRICT_OOM_SCORE@", (!may_lower_oom_scores()).to_string()),
+        ("@SYSTEMD_CGROUP@", (super::cgroup_driver() == "systemd").to_string()),
         ("@SNAPSHOTTER@", "overlayfs".to_owned()),
     ];
     let fill_in = |text: String, (name, value): &(&str, String)| text.replace(name, value);
