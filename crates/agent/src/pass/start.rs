@@ -171,10 +171,11 @@ impl Scene<'_> {
         }
         engine.metrics.pods.image_volumes_asked(volumes.len());
         let runtime = engine.node.borrow().version.clone();
-        check_runtime(&runtime.name, &runtime.version).map_err(|why| {
-            self.fail_event(container, &format!("Error: {why}"));
-            Failure::new("CreateContainerConfigError", why)
-        })?;
+        check_runtime(&runtime.name, &runtime.version, volumes.iter().any(|volume| volume.has_part))
+            .map_err(|why| {
+                self.fail_event(container, &format!("Error: {why}"));
+                Failure::new("CreateContainerConfigError", why)
+            })?;
         let mut shown = BTreeMap::new();
         for volume in volumes {
             let wanted = WantedImage::shown(volume);

@@ -219,11 +219,11 @@ impl Node {
         .expect("the runtime answers")
     }
 
-    /// Whether the runtime is new enough to show images as volumes.
-    pub(crate) fn shows_images(&self) -> bool {
+    /// Whether the runtime is new enough to show images as volumes, or parts of them.
+    pub(crate) fn shows_images(&self, part: bool) -> bool {
         let version =
             self.ask(|runtime| async move { runtime.version().await }).expect("the runtime answers");
-        kubelet_core::volume::image::check_runtime(&version.name, &version.version).is_ok()
+        kubelet_core::volume::image::check_runtime(&version.name, &version.version, part).is_ok()
     }
 
     /// Whether the runtime says that it makes mounts read-only to the last one below.
