@@ -240,7 +240,7 @@ cri_sees_images() {
 }
 
 # ----------------------------------------------------------------------------------------------- our own containerd
-WORK='' CONTAINERD_PID='' KUBELET_PID=''
+WORK='' CONTAINERD_PID='' KUBELET_PID='' CGROUP_ROOT=''
 
 # make_work NAME: one directory below which everything of this run lives.
 make_work() {
@@ -249,12 +249,35 @@ make_work() {
     chmod 755 "$WORK"
     NET_NAME=kubelet-rs-$$
     BRIDGE=krs$$
+    CGROUP_ROOT=/kubelet-rs-$$
     CONTAINERD_SOCKET=$WORK/containerd.sock
     HAD_CNI_CACHE=$([ -d /var/lib/cni ] && echo yes || echo no)
     HAD_SHIM_SOCKETS=$([ -d /run/containerd ] && echo yes || echo no)
     HAD_CONTAINER_LOGS=$([ -d /var/log/containers ] && echo yes || echo no)
     IP_FORWARD=$(cat /proc/sys/net/ipv4/ip_forward)
     touch "$WORK/ids"
+}
+
+# What all pods of this run are below, in every tree of cgroups that limits something.
+make_cgroup_root() {
+    local tree
+    if [ -e /sys/fs/cgroup/cgroup.controllers ]; then
+        mkdir -p "/sys/fs/cgroup$CGROUP_ROOT"
+        return
+    fi
+    for tree in /sys/fs/cgroup/*/; do
+        if [ ! -L "${tree%/}" ] && [ ! -e "$tree/cgroup.controllers" ]; then mkdir -p "$tree$CGROUP_ROOT"; fi
+    done
+}
+
+# Settings of the kernel as the kubelet wants them, so that those of the machine stay as they are.
+make_kernel_settings() {
+    local setting
+    for setting in vm/overcommit_memory=1 vm/panic_on_oom=0 kernel/panic=10 kernel/panic_on_oops=1 \
+        kernel/keys/root_maxkeys=1000000 kernel/keys/root_maxbytes=25000000; do
+        mkdir -p "$WORK/proc-sys/$(dirname "$setting")"
+        echo "${setting#*=}" >"$WORK/proc-sys/${setting%%=*}"
+    done
 }
 
 our_ctr() { ctr --address "$CONTAINERD_SOCKET" --namespace k8s.io "$@"; }
@@ -308,7 +331,7 @@ write_containerd_config() {
     [ "${version%%.*}" -ge 2 ] 2>/dev/null && format=3
     mkdir -p "$WORK"/{root,state,cni,ipam}
     sed -e "s#@DIR@#$WORK#g" -e "s#@CNI_BIN@#/usr/lib/cni#" -e "s#@PAUSE_IMAGE@#$PAUSE_IMAGE#" \
-        -e "s#@RESTRICT_OOM_SCORE@#$restrict#" -e "s#@SNAPSHOTTER@#$snapshotter#" \
+        -e "s#@SYSTEMD_CGROUP@#false#" -e "s#@RESTRICT_OOM_SCORE@#$restrict#" -e "s#@SNAPSHOTTER@#$snapshotter#" \
         "$REPO/crates/testing/src/containerd/version-$format.toml" >"$WORK/containerd.toml"
     POD_SUBNET=$(free_subnet)
     cat >"$WORK/cni/10-pods.conflist" <<JSON
@@ -366,6 +389,7 @@ our_processes() {
 our_mounts() { awk -v below="$WORK/" 'index($2, below) == 1 { print $2 }' /proc/self/mounts | sort -r; }
 
 our_cgroups() {
+    [ -z "$CGROUP_ROOT" ] || find /sys/fs/cgroup -depth -type d -path "*$CGROUP_ROOT*" 2>/dev/null || true
     [ -s "$WORK/ids" ] || return 0
     find /sys/fs/cgroup -depth -type d -name '*[0-9a-f]*' 2>/dev/null | grep -Ff "$WORK/ids" || true
 }

@@ -5,11 +5,13 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use kubelet_core::cgroup::CgroupNames;
+use kubelet_core::node::NodePressure;
 use kubelet_core::request::NodeFacts;
 use model::CgroupDriver;
 use model::k8s::{Node, NodeAddress, Pod, Quantity};
-use ports::{Clock, Host, Net, Runtime};
-use tokio::sync::watch;
+use ports::{Cgroups, Clock, Host, Net, Runtime};
+use tokio::sync::{Notify, watch};
 
 use crate::cache::PodCache;
 use crate::chance::Chance;
@@ -33,6 +35,7 @@ use crate::volumes::Volumes;
 pub struct Engine {
     pub runtime: Arc<dyn Runtime>,
     pub host: Arc<dyn Host>,
+    pub cgroups: Arc<dyn Cgroups>,
     pub net: Arc<dyn Net>,
     pub clock: Clock,
     pub settings: Settings,
@@ -51,10 +54,16 @@ pub struct Engine {
     pub node: watch::Receiver<NodeView>,
     /// `None` until the runtime was asked; cgroups are named by it.
     pub cgroup_driver: watch::Receiver<Option<CgroupDriver>>,
+    /// `None` until pods can have cgroups, and where they have none.
+    pub cgroup_names: watch::Receiver<Option<Arc<CgroupNames>>>,
+    /// Told when something of a pod is left behind that is worth another look soon.
+    pub leftovers: Arc<Notify>,
     /// The node's addresses, as it last reported them.
     pub node_addresses: watch::Sender<Vec<NodeAddress>>,
     pub pods: PodsView,
     pub places: Places,
+    /// What the node runs short of, written by `eviction`.
+    pub pressure: watch::Receiver<NodePressure>,
     /// This node in the API; nothing for one that stands alone.
     pub own_node: Copy<Node>,
     /// The pods bound to this node in the API, mirrors among them; nothing for a node that stands alone.

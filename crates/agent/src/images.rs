@@ -4,6 +4,7 @@
 //! side and how often, and the back-off of failing ones. Whether to pull, and every text users see, is decided in
 //! `kubelet_core::image`.
 
+pub(crate) mod collect;
 pub mod figures;
 mod providers;
 mod records;
@@ -14,6 +15,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared, WeakShared};
+use jiff::Timestamp;
 use kubelet_core::image::access::{ImageAccess, PodCredentials, VerificationPolicy, compute_image_access};
 use kubelet_core::image::keyring::{Credential, Keyring, KeyringError, pod_credentials};
 use kubelet_core::image::pull::{self, ImageProblem, PullDecision, PullPolicy};
@@ -158,7 +160,7 @@ impl Images {
         let (runtime, host, clock) = (&doors.runtime, &doors.host, doors.clock);
         let checked = match &settings.verification {
             Some(policy) => {
-                let doors = (runtime.clone(), host.clone(), clock);
+                let doors = (host.clone(), clock);
                 let records = PullRecords::start(doors, root, metrics.clone(), tasks).await?;
                 Some((policy.clone(), records))
             }
@@ -239,6 +241,13 @@ impl Images {
                 let credentials = self.credentials(login, &request.image).await.map_err(cannot_login)?;
                 self.pull(pod, wanted_by, (request, credentials), sandbox).await
             }
+        }
+    }
+
+    /// What the runtime has: records of other images are of no use any more.
+    async fn note_listing(&self, listed_at: Timestamp, images: Vec<ImageObservation>) {
+        if let Some((_, records)) = &self.checked {
+            records.note_listing(listed_at, images).await;
         }
     }
 

@@ -4,6 +4,7 @@
 //! short table whose keys come from fixed sets, so that the number of lines is bounded.
 
 mod edge;
+mod eviction;
 mod histogram;
 mod pods;
 mod render;
@@ -24,6 +25,7 @@ use crate::certificates::CertificateFigures;
 use crate::images::figures::ImageFigures;
 use crate::volumes::figures::VolumeFigures;
 
+use eviction::EvictionFigures;
 pub(crate) use histogram::Histogram;
 pub(crate) use pods::{NodeStart, PodStart};
 pub(crate) use render::{FromElsewhere, WorkingPods, write};
@@ -65,6 +67,19 @@ pub(crate) enum WorkerPass {
     Kill,
 }
 
+/// What was done to a cgroup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CgroupWork {
+    Create,
+    Update,
+    Destroy,
+}
+
+impl CgroupWork {
+    const ALL: [(Self, &str); 3] =
+        [(Self::Create, "create"), (Self::Update, "update"), (Self::Destroy, "destroy")];
+}
+
 #[derive(Debug)]
 pub struct Metrics {
     relist_took: Histogram,
@@ -102,8 +117,11 @@ pub struct Metrics {
     cut_sleeps: AtomicU64,
     pub(crate) images: ImageFigures,
     pub(crate) volumes: VolumeFigures,
+    pub(crate) eviction: EvictionFigures,
     calls: Mutex<BTreeMap<&'static str, Calls>>,
     cgroup_samples: Histogram,
+    /// In the order of [`CgroupWork`].
+    cgroup_works: [Histogram; 3],
     disk_samples: Histogram,
     pub(crate) edge: edge::EdgeFigures,
     pub(crate) pods: pods::PodFigures,
@@ -156,8 +174,10 @@ impl Default for Metrics {
             cut_sleeps: AtomicU64::default(),
             images: ImageFigures::default(),
             volumes: VolumeFigures::default(),
+            eviction: EvictionFigures::default(),
             calls: Mutex::default(),
             cgroup_samples: usual(),
+            cgroup_works: [usual(), usual(), usual()],
             disk_samples: usual(),
             edge: edge::EdgeFigures::default(),
             pods: pods::PodFigures::default(),
@@ -319,6 +339,11 @@ impl Metrics {
     /// A sleep handler was still sleeping when the grace period ended.
     pub(crate) fn sleep_was_cut(&self) {
         one_more(&self.cut_sleeps);
+    }
+
+    /// A cgroup was made, changed or removed.
+    pub(crate) fn cgroup_work(&self, work: CgroupWork, took: Duration) {
+        self.cgroup_works[work as usize].observe(took);
     }
 
     /// What a sample of cgroups and procfs cost.

@@ -5,8 +5,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use config::CredentialProviders;
+use config::{CredentialProviders, KubeletConfiguration};
+use kubelet_core::cgroup::{PodRules, TierRules};
+use kubelet_core::eviction::threshold::Threshold;
 use kubelet_core::image::access::VerificationPolicy;
+use kubelet_core::image::gc::ImageGcPolicy;
 use model::CgroupDriver;
 
 /// All settings of the agent. Plain data, fixed for the life of the process.
@@ -21,6 +24,8 @@ pub struct Settings {
     pub collection: CollectionSettings,
     pub containers: ContainerSettings,
     pub measure: MeasureSettings,
+    pub eviction: EvictionSettings,
+    pub cgroups: CgroupSettings,
     /// `None` for a kubelet that stands alone.
     pub node: Option<NodeSettings>,
     /// How often a pod is looked at again although nothing is known to have changed (plus at most half of it).
@@ -99,6 +104,8 @@ pub struct ImageSettings {
     /// Programs that are asked for credentials, and where they are.
     pub providers: CredentialProviders,
     pub provider_dir: PathBuf,
+    /// When images that nobody uses go.
+    pub collection: ImageGcPolicy,
 }
 
 #[derive(Clone, Debug)]
@@ -120,8 +127,21 @@ pub struct CollectionSettings {
 /// What the Node object is made from, besides the machine.
 #[derive(Clone, Debug)]
 pub struct NodeSettings {
-    pub config: Arc<config::KubeletConfiguration>,
+    pub config: Arc<KubeletConfiguration>,
     pub flags: Arc<config::NodeFlags>,
+}
+
+/// How this node uses cgroups.
+#[derive(Clone, Debug)]
+pub struct CgroupSettings {
+    /// `cgroupsPerQOS`: pods have cgroups of their own, below those of their classes.
+    pub per_qos: bool,
+    /// `cgroupRoot`: what all that is below.
+    pub root: String,
+    pub pods: PodRules,
+    pub tiers: TierRules,
+    /// What is reserved, and enforced.
+    pub config: Arc<KubeletConfiguration>,
 }
 
 /// Where measurements are taken, and how often disks are walked through.
@@ -133,6 +153,8 @@ pub struct MeasureSettings {
     pub kubelet_cgroups: String,
     pub runtime_cgroups: String,
     pub system_cgroups: String,
+    /// `/dev/kmsg`.
+    pub kernel_log: PathBuf,
     /// How old what is known of a pod's volumes may be; `None`: they are not measured.
     pub volume_stats_period: Option<Duration>,
 }
@@ -141,12 +163,29 @@ impl Default for MeasureSettings {
     fn default() -> Self {
         Self {
             cgroup_root: PathBuf::from("/sys/fs/cgroup"),
+            kernel_log: PathBuf::from("/dev/kmsg"),
             kubelet_cgroups: String::new(),
             runtime_cgroups: String::new(),
             system_cgroups: String::new(),
             volume_stats_period: Some(Duration::from_secs(60)),
         }
     }
+}
+
+/// What the node keeps free, and who must go for it.
+#[derive(Clone, Debug, Default)]
+pub struct EvictionSettings {
+    pub thresholds: Vec<Threshold>,
+    /// How long the node shows pressure after it was last seen.
+    pub transition: Duration,
+    /// The most seconds that a pod gets where a soft threshold was passed.
+    pub max_pod_grace: i64,
+    /// What pods take of the node's disk is limited as they say.
+    pub limits_storage: bool,
+    /// Images may lie apart from what containers write.
+    pub may_split: bool,
+    /// The kernel is asked to say when a memory threshold is passed.
+    pub notified_of_memory: bool,
 }
 
 #[derive(Clone, Debug)]

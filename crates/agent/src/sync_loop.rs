@@ -20,12 +20,15 @@ use tokio::sync::{mpsc, watch};
 use crate::cache::InRuntime;
 use crate::cluster::key_of;
 use crate::engine::Engine;
+use crate::pod_cgroups;
 use crate::pods_view::load_pod;
 use crate::sources::SourceSet;
 use crate::worker::{self, Order, PodWorker};
 
 const HOUSEKEEPING_PERIOD: Duration = Duration::from_secs(2);
 const SCAN_PERIOD: Duration = Duration::from_secs(60);
+/// What was left behind is looked for again after this long.
+const LEFTOVER_PAUSE: Duration = Duration::from_secs(10);
 /// A loop that has not gone round for this long is stuck; `/healthz` says so.
 pub const STUCK_AFTER: Duration = Duration::from_secs(120);
 
@@ -90,7 +93,7 @@ pub struct SyncLoop {
     has_kept_house: bool,
     finished_sender: mpsc::Sender<PodUid>,
     finished: mpsc::Receiver<PodUid>,
-    /// Pods that left a directory on this machine; found by a scan now and then.
+    /// Pods that left a directory or a cgroup on this machine; found by a scan now and then.
     on_disk: (mpsc::Sender<BTreeSet<PodUid>>, mpsc::Receiver<BTreeSet<PodUid>>),
     /// The last scan's, until it has been acted on.
     dirs: BTreeSet<PodUid>,
@@ -138,6 +141,9 @@ impl SyncLoop {
                 Some(uid) = self.finished.recv() => self.bury(&uid),
                 Some(set) = self.sets.recv() => self.take_set(set),
                 Some(uids) = self.on_disk.1.recv() => self.dirs = uids,
+                () = self.engine.leftovers.notified() => {
+                    self.next_scan = self.next_scan.min(clock.mono() + LEFTOVER_PAUSE);
+                }
                 Ok(()) = self.listings.changed(), if !self.has_kept_house => self.keep_house_first(),
                 () = clock.sleep_until(next_housekeeping) => {
                     self.keep_house();
@@ -328,7 +334,7 @@ impl SyncLoop {
             self.take_down(uid, known);
         }
         for uid in plan.remove_dirs {
-            tracing::info!(%uid, "Directory of a pod that is not desired; cleaning up");
+            tracing::info!(%uid, "Traces of a pod that is not desired; cleaning up");
             let known = in_runtime.get(&uid).map(|(pod, _)| pod.clone());
             self.take_down(uid, known);
         }
@@ -348,7 +354,7 @@ impl SyncLoop {
 }
 
 impl SyncLoop {
-    /// Looks for directories of pods that nobody takes care of, in a task of its own: a slow disk must not stop the
+    /// Looks for directories and cgroups of pods that nobody takes care of, in a task of its own: a slow disk must not stop the
     /// loop.
     fn scan_directories(&mut self) {
         let now = self.engine.clock.mono();
@@ -358,10 +364,11 @@ impl SyncLoop {
         self.next_scan = now + SCAN_PERIOD;
         let (engine, answer) = (self.engine.clone(), self.on_disk.0.clone());
         self.engine.tasks.spawn("pod directory scan", async move {
+            let with_cgroups = pod_cgroups::all(&engine).await;
             match engine.host.list_dir(&engine.settings.paths.pods()).await {
                 Ok(entries) => {
-                    let uids =
-                        entries.into_iter().filter(|e| e.is_dir).map(|e| PodUid::from(e.name)).collect();
+                    let dirs = entries.into_iter().filter(|e| e.is_dir).map(|e| PodUid::from(e.name));
+                    let uids = dirs.chain(with_cgroups).collect();
                     // The loop lives as long as the process; at its end nobody needs the answer.
                     let _ = answer.send(uids).await;
                 }

@@ -43,7 +43,7 @@ use self::objects::Registration;
 use crate::engine::Engine;
 use crate::pass::prepare::Prepared;
 use crate::pass::{PassContext, PassNote, PassReport, Retry};
-use crate::places::Place;
+use crate::places::{MakeWay, Place};
 use crate::prober::{ProbeNews, Probes};
 use times::Times;
 
@@ -152,7 +152,7 @@ impl std::fmt::Debug for PodWorker {
 }
 
 /// Never resolves for a pod without a place.
-async fn news_of(place: Option<&mut Place>) -> bool {
+async fn news_of(place: Option<&mut Place>) -> Option<MakeWay> {
     match place {
         Some(place) => place.news().await,
         None => std::future::pending().await,
@@ -230,7 +230,7 @@ impl PodWorker {
                 Some(done) = self.act.join_next(), if !self.act.is_empty() => self.take_report(done),
                 Some(news) = self.news.1.recv() => self.take_news(news),
                 Ok(()) = self.observations.changed() => self.take_observation().await,
-                must_go = news_of(self.place.as_mut()) => if must_go { self.make_way() },
+                why = news_of(self.place.as_mut()) => if let Some(why) = why { self.make_way(why) },
                 () = self.registration.changes.next() => self.take_object_change(),
                 () = clock.sleep_until(wake_at) => self.take_wake(),
             }

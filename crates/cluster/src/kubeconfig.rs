@@ -9,7 +9,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use serde_saphyr::options;
+use yaml::{Problem, Reading};
 
 use crate::access::{
     Access, Content, IdentitySource, Impersonation, Login, Plugin, ProxyUrl, ServerUrl, Trust,
@@ -149,17 +149,10 @@ pub fn parse(text: &str, path: &Path, proxies: &ProxyEnv) -> Result<Access, Kube
 }
 
 fn decode(text: &str) -> Result<File, String> {
-    if text.trim().is_empty() {
-        return Err("empty".to_owned());
-    }
-    match serde_saphyr::from_str_with_options(text, options! { with_snippet: false }) {
-        Ok(file) => Ok(file),
-        // JSON may be indented with tabs, which YAML forbids.
-        Err(_) if text.trim_start().starts_with('{') => {
-            serde_json::from_str(text).map_err(|error| format!("no valid JSON: {error}"))
-        }
-        Err(error) => Err(format!("no valid YAML: {error}")),
-    }
+    let malformed =
+        |problem: Problem| format!("no valid {}: {}", yaml::format_of(text), problem.with_place());
+    let document = yaml::read_one(text).map_err(malformed)?.ok_or("empty")?;
+    Reading::lenient().read(&document).map_err(malformed)
 }
 
 /// A field, and what is wrong with it.

@@ -1,16 +1,14 @@
 //! One configuration document: text in, tree out, with everything wrong or odd about it named.
 //!
-//! Owns YAML, `kind`/`apiVersion`, unknown and duplicate fields, wrong types, relative paths. Never merges documents.
+//! Owns `kind`/`apiVersion`, unknown and duplicate fields, wrong types, relative paths. Never merges documents.
 
 use std::path::Path;
 
 use serde_json::Value;
-use serde_saphyr::{DuplicateKeyPolicy, options};
 
 use crate::error::{ConfigError, ConfigErrors};
 use crate::kubeletconfig::parts::ITEM_FIELDS;
 use crate::kubeletconfig::{API_VERSION, KIND, KubeletConfiguration};
-use crate::noted::Noted;
 use crate::tree;
 
 /// A document whose known fields have the right types. `null` values are kept: in a drop-in they take away.
@@ -75,23 +73,8 @@ fn parse(text: &str, path: &Path, warnings: &mut Vec<String>) -> Result<Value, S
 
 /// YAML or JSON as a tree, and the paths of the keys that come twice. Nothing but comments is `null`.
 pub(crate) fn plain_tree(text: &str) -> Result<(Value, Vec<String>), String> {
-    if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
-        return Ok((Value::Null, Vec::new()));
-    }
-    let options = options! {
-        duplicate_keys: DuplicateKeyPolicy::PassThrough,
-        legacy_octal_numbers: true,
-        with_snippet: false,
-    };
-    let noted: Noted = match serde_saphyr::from_str_with_options(text, options) {
-        Ok(noted) => noted,
-        // JSON may be indented with tabs, which YAML forbids.
-        Err(_) if text.trim_start().starts_with('{') => {
-            serde_json::from_str(text).map_err(|error| format!("not valid JSON: {error}"))?
-        }
-        Err(error) => return Err(format!("not valid YAML: {error}")),
-    };
-    Ok((noted.tree, noted.duplicates))
+    yaml::read_json(text)
+        .map_err(|problem| format!("not valid {}: {}", yaml::format_of(text), problem.with_place()))
 }
 
 fn drop_unknown(tree: &mut Value, shape: &Value) -> Vec<String> {

@@ -20,7 +20,6 @@ mod kubeletconfig;
 mod load;
 mod node;
 mod not_yet;
-mod noted;
 mod resolve;
 mod tree;
 mod validate;

@@ -79,6 +79,7 @@ impl Job {
             }
             Self::Space { path } => measure::filesystem_space(path).map(|space| {
                 numbers(&[
+                    space.device,
                     space.capacity_bytes,
                     space.available_bytes,
                     space.used_bytes,
@@ -178,8 +179,9 @@ pub(crate) fn usage(output: &[u8], of: &Path) -> HostResult<TreeUsage> {
 }
 
 pub(crate) fn space(output: &[u8], of: &Path) -> HostResult<FilesystemSpace> {
-    let [capacity_bytes, available_bytes, used_bytes, inodes, inodes_free] = read_numbers(output, of)?;
-    Ok(FilesystemSpace { capacity_bytes, available_bytes, used_bytes, inodes, inodes_free })
+    let [device, capacity_bytes, available_bytes, used_bytes, inodes, inodes_free] =
+        read_numbers(output, of)?;
+    Ok(FilesystemSpace { device, capacity_bytes, available_bytes, used_bytes, inodes, inodes_free })
 }
 
 #[cfg(test)]
@@ -215,13 +217,14 @@ mod tests {
     #[test]
     fn measured_numbers_come_back_as_they_were() {
         let space = FilesystemSpace {
+            device: 10,
             capacity_bytes: 9,
             available_bytes: 8,
             used_bytes: 7,
             inodes: 6,
             inodes_free: 5,
         };
-        let told = numbers(&[9, 8, 7, 6, 5]);
+        let told = numbers(&[10, 9, 8, 7, 6, 5]);
         assert_eq!(super::space(&told, Path::new("/")).unwrap(), space);
         assert!(usage(&told, Path::new("/")).is_err());
     }

@@ -1,6 +1,6 @@
 //! The Host port on Linux: mounts, cgroups, procfs, inotify, files and process limits.
 //!
-//! Owns: [`LinuxHost`], one file per kind of step, and the process-level functions in [`process`].
+//! Owns: [`LinuxHost`], one file per kind of step, [`LinuxCgroups`], and the process-level functions in [`process`].
 //!
 //! Architecture invariants:
 //! - it decides nothing: no retry, no back-off, no policy;
@@ -23,6 +23,8 @@ pub mod process;
 mod addresses;
 mod async_inotify;
 mod bind;
+mod cgroups;
+mod dbus;
 mod exec_trace;
 mod fault;
 mod files;
@@ -33,6 +35,7 @@ mod huge_pages;
 mod in_volume;
 mod job;
 mod journal;
+mod kernel_log;
 mod lock_file;
 mod machine;
 mod manifests;
@@ -69,6 +72,7 @@ use ports::host::{
 };
 
 pub use addresses::host_ips;
+pub use cgroups::LinuxCgroups;
 pub use hand::serve as serve_as_hand;
 
 /// The machine this process runs on.
@@ -161,6 +165,10 @@ impl Host for LinuxHost {
 
     async fn journal(&self, arguments: &[String]) -> HostResult<CommandOutput> {
         journal::read(arguments)
+    }
+
+    fn kernel_log(&self, path: &Path) -> HostResult<BoxStream<'static, String>> {
+        kernel_log::follow(path)
     }
 
     async fn list_dir(&self, path: &Path) -> HostResult<Vec<DirEntry>> {

@@ -5,6 +5,8 @@ use std::path::Path;
 
 use rustix::process::{Resource, Rlimit};
 
+pub use model::cgroup::CgroupVersion;
+
 pub use crate::lock_file::{Contention, LockFile};
 pub use crate::mounts::ensure_shared_mount;
 pub use crate::own_process::{memory, threads};
@@ -12,12 +14,6 @@ pub use crate::systemd::{sd_notify, watchdog_interval};
 
 /// The filesystem type number of a cgroup v2 hierarchy.
 const CGROUP2_MAGIC: i64 = 0x6367_7270;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum CgroupVersion {
-    V1,
-    V2,
-}
 
 /// Sets how many files this process may have open, soft and hard.
 ///

@@ -9,12 +9,14 @@
 
 pub mod admission;
 pub mod certificates;
+pub mod cgroup;
 pub mod cgroup_driver;
 pub mod container_log;
 pub mod dns;
 pub mod downward;
 pub mod env;
 pub mod events;
+pub mod eviction;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 pub mod gc;
@@ -23,6 +25,7 @@ pub mod hosts_file;
 pub mod housekeeping;
 pub mod http_action;
 pub mod image;
+pub mod kernel;
 pub mod lease;
 pub mod log_paths;
 pub mod log_rotation;
@@ -30,6 +33,7 @@ mod lru;
 pub mod mirror;
 pub mod node;
 pub mod node_logs;
+pub mod oom;
 pub mod pleg;
 pub mod pod;
 pub mod probe;

@@ -27,7 +27,9 @@ pub use report::{
     StatusReport, StatusReports, compute_node_patch, compute_pod_cidr_update, compute_status_report,
     status_differs,
 };
-pub use resources::{DeviceAmounts, compute_allocatable, compute_capacity, reserved_amounts};
+pub use resources::{
+    DeviceAmounts, Quantities, compute_allocatable, compute_capacity, reserved_amounts, reserved_for_node,
+};
 pub use status::{NodeOutcome, compute_node_status};
 
 /// Labels that say on what a node runs; the scheduler needs them.

@@ -6,7 +6,6 @@
 pub mod defaults;
 pub mod identity;
 pub mod references;
-mod tree;
 pub mod validation;
 
 #[cfg(test)]
@@ -17,13 +16,13 @@ use std::fmt;
 use config::Features;
 use model::annotations as keys;
 use model::k8s::Pod;
-use serde::Deserialize;
 
 pub use defaults::apply_defaults;
 pub use identity::{Origin, apply_identity, mark_first_seen};
 pub use validation::{FieldError, validate_pod};
+pub use yaml::Position;
 
-use tree::{Node, Tree};
+use yaml::{Documents, Node, Problem, Reading};
 
 /// What a manifest held.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,13 +31,6 @@ pub struct Manifest {
     pub pods: Vec<Pod>,
     /// What was read differently from what the author may have meant: unknown and repeated fields.
     pub warnings: Vec<ManifestError>,
-}
-
-/// A line and a column, both counted from 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Position {
-    pub line: u64,
-    pub column: u64,
 }
 
 /// One thing wrong with a manifest. Its text names the manifest and, where known, the line and the column.
@@ -80,8 +72,8 @@ pub fn parse_manifest(
     let error = |position, message: String| ManifestError { origin: origin.clone(), position, message };
     let text = std::str::from_utf8(text)
         .map_err(|e| vec![error(None, format!("not UTF-8 after byte {}", e.valid_up_to()))])?;
-    let Tree { documents, duplicate } =
-        tree::read(text).map_err(|e| vec![error(e.position, e.to_string())])?;
+    let Documents { documents, duplicate } =
+        yaml::read(text).map_err(|e| vec![error(e.position, e.to_string())])?;
     let mut warnings: Vec<_> = duplicate.into_iter().map(|e| error(e.position, e.to_string())).collect();
     let (mut pods, mut errors) = (Vec::new(), Vec::new());
     for item in documents.iter().flat_map(items) {
@@ -99,31 +91,33 @@ pub fn parse_manifest(
 }
 
 /// The pods of one document: itself, or the items of a list.
-fn items(document: &Node) -> Vec<Result<&Node, tree::TreeError>> {
+fn items(document: &Node) -> Vec<Result<&Node, Problem>> {
     match document.text_field("kind") {
         Some("Pod") => vec![Ok(document)],
         Some("PodList" | "List") => document.list_field("items").iter().map(is_pod).collect(),
-        Some(other) => vec![Err(document.error(format!("kind {other:?} is not a Pod or a list of pods")))],
-        None => vec![Err(document.error("Object 'Kind' is missing".to_owned()))],
+        Some(other) => vec![Err(document.problem(format!("kind {other:?} is not a Pod or a list of pods")))],
+        None => vec![Err(document.problem("Object 'Kind' is missing".to_owned()))],
     }
 }
 
 /// Items of a `PodList` may leave out their kind; items of a `List` say what they are.
-fn is_pod(item: &Node) -> Result<&Node, tree::TreeError> {
+fn is_pod(item: &Node) -> Result<&Node, Problem> {
     match item.text_field("kind") {
         Some("Pod") | None => Ok(item),
-        Some(other) => Err(item.error(format!("kind {other:?} in a list of pods"))),
+        Some(other) => Err(item.problem(format!("kind {other:?} in a list of pods"))),
     }
 }
 
-fn decode(node: &Node) -> Result<(Pod, Vec<tree::TreeError>), tree::TreeError> {
+fn decode(node: &Node) -> Result<(Pod, Vec<Problem>), Problem> {
     match node.text_field("apiVersion") {
         Some("v1") | None => {}
-        Some(other) => return Err(node.error(format!("no kind \"Pod\" is registered for version {other:?}"))),
+        Some(other) => {
+            return Err(node.problem(format!("no kind \"Pod\" is registered for version {other:?}")));
+        }
     }
-    let unknown = std::cell::RefCell::new(Vec::new());
-    let pod = Pod::deserialize(node.deserializer(&unknown))?;
-    Ok((pod, unknown.into_inner()))
+    let reading = Reading::strict();
+    let pod = reading.read(node)?;
+    Ok((pod, reading.into_unknown()))
 }
 
 /// Identity, defaults and every reason to refuse the pod.

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use agent::{Agent, Doors};
 use config::{MachineFacts, Resolved};
 use cri::CriRuntime;
-use host::LinuxHost;
 use host::process::{CgroupVersion, Contention, LockFile};
+use host::{LinuxCgroups, LinuxHost};
 use net::LinuxNet;
 use ports::{Clock, Cluster, Host, HostError};
 use tokio_util::sync::CancellationToken;
 
-use crate::process::{Signals, feed_watchdog, notify_ready, set_limits, share_root_dir};
+use crate::process::{self, Signals, feed_watchdog, notify_ready, set_limits, share_root_dir};
 use crate::traces::{self, Finished};
 use crate::{cluster, serve, settings};
 
@@ -54,6 +54,7 @@ pub(crate) async fn run(resolved: &Resolved, spans: Option<Finished>) -> Result<
     check_standalone(resolved)?;
     let cgroup_v2 = check_machine(resolved)?;
     check_providers(resolved)?;
+    process::tune_kernel(resolved.kubelet.protect_kernel_defaults).map_err(StartError::Host)?;
     let lock = acquire_lock(resolved, &signals).await?;
     let Some((_lock, contention)) = lock else { return Ok(ExitCode::SUCCESS) };
     set_limits(resolved);
@@ -68,7 +69,7 @@ pub(crate) async fn run(resolved: &Resolved, spans: Option<Finished>) -> Result<
     }
     let stop = CancellationToken::new();
     if resolved.kubelet.run_once {
-        return run_once(resolved, &agent, &signals).await;
+        return run_once(resolved, &agent, &signals, &given_up).await;
     }
     let api = agent.api();
     serve::start(resolved, agent.engine(), (&api, reviews), &stop).await?;
@@ -162,7 +163,7 @@ struct Started {
     agent: Agent,
     /// Who is asked about callers of the main port.
     reviews: Option<Arc<dyn Cluster>>,
-    /// Cancelled when the node is lost to its cluster.
+    /// Cancelled when the node is lost to its cluster, or cannot run pods.
     given_up: CancellationToken,
 }
 
@@ -186,16 +187,18 @@ async fn start_agent(resolved: &Resolved, cgroup_v2: bool) -> Result<Started, St
     )
     .map_err(StartError::Endpoint)?;
     let node_facts = settings::node_facts(resolved, &*host, cgroup_v2);
-    let settings = settings::settings(resolved, node_name, host_ips);
+    let settings = settings::settings(resolved, &node_facts, node_name, host_ips);
     let seed = seed(&machine.boot_id);
     let connected = cluster::connect(resolved, &settings.node_name, &host, seed).await?;
     let reviews = connected.as_ref().map(|connected| connected.reviews.clone());
     share_root_dir(&*host, &settings.paths.root).await.map_err(host_error)?;
     let net = Arc::new(LinuxNet::new());
     let cluster = connected.as_ref().map(|connected| connected.doors.clone());
-    let doors = Doors { runtime: Arc::new(runtime), host, net, clock: Clock::system(), cluster };
+    let version = if cgroup_v2 { CgroupVersion::V2 } else { CgroupVersion::V1 };
+    let cgroups = Arc::new(LinuxCgroups::new(CGROUP_ROOT.into(), version));
+    let doors = Doors { runtime: Arc::new(runtime), host, cgroups, net, clock: Clock::system(), cluster };
     let agent = Agent::start(doors, settings, node_facts, seed).await.map_err(host_error)?;
-    let given_up = CancellationToken::new();
+    let given_up = agent.given_up().clone();
     if let Some(connected) = connected {
         connected.keep(resolved, agent.engine(), given_up.clone());
     }
@@ -237,7 +240,12 @@ async fn wait_for_end(
     ExitCode::SUCCESS
 }
 
-async fn run_once(resolved: &Resolved, agent: &Agent, signals: &Signals) -> Result<ExitCode, StartError> {
+async fn run_once(
+    resolved: &Resolved,
+    agent: &Agent,
+    signals: &Signals,
+    given_up: &CancellationToken,
+) -> Result<ExitCode, StartError> {
     let kubelet = &resolved.kubelet;
     if kubelet.static_pod_path.is_empty() && kubelet.static_pod_url.is_empty() {
         return Err(StartError::NothingToRun);
@@ -247,6 +255,7 @@ async fn run_once(resolved: &Resolved, agent: &Agent, signals: &Signals) -> Resu
             agent.stop().await;
             return Ok(ExitCode::SUCCESS);
         }
+        () = given_up.cancelled() => return Ok(ExitCode::FAILURE),
         outcome = agent::run_once::run(agent) => outcome,
     };
     let is_success = outcome.report();

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use config::Resolved;
+use kubelet_core::kernel::{TUNABLES, TunablePlan, compute_tunable};
 use ports::{Clock, Host, HostError, NodeApi};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -22,6 +23,36 @@ pub(crate) fn set_limits(resolved: &Resolved) {
     if let Err(error) = host::process::set_own_oom_score_adj(score) {
         tracing::warn!(score, %error, "The kubelet's own OOM score was not set");
     }
+}
+
+/// Where settings of the kernel are; tests give their own.
+const KERNEL_SETTINGS: &str = "/proc/sys";
+const KERNEL_SETTINGS_VARIABLE: &str = "KUBELET_PROC_SYS_DIR";
+
+/// Sets the kernel to what pods need; where `is_protected`, somebody else has to, and what is not so is an error.
+pub(crate) fn tune_kernel(is_protected: bool) -> Result<(), String> {
+    let dir = std::env::var_os(KERNEL_SETTINGS_VARIABLE).unwrap_or_else(|| KERNEL_SETTINGS.into());
+    let mut refused = Vec::new();
+    for tunable in TUNABLES {
+        let path = Path::new(&dir).join(tunable.path);
+        let now = std::fs::read_to_string(&path).ok();
+        match compute_tunable(tunable, now.as_deref(), is_protected) {
+            TunablePlan::Leave => {}
+            TunablePlan::Set => match std::fs::write(&path, tunable.value.to_string()) {
+                Ok(()) => tracing::info!(
+                    setting = tunable.path,
+                    value = tunable.value,
+                    was = now,
+                    "Kernel setting changed"
+                ),
+                Err(error) => {
+                    tracing::warn!(setting = tunable.path, value = tunable.value, %error, "Kernel setting was not changed");
+                }
+            },
+            TunablePlan::Refuse(why) => refused.push(why),
+        }
+    }
+    if refused.is_empty() { Ok(()) } else { Err(format!("protectKernelDefaults: {}", refused.join(", "))) }
 }
 
 /// Makes the root directory and lets mounts below it reach the containers that ask for that. Pods without such a wish run

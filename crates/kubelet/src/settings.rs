@@ -6,21 +6,34 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent::settings::{
-    CollectionSettings, ContainerSettings, ImageSettings, LogSettings, MeasureSettings, NetworkSettings,
-    NodeSettings, Paths, Settings, SourceSettings,
+    CgroupSettings, CollectionSettings, ContainerSettings, EvictionSettings, ImageSettings, LogSettings,
+    MeasureSettings, NetworkSettings, NodeSettings, Paths, Settings, SourceSettings,
 };
-use config::{Features, Resolved};
+use config::{Features, KubeletConfiguration, Resolved};
+use kubelet_core::cgroup::tiers::MemoryReserve;
+use kubelet_core::cgroup::{MemoryQos, PodRules, TierRules};
+use kubelet_core::eviction::threshold::compute_thresholds;
 use kubelet_core::image::access::VerificationPolicy;
+use kubelet_core::image::gc::ImageGcPolicy;
+use kubelet_core::node::reserved_for_node;
 use kubelet_core::request::{NodeFacts, Swap};
-use model::CgroupDriver;
+use model::{Amount, CgroupDriver};
 use ports::Host;
 
 /// Where links to container logs are made; log collectors of all clusters read it. Tests give their own.
 const CONTAINER_LINKS: &str = "/var/log/containers";
+/// Where the kernel's log is read; tests write their own.
+const KERNEL_LOG_VARIABLE: &str = "KUBELET_KERNEL_LOG";
 const CONTAINER_LINKS_VARIABLE: &str = "KUBELET_CONTAINER_LINKS_DIR";
 
-pub(crate) fn settings(resolved: &Resolved, node_name: String, host_ips: Vec<IpAddr>) -> Settings {
+pub(crate) fn settings(
+    resolved: &Resolved,
+    facts: &NodeFacts,
+    node_name: String,
+    host_ips: Vec<IpAddr>,
+) -> Settings {
     let kubelet = &resolved.kubelet;
+    let config = Arc::new(kubelet.clone());
     let links =
         std::env::var_os(CONTAINER_LINKS_VARIABLE).map_or_else(|| CONTAINER_LINKS.into(), PathBuf::from);
     Settings {
@@ -64,14 +77,23 @@ pub(crate) fn settings(resolved: &Resolved, node_name: String, host_ips: Vec<IpA
             runtime_cgroups: resolved.flags.runtime_cgroups.clone(),
             system_cgroups: kubelet.system_cgroups.clone(),
             volume_stats_period: Some(kubelet.volume_stats_agg_period.as_std()).filter(|p| !p.is_zero()),
+            kernel_log: std::env::var_os(KERNEL_LOG_VARIABLE)
+                .map_or_else(|| MeasureSettings::default().kernel_log, PathBuf::from),
             ..MeasureSettings::default()
         },
+        eviction: EvictionSettings {
+            thresholds: compute_thresholds(kubelet),
+            transition: kubelet.eviction_pressure_transition_period.as_std(),
+            max_pod_grace: i64::from(kubelet.eviction_max_pod_grace_period),
+            limits_storage: kubelet.local_storage_capacity_isolation,
+            may_split: Features::of(&resolved.gates).separate_disk_gc,
+            notified_of_memory: kubelet.kernel_memcg_notification,
+        },
+        cgroups: cgroups(&config, facts),
         // Validation has refused any other word.
         cgroup_driver: CgroupDriver::parse(&kubelet.cgroup_driver).unwrap_or(CgroupDriver::Cgroupfs),
-        node: (!resolved.flags.standalone()).then(|| NodeSettings {
-            config: Arc::new(kubelet.clone()),
-            flags: Arc::new(resolved.flags.clone()),
-        }),
+        node: (!resolved.flags.standalone())
+            .then(|| NodeSettings { config, flags: Arc::new(resolved.flags.clone()) }),
         sync_frequency: kubelet.sync_frequency.as_std(),
         gates: resolved.gates.clone(),
         request_timeout: kubelet.runtime_request_timeout.as_std(),
@@ -112,7 +134,46 @@ fn images(resolved: &Resolved) -> ImageSettings {
         }),
         providers: resolved.credential_providers.clone(),
         provider_dir: resolved.flags.image_credential_provider_bin_dir.clone().into(),
+        collection: ImageGcPolicy {
+            high_percent: u64::try_from(kubelet.image_gc_high_threshold_percent).unwrap_or(100),
+            low_percent: u64::try_from(kubelet.image_gc_low_threshold_percent).unwrap_or(100),
+            age_min: kubelet.image_minimum_gc_age.as_std(),
+            age_max: Some(kubelet.image_maximum_gc_age.as_std()).filter(|age| !age.is_zero()),
+        },
     }
+}
+
+fn cgroups(config: &Arc<KubeletConfiguration>, facts: &NodeFacts) -> CgroupSettings {
+    let reserves = config.memory_reservation_policy == "TieredReservation";
+    let memory_qos = match (facts.features.memory_qos && facts.cgroup_v2, reserves) {
+        (false, _) => MemoryQos::Off,
+        (true, false) => MemoryQos::Throttling,
+        (true, true) => MemoryQos::Reservation,
+    };
+    // Validation has seen the percentage.
+    let percent = config.qos_reserved.get("memory").and_then(|share| share.strip_suffix('%')?.parse().ok());
+    let memory_reserve = percent
+        .filter(|_| facts.features.qos_reserved)
+        .map(|percent| MemoryReserve { percent, allocatable_bytes: allocatable_memory(config, facts) });
+    CgroupSettings {
+        per_qos: config.cgroups_per_qos,
+        root: config.cgroup_root.clone(),
+        pods: PodRules {
+            cpu_quota_period: facts.cpu_quota_period,
+            pids_limit: Some(config.pod_pids_limit).filter(|most| *most > 0),
+            hugepage_sizes: facts.hugepage_sizes.clone(),
+            memory_qos,
+        },
+        tiers: TierRules { hugepage_sizes: facts.hugepage_sizes.clone(), memory_qos, memory_reserve },
+        config: config.clone(),
+    }
+}
+
+/// What all pods together may use of the memory.
+fn allocatable_memory(config: &KubeletConfiguration, facts: &NodeFacts) -> i64 {
+    let whole = Amount::from_units(i64::try_from(facts.memory_capacity_bytes).unwrap_or(i64::MAX));
+    let reserved = reserved_for_node(config).get("memory").copied().unwrap_or(Amount::ZERO);
+    (whole - reserved).max(Amount::ZERO).units()
 }
 
 /// What requests to the runtime need to know of this machine.

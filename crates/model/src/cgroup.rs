@@ -31,3 +31,69 @@ impl fmt::Display for CgroupDriver {
         })
     }
 }
+
+/// Which kind of cgroups the machine has. One with both kinds counts as the first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CgroupVersion {
+    /// A tree for each controller.
+    V1,
+    /// One tree.
+    V2,
+}
+
+/// One cgroup, in every tree that the machine has.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CgroupPath {
+    /// From the root of a tree: `/kubepods/burstable/pod1234`, or `/kubepods.slice/kubepods-pod1234.slice`.
+    pub path: Box<str>,
+    /// It is systemd's, which is asked to make and remove it.
+    pub is_slice: bool,
+}
+
+impl CgroupPath {
+    /// A cgroup that is made as a directory.
+    #[must_use]
+    pub fn directory(path: impl Into<Box<str>>) -> Self {
+        Self { path: path.into(), is_slice: false }
+    }
+
+    /// The last part: with systemd, the name of the unit.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.path.rsplit('/').next().unwrap_or_default()
+    }
+}
+
+impl fmt::Display for CgroupPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.path)
+    }
+}
+
+/// One file of a cgroup and what is to be in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CgroupFile {
+    /// The tree that has it; `""` where there is but one.
+    pub controller: &'static str,
+    pub name: String,
+    pub text: String,
+    /// Not every kernel has it; where it is not, nothing is lost.
+    pub is_optional: bool,
+}
+
+/// A property of a slice, as systemd calls it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnitProperty {
+    pub name: &'static str,
+    /// `u64::MAX`: no limit.
+    pub value: u64,
+}
+
+/// What a cgroup is to be like: the same numbers for the kernel and for systemd.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CgroupSettings {
+    /// In the order in which they are written.
+    pub files: Vec<CgroupFile>,
+    /// For a slice; the files are written there too, because systemd does not know all of them.
+    pub properties: Vec<UnitProperty>,
+}

@@ -200,6 +200,10 @@ pub trait Host: Send + Sync + std::fmt::Debug {
     async fn journal(&self, _arguments: &[String]) -> HostResult<CommandOutput> {
         Err(HostError::Unfit("this machine has no journal".to_owned()))
     }
+    /// What the kernel writes to its log from now on, line by line. A host without such a log fails.
+    fn kernel_log(&self, path: &Path) -> HostResult<BoxStream<'static, String>> {
+        Err(HostError::Unfit(format!("{} is no kernel's log", path.display())))
+    }
     /// The entries of a directory, sorted by name; empty if there is no such directory.
     async fn list_dir(&self, path: &Path) -> HostResult<Vec<DirEntry>>;
     /// Removes a file or a link. Success if there is none.

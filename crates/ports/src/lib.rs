@@ -1,8 +1,8 @@
 //! The doors of the kubelet: traits through which the agent reaches the outside world, and through which the server
 //! reaches the agent.
 //!
-//! Owns: the traits [`Runtime`], [`Cluster`], [`Certificates`], [`ClientIdentity`], [`Host`], [`Net`] (outward) and
-//! [`NodeApi`] (inward), their error types, and [`Clock`].
+//! Owns: the traits [`Runtime`], [`Cluster`], [`Certificates`], [`ClientIdentity`], [`Host`], [`Cgroups`], [`Net`]
+//! (outward) and [`NodeApi`] (inward), their error types, and [`Clock`].
 //!
 //! Architecture invariants:
 //! - a port decides nothing: retry, back-off and policy live with its callers;
@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 pub mod certificates;
+pub mod cgroups;
 pub mod clock;
 pub mod cluster;
 pub mod edge;
@@ -21,6 +22,7 @@ pub mod node_api;
 pub mod runtime;
 
 pub use certificates::{CertificateError, Certificates, ClientIdentity};
+pub use cgroups::Cgroups;
 pub use clock::Clock;
 pub use cluster::{Cluster, ClusterError};
 pub use host::{Host, HostError};

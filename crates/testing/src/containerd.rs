@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 
 pub use cleanup::leftovers;
 
+use crate::stretched;
+
 /// What sandboxes run: a process that sleeps, and exits at once on SIGTERM.
 pub const PAUSE_IMAGE: &str = "localhost/pause:test";
 /// Busybox with all its applets, the users `root`, `nobody` and `app` (1000), and `/tmp`. Its command is `sh`.
@@ -26,6 +28,9 @@ pub const BUSYBOX_IMAGE: &str = "localhost/busybox:test";
 /// A directory of the programs to test with instead of the machine's own: containerd, its shim, `ctr` and `runc`.
 /// `scripts/runtimes` fills such directories.
 pub const BIN_DIR_VARIABLE: &str = "KUBELET_TEST_CONTAINERD_BIN_DIR";
+
+/// Who makes the cgroups, where that is not `cgroupfs`. `scripts/vm --cgroup-driver` sets it in the guest.
+pub const CGROUP_DRIVER_VARIABLE: &str = "KUBELET_TEST_CGROUP_DRIVER";
 
 /// What fits into a socket address.
 const MAX_SOCKET_PATH: usize = 107;
@@ -106,6 +111,17 @@ impl Layout {
     fn cgroup_root(&self) -> String {
         format!("/kubelet-test-{}", self.tag)
     }
+}
+
+/// The cgroup that belongs to what a test does in `dir`: a containerd that was started there removes it at its end.
+#[must_use]
+pub fn cgroup_root_of(dir: &Path) -> String {
+    Layout::of(dir).cgroup_root()
+}
+
+/// Its directories in all trees, the innermost first.
+pub(crate) fn cgroup_dirs_of(dir: &Path) -> Vec<PathBuf> {
+    cleanup::cgroups(&Layout::of(dir))
 }
 
 /// A running containerd. Stopped and cleaned up when dropped.
@@ -225,7 +241,7 @@ impl Containerd {
     }
 
     async fn wait_until_ready(&mut self) -> Outcome<()> {
-        let deadline = Instant::now() + START_TIMEOUT;
+        let deadline = Instant::now() + stretched(START_TIMEOUT);
         loop {
             let state = match wire::is_ready(&self.layout.socket()).await {
                 Ok(()) => return Ok(()),
@@ -247,7 +263,7 @@ impl Containerd {
 
     /// CRI hears of imported images through events, a little after the import.
     async fn wait_for_images(&self) -> Outcome<()> {
-        let deadline = Instant::now() + START_TIMEOUT;
+        let deadline = Instant::now() + stretched(START_TIMEOUT);
         for image in [PAUSE_IMAGE, BUSYBOX_IMAGE] {
             while !wire::has_image(&self.layout.socket(), image).await {
                 if Instant::now() > deadline {
@@ -289,7 +305,7 @@ fn end(child: &mut Child) -> Outcome<()> {
         // It may have ended by itself.
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
     }
-    let deadline = Instant::now() + STOP_TIMEOUT;
+    let deadline = Instant::now() + stretched(STOP_TIMEOUT);
     while child.try_wait().map_err(|e| failed("wait for containerd", e))?.is_none() {
         if Instant::now() > deadline {
             child.kill().and_then(|()| child.wait()).map_err(|e| failed("kill containerd", e))?;
@@ -310,6 +326,12 @@ fn run(program: &str, arguments: &[&str]) -> Outcome<String> {
     } else {
         Err(failed(what(), String::from_utf8_lossy(&output.stderr).trim()))
     }
+}
+
+/// The cgroup driver that a containerd under test uses. Older ones do not say it, so kubelets beside it must be told.
+#[must_use]
+pub fn cgroup_driver() -> String {
+    std::env::var(CGROUP_DRIVER_VARIABLE).unwrap_or_else(|_| "cgroupfs".to_owned())
 }
 
 /// A program, such as `ctr`, of the version under test; whatever it starts in turn is looked for in the same places.

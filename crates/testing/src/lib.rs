@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod certificates;
+pub mod cgroups;
 pub mod containerd;
 pub mod fake;
 pub mod fake_cluster;
@@ -14,9 +15,12 @@ pub mod health;
 pub mod host;
 pub mod hung_fuse;
 pub mod net;
+pub mod patience;
 pub mod pods;
+pub mod private_cgroup;
 
 pub use certificates::{FakeCertificates, Verdict};
+pub use cgroups::FakeCgroups;
 pub use containerd::Containerd;
 pub use fake::{Exec, FakeRuntime, Fault, Method, Program};
 pub use fake_cluster::{ClusterCall, ClusterFault, FakeCluster, Outage, Verb};
@@ -25,4 +29,6 @@ pub use health::HealthServer;
 pub use host::{FakeHost, HostFault, HostMethod};
 pub use hung_fuse::HungFuse;
 pub use net::{FakeNet, Service};
+pub use patience::stretched;
 pub use pods::{PodBuilder, pod, pod_from_json};
+pub use private_cgroup::PrivateCgroup;

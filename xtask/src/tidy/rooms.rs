@@ -11,8 +11,8 @@ use crate::{CheckError, Finding, read};
 /// A room, and the rooms it may import.
 const ROOMS: &[(&str, &[&str])] = &[
     ("agent", &["config", "kubelet-core", "model", "ports"]),
-    ("cluster", &["model", "ports"]),
-    ("config", &["model"]),
+    ("cluster", &["model", "ports", "yaml"]),
+    ("config", &["model", "yaml"]),
     ("cri", &["cri-api", "model", "ports"]),
     ("cri-api", &[]),
     ("grpc-api", &[]),
@@ -33,7 +33,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "server",
         ],
     ),
-    ("kubelet-core", &["config", "model"]),
+    ("kubelet-core", &["config", "model", "yaml"]),
     ("localapi", &["model"]),
     ("model", &[]),
     ("net", &["model", "ports"]),
@@ -41,6 +41,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("server", &["config", "grpc-api", "model", "ports"]),
     ("testing", &["cri-api", "model", "ports"]),
     ("xtask", &[]),
+    ("yaml", &[]),
 ];
 /// What tests may import on top, in any room: the fakes, the protocol a fake runtime speaks, and our API server.
 const FOR_TESTS: &[&str] = &["cri-api", "localapi", "testing"];
@@ -48,7 +49,7 @@ const FOR_TESTS: &[&str] = &["cri-api", "localapi", "testing"];
 /// kind.
 const CONTRACT_SUITES: [(&str, &str); 2] = [("testing", "cluster"), ("testing", "cri")];
 /// Rooms that know no runtime and no socket, and the crates that would bring one in.
-const QUIET_ROOMS: &[&str] = &["config", "kubelet-core", "model"];
+const QUIET_ROOMS: &[&str] = &["config", "kubelet-core", "model", "yaml"];
 const LOUD_CRATES: &[&str] =
     &["axum", "hyper", "parking_lot", "reqwest", "rustix", "tokio", "tonic", "tracing"];
 

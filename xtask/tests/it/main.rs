@@ -61,6 +61,8 @@ fn work_is_neither_stubbed_nor_put_off_nor_ignored() {
     let text =
         "//! A page.\nfn a() { todo!() }\n// TODO later\n#[ignore]\nlet path = \"/tmp/XXX // TODO\";\n";
     check("crates/agent/src/a.rs", text, &["2: todo!", "3: TODO in a comment", "4: an ignored test"]);
+    check("crates/kubelet/tests/it/node.rs", "//! A page.\n#[ignore]\n", &["2: an ignored test"]);
+    check("crates/kubelet/tests/it/guest/systemd.rs", "//! A page.\n#[ignore]\n", &[]);
 }
 
 #[test]

@@ -75,18 +75,21 @@ impl NodeReporter {
 
     pub(crate) async fn run(mut self) {
         self.register().await;
-        let mut runtime_view = self.engine.node.clone();
+        let (mut runtime_view, mut pressure) = (self.engine.node.clone(), self.engine.pressure.clone());
         let mut next = self.engine.clock.mono();
         loop {
             self.report().await;
             let now = self.engine.clock.mono();
             let period = self.settings.config.node_status_update_frequency.as_std();
             next = next.max(now) + period + self.engine.chance.up_to(period / JITTER_PART);
-            // A node that becomes ready, or ceases to be, says so at once.
-            while self.is_as_told(&runtime_view.borrow_and_update().problems(&self.engine.pleg, now)) {
+            // A node that becomes ready, or ceases to be, or begins or ceases to run short, says so at once.
+            while self.is_as_told(&runtime_view.borrow_and_update().problems(&self.engine.pleg, now))
+                && *pressure.borrow_and_update() == self.facts.pressure()
+            {
                 tokio::select! {
                     () = self.engine.clock.sleep_until(next) => break,
                     Ok(()) = runtime_view.changed() => {}
+                    Ok(()) = pressure.changed() => {}
                 }
             }
         }

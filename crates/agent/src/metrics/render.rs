@@ -9,10 +9,11 @@ use kubelet_core::stats::exposition::{Kind, Value, family, line};
 use kubelet_core::stats::process::{ProcessFacts, write_process};
 use kubelet_core::stats::sample::DiskSample;
 use kubelet_core::stats::volumes::write_disks;
+use kubelet_core::volume::plan::VolumeCount;
 use model::{PodRef, PodUid};
 use parking_lot::Mutex;
 
-use super::{CONTAINER_STATES, CONTAINER_TYPES, Histogram, Metrics, WORKER_PASSES};
+use super::{CONTAINER_STATES, CONTAINER_TYPES, CgroupWork, Histogram, Metrics, WORKER_PASSES};
 
 /// Numbers that others keep.
 #[derive(Debug)]
@@ -24,6 +25,7 @@ pub(crate) struct FromElsewhere<'a> {
     /// Static pods that the API is to show.
     pub(crate) mirror_pods: u64,
     pub(crate) ephemeral_containers: u64,
+    pub(crate) volumes: BTreeMap<&'static str, VolumeCount>,
     pub(crate) process: Option<ProcessFacts>,
     pub(crate) disks: Option<&'a DiskSample>,
     pub(crate) pods: &'a BTreeMap<PodUid, PodRef>,
@@ -49,11 +51,14 @@ pub(crate) fn write(metrics: &Metrics, from: &FromElsewhere<'_>) -> String {
     write_starts(&mut text, metrics);
     write_pleg(&mut text, metrics);
     write_calls(&mut text, metrics);
+    write_cgroup_works(&mut text, metrics);
     write_costs(&mut text, metrics);
     metrics.pods.write(&mut text);
     metrics.edge.write(&mut text);
     metrics.images.render(&mut text);
+    write_volumes(&mut text, &from.volumes);
     metrics.volumes.render(&mut text);
+    metrics.eviction.render(&mut text);
     if let Some(disks) = from.disks {
         write_disks(&mut text, disks, from.pods);
     }
@@ -61,6 +66,21 @@ pub(crate) fn write(metrics: &Metrics, from: &FromElsewhere<'_>) -> String {
         write_process(&mut text, process);
     }
     text
+}
+
+fn write_volumes(text: &mut String, volumes: &BTreeMap<&'static str, VolumeCount>) {
+    if volumes.is_empty() {
+        return;
+    }
+    let name = "volume_manager_total_volumes";
+    family(text, name, Kind::Gauge, "Volumes of pods, by type, that are wanted and that are there.");
+    for (plugin, count) in volumes {
+        for (state, count) in
+            [("actual_state_of_world", count.actual), ("desired_state_of_world", count.desired)]
+        {
+            line(text, name, &[("plugin_name", plugin), ("state", state)], Value::Integer(count), None);
+        }
+    }
 }
 
 fn one(text: &mut String, name: &str, kind: Kind, help: &str, labels: &[(&str, &str)], number: u64) {
@@ -313,6 +333,17 @@ fn write_calls(text: &mut String, metrics: &Metrics) {
     family(text, name, Kind::Counter, "Calls to the runtime that failed.");
     for (operation, calls) in calls.iter().filter(|(_, calls)| calls.failed > 0) {
         line(text, name, &[("operation_type", operation)], Value::Integer(calls.failed), None);
+    }
+}
+
+fn write_cgroup_works(text: &mut String, metrics: &Metrics) {
+    let name = "kubelet_cgroup_manager_duration_seconds";
+    family(text, name, Kind::Histogram, "How long it took to make, change or remove a cgroup.");
+    for (work, operation) in CgroupWork::ALL {
+        let took = &metrics.cgroup_works[work as usize];
+        if took.count() > 0 {
+            took.write(text, name, &[("operation_type", operation)]);
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a pod needs on this machine before its sandbox exists: network ready, directories, volumes.
+//! What a pod needs on this machine before its sandbox exists: network ready, cgroup, directories, volumes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,6 +13,7 @@ use model::k8s::Pod;
 use model::request::{DnsRequest, SandboxRequest};
 
 use super::{PassContext, Retry};
+use crate::pod_cgroups;
 use crate::sync_loop::uses_host_network;
 use crate::volumes::{ReadyVolumes, VolumeOrder};
 
@@ -25,6 +26,8 @@ pub struct Prepared {
     pub mount_points: BTreeMap<String, VolumeMountPoint>,
     pub facts: PodFacts,
     pub dns: DnsRequest,
+    /// The pod's cgroup, as the runtime is told it; empty where pods have none.
+    pub cgroup_parent: String,
 }
 
 /// Makes everything ready, or says when to try again (and in an event, why).
@@ -37,6 +40,11 @@ pub async fn prepare(context: &PassContext) -> Result<Prepared, Retry> {
         engine.recorder.warning(&context.identity, None, "NetworkNotReady", message);
         return Err(Retry::At(engine.clock.mono() + NETWORK_RETRY));
     }
+    let cgroup_parent = pod_cgroups::ensure(engine, &context.pod).await.map_err(|why| {
+        let message = format!("unable to ensure pod container exists: {why}");
+        engine.recorder.warning(&context.identity, None, "FailedCreatePodContainer", message);
+        Retry::BackingOff
+    })?;
     if let Err(error) = make_directories(context).await {
         let message = format!("error making pod data directories: {}", crate::volumes::chain(&error));
         engine.recorder.warning(&context.identity, None, "FailedMount", message);
@@ -59,7 +67,7 @@ pub async fn prepare(context: &PassContext) -> Result<Prepared, Retry> {
         engine.recorder.warning(&context.identity, None, "FailedCreatePodSandBox", message);
         Retry::BackingOff
     })?;
-    Ok(Prepared { volumes, mount_points, facts, dns })
+    Ok(Prepared { volumes, mount_points, facts, dns, cgroup_parent })
 }
 
 /// Makes the volumes show the objects as they are now. Where that fails they go on showing the old ones.
@@ -155,6 +163,6 @@ pub fn sandbox_request(
         facts: &prepared.facts,
         attempt,
         dns: &prepared.dns,
-        cgroup_parent: "",
+        cgroup_parent: &prepared.cgroup_parent,
     })
 }

@@ -1,5 +1,6 @@
 //! What is told to whom: samples turned into pieces of text, made as they are taken.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use kubelet_core::stats::resource;
 use kubelet_core::stats::sample::{DiskSample, NodeSample};
 use kubelet_core::stats::summary::{self, Scope};
 use kubelet_core::status::{PodStage, is_static_pod};
+use kubelet_core::volume::plan::{VolumeCount, count_volumes};
 use model::PodRef;
 use model::containers::spec_of;
 use ports::host::MachineInfo;
@@ -92,6 +94,13 @@ async fn process(engine: &Engine) -> Option<ProcessFacts> {
     ProcessFacts::parse(texts.each_ref().map(String::as_str), open.descriptors)
 }
 
+/// A pod that the runtime has has its volumes: they come before everything else and go after it.
+fn volumes(engine: &Engine, entries: &[PodEntry]) -> BTreeMap<&'static str, VolumeCount> {
+    let present = engine.cache.presence().unwrap_or_default();
+    let active = entries.iter().filter(|entry| entry.progress.may_run());
+    count_volumes(active.map(|entry| (&*entry.pod, present.contains_key(&PodRef::of(&entry.pod).uid))))
+}
+
 fn kubelet_text(engine: &Engine, disks: Option<&DiskSample>, process: Option<ProcessFacts>) -> String {
     let entries = engine.pods.all();
     let is_active = |entry: &&PodEntry| entry.progress.may_run();
@@ -115,6 +124,7 @@ fn kubelet_text(engine: &Engine, disks: Option<&DiskSample>, process: Option<Pro
         active_pods: (from_manifests.len() as u64, from_api.len() as u64),
         mirror_pods: if engine.settings.node.is_some() { from_manifests.len() as u64 } else { 0 },
         ephemeral_containers: entries.iter().map(ephemeral).sum::<usize>() as u64,
+        volumes: volumes(engine, &entries),
         process,
         disks,
         pods: &pods,

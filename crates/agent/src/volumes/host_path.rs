@@ -21,6 +21,6 @@ pub(super) async fn make(scene: &Scene<'_>) -> Result<ReadyVolume, MakeError> {
         "BlockDevice" => HostPathKind::BlockDevice,
         other => return Err(MakeError::Failed(format!("hostPath type {other:?} is unknown"))),
     };
-    scene.host().ensure_host_path(&path, kind).await?;
+    scene.unless_leaving(scene.host().ensure_host_path(&path, kind)).await?;
     Ok(ReadyVolume { path, is_device: false, read_only: false })
 }

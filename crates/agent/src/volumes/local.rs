@@ -33,7 +33,7 @@ pub(super) async fn mount(
         return Ok(ready);
     }
     scene.host().ensure_dir(path.parent().unwrap_or(&path), DIRECTORY_MODE).await?;
-    scene.host().bind_volume(source, &path, read_only).await?;
+    scene.unless_leaving(scene.host().bind_volume(source, &path, read_only)).await?;
     if let Some(gid) = scene.group().filter(|_| !read_only) {
         give_to_group(scene, &path, gid).await?;
     }
@@ -57,7 +57,7 @@ pub(super) async fn map(
 }
 
 async fn exists(scene: &Scene<'_>, source: &Path, kind: HostPathKind) -> Result<(), MakeError> {
-    match scene.host().ensure_host_path(source, kind).await {
+    match scene.unless_leaving(scene.host().ensure_host_path(source, kind)).await {
         Ok(()) => Ok(()),
         Err(error @ HostError::GivenUp(_)) => Err(error.into()),
         Err(error @ (HostError::Io { .. } | HostError::Unfit(_))) => {
@@ -74,15 +74,12 @@ async fn give_to_group(scene: &Scene<'_>, path: &Path, gid: u32) -> Result<(), M
         Some(_) | None => GroupPolicy::Always,
     };
     let clock = scene.engine.clock;
-    let work = scene.host().give_tree_to_group(path, gid, policy);
+    let work = scene.unless_leaving(scene.host().give_tree_to_group(path, gid, policy));
     tokio::pin!(work);
     let mut slow_at = clock.mono() + SLOW_AFTER;
     loop {
         tokio::select! {
             done = &mut work => return Ok(done?),
-            () = scene.leaving.cancelled() => {
-                return Err(MakeError::GivenUp("the pod goes before its volume was given to its group".to_owned()));
-            }
             () = clock.sleep_until(slow_at) => {
                 slow_at = clock.mono() + STILL_SLOW_AFTER;
                 let message = format!(

@@ -48,6 +48,17 @@ impl Scene<'_> {
         self.engine.settings.paths.pod(&self.identity().uid)
     }
 
+    /// Work that others answer for is given up when the pod goes.
+    pub(super) async fn unless_leaving<T>(
+        &self,
+        work: impl Future<Output = Result<T, HostError>>,
+    ) -> Result<T, HostError> {
+        tokio::select! {
+            done = work => done,
+            () = self.leaving.cancelled() => Err(HostError::GivenUp("the pod goes before its volume is ready".to_owned())),
+        }
+    }
+
     /// A mark says that the volume is ready, and which of the pod's volumes a PersistentVolume is.
     pub(super) async fn is_marked(&self, plugin: &str, name: &str) -> bool {
         let mark = self.pod_dir().join("plugins").join(plugin).join(name).join(MARK);

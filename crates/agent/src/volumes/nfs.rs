@@ -29,7 +29,7 @@ pub(super) async fn mount(
     scene.mark(PLUGIN, name).await?;
     let call = call(export, options, &path);
     let arguments = call.args.join(" ");
-    scene.host().run_program(&call).await.map_err(|error| {
+    scene.unless_leaving(scene.host().run_program(&call)).await.map_err(|error| {
         let why = chain(&error);
         MakeError::Failed(format!(
             "mount failed: {why}\nMounting command: mount\nMounting arguments: {arguments}"

@@ -9,16 +9,26 @@ use model::{PodObservation, PodUid};
 
 use super::{ActReport, PodWorker};
 use crate::engine::Engine;
+use crate::pod_cgroups;
 use crate::volumes::{chain, remove_pod_dir};
 
 /// Records and logs that would not go are tried again after this long.
 const PURGE_RETRY: Duration = Duration::from_secs(2);
 
 impl PodWorker {
-    /// Gives back what a pod that runs nothing any more need not hold: its volumes, its user ids. Records, logs and status stay.
+    /// Gives back what a pod that runs nothing any more need not hold: its volumes, its cgroup, its user ids. Records, logs
+    /// and status stay.
     pub(super) fn release(&mut self) {
         let (engine, uid) = (self.engine.clone(), self.pod.uid.clone());
-        self.act.spawn(async move { ActReport::Released(release(&engine, &uid).await) });
+        let is_found = self.desired.is_none();
+        self.act.spawn(async move {
+            let (released, is_clean) = release(&engine, &uid).await;
+            // What was found and does not go now has all the time until it is found again.
+            if !is_clean && !is_found {
+                engine.leftovers.notify_one();
+            }
+            ActReport::Released(released)
+        });
     }
 
     /// Removes the last traces of a pod that is gone from its source.
@@ -42,10 +52,16 @@ impl PodWorker {
     }
 }
 
-async fn release(engine: &Engine, uid: &PodUid) -> Result<(), String> {
-    engine.volumes.release(uid).await.map_err(|error| chain(&error))?;
-    let released = engine.pod_ids.release(&*engine.host, &engine.settings, uid).await;
-    released.map_err(|error| chain(&error))
+/// Also returns whether no process and no cgroup was left behind: that alone holds nobody up.
+async fn release(engine: &Engine, uid: &PodUid) -> (Result<(), String>, bool) {
+    // Whoever is still inside would hold on to the volumes.
+    pod_cgroups::kill_leftovers(engine, uid).await;
+    if let Err(error) = engine.volumes.release(uid).await {
+        return (Err(chain(&error)), true);
+    }
+    let is_clean = pod_cgroups::remove(engine, uid).await;
+    let ids = engine.pod_ids.release(&*engine.host, &engine.settings, uid).await;
+    (ids.map_err(|error| chain(&error)), is_clean)
 }
 
 /// The directory goes last: while it is there, a restarted kubelet knows that something is left to do.

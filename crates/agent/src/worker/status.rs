@@ -19,7 +19,11 @@ use crate::engine::Engine;
 use crate::pods_view::{PodProgress, load_checkpoint, save_checkpoint, save_pod};
 
 pub(super) fn deadline_exceeded() -> TerminalReason {
-    TerminalReason { reason: deadline::REASON.to_owned(), message: deadline::MESSAGE.to_owned() }
+    TerminalReason {
+        reason: deadline::REASON.to_owned(),
+        message: deadline::MESSAGE.to_owned(),
+        is_disruption: false,
+    }
 }
 
 /// The pod has ended, one way or the other.
@@ -46,7 +50,8 @@ pub(super) fn said_in_api(pod: &Pod) -> Option<PodStatus> {
 pub(super) fn terminal_of(last: &PodStatus) -> Option<TerminalReason> {
     let is_failed = last.phase.as_deref() == Some("Failed");
     let reason = last.reason.clone().filter(|reason| is_failed && !reason.is_empty())?;
-    Some(TerminalReason { reason, message: last.message.clone().unwrap_or_default() })
+    // A condition that says more is in that status, and stays.
+    Some(TerminalReason { reason, message: last.message.clone().unwrap_or_default(), is_disruption: false })
 }
 
 impl PodWorker {

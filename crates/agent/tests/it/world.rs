@@ -5,19 +5,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent::settings::{
-    CollectionSettings, ContainerSettings, ImageSettings, LogSettings, MeasureSettings, NetworkSettings,
-    Paths, SourceSettings,
+    CgroupSettings, CollectionSettings, ContainerSettings, EvictionSettings, ImageSettings, LogSettings,
+    MeasureSettings, NetworkSettings, Paths, SourceSettings,
 };
 use agent::{Agent, Doors, Settings};
 use config::{CredentialProviders, Features};
 use futures_util::StreamExt;
 use jiff::Timestamp;
+use kubelet_core::cgroup::{MemoryQos, PodRules, TierRules};
 use kubelet_core::image::access::VerificationPolicy;
+use kubelet_core::image::gc::ImageGcPolicy;
 use kubelet_core::request::{NodeFacts, Swap};
 use model::k8s::{ContainerStatus, PodStatus};
 use ports::node_api::Measurements;
 use ports::{Clock, HostError};
-use testing::{FakeCluster, FakeHost, FakeNet, FakeRuntime, Method};
+use testing::{FakeCgroups, FakeCluster, FakeHost, FakeNet, FakeRuntime, Method};
 
 use crate::cluster::doors_to;
 use crate::pods::Manifest;
@@ -37,6 +39,7 @@ pub(crate) struct World {
     pub(crate) fake: FakeRuntime,
     pub(crate) witness: Witness,
     pub(crate) host: FakeHost,
+    pub(crate) cgroups: FakeCgroups,
     pub(crate) net: FakeNet,
     /// The cluster that the node joins; `None` for a node that stands alone.
     pub(crate) cluster: Option<FakeCluster>,
@@ -67,6 +70,7 @@ impl World {
             fake,
             witness,
             host,
+            cgroups: FakeCgroups::new(),
             net: FakeNet::new(),
             cluster: None,
             settings: settings(),
@@ -95,6 +99,7 @@ impl World {
         let doors = Doors {
             runtime: Arc::new(self.witness.clone()),
             host: Arc::new(self.host.clone()),
+            cgroups: Arc::new(self.cgroups.clone()),
             net: Arc::new(self.net.clone()),
             clock,
             cluster: self.cluster.as_ref().map(doors_to),
@@ -193,6 +198,7 @@ impl World {
             traces.extend(self.host.files_below(place));
         }
         traces.extend(self.host.mounts());
+        traces.extend(self.cgroups.paths().into_iter().filter(|path| path.contains("/pod")));
         traces
     }
 
@@ -272,6 +278,7 @@ fn settings() -> Settings {
             verification: Some(VerificationPolicy::NeverVerifyPreloadedImages),
             providers: CredentialProviders::default(),
             provider_dir: PROGRAMS.into(),
+            collection: ImageGcPolicy::default(),
         },
         logs: LogSettings { max_size_bytes: 10 << 20, max_files: 5, monitor_interval: seconds(10) },
         collection: CollectionSettings { min_age: Duration::ZERO, max_per_container: 1, max_total: -1 },
@@ -285,10 +292,27 @@ fn settings() -> Settings {
             max_pods: 110,
         },
         measure: MeasureSettings::default(),
+        eviction: EvictionSettings::default(),
+        cgroups: cgroups(),
         sync_frequency: seconds(60),
         cgroup_driver: model::CgroupDriver::Cgroupfs,
         gates: config::FeatureGates::default(),
         request_timeout: seconds(10),
+    }
+}
+
+fn cgroups() -> CgroupSettings {
+    CgroupSettings {
+        per_qos: true,
+        root: String::new(),
+        pods: PodRules {
+            cpu_quota_period: Some(100_000),
+            pids_limit: None,
+            hugepage_sizes: Vec::new(),
+            memory_qos: MemoryQos::Off,
+        },
+        tiers: TierRules { hugepage_sizes: Vec::new(), memory_qos: MemoryQos::Off, memory_reserve: None },
+        config: Arc::default(),
     }
 }
 

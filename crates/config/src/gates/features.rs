@@ -59,6 +59,12 @@ features! {
     statusz: "ComponentStatusz",
     /// Pulls are recorded, and images pulled with credentials are kept from pods that have none.
     pull_records: "KubeletEnsureSecretPulledImages",
+    /// Images may lie on another filesystem than what containers write.
+    separate_disk_gc: "KubeletSeparateDiskGC",
+    /// Memory is throttled, and reserved where the configuration says so.
+    memory_qos: "MemoryQoS",
+    /// `qosReserved` counts.
+    qos_reserved: "QOSReserved",
     /// A restart of the kubelet sets containers back to not ready and not started until their probes have passed.
     status_starts_anew: "ChangeContainerStatusOnKubeletRestart",
 }

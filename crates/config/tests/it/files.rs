@@ -33,12 +33,12 @@ fn defaults_give_way_to_the_file_to_drop_ins_and_to_flags() {
 #[test]
 fn feature_gates_merge_key_by_key_and_the_flag_wins() {
     let files = Memory::default()
-        .with("/k.yaml", "featureGates: {EventedPLEG: true, MemoryQoS: true, PodsAPI: true}\n")
-        .with("/d/1.conf", "featureGates: {MemoryQoS: false, CRIListStreaming: true}\n");
+        .with("/k.yaml", "featureGates: {EventedPLEG: true, CSIVolumeHealth: true, PodsAPI: true}\n")
+        .with("/d/1.conf", "featureGates: {CSIVolumeHealth: false, CRIListStreaming: true}\n");
     let line = "--config /k.yaml --config-dir /d --feature-gates=EventedPLEG=false,ContainerStopSignals=true";
     let gates = resolve(line, &files).expect("valid").gates;
     let on = |name| gates.enabled(name);
-    assert!(!on("EventedPLEG") && !on("MemoryQoS"));
+    assert!(!on("EventedPLEG") && !on("CSIVolumeHealth"));
     assert!(on("PodsAPI") && on("CRIListStreaming") && on("ContainerStopSignals"));
 }
 
@@ -292,7 +292,6 @@ volumeStatsAggPeriod: 0s
             rotateCertificates = true
             staticPodPath = "/etc/kubernetes/manifests"
             node config = "/var/lib/kubelet/config.yaml"
-            not yet: This build does not act on these settings yet: cgroupDriver
         "#]],
     );
 }
@@ -301,16 +300,14 @@ volumeStatsAggPeriod: 0s
 fn settings_without_a_feature_yet_are_named_once() {
     let files = Memory::default().with(
         "/k.yaml",
-        "cgroupsPerQOS: false\nenforceNodeAllocatable: []\nevictionHard: {}\nmaxPods: 5\npodPidsLimit: 100\nshutdownGracePeriod: 10s\n\
+        "cgroupsPerQOS: false\nenforceNodeAllocatable: []\nevictionHard: {}\nmaxPods: 5\npodCIDR: 10.0.0.0/24\nshutdownGracePeriod: 10s\n\
          cpuManagerPolicy: none\n",
     );
     let resolved =
         resolve("--config /k.yaml --runtime-cgroups /r --cpu-manager-policy=none", &files).expect("valid");
-    assert_eq!(resolved.not_yet, ["podPidsLimit", "shutdownGracePeriod", "--runtime-cgroups"]);
+    assert_eq!(resolved.not_yet, ["podCIDR", "shutdownGracePeriod", "--runtime-cgroups"]);
     let quiet = Memory::default().with("/k.yaml", "cgroupsPerQOS: false\nenforceNodeAllocatable: [none]\n");
     assert_eq!(resolve("--config /k.yaml", &quiet).expect("valid").not_yet_warning(), None);
-    let asked = Memory::default().with("/k.yaml", "cgroupsPerQOS: true\n");
-    assert_eq!(resolve("--config /k.yaml", &asked).expect("valid").not_yet, ["cgroupsPerQOS"]);
 }
 
 #[test]
@@ -319,9 +316,9 @@ fn gates_without_a_feature_yet_are_named_where_they_are_switched() {
         resolve(&format!("--feature-gates={gates}"), &Memory::default()).expect("valid").not_yet
     };
     assert_eq!(
-        not_yet("DRADeviceTaints=false,MemoryQoS=true"),
-        ["featureGates.DRADeviceTaints", "featureGates.MemoryQoS"]
+        not_yet("DRADeviceTaints=false,CSIVolumeHealth=true"),
+        ["featureGates.CSIVolumeHealth", "featureGates.DRADeviceTaints"]
     );
-    assert_eq!(not_yet("DRADeviceTaints=true,MemoryQoS=false"), [""; 0]);
+    assert_eq!(not_yet("DRADeviceTaints=true,CSIVolumeHealth=false"), [""; 0]);
     assert_eq!(not_yet("HostnameOverride=false,HPAScaleToZero=true"), [""; 0], "works; is none of ours");
 }

@@ -221,7 +221,7 @@ fn tolerates_all(pod: &Pod, taints: &[Taint]) -> bool {
     taints.iter().filter(|t| t.effect == "NoExecute").all(|t| tolerations.iter().any(|by| tolerates(by, t)))
 }
 
-fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
+pub(super) fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
     let text = |field: &Option<String>| field.clone().unwrap_or_default();
     let (key, effect) = (text(&toleration.key), text(&toleration.effect));
     let fits = (effect.is_empty() || effect == taint.effect) && (key.is_empty() || key == taint.key);

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use config::KubeletConfiguration;
 use model::Amount;
 use model::k8s::Quantity;
+use model::quantity::binary_text;
 
 use super::NodeMachine;
 
@@ -94,38 +95,46 @@ pub fn compute_allocatable(
     allocatable
 }
 
-/// What is kept from pods: for Kubernetes and the system, and what a hard eviction threshold keeps free. Validation has
-/// seen the texts; what cannot be read reserves nothing.
+/// What is kept from pods: for Kubernetes and the system, and what a hard eviction threshold keeps free.
 #[must_use]
 pub fn reserved_amounts(
     config: &KubeletConfiguration,
     capacity: &Quantities,
     ignores_eviction: bool,
 ) -> Amounts {
-    let mut reserved = Amounts::new();
-    let mut add = |name: &str, amount: Amount| {
-        let entry = reserved.entry(name.to_owned()).or_default();
-        *entry = *entry + amount;
-    };
-    let own_cpus = count_cpus(&config.reserved_system_cpus);
-    for (name, text) in config.kube_reserved.iter().chain(&config.system_reserved) {
-        // A list of CPUs takes the place of both amounts.
-        if name != "cpu" || own_cpus.is_none() {
-            add(name, Amount::parse(text).unwrap_or(Amount::ZERO));
-        }
-    }
-    if let Some(cpus) = own_cpus {
-        add("cpu", Amount::from_units(cpus));
-    }
+    let mut reserved = reserved_for_node(config);
     if !ignores_eviction {
         let hard = config.effective_eviction_hard();
         for (signal, name) in [("memory.available", "memory"), ("nodefs.available", "ephemeral-storage")] {
             if let (Some(text), Some(whole)) = (hard.get(signal), capacity.get(name)) {
-                add(name, threshold(text, Amount::of(whole).unwrap_or(Amount::ZERO)));
+                let kept = threshold(text, Amount::of(whole).unwrap_or(Amount::ZERO));
+                add(&mut reserved, name, kept);
             }
         }
     }
     reserved
+}
+
+/// What is kept for Kubernetes and the system. Validation has seen the texts; what cannot be read reserves nothing.
+#[must_use]
+pub fn reserved_for_node(config: &KubeletConfiguration) -> Amounts {
+    let mut reserved = Amounts::new();
+    let own_cpus = count_cpus(&config.reserved_system_cpus);
+    for (name, text) in config.kube_reserved.iter().chain(&config.system_reserved) {
+        // A list of CPUs takes the place of both amounts.
+        if name != "cpu" || own_cpus.is_none() {
+            add(&mut reserved, name, Amount::parse(text).unwrap_or(Amount::ZERO));
+        }
+    }
+    if let Some(cpus) = own_cpus {
+        add(&mut reserved, "cpu", Amount::from_units(cpus));
+    }
+    reserved
+}
+
+fn add(amounts: &mut Amounts, name: &str, amount: Amount) {
+    let entry = amounts.entry(name.to_owned()).or_default();
+    *entry = *entry + amount;
 }
 
 /// `100Mi`, or `10%` of the whole.
@@ -157,15 +166,8 @@ fn is_bytes(name: &str) -> bool {
     name == "memory" || name == "ephemeral-storage" || name.starts_with(HUGEPAGES)
 }
 
-/// Bytes as the API shows them: with the largest power of 1024 that leaves no rest.
 fn binary(bytes: i128) -> Quantity {
-    let (mut value, mut power) = (bytes, 0);
-    const SUFFIXES: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
-    while value != 0 && value % 1024 == 0 && power < SUFFIXES.len() - 1 {
-        value /= 1024;
-        power += 1;
-    }
-    Quantity(format!("{value}{}", SUFFIXES.get(power).copied().unwrap_or_default()))
+    Quantity(binary_text(bytes))
 }
 
 /// Resources without which a node is not ready.

@@ -550,7 +550,7 @@ proptest! {
             c.machine.hugepages = BTreeMap::from([("2Mi".into(), huge)]);
             c.config.system_reserved = BTreeMap::from([("memory".into(), reserved.to_string())]);
         }).initial().status.unwrap();
-        let amount = |list: &Option<resources::Quantities>| model::Amount::of(&list.as_ref().unwrap()["memory"]).unwrap();
+        let amount = |list: &Option<Quantities>| model::Amount::of(&list.as_ref().unwrap()["memory"]).unwrap();
         prop_assert!(amount(&status.allocatable) <= amount(&status.capacity));
         prop_assert!(amount(&status.allocatable) >= model::Amount::ZERO);
     }

@@ -10,8 +10,8 @@ use model::{Amount, ContainerKind, QosClass};
 
 use super::{NodeFacts, Swap};
 
-const MIN_SHARES: i64 = 2;
-const MAX_SHARES: i64 = 262_144;
+pub(crate) const MIN_SHARES: i64 = 2;
+pub(crate) const MAX_SHARES: i64 = 262_144;
 const MIN_QUOTA: i64 = 1000;
 
 /// CPU shares (cgroup v1's measure, which CRI speaks) for so many thousandths of a core.
@@ -182,7 +182,7 @@ fn hugepage_limits(resources: Option<&ResourceRequirements>, sizes: &[String]) -
 }
 
 /// `2MB` for two mebibytes, as the kernel names the files of its hugetlb controller.
-fn kernel_page_size(bytes: i64) -> String {
+pub(crate) fn kernel_page_size(bytes: i64) -> String {
     let mut size = bytes;
     for unit in ["B", "KB", "MB", "GB", "TB"] {
         if size < 1024 || size % 1024 != 0 {

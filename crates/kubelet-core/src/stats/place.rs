@@ -4,30 +4,17 @@
 /// `cri-containerd-<id>.scope` with systemd.
 #[must_use]
 pub fn container_id(path: &str) -> &str {
-    let last = path.rsplit('/').next().unwrap_or_default();
+    let last = last(path);
     match last.strip_suffix(".scope") {
         Some(scope) => scope.rsplit('-').next().unwrap_or(scope),
         None => last,
     }
 }
 
-/// The UID of the pod whose own cgroup that is: `/kubepods/burstable/pod<uid>`, or as a slice of systemd, which has no
-/// dashes to spare, `kubepods-burstable-pod<uid with _>.slice`.
+/// The last part of a path.
 #[must_use]
-pub fn pod_uid(path: &str) -> Option<String> {
-    let last = path.rsplit('/').next().unwrap_or_default();
-    if let Some(slice) = last.strip_suffix(".slice") {
-        let (_, uid) = slice.strip_prefix("kubepods")?.rsplit_once("-pod")?;
-        return Some(uid.replace('_', "-"));
-    }
-    let below_kubepods = path.split('/').any(|part| part == "kubepods");
-    last.strip_prefix("pod").filter(|uid| below_kubepods && !uid.is_empty()).map(str::to_owned)
-}
-
-/// The cgroup that holds all pods.
-#[must_use]
-pub fn is_all_pods(path: &str) -> bool {
-    matches!(path.rsplit('/').next(), Some("kubepods" | "kubepods.slice"))
+pub fn last(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or_default()
 }
 
 /// The path of a process in the hierarchy of `controller` (`""` for version 2), from its `/proc/<pid>/cgroup`.

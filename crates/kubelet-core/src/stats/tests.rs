@@ -166,6 +166,7 @@ fn node() -> NodeSample {
 
 fn disks() -> DiskSample {
     let space = FilesystemSpace {
+        device: 1,
         capacity_bytes: 1000,
         available_bytes: 400,
         used_bytes: 500,

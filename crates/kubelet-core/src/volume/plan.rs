@@ -5,6 +5,8 @@
 //! refused here, each in words of its own: CSI has its place beside `Local` and `Nfs`, with an attach and a stage before
 //! it. Never: looking an object up, or at a path.
 
+use std::collections::BTreeMap;
+
 use model::Amount;
 use model::containers::{all_containers, regular_containers, spec_of};
 use model::k8s::{EmptyDirVolumeSource, PersistentVolume, PersistentVolumeClaim, Pod, Volume};
@@ -314,6 +316,29 @@ pub fn plugin_dir(volume: &Volume, plan: &VolumePlan) -> &'static str {
         VolumePlan::Payload if volume.downward_api.is_some() => "kubernetes.io~downward-api",
         VolumePlan::Payload => "kubernetes.io~projected",
     }
+}
+
+/// How many volumes of each type these pods have, with whether they are there already. Those with claims are left
+/// out: their type is in an object that nobody keeps.
+#[must_use]
+pub fn count_volumes<'a>(pods: impl Iterator<Item = (&'a Pod, bool)>) -> BTreeMap<&'static str, VolumeCount> {
+    let mut counts: BTreeMap<&'static str, VolumeCount> = BTreeMap::new();
+    for (pod, is_there) in pods {
+        for volume in spec_of(pod).volumes.iter().flatten() {
+            let Ok(Meaning::Plan(plan)) = meaning(pod, volume) else { continue };
+            let count = counts.entry(plugin_name(plugin_dir(volume, &plan))).or_default();
+            count.desired += 1;
+            count.actual += u64::from(is_there);
+        }
+    }
+    counts
+}
+
+/// Volumes of one type.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VolumeCount {
+    pub desired: u64,
+    pub actual: u64,
 }
 
 /// A directory of that name holds volumes of a type that we have.

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ports::Clock;
-use testing::{FakeCri, FakeRuntime};
+use testing::{FakeCri, FakeRuntime, PrivateCgroup};
 
-use crate::node::{Node, sleeping_pod, until};
+use crate::node::{Node, OwnCgroup, sleeping_pod, until};
 use crate::{Effort, Outcome, failed};
 
 /// Numbers of pods that are measured.
@@ -40,7 +40,8 @@ async fn measure_one(program: &Path, effort: Effort, pods: usize) -> Outcome<Idl
     runtime.image(IMAGE);
     let server = FakeCri::serve(Arc::new(runtime.clone()), &dir.path().join("cri.sock"));
     let server = server.map_err(failed("serve a fake runtime"))?;
-    let mut node = Node::new(dir.path(), &server.endpoint())?;
+    let cgroup = OwnCgroup(PrivateCgroup::of(dir.path()));
+    let mut node = Node::new(dir.path(), &server.endpoint(), &cgroup.0)?;
     for pod in 0..pods {
         let name = format!("idle-{pod}");
         node.apply(&name, &sleeping_pod(&name, IMAGE))?;

@@ -14,7 +14,7 @@ use model::request::{ContainerRequest, SandboxRequest};
 use ports::runtime::Scope;
 use ports::{Clock, Runtime};
 use testing::containerd::{BUSYBOX_IMAGE, Containerd};
-use testing::{FakeCri, FakeRuntime};
+use testing::{FakeCri, FakeRuntime, PrivateCgroup};
 
 use crate::node::{Node, sleeping_pod, until};
 use crate::{BenchError, Effort, Outcome, failed};
@@ -52,11 +52,15 @@ pub(crate) async fn measure(program: &Path, effort: Effort) -> Outcome<Latency> 
     let containerd = containerd.map_err(failed("start containerd"))?;
     let runtime = CriRuntime::new(&containerd.endpoint(), "", Duration::from_secs(60));
     let runtime = runtime.map_err(failed("connect to containerd"))?;
-    let requests = Requests::record(program, &dir.path().join("recorded")).await?;
-    let node = Node::new(&dir.path().join("node"), &containerd.endpoint())?;
+    // Of containerd, which removes it at its end; what is asked of it directly is put there, too.
+    let cgroup = PrivateCgroup::of(&dir.path().join("containerd"));
+    let requests = Requests::record(program, &dir.path().join("recorded"), &cgroup).await?;
+    let node = Node::new(&dir.path().join("node"), &containerd.endpoint(), &cgroup)?;
     let mut stand = Stand { node, requests, runtime };
-    let mut latency =
-        Latency { own: own_share(program, &dir.path().join("own"), effort).await?, ..Latency::default() };
+    let mut latency = Latency {
+        own: own_share(program, &dir.path().join("own"), &cgroup, effort).await?,
+        ..Latency::default()
+    };
     // The first of all pays for cold caches, which is not what repeats.
     stand.raw().await?;
     for round in 0..effort.rounds {
@@ -77,8 +81,8 @@ pub(crate) async fn measure(program: &Path, effort: Effort) -> Outcome<Latency> 
     Ok(latency)
 }
 
-async fn own_share(program: &Path, dir: &Path, effort: Effort) -> Outcome<Vec<f64>> {
-    let (fake, server, mut node) = fake_node(dir)?;
+async fn own_share(program: &Path, dir: &Path, cgroup: &PrivateCgroup, effort: Effort) -> Outcome<Vec<f64>> {
+    let (fake, server, mut node) = fake_node(dir, cgroup)?;
     node.start(program)?;
     let mut own = Vec::new();
     for pod in 0..=effort.rounds * effort.pods {
@@ -100,13 +104,13 @@ async fn own_share(program: &Path, dir: &Path, effort: Effort) -> Outcome<Vec<f6
 }
 
 /// A fake runtime behind a socket, and a node for it whose kubelet is not started yet.
-fn fake_node(dir: &Path) -> Outcome<(FakeRuntime, FakeCri, Node)> {
+fn fake_node(dir: &Path, cgroup: &PrivateCgroup) -> Outcome<(FakeRuntime, FakeCri, Node)> {
     std::fs::create_dir_all(dir).map_err(failed("make a directory"))?;
     let fake = FakeRuntime::with_clock(Clock::system());
     fake.image(BUSYBOX_IMAGE);
     let server = FakeCri::serve(Arc::new(fake.clone()), &dir.join("cri.sock"));
     let server = server.map_err(failed("serve a fake runtime"))?;
-    let node = Node::new(dir, &server.endpoint())?;
+    let node = Node::new(dir, &server.endpoint(), cgroup)?;
     Ok((fake, server, node))
 }
 
@@ -208,8 +212,8 @@ struct Requests {
 impl Requests {
     /// Lets the kubelet start a pod on a fake runtime, and takes down what it asked for. The files it made for the pod
     /// stay below `dir`, where the requests point to them.
-    async fn record(program: &Path, dir: &Path) -> Outcome<Self> {
-        let (fake, server, mut node) = fake_node(dir)?;
+    async fn record(program: &Path, dir: &Path, cgroup: &PrivateCgroup) -> Outcome<Self> {
+        let (fake, server, mut node) = fake_node(dir, cgroup)?;
         node.apply("raw", &sleeping_pod("raw", BUSYBOX_IMAGE))?;
         node.start(program)?;
         until(&node, "the fake pod", LOOK, async || Ok((!fake.running().is_empty()).then_some(()))).await?;

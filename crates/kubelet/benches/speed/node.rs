@@ -9,11 +9,24 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
+use testing::PrivateCgroup;
+use testing::private_cgroup::make_kernel_settings;
 
 use crate::{BenchError, Outcome, failed};
 
 /// `/proc` counts processor time in these; the kernel shows 100 a second on every machine.
 const TICKS_PER_SECOND: f64 = 100.0;
+
+/// What pods are put below; removed when dropped.
+#[derive(Debug)]
+pub(crate) struct OwnCgroup(pub(crate) PrivateCgroup);
+
+impl Drop for OwnCgroup {
+    fn drop(&mut self) {
+        // What is left all the same is seen by who looks at the machine afterwards.
+        let _ = self.0.remove();
+    }
+}
 
 /// One kubelet and its directory.
 #[derive(Debug)]
@@ -24,9 +37,11 @@ pub(crate) struct Node {
 
 impl Node {
     /// Makes the directory and writes the configuration; starts nothing.
-    pub(crate) fn new(dir: &Path, endpoint: &str) -> Outcome<Self> {
+    pub(crate) fn new(dir: &Path, endpoint: &str, cgroup: &PrivateCgroup) -> Outcome<Self> {
         fs::create_dir_all(dir.join("manifests")).map_err(failed("make a directory for manifests"))?;
         fs::write(dir.join("resolv.conf"), "nameserver 192.0.2.1\n").map_err(failed("write resolv.conf"))?;
+        cgroup.make().map_err(failed("make a cgroup"))?;
+        make_kernel_settings(&dir.join("proc-sys")).map_err(failed("write kernel settings"))?;
         let config = json!({
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
             "kind": "KubeletConfiguration",
@@ -40,8 +55,7 @@ impl Node {
             "healthzPort": free_port()?,
             "failCgroupV1": false,
             "failSwapOn": false,
-            "cgroupsPerQOS": false,
-            "enforceNodeAllocatable": [],
+            "cgroupRoot": cgroup.path(),
             "authentication": {"webhook": {"enabled": false}},
             "authorization": {"mode": "AlwaysAllow"},
         });
@@ -56,6 +70,7 @@ impl Node {
         command.arg("--root-dir").arg(self.dir.join("root")).arg("--cert-dir").arg(self.dir.join("pki"));
         command.arg("--cert-dir").arg(self.dir.join("pki"));
         command.args(["--hostname-override", "bench", "-v", "2"]);
+        command.env("KUBELET_PROC_SYS_DIR", self.dir.join("proc-sys"));
         command.env("KUBELET_CONTAINER_LINKS_DIR", self.dir.join("logs/containers"));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log.map_err(failed("open a log file"))?);
         let child = command.spawn().map_err(failed(format!("start {}", program.display())))?;

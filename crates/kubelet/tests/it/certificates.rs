@@ -70,7 +70,7 @@ impl Home {
             clock: self.clock,
             store: &self.store(),
             node_name: "edge-1",
-            patience: PATIENCE,
+            patience: testing::stretched(PATIENCE),
         };
         join.run().await
     }
@@ -112,7 +112,7 @@ impl Home {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         };
-        tokio::time::timeout(PATIENCE, look).await.expect("the certificate is renewed")
+        tokio::time::timeout(testing::stretched(PATIENCE), look).await.expect("the certificate is renewed")
     }
 }
 

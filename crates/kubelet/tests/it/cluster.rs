@@ -16,6 +16,7 @@ mod node;
 mod objects;
 mod outages;
 mod pods;
+mod pressure;
 mod pulling;
 mod refusals;
 mod rotation;

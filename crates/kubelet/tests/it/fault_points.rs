@@ -34,7 +34,7 @@ fn everything(node: &Node) -> Value {
 
 /// Mounts of pods, as paths below the pod's directory.
 fn mounts_below(node: &Node, uid: &str) -> Vec<String> {
-    let top = node.path("root/pods").join(uid).canonicalize().unwrap_or_default();
+    let top = node.path("root/pods").canonicalize().expect("a directory").join(uid);
     let table = std::fs::read_to_string("/proc/self/mountinfo").expect("a mount table");
     let points = table.lines().filter_map(|line| line.split(' ').nth(4));
     let mut below: Vec<String> = points

@@ -196,7 +196,7 @@ fn the_last_lines_of_a_log_of_two_gibibytes_cost_no_more_than_those_of_a_short_o
         "{read} bytes were read for twenty answers, and whatever else the kubelet did"
     );
     // With its connection; a machine under load is slow at times, but not twenty times in a row.
-    assert!(fastest < std::time::Duration::from_millis(500), "{fastest:?}");
+    assert!(fastest < testing::stretched(std::time::Duration::from_millis(500)), "{fastest:?}");
     // All there is from one place on, in pieces.
     let long = log(&node, "huge", "limitBytes=67108864").expect("a log");
     assert_eq!(long.len(), 64 << 20);

@@ -15,7 +15,8 @@ use ports::runtime::Scope;
 use ports::{Runtime, RuntimeError};
 use serde_json::{Value, json};
 use testing::containerd::{BUSYBOX_IMAGE, Containerd, leftovers};
-use testing::{FakeCri, FakeRuntime};
+use testing::private_cgroup::make_kernel_settings;
+use testing::{FakeCri, FakeRuntime, PrivateCgroup, stretched};
 
 /// Long enough for a loaded machine with two cores; a passing test never waits this long.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -77,7 +78,7 @@ impl Node {
         std::fs::create_dir_all(dir.path().join("manifests")).expect("a directory for manifests");
         // The worker serves what the test process serves.
         let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
-        Self {
+        let node = Self {
             dir,
             tokio: tokio.expect("a tokio runtime"),
             containerd: None,
@@ -90,7 +91,15 @@ impl Node {
             extra,
             flags: Vec::new(),
             variables: Vec::new(),
-        }
+        };
+        node.cgroup().make().expect("a cgroup");
+        make_kernel_settings(&node.path("proc-sys")).expect("settings");
+        node
+    }
+
+    /// What all cgroups of this node are below.
+    pub(crate) fn cgroup(&self) -> PrivateCgroup {
+        PrivateCgroup::of(&self.path("containerd"))
     }
 
     /// Further configuration fields, for kubelets that start from now on.
@@ -156,8 +165,8 @@ impl Node {
     {
         self.tokio.block_on(async {
             let endpoint = self.containerd().endpoint();
-            let runtime =
-                CriRuntime::new(&endpoint, &endpoint, Duration::from_secs(10)).map_err(|e| e.to_string())?;
+            let runtime = CriRuntime::new(&endpoint, &endpoint, stretched(Duration::from_secs(10)))
+                .map_err(|e| e.to_string())?;
             question(runtime).await.map_err(|error| error.to_string())
         })
     }
@@ -185,6 +194,14 @@ impl Node {
         let containers = self.ask(|runtime| async move { runtime.list_containers(&scope).await });
         let containers = containers.expect("the runtime answers");
         containers.iter().filter(|c| c.state == ContainerState::Running).count()
+    }
+
+    /// Why the runtime says that a container has ended.
+    pub(crate) fn reason_of(&self, pod: &Value, name: &str) -> String {
+        let id = container(pod, name)["containerID"].as_str().unwrap_or_default().to_owned();
+        let id = model::ContainerId::from(id.trim_start_matches("containerd://"));
+        let status = self.ask(|runtime| async move { runtime.container_status(&id).await });
+        status.expect("the runtime answers").reason
     }
 
     /// Stops the pod's sandboxes behind the kubelet's back.
@@ -274,13 +291,17 @@ impl Node {
             "readOnlyPort": self.port,
             "healthzPort": self.health_port,
             "failCgroupV1": false,
-            "cgroupsPerQOS": false,
-            "enforceNodeAllocatable": [],
+            "cgroupRoot": self.cgroup().path(),
+            "cgroupDriver": testing::containerd::cgroup_driver(),
             "failSwapOn": false,
             "address": "127.0.0.1",
             "authentication": {"anonymous": {"enabled": true}, "webhook": {"enabled": false}},
             "authorization": {"mode": "AlwaysAllow"},
             "resolvConf": self.resolv_conf(),
+            // How full the disk of this machine is must change no test.
+            "evictionHard": {"memory.available": "100Mi"},
+            "imageGCHighThresholdPercent": 100,
+            "imageGCLowThresholdPercent": 99,
         });
         for (key, value) in self.extra.as_object().expect("an object of fields") {
             config[key] = value.clone();
@@ -306,6 +327,7 @@ impl Node {
         command.args(["--hostname-override", "node", "-v", "4"]).args(&self.flags);
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         command.env("KUBELET_CONTAINER_LINKS_DIR", self.path("logs/containers"));
+        command.env("KUBELET_PROC_SYS_DIR", self.path("proc-sys"));
         // A test may give the node authorities, and programs, of its own.
         let authorities = self.path("authorities.pem");
         if authorities.exists() {
@@ -348,7 +370,11 @@ impl Node {
     pub(crate) fn kill_at(&mut self, text: &str) {
         let began = Instant::now();
         while !self.kubelet_log().contains(text) {
-            assert!(began.elapsed() < PATIENCE, "{text:?} was never logged:\n{}", self.kubelet_log());
+            assert!(
+                began.elapsed() < stretched(PATIENCE),
+                "{text:?} was never logged:\n{}",
+                self.kubelet_log()
+            );
             std::thread::park_timeout(Duration::from_millis(1));
         }
         self.restart_kubelet();
@@ -424,7 +450,7 @@ impl Node {
         loop {
             match ask(self) {
                 Ok(answer) => return answer,
-                Err(why) if began.elapsed() > PATIENCE => {
+                Err(why) if began.elapsed() > stretched(PATIENCE) => {
                     let log = self.kubelet_log();
                     let tail = log.lines().rev().take(60).collect::<Vec<_>>();
                     let tail = tail.into_iter().rev().collect::<Vec<_>>().join("\n");
@@ -471,6 +497,10 @@ impl Node {
                 return Err(format!("still in the runtime: {listed:?}"));
             }
         }
+        let left = self.pod_cgroups(uid);
+        if !left.is_empty() {
+            return Err(format!("left of its cgroup: {left:?}"));
+        }
         for dir in ["root/pods", "logs/pods", "logs/containers"].map(|dir| self.path(dir)) {
             // Links to logs have the UID in what they point at.
             let target = |name: &str| std::fs::read_link(dir.join(name)).unwrap_or_default();
@@ -481,6 +511,12 @@ impl Node {
             }
         }
         Ok(())
+    }
+
+    /// The directories of the pod's own cgroup, in whichever tree.
+    pub(crate) fn pod_cgroups(&self, uid: &str) -> Vec<PathBuf> {
+        let tiers = ["kubepods", "kubepods/burstable", "kubepods/besteffort"];
+        tiers.iter().flat_map(|tier| self.cgroup().find(&format!("{tier}/pod{uid}"))).collect()
     }
 
     /// Waits until the pod has ended with success; returns what its container `main` said.
@@ -569,6 +605,7 @@ impl Node {
                 left.push(format!("mounted: {mount}"));
             }
         }
+        left.extend(self.cgroup().remove().iter().map(|dir| format!("cgroup {}", dir.display())));
         left.extend(leftovers(&self.dir.path().join("containerd")));
         left
     }
@@ -660,7 +697,7 @@ fn first_given_away() -> u32 {
 
 pub(crate) fn http_get(address: &str, port: u16, path: &str) -> Result<String, String> {
     let mut stream = TcpStream::connect((address, port)).map_err(|e| e.to_string())?;
-    stream.set_read_timeout(Some(Duration::from_secs(10))).map_err(|e| e.to_string())?;
+    stream.set_read_timeout(Some(stretched(Duration::from_secs(10)))).map_err(|e| e.to_string())?;
     let request = format!("GET {path} HTTP/1.0\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).map_err(|e| e.to_string())?;
     let mut answer = String::new();

@@ -122,7 +122,7 @@ fn systemd_hears_that_it_is_ready_and_is_fed_its_watchdog() {
     node.kill_kubelet();
     let path = node.path("notify.sock");
     let socket = UnixDatagram::bind(&path).expect("a socket");
-    socket.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
+    socket.set_read_timeout(Some(testing::stretched(Duration::from_secs(60)))).expect("a timeout");
     let _kubelet = Second::start(&node, |command| {
         command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "2000000").env_remove("WATCHDOG_PID");
     });

@@ -11,6 +11,7 @@ use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{Layout, Outcome, POLL, failed, run};
+use crate::stretched;
 
 /// How long killed processes and dissolving network namespaces may take.
 const SETTLE_TIME: Duration = Duration::from_secs(10);
@@ -59,7 +60,7 @@ pub(super) fn clean(layout: &Layout) -> Outcome<()> {
 
 /// Polls until a condition holds or the time is up; the next look at `leftovers` says which.
 fn settle(mut done: impl FnMut() -> bool) {
-    let deadline = Instant::now() + SETTLE_TIME;
+    let deadline = Instant::now() + stretched(SETTLE_TIME);
     while !done() && Instant::now() < deadline {
         std::thread::sleep(POLL);
     }
@@ -156,7 +157,7 @@ fn links(layout: &Layout) -> Vec<String> {
 }
 
 /// The instance's cgroups in every hierarchy, innermost first.
-fn cgroups(layout: &Layout) -> Vec<PathBuf> {
+pub(super) fn cgroups(layout: &Layout) -> Vec<PathBuf> {
     let root = layout.cgroup_root();
     let relative = root.trim_start_matches('/');
     let hierarchies = fs::read_dir(CGROUP_MOUNT).into_iter().flatten().flatten().map(|entry| entry.path());

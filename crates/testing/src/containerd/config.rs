@@ -37,11 +37,20 @@ fn daemon(layout: &Layout) -> Outcome<String> {
         ("@DIR@", layout.dir.display().to_string()),
         ("@CNI_BIN@", cni_bin_dir().unwrap_or_default().display().to_string()),
         ("@PAUSE_IMAGE@", PAUSE_IMAGE.to_owned()),
-        ("@RESTRICT_OOM_SCORE@", true.to_string()),
+        ("@RESTRICT_OOM_SCORE@", (!may_lower_oom_scores()).to_string()),
+        ("@SYSTEMD_CGROUP@", (super::cgroup_driver() == "systemd").to_string()),
         ("@SNAPSHOTTER@", "overlayfs".to_owned()),
     ];
     let fill_in = |text: String, (name, value): &(&str, String)| text.replace(name, value);
     Ok(values.iter().fold(template.to_owned(), fill_in))
+}
+
+/// Lowering a process's OOM score needs `CAP_SYS_RESOURCE` (bit 24), which many containers and small machines lack.
+fn may_lower_oom_scores() -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default();
+    mask >> 24 & 1 == 1
 }
 
 /// Of `containerd github.com/containerd/containerd/v2 2.1.9+unknown`: 2. What cannot be read counts as old.

@@ -44,7 +44,9 @@ pub(super) fn remove_all_pods(socket: &Path) {
     let thread = std::thread::spawn(move || {
         let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
         // Out of time is no error: the caller cleans up by force.
-        let _ = runtime.block_on(async { tokio::time::timeout(REMOVAL_TIME, remove_pods(&socket)).await });
+        let _ = runtime.block_on(async {
+            tokio::time::timeout(crate::stretched(REMOVAL_TIME), remove_pods(&socket)).await
+        });
     });
     // A panic in there has been printed already.
     let _ = thread.join();

@@ -9,6 +9,7 @@ use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
 use jiff::Timestamp;
 use model::payload::{Payload, PayloadFile};
+use model::stats::{FilesystemSpace, TreeUsage};
 use ports::host::{
     DirEntry, FileIdentity, GroupPolicy, Host, HostError, HostPathKind, HostResult, MachineInfo,
     ManifestFile, OpenFile, ProgramCall, SubordinateIds,
@@ -128,6 +129,12 @@ impl Host for FakeHost {
             std::future::ready(is_here.then_some(()))
         };
         Ok(BroadcastStream::new(changes).filter_map(concerns).boxed())
+    }
+
+    /// Each content of the file is a record.
+    fn kernel_log(&self, path: &Path) -> HostResult<BoxStream<'static, String>> {
+        let (host, path) = (self.clone(), path.to_owned());
+        Ok(self.watch(&path)?.filter_map(move |()| std::future::ready(host.text(&path))).boxed())
     }
 
     async fn ensure_host_path(&self, path: &Path, kind: HostPathKind) -> HostResult<()> {
@@ -259,8 +266,25 @@ impl Host for FakeHost {
         found
     }
 
-    async fn filesystem_bytes(&self, _path: &Path) -> HostResult<u64> {
-        Ok(100 << 30)
+    async fn filesystem_bytes(&self, path: &Path) -> HostResult<u64> {
+        Ok(self.filesystem_space(path).await?.capacity_bytes)
+    }
+
+    async fn filesystem_space(&self, path: &Path) -> HostResult<FilesystemSpace> {
+        let spaces = self.shared.spaces.lock();
+        let innermost = path.ancestors().find_map(|ancestor| spaces.get(ancestor));
+        innermost.copied().ok_or_else(|| not_found("measure the filesystem of", path))
+    }
+
+    /// Files take what is in them.
+    async fn tree_usage(&self, path: &Path) -> HostResult<TreeUsage> {
+        let tree = self.shared.tree.lock();
+        let mut usage = TreeUsage { bytes: 0, inodes: u64::from(tree.exists(path)) };
+        for entry in tree.below(path) {
+            usage.inodes += 1;
+            usage.bytes += tree.content(entry).map_or(0, |content| content.len() as u64);
+        }
+        Ok(usage)
     }
 
     fn own_addresses(&self, candidates: &[IpAddr]) -> Vec<IpAddr> {

@@ -65,6 +65,14 @@ fn each_type_has_its_plan_or_words_of_its_own() {
 }
 
 #[test]
+fn volumes_are_counted_by_type_and_those_that_are_there_apart() {
+    let disk = pod(json!({"emptyDir": {}}), json!({}));
+    let claim = pod(json!({"persistentVolumeClaim": {"claimName": "c"}}), json!({}));
+    let counts = count_volumes([(&disk, true), (&disk, false), (&claim, true)].into_iter());
+    assert_eq!(counts, [("kubernetes.io/empty-dir", VolumeCount { desired: 2, actual: 1 })].into());
+}
+
+#[test]
 fn huge_pages_are_of_the_size_that_the_containers_ask_for() {
     let asks = |resources: Value| json!({"resources": {"limits": resources}});
     let (any, two) =

@@ -1,0 +1,207 @@
+//! The cgroups that the node has whatever its pods: the one of all pods, the tiers below it, and the reserved ones of the
+//! system and of Kubernetes.
+//!
+//! Owns: those cgroups. Pods' own are their workers'. What cannot be made ends the kubelet, because pods without limits
+//! would take the node down; limits that cannot be had yet, because pods use more, are tried again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kubelet_core::cgroup::{
+    CgroupNames, CgroupNumbers, Enforcement, ReservedCgroup, TierNumbers, compute_enforcement,
+    compute_settings, compute_tiers,
+};
+use kubelet_core::node::compute_capacity;
+use model::cgroup::{CgroupPath, CgroupVersion};
+use model::{CgroupDriver, MonoTime, QosClass};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::cluster;
+use crate::engine::Engine;
+use crate::metrics::CgroupWork;
+use crate::volumes::chain;
+
+/// Whatever somebody changed is put right again after this long, and what failed is tried again.
+const PERIOD: Duration = Duration::from_secs(60);
+/// Pods come and go in bursts; the tiers follow them together.
+const GATHER: Duration = Duration::from_millis(200);
+
+const ENFORCED: &str = "NodeAllocatableEnforced";
+const NOT_ENFORCED: &str = "FailedNodeAllocatableEnforcement";
+
+#[derive(Debug)]
+pub(crate) struct NodeCgroups {
+    pub(crate) engine: Arc<Engine>,
+    /// Told once pods can have cgroups.
+    pub(crate) names: watch::Sender<Option<Arc<CgroupNames>>>,
+    /// Cancelled if they cannot.
+    pub(crate) given_up: CancellationToken,
+}
+
+impl NodeCgroups {
+    /// Runs until dropped.
+    pub(crate) async fn run(self) {
+        let Ok(driver) = self.driver().await else { return };
+        let names = Arc::new(CgroupNames::new(driver, &self.engine.settings.cgroups.root));
+        let enforcement = enforcement(&self.engine).await;
+        let started = async {
+            self.make(&names).await?;
+            self.names.send_replace(Some(names.clone()));
+            self.enforce_reserved(&names, &enforcement).await
+        };
+        if let Err(why) = started.await {
+            tracing::error!("{why}");
+            return self.given_up.cancel();
+        }
+        self.keep(&names, &enforcement).await;
+    }
+
+    async fn driver(&self) -> Result<CgroupDriver, watch::error::RecvError> {
+        let mut driver = self.engine.cgroup_driver.clone();
+        loop {
+            if let Some(driver) = *driver.borrow_and_update() {
+                return Ok(driver);
+            }
+            driver.changed().await?;
+        }
+    }
+
+    /// Makes what pods are put into.
+    async fn make(&self, names: &CgroupNames) -> Result<(), String> {
+        if let Some(root) = names.root()
+            && !self.engine.cgroups.exists(&root).await
+        {
+            return Err(format!("invalid configuration: cgroup-root {root} doesn't exist"));
+        }
+        let nothing = CgroupNumbers::default();
+        self.apply(&names.all_pods(), &nothing, CgroupWork::Create).await?;
+        self.apply_tiers(names, &self.tiers(), CgroupWork::Create).await
+    }
+
+    /// Those who made these cgroups run in them; without them the configuration is wrong.
+    async fn enforce_reserved(&self, names: &CgroupNames, plan: &Enforcement) -> Result<(), String> {
+        for ReservedCgroup { of, cgroup, numbers } in &plan.reserved {
+            let path = names.existing(cgroup);
+            let applied = match self.engine.cgroups.exists(&path).await {
+                true => self.apply(&path, numbers, CgroupWork::Update).await,
+                false => Err(format!("cgroup {path} doesn't exist")),
+            };
+            let recorder = &self.engine.recorder;
+            if let Err(why) = applied {
+                let message = format!("Failed to enforce {of} Reserved Cgroup Limits on {cgroup:?}: {why}");
+                recorder.node_warning(NOT_ENFORCED, message.clone());
+                return Err(message);
+            }
+            let of = of.to_lowercase();
+            recorder.node_normal(ENFORCED, format!("Updated limits on {of} reserved cgroup {cgroup}"));
+        }
+        Ok(())
+    }
+
+    /// Follows the pods, and puts right what others changed.
+    async fn keep(&self, names: &CgroupNames, enforcement: &Enforcement) {
+        let clock = self.engine.clock;
+        let mut changes = self.engine.places.changes();
+        let (mut known, mut is_enforced) = (TierNumbers::default(), false);
+        let mut repair_at = MonoTime::ZERO;
+        loop {
+            let is_due = clock.mono() >= repair_at;
+            let tiers = self.tiers();
+            if is_due {
+                is_enforced = self.enforce_on_pods(names, enforcement, is_enforced).await;
+                repair_at = clock.mono() + PERIOD;
+            }
+            if is_due || tiers != known {
+                match self.apply_tiers(names, &tiers, CgroupWork::Update).await {
+                    Ok(()) => known = tiers,
+                    Err(why) => tracing::warn!(why, "Cgroups of the tiers are not as they should be"),
+                }
+            }
+            tokio::select! {
+                Ok(()) = changes.changed() => clock.sleep_until(clock.mono() + GATHER).await,
+                () = clock.sleep_until(repair_at) => {}
+            }
+        }
+    }
+
+    /// Returns whether the limits of all pods together are in place; said when that changes for the better, and each time
+    /// it fails.
+    async fn enforce_on_pods(&self, names: &CgroupNames, plan: &Enforcement, was_enforced: bool) -> bool {
+        let cgroup = names.all_pods();
+        let recorder = &self.engine.recorder;
+        match self.apply(&cgroup, &plan.all_pods, CgroupWork::Update).await {
+            Ok(()) => {
+                if !was_enforced {
+                    recorder.node_normal(ENFORCED, "Updated Node Allocatable limit across pods");
+                }
+                true
+            }
+            Err(why) => {
+                let message = format!("Failed to update Node Allocatable Limits {:?}: {why}", &*cgroup.path);
+                recorder.node_warning(NOT_ENFORCED, message);
+                false
+            }
+        }
+    }
+
+    fn tiers(&self) -> TierNumbers {
+        let pods = self.engine.places.admitted();
+        compute_tiers(pods.iter().map(|pod| &**pod), &self.engine.settings.cgroups.tiers)
+    }
+
+    async fn apply_tiers(
+        &self,
+        names: &CgroupNames,
+        tiers: &TierNumbers,
+        work: CgroupWork,
+    ) -> Result<(), String> {
+        if tiers.all_pods != CgroupNumbers::default() {
+            self.apply(&names.all_pods(), &tiers.all_pods, work).await?;
+        }
+        self.apply(&names.tier(QosClass::Burstable), &tiers.burstable, work).await?;
+        self.apply(&names.tier(QosClass::BestEffort), &tiers.best_effort, work).await
+    }
+
+    async fn apply(
+        &self,
+        cgroup: &CgroupPath,
+        numbers: &CgroupNumbers,
+        work: CgroupWork,
+    ) -> Result<(), String> {
+        let engine = &self.engine;
+        let settings = compute_settings(numbers, engine.cgroup_version());
+        let began = engine.clock.mono();
+        let applied = engine.cgroups.ensure(cgroup, &settings).await;
+        engine.metrics.cgroup_work(work, engine.clock.mono().saturating_since(began));
+        applied.map_err(|error| chain(&error))
+    }
+}
+
+impl Engine {
+    pub(crate) const fn cgroup_version(&self) -> CgroupVersion {
+        if self.node_facts.cgroup_v2 { CgroupVersion::V2 } else { CgroupVersion::V1 }
+    }
+}
+
+/// What the node has, less what is reserved.
+async fn enforcement(engine: &Engine) -> Enforcement {
+    let settings = &engine.settings.cgroups;
+    let machine = engine.host.machine();
+    let sizes = machine.hugepage_sizes.clone();
+    let most_processes = most_processes(engine).await;
+    let none = std::collections::BTreeMap::new();
+    let capacity = compute_capacity(&settings.config, &cluster::machine(machine, None), &none, &none_of());
+    compute_enforcement(&settings.config, &capacity, most_processes, &sizes)
+}
+
+const fn none_of() -> kubelet_core::node::Quantities {
+    kubelet_core::node::Quantities::new()
+}
+
+/// The kernel has so many numbers for processes, and takes so many threads.
+async fn most_processes(engine: &Engine) -> Option<i64> {
+    let files = ["/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max"];
+    let texts = engine.host.read_each(files.map(Into::into).to_vec()).await;
+    texts.into_iter().flatten().filter_map(|text| text.trim().parse().ok()).min()
+}

@@ -1,0 +1,297 @@
+//! On the real trees of this machine, below a name of the test's own; and on directories that look like trees, for what
+//! this kernel does not have.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use model::cgroup::{CgroupFile, UnitProperty};
+
+use super::*;
+use crate::dbus::tests::{Answer, Systemd};
+
+const MOUNT: &str = "/sys/fs/cgroup";
+
+/// A cgroup of the test's own in the real trees; removed at the end.
+struct Real {
+    cgroups: LinuxCgroups,
+    root: PathBuf,
+    path: String,
+}
+
+impl Real {
+    fn new(name: &str) -> Self {
+        let version = crate::process::cgroup_version(Path::new(MOUNT)).unwrap();
+        Self::at(PathBuf::from(MOUNT), version, name)
+    }
+
+    fn at(root: PathBuf, version: CgroupVersion, name: &str) -> Self {
+        let path = format!("/kubelet-test-{}-{name}", std::process::id());
+        Self { cgroups: LinuxCgroups::new(root.clone(), version), root, path }
+    }
+
+    fn cgroup(&self, below: &str) -> CgroupPath {
+        CgroupPath::directory(format!("{}{below}", self.path))
+    }
+
+    fn is_v1(&self) -> bool {
+        self.cgroups.trees.exists("/") && !self.root.join("cgroup.controllers").exists()
+    }
+
+    fn text(&self, below: &str, v1: &str, v2: &str) -> String {
+        let cgroup = self.path.trim_start_matches('/');
+        let path = match (self.is_v1(), v1.split_once('/')) {
+            (true, Some((tree, file))) => self.root.join(tree).join(cgroup).join(below).join(file),
+            (true, None) | (false, _) => self.root.join(cgroup).join(below).join(v2),
+        };
+        fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display())).trim().to_owned()
+    }
+
+    fn files(&self, limits: &[(&'static str, &str, &str, &str)]) -> CgroupSettings {
+        let file = |(tree, v1, v2, text): &(&'static str, &str, &str, &str)| CgroupFile {
+            controller: if self.is_v1() { tree } else { "" },
+            name: (*if self.is_v1() { v1 } else { v2 }).to_owned(),
+            text: (*text).to_owned(),
+            is_optional: false,
+        };
+        CgroupSettings { files: limits.iter().map(file).collect(), properties: Vec::new() }
+    }
+
+    /// Removed, or still busy after a generous time.
+    async fn removed(&self, below: &str) -> CgroupRemoval {
+        for _ in 0..1000 {
+            let removal = self.cgroups.remove(&self.cgroup(below)).await.unwrap();
+            if removal == CgroupRemoval::Gone {
+                return removal;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        self.cgroups.remove(&self.cgroup(below)).await.unwrap()
+    }
+}
+
+impl Drop for Real {
+    fn drop(&mut self) {
+        let _ = self.cgroups.trees.kill(&self.path);
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        while self.cgroups.trees.remove(&self.path).unwrap() != CgroupRemoval::Gone {
+            assert!(std::time::Instant::now() < deadline, "{} cannot be removed", self.path);
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+    }
+}
+
+/// A process in that cgroup, with a child in it too, which nothing but SIGKILL ends.
+async fn stubborn(real: &Real, cgroup: &CgroupPath) -> Child {
+    // It has its child only once it is where it belongs.
+    let script = "trap '' TERM INT HUP; read go; sleep 1000 & while :; do sleep 1000; done";
+    let mut command = Command::new("sh");
+    command.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    real.cgroups.join(cgroup, child.id()).await.unwrap();
+    child.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
+    child
+}
+
+#[tokio::test]
+async fn a_cgroup_is_made_with_all_above_it_and_has_its_limits() {
+    let real = Real::new("limits");
+    let pod = real.cgroup("/kubepods/burstable/pod1");
+    assert!(!real.cgroups.exists(&pod).await);
+    let limits = real.files(&[
+        ("memory", "memory.limit_in_bytes", "memory.max", "67108864"),
+        ("pids", "pids.max", "pids.max", "50"),
+    ]);
+    for _ in 0..2 {
+        real.cgroups.ensure(&pod, &limits).await.unwrap();
+    }
+    assert!(real.cgroups.exists(&pod).await);
+    let below = "kubepods/burstable/pod1";
+    assert_eq!(real.text(below, "memory/memory.limit_in_bytes", "memory.max"), "67108864");
+    assert_eq!(real.text(below, "pids/pids.max", "pids.max"), "50");
+    assert_eq!(real.cgroups.children(&real.cgroup("/kubepods/burstable")).await, ["pod1"]);
+    assert_eq!(real.removed("").await, CgroupRemoval::Gone);
+    assert!(real.cgroups.children(&real.cgroup("")).await.is_empty());
+    assert_eq!(real.removed("").await, CgroupRemoval::Gone, "what is not there is gone");
+}
+
+#[tokio::test]
+async fn a_period_and_a_quota_that_need_each_other_are_both_written() {
+    let real = Real::new("quota");
+    if !real.is_v1() {
+        return; // Version 2 has both in one file.
+    }
+    let quota = |period, quota| {
+        real.files(&[("cpu", "cpu.cfs_period_us", "", period), ("cpu", "cpu.cfs_quota_us", "", quota)])
+    };
+    let pod = real.cgroup("/pod");
+    real.cgroups.ensure(&pod, &quota("100000", "50000")).await.unwrap();
+    real.cgroups.ensure(&real.cgroup("/pod/child"), &quota("100000", "50000")).await.unwrap();
+    // With the old quota the child would have more than half of a shorter period.
+    real.cgroups.ensure(&real.cgroup("/pod/child"), &quota("10000", "5000")).await.unwrap();
+    assert_eq!(real.text("pod/child", "cpu/cpu.cfs_quota_us", ""), "5000");
+    real.cgroups.ensure(&pod, &quota("100000", "1000")).await.unwrap_err();
+}
+
+#[tokio::test]
+async fn a_process_keeps_its_cgroup_until_it_is_killed() {
+    let real = Real::new("kill");
+    let inner = real.cgroup("/pod1/inner");
+    real.cgroups.ensure(&inner, &CgroupSettings::default()).await.unwrap();
+    let mut child = stubborn(&real, &inner).await;
+    let pod = real.cgroup("/pod1");
+    match real.cgroups.remove(&pod).await.unwrap() {
+        CgroupRemoval::Busy { pids } => assert!(pids.contains(&child.id()), "{pids:?}"),
+        CgroupRemoval::Gone => panic!("somebody is inside"),
+    }
+    assert!(real.cgroups.processes(&pod).await.contains(&child.id()));
+    real.cgroups.kill(&pod).await.unwrap();
+    assert!(!child.wait().unwrap().success());
+    assert_eq!(real.removed("/pod1").await, CgroupRemoval::Gone);
+    real.cgroups.kill(&pod).await.unwrap();
+}
+
+#[tokio::test]
+async fn version_2_kills_all_at_once() {
+    let v2 = [MOUNT, "/sys/fs/cgroup/unified"]
+        .into_iter()
+        .find(|root| Path::new(root).join("cgroup.controllers").exists());
+    let Some(root) = v2 else { return };
+    let real = Real::at(PathBuf::from(root), CgroupVersion::V2, "v2");
+    let pod = real.cgroup("/pod1");
+    real.cgroups.ensure(&pod, &CgroupSettings::default()).await.unwrap();
+    let mut child = stubborn(&real, &pod).await;
+    real.cgroups.kill(&pod).await.unwrap();
+    assert!(!child.wait().unwrap().success());
+    assert_eq!(real.removed("/pod1").await, CgroupRemoval::Gone);
+}
+
+#[tokio::test]
+async fn controllers_are_handed_down_to_where_they_are_needed() {
+    let dir = tempfile::tempdir().unwrap();
+    let pod = dir.path().join("kubepods/pod1");
+    fs::create_dir_all(&pod).unwrap();
+    for level in [dir.path(), pod.parent().unwrap(), &pod] {
+        fs::write(level.join("cgroup.controllers"), "cpu memory\n").unwrap();
+        fs::write(level.join("cgroup.subtree_control"), "").unwrap();
+    }
+    fs::write(pod.join("memory.max"), "max\n").unwrap();
+    let cgroups = LinuxCgroups::new(dir.path().to_owned(), CgroupVersion::V2);
+    let file = |name: &str, is_optional| CgroupFile {
+        controller: "",
+        name: name.to_owned(),
+        text: "4096".to_owned(),
+        is_optional,
+    };
+    let settings = CgroupSettings {
+        files: vec![file("memory.max", false), file("hugetlb.2MB.max", true)],
+        properties: vec![],
+    };
+    cgroups.ensure(&CgroupPath::directory("/kubepods/pod1"), &settings).await.unwrap();
+    let given = |dir: &Path| fs::read_to_string(dir.join("cgroup.subtree_control")).unwrap();
+    // A real file adds up what is written; this one has the latest at its front.
+    assert!(given(dir.path()).contains("+memory"), "{}", given(dir.path()));
+    assert!(given(pod.parent().unwrap()).contains("+memory"));
+    assert_eq!(given(&pod), "", "containers are the runtime's");
+    assert!(fs::read_to_string(pod.join("memory.max")).unwrap().starts_with("4096"));
+    let missing = CgroupSettings { files: vec![file("memory.min", false)], properties: vec![] };
+    let error = cgroups.ensure(&CgroupPath::directory("/kubepods/pod1"), &missing).await.unwrap_err();
+    assert!(error.to_string().contains("memory.min"), "{error}");
+}
+
+#[tokio::test]
+async fn on_a_machine_with_both_versions_nothing_is_made_in_the_second() {
+    let dir = tempfile::tempdir().unwrap();
+    for tree in ["cpu,cpuacct", "memory", "unified"] {
+        fs::create_dir(dir.path().join(tree)).unwrap();
+    }
+    fs::write(dir.path().join("unified/cgroup.controllers"), "").unwrap();
+    std::os::unix::fs::symlink("cpu,cpuacct", dir.path().join("cpu")).unwrap();
+    let cgroups = LinuxCgroups::new(dir.path().to_owned(), CgroupVersion::V1);
+    let pods = CgroupPath::directory("/kubepods");
+    cgroups.ensure(&pods, &CgroupSettings::default()).await.unwrap();
+    assert!(cgroups.exists(&pods).await);
+    assert!(dir.path().join("cpu,cpuacct/kubepods").is_dir());
+    assert!(!dir.path().join("unified/kubepods").exists());
+    // What a runtime made there goes all the same.
+    fs::create_dir_all(dir.path().join("unified/kubepods/container")).unwrap();
+    assert_eq!(cgroups.remove(&pods).await.unwrap(), CgroupRemoval::Gone);
+    assert!(!dir.path().join("unified/kubepods").exists());
+}
+
+fn slice() -> CgroupPath {
+    CgroupPath { path: "/kubepods.slice/kubepods-pod1.slice".into(), is_slice: true }
+}
+
+fn weighed() -> CgroupSettings {
+    let properties = vec![UnitProperty { name: "CPUWeight", value: 20 }];
+    CgroupSettings { files: Vec::new(), properties }
+}
+
+fn beside(systemd: &Systemd, root: &Path) -> LinuxCgroups {
+    LinuxCgroups::with_systemd(root.to_owned(), CgroupVersion::V2, systemd.socket.clone())
+}
+
+#[tokio::test]
+async fn systemd_makes_a_slice_and_is_told_its_numbers() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut systemd = Systemd::answering(&[Answer::Job(12, "done")]);
+    let cgroups = beside(&systemd, dir.path());
+    cgroups.ensure(&slice(), &weighed()).await.unwrap();
+    let call = systemd.call().await;
+    assert!(call.contains("StartTransientUnit"), "{call}");
+    for part in [
+        "kubepods-pod1.slice replace",
+        "Wants",
+        "kubepods.slice",
+        "DefaultDependencies",
+        "CPUWeight",
+        "TasksAccounting",
+    ] {
+        assert!(call.contains(part), "{part}: {call}");
+    }
+    assert!(cgroups.exists(&slice()).await);
+}
+
+#[tokio::test]
+async fn a_slice_that_runs_is_given_its_numbers_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let exists = || Answer::Error("org.freedesktop.systemd1.UnitExists");
+    let mut systemd = Systemd::answering(&[exists(), Answer::Nothing, exists()]);
+    let cgroups = beside(&systemd, dir.path());
+    cgroups.ensure(&slice(), &weighed()).await.unwrap();
+    let (_start, set) = (systemd.call().await, systemd.call().await);
+    assert!(set.contains("SetUnitProperties") && set.contains("CPUWeight"), "{set}");
+    // Where there is nothing to tell, nothing is told.
+    cgroups.ensure(&slice(), &CgroupSettings::default()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_slice_is_stopped_and_one_that_systemd_has_forgotten_is_only_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut systemd =
+        Systemd::answering(&[Answer::Job(3, "done"), Answer::Error("org.freedesktop.systemd1.NoSuchUnit")]);
+    let cgroups = beside(&systemd, dir.path());
+    let inside = dir.path().join("kubepods.slice/kubepods-pod1.slice");
+    for _ in 0..2 {
+        fs::create_dir_all(&inside).unwrap();
+        assert_eq!(cgroups.remove(&slice()).await.unwrap(), CgroupRemoval::Gone);
+        assert!(!inside.exists());
+        assert!(systemd.call().await.contains("StopUnit"));
+    }
+    // Nothing is there: systemd is not even asked.
+    assert_eq!(cgroups.remove(&slice()).await.unwrap(), CgroupRemoval::Gone);
+}
+
+#[tokio::test]
+async fn what_systemd_refuses_is_told_with_its_reason() {
+    let dir = tempfile::tempdir().unwrap();
+    let answers = [Answer::Job(3, "failed"), Answer::Error("org.freedesktop.DBus.Error.AccessDenied")];
+    let systemd = Systemd::answering(&answers);
+    let cgroups = beside(&systemd, dir.path());
+    let error = cgroups.ensure(&slice(), &weighed()).await.unwrap_err().to_string();
+    assert_eq!(error, "start slice kubepods-pod1.slice: StartTransientUnit: the job is failed");
+    let error = cgroups.ensure(&slice(), &weighed()).await.unwrap_err().to_string();
+    assert!(error.contains("AccessDenied: no good reason"), "{error}");
+}

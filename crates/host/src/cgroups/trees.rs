@@ -1,0 +1,238 @@
+//! The trees of cgroups as directories: one for each controller of version 1, a single one of version 2.
+//!
+//! A machine with both has the controllers in trees of version 1 and an empty tree of version 2 beside them, which is
+//! left as it is: nothing is made in it, but what a runtime made there for a pod is removed with the pod.
+
+use std::collections::BTreeSet;
+use std::fs::{self, OpenOptions};
+use std::io::{self, ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
+
+use model::cgroup::{CgroupFile, CgroupVersion};
+use ports::cgroups::CgroupRemoval;
+use ports::host::HostResult;
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::{failed, measure};
+
+/// Only cgroups of version 2 have it.
+const CONTROLLERS: &str = "cgroup.controllers";
+const PROCESSES: &str = "cgroup.procs";
+/// In these trees of version 1 a limit of a pod is found.
+const LIMITING: [&str; 2] = ["cpu", "memory"];
+/// What a cgroup of `cpuset` needs before a process can be in it; it begins with none.
+const CPUSET: [&str; 2] = ["cpuset.cpus", "cpuset.mems"];
+/// A process may start another one before it is hit; this often the new ones are looked for.
+const KILL_ROUNDS: usize = 10;
+
+#[derive(Clone, Debug)]
+pub(super) struct Trees {
+    root: PathBuf,
+    version: CgroupVersion,
+}
+
+impl Trees {
+    pub(super) const fn new(root: PathBuf, version: CgroupVersion) -> Self {
+        Self { root, version }
+    }
+
+    pub(super) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Every tree. Links are other names of one that is there anyway.
+    fn all(&self) -> Vec<PathBuf> {
+        match self.version {
+            CgroupVersion::V2 => vec![self.root.clone()],
+            CgroupVersion::V1 => directories(&self.root).map(|name| self.root.join(name)).collect(),
+        }
+    }
+
+    /// The trees in which cgroups are made.
+    fn ours(&self) -> Vec<PathBuf> {
+        let mut all = self.all();
+        if self.version == CgroupVersion::V1 {
+            all.retain(|tree| !tree.join(CONTROLLERS).exists());
+        }
+        all
+    }
+
+    pub(super) fn exists(&self, path: &str) -> bool {
+        match self.version {
+            CgroupVersion::V1 => LIMITING.iter().all(|tree| inside(&self.root.join(tree), path).is_dir()),
+            CgroupVersion::V2 => inside(&self.root, path).is_dir(),
+        }
+    }
+
+    /// Whether it is in some tree.
+    pub(super) fn has_any(&self, path: &str) -> bool {
+        self.all().iter().any(|tree| inside(tree, path).is_dir())
+    }
+
+    /// Makes the cgroup in every tree, with those above it.
+    pub(super) fn make(&self, path: &str) -> HostResult<()> {
+        for tree in self.ours() {
+            let mut dir = tree;
+            self.hand_down(&dir);
+            let mut parts = path.split('/').filter(|part| !part.is_empty()).peekable();
+            while let Some(part) = parts.next() {
+                dir.push(part);
+                match fs::create_dir(&dir) {
+                    Ok(()) => {}
+                    Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                    Err(error) => return Err(failed("make cgroup", &dir)(error)),
+                }
+                self.inherit_cpus(&dir).map_err(failed("hand CPUs to cgroup", &dir))?;
+                if parts.peek().is_some() {
+                    self.hand_down(&dir);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Version 2: what is to have a controller must be given it from above. Where that is refused, the files are missing
+    /// that are written next.
+    fn hand_down(&self, dir: &Path) {
+        if self.version == CgroupVersion::V1 {
+            return;
+        }
+        let read = |name: &str| fs::read_to_string(dir.join(name)).unwrap_or_default();
+        let (available, given) = (read(CONTROLLERS), read("cgroup.subtree_control"));
+        let given: Vec<&str> = given.split_whitespace().collect();
+        for controller in available.split_whitespace().filter(|controller| !given.contains(controller)) {
+            let _ = put(&dir.join("cgroup.subtree_control"), &format!("+{controller}"));
+        }
+    }
+
+    /// Version 1: a cgroup begins without CPUs and memory nodes, and no process can enter it.
+    fn inherit_cpus(&self, dir: &Path) -> io::Result<()> {
+        if self.version == CgroupVersion::V2 {
+            return Ok(());
+        }
+        for name in CPUSET {
+            let own = dir.join(name);
+            if !own.exists() || !fs::read_to_string(&own)?.trim().is_empty() {
+                continue;
+            }
+            let above = dir.parent().unwrap_or(dir).join(name);
+            put(&own, fs::read_to_string(above)?.trim())?;
+        }
+        Ok(())
+    }
+
+    /// Writes what is not so yet. What is refused is tried once more after the rest, because limits depend on each other:
+    /// a shorter period is fine only with a smaller quota.
+    pub(super) fn write(&self, path: &str, files: &[CgroupFile]) -> HostResult<()> {
+        let at = |file: &CgroupFile| inside(&self.root.join(file.controller), path).join(&file.name);
+        let mut refused = Vec::new();
+        for file in files {
+            let at = at(file);
+            let now = match fs::read_to_string(&at) {
+                Ok(now) => now,
+                Err(error) if file.is_optional && error.kind() == ErrorKind::NotFound => continue,
+                Err(error) => return Err(failed("read", &at)(error)),
+            };
+            if now.trim() != file.text && put(&at, &file.text).is_err() {
+                refused.push((at, &file.text));
+            }
+        }
+        refused.into_iter().try_for_each(|(at, text)| put(&at, text).map_err(failed("write", &at)))
+    }
+
+    pub(super) fn children(&self, path: &str) -> Vec<String> {
+        let all = self.all().into_iter().flat_map(|tree| directories(&inside(&tree, path)));
+        all.collect::<BTreeSet<String>>().into_iter().collect()
+    }
+
+    /// Of all trees: in each of them a process may be elsewhere.
+    pub(super) fn processes(&self, path: &str) -> Vec<u32> {
+        let mut pids = BTreeSet::new();
+        for dir in self.all().iter().flat_map(|tree| with_all_below(&inside(tree, path))) {
+            let text = fs::read_to_string(dir.join(PROCESSES)).unwrap_or_default();
+            // What is in another namespace of processes is shown as 0.
+            pids.extend(text.lines().filter_map(|line| line.parse::<u32>().ok()).filter(|pid| *pid > 0));
+        }
+        pids.into_iter().collect()
+    }
+
+    pub(super) fn kill(&self, path: &str) -> HostResult<()> {
+        if self.version == CgroupVersion::V2 {
+            // The kernel hits all of them at once.
+            match put(&inside(&self.root, path).join("cgroup.kill"), "1") {
+                Ok(()) => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => return Err(failed("kill all in cgroup", Path::new(path))(error)),
+            }
+        }
+        let mut hit = BTreeSet::new();
+        for _ in 0..KILL_ROUNDS {
+            let new: Vec<u32> = self.processes(path).into_iter().filter(|pid| hit.insert(*pid)).collect();
+            if new.is_empty() {
+                break;
+            }
+            for pid in new.into_iter().filter_map(|pid| Pid::from_raw(pid.cast_signed())) {
+                match kill_process(pid, Signal::KILL) {
+                    // It has ended by itself.
+                    Ok(()) | Err(rustix::io::Errno::SRCH) => {}
+                    Err(error) => return Err(failed("kill a process of", Path::new(path))(error)),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn remove(&self, path: &str) -> HostResult<CgroupRemoval> {
+        let mut is_busy = false;
+        for tree in self.all() {
+            for dir in with_all_below(&inside(&tree, path)) {
+                match fs::remove_dir(&dir) {
+                    Ok(()) => {}
+                    Err(error) if error.kind() == ErrorKind::NotFound => {}
+                    Err(error)
+                        if matches!(error.kind(), ErrorKind::ResourceBusy | ErrorKind::DirectoryNotEmpty) =>
+                    {
+                        is_busy = true;
+                    }
+                    Err(error) => return Err(failed("remove cgroup", &dir)(error)),
+                }
+            }
+        }
+        Ok(if is_busy { CgroupRemoval::Busy { pids: self.processes(path) } } else { CgroupRemoval::Gone })
+    }
+
+    pub(super) fn join(&self, path: &str, pid: u32) -> HostResult<()> {
+        for tree in self.ours() {
+            let at = inside(&tree, path).join(PROCESSES);
+            put(&at, &pid.to_string()).map_err(failed("move a process into", &at))?;
+        }
+        Ok(())
+    }
+}
+
+fn inside(tree: &Path, path: &str) -> PathBuf {
+    tree.join(path.trim_start_matches('/'))
+}
+
+/// The file must be there: no other can be made in a cgroup.
+fn put(path: &Path, text: &str) -> io::Result<()> {
+    OpenOptions::new().write(true).open(path)?.write_all(text.as_bytes())
+}
+
+fn directories(dir: &Path) -> impl Iterator<Item = String> + use<> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    directories.filter_map(|entry| entry.file_name().into_string().ok())
+}
+
+/// The directory and all below it, the innermost first; nothing if it is not there.
+fn with_all_below(dir: &Path) -> Vec<PathBuf> {
+    if !dir.is_dir() {
+        return Vec::new();
+    }
+    let mut below = measure::directories_below(dir);
+    // What is inside of something has its name at the beginning, and comes after it in the order of names.
+    below.sort_unstable_by(|a, b| b.cmp(a));
+    let below = below.into_iter().map(|path| inside(dir, &path));
+    below.chain([dir.to_path_buf()]).collect()
+}

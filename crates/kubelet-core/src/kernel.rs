@@ -1,0 +1,68 @@
+//! What the kernel must be set to for pods to live on it (contract C.69). Never reads or writes a setting.
+
+/// One setting: where it is below `/proc/sys`, and what it must say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tunable {
+    pub path: &'static str,
+    pub value: i64,
+}
+
+const fn tunable(path: &'static str, value: i64) -> Tunable {
+    Tunable { path, value }
+}
+
+pub const TUNABLES: [Tunable; 6] = [
+    // Memory is promised without counting: limits are the cgroups' affair.
+    tunable("vm/overcommit_memory", 1),
+    // Out of memory ends a process, not the machine.
+    tunable("vm/panic_on_oom", 0),
+    // A kernel that is broken starts anew soon.
+    tunable("kernel/panic", 10),
+    tunable("kernel/panic_on_oops", 1),
+    // Each container takes a key.
+    tunable("kernel/keys/root_maxkeys", 1_000_000),
+    tunable("kernel/keys/root_maxbytes", 25_000_000),
+];
+
+/// What to do about a setting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TunablePlan {
+    Leave,
+    Set,
+    /// `protectKernelDefaults`: somebody else is to set it.
+    Refuse(String),
+}
+
+/// Decides from what the setting says now; `None` if it does not say.
+#[must_use]
+pub fn compute_tunable(tunable: Tunable, now: Option<&str>, is_protected: bool) -> TunablePlan {
+    let now = now.map(str::trim);
+    if now.and_then(|text| text.parse().ok()) == Some(tunable.value) {
+        return TunablePlan::Leave;
+    }
+    if !is_protected {
+        return TunablePlan::Set;
+    }
+    TunablePlan::Refuse(format!(
+        "invalid kernel flag: {}, expected value: {}, actual value: {}",
+        tunable.path,
+        tunable.value,
+        now.unwrap_or("unknown")
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_setting_is_made_right_or_refused_where_defaults_are_protected() {
+        let [overcommit, ..] = TUNABLES;
+        assert_eq!(compute_tunable(overcommit, Some("1\n"), false), TunablePlan::Leave);
+        assert_eq!(compute_tunable(overcommit, Some("1\n"), true), TunablePlan::Leave);
+        assert_eq!(compute_tunable(overcommit, Some("0\n"), false), TunablePlan::Set);
+        assert_eq!(compute_tunable(overcommit, None, false), TunablePlan::Set);
+        let refused = "invalid kernel flag: vm/overcommit_memory, expected value: 1, actual value: 0";
+        assert_eq!(compute_tunable(overcommit, Some("0\n"), true), TunablePlan::Refuse(refused.to_owned()));
+    }
+}

@@ -1,0 +1,82 @@
+//! AppArmor profiles, read from the confined process itself.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::node::{Node, condition, container, once_pod};
+
+const NAME: &str = "kubelet-test-guarded";
+
+/// May do what a pod usually does, but not write below one directory.
+const PROFILE: &str = "profile kubelet-test-guarded flags=(attach_disconnected,mediate_deleted) {\n\
+                       file, network, capability, signal, umount, mount, unix, ptrace,\n\
+                       deny /tmp/guarded* w,\n}\n";
+
+fn parser(action: &str) {
+    let parser = Command::new("apparmor_parser").arg(action).stdin(Stdio::piped()).spawn();
+    let mut parser = parser.expect("apparmor_parser runs");
+    parser.stdin.take().expect("its input").write_all(PROFILE.as_bytes()).expect("it reads");
+    assert!(parser.wait().expect("it ends").success());
+}
+
+/// The profile, in the kernel until its end.
+struct Loaded;
+
+impl Loaded {
+    fn new() -> Self {
+        parser("--replace");
+        Self
+    }
+}
+
+impl Drop for Loaded {
+    fn drop(&mut self) {
+        parser("--remove");
+    }
+}
+
+/// A pod that says what confines it, and whether it may write where the profile forbids it.
+fn confined(name: &str, profile: Value) -> Value {
+    let script = "cat /proc/self/attr/current; touch /tmp/guarded 2>&1 && echo written";
+    let mut pod = once_pod(name, &format!("{script}; true"));
+    pod["spec"]["containers"][0]["securityContext"] = json!({"appArmorProfile": profile});
+    pod
+}
+
+#[test]
+#[ignore = "needs AppArmor: scripts/vm"]
+fn apparmor_confines_a_container_as_its_profile_says() {
+    let _loaded = Loaded::new();
+    let node = Node::start();
+    let of_container = json!({"type": "Localhost", "localhostProfile": NAME});
+    node.apply("guarded", &confined("guarded", of_container.clone()));
+    node.apply("default", &confined("default", json!({"type": "RuntimeDefault"})));
+    node.apply("free", &confined("free", json!({"type": "Unconfined"})));
+    let mut of_pod = confined("of-pod", Value::Null);
+    of_pod["spec"]["securityContext"] = json!({"appArmorProfile": of_container});
+    node.apply("of-pod", &of_pod);
+    for name in ["guarded", "of-pod"] {
+        let said = node.output(name);
+        assert!(said.starts_with(&format!("{NAME} (enforce)\n")), "{said}");
+        assert!(said.contains("Permission denied") && !said.contains("written"), "{said}");
+    }
+    assert_eq!(node.output("default"), "cri-containerd.apparmor.d (enforce)\nwritten\n");
+    assert_eq!(node.output("free"), "unconfined\nwritten\n");
+}
+
+#[test]
+#[ignore = "needs AppArmor: scripts/vm"]
+fn a_container_whose_profile_is_not_loaded_says_which_one_is_missing() {
+    let node = Node::start();
+    let profile = json!({"type": "Localhost", "localhostProfile": "no-such-profile"});
+    node.apply("lost", &confined("lost", profile));
+    let pod = node.pod_when("lost", "says what is missing", |pod| {
+        let waiting = &container(pod, "main")["state"]["waiting"];
+        waiting["message"].as_str().is_some_and(|message| message.contains("no-such-profile"))
+    });
+    let waiting = &container(&pod, "main")["state"]["waiting"];
+    assert_eq!(waiting["reason"], "CreateContainerError", "{waiting}");
+    assert_eq!((pod["status"]["phase"].as_str(), condition(&pod, "Ready")), (Some("Pending"), "False"));
+}

@@ -1,0 +1,80 @@
+//! Who the kernel ends when memory is short, on cgroup v2 and where scores may be lowered.
+
+use serde_json::{Value, json};
+
+use crate::node::{FOREVER, Node, container, restarts, shell, shell_pod};
+
+fn score(pid: u32) -> i32 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/oom_score_adj")).expect("the process");
+    text.trim().parse().expect("a score")
+}
+
+/// The process that started another one.
+fn parent(pid: u32) -> u32 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("the process");
+    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:")).expect("a parent");
+    parent.trim().parse().expect("a process id")
+}
+
+fn children(pid: u32) -> Vec<u32> {
+    let path = format!("/proc/{pid}/task/{pid}/children");
+    let text = std::fs::read_to_string(path).expect("the process");
+    text.split_whitespace().map(|pid| pid.parse().expect("a process id")).collect()
+}
+
+#[test]
+#[ignore = "lowers OOM scores: scripts/vm"]
+fn the_node_and_guaranteed_pods_come_last_in_the_line_of_the_oom_killer() {
+    let node = Node::start();
+    assert_eq!(score(node.kubelet_pid()), -999);
+    let mut pod = shell_pod("guaranteed", FOREVER);
+    pod["spec"]["containers"][0]["resources"] = json!({"limits": {"cpu": "100m", "memory": "64Mi"}});
+    node.apply("guaranteed", &pod);
+    let pod = node.running("guaranteed");
+    let main = node.container_pid(&pod, "main");
+    assert_eq!(score(main), -997);
+    // The shim's first child is the sandbox's own process.
+    let all: Vec<i32> = children(parent(main)).into_iter().map(score).collect();
+    assert_eq!(all, [-998, -997]);
+}
+
+/// A pod that starts a child, which takes all the memory there is, and says what became of it; and a calm container.
+fn greedy(name: &str) -> Value {
+    let script = format!("sh -c 'x=a; while :; do x=$x$x; done'; echo child $?; {FOREVER}");
+    let mut pod = shell_pod(name, &script);
+    pod["spec"]["restartPolicy"] = "Never".into();
+    pod["spec"]["containers"][0]["resources"] = json!({"limits": {"memory": "24Mi"}});
+    pod["spec"]["containers"].as_array_mut().expect("containers").push(shell("calm", FOREVER));
+    pod
+}
+
+#[test]
+#[ignore = "needs cgroup v2: scripts/vm"]
+fn all_of_a_container_ends_when_one_process_takes_too_much_and_its_neighbour_stays() {
+    let mut node = Node::start();
+    node.apply("together", &greedy("together"));
+    let pod = node.pod_when("together", "has lost a container", |pod| {
+        container(pod, "main")["state"]["terminated"]["exitCode"] == 137
+    });
+    // Whether it was for the memory, the runtime says, and not always at once.
+    node.eventually("the kubelet says what the runtime says", |node| {
+        let pod = node.pod("together").ok_or("no pod")?;
+        let told = container(&pod, "main")["state"]["terminated"]["reason"].clone();
+        let known = node.reason_of(&pod, "main");
+        if told == known { Ok(()) } else { Err(format!("told {told}, known {known}")) }
+    });
+    assert_eq!(node.said(&pod, "main"), "");
+    let calm = container(&pod, "calm");
+    assert!(calm["state"]["running"].is_object() && restarts(&pod, "calm") == 0, "{calm}");
+
+    node.configure(json!({"singleProcessOOMKill": true}));
+    node.restart_kubelet();
+    node.apply("alone", &greedy("alone"));
+    let pod = node.running("alone");
+    node.eventually("the child is killed alone", |node| {
+        let said = node.said(&pod, "main");
+        if said == "Killed\nchild 137\n" || said == "child 137\n" { Ok(()) } else { Err(said) }
+    });
+    let pod = node.running("alone");
+    assert!(container(&pod, "main")["state"]["running"].is_object() && restarts(&pod, "main") == 0, "{pod}");
+}

@@ -1,0 +1,34 @@
+//! Cgroups: directories in the trees of the kernel, some of them systemd's.
+
+use async_trait::async_trait;
+use model::cgroup::{CgroupPath, CgroupSettings};
+
+use crate::host::HostResult;
+
+/// What came of taking a cgroup away.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CgroupRemoval {
+    /// There is none, in no tree.
+    Gone,
+    /// These are still inside.
+    Busy { pids: Vec<u32> },
+}
+
+/// The cgroups of this machine. Every call is short: none waits for a process to end.
+#[async_trait]
+pub trait Cgroups: Send + Sync + std::fmt::Debug {
+    /// Whether it is in every tree that limits something.
+    async fn exists(&self, cgroup: &CgroupPath) -> bool;
+    /// Makes it and those above it where they are missing, and writes what is not so yet.
+    async fn ensure(&self, cgroup: &CgroupPath, settings: &CgroupSettings) -> HostResult<()>;
+    /// The last parts of the names of the cgroups directly below, in whichever tree they are; sorted, each once.
+    async fn children(&self, cgroup: &CgroupPath) -> Vec<String>;
+    /// The processes in it and below it.
+    async fn processes(&self, cgroup: &CgroupPath) -> Vec<u32>;
+    /// Sends SIGKILL to all processes in it and below it. Success if there is no such cgroup.
+    async fn kill(&self, cgroup: &CgroupPath) -> HostResult<()>;
+    /// Takes it away with all below it, from the bottom up, as far as nobody is inside.
+    async fn remove(&self, cgroup: &CgroupPath) -> HostResult<CgroupRemoval>;
+    /// Moves a process into it, in every tree that it is in.
+    async fn join(&self, cgroup: &CgroupPath, pid: u32) -> HostResult<()>;
+}

@@ -1,0 +1,168 @@
+//! Cgroups in memory, with processes that may refuse to die for a while.
+//!
+//! Owns [`FakeCgroups`]. Below it is one tree; which version it is nobody can tell.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use model::cgroup::{CgroupPath, CgroupSettings};
+use parking_lot::Mutex;
+use ports::cgroups::CgroupRemoval;
+use ports::host::HostResult;
+use ports::{Cgroups, HostError};
+
+/// The fake. Clones share everything.
+#[derive(Clone, Debug, Default)]
+pub struct FakeCgroups {
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// By path: what was written, by the name of the file.
+    cgroups: BTreeMap<String, BTreeMap<String, String>>,
+    /// Processes that live, in their cgroups.
+    processes: Vec<Process>,
+    /// Whatever is made or written below these fails.
+    broken: Vec<String>,
+}
+
+#[derive(Debug)]
+struct Process {
+    pid: u32,
+    cgroup: String,
+    /// So many SIGKILLs do not end it.
+    endures: u32,
+}
+
+impl FakeCgroups {
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Every cgroup, sorted.
+    #[must_use]
+    pub fn paths(&self) -> Vec<String> {
+        self.state.lock().cgroups.keys().cloned().collect()
+    }
+
+    /// What is in a file; `None` if nobody has written it.
+    #[must_use]
+    pub fn text(&self, cgroup: &str, file: &str) -> Option<String> {
+        self.state.lock().cgroups.get(cgroup)?.get(file).cloned()
+    }
+
+    /// Somebody else made a cgroup.
+    pub fn put(&self, cgroup: &str) -> &Self {
+        self.state.lock().make(cgroup);
+        self
+    }
+
+    /// Somebody else wrote into a file.
+    pub fn write(&self, cgroup: &str, file: &str, text: &str) -> &Self {
+        let mut state = self.state.lock();
+        state.make(cgroup);
+        let files = state.cgroups.get_mut(cgroup);
+        files.and_then(|files| files.insert(file.to_owned(), text.to_owned()));
+        drop(state);
+        self
+    }
+
+    /// A process in a cgroup, that only so many SIGKILLs and one more end.
+    pub fn add_process(&self, cgroup: &str, pid: u32, endures: u32) -> &Self {
+        self.state.lock().processes.push(Process { pid, cgroup: cgroup.to_owned(), endures });
+        self
+    }
+
+    /// From now on nothing can be made or written there.
+    pub fn break_below(&self, cgroup: &str) -> &Self {
+        self.state.lock().broken.push(cgroup.to_owned());
+        self
+    }
+
+    /// Everything works again.
+    pub fn repair(&self) {
+        self.state.lock().broken.clear();
+    }
+}
+
+impl State {
+    fn make(&mut self, path: &str) {
+        let ends = path.match_indices('/').map(|(at, _)| at).filter(|at| *at > 0).chain([path.len()]);
+        for end in ends {
+            self.cgroups.entry(path[..end].to_owned()).or_default();
+        }
+    }
+
+    fn check(&self, path: &str) -> HostResult<()> {
+        if self.broken.iter().any(|broken| is_inside(path, broken)) {
+            return Err(HostError::Unfit(format!("scripted: {path} is broken")));
+        }
+        Ok(())
+    }
+
+    fn pids(&self, path: &str) -> Vec<u32> {
+        self.processes.iter().filter(|p| is_inside(&p.cgroup, path)).map(|p| p.pid).collect()
+    }
+}
+
+fn is_inside(path: &str, above: &str) -> bool {
+    path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+#[async_trait]
+impl Cgroups for FakeCgroups {
+    async fn exists(&self, cgroup: &CgroupPath) -> bool {
+        self.state.lock().cgroups.contains_key(&*cgroup.path)
+    }
+
+    async fn ensure(&self, cgroup: &CgroupPath, settings: &CgroupSettings) -> HostResult<()> {
+        let mut state = self.state.lock();
+        state.check(&cgroup.path)?;
+        state.make(&cgroup.path);
+        let files = state.cgroups.entry(cgroup.path.to_string()).or_default();
+        files.extend(settings.files.iter().map(|file| (file.name.clone(), file.text.clone())));
+        Ok(())
+    }
+
+    async fn children(&self, cgroup: &CgroupPath) -> Vec<String> {
+        let state = self.state.lock();
+        let below =
+            state.cgroups.keys().filter_map(|path| path.strip_prefix(&*cgroup.path)?.strip_prefix('/'));
+        below.filter(|rest| !rest.contains('/')).map(str::to_owned).collect()
+    }
+
+    async fn processes(&self, cgroup: &CgroupPath) -> Vec<u32> {
+        self.state.lock().pids(&cgroup.path)
+    }
+
+    async fn kill(&self, cgroup: &CgroupPath) -> HostResult<()> {
+        self.state.lock().processes.retain_mut(|process| {
+            let is_hit = is_inside(&process.cgroup, &cgroup.path);
+            let survives = !is_hit || process.endures > 0;
+            process.endures = process.endures.saturating_sub(u32::from(is_hit));
+            survives
+        });
+        Ok(())
+    }
+
+    async fn remove(&self, cgroup: &CgroupPath) -> HostResult<CgroupRemoval> {
+        let mut state = self.state.lock();
+        let pids = state.pids(&cgroup.path);
+        if !pids.is_empty() {
+            return Ok(CgroupRemoval::Busy { pids });
+        }
+        state.cgroups.retain(|path, _| !is_inside(path, &cgroup.path));
+        Ok(CgroupRemoval::Gone)
+    }
+
+    async fn join(&self, cgroup: &CgroupPath, pid: u32) -> HostResult<()> {
+        let mut state = self.state.lock();
+        state.check(&cgroup.path)?;
+        state.processes.retain(|process| process.pid != pid);
+        state.processes.push(Process { pid, cgroup: cgroup.path.to_string(), endures: 0 });
+        Ok(())
+    }
+}

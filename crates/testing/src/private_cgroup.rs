@@ -1,0 +1,93 @@
+//! What a kubelet under test has of the machine to itself: a cgroup that pods are put below, and kernel settings that are
+//! only files. Nobody else's can be hit, and nothing is left.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crate::containerd::{cgroup_dirs_of, cgroup_root_of};
+
+pub const CGROUP_MOUNT: &str = "/sys/fs/cgroup";
+/// Who was killed may take a moment to leave.
+const SETTLE_TIME: Duration = Duration::from_secs(20);
+/// What the kubelet wants the kernel to be set to.
+const SETTINGS: [(&str, &str); 6] = [
+    ("vm/overcommit_memory", "1"),
+    ("vm/panic_on_oom", "0"),
+    ("kernel/panic", "10"),
+    ("kernel/panic_on_oops", "1"),
+    ("kernel/keys/root_maxkeys", "1000000"),
+    ("kernel/keys/root_maxbytes", "25000000"),
+];
+
+/// The cgroup of what is done in one directory: `cgroupRoot` of a kubelet there. A containerd that runs in the same
+/// directory removes it at its end, too.
+#[derive(Clone, Debug)]
+pub struct PrivateCgroup {
+    dir: PathBuf,
+}
+
+impl PrivateCgroup {
+    #[must_use]
+    pub fn of(dir: &Path) -> Self {
+        Self { dir: dir.to_path_buf() }
+    }
+
+    /// From the root of each tree.
+    #[must_use]
+    pub fn path(&self) -> String {
+        cgroup_root_of(&self.dir)
+    }
+
+    /// Makes it wherever cgroups limit something.
+    pub fn make(&self) -> io::Result<()> {
+        trees().into_iter().try_for_each(|tree| fs::create_dir_all(self.inside(&tree)))
+    }
+
+    /// Where something inside it is, in every tree that has it.
+    #[must_use]
+    pub fn find(&self, below: &str) -> Vec<PathBuf> {
+        let all = trees().into_iter().chain([Path::new(CGROUP_MOUNT).join("unified")]);
+        all.map(|tree| self.inside(&tree).join(below)).filter(|dir| dir.exists()).collect()
+    }
+
+    fn inside(&self, tree: &Path) -> PathBuf {
+        tree.join(self.path().trim_start_matches('/'))
+    }
+
+    /// Takes it away from the bottom up; returns what is left of it after a generous time.
+    #[must_use]
+    pub fn remove(&self) -> Vec<PathBuf> {
+        let deadline = Instant::now() + SETTLE_TIME;
+        loop {
+            let mut left = cgroup_dirs_of(&self.dir);
+            left.retain(|dir| fs::remove_dir(dir).is_err() && dir.exists());
+            if left.is_empty() || Instant::now() > deadline {
+                return left;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// The trees that limit something: all of version 1, or the one of version 2.
+fn trees() -> Vec<PathBuf> {
+    let mount = Path::new(CGROUP_MOUNT);
+    if mount.join("cgroup.controllers").exists() {
+        return vec![mount.to_path_buf()];
+    }
+    let entries = fs::read_dir(mount).into_iter().flatten().flatten();
+    let trees = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    trees.map(|entry| entry.path()).filter(|tree| !tree.join("cgroup.controllers").exists()).collect()
+}
+
+/// Settings of a kernel that are as the kubelet wants them, in the form of `/proc/sys`.
+pub fn make_kernel_settings(dir: &Path) -> io::Result<()> {
+    for (name, value) in SETTINGS {
+        let path = dir.join(name);
+        fs::create_dir_all(path.parent().unwrap_or(dir))?;
+        fs::write(path, value)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,144 @@
+//! YAML and JSON text as trees that remember where each value stood, and from trees to any type.
+//!
+//! The only room that knows a YAML parser: manifests, configuration and kubeconfigs are read by the same few functions,
+//! so that they agree on what a text means (and the parser is in the program once). Reading in two steps, text to tree
+//! and tree to type, is what lets every error name its line and its field, and lets unknown fields be reported instead
+//! of lost. Knows no field names, reads no files.
+
+#![forbid(unsafe_code)]
+
+mod reading;
+mod tree;
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+
+use serde_saphyr::{DuplicateKeyPolicy, Options};
+
+pub use reading::Reading;
+pub use tree::Node;
+
+/// A line and a column, both counted from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Position {
+    pub line: u64,
+    pub column: u64,
+}
+
+/// What is wrong with a text, or with one value in it. Its text names the field, not the place, which is beside it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    pub position: Option<Position>,
+    /// The field, like `spec.containers[0].image`; empty for the document as a whole.
+    pub(crate) path: String,
+    pub(crate) message: String,
+}
+
+impl Problem {
+    /// With the place, for those who have no place of their own to show it.
+    #[must_use]
+    pub fn with_place(&self) -> String {
+        match self.position {
+            Some(Position { line, column }) => format!("{self} at line {line}, column {column}"),
+            None => self.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.path.is_empty() {
+            f.write_str(&self.message)
+        } else {
+            write!(f, "{}: {}", self.path, self.message)
+        }
+    }
+}
+
+impl std::error::Error for Problem {}
+
+/// All documents of a text.
+#[derive(Debug)]
+pub struct Documents {
+    pub documents: Vec<Node>,
+    /// A key that was given more than once: the last value counts, but it is worth a word.
+    pub duplicate: Option<Problem>,
+}
+
+/// Reads all documents of a text; empty ones are skipped.
+///
+/// # Errors
+/// The text is neither YAML nor JSON.
+pub fn read(text: &str) -> Result<Documents, Problem> {
+    match documents(text, DuplicateKeyPolicy::Error) {
+        Ok(documents) => Ok(Documents { documents, duplicate: None }),
+        Err(duplicate) => {
+            let documents = documents(text, DuplicateKeyPolicy::LastWins)?;
+            Ok(Documents { documents, duplicate: Some(duplicate) })
+        }
+    }
+}
+
+/// Reads the only document of a text, in which no key may come twice; `None` if there is nothing but comments.
+///
+/// # Errors
+/// The text is neither YAML nor JSON, or holds several documents.
+pub fn read_one(text: &str) -> Result<Option<Node>, Problem> {
+    only(documents(text, DuplicateKeyPolicy::Error)?)
+}
+
+/// Reads the only document of a text as plain JSON, and the paths of keys that came twice: the last value counts. Nothing
+/// but comments is `null`.
+///
+/// # Errors
+/// As [`read_one`].
+pub fn read_json(text: &str) -> Result<(serde_json::Value, Vec<String>), Problem> {
+    let document = only(documents(text, DuplicateKeyPolicy::PassThrough)?)?;
+    Ok(document.map(|node| node.into_json()).unwrap_or_default())
+}
+
+/// How to call a text that could not be read.
+#[must_use]
+pub fn format_of(text: &str) -> &'static str {
+    if text.trim_start().starts_with('{') { "JSON" } else { "YAML" }
+}
+
+fn only(documents: Vec<Node>) -> Result<Option<Node>, Problem> {
+    let mut documents = documents.into_iter();
+    let first = documents.next();
+    match documents.next() {
+        None => Ok(first),
+        Some(second) => Err(second.problem("only one document is expected".to_owned())),
+    }
+}
+
+fn documents(text: &str, duplicate_keys: DuplicateKeyPolicy) -> Result<Vec<Node>, Problem> {
+    let read = |text: &str| {
+        serde_saphyr::from_multiple_with_options(text, options(duplicate_keys))
+            .map_err(|error| problem(&error))
+    };
+    match read(text) {
+        // JSON may be indented with tabs, which YAML forbids.
+        Err(_) if format_of(text) == "JSON" && text.contains('\t') => read(&text.replace('\t', " ")),
+        result => result,
+    }
+}
+
+fn options(duplicate_keys: DuplicateKeyPolicy) -> Options {
+    serde_saphyr::options! {
+        duplicate_keys: duplicate_keys,
+        legacy_octal_numbers: true,
+        with_snippet: false,
+    }
+}
+
+fn problem(error: &serde_saphyr::Error) -> Problem {
+    let position = error.location().and_then(tree::position);
+    let text = error.to_string();
+    // The place is kept beside the message, not said twice.
+    let place = position.map(|at| format!(" at line {}, column {}", at.line, at.column));
+    let message = place.and_then(|place| text.strip_suffix(&place).map(str::to_owned)).unwrap_or(text);
+    Problem { position, path: String::new(), message }
+}

@@ -1,0 +1,182 @@
+//! From a tree to any type: what serde asks, answered with the field and the place of everything that does not fit.
+
+use std::cell::RefCell;
+
+use serde::de::{self, DeserializeOwned, DeserializeSeed, Deserializer, IntoDeserializer, Visitor};
+
+use crate::tree::{Node, Value, join};
+use crate::{Position, Problem};
+
+/// How trees are read into types, and what was passed over while they were.
+#[derive(Debug)]
+pub struct Reading {
+    unknown: RefCell<Vec<Problem>>,
+    takes_scalars_as_text: bool,
+}
+
+impl Reading {
+    /// Text is text: a plain `1` does not pass where text is wanted.
+    #[must_use]
+    pub const fn strict() -> Self {
+        Self { unknown: RefCell::new(Vec::new()), takes_scalars_as_text: false }
+    }
+
+    /// Numbers and truth values pass for text, as in files that were always read into text fields.
+    #[must_use]
+    pub const fn lenient() -> Self {
+        Self { unknown: RefCell::new(Vec::new()), takes_scalars_as_text: true }
+    }
+
+    /// Reads the tree into a type. Fields that the type does not know are passed over, and noted.
+    ///
+    /// # Errors
+    /// The first value that does not fit.
+    pub fn read<T: DeserializeOwned>(&self, node: &Node) -> Result<T, Problem> {
+        T::deserialize(At { node, path: String::new(), reading: self })
+    }
+
+    /// The fields that no type knew.
+    #[must_use]
+    pub fn into_unknown(self) -> Vec<Problem> {
+        self.unknown.into_inner()
+    }
+}
+
+impl de::Error for Problem {
+    fn custom<T: std::fmt::Display>(message: T) -> Self {
+        Self { position: None, path: String::new(), message: message.to_string() }
+    }
+}
+
+/// A place in the tree, as serde wants to see it.
+struct At<'a> {
+    node: &'a Node,
+    path: String,
+    reading: &'a Reading,
+}
+
+impl At<'_> {
+    /// Names the field and the place of an error that does not have them yet: the innermost wins.
+    fn place(position: Option<Position>, path: String, error: Problem) -> Problem {
+        if error.path.is_empty() { Problem { position, path, ..error } } else { error }
+    }
+}
+
+impl<'de, 'a: 'de> Deserializer<'de> for At<'a> {
+    type Error = Problem;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Problem> {
+        let (position, path) = (self.node.position, self.path.clone());
+        let result = match &self.node.value {
+            Value::Null => visitor.visit_unit(),
+            Value::Bool(value) => visitor.visit_bool(*value),
+            Value::Signed(value) => visitor.visit_i64(*value),
+            Value::Unsigned(value) => visitor.visit_u64(*value),
+            Value::Float(value) => visitor.visit_f64(*value),
+            Value::Text(value) => visitor.visit_str(value),
+            Value::List(items) => visitor.visit_seq(Items { at: &self, rest: items.iter().enumerate() }),
+            Value::Map(entries) => {
+                visitor.visit_map(Entries { at: &self, rest: entries.iter(), current: None })
+            }
+        };
+        result.map_err(|error| Self::place(position, path, error))
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Problem> {
+        match self.node.value {
+            Value::Null => visitor.visit_none(),
+            Value::Bool(_)
+            | Value::Signed(_)
+            | Value::Unsigned(_)
+            | Value::Float(_)
+            | Value::Text(_)
+            | Value::List(_)
+            | Value::Map(_) => visitor.visit_some(self),
+        }
+    }
+
+    /// Nothing is the same as no text, as for the keys of a map that were left without a value.
+    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Problem> {
+        let takes_scalars = self.reading.takes_scalars_as_text;
+        match &self.node.value {
+            Value::Null => visitor.visit_str(""),
+            Value::Bool(value) if takes_scalars => visitor.visit_string(value.to_string()),
+            Value::Signed(value) if takes_scalars => visitor.visit_string(value.to_string()),
+            Value::Unsigned(value) if takes_scalars => visitor.visit_string(value.to_string()),
+            Value::Float(value) if takes_scalars => visitor.visit_string(value.to_string()),
+            Value::Bool(_)
+            | Value::Signed(_)
+            | Value::Unsigned(_)
+            | Value::Float(_)
+            | Value::Text(_)
+            | Value::List(_)
+            | Value::Map(_) => self.deserialize_any(visitor),
+        }
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, Problem> {
+        let (position, path) = (self.node.position, self.path.clone());
+        visitor.visit_newtype_struct(self).map_err(|error| Self::place(position, path, error))
+    }
+
+    /// Only a field that the type does not know is read this way.
+    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Problem> {
+        let message = "unknown field, ignored".to_owned();
+        let Self { node, path, reading } = self;
+        reading.unknown.borrow_mut().push(Problem { position: node.position, path, message });
+        visitor.visit_unit()
+    }
+
+    serde::forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str bytes byte_buf unit unit_struct seq tuple
+        tuple_struct map struct enum identifier
+    }
+}
+
+struct Items<'s, 'a> {
+    at: &'s At<'a>,
+    rest: std::iter::Enumerate<std::slice::Iter<'a, Node>>,
+}
+
+impl<'de, 'a: 'de> de::SeqAccess<'de> for Items<'_, 'a> {
+    type Error = Problem;
+
+    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Problem> {
+        let Some((index, node)) = self.rest.next() else {
+            return Ok(None);
+        };
+        let path = format!("{}[{index}]", self.at.path);
+        seed.deserialize(At { node, path, reading: self.at.reading }).map(Some)
+    }
+}
+
+struct Entries<'s, 'a> {
+    at: &'s At<'a>,
+    rest: std::slice::Iter<'a, (String, Node)>,
+    current: Option<&'a (String, Node)>,
+}
+
+impl<'de, 'a: 'de> de::MapAccess<'de> for Entries<'_, 'a> {
+    type Error = Problem;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Problem> {
+        self.current = self.rest.next();
+        let Some((key, _)) = self.current else {
+            return Ok(None);
+        };
+        let key: de::value::StrDeserializer<'_, Problem> = key.as_str().into_deserializer();
+        seed.deserialize(key).map(Some)
+    }
+
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Problem> {
+        let Some((key, node)) = self.current.take() else {
+            return Err(de::Error::custom("a value was asked for before its key"));
+        };
+        let path = join(&self.at.path, key);
+        seed.deserialize(At { node, path, reading: self.at.reading })
+    }
+}

@@ -1,0 +1,109 @@
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::{Position, Problem, Reading, format_of, read, read_json, read_one};
+
+#[derive(Debug, PartialEq, Eq, Deserialize)]
+struct Ship {
+    name: String,
+    #[serde(default)]
+    crew: Vec<Sailor>,
+    #[serde(default)]
+    flags: BTreeMap<String, String>,
+}
+
+#[derive(Debug, PartialEq, Eq, Deserialize)]
+struct Sailor {
+    age: u8,
+}
+
+fn ship(text: &str, reading: &Reading) -> Result<Ship, Problem> {
+    let node = read_one(text)?.expect("a document");
+    reading.read(&node)
+}
+
+fn complaint(text: &str) -> String {
+    ship(text, &Reading::strict()).expect_err("a problem").with_place()
+}
+
+#[test]
+fn yaml_and_json_say_the_same() {
+    for text in [
+        "name: Anna\ncrew:\n- age: 30\n",
+        "# a ship\nname: \"Anna\"\ncrew: [{age: 30}]",
+        r#"{"name": "Anna", "crew": [{"age": 30}]}"#,
+        "{\n\t\"name\": \"Anna\",\n\t\"crew\": [\n\t\t{\"age\": 30}\n\t]\n}",
+    ] {
+        let anna = Ship { name: "Anna".to_owned(), crew: vec![Sailor { age: 30 }], flags: BTreeMap::new() };
+        assert_eq!(ship(text, &Reading::strict()), Ok(anna), "{text}");
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_named_with_its_field_and_place() {
+    assert_eq!(
+        complaint("name: Anna\ncrew:\n- age: old\n"),
+        "crew[0].age: invalid type: string \"old\", expected u8 at line 3, column 8"
+    );
+    assert_eq!(complaint("crew: []"), "missing field `name` at line 1, column 1");
+    assert_eq!(complaint("name: [Anna"), "unclosed bracket '[' at line 1, column 7");
+}
+
+#[test]
+fn numbers_pass_for_text_only_where_that_was_always_so() {
+    let text = "name: 007\nflags: {top: true, stern: 1.5, bow: -2}";
+    assert_eq!(complaint(text), "name: invalid type: integer `7`, expected a string at line 1, column 7");
+    let ship = ship(text, &Reading::lenient()).expect("a ship");
+    let flags = [("bow", "-2"), ("stern", "1.5"), ("top", "true")];
+    assert_eq!(ship.name, "7");
+    assert_eq!(ship.flags, flags.map(|(key, value)| (key.to_owned(), value.to_owned())).into());
+}
+
+#[test]
+fn fields_that_nobody_knows_are_noted() {
+    let reading = Reading::strict();
+    ship("name: Anna\ncrew:\n- {age: 30, rank: 2}\nmast: 3", &reading).expect("a ship");
+    let unknown: Vec<String> = reading.into_unknown().iter().map(Problem::with_place).collect();
+    assert_eq!(
+        unknown,
+        [
+            "crew[0].rank: unknown field, ignored at line 3, column 19",
+            "mast: unknown field, ignored at line 4, column 7"
+        ]
+    );
+}
+
+#[test]
+fn of_a_key_that_comes_twice_the_last_value_counts() {
+    let text = "a: 1\nb:\n- {c: 1, c: 2}\na: 3\n";
+    let (json, duplicates) = read_json(text).expect("a document");
+    assert_eq!(json, json!({"a": 3, "b": [{"c": 2}]}));
+    assert_eq!(duplicates, ["b[0].c", "a"]);
+    let documents = read(text).expect("documents");
+    assert_eq!(
+        documents.duplicate.and_then(|problem| problem.position),
+        Some(Position { line: 3, column: 10 })
+    );
+    assert_eq!(documents.documents.len(), 1);
+    assert!(read_one(text).is_err());
+}
+
+#[test]
+fn documents_without_anything_in_them_are_none() {
+    for text in ["", "# nothing\n", "---\n"] {
+        assert!(read_one(text).expect("no problem").is_none(), "{text:?}");
+        assert_eq!(read_json(text).expect("no problem").0, json!(null), "{text:?}");
+    }
+    let two = read("a: 1\n---\n---\nb: 2\n").expect("documents");
+    assert_eq!(two.documents.len(), 2);
+    let problem = read_one("a: 1\n---\nb: 2\n").expect_err("two documents");
+    assert_eq!(problem.with_place(), "only one document is expected at line 3, column 1");
+}
+
+#[test]
+fn a_broken_text_is_called_by_its_format() {
+    assert_eq!(["a: [", " {\"a\":\t1"].map(format_of), ["YAML", "JSON"]);
+    assert!(read("{\"a\":\t1").is_err());
+}
