@@ -181,10 +181,9 @@ impl Scene<'_> {
             let wanted = WantedImage::shown(volume);
             let image =
                 engine.images.ensure(&self.context.identity, wanted, self.sandbox_request, self.login).await;
-            let image = image.map_err(|failure| {
+            let image = image.inspect_err(|failure| {
                 self.fail_event(container, &format!("Error: {}", failure.message));
                 engine.metrics.pods.images_shown(1, false);
-                failure
             })?;
             self.note_pull(&image).await;
             shown.insert(volume.volume.to_owned(), image.reference);
