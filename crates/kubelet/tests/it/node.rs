@@ -241,6 +241,19 @@ impl Node {
         .expect("the runtime answers")
     }
 
+    /// Whether the runtime is new enough to show images as volumes, or parts of them.
+    pub(crate) fn shows_images(&self, part: bool) -> bool {
+        let version =
+            self.ask(|runtime| async move { runtime.version().await }).expect("the runtime answers");
+        kubelet_core::volume::image::check_runtime(&version.name, &version.version, part).is_ok()
+    }
+
+    /// Whether the runtime says that it makes mounts read-only to the last one below.
+    pub(crate) fn offers_recursive_read_only(&self) -> bool {
+        let status = self.ask(|runtime| async move { runtime.status().await }).expect("the runtime answers");
+        status.handlers.iter().any(|handler| handler.recursive_read_only_mounts)
+    }
+
     /// Whether the runtime says that pods can have user namespaces.
     pub(crate) fn offers_user_namespaces(&self) -> bool {
         let status = self.ask(|runtime| async move { runtime.status().await }).expect("the runtime answers");
