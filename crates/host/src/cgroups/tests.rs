@@ -236,7 +236,7 @@ fn beside(systemd: &Systemd, root: &Path) -> LinuxCgroups {
 #[tokio::test]
 async fn systemd_makes_a_slice_and_is_told_its_numbers() {
     let dir = tempfile::tempdir().unwrap();
-    let mut systemd = Systemd::answering(&[Answer::Job(12, "done")]);
+    let mut systemd = Systemd::answering(vec![Answer::Job(12, "done")]);
     let cgroups = beside(&systemd, dir.path());
     cgroups.ensure(&slice(), &weighed()).await.unwrap();
     let call = systemd.call().await;
@@ -258,7 +258,7 @@ async fn systemd_makes_a_slice_and_is_told_its_numbers() {
 async fn a_slice_that_runs_is_given_its_numbers_anew() {
     let dir = tempfile::tempdir().unwrap();
     let exists = || Answer::Error("org.freedesktop.systemd1.UnitExists");
-    let mut systemd = Systemd::answering(&[exists(), Answer::Nothing, exists()]);
+    let mut systemd = Systemd::answering(vec![exists(), Answer::Nothing, exists()]);
     let cgroups = beside(&systemd, dir.path());
     cgroups.ensure(&slice(), &weighed()).await.unwrap();
     let (_start, set) = (systemd.call().await, systemd.call().await);
@@ -270,8 +270,10 @@ async fn a_slice_that_runs_is_given_its_numbers_anew() {
 #[tokio::test]
 async fn a_slice_is_stopped_and_one_that_systemd_has_forgotten_is_only_removed() {
     let dir = tempfile::tempdir().unwrap();
-    let mut systemd =
-        Systemd::answering(&[Answer::Job(3, "done"), Answer::Error("org.freedesktop.systemd1.NoSuchUnit")]);
+    let mut systemd = Systemd::answering(vec![
+        Answer::Job(3, "done"),
+        Answer::Error("org.freedesktop.systemd1.NoSuchUnit"),
+    ]);
     let cgroups = beside(&systemd, dir.path());
     let inside = dir.path().join("kubepods.slice/kubepods-pod1.slice");
     for _ in 0..2 {
@@ -287,8 +289,8 @@ async fn a_slice_is_stopped_and_one_that_systemd_has_forgotten_is_only_removed()
 #[tokio::test]
 async fn what_systemd_refuses_is_told_with_its_reason() {
     let dir = tempfile::tempdir().unwrap();
-    let answers = [Answer::Job(3, "failed"), Answer::Error("org.freedesktop.DBus.Error.AccessDenied")];
-    let systemd = Systemd::answering(&answers);
+    let answers = vec![Answer::Job(3, "failed"), Answer::Error("org.freedesktop.DBus.Error.AccessDenied")];
+    let systemd = Systemd::answering(answers);
     let cgroups = beside(&systemd, dir.path());
     let error = cgroups.ensure(&slice(), &weighed()).await.unwrap_err().to_string();
     assert_eq!(error, "start slice kubepods-pod1.slice: StartTransientUnit: the job is failed");

@@ -25,12 +25,12 @@ pub(crate) struct Systemd {
 }
 
 impl Systemd {
-    pub(crate) fn answering(answers: &[Answer]) -> Self {
+    pub(crate) fn answering(answers: Vec<Answer>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("private");
         let listener = UnixListener::bind(&socket).unwrap();
         let (told, calls) = tokio::sync::mpsc::unbounded_channel();
-        let mut answers = answers.to_vec().into_iter();
+        let mut answers = answers.into_iter();
         let _served = tokio::task::spawn(async move {
             loop {
                 let (mut stream, _) = listener.accept().await.unwrap();
@@ -181,7 +181,8 @@ fn a_call_is_laid_out_as_the_specification_says() {
 
 #[tokio::test]
 async fn an_answer_an_error_and_signals_in_between_are_told_apart() {
-    let systemd = Systemd::answering(&[Answer::Job(12, "done"), Answer::Error("a.b.Wrong"), Answer::Nothing]);
+    let systemd =
+        Systemd::answering(vec![Answer::Job(12, "done"), Answer::Error("a.b.Wrong"), Answer::Nothing]);
     let mut connection = Connection::open(&systemd.socket).await.unwrap();
     let answer = connection.call(METHOD, &Body::default()).await.unwrap();
     assert_eq!(answer.reader().string().as_deref(), Some("/org/freedesktop/systemd1/job/12"));
