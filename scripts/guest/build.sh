@@ -30,18 +30,25 @@ mirror() {
         awk '$1 == "Debian" && $2 !~ /security/ { print $2; exit }'
 }
 
+download_kernel() {
+    local package
+    package=$(apt-cache depends "$KERNEL_PACKAGE" 2>/dev/null | awk '/Depends: linux-image/ { print $2; exit }')
+    [ -n "$package" ] && (cd "$WORK" && apt-get -qq -o APT::Sandbox::User=root download "$package") >>"$WORK/log" 2>&1
+}
+
 # The kernel is unpacked, not installed: its package would build an initial RAM disk, and this kernel needs none, because
 # NVMe and ext4 are in it.
 unpack_kernel() {
-    local root=$1 package version
-    package=$(apt-cache depends "$KERNEL_PACKAGE" | awk '/Depends: linux-image/ { print $2; exit }')
-    [ -n "$package" ] || die "Debian's package $KERNEL_PACKAGE was not found." "Try: apt-get update"
-    (cd "$WORK" && apt-get -qq -o APT::Sandbox::User=root download "$package") >>"$WORK/log" 2>&1
+    local root=$1 version
+    # Lists that are missing, or older than the latest kernel, are fetched.
+    download_kernel || { apt-get -qq update >>"$WORK/log" 2>&1 && download_kernel; } ||
+        die "Debian's kernel ($KERNEL_PACKAGE) could not be fetched:" "$(tail -n 3 "$WORK/log")"
     mkdir "$WORK/kernel"
-    dpkg-deb -x "$WORK/$package"_*.deb "$WORK/kernel"
+    dpkg-deb -x "$WORK"/linux-image-*.deb "$WORK/kernel"
     version=$(ls "$WORK/kernel/lib/modules")
     # Drivers for machines that this guest is not are most of the modules.
-    (cd "$WORK/kernel/lib/modules/$version/kernel/drivers" && find . -mindepth 1 -maxdepth 1 ! -name net ! -name block ! -name virtio ! -name char -exec rm -rf {} +)
+    find "$WORK/kernel/lib/modules/$version/kernel/drivers" -mindepth 1 -maxdepth 1 \
+        ! -name net ! -name block ! -name virtio ! -name char -exec rm -rf {} +
     cp -a "$WORK/kernel/lib/modules" "$root/usr/lib/modules"
     chroot "$root" depmod "$version"
     cp "$WORK/kernel/boot/vmlinuz-$version" "$WORK/vmlinuz"

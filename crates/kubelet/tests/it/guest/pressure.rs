@@ -16,7 +16,7 @@ fn sample(text: &str, name: &str, labels: &[&str]) -> Option<f64> {
 
 #[test]
 #[ignore = "needs cgroup v2: scripts/vm"]
-fn who_waits_for_a_processor_is_told_by_container_and_by_node() {
+fn who_waits_for_a_processor_is_told_by_container_pod_and_node() {
     // A node that would refuse cgroup v1 starts here.
     let node = Node::start_with(json!({"failCgroupV1": true}));
     let mut pod = shell_pod("waiting", "while :; do :; done");
@@ -32,7 +32,7 @@ fn who_waits_for_a_processor_is_told_by_container_and_by_node() {
         let microseconds = main.pointer("/cpu/psi/some/total").and_then(Value::as_u64).unwrap_or_default();
         if microseconds > 200_000 { Ok(summary) } else { Err(main.to_string()) }
     });
-    for at in ["/node", "/pods/0/containers/0", "/pods/0/containers/1"] {
+    for at in ["/node", "/pods/0", "/pods/0/containers/0", "/pods/0/containers/1"] {
         for resource in ["cpu", "memory", "io"] {
             let psi = summary.pointer(&format!("{at}/{resource}/psi")).unwrap_or(&Value::Null);
             assert!(
