@@ -30,7 +30,7 @@ impl Systemd {
         let socket = dir.path().join("private");
         let listener = UnixListener::bind(&socket).unwrap();
         let (told, calls) = tokio::sync::mpsc::unbounded_channel();
-        let mut answers = answers.to_vec().into_iter();
+        let mut answers = answers.iter().cloned();
         let _served = tokio::task::spawn(async move {
             loop {
                 let (mut stream, _) = listener.accept().await.unwrap();
