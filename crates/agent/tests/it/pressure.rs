@@ -344,6 +344,8 @@ async fn what_the_kernel_ends_for_want_of_memory_is_told_once_the_whole_machine_
     let world = World::joined().await;
     let rest = "total-vm:34632kB, anon-rss:32512kB, oom_score_adj:0";
     world.host.put("/dev/kmsg", format!("3,1,1,-;Memory cgroup out of memory: Killed process 7 (sh) {rest}"));
+    // The fake's log is what its file holds when it is read.
+    world.pass(seconds(1)).await;
     world.host.put("/dev/kmsg", format!("3,2,2,-;Out of memory: Killed process 8 (java) {rest}"));
     world.until("it is told", |w| !w.told("SystemOOM").is_empty()).await;
     let messages: Vec<_> = world.told("SystemOOM").into_iter().filter_map(|event| event.message).collect();

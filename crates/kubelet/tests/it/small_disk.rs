@@ -27,12 +27,20 @@ impl SmallDisk {
 }
 
 impl Drop for SmallDisk {
-    /// With what is mounted on it; the loop device goes with the mount.
+    /// With what is mounted on it, innermost first; the loop device goes with the mount. Something may still let go of a
+    /// mount while we look, so that it is tried until nothing is left.
     fn drop(&mut self) {
-        let done = Command::new("umount").args(["--recursive", "--lazy"]).arg(self.path()).status();
-        if !done.is_ok_and(|status| status.success()) {
-            eprintln!("{} stays mounted", self.path().display());
+        for _ in 0..50 {
+            let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+            let place = text(&self.path());
+            let mut mine = mounts.lines().filter_map(|line| line.split(' ').nth(4));
+            let Some(last) = mine.rfind(|at| at.starts_with(&place)).map(str::to_owned) else {
+                return;
+            };
+            let _ = Command::new("umount").args(["--lazy", &last]).status();
+            std::thread::sleep(std::time::Duration::from_millis(20));
         }
+        eprintln!("{} stays mounted", self.path().display());
     }
 }
 
