@@ -21,6 +21,7 @@ use kubelet_core::image::keyring::{Credential, Keyring, KeyringError, pod_creden
 use kubelet_core::image::pull::{self, ImageProblem, PullDecision, PullPolicy};
 use kubelet_core::image::pull_secrets::PullSecretError;
 use kubelet_core::pod::backoff::BackoffTable;
+use kubelet_core::volume::image::ImageVolume;
 use model::request::{ImageObservation, ImageRequest, RegistryAuth, SandboxRequest};
 use model::{ContainerRef, MonoTime, PodRef};
 use parking_lot::Mutex;
@@ -38,6 +39,35 @@ use crate::tasks::TaskSet;
 
 /// A container whose pull failed is tried again this soon, which shows the back-off it is in.
 const BACK_OFF_SHOWS_AFTER: Duration = Duration::from_secs(1);
+
+/// An image that a container waits for, to run it or to be shown it.
+#[derive(Clone, Copy, Debug)]
+pub struct WantedImage<'a> {
+    /// Whom events are about; the whole pod where nobody is named.
+    pub container: Option<&'a str>,
+    /// As the user wrote it.
+    pub image: &'a str,
+    /// As the spec has it.
+    pub policy: Option<&'a str>,
+}
+
+impl<'a> WantedImage<'a> {
+    /// What a container runs.
+    #[must_use]
+    pub fn of(container: &'a ContainerRef<'_>) -> Self {
+        Self {
+            container: Some(container.name()),
+            image: container.image(),
+            policy: container.image_pull_policy(),
+        }
+    }
+
+    /// What a volume shows.
+    #[must_use]
+    pub const fn shown(volume: ImageVolume<'a>) -> Self {
+        Self { container: None, image: volume.image, policy: volume.pull_policy }
+    }
+}
 
 /// An image that a container can be created from.
 #[derive(Clone, Debug)]
@@ -153,20 +183,20 @@ impl Images {
         })
     }
 
-    /// Makes the container's image present, as its pull policy says.
+    /// Makes an image present, as its pull policy says.
     ///
     /// # Errors
     /// The waiting state the container gets instead.
     pub async fn ensure(
         &self,
         pod: &PodRef,
-        container: &ContainerRef<'_>,
+        wanted_by: WantedImage<'_>,
         sandbox: &SandboxRequest,
         login: &PodLogin,
     ) -> Result<ReadyImage, ImageFailure> {
-        let wanted = container.image();
+        let wanted = wanted_by.image;
         let normal = kubelet_core::image::name::with_default_tag(wanted).map_err(|e| {
-            self.refuse(pod, container, "InspectFailed", ImageProblem::InvalidName, e.waiting_message())
+            self.refuse(pod, wanted_by, "InspectFailed", ImageProblem::InvalidName, e.waiting_message())
         })?;
         let request = ImageRequest {
             image: normal,
@@ -175,11 +205,11 @@ impl Images {
         };
         let present = self.runtime.image_status(&request).await.map_err(|e| {
             let message = pull::inspect_failed_message(wanted, &e.message());
-            self.refuse(pod, container, "InspectFailed", ImageProblem::Inspect, message)
+            self.refuse(pod, wanted_by, "InspectFailed", ImageProblem::Inspect, message)
         })?;
-        let policy = PullPolicy::parse(container.image_pull_policy());
+        let policy = PullPolicy::parse(wanted_by.policy);
         let cannot_login = |error: PullSecretError| {
-            self.refuse(pod, container, "Failed", ImageProblem::Pull, error.to_string())
+            self.refuse(pod, wanted_by, "Failed", ImageProblem::Pull, error.to_string())
         };
         let mut decision = pull::compute_pull(policy, present.is_some());
         if let (PullDecision::UsePresent, Some(observed)) = (decision, &present) {
@@ -196,7 +226,7 @@ impl Images {
             (PullDecision::UsePresent, Some(observed)) => {
                 self.recorder.normal(
                     pod,
-                    Some(container.name()),
+                    wanted_by.container,
                     "Pulled",
                     pull::already_present_message(wanted),
                 );
@@ -205,11 +235,11 @@ impl Images {
             }
             (PullDecision::Refuse, _) => {
                 let message = pull::never_pull_message(wanted);
-                Err(self.refuse(pod, container, "ErrImageNeverPull", ImageProblem::NeverPull, message))
+                Err(self.refuse(pod, wanted_by, "ErrImageNeverPull", ImageProblem::NeverPull, message))
             }
             (PullDecision::Pull | PullDecision::UsePresent, _) => {
                 let credentials = self.credentials(login, &request.image).await.map_err(cannot_login)?;
-                self.pull(pod, container, (request, credentials), sandbox).await
+                self.pull(pod, wanted_by, (request, credentials), sandbox).await
             }
         }
     }
@@ -256,20 +286,20 @@ impl Images {
     async fn pull(
         &self,
         pod: &PodRef,
-        container: &ContainerRef<'_>,
+        wanted_by: WantedImage<'_>,
         asked: (ImageRequest, Vec<Credential>),
         sandbox: &SandboxRequest,
     ) -> Result<ReadyImage, ImageFailure> {
         let (request, credentials) = asked;
-        let wanted = container.image();
+        let wanted = wanted_by.image;
         let key = format!("{}_{}", pod.uid, request.image);
-        self.check_back_off(pod, container, &key)?;
-        self.recorder.normal(pod, Some(container.name()), "Pulling", pull::pulling_message(wanted));
+        self.check_back_off(pod, wanted_by, &key)?;
+        self.recorder.normal(pod, wanted_by.container, "Pulling", pull::pulling_message(wanted));
         let waited_from = self.clock.mono();
         let intent = match &self.checked {
             Some((_, records)) => Some(records.intend(&request.image).await.map_err(|problem| {
                 let message = pull::not_noted_message(wanted, &problem);
-                self.refuse(pod, container, "Failed", ImageProblem::Pull, message)
+                self.refuse(pod, wanted_by, "Failed", ImageProblem::Pull, message)
             })?),
             None => None,
         };
@@ -290,7 +320,7 @@ impl Images {
                 let now = self.clock.mono();
                 let waited = now.saturating_since(waited_from);
                 let message = pull::pulled_message(wanted, pulled.took, waited, observed.size_bytes);
-                self.recorder.normal(pod, Some(container.name()), "Pulled", message);
+                self.recorder.normal(pod, wanted_by.container, "Pulled", message);
                 self.back_off.lock().last_error.remove(&key);
                 Ok(ReadyImage { reference: pulled.reference, observed, pulled: Some((waited_from, now)) })
             }
@@ -302,8 +332,8 @@ impl Images {
                 let (problem, message) = pull::classify_pull_error(wanted, &error.message());
                 self.note_failure(&key, problem, &message);
                 let event = pull::failed_message(wanted, &error.message());
-                self.recorder.warning(pod, Some(container.name()), "Failed", event);
-                let failure = self.refuse(pod, container, "Failed", problem, message);
+                self.recorder.warning(pod, wanted_by.container, "Failed", event);
+                let failure = self.refuse(pod, wanted_by, "Failed", problem, message);
                 // The back-off shows itself in the next try, a moment later.
                 Err(ImageFailure { retry_at: Some(self.clock.mono() + BACK_OFF_SHOWS_AFTER), ..failure })
             }
@@ -368,16 +398,16 @@ impl Images {
     fn check_back_off(
         &self,
         pod: &PodRef,
-        container: &ContainerRef<'_>,
+        wanted_by: WantedImage<'_>,
         key: &str,
     ) -> Result<(), ImageFailure> {
         let back_off = self.back_off.lock();
         let now = self.clock.mono();
         let Some(delay) = back_off.table.pending(key, now) else { return Ok(()) };
         let last = back_off.last_error.get(key).map(|(problem, error)| (*problem, error.as_str()));
-        let message = pull::back_off_message(container.image(), last);
+        let message = pull::back_off_message(wanted_by.image, last);
         drop(back_off);
-        self.recorder.normal(pod, Some(container.name()), "BackOff", pull::back_off_event(container.image()));
+        self.recorder.normal(pod, wanted_by.container, "BackOff", pull::back_off_event(wanted_by.image));
         Err(ImageFailure { reason: ImageProblem::BackOff.as_str(), message, retry_at: Some(delay.until) })
     }
 
@@ -394,13 +424,13 @@ impl Images {
     fn refuse(
         &self,
         pod: &PodRef,
-        container: &ContainerRef<'_>,
+        wanted_by: WantedImage<'_>,
         event: &'static str,
         problem: ImageProblem,
         message: String,
     ) -> ImageFailure {
         let text = if event == "Failed" { format!("Error: {problem}") } else { message.clone() };
-        self.recorder.warning(pod, Some(container.name()), event, text);
+        self.recorder.warning(pod, wanted_by.container, event, text);
         ImageFailure { reason: problem.as_str(), message, retry_at: None }
     }
 }

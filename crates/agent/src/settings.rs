@@ -184,8 +184,6 @@ pub struct EvictionSettings {
     pub limits_storage: bool,
     /// Images may lie apart from what containers write.
     pub may_split: bool,
-    /// The kernel is asked to say when a memory threshold is passed.
-    pub notified_of_memory: bool,
 }
 
 #[derive(Clone, Debug)]

@@ -358,7 +358,10 @@ impl SyncLoop {
     /// loop.
     fn scan_directories(&mut self) {
         let now = self.engine.clock.mono();
-        if now < self.next_scan {
+        // What has a cgroup is known only once cgroups have names.
+        let knows_names =
+            !self.engine.settings.cgroups.per_qos || self.engine.cgroup_names.borrow().is_some();
+        if now < self.next_scan || !knows_names {
             return;
         }
         self.next_scan = now + SCAN_PERIOD;

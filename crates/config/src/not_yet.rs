@@ -20,6 +20,8 @@ const FIELDS: &[&str] = &[
     "logging.options",
     "makeIPTablesUtilChains",
     "memoryManagerPolicy",
+    "memorySwap",
+    "memoryThrottlingFactor",
     "podCIDR",
     "reservedMemory",
     "showHiddenMetricsForVersion",

@@ -19,9 +19,14 @@ fn point(_moment: &str, _step: &str, _path: &Path) {}
 
 #[cfg(debug_assertions)]
 fn point(moment: &str, step: &str, path: &Path) {
+    use std::io::Write;
     use std::path::PathBuf;
     use std::sync::OnceLock;
 
+    use parking_lot::Mutex;
+
+    /// One thread dies for all: moments of others must not be written down in the same life.
+    static DYING: Mutex<()> = Mutex::new(());
     static FILE: OnceLock<Option<PathBuf>> = OnceLock::new();
     let file = FILE.get_or_init(|| std::env::var_os("KUBELET_FAULT_POINTS").map(PathBuf::from));
     let Some(file) = file else { return };
@@ -29,12 +34,14 @@ fn point(moment: &str, step: &str, path: &Path) {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let name = if name.starts_with('.') && name != "..data" { "(temporary)" } else { &name };
     let line = format!("{moment} {step} {name}");
+    let _dying = DYING.lock();
     let passed = std::fs::read_to_string(file).unwrap_or_default();
     if passed.lines().any(|known| known == line) {
         return;
     }
+    let opened = std::fs::OpenOptions::new().append(true).open(file);
     // A moment that cannot be written down would come again for ever.
-    if std::fs::write(file, format!("{passed}{line}\n")).is_ok() {
+    if opened.and_then(|mut opened| opened.write_all(format!("{line}\n").as_bytes())).is_ok() {
         let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
     }
 }

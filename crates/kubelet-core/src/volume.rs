@@ -5,6 +5,7 @@
 //! machine (`plan`), and the order in which volumes are made, waited for and taken down (`engine`). Never: fetching an object, writing a file, mounting.
 
 pub mod engine;
+pub mod image;
 mod nested;
 pub mod objects;
 pub mod payload;

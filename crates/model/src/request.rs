@@ -162,6 +162,10 @@ pub struct Mount {
     pub recursive_read_only: bool,
     pub selinux_relabel: bool,
     pub propagation: Propagation,
+    /// What the runtime calls an image that is shown instead of anything at a path of the host.
+    pub image: Option<String>,
+    /// The part of the image that is shown; all of it where empty.
+    pub image_sub_path: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -16,6 +16,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use model::CgroupDriver;
+
 pub use cleanup::leftovers;
 
 use crate::stretched;
@@ -160,6 +162,11 @@ impl Containerd {
     /// Starts containerd on paths below `dir` (keep it short: a socket's path may have 107 characters) and waits until it
     /// answers and has both images.
     pub async fn start(dir: &Path) -> Outcome<Self> {
+        Self::start_with(dir, CgroupDriver::Cgroupfs).await
+    }
+
+    /// The same with cgroups that are made like this.
+    pub async fn start_with(dir: &Path, driver: CgroupDriver) -> Outcome<Self> {
         if let Some(missing) = Self::missing() {
             return Err(ContainerdError(missing));
         }
@@ -173,7 +180,7 @@ impl Containerd {
         }
         // From here on, whatever fails, dropping cleans up.
         let mut containerd = Self { layout, child: None };
-        config::write(&containerd.layout)?;
+        config::write(&containerd.layout, driver)?;
         config::make_bridge(&containerd.layout)?;
         containerd.child = Some(spawn(&containerd.layout)?);
         containerd.wait_until_ready().await?;

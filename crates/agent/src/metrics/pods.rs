@@ -67,6 +67,9 @@ pub(crate) struct PodFigures {
     image_requests: Counts,
     terminated: Counts,
     preemptions: Counts,
+    image_volumes: AtomicU64,
+    image_volumes_shown: AtomicU64,
+    image_volume_errors: AtomicU64,
     /// Pods whose worker knows them from the runtime only.
     runtime_only: AtomicU64,
     volume_walks: Histograms,
@@ -85,6 +88,9 @@ impl Default for PodFigures {
             image_requests: Counts::default(),
             terminated: Counts::default(),
             preemptions: Counts::default(),
+            image_volumes: AtomicU64::default(),
+            image_volumes_shown: AtomicU64::default(),
+            image_volume_errors: AtomicU64::default(),
             runtime_only: AtomicU64::default(),
             volume_walks: Histograms::new(DEFAULT_BUCKETS),
             node_start: OnceLock::new(),
@@ -140,6 +146,17 @@ impl PodFigures {
         for _ in 0..pods {
             self.preemptions.add(&[resource]);
         }
+    }
+
+    /// A container that is to start mounts so many volumes that show images.
+    pub(crate) fn image_volumes_asked(&self, count: usize) {
+        self.image_volumes.fetch_add(count as u64, Ordering::Relaxed);
+    }
+
+    /// It was created with them, or not.
+    pub(crate) fn images_shown(&self, count: usize, is_ok: bool) {
+        let counter = if is_ok { &self.image_volumes_shown } else { &self.image_volume_errors };
+        counter.fetch_add(count as u64, Ordering::Relaxed);
     }
 
     pub(crate) fn set_runtime_only(&self, count: usize) {
@@ -198,6 +215,23 @@ impl PodFigures {
         let name = "kubelet_terminated_containers_total";
         let of = Family::new(name, &["container_type", "exit_code", "reason"], "Containers that have ended.");
         self.terminated.write(text, Kind::Counter, of);
+        let plain = [
+            (
+                "kubelet_image_volume_requested_total",
+                "Image volumes that were asked for.",
+                &self.image_volumes,
+            ),
+            (
+                "kubelet_image_volume_mounted_succeed_total",
+                "Those that were mounted.",
+                &self.image_volumes_shown,
+            ),
+            ("kubelet_image_volume_mounted_errors_total", "Those that were not.", &self.image_volume_errors),
+        ];
+        for (name, help, counter) in plain {
+            family(text, name, Kind::Counter, help);
+            line(text, name, &[], Value::Integer(counter.load(Ordering::Relaxed)), None);
+        }
         let name = "kubelet_preemptions";
         let of = Family::new(name, &["preemption_signal"], "Pods that made way for a critical one.");
         self.preemptions.write(text, Kind::Counter, of);

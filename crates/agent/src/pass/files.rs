@@ -69,17 +69,23 @@ pub async fn ensure_termination_log(
     Ok(Some(path.display().to_string()))
 }
 
-/// Binds every subPath of the container to a place of its own; returns them by position.
+/// Binds every subPath of the container to a place of its own; returns them by position. Those of `shown` images are
+/// parts of the image.
 pub async fn ensure_sub_paths(
     context: &PassContext,
     container: &ContainerRef<'_>,
     env: &[(String, String)],
-    volumes: &ReadyVolumes,
+    (volumes, shown): (&ReadyVolumes, &BTreeMap<String, String>),
 ) -> Result<BTreeMap<usize, String>, String> {
     let mut bound = BTreeMap::new();
     let pod_dir = context.engine.settings.paths.pod(&context.identity.uid);
     for SubPath { index, path, .. } in compute_sub_paths(container, env).map_err(|error| error.to_string())? {
         let Some(mount) = container.volume_mounts().get(index) else { continue };
+        // The runtime finds its way in an image itself.
+        if shown.contains_key(&mount.name) {
+            bound.insert(index, path);
+            continue;
+        }
         let Some(volume) = volumes.get(&mount.name).map(|ready| &*ready.path) else { continue };
         let host = &*context.engine.host;
         let target = ensure_sub_path(host, &pod_dir, container.name(), (index, mount), (volume, &path)).await;

@@ -89,6 +89,7 @@ fn mount_points(pod: &Pod, volumes: &ReadyVolumes) -> BTreeMap<String, VolumeMou
             read_only: ready.read_only,
             selinux_relabel: has_payload(volume),
             is_device: ready.is_device,
+            image: None,
         };
         Some((volume.name.clone(), point))
     })

@@ -3,6 +3,8 @@
 //! A container that was created but never started, by us or by a kubelet before us, is adopted instead of created
 //! again: a create that timed out may have got through.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use kubelet_core::downward::DownwardFacts;
@@ -11,7 +13,8 @@ use kubelet_core::image::pull_secrets::{keyring_of, missing_secrets_message};
 use kubelet_core::pod::create_error::create_error_reason;
 use kubelet_core::pod::hash::container_hash;
 use kubelet_core::pod::plan::{KillContainer, KillReason, StartContainer};
-use kubelet_core::request::{ContainerInputs, PodFacts, compute_container_request};
+use kubelet_core::request::{ContainerInputs, PodFacts, VolumeMountPoint, compute_container_request};
+use kubelet_core::volume::image::{check_runtime, image_volumes};
 use model::containers::{ContainerRef, find_container};
 use model::request::{ContainerRequest, SandboxRequest};
 use model::{ContainerId, ContainerKind, ContainerObservation, ContainerState, PodObservation, SandboxId};
@@ -21,7 +24,7 @@ use super::files;
 use super::prepare::{Prepared, sandbox_request};
 use super::{PassContext, PassNote, Retry, Waiting};
 use crate::hooks::{HookContext, run_handler};
-use crate::images::{ImageFailure, PodKeyring, PodLogin, ReadyImage};
+use crate::images::{ImageFailure, PodKeyring, PodLogin, ReadyImage, WantedImage};
 
 /// Why a container was not started.
 #[derive(Debug)]
@@ -80,6 +83,19 @@ pub async fn start_all(
     others.into_iter().fold(line, Retry::earliest)
 }
 
+/// Volumes, and beside them those that show images.
+fn with_images<'a>(
+    volumes: &'a BTreeMap<String, VolumeMountPoint>,
+    shown: &BTreeMap<String, String>,
+) -> Cow<'a, BTreeMap<String, VolumeMountPoint>> {
+    let mut all = Cow::Borrowed(volumes);
+    for (volume, image) in shown {
+        let point = VolumeMountPoint { image: Some(image.clone()), ..VolumeMountPoint::default() };
+        all.to_mut().insert(volume.clone(), point);
+    }
+    all
+}
+
 /// What all containers of one sandbox share.
 struct Scene<'a> {
     context: &'a PassContext,
@@ -126,15 +142,53 @@ impl Scene<'_> {
             None => {
                 let engine = &self.context.engine;
                 let (pod, sandbox) = (&self.context.identity, self.sandbox_request);
-                let image = engine.images.ensure(pod, container, sandbox, self.login).await?;
-                if let Some((began, ended)) = image.pulled {
-                    self.context.note(PassNote::Pulled { began, ended }).await;
-                }
-                let request = self.request(container, start, &image).await?;
-                self.create(container, &request).await?
+                let wanted = WantedImage::of(container);
+                let image = engine.images.ensure(pod, wanted, sandbox, self.login).await?;
+                self.note_pull(&image).await;
+                let shown = self.shown_images(container).await?;
+                let request = self.request(container, start, (&image, &shown)).await?;
+                let created = self.create(container, &request).await;
+                engine.metrics.pods.images_shown(shown.len(), created.is_ok());
+                created?
             }
         };
         self.run(container, &id, start.restart_count).await
+    }
+
+    async fn note_pull(&self, image: &ReadyImage) {
+        if let Some((began, ended)) = image.pulled {
+            self.context.note(PassNote::Pulled { began, ended }).await;
+        }
+    }
+
+    /// What the runtime calls the images that the container's volumes show, by the name of the volume; all of them are
+    /// there.
+    async fn shown_images(&self, container: &ContainerRef<'_>) -> Result<BTreeMap<String, String>, Failure> {
+        let engine = &self.context.engine;
+        let volumes = image_volumes(&self.context.pod, container);
+        if volumes.is_empty() {
+            return Ok(BTreeMap::new());
+        }
+        engine.metrics.pods.image_volumes_asked(volumes.len());
+        let runtime = engine.node.borrow().version.clone();
+        check_runtime(&runtime.name, &runtime.version, volumes.iter().any(|volume| volume.has_part))
+            .map_err(|why| {
+                self.fail_event(container, &format!("Error: {why}"));
+                Failure::new("CreateContainerConfigError", why)
+            })?;
+        let mut shown = BTreeMap::new();
+        for volume in volumes {
+            let wanted = WantedImage::shown(volume);
+            let image =
+                engine.images.ensure(&self.context.identity, wanted, self.sandbox_request, self.login).await;
+            let image = image.inspect_err(|failure| {
+                self.fail_event(container, &format!("Error: {}", failure.message));
+                engine.metrics.pods.images_shown(1, false);
+            })?;
+            self.note_pull(&image).await;
+            shown.insert(volume.volume.to_owned(), image.reference);
+        }
+        Ok(shown)
     }
 
     /// The newest instance, if it was created from this spec in this sandbox and only waits to be started.
@@ -149,7 +203,7 @@ impl Scene<'_> {
         &self,
         container: &ContainerRef<'_>,
         start: &StartContainer,
-        image: &ReadyImage,
+        (image, shown): (&ReadyImage, &BTreeMap<String, String>),
     ) -> Result<ContainerRequest, Failure> {
         let refused = |message: String| {
             self.fail_event(container, &format!("Error: {message}"));
@@ -174,9 +228,11 @@ impl Scene<'_> {
         let termination_log = files::ensure_termination_log(self.context, container, start.restart_count)
             .await
             .map_err(refused)?;
-        let sub_paths = files::ensure_sub_paths(self.context, container, &env, &self.prepared.volumes)
-            .await
-            .map_err(refused)?;
+        let volumes = with_images(&self.prepared.mount_points, shown);
+        let sub_paths =
+            files::ensure_sub_paths(self.context, container, &env, (&self.prepared.volumes, shown))
+                .await
+                .map_err(refused)?;
         files::ensure_log_dir(self.context, self.sandbox_request, container).await.map_err(refused)?;
         let target = self.target_of(container);
         compute_container_request(&ContainerInputs {
@@ -189,7 +245,7 @@ impl Scene<'_> {
             image_ref: &image.reference,
             image: &image.observed,
             env: &env,
-            volumes: &self.prepared.mount_points,
+            volumes: &volumes,
             sub_paths: &sub_paths,
             termination_log: termination_log.as_deref(),
             target: target.as_ref(),

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use kubelet_core::volume::engine::{PodVolumes, Reaction, ReadyVolume, Verdict, VolumeAct, VolumeEvent};
 use kubelet_core::volume::has_payload;
+use kubelet_core::volume::image::is_image;
 use kubelet_core::volume::plan::is_known_plugin;
 use model::containers::spec_of;
 use model::{MonoTime, PodRef, PodUid};
@@ -114,7 +115,7 @@ impl VolumeEngine {
     fn take_mount(&mut self, order: VolumeOrder, is_refresh: bool, answer: Answer<ReadyVolumes>) {
         let uid = PodRef::of(&order.pod).uid;
         let all = spec_of(&order.pod).volumes.iter().flatten();
-        let wanted = all.filter(|volume| !is_refresh || has_payload(volume));
+        let wanted = all.filter(|volume| !is_image(volume) && (!is_refresh || has_payload(volume)));
         let volumes = wanted.map(|volume| Box::from(&*volume.name)).collect();
         let tracked = self.track(&uid);
         tracked.order = Some(Arc::new(order));

@@ -20,6 +20,8 @@ pub struct VolumeMountPoint {
     pub selinux_relabel: bool,
     /// There are no files, only a block device.
     pub is_device: bool,
+    /// What the runtime calls the image that is shown; then there is no path.
+    pub image: Option<String>,
 }
 
 /// Where things for one container are on the host.
@@ -27,7 +29,8 @@ pub struct VolumeMountPoint {
 pub struct HostPaths<'a> {
     /// By the name of the volume.
     pub volumes: &'a BTreeMap<String, VolumeMountPoint>,
-    /// By the position in the container's `volumeMounts`: where a `subPath` or `subPathExpr` was bound.
+    /// By the position in the container's `volumeMounts`: where a `subPath` or `subPathExpr` was bound, or what it is in
+    /// an image.
     pub sub_paths: &'a BTreeMap<usize, String>,
     /// The file that becomes the container's `terminationMessagePath`.
     pub termination_log: Option<&'a str>,
@@ -100,6 +103,10 @@ fn volume_mount(
         (true, Some(bound)) => bound,
         (true, None) => return Err(ConfigError::NoSubPath { volume, container }),
     };
+    if let Some(image) = &point.image {
+        let image_sub_path = if has_sub_path(mount) { host_path.clone() } else { String::new() };
+        return Ok(image_mount(&mount.mount_path, image.clone(), image_sub_path));
+    }
     Ok(Mount {
         container_path: absolute(&mount.mount_path),
         host_path: host_path.clone(),
@@ -107,7 +114,19 @@ fn volume_mount(
         recursive_read_only: recursive_read_only(mount, facts)?,
         selinux_relabel: point.selinux_relabel,
         propagation: propagation(mount)?,
+        ..Mount::default()
     })
+}
+
+/// An image is nobody's to write.
+fn image_mount(container_path: &str, image: String, image_sub_path: String) -> Mount {
+    Mount {
+        container_path: absolute(container_path),
+        read_only: true,
+        image: Some(image),
+        image_sub_path,
+        ..Mount::default()
+    }
 }
 
 /// The mount shows only a part of its volume.

@@ -544,7 +544,9 @@ fn check_mount(mount: &Value, around: Around, expected: &str) {
                     [(m.read_only, " ro"), (m.recursive_read_only, " rro"), (m.selinux_relabel, " z")];
                 let flags: String =
                     flags.iter().filter(|(is_set, _)| *is_set).map(|(_, text)| *text).collect();
-                format!("{}:{}{flags} {:?}", m.host_path, m.container_path, m.propagation)
+                let image = m.image.as_ref().map(|image| format!("image {image}/{}", m.image_sub_path));
+                let from = image.unwrap_or_else(|| m.host_path.clone());
+                format!("{from}:{}{flags} {:?}", m.container_path, m.propagation)
             });
             mounts.collect::<Vec<_>>().join(", ")
         }
@@ -584,6 +586,17 @@ fn a_volume_may_be_read_only_or_private_by_itself() {
     };
     let around = Around { volumes: BTreeMap::from([("v".to_owned(), point)]), ..Around::default() };
     check_mount(&json!({}), around, "/v:/data ro z Private");
+}
+
+#[test]
+fn an_image_is_shown_read_only_and_its_parts_are_the_runtimes_business() {
+    let shown = || {
+        let point = VolumeMountPoint { image: Some("sha256:1".to_owned()), ..VolumeMountPoint::default() };
+        let sub_paths = BTreeMap::from([(0, "usr/bin".to_owned())]);
+        Around { volumes: BTreeMap::from([("v".to_owned(), point)]), sub_paths, ..Around::default() }
+    };
+    check_mount(&json!({}), shown(), "image sha256:1/:/data ro Private");
+    check_mount(&json!({"subPath": "usr/bin"}), shown(), "image sha256:1/usr/bin:/data ro Private");
 }
 
 #[test]

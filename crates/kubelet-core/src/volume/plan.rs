@@ -115,8 +115,6 @@ fn refusal(volume: &Volume) -> String {
         "iSCSI"
     } else if volume.fc.is_some() {
         "Fibre Channel"
-    } else if volume.image.is_some() {
-        "image"
     } else {
         return "no volume plugin matched".to_owned();
     };

@@ -3,6 +3,7 @@
 //! did not run. `cargo test -p xtask` sees to it that no test outside of this module is ignored.
 
 mod apparmor;
+mod cgroups;
 mod memory;
 mod pressure;
 mod systemd;

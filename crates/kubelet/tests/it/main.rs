@@ -13,6 +13,7 @@ mod node;
 mod processes;
 
 mod certificates;
+mod cgroups;
 mod cluster;
 mod fault_points;
 mod faults;

@@ -10,7 +10,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use cri::CriRuntime;
-use model::ContainerState;
+use model::{CgroupDriver, ContainerState};
 use ports::runtime::Scope;
 use ports::{Runtime, RuntimeError};
 use serde_json::{Value, json};
@@ -52,8 +52,13 @@ impl Node {
 
     /// A node with a containerd, whose kubelet does not run yet.
     pub(crate) fn on_containerd(extra: Value) -> Self {
+        Self::on_containerd_with(CgroupDriver::Cgroupfs, extra)
+    }
+
+    /// The same with a containerd whose cgroups are made like this.
+    pub(crate) fn on_containerd_with(driver: CgroupDriver, extra: Value) -> Self {
         let mut node = Self::without_runtime(extra);
-        let containerd = node.tokio.block_on(Containerd::start(&node.path("containerd")));
+        let containerd = node.tokio.block_on(Containerd::start_with(&node.path("containerd"), driver));
         node.containerd = Some(containerd.expect("containerd starts"));
         node
     }
@@ -225,7 +230,7 @@ impl Node {
     }
 
     /// The cgroup driver that the runtime says it uses.
-    pub(crate) fn cgroup_driver(&self) -> Option<model::CgroupDriver> {
+    pub(crate) fn cgroup_driver(&self) -> Option<CgroupDriver> {
         self.ask(|runtime| async move {
             match runtime.cgroup_driver().await {
                 Ok(driver) => Ok(Some(driver)),
@@ -234,6 +239,19 @@ impl Node {
             }
         })
         .expect("the runtime answers")
+    }
+
+    /// Whether the runtime is new enough to show images as volumes, or parts of them.
+    pub(crate) fn shows_images(&self, part: bool) -> bool {
+        let version =
+            self.ask(|runtime| async move { runtime.version().await }).expect("the runtime answers");
+        kubelet_core::volume::image::check_runtime(&version.name, &version.version, part).is_ok()
+    }
+
+    /// Whether the runtime says that it makes mounts read-only to the last one below.
+    pub(crate) fn offers_recursive_read_only(&self) -> bool {
+        let status = self.ask(|runtime| async move { runtime.status().await }).expect("the runtime answers");
+        status.handlers.iter().any(|handler| handler.recursive_read_only_mounts)
     }
 
     /// Whether the runtime says that pods can have user namespaces.

@@ -150,3 +150,141 @@ fn the_runtime_is_asked_for_its_cgroup_driver_and_an_old_one_is_told_of() {
     }
     assert_eq!(node.kubelet_log().matches("cgroup driver").count(), 1, "said once");
 }
+
+/// Shows the image that it runs, and the part of it that is asked for.
+fn showing(name: &str, part: Option<&str>) -> Value {
+    let script = format!("ls /whole /whole/etc; touch /whole/mine 2>/dev/null || echo refused; {FOREVER}");
+    let mut pod = shell_pod(name, &script);
+    let image = json!({"reference": pod["spec"]["containers"][0]["image"], "pullPolicy": "Never"});
+    pod["spec"]["volumes"] = json!([{"name": "tools", "image": image}]);
+    let mount = json!({"name": "tools", "mountPath": "/whole"});
+    pod["spec"]["containers"][0]["volumeMounts"] = json!([mount]);
+    if let Some(part) = part {
+        pod["spec"]["containers"][0]["volumeMounts"][0]["subPath"] = part.into();
+    }
+    pod
+}
+
+/// Waits until the container waits for ever with words that begin like this.
+fn is_refused(node: &Node, name: &str, words: &str) {
+    node.pod_when(name, "says what it would take", |pod| {
+        let waiting = container(pod, "main")["state"]["waiting"].clone();
+        let message = waiting["message"].as_str().unwrap_or_default();
+        waiting["reason"] == "CreateContainerConfigError" && message.starts_with(words)
+    });
+}
+
+#[test]
+fn an_image_is_shown_as_a_volume_or_the_runtime_is_said_to_be_too_old() {
+    let node = Node::start();
+    node.apply("part", &showing("part", Some("etc")));
+    if node.shows_images(true) {
+        let pod = node.running("part");
+        node.eventually("it has looked around", |node| {
+            let lines = printed(node, &pod);
+            if lines.iter().any(|line| line == "passwd") { Ok(()) } else { Err(format!("{lines:?}")) }
+        });
+    } else {
+        is_refused(
+            &node,
+            "part",
+            "image volumes with a subPath need containerd 2.2 or newer, this is containerd ",
+        );
+    }
+    node.apply("shown", &showing("shown", None));
+    if !node.shows_images(false) {
+        return is_refused(
+            &node,
+            "shown",
+            "image volumes need containerd 2.1 or newer, this is containerd 1.",
+        );
+    }
+    let pod = node.running("shown");
+    let lines = node.eventually("it has looked around", |node| {
+        let lines = printed(node, &pod);
+        if lines.iter().any(|line| line == "refused") { Ok(lines) } else { Err(format!("{lines:?}")) }
+    });
+    assert!(lines.iter().any(|line| line == "passwd"), "{lines:?}");
+    let metrics = node.get("/metrics").expect("metrics");
+    assert!(!metrics.contains("kubelet_image_volume_mounted_succeed_total 0\n"), "{metrics}");
+    // An image that cannot be had keeps the container waiting, as its own would.
+    let mut absent = showing("absent", None);
+    absent["spec"]["volumes"][0]["image"]["reference"] = "localhost/none:1".into();
+    node.apply("absent", &absent);
+    node.pod_when("absent", "waits for its image", |pod| {
+        container(pod, "main")["state"]["waiting"]["reason"] == "ErrImageNeverPull"
+    });
+    node.delete("shown");
+    node.gone("shown", &uid(&pod));
+}
+
+/// Writes into what is mounted below a read-only volume, and says which groups it is in.
+fn confined(name: &str, volume: &std::path::Path, strict: bool) -> Value {
+    let script =
+        format!("id -G; touch /data/inner/file 2>/dev/null && echo written || echo refused; {FOREVER}");
+    let mut pod = shell_pod(name, &script);
+    pod["spec"]["volumes"] = json!([{"name": "data", "hostPath": {"path": volume, "type": "Directory"}}]);
+    pod["spec"]["containers"][0]["volumeMounts"] = json!([{
+        "name": "data", "mountPath": "/data", "readOnly": true, "recursiveReadOnly": if strict { "Enabled" } else { "IfPossible" },
+    }]);
+    // In the image this user is in group 2000 too.
+    pod["spec"]["securityContext"] = json!({"runAsUser": 1000, "supplementalGroups": [4242]});
+    if strict {
+        pod["spec"]["securityContext"]["supplementalGroupsPolicy"] = "Strict".into();
+    }
+    pod
+}
+
+/// A filesystem on the node until this is dropped.
+struct Mounted(std::path::PathBuf);
+
+impl Mounted {
+    fn tmpfs(at: std::path::PathBuf) -> Self {
+        let mounted = std::process::Command::new("mount").args(["-t", "tmpfs", "none"]).arg(&at).status();
+        assert!(mounted.expect("mount runs").success());
+        Self(at)
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        // Where containers still hold it, it goes with them.
+        let _ = std::process::Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn read_only_is_so_for_all_that_is_mounted_below_where_the_runtime_can() {
+    let node = Node::start();
+    let volume = node.path("volume");
+    let inner = volume.join("inner");
+    std::fs::create_dir_all(&inner).expect("a directory");
+    let _mounted = Mounted::tmpfs(inner);
+    node.apply("loose", &confined("loose", &volume, false));
+    let loose = node.running("loose");
+    let said = |pod: &Value| {
+        node.eventually("it has tried to write", |node| {
+            let lines = printed(node, pod);
+            if lines.len() >= 2 { Ok(lines) } else { Err(format!("{lines:?}")) }
+        })
+    };
+    let can = node.offers_recursive_read_only();
+    let lines = said(&loose);
+    assert_eq!(lines[1], if can { "refused" } else { "written" });
+    assert_eq!(lines[0], "1000 2000 4242");
+    node.apply("strict", &confined("strict", &volume, true));
+    if can {
+        let strict = node.running("strict");
+        let lines = said(&strict);
+        assert_eq!(lines, ["1000 4242", "refused"], "no group that the image gives the user");
+        let shown = &container(&strict, "main")["volumeMounts"][0];
+        assert_eq!(shown["recursiveReadOnly"], "Enabled", "{shown}");
+    } else {
+        let pod = node.pod_when("strict", "is refused", |pod| pod["status"]["phase"] == "Failed");
+        assert_eq!(pod["status"]["reason"], "SupplementalGroupsPolicyNotSupported", "{}", pod["status"]);
+    }
+    for pod in ["loose", "strict"] {
+        node.delete(pod);
+    }
+    node.gone("loose", &uid(&loose));
+}

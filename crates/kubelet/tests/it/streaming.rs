@@ -267,7 +267,8 @@ fn streams_of_a_runtime_that_speaks_tls_are_reached_where_its_certificate_is_tru
     stream.says_no_more().expect("taken");
     let mut said = String::new();
     while let Some((channel, content)) = stream.next() {
-        said.push_str(&format!("{channel}{}", String::from_utf8_lossy(&content)));
+        said.push_str(&channel.to_string());
+        said.push_str(&String::from_utf8_lossy(&content));
     }
     assert!(said.starts_with("1line\n") && said.contains("1end\n"), "{said}");
     assert!(said.contains(r#"{"reason":"ExitCode","message":"3"}"#), "{said}");

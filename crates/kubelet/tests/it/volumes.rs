@@ -346,3 +346,58 @@ fn an_export_is_mounted_by_the_machines_own_mount_and_a_failure_says_how_it_was_
     }
     assert_eq!(mounts_at(&node.path(&place)).0, 0);
 }
+
+/// One pod has the volume and swaps a directory in it for a link that leads out, all the time; others are shown that
+/// directory as a subPath. The link would lead to a file of the node.
+#[test]
+fn a_pod_that_swaps_a_directory_for_a_link_never_shows_others_what_is_outside_the_volume() {
+    const CONTAINERS: usize = 8;
+    let node = Node::start();
+    let (volume, outside) = (node.path("volume"), node.path("outside"));
+    std::fs::create_dir_all(volume.join("swap")).expect("a directory");
+    std::fs::create_dir_all(&outside).expect("a directory");
+    std::fs::write(volume.join("swap/inside"), "").expect("a file");
+    std::fs::write(outside.join("SECRET"), "").expect("a file");
+    let swap = format!(
+        "cd /data; while :; do mv swap kept && ln -s {} swap; touch swapped; rm swap; mv kept swap; done",
+        outside.display()
+    );
+    node.apply("attacker", &with_host_path(shell_pod("attacker", &swap), &volume, "Directory"));
+    node.running("attacker");
+    node.eventually("it swaps", |_| if volume.join("swapped").exists() { Ok(()) } else { Err("no".into()) });
+    let names: Vec<String> = (0..4).map(|n| format!("victim-{n}")).collect();
+    for name in &names {
+        let mut pod = once_pod(name, "ls /sub");
+        let main = pod["spec"]["containers"][0].clone();
+        let victim = |n: usize| {
+            let mut container = main.clone();
+            container["name"] = format!("c{n}").into();
+            container["volumeMounts"] = json!([{"name": "data", "mountPath": "/sub", "subPath": "swap"}]);
+            container
+        };
+        pod["spec"]["containers"] = (0..CONTAINERS).map(victim).collect();
+        pod["spec"]["volumes"] = json!([{"name": "data", "hostPath": {"path": volume, "type": "Directory"}}]);
+        node.apply(name, &pod);
+    }
+    let (mut seen, mut refused) = (0, 0);
+    for name in &names {
+        let judged = |pod: &Value, n: usize| {
+            let state = container(pod, &format!("c{n}"))["state"].clone();
+            state["terminated"].is_object() || state["waiting"]["reason"] == "CreateContainerConfigError"
+        };
+        let pod =
+            node.pod_when(name, "was shown it or refused", |pod| (0..CONTAINERS).all(|n| judged(pod, n)));
+        for n in 0..CONTAINERS {
+            let name = format!("c{n}");
+            if container(&pod, &name)["state"]["terminated"].is_object() {
+                let said = node.container_log(&pod, &name);
+                assert!(!said.contains("SECRET"), "{said}");
+                seen += 1;
+            } else {
+                refused += 1;
+            }
+        }
+    }
+    assert_eq!(seen + refused, names.len() * CONTAINERS);
+    assert!(seen > 0, "the directory is there half of the time");
+}

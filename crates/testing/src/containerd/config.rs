@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use model::CgroupDriver;
 use serde_json::json;
 
 use super::{Layout, Outcome, PAUSE_IMAGE, failed, run};
@@ -14,11 +15,11 @@ pub(super) fn cni_bin_dir() -> Option<PathBuf> {
     ["/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni"].into_iter().map(PathBuf::from).find(complete)
 }
 
-pub(super) fn write(layout: &Layout) -> Outcome<()> {
+pub(super) fn write(layout: &Layout, driver: CgroupDriver) -> Outcome<()> {
     for dir in [layout.root(), layout.state(), layout.cni_conf_dir()] {
         fs::create_dir_all(&dir).map_err(|e| failed(format!("create {}", dir.display()), e))?;
     }
-    write_file(&layout.config_file(), &daemon(layout)?)?;
+    write_file(&layout.config_file(), &daemon(layout, driver)?)?;
     write_file(&layout.cni_conf_dir().join("10-test.conflist"), &network(layout))
 }
 
@@ -27,7 +28,7 @@ fn write_file(path: &Path, content: &str) -> Outcome<()> {
 }
 
 /// Containerd 2 reads a format of its own. `scripts/lib.sh` fills in the same templates.
-fn daemon(layout: &Layout) -> Outcome<String> {
+fn daemon(layout: &Layout, driver: CgroupDriver) -> Outcome<String> {
     let version = run("containerd", &["--version"])?;
     let template = match major_version(&version) {
         0 | 1 => include_str!("version-2.toml"),
@@ -37,6 +38,7 @@ fn daemon(layout: &Layout) -> Outcome<String> {
         ("@DIR@", layout.dir.display().to_string()),
         ("@CNI_BIN@", cni_bin_dir().unwrap_or_default().display().to_string()),
         ("@PAUSE_IMAGE@", PAUSE_IMAGE.to_owned()),
+        ("@SYSTEMD_CGROUP@", (driver == CgroupDriver::Systemd).to_string()),
         ("@RESTRICT_OOM_SCORE@", (!may_lower_oom_scores()).to_string()),
         ("@SYSTEMD_CGROUP@", (super::cgroup_driver() == "systemd").to_string()),
         ("@SNAPSHOTTER@", "overlayfs".to_owned()),

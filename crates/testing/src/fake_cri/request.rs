@@ -106,6 +106,8 @@ fn mount(from: wire::Mount) -> Mount {
         recursive_read_only: from.recursive_read_only,
         selinux_relabel: from.selinux_relabel,
         propagation,
+        image: from.image.map(|image| image.image),
+        image_sub_path: from.image_sub_path,
     }
 }
 

@@ -384,6 +384,8 @@ async fn requests_arrive_as_they_were_meant() {
         recursive_read_only: true,
         selinux_relabel: true,
         propagation: Propagation::HostToContainer,
+        image: Some("sha256:1".to_owned()),
+        image_sub_path: "usr/bin".to_owned(),
     }];
     container.devices =
         vec![Device { container_path: text("/dev/x"), host_path: text("/dev/y"), permissions: text("rw") }];

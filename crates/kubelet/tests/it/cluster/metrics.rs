@@ -9,6 +9,9 @@ use crate::node::{FOREVER, Node, shell, shell_pod};
 
 /// Families of contract B.4 that any node of a cluster tells, with the type that each must have.
 const TOLD: &[(&str, &str)] = &[
+    ("kubelet_image_volume_requested_total", "counter"),
+    ("kubelet_image_volume_mounted_succeed_total", "counter"),
+    ("kubelet_image_volume_mounted_errors_total", "counter"),
     ("kubelet_preemptions", "counter"),
     ("apiserver_client_certificate_expiration_seconds", "histogram"),
     ("apiserver_delegated_authn_request_duration_seconds", "histogram"),
@@ -135,9 +138,6 @@ const REST: &[&str] = &[
     "kubelet_graceful_shutdown_end_time_seconds",
     "kubelet_graceful_shutdown_start_time_seconds",
     "kubelet_image_garbage_collected_total",
-    "kubelet_image_volume_mounted_errors_total",
-    "kubelet_image_volume_mounted_succeed_total",
-    "kubelet_image_volume_requested_total",
     "kubelet_imagemanager_inmemory_pulledrecords_usage_percent",
     "kubelet_imagemanager_inmemory_pullintents_usage_percent",
     "kubelet_memory_manager_pinning_errors_total",

@@ -1,0 +1,259 @@
+//! The cgroups that the kubelet makes on this machine: numbers of pods, tiers and the node, compared with the contract's;
+//! that memory is one pod's own affair; and that nothing is left, whatever happens in between.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::node::{FOREVER, Node, container, once_pod, shell_pod, uid};
+
+fn is_v2() -> bool {
+    Path::new("/sys/fs/cgroup/cgroup.controllers").exists()
+}
+
+/// A file of a cgroup below the node's own root: `memory/memory.limit_in_bytes` on version 1, `memory.max` on version 2.
+fn read(node: &Node, cgroup: &str, v1: &str, v2: &str) -> String {
+    let root = node.cgroup().path();
+    let path = if is_v2() {
+        format!("/sys/fs/cgroup{root}/{cgroup}/{v2}")
+    } else {
+        let (tree, file) = v1.split_once('/').expect("a tree and a file");
+        format!("/sys/fs/cgroup/{tree}{root}/{cgroup}/{file}")
+    };
+    std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path}: {e}")).trim().to_owned()
+}
+
+/// Weight, quota, memory and processes of a cgroup.
+fn numbers(node: &Node, cgroup: &str) -> [String; 4] {
+    [
+        ("cpu/cpu.shares", "cpu.weight"),
+        ("cpu/cpu.cfs_quota_us", "cpu.max"),
+        ("memory/memory.limit_in_bytes", "memory.max"),
+        ("pids/pids.max", "pids.max"),
+    ]
+    .map(|(v1, v2)| read(node, cgroup, v1, v2))
+}
+
+fn expected(v1: [&str; 4], v2: [&str; 4]) -> [String; 4] {
+    if is_v2() { v2.map(str::to_owned) } else { v1.map(str::to_owned) }
+}
+
+fn pod(name: &str, resources: Value) -> Value {
+    let mut pod = shell_pod(name, FOREVER);
+    pod["spec"]["containers"][0]["resources"] = resources;
+    pod
+}
+
+/// Version 1 has no word for no limit of memory.
+const UNLIMITED: &str = "9223372036854771712";
+const MEMORY: &str = "67108864";
+
+fn memory_bytes() -> i64 {
+    let text = std::fs::read_to_string("/proc/meminfo").expect("memory");
+    let line = text.lines().find(|line| line.starts_with("MemTotal:")).expect("a total");
+    let kilobytes: i64 = line.split_whitespace().nth(1).expect("a number").parse().expect("a number");
+    kilobytes * 1024
+}
+
+#[test]
+fn pods_tiers_and_the_node_have_the_numbers_of_the_contract() {
+    let node = Node::start_with(json!({
+        "podPidsLimit": 100, "systemReserved": {"memory": "256Mi"}, "kubeReserved": {"cpu": "500m"},
+    }));
+    let both = json!({"cpu": "500m", "memory": "64Mi"});
+    node.apply("guaranteed", &pod("guaranteed", json!({"limits": both})));
+    node.apply("burstable", &pod("burstable", json!({"requests": {"cpu": "250m", "memory": "100Mi"}})));
+    node.apply(
+        "other",
+        &pod("other", json!({"requests": {"cpu": "250m"}, "limits": {"cpu": "1", "memory": "64Mi"}})),
+    );
+    node.apply("besteffort", &pod("besteffort", json!({})));
+    let [guaranteed, burstable, other, besteffort] =
+        ["guaranteed", "burstable", "other", "besteffort"].map(|name| uid(&node.running(name)));
+    assert_eq!(
+        numbers(&node, &format!("kubepods/pod{guaranteed}")),
+        expected(["512", "50000", MEMORY, "100"], ["20", "50000 100000", MEMORY, "100"])
+    );
+    assert_eq!(
+        numbers(&node, &format!("kubepods/burstable/pod{burstable}")),
+        expected(["256", "-1", UNLIMITED, "100"], ["10", "max 100000", "max", "100"])
+    );
+    assert_eq!(
+        numbers(&node, &format!("kubepods/burstable/pod{other}")),
+        expected(["256", "100000", MEMORY, "100"], ["10", "100000 100000", MEMORY, "100"])
+    );
+    assert_eq!(
+        numbers(&node, &format!("kubepods/besteffort/pod{besteffort}")),
+        expected(["2", "-1", UNLIMITED, "100"], ["1", "max 100000", "max", "100"])
+    );
+    node.eventually("the tier weighs what its pods request", |node| {
+        let shares = read(node, "kubepods/burstable", "cpu/cpu.shares", "cpu.weight");
+        if shares == expected(["512"; 4], ["20"; 4])[0] { Ok(()) } else { Err(shares) }
+    });
+    assert_eq!(
+        read(&node, "kubepods/besteffort", "cpu/cpu.shares", "cpu.weight"),
+        expected(["2"; 4], ["1"; 4])[0]
+    );
+    let cpus = i64::try_from(std::thread::available_parallelism().expect("CPUs").get()).expect("a count");
+    let shares = (cpus * 1000 - 500) * 1024 / 1000;
+    let weight = 1 + (shares - 2) * 9999 / 262_142;
+    let all = numbers(&node, "kubepods");
+    assert_eq!(all[0], if is_v2() { weight } else { shares }.to_string());
+    assert_eq!(all[2], (memory_bytes() - (256 << 20)).to_string(), "eviction keeps nothing from pods here");
+    assert!(all[3].parse::<i64>().is_ok_and(|most| most > 1000), "{all:?}");
+    node.logged("Updated Node Allocatable limit across pods");
+
+    pods_are_measured_in_their_cgroups(&node, &guaranteed);
+    what_others_change_is_put_right_by_a_restart(node);
+}
+
+fn pods_are_measured_in_their_cgroups(node: &Node, guaranteed: &str) {
+    let summary: Value = serde_json::from_str(&node.get("/stats/summary").expect("a summary")).expect("JSON");
+    let pods = summary["pods"].as_array().expect("pods");
+    let pod = pods.iter().find(|pod| pod["podRef"]["uid"] == guaranteed).expect("measured");
+    let own: i64 =
+        read(node, &format!("kubepods/pod{guaranteed}"), "memory/memory.usage_in_bytes", "memory.current")
+            .parse()
+            .expect("a number");
+    let containers = pod["containers"].as_array().expect("containers");
+    let of = |part: &Value| part["memory"]["usageBytes"].as_i64().unwrap_or_default();
+    // The pause container is in the pod's cgroup, and in no container of the pod.
+    assert!(of(pod) > containers.iter().map(of).sum::<i64>() && own > 0, "{pod}");
+    let system = summary["node"]["systemContainers"].as_array().expect("system containers");
+    let together = system.iter().find(|part| part["name"] == "pods").expect("pods");
+    assert!(of(together) >= of(pod), "{together}");
+    let metrics = node.get("/metrics").expect("metrics");
+    assert!(metrics.contains("kubelet_cgroup_manager_duration_seconds_count{operation_type=\"create\"}"));
+}
+
+fn what_others_change_is_put_right_by_a_restart(mut node: Node) {
+    let before = container(&node.running("burstable"), "main")["containerID"].clone();
+    let root = node.cgroup().path();
+    let file = if is_v2() {
+        format!("/sys/fs/cgroup{root}/kubepods/burstable/cpu.weight")
+    } else {
+        format!("/sys/fs/cgroup/cpu{root}/kubepods/burstable/cpu.shares")
+    };
+    let tier_weighs = |node: &Node, expected: &str| {
+        node.eventually("the tier weighs what its pods request", |_| {
+            let weight = std::fs::read_to_string(&file).map_err(|e| e.to_string())?;
+            if weight.trim() == expected { Ok(()) } else { Err(weight) }
+        });
+    };
+    std::fs::write(&file, "77").expect("written");
+    node.restart_kubelet();
+    tier_weighs(&node, if is_v2() { "20" } else { "512" });
+    node.delete("other");
+    tier_weighs(&node, if is_v2() { "10" } else { "256" });
+    assert_eq!(container(&node.running("burstable"), "main")["containerID"], before, "the pod went on");
+}
+
+#[test]
+fn a_pod_that_eats_memory_is_killed_alone() {
+    let node = Node::start();
+    node.apply("calm", &pod("calm", json!({"limits": {"cpu": "100m", "memory": "32Mi"}})));
+    let calm = node.running("calm");
+    // Neither container is limited by itself, but the pod is.
+    let mut greedy = once_pod("greedy", "x=a; while :; do x=$x$x; done");
+    greedy["spec"]["resources"] = json!({"limits": {"memory": "24Mi"}});
+    node.apply("greedy", &greedy);
+    let ended = node.pod_when("greedy", "has failed", |pod| pod["status"]["phase"] == "Failed");
+    let terminated = &container(&ended, "main")["state"]["terminated"];
+    assert_eq!((&terminated["reason"], &terminated["exitCode"]), (&json!("OOMKilled"), &json!(137)));
+    let calm_now = node.running("calm");
+    assert_eq!(container(&calm_now, "main")["containerID"], container(&calm, "main")["containerID"]);
+    assert_eq!(crate::node::restarts(&calm_now, "main"), 0);
+}
+
+#[test]
+fn what_a_pod_left_running_is_killed_and_its_cgroup_goes_whenever_the_kubelet_is_killed() {
+    let mut node = Node::start();
+    for moment in ["Sandbox created", "Stopping container main", "Pod is being terminated"] {
+        node.apply("web", &shell_pod("web", FOREVER));
+        let pod = node.running("web");
+        // A process that is in the pod's cgroup, and in no container of it: the runtime knows nothing of it.
+        let mut stray = std::process::Command::new("sleep").arg("1000").spawn().expect("a process");
+        let cgroups = node.pod_cgroups(&uid(&pod));
+        assert!(!cgroups.is_empty());
+        for cgroup in cgroups {
+            std::fs::write(cgroup.join("cgroup.procs"), stray.id().to_string()).expect("moved");
+        }
+        node.delete("web");
+        node.kill_at(moment);
+        let ended = node.eventually("the stray process is killed", |_| match stray.try_wait() {
+            Ok(Some(status)) => Ok(status),
+            other => Err(format!("{other:?}")),
+        });
+        assert!(!ended.success());
+        node.gone("web", &uid(&pod));
+    }
+}
+
+#[test]
+fn cgroups_that_an_earlier_kubelet_left_are_removed_with_who_is_inside() {
+    let mut node = Node::start();
+    node.apply("web", &shell_pod("web", FOREVER));
+    let web = node.running("web");
+    node.kill_kubelet();
+    let orphans: Vec<_> = ["kubepods", "kubepods/burstable", "kubepods/besteffort"]
+        .iter()
+        .flat_map(|tier| node.cgroup().find(tier))
+        .map(|tier| tier.join("podaaaa-bbbb").join("inner"))
+        .collect();
+    for orphan in &orphans {
+        std::fs::create_dir_all(orphan).expect("made");
+    }
+    let mut stray = std::process::Command::new("sleep").arg("1000").spawn().expect("a process");
+    let pids =
+        orphans.iter().find(|dir| dir.to_string_lossy().contains("/memory/") || is_v2()).expect("a tree");
+    std::fs::write(pids.join("cgroup.procs"), stray.id().to_string()).expect("moved");
+    node.start_kubelet();
+    node.eventually("nobody's cgroups are gone", |node| {
+        let left = node.pod_cgroups("aaaa-bbbb");
+        if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
+    });
+    assert!(!stray.wait().expect("it has ended").success());
+    let after = node.running("web");
+    assert_eq!(container(&after, "main")["containerID"], container(&web, "main")["containerID"]);
+}
+
+#[test]
+fn a_configuration_that_cannot_be_enforced_ends_the_kubelet_and_says_why() {
+    let mut node = Node::on_containerd(json!({}));
+    for (settings, reason) in [
+        (json!({"cgroupRoot": "/kubelet-test-nowhere"}), "cgroup-root /kubelet-test-nowhere doesn't exist"),
+        (
+            json!({
+                "cgroupRoot": node.cgroup().path(), "kubeReservedCgroup": "/kubelet-test-nowhere",
+                "enforceNodeAllocatable": ["pods", "kube-reserved"], "kubeReserved": {"cpu": "100m"},
+            }),
+            "Failed to enforce Kube Reserved Cgroup Limits on",
+        ),
+    ] {
+        node.configure(settings);
+        node.spawn_kubelet();
+        assert_eq!(node.wait_for_exit().code(), Some(1), "{reason}");
+        assert!(node.kubelet_log().contains(reason), "{}", node.kubelet_log());
+    }
+    // The same cgroup, once it is there, has what is reserved for it, and only that.
+    let reserved = format!("{}/kube", node.cgroup().path());
+    for tree in node.cgroup().find("") {
+        std::fs::create_dir_all(tree.join("kube")).expect("made");
+    }
+    node.configure(json!({"kubeReservedCgroup": reserved}));
+    node.start_kubelet();
+    node.logged("Updated limits on kube reserved cgroup");
+    assert_eq!(read(&node, "kube", "cpu/cpu.shares", "cpu.weight"), expected(["102"; 4], ["4"; 4])[0]);
+    node.kill_kubelet();
+    // Settings of the kernel that somebody else has to make right are not touched.
+    std::fs::write(node.path("proc-sys/vm/overcommit_memory"), "0").expect("written");
+    node.configure(json!({"protectKernelDefaults": true}));
+    node.spawn_kubelet();
+    assert_eq!(node.wait_for_exit().code(), Some(1));
+    let refusal = "invalid kernel flag: vm/overcommit_memory, expected value: 1, actual value: 0";
+    assert!(node.kubelet_log().contains(refusal), "{}", node.kubelet_log());
+    node.configure(json!({"protectKernelDefaults": false}));
+    node.start_kubelet();
+    let now = std::fs::read_to_string(node.path("proc-sys/vm/overcommit_memory")).expect("a setting");
+    assert_eq!(now.trim(), "1");
+}
