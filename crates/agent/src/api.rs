@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use model::NodeLogOptions;
 use model::k8s::{Container, ObjectMeta, Pod, PodSpec};
 use ports::NodeApi;
+use ports::edge::ServingObserver;
 use ports::node_api::{
     LogPieces, LogSource, LogView, ManifestProblem, Measurements, PodRefusal, PodTarget, SystemLog,
     SystemLogError, TextPieces,
@@ -112,6 +113,10 @@ impl NodeApi for AgentApi {
         timeout: Option<Duration>,
     ) -> Result<PathBuf, PodRefusal> {
         checkpoints::write(&self.engine, pod, container, timeout).await
+    }
+
+    fn observer(&self) -> Option<Arc<dyn ServingObserver>> {
+        Some(self.engine.metrics.clone())
     }
 
     fn manifest_problems(&self) -> Vec<ManifestProblem> {

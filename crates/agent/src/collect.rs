@@ -1,43 +1,78 @@
 //! Collecting what nobody needs any more: dead containers and sandboxes, log directories of gone pods, dangling links.
 //!
 //! Owns nothing: what to remove is decided in `kubelet_core::gc` from what the PLEG has seen anyway, so collecting
-//! costs the runtime no listing.
+//! costs the runtime no listing. Done now and then, and at once when a disk runs short.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kubelet_core::eviction::message::EVICTED;
 use kubelet_core::gc::{GcContainer, GcInputs, GcPlan, GcPolicy, GcSandbox, LogLink, PodFate, compute_gc};
+use kubelet_core::status::PodStage;
 use model::PodUid;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::engine::Engine;
+use crate::eviction::Remover;
 use crate::volumes::chain;
 
+const CONTAINER_GC_FAILED: &str = "ContainerGCFailed";
 const PERIOD: Duration = Duration::from_secs(60);
 
+/// What is collected of pods that have ended and are still wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    /// Their last words stay to be read.
+    Kept,
+    /// The disk runs short: their containers go.
+    Removed,
+}
+
 #[derive(Debug)]
-pub struct Collector {
+pub(crate) struct Collector {
     engine: Arc<Engine>,
     sources_ready: watch::Receiver<bool>,
+    requests: mpsc::Receiver<oneshot::Sender<()>>,
 }
 
 impl Collector {
-    #[must_use]
-    pub const fn new(engine: Arc<Engine>, sources_ready: watch::Receiver<bool>) -> Self {
-        Self { engine, sources_ready }
+    pub(crate) fn new(engine: Arc<Engine>, sources_ready: watch::Receiver<bool>) -> (Self, Remover) {
+        // One who asks waits for the answer, and there is one who asks.
+        let (sender, requests) = mpsc::channel(1);
+        (Self { engine, sources_ready, requests }, sender)
     }
 
-    /// Runs until dropped.
-    pub async fn run(self) {
+    /// Runs until nobody can ask any more.
+    pub(crate) async fn run(mut self) {
+        let mut next = self.engine.clock.mono() + PERIOD;
         loop {
-            self.engine.clock.sleep_until(self.engine.clock.mono() + PERIOD).await;
-            let plan = self.decide().await;
-            self.act(plan).await;
+            tokio::select! {
+                asked = self.requests.recv() => match asked {
+                    Some(done) => {
+                        self.collect(Ended::Removed).await;
+                        // Who has left does not wait any more.
+                        let _ = done.send(());
+                    }
+                    None => return,
+                },
+                () = self.engine.clock.sleep_until(next) => {
+                    self.collect(Ended::Kept).await;
+                    next = self.engine.clock.mono() + PERIOD;
+                }
+            }
         }
     }
 
-    async fn decide(&self) -> GcPlan {
+    async fn collect(&self, ended: Ended) {
+        let plan = self.decide(ended).await;
+        let problems = self.act(plan).await;
+        if let Some(first) = problems.first() {
+            self.engine.recorder.node_warning(CONTAINER_GC_FAILED, first.clone());
+        }
+    }
+
+    async fn decide(&self, ended: Ended) -> GcPlan {
         let engine = &self.engine;
         let observed = engine.cache.in_runtime();
         let containers: Vec<GcContainer> = observed
@@ -62,8 +97,9 @@ impl Collector {
                 created_at: s.created_at,
             })
             .collect();
-        let followed: BTreeSet<PodUid> = engine.cache.followed();
-        let pods: BTreeMap<PodUid, PodFate> = followed.into_iter().map(|uid| (uid, PodFate::Live)).collect();
+        let followed = engine.cache.followed();
+        let fate = |uid: PodUid| (uid.clone(), self.fate(&uid, ended));
+        let pods: BTreeMap<PodUid, PodFate> = followed.into_iter().map(fate).collect();
         let (log_dirs, log_links) = self.list_logs().await;
         compute_gc(&GcInputs {
             containers: &containers,
@@ -75,6 +111,16 @@ impl Collector {
             sources_ready: *self.sources_ready.borrow(),
             now: engine.clock.now().wall,
         })
+    }
+
+    /// Of a pod that somebody takes care of.
+    fn fate(&self, uid: &PodUid, ended: Ended) -> PodFate {
+        let Some(entry) = self.engine.pods.get(uid) else { return PodFate::Live };
+        let is_deleted = entry.pod.metadata.deletion_timestamp.is_some();
+        let is_evicted = entry.status.reason.as_deref() == Some(EVICTED);
+        let is_unread = is_deleted || is_evicted || ended == Ended::Removed;
+        let has_ended = entry.progress.stage == PodStage::Terminated;
+        if has_ended && is_unread { PodFate::ContentGoes } else { PodFate::Live }
     }
 
     fn policy(&self) -> GcPolicy {
@@ -95,12 +141,13 @@ impl Collector {
         (dirs, links.map(|e| LogLink { name: e.name, target_exists: e.target_exists }).collect())
     }
 
-    /// What fails is logged and tried again the next time.
-    async fn act(&self, plan: GcPlan) {
-        let engine = &self.engine;
+    /// What fails is logged and tried again the next time; returns what the runtime would not remove.
+    async fn act(&self, plan: GcPlan) -> Vec<String> {
+        let (engine, mut problems) = (&self.engine, Vec::new());
         for (id, why) in plan.containers {
             if let Err(error) = engine.runtime.remove_container(&id).await {
                 tracing::warn!(container_id = %id, ?why, %error, "Dead container was not removed");
+                problems.push(error.to_string());
             }
         }
         for (id, why) in plan.sandboxes {
@@ -110,6 +157,7 @@ impl Collector {
             };
             if let Err(error) = removed.await {
                 tracing::warn!(sandbox = %id, ?why, %error, "Dead sandbox was not removed");
+                problems.push(error.to_string());
             }
         }
         for dir in plan.log_dirs {
@@ -124,5 +172,6 @@ impl Collector {
                 tracing::warn!(link, error = chain(&error), "Log link was not removed");
             }
         }
+        problems
     }
 }

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use kubelet_core::cgroup::CgroupNames;
+use kubelet_core::node::NodePressure;
 use kubelet_core::request::NodeFacts;
 use model::CgroupDriver;
 use model::k8s::{Node, NodeAddress, Pod, Quantity};
@@ -28,6 +29,7 @@ use crate::probe_metrics::ProbeMetrics;
 use crate::settings::Settings;
 use crate::tasks::TaskSet;
 use crate::user_namespaces::PodIds;
+use crate::volumes::Volumes;
 
 #[derive(Debug)]
 pub struct Engine {
@@ -44,6 +46,7 @@ pub struct Engine {
     pub recorder: Recorder,
     pub images: Images,
     pub pod_ids: PodIds,
+    pub volumes: Volumes,
     /// `None` for a kubelet that stands alone.
     pub objects: Option<ClusterObjects>,
     pub cache: PodCache,
@@ -59,6 +62,8 @@ pub struct Engine {
     pub node_addresses: watch::Sender<Vec<NodeAddress>>,
     pub pods: PodsView,
     pub places: Places,
+    /// What the node runs short of, written by `eviction`.
+    pub pressure: watch::Receiver<NodePressure>,
     /// This node in the API; nothing for one that stands alone.
     pub own_node: Copy<Node>,
     /// The pods bound to this node in the API, mirrors among them; nothing for a node that stands alone.

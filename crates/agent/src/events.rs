@@ -30,6 +30,7 @@ pub struct Event {
     pub kind: EventType,
     pub reason: Cow<'static, str>,
     pub message: String,
+    pub annotations: Vec<(&'static str, String)>,
 }
 
 /// Takes events; clones share the memory.
@@ -54,7 +55,7 @@ impl Recorder {
         reason: impl Into<Cow<'static, str>>,
         message: impl Into<String>,
     ) {
-        self.record(Some(pod), container, EventType::Normal, reason.into(), message.into());
+        self.record(Some(pod), container, (EventType::Normal, reason.into(), message.into()), Vec::new());
     }
 
     pub fn warning(
@@ -64,15 +65,26 @@ impl Recorder {
         reason: impl Into<Cow<'static, str>>,
         message: impl Into<String>,
     ) {
-        self.record(Some(pod), container, EventType::Warning, reason.into(), message.into());
+        self.record(Some(pod), container, (EventType::Warning, reason.into(), message.into()), Vec::new());
+    }
+
+    /// With more for programs to read.
+    pub fn annotated_warning(
+        &self,
+        pod: &PodRef,
+        reason: &'static str,
+        message: String,
+        annotations: Vec<(&'static str, String)>,
+    ) {
+        self.record(Some(pod), None, (EventType::Warning, reason.into(), message), annotations);
     }
 
     pub fn node_warning(&self, reason: impl Into<Cow<'static, str>>, message: impl Into<String>) {
-        self.record(None, None, EventType::Warning, reason.into(), message.into());
+        self.record(None, None, (EventType::Warning, reason.into(), message.into()), Vec::new());
     }
 
     pub fn node_normal(&self, reason: impl Into<Cow<'static, str>>, message: impl Into<String>) {
-        self.record(None, None, EventType::Normal, reason.into(), message.into());
+        self.record(None, None, (EventType::Normal, reason.into(), message.into()), Vec::new());
     }
 
     /// From now on events also come out here. What happened before comes first.
@@ -98,9 +110,8 @@ impl Recorder {
         &self,
         pod: Option<&PodRef>,
         container: Option<&str>,
-        kind: EventType,
-        reason: Cow<'static, str>,
-        message: String,
+        (kind, reason, message): (EventType, Cow<'static, str>, String),
+        annotations: Vec<(&'static str, String)>,
     ) {
         let name = pod.map(ToString::to_string);
         tracing::info!(pod = name, container, r#type = ?kind, %reason, message, "Event");
@@ -109,7 +120,8 @@ impl Recorder {
             latest.pop_front();
         }
         let container = container.map(str::to_owned);
-        let event = Event { at: self.clock.now(), pod: pod.cloned(), container, kind, reason, message };
+        let (at, pod) = (self.clock.now(), pod.cloned());
+        let event = Event { at, pod, container, kind, reason, message, annotations };
         if let Some(teller) = self.teller.get() {
             match teller.try_reserve() {
                 Ok(place) => place.send(event.clone()),

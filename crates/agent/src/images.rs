@@ -4,6 +4,7 @@
 //! side and how often, and the back-off of failing ones. Whether to pull, and every text users see, is decided in
 //! `kubelet_core::image`.
 
+pub(crate) mod collect;
 pub mod figures;
 mod providers;
 mod records;
@@ -14,6 +15,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared, WeakShared};
+use jiff::Timestamp;
 use kubelet_core::image::access::{ImageAccess, PodCredentials, VerificationPolicy, compute_image_access};
 use kubelet_core::image::keyring::{Credential, Keyring, KeyringError, pod_credentials};
 use kubelet_core::image::pull::{self, ImageProblem, PullDecision, PullPolicy};
@@ -44,6 +46,8 @@ pub struct ReadyImage {
     pub reference: String,
     /// The image's own user, for the runAsNonRoot check.
     pub observed: ImageObservation,
+    /// From when to when it was pulled, if it was not there.
+    pub pulled: Option<(MonoTime, MonoTime)>,
 }
 
 /// Why a container has no image: the reason and message of its waiting state.
@@ -126,7 +130,7 @@ impl Images {
         let (runtime, host, clock) = (&doors.runtime, &doors.host, doors.clock);
         let checked = match &settings.verification {
             Some(policy) => {
-                let doors = (runtime.clone(), host.clone(), clock);
+                let doors = (host.clone(), clock);
                 let records = PullRecords::start(doors, root, metrics.clone(), tasks).await?;
                 Some((policy.clone(), records))
             }
@@ -183,6 +187,11 @@ impl Images {
             // An image that the pod may not use is none to it.
             decision = pull::compute_pull(policy, may_use);
         }
+        let must_pull = match decision {
+            PullDecision::Pull => true,
+            PullDecision::UsePresent | PullDecision::Refuse => false,
+        };
+        self.metrics.pods.image_asked(policy.label(), present.is_some(), must_pull);
         match (decision, present) {
             (PullDecision::UsePresent, Some(observed)) => {
                 self.recorder.normal(
@@ -192,7 +201,7 @@ impl Images {
                     pull::already_present_message(wanted),
                 );
                 let reference = if observed.id.is_empty() { request.image } else { observed.id.clone() };
-                Ok(ReadyImage { reference, observed })
+                Ok(ReadyImage { reference, observed, pulled: None })
             }
             (PullDecision::Refuse, _) => {
                 let message = pull::never_pull_message(wanted);
@@ -202,6 +211,13 @@ impl Images {
                 let credentials = self.credentials(login, &request.image).await.map_err(cannot_login)?;
                 self.pull(pod, container, (request, credentials), sandbox).await
             }
+        }
+    }
+
+    /// What the runtime has: records of other images are of no use any more.
+    async fn note_listing(&self, listed_at: Timestamp, images: Vec<ImageObservation>) {
+        if let Some((_, records)) = &self.checked {
+            records.note_listing(listed_at, images).await;
         }
     }
 
@@ -259,7 +275,7 @@ impl Images {
         };
         let auths = credentials.iter().map(|credential| credential.auth.clone()).collect();
         match self.join_pull(&request, auths, sandbox).await {
-            Ok(pulled) => {
+            Ok((pulled, is_first)) => {
                 let observed = self.runtime.image_status(&request).await.ok().flatten().unwrap_or_default();
                 if let Some(intent) = intent {
                     let image_ref = if observed.id.is_empty() { &pulled.reference } else { &observed.id };
@@ -268,11 +284,15 @@ impl Images {
                         .succeeded(image_ref, pod_credentials(with.map_or(&[], std::slice::from_ref)))
                         .await;
                 }
-                let waited = self.clock.mono().saturating_since(waited_from);
+                if is_first {
+                    self.metrics.pods.pulled(observed.size_bytes, pulled.took);
+                }
+                let now = self.clock.mono();
+                let waited = now.saturating_since(waited_from);
                 let message = pull::pulled_message(wanted, pulled.took, waited, observed.size_bytes);
                 self.recorder.normal(pod, Some(container.name()), "Pulled", message);
                 self.back_off.lock().last_error.remove(&key);
-                Ok(ReadyImage { reference: pulled.reference, observed })
+                Ok(ReadyImage { reference: pulled.reference, observed, pulled: Some((waited_from, now)) })
             }
             Err(error) => {
                 // After an uncertain one the image may come all the same; then it is known to be no preloaded one.
@@ -291,13 +311,13 @@ impl Images {
     }
 
     /// Joins the pull of this image that is under way, or begins one. When everybody who waits for it is gone, it is
-    /// abandoned.
+    /// abandoned. One of them is the first to have it.
     async fn join_pull(
         &self,
         request: &ImageRequest,
         credentials: Vec<RegistryAuth>,
         sandbox: &SandboxRequest,
-    ) -> PullResult {
+    ) -> Result<(Pulled, bool), RuntimeError> {
         let key: PullKey = (request.image.clone(), credentials);
         let shared = {
             let mut under_way = self.under_way.lock();
@@ -314,8 +334,8 @@ impl Images {
             }
         };
         let result = shared.await;
-        self.under_way.lock().remove(&key);
-        result
+        let is_first = self.under_way.lock().remove(&key).is_some();
+        result.map(|pulled| (pulled, is_first))
     }
 
     fn begin_pull(

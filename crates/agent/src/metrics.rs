@@ -3,8 +3,12 @@
 //! Owns the numbers; how they are written, `render` says. Everything without labels is one atomic; what has labels is a
 //! short table whose keys come from fixed sets, so that the number of lines is bounded.
 
+mod edge;
+mod eviction;
 mod histogram;
+mod pods;
 mod render;
+mod table;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,9 +23,12 @@ use ports::runtime::CallObserver;
 
 use crate::certificates::CertificateFigures;
 use crate::images::figures::ImageFigures;
+use crate::volumes::figures::VolumeFigures;
 
+use eviction::EvictionFigures;
 pub(crate) use histogram::Histogram;
-pub(crate) use render::{FromElsewhere, write};
+pub(crate) use pods::{NodeStart, PodStart};
+pub(crate) use render::{FromElsewhere, WorkingPods, write};
 
 /// Limits for how long pods take to start, in seconds.
 const POD_START: &[f64] = &[
@@ -103,18 +110,21 @@ pub struct Metrics {
     worker_passes: [Histogram; 3],
     worker_start: Histogram,
     pod_start: Histogram,
-    pod_start_total: Histogram,
     rejections: ByLabel,
     orphaned_pods: AtomicU64,
     runtime_loses_support: AtomicBool,
     hook_fallbacks: AtomicU64,
     cut_sleeps: AtomicU64,
     pub(crate) images: ImageFigures,
+    pub(crate) volumes: VolumeFigures,
+    pub(crate) eviction: EvictionFigures,
     calls: Mutex<BTreeMap<&'static str, Calls>>,
     cgroup_samples: Histogram,
     /// In the order of [`CgroupWork`].
     cgroup_works: [Histogram; 3],
     disk_samples: Histogram,
+    pub(crate) edge: edge::EdgeFigures,
+    pub(crate) pods: pods::PodFigures,
     /// They are shown beside these.
     pub certificates: CertificateFigures,
 }
@@ -153,23 +163,35 @@ impl Default for Metrics {
             sandbox_errors: Mutex::default(),
             started_containers: Default::default(),
             started_container_errors: Mutex::default(),
-            containers_per_pod: Histogram::new(CONTAINERS_PER_POD),
+            containers_per_pod: Histogram::of_numbers(CONTAINERS_PER_POD),
             worker_passes: [usual(), usual(), usual()],
             worker_start: usual(),
             pod_start: Histogram::new(POD_START),
-            pod_start_total: Histogram::new(POD_START),
             rejections: Mutex::default(),
             orphaned_pods: AtomicU64::default(),
             runtime_loses_support: AtomicBool::default(),
             hook_fallbacks: AtomicU64::default(),
             cut_sleeps: AtomicU64::default(),
             images: ImageFigures::default(),
+            volumes: VolumeFigures::default(),
+            eviction: EvictionFigures::default(),
             calls: Mutex::default(),
             cgroup_samples: usual(),
             cgroup_works: [usual(), usual(), usual()],
             disk_samples: usual(),
+            edge: edge::EdgeFigures::default(),
+            pods: pods::PodFigures::default(),
             certificates: CertificateFigures::default(),
         }
+    }
+}
+
+/// The place of a kind in [`CONTAINER_TYPES`].
+const fn container_type(kind: ContainerKind) -> usize {
+    match kind {
+        ContainerKind::Regular => 0,
+        ContainerKind::Init | ContainerKind::Sidecar => 1,
+        ContainerKind::Ephemeral => 2,
     }
 }
 
@@ -264,11 +286,7 @@ impl Metrics {
 
     /// The start of a container was tried; with the reason where it failed.
     pub(crate) fn container_started(&self, kind: ContainerKind, failure: Option<&str>) {
-        let place = match kind {
-            ContainerKind::Regular => 0,
-            ContainerKind::Init | ContainerKind::Sidecar => 1,
-            ContainerKind::Ephemeral => 2,
-        };
+        let place = container_type(kind);
         one_more(&self.started_containers[place]);
         if let Some(reason) = failure {
             count(&self.started_container_errors, format!("{} {reason}", CONTAINER_TYPES[place]));
@@ -294,12 +312,9 @@ impl Metrics {
         self.worker_start.observe(after);
     }
 
-    /// A pod runs, so long after it was first seen, and (for one of the API) after it was created.
-    pub(crate) fn pod_runs(&self, since_seen: Duration, since_created: Option<Duration>) {
+    /// A pod runs, so long after it was first seen.
+    pub(crate) fn pod_runs(&self, since_seen: Duration) {
         self.pod_start.observe(since_seen);
-        if let Some(since_created) = since_created {
-            self.pod_start_total.observe(since_created);
-        }
     }
 
     /// A pod was refused.

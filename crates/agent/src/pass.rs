@@ -32,6 +32,8 @@ pub struct Waiting {
 /// News from within a pass, for the worker that watches it.
 #[derive(Clone, Debug)]
 pub enum PassNote {
+    /// Its image was pulled, between these two moments.
+    Pulled { began: MonoTime, ended: MonoTime },
     /// The container could not be started, for this reason.
     Failed { container: String, waiting: Waiting },
     /// The container runs, but its postStart hook does too: it does not count as running yet.

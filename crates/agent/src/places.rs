@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kubelet_core::admission::Admission;
+use kubelet_core::eviction::message::EvictionNotice;
 use model::PodUid;
 use model::k8s::Pod;
 use parking_lot::Mutex;
@@ -33,7 +34,22 @@ struct Taken {
     pod: Arc<Pod>,
     /// Not judged yet; pods whose turn comes later count on it all the same.
     is_open: bool,
-    make_way: watch::Sender<bool>,
+    make_way: watch::Sender<Option<MakeWay>>,
+}
+
+/// Why a pod that has a place must give it up.
+#[derive(Clone, Debug)]
+pub enum MakeWay {
+    /// A critical pod needs the room.
+    Preempted,
+    /// The node runs short, or the pod took more than it may. It gets so many seconds to end.
+    Evicted { notice: Arc<EvictionNotice>, grace: i64 },
+}
+
+impl Taken {
+    fn has_uid(&self, uid: &PodUid) -> bool {
+        self.pod.metadata.uid.as_deref() == Some(uid.as_str())
+    }
 }
 
 impl Default for Places {
@@ -47,7 +63,7 @@ impl Places {
     /// A place for a pod that is yet to be judged, after all that asked before it.
     #[must_use]
     pub fn ask(&self, pod: Arc<Pod>) -> Place {
-        let (make_way, told) = watch::channel(false);
+        let (make_way, told) = watch::channel(None);
         let mut table = self.table.lock();
         let turn = table.next_turn;
         table.next_turn += 1;
@@ -61,6 +77,22 @@ impl Places {
     pub fn admitted(&self) -> Vec<Arc<Pod>> {
         let table = self.table.lock();
         table.places.values().filter(|taken| !taken.is_open).map(|taken| taken.pod.clone()).collect()
+    }
+
+    /// Tells an admitted pod to go. `false`: it has gone, or was told to go before.
+    #[must_use]
+    pub fn evict(&self, uid: &PodUid, notice: EvictionNotice, grace: i64) -> bool {
+        let table = self.table.lock();
+        let Some(taken) = table.places.values().find(|taken| !taken.is_open && taken.has_uid(uid)) else {
+            return false;
+        };
+        taken.make_way.send_if_modified(|told| {
+            let is_first = told.is_none();
+            if is_first {
+                *told = Some(MakeWay::Evicted { notice: Arc::new(notice), grace });
+            }
+            is_first
+        })
     }
 
     /// Tells whenever [`Self::admitted`] has changed.
@@ -81,7 +113,7 @@ pub struct Place {
     turn: u64,
     /// The turns of those who make way for this pod.
     waits_for: Vec<u64>,
-    told: watch::Receiver<bool>,
+    told: watch::Receiver<Option<MakeWay>>,
     freed: watch::Receiver<u64>,
 }
 
@@ -95,22 +127,19 @@ impl Place {
         let others: Vec<&Pod> = table.places.iter().filter(counts).map(|(_, taken)| &*taken.pod).collect();
         let admission = decide(&others);
         let victims: &[PodUid] = match &admission {
-            Admission::Admitted { victims } => victims,
+            Admission::Admitted { victims, .. } => victims,
             Admission::Rejected(_) => {
                 drop(table);
                 self.leave();
                 return admission;
             }
         };
-        let is_victim = |taken: &Taken| {
-            let uid = taken.pod.metadata.uid.as_deref().unwrap_or_default();
-            victims.iter().any(|victim| victim.as_str() == uid)
-        };
+        let is_victim = |taken: &Taken| victims.iter().any(|victim| taken.has_uid(victim));
         for (turn, taken) in &mut table.places {
             if *turn == self.turn {
                 taken.is_open = false;
             } else if is_victim(taken) {
-                taken.make_way.send_replace(true);
+                taken.make_way.send_replace(Some(MakeWay::Preempted));
                 self.waits_for.push(*turn);
             }
         }
@@ -142,13 +171,13 @@ impl Place {
         self.waits_for.iter().any(|turn| table.places.contains_key(turn))
     }
 
-    /// Resolves when there is news: `true` if this pod must make way, `false` if somebody has gone for whom it waits.
-    /// Cancel safe: watches lose nothing.
-    pub async fn news(&mut self) -> bool {
+    /// Resolves when there is news: why this pod must make way, or `None` if somebody has gone for whom it waits. Cancel
+    /// safe: watches lose nothing.
+    pub async fn news(&mut self) -> Option<MakeWay> {
         let waits = self.must_wait();
         tokio::select! {
-            Ok(()) = self.told.changed() => true,
-            Ok(()) = self.freed.changed(), if waits => false,
+            Ok(()) = self.told.changed() => self.told.borrow().clone(),
+            Ok(()) = self.freed.changed(), if waits => None,
             else => std::future::pending().await,
         }
     }
@@ -175,7 +204,7 @@ mod tests {
     fn up_to(most: usize) -> impl Fn(&[&Pod]) -> Admission {
         move |others| {
             if others.len() < most {
-                return Admission::Admitted { victims: Vec::new() };
+                return Admission::Admitted { victims: Vec::new(), short_of: String::new() };
             }
             Admission::Rejected(Rejection { reason: "OutOfpods".into(), message: String::new() })
         }
@@ -210,9 +239,24 @@ mod tests {
         let places = Places::default();
         let (mut old, mut new) = (places.ask(pod("old")), places.ask(pod("new")));
         old.keep();
-        new.judge(|_| Admission::Admitted { victims: vec![PodUid::new("old")] });
-        assert!(new.must_wait() && old.news().await);
+        new.judge(|_| Admission::Admitted { victims: vec![PodUid::new("old")], short_of: "cpu".to_owned() });
+        assert!(new.must_wait());
+        assert!(matches!(old.news().await, Some(MakeWay::Preempted)));
         old.leave();
         assert!(!new.must_wait());
+    }
+
+    #[tokio::test]
+    async fn a_pod_is_evicted_once_and_only_while_it_has_a_place() {
+        let places = Places::default();
+        let mut place = places.ask(pod("a"));
+        let evict = || places.evict(&PodUid::new("a"), EvictionNotice::own_fault("full".to_owned()), 1);
+        assert!(!evict() && places.admitted().is_empty(), "nobody has judged it");
+        place.keep();
+        assert_eq!(places.admitted().len(), 1);
+        assert!(evict() && !evict());
+        assert!(matches!(place.news().await, Some(MakeWay::Evicted { grace: 1, .. })));
+        place.leave();
+        assert!(!evict() && places.admitted().is_empty());
     }
 }

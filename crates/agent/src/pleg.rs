@@ -86,6 +86,7 @@ enum HintNews {
 struct Inspection {
     pod: PodRef,
     result: RuntimeResult<PodObservation>,
+    took: Duration,
 }
 
 pub struct Pleg {
@@ -270,17 +271,19 @@ impl Pleg {
         let (runtime, clock) = (self.runtime.clone(), self.clock);
         let previous = self.cache.get(&pod.uid);
         self.inspections.spawn(async move {
+            let began = clock.mono();
             let result = inspect(&*runtime, &clock, &pod, previous.as_deref()).await;
-            Inspection { pod, result }
+            Inspection { pod, result, took: clock.mono().saturating_since(began) }
         });
     }
 
     fn finish_inspection(&mut self, done: Result<Inspection, tokio::task::JoinError>) {
-        let Ok(Inspection { pod, result }) = done else {
+        let Ok(Inspection { pod, result, took }) = done else {
             tracing::error!("An inspection panicked; the pod is inspected again with the next change");
             self.in_flight.clear();
             return;
         };
+        self.metrics.pods.inspected(took);
         match result {
             Ok(observation) => self.publish(pod.clone(), observation),
             Err(error) => {

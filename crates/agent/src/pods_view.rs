@@ -28,6 +28,8 @@ pub struct PodProgress {
     pub stage: PodStage,
     /// Nothing of the pod runs or is held on this node any more.
     pub is_released: bool,
+    /// Its source has it no more.
+    pub is_orphan: bool,
 }
 
 impl PodProgress {

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use config::{CredentialProviders, KubeletConfiguration};
 use kubelet_core::cgroup::{PodRules, TierRules};
+use kubelet_core::eviction::threshold::Threshold;
 use kubelet_core::image::access::VerificationPolicy;
+use kubelet_core::image::gc::ImageGcPolicy;
 use model::CgroupDriver;
 
 /// All settings of the agent. Plain data, fixed for the life of the process.
@@ -22,6 +24,7 @@ pub struct Settings {
     pub collection: CollectionSettings,
     pub containers: ContainerSettings,
     pub measure: MeasureSettings,
+    pub eviction: EvictionSettings,
     pub cgroups: CgroupSettings,
     /// `None` for a kubelet that stands alone.
     pub node: Option<NodeSettings>,
@@ -29,6 +32,8 @@ pub struct Settings {
     pub sync_frequency: Duration,
     /// `cgroupDriver`, for a runtime that does not say which one it uses.
     pub cgroup_driver: CgroupDriver,
+    /// What is switched on, for who wants to know.
+    pub gates: config::FeatureGates,
     /// Deadline of one runtime call; some calls add to it.
     pub request_timeout: Duration,
 }
@@ -99,6 +104,8 @@ pub struct ImageSettings {
     /// Programs that are asked for credentials, and where they are.
     pub providers: CredentialProviders,
     pub provider_dir: PathBuf,
+    /// When images that nobody uses go.
+    pub collection: ImageGcPolicy,
 }
 
 #[derive(Clone, Debug)]
@@ -146,6 +153,8 @@ pub struct MeasureSettings {
     pub kubelet_cgroups: String,
     pub runtime_cgroups: String,
     pub system_cgroups: String,
+    /// `/dev/kmsg`.
+    pub kernel_log: PathBuf,
     /// How old what is known of a pod's volumes may be; `None`: they are not measured.
     pub volume_stats_period: Option<Duration>,
 }
@@ -154,12 +163,29 @@ impl Default for MeasureSettings {
     fn default() -> Self {
         Self {
             cgroup_root: PathBuf::from("/sys/fs/cgroup"),
+            kernel_log: PathBuf::from("/dev/kmsg"),
             kubelet_cgroups: String::new(),
             runtime_cgroups: String::new(),
             system_cgroups: String::new(),
             volume_stats_period: Some(Duration::from_secs(60)),
         }
     }
+}
+
+/// What the node keeps free, and who must go for it.
+#[derive(Clone, Debug, Default)]
+pub struct EvictionSettings {
+    pub thresholds: Vec<Threshold>,
+    /// How long the node shows pressure after it was last seen.
+    pub transition: Duration,
+    /// The most seconds that a pod gets where a soft threshold was passed.
+    pub max_pod_grace: i64,
+    /// What pods take of the node's disk is limited as they say.
+    pub limits_storage: bool,
+    /// Images may lie apart from what containers write.
+    pub may_split: bool,
+    /// The kernel is asked to say when a memory threshold is passed.
+    pub notified_of_memory: bool,
 }
 
 #[derive(Clone, Debug)]

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use config::CGROUP_V1_WARNING;
 use kubelet_core::cgroup::CgroupNames;
-use kubelet_core::node::{compute_allocatable, compute_capacity, reserved_amounts};
+use kubelet_core::node::{NodePressure, compute_allocatable, compute_capacity, reserved_amounts};
 use kubelet_core::request::NodeFacts;
-use model::k8s::Quantity;
+use model::k8s::{Node, Pod, Quantity};
 use model::{CgroupDriver, PodSource};
 use ports::{Cgroups, Clock, Host, HostError, Net, NodeApi, Runtime};
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
@@ -24,11 +24,14 @@ use crate::collect::Collector;
 use crate::container_logs::MOST_WATCHES;
 use crate::engine::Engine;
 use crate::events::Recorder;
+use crate::eviction::{Evictor, Removers};
 use crate::images::Images;
+use crate::images::collect::ImageCollector;
 use crate::log_rotation::LogRotation;
 use crate::metrics::Metrics;
 use crate::node::{NodeView, NodeWatch};
 use crate::node_cgroups::NodeCgroups;
+use crate::oom_watcher;
 use crate::places::Places;
 use crate::pleg::Pleg;
 use crate::pods_view::PodsView;
@@ -41,6 +44,7 @@ use crate::stats::Samplers;
 use crate::sync_loop::{Heartbeat, SourcesReadiness, SyncLoop};
 use crate::tasks::TaskSet;
 use crate::user_namespaces::PodIds;
+use crate::volumes::{Requests, VolumeEngine, Volumes};
 
 /// Sources that have something to say wait here while the loop is busy; there are at most three of them.
 const SET_QUEUE: usize = 8;
@@ -80,86 +84,24 @@ impl Agent {
         seed: u64,
     ) -> Result<Self, HostError> {
         make_directories(&*doors.host, &settings).await?;
-        let (tasks, metrics) = (TaskSet::new(), Arc::new(Metrics::default()));
-        let recorder = Recorder::new(doors.clock);
-        doors.runtime.observe(metrics.clone());
-        let cache = PodCache::default();
-        let (pleg, pleg_handle) = Pleg::new(
-            doors.runtime.clone(),
-            doors.clock,
-            cache.clone(),
-            metrics.clone(),
-            node_facts.features,
-        );
-        let (node_sender, node) = watch::channel(NodeView::default());
-        let (own_node_sender, own_node) = watch::channel(Followed::default());
-        let (pods_sender, pods_in_api) = watch::channel(Followed::default());
-        let (driver_sender, cgroup_driver) = watch::channel(None);
-        let (names_sender, cgroup_names) = watch::channel(None);
-        let images = Images::start(&doors, &settings, recorder.clone(), metrics.clone(), &tasks).await?;
-        let pod_ids = PodIds::load(&*doors.host, &settings).await?;
-        let objects = cluster_objects(&doors, &settings);
-        let engine = Arc::new(Engine {
-            own_allocatable: own_allocatable(&*doors.host, &settings),
-            objects,
-            images,
-            pod_ids,
-            cache,
-            pleg: pleg_handle,
-            node,
-            cgroup_driver,
-            cgroup_names,
-            leftovers: Arc::new(Notify::new()),
-            node_addresses: watch::channel(Vec::new()).0,
-            pods: PodsView::default(),
-            places: Places::default(),
-            own_node,
-            pods_in_api,
-            metrics,
-            probe_metrics: ProbeMetrics::default(),
-            recorder,
-            tasks: tasks.clone(),
-            chance: Chance::from_seed(seed),
-            runtime: doors.runtime.clone(),
-            host: doors.host.clone(),
-            cgroups: doors.cgroups.clone(),
-            net: doors.net.clone(),
-            clock: doors.clock,
-            settings,
-            node_facts,
-        });
+        let (engine, ends) = engine(&doors, settings, node_facts, seed).await?;
         engine.recorder.node_normal("Starting", "Starting kubelet.");
         if !engine.node_facts.cgroup_v2 {
             engine.recorder.node_warning("CgroupV1", CGROUP_V1_WARNING);
         }
-        let node_watch = NodeWatch {
-            runtime: doors.runtime,
-            clock: doors.clock,
-            pleg: engine.pleg.clone(),
-            recorder: engine.recorder.clone(),
-            view: node_sender,
-            stands_alone: doors.cluster.is_none(),
-        };
-        let given_up = start_cgroups(&engine, driver_sender, names_sender);
-        tasks.spawn("node watch", node_watch.run());
-        tasks.spawn("PLEG", pleg.run());
-        tasks.spawn("log rotation", LogRotation::new(engine.clone()).run());
+        let (own_node, pods, pressure) = (ends.own_node.clone(), ends.pods.clone(), ends.pressure.clone());
+        let given_up = ends.spawn(&engine, doors.cluster.is_none());
         let (problems, heartbeat) = (ManifestProblems::default(), Heartbeat::default());
         let readiness = SourcesReadiness::default();
         let api_sets = start_loop(&engine, &problems, &heartbeat, readiness.clone());
         if let (Some(cluster), Some(sets)) = (&doors.cluster, api_sets) {
-            let side = LoopSide {
-                sets,
-                own_node: own_node_sender,
-                pods: pods_sender,
-                wanted: readiness.static_pods.subscribe(),
-                sources: readiness.complete.subscribe(),
-            };
+            let (wanted, sources) = (readiness.static_pods.subscribe(), readiness.complete.subscribe());
+            let side = LoopSide { sets, own_node, pods, wanted, sources };
             cluster::start(&engine, cluster, side).await;
         }
         let sources_ready = readiness.reported.subscribe();
-        tasks.spawn("collector", Collector::new(engine.clone(), readiness.complete.subscribe()).run());
         let samplers = Samplers::start(&engine);
+        start_collecting(&engine, &samplers, &readiness, pressure);
         Ok(Self { engine, problems, heartbeat, sources_ready, samplers, given_up })
     }
 
@@ -212,6 +154,118 @@ impl Agent {
     pub async fn stop(&self) {
         self.engine.tasks.stop().await;
     }
+}
+
+/// What the engine's watches show is written by these ends, each by one task.
+struct Ends {
+    pleg: Pleg,
+    node: watch::Sender<NodeView>,
+    own_node: watch::Sender<Followed<Node>>,
+    pods: watch::Sender<Followed<Pod>>,
+    cgroup_driver: watch::Sender<Option<CgroupDriver>>,
+    cgroup_names: watch::Sender<Option<Arc<CgroupNames>>>,
+    pressure: watch::Sender<NodePressure>,
+    volume_requests: Requests,
+}
+
+async fn engine(
+    doors: &Doors,
+    settings: Settings,
+    node_facts: NodeFacts,
+    seed: u64,
+) -> Result<(Arc<Engine>, Ends), HostError> {
+    let (tasks, metrics) = (TaskSet::new(), Arc::new(Metrics::default()));
+    let recorder = Recorder::new(doors.clock);
+    doors.runtime.observe(metrics.clone());
+    let cache = PodCache::default();
+    let (runtime, features) = (doors.runtime.clone(), node_facts.features);
+    let (pleg, pleg_handle) = Pleg::new(runtime, doors.clock, cache.clone(), metrics.clone(), features);
+    let (node_sender, node) = watch::channel(NodeView::default());
+    let (own_node_sender, own_node) = watch::channel(Followed::default());
+    let (pods_sender, pods_in_api) = watch::channel(Followed::default());
+    let (driver_sender, cgroup_driver) = watch::channel(None);
+    let (names_sender, cgroup_names) = watch::channel(None);
+    let (pressure_sender, pressure) = watch::channel(NodePressure::default());
+    let (volumes, volume_requests) = Volumes::new();
+    let engine = Arc::new(Engine {
+        own_allocatable: own_allocatable(&*doors.host, &settings),
+        objects: cluster_objects(doors, &settings),
+        images: Images::start(doors, &settings, recorder.clone(), metrics.clone(), &tasks).await?,
+        pod_ids: PodIds::load(&*doors.host, &settings).await?,
+        volumes,
+        cache,
+        pleg: pleg_handle,
+        node,
+        cgroup_driver,
+        cgroup_names,
+        leftovers: Arc::new(Notify::new()),
+        node_addresses: watch::channel(Vec::new()).0,
+        pods: PodsView::default(),
+        places: Places::default(),
+        pressure,
+        own_node,
+        pods_in_api,
+        metrics,
+        probe_metrics: ProbeMetrics::default(),
+        recorder,
+        tasks,
+        chance: Chance::from_seed(seed),
+        runtime: doors.runtime.clone(),
+        host: doors.host.clone(),
+        cgroups: doors.cgroups.clone(),
+        net: doors.net.clone(),
+        clock: doors.clock,
+        settings,
+        node_facts,
+    });
+    let ends = Ends {
+        pleg,
+        node: node_sender,
+        own_node: own_node_sender,
+        pods: pods_sender,
+        cgroup_driver: driver_sender,
+        cgroup_names: names_sender,
+        pressure: pressure_sender,
+        volume_requests,
+    };
+    Ok((engine, ends))
+}
+
+impl Ends {
+    /// Starts the tasks that every kubelet has, with or without an API; what comes back is cancelled if the kubelet cannot
+    /// do its work.
+    fn spawn(self, engine: &Arc<Engine>, stands_alone: bool) -> CancellationToken {
+        let node_watch = NodeWatch {
+            runtime: engine.runtime.clone(),
+            clock: engine.clock,
+            pleg: engine.pleg.clone(),
+            recorder: engine.recorder.clone(),
+            view: self.node,
+            stands_alone,
+        };
+        let given_up = start_cgroups(engine, self.cgroup_driver, self.cgroup_names);
+        engine.tasks.spawn("node watch", node_watch.run());
+        engine.tasks.spawn("PLEG", self.pleg.run());
+        engine.tasks.spawn("volumes", VolumeEngine::new(engine.clone(), self.volume_requests).run());
+        engine.tasks.spawn("log rotation", LogRotation::new(engine.clone()).run());
+        given_up
+    }
+}
+
+/// Starts what removes what nobody needs any more, and what ends pods where that is not enough.
+fn start_collecting(
+    engine: &Arc<Engine>,
+    samplers: &Samplers,
+    readiness: &SourcesReadiness,
+    shown: watch::Sender<NodePressure>,
+) {
+    let (collector, dead_containers) = Collector::new(engine.clone(), readiness.complete.subscribe());
+    engine.tasks.spawn("collector", collector.run());
+    let (collector, images) = ImageCollector::new(engine.clone(), samplers.clone());
+    engine.tasks.spawn("image collector", collector.run());
+    let evictor = Evictor::new(engine.clone(), samplers.clone(), Removers { dead_containers, images }, shown);
+    engine.tasks.spawn("eviction", evictor.run());
+    engine.tasks.spawn("OOM watcher", oom_watcher::run(engine.clone()));
 }
 
 async fn make_directories(host: &dyn Host, settings: &Settings) -> Result<(), HostError> {

@@ -22,6 +22,9 @@ pub(crate) use tell::measurements;
 /// Readers that wait for the same sampler; further ones wait for a place.
 const QUEUE: usize = 16;
 
+/// For those who act upon what they see.
+pub(crate) const FRESH: Duration = Duration::from_secs(1);
+
 /// Somebody wants a sample that is no older than `most`.
 struct Request<S> {
     detail: Detail,
@@ -51,6 +54,11 @@ impl Samplers {
     /// `None`: the kubelet stops.
     pub async fn node(&self, detail: Detail, most: Duration) -> Option<Arc<NodeSample>> {
         ask(&self.cgroups, detail, most).await
+    }
+
+    /// Only how much room the filesystems of the node have. `None`: the kubelet stops.
+    pub async fn filesystems(&self) -> Option<Arc<DiskSample>> {
+        ask(&self.disks, Detail::Node, FRESH).await
     }
 
     /// `None`: the kubelet stops.

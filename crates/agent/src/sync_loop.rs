@@ -317,6 +317,9 @@ impl SyncLoop {
             in_runtime.iter().map(|(uid, (_, presence))| (uid.clone(), *presence)).collect();
         let running = runtime.values().filter(|presence| **presence == RuntimePresence::MayRun).count();
         self.engine.metrics.set_running(running);
+        let runtime_only =
+            self.workers.values().filter(|worker| worker.orders.borrow().desired.is_none()).count();
+        self.engine.metrics.pods.set_runtime_only(runtime_only);
         let plan = compute_cleanup(&CleanupInputs {
             desired: &self.sources.pods().map(|(_, pod)| PodRef::of(pod).uid).collect(),
             workers: &self.workers.keys().map(|uid| (uid.clone(), WorkerProgress::Working)).collect(),

@@ -1,209 +1,137 @@
-//! The volumes of a pod: made ready before its containers start, taken down after the last one is gone.
+//! The volumes of pods: made ready before their containers start, kept as the API's objects are, taken down after the last
+//! container is gone.
 //!
-//! The seam for what comes later: [`ensure_volumes`] and [`release_volumes`] are all that pod workers know. Each type
-//! is one arm of [`ensure_volume`]. Nothing is remembered in memory: what exists is read from the pod's directory and
-//! the mount table, so a restarted kubelet goes on where the last one stopped.
+//! [`Volumes`] is the handle that pod workers have. One task behind it, `engine`, knows what is under way for which pod;
+//! when what is made, waited for or tried again, `kubelet_core::volume::engine` decides. Each type is one file here. What
+//! exists is told by the pod's directory and the mount table only, so that a restarted kubelet goes on where the last one
+//! stopped.
 
+mod claims;
+mod empty_dir;
+mod engine;
+pub mod figures;
+mod host_path;
+mod local;
+mod make;
+mod nfs;
 mod payload;
+mod take_down;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use jiff::Timestamp;
-use kubelet_core::downward::DownwardFacts;
-use kubelet_core::volume::has_payload;
-use model::Amount;
-use model::containers::spec_of;
-use model::k8s::{EmptyDirVolumeSource, HostPathVolumeSource, Pod, Volume, VolumeMount};
-use model::{PodRef, PodUid};
-use ports::host::HostPathKind;
+use kubelet_core::volume::engine::ReadyVolume;
+use model::PodUid;
+use model::k8s::{Pod, VolumeMount};
 use ports::{Host, HostError};
+use tokio::sync::{mpsc, oneshot};
 
 use crate::cluster::objects::PodObjects;
 use crate::settings::Paths;
 
-/// Why a volume is not ready. The text is what the `FailedMount` event shows.
+pub(crate) use engine::VolumeEngine;
+pub(crate) use make::path_of;
+
+/// Requests that wait while the engine is busy starting others.
+const QUEUE: usize = 64;
+
+/// Why something about a volume did not happen. The text is what the event shows.
 #[derive(Debug, thiserror::Error)]
 pub enum VolumeError {
-    #[error("MountVolume.SetUp failed for volume \"{volume}\" : {detail}")]
-    SetUp { volume: String, detail: String },
+    /// The complete text.
+    #[error("{0}")]
+    Missing(String),
     #[error("failed to prepare subPath \"{sub_path}\" for volumeMount \"{volume}\": {detail}")]
     SubPath { volume: String, sub_path: String, detail: String },
-    #[error("failed to release the volumes of pod {pod}")]
-    Release {
-        pod: PodUid,
-        #[source]
-        source: HostError,
-    },
+    #[error("failed to release the volumes of pod {pod}: {detail}")]
+    Release { pod: PodUid, detail: String },
+    #[error("the kubelet stops")]
+    Stopping,
 }
 
 /// Where each volume of a pod is on this machine.
-pub type VolumePaths = BTreeMap<String, PathBuf>;
+pub type ReadyVolumes = BTreeMap<String, ReadyVolume>;
 
-/// What the volumes of one pod are made with.
-#[derive(Clone, Copy, Debug)]
-pub struct VolumeScene<'a> {
-    pub host: &'a dyn Host,
-    pub paths: &'a Paths,
-    pub pod: &'a Pod,
-    pub objects: &'a PodObjects,
-    pub facts: DownwardFacts<'a>,
-    pub now: Timestamp,
+/// Whose volumes, and what they are made from.
+#[derive(Clone, Debug)]
+pub struct VolumeOrder {
+    pub pod: Arc<Pod>,
+    pub objects: PodObjects,
 }
 
-impl VolumeScene<'_> {
-    fn pod_dir(&self) -> PathBuf {
-        self.paths.pod(&PodRef::of(self.pod).uid)
+enum Request {
+    Mount { order: VolumeOrder, is_refresh: bool, answer: oneshot::Sender<Result<ReadyVolumes, VolumeError>> },
+    Changed(PodUid),
+    Release { uid: PodUid, answer: oneshot::Sender<Result<(), VolumeError>> },
+}
+
+/// The volumes of all pods; clones are the same.
+#[derive(Clone, Debug)]
+pub struct Volumes {
+    requests: mpsc::Sender<Request>,
+}
+
+impl Volumes {
+    /// The handle, and what the engine reads.
+    pub(crate) fn new() -> (Self, Requests) {
+        let (requests, received) = mpsc::channel(QUEUE);
+        (Self { requests }, Requests(received))
     }
 
-    fn volumes(&self) -> &[Volume] {
-        spec_of(self.pod).volumes.as_deref().unwrap_or_default()
+    /// Makes every volume of the pod ready, and waits for it: two minutes and three seconds at most. What failed is tried
+    /// again meanwhile, and said in events. Who stops waiting stops the trying.
+    ///
+    /// # Errors
+    /// What is missing after that time, or cannot be made out at all.
+    pub async fn mount(&self, order: VolumeOrder) -> Result<ReadyVolumes, VolumeError> {
+        let (answer, answered) = oneshot::channel();
+        self.ask(Request::Mount { order, is_refresh: false, answer }, answered).await?
     }
 
-    /// The group that the pod's volumes are given to.
-    fn group(&self) -> Option<u32> {
-        let group = spec_of(self.pod).security_context.as_ref().and_then(|context| context.fs_group);
-        group.and_then(|gid| u32::try_from(gid).ok())
+    /// Brings the volumes that are made of objects up to date, as far as that succeeds at once.
+    pub async fn refresh(&self, order: VolumeOrder) {
+        let (answer, answered) = oneshot::channel();
+        // What failed was said in events, and goes on showing what it showed.
+        let _ = self.ask(Request::Mount { order, is_refresh: true, answer }, answered).await;
+    }
+
+    /// What the pod's volumes are made from changed: one that failed may succeed now.
+    pub fn changed(&self, uid: &PodUid) {
+        // With so many requests waiting, the next try is not far anyway.
+        let _ = self.requests.try_send(Request::Changed(uid.clone()));
+    }
+
+    /// Unmounts and removes the pod's volumes. Idempotent.
+    ///
+    /// # Errors
+    /// Something is still in use, or the disk refused.
+    pub async fn release(&self, uid: &PodUid) -> Result<(), VolumeError> {
+        let (answer, answered) = oneshot::channel();
+        self.ask(Request::Release { uid: uid.clone(), answer }, answered).await?
+    }
+
+    async fn ask<T>(&self, request: Request, answered: oneshot::Receiver<T>) -> Result<T, VolumeError> {
+        self.requests.send(request).await.map_err(|_| VolumeError::Stopping)?;
+        answered.await.map_err(|_| VolumeError::Stopping)
     }
 }
 
-/// Makes every volume of the pod ready. Idempotent.
-///
-/// # Errors
-/// The first volume that cannot be made ready.
-pub async fn ensure_volumes(scene: &VolumeScene<'_>) -> Result<VolumePaths, VolumeError> {
-    let mut ready = VolumePaths::new();
-    for volume in scene.volumes() {
-        ready.insert(volume.name.clone(), ensure_volume(scene, volume).await?);
-    }
-    Ok(ready)
-}
+/// What workers ask for.
+pub(crate) struct Requests(mpsc::Receiver<Request>);
 
-/// Brings the volumes that are made of objects up to date. Returns what is wrong with those that are not.
-pub async fn refresh_payloads(scene: &VolumeScene<'_>) -> Vec<VolumeError> {
-    let mut errors = Vec::new();
-    for volume in scene.volumes().iter().filter(|volume| has_payload(volume)) {
-        errors.extend(ensure_volume(scene, volume).await.err());
+impl std::fmt::Debug for Requests {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Requests").finish_non_exhaustive()
     }
-    errors
-}
-
-/// Unmounts and removes the pod's volumes. Idempotent.
-///
-/// # Errors
-/// Something is still in use, or the disk refused.
-pub async fn release_volumes(host: &dyn Host, paths: &Paths, uid: &PodUid) -> Result<(), VolumeError> {
-    let dir = paths.pod(uid);
-    let failed = |source| VolumeError::Release { pod: uid.clone(), source };
-    host.unmount_tree(&dir).await.map_err(failed)?;
-    // The marks of volumes that are ready go before the volumes themselves.
-    for name in ["volume-subpaths", "plugins", "volumes"] {
-        host.remove_tree(&dir.join(name)).await.map_err(failed)?;
-    }
-    Ok(())
 }
 
 /// Removes what is left of the pod's directory; its volumes must have been released. Idempotent.
 ///
 /// # Errors
 /// Something is mounted inside, or the disk refused.
-pub async fn remove_pod_dir(host: &dyn Host, paths: &Paths, uid: &PodUid) -> Result<(), VolumeError> {
-    let failed = |source| VolumeError::Release { pod: uid.clone(), source };
-    host.remove_tree(&paths.pod(uid)).await.map_err(failed)
-}
-
-async fn ensure_volume(scene: &VolumeScene<'_>, volume: &Volume) -> Result<PathBuf, VolumeError> {
-    let made = if let Some(empty_dir) = &volume.empty_dir {
-        ensure_empty_dir(scene, &volume.name, empty_dir).await
-    } else if let Some(host_path) = &volume.host_path {
-        ensure_host_path(scene.host, host_path).await
-    } else if has_payload(volume) {
-        payload::ensure_payload(scene, volume).await
-    } else {
-        Err("this kubelet offers emptyDir, hostPath, configMap, secret, downwardAPI and projected volumes so far"
-            .to_owned())
-    };
-    made.map_err(|detail| VolumeError::SetUp { volume: volume.name.clone(), detail })
-}
-
-async fn ensure_empty_dir(
-    scene: &VolumeScene<'_>,
-    name: &str,
-    source: &EmptyDirVolumeSource,
-) -> Result<PathBuf, String> {
-    let medium = match source.medium.as_deref().unwrap_or_default() {
-        "" => Medium::Disk,
-        "Memory" => Medium::Memory { size_bytes: memory_volume_size(scene.pod, source) },
-        other => {
-            return Err(format!("emptyDir medium {other:?} is not offered yet; \"\" and \"Memory\" are"));
-        }
-    };
-    let path = scene.pod_dir().join("volumes/kubernetes.io~empty-dir").join(name);
-    ensure_backing(scene, &path, name, medium).await.map_err(|error| chain(&error))?;
-    Ok(path)
-}
-
-/// What a volume of our own lies on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Medium {
-    /// The disk that the pod's directory is on.
-    Disk,
-    /// 0: the kernel's default size.
-    Memory { size_bytes: u64 },
-}
-
-/// A directory for a volume is made once: what its containers do to its permissions later is theirs, also over restarts
-/// of the kubelet. A mark beside the volumes says that it is ready; one in memory is gone after a reboot all the same.
-async fn ensure_backing(
-    scene: &VolumeScene<'_>,
-    path: &Path,
-    mark_name: &str,
-    medium: Medium,
-) -> Result<(), HostError> {
-    let host = scene.host;
-    let mark_dir = scene.pod_dir().join("plugins/kubernetes.io~empty-dir").join(mark_name);
-    let mark = mark_dir.join("ready");
-    let was_ready = host.read_file(&mark, 1, false).await.is_ok();
-    if was_ready && (medium == Medium::Disk || host.is_mount_point(path).await?) {
-        return Ok(());
-    }
-    host.ensure_dir(path, 0o777).await?;
-    if let Medium::Memory { size_bytes } = medium {
-        host.ensure_tmpfs(path, size_bytes).await?;
-    }
-    if let Some(gid) = scene.group() {
-        host.give_to_group(path, gid).await?;
-    }
-    host.ensure_dir(&mark_dir, 0o750).await?;
-    host.write_file(&mark, b"", 0o644).await
-}
-
-/// The smaller of the volume's own limit and what the pod's containers may use together; 0 where neither is set.
-fn memory_volume_size(pod: &Pod, source: &EmptyDirVolumeSource) -> u64 {
-    let own = source.size_limit.as_ref().and_then(|q| Amount::of(q).ok()).map(Amount::units);
-    let limits: Option<Vec<i64>> = model::containers::regular_containers(pod)
-        .map(|c| c.resources().and_then(|r| model::qos::limit(r, "memory")).map(Amount::units))
-        .collect();
-    let of_pod = limits.map(|all| all.into_iter().sum::<i64>()).filter(|sum| *sum > 0);
-    let size = [own, of_pod].into_iter().flatten().filter(|size| *size > 0).min();
-    size.and_then(|size| u64::try_from(size).ok()).unwrap_or(0)
-}
-
-async fn ensure_host_path(host: &dyn Host, source: &HostPathVolumeSource) -> Result<PathBuf, String> {
-    let path = PathBuf::from(&source.path);
-    let kind = match source.type_.as_deref().unwrap_or_default() {
-        "" => HostPathKind::Unset,
-        "DirectoryOrCreate" => HostPathKind::DirectoryOrCreate,
-        "Directory" => HostPathKind::Directory,
-        "FileOrCreate" => HostPathKind::FileOrCreate,
-        "File" => HostPathKind::File,
-        "Socket" => HostPathKind::Socket,
-        "CharDevice" => HostPathKind::CharDevice,
-        "BlockDevice" => HostPathKind::BlockDevice,
-        other => return Err(format!("hostPath type {other:?} is unknown")),
-    };
-    host.ensure_host_path(&path, kind).await.map_err(|e| chain(&e))?;
-    Ok(path)
+pub async fn remove_pod_dir(host: &dyn Host, paths: &Paths, uid: &PodUid) -> Result<(), HostError> {
+    host.remove_tree(&paths.pod(uid)).await
 }
 
 /// Binds the subPath of a mount to a place of its own that no later change inside the volume can redirect.

@@ -32,8 +32,9 @@ use kubelet_core::pod::worker::{
 use kubelet_core::probe::results::ProbeVerdicts;
 use kubelet_core::sources::differs_semantically;
 use kubelet_core::status::{TerminalReason, WaitingState, waiting_for_restart_of_all};
+use model::containers::find_container;
 use model::k8s::{Pod, PodStatus};
-use model::{ContainerId, MonoTime, PodObservation, PodRef};
+use model::{ContainerId, ContainerObservation, ContainerState, MonoTime, PodObservation, PodRef};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tracing::Instrument;
@@ -42,7 +43,7 @@ use self::objects::Registration;
 use crate::engine::Engine;
 use crate::pass::prepare::Prepared;
 use crate::pass::{PassContext, PassNote, PassReport, Retry};
-use crate::places::Place;
+use crate::places::{MakeWay, Place};
 use crate::prober::{ProbeNews, Probes};
 use times::Times;
 
@@ -151,7 +152,7 @@ impl std::fmt::Debug for PodWorker {
 }
 
 /// Never resolves for a pod without a place.
-async fn news_of(place: Option<&mut Place>) -> bool {
+async fn news_of(place: Option<&mut Place>) -> Option<MakeWay> {
     match place {
         Some(place) => place.news().await,
         None => std::future::pending().await,
@@ -229,7 +230,7 @@ impl PodWorker {
                 Some(done) = self.act.join_next(), if !self.act.is_empty() => self.take_report(done),
                 Some(news) = self.news.1.recv() => self.take_news(news),
                 Ok(()) = self.observations.changed() => self.take_observation().await,
-                must_go = news_of(self.place.as_mut()) => if must_go { self.make_way() },
+                why = news_of(self.place.as_mut()) => if let Some(why) = why { self.make_way(why) },
                 () = self.registration.changes.next() => self.take_object_change(),
                 () = clock.sleep_until(wake_at) => self.take_wake(),
             }
@@ -339,6 +340,7 @@ impl PodWorker {
             self.failing = None;
             self.feed(WorkerEvent::Desired(pod.clone()));
         }
+        self.times.seen_in_api(&self.engine.metrics, self.engine.clock.now(), pod);
         self.take_end_from_api(pod);
     }
 
@@ -382,10 +384,23 @@ impl PodWorker {
         if is_first {
             self.seed_verdicts(&observed);
         }
+        self.count_ended(&observed);
         let (stopped, taken_at) = (observed.is_stopped(), observed.taken_at);
         self.observed = Some(observed);
         self.reconcile_probes();
         self.feed(WorkerEvent::Observed { stopped, taken_at });
+    }
+
+    /// Containers that had not ended when the pod was last looked at. What ended before this process is not counted.
+    fn count_ended(&self, observed: &PodObservation) {
+        let (Some(before), Some(pod)) = (&self.observed, self.desired.as_deref()) else { return };
+        let is_over = |container: &ContainerObservation| container.state == ContainerState::Exited;
+        for ended in observed.containers.iter().filter(|container| is_over(container)) {
+            let kind = find_container(pod, &ended.name).map(|container| container.kind);
+            if let Some(kind) = kind.filter(|_| !before.container(&ended.id).is_some_and(is_over)) {
+                self.engine.metrics.pods.terminated(kind, ended);
+            }
+        }
     }
 
     fn forget_instances_not_in(&mut self, observed: &PodObservation) {
@@ -430,6 +445,7 @@ impl PodWorker {
 
     fn take_note(&mut self, note: PassNote) {
         match note {
+            PassNote::Pulled { began, ended } => self.times.pulled(began, ended),
             PassNote::Failed { container, waiting } => {
                 self.starting.remove(&container);
                 self.waiting

@@ -1,13 +1,16 @@
 //! One call: our headers on it, within its budget and deadline, and its answer or the error that the server gave.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
+use hyper::body::Body as _;
 use ports::cluster::{ClusterError, ClusterResult};
+use ports::edge::{ApiExchange, ApiObserver};
+use tokio::time::Instant;
 
 use crate::budget::Bucket;
 use crate::connection::{Answer, Outgoing, SendError};
@@ -31,6 +34,14 @@ pub(crate) struct Client {
     pub(crate) headers: HeaderMap,
     pub(crate) budget: Option<Bucket>,
     pub(crate) deadline: Duration,
+    pub(crate) watched: Arc<Watched>,
+}
+
+/// Who counts calls, once there is somebody, and the host that they are counted under.
+#[derive(Debug)]
+pub(crate) struct Watched {
+    pub(crate) host: String,
+    pub(crate) observer: OnceLock<Arc<dyn ApiObserver>>,
 }
 
 /// What is asked of the server.
@@ -58,7 +69,12 @@ impl Client {
                 .get(http::header::CONTENT_LENGTH)
                 .and_then(|length| length.to_str().ok().and_then(|length| length.parse().ok()));
             match collect(response.into_body(), call.most, hint).await {
-                Ok(body) => Ok(body),
+                Ok(body) => {
+                    if let Some(observer) = self.watched.observer.get() {
+                        observer.read(&self.watched.host, call.method.as_str(), body.len() as u64);
+                    }
+                    Ok(body)
+                }
                 Err(Incomplete::Broken(message)) => {
                     Err(ClusterError::Unreachable { call: call.name.clone(), message })
                 }
@@ -89,6 +105,9 @@ impl Client {
                 message: "our own limit of calls per second is used up".to_owned(),
                 retry_after: Some(wait),
             })?;
+            if let Some(observer) = self.watched.observer.get() {
+                observer.waited(&self.watched.host, call.method.as_str(), wait);
+            }
             tokio::time::sleep(wait).await;
         }
         tokio::time::timeout(self.deadline, exchange).await.unwrap_or_else(|_| {
@@ -99,7 +118,12 @@ impl Client {
     /// The head of a good answer.
     async fn exchange(&self, call: &Call) -> ClusterResult<Response<Answer>> {
         let request = self.request(call).await?;
-        let response = self.pool.send(request).await.map_err(|error| {
+        let request_bytes = request.body().size_hint().lower();
+        let mut exchange = Exchange { client: self, call, began: Instant::now(), request_bytes, code: None };
+        let answer = self.pool.send(request).await;
+        exchange.code = answer.as_ref().ok().map(|response| response.status().as_u16());
+        drop(exchange);
+        let response = answer.map_err(|error| {
             let (SendError::Unsent(message) | SendError::Broken(message)) = error;
             ClusterError::Unreachable { call: call.name.clone(), message }
         })?;
@@ -133,6 +157,30 @@ impl Client {
             request.headers_mut().insert(AUTHORIZATION, authorization);
         }
         Ok(request)
+    }
+}
+
+/// A request and, as far as it came, its answer; counted when dropped, which a deadline may do.
+struct Exchange<'a> {
+    client: &'a Client,
+    call: &'a Call,
+    began: Instant,
+    request_bytes: u64,
+    code: Option<u16>,
+}
+
+impl Drop for Exchange<'_> {
+    fn drop(&mut self) {
+        let Watched { host, observer } = &*self.client.watched;
+        if let Some(observer) = observer.get() {
+            observer.exchanged(&ApiExchange {
+                host,
+                method: self.call.method.as_str(),
+                code: self.code,
+                took: self.began.elapsed(),
+                request_bytes: self.request_bytes,
+            });
+        }
     }
 }
 

@@ -26,6 +26,8 @@ mod decode;
 mod dial;
 mod encode;
 mod error;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod identity;
 pub mod kubeconfig;
 mod objects;

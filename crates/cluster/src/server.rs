@@ -1,6 +1,6 @@
 //! One API server, and the handles through which it is used.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -8,18 +8,19 @@ use http::Method;
 use http::header::{ACCEPT, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
 use http::uri::Authority;
 use model::k8s::{
-    CertificateSigningRequest, ConfigMap, Event, Lease, Node, Pod, RuntimeClass, Secret, Service,
-    ServiceAccount, SubjectAccessReview, TokenRequest, TokenReview,
+    CertificateSigningRequest, ConfigMap, Event, Lease, Node, PersistentVolume, PersistentVolumeClaim, Pod,
+    RuntimeClass, Secret, Service, ServiceAccount, SubjectAccessReview, TokenRequest, TokenReview,
 };
 use ports::Clock;
 use ports::cluster::{Cluster, ClusterError, ClusterResult, Collection};
+use ports::edge::ApiObserver;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::access::{Access, Impersonation};
 use crate::budget::{Bucket, Budget};
 use crate::chance::Chance;
-use crate::client::{Call, Client};
+use crate::client::{Call, Client, Watched};
 use crate::credentials::Credentials;
 use crate::dial::Dialer;
 use crate::encode::percent;
@@ -60,6 +61,7 @@ pub struct ApiServer {
     credentials: Arc<Credentials>,
     chance: Arc<Chance>,
     shared: Arc<Pool>,
+    watched: Arc<Watched>,
 }
 
 impl ApiServer {
@@ -78,7 +80,8 @@ impl ApiServer {
         let credentials = Arc::new(Credentials::new(&access.login, settings.clock, tls.clone()));
         let chance = Arc::new(Chance::new(settings.seed));
         let shared = pool(&access, &tls, &authority);
-        Ok(Self { access, authority, headers, tls, credentials, chance, shared })
+        let watched = Arc::new(Watched { host: authority.to_string(), observer: OnceLock::new() });
+        Ok(Self { access, authority, headers, tls, credentials, chance, shared, watched })
     }
 
     /// A handle that shares its connections with all others but those of [`Self::handle_apart`].
@@ -101,8 +104,15 @@ impl ApiServer {
             headers: self.headers.clone(),
             budget: settings.budget.map(Bucket::new),
             deadline: settings.deadline,
+            watched: Arc::clone(&self.watched),
         };
         ApiHandle::new(&Arc::new(client), &self.chance)
+    }
+
+    /// From now on `observer` is told of every call. Only the first one is kept.
+    pub fn observe(&self, observer: Arc<dyn ApiObserver>) {
+        // Whoever comes second is told so by nothing else either.
+        let _ = self.watched.observer.set(observer);
     }
 
     /// The calls to come show this certificate.
@@ -166,6 +176,7 @@ fn headers(user_agent: &str, impersonation: &Impersonation) -> Result<HeaderMap,
 #[derive(Debug)]
 pub struct ApiHandle {
     client: Arc<Client>,
+    chance: Arc<Chance>,
     nodes: Objects<Node>,
     pods: Objects<Pod>,
     leases: Objects<Lease>,
@@ -194,6 +205,7 @@ impl ApiHandle {
             runtime_classes: Objects::new(client, chance, cluster),
             signing_requests: Objects::new(client, chance, cluster),
             client: Arc::clone(client),
+            chance: Arc::clone(chance),
         }
     }
 
@@ -251,6 +263,15 @@ impl Cluster for ApiHandle {
 
     fn signing_requests(&self) -> &dyn Collection<CertificateSigningRequest> {
         &self.signing_requests
+    }
+
+    async fn claim(&self, namespace: &str, name: &str) -> ClusterResult<PersistentVolumeClaim> {
+        let claims = Objects::<PersistentVolumeClaim>::new(&self.client, &self.chance, Scope::Namespaced);
+        claims.get(namespace, name).await
+    }
+
+    async fn persistent_volume(&self, name: &str) -> ClusterResult<PersistentVolume> {
+        Objects::<PersistentVolume>::new(&self.client, &self.chance, Scope::Cluster).get("", name).await
     }
 
     async fn request_token(

@@ -29,7 +29,7 @@ pub use credential_providers::{
 };
 pub use duration::{DurationError, GoDuration};
 pub use error::{ConfigError, ConfigErrors};
-pub use gates::{FeatureGates, Features, GateError};
+pub use gates::{FeatureGates, Features, GateError, Stage};
 pub use kubeletconfig::{
     API_VERSION, KIND, KubeletConfiguration,
     parts::{

@@ -5,66 +5,39 @@ use serde_json::Value;
 use crate::gates::{FeatureGates, find};
 use crate::tree;
 
-/// What a setting may be while its feature is missing, without the user having asked for anything we do not do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fine {
-    /// The built-in default.
-    Default,
-    /// One of these JSON texts.
-    Only(&'static [&'static str]),
-}
-
-use Fine::{Default, Only};
-
-/// Fields of the configuration, as dotted wire names; a name stands for everything below it.
-const FIELDS: &[(&str, Fine)] = &[
-    ("containerLogMaxWorkers", Default),
-    ("contentType", Default),
-    ("cpuManagerPolicy", Default),
-    ("cpuManagerPolicyOptions", Default),
-    ("cpuManagerReconcilePeriod", Default),
-    ("enableContentionProfiling", Default),
-    ("enableControllerAttachDetach", Default),
-    ("evictionHard", Only(&["{}"])),
-    ("evictionMaxPodGracePeriod", Default),
-    ("evictionMinimumReclaim", Default),
-    ("evictionPressureTransitionPeriod", Default),
-    ("evictionSoft", Default),
-    ("evictionSoftGracePeriod", Default),
-    ("imageGCHighThresholdPercent", Default),
-    ("imageGCLowThresholdPercent", Default),
-    ("imageMaximumGCAge", Default),
-    ("imageMinimumGCAge", Default),
-    ("kernelMemcgNotification", Default),
-    ("kubeletCgroups", Default),
-    ("localStorageCapacityIsolation", Default),
-    ("logging.options", Default),
-    ("makeIPTablesUtilChains", Default),
-    ("memoryManagerPolicy", Default),
-    ("memorySwap", Default),
-    ("memoryThrottlingFactor", Default),
-    ("mergeDefaultEvictionSettings", Default),
-    ("podCIDR", Default),
-    ("reservedMemory", Default),
-    ("showHiddenMetricsForVersion", Default),
-    ("shutdownGracePeriod", Default),
-    ("shutdownGracePeriodByPodPriority", Default),
-    ("shutdownGracePeriodCriticalPods", Default),
-    ("systemCgroups", Default),
-    ("topologyManagerPolicy", Default),
-    ("topologyManagerPolicyOptions", Default),
-    ("topologyManagerScope", Default),
-    ("volumePluginDir", Default),
+/// Fields of the configuration, as dotted wire names; a name stands for everything below it. Their defaults ask for
+/// nothing that we do not do.
+const FIELDS: &[&str] = &[
+    "containerLogMaxWorkers",
+    "contentType",
+    "cpuManagerPolicy",
+    "cpuManagerPolicyOptions",
+    "cpuManagerReconcilePeriod",
+    "enableContentionProfiling",
+    "enableControllerAttachDetach",
+    "kernelMemcgNotification",
+    "kubeletCgroups",
+    "logging.options",
+    "makeIPTablesUtilChains",
+    "memoryManagerPolicy",
+    "memorySwap",
+    "memoryThrottlingFactor",
+    "podCIDR",
+    "reservedMemory",
+    "showHiddenMetricsForVersion",
+    "shutdownGracePeriod",
+    "shutdownGracePeriodByPodPriority",
+    "shutdownGracePeriodCriticalPods",
+    "systemCgroups",
+    "topologyManagerPolicy",
+    "topologyManagerPolicyOptions",
+    "topologyManagerScope",
+    "volumePluginDir",
 ];
 
 /// Flags without a field, by name.
-const FLAGS: &[&str] = &[
-    "experimental-allocatable-ignore-eviction",
-    "experimental-mounter-path",
-    "housekeeping-interval",
-    "max-housekeeping-interval",
-    "runtime-cgroups",
-];
+const FLAGS: &[&str] =
+    &["experimental-mounter-path", "housekeeping-interval", "max-housekeeping-interval", "runtime-cgroups"];
 
 /// Feature gates whose feature this build does not have, so that switching them changes nothing here. What matters to
 /// other components only is not listed.
@@ -95,7 +68,6 @@ const GATES: &[&str] = &[
     "KubeletInUserNamespace",
     "KubeletPodResourcesListUseActivePods",
     "KubeletRegistrationGetOnExistsOnly",
-    "KubeletSeparateDiskGC",
     "LocalStorageCapacityIsolationFSQuotaMonitoring",
     "NativeHistograms",
     "NodeDeclaredFeatures",
@@ -127,17 +99,14 @@ pub(crate) fn gates(gates: &FeatureGates) -> impl Iterator<Item = String> {
 /// Names of what the user set and does not get. `set`: the tree of what was set; `defaults`: the tree of defaults.
 pub(crate) fn fields(set: &Value, defaults: &Value) -> Vec<String> {
     let mut found = Vec::new();
-    for (name, fine) in FIELDS {
+    for name in FIELDS {
         let Some(part) = tree::get(set, name) else { continue };
         let nothing = Value::Null;
         let shape = tree::get(defaults, name).unwrap_or(&nothing);
         for (below, value) in tree::leaves(part, shape) {
             let path = if below.is_empty() { (*name).to_owned() } else { format!("{name}.{below}") };
-            let accepted = match fine {
-                Default => tree::get(defaults, &path) == Some(value) || is_empty(value),
-                Only(texts) => texts.contains(&value.to_string().as_str()),
-            };
-            if !accepted {
+            let is_default = tree::get(defaults, &path) == Some(value) || is_empty(value);
+            if !is_default {
                 found.push(path);
             }
         }
@@ -166,7 +135,7 @@ mod tests {
 
     #[test]
     fn the_table_names_only_what_exists() {
-        for (name, _) in FIELDS {
+        for name in FIELDS {
             assert!(tree::get(&KubeletConfiguration::shape(), name).is_some(), "{name}");
         }
         for name in FLAGS {

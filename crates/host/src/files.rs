@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use ports::host::{DirEntry, HostError, HostResult, PathFacts};
 use rustix::fs::{Mode, OFlags};
 
-use crate::failed;
+use crate::{failed, fault};
 
 /// Text files of the node (`resolv.conf`, `hosts`) are far smaller; a bigger one is a mistake.
 const TEXT_LIMIT: usize = 4 << 20;
@@ -52,7 +52,8 @@ pub(crate) fn filesystem_bytes(path: &Path) -> HostResult<u64> {
 
 pub(crate) fn write_file(path: &Path, content: &[u8], mode: u32) -> HostResult<()> {
     let temporary = sibling(path)?;
-    let written = write_new(&temporary, content, mode).and_then(|()| fs::rename(&temporary, path));
+    let written = fault::around("write", &temporary, || write_new(&temporary, content, mode));
+    let written = written.and_then(|()| fault::around("rename to", path, || fs::rename(&temporary, path)));
     written.map_err(|error| {
         // Best effort: the first error is the one worth telling.
         let _ = fs::remove_file(&temporary);
@@ -151,6 +152,19 @@ pub(crate) fn list_dir(path: &Path) -> HostResult<Vec<DirEntry>> {
     Ok(listed)
 }
 
+/// Without a look at what they are: one of them may be a mount that does not answer.
+pub(crate) fn list_names(path: &Path) -> HostResult<Vec<String>> {
+    let entries = match fs::read_dir(path) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(failed("list", path)(error)),
+    };
+    let names = entries.map(|entry| entry.map(|entry| entry.file_name().to_string_lossy().into_owned()));
+    let mut names: Vec<String> = names.collect::<io::Result<_>>().map_err(failed("list", path))?;
+    names.sort();
+    Ok(names)
+}
+
 fn describe(entry: &fs::DirEntry) -> io::Result<DirEntry> {
     let metadata = entry.metadata()?;
     let is_symlink = metadata.is_symlink();
@@ -176,7 +190,7 @@ pub(crate) fn ensure_symlink(target: &Path, link: &Path) -> HostResult<()> {
     }
     let temporary = sibling(link)?;
     std::os::unix::fs::symlink(target, &temporary).map_err(failed("create link", link))?;
-    fs::rename(&temporary, link).map_err(|error| {
+    fault::around("rename to", link, || fs::rename(&temporary, link)).map_err(|error| {
         // Best effort: the first error is the one worth telling.
         let _ = fs::remove_file(&temporary);
         failed("create link", link)(error)

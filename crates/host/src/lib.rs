@@ -22,13 +22,20 @@ pub mod process;
 
 mod addresses;
 mod async_inotify;
+mod bind;
 mod cgroups;
 mod dbus;
 mod exec_trace;
+mod fault;
 mod files;
+mod hand;
+mod holders;
 mod host_path;
+mod huge_pages;
 mod in_volume;
+mod job;
 mod journal;
+mod kernel_log;
 mod lock_file;
 mod machine;
 mod manifests;
@@ -36,6 +43,7 @@ mod measure;
 mod mounts;
 mod open_file;
 mod own_process;
+mod ownership;
 mod payload;
 mod program;
 mod removal;
@@ -52,17 +60,20 @@ use std::sync::OnceLock;
 
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
+use hand::{Hands, Worker};
 use jiff::Timestamp;
+use job::Job;
 use model::payload::Payload;
 use model::stats::{FilesystemSpace, OpenFiles, TreeUsage};
 use ports::Host;
 use ports::host::{
-    CommandOutput, DirEntry, ExecTrace, HostError, HostPathKind, HostResult, MachineInfo, ManifestFile,
-    OpenFile, PathFacts, ProgramCall, SubordinateIds,
+    CommandOutput, DirEntry, ExecTrace, GroupPolicy, HostError, HostPathKind, HostResult, MachineInfo,
+    ManifestFile, OpenFile, PathFacts, ProgramCall, SubordinateIds,
 };
 
 pub use addresses::host_ips;
 pub use cgroups::LinuxCgroups;
+pub use hand::serve as serve_as_hand;
 
 /// The machine this process runs on.
 #[derive(Debug)]
@@ -70,6 +81,8 @@ pub struct LinuxHost {
     /// Where `/proc`, `/sys` and `/etc` hang; `/` but for tests.
     root: PathBuf,
     machine: OnceLock<MachineInfo>,
+    /// Who goes into volumes.
+    worker: Worker,
 }
 
 impl LinuxHost {
@@ -82,7 +95,14 @@ impl LinuxHost {
     /// other methods are taken as they are.
     #[must_use]
     pub fn with_root(root: PathBuf) -> Self {
-        Self { root, machine: OnceLock::new() }
+        Self { root, machine: OnceLock::new(), worker: Worker::Thread }
+    }
+
+    /// From now on `program` goes into volumes on filesystems that hold none of these paths; it must begin with
+    /// [`serve_as_hand`].
+    #[must_use]
+    pub fn with_hands(self, program: PathBuf, own: Vec<PathBuf>) -> Self {
+        Self { worker: Worker::Hand { program, own, hands: Hands::default() }, ..self }
     }
 }
 
@@ -126,8 +146,8 @@ impl Host for LinuxHost {
     }
 
     async fn read_in_volume(&self, volume: &Path, inside: &str, limit: usize) -> HostResult<Vec<u8>> {
-        let inside = inside.to_owned();
-        blocking(volume, move |volume| in_volume::read(volume, &inside, limit)).await
+        let (volume, inside) = (volume.to_path_buf(), inside.to_owned());
+        self.worker.carry_out(Job::Read { volume, inside, limit }).await
     }
 
     async fn open_file(&self, path: &Path) -> HostResult<Box<dyn OpenFile>> {
@@ -147,6 +167,10 @@ impl Host for LinuxHost {
         journal::read(arguments)
     }
 
+    fn kernel_log(&self, path: &Path) -> HostResult<BoxStream<'static, String>> {
+        kernel_log::follow(path)
+    }
+
     async fn list_dir(&self, path: &Path) -> HostResult<Vec<DirEntry>> {
         blocking(path, files::list_dir).await
     }
@@ -161,7 +185,10 @@ impl Host for LinuxHost {
 
     async fn rename(&self, from: &Path, to: &Path) -> HostResult<()> {
         let to = to.to_path_buf();
-        blocking(from, move |from| std::fs::rename(from, &to).map_err(failed("rename", from))).await
+        let rename = move |from: &Path| {
+            fault::around("rename to", &to, || std::fs::rename(from, &to)).map_err(failed("rename", from))
+        };
+        blocking(from, rename).await
     }
 
     async fn ensure_symlink(&self, target: &Path, link: &Path) -> HostResult<()> {
@@ -182,11 +209,28 @@ impl Host for LinuxHost {
     }
 
     async fn ensure_host_path(&self, path: &Path, kind: HostPathKind) -> HostResult<()> {
-        blocking(path, move |path| host_path::ensure_host_path(path, kind)).await
+        self.worker.carry_out(Job::HostPath { path: path.to_path_buf(), kind }).await.map(drop)
     }
 
     async fn ensure_tmpfs(&self, path: &Path, size_bytes: u64) -> HostResult<()> {
         blocking(path, move |path| tmpfs::ensure_tmpfs(path, size_bytes)).await
+    }
+
+    async fn ensure_huge_pages(&self, path: &Path, page_bytes: u64, size_bytes: u64) -> HostResult<()> {
+        blocking(path, move |path| huge_pages::ensure(path, page_bytes, size_bytes)).await
+    }
+
+    async fn bind_volume(&self, source: &Path, target: &Path, read_only: bool) -> HostResult<()> {
+        let (source, target) = (source.to_path_buf(), target.to_path_buf());
+        self.worker.carry_out(Job::Bind { source, target, read_only }).await.map(drop)
+    }
+
+    async fn give_tree_to_group(&self, path: &Path, gid: u32, policy: GroupPolicy) -> HostResult<()> {
+        self.worker.carry_out(Job::Group { path: path.to_path_buf(), gid, policy }).await.map(drop)
+    }
+
+    async fn list_names(&self, path: &Path) -> HostResult<Vec<String>> {
+        blocking(path, files::list_names).await
     }
 
     async fn give_to_group(&self, path: &Path, gid: u32) -> HostResult<()> {
@@ -209,13 +253,12 @@ impl Host for LinuxHost {
     }
 
     async fn unmount_tree(&self, path: &Path) -> HostResult<()> {
-        blocking(path, mounts::unmount_tree).await
+        self.worker.unmount_tree(path).await
     }
 
     async fn bind_sub_path(&self, volume: &Path, sub_path: &str, target: &Path) -> HostResult<()> {
-        let sub_path = sub_path.to_owned();
-        let target = target.to_path_buf();
-        blocking(volume, move |volume| sub_path::bind_sub_path(volume, &sub_path, &target)).await
+        let (volume, sub_path, target) = (volume.to_path_buf(), sub_path.to_owned(), target.to_path_buf());
+        self.worker.carry_out(Job::SubPath { volume, sub_path, target }).await.map(drop)
     }
 
     async fn find_exec(&self, container: &str, command: &[String], age: std::time::Duration) -> ExecTrace {
@@ -254,11 +297,13 @@ impl Host for LinuxHost {
     }
 
     async fn filesystem_space(&self, path: &Path) -> HostResult<FilesystemSpace> {
-        blocking(path, measure::filesystem_space).await
+        let output = self.worker.carry_out(Job::Space { path: path.to_path_buf() }).await?;
+        job::space(&output, path)
     }
 
     async fn tree_usage(&self, path: &Path) -> HostResult<TreeUsage> {
-        blocking(path, measure::tree_usage).await
+        let output = self.worker.carry_out(Job::Usage { path: path.to_path_buf() }).await?;
+        job::usage(&output, path)
     }
 
     fn machine(&self) -> MachineInfo {

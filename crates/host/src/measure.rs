@@ -67,9 +67,11 @@ pub(crate) fn open_files(proc: &Path, pids: &[u32]) -> OpenFiles {
 }
 
 pub(crate) fn filesystem_space(path: &Path) -> HostResult<FilesystemSpace> {
+    let device = fs::metadata(path).map_err(failed("measure the filesystem of", path))?.dev();
     let stat = rustix::fs::statvfs(path).map_err(failed("measure the filesystem of", path))?;
     let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
     Ok(FilesystemSpace {
+        device,
         capacity_bytes: bytes(stat.f_blocks),
         available_bytes: bytes(stat.f_bavail),
         used_bytes: bytes(stat.f_blocks.saturating_sub(stat.f_bfree)),

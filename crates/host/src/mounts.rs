@@ -6,19 +6,21 @@
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
-use ports::host::HostResult;
+use ports::host::{HostError, HostResult};
 use rustix::io::Errno;
 use rustix::mount::{MountPropagationFlags, UnmountFlags};
 
-use crate::failed;
+use crate::{failed, fault, holders};
 
 const MOUNT_TABLE: &str = "/proc/self/mountinfo";
 
 /// One line of the mount table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mount {
+    /// `major:minor`; the same for all mounts of one filesystem.
+    pub(crate) device: String,
     pub(crate) mount_point: PathBuf,
     pub(crate) fs_type: String,
     /// What is mounted here later also appears in other mount namespaces.
@@ -35,7 +37,8 @@ pub(crate) fn mount_table() -> HostResult<Vec<Mount>> {
 /// `id parent major:minor root mount-point options [optional…] - type source super-options`; None for anything else.
 fn parse_mount(line: &[u8]) -> Option<Mount> {
     let mut fields = line.split(|byte| *byte == b' ');
-    let mount_point = fields.nth(4)?;
+    let device = String::from_utf8_lossy(fields.nth(2)?).into_owned();
+    let mount_point = fields.nth(1)?;
     let _options = fields.next()?;
     let mut optional = fields.by_ref().take_while(|field| *field != b"-");
     let shared = optional.any(|field| field.starts_with(b"shared:"));
@@ -44,7 +47,8 @@ fn parse_mount(line: &[u8]) -> Option<Mount> {
         optional.for_each(drop);
     }
     let fs_type = String::from_utf8_lossy(fields.next()?).into_owned();
-    Some(Mount { mount_point: PathBuf::from(OsString::from_vec(unescape(mount_point))), fs_type, shared })
+    let mount_point = PathBuf::from(OsString::from_vec(unescape(mount_point)));
+    Some(Mount { device, mount_point, fs_type, shared })
 }
 
 /// The kernel writes space, tab, newline and backslash as `\` and three octal digits.
@@ -85,17 +89,20 @@ fn as_in_table(path: &Path) -> HostResult<Option<PathBuf>> {
     }
 }
 
+/// The mounts at or below a path, innermost and latest first.
+pub(crate) fn below<'a>(table: &'a [Mount], path: &Path) -> HostResult<Vec<&'a Mount>> {
+    let Some(resolved) = as_in_table(path)? else { return Ok(Vec::new()) };
+    let mut below: Vec<&Mount> =
+        table.iter().filter(|mount| mount.mount_point.starts_with(&resolved)).collect();
+    below.reverse();
+    below.sort_by_key(|mount| std::cmp::Reverse(mount.mount_point.components().count()));
+    Ok(below)
+}
+
 /// The mount points at or below a path, innermost and latest first.
 pub(crate) fn mounted_below(path: &Path) -> HostResult<Vec<PathBuf>> {
-    let Some(resolved) = as_in_table(path)? else { return Ok(Vec::new()) };
-    let mut below: Vec<PathBuf> = mount_table()?
-        .into_iter()
-        .map(|mount| mount.mount_point)
-        .filter(|mount_point| mount_point.starts_with(&resolved))
-        .collect();
-    below.reverse();
-    below.sort_by_key(|mount_point| std::cmp::Reverse(mount_point.components().count()));
-    Ok(below)
+    let table = mount_table()?;
+    Ok(below(&table, path)?.into_iter().map(|mount| mount.mount_point.clone()).collect())
 }
 
 /// What is mounted exactly here; of several on top of each other the visible one.
@@ -108,15 +115,76 @@ pub(crate) fn is_mount_point(path: &Path) -> HostResult<bool> {
     Ok(mounted_at(path)?.is_some())
 }
 
-pub(crate) fn unmount_tree(path: &Path) -> HostResult<()> {
-    for mount_point in mounted_below(path)? {
-        match rustix::mount::unmount(&mount_point, UnmountFlags::NOFOLLOW) {
-            // Somebody else was faster.
-            Ok(()) | Err(Errno::INVAL | Errno::NOENT) => {}
-            Err(error) => return Err(failed("unmount", &mount_point)(error)),
+/// The mount that holds the path, by its name alone.
+pub(crate) fn holder<'a>(table: &'a [Mount], path: &Path) -> Option<&'a Mount> {
+    let holders = table.iter().filter(|mount| path.starts_with(&mount.mount_point));
+    // Of several at one place the last one is seen.
+    holders.max_by_key(|mount| mount.mount_point.components().count())
+}
+
+/// As many links as the kernel itself would follow.
+const MOST_LINKS: usize = 40;
+
+/// The first mount on the way along the path that is one of these; nothing beyond it is touched. Links are followed.
+pub(crate) fn first_on_way<'a>(
+    table: &'a [Mount],
+    path: &Path,
+    is_one: impl Fn(&Mount) -> bool,
+) -> HostResult<Option<&'a Mount>> {
+    let mut steps: Vec<OsString> = steps_of(path);
+    let (mut here, mut links) = (PathBuf::from("/"), 0);
+    while let Some(step) = steps.pop() {
+        if step == ".." {
+            here.pop();
+            continue;
+        }
+        let next = here.join(&step);
+        if let Some(mount) = holder(table, &next).filter(|mount| is_one(mount)) {
+            return Ok(Some(mount));
+        }
+        match std::fs::read_link(&next) {
+            Ok(target) if links < MOST_LINKS => {
+                links += 1;
+                if target.is_absolute() {
+                    here = PathBuf::from("/");
+                }
+                steps.extend(steps_of(&target));
+            }
+            Ok(_) => return Err(failed("follow the links of", path)(Errno::LOOP)),
+            // No link, or not there: whoever goes there finds out.
+            Err(_) => here = next,
         }
     }
-    Ok(())
+    Ok(None)
+}
+
+/// The next one last.
+fn steps_of(path: &Path) -> Vec<OsString> {
+    let steps = path.components().rev().filter_map(|step| match step {
+        Component::Normal(name) => Some(name.to_os_string()),
+        Component::ParentDir => Some(OsString::from("..")),
+        Component::CurDir | Component::RootDir | Component::Prefix(_) => None,
+    });
+    steps.collect()
+}
+
+/// Takes one mount away. Success if it is gone already.
+pub(crate) fn unmount_one(mount_point: &Path) -> HostResult<()> {
+    let unmounted =
+        fault::around("unmount", mount_point, || rustix::mount::unmount(mount_point, UnmountFlags::NOFOLLOW));
+    match unmounted {
+        // Somebody else was faster.
+        Ok(()) | Err(Errno::INVAL | Errno::NOENT) => Ok(()),
+        Err(Errno::BUSY) => {
+            let holders = holders::told(Path::new("/proc"), mount_point);
+            let holders = if holders.is_empty() { "nobody is seen to hold it".to_owned() } else { holders };
+            Err(HostError::Unfit(format!(
+                "unmount {}: device or resource busy ({holders})",
+                mount_point.display()
+            )))
+        }
+        Err(error) => Err(failed("unmount", mount_point)(error)),
+    }
 }
 
 /// Makes sure that mounts appearing below `path` reach the containers that mount it: unless it lies on a shared mount,
@@ -146,14 +214,24 @@ mod tests {
     #[test]
     fn a_line_of_the_mount_table_gives_place_type_and_sharing() {
         let line = b"36 35 98:0 /mnt1 /mnt/a\\040b rw,noatime master:1 shared:7 - ext3 /dev/root rw";
-        let mount = Mount { mount_point: "/mnt/a b".into(), fs_type: "ext3".into(), shared: true };
+        let mount = Mount {
+            device: "98:0".to_owned(),
+            mount_point: "/mnt/a b".into(),
+            fs_type: "ext3".into(),
+            shared: true,
+        };
         assert_eq!(parse_mount(line), Some(mount));
     }
 
     #[test]
     fn a_line_without_optional_fields_is_private() {
         let line = b"36 35 98:0 / /x rw - tmpfs none rw,size=1k";
-        let mount = Mount { mount_point: "/x".into(), fs_type: "tmpfs".into(), shared: false };
+        let mount = Mount {
+            device: "98:0".to_owned(),
+            mount_point: "/x".into(),
+            fs_type: "tmpfs".into(),
+            shared: false,
+        };
         assert_eq!(parse_mount(line), Some(mount));
     }
 

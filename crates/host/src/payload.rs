@@ -18,7 +18,7 @@ use jiff::Timestamp;
 use model::payload::{Payload, PayloadFile};
 use ports::host::{HostError, HostResult};
 
-use crate::failed;
+use crate::{failed, fault};
 
 const DATA: &str = "..data";
 const NEW_DATA: &str = "..data_tmp";
@@ -49,7 +49,7 @@ pub(crate) fn write_payload(
         return Ok(false);
     }
     let fresh = new_data_dir(volume, now)?;
-    let written = write_files(&fresh, payload, group)
+    let written = fault::around("write", &fresh, || write_files(&fresh, payload, group))
         .and_then(|()| own(volume, group).map_err(failed("set the group of", volume)))
         .and_then(|()| switch(volume, &fresh));
     if let Err(error) = written {
@@ -188,7 +188,7 @@ fn switch(volume: &Path, fresh: &Path) -> HostResult<()> {
         Ok(()) | Err(_) => {}
     }
     std::os::unix::fs::symlink(target, &link).map_err(failed("create link", &link))?;
-    fs::rename(&link, &data).map_err(failed("rename to", &data))
+    fault::around("rename to", &data, || fs::rename(&link, &data)).map_err(failed("rename to", &data))
 }
 
 /// The names under which users find the files: the first part of each path.

@@ -151,7 +151,7 @@ impl Walk<'_> {
 fn is_not_a_directory(error: &HostError) -> bool {
     match error {
         HostError::Io { source, .. } => source.kind() == io::ErrorKind::NotADirectory,
-        HostError::Unfit(_) => false,
+        HostError::Unfit(_) | HostError::GivenUp(_) => false,
     }
 }
 

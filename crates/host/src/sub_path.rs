@@ -17,7 +17,7 @@ use rustix::fs::{Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
-use crate::{failed, files, mounts};
+use crate::{failed, fault, files, mounts};
 
 /// As many links as the kernel itself would follow.
 const MOST_LINKS: u32 = 40;
@@ -39,11 +39,12 @@ pub(crate) fn bind_sub_path(volume: &Path, sub_path: &str, target: &Path) -> Hos
         if is_same(target, &what)? {
             return Ok(());
         }
-        mounts::unmount_tree(target)?;
+        mounts::unmount_one(target)?;
     }
     prepare_target(target, FileType::from_raw_mode(what.st_mode) == FileType::Directory)?;
     let source = PathBuf::from(format!("/proc/self/fd/{}", opened.as_raw_fd()));
-    rustix::mount::mount_bind(&source, target).map_err(failed("bind subPath to", target))?;
+    let bound = fault::around("mount", target, || rustix::mount::mount_bind(&source, target));
+    bound.map_err(failed("bind subPath to", target))?;
     if is_same(target, &what)? {
         return Ok(());
     }

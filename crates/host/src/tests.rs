@@ -55,7 +55,7 @@ fn mode(path: &Path) -> u32 {
 fn unfit(result: Result<(), HostError>) -> String {
     match result.unwrap_err() {
         HostError::Unfit(text) => text,
-        other @ HostError::Io { .. } => panic!("{other:?}"),
+        other @ (HostError::Io { .. } | HostError::GivenUp(_)) => panic!("{other:?}"),
     }
 }
 
@@ -676,7 +676,7 @@ async fn who_swaps_directory_and_link_while_we_bind_never_gets_out() {
                 host().unmount_tree(&target).await.unwrap();
             }
             Err(HostError::Unfit(_)) => refused += 1,
-            Err(error @ HostError::Io { .. }) => panic!("{error:?}"),
+            Err(error @ (HostError::Io { .. } | HostError::GivenUp(_))) => panic!("{error:?}"),
         }
         if round >= 200 && bound > 20 && refused > 20 {
             break;

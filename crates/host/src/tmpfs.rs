@@ -7,7 +7,7 @@ use std::path::Path;
 use ports::host::HostResult;
 use rustix::mount::MountFlags;
 
-use crate::{failed, files, mounts};
+use crate::{failed, fault, files, mounts};
 
 /// Permissions of a fresh mount; those of the volume are set on top by its owner.
 const MODE: u32 = 0o777;
@@ -18,8 +18,7 @@ pub(crate) fn ensure_tmpfs(path: &Path, size_bytes: u64) -> HostResult<()> {
     }
     files::ensure_dir(path, MODE)?;
     // Swapped out, a secret would reach the disk. Kernels before 6.4 do not know the option.
-    mount(path, size_bytes, true)
-        .or_else(|_| mount(path, size_bytes, false))
+    fault::around("mount", path, || mount(path, size_bytes, true).or_else(|_| mount(path, size_bytes, false)))
         .map_err(failed("mount tmpfs on", path))
 }
 

@@ -1,9 +1,10 @@
-//! Whether the node takes a pod (contract C.32–C.34, C.36, C.59): its sysctls, operating system, groups, AppArmor, and in
-//! a cluster whether it fits. Never ends a pod, and never looks at the machine.
+//! Whether the node takes a pod (contract C.32–C.34, C.36, C.39, C.59): its sysctls, operating system, groups, AppArmor,
+//! whether the node runs short, and in a cluster whether it fits. Never ends a pod, and never looks at the machine.
 
 mod affinity;
 pub mod fit;
 pub mod preemption;
+pub mod pressure;
 pub mod requests;
 
 use std::borrow::Cow;
@@ -14,9 +15,11 @@ use model::containers::{all_containers, spec_of};
 use model::k8s::Pod;
 
 use crate::mirror::is_mirror_pod;
+use crate::node::NodePressure;
 use crate::request::security::APPARMOR_ANNOTATION_PREFIX;
 use crate::status::is_static_pod;
 use fit::{Fit, FitFacts, compute_fit};
+use pressure::refuse_under_pressure;
 
 /// Why a pod will not run here: it ends in phase Failed with this reason and `Pod was rejected: ` + message.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +39,8 @@ pub struct AdmissionFacts {
     pub kernel_version: String,
     /// `allowedUnsafeSysctls`: names, or beginnings of names with a `*` at the end.
     pub allowed_unsafe_sysctls: Vec<String>,
+    /// What the node runs short of.
+    pub pressure: NodePressure,
     pub features: Features,
 }
 
@@ -45,6 +50,8 @@ pub enum Admission {
     /// It runs, once `victims` have made way for it.
     Admitted {
         victims: Vec<PodUid>,
+        /// Of what there is too little, where there are victims.
+        short_of: String,
     },
     Rejected(Rejection),
 }
@@ -54,20 +61,21 @@ pub enum Admission {
 #[must_use]
 pub fn compute_admission(pod: &Pod, facts: &AdmissionFacts, fit: Option<&FitFacts<'_>>) -> Admission {
     let before = refuse_pod_level_resources(pod, facts)
+        .or_else(|| refuse_under_pressure(pod, facts.pressure))
         .or_else(|| refuse_sysctls(pod, facts))
         .or_else(|| refuse_os(pod))
         .or_else(|| refuse_groups_policy(pod, facts));
     if let Some(rejection) = before {
         return Admission::Rejected(rejection);
     }
-    let victims = match fit.map_or(Fit::Fits, |fit| compute_fit(pod, fit)) {
-        Fit::Fits => Vec::new(),
-        Fit::FitsWithout { victims } => victims,
+    let (victims, short_of) = match fit.map_or(Fit::Fits, |fit| compute_fit(pod, fit)) {
+        Fit::Fits => (Vec::new(), String::new()),
+        Fit::FitsWithout { victims, short_of } => (victims, short_of),
         Fit::Refused(rejection) => return Admission::Rejected(rejection),
     };
     match refuse_apparmor(pod, facts) {
         Some(rejection) => Admission::Rejected(rejection),
-        None => Admission::Admitted { victims },
+        None => Admission::Admitted { victims, short_of },
     }
 }
 
@@ -240,6 +248,7 @@ mod tests {
             supplemental_groups_policy: false,
             kernel_version: "6.1.0-18-amd64".to_owned(),
             allowed_unsafe_sysctls: vec!["kernel.msg*".to_owned(), "net.core.somaxconn".to_owned()],
+            pressure: NodePressure::default(),
             features: Features::default(),
         }
     }
@@ -338,7 +347,7 @@ mod tests {
         let allocatable = [("pods".to_owned(), model::k8s::Quantity("0".to_owned()))].into();
         let fit = FitFacts { node: &node, allocatable: &allocatable, active: &[] };
         let found = match compute_admission(&pod_of(spec), &facts(), Some(&fit)) {
-            Admission::Admitted { victims } => {
+            Admission::Admitted { victims, .. } => {
                 assert_eq!(victims, []);
                 "-".into()
             }
@@ -358,6 +367,9 @@ mod tests {
             "securityContext": {"sysctls": [{"name": "kernel.x", "value": "1"}], "supplementalGroupsPolicy": "Strict",
                                 "appArmorProfile": {"type": "RuntimeDefault"}},
         });
+        let short =
+            AdmissionFacts { pressure: NodePressure { disk: true, ..NodePressure::default() }, ..facts() };
+        assert_eq!(compute_rejection(&pod_of(&spec), &short).map(|r| r.reason).as_deref(), Some("Evicted"));
         check_admission(&spec, "SysctlForbidden");
         spec["securityContext"]["sysctls"] = json!([]);
         check_admission(&spec, "PodOSNotSupported");

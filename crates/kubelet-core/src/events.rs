@@ -3,7 +3,7 @@
 //!
 //! Owns: the numbers, the names and what was said lately. Never: calling the API, or a rate over all events.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -30,6 +30,8 @@ pub struct Occurrence {
     pub is_warning: bool,
     pub reason: String,
     pub message: String,
+    /// For programs that want more than words.
+    pub annotations: BTreeMap<String, String>,
 }
 
 /// What is to be done about it.
@@ -199,6 +201,7 @@ impl EventCorrelator {
             metadata: ObjectMeta {
                 name: Some(self.new_name(about.name.as_deref().unwrap_or_default(), now)),
                 namespace: Some(namespace),
+                annotations: Some(occurrence.annotations).filter(|annotations| !annotations.is_empty()),
                 ..ObjectMeta::default()
             },
             involved_object: about,

@@ -16,6 +16,9 @@ pub mod dns;
 pub mod downward;
 pub mod env;
 pub mod events;
+pub mod eviction;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 pub mod gc;
 pub mod hostname;
 pub mod hosts_file;
@@ -30,6 +33,7 @@ mod lru;
 pub mod mirror;
 pub mod node;
 pub mod node_logs;
+pub mod oom;
 pub mod pleg;
 pub mod pod;
 pub mod probe;

@@ -57,6 +57,8 @@ pub struct WaitingState {
 pub struct TerminalReason {
     pub reason: String,
     pub message: String,
+    /// The pod did nothing wrong: condition `DisruptionTarget` says so to its controller.
+    pub is_disruption: bool,
 }
 
 /// What the status says about the node.

@@ -167,9 +167,15 @@ struct Started {
     given_up: CancellationToken,
 }
 
+/// This machine. Into volumes on filesystems that are not the kubelet's own goes this program, started once more for each job.
+fn machine(resolved: &Resolved) -> LinuxHost {
+    let own = vec![PathBuf::from("/"), PathBuf::from(&resolved.flags.root_dir)];
+    LinuxHost::new().with_hands(PathBuf::from("/proc/self/exe"), own)
+}
+
 async fn start_agent(resolved: &Resolved, cgroup_v2: bool) -> Result<Started, StartError> {
     let kubelet = &resolved.kubelet;
-    let host: Arc<dyn Host> = Arc::new(LinuxHost::new());
+    let host: Arc<dyn Host> = Arc::new(machine(resolved));
     let machine = host.machine();
     let node_name =
         resolved.node_name(&machine.hostname).map_err(|error| StartError::Host(error.to_string()))?;

@@ -41,6 +41,7 @@ impl Connected {
     /// Keeps the login good for as long as the agent runs; cancels `given_up` when that is not possible.
     pub(crate) fn keep(self, resolved: &Resolved, engine: &Arc<Engine>, given_up: CancellationToken) {
         let Self { doors, identity, store, certificate, reviews: _ } = self;
+        identity.server.observe(engine.metrics.clone());
         let tasks = &engine.tasks;
         tasks.spawn("API files", agent::certificates::reload(identity.clone(), engine.clock));
         let rotates = resolved.kubelet.rotate_certificates;

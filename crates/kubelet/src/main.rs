@@ -19,6 +19,9 @@ use std::process::ExitCode;
 use config::{Invocation, Resolved};
 
 fn main() -> ExitCode {
+    if let Some(code) = host::serve_as_hand() {
+        return code;
+    }
     match config::from_args(std::env::args().skip(1), &config::Disk) {
         Ok(Invocation::Help(text)) => say(&text),
         Ok(Invocation::Version { raw: false }) => say(&config::version_line()),

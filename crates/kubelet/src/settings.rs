@@ -6,13 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent::settings::{
-    CgroupSettings, CollectionSettings, ContainerSettings, ImageSettings, LogSettings, MeasureSettings,
-    NetworkSettings, NodeSettings, Paths, Settings, SourceSettings,
+    CgroupSettings, CollectionSettings, ContainerSettings, EvictionSettings, ImageSettings, LogSettings,
+    MeasureSettings, NetworkSettings, NodeSettings, Paths, Settings, SourceSettings,
 };
 use config::{Features, KubeletConfiguration, Resolved};
 use kubelet_core::cgroup::tiers::MemoryReserve;
 use kubelet_core::cgroup::{MemoryQos, PodRules, TierRules};
+use kubelet_core::eviction::threshold::compute_thresholds;
 use kubelet_core::image::access::VerificationPolicy;
+use kubelet_core::image::gc::ImageGcPolicy;
 use kubelet_core::node::reserved_for_node;
 use kubelet_core::request::{NodeFacts, Swap};
 use model::{Amount, CgroupDriver};
@@ -20,6 +22,8 @@ use ports::Host;
 
 /// Where links to container logs are made; log collectors of all clusters read it. Tests give their own.
 const CONTAINER_LINKS: &str = "/var/log/containers";
+/// Where the kernel's log is read; tests write their own.
+const KERNEL_LOG_VARIABLE: &str = "KUBELET_KERNEL_LOG";
 const CONTAINER_LINKS_VARIABLE: &str = "KUBELET_CONTAINER_LINKS_DIR";
 
 pub(crate) fn settings(
@@ -73,7 +77,17 @@ pub(crate) fn settings(
             runtime_cgroups: resolved.flags.runtime_cgroups.clone(),
             system_cgroups: kubelet.system_cgroups.clone(),
             volume_stats_period: Some(kubelet.volume_stats_agg_period.as_std()).filter(|p| !p.is_zero()),
+            kernel_log: std::env::var_os(KERNEL_LOG_VARIABLE)
+                .map_or_else(|| MeasureSettings::default().kernel_log, PathBuf::from),
             ..MeasureSettings::default()
+        },
+        eviction: EvictionSettings {
+            thresholds: compute_thresholds(kubelet),
+            transition: kubelet.eviction_pressure_transition_period.as_std(),
+            max_pod_grace: i64::from(kubelet.eviction_max_pod_grace_period),
+            limits_storage: kubelet.local_storage_capacity_isolation,
+            may_split: Features::of(&resolved.gates).separate_disk_gc,
+            notified_of_memory: kubelet.kernel_memcg_notification,
         },
         cgroups: cgroups(&config, facts),
         // Validation has refused any other word.
@@ -81,6 +95,7 @@ pub(crate) fn settings(
         node: (!resolved.flags.standalone())
             .then(|| NodeSettings { config, flags: Arc::new(resolved.flags.clone()) }),
         sync_frequency: kubelet.sync_frequency.as_std(),
+        gates: resolved.gates.clone(),
         request_timeout: kubelet.runtime_request_timeout.as_std(),
     }
 }
@@ -119,6 +134,12 @@ fn images(resolved: &Resolved) -> ImageSettings {
         }),
         providers: resolved.credential_providers.clone(),
         provider_dir: resolved.flags.image_credential_provider_bin_dir.clone().into(),
+        collection: ImageGcPolicy {
+            high_percent: u64::try_from(kubelet.image_gc_high_threshold_percent).unwrap_or(100),
+            low_percent: u64::try_from(kubelet.image_gc_low_threshold_percent).unwrap_or(100),
+            age_min: kubelet.image_minimum_gc_age.as_std(),
+            age_max: Some(kubelet.image_maximum_gc_age.as_std()).filter(|age| !age.is_zero()),
+        },
     }
 }
 

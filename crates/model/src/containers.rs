@@ -97,6 +97,11 @@ impl<'a> ContainerRef<'a> {
     }
 
     #[must_use]
+    pub fn volume_devices(&self) -> &'a [crate::k8s::VolumeDevice] {
+        both!(self, volume_devices).as_deref().unwrap_or_default()
+    }
+
+    #[must_use]
     pub fn resources(&self) -> Option<&'a crate::k8s::ResourceRequirements> {
         both!(self, resources).as_ref()
     }

@@ -22,12 +22,13 @@ pub use k8s_openapi::api::core::v1::{
     HostPathVolumeSource, KeyToPath, Lifecycle, LifecycleHandler, LinuxContainerUser, LocalObjectReference,
     Node, NodeAddress, NodeAffinity, NodeCondition, NodeDaemonEndpoints, NodeFeatures, NodeRuntimeHandler,
     NodeRuntimeHandlerFeatures, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, NodeSpec,
-    NodeStatus, NodeSwapStatus, NodeSystemInfo, ObjectFieldSelector, ObjectReference, Pod, PodCondition,
-    PodDNSConfig, PodDNSConfigOption, PodIP, PodOS, PodSecurityContext, PodSpec, PodStatus, Probe,
-    ProjectedVolumeSource, ResourceFieldSelector, ResourceRequirements, SELinuxOptions, SeccompProfile,
-    Secret, SecretKeySelector, SecurityContext, Service, ServiceAccount, ServiceAccountTokenProjection,
-    ServicePort, ServiceSpec, SleepAction, Sysctl, TCPSocketAction, Taint, Toleration, Volume, VolumeMount,
-    VolumeMountStatus, VolumeProjection,
+    NodeStatus, NodeSwapStatus, NodeSystemInfo, ObjectFieldSelector, ObjectReference, PersistentVolume,
+    PersistentVolumeClaim, Pod, PodCondition, PodDNSConfig, PodDNSConfigOption, PodIP, PodOS,
+    PodSecurityContext, PodSpec, PodStatus, Probe, ProjectedVolumeSource, ResourceFieldSelector,
+    ResourceRequirements, SELinuxOptions, SeccompProfile, Secret, SecretKeySelector, SecurityContext,
+    Service, ServiceAccount, ServiceAccountTokenProjection, ServicePort, ServiceSpec, SleepAction, Sysctl,
+    TCPSocketAction, Taint, Toleration, Volume, VolumeDevice, VolumeMount, VolumeMountStatus,
+    VolumeProjection,
 };
 pub use k8s_openapi::api::node::v1::RuntimeClass;
 pub use k8s_openapi::apimachinery::pkg::api::resource::Quantity;

@@ -102,6 +102,27 @@ impl fmt::Display for Amount {
     }
 }
 
+/// Whole units as the API shows bytes: with the largest power of 1024 that leaves no rest.
+#[must_use]
+pub fn binary_text(units: i128) -> String {
+    with_suffix(units, 1024, ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"])
+}
+
+/// Whole units as the API shows other counts: with the largest power of 1000 that leaves no rest.
+#[must_use]
+pub fn decimal_text(units: i128) -> String {
+    with_suffix(units, 1000, ["", "k", "M", "G", "T", "P", "E"])
+}
+
+fn with_suffix(mut value: i128, base: i128, suffixes: [&str; 7]) -> String {
+    let mut power = 0;
+    while value != 0 && value % base == 0 && power < suffixes.len() - 1 {
+        value /= base;
+        power += 1;
+    }
+    format!("{value}{}", suffixes.get(power).copied().unwrap_or_default())
+}
+
 /// A factor as `numerator / denominator` of units.
 struct Scale {
     numerator: i128,

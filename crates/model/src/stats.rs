@@ -101,6 +101,8 @@ pub struct FilesystemUsage {
 /// How much a filesystem has, for whoever is not root.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FilesystemSpace {
+    /// Which filesystem it is.
+    pub device: u64,
     pub capacity_bytes: u64,
     pub available_bytes: u64,
     /// Everything on it, whoever it belongs to.

@@ -5,8 +5,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use model::k8s::{
-    CertificateSigningRequest, ConfigMap, Event, Lease, Node, Pod, RuntimeClass, Secret, Service,
-    ServiceAccount, SubjectAccessReview, TokenRequest, TokenReview,
+    CertificateSigningRequest, ConfigMap, Event, Lease, Node, PersistentVolume, PersistentVolumeClaim, Pod,
+    RuntimeClass, Secret, Service, ServiceAccount, SubjectAccessReview, TokenRequest, TokenReview,
 };
 use serde_json::Value;
 
@@ -167,8 +167,12 @@ pub trait Cluster: Send + Sync + std::fmt::Debug {
     fn secrets(&self) -> &dyn Collection<Secret>;
     fn service_accounts(&self) -> &dyn Collection<ServiceAccount>;
     fn runtime_classes(&self) -> &dyn Collection<RuntimeClass>;
+
     fn signing_requests(&self) -> &dyn Collection<CertificateSigningRequest>;
 
+    /// The claim of that name; nothing else is ever asked of claims, nor of volumes.
+    async fn claim(&self, namespace: &str, name: &str) -> ClusterResult<PersistentVolumeClaim>;
+    async fn persistent_volume(&self, name: &str) -> ClusterResult<PersistentVolume>;
     /// A token of a service account.
     async fn request_token(
         &self,

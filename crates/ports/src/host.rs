@@ -26,6 +26,10 @@ pub enum HostError {
     /// The path is not what it must be. The text is complete: it names the path and what was expected.
     #[error("{0}")]
     Unfit(String),
+    /// The work did not end in time, or would have had to wait for such work. What it was to do may still happen. The text
+    /// is complete.
+    #[error("{0}")]
+    GivenUp(String),
 }
 
 impl HostError {
@@ -33,7 +37,7 @@ impl HostError {
     pub fn is_not_found(&self) -> bool {
         match self {
             Self::Io { source, .. } => source.kind() == std::io::ErrorKind::NotFound,
-            Self::Unfit(_) => false,
+            Self::Unfit(_) | Self::GivenUp(_) => false,
         }
     }
 }
@@ -52,6 +56,15 @@ pub enum HostPathKind {
     Socket,
     CharDevice,
     BlockDevice,
+}
+
+/// When a tree is given to a group; `spec.securityContext.fsGroupChangePolicy`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum GroupPolicy {
+    /// Everything in it, each time.
+    Always,
+    /// Only if the top does not belong to the group already.
+    OnRootMismatch,
 }
 
 /// One file of a directory of manifests.
@@ -187,6 +200,10 @@ pub trait Host: Send + Sync + std::fmt::Debug {
     async fn journal(&self, _arguments: &[String]) -> HostResult<CommandOutput> {
         Err(HostError::Unfit("this machine has no journal".to_owned()))
     }
+    /// What the kernel writes to its log from now on, line by line. A host without such a log fails.
+    fn kernel_log(&self, path: &Path) -> HostResult<BoxStream<'static, String>> {
+        Err(HostError::Unfit(format!("{} is no kernel's log", path.display())))
+    }
     /// The entries of a directory, sorted by name; empty if there is no such directory.
     async fn list_dir(&self, path: &Path) -> HostResult<Vec<DirEntry>>;
     /// Removes a file or a link. Success if there is none.
@@ -210,6 +227,21 @@ pub trait Host: Send + Sync + std::fmt::Debug {
     async fn ensure_host_path(&self, path: &Path, kind: HostPathKind) -> HostResult<()>;
     /// Mounts a tmpfs of that size (0: the kernel's default) unless one is mounted there already.
     async fn ensure_tmpfs(&self, path: &Path, size_bytes: u64) -> HostResult<()>;
+    /// Mounts huge pages of that size, unless some are mounted there already.
+    async fn ensure_huge_pages(&self, path: &Path, _page_bytes: u64, _size_bytes: u64) -> HostResult<()> {
+        Err(HostError::Unfit(format!("{}: there are no huge pages here", path.display())))
+    }
+    /// Binds a directory to a place of ours, which is made for it. Idempotent.
+    async fn bind_volume(&self, source: &Path, target: &Path, read_only: bool) -> HostResult<()>;
+    /// Gives the directory and all below it on the same filesystem to a group, which may then read and write. May take
+    /// hours; ends when it is dropped. A host that keeps no ownership does nothing.
+    async fn give_tree_to_group(&self, _path: &Path, _gid: u32, _policy: GroupPolicy) -> HostResult<()> {
+        Ok(())
+    }
+    /// The names in a directory, sorted, without a look at what they are; none if there is no such directory.
+    async fn list_names(&self, path: &Path) -> HostResult<Vec<String>> {
+        Ok(self.list_dir(path).await?.into_iter().map(|entry| entry.name).collect())
+    }
     /// Gives the directory itself to a group: its members may write, and what is made in it belongs to the group too. A
     /// host that keeps no ownership does nothing.
     async fn give_to_group(&self, _path: &Path, _gid: u32) -> HostResult<()> {

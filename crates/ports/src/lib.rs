@@ -15,6 +15,7 @@ pub mod certificates;
 pub mod cgroups;
 pub mod clock;
 pub mod cluster;
+pub mod edge;
 pub mod host;
 pub mod net;
 pub mod node_api;

@@ -1,6 +1,7 @@
 //! What the HTTP server may ask of the agent.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -9,6 +10,7 @@ use jiff::Timestamp;
 use model::NodeLogOptions;
 use model::k8s::Pod;
 
+use crate::edge::ServingObserver;
 use crate::host::{DirEntry, OpenFile};
 use crate::runtime::Streams;
 
@@ -86,6 +88,8 @@ pub enum Measurements {
     Cadvisor,
     /// Of probes, as Prometheus text.
     Probes,
+    /// What the checks of `/healthz` said, as Prometheus text.
+    Checks,
     /// What the kubelet itself does, as Prometheus text.
     Kubelet,
 }
@@ -183,6 +187,10 @@ pub trait NodeApi: Send + Sync + std::fmt::Debug {
         container: &str,
         timeout: Option<Duration>,
     ) -> Result<PathBuf, PodRefusal>;
+    /// Who wants to know what the server does, if anybody.
+    fn observer(&self) -> Option<Arc<dyn ServingObserver>> {
+        None
+    }
     /// What is wrong with manifests right now.
     fn manifest_problems(&self) -> Vec<ManifestProblem>;
     /// How long ago the sync loop last went round, and how long is too long.

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use axum::response::Response;
 use http::{Method, StatusCode};
+use ports::edge::ServingObserver;
 use ports::{Clock, Cluster};
 use rustls_pki_types::CertificateDer;
 use tokio::sync::watch;
@@ -21,6 +22,9 @@ use crate::tls::ClientCa;
 use attributes::Attributes;
 use authentication::Authenticator;
 use authorization::{Authorizer, Verdict};
+
+/// Who counts reviews, if anybody.
+type Observer = Option<Arc<dyn ServingObserver>>;
 
 /// How callers are told apart and judged.
 #[derive(Clone, Debug)]
@@ -61,11 +65,11 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    pub(crate) fn new(settings: AccessSettings, clock: Clock) -> Self {
+    pub(crate) fn new(settings: AccessSettings, clock: Clock, observer: Observer) -> Self {
         let AccessSettings { node_name, anonymous, client_ca, token_review, authorization } = settings;
         Self {
-            authenticator: Authenticator::new(anonymous, client_ca, token_review, clock),
-            authorizer: Authorizer::new(authorization, clock),
+            authenticator: Authenticator::new((anonymous, client_ca, token_review), clock, observer.clone()),
+            authorizer: Authorizer::new(authorization, clock, observer),
             node_name,
         }
     }

@@ -12,13 +12,14 @@ use axum::Router;
 use axum::body::Body;
 use axum::response::Response;
 use futures_util::future::BoxFuture;
-use http::Request;
+use http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use parking_lot::Mutex;
+use ports::edge::ServingObserver;
 use rustls_pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -29,6 +30,7 @@ use tower_service::Service;
 use tracing::Instrument;
 
 use crate::access::Gate;
+use crate::counted::Counted;
 
 /// What a port allows.
 #[derive(Clone, Copy, Debug)]
@@ -65,6 +67,8 @@ pub(crate) struct Site {
     pub(crate) gate: Option<Gate>,
     pub(crate) tls: Option<TlsAcceptor>,
     pub(crate) limits: Limits,
+    /// Who counts requests, if anybody.
+    pub(crate) observer: Option<Arc<dyn ServingObserver>>,
 }
 
 impl fmt::Debug for Site {
@@ -143,11 +147,19 @@ async fn serve_one(
 
 /// What goes on with a connection after the answer that gave it another protocol. It keeps the connection's place.
 #[derive(Clone, Default)]
-pub(crate) struct AfterUpgrade(Arc<Mutex<Option<BoxFuture<'static, ()>>>>);
+pub(crate) struct AfterUpgrade {
+    work: Arc<Mutex<Option<BoxFuture<'static, ()>>>>,
+    counted: Arc<Mutex<Option<Counted>>>,
+}
 
 impl AfterUpgrade {
     pub(crate) fn run(&self, work: impl Future<Output = ()> + Send + 'static) {
-        *self.0.lock() = Some(Box::pin(work));
+        *self.work.lock() = Some(Box::pin(work));
+    }
+
+    /// The request that asked for the other protocol has not ended before the connection has.
+    fn keep(&self, counted: Option<Counted>) {
+        *self.counted.lock() = counted;
     }
 }
 
@@ -200,7 +212,7 @@ impl Connection {
                 return;
             }
         }
-        let upgraded = self.after.0.lock().take();
+        let upgraded = self.after.work.lock().take();
         if let Some(upgraded) = upgraded {
             tokio::select! {
                 () = upgraded => {}
@@ -246,6 +258,9 @@ impl Connection {
     async fn judged(self, request: Request<Incoming>) -> Result<Response, Infallible> {
         let busy = Busy::new(&self.under_way);
         let (parts, body) = request.into_parts();
+        let counted = self.site.observer.as_ref().map(|observer| {
+            Counted::begin(observer, &parts.method, parts.uri.path(), self.site.gate.is_some())
+        });
         if let Some(gate) = &self.site.gate {
             let head = (&parts.method, parts.uri.path(), &parts.headers);
             if let Err(refused) = gate.admit(head, &self.certificates).await {
@@ -256,10 +271,14 @@ impl Connection {
         let mut router = self.site.router.clone();
         poll_fn(|cx| Service::<Request<Body>>::poll_ready(&mut router, cx)).await?;
         let response = router.call(request).await?;
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            self.after.keep(counted);
+            return Ok(response);
+        }
         // The answer is under way until its last byte is.
         Ok(response.map(|body| {
             Body::new(body.map_frame(move |frame| {
-                let _until_the_end = &busy;
+                let _until_the_end = (&busy, &counted);
                 frame
             }))
         }))

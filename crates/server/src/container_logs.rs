@@ -1,6 +1,6 @@
 //! `/containerLogs/<namespace>/<pod>/<container>`: what a container wrote, as it was or as it comes.
 
-mod options;
+pub(crate) mod options;
 
 use axum::body::Body;
 use axum::extract::{Path, RawQuery, State};

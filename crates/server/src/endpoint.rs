@@ -164,6 +164,7 @@ impl Endpoint {
                 ("/cadvisor", get(metrics::cadvisor)),
                 ("/resource", get(metrics::resource)),
                 ("/probes", get(metrics::probes)),
+                ("/slis", get(metrics::slis)),
             ],
             Self::RunningPods => vec![("", get(running_pods::redirect)), ("/", get(running_pods::list))],
             Self::Configz => vec![("", get(configz::show))],

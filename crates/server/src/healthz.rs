@@ -18,26 +18,30 @@ const SYNC_LOOP: &str = "syncloop";
 
 /// All checks of the full server.
 pub(crate) async fn all(State(api): State<Api>, RawQuery(query): RawQuery) -> Response {
-    together(&[(PING, Ok(())), (LOG, Ok(())), (SYNC_LOOP, check_sync_loop(&*api))], query.as_deref())
+    let checks = [(PING, Ok(())), (LOG, Ok(())), (SYNC_LOOP, check_sync_loop(&*api))];
+    note(&*api, &checks);
+    together(&checks, query.as_deref())
 }
 
 /// What the health port checks.
 pub(crate) async fn health_port(State(api): State<Api>, RawQuery(query): RawQuery) -> Response {
-    together(&[(PING, Ok(())), (SYNC_LOOP, check_sync_loop(&*api))], query.as_deref())
+    let checks = [(PING, Ok(())), (SYNC_LOOP, check_sync_loop(&*api))];
+    note(&*api, &checks);
+    together(&checks, query.as_deref())
 }
 
 /// We answer, so we live.
-pub(crate) async fn ping() -> Response {
-    single(Ok(()))
+pub(crate) async fn ping(State(api): State<Api>) -> Response {
+    single(&*api, PING, Ok(()))
 }
 
 /// Our log is written synchronously; there is no writer that could be stuck without us.
-pub(crate) async fn log() -> Response {
-    single(Ok(()))
+pub(crate) async fn log(State(api): State<Api>) -> Response {
+    single(&*api, LOG, Ok(()))
 }
 
 pub(crate) async fn sync_loop(State(api): State<Api>) -> Response {
-    single(check_sync_loop(&*api))
+    single(&*api, SYNC_LOOP, check_sync_loop(&*api))
 }
 
 fn check_sync_loop(api: &dyn NodeApi) -> Outcome {
@@ -78,7 +82,19 @@ fn together(checks: &[(&str, Outcome)], query: Option<&str>) -> Response {
     }
 }
 
-fn single(outcome: Outcome) -> Response {
+/// Told to whoever counts checks.
+fn note(api: &dyn NodeApi, checks: &[(&'static str, Outcome)]) {
+    if let Some(observer) = api.observer() {
+        for (name, outcome) in checks {
+            observer.checked(name, outcome.is_ok());
+        }
+    }
+}
+
+fn single(api: &dyn NodeApi, name: &'static str, outcome: Outcome) -> Response {
+    let checks = [(name, outcome)];
+    note(api, &checks);
+    let [(_, outcome)] = checks;
     match outcome {
         Ok(()) => answer::text(StatusCode::OK, "ok"),
         Err(failure) => answer::error(

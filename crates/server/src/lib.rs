@@ -22,10 +22,13 @@ mod checkpoint;
 mod configz;
 mod connections;
 mod container_logs;
+mod counted;
 mod debug_flags;
 mod debugging;
 mod endpoint;
 mod flagz;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod healthz;
 mod logs;
 mod main_port;
@@ -51,6 +54,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::routing::get;
 use ports::NodeApi;
+use ports::edge::ServingObserver;
 use tokio::net::TcpListener;
 
 pub use access::{AccessSettings, AuthorizationMode, TokenReviews};
@@ -68,7 +72,7 @@ pub async fn serve_healthz(
     shutdown: impl Future<Output = ()> + Send,
 ) {
     let router = Router::new().route("/healthz", get(healthz::health_port));
-    connections::serve(listener, plain(complete(router, api)), shutdown).await;
+    connections::serve(listener, plain(complete(router, api), None), shutdown).await;
 }
 
 /// Serves the read-only port (10255): health, pods, manifest problems and measurements, to everybody who can reach it.
@@ -91,13 +95,16 @@ pub async fn serve_read_only(
         .route("/metrics", get(metrics::kubelet))
         .route("/metrics/cadvisor", get(metrics::cadvisor))
         .route("/metrics/resource", get(metrics::resource))
-        .route("/metrics/probes", get(metrics::probes));
-    connections::serve(listener, plain(complete(debugging::disabled(router), api)), shutdown).await;
+        .route("/metrics/probes", get(metrics::probes))
+        .route("/metrics/slis", get(metrics::slis));
+    let observer = api.observer();
+    let router = complete(debugging::disabled(router), api);
+    connections::serve(listener, plain(router, observer), shutdown).await;
 }
 
 /// A port without TLS, open to everybody who can reach it.
-const fn plain(router: Router) -> Site {
-    Site { router, gate: None, tls: None, limits: connections::PLAIN }
+const fn plain(router: Router, observer: Option<Arc<dyn ServingObserver>>) -> Site {
+    Site { router, gate: None, tls: None, limits: connections::PLAIN, observer }
 }
 
 fn complete<S: Clone + Send + Sync + 'static>(router: Router<S>, state: S) -> Router {

@@ -1,7 +1,7 @@
 //! `/logs/`: the node's own logs, as a tree of files, or (`?query=`) by the name of a service.
 
 mod files;
-mod options;
+pub(crate) mod options;
 
 use std::path::PathBuf;
 

@@ -86,9 +86,11 @@ impl MainServer {
         let tls = TlsAcceptor::from(tls::server_config(&settings, pair)?);
         let switches = Switches::of(&config);
         let translates = features.extend_websockets;
+        let observer = api.observer();
         let state = MainState { api, config, process, translates, clock };
         let router = complete(endpoint::router(switches, &features), state);
-        Ok(Self(Site { router, gate: Some(Gate::new(access, clock)), tls: Some(tls), limits: LIMITS }))
+        let gate = Some(Gate::new(access, clock, observer.clone()));
+        Ok(Self(Site { router, gate, tls: Some(tls), limits: LIMITS, observer }))
     }
 
     /// Ends soon after `shutdown` does.

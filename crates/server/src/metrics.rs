@@ -29,6 +29,10 @@ pub(crate) async fn probes(State(api): State<Api>) -> Response {
     show(&api, Measurements::Probes, PROMETHEUS).await
 }
 
+pub(crate) async fn slis(State(api): State<Api>) -> Response {
+    show(&api, Measurements::Checks, PROMETHEUS).await
+}
+
 pub(crate) async fn show(api: &Api, what: Measurements, content_type: HeaderValue) -> Response {
     match api.measurements(what).await {
         Ok(pieces) => {

@@ -23,6 +23,7 @@ use model::MonoTime;
 use model::k8s::Pod;
 use parking_lot::Mutex;
 use ports::Clock;
+use ports::edge::PodResourcesCall;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
@@ -41,6 +42,8 @@ const PING_INTERVAL: Duration = Duration::from_secs(30);
 /// Before accepting again when the process is out of descriptors.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 const SOCKET_MODE: u32 = 0o600;
+const V1: &str = "v1";
+const V1_ALPHA: &str = "v1alpha1";
 /// The names of pods that are over.
 const ENDED: [&str; 2] = ["Succeeded", "Failed"];
 
@@ -133,6 +136,12 @@ struct Lister {
 }
 
 impl Lister {
+    fn note(&self, version: &'static str, call: PodResourcesCall, is_ok: bool) {
+        if let Some(observer) = self.api.observer() {
+            observer.pod_resources_called(version, call, is_ok);
+        }
+    }
+
     /// The pods that may hold something: those that are not over.
     fn pods(&self) -> Vec<Pod> {
         let mut pods = self.api.pods();
@@ -165,6 +174,7 @@ impl PodResourcesLister for Lister {
         &self,
         _: tonic::Request<v1::ListPodResourcesRequest>,
     ) -> Result<Response<v1::ListPodResourcesResponse>, Status> {
+        self.note(V1, PodResourcesCall::List, true);
         let pod_resources = self.pods().iter().map(resources).collect();
         Ok(Response::new(v1::ListPodResourcesResponse { pod_resources }))
     }
@@ -173,6 +183,7 @@ impl PodResourcesLister for Lister {
         &self,
         _: tonic::Request<v1::AllocatableResourcesRequest>,
     ) -> Result<Response<v1::AllocatableResourcesResponse>, Status> {
+        self.note(V1, PodResourcesCall::GetAllocatable, true);
         Ok(Response::new(v1::AllocatableResourcesResponse::default()))
     }
 
@@ -186,7 +197,9 @@ impl PodResourcesLister for Lister {
             (metadata.name.as_ref(), metadata.namespace.as_ref()) == (Some(&pod_name), Some(&pod_namespace))
         };
         let pods = self.api.pods();
-        let Some(pod) = pods.iter().find(is_meant) else {
+        let found = pods.iter().find(is_meant);
+        self.note(V1, PodResourcesCall::Get, found.is_some());
+        let Some(pod) = found else {
             let text = format!("pod {pod_name} in namespace {pod_namespace} not found");
             return Err(Status::unknown(text));
         };
@@ -212,6 +225,7 @@ impl alpha::PodResourcesLister for Lister {
                 containers: containers.into_iter().map(named).collect(),
             }
         };
+        self.note(V1_ALPHA, PodResourcesCall::List, true);
         let pod_resources = self.pods().iter().map(shown).collect();
         Ok(Response::new(v1alpha1::ListPodResourcesResponse { pod_resources }))
     }

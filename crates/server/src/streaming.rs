@@ -29,6 +29,7 @@ pub(crate) async fn exec(
     if !upgrade::is_asked_for(&request) {
         return upgrade::required();
     }
+    note(&state, &request, "exec");
     let command = query.iter().filter(|(name, _)| name == "command").map(|(_, value)| value.clone());
     let command: Vec<String> = command.collect();
     let (target, container) = target(parts);
@@ -46,6 +47,7 @@ pub(crate) async fn attach(
     if !upgrade::is_asked_for(&request) {
         return upgrade::required();
     }
+    note(&state, &request, "attach");
     let (target, container) = target(parts);
     let url = state.api.attach(&target, &container, streams).await;
     connect(&state, request, url, streams).await
@@ -60,6 +62,7 @@ pub(crate) async fn port_forward(
     if !upgrade::is_asked_for(&request) {
         return upgrade::required();
     }
+    note(&state, &request, "portforward");
     let is_tunnel = state.translates && translate::speaks_tunnel(request.headers());
     let ports = match ports(request.headers(), &pairs(query.as_deref())) {
         // What is inside the tunnel names them.
@@ -112,10 +115,21 @@ fn no_streams() -> Response {
     answer::error(StatusCode::BAD_REQUEST, "you must specify at least 1 of stdin, stdout, stderr")
 }
 
-/// SPDY names its ports later, stream by stream; over a WebSocket they stand in the query.
-fn ports(headers: &HeaderMap, query: &[(String, String)]) -> Result<Vec<u16>, String> {
+/// Streams over WebSockets are counted.
+fn note(state: &MainState, request: &Request, subresource: &'static str) {
+    if let Some(observer) = state.api.observer().filter(|_| is_websocket(request.headers())) {
+        observer.websocket_asked(subresource);
+    }
+}
+
+fn is_websocket(headers: &HeaderMap) -> bool {
     let protocol = headers.get(http::header::UPGRADE).and_then(|value| value.to_str().ok());
-    if !protocol.is_some_and(|protocol| protocol.eq_ignore_ascii_case("websocket")) {
+    protocol.is_some_and(|protocol| protocol.eq_ignore_ascii_case("websocket"))
+}
+
+/// SPDY names its ports later, stream by stream; over a WebSocket they stand in the query.
+pub(crate) fn ports(headers: &HeaderMap, query: &[(String, String)]) -> Result<Vec<u16>, String> {
+    if !is_websocket(headers) {
         return Ok(Vec::new());
     }
     let given = query.iter().filter(|(name, _)| name == "port").flat_map(|(_, value)| value.split(','));

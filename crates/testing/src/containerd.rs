@@ -31,6 +31,9 @@ pub const BUSYBOX_IMAGE: &str = "localhost/busybox:test";
 /// `scripts/runtimes` fills such directories.
 pub const BIN_DIR_VARIABLE: &str = "KUBELET_TEST_CONTAINERD_BIN_DIR";
 
+/// Who makes the cgroups, where that is not `cgroupfs`. `scripts/vm --cgroup-driver` sets it in the guest.
+pub const CGROUP_DRIVER_VARIABLE: &str = "KUBELET_TEST_CGROUP_DRIVER";
+
 /// What fits into a socket address.
 const MAX_SOCKET_PATH: usize = 107;
 const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -159,7 +162,7 @@ impl Containerd {
     /// Starts containerd on paths below `dir` (keep it short: a socket's path may have 107 characters) and waits until it
     /// answers and has both images.
     pub async fn start(dir: &Path) -> Outcome<Self> {
-        Self::start_with(dir, CgroupDriver::Cgroupfs).await
+        Self::start_with(dir, cgroup_driver()).await
     }
 
     /// The same with cgroups that are made like this.
@@ -330,6 +333,13 @@ fn run(program: &str, arguments: &[&str]) -> Outcome<String> {
     } else {
         Err(failed(what(), String::from_utf8_lossy(&output.stderr).trim()))
     }
+}
+
+/// The cgroup driver that a containerd under test uses. Older ones do not say it, so kubelets beside it must be told.
+#[must_use]
+pub fn cgroup_driver() -> CgroupDriver {
+    let named = std::env::var(CGROUP_DRIVER_VARIABLE).ok();
+    named.and_then(|name| CgroupDriver::parse(&name)).unwrap_or(CgroupDriver::Cgroupfs)
 }
 
 /// A program, such as `ctr`, of the version under test; whatever it starts in turn is looked for in the same places.

@@ -16,8 +16,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use jiff::Timestamp;
 use model::k8s::{
-    CertificateSigningRequest, ConfigMap, Event, Lease, Node, Pod, RuntimeClass, Secret, Service,
-    ServiceAccount, SubjectAccessReview, Time, TokenRequest, TokenReview,
+    CertificateSigningRequest, ConfigMap, Event, Lease, Node, PersistentVolume, PersistentVolumeClaim, Pod,
+    RuntimeClass, Secret, Service, ServiceAccount, SubjectAccessReview, Time, TokenRequest, TokenReview,
 };
 use parking_lot::Mutex;
 use ports::Clock;
@@ -48,6 +48,8 @@ pub struct FakeCluster {
     secrets: FakeObjects<Secret>,
     service_accounts: FakeObjects<ServiceAccount>,
     runtime_classes: FakeObjects<RuntimeClass>,
+    claims: FakeObjects<PersistentVolumeClaim>,
+    persistent_volumes: FakeObjects<PersistentVolume>,
     signing_requests: FakeObjects<CertificateSigningRequest>,
 }
 
@@ -102,6 +104,8 @@ impl FakeCluster {
             secrets: FakeObjects::new(&shared),
             service_accounts: FakeObjects::new(&shared),
             runtime_classes: FakeObjects::new(&shared),
+            claims: FakeObjects::new(&shared),
+            persistent_volumes: FakeObjects::new(&shared),
             signing_requests: FakeObjects::new(&shared),
             shared,
         }
@@ -312,6 +316,14 @@ impl Cluster for FakeCluster {
 
     fn signing_requests(&self) -> &dyn Collection<CertificateSigningRequest> {
         &self.signing_requests
+    }
+
+    async fn claim(&self, namespace: &str, name: &str) -> ClusterResult<PersistentVolumeClaim> {
+        self.claims.get(namespace, name).await
+    }
+
+    async fn persistent_volume(&self, name: &str) -> ClusterResult<PersistentVolume> {
+        self.persistent_volumes.get("", name).await
     }
 
     async fn request_token(

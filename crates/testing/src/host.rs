@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use model::stats::FilesystemSpace;
 use parking_lot::Mutex;
 use ports::HostError;
 use ports::host::{HostResult, MachineInfo, ProgramCall, SubordinateIds};
@@ -35,6 +36,8 @@ pub enum HostMethod {
     ReadManifests,
     EnsureHostPath,
     EnsureTmpfs,
+    BindVolume,
+    GiveTreeToGroup,
     WritePayload,
     IsMountPoint,
     UnmountTree,
@@ -67,7 +70,19 @@ struct Shared {
     subordinate_ids: Mutex<Option<SubordinateIds>>,
     programs: Mutex<BTreeMap<PathBuf, Result<String, String>>>,
     program_calls: Mutex<Vec<ProgramCall>>,
+    /// By where the filesystem begins; there is one at the root.
+    spaces: Mutex<BTreeMap<PathBuf, FilesystemSpace>>,
 }
+
+/// Half full.
+const SPACE: FilesystemSpace = FilesystemSpace {
+    device: 1,
+    capacity_bytes: 100 << 30,
+    available_bytes: 50 << 30,
+    used_bytes: 50 << 30,
+    inodes: 1_000_000,
+    inodes_free: 500_000,
+};
 
 /// A fault that waits for a call about a path.
 #[derive(Debug)]
@@ -108,6 +123,7 @@ impl FakeHost {
             subordinate_ids: Mutex::default(),
             programs: Mutex::default(),
             program_calls: Mutex::default(),
+            spaces: Mutex::new([(PathBuf::from("/"), SPACE)].into()),
         };
         let host = Self { shared: Arc::new(shared) };
         host.put("/etc/hosts", "127.0.0.1\tlocalhost\n").put("/etc/resolv.conf", "nameserver 10.0.0.2\n");
@@ -140,6 +156,12 @@ impl FakeHost {
     pub fn set_program(&self, path: impl AsRef<Path>, answer: Result<&str, &str>) -> &Self {
         let answer = answer.map(str::to_owned).map_err(str::to_owned);
         self.shared.programs.lock().insert(path.as_ref().to_owned(), answer);
+        self
+    }
+
+    /// A filesystem from that directory on, or a change of the one that begins there (at first `/`, half full of 100 GiB).
+    pub fn set_space(&self, below: impl AsRef<Path>, change: impl FnOnce(&mut FilesystemSpace)) -> &Self {
+        change(self.shared.spaces.lock().entry(below.as_ref().to_owned()).or_insert(SPACE));
         self
     }
 

@@ -199,6 +199,7 @@ impl EventTeller {
             is_warning: event.kind == EventType::Warning,
             reason: event.reason.into_owned(),
             message: event.message,
+            annotations: event.annotations.into_iter().map(|(key, text)| (key.to_owned(), text)).collect(),
         }
     }
 

@@ -44,6 +44,7 @@ pub(super) struct GatheredFacts {
     declared_features: Vec<String>,
     devices: BTreeMap<String, DeviceAmounts>,
     problems: Vec<String>,
+    pressure: NodePressure,
 }
 
 impl GatheredFacts {
@@ -68,6 +69,7 @@ impl GatheredFacts {
             declared_features: declared_features(engine.node_facts.features),
             devices: BTreeMap::new(),
             problems: Vec::new(),
+            pressure: NodePressure::default(),
         }
     }
 
@@ -75,6 +77,7 @@ impl GatheredFacts {
     pub(super) async fn refresh(&mut self, engine: &Engine, settings: &NodeSettings) {
         self.refresh_addresses(engine, settings).await;
         self.refresh_images(engine).await;
+        self.pressure = *engine.pressure.borrow();
         let now = engine.clock.mono();
         let view = engine.node.borrow();
         self.problems = view.problems(&engine.pleg, now);
@@ -142,10 +145,15 @@ impl GatheredFacts {
             declared_features: &self.declared_features,
             devices: &self.devices,
             volumes_in_use: &[],
-            pressure: NodePressure::default(),
+            pressure: self.pressure,
             problems: &self.problems,
             now: engine.clock.now().wall,
         }
+    }
+
+    /// What the node runs short of, as last gathered.
+    pub(super) const fn pressure(&self) -> NodePressure {
+        self.pressure
     }
 
     /// What keeps the node from being ready, as last gathered.

@@ -9,12 +9,14 @@ use kubelet_core::node::{
     NodeOutcome, StatusReport, StatusReports, compute_initial_node, compute_node_patch, compute_node_status,
     compute_pod_cidr_update, compute_reconciliation, compute_status_report, status_differs,
 };
+use model::MonoTime;
 use model::k8s::Node;
 use ports::cluster::{Cluster, ClusterError, ClusterResult, Part, Patch};
 
 use super::facts::GatheredFacts;
 use super::follow::Copy;
 use crate::engine::Engine;
+use crate::metrics::NodeStart;
 use crate::settings::NodeSettings;
 
 /// Registration is tried again after this long, then twice as long each time, up to the second figure; for ever.
@@ -39,6 +41,15 @@ pub(crate) struct NodeReporter {
     /// Pod CIDRs as the runtime was told last.
     told_cidr: String,
     was_unschedulable: bool,
+    started: Started,
+}
+
+/// When the node came how far, as far as it was new to the cluster; for the metrics, and for nothing else.
+#[derive(Clone, Copy, Debug, Default)]
+struct Started {
+    registering: Option<MonoTime>,
+    made: Option<MonoTime>,
+    is_told: bool,
 }
 
 impl NodeReporter {
@@ -53,6 +64,7 @@ impl NodeReporter {
             reports: StatusReports::default(),
             told_cidr: String::new(),
             was_unschedulable: false,
+            started: Started::default(),
             engine,
             cluster,
             settings,
@@ -63,18 +75,21 @@ impl NodeReporter {
 
     pub(crate) async fn run(mut self) {
         self.register().await;
-        let mut runtime_view = self.engine.node.clone();
+        let (mut runtime_view, mut pressure) = (self.engine.node.clone(), self.engine.pressure.clone());
         let mut next = self.engine.clock.mono();
         loop {
             self.report().await;
             let now = self.engine.clock.mono();
             let period = self.settings.config.node_status_update_frequency.as_std();
             next = next.max(now) + period + self.engine.chance.up_to(period / JITTER_PART);
-            // A node that becomes ready, or ceases to be, says so at once.
-            while self.is_as_told(&runtime_view.borrow_and_update().problems(&self.engine.pleg, now)) {
+            // A node that becomes ready, or ceases to be, or begins or ceases to run short, says so at once.
+            while self.is_as_told(&runtime_view.borrow_and_update().problems(&self.engine.pleg, now))
+                && *pressure.borrow_and_update() == self.facts.pressure()
+            {
                 tokio::select! {
                     () = self.engine.clock.sleep_until(next) => break,
                     Ok(()) = runtime_view.changed() => {}
+                    Ok(()) = pressure.changed() => {}
                 }
             }
         }
@@ -89,6 +104,7 @@ impl NodeReporter {
         if !self.settings.config.register_node {
             return;
         }
+        self.started.registering = Some(self.engine.clock.mono());
         let mut delay = REGISTER_RETRY;
         loop {
             self.facts.refresh(&self.engine, &self.settings).await;
@@ -102,10 +118,10 @@ impl NodeReporter {
         }
     }
 
-    async fn try_register(&self) -> ClusterResult<()> {
+    async fn try_register(&mut self) -> ClusterResult<()> {
         let initial = compute_initial_node(&self.facts.view(&self.engine, &self.settings));
         match self.cluster.nodes().create("", &initial.node).await {
-            Ok(_) => {}
+            Ok(_) => self.started.made = Some(self.engine.clock.mono()),
             // A node may be allowed to write its Node and not to create it.
             Err(ClusterError::AlreadyExists { .. } | ClusterError::Forbidden { .. }) => {
                 let existing = self.get().await?;
@@ -164,10 +180,35 @@ impl NodeReporter {
             let frequency = self.settings.config.node_status_report_frequency.as_std();
             self.reports.note_sent(has_changed, frequency, self.engine.chance.share(), now);
         }
+        self.note_ready(&outcome.node).await;
         // What somebody else changed is told although it is no part of the status.
         self.tell(&outcome);
         self.was_unschedulable = existing.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true);
         Ok(())
+    }
+
+    /// How long a new node took to be ready.
+    async fn note_ready(&mut self, node: &Node) {
+        let Started { registering: Some(registering), made: Some(made), is_told: false } = self.started
+        else {
+            return;
+        };
+        let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        if !conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True") {
+            return;
+        }
+        self.started.is_told = true;
+        let uptime = self.engine.host.read_each(vec!["/proc/uptime".into()]).await;
+        let uptime = uptime.into_iter().flatten().next().unwrap_or_default();
+        let uptime: f64 = uptime.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or_default();
+        let now = self.engine.clock.mono();
+        let power_on = Duration::try_from_secs_f64(uptime).unwrap_or_default();
+        self.engine.metrics.pods.node_is_ready(NodeStart {
+            pre_kubelet: power_on.saturating_sub(now.since_start()),
+            pre_registration: registering.since_start(),
+            registration: made.saturating_since(registering),
+            post_registration: now.saturating_since(made),
+        });
     }
 
     /// Serving certificates are for these.

@@ -71,6 +71,11 @@ impl ClusterObjects {
         }
     }
 
+    /// The API itself, for what nobody follows.
+    pub(crate) fn cluster(&self) -> &dyn Cluster {
+        &*self.access.cluster
+    }
+
     /// Starts to follow what every pod may need.
     pub(super) fn start(&self, engine: &Arc<Engine>) {
         let (cluster, all) = (&self.access.cluster, Selection::default());

@@ -46,6 +46,8 @@ struct Progress {
     /// These two were compared, and there is nothing left to do about them.
     settled: Option<(PodEntry, Arc<Pod>)>,
     failing: Option<Failing>,
+    /// Since when the API lacks something.
+    behind_since: Option<MonoTime>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -119,14 +121,14 @@ impl StatusWriter {
             if self.under_way.contains(&uid) || must_wait {
                 continue;
             }
-            if let Some(job) = self.job(entry, uid) {
+            if let Some(job) = self.job(entry, uid, now) {
                 self.start(job);
             }
         }
     }
 
     /// What is to be done about the pod, if anything.
-    fn job(&mut self, entry: PodEntry, uid: PodUid) -> Option<Job> {
+    fn job(&mut self, entry: PodEntry, uid: PodUid, now: MonoTime) -> Option<Job> {
         let seen = self.in_api.borrow_and_update().objects.get(&super::key_of(&*entry.pod)).cloned()?;
         let progress = self.pods.entry(uid.clone()).or_default();
         progress.answer.take_if(|answer| !super::is_newer(&**answer, &*seen));
@@ -148,10 +150,12 @@ impl StatusWriter {
         let facts = SyncFacts { may_run: entry.progress.may_run(), is_released: entry.progress.is_released };
         match compute_status_sync(&shown_as, Some(&in_api), &entry.status, facts) {
             StatusSync::Forget | StatusSync::Nothing => {
+                progress.behind_since = None;
                 progress.settled = Some((entry, in_api));
                 None
             }
             sync @ (StatusSync::Patch(_) | StatusSync::Delete { .. }) => {
+                progress.behind_since.get_or_insert(now);
                 Some(Job { uid, entry, in_api, sync })
             }
         }
@@ -188,6 +192,10 @@ impl StatusWriter {
         let Some(progress) = self.pods.get_mut(&uid) else { return };
         match result {
             Ok(pod) => {
+                let now = self.engine.clock.mono();
+                if let Some(since) = progress.behind_since.take() {
+                    self.engine.metrics.pods.status_synced(now.saturating_since(since));
+                }
                 progress.failing = None;
                 // A deleted object may linger for somebody else's sake; it is not ours to delete it again.
                 progress.settled = deleted;

@@ -1,10 +1,11 @@
-//! Counters about images: checks of who may use them, their records, and the programs that are asked for credentials.
+//! Counters about images: checks of who may use them, their records, those collected, and the programs that are asked for credentials.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
 use kubelet_core::image::access::ImageAccess;
+use kubelet_core::image::gc::ImageGcReason;
 use kubelet_core::stats::exposition::DEFAULT_BUCKETS;
 use parking_lot::Mutex;
 
@@ -22,6 +23,7 @@ struct Inner {
     /// Files of intents and of records; `None` where none are kept.
     files: Option<(usize, usize)>,
     errors: BTreeMap<String, u64>,
+    collected: BTreeMap<&'static str, u64>,
     durations: BTreeMap<String, Histogram>,
     config_hash: String,
 }
@@ -38,6 +40,11 @@ impl ImageFigures {
 
     pub(crate) fn set_files(&self, intents: usize, records: usize) {
         self.inner.lock().files = Some((intents, records));
+    }
+
+    /// An image was removed because nobody needed it.
+    pub(crate) fn collected(&self, why: ImageGcReason) {
+        *self.inner.lock().collected.entry(why.as_str()).or_default() += 1;
     }
 
     pub(crate) fn set_config_hash(&self, hash: &str) {
@@ -69,6 +76,12 @@ impl ImageFigures {
                 "plugin_name",
                 "Runs of a credential provider that gave nothing of use.",
                 inner.errors.iter().map(|(name, count)| (name.as_str(), *count)).collect(),
+            ),
+            (
+                "kubelet_image_garbage_collected_total",
+                "reason",
+                "Images removed because nobody needed them, by why.",
+                inner.collected.iter().map(|(reason, count)| (*reason, *count)).collect(),
             ),
         ];
         for (name, label, help, rows) in counters {

@@ -1,36 +1,27 @@
 //! The files that remember which images were pulled, and with what (contract C.79, B.7).
 //!
 //! One task owns the files below `<root>/image_manager` and does one thing after the other; everybody else sends it what
-//! happened. What a record means is decided in `kubelet_core::image::access`.
+//! happened. It tidies up whenever the images were listed for collection. What a record means is decided in `kubelet_core::image::access`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
-use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, OptionFuture};
 use jiff::Timestamp;
 use kubelet_core::image::access::{
     ImagePullCredentials, ImagePullIntent, ImagePulledRecord, PodCredentials, find_image, is_outlived,
     parse_record_file, record_file, record_note, record_pull, record_unknown,
 };
-use model::MonoTime;
 use model::k8s::Time;
 use model::request::ImageObservation;
 use parking_lot::Mutex;
-use ports::runtime::RuntimeResult;
-use ports::{Clock, Host, HostError, Runtime};
+use ports::{Clock, Host, HostError};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::metrics::Metrics;
 use crate::tasks::TaskSet;
 use crate::volumes::chain;
 
-/// Records of images that are gone are looked for this often.
-const TIDY: Duration = Duration::from_secs(300);
-/// So soon the images are listed again after the runtime did not say which it has.
-const TIDY_RETRY: Duration = Duration::from_secs(10);
 /// Commands that may wait; who sends the next one waits for room.
 const WAITING: usize = 64;
 /// Records are a few kilobytes at most: a hundred credentials for each name of the image.
@@ -69,6 +60,11 @@ enum Command {
         image: String,
         image_ref: String,
         noted: ImagePullCredentials,
+    },
+    /// The runtime has these images, or had them then.
+    Listed {
+        listed_at: Timestamp,
+        images: Vec<ImageObservation>,
     },
 }
 
@@ -113,12 +109,12 @@ pub(super) struct PullRecords {
 impl PullRecords {
     /// Makes the directories and starts the task.
     pub(super) async fn start(
-        doors: (Arc<dyn Runtime>, Arc<dyn Host>, Clock),
+        doors: (Arc<dyn Host>, Clock),
         root: &Path,
         metrics: Arc<Metrics>,
         tasks: &TaskSet,
     ) -> Result<Self, HostError> {
-        let (runtime, host, clock) = doors;
+        let (host, clock) = doors;
         let base = root.join("image_manager");
         let (pulling, pulled) = (base.join("pulling"), base.join("pulled"));
         for dir in [&base, &pulling, &pulled] {
@@ -126,7 +122,7 @@ impl PullRecords {
         }
         let (commands, received) = mpsc::channel(WAITING);
         let open = Arc::new(OpenPulls::default());
-        let keeper = Keeper { runtime, host, clock, metrics, pulling, pulled, open: open.clone() };
+        let keeper = Keeper { host, clock, metrics, pulling, pulled, open: open.clone() };
         tasks.spawn("pull records", keeper.run(received));
         Ok(Self { commands, open })
     }
@@ -147,6 +143,10 @@ impl PullRecords {
         let _ = self.commands.send(Command::Intend { image: image.to_owned(), answer }).await;
         done.await.unwrap_or_else(|_| Err("the kubelet stops".to_owned()))?;
         Ok(intent)
+    }
+
+    pub(super) async fn note_listing(&self, listed_at: Timestamp, images: Vec<ImageObservation>) {
+        let _ = self.commands.send(Command::Listed { listed_at, images }).await;
     }
 
     pub(super) async fn note(&self, image: &str, image_ref: &str, noted: ImagePullCredentials) {
@@ -194,10 +194,7 @@ impl Drop for Intent {
     }
 }
 
-type Listing = BoxFuture<'static, (Timestamp, RuntimeResult<Vec<ImageObservation>>)>;
-
 struct Keeper {
-    runtime: Arc<dyn Runtime>,
     host: Arc<dyn Host>,
     clock: Clock,
     metrics: Arc<Metrics>,
@@ -214,24 +211,8 @@ impl Keeper {
             }
         }
         self.count().await;
-        // Right at the start: what a kubelet before us left open is settled as soon as the runtime answers.
-        let mut tidy_at = self.clock.mono();
-        let mut listing: Option<Listing> = None;
-        loop {
-            tokio::select! {
-                command = commands.recv() => match command {
-                    Some(command) => self.carry_out(command).await,
-                    None => return,
-                },
-                () = self.clock.sleep_until(tidy_at), if listing.is_none() => {
-                    listing = self.has_files().await.then(|| self.list());
-                    tidy_at = self.clock.mono() + TIDY;
-                }
-                Some((listed_at, images)) = OptionFuture::from(listing.as_mut()) => {
-                    listing = None;
-                    tidy_at = self.tidy(listed_at, images).await;
-                }
-            }
+        while let Some(command) = commands.recv().await {
+            self.carry_out(command).await;
         }
     }
 
@@ -259,6 +240,7 @@ impl Keeper {
                 }
                 return;
             }
+            Command::Listed { listed_at, images } => self.tidy(listed_at, &images).await,
         }
         self.count().await;
     }
@@ -338,32 +320,16 @@ impl Keeper {
         entries.into_iter().filter(|entry| !entry.is_dir).map(|entry| dir.join(entry.name)).collect()
     }
 
-    async fn has_files(&self) -> bool {
-        !self.files(&self.pulling).await.is_empty() || !self.files(&self.pulled).await.is_empty()
-    }
-
     async fn count(&self) {
         let (intents, records) =
             (self.files(&self.pulling).await.len(), self.files(&self.pulled).await.len());
         self.metrics.images.set_files(intents, records);
     }
 
-    fn list(&self) -> Listing {
-        let (runtime, listed_at) = (self.runtime.clone(), self.clock.now().wall);
-        async move { (listed_at, runtime.list_images().await) }.boxed()
-    }
-
-    /// Settles what was left open, and removes what outlived its image. Returns when to look again.
-    async fn tidy(&self, listed_at: Timestamp, images: RuntimeResult<Vec<ImageObservation>>) -> MonoTime {
-        let images = match images {
-            Ok(images) => images,
-            Err(error) => {
-                tracing::debug!(%error, "Images were not listed; records of pulls stay as they are");
-                return self.clock.mono() + TIDY_RETRY;
-            }
-        };
+    /// Settles what was left open, and removes what outlived its image.
+    async fn tidy(&self, listed_at: Timestamp, images: &[ImageObservation]) {
         for path in self.files(&self.pulling).await {
-            self.settle(&path, &images).await;
+            self.settle(&path, images).await;
         }
         let present: BTreeSet<&str> = images.iter().flat_map(names).collect();
         for path in self.files(&self.pulled).await {
@@ -374,8 +340,6 @@ impl Keeper {
                 self.remove(&path).await;
             }
         }
-        self.count().await;
-        self.clock.mono() + TIDY
     }
 
     /// A pull was begun, and nobody waits for it any more.

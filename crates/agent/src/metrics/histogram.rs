@@ -3,33 +3,45 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use kubelet_core::stats::exposition;
+use kubelet_core::stats::exposition::{self, Value};
 
 #[derive(Debug)]
 pub(crate) struct Histogram {
     limits: &'static [f64],
     /// One for each limit, and one for what lies above them all.
     counts: Box<[AtomicU64]>,
-    sum_nanoseconds: AtomicU64,
+    sum: AtomicU64,
+    /// Nanoseconds of many certificates' years do not fit; counts, bytes and ages are summed up as they are.
+    sums_nanoseconds: bool,
 }
 
 impl Histogram {
+    /// For how long something took.
     pub(crate) fn new(limits: &'static [f64]) -> Self {
         let counts = (0..=limits.len()).map(|_| AtomicU64::new(0)).collect();
-        Self { limits, counts, sum_nanoseconds: AtomicU64::new(0) }
+        Self { limits, counts, sum: AtomicU64::new(0), sums_nanoseconds: true }
+    }
+
+    /// For counts, bytes and whole seconds.
+    pub(crate) fn of_numbers(limits: &'static [f64]) -> Self {
+        Self { sums_nanoseconds: false, ..Self::new(limits) }
     }
 
     pub(crate) fn observe(&self, took: Duration) {
-        let seconds = took.as_secs_f64();
-        let place = self.limits.partition_point(|limit| *limit < seconds);
-        self.counts[place].fetch_add(1, Ordering::Relaxed);
         let nanoseconds = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        self.sum_nanoseconds.fetch_add(nanoseconds, Ordering::Relaxed);
+        let sum = if self.sums_nanoseconds { nanoseconds } else { took.as_secs() };
+        self.note(took.as_secs_f64(), sum);
     }
 
-    /// The same for what is no time.
     pub(crate) fn observe_number(&self, number: u64) {
-        self.observe(Duration::from_secs(number));
+        #[expect(clippy::cast_precision_loss, reason = "a limit is passed or not; the sum is exact")]
+        self.note(number as f64, number);
+    }
+
+    fn note(&self, value: f64, sum: u64) {
+        let place = self.limits.partition_point(|limit| *limit < value);
+        self.counts[place].fetch_add(1, Ordering::Relaxed);
+        self.sum.fetch_add(sum, Ordering::Relaxed);
     }
 
     pub(crate) fn count(&self) -> u64 {
@@ -38,7 +50,8 @@ impl Histogram {
 
     pub(crate) fn write(&self, text: &mut String, name: &str, labels: &[(&str, &str)]) {
         let counts: Vec<u64> = self.counts.iter().map(|count| count.load(Ordering::Relaxed)).collect();
-        let sum = self.sum_nanoseconds.load(Ordering::Relaxed);
+        let sum = self.sum.load(Ordering::Relaxed);
+        let sum = if self.sums_nanoseconds { Value::Nanoseconds(sum) } else { Value::Integer(sum) };
         exposition::histogram(text, name, labels, self.limits, (&counts, sum));
     }
 }

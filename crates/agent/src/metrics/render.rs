@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use config::{FeatureGates, Stage};
 use kubelet_core::cgroup_driver::LOSING_SUPPORT_IN;
 use kubelet_core::stats::exposition::{Kind, Value, family, line};
 use kubelet_core::stats::process::{ProcessFacts, write_process};
 use kubelet_core::stats::sample::DiskSample;
 use kubelet_core::stats::volumes::write_disks;
+use kubelet_core::volume::plan::VolumeCount;
 use model::{PodRef, PodUid};
 use parking_lot::Mutex;
 
@@ -23,22 +25,40 @@ pub(crate) struct FromElsewhere<'a> {
     /// Static pods that the API is to show.
     pub(crate) mirror_pods: u64,
     pub(crate) ephemeral_containers: u64,
+    pub(crate) volumes: BTreeMap<&'static str, VolumeCount>,
     pub(crate) process: Option<ProcessFacts>,
     pub(crate) disks: Option<&'a DiskSample>,
     pub(crate) pods: &'a BTreeMap<PodUid, PodRef>,
+    /// How many pods have workers that are how far; see [`WORKING_PODS`].
+    pub(crate) working_pods: WorkingPods,
+    pub(crate) gates: &'a FeatureGates,
 }
+
+/// By what the worker does, whether the pod is still asked for, and whether it is a static one; the labels are
+/// [`LIFECYCLES`], [`CONFIGS`] and [`STATIC`].
+pub(crate) type WorkingPods = [[[u64; 2]; 2]; 3];
+
+const LIFECYCLES: [&str; 3] = ["sync", "terminating", "terminated"];
+const CONFIGS: [&str; 2] = ["desired", "orphan"];
+const STATIC: [&str; 2] = ["", "true"];
 
 /// Every family that this kubelet has anything to say about.
 pub(crate) fn write(metrics: &Metrics, from: &FromElsewhere<'_>) -> String {
     let mut text = String::with_capacity(16 << 10);
     write_node(&mut text, from);
+    write_build(&mut text, from.gates);
     write_pods(&mut text, metrics, from);
     write_starts(&mut text, metrics);
     write_pleg(&mut text, metrics);
     write_calls(&mut text, metrics);
     write_cgroup_works(&mut text, metrics);
     write_costs(&mut text, metrics);
+    metrics.pods.write(&mut text);
+    metrics.edge.write(&mut text);
     metrics.images.render(&mut text);
+    write_volumes(&mut text, &from.volumes);
+    metrics.volumes.render(&mut text);
+    metrics.eviction.render(&mut text);
     if let Some(disks) = from.disks {
         write_disks(&mut text, disks, from.pods);
     }
@@ -46,6 +66,21 @@ pub(crate) fn write(metrics: &Metrics, from: &FromElsewhere<'_>) -> String {
         write_process(&mut text, process);
     }
     text
+}
+
+fn write_volumes(text: &mut String, volumes: &BTreeMap<&'static str, VolumeCount>) {
+    if volumes.is_empty() {
+        return;
+    }
+    let name = "volume_manager_total_volumes";
+    family(text, name, Kind::Gauge, "Volumes of pods, by type, that are wanted and that are there.");
+    for (plugin, count) in volumes {
+        for (state, count) in
+            [("actual_state_of_world", count.actual), ("desired_state_of_world", count.desired)]
+        {
+            line(text, name, &[("plugin_name", plugin), ("state", state)], Value::Integer(count), None);
+        }
+    }
 }
 
 fn one(text: &mut String, name: &str, kind: Kind, help: &str, labels: &[(&str, &str)], number: u64) {
@@ -64,6 +99,45 @@ fn write_node(text: &mut String, from: &FromElsewhere<'_>) {
     one(text, "kubelet_cgroup_version", Kind::Gauge, "The version of cgroups in use.", &[], version);
     let labels = [("provider", "cadvisor")];
     one(text, "kubelet_metrics_provider", Kind::Gauge, "Where numbers of containers come from.", &labels, 1);
+}
+
+/// Which version this is, and what of it is switched on.
+fn write_build(text: &mut String, gates: &FeatureGates) {
+    let mut numbers = config::KUBERNETES_VERSION.trim_start_matches('v').split('.');
+    let (major, minor) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
+    let platform =
+        format!("linux/{}", std::env::consts::ARCH.replace("x86_64", "amd64").replace("aarch64", "arm64"));
+    let labels = [
+        ("build_date", ""),
+        ("compiler", "rustc"),
+        ("git_commit", ""),
+        ("git_tree_state", ""),
+        ("git_version", config::KUBERNETES_VERSION),
+        ("go_version", ""),
+        ("major", major),
+        ("minor", minor),
+        ("platform", &*platform),
+    ];
+    let help = "The version of Kubernetes whose kubelet this is; there is no Go in it.";
+    one(text, "kubernetes_build_info", Kind::Gauge, help, &labels, 1);
+    let name = "kubernetes_feature_enabled";
+    family(text, name, Kind::Gauge, "Feature gates, and whether they are on.");
+    for (gate, is_on) in gates.all() {
+        let stage = match gate.stage {
+            Stage::Alpha => "ALPHA",
+            Stage::Beta => "BETA",
+            Stage::Ga => "",
+            Stage::Deprecated => "DEPRECATED",
+        };
+        let labels = [("name", gate.name), ("stage", stage)];
+        line(text, name, &labels, Value::Integer(u64::from(is_on)), None);
+    }
+    for (name, help) in [
+        ("disabled_metrics_total", "Families that are switched off; none can be."),
+        ("hidden_metrics_total", "Families that are hidden because of their age; none is."),
+    ] {
+        one(text, name, Kind::Counter, help, &[], 0);
+    }
 }
 
 /// Two lines: of pods from manifests, and of pods from the API.
@@ -90,6 +164,7 @@ fn write_pods(text: &mut String, metrics: &Metrics, from: &FromElsewhere<'_>) {
         "Pods that have a place on this node.",
         from.active_pods,
     );
+    write_working_pods(text, metrics, from);
     let help = "Static pods that the API is to show.";
     one(text, "kubelet_mirror_pods", Kind::Gauge, help, &[], from.mirror_pods);
     let help = "Ephemeral containers of the pods on this node.";
@@ -102,6 +177,25 @@ fn write_pods(text: &mut String, metrics: &Metrics, from: &FromElsewhere<'_>) {
     one(text, "kubelet_orphaned_runtime_pods_total", Kind::Counter, help, &[], orphans);
     let name = "kubelet_admission_rejections_total";
     by_label(text, name, "Pods that this node refused, by reason.", "reason", &metrics.rejections);
+}
+
+fn write_working_pods(text: &mut String, metrics: &Metrics, from: &FromElsewhere<'_>) {
+    let name = "kubelet_working_pods";
+    family(text, name, Kind::Gauge, "Pods that somebody cares for, wanted or not.");
+    let mut told = |config, lifecycle, is_static, count| {
+        let labels = [("config", config), ("lifecycle", lifecycle), ("static", is_static)];
+        line(text, name, &labels, Value::Integer(count), None);
+    };
+    for (lifecycle, counts) in LIFECYCLES.iter().zip(from.working_pods) {
+        for (config, counts) in CONFIGS.iter().zip(counts) {
+            for (is_static, count) in STATIC.iter().zip(counts) {
+                told(config, lifecycle, is_static, count);
+            }
+        }
+        // Of whom nothing else is known, the only thing to do is to take them down.
+        let count = if *lifecycle == "terminating" { metrics.pods.runtime_only() } else { 0 };
+        told("runtime_only", lifecycle, "unknown", count);
+    }
 }
 
 fn by_label(text: &mut String, name: &str, help: &str, label: &str, table: &Mutex<BTreeMap<String, u64>>) {
@@ -172,7 +266,7 @@ fn write_starts(text: &mut String, metrics: &Metrics) {
     for (pass, took) in WORKER_PASSES.iter().zip(&metrics.worker_passes) {
         took.write(text, name, &[("operation_type", pass)]);
     }
-    let plain: [(&str, &str, &Histogram); 4] = [
+    let plain: [(&str, &str, &Histogram); 3] = [
         ("kubelet_containers_per_pod_count", "Containers of a pod.", &metrics.containers_per_pod),
         (
             "kubelet_pod_worker_start_duration_seconds",
@@ -180,11 +274,6 @@ fn write_starts(text: &mut String, metrics: &Metrics) {
             &metrics.worker_start,
         ),
         ("kubelet_pod_start_duration_seconds", "From seeing a pod to its running.", &metrics.pod_start),
-        (
-            "kubelet_pod_start_total_duration_seconds",
-            "From the creation of a pod in the API to its running.",
-            &metrics.pod_start_total,
-        ),
     ];
     for (name, help, histogram) in plain {
         family(text, name, Kind::Histogram, help);

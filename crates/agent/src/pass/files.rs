@@ -16,7 +16,7 @@ use ports::HostError;
 
 use super::PassContext;
 use crate::sync_loop::uses_host_network;
-use crate::volumes::{VolumePaths, chain, ensure_sub_path};
+use crate::volumes::{ReadyVolumes, chain, ensure_sub_path};
 
 /// Writes the pod's `/etc/hosts` once; `None` where the container brings its own or the pod has no address.
 pub async fn ensure_hosts_file(
@@ -74,13 +74,13 @@ pub async fn ensure_sub_paths(
     context: &PassContext,
     container: &ContainerRef<'_>,
     env: &[(String, String)],
-    volumes: &VolumePaths,
+    volumes: &ReadyVolumes,
 ) -> Result<BTreeMap<usize, String>, String> {
     let mut bound = BTreeMap::new();
     let pod_dir = context.engine.settings.paths.pod(&context.identity.uid);
     for SubPath { index, path, .. } in compute_sub_paths(container, env).map_err(|error| error.to_string())? {
         let Some(mount) = container.volume_mounts().get(index) else { continue };
-        let Some(volume) = volumes.get(&mount.name) else { continue };
+        let Some(volume) = volumes.get(&mount.name).map(|ready| &*ready.path) else { continue };
         let host = &*context.engine.host;
         let target = ensure_sub_path(host, &pod_dir, container.name(), (index, mount), (volume, &path)).await;
         let target = target.map_err(|error| error.to_string())?;
@@ -93,7 +93,7 @@ pub async fn ensure_sub_paths(
 pub async fn read_env_files(
     context: &PassContext,
     container: &ContainerRef<'_>,
-    volumes: &VolumePaths,
+    volumes: &ReadyVolumes,
 ) -> Result<Option<BTreeMap<EnvFile, String>>, String> {
     if !context.engine.node_facts.features.env_files {
         return Ok(None);
@@ -101,7 +101,7 @@ pub async fn read_env_files(
     let mut texts = BTreeMap::new();
     for file in required_env_files(container) {
         let Some(volume) = volumes.get(&file.volume) else { continue };
-        match context.engine.host.read_in_volume(volume, &file.path, LONGEST_ENV_FILE).await {
+        match context.engine.host.read_in_volume(&volume.path, &file.path, LONGEST_ENV_FILE).await {
             Ok(content) => {
                 let text = String::from_utf8(content);
                 let text = text.map_err(|_| format!("env file {:?} is not UTF-8 text", file.path))?;

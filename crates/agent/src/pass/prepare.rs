@@ -4,26 +4,25 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use kubelet_core::dns::{NodeDns, PodDns, compute_pod_dns};
-use kubelet_core::downward::DownwardFacts;
 use kubelet_core::request::{
     ConfigError, PodFacts, SandboxInputs, VolumeMountPoint, compute_sandbox_request,
 };
 use kubelet_core::volume::has_payload;
 use model::containers::{all_containers, spec_of};
-use model::k8s::{Pod, Quantity};
+use model::k8s::Pod;
 use model::request::{DnsRequest, SandboxRequest};
 
 use super::{PassContext, Retry};
 use crate::pod_cgroups;
 use crate::sync_loop::uses_host_network;
-use crate::volumes::{VolumePaths, VolumeScene, ensure_volumes, refresh_payloads};
+use crate::volumes::{ReadyVolumes, VolumeOrder};
 
 const NETWORK_RETRY: Duration = Duration::from_secs(1);
 
 /// What the first pass made ready for all later ones.
 #[derive(Clone, Debug, Default)]
 pub struct Prepared {
-    pub volumes: VolumePaths,
+    pub volumes: ReadyVolumes,
     pub mount_points: BTreeMap<String, VolumeMountPoint>,
     pub facts: PodFacts,
     pub dns: DnsRequest,
@@ -51,7 +50,7 @@ pub async fn prepare(context: &PassContext) -> Result<Prepared, Retry> {
         engine.recorder.warning(&context.identity, None, "FailedMount", message);
         return Err(Retry::BackingOff);
     }
-    let volumes = match ensure_volumes(&volume_scene(context, &engine.allocatable())).await {
+    let volumes = match engine.volumes.mount(volume_order(context)).await {
         Ok(volumes) => volumes,
         Err(error) => {
             engine.recorder.warning(&context.identity, None, "FailedMount", error.to_string());
@@ -73,34 +72,24 @@ pub async fn prepare(context: &PassContext) -> Result<Prepared, Retry> {
 
 /// Makes the volumes show the objects as they are now. Where that fails they go on showing the old ones.
 pub async fn refresh(context: &PassContext) {
-    let allocatable = context.engine.allocatable();
-    for error in refresh_payloads(&volume_scene(context, &allocatable)).await {
-        context.engine.recorder.warning(&context.identity, None, "FailedMount", error.to_string());
-    }
+    context.engine.volumes.refresh(volume_order(context)).await;
 }
 
-fn volume_scene<'a>(
-    context: &'a PassContext,
-    allocatable: &'a BTreeMap<String, Quantity>,
-) -> VolumeScene<'a> {
-    let engine = &context.engine;
-    VolumeScene {
-        host: &*engine.host,
-        paths: &engine.settings.paths,
-        pod: &context.pod,
-        objects: &context.objects,
-        facts: DownwardFacts { container: "", pod_ips: &[], host_ips: engine.host_ips(), allocatable },
-        now: engine.clock.now().wall,
-    }
+fn volume_order(context: &PassContext) -> VolumeOrder {
+    VolumeOrder { pod: context.pod.clone(), objects: context.objects.clone() }
 }
 
 /// Volumes whose files we write are for the containers to read.
-fn mount_points(pod: &Pod, volumes: &VolumePaths) -> BTreeMap<String, VolumeMountPoint> {
+fn mount_points(pod: &Pod, volumes: &ReadyVolumes) -> BTreeMap<String, VolumeMountPoint> {
     let all = spec_of(pod).volumes.iter().flatten();
     all.filter_map(|volume| {
-        let host_path = volumes.get(&volume.name)?.display().to_string();
-        let is_ours = has_payload(volume);
-        let point = VolumeMountPoint { host_path, read_only: is_ours, selinux_relabel: is_ours };
+        let ready = volumes.get(&volume.name)?;
+        let point = VolumeMountPoint {
+            host_path: ready.path.display().to_string(),
+            read_only: ready.read_only,
+            selinux_relabel: has_payload(volume),
+            is_device: ready.is_device,
+        };
         Some((volume.name.clone(), point))
     })
     .collect()

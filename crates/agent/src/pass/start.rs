@@ -127,6 +127,9 @@ impl Scene<'_> {
                 let engine = &self.context.engine;
                 let (pod, sandbox) = (&self.context.identity, self.sandbox_request);
                 let image = engine.images.ensure(pod, container, sandbox, self.login).await?;
+                if let Some((began, ended)) = image.pulled {
+                    self.context.note(PassNote::Pulled { began, ended }).await;
+                }
                 let request = self.request(container, start, &image).await?;
                 self.create(container, &request).await?
             }

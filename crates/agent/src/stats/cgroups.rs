@@ -9,7 +9,9 @@ use std::time::Duration;
 use kubelet_core::cgroup::name;
 use kubelet_core::stats::age::{AtHand, Reading, SHARED_FOR, compute_rate, is_good_enough, next_baseline};
 use kubelet_core::stats::cgroup::{self, CgroupSample, Detail, Hierarchy};
-use kubelet_core::stats::sample::{ContainerSample, NodeSample, Placed, PodSample, SystemSample, add_up};
+use kubelet_core::stats::sample::{
+    ContainerSample, MachineSample, NodeSample, Placed, PodSample, SystemSample, add_up,
+};
 use kubelet_core::stats::{place, procfs};
 use model::observation::NamespaceMode;
 use model::{ContainerId, ContainerObservation, MonoTime, Now, PodObservation};
@@ -75,6 +77,8 @@ impl CgroupSampler {
         let now = self.engine.clock.mono();
         let sample = match &self.last {
             Some(last) if is_good_enough(at_hand, request.detail, request.most, now) => last.clone(),
+            // Of no use to those who want more, so it is not kept.
+            Some(_) | None if request.detail == Detail::Node => Arc::new(self.sample_node().await),
             Some(_) | None => {
                 // The old one is not kept beside the new one.
                 self.last = None;
@@ -93,11 +97,7 @@ impl CgroupSampler {
         self.find_places(&observed).await;
         let now = self.engine.clock.now();
         let mut round = Round { now, detail, rates: BTreeMap::new(), is_incomplete: false };
-        let (machine, texts) = machine::read(&*self.engine.host, detail).await;
-        let mut root = self.cgroup("/", &mut round).await.unwrap_or_default();
-        machine::complete_root(&mut root.cgroup, &texts);
-        root.rate = self.rate("/", &root.cgroup, &mut round);
-        round.is_incomplete |= root.cgroup.cpu_nanoseconds.is_none() || root.cgroup.memory.usage.is_none();
+        let (machine, root) = self.whole_node(&mut round).await;
         let mut pods = Vec::with_capacity(observed.len());
         for pod in &observed {
             pods.push(self.pod(pod, &mut round).await);
@@ -105,6 +105,30 @@ impl CgroupSampler {
         let system = self.system(&pods, &machine.booted, &mut round).await;
         self.baselines = round.rates;
         NodeSample { taken: now, detail, machine, root, system, pods, is_incomplete: round.is_incomplete }
+    }
+
+    /// The node as a whole, and what all pods have together. Rates are for those who ask for more.
+    async fn sample_node(&self) -> NodeSample {
+        let (now, detail) = (self.engine.clock.now(), Detail::Node);
+        let mut round = Round { now, detail, rates: BTreeMap::new(), is_incomplete: false };
+        let (machine, root) = self.whole_node(&mut round).await;
+        let mut system = Vec::new();
+        let names = self.engine.cgroup_names.borrow().clone();
+        if let Some(names) = names {
+            let together = self.cgroup(&names.all_pods().path, &mut round).await;
+            system.extend(together.map(|placed| SystemSample { name: "pods", started: None, placed }));
+        }
+        let is_incomplete = round.is_incomplete;
+        NodeSample { taken: now, detail, machine, root, system, pods: Vec::new(), is_incomplete }
+    }
+
+    async fn whole_node(&self, round: &mut Round) -> (MachineSample, Placed) {
+        let (machine, texts) = machine::read(&*self.engine.host, round.detail).await;
+        let mut root = self.cgroup("/", round).await.unwrap_or_default();
+        machine::complete_root(&mut root.cgroup, &texts);
+        root.rate = self.rate("/", &root.cgroup, round);
+        round.is_incomplete |= root.cgroup.cpu_nanoseconds.is_none() || root.cgroup.memory.usage.is_none();
+        (machine, root)
     }
 
     /// Looks for the cgroups of what runs now, unless all of them are known.

@@ -2,22 +2,24 @@
 //! pods. Owns the latest sample and the latest walk through each pod's volumes.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use kubelet_core::log_paths::pod_log_dir;
+use kubelet_core::stats::cgroup::Detail;
 use kubelet_core::stats::sample::{DiskSample, PodDisks, RuntimeFilesystem, VolumeSample};
 use model::containers::spec_of;
 use model::k8s::{Pod, Volume};
 use model::stats::{FilesystemUsage, TreeUsage};
 use model::{ContainerId, MonoTime, PodObservation, PodUid};
-use ports::runtime::Scope;
+use ports::runtime::{ImageFilesystems, Scope};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::Request;
 use crate::engine::Engine;
-use crate::volumes::chain;
+use crate::volumes::{chain, path_of};
 
 /// Walks through volumes that go on at the same time; the disk has other things to do.
 const WALKS: usize = 2;
@@ -37,11 +39,13 @@ pub(super) struct DiskSampler {
     /// When each pod's volumes were last walked through, and what was found.
     walked: BTreeMap<PodUid, (MonoTime, Vec<VolumeSample>)>,
     walks: JoinSet<Walk>,
+    /// What the runtime last said of its filesystems, and when.
+    filesystems: Option<(MonoTime, ImageFilesystems)>,
 }
 
 impl DiskSampler {
     pub(super) fn new(engine: Arc<Engine>) -> Self {
-        Self { engine, last: None, walked: BTreeMap::new(), walks: JoinSet::new() }
+        Self { engine, last: None, walked: BTreeMap::new(), walks: JoinSet::new(), filesystems: None }
     }
 
     /// Runs until nobody can ask any more. A sample that nobody shares any more is let go.
@@ -65,6 +69,9 @@ impl DiskSampler {
         let young = self.last.as_ref().filter(|l| now.saturating_since(l.taken.mono) < request.most);
         let sample = if let Some(young) = young {
             young.clone()
+        } else if request.detail == Detail::Node {
+            // Of no use to those who want more, so it is not kept.
+            Arc::new(self.sample_filesystems().await)
         } else {
             self.last = None;
             let sample = Arc::new(self.sample().await);
@@ -92,22 +99,56 @@ impl DiskSampler {
             () = engine.clock.sleep_until(engine.clock.mono() + PATIENCE_WITH_RUNTIME) => (None, None),
         };
         let is_incomplete = listed.is_none() || filesystems.is_none();
+        self.note_filesystems(filesystems.as_ref());
         let mut layers: BTreeMap<ContainerId, FilesystemUsage> = BTreeMap::new();
         for stats in listed.unwrap_or_default() {
             layers.extend(stats.writable_layer.map(|layer| (stats.id, layer)));
         }
-        let filesystems = filesystems.unwrap_or_default();
-        let images = self.filesystem(filesystems.images.first()).await;
-        let containers = match self.filesystem(filesystems.containers.first()).await {
-            Some(containers) => Some(containers),
-            // Most runtimes keep both in one place.
-            None => images.clone(),
-        };
+        let (images, containers) = self.runtime_filesystems(&filesystems.unwrap_or_default()).await;
         let mut pods = BTreeMap::new();
         for pod in observed.iter().filter(|pod| !pod.is_stopped()) {
             pods.insert(pod.pod.uid.clone(), self.pod(pod, &mut layers).await);
         }
         DiskSample { taken: now, node, images, containers, pods, is_incomplete }
+    }
+
+    /// Only how much room there is. Where the runtime keeps its files changes next to never, so it is asked now and
+    /// then; one that hangs hides no disk that fills up.
+    async fn sample_filesystems(&mut self) -> DiskSample {
+        let (engine, now) = (self.engine.clone(), self.engine.clock.now());
+        let is_old = |at: MonoTime| now.mono.saturating_since(at) >= SHARED_AT_MOST_FOR;
+        if self.filesystems.as_ref().is_none_or(|(at, _)| is_old(*at)) {
+            let said = tokio::select! {
+                said = engine.runtime.image_filesystems() => said.ok(),
+                () = engine.clock.sleep_until(now.mono + PATIENCE_WITH_RUNTIME) => None,
+            };
+            self.note_filesystems(said.as_ref());
+        }
+        let known = self.filesystems.as_ref().map(|(_, known)| known.clone());
+        let node = engine.host.filesystem_space(&engine.settings.paths.root).await.ok();
+        let is_incomplete = known.is_none();
+        let (images, containers) = self.runtime_filesystems(&known.unwrap_or_default()).await;
+        DiskSample { taken: now, node, images, containers, pods: BTreeMap::new(), is_incomplete }
+    }
+
+    fn note_filesystems(&mut self, said: Option<&ImageFilesystems>) {
+        if let Some(said) = said {
+            self.filesystems = Some((self.engine.clock.mono(), said.clone()));
+        }
+    }
+
+    /// That of images, and that of what containers write.
+    async fn runtime_filesystems(
+        &self,
+        said: &ImageFilesystems,
+    ) -> (Option<RuntimeFilesystem>, Option<RuntimeFilesystem>) {
+        let images = self.filesystem(said.images.first()).await;
+        let containers = match self.filesystem(said.containers.first()).await {
+            Some(containers) => Some(containers),
+            // Most runtimes keep both in one place.
+            None => images.clone(),
+        };
+        (images, containers)
     }
 
     async fn filesystem(&self, used: Option<&FilesystemUsage>) -> Option<RuntimeFilesystem> {
@@ -177,29 +218,23 @@ impl DiskSampler {
 async fn walk(engine: Arc<Engine>, uid: PodUid, pod: Arc<Pod>) -> Walk {
     let mut samples = Vec::new();
     let volumes = spec_of(&pod).volumes.as_deref().unwrap_or_default();
-    let directory = engine.settings.paths.pod(&uid).join("volumes");
-    // One directory for each kind of volume, and in it one for each volume.
-    for kind in engine.host.list_dir(&directory).await.unwrap_or_default() {
-        let directory = directory.join(&kind.name);
-        for entry in engine.host.list_dir(&directory).await.unwrap_or_default() {
-            let Some(volume) = volumes.iter().find(|volume| volume.name == entry.name) else { continue };
-            let path = directory.join(&entry.name);
-            let measured =
-                tokio::try_join!(engine.host.filesystem_space(&path), engine.host.tree_usage(&path));
-            match measured {
-                Ok((space, used)) => samples.push(VolumeSample {
-                    name: volume.name.as_str().into(),
-                    claim: volume
-                        .persistent_volume_claim
-                        .as_ref()
-                        .map(|claim| claim.claim_name.as_str().into()),
-                    is_memory: is_memory(volume),
-                    space,
-                    used,
-                }),
-                Err(error) => {
-                    tracing::debug!(%uid, volume = volume.name, error = chain(&error), "A volume was not measured");
-                }
+    for volume in volumes {
+        let path = path_of(&*engine.host, &engine.settings.paths, &pod, volume).await;
+        let Some(path) = path else { continue };
+        let began = engine.clock.mono();
+        let measured = tokio::try_join!(engine.host.filesystem_space(&path), engine.host.tree_usage(&path));
+        let took = engine.clock.mono().saturating_since(began);
+        engine.metrics.pods.volume_measured(kind_of(&path), took);
+        match measured {
+            Ok((space, used)) => samples.push(VolumeSample {
+                name: volume.name.as_str().into(),
+                claim: volume.persistent_volume_claim.as_ref().map(|claim| claim.claim_name.as_str().into()),
+                is_memory: is_memory(volume),
+                space,
+                used,
+            }),
+            Err(error) => {
+                tracing::debug!(%uid, volume = volume.name, error = chain(&error), "A volume was not measured");
             }
         }
     }
@@ -213,4 +248,10 @@ fn is_memory(volume: &Volume) -> bool {
         || volume.secret.is_some()
         || volume.projected.is_some()
         || volume.downward_api.is_some()
+}
+
+/// The directory of its kind: `kubernetes.io~empty-dir`. What lies elsewhere is a directory or a device of the node.
+fn kind_of(path: &Path) -> &str {
+    let parent = path.parent().and_then(|parent| parent.file_name()?.to_str());
+    parent.filter(|name| name.contains('~')).unwrap_or("kubernetes.io~local-volume")
 }

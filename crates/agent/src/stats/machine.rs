@@ -36,7 +36,7 @@ impl Texts {
 pub(super) async fn read(host: &dyn Host, detail: Detail) -> (MachineSample, Texts) {
     let files = match detail {
         Detail::Full => FILES,
-        Detail::Usage => FILES.split_last().map_or(FILES, |(_, files)| files),
+        Detail::Node | Detail::Usage => FILES.split_last().map_or(FILES, |(_, files)| files),
     };
     let texts = Texts(host.read_each(files.iter().map(Into::into).collect()).await);
     let number = |path: &str| texts.get(path).trim().parse::<u64>().ok();

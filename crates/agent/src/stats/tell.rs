@@ -1,5 +1,6 @@
 //! What is told to whom: samples turned into pieces of text, made as they are taken.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +13,8 @@ use kubelet_core::stats::process::{ProcessFacts, write_start};
 use kubelet_core::stats::resource;
 use kubelet_core::stats::sample::{DiskSample, NodeSample};
 use kubelet_core::stats::summary::{self, Scope};
-use kubelet_core::status::is_static_pod;
+use kubelet_core::status::{PodStage, is_static_pod};
+use kubelet_core::volume::plan::{VolumeCount, count_volumes};
 use model::PodRef;
 use model::containers::spec_of;
 use ports::host::MachineInfo;
@@ -21,7 +23,7 @@ use ports::node_api::{Measurements, TextPieces};
 use super::Samplers;
 use super::disks::SHARED_AT_MOST_FOR;
 use crate::engine::Engine;
-use crate::metrics::{self, FromElsewhere};
+use crate::metrics::{self, FromElsewhere, WorkingPods};
 use crate::pods_view::PodEntry;
 
 /// Readers of disks that come closer together than this share one sample.
@@ -65,6 +67,11 @@ pub(crate) async fn measurements(
             }
             Ok(one(text))
         }
+        Measurements::Checks => {
+            let mut text = String::new();
+            engine.metrics.edge.write_checks(&mut text);
+            Ok(one(text))
+        }
         Measurements::Kubelet => {
             let now = engine.clock.mono();
             // What the kubelet counts itself must be had whatever the disks do.
@@ -87,11 +94,28 @@ async fn process(engine: &Engine) -> Option<ProcessFacts> {
     ProcessFacts::parse(texts.each_ref().map(String::as_str), open.descriptors)
 }
 
+/// A pod that the runtime has has its volumes: they come before everything else and go after it.
+fn volumes(engine: &Engine, entries: &[PodEntry]) -> BTreeMap<&'static str, VolumeCount> {
+    let present = engine.cache.presence().unwrap_or_default();
+    let active = entries.iter().filter(|entry| entry.progress.may_run());
+    count_volumes(active.map(|entry| (&*entry.pod, present.contains_key(&PodRef::of(&entry.pod).uid))))
+}
+
 fn kubelet_text(engine: &Engine, disks: Option<&DiskSample>, process: Option<ProcessFacts>) -> String {
     let entries = engine.pods.all();
     let is_active = |entry: &&PodEntry| entry.progress.may_run();
     let (from_manifests, from_api): (Vec<_>, Vec<_>) =
         entries.iter().filter(is_active).partition(|entry| is_static_pod(&entry.pod));
+    let mut working_pods = WorkingPods::default();
+    for entry in &entries {
+        let lifecycle = match entry.progress.stage {
+            PodStage::NotSynced | PodStage::Syncing => 0,
+            PodStage::Terminating => 1,
+            PodStage::Rejected | PodStage::Terminated => 2,
+        };
+        let is_static = usize::from(is_static_pod(&entry.pod));
+        working_pods[lifecycle][usize::from(entry.progress.is_orphan)][is_static] += 1;
+    }
     let ephemeral = |entry: &PodEntry| spec_of(&entry.pod).ephemeral_containers.as_ref().map_or(0, Vec::len);
     let pods = entries.iter().map(|entry| PodRef::of(&entry.pod)).map(|pod| (pod.uid.clone(), pod)).collect();
     let from = FromElsewhere {
@@ -100,9 +124,12 @@ fn kubelet_text(engine: &Engine, disks: Option<&DiskSample>, process: Option<Pro
         active_pods: (from_manifests.len() as u64, from_api.len() as u64),
         mirror_pods: if engine.settings.node.is_some() { from_manifests.len() as u64 } else { 0 },
         ephemeral_containers: entries.iter().map(ephemeral).sum::<usize>() as u64,
+        volumes: volumes(engine, &entries),
         process,
         disks,
         pods: &pods,
+        working_pods,
+        gates: &engine.settings.gates,
     };
     let mut text = metrics::write(&engine.metrics, &from);
     text.push_str(&engine.metrics.certificates.render(engine.clock.now().wall));

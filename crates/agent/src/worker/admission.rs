@@ -1,9 +1,12 @@
 //! Whether this node takes the pod at all. A refused pod never runs: its status says why. One that was taken may have to
 //! make way for a critical one later.
 
+use std::sync::Arc;
+
 use kubelet_core::admission::fit::{FitFacts, refuse_beyond};
 use kubelet_core::admission::preemption::PREEMPTING;
 use kubelet_core::admission::{Admission, AdmissionFacts, compute_admission};
+use kubelet_core::eviction::message::{EVICTED, EvictionNotice};
 use kubelet_core::pod::worker::{TerminationCause, WorkerEvent};
 use kubelet_core::status::TerminalReason;
 use model::k8s::Pod;
@@ -11,6 +14,7 @@ use model::k8s::Pod;
 use super::PodWorker;
 use crate::cluster::own_node;
 use crate::engine::Engine;
+use crate::places::MakeWay;
 
 impl PodWorker {
     /// Judges the pod once. One that already ran before a restart of the kubelet was admitted then.
@@ -23,25 +27,44 @@ impl PodWorker {
         let engine = &self.engine;
         engine.metrics.pod_taken(model::containers::spec_of(pod).containers.len());
         let rejection = match place.judge(|others| judge(engine, pod, others)) {
-            Admission::Admitted { .. } => return,
+            Admission::Admitted { victims, short_of } => {
+                return engine.metrics.pods.made_way(victims.len(), &short_of);
+            }
             Admission::Rejected(rejection) => rejection,
         };
         engine.metrics.rejected(&rejection.reason);
         engine.recorder.warning(&self.pod, None, rejection.reason.clone(), rejection.message.clone());
         let message = format!("Pod was rejected: {}", rejection.message);
-        self.terminal = Some(TerminalReason { reason: rejection.reason.into_owned(), message });
+        let reason = rejection.reason.into_owned();
+        self.terminal = Some(TerminalReason { reason, message, is_disruption: false });
         self.is_rejected = true;
     }
 
-    /// A critical pod needs the room of this one.
-    pub(super) fn make_way(&mut self) {
-        if self.terminal.is_some() {
-            return;
+    /// The room of this pod is needed, or it took more than it may. One that ends already ends as it began to, though
+    /// perhaps faster.
+    pub(super) fn make_way(&mut self, why: MakeWay) {
+        let (cause, grace_override, reason, notice) = match why {
+            MakeWay::Preempted => {
+                let (reason, message) = PREEMPTING;
+                let notice = EvictionNotice {
+                    message: message.to_owned(),
+                    annotations: Vec::new(),
+                    is_disruption: true,
+                };
+                (TerminationCause::Preempted, None, reason, Arc::new(notice))
+            }
+            MakeWay::Evicted { notice, grace } => (TerminationCause::Evicted, Some(grace), EVICTED, notice),
+        };
+        if self.terminal.is_none() {
+            let recorder = &self.engine.recorder;
+            recorder.annotated_warning(&self.pod, reason, notice.message.clone(), notice.annotations.clone());
+            self.terminal = Some(TerminalReason {
+                reason: reason.to_owned(),
+                message: notice.message.clone(),
+                is_disruption: notice.is_disruption,
+            });
         }
-        let (reason, message) = PREEMPTING;
-        self.engine.recorder.warning(&self.pod, None, reason, message);
-        self.terminal = Some(TerminalReason { reason: reason.to_owned(), message: message.to_owned() });
-        self.feed(WorkerEvent::Kill { cause: TerminationCause::Preempted, grace_override: None });
+        self.feed(WorkerEvent::Kill { cause, grace_override });
     }
 
     /// Its room is for others from now on.
@@ -60,6 +83,7 @@ fn judge(engine: &Engine, pod: &Pod, others: &[&Pod]) -> Admission {
         has_apparmor: engine.host.has_apparmor(),
         kernel_version: engine.host.machine().kernel_version,
         allowed_unsafe_sysctls: engine.settings.containers.allowed_unsafe_sysctls.clone(),
+        pressure: *engine.pressure.borrow(),
         features: engine.node_facts.features,
     };
     let node = own_node(&engine.own_node.borrow());
@@ -69,10 +93,12 @@ fn judge(engine: &Engine, pod: &Pod, others: &[&Pod]) -> Admission {
     }
     // A node that stands alone, or was not yet seen, has nobody to tell it how large it is.
     match compute_admission(pod, &facts, None) {
-        Admission::Admitted { victims } => match refuse_beyond(engine.settings.containers.max_pods, others) {
-            Some(rejection) => Admission::Rejected(rejection),
-            None => Admission::Admitted { victims },
-        },
+        Admission::Admitted { victims, short_of } => {
+            match refuse_beyond(engine.settings.containers.max_pods, others) {
+                Some(rejection) => Admission::Rejected(rejection),
+                None => Admission::Admitted { victims, short_of },
+            }
+        }
         rejected @ Admission::Rejected(_) => rejected,
     }
 }

@@ -58,6 +58,7 @@ impl PodWorker {
         self.registration.is_stale = true;
         self.registration.has_changed = true;
         self.failing = None;
+        self.engine.volumes.changed(&self.pod.uid);
         self.feed(WorkerEvent::Wake);
     }
 }

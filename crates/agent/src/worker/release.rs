@@ -10,7 +10,7 @@ use model::{PodObservation, PodUid};
 use super::{ActReport, PodWorker};
 use crate::engine::Engine;
 use crate::pod_cgroups;
-use crate::volumes::{chain, release_volumes, remove_pod_dir};
+use crate::volumes::{chain, remove_pod_dir};
 
 /// Records and logs that would not go are tried again after this long.
 const PURGE_RETRY: Duration = Duration::from_secs(2);
@@ -56,8 +56,7 @@ impl PodWorker {
 async fn release(engine: &Engine, uid: &PodUid) -> (Result<(), String>, bool) {
     // Whoever is still inside would hold on to the volumes.
     pod_cgroups::kill_leftovers(engine, uid).await;
-    let volumes = release_volumes(&*engine.host, &engine.settings.paths, uid).await;
-    if let Err(error) = volumes {
+    if let Err(error) = engine.volumes.release(uid).await {
         return (Err(chain(&error)), true);
     }
     let is_clean = pod_cgroups::remove(engine, uid).await;

@@ -19,7 +19,11 @@ use crate::engine::Engine;
 use crate::pods_view::{PodProgress, load_checkpoint, save_checkpoint, save_pod};
 
 pub(super) fn deadline_exceeded() -> TerminalReason {
-    TerminalReason { reason: deadline::REASON.to_owned(), message: deadline::MESSAGE.to_owned() }
+    TerminalReason {
+        reason: deadline::REASON.to_owned(),
+        message: deadline::MESSAGE.to_owned(),
+        is_disruption: false,
+    }
 }
 
 /// The pod has ended, one way or the other.
@@ -46,7 +50,8 @@ pub(super) fn said_in_api(pod: &Pod) -> Option<PodStatus> {
 pub(super) fn terminal_of(last: &PodStatus) -> Option<TerminalReason> {
     let is_failed = last.phase.as_deref() == Some("Failed");
     let reason = last.reason.clone().filter(|reason| is_failed && !reason.is_empty())?;
-    Some(TerminalReason { reason, message: last.message.clone().unwrap_or_default() })
+    // A condition that says more is in that status, and stays.
+    Some(TerminalReason { reason, message: last.message.clone().unwrap_or_default(), is_disruption: false })
 }
 
 impl PodWorker {
@@ -67,10 +72,7 @@ impl PodWorker {
             save_pod(&*self.engine.host, &self.engine.settings.paths, &self.pod.uid, &pod).await;
             self.saved = Some(pod.clone());
         }
-        let created = pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
-        let is_from_api = !kubelet_core::status::is_static_pod(&pod);
-        let (metrics, now) = (&self.engine.metrics, self.engine.clock.now());
-        self.times.published(metrics, now, &status, created.filter(|_| is_from_api));
+        self.times.published(&self.engine.metrics, self.engine.clock.mono(), &status);
         let is_changed = self.last_status.as_ref().is_none_or(|last| !Arc::ptr_eq(last, &status));
         self.engine.pods.publish(&self.pod.uid, pod, status.clone(), self.progress());
         if is_changed {
@@ -139,7 +141,7 @@ impl PodWorker {
 
     fn progress(&self) -> PodProgress {
         let is_released = self.state.stage() == worker::PodStage::Finished;
-        PodProgress { stage: self.pod_stage(), is_released }
+        PodProgress { stage: self.pod_stage(), is_released, is_orphan: self.orders.borrow().is_removed }
     }
 
     fn pod_stage(&self) -> PodStage {

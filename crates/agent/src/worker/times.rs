@@ -1,10 +1,12 @@
 //! How long a pod's passes took, and its way from being seen to running: for the metrics, and for nothing else.
 
-use jiff::Timestamp;
-use model::k8s::PodStatus;
+use std::time::Duration;
+
+use model::containers::spec_of;
+use model::k8s::{ContainerStatus, Pod, PodStatus, Volume};
 use model::{MonoTime, Now};
 
-use crate::metrics::{Metrics, WorkerPass};
+use crate::metrics::{Metrics, PodStart, WorkerPass};
 
 #[derive(Debug)]
 pub(super) struct Times {
@@ -13,17 +15,31 @@ pub(super) struct Times {
     act: Option<(MonoTime, WorkerPass)>,
     has_begun: bool,
     has_run: bool,
+    /// The API knows that the pod runs.
+    is_known_to_run: bool,
+    /// Spent on pulls; those that ran side by side count once.
+    pulling: Duration,
+    pulled_until: MonoTime,
 }
 
 impl Times {
     pub(super) const fn new(seen_at: MonoTime) -> Self {
-        Self { seen_at, act: None, has_begun: false, has_run: false }
+        Self {
+            seen_at,
+            act: None,
+            has_begun: false,
+            has_run: false,
+            is_known_to_run: false,
+            pulling: Duration::ZERO,
+            pulled_until: seen_at,
+        }
     }
 
     /// An earlier kubelet, or the API, has this of the pod.
     pub(super) fn remember(&mut self, status: Option<&PodStatus>) {
         let phase = status.and_then(|status| status.phase.as_deref());
         self.has_run = phase.is_some_and(|phase| phase != "Pending");
+        self.is_known_to_run = self.has_run;
     }
 
     pub(super) fn act_began(&mut self, metrics: &Metrics, now: MonoTime, is_kill: bool) {
@@ -45,19 +61,122 @@ impl Times {
         }
     }
 
-    /// `created` is of the pod's object in the API.
-    pub(super) fn published(
-        &mut self,
-        metrics: &Metrics,
-        now: Now,
-        status: &PodStatus,
-        created: Option<Timestamp>,
-    ) {
+    pub(super) fn pulled(&mut self, began: MonoTime, ended: MonoTime) {
+        self.pulling += ended.saturating_since(began.max(self.pulled_until));
+        self.pulled_until = self.pulled_until.max(ended);
+    }
+
+    pub(super) fn published(&mut self, metrics: &Metrics, now: MonoTime, status: &PodStatus) {
         if self.has_run || status.phase.as_deref() != Some("Running") {
             return;
         }
         self.has_run = true;
-        let since_created = created.map(|created| now.wall_since(created));
-        metrics.pod_runs(now.mono.saturating_since(self.seen_at), since_created);
+        metrics.pod_runs(now.saturating_since(self.seen_at));
+    }
+
+    /// The pod as the API has it now.
+    pub(super) fn seen_in_api(&mut self, metrics: &Metrics, now: Now, pod: &Pod) {
+        let status = pod.status.as_ref().filter(|_| !kubelet_core::status::is_static_pod(pod));
+        let Some(status) = status.filter(|status| status.phase.as_deref() == Some("Running")) else { return };
+        if std::mem::replace(&mut self.is_known_to_run, true) {
+            return;
+        }
+        let Some(created) = &pod.metadata.creation_timestamp else { return };
+        let since_created = now.wall_since(created.0);
+        let spec = spec_of(pod);
+        let is_on_us = spec.volumes.iter().flatten().all(is_made_here);
+        let not_ours = self.pulling + initializing(status);
+        metrics.pods.runs(PodStart {
+            since_created,
+            own_part: is_on_us.then(|| since_created.saturating_sub(not_ours)),
+            has_own_network: spec.host_network != Some(true),
+        });
+    }
+}
+
+/// Made by the kubelet itself, so that it takes no longer than the kubelet does.
+const fn is_made_here(volume: &Volume) -> bool {
+    volume.empty_dir.is_some()
+        || volume.config_map.is_some()
+        || volume.secret.is_some()
+        || volume.downward_api.is_some()
+        || volume.projected.is_some()
+}
+
+/// How long the init containers ran that have ended; they run one after the other.
+fn initializing(status: &PodStatus) -> Duration {
+    let ran = |container: &ContainerStatus| {
+        let ended = container.state.as_ref()?.terminated.as_ref()?;
+        let took = ended.finished_at.as_ref()?.0.duration_since(ended.started_at.as_ref()?.0);
+        Duration::try_from(took).ok()
+    };
+    status.init_container_statuses.iter().flatten().filter_map(ran).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn metrics_of(pod: &serde_json::Value, pulls: &[(u64, u64)]) -> String {
+        let metrics = Metrics::default();
+        let at = |seconds| MonoTime::ZERO + Duration::from_secs(seconds);
+        let mut times = Times::new(at(0));
+        times.remember(None);
+        for (began, ended) in pulls {
+            times.pulled(at(*began), at(*ended));
+        }
+        let now = Now { mono: at(30), wall: "2026-01-01T00:00:30Z".parse().unwrap() };
+        let pod: Pod = serde_json::from_value(pod.clone()).unwrap();
+        times.seen_in_api(&metrics, now, &pod);
+        times.seen_in_api(&metrics, now, &pod);
+        let mut text = String::new();
+        metrics.pods.write(&mut text);
+        text
+    }
+
+    fn pod() -> serde_json::Value {
+        let init = json!({"terminated": {
+            "exitCode": 0, "startedAt": "2026-01-01T00:00:05Z", "finishedAt": "2026-01-01T00:00:09Z",
+        }});
+        let status = json!({"name": "init", "image": "i", "imageID": "", "ready": true, "restartCount": 0});
+        let mut status = status;
+        status["state"] = init;
+        json!({
+            "metadata": {"creationTimestamp": "2026-01-01T00:00:00Z"},
+            "spec": {"containers": [], "volumes": [{"name": "v", "emptyDir": {}}]},
+            "status": {"phase": "Running", "initContainerStatuses": [status]},
+        })
+    }
+
+    #[test]
+    fn pulls_that_overlap_count_once_and_init_containers_are_not_our_time() {
+        let text = metrics_of(&pod(), &[(10, 20), (12, 18), (15, 22)]);
+        assert!(text.contains("kubelet_pod_start_total_duration_seconds_sum 30\n"), "{text}");
+        // 30 less 12 of pulling and 4 of init containers.
+        assert!(text.contains("kubelet_pod_start_sli_duration_seconds_sum 14\n"), "{text}");
+        assert!(text.contains("kubelet_pod_start_sli_duration_seconds_count 1\n"), "told once: {text}");
+    }
+
+    #[test]
+    fn of_a_pod_with_volumes_from_elsewhere_only_the_whole_is_told() {
+        let mut pod = pod();
+        pod["spec"]["volumes"][0] = json!({"name": "v", "nfs": {"server": "s", "path": "/p"}});
+        let text = metrics_of(&pod, &[]);
+        assert!(text.contains("kubelet_pod_start_total_duration_seconds_count 1\n"), "{text}");
+        assert!(text.contains("kubelet_pod_start_sli_duration_seconds_count 0\n"), "{text}");
+    }
+
+    #[test]
+    fn a_pod_that_ran_before_this_process_is_no_start() {
+        let metrics = Metrics::default();
+        let mut times = Times::new(MonoTime::ZERO);
+        let pod: Pod = serde_json::from_value(pod()).unwrap();
+        times.remember(pod.status.as_ref());
+        let now = Now { mono: MonoTime::ZERO, wall: "2026-01-01T00:00:30Z".parse().unwrap() };
+        times.seen_in_api(&metrics, now, &pod);
+        let mut text = String::new();
+        metrics.pods.write(&mut text);
+        assert!(text.contains("kubelet_pod_start_total_duration_seconds_count 0\n"), "{text}");
     }
 }

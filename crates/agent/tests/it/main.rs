@@ -19,6 +19,7 @@ mod joining;
 mod measuring;
 mod objects;
 mod pods;
+mod pressure;
 mod probing;
 mod renewing;
 mod restarting;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent::settings::{
-    CgroupSettings, CollectionSettings, ContainerSettings, ImageSettings, LogSettings, MeasureSettings,
-    NetworkSettings, Paths, SourceSettings,
+    CgroupSettings, CollectionSettings, ContainerSettings, EvictionSettings, ImageSettings, LogSettings,
+    MeasureSettings, NetworkSettings, Paths, SourceSettings,
 };
 use agent::{Agent, Doors, Settings};
 use config::{CredentialProviders, Features};
@@ -14,6 +14,7 @@ use futures_util::StreamExt;
 use jiff::Timestamp;
 use kubelet_core::cgroup::{MemoryQos, PodRules, TierRules};
 use kubelet_core::image::access::VerificationPolicy;
+use kubelet_core::image::gc::ImageGcPolicy;
 use kubelet_core::request::{NodeFacts, Swap};
 use model::k8s::{ContainerStatus, PodStatus};
 use ports::node_api::Measurements;
@@ -277,6 +278,7 @@ fn settings() -> Settings {
             verification: Some(VerificationPolicy::NeverVerifyPreloadedImages),
             providers: CredentialProviders::default(),
             provider_dir: PROGRAMS.into(),
+            collection: ImageGcPolicy::default(),
         },
         logs: LogSettings { max_size_bytes: 10 << 20, max_files: 5, monitor_interval: seconds(10) },
         collection: CollectionSettings { min_age: Duration::ZERO, max_per_container: 1, max_total: -1 },
@@ -290,9 +292,11 @@ fn settings() -> Settings {
             max_pods: 110,
         },
         measure: MeasureSettings::default(),
+        eviction: EvictionSettings::default(),
         cgroups: cgroups(),
         sync_frequency: seconds(60),
         cgroup_driver: model::CgroupDriver::Cgroupfs,
+        gates: config::FeatureGates::default(),
         request_timeout: seconds(10),
     }
 }

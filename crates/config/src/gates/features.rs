@@ -59,6 +59,8 @@ features! {
     statusz: "ComponentStatusz",
     /// Pulls are recorded, and images pulled with credentials are kept from pods that have none.
     pull_records: "KubeletEnsureSecretPulledImages",
+    /// Images may lie on another filesystem than what containers write.
+    separate_disk_gc: "KubeletSeparateDiskGC",
     /// Memory is throttled, and reserved where the configuration says so.
     memory_qos: "MemoryQoS",
     /// `qosReserved` counts.

@@ -183,9 +183,9 @@ impl Check<'_> {
 
     pub(super) fn eviction(&mut self) {
         let config = self.config;
-        self.thresholds("evictionHard", &config.eviction_hard);
-        self.thresholds("evictionSoft", &config.eviction_soft);
-        self.thresholds("evictionMinimumReclaim", &config.eviction_minimum_reclaim);
+        self.thresholds("evictionHard", &config.eviction_hard, "above 0");
+        self.thresholds("evictionSoft", &config.eviction_soft, "above 0");
+        self.thresholds("evictionMinimumReclaim", &config.eviction_minimum_reclaim, "of 0 or more");
         for signal in config.eviction_soft.keys() {
             if !config.eviction_soft_grace_period.contains_key(signal) {
                 self.conflict(format!(
@@ -210,22 +210,24 @@ impl Check<'_> {
         self.at_least_time("evictionPressureTransitionPeriod", transition, GoDuration::ZERO);
     }
 
-    fn thresholds(&mut self, field: &str, thresholds: &BTreeMap<String, String>) {
+    /// `quantities`: which are taken; shares always from 0% to 100%, both of which switch a threshold off.
+    fn thresholds(&mut self, field: &str, thresholds: &BTreeMap<String, String>, quantities: &str) {
+        let may_be_zero = quantities != "above 0";
         for (signal, threshold) in thresholds {
             let pair = format!("{signal}={threshold}");
             if !SIGNALS.contains(&signal.as_str()) {
                 self.invalid(field, pair, format!("for one of {}", SIGNALS.join(", ")));
-            } else if !is_threshold(threshold) {
-                self.invalid(field, pair, "a quantity of 0 or more, or a share from 0% to 100%");
+            } else if !is_threshold(threshold, may_be_zero) {
+                self.invalid(field, pair, format!("a quantity {quantities}, or a share from 0% to 100%"));
             }
         }
     }
 }
 
-fn is_threshold(text: &str) -> bool {
+fn is_threshold(text: &str, may_be_zero: bool) -> bool {
     match text.strip_suffix('%') {
         Some(percent) => percent.parse::<f64>().is_ok_and(|percent| (0.0..=100.0).contains(&percent)),
-        None => Amount::parse(text).is_ok_and(|amount| amount >= Amount::ZERO),
+        None => Amount::parse(text).is_ok_and(|a| a > Amount::ZERO || (may_be_zero && a == Amount::ZERO)),
     }
 }
 

@@ -162,10 +162,9 @@ fn lists_and_maps_are_read_in_their_own_ways() {
     check(
         "--eviction-hard memory.available<100Mi,nodefs.available<10%",
         expect![[r#"
-        evictionHard = {"memory.available":"100Mi","nodefs.available":"10%"}
-        warning: Flag --eviction-hard has been deprecated, set evictionHard in the file given by --config instead
-        not yet: This build does not act on these settings yet: evictionHard
-    "#]],
+            evictionHard = {"memory.available":"100Mi","nodefs.available":"10%"}
+            warning: Flag --eviction-hard has been deprecated, set evictionHard in the file given by --config instead
+        "#]],
     );
     check(
         "--manifest-url-header A:1,B:2 --manifest-url-header A:3",

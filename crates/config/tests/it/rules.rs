@@ -388,11 +388,11 @@ fn amounts_and_thresholds_are_ones_that_can_be_read() {
     );
     check(
         "evictionHard: {memory.available: lots}\n",
-        "evictionHard (--eviction-hard) is memory.available=lots, but must be a quantity of 0 or more, or a share from 0% to 100%",
+        "evictionHard (--eviction-hard) is memory.available=lots, but must be a quantity above 0, or a share from 0% to 100%",
     );
     check(
         "evictionHard: {memory.available: 101%}\n",
-        "evictionHard (--eviction-hard) is memory.available=101%, but must be a quantity of 0 or more, or a share from 0% to 100%",
+        "evictionHard (--eviction-hard) is memory.available=101%, but must be a quantity above 0, or a share from 0% to 100%",
     );
     check("evictionHard: {memory.available: 0%, nodefs.inodesFree: 5.5%, pid.available: 1k}\n", "");
     check(

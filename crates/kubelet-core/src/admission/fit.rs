@@ -31,6 +31,8 @@ pub enum Fit {
     /// It fits once these are gone: each ends with phase Failed and reason Preempting.
     FitsWithout {
         victims: Vec<model::PodUid>,
+        /// The first resource that there is too little of.
+        short_of: String,
     },
     Refused(Rejection),
 }
@@ -85,7 +87,10 @@ pub fn compute_fit(pod: &Pod, facts: &FitFacts<'_>) -> Fit {
         }
     }
     match preemption::compute_victims(pod, facts.active, &shortages) {
-        Ok(victims) => Fit::FitsWithout { victims },
+        Ok(victims) => {
+            let short_of = shortages.first().map(|shortage| shortage.resource.clone()).unwrap_or_default();
+            Fit::FitsWithout { victims, short_of }
+        }
         Err(problem) => Fit::Refused(Rejection {
             reason: Cow::Borrowed("UnexpectedAdmissionError"),
             message: format!(
@@ -216,7 +221,7 @@ fn tolerates_all(pod: &Pod, taints: &[Taint]) -> bool {
     taints.iter().filter(|t| t.effect == "NoExecute").all(|t| tolerations.iter().any(|by| tolerates(by, t)))
 }
 
-fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
+pub(super) fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
     let text = |field: &Option<String>| field.clone().unwrap_or_default();
     let (key, effect) = (text(&toleration.key), text(&toleration.effect));
     let fits = (effect.is_empty() || effect == taint.effect) && (key.is_empty() || key == taint.key);

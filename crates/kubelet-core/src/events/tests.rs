@@ -21,7 +21,8 @@ fn about(name: &str, reason: &str, message: &str) -> Occurrence {
         uid: Some(format!("uid-{name}")),
         ..ObjectReference::default()
     };
-    Occurrence { about, is_warning: true, reason: reason.into(), message: message.into() }
+    let annotations = BTreeMap::new();
+    Occurrence { about, is_warning: true, reason: reason.into(), message: message.into(), annotations }
 }
 
 fn shown(step: &EventStep) -> String {

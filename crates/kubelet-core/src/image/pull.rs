@@ -23,6 +23,16 @@ impl PullPolicy {
             _ => Self::IfNotPresent,
         }
     }
+
+    /// As metrics have it.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Always => "always",
+            Self::IfNotPresent => "ifnotpresent",
+            Self::Never => "never",
+        }
+    }
 }
 
 /// What to do about an image before a container is created.

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use config::KubeletConfiguration;
 use model::Amount;
 use model::k8s::Quantity;
+use model::quantity::binary_text;
 
 use super::NodeMachine;
 
@@ -165,15 +166,8 @@ fn is_bytes(name: &str) -> bool {
     name == "memory" || name == "ephemeral-storage" || name.starts_with(HUGEPAGES)
 }
 
-/// Bytes as the API shows them: with the largest power of 1024 that leaves no rest.
 fn binary(bytes: i128) -> Quantity {
-    let (mut value, mut power) = (bytes, 0);
-    const SUFFIXES: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
-    while value != 0 && value % 1024 == 0 && power < SUFFIXES.len() - 1 {
-        value /= 1024;
-        power += 1;
-    }
-    Quantity(format!("{value}{}", SUFFIXES.get(power).copied().unwrap_or_default()))
+    Quantity(binary_text(bytes))
 }
 
 /// Resources without which a node is not ready.

@@ -8,7 +8,7 @@ use model::containers::ContainerRef;
 use model::k8s::Pod;
 use model::request::{ContainerRequest, ImageObservation};
 
-use super::mounts::{HostPaths, VolumeMountPoint, container_mounts};
+use super::mounts::{HostPaths, VolumeMountPoint, container_devices, container_mounts};
 use super::{ConfigError, NodeFacts, PodFacts, labels, resources, security};
 use crate::env::expand_all;
 use crate::log_paths;
@@ -58,7 +58,7 @@ pub fn compute_container_request(inputs: &ContainerInputs<'_>) -> Result<Contain
         working_dir: container.working_dir().to_owned(),
         env: env.to_vec(),
         mounts: container_mounts(&container, host, facts)?,
-        devices: Vec::new(),
+        devices: container_devices(&container, volumes),
         labels: labels::container_labels(pod, &container),
         annotations: labels::container_annotations(pod, &container, hash, restart_count),
         log_path: log_paths::container_log(container.name(), restart_count),

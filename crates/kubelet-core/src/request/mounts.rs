@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use model::containers::ContainerRef;
 use model::k8s::VolumeMount;
-use model::request::{Mount, Propagation};
+use model::request::{Device, Mount, Propagation};
 
 use super::{ConfigError, PodFacts};
 use crate::env::expand_sub_path;
@@ -18,6 +18,8 @@ pub struct VolumeMountPoint {
     pub read_only: bool,
     /// The volume belongs to this pod alone and may get its SELinux label.
     pub selinux_relabel: bool,
+    /// There are no files, only a block device.
+    pub is_device: bool,
 }
 
 /// Where things for one container are on the host.
@@ -55,6 +57,23 @@ pub fn container_mounts(
         mounts.push(kubelet_file(host_path, &absolute(path)));
     }
     Ok(mounts)
+}
+
+/// The block devices that the container asks for, as far as they are there.
+#[must_use]
+pub fn container_devices(
+    container: &ContainerRef<'_>,
+    volumes: &BTreeMap<String, VolumeMountPoint>,
+) -> Vec<Device> {
+    let devices = container.volume_devices().iter().filter_map(|device| {
+        let point = volumes.get(&device.name).filter(|point| point.is_device)?;
+        Some(Device {
+            container_path: device.device_path.clone(),
+            host_path: point.host_path.clone(),
+            permissions: if point.read_only { "mr" } else { "mrw" }.to_owned(),
+        })
+    });
+    devices.collect()
 }
 
 fn kubelet_file(host_path: &str, container_path: &str) -> Mount {

@@ -576,7 +576,12 @@ fn volumes_are_mounted_as_asked() {
 
 #[test]
 fn a_volume_may_be_read_only_or_private_by_itself() {
-    let point = VolumeMountPoint { host_path: "/v".to_owned(), read_only: true, selinux_relabel: true };
+    let point = VolumeMountPoint {
+        host_path: "/v".to_owned(),
+        read_only: true,
+        selinux_relabel: true,
+        ..VolumeMountPoint::default()
+    };
     let around = Around { volumes: BTreeMap::from([("v".to_owned(), point)]), ..Around::default() };
     check_mount(&json!({}), around, "/v:/data ro z Private");
 }

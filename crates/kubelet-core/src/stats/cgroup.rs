@@ -10,6 +10,8 @@ pub use model::cgroup::CgroupVersion as Hierarchy;
 /// How much is read of each cgroup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Detail {
+    /// The node as a whole, without any pod: what tells whether it runs short.
+    Node,
     /// What `/stats/summary` and `/metrics/resource` tell.
     Usage,
     /// Also what only `/metrics/cadvisor` tells.
@@ -84,9 +86,9 @@ const V2_FULL: &[&str] = &[
 #[must_use]
 pub const fn files(hierarchy: Hierarchy, detail: Detail) -> &'static [&'static str] {
     match (hierarchy, detail) {
-        (Hierarchy::V1, Detail::Usage) => V1_USAGE,
+        (Hierarchy::V1, Detail::Node | Detail::Usage) => V1_USAGE,
         (Hierarchy::V1, Detail::Full) => V1_FULL,
-        (Hierarchy::V2, Detail::Usage) => V2_USAGE,
+        (Hierarchy::V2, Detail::Node | Detail::Usage) => V2_USAGE,
         (Hierarchy::V2, Detail::Full) => V2_FULL,
     }
 }

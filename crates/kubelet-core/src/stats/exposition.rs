@@ -48,6 +48,7 @@ pub fn line(text: &mut String, name: &str, labels: &[(&str, &str)], value: Value
             seconds(text, number);
             Ok(())
         }
+        Value::Float(f64::INFINITY) => write!(text, "+Inf"),
         Value::Float(number) => write!(text, "{number}"),
     };
     let _ = match at {
@@ -89,7 +90,7 @@ pub fn histogram(
     name: &str,
     labels: &[(&str, &str)],
     limits: &[f64],
-    (counts, sum_nanoseconds): (&[u64], u64),
+    (counts, sum): (&[u64], Value),
 ) {
     let mut total = 0_u64;
     let bucket = format!("{name}_bucket");
@@ -99,6 +100,6 @@ pub fn histogram(
         let with_limit: Vec<(&str, &str)> = labels.iter().copied().chain([("le", &*limit)]).collect();
         line(text, &bucket, &with_limit, Value::Integer(total), None);
     }
-    line(text, &format!("{name}_sum"), labels, Value::Nanoseconds(sum_nanoseconds), None);
+    line(text, &format!("{name}_sum"), labels, sum, None);
     line(text, &format!("{name}_count"), labels, Value::Integer(total), None);
 }

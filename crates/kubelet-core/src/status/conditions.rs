@@ -19,8 +19,6 @@ const SCHEDULED: &str = "PodScheduled";
 const ALL_RESTARTING: &str = "AllContainersRestarting";
 /// Written by others before they end a pod, and by the kubelet when it does.
 const DISRUPTION_TARGET: &str = "DisruptionTarget";
-/// Reasons for which the kubelet ends a pod that did nothing wrong.
-const DISRUPTIVE: [&str; 3] = ["Preempting", "Evicted", "Terminated"];
 const OWNED: [&str; 8] = [
     READY_TO_START,
     INITIALIZED,
@@ -109,7 +107,7 @@ fn conditions_of_others(inputs: &StatusInputs<'_>) -> Vec<PodCondition> {
         all.extend(of(inputs.previous).into_iter().find(|c| c.type_ == DISRUPTION_TARGET));
     }
     if let Some(why) = inputs.terminal
-        && DISRUPTIVE.contains(&why.reason.as_str())
+        && why.is_disruption
         && find(&all, DISRUPTION_TARGET).is_none()
         && !Phase::of(inputs.pod.status.as_ref()).is_some_and(Phase::is_terminal)
     {

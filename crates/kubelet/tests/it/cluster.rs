@@ -10,15 +10,18 @@ mod joining;
 mod killed;
 mod logs;
 mod many;
+mod metrics;
 mod mirrors;
 mod node;
 mod objects;
 mod outages;
 mod pods;
+mod pressure;
 mod pulling;
 mod refusals;
 mod rotation;
 mod streams;
+mod volumes;
 
 use serde_json::{Value, json};
 use testing::FakeRuntime;

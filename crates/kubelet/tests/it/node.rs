@@ -34,6 +34,7 @@ pub(crate) struct Node {
     health_port: u16,
     extra: Value,
     flags: Vec<String>,
+    variables: Vec<(&'static str, PathBuf)>,
 }
 
 impl Node {
@@ -51,7 +52,7 @@ impl Node {
 
     /// A node with a containerd, whose kubelet does not run yet.
     pub(crate) fn on_containerd(extra: Value) -> Self {
-        Self::on_containerd_with(CgroupDriver::Cgroupfs, extra)
+        Self::on_containerd_with(testing::containerd::cgroup_driver(), extra)
     }
 
     /// The same with a containerd whose cgroups are made like this.
@@ -94,6 +95,7 @@ impl Node {
             health_port: free_port(),
             extra,
             flags: Vec::new(),
+            variables: Vec::new(),
         };
         node.cgroup().make().expect("a cgroup");
         make_kernel_settings(&node.path("proc-sys")).expect("settings");
@@ -116,6 +118,20 @@ impl Node {
     /// Further flags, for kubelets that start from now on.
     pub(crate) fn add_flags(&mut self, flags: &[&str]) {
         self.flags.extend(flags.iter().map(|flag| (*flag).to_owned()));
+    }
+
+    /// A variable of the environment, for kubelets that start from now on.
+    pub(crate) fn set_variable(&mut self, name: &'static str, value: PathBuf) {
+        self.variables.push((name, value));
+    }
+
+    /// Starts another kubelet if the last one has died. Returns whether it had.
+    pub(crate) fn revive_kubelet(&mut self) -> bool {
+        let died = self.kubelet.as_mut().is_none_or(|child| child.try_wait().expect("a child").is_some());
+        if died {
+            self.spawn_kubelet();
+        }
+        died
     }
 
     /// Serves a fake runtime at a socket of this node until its end; returns the endpoint.
@@ -268,11 +284,16 @@ impl Node {
             "healthzPort": self.health_port,
             "failCgroupV1": false,
             "cgroupRoot": self.cgroup().path(),
+            "cgroupDriver": testing::containerd::cgroup_driver().to_string(),
             "failSwapOn": false,
             "address": "127.0.0.1",
             "authentication": {"anonymous": {"enabled": true}, "webhook": {"enabled": false}},
             "authorization": {"mode": "AlwaysAllow"},
             "resolvConf": self.resolv_conf(),
+            // How full the disk of this machine is must change no test.
+            "evictionHard": {"memory.available": "100Mi"},
+            "imageGCHighThresholdPercent": 100,
+            "imageGCLowThresholdPercent": 99,
         });
         for (key, value) in self.extra.as_object().expect("an object of fields") {
             config[key] = value.clone();
@@ -296,9 +317,14 @@ impl Node {
         command.arg("--root-dir").arg(self.path("root"));
         command.arg("--cert-dir").arg(self.path("pki"));
         command.args(["--hostname-override", "node", "-v", "4"]).args(&self.flags);
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         command.env("KUBELET_CONTAINER_LINKS_DIR", self.path("logs/containers"));
         command.env("KUBELET_PROC_SYS_DIR", self.path("proc-sys"));
-        // A test may give the node programs of its own.
+        // A test may give the node authorities, and programs, of its own.
+        let authorities = self.path("authorities.pem");
+        if authorities.exists() {
+            command.env("SSL_CERT_FILE", authorities);
+        }
         let programs = std::env::var("PATH").unwrap_or_default();
         command.env("PATH", format!("{}:{programs}", self.path("bin").display()));
         command

@@ -65,6 +65,19 @@ fn agents_learn_which_containers_may_hold_resources() {
         let names = listed.pod_resources.iter().flat_map(|pod| &pod.containers).map(|c| c.name.as_str());
         assert_eq!(names.collect::<Vec<_>>(), ["sidecar", "main"]);
     });
+    let metrics = node.get("/metrics").expect("metrics");
+    for (what, version, count) in [
+        ("requests_total", "v1", 4),
+        ("requests_total", "v1alpha1", 1),
+        ("requests_list", "v1", 1),
+        ("requests_get", "v1", 2),
+        ("errors_get", "v1", 1),
+        ("requests_get_allocatable", "v1", 1),
+    ] {
+        let line =
+            format!("kubelet_pod_resources_endpoint_{what}{{server_api_version=\"{version}\"}} {count}\n");
+        assert!(metrics.contains(&line), "{line} in {metrics}");
+    }
 }
 
 #[test]

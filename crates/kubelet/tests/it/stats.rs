@@ -342,6 +342,13 @@ const KNOWN_LINTS: &[&str] = &[
     "kubelet_evented_pleg_connection_error_count ",
     "kubelet_evented_pleg_connection_success_count ",
     "kubelet_pleg_discard_events ",
+    "kubelet_pod_resources_endpoint_errors_get ",
+    "kubelet_pod_resources_endpoint_errors_get_allocatable ",
+    "kubelet_pod_resources_endpoint_errors_list ",
+    "kubelet_pod_resources_endpoint_requests_get ",
+    "kubelet_pod_resources_endpoint_requests_get_allocatable ",
+    "kubelet_pod_resources_endpoint_requests_list ",
+    "kubelet_preemptions ",
     "kubelet_server_expiration_renew_errors ",
 ];
 
@@ -350,7 +357,7 @@ fn promtool_finds_nothing_wrong_with_what_is_told() {
     let node = node();
     node.apply("web", &shell_pod("web", FOREVER));
     node.running("web");
-    for path in ["/metrics", "/metrics/resource", "/metrics/cadvisor", "/metrics/probes"] {
+    for path in ["/metrics", "/metrics/resource", "/metrics/cadvisor", "/metrics/probes", "/metrics/slis"] {
         let text = node.get(path).expect("metrics");
         samples(&text);
         let mut promtool = program("promtool");

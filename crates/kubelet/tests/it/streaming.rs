@@ -212,6 +212,67 @@ fn the_newest_protocol_of_clients_closes_the_input_and_hands_on_the_exit_code() 
     assert!(said[OUTCOME as usize].contains(r#"{"reason":"ExitCode","message":"3"}"#), "{}", said[3]);
     let bytes = newest("head -c 50000000 /dev/zero", "output=1").expect("a stream").count();
     assert_eq!(bytes.0, 50_000_000, "{}", bytes.1);
+    let counted = node.eventually("both requests have ended", |node| {
+        let metrics = node.get("/metrics")?;
+        let now = "kubelet_http_inflight_requests{long_running=\"true\",method=\"GET\",path=\"exec\",server_type=\"readwrite\"} 0\n";
+        if metrics.contains(now) { Ok(metrics) } else { Err(metrics) }
+    });
+    assert!(
+        counted.contains("kubelet_websocket_streaming_requests_total{subresource=\"exec\"} 2\n"),
+        "{counted}"
+    );
+}
+
+/// From now on the node's runtime serves its streams over TLS.
+fn serve_streams_over_tls(node: &mut Node) {
+    let key = rcgen::KeyPair::generate().expect("a key");
+    let params = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()]).expect("a name");
+    let certificate = params.self_signed(&key).expect("a certificate").pem();
+    std::fs::write(node.path("streams.crt"), certificate).expect("it is written");
+    std::fs::write(node.path("streams.key"), key.serialize_pem()).expect("it is written");
+    let file = node.path("containerd/containerd.toml");
+    let config = std::fs::read_to_string(&file).expect("its configuration");
+    let port = "  stream_server_port = \"0\"\n";
+    assert!(config.contains(port), "{config}");
+    let files = format!(
+        "\n[plugins.\"io.containerd.grpc.v1.cri\".x509_key_pair_streaming]\n  tls_cert_file = {:?}\n  tls_key_file = {:?}\n",
+        node.path("streams.crt"),
+        node.path("streams.key"),
+    );
+    let config = config.replace(port, &format!("{port}  enable_tls_streaming = true\n")) + &files;
+    std::fs::write(&file, config).expect("it is written");
+    node.kill_runtime();
+    node.resume_runtime();
+}
+
+#[test]
+fn streams_of_a_runtime_that_speaks_tls_are_reached_where_its_certificate_is_trusted() {
+    let mut node = with_web(json!({}));
+    serve_streams_over_tls(&mut node);
+    let refused =
+        node.eventually("the runtime is back", |node| match Socket::exec(node, "cat", "input=1&output=1") {
+            Err(refused) if refused.contains("500 ") => Ok(refused),
+            Err(other) => Err(other),
+            Ok(_) => Err("a stranger was believed".to_owned()),
+        });
+    assert!(refused.starts_with("HTTP/1.1 500 "), "{refused}");
+    node.logged("UnknownIssuer");
+    std::fs::copy(node.path("streams.crt"), node.path("authorities.pem")).expect("it is trusted");
+    node.restart_kubelet();
+    node.running("web");
+    let newest = |script: &str, streams: &str| Socket::speaking("v5.channel.k8s.io", &node, script, streams);
+    let mut stream = newest("cat; echo end; exit 3", "input=1&output=1&error=1").expect("a stream");
+    stream.say(b"line\n").expect("taken");
+    // What was said is read to its end, and the rest still comes.
+    stream.says_no_more().expect("taken");
+    let mut said = String::new();
+    while let Some((channel, content)) = stream.next() {
+        said.push_str(&format!("{channel}{}", String::from_utf8_lossy(&content)));
+    }
+    assert!(said.starts_with("1line\n") && said.contains("1end\n"), "{said}");
+    assert!(said.contains(r#"{"reason":"ExitCode","message":"3"}"#), "{said}");
+    let bytes = newest("head -c 50000000 /dev/zero", "output=1").expect("a stream").count();
+    assert_eq!(bytes.0, 50_000_000, "{}", bytes.1);
 }
 
 #[test]

@@ -301,3 +301,48 @@ fn what_a_container_did_to_its_volume_survives_a_restart_of_the_kubelet_and_of_t
         assert_eq!(names_in(&dir.join(name)), ["once"]);
     }
 }
+
+#[test]
+fn an_export_is_mounted_by_the_machines_own_mount_and_a_failure_says_how_it_was_asked() {
+    use std::os::unix::fs::PermissionsExt;
+    let node = Node::start();
+    // This kernel has no NFS: what the kubelet asks for is seen, and memory takes the place of the export.
+    let (program, asked) = (node.path("bin/mount"), node.path("asked"));
+    let script = format!(
+        "#!/bin/sh\necho \"$@\" >> {}\ncase \"$*\" in *down:*) echo no route >&2; exit 32;; esac\n\
+         for target; do :; done\nexec /bin/mount -t tmpfs none \"$target\"\n",
+        asked.display()
+    );
+    std::fs::create_dir_all(node.path("bin")).expect("a directory");
+    std::fs::write(&program, script).expect("a program");
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("permissions");
+    for (name, server) in [("exported", "fd00::7"), ("unreachable", "down")] {
+        let mut pod = shell_pod(name, FOREVER);
+        pod["spec"]["volumes"] =
+            json!([{"name": "nas", "nfs": {"server": server, "path": "/e", "readOnly": true}}]);
+        pod["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "nas", "mountPath": "/nas"}]);
+        node.apply(name, &pod);
+    }
+    let pod = node.running("exported");
+    let place = format!("root/pods/{}/volumes/kubernetes.io~nfs/nas", uid(&pod));
+    let words = format!("-t nfs -o ro [fd00::7]:/e {}", node.path(&place).display());
+    let said = std::fs::read_to_string(&asked).expect("it was asked");
+    assert!(said.lines().any(|line| line == words), "{said}");
+    node.eventually("the failure is told", |node| {
+        let log = node.kubelet_log();
+        let parts = [
+            "MountVolume.SetUp failed for volume",
+            "mount failed",
+            "no route",
+            "Mounting arguments: -t nfs -o ro down:/e",
+        ];
+        let is_told = log.lines().any(|line| parts.iter().all(|part| line.contains(part)));
+        if is_told { Ok(()) } else { Err(log) }
+    });
+    for name in ["exported", "unreachable"] {
+        let pod = node.pod(name).expect("the pod");
+        node.delete(name);
+        node.gone(name, &uid(&pod));
+    }
+    assert_eq!(mounts_at(&node.path(&place)).0, 0);
+}

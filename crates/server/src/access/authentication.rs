@@ -5,14 +5,16 @@ use std::time::Duration;
 
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
+use model::MonoTime;
 use model::k8s::{TokenReview, TokenReviewSpec};
 use ports::Clock;
+use ports::edge::{Review, answer_code};
 use rustls_pki_types::{CertificateDer, UnixTime};
 use tokio::sync::{Semaphore, watch};
 
-use super::TokenReviews;
 use super::timed_cache::TimedCache;
-use super::user::User;
+use super::user::{User, not_after};
+use super::{Observer, TokenReviews};
 use crate::tls::ClientCa;
 
 /// Tokens whose holders are remembered.
@@ -32,17 +34,17 @@ pub(super) struct Authenticator {
     tokens: TimedCache<String, Option<User>>,
     asking: Semaphore,
     clock: Clock,
+    observer: Observer,
 }
 
 impl Authenticator {
     pub(super) fn new(
-        anonymous: bool,
-        client_ca: Option<watch::Receiver<ClientCa>>,
-        reviews: Option<TokenReviews>,
+        (anonymous, client_ca, reviews): (bool, Option<watch::Receiver<ClientCa>>, Option<TokenReviews>),
         clock: Clock,
+        observer: Observer,
     ) -> Self {
         let (tokens, asking) = (TimedCache::new(MOST_TOKENS), Semaphore::new(MOST_REVIEWS));
-        Self { anonymous, client_ca, reviews, tokens, asking, clock }
+        Self { anonymous, client_ca, reviews, tokens, asking, clock, observer }
     }
 
     /// `Err` says why the caller has no name; it is for our log, not for him.
@@ -53,6 +55,7 @@ impl Authenticator {
     ) -> Result<User, String> {
         let by_certificate = self.by_certificate(certificates);
         if let Some(Ok(user)) = by_certificate {
+            self.note_certificate(certificates);
             return Ok(user);
         }
         let by_token = match bearer(headers).zip(self.reviews.as_ref()) {
@@ -80,29 +83,57 @@ impl Authenticator {
         }))
     }
 
+    fn note_certificate(&self, certificates: &[CertificateDer<'static>]) {
+        let (Some(observer), Some(own)) = (&self.observer, certificates.first()) else { return };
+        let left = not_after(own).map(|end| end.duration_since(self.clock.now().wall));
+        if let Some(good_for) = left.and_then(|left| Duration::try_from(left).ok()) {
+            observer.certificate_believed(good_for);
+        }
+    }
+
     async fn by_token(&self, token: &str, reviews: &TokenReviews) -> Result<User, String> {
         if token.len() > MOST_TOKEN_BYTES {
             return Err("bearer token: too long".to_owned());
         }
         let known = |user: Option<User>| user.ok_or_else(|| "bearer token: nobody's".to_owned());
         let key = token.to_owned();
-        if let Some(user) = self.tokens.get(&key, self.clock.mono()) {
+        let began = self.clock.mono();
+        if let Some(user) = self.tokens.get(&key, began) {
+            self.note_look_up(true, began);
             return known(user);
         }
+        let holder = self.review(key, reviews).await;
+        self.note_look_up(false, began);
+        known(holder?)
+    }
+
+    fn note_look_up(&self, was_known: bool, began: MonoTime) {
+        if let Some(observer) = &self.observer {
+            observer.token_looked_up(was_known, self.clock.mono().saturating_since(began));
+        }
+    }
+
+    /// Whose token it is, in the API server's words; `None` is nobody's.
+    async fn review(&self, key: String, reviews: &TokenReviews) -> Result<Option<User>, String> {
         let _turn = self.asking.acquire().await.map_err(|closed| closed.to_string())?;
         if let Some(user) = self.tokens.get(&key, self.clock.mono()) {
-            return known(user);
+            return Ok(user);
         }
         let spec = TokenReviewSpec { token: key.clone(), audiences: None };
         let review = TokenReview { spec, ..TokenReview::default() };
+        let asked_at = self.clock.mono();
         let answer = reviews.cluster.review_token(&review).await;
+        if let Some(observer) = &self.observer {
+            let took = self.clock.mono().saturating_since(asked_at);
+            observer.reviewed(Review::Token, answer_code(&answer), took);
+        }
         let status = answer.map_err(|error| format!("bearer token: {error}"))?.status.unwrap_or_default();
         if let Some(error) = status.error.filter(|error| !error.is_empty()) {
             return Err(format!("bearer token: {error}"));
         }
         let holder = status.user.filter(|_| status.authenticated == Some(true)).and_then(User::of_review);
         self.tokens.put(key, holder.clone(), self.clock.mono() + reviews.ttl);
-        known(holder)
+        Ok(holder)
     }
 }
 

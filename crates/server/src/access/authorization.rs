@@ -1,13 +1,14 @@
 //! Asking whether a caller may do what he asks for.
 
 use model::k8s::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
+use ports::edge::{Review, answer_code};
 use ports::{Clock, ClusterError};
 use tokio::sync::Semaphore;
 
-use super::AuthorizationMode;
 use super::attributes::Attributes;
 use super::timed_cache::TimedCache;
 use super::user::User;
+use super::{AuthorizationMode, Observer};
 
 /// Verdicts that are remembered.
 const MOST_VERDICTS: usize = 1024;
@@ -29,12 +30,13 @@ pub(super) struct Authorizer {
     verdicts: TimedCache<Question, Verdict>,
     asking: Semaphore,
     clock: Clock,
+    observer: Observer,
 }
 
 impl Authorizer {
-    pub(super) fn new(mode: AuthorizationMode, clock: Clock) -> Self {
+    pub(super) fn new(mode: AuthorizationMode, clock: Clock, observer: Observer) -> Self {
         let (verdicts, asking) = (TimedCache::new(MOST_VERDICTS), Semaphore::new(MOST_REVIEWS));
-        Self { mode, verdicts, asking, clock }
+        Self { mode, verdicts, asking, clock, observer }
     }
 
     /// Allowed is who may use any of the subresources.
@@ -68,7 +70,13 @@ impl Authorizer {
         if let Some(verdict) = self.verdicts.get(&question, self.clock.mono()) {
             return Ok(verdict);
         }
-        let status = cluster.review_access(&review(&question, node)).await?.status.unwrap_or_default();
+        let asked_at = self.clock.mono();
+        let answer = cluster.review_access(&review(&question, node)).await;
+        if let Some(observer) = &self.observer {
+            let took = self.clock.mono().saturating_since(asked_at);
+            observer.reviewed(Review::Access, answer_code(&answer), took);
+        }
+        let status = answer?.status.unwrap_or_default();
         let is_allowed = status.allowed && status.denied != Some(true);
         let (verdict, ttl) =
             if is_allowed { (Verdict::Allowed, allowed_ttl) } else { (Verdict::Denied, denied_ttl) };

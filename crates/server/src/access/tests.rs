@@ -33,7 +33,7 @@ impl Asking {
                 denied_ttl: DENIED,
             },
         };
-        let gate = Gate::new(settings, Clock::starting_at(Timestamp::UNIX_EPOCH));
+        let gate = Gate::new(settings, Clock::starting_at(Timestamp::UNIX_EPOCH), None);
         Self { gate, cluster }
     }
 

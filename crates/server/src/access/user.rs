@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use model::k8s::UserInfo;
 use rustls_pki_types::CertificateDer;
 use x509_parser::prelude::{FromDer, X509Certificate};
@@ -56,4 +57,10 @@ impl User {
         }
         self
     }
+}
+
+/// When the certificate ends; `None` if it cannot be read.
+pub(crate) fn not_after(certificate: &CertificateDer<'_>) -> Option<Timestamp> {
+    let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
+    Timestamp::from_second(certificate.validity().not_after.timestamp()).ok()
 }

@@ -6,13 +6,13 @@ use ports::node_api::{LogStream, LogView};
 use crate::query::first;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct LogOptions {
-    pub(super) previous: bool,
-    pub(super) view: LogView,
+pub(crate) struct LogOptions {
+    pub(crate) previous: bool,
+    pub(crate) view: LogView,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum OptionsError {
+pub(crate) enum OptionsError {
     /// A value is not of its kind: no number, no time, no truth.
     Unreadable,
     /// Each value may be read, and one or two of them make no sense.
@@ -20,7 +20,7 @@ pub(super) enum OptionsError {
 }
 
 /// `tail` is an old name of `tailLines`, where `all` means no limit.
-pub(super) fn read(pairs: &[(String, String)], now: Timestamp) -> Result<LogOptions, OptionsError> {
+pub(crate) fn read(pairs: &[(String, String)], now: Timestamp) -> Result<LogOptions, OptionsError> {
     let flag = |name| first(pairs, name).map_or(Ok(false), truth);
     let (follow, previous, timestamps) = (flag("follow")?, flag("previous")?, flag("timestamps")?);
     let tail = match first(pairs, "tail").filter(|tail| !tail.is_empty()) {

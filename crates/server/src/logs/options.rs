@@ -12,22 +12,22 @@ const MOST_NAME_BYTES: usize = 256;
 const MOST_LINES: i64 = 100_000;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Wanted {
+pub(crate) enum Wanted {
     /// What the path of the URL names.
     Path,
     Logs(Asked),
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Asked {
-    pub(super) services: Vec<String>,
+pub(crate) struct Asked {
+    pub(crate) services: Vec<String>,
     /// Whoever writes a slash means a file.
-    pub(super) files: Vec<String>,
-    pub(super) options: NodeLogOptions,
+    pub(crate) files: Vec<String>,
+    pub(crate) options: NodeLogOptions,
 }
 
 /// What is wrong with a value, in the words of Kubernetes.
-pub(super) fn invalid(name: &str, value: &impl Debug, why: &str) -> String {
+pub(crate) fn invalid(name: &str, value: &impl Debug, why: &str) -> String {
     format!("{name}: Invalid value: {value:?}: {why}")
 }
 
@@ -42,7 +42,7 @@ fn together(problems: Vec<String>) -> Result<(), String> {
 
 /// # Errors
 /// Values that are not of their kind.
-pub(super) fn read(query: &[(String, String)]) -> Result<Wanted, String> {
+pub(crate) fn read(query: &[(String, String)]) -> Result<Wanted, String> {
     let mut problems = Vec::new();
     let queries: Vec<_> = query.iter().filter(|(name, _)| name == "query").map(|(_, value)| value).collect();
     let (files, names): (Vec<String>, Vec<String>) =
@@ -80,7 +80,7 @@ pub(super) fn read(query: &[(String, String)]) -> Result<Wanted, String> {
 impl Asked {
     /// # Errors
     /// What may not be asked.
-    pub(super) fn check(&self) -> Result<(), String> {
+    pub(crate) fn check(&self) -> Result<(), String> {
         let mut problems = Vec::new();
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_@".contains(c);
         for service in &self.services {

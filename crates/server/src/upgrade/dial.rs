@@ -3,7 +3,7 @@
 //! A runtime that serves its streams over TLS must show a certificate that this machine trusts: who could pretend to be it
 //! would see what is typed into every container. One that it signed itself is refused with the reason.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use http::Uri;
@@ -15,8 +15,15 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 /// Where distributions keep the certificates of the authorities they trust; the first that exists is used.
-pub(super) const TRUSTED: [&str; 2] =
-    ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt"];
+const TRUSTED: [&str; 2] = ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt"];
+
+/// The file that `SSL_CERT_FILE` names, as for every program in Go, or else where distributions keep one.
+pub(super) fn trusted() -> Vec<PathBuf> {
+    match std::env::var_os("SSL_CERT_FILE").filter(|file| !file.is_empty()) {
+        Some(file) => vec![file.into()],
+        None => TRUSTED.map(PathBuf::from).into(),
+    }
+}
 
 /// A connection, whatever it is made of.
 pub(super) trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -60,7 +67,7 @@ impl Place {
 
 /// Trusts, over TLS, the authorities in the first of these PEM files that exists. The error says why there is no
 /// connection.
-pub(super) async fn connect(place: &Place, trusted: &[&Path]) -> Result<Box<dyn Connection>, String> {
+pub(super) async fn connect(place: &Place, trusted: &[PathBuf]) -> Result<Box<dyn Connection>, String> {
     let stream = TcpStream::connect(place.authority.as_str()).await.map_err(|error| error.to_string())?;
     // Keystrokes are sent at once; a connection that cannot do that works all the same.
     let _ = stream.set_nodelay(true);
@@ -79,7 +86,7 @@ fn config(roots: RootCertStore) -> Result<ClientConfig, String> {
 }
 
 /// Read anew for each stream: few runtimes serve TLS, and what is trusted may change.
-async fn roots(trusted: &[&Path]) -> Result<RootCertStore, String> {
+async fn roots(trusted: &[PathBuf]) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     for file in trusted {
         match tokio::fs::read(file).await {
@@ -150,12 +157,12 @@ mod tests {
         let place = Place::of(&format!("https://127.0.0.1:{port}/exec/x")).unwrap();
         let file = std::env::temp_dir().join(format!("kubelet-dial-{}-{port}.pem", std::process::id()));
         std::fs::write(&file, pem).unwrap();
-        let mut stream = connect(&place, &[Path::new("/nowhere"), &file]).await.ok().unwrap();
+        let mut stream = connect(&place, &["/nowhere".into(), file.clone()]).await.ok().unwrap();
         std::fs::remove_file(&file).unwrap();
         let mut said = String::new();
         stream.read_to_string(&mut said).await.unwrap();
         assert_eq!(said, "hello");
-        let refused = connect(&place, &TRUSTED.map(Path::new)).await.err().unwrap();
+        let refused = connect(&place, &trusted()).await.err().unwrap();
         assert!(refused.contains("certificate"), "{refused}");
     }
 }

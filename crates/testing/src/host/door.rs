@@ -9,9 +9,10 @@ use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
 use jiff::Timestamp;
 use model::payload::{Payload, PayloadFile};
+use model::stats::{FilesystemSpace, TreeUsage};
 use ports::host::{
-    DirEntry, FileIdentity, Host, HostError, HostPathKind, HostResult, MachineInfo, ManifestFile, OpenFile,
-    ProgramCall, SubordinateIds,
+    DirEntry, FileIdentity, GroupPolicy, Host, HostError, HostPathKind, HostResult, MachineInfo,
+    ManifestFile, OpenFile, ProgramCall, SubordinateIds,
 };
 use tokio_stream::wrappers::BroadcastStream;
 
@@ -130,6 +131,12 @@ impl Host for FakeHost {
         Ok(BroadcastStream::new(changes).filter_map(concerns).boxed())
     }
 
+    /// Each content of the file is a record.
+    fn kernel_log(&self, path: &Path) -> HostResult<BoxStream<'static, String>> {
+        let (host, path) = (self.clone(), path.to_owned());
+        Ok(self.watch(&path)?.filter_map(move |()| std::future::ready(host.text(&path))).boxed())
+    }
+
     async fn ensure_host_path(&self, path: &Path, kind: HostPathKind) -> HostResult<()> {
         self.begin(HostMethod::EnsureHostPath, "check host path", path).await?;
         let found = self.shared.tree.lock().node(path).cloned();
@@ -150,6 +157,26 @@ impl Host for FakeHost {
 
     async fn ensure_tmpfs(&self, path: &Path, _size_bytes: u64) -> HostResult<()> {
         self.act(HostMethod::EnsureTmpfs, "mount tmpfs on", path, |tree| tree.mount(path, Mount::Tmpfs)).await
+    }
+
+    async fn ensure_huge_pages(&self, path: &Path, _page_bytes: u64, _size_bytes: u64) -> HostResult<()> {
+        self.act(HostMethod::EnsureTmpfs, "mount huge pages on", path, |tree| {
+            tree.mount(path, Mount::HugePages)
+        })
+        .await
+    }
+
+    async fn bind_volume(&self, source: &Path, target: &Path, _read_only: bool) -> HostResult<()> {
+        self.begin(HostMethod::BindVolume, "bind", source).await?;
+        self.act(HostMethod::BindSubPath, "bind volume on", target, |tree| {
+            tree.make_dir(target)?;
+            tree.mount(target, Mount::Bind)
+        })
+        .await
+    }
+
+    async fn give_tree_to_group(&self, path: &Path, _gid: u32, _policy: GroupPolicy) -> HostResult<()> {
+        self.begin(HostMethod::GiveTreeToGroup, "give to a group", path).await
     }
 
     /// Kept flat, without the links of the real one: what a user of the volume reads is the same.
@@ -239,8 +266,25 @@ impl Host for FakeHost {
         found
     }
 
-    async fn filesystem_bytes(&self, _path: &Path) -> HostResult<u64> {
-        Ok(100 << 30)
+    async fn filesystem_bytes(&self, path: &Path) -> HostResult<u64> {
+        Ok(self.filesystem_space(path).await?.capacity_bytes)
+    }
+
+    async fn filesystem_space(&self, path: &Path) -> HostResult<FilesystemSpace> {
+        let spaces = self.shared.spaces.lock();
+        let innermost = path.ancestors().find_map(|ancestor| spaces.get(ancestor));
+        innermost.copied().ok_or_else(|| not_found("measure the filesystem of", path))
+    }
+
+    /// Files take what is in them.
+    async fn tree_usage(&self, path: &Path) -> HostResult<TreeUsage> {
+        let tree = self.shared.tree.lock();
+        let mut usage = TreeUsage { bytes: 0, inodes: u64::from(tree.exists(path)) };
+        for entry in tree.below(path) {
+            usage.inodes += 1;
+            usage.bytes += tree.content(entry).map_or(0, |content| content.len() as u64);
+        }
+        Ok(usage)
     }
 
     fn own_addresses(&self, candidates: &[IpAddr]) -> Vec<IpAddr> {

@@ -17,6 +17,7 @@ pub(super) enum Node {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Mount {
     Tmpfs,
+    HugePages,
     Bind,
 }
 
@@ -24,6 +25,7 @@ impl fmt::Display for Mount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Tmpfs => "tmpfs",
+            Self::HugePages => "hugetlbfs",
             Self::Bind => "bind",
         })
     }

@@ -37,7 +37,7 @@ fn shown(pod: &Pod, active: &[&Pod]) -> String {
         .into();
     match compute_fit(pod, &FitFacts { node: &node, allocatable: &allocatable, active }) {
         Fit::Fits => "fits".into(),
-        Fit::FitsWithout { victims } => {
+        Fit::FitsWithout { victims, .. } => {
             format!("without {}", victims.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "))
         }
         Fit::Refused(Rejection { reason, message }) => format!("{reason}: {message}"),

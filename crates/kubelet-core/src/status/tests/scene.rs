@@ -236,7 +236,8 @@ impl Scene {
             }
             "end" => {
                 let message = "told".to_owned();
-                self.terminal = Some(TerminalReason { reason: inside.to_owned(), message });
+                let is_disruption = ["Preempting", "Evicted"].contains(&inside);
+                self.terminal = Some(TerminalReason { reason: inside.to_owned(), message, is_disruption });
             }
             "off" => match inside {
                 "rules" => self.features.container_restart_rules = false,

@@ -65,6 +65,10 @@ impl ApiServer {
         signal(self.process.as_ref().expect("the API server runs").id(), "USR1");
     }
 
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.dir.join(name)
     }

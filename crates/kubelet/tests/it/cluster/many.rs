@@ -47,15 +47,36 @@ fn come_and_go(cluster: &Cluster, count: usize, pod: impl Fn(&str) -> Value) {
     });
 }
 
+/// Mounts below the node's own directory.
+fn mounts_of(cluster: &Cluster) -> Vec<String> {
+    let top = cluster.node.path("root").canonicalize().expect("a directory").display().to_string();
+    let table = std::fs::read_to_string("/proc/self/mountinfo").expect("a mount table");
+    table.lines().filter(|line| line.contains(&top)).map(str::to_owned).collect()
+}
+
 #[test]
 fn a_hundred_pods_come_and_go_and_every_watch_event_is_accounted_for() {
     let runtime = FakeRuntime::with_clock(ports::Clock::system());
     let cluster = Cluster::on_fake(&runtime);
+    cluster.kubectl.apply(&[
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "cfg"}, "data": {"a": "b"}}),
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "keys"}, "stringData": {"a": "b"}}),
+    ]);
+    let before = mounts_of(&cluster);
     come_and_go(&cluster, 100, |name| {
         let mut pod = shell_pod(name, FOREVER);
+        pod["spec"]["volumes"] = json!([
+            {"name": "disk", "emptyDir": {}},
+            {"name": "memory", "emptyDir": {"medium": "Memory"}},
+            {"name": "cfg", "configMap": {"name": "cfg"}},
+            {"name": "keys", "secret": {"secretName": "keys"}},
+            {"name": "meta", "downwardAPI": {"items": [{"path": "x", "fieldRef": {"fieldPath": "metadata.name"}}]}},
+        ]);
         pod["spec"]["containers"][0]["imagePullPolicy"] = "IfNotPresent".into();
         pod
     });
+    assert_eq!(mounts_of(&cluster), before);
+    assert_eq!(crate::node::names_in(&cluster.node.path("root/pods")), Vec::<String>::new());
 }
 
 #[test]

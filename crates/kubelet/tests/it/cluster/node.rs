@@ -21,6 +21,9 @@ fn the_node_becomes_ready_and_kubectl_describes_it() {
     assert_eq!(columns[4], "v1.36.2", "{table}");
     assert!(columns.last().is_some_and(|runtime| runtime.starts_with("containerd://")), "{table}");
 
+    let declared = &cluster.kubectl.get("node", "node").expect("the node")["status"]["declaredFeatures"];
+    let websockets = json!("ExtendWebSocketsToKubelet");
+    assert!(declared.as_array().is_some_and(|names| names.contains(&websockets)), "{declared}");
     let text = cluster.kubectl.ok(&["describe", "node", "node"]);
     assert!(text.contains("kubernetes.io/hostname=node"), "{text}");
     assert_eq!(described(&text, "HolderIdentity:"), "node");

@@ -152,6 +152,8 @@ fn others_make_way_for_a_critical_pod_and_kubectl_shows_it() {
         let told = events.contains(&format!("Preempting: {words}"));
         if told { Ok(()) } else { Err(format!("{events:?}")) }
     });
+    let metrics = cluster.node.get("/metrics").expect("metrics");
+    assert!(metrics.contains("kubelet_preemptions{preemption_signal=\"cpu\"} 1\n"), "{metrics}");
     let after = cluster.running("small");
     assert_eq!(container(&after, "main")["containerID"], container(&small, "main")["containerID"]);
     // What nobody can make room for is refused, critical or not.

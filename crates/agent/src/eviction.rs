@@ -1,0 +1,298 @@
+//! Keeping the node alive under its pods (contract C.37 to C.40): looks at what is left, removes what nobody needs, and
+//! ends one pod at a time where that is not enough.
+//!
+//! Owns which thresholds are crossed since when, and what the node shows of it. Which, who and why is decided in
+//! `kubelet_core::eviction`; samples come from `stats`, pods end by their workers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kubelet_core::admission::is_critical_pod;
+use kubelet_core::eviction::DiskLayout;
+use kubelet_core::eviction::limits::{compute_passed_limit, has_limits};
+use kubelet_core::eviction::message::{THRESHOLD_MET, notice, threshold_met};
+use kubelet_core::eviction::observe::{Observations, disk_layout, observe};
+use kubelet_core::eviction::pressure::{PressureState, are_relieved, compute_pressure};
+use kubelet_core::eviction::rank::rank;
+use kubelet_core::eviction::reclaim::{Reclaim, compute_reclaim};
+use kubelet_core::eviction::threshold::{Threshold, fit_to_layout};
+use kubelet_core::eviction::usage::{Candidate, PodUsage};
+use kubelet_core::node::NodePressure;
+use kubelet_core::stats::cgroup::Detail;
+use kubelet_core::stats::sample::{DiskSample, NodeSample};
+use model::containers::spec_of;
+use model::k8s::Pod;
+use model::{MonoTime, PodRef, PodUid};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::engine::Engine;
+use crate::stats::{FRESH, Samplers};
+
+/// Between two looks, as long as there is something to look for.
+const PERIOD: Duration = Duration::from_secs(10);
+/// A pod that was told to go is waited for, though not for ever.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Who takes more than it may gets this many seconds, as does everybody where a hard threshold is passed.
+const AT_ONCE: i64 = 1;
+
+/// Asks another task to remove what it can; it answers when it has.
+pub(crate) type Remover = mpsc::Sender<oneshot::Sender<()>>;
+
+/// Who can make room on a disk.
+#[derive(Debug)]
+pub(crate) struct Removers {
+    pub(crate) dead_containers: Remover,
+    pub(crate) images: Remover,
+}
+
+pub(crate) struct Evictor {
+    engine: Arc<Engine>,
+    samplers: Samplers,
+    removers: Removers,
+    shown: watch::Sender<NodePressure>,
+    /// As they hold on this node's disks.
+    thresholds: Vec<Threshold>,
+    layout: DiskLayout,
+    state: PressureState,
+    pods_changed: watch::Receiver<u64>,
+}
+
+/// One look at what is left.
+struct Look {
+    observations: Observations,
+    taken: MonoTime,
+}
+
+impl Evictor {
+    pub(crate) fn new(
+        engine: Arc<Engine>,
+        samplers: Samplers,
+        removers: Removers,
+        shown: watch::Sender<NodePressure>,
+    ) -> Self {
+        Self {
+            thresholds: fit_to_layout(&engine.settings.eviction.thresholds, DiskLayout::One),
+            layout: DiskLayout::One,
+            state: PressureState::default(),
+            pods_changed: engine.pods.changes(),
+            engine,
+            samplers,
+            removers,
+            shown,
+        }
+    }
+
+    /// Runs until dropped.
+    pub(crate) async fn run(mut self) {
+        loop {
+            let evicted = self.round().await;
+            if evicted.is_empty() {
+                self.pause().await;
+            } else {
+                self.wait_for(&evicted).await;
+            }
+        }
+    }
+
+    /// One round; returns the pods that were told to go. After them, the next round looks at once.
+    async fn round(&mut self) -> Vec<PodUid> {
+        let due = match self.look().await {
+            Some(look) => self.judge(look),
+            None => None,
+        };
+        let evicted = self.enforce_limits().await;
+        if !evicted.is_empty() {
+            return evicted;
+        }
+        match due {
+            Some((due, look)) => self.relieve(&due, &look).await.into_iter().collect(),
+            None => Vec::new(),
+        }
+    }
+
+    /// Waits for the next round; for as long as there is nothing to look for, nothing is looked at.
+    async fn pause(&mut self) {
+        if self.thresholds.is_empty() && self.limited_pods().is_empty() {
+            // Only fails when the kubelet stops, which drops this, too.
+            let _ = self.pods_changed.changed().await;
+        }
+        self.engine.clock.sleep_until(self.engine.clock.mono() + PERIOD).await;
+    }
+
+    /// `None`: nobody wants to know.
+    async fn look(&mut self) -> Option<Look> {
+        if self.thresholds.is_empty() {
+            return None;
+        }
+        let (node, disks) =
+            tokio::join!(self.samplers.node(Detail::Node, FRESH), self.samplers.filesystems());
+        if let Some(disks) = &disks {
+            self.fit(disks);
+        }
+        let taken = node.as_ref().map_or(self.engine.clock.mono(), |node| node.taken.mono);
+        Some(Look { observations: observe(node.as_deref(), disks.as_deref()), taken })
+    }
+
+    /// Thresholds hold for filesystems, and which there are the runtime says.
+    fn fit(&mut self, disks: &DiskSample) {
+        let settings = &self.engine.settings.eviction;
+        let Some(layout) = disk_layout(disks, settings.may_split) else { return };
+        if layout != self.layout {
+            self.layout = layout;
+            self.thresholds = fit_to_layout(&settings.thresholds, layout);
+            // It knows thresholds by their places.
+            self.state = PressureState::default();
+        }
+    }
+
+    /// Shows what one look says; returns the thresholds that something must be done about.
+    fn judge(&mut self, look: Look) -> Option<(Vec<usize>, Look)> {
+        let transition = self.engine.settings.eviction.transition;
+        let now = self.engine.clock.mono();
+        let (state, view) =
+            compute_pressure(&self.state, &self.thresholds, &look.observations, transition, now);
+        self.state = state;
+        self.shown.send_if_modified(|shown| {
+            let is_new = *shown != view.shown;
+            *shown = view.shown;
+            is_new
+        });
+        (!view.due.is_empty()).then_some((view.due, look))
+    }
+
+    fn limited_pods(&self) -> Vec<Arc<Pod>> {
+        if !self.engine.settings.eviction.limits_storage {
+            return Vec::new();
+        }
+        let admitted = self.engine.places.admitted();
+        admitted.into_iter().filter(|pod| has_limits(pod) && !is_critical_pod(pod)).collect()
+    }
+
+    /// Ends the pods that take more of the disk than they may.
+    async fn enforce_limits(&self) -> Vec<PodUid> {
+        let pods = self.limited_pods();
+        if pods.is_empty() {
+            return Vec::new();
+        }
+        let Some(disks) = self.samplers.disks(PERIOD / 2).await else { return Vec::new() };
+        let mut evicted = Vec::new();
+        for pod in pods {
+            let uid = PodRef::of(&pod).uid;
+            let (Some(of_pod), Some(observed)) = (disks.pods.get(&uid), self.engine.cache.get(&uid)) else {
+                continue;
+            };
+            let usage = PodUsage::of_storage(&observed, of_pod);
+            let Some((limit, notice)) = compute_passed_limit(&pod, &usage, of_pod, self.layout) else {
+                continue;
+            };
+            if self.engine.places.evict(&uid, notice, AT_ONCE) {
+                self.engine.metrics.eviction.evicted(limit.as_str(), None);
+                evicted.push(uid);
+            }
+        }
+        evicted
+    }
+
+    /// Does something about the most urgent shortage; returns the pod that has to go for it.
+    async fn relieve(&self, due: &[usize], look: &Look) -> Option<PodUid> {
+        let threshold = self.thresholds.get(*due.first()?)?;
+        let signal = threshold.signal;
+        tracing::warn!(
+            signal = signal.as_str(),
+            observed = ?look.observations.get(signal),
+            threshold = ?threshold,
+            "The node runs short"
+        );
+        self.engine.recorder.node_warning(THRESHOLD_MET, threshold_met(signal.starved()));
+        let reclaim = compute_reclaim(signal, self.layout);
+        if reclaim.is_anything() && self.reclaim(reclaim, due).await {
+            return None;
+        }
+        self.evict_one(threshold, look).await
+    }
+
+    /// Removes what nobody needs; returns whether that was enough.
+    async fn reclaim(&self, reclaim: Reclaim, due: &[usize]) -> bool {
+        if reclaim.dead_containers {
+            remove(&self.removers.dead_containers).await;
+        }
+        if reclaim.images {
+            remove(&self.removers.images).await;
+        }
+        let (node, disks) =
+            tokio::join!(self.samplers.node(Detail::Node, FRESH), self.samplers.filesystems());
+        are_relieved(&self.thresholds, due, &observe(node.as_deref(), disks.as_deref()))
+    }
+
+    async fn evict_one(&self, threshold: &Threshold, look: &Look) -> Option<PodUid> {
+        let pods = self.engine.places.admitted();
+        let (node, disks) =
+            tokio::join!(self.samplers.node(Detail::Usage, FRESH), self.samplers.disks(FRESH));
+        let mut candidates = candidates(&pods, node.as_deref(), disks.as_deref());
+        rank(&mut candidates, threshold.signal, self.layout);
+        let age = self.engine.clock.mono().saturating_since(look.taken);
+        for candidate in &candidates {
+            let uid = PodRef::of(candidate.pod).uid;
+            let notice = notice(candidate, threshold, &look.observations);
+            if self.engine.places.evict(&uid, notice, self.grace(threshold, candidate.pod)) {
+                self.engine.metrics.eviction.evicted(threshold.signal.as_str(), Some(age));
+                return Some(uid);
+            }
+        }
+        tracing::error!(signal = threshold.signal.as_str(), "The node runs short and has no pod to evict");
+        None
+    }
+
+    /// Where a soft threshold is passed, a pod gets its own time as far as the node can give it.
+    fn grace(&self, threshold: &Threshold, pod: &Pod) -> i64 {
+        if threshold.is_hard() {
+            return AT_ONCE;
+        }
+        let most = self.engine.settings.eviction.max_pod_grace;
+        spec_of(pod).termination_grace_period_seconds.map_or(most, |own| own.min(most))
+    }
+
+    /// Until nothing of them is left, and no sample from before is shared any more: the next look must see what their end
+    /// gave back, or it would end more of them than need be.
+    async fn wait_for(&self, pods: &[PodUid]) {
+        self.wait_until_gone(pods).await;
+        self.engine.clock.sleep_until(self.engine.clock.mono() + FRESH).await;
+    }
+
+    async fn wait_until_gone(&self, pods: &[PodUid]) {
+        let deadline = self.engine.clock.mono() + PATIENCE;
+        let mut changes = self.engine.pods.changes();
+        let is_gone = |uid: &PodUid| self.engine.pods.get(uid).is_none_or(|entry| entry.progress.is_released);
+        while !pods.iter().all(is_gone) {
+            tokio::select! {
+                Ok(()) = changes.changed() => {}
+                () = self.engine.clock.sleep_until(deadline) => {
+                    tracing::warn!(?pods, "Evicted pods are not gone yet; the node is looked at again without them");
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// Asks for it and waits until it is done; a task that is gone removes nothing.
+async fn remove(remover: &Remover) {
+    let (done, answer) = oneshot::channel();
+    if remover.send(done).await.is_ok() {
+        let _ = answer.await;
+    }
+}
+
+/// Pods that may go for the node, with what they use. Critical ones never do.
+fn candidates<'a>(
+    pods: &'a [Arc<Pod>],
+    node: Option<&NodeSample>,
+    disks: Option<&DiskSample>,
+) -> Vec<Candidate<'a>> {
+    let usage = |uid: &PodUid| {
+        let sample = node?.pods.iter().find(|sample| sample.pod.uid == *uid)?;
+        Some(PodUsage::of(sample, disks.and_then(|disks| disks.pods.get(uid))))
+    };
+    let may_go = pods.iter().filter(|pod| !is_critical_pod(pod));
+    may_go.map(|pod| Candidate { pod, usage: usage(&PodRef::of(pod).uid) }).collect()
+}

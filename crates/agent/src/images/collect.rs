@@ -1,0 +1,206 @@
+//! Removing images that nobody needs (contract C.80): now and then, and at once when a disk runs short.
+//!
+//! Owns what is known of each image's use. What goes, and in which order, `kubelet_core::image::gc` decides.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kubelet_core::image::gc::{
+    FREE_DISK_SPACE_FAILED, IMAGE_GC_FAILED, INVALID_DISK_CAPACITY, ImageGcPolicy, ImageGcReason,
+    ImageHistory, ImageUse, SpareImage, compute_need, not_enough_message, not_removed_message,
+};
+use model::containers::{all_containers, spec_of};
+use model::k8s::Pod;
+use model::request::ImageRequest;
+use model::{MonoTime, PodRef};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::engine::Engine;
+use crate::stats::Samplers;
+
+const PERIOD: Duration = Duration::from_secs(300);
+/// So soon it is tried again while the runtime has not listed its images once.
+const FIRST_RETRY: Duration = Duration::from_secs(10);
+
+const UNKNOWN: &str = "what all containers use is not known yet";
+
+/// Asks for all images that nobody uses to go.
+pub(crate) type UnusedImages = mpsc::Sender<oneshot::Sender<()>>;
+
+pub(crate) struct ImageCollector {
+    engine: Arc<Engine>,
+    samplers: Samplers,
+    requests: mpsc::Receiver<oneshot::Sender<()>>,
+    history: ImageHistory,
+    began: MonoTime,
+    /// The last pass failed, too.
+    has_failed: bool,
+    has_listed: bool,
+}
+
+/// How much is to become free, and how much did.
+struct Removal {
+    freed: u64,
+    errors: Vec<String>,
+}
+
+impl ImageCollector {
+    pub(crate) fn new(engine: Arc<Engine>, samplers: Samplers) -> (Self, UnusedImages) {
+        // One who asks waits for the answer, and there is one who asks.
+        let (sender, requests) = mpsc::channel(1);
+        let (began, history) = (engine.clock.mono(), ImageHistory::default());
+        (Self { engine, samplers, requests, history, began, has_failed: false, has_listed: false }, sender)
+    }
+
+    /// Runs until nobody can ask any more. Before the runtime has said once what there is, everything is in use.
+    pub(crate) async fn run(mut self) {
+        let mut listings = self.engine.cache.listings();
+        if listings.wait_for(Option::is_some).await.is_err() {
+            return;
+        }
+        loop {
+            self.pass().await;
+            let period = if self.has_listed { PERIOD } else { FIRST_RETRY };
+            let next = self.engine.clock.mono() + period;
+            loop {
+                tokio::select! {
+                    asked = self.requests.recv() => match asked {
+                        Some(done) => self.remove_unused(done).await,
+                        None => return,
+                    },
+                    () = self.engine.clock.sleep_until(next) => break,
+                }
+            }
+        }
+    }
+
+    /// One round; a failure is told the second time in a row, because the first may be that the runtime just started.
+    async fn pass(&mut self) {
+        let Err(problem) = self.collect().await else {
+            self.has_failed = false;
+            return;
+        };
+        if self.has_failed {
+            tracing::error!(problem, "Images were not collected, several times in a row");
+            self.engine.recorder.node_warning(IMAGE_GC_FAILED, problem);
+        } else {
+            tracing::warn!(problem, "Images were not collected");
+        }
+        self.has_failed = true;
+    }
+
+    async fn collect(&mut self) -> Result<(), String> {
+        let policy = self.policy();
+        let mut spare = self.spare().await?;
+        let now = self.engine.clock.mono();
+        let outworn = self.history.outworn(&spare, &policy, self.began, now);
+        let aged = self.remove(&outworn, u64::MAX, ImageGcReason::Age).await;
+        spare.retain(|image| !outworn.contains(image));
+        let sample = self.samplers.filesystems().await;
+        let space = sample.and_then(|sample| sample.images.as_ref().map(|images| images.space));
+        let space =
+            space.ok_or("failed to get image stats: the runtime does not say where its images are")?;
+        let need = compute_need(space.capacity_bytes, space.available_bytes, &policy).map_err(|error| {
+            self.engine.recorder.node_warning(INVALID_DISK_CAPACITY, error.to_string());
+            error.to_string()
+        })?;
+        let Some(need) = need else {
+            return refuse_errors(u64::MAX, &aged);
+        };
+        tracing::info!(
+            need.used_percent,
+            need.bytes,
+            "The disk of images is too full; unused ones are removed"
+        );
+        let settled = self.history.settled(&spare, &policy, now);
+        let removal = self.remove(&settled, need.bytes, ImageGcReason::Space).await;
+        refuse_errors(need.bytes, &removal)?;
+        if removal.freed < need.bytes {
+            let message = not_enough_message(&need, removal.freed);
+            self.engine.recorder.node_warning(FREE_DISK_SPACE_FAILED, message.clone());
+            return Err(message);
+        }
+        Ok(())
+    }
+
+    fn policy(&self) -> ImageGcPolicy {
+        self.engine.settings.images.collection
+    }
+
+    /// A disk runs short: everything goes that nobody uses and that did not come just now.
+    async fn remove_unused(&mut self, done: oneshot::Sender<()>) {
+        match self.spare().await {
+            Ok(spare) => {
+                let settled = self.history.settled(&spare, &self.policy(), self.engine.clock.mono());
+                let removal = self.remove(&settled, u64::MAX, ImageGcReason::Space).await;
+                if let Err(problem) = refuse_errors(u64::MAX, &removal) {
+                    tracing::warn!(problem, "Some unused images were not removed");
+                }
+            }
+            Err(problem) => tracing::warn!(problem, "Unused images are not known, and stay"),
+        }
+        // Who has left does not wait any more.
+        let _ = done.send(());
+    }
+
+    /// Lists the images; whatever keeps records of them gets to know, too.
+    async fn spare(&mut self) -> Result<Vec<SpareImage>, String> {
+        let (engine, listed_at) = (self.engine.clone(), self.engine.clock.now());
+        let images = engine.runtime.list_images().await.map_err(|error| error.to_string())?;
+        self.has_listed = true;
+        let spare = self.history.note(&images, &self.used()?, listed_at.mono);
+        engine.images.note_listing(listed_at.wall, images).await;
+        Ok(spare)
+    }
+
+    /// What containers use, whether they run or not, and what pods that may run are going to use.
+    fn used(&self) -> Result<ImageUse, String> {
+        let cache = &self.engine.cache;
+        let listed = cache.presence().ok_or(UNKNOWN)?;
+        // Unknown is not unused.
+        let observed: Option<Vec<_>> = listed.keys().map(|uid| cache.get(uid)).collect();
+        let observed = observed.ok_or(UNKNOWN)?;
+        let containers = observed.iter().flat_map(|pod| &pod.containers);
+        let entries = self.engine.pods.all();
+        let is_here = |pod: &Pod| listed.contains_key(&PodRef::of(pod).uid);
+        let pods = entries.iter().filter(|entry| entry.progress.may_run() || is_here(&entry.pod));
+        Ok(ImageUse {
+            ids: containers.map(|container| container.image_id.clone()).collect(),
+            references: pods.flat_map(|entry| wanted_by(&entry.pod)).map(str::to_owned).collect(),
+        })
+    }
+
+    /// One after the other, until enough is free.
+    async fn remove(&self, images: &[SpareImage], wanted: u64, why: ImageGcReason) -> Removal {
+        let mut removal = Removal { freed: 0, errors: Vec::new() };
+        for image in images {
+            if removal.freed >= wanted {
+                break;
+            }
+            let request = ImageRequest { image: image.id.clone(), ..ImageRequest::default() };
+            match self.engine.runtime.remove_image(&request).await {
+                Ok(()) => {
+                    tracing::info!(image = image.id, image.size_bytes, ?why, "Unused image is removed");
+                    removal.freed = removal.freed.saturating_add(image.size_bytes);
+                    self.engine.metrics.images.collected(why);
+                }
+                Err(error) => removal.errors.push(error.message()),
+            }
+        }
+        removal
+    }
+}
+
+/// The images that a pod names, for its containers and volumes.
+fn wanted_by(pod: &Pod) -> impl Iterator<Item = &str> {
+    let of_containers = all_containers(pod).map(|container| container.image());
+    let volumes = spec_of(pod).volumes.iter().flatten();
+    of_containers.chain(volumes.filter_map(|volume| volume.image.as_ref()?.reference.as_deref()))
+}
+
+fn refuse_errors(wanted: u64, removal: &Removal) -> Result<(), String> {
+    match removal.errors.as_slice() {
+        [] => Ok(()),
+        errors => Err(not_removed_message(wanted, removal.freed, errors)),
+    }
+}

@@ -1,0 +1,295 @@
+//! What the server and the connection to the API server tell of themselves: requests, reviews of callers, calls.
+
+use std::time::Duration;
+
+use kubelet_core::stats::exposition::{DEFAULT_BUCKETS, Kind, Value, family, line};
+use ports::edge::{ApiExchange, ApiObserver, PodResourcesCall, RequestKind, Review, ServingObserver};
+
+use super::table::{Counts, Family, Histograms};
+use super::{Histogram, Metrics};
+
+/// Limits for calls of the API, in seconds.
+const API_CALL: &[f64] = &[0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0];
+/// Limits for what is sent to the API server and comes back, in bytes.
+const API_SIZE: &[f64] = &[
+    64.0,
+    256.0,
+    512.0,
+    1024.0,
+    4096.0,
+    16_384.0,
+    65_536.0,
+    262_144.0,
+    1_048_576.0,
+    4_194_304.0,
+    16_777_216.0,
+];
+/// Limits for reviews of callers, in seconds.
+const REVIEW: &[f64] = &[0.25, 0.5, 0.7, 1.0, 1.5, 3.0, 5.0, 10.0];
+/// How long certificates of callers are still good for, in seconds: from half an hour to a year.
+const GOOD_FOR: &[f64] = &[
+    0.0,
+    1800.0,
+    3600.0,
+    7200.0,
+    21_600.0,
+    43_200.0,
+    86_400.0,
+    172_800.0,
+    345_600.0,
+    604_800.0,
+    2_592_000.0,
+    7_776_000.0,
+    15_552_000.0,
+    31_104_000.0,
+];
+/// Requests that last as long as somebody wants them to. A port-forward is none of them under the name that its path has.
+const LONG_RUNNING: [&str; 3] = ["exec", "attach", "debug"];
+const REQUEST_LABELS: &[&str] = &["long_running", "method", "path", "server_type"];
+const API_LABELS: &[&str] = &["host", "verb"];
+
+#[derive(Debug)]
+pub(crate) struct EdgeFigures {
+    requests: Counts,
+    requests_now: Counts,
+    requests_took: Histograms,
+    websockets: Counts,
+    certificates: Histogram,
+    tokens: Counts,
+    tokens_took: Histograms,
+    token_reviews: Counts,
+    token_reviews_took: Histograms,
+    access_reviews: Counts,
+    access_reviews_took: Histograms,
+    pod_resources: Counts,
+    /// In the order of [`POD_RESOURCES_CALLS`].
+    pod_resources_calls: [Counts; 3],
+    pod_resources_errors: [Counts; 3],
+    /// What each check said last.
+    checks: Counts,
+    checks_ever: Counts,
+    calls: Counts,
+    calls_took: Histograms,
+    sent: Histograms,
+    read: Histograms,
+    waited: Histograms,
+}
+
+/// The names of the families of calls and of their errors, without what they begin with.
+const POD_RESOURCES_CALLS: [(Family, Family); 3] = {
+    const BY: &[&str] = &["server_api_version"];
+    [
+        (
+            Family::new("kubelet_pod_resources_endpoint_requests_list", BY, "Calls of List of PodResources."),
+            Family::new("kubelet_pod_resources_endpoint_errors_list", BY, "Those of them that failed."),
+        ),
+        (
+            Family::new(
+                "kubelet_pod_resources_endpoint_requests_get_allocatable",
+                BY,
+                "Calls of GetAllocatableResources of PodResources.",
+            ),
+            Family::new(
+                "kubelet_pod_resources_endpoint_errors_get_allocatable",
+                BY,
+                "Those of them that failed.",
+            ),
+        ),
+        (
+            Family::new("kubelet_pod_resources_endpoint_requests_get", BY, "Calls of Get of PodResources."),
+            Family::new("kubelet_pod_resources_endpoint_errors_get", BY, "Those of them that failed."),
+        ),
+    ]
+};
+
+impl Default for EdgeFigures {
+    fn default() -> Self {
+        Self {
+            requests: Counts::default(),
+            requests_now: Counts::default(),
+            requests_took: Histograms::new(DEFAULT_BUCKETS),
+            websockets: Counts::default(),
+            certificates: Histogram::of_numbers(GOOD_FOR),
+            tokens: Counts::default(),
+            tokens_took: Histograms::new(DEFAULT_BUCKETS),
+            token_reviews: Counts::default(),
+            token_reviews_took: Histograms::new(REVIEW),
+            access_reviews: Counts::default(),
+            access_reviews_took: Histograms::new(REVIEW),
+            pod_resources: Counts::default(),
+            pod_resources_calls: Default::default(),
+            pod_resources_errors: Default::default(),
+            checks: Counts::default(),
+            checks_ever: Counts::default(),
+            calls: Counts::default(),
+            calls_took: Histograms::new(API_CALL),
+            sent: Histograms::of_numbers(API_SIZE),
+            read: Histograms::of_numbers(API_SIZE),
+            waited: Histograms::new(API_CALL),
+        }
+    }
+}
+
+/// In the order of [`REQUEST_LABELS`].
+fn labels_of(request: RequestKind) -> [&'static str; 4] {
+    let long_running = if LONG_RUNNING.contains(&request.path) { "true" } else { "false" };
+    let server_type = if request.is_main_port { "readwrite" } else { "readonly" };
+    [long_running, request.method, request.path, server_type]
+}
+
+impl ServingObserver for Metrics {
+    fn request_began(&self, request: RequestKind) {
+        let labels = labels_of(request);
+        self.edge.requests.add(&labels);
+        self.edge.requests_now.add(&labels);
+    }
+
+    fn request_ended(&self, request: RequestKind, took: Duration) {
+        let labels = labels_of(request);
+        self.edge.requests_now.take(&labels);
+        self.edge.requests_took.observe(&labels, took);
+    }
+
+    fn websocket_asked(&self, subresource: &'static str) {
+        self.edge.websockets.add(&[subresource]);
+    }
+
+    fn certificate_believed(&self, good_for: Duration) {
+        self.edge.certificates.observe(good_for);
+    }
+
+    fn token_looked_up(&self, was_known: bool, took: Duration) {
+        let status = if was_known { "hit" } else { "miss" };
+        self.edge.tokens.add(&[status]);
+        self.edge.tokens_took.observe(&[status], took);
+    }
+
+    fn reviewed(&self, review: Review, code: &'static str, took: Duration) {
+        let (counts, durations) = match review {
+            Review::Token => (&self.edge.token_reviews, &self.edge.token_reviews_took),
+            Review::Access => (&self.edge.access_reviews, &self.edge.access_reviews_took),
+        };
+        counts.add(&[code]);
+        durations.observe(&[code], took);
+    }
+
+    fn pod_resources_called(&self, version: &'static str, call: PodResourcesCall, is_ok: bool) {
+        let place = match call {
+            PodResourcesCall::List => 0,
+            PodResourcesCall::GetAllocatable => 1,
+            PodResourcesCall::Get => 2,
+        };
+        self.edge.pod_resources.add(&[version]);
+        self.edge.pod_resources_calls[place].add(&[version]);
+        if !is_ok {
+            self.edge.pod_resources_errors[place].add(&[version]);
+        }
+    }
+
+    fn checked(&self, name: &'static str, is_ok: bool) {
+        self.edge.checks.set(&[name, "healthz"], u64::from(is_ok));
+        self.edge.checks_ever.add(&[name, if is_ok { "success" } else { "error" }, "healthz"]);
+    }
+}
+
+impl ApiObserver for Metrics {
+    fn exchanged(&self, exchange: &ApiExchange<'_>) {
+        let ApiExchange { host, method, code, took, request_bytes } = *exchange;
+        let code = code.map_or_else(|| "<error>".to_owned(), |code| code.to_string());
+        self.edge.calls.add(&[&code, host, method]);
+        self.edge.calls_took.observe(&[host, method], took);
+        self.edge.sent.observe_number(&[host, method], request_bytes);
+    }
+
+    fn read(&self, host: &str, method: &str, response_bytes: u64) {
+        self.edge.read.observe_number(&[host, method], response_bytes);
+    }
+
+    fn waited(&self, host: &str, method: &str, took: Duration) {
+        self.edge.waited.observe(&[host, method], took);
+    }
+}
+
+impl EdgeFigures {
+    pub(super) fn write(&self, text: &mut String) {
+        self.write_requests(text);
+        self.write_callers(text);
+        self.write_pod_resources(text);
+        self.write_checks(text);
+        self.write_calls(text);
+    }
+
+    fn write_requests(&self, text: &mut String) {
+        let of = |name, help| Family::new(name, REQUEST_LABELS, help);
+        let begun = of("kubelet_http_requests_total", "Requests to the kubelet's own ports.");
+        self.requests.write(text, Kind::Counter, begun);
+        let now = of("kubelet_http_inflight_requests", "Those that have not ended.");
+        self.requests_now.write(text, Kind::Gauge, now);
+        let took = of("kubelet_http_requests_duration_seconds", "From a request to the end of its answer.");
+        self.requests_took.write(text, took);
+        let name = "kubelet_websocket_streaming_requests_total";
+        let of = Family::new(name, &["subresource"], "Streams that were asked for over a WebSocket.");
+        self.websockets.write(text, Kind::Counter, of);
+    }
+
+    fn write_callers(&self, text: &mut String) {
+        let name = "apiserver_client_certificate_expiration_seconds";
+        family(text, name, Kind::Histogram, "How long the certificates of callers were still good for.");
+        self.certificates.write(text, name, &[]);
+        let of = |name, help| Family::new(name, &["status"], help);
+        let name = "authentication_token_cache_request_total";
+        self.tokens.write(text, Kind::Counter, of(name, "Tokens looked up among those remembered."));
+        let name = "authentication_token_cache_request_duration_seconds";
+        self.tokens_took.write(text, of(name, "From a token to who holds it."));
+        let of = |name, help| Family::new(name, &["code"], help);
+        let name = "apiserver_delegated_authn_request_total";
+        self.token_reviews.write(text, Kind::Counter, of(name, "Tokens the API server was asked about."));
+        let name = "apiserver_delegated_authn_request_duration_seconds";
+        self.token_reviews_took.write(text, of(name, "How long its answers took."));
+        let name = "apiserver_delegated_authz_request_total";
+        let help = "Permissions the API server was asked about.";
+        self.access_reviews.write(text, Kind::Counter, of(name, help));
+        let name = "apiserver_delegated_authz_request_duration_seconds";
+        self.access_reviews_took.write(text, of(name, "How long its answers took."));
+    }
+
+    fn write_pod_resources(&self, text: &mut String) {
+        let name = "kubelet_pod_resources_endpoint_requests_total";
+        let of = Family::new(name, &["server_api_version"], "Calls of PodResources.");
+        self.pod_resources.write(text, Kind::Counter, of);
+        for (place, (calls, errors)) in POD_RESOURCES_CALLS.into_iter().enumerate() {
+            self.pod_resources_calls[place].write(text, Kind::Counter, calls);
+            self.pod_resources_errors[place].write(text, Kind::Counter, errors);
+        }
+    }
+
+    /// All of `/metrics/slis`.
+    pub(crate) fn write_checks(&self, text: &mut String) {
+        let of =
+            Family::new("kubernetes_healthcheck", &["name", "type"], "What a check said last: 1 is well.");
+        self.checks.write(text, Kind::Gauge, of);
+        let of = Family::new(
+            "kubernetes_healthchecks_total",
+            &["name", "status", "type"],
+            "Checks, by what they said.",
+        );
+        self.checks_ever.write(text, Kind::Counter, of);
+    }
+
+    fn write_calls(&self, text: &mut String) {
+        let labels = &["code", "host", "method"];
+        let of = Family::new("rest_client_requests_total", labels, "Calls of the API.");
+        self.calls.write(text, Kind::Counter, of);
+        let of = |name, help| Family::new(name, API_LABELS, help);
+        let name = "rest_client_request_duration_seconds";
+        self.calls_took.write(text, of(name, "From a call to the head of its answer."));
+        self.sent.write(text, of("rest_client_request_size_bytes", "Size of what was sent."));
+        self.read.write(text, of("rest_client_response_size_bytes", "Size of what was read."));
+        let name = "rest_client_rate_limiter_duration_seconds";
+        self.waited.write(text, of(name, "How long calls waited for their turn."));
+        let name = "rest_client_exec_plugin_ttl_seconds";
+        let help = "How long certificates from a login program are good for; none are taken from one.";
+        family(text, name, Kind::Gauge, help);
+        line(text, name, &[], Value::Float(f64::INFINITY), None);
+    }
+}

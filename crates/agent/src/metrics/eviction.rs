@@ -1,0 +1,50 @@
+//! Counters about a node that runs short: pods that had to go, and what the kernel did before we could.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use kubelet_core::stats::exposition::{DEFAULT_BUCKETS, Kind, Value, family, line};
+use parking_lot::Mutex;
+
+use super::Histogram;
+
+/// Keys are names of signals, so there is a bound to them.
+#[derive(Debug, Default)]
+pub(crate) struct EvictionFigures {
+    evictions: Mutex<BTreeMap<&'static str, u64>>,
+    ages: Mutex<BTreeMap<&'static str, Histogram>>,
+    system_ooms: AtomicU64,
+}
+
+impl EvictionFigures {
+    /// A pod was told to go; `age` is that of the measurement that decided it.
+    pub(crate) fn evicted(&self, signal: &'static str, age: Option<Duration>) {
+        *self.evictions.lock().entry(signal).or_default() += 1;
+        if let Some(age) = age {
+            let mut ages = self.ages.lock();
+            ages.entry(signal).or_insert_with(|| Histogram::new(DEFAULT_BUCKETS)).observe(age);
+        }
+    }
+
+    /// The kernel ended a process because the whole machine was out of memory.
+    pub(crate) fn system_ran_out_of_memory(&self) {
+        self.system_ooms.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn render(&self, text: &mut String) {
+        let name = "kubelet_evictions";
+        family(text, name, Kind::Counter, "Pods evicted, by what ran short.");
+        for (signal, count) in &*self.evictions.lock() {
+            line(text, name, &[("eviction_signal", signal)], Value::Integer(*count), None);
+        }
+        let name = "kubelet_eviction_stats_age_seconds";
+        family(text, name, Kind::Histogram, "How old measurements were that a pod was evicted for.");
+        for (signal, ages) in &*self.ages.lock() {
+            ages.write(text, name, &[("eviction_signal", signal)]);
+        }
+        let name = "kubelet_rs_system_oom_events_total";
+        family(text, name, Kind::Counter, "Processes ended because the machine was out of memory.");
+        line(text, name, &[], Value::Integer(self.system_ooms.load(Ordering::Relaxed)), None);
+    }
+}

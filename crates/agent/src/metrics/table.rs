@@ -1,0 +1,153 @@
+//! Numbers of one family, by the values of its labels. Values come from fixed sets, or from outside: beyond a bound they
+//! are counted together.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use kubelet_core::stats::exposition::{Kind, Value, family, line};
+use parking_lot::Mutex;
+
+use super::Histogram;
+
+/// Rows of one family; what has more values than that has them from outside.
+const MOST_ROWS: usize = 256;
+/// In keys, between the values of labels.
+const BETWEEN: char = '\n';
+/// In the place of each value when there is no room for more.
+const OTHER: &str = "Other";
+
+/// What a family is called, and what its lines are told apart by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Family {
+    pub(crate) name: &'static str,
+    pub(crate) help: &'static str,
+    pub(crate) labels: &'static [&'static str],
+}
+
+impl Family {
+    pub(crate) const fn new(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Self {
+        Self { name, help, labels }
+    }
+
+    /// The labels with the values that were put together in `key`.
+    fn label<'a>(&self, key: &'a str) -> Vec<(&'static str, &'a str)> {
+        self.labels.iter().copied().zip(key.split(BETWEEN)).collect()
+    }
+}
+
+fn key<T>(rows: &BTreeMap<String, T>, values: &[&str]) -> String {
+    let mut key = values.join("\n");
+    if rows.len() >= MOST_ROWS && !rows.contains_key(&key) {
+        key = vec![OTHER; values.len()].join("\n");
+    }
+    key
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Counts(Mutex<BTreeMap<String, u64>>);
+
+impl Counts {
+    /// One more with these values, in the order of the family's labels.
+    pub(crate) fn add(&self, values: &[&str]) {
+        let mut rows = self.0.lock();
+        let key = key(&rows, values);
+        *rows.entry(key).or_default() += 1;
+    }
+
+    /// For gauges: one less.
+    pub(crate) fn take(&self, values: &[&str]) {
+        let mut rows = self.0.lock();
+        let key = key(&rows, values);
+        if let Some(count) = rows.get_mut(&key) {
+            *count = count.saturating_sub(1);
+        }
+    }
+
+    pub(crate) fn set(&self, values: &[&str], number: u64) {
+        let mut rows = self.0.lock();
+        let key = key(&rows, values);
+        rows.insert(key, number);
+    }
+
+    pub(crate) fn write(&self, text: &mut String, kind: Kind, of: Family) {
+        family(text, of.name, kind, of.help);
+        for (key, count) in &*self.0.lock() {
+            line(text, of.name, &of.label(key), Value::Integer(*count), None);
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Histograms {
+    limits: &'static [f64],
+    new: fn(&'static [f64]) -> Histogram,
+    rows: Mutex<BTreeMap<String, Histogram>>,
+}
+
+impl Histograms {
+    /// Of how long something took.
+    pub(crate) const fn new(limits: &'static [f64]) -> Self {
+        Self { limits, new: Histogram::new, rows: Mutex::new(BTreeMap::new()) }
+    }
+
+    pub(crate) const fn of_numbers(limits: &'static [f64]) -> Self {
+        Self { limits, new: Histogram::of_numbers, rows: Mutex::new(BTreeMap::new()) }
+    }
+
+    pub(crate) fn observe(&self, values: &[&str], took: Duration) {
+        self.with(values, |histogram| histogram.observe(took));
+    }
+
+    pub(crate) fn observe_number(&self, values: &[&str], number: u64) {
+        self.with(values, |histogram| histogram.observe_number(number));
+    }
+
+    fn with(&self, values: &[&str], observe: impl FnOnce(&Histogram)) {
+        let mut rows = self.rows.lock();
+        let key = key(&rows, values);
+        observe(rows.entry(key).or_insert_with(|| (self.new)(self.limits)));
+    }
+
+    pub(crate) fn write(&self, text: &mut String, of: Family) {
+        family(text, of.name, Kind::Histogram, of.help);
+        for (key, histogram) in &*self.rows.lock() {
+            histogram.write(text, of.name, &of.label(key));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FAMILY: Family = Family::new("calls_total", &["code", "method"], "Calls.");
+
+    #[test]
+    fn values_stand_beside_their_labels() {
+        let counts = Counts::default();
+        counts.add(&["200", "GET"]);
+        counts.add(&["200", "GET"]);
+        counts.add(&["<error>", "PUT"]);
+        counts.take(&["200", "GET"]);
+        let mut text = String::new();
+        counts.write(&mut text, Kind::Gauge, FAMILY);
+        assert_eq!(
+            text,
+            "# HELP calls_total Calls.\n# TYPE calls_total gauge\n\
+             calls_total{code=\"200\",method=\"GET\"} 1\ncalls_total{code=\"<error>\",method=\"PUT\"} 1\n"
+        );
+    }
+
+    #[test]
+    fn what_comes_beyond_the_bound_is_counted_together() {
+        let counts = Counts::default();
+        for code in 0..10 * MOST_ROWS {
+            counts.add(&[&code.to_string(), "GET"]);
+        }
+        let mut text = String::new();
+        counts.write(&mut text, Kind::Counter, FAMILY);
+        assert_eq!(text.lines().count(), 2 + MOST_ROWS + 1);
+        let rest = 9 * MOST_ROWS;
+        assert!(text.contains(&format!("{{code=\"Other\",method=\"Other\"}} {rest}\n")), "{text}");
+    }
+}

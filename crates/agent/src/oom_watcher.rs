@@ -1,0 +1,35 @@
+//! Reads the kernel's log for processes that it ended because the machine was out of memory, and tells of them. Owns
+//! nothing. Where the log cannot be read the node goes without.
+
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use kubelet_core::oom::{SYSTEM_OOM, parse_oom_kill, system_oom_message};
+
+use crate::engine::Engine;
+use crate::volumes::chain;
+
+/// Runs until the log ends, which it does not.
+pub(crate) async fn run(engine: Arc<Engine>) {
+    let path = &engine.settings.measure.kernel_log;
+    let mut records = match engine.host.kernel_log(path) {
+        Ok(records) => records,
+        Err(error) => {
+            tracing::warn!(
+                error = chain(&error),
+                "The kernel's log cannot be read; nobody tells of SystemOOM"
+            );
+            return;
+        }
+    };
+    while let Some(record) = records.next().await {
+        let Some(kill) = parse_oom_kill(&record) else { continue };
+        if kill.is_of_machine {
+            engine.metrics.eviction.system_ran_out_of_memory();
+            engine.recorder.node_warning(SYSTEM_OOM, system_oom_message(&kill));
+        } else {
+            tracing::info!(kill.pid, kill.process, "The kernel ended a process whose cgroup was full");
+        }
+    }
+    tracing::warn!("The kernel's log has ended; nobody tells of SystemOOM any more");
+}

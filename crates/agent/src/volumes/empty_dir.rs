@@ -1,0 +1,56 @@
+//! Directories of the pod's own, on disk or in memory.
+
+use std::path::Path;
+
+use kubelet_core::volume::engine::ReadyVolume;
+use kubelet_core::volume::plan::Medium;
+use model::Amount;
+use ports::HostError;
+
+use super::make::{MakeError, Scene};
+
+const DIRECTORY: &str = "volumes/kubernetes.io~empty-dir";
+const MARKS: &str = "plugins/kubernetes.io~empty-dir";
+
+pub(super) async fn make(scene: &Scene<'_>, medium: Medium) -> Result<ReadyVolume, MakeError> {
+    let path = scene.pod_dir().join(DIRECTORY).join(&scene.volume.name);
+    ensure_backing(scene, &path, &scene.volume.name, medium).await?;
+    Ok(ReadyVolume { path, is_device: false, read_only: false })
+}
+
+/// No more than all pods together may use; that much where nothing else is said.
+fn bounded(scene: &Scene<'_>, size_bytes: u64) -> u64 {
+    let of_node = scene.facts.allocatable.get("memory").and_then(|quantity| Amount::of(quantity).ok());
+    let of_node = of_node.and_then(|amount| u64::try_from(amount.units()).ok()).unwrap_or(0);
+    [size_bytes, of_node].into_iter().filter(|size| *size > 0).min().unwrap_or(0)
+}
+
+/// A directory for a volume is made once: what its containers do to its permissions later is theirs, also over restarts
+/// of the kubelet. A mark beside the volumes says that it is ready; one in memory is gone after a reboot all the same.
+pub(super) async fn ensure_backing(
+    scene: &Scene<'_>,
+    path: &Path,
+    mark_name: &str,
+    medium: Medium,
+) -> Result<(), HostError> {
+    let host = scene.host();
+    let mark_dir = scene.pod_dir().join(MARKS).join(mark_name);
+    let mark = mark_dir.join("ready");
+    let was_ready = host.read_file(&mark, 1, false).await.is_ok();
+    if was_ready && (medium == Medium::Disk || host.is_mount_point(path).await?) {
+        return Ok(());
+    }
+    host.ensure_dir(path, 0o777).await?;
+    match medium {
+        Medium::Disk => {}
+        Medium::Memory { size_bytes } => host.ensure_tmpfs(path, bounded(scene, size_bytes)).await?,
+        Medium::HugePages { page_bytes, size_bytes } => {
+            host.ensure_huge_pages(path, page_bytes, size_bytes).await?;
+        }
+    }
+    if let Some(gid) = scene.group() {
+        host.give_to_group(path, gid).await?;
+    }
+    host.ensure_dir(&mark_dir, 0o750).await?;
+    host.write_file(&mark, b"", 0o644).await
+}

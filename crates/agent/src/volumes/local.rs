@@ -1,0 +1,94 @@
+//! Directories and block devices of this node that a PersistentVolume stands for.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use kubelet_core::volume::engine::ReadyVolume;
+use model::containers::spec_of;
+use ports::HostError;
+use ports::host::{GroupPolicy, HostPathKind};
+
+use super::chain;
+use super::make::{MakeError, Scene};
+
+pub(super) const PLUGIN: &str = "kubernetes.io~local-volume";
+/// Giving a tree to a group is said to be slow after this, and again after each further minute.
+const SLOW_AFTER: Duration = Duration::from_secs(30);
+const STILL_SLOW_AFTER: Duration = Duration::from_secs(60);
+/// Where mounts go: root may look in.
+const DIRECTORY_MODE: u32 = 0o750;
+
+/// Binds the directory into the pod's own, and gives it to the pod's group. A mark says that both are done.
+pub(super) async fn mount(
+    scene: &Scene<'_>,
+    name: &str,
+    source: &Path,
+    read_only: bool,
+) -> Result<ReadyVolume, MakeError> {
+    exists(scene, source, HostPathKind::Directory).await?;
+    let path = scene.pod_dir().join("volumes").join(PLUGIN).join(name);
+    let ready = ReadyVolume { path: path.clone(), is_device: false, read_only };
+    // What containers did to its permissions since is theirs.
+    if scene.is_marked(PLUGIN, name).await && scene.host().is_mount_point(&path).await? {
+        return Ok(ready);
+    }
+    scene.host().ensure_dir(path.parent().unwrap_or(&path), DIRECTORY_MODE).await?;
+    scene.unless_leaving(scene.host().bind_volume(source, &path, read_only)).await?;
+    if let Some(gid) = scene.group().filter(|_| !read_only) {
+        give_to_group(scene, &path, gid).await?;
+    }
+    scene.mark(PLUGIN, name).await?;
+    Ok(ready)
+}
+
+/// Makes a link to the device, by which containers get it.
+pub(super) async fn map(
+    scene: &Scene<'_>,
+    name: &str,
+    source: &Path,
+    read_only: bool,
+) -> Result<ReadyVolume, MakeError> {
+    exists(scene, source, HostPathKind::BlockDevice).await?;
+    let directory = scene.pod_dir().join("volumeDevices").join(PLUGIN);
+    scene.host().ensure_dir(&directory, DIRECTORY_MODE).await?;
+    let path: PathBuf = directory.join(name);
+    scene.host().ensure_symlink(source, &path).await?;
+    Ok(ReadyVolume { path, is_device: true, read_only })
+}
+
+async fn exists(scene: &Scene<'_>, source: &Path, kind: HostPathKind) -> Result<(), MakeError> {
+    match scene.unless_leaving(scene.host().ensure_host_path(source, kind)).await {
+        Ok(()) => Ok(()),
+        Err(error @ HostError::GivenUp(_)) => Err(error.into()),
+        Err(error @ (HostError::Io { .. } | HostError::Unfit(_))) => {
+            Err(MakeError::Unfit(format!("path {:?} cannot be used: {}", source.display(), chain(&error))))
+        }
+    }
+}
+
+/// May take hours on a large tree; the pod's end ends it.
+async fn give_to_group(scene: &Scene<'_>, path: &Path, gid: u32) -> Result<(), MakeError> {
+    let context = spec_of(scene.pod).security_context.as_ref();
+    let policy = match context.and_then(|context| context.fs_group_change_policy.as_deref()) {
+        Some("OnRootMismatch") => GroupPolicy::OnRootMismatch,
+        Some(_) | None => GroupPolicy::Always,
+    };
+    let clock = scene.engine.clock;
+    let work = scene.unless_leaving(scene.host().give_tree_to_group(path, gid, policy));
+    tokio::pin!(work);
+    let mut slow_at = clock.mono() + SLOW_AFTER;
+    loop {
+        tokio::select! {
+            done = &mut work => return Ok(done?),
+            () = clock.sleep_until(slow_at) => {
+                slow_at = clock.mono() + STILL_SLOW_AFTER;
+                let message = format!(
+                    "Setting volume ownership for {} is taking longer than expected, consider using OnRootMismatch - \
+                     https://kubernetes.io/docs/tasks/configure-pod-container/security-context/#configure-volume-permission-and-ownership-change-policy-for-pods",
+                    path.display()
+                );
+                scene.engine.recorder.warning(&scene.identity(), None, "VolumePermissionChangeInProgress", message);
+            }
+        }
+    }
+}

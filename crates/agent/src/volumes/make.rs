@@ -1,0 +1,246 @@
+//! Making one volume: what it is, which type makes it, and what is said where that fails.
+
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+use kubelet_core::downward::DownwardFacts;
+use kubelet_core::volume::bound_volume;
+use kubelet_core::volume::engine::{Attempt, ReadyVolume};
+use kubelet_core::volume::plan::{Meaning, VolumePlan, claimed_plan, meaning, plugin_dir};
+use model::PodRef;
+use model::containers::spec_of;
+use model::k8s::{Pod, Volume};
+use ports::{Host, HostError};
+use tokio_util::sync::CancellationToken;
+
+use super::claims::{self, ClaimError};
+use super::{VolumeOrder, chain, empty_dir, host_path, local, nfs, payload};
+use crate::cluster::objects::PodObjects;
+use crate::engine::Engine;
+use crate::settings::Paths;
+
+const MARK: &str = "ready";
+const MARK_DIRECTORY_MODE: u32 = 0o750;
+/// No volume's name is longer than this.
+const LONGEST_NAME: usize = 253;
+
+/// What one volume of a pod is made with.
+pub(super) struct Scene<'a> {
+    pub(super) engine: &'a Engine,
+    pub(super) pod: &'a Pod,
+    pub(super) volume: &'a Volume,
+    pub(super) objects: &'a PodObjects,
+    pub(super) facts: DownwardFacts<'a>,
+    pub(super) now: Timestamp,
+    pub(super) leaving: &'a CancellationToken,
+}
+
+impl Scene<'_> {
+    pub(super) fn host(&self) -> &dyn Host {
+        &*self.engine.host
+    }
+
+    pub(super) fn identity(&self) -> PodRef {
+        PodRef::of(self.pod)
+    }
+
+    pub(super) fn pod_dir(&self) -> PathBuf {
+        self.engine.settings.paths.pod(&self.identity().uid)
+    }
+
+    /// Work that others answer for is given up when the pod goes.
+    pub(super) async fn unless_leaving<T>(
+        &self,
+        work: impl Future<Output = Result<T, HostError>>,
+    ) -> Result<T, HostError> {
+        tokio::select! {
+            done = work => done,
+            () = self.leaving.cancelled() => Err(HostError::GivenUp("the pod goes before its volume is ready".to_owned())),
+        }
+    }
+
+    /// A mark says that the volume is ready, and which of the pod's volumes a PersistentVolume is.
+    pub(super) async fn is_marked(&self, plugin: &str, name: &str) -> bool {
+        let mark = self.pod_dir().join("plugins").join(plugin).join(name).join(MARK);
+        self.host().read_file(&mark, LONGEST_NAME, false).await.is_ok()
+    }
+
+    pub(super) async fn mark(&self, plugin: &str, name: &str) -> Result<(), HostError> {
+        let directory = self.pod_dir().join("plugins").join(plugin).join(name);
+        self.host().ensure_dir(&directory, MARK_DIRECTORY_MODE).await?;
+        self.host().write_file(&directory.join(MARK), self.volume.name.as_bytes(), 0o644).await
+    }
+
+    /// The group that the pod's volumes are given to.
+    pub(super) fn group(&self) -> Option<u32> {
+        let group = spec_of(self.pod).security_context.as_ref().and_then(|context| context.fs_group);
+        group.and_then(|gid| u32::try_from(gid).ok())
+    }
+}
+
+/// What went wrong with a volume, and what follows.
+#[derive(Debug)]
+pub(super) enum MakeError {
+    /// It did not happen, and is not going to.
+    Failed(String),
+    /// It was given up before it had ended.
+    GivenUp(String),
+    /// Before anything was tried: the thing to mount is not there, or not of the right kind.
+    Unfit(String),
+}
+
+impl From<HostError> for MakeError {
+    fn from(error: HostError) -> Self {
+        let text = chain(&error);
+        match error {
+            HostError::GivenUp(_) => Self::GivenUp(text),
+            HostError::Io { .. } | HostError::Unfit(_) => Self::Failed(text),
+        }
+    }
+}
+
+/// An event about a volume.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub(super) reason: &'static str,
+    pub(super) message: String,
+}
+
+/// How the attempt ended.
+#[derive(Debug)]
+pub(super) struct Made {
+    pub(super) attempt: Attempt,
+    pub(super) failure: Option<Failure>,
+}
+
+impl Made {
+    pub(super) fn panicked() -> Self {
+        Self { attempt: Attempt::Failed, failure: None }
+    }
+
+    /// Whoever waits says it, in words for all such volumes of the pod.
+    fn refused(why: String) -> Self {
+        Self { attempt: Attempt::Refused(why), failure: None }
+    }
+}
+
+/// Makes the volume of that name, or sees that it is as it should be. Idempotent.
+pub(super) async fn make(
+    engine: &Engine,
+    order: &VolumeOrder,
+    name: &str,
+    leaving: &CancellationToken,
+) -> Made {
+    let volumes = spec_of(&order.pod).volumes.as_deref().unwrap_or_default();
+    let Some(volume) = volumes.iter().find(|volume| volume.name == name) else {
+        return Made::refused(format!("the pod has no volume {name:?}"));
+    };
+    let plan = match plan(engine, order, volume).await {
+        Ok(plan) => plan,
+        Err(why) => return Made::refused(why),
+    };
+    let allocatable = engine.allocatable();
+    let scene = Scene {
+        engine,
+        pod: &order.pod,
+        volume,
+        objects: &order.objects,
+        facts: DownwardFacts {
+            container: "",
+            pod_ips: &[],
+            host_ips: engine.host_ips(),
+            allocatable: &allocatable,
+        },
+        now: engine.clock.now().wall,
+        leaving,
+    };
+    let began = engine.clock.mono();
+    let made = make_type(&scene, &plan).await;
+    let took = engine.clock.mono().saturating_since(began);
+    engine.metrics.volumes.operated("volume_mount", plugin_of(&scene, &plan), made.is_ok(), took);
+    judge(&scene, &plan, made)
+}
+
+async fn plan(engine: &Engine, order: &VolumeOrder, volume: &Volume) -> Result<VolumePlan, String> {
+    let wanted = match meaning(&order.pod, volume)? {
+        Meaning::Plan(plan) => return Ok(plan),
+        Meaning::Claim(wanted) => wanted,
+    };
+    let namespace = PodRef::of(&order.pod).namespace;
+    let failed = |error: String| format!("error processing PVC {namespace}/{}: {error}", wanted.name);
+    let claim = claims::claim(engine, &namespace, &wanted.name).await;
+    let claim = claim.map_err(|error: ClaimError| failed(error.to_string()))?;
+    let bound = bound_volume(&order.pod, &wanted, &claim).map_err(failed)?;
+    let volume_of = claims::persistent_volume(engine, bound).await;
+    let volume_of = volume_of.map_err(|error| failed(error.to_string()))?;
+    claimed_plan(&order.pod, (volume, &wanted), &claim, &volume_of).map_err(failed)
+}
+
+async fn make_type(scene: &Scene<'_>, plan: &VolumePlan) -> Result<ReadyVolume, MakeError> {
+    match plan {
+        VolumePlan::EmptyDir(medium) => empty_dir::make(scene, *medium).await,
+        VolumePlan::HostPath => host_path::make(scene).await,
+        VolumePlan::Payload => payload::make(scene).await,
+        VolumePlan::Local { volume, path, is_device: true, read_only } => {
+            local::map(scene, volume, path.as_ref(), *read_only).await
+        }
+        VolumePlan::Local { volume, path, is_device: false, read_only } => {
+            local::mount(scene, volume, path.as_ref(), *read_only).await
+        }
+        VolumePlan::Nfs { name, export, options, read_only } => {
+            nfs::mount(scene, (name, export), options, *read_only).await
+        }
+    }
+}
+
+fn judge(scene: &Scene<'_>, plan: &VolumePlan, made: Result<ReadyVolume, MakeError>) -> Made {
+    let (name, is_device) = match plan {
+        VolumePlan::Local { volume, is_device, .. } => (volume, *is_device),
+        VolumePlan::Nfs { name, .. } => (name, false),
+        VolumePlan::EmptyDir(_) | VolumePlan::HostPath | VolumePlan::Payload => (&scene.volume.name, false),
+    };
+    let reason = if is_device { "FailedMapVolume" } else { "FailedMount" };
+    let step = if is_device { "MapVolume.SetUpDevice failed" } else { "MountVolume.SetUp failed" };
+    let failure =
+        |step: &str, why: String| Failure { reason, message: format!("{step} for volume {name:?} : {why}") };
+    match made {
+        Ok(ready) => Made { attempt: Attempt::Ready(ready), failure: None },
+        Err(MakeError::Failed(why)) => Made { attempt: Attempt::Failed, failure: Some(failure(step, why)) },
+        Err(MakeError::GivenUp(why)) => Made { attempt: Attempt::Unknown, failure: Some(failure(step, why)) },
+        Err(MakeError::Unfit(why)) => {
+            let step = if is_device { "MapVolume.NewBlockVolumeMapper" } else { "MountVolume.NewMounter" };
+            let failure = failure(&format!("{step} initialization failed"), why);
+            Made { attempt: Attempt::Failed, failure: Some(failure) }
+        }
+    }
+}
+
+/// The name of the type in metrics: `kubernetes.io/nfs`.
+fn plugin_of(scene: &Scene<'_>, plan: &VolumePlan) -> &'static str {
+    kubelet_core::volume::plan::plugin_name(plugin_dir(scene.volume, plan))
+}
+
+/// Where the volume is, if it lies in the pod's directory. One with a claim is found by the mark that it got when it was
+/// made.
+pub(crate) async fn path_of(host: &dyn Host, paths: &Paths, pod: &Pod, volume: &Volume) -> Option<PathBuf> {
+    let directory = paths.pod(&PodRef::of(pod).uid);
+    let plan = match meaning(pod, volume).ok()? {
+        Meaning::Plan(VolumePlan::HostPath) => return None,
+        Meaning::Plan(plan) => plan,
+        Meaning::Claim(_) => return path_of_claimed(host, &directory, &volume.name).await,
+    };
+    Some(directory.join("volumes").join(plugin_dir(volume, &plan)).join(&volume.name))
+}
+
+async fn path_of_claimed(host: &dyn Host, directory: &Path, volume: &str) -> Option<PathBuf> {
+    for plugin in [local::PLUGIN, nfs::PLUGIN] {
+        let marks = directory.join("plugins").join(plugin);
+        for name in host.list_names(&marks).await.unwrap_or_default() {
+            let mark = host.read_file(&marks.join(&name).join(MARK), LONGEST_NAME, false).await;
+            if mark.is_ok_and(|marked| marked == volume.as_bytes()) {
+                return Some(directory.join("volumes").join(plugin).join(name));
+            }
+        }
+    }
+    None
+}

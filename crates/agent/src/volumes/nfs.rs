@@ -1,0 +1,48 @@
+//! Exports of NFS servers, mounted by the machine's own `mount`, which finds `mount.nfs`.
+
+use std::path::Path;
+use std::time::Duration;
+
+use kubelet_core::volume::engine::ReadyVolume;
+use ports::host::ProgramCall;
+
+use super::chain;
+use super::make::{MakeError, Scene};
+
+pub(super) const PLUGIN: &str = "kubernetes.io~nfs";
+/// A server that does not answer is given up.
+const DEADLINE: Duration = Duration::from_secs(120);
+const DIRECTORY_MODE: u32 = 0o750;
+
+pub(super) async fn mount(
+    scene: &Scene<'_>,
+    (name, export): (&str, &str),
+    options: &[String],
+    read_only: bool,
+) -> Result<ReadyVolume, MakeError> {
+    let path = scene.pod_dir().join("volumes").join(PLUGIN).join(name);
+    let ready = ReadyVolume { path: path.clone(), is_device: false, read_only };
+    if scene.host().is_mount_point(&path).await? {
+        return Ok(ready);
+    }
+    scene.host().ensure_dir(&path, DIRECTORY_MODE).await?;
+    scene.mark(PLUGIN, name).await?;
+    let call = call(export, options, &path);
+    let arguments = call.args.join(" ");
+    scene.unless_leaving(scene.host().run_program(&call)).await.map_err(|error| {
+        let why = chain(&error);
+        MakeError::Failed(format!(
+            "mount failed: {why}\nMounting command: mount\nMounting arguments: {arguments}"
+        ))
+    })?;
+    Ok(ready)
+}
+
+fn call(export: &str, options: &[String], path: &Path) -> ProgramCall {
+    let mut args = vec!["-t".to_owned(), "nfs".to_owned()];
+    if !options.is_empty() {
+        args.extend(["-o".to_owned(), options.join(",")]);
+    }
+    args.extend([export.to_owned(), path.display().to_string()]);
+    ProgramCall { path: "mount".into(), args, env: Vec::new(), input: Vec::new(), deadline: DEADLINE }
+}

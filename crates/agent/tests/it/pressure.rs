@@ -1,0 +1,352 @@
+//! Stories about a node that runs short: who goes, what is removed first, what the API shows, and how it recovers.
+
+use config::KubeletConfiguration;
+use kubelet_core::eviction::threshold::compute_thresholds;
+use kubelet_core::image::gc::ImageGcPolicy;
+use model::stats::FilesystemSpace;
+use serde_json::{Value, json};
+use testing::{Method, Program};
+
+use crate::pods::{Manifest, container, container_with, pod};
+use crate::world::{World, seconds};
+
+const MI: u64 = 1 << 20;
+const GI: u64 = 1 << 30;
+
+/// A node of a cluster that keeps free what these fields of the configuration say, and has these images.
+async fn short_world(fields: Value, images: &[&str]) -> World {
+    let mut whole = json!({"enforceNodeAllocatable": []});
+    whole.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    let config: KubeletConfiguration = serde_json::from_value(whole).unwrap();
+    let mut world = World::of_cluster();
+    world.settings.eviction.thresholds = compute_thresholds(&config);
+    world.settings.eviction.transition = config.eviction_pressure_transition_period.as_std();
+    world.settings.eviction.max_pod_grace = config.eviction_max_pod_grace_period.into();
+    world.settings.eviction.limits_storage = true;
+    world.settings.eviction.may_split = true;
+    leave_memory(&world, 4 * GI);
+    for image in images {
+        world.fake.image(image);
+    }
+    world.start().await;
+    world.until("the node is ready", World::is_node_ready).await;
+    world
+}
+
+/// The machine has so many of its 8 GiB left.
+fn leave_memory(world: &World, bytes: u64) {
+    let (total, free) = (8 * GI / 1024, bytes / 1024);
+    let text = format!("MemTotal: {total} kB\nMemFree: {free} kB\nInactive(file): 0 kB\n");
+    world.host.put("/proc/meminfo", text);
+}
+
+/// Each container of the pod uses so much.
+fn use_memory(world: &World, name: &str, bytes: u64) {
+    let uid = world.in_api(name).and_then(|pod| pod.metadata.uid).unwrap();
+    for (_, container) in world.fake.containers().iter().filter(|(of, _)| of.as_str() == uid) {
+        let dir = format!("/sys/fs/cgroup/k8s.io/{}", container.id);
+        world.host.put(format!("{dir}/memory.current"), format!("{bytes}\n"));
+        world.host.put(format!("{dir}/memory.stat"), "inactive_file 0\n");
+        world.host.put(format!("{dir}/cpu.stat"), "usage_usec 1\n");
+    }
+}
+
+fn requesting(name: &str, memory: &str) -> Manifest {
+    pod(name, [container_with("app", json!({"resources": {"requests": {"memory": memory}}}))])
+}
+
+async fn running(world: &World, pods: &[Manifest]) {
+    for pod in pods {
+        world.create(pod);
+    }
+    for pod in pods {
+        world.until("it is ready", |w| w.is_said_ready(&pod.name)).await;
+    }
+}
+
+fn shows(world: &World, kind: &str) -> String {
+    world
+        .node_condition(kind)
+        .map_or_else(String::new, |c| format!("{} {}", c.status, c.reason.unwrap_or_default()))
+}
+
+fn is_evicted(world: &World, name: &str) -> bool {
+    let said = world.said(name);
+    said.phase.as_deref() == Some("Failed") && said.reason.as_deref() == Some("Evicted")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_short_of_memory_ends_who_takes_most_beyond_its_request_and_recovers() {
+    let world = short_world(
+        json!({"evictionHard": {"memory.available": "1Gi"},
+        "evictionPressureTransitionPeriod": "60s"}),
+        &[],
+    )
+    .await;
+    running(
+        &world,
+        &[requesting("modest", "2Gi"), requesting("greedy", "100Mi"), pod("small", [container("app")])],
+    )
+    .await;
+    use_memory(&world, "modest", GI);
+    use_memory(&world, "greedy", 700 * MI);
+    use_memory(&world, "small", 10 * MI);
+    leave_memory(&world, 900 * MI);
+    world.until("somebody has to go", |w| is_evicted(w, "greedy")).await;
+    leave_memory(&world, 3 * GI);
+    let said = world.said("greedy");
+    let message = "The node was low on resource: memory. Threshold quantity: 1Gi, available: 900Mi. Container app was using 700Mi, request is 100Mi, has larger consumption of memory. ";
+    assert_eq!(said.message.as_deref(), Some(message));
+    let why = said.conditions.iter().flatten().find(|c| c.type_ == "DisruptionTarget").cloned().unwrap();
+    assert_eq!(
+        (why.status.as_str(), why.reason.as_deref(), why.message.as_deref()),
+        ("True", Some("TerminationByKubelet"), Some(message))
+    );
+    world.until("the event is told", |w| !w.told("Evicted").is_empty()).await;
+    let event = world.told("Evicted").remove(0);
+    assert_eq!(event.message.as_deref(), Some(message));
+    let annotations = event.metadata.annotations.unwrap();
+    assert_eq!(annotations["offending_containers"], "app");
+    assert_eq!(annotations["offending_containers_usage"], "700Mi");
+    assert_eq!(annotations["starved_resource"], "memory");
+    world
+        .until("the node says so", |w| shows(w, "MemoryPressure") == "True KubeletHasInsufficientMemory")
+        .await;
+    assert_eq!(
+        world.told("EvictionThresholdMet")[0].message.as_deref(),
+        Some("Attempting to reclaim memory")
+    );
+
+    world.create(&pod("late", [container("app")]));
+    world.until("who asks for nothing is refused", |w| is_evicted(w, "late")).await;
+    let refusal = "Pod was rejected: The node had condition: [MemoryPressure]. ";
+    assert_eq!(world.said("late").message.as_deref(), Some(refusal));
+    assert!(world.said("late").conditions.iter().flatten().all(|c| c.type_ != "DisruptionTarget"));
+    running(&world, &[requesting("asking", "1Mi")]).await;
+    let relieved = world.now();
+    world
+        .until("the node is well", |w| shows(w, "MemoryPressure") == "False KubeletHasSufficientMemory")
+        .await;
+    assert!(world.now() - relieved < seconds(75), "{:?}", world.now() - relieved);
+    running(&world, &[pod("later", [container("app")])]).await;
+    assert!(world.is_said_ready("modest") && world.is_said_ready("small"), "only one had to go");
+    let metrics = world.metrics().await;
+    assert!(metrics.contains("kubelet_evictions{eviction_signal=\"memory.available\"} 1"), "{metrics}");
+    assert!(
+        metrics.contains("kubelet_eviction_stats_age_seconds_count{eviction_signal=\"memory.available\"} 1")
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_pod_goes_at_a_time_and_critical_ones_never_do() {
+    let world = short_world(json!({"evictionHard": {"memory.available": "1Gi"}}), &[]).await;
+    let critical = pod("critical", [container("app")]).spec(json!({"priority": 2_000_000_000}));
+    let stubborn = pod("stubborn", [container("slow")]).spec(json!({"priority": 1}));
+    world.fake.program("slow", Program::runs().ignoring_term());
+    running(&world, &[critical, stubborn, pod("first", [container("app")])]).await;
+    for name in ["critical", "stubborn", "first"] {
+        use_memory(&world, name, GI);
+    }
+    leave_memory(&world, 10 * MI);
+    world.until("the least important has gone", |w| is_evicted(w, "first")).await;
+    assert!(!is_evicted(&world, "stubborn"));
+    world.until("the next one has gone, too", |w| is_evicted(w, "stubborn")).await;
+    world.pass(seconds(120)).await;
+    assert!(world.is_said_ready("critical"));
+    assert_eq!(world.recorded("Evicted"), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_soft_threshold_waits_and_gives_pods_time_to_end() {
+    let world = short_world(
+        json!({"evictionSoft": {"memory.available": "1Gi"},
+        "evictionSoftGracePeriod": {"memory.available": "1m"}, "evictionMaxPodGracePeriod": 7}),
+        &[],
+    )
+    .await;
+    world.fake.program("slow", Program::runs().ignoring_term());
+    running(&world, &[pod("one", [container("slow")])]).await;
+    use_memory(&world, "one", GI);
+    leave_memory(&world, 500 * MI);
+    world.until("the node says so", |w| shows(w, "MemoryPressure").starts_with("True")).await;
+    let shown = world.now();
+    let told = world.until("it has to go", |w| w.recorded("Evicted") == 1).await;
+    let waited = told - shown;
+    assert!(waited >= seconds(59) && waited <= seconds(71), "{waited:?}");
+    let took = world.until("it has gone", |w| is_evicted(w, "one")).await - told;
+    assert!(took >= seconds(7) && took <= seconds(9), "{took:?}");
+}
+
+fn full(space: &mut FilesystemSpace) {
+    space.available_bytes = GI;
+}
+
+fn half_full(space: &mut FilesystemSpace) {
+    space.available_bytes = 50 * GI;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_disk_is_relieved_by_what_nobody_needs_before_any_pod_goes() {
+    let world =
+        short_world(json!({"evictionHard": {"nodefs.available": "10%"}}), &["old:1", "older:1"]).await;
+    let done = pod("done", [container("job")]).restart_policy("Never");
+    world.fake.program("job", Program::exits(0, seconds(1)));
+    world.create(&done);
+    running(&world, &[pod("web", [container("app")])]).await;
+    world.until("the job is done", |w| w.said_phase("done") == "Succeeded").await;
+    world.fake.latency(Method::RemoveImage, seconds(2));
+    world.fake.forget_calls();
+    world.host.set_space("/", full);
+    world.until("an image goes", |w| w.fake.count(Method::RemoveImage) > 0).await;
+    world.host.set_space("/", half_full);
+    world.until("the node says so", |w| shows(w, "DiskPressure") == "True KubeletHasDiskPressure").await;
+    world.pass(seconds(70)).await;
+    assert_eq!(world.fake.count(Method::RemoveContainer), 1, "that of the job");
+    assert_eq!(world.fake.count(Method::RemoveImage), 2, "what was pulled a moment ago stays");
+    assert_eq!((world.said_phase("done").as_str(), world.recorded("Evicted")), ("Succeeded", 0));
+    let ended = world.said("done").container_statuses.unwrap();
+    assert!(
+        ended[0].state.as_ref().unwrap().terminated.is_some(),
+        "its last words are in the API: {ended:?}"
+    );
+    assert!(world.is_said_ready("web"));
+    let metrics = world.metrics().await;
+    assert!(metrics.contains("kubelet_image_garbage_collected_total{reason=\"space\"} 2"), "{metrics}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_stays_full_takes_the_pod_that_has_most_on_it() {
+    let world = short_world(
+        json!({"evictionHard": {"nodefs.inodesFree": "5%"},
+        "evictionMinimumReclaim": {"nodefs.inodesFree": "1k"}}),
+        &[],
+    )
+    .await;
+    running(&world, &[pod("web", [container("app")]), pod("chatty", [container("app")])]).await;
+    let chatty = world.in_api("chatty").and_then(|pod| pod.metadata.uid).unwrap();
+    for file in 0..5 {
+        world.host.put(format!("/var/log/pods/default_chatty_{chatty}/app/{file}.log"), "x");
+    }
+    world.host.set_space("/", |space| space.inodes_free = 40_000);
+    world.until("it has to go", |w| is_evicted(w, "chatty")).await;
+    world.host.set_space("/", |space| space.inodes_free = 50_500);
+    world.until("more is to be reclaimed", |w| is_evicted(w, "web")).await;
+    let message = "The node was low on resource: inodes. Threshold quantity: 50000, available: 40k. ";
+    assert_eq!(world.said("chatty").message.as_deref(), Some(message));
+    world.create(&requesting("late", "1Mi"));
+    world.until("nobody is let in", |w| is_evicted(w, "late")).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn too_many_processes_end_the_pod_that_has_most() {
+    let world = short_world(json!({"evictionHard": {"pid.available": "100"}}), &[]).await;
+    world.host.put("/proc/sys/kernel/pid_max", "1000\n").put("/proc/sys/kernel/threads-max", "2000\n");
+    running(&world, &[pod("one", [container("app")]), pod("two", [container("app")])]).await;
+    for name in ["one", "two"] {
+        use_memory(&world, name, MI);
+    }
+    let two = world.in_api("two").and_then(|pod| pod.metadata.uid).unwrap();
+    for (uid, container) in world.fake.containers() {
+        let processes = if uid.as_str() == two { "1\n2\n3\n" } else { "4\n" };
+        world.host.put(format!("/sys/fs/cgroup/k8s.io/{}/cgroup.procs", container.id), processes);
+    }
+    world.host.put("/proc/loadavg", "0.0 0.0 0.0 1/950 77\n");
+    world.until("it has to go", |w| is_evicted(w, "two")).await;
+    world.host.put("/proc/loadavg", "0.0 0.0 0.0 1/500 77\n");
+    world.until("the node says so", |w| shows(w, "PIDPressure") == "True KubeletHasInsufficientPID").await;
+    let message = "The node was low on resource: pids. Threshold quantity: 100, available: 50. ";
+    assert_eq!(world.said("two").message.as_deref(), Some(message));
+    assert!(world.is_said_ready("one"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_takes_more_of_the_disk_than_it_may_goes_though_there_is_room() {
+    let world = short_world(json!({}), &[]).await;
+    let volumes = json!({"volumes": [{"name": "data", "emptyDir": {"sizeLimit": "1Ki"}}]});
+    let mounts = json!({"volumeMounts": [{"name": "data", "mountPath": "/data"}]});
+    let writer = pod("writer", [container_with("app", mounts)]).spec(volumes);
+    let limited = json!({"resources": {"limits": {"ephemeral-storage": "5Ki"}}});
+    running(
+        &world,
+        &[writer, pod("logger", [container_with("app", limited)]), pod("free", [container("app")])],
+    )
+    .await;
+    let uid = |name: &str| world.in_api(name).and_then(|pod| pod.metadata.uid).unwrap();
+    let volume = format!("/var/lib/kubelet/pods/{}/volumes/kubernetes.io~empty-dir/data", uid("writer"));
+    world.host.put(format!("{volume}/file"), vec![0; 1025]);
+    // The fake's containers have written 4 KiB each.
+    world.host.put(format!("/var/log/pods/default_logger_{}/app/0.log", uid("logger")), vec![0; 1025]);
+    world.host.put(format!("/var/log/pods/default_free_{}/app/0.log", uid("free")), vec![0; 1025]);
+    world.until("the writer goes", |w| is_evicted(w, "writer")).await;
+    world.until("the logger goes", |w| is_evicted(w, "logger")).await;
+    let message = |name: &str| world.said(name).message.unwrap_or_default();
+    assert_eq!(message("writer"), "Usage of EmptyDir volume \"data\" exceeds the limit \"1Ki\". ");
+    assert_eq!(
+        message("logger"),
+        "Pod ephemeral local storage usage exceeds the total limit of containers 5Ki. "
+    );
+    assert!(world.said("writer").conditions.iter().flatten().all(|c| c.type_ != "DisruptionTarget"));
+    assert!(world.is_said_ready("free"));
+    let metrics = world.metrics().await;
+    assert!(metrics.contains("kubelet_evictions{eviction_signal=\"emptydirfs.limit\"} 1"), "{metrics}");
+    assert!(metrics.contains("kubelet_evictions{eviction_signal=\"ephemeralpodfs.limit\"} 1"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn images_go_from_the_high_mark_on_down_to_the_low_one() {
+    let mut world = World::of_cluster();
+    world.settings.images.collection = ImageGcPolicy { age_min: seconds(600), ..ImageGcPolicy::default() };
+    world.fake.image("a:1").image("b:1").image("c:1");
+    world.start().await;
+    world.until("the node is ready", World::is_node_ready).await;
+    running(&world, &[pod("web", [container("a")])]).await;
+    world.pass(seconds(310)).await;
+    assert_eq!(world.fake.count(Method::RemoveImage), 0, "there is room");
+    // Images of the fake have a million bytes: one of them is enough.
+    world.host.set_space("/", |space| {
+        *space = FilesystemSpace { capacity_bytes: 10_000_000, available_bytes: 1_500_000, ..*space }
+    });
+    world.until("one goes", |w| w.fake.count(Method::RemoveImage) == 1).await;
+    world.host.set_space("/", |space| space.available_bytes = 2_500_000);
+    world.pass(seconds(610)).await;
+    assert_eq!(world.fake.count(Method::RemoveImage), 1, "that was enough");
+    world.host.set_space("/", |space| space.available_bytes = 500_000);
+    world.until("it is not enough", |w| !w.told("FreeDiskSpaceFailed").is_empty()).await;
+    let message = world.told("FreeDiskSpaceFailed").remove(0).message.unwrap();
+    assert!(
+        message.contains("(95% of 9.5 MiB used)") && message.contains("(freed 1000000 bytes)"),
+        "{message}"
+    );
+    assert!(world.told("ImageGCFailed").is_empty(), "the first time may be chance");
+    world.until("it fails again", |w| !w.told("ImageGCFailed").is_empty()).await;
+    assert!(world.is_said_ready("web"));
+    assert_eq!(world.fake.count(Method::RemoveImage), 2, "what runs stays");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restarted_agent_takes_no_image_for_unused_before_it_knows_who_runs() {
+    let mut world = World::of_cluster();
+    world.start().await;
+    world.until("the node is ready", World::is_node_ready).await;
+    running(&world, &[pod("web", [container("a")])]).await;
+    world.crash().await;
+    world.host.set_space("/", full);
+    world.fake.latency(Method::ContainerStatus, seconds(5));
+    world.fake.forget_calls();
+    world.start().await;
+    world.pass(seconds(400)).await;
+    assert_eq!(world.fake.count(Method::RemoveImage), 0);
+    assert!(world.is_said_ready("web"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_kernel_ends_for_want_of_memory_is_told_once_the_whole_machine_was_short() {
+    let world = World::joined().await;
+    let rest = "total-vm:34632kB, anon-rss:32512kB, oom_score_adj:0";
+    world.host.put("/dev/kmsg", format!("3,1,1,-;Memory cgroup out of memory: Killed process 7 (sh) {rest}"));
+    world.host.put("/dev/kmsg", format!("3,2,2,-;Out of memory: Killed process 8 (java) {rest}"));
+    world.until("it is told", |w| !w.told("SystemOOM").is_empty()).await;
+    let messages: Vec<_> = world.told("SystemOOM").into_iter().filter_map(|event| event.message).collect();
+    assert_eq!(messages, ["System OOM encountered, victim process: java, pid: 8"]);
+    assert!(world.metrics().await.contains("kubelet_rs_system_oom_events_total 1"));
+}

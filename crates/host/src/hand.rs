@@ -1,0 +1,279 @@
+//! Work inside volumes that somebody else answers for: done by a child process that can be given up.
+//!
+//! A filesystem that does not answer holds whoever touches it, and a thread cannot be taken back: the process could not
+//! even end, and its ports stayed taken. So whatever goes into a volume on a filesystem that is neither the node's own nor
+//! in memory is done by a *hand*: this very program, started again for one job, killed when its time is over. Decision
+//! 0019 says why. Owns: how many hands work on which mount, and those that were given up and have not ended yet.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::process::{ExitCode, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use ports::host::{HostError, HostResult};
+use tokio::io::AsyncReadExt;
+use tokio::process::{Child, Command};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::job::Job;
+use crate::mounts::{self, Mount};
+use crate::{blocking, failed};
+
+/// The name under which this program is started to do one job.
+pub(crate) const NAME: &str = "kubelet-volume-hand";
+/// Hands that work on one mount at the same time, those that were given up among them.
+const PER_MOUNT: usize = 4;
+/// What a hand may write: the longest file that is read in a volume, and then some.
+const MOST_OUTPUT: u64 = 1 << 20;
+const MOST_COMPLAINT: u64 = 16 << 10;
+/// How a hand ends whose job failed because something was not there; other failures are 1.
+const NOT_FOUND: u8 = 2;
+
+/// Filesystems that live in this kernel's memory: nobody else is asked.
+const IN_MEMORY: [&str; 17] = [
+    "tmpfs",
+    "ramfs",
+    "devtmpfs",
+    "proc",
+    "sysfs",
+    "cgroup",
+    "cgroup2",
+    "hugetlbfs",
+    "mqueue",
+    "devpts",
+    "bpf",
+    "debugfs",
+    "tracefs",
+    "securityfs",
+    "configfs",
+    "pstore",
+    "binfmt_misc",
+];
+
+/// Hands by the mount they work on.
+#[derive(Debug, Default)]
+pub(crate) struct Hands {
+    mounts: Mutex<BTreeMap<PathBuf, Arc<AtMount>>>,
+}
+
+#[derive(Debug)]
+struct AtMount {
+    places: Arc<Semaphore>,
+    given_up: Mutex<Vec<(Child, OwnedSemaphorePermit)>>,
+}
+
+/// A hand at work. Dropped before its end, it is killed, and keeps its place until it is gone.
+struct AtWork {
+    child: Option<(Child, OwnedSemaphorePermit)>,
+    mount: Arc<AtMount>,
+}
+
+/// Where jobs are done.
+#[derive(Debug)]
+pub(crate) enum Worker {
+    /// On a thread of ours, always.
+    Thread,
+    /// By a hand where the volume is not on one of the filesystems that the kubelet itself lives on.
+    Hand { program: PathBuf, own: Vec<PathBuf>, hands: Hands },
+}
+
+impl Worker {
+    pub(crate) async fn carry_out(&self, job: Job) -> HostResult<Vec<u8>> {
+        match self {
+            Self::Thread => on_thread(job).await,
+            Self::Hand { program, own, hands } => {
+                let (place, own) = (job.place().to_path_buf(), own.clone());
+                let foreign = blocking(&place, move |place| foreign_mount(place, &own)).await?;
+                match foreign {
+                    None => on_thread(job).await,
+                    Some(mount) => hands.carry_out(program, &mount, &job).await,
+                }
+            }
+        }
+    }
+
+    /// Unmounts whatever is at or below the path, innermost first. What is stuck keeps the others from nothing.
+    pub(crate) async fn unmount_tree(&self, path: &Path) -> HostResult<()> {
+        let own = match self {
+            Self::Thread => None,
+            Self::Hand { own, .. } => Some(own.clone()),
+        };
+        let (mut stuck, foreign) = blocking(path, move |path| unmount_own(path, own.as_deref())).await?;
+        for mount_point in foreign {
+            let unmounted = self.carry_out(Job::Unmount { path: mount_point }).await;
+            stuck = stuck.or(unmounted.err());
+        }
+        stuck.map_or(Ok(()), Err)
+    }
+}
+
+/// Unmounts what is not foreign. Returns what was stuck first, and the foreign mounts that are left.
+fn unmount_own(path: &Path, own: Option<&[PathBuf]>) -> HostResult<(Option<HostError>, Vec<PathBuf>)> {
+    let table = mounts::mount_table()?;
+    let is_foreign = own.map(|own| foreign_in(&table, own));
+    let (mut stuck, mut left) = (None, Vec::new());
+    for mount in mounts::below(&table, path)? {
+        if is_foreign.as_ref().is_some_and(|is_foreign| is_foreign(mount)) {
+            left.push(mount.mount_point.clone());
+        } else {
+            stuck = stuck.or(mounts::unmount_one(&mount.mount_point).err());
+        }
+    }
+    Ok((stuck, left))
+}
+
+/// Tells mounts that somebody else answers for.
+fn foreign_in<'a>(table: &'a [Mount], own: &[PathBuf]) -> impl Fn(&Mount) -> bool + use<'a> {
+    let devices: Vec<&str> =
+        own.iter().filter_map(|path| Some(&*mounts::holder(table, path)?.device)).collect();
+    move |mount| !IN_MEMORY.contains(&&*mount.fs_type) && !devices.contains(&&*mount.device)
+}
+
+async fn on_thread(job: Job) -> HostResult<Vec<u8>> {
+    let place = job.place().to_path_buf();
+    blocking(&place, move |_| job.run()).await
+}
+
+/// The mount that the path leads to, unless it is one that the kubelet cannot live without anyway. Links are followed, but
+/// nothing on the mount itself is touched.
+fn foreign_mount(path: &Path, own: &[PathBuf]) -> HostResult<Option<PathBuf>> {
+    let table = mounts::mount_table()?;
+    let is_foreign = foreign_in(&table, own);
+    Ok(mounts::first_on_way(&table, path, is_foreign)?.map(|mount| mount.mount_point.clone()))
+}
+
+impl Hands {
+    async fn carry_out(&self, program: &Path, mount: &Path, job: &Job) -> HostResult<Vec<u8>> {
+        let at_mount = self.at(mount);
+        let stuck = || {
+            let place = job.place().display();
+            HostError::GivenUp(format!(
+                "{place}: the filesystem mounted at {} does not answer",
+                mount.display()
+            ))
+        };
+        if at_mount.count_given_up() >= PER_MOUNT {
+            return Err(stuck());
+        }
+        let work = async {
+            let place = at_mount.places.clone().acquire_owned().await;
+            let place = place.map_err(|_| HostError::GivenUp("no hand is free".to_owned()))?;
+            let hand = AtWork::start(program, job, place, at_mount.clone())?;
+            hand.finish(job).await
+        };
+        match job.deadline() {
+            None => work.await,
+            Some(deadline) => within(deadline, work).await.unwrap_or_else(|| Err(stuck())),
+        }
+    }
+
+    /// Mounts without anything under way are forgotten.
+    fn at(&self, mount: &Path) -> Arc<AtMount> {
+        let mut mounts = self.mounts.lock();
+        mounts.retain(|known, at| known == mount || Arc::strong_count(at) > 1 || at.count_given_up() > 0);
+        mounts.entry(mount.to_path_buf()).or_insert_with(|| Arc::new(AtMount::new())).clone()
+    }
+}
+
+async fn within<T>(deadline: Duration, work: impl Future<Output = T>) -> Option<T> {
+    tokio::time::timeout(deadline, work).await.ok()
+}
+
+impl AtMount {
+    fn new() -> Self {
+        Self { places: Arc::new(Semaphore::new(PER_MOUNT)), given_up: Mutex::default() }
+    }
+
+    /// Those that have ended by now give their places back.
+    fn count_given_up(&self) -> usize {
+        let mut given_up = self.given_up.lock();
+        given_up.retain_mut(|(child, _)| matches!(child.try_wait(), Ok(None)));
+        given_up.len()
+    }
+}
+
+impl AtWork {
+    fn start(
+        program: &Path,
+        job: &Job,
+        place: OwnedSemaphorePermit,
+        mount: Arc<AtMount>,
+    ) -> HostResult<Self> {
+        let mut command = Command::new(program);
+        command.arg0(NAME).args(job.to_args()).env_clear();
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = command.spawn().map_err(failed("start a hand for", job.place()))?;
+        Ok(Self { child: Some((child, place)), mount })
+    }
+
+    async fn finish(mut self, job: &Job) -> HostResult<Vec<u8>> {
+        let Some((child, _)) = &mut self.child else { return Ok(Vec::new()) };
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        let (mut output, mut complaint) = (Vec::new(), Vec::new());
+        let read = async {
+            // How it ends says whether what it wrote counts.
+            if let Some(stdout) = stdout {
+                let _ = stdout.take(MOST_OUTPUT).read_to_end(&mut output).await;
+            }
+            if let Some(stderr) = stderr {
+                let _ = stderr.take(MOST_COMPLAINT).read_to_end(&mut complaint).await;
+            }
+        };
+        read.await;
+        let status = child.wait().await.map_err(failed("wait for the hand at", job.place()))?;
+        self.child = None;
+        let complaint = String::from_utf8_lossy(&complaint).into_owned();
+        match status.code() {
+            Some(0) => Ok(output),
+            Some(code) if code == i32::from(NOT_FOUND) => {
+                Err(failed("find", job.place())(std::io::Error::new(std::io::ErrorKind::NotFound, complaint)))
+            }
+            Some(_) if !complaint.is_empty() => Err(HostError::Unfit(complaint)),
+            Some(_) | None => {
+                Err(HostError::Unfit(format!("the hand at {} ended with {status}", job.place().display())))
+            }
+        }
+    }
+}
+
+impl Drop for AtWork {
+    fn drop(&mut self) {
+        let Some((mut child, place)) = self.child.take() else { return };
+        // It may have ended by itself just now.
+        let _ = child.start_kill();
+        if matches!(child.try_wait(), Ok(None)) {
+            self.mount.given_up.lock().push((child, place));
+        }
+    }
+}
+
+/// Does one job, if this process was started to; `None` for everybody else.
+#[must_use]
+pub fn serve() -> Option<ExitCode> {
+    let mut args = std::env::args_os();
+    if args.next().as_deref() != Some(OsStr::new(NAME)) {
+        return None;
+    }
+    Some(match do_one(args.collect()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Whoever asked reads this; if not, nobody is left to tell.
+            let _ = std::io::Write::write_all(&mut std::io::stderr(), chain(&error).as_bytes());
+            ExitCode::from(if error.is_not_found() { NOT_FOUND } else { 1 })
+        }
+    })
+}
+
+fn do_one(args: Vec<OsString>) -> HostResult<()> {
+    let job = Job::from_args(args).ok_or_else(|| HostError::Unfit("a hand without a job".to_owned()))?;
+    let output = job.run()?;
+    std::io::Write::write_all(&mut std::io::stdout(), &output).map_err(failed("tell about", job.place()))
+}
+
+fn chain(error: &HostError) -> String {
+    let source = std::error::Error::source(error);
+    source.map_or_else(|| error.to_string(), |source| format!("{error}: {source}"))
+}

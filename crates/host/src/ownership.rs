@@ -1,0 +1,184 @@
+//! Giving a volume with all that is in it to the group of a pod (contract C.50).
+//!
+//! What is inside may belong to somebody who changes it while we look: so each directory is opened below the volume by the
+//! kernel's own rules, links are never followed, and other filesystems mounted inside are left alone.
+
+use std::ffi::{CStr, OsStr};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use ports::host::{GroupPolicy, HostResult};
+use rustix::fs::{AtFlags, Dir, FileType, Gid, Mode, OFlags, ResolveFlags, Stat};
+use rustix::io::Errno;
+
+use crate::failed;
+
+/// Group members may read and write.
+const READ_WRITE: u32 = 0o660;
+/// They may enter directories, and what is made there belongs to the group too.
+const ENTER: u32 = 0o2110;
+const PERMISSIONS: u32 = 0o7777;
+
+const OPEN_DIR: OFlags =
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+pub(crate) fn give_tree(volume: &Path, gid: u32, policy: GroupPolicy) -> HostResult<()> {
+    let top = rustix::fs::open(volume, OPEN_DIR, Mode::empty()).map_err(failed("open volume", volume))?;
+    let root = rustix::fs::fstat(&top).map_err(failed("look at", volume))?;
+    if policy == GroupPolicy::OnRootMismatch && is_given(&root, gid) {
+        return Ok(());
+    }
+    // The top last: it is what says that all the rest is done.
+    let walk = Walk { volume, top: &top, device: root.st_dev, gid };
+    walk.run()?;
+    walk.give(&top, c"", &root).map_err(failed("set the group of", volume))
+}
+
+fn is_given(stat: &Stat, gid: u32) -> bool {
+    stat.st_gid == gid && stat.st_mode & wanted_bits(stat) == wanted_bits(stat)
+}
+
+fn wanted_bits(stat: &Stat) -> u32 {
+    let is_dir = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+    if is_dir { READ_WRITE | ENTER } else { READ_WRITE }
+}
+
+struct Walk<'a> {
+    volume: &'a Path,
+    top: &'a OwnedFd,
+    device: u64,
+    gid: u32,
+}
+
+impl Walk<'_> {
+    /// Directory by directory, each opened anew from the top: a deep tree takes no more descriptors than a flat one.
+    fn run(&self) -> HostResult<()> {
+        let mut ahead = vec![PathBuf::from(".")];
+        while let Some(inside) = ahead.pop() {
+            let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+            let dir = match rustix::fs::openat2(self.top, &inside, OPEN_DIR, Mode::empty(), resolve) {
+                Ok(dir) => dir,
+                // Gone, replaced, or another filesystem since it was listed.
+                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV | Errno::AGAIN) => continue,
+                Err(error) => return Err(failed("open", &self.volume.join(&inside))(error)),
+            };
+            let shown = || self.volume.join(&inside);
+            for entry in Dir::read_from(&dir).map_err(failed("list", &shown()))? {
+                let entry = entry.map_err(failed("list", &shown()))?;
+                let name = entry.file_name();
+                if name == c"." || name == c".." {
+                    continue;
+                }
+                let is_dir = self.give_entry(&dir, name).map_err(|error| {
+                    failed("set the group of", &shown().join(OsStr::from_bytes(name.to_bytes())))(error)
+                })?;
+                if is_dir {
+                    ahead.push(inside.join(OsStr::from_bytes(name.to_bytes())));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether it is a directory to go into.
+    fn give_entry(&self, dir: &OwnedFd, name: &CStr) -> Result<bool, Errno> {
+        let stat = match rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => stat,
+            Err(Errno::NOENT) => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        if stat.st_dev != self.device {
+            return Ok(false);
+        }
+        match self.give(dir, name, &stat) {
+            Ok(()) | Err(Errno::NOENT) => Ok(FileType::from_raw_mode(stat.st_mode) == FileType::Directory),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What has the group and the permissions already costs only the look at it.
+    fn give(&self, dir: &OwnedFd, name: &CStr, stat: &Stat) -> Result<(), Errno> {
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        if is_given(stat, self.gid) || (kind == FileType::Symlink && stat.st_gid == self.gid) {
+            return Ok(());
+        }
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let opened = match name.is_empty() {
+            true => dir.as_fd().try_clone_to_owned().map_err(|_| Errno::MFILE)?,
+            false => rustix::fs::openat(dir, name, flags, Mode::empty())?,
+        };
+        rustix::fs::chownat(&opened, c"", None, Some(Gid::from_raw(self.gid)), AtFlags::EMPTY_PATH)?;
+        if kind == FileType::Symlink {
+            return Ok(());
+        }
+        // The descriptor, not the name: a link that took its place is not followed.
+        let now = rustix::fs::fstat(&opened)?;
+        let mode = Mode::from_raw_mode((now.st_mode | wanted_bits(&now)) & PERMISSIONS);
+        rustix::fs::chmod(format!("/proc/self/fd/{}", opened.as_raw_fd()), mode)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File, Permissions};
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+
+    use super::*;
+
+    fn seen(path: &Path) -> (u32, u32) {
+        let metadata = fs::symlink_metadata(path).unwrap();
+        (metadata.gid(), metadata.mode() & PERMISSIONS)
+    }
+
+    fn tree() -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        fs::create_dir_all(at("volume/a/b")).unwrap();
+        fs::write(at("volume/a/file"), "").unwrap();
+        fs::write(at("volume/script"), "").unwrap();
+        fs::write(at("outside"), "").unwrap();
+        symlink(at("outside"), at("volume/a/link")).unwrap();
+        for (name, mode) in [("volume/a/file", 0o600), ("volume/script", 0o755), ("outside", 0o600)] {
+            File::open(at(name)).unwrap().set_permissions(Permissions::from_mode(mode)).unwrap();
+        }
+        for name in ["volume", "volume/a", "volume/a/b"] {
+            File::open(at(name)).unwrap().set_permissions(Permissions::from_mode(0o700)).unwrap();
+        }
+        dir
+    }
+
+    #[test]
+    fn the_group_may_read_write_and_enter_and_nothing_outside_changes() {
+        let dir = tree();
+        let at = |name: &str| dir.path().join(name);
+        let outside = seen(&at("outside"));
+        give_tree(&at("volume"), 4242, GroupPolicy::Always).unwrap();
+        for name in ["volume", "volume/a", "volume/a/b"] {
+            assert_eq!(seen(&at(name)), (4242, 0o2770), "{name}");
+        }
+        assert_eq!(seen(&at("volume/a/file")), (4242, 0o660));
+        assert_eq!(seen(&at("volume/script")), (4242, 0o775));
+        assert_eq!(seen(&at("volume/a/link")).0, 4242);
+        assert_eq!(seen(&at("outside")), outside);
+    }
+
+    #[test]
+    fn with_on_root_mismatch_only_the_top_is_looked_at() {
+        let dir = tree();
+        let at = |name: &str| dir.path().join(name);
+        give_tree(&at("volume"), 4242, GroupPolicy::OnRootMismatch).unwrap();
+        assert_eq!(seen(&at("volume/a/file")), (4242, 0o660), "it did not match");
+        fs::write(at("volume/a/new"), "").unwrap();
+        File::open(at("volume/a/new")).unwrap().set_permissions(Permissions::from_mode(0o600)).unwrap();
+        give_tree(&at("volume"), 4242, GroupPolicy::OnRootMismatch).unwrap();
+        assert_eq!(seen(&at("volume/a/new")).1, 0o600, "it matched");
+        give_tree(&at("volume"), 4242, GroupPolicy::Always).unwrap();
+        assert_eq!(seen(&at("volume/a/new")), (4242, 0o660));
+    }
+
+    #[test]
+    fn a_volume_that_is_not_there_is_an_error() {
+        assert!(give_tree(Path::new("/nowhere/volume"), 1, GroupPolicy::Always).is_err());
+    }
+}

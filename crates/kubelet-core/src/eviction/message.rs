@@ -1,0 +1,113 @@
+//! What users read about an eviction: each text carries the numbers that it was decided by.
+
+use std::fmt::Write as _;
+
+use model::containers::regular_containers;
+use model::k8s::{Pod, ResourceRequirements};
+use model::quantity::{binary_text, decimal_text};
+
+use super::observe::Observations;
+use super::threshold::Threshold;
+use super::usage::{Candidate, ContainerUsage};
+use super::{Signal, Starved};
+
+/// The reason in the status and of the event.
+pub const EVICTED: &str = "Evicted";
+/// The reason of the event that a threshold was crossed.
+pub const THRESHOLD_MET: &str = "EvictionThresholdMet";
+
+/// Annotations of the event.
+const OFFENDERS: &str = "offending_containers";
+const OFFENDERS_USAGE: &str = "offending_containers_usage";
+const STARVED: &str = "starved_resource";
+
+/// Why a pod goes, as its status and its event say it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EvictionNotice {
+    pub message: String,
+    /// Of the event.
+    pub annotations: Vec<(&'static str, String)>,
+    /// The pod did nothing wrong: the node is short, and somebody had to go.
+    pub is_disruption: bool,
+}
+
+impl EvictionNotice {
+    /// The pod took more than it may.
+    #[must_use]
+    pub const fn own_fault(message: String) -> Self {
+        Self { message, annotations: Vec::new(), is_disruption: false }
+    }
+}
+
+/// The message of the event about the node.
+#[must_use]
+pub fn threshold_met(starved: Starved) -> String {
+    format!("Attempting to reclaim {}", starved.as_str())
+}
+
+/// Why the candidate goes for `threshold`.
+#[must_use]
+pub fn notice(
+    candidate: &Candidate<'_>,
+    threshold: &Threshold,
+    observations: &Observations,
+) -> EvictionNotice {
+    let starved = threshold.signal.starved();
+    let mut message = format!("The node was low on resource: {}. ", starved.as_str());
+    if let Some(observed) = observations.get(threshold.signal) {
+        let (level, left) =
+            (threshold.level.shown(observed.capacity), shown(threshold.signal, observed.available));
+        // Writing to a string cannot fail.
+        let _ = write!(message, "Threshold quantity: {level}, available: {left}. ");
+    }
+    let (mut names, mut usages) = (Vec::new(), Vec::new());
+    for container in candidate.usage.iter().flat_map(|usage| &usage.containers) {
+        let Some(offence) = offence(candidate.pod, container, starved) else { continue };
+        let Offence { used, requested } = &offence;
+        let _ = write!(
+            message,
+            "Container {} was using {used}, request is {requested}, has larger consumption of {}. ",
+            container.name,
+            starved.as_str()
+        );
+        names.push(&*container.name);
+        usages.push(offence.used);
+    }
+    let annotations = vec![
+        (OFFENDERS, names.join(",")),
+        (OFFENDERS_USAGE, usages.join(",")),
+        (STARVED, starved.as_str().to_owned()),
+    ];
+    EvictionNotice { message, annotations, is_disruption: true }
+}
+
+/// Bytes with a power of 1024, everything else with one of 1000.
+fn shown(signal: Signal, amount: i64) -> String {
+    match signal.starved() {
+        Starved::Memory | Starved::EphemeralStorage => binary_text(i128::from(amount)),
+        Starved::Inodes | Starved::Pids => decimal_text(i128::from(amount)),
+    }
+}
+
+struct Offence {
+    used: String,
+    requested: String,
+}
+
+/// A container that takes more than it asked for.
+fn offence(pod: &Pod, container: &ContainerUsage, starved: Starved) -> Option<Offence> {
+    let used = match starved {
+        Starved::Memory => container.memory?,
+        Starved::EphemeralStorage => container.storage_bytes()?,
+        Starved::Inodes | Starved::Pids => return None,
+    };
+    let spec = regular_containers(pod).find(|spec| spec.name() == &*container.name)?;
+    let requests =
+        |resources: &ResourceRequirements| resources.requests.as_ref()?.get(starved.as_str()).cloned();
+    let request = spec.resources().and_then(requests);
+    let requested = request.as_ref().map_or(0, |q| model::Amount::of(q).map_or(0, model::Amount::units));
+    (u64::try_from(requested).is_ok_and(|requested| used > requested)).then(|| Offence {
+        used: binary_text(i128::from(used)),
+        requested: request.map_or_else(|| "0".to_owned(), |quantity| quantity.0),
+    })
+}

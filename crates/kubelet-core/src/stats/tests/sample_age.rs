@@ -1,0 +1,32 @@
+//! How old a sample may be, and what rates are computed from.
+
+use super::*;
+
+#[test]
+fn a_rate_needs_two_readings_that_are_neither_too_close_nor_too_far_apart() {
+    let reading = |seconds, used| Reading { at: at(seconds), used };
+    let before = reading(10.0, 1_000_000_000);
+    assert_eq!(compute_rate(before, reading(12.0, 2_000_000_000)), Some(500_000_000));
+    assert_eq!(compute_rate(before, reading(10.1, 2_000_000_000)), None);
+    assert_eq!(compute_rate(before, reading(900.0, 2_000_000_000)), None);
+    // The container was started anew.
+    assert_eq!(compute_rate(before, reading(12.0, 5)), None);
+    let soon = reading(10.1, 1_000_000_001);
+    assert_eq!(next_baseline(Some(before), soon), before);
+    assert_eq!(next_baseline(Some(before), reading(10.1, 5)), reading(10.1, 5));
+    assert_eq!(next_baseline(Some(before), reading(11.0, 2)), reading(11.0, 2));
+    assert_eq!(next_baseline(None, soon), soon);
+}
+
+#[test]
+fn a_sample_is_shared_while_it_is_young_and_says_enough() {
+    let most = Duration::from_secs(5);
+    let enough = |detail, wanted, now| {
+        is_good_enough(Some(AtHand { taken_at: at(10.0), detail }), wanted, most, at(now))
+    };
+    assert!(enough(Detail::Usage, Detail::Usage, 14.9));
+    assert!(enough(Detail::Full, Detail::Usage, 14.9));
+    assert!(!enough(Detail::Usage, Detail::Full, 14.9));
+    assert!(!enough(Detail::Full, Detail::Full, 15.0));
+    assert!(!is_good_enough(None, Detail::Usage, most, at(0.0)));
+}

@@ -1,0 +1,402 @@
+//! The volumes of one pod, as a state machine: what is made, what is waited for, what is tried again when, and what is
+//! taken down.
+//!
+//! ```text
+//!          Wanted, Changed            Make            Made(Ready)
+//!   (absent) ---------> Due ----------------> Making -------------> Ready
+//!                        ^  until is over       |  Made(Failed)
+//!                        `-------- Failed <-----+
+//!                        `------ Uncertain <----'  Made(Unknown)
+//! ```
+//! The desired world is the wish of the pod's worker; the actual one is the disk and the mount table, which every act
+//! looks at first. What is remembered here is only what neither can tell: which act is under way, how often one failed,
+//! and where an act was given up without having come to an end (*uncertain*: it may still happen).
+//!
+//! Laws, which the tests check on random stories: one act at a time for each volume; nothing is made while the pod is
+//! taken down, and nothing is taken down while something is made; a try that failed waits longer each time.
+//! Never: how a volume of some type is made, which is `agent::volumes`.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use model::MonoTime;
+
+/// A pod waits so long for its volumes; then it is told what is missing, and waits again.
+pub const PATIENCE: Duration = Duration::from_secs(123);
+/// How long a volume waits after its first failure; the wait doubles with every further one.
+pub const FIRST_WAIT: Duration = Duration::from_millis(500);
+/// The longest such wait.
+pub const LONGEST_WAIT: Duration = Duration::from_secs(122);
+/// What a wait that came to its end says.
+const TIMED_OUT: &str = "timed out waiting for the condition";
+
+/// A volume that containers can use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReadyVolume {
+    pub path: PathBuf,
+    /// The path is that of a block device, not of files.
+    pub is_device: bool,
+    /// Whatever its containers ask for.
+    pub read_only: bool,
+}
+
+/// How an attempt to make a volume ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Attempt {
+    Ready(ReadyVolume),
+    /// It did not happen, and is not going to.
+    Failed,
+    /// It was given up before it had ended.
+    Unknown,
+    /// What the pod asks for cannot be made out: waiting does not help.
+    Refused(String),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum VolumeEvent {
+    /// Somebody waits for these volumes. Without patience, each is tried once.
+    Wanted {
+        volumes: Vec<Box<str>>,
+        is_patient: bool,
+    },
+    /// What volumes are made from changed: what failed is worth another try at once.
+    Changed,
+    /// Nobody waits any more.
+    Unwatched,
+    Made {
+        volume: Box<str>,
+        attempt: Attempt,
+    },
+    /// Nothing of the pod runs: its volumes must go.
+    Unwanted,
+    TakenDown {
+        is_gone: bool,
+    },
+    /// The moment that [`Reaction::wake_at`] named has come.
+    Wake,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum VolumeAct {
+    /// Make the volume, or see that it is as it should be.
+    Make(Box<str>),
+    /// Unmount whatever the pod has, and remove its volumes.
+    TakeDown,
+}
+
+/// What somebody who waits is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Ready,
+    /// The complete text of the event.
+    Missing(String),
+    /// Every volume was tried once.
+    Tried,
+    Gone,
+    /// The volumes could not be taken down.
+    Stuck,
+}
+
+/// What follows from an event.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reaction {
+    pub acts: Vec<VolumeAct>,
+    pub verdict: Option<Verdict>,
+    pub wake_at: Option<MonoTime>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum State {
+    Due {
+        failures: u32,
+    },
+    /// `again`: what it is made from changed meanwhile.
+    Making {
+        failures: u32,
+        again: bool,
+    },
+    Ready(ReadyVolume),
+    Failed {
+        failures: u32,
+        until: MonoTime,
+    },
+    Uncertain {
+        failures: u32,
+        until: MonoTime,
+    },
+    Refused {
+        why: String,
+    },
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum Wish {
+    #[default]
+    Nothing,
+    /// `until`: `None` where each volume is tried once only.
+    Mounted {
+        volumes: Vec<Box<str>>,
+        until: Option<MonoTime>,
+    },
+    Gone,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum TakeDown {
+    #[default]
+    Idle,
+    UnderWay {
+        failures: u32,
+    },
+    Failed {
+        times: u32,
+        until: MonoTime,
+    },
+}
+
+/// What is known of one pod's volumes beyond disk and mount table. A pod that settled needs none of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodVolumes {
+    volumes: BTreeMap<Box<str>, State>,
+    wish: Wish,
+    take_down: TakeDown,
+}
+
+/// How long to wait after so many failures in a row.
+#[must_use]
+pub fn wait_after(failures: u32) -> Duration {
+    let doubled = 1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX);
+    FIRST_WAIT.saturating_mul(doubled).min(LONGEST_WAIT)
+}
+
+impl PodVolumes {
+    /// What the event makes of the pod's volumes.
+    pub fn on_event(&mut self, event: VolumeEvent, now: MonoTime) -> Reaction {
+        match event {
+            VolumeEvent::Wanted { volumes, is_patient } => self.want(volumes, is_patient, now),
+            VolumeEvent::Changed => self.look_again(),
+            VolumeEvent::Unwatched => self.wish = Wish::Nothing,
+            VolumeEvent::Made { volume, attempt } => self.note_attempt(&volume, attempt, now),
+            VolumeEvent::Unwanted => self.wish = Wish::Gone,
+            VolumeEvent::TakenDown { is_gone } => {
+                self.note_take_down(is_gone, now);
+                if self.wish == Wish::Gone {
+                    // Told either way; who wants to go on asks again.
+                    self.wish = Wish::Nothing;
+                    let verdict = Some(if is_gone { Verdict::Gone } else { Verdict::Stuck });
+                    return Reaction { verdict, ..Reaction::default() };
+                }
+            }
+            VolumeEvent::Wake => {}
+        }
+        self.decide(now)
+    }
+
+    /// Nothing is under way, nobody waits, and nothing failed that must not be tried again at once.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        let is_quiet = |state: &State| matches!(state, State::Ready(_) | State::Due { .. });
+        self.wish == Wish::Nothing && self.take_down == TakeDown::Idle && self.volumes.values().all(is_quiet)
+    }
+
+    /// An act for the pod is under way.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        self.is_making() || matches!(self.take_down, TakeDown::UnderWay { .. })
+    }
+
+    /// The volumes that are ready.
+    pub fn ready(&self) -> impl Iterator<Item = (&str, &ReadyVolume)> {
+        self.volumes.iter().filter_map(|(name, state)| match state {
+            State::Ready(volume) => Some((&**name, volume)),
+            State::Due { .. }
+            | State::Making { .. }
+            | State::Failed { .. }
+            | State::Uncertain { .. }
+            | State::Refused { .. } => None,
+        })
+    }
+
+    fn is_making(&self) -> bool {
+        self.volumes.values().any(|state| matches!(state, State::Making { .. }))
+    }
+
+    fn want(&mut self, volumes: Vec<Box<str>>, is_patient: bool, now: MonoTime) {
+        for name in &volumes {
+            match self.volumes.get_mut(name) {
+                // Made or not, the disk decides: it is looked at again.
+                None | Some(State::Ready(_) | State::Refused { .. }) => {
+                    self.volumes.insert(name.clone(), State::Due { failures: 0 });
+                }
+                Some(State::Making { again, .. }) => *again = true,
+                // The wait after a failure outlives the one who waited.
+                Some(State::Due { .. } | State::Failed { .. } | State::Uncertain { .. }) => {}
+            }
+        }
+        self.wish = Wish::Mounted { volumes, until: is_patient.then(|| now + PATIENCE) };
+    }
+
+    fn look_again(&mut self) {
+        for state in self.volumes.values_mut() {
+            match state {
+                State::Failed { .. } | State::Refused { .. } => *state = State::Due { failures: 0 },
+                State::Making { again, .. } => *again = true,
+                // One that hangs does not hang because of an object.
+                State::Due { .. } | State::Ready(_) | State::Uncertain { .. } => {}
+            }
+        }
+    }
+
+    fn note_attempt(&mut self, volume: &str, attempt: Attempt, now: MonoTime) {
+        let Some(state) = self.volumes.get_mut(volume) else { return };
+        let State::Making { failures, again } = *state else { return };
+        let failures = failures.saturating_add(1);
+        let until = now + wait_after(failures);
+        *state = match attempt {
+            Attempt::Unknown => State::Uncertain { failures, until },
+            Attempt::Ready(_) | Attempt::Failed | Attempt::Refused(_) if again => State::Due { failures: 0 },
+            Attempt::Ready(ready) => State::Ready(ready),
+            Attempt::Failed => State::Failed { failures, until },
+            Attempt::Refused(why) => State::Refused { why },
+        };
+    }
+
+    fn note_take_down(&mut self, is_gone: bool, now: MonoTime) {
+        let times = self.take_down.failures().saturating_add(1);
+        if is_gone {
+            self.volumes.clear();
+            self.take_down = TakeDown::Idle;
+        } else {
+            self.take_down = TakeDown::Failed { times, until: now + wait_after(times) };
+        }
+    }
+
+    fn decide(&mut self, now: MonoTime) -> Reaction {
+        match std::mem::take(&mut self.wish) {
+            Wish::Nothing => Reaction::default(),
+            Wish::Mounted { volumes, until } => self.mount(volumes, until, now),
+            Wish::Gone => self.take_down(now),
+        }
+    }
+
+    /// Starts what is due, and says what there is to say to whoever waits.
+    fn mount(&mut self, volumes: Vec<Box<str>>, until: Option<MonoTime>, now: MonoTime) -> Reaction {
+        let mut reaction = Reaction::default();
+        // Unmount before mount: the pod came back while it was taken down.
+        if !matches!(self.take_down, TakeDown::UnderWay { .. }) {
+            self.take_down = TakeDown::Idle;
+            for name in &volumes {
+                let state = self.volumes.entry(name.clone()).or_insert(State::Due { failures: 0 });
+                if let Some(failures) = state.due(now) {
+                    *state = State::Making { failures, again: false };
+                    reaction.acts.push(VolumeAct::Make(name.clone()));
+                }
+            }
+        }
+        reaction.verdict = self.verdict(&volumes, until, now);
+        if reaction.verdict.is_none() {
+            let states = volumes.iter().filter_map(|name| self.volumes.get(name));
+            let retry = states.filter_map(State::retry_at).min();
+            reaction.wake_at = retry.into_iter().chain(until).min();
+            self.wish = Wish::Mounted { volumes, until };
+        }
+        reaction
+    }
+
+    fn verdict(&self, volumes: &[Box<str>], until: Option<MonoTime>, now: MonoTime) -> Option<Verdict> {
+        let states = || volumes.iter().map(|name| (&**name, self.volumes.get(name)));
+        let unmounted: Vec<&str> =
+            states().filter(|(_, state)| !state.is_some_and(State::is_ready)).map(|(name, _)| name).collect();
+        let refused = states().filter_map(|(name, state)| Some((name, state?.refusal()?)));
+        let (refused, why): (Vec<&str>, Vec<&str>) = refused.unzip();
+        let Some(until) = until else {
+            let is_over = !states().any(|(_, state)| state.is_some_and(State::is_open));
+            return is_over.then_some(if unmounted.is_empty() { Verdict::Ready } else { Verdict::Tried });
+        };
+        if unmounted.is_empty() {
+            return Some(Verdict::Ready);
+        }
+        if !why.is_empty() {
+            return Some(Verdict::Missing(missing(&unmounted, &refused, &why.join("; "))));
+        }
+        (until <= now).then(|| Verdict::Missing(missing(&unmounted, &[], TIMED_OUT)))
+    }
+
+    /// Only when nothing is made any more: what comes to its end later would stay.
+    fn take_down(&mut self, now: MonoTime) -> Reaction {
+        let mut reaction = Reaction::default();
+        match self.take_down {
+            TakeDown::UnderWay { .. } => {}
+            TakeDown::Failed { until, .. } if until > now => reaction.wake_at = Some(until),
+            TakeDown::Idle | TakeDown::Failed { .. } if self.is_making() => {}
+            TakeDown::Idle | TakeDown::Failed { .. } => {
+                self.take_down = TakeDown::UnderWay { failures: self.take_down.failures() };
+                reaction.acts.push(VolumeAct::TakeDown);
+            }
+        }
+        self.wish = Wish::Gone;
+        reaction
+    }
+}
+
+impl State {
+    /// With how many failures before, if it is to be made now.
+    fn due(&self, now: MonoTime) -> Option<u32> {
+        match self {
+            Self::Due { failures } => Some(*failures),
+            Self::Failed { failures, until } | Self::Uncertain { failures, until } => {
+                (*until <= now).then_some(*failures)
+            }
+            Self::Making { .. } | Self::Ready(_) | Self::Refused { .. } => None,
+        }
+    }
+
+    fn retry_at(&self) -> Option<MonoTime> {
+        match self {
+            Self::Failed { until, .. } | Self::Uncertain { until, .. } => Some(*until),
+            Self::Due { .. } | Self::Making { .. } | Self::Ready(_) | Self::Refused { .. } => None,
+        }
+    }
+
+    /// Its attempt has not ended.
+    const fn is_open(&self) -> bool {
+        matches!(self, Self::Due { .. } | Self::Making { .. })
+    }
+
+    const fn is_ready(&self) -> bool {
+        matches!(self, Self::Ready(_))
+    }
+
+    fn refusal(&self) -> Option<&str> {
+        match self {
+            Self::Refused { why } => Some(why),
+            Self::Due { .. }
+            | Self::Making { .. }
+            | Self::Ready(_)
+            | Self::Failed { .. }
+            | Self::Uncertain { .. } => None,
+        }
+    }
+}
+
+impl TakeDown {
+    const fn failures(self) -> u32 {
+        match self {
+            Self::Idle => 0,
+            Self::UnderWay { failures } | Self::Failed { times: failures, .. } => failures,
+        }
+    }
+}
+
+/// Nothing of ours is attached by anybody yet, so no volume is ever unattached.
+fn missing(unmounted: &[&str], refused: &[&str], why: &str) -> String {
+    format!(
+        "Unable to attach or mount volumes: unmounted volumes=[{}], unattached volumes=[], failed to process volumes=[{}]: {why}",
+        unmounted.join(" "),
+        refused.join(" "),
+    )
+}
+
+#[cfg(test)]
+mod tests;

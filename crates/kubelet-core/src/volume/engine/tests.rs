@@ -1,0 +1,274 @@
+use std::fmt::Write;
+
+use model::MonoTime;
+
+use super::*;
+
+const fn at(millis: u64) -> MonoTime {
+    MonoTime::from_start(Duration::from_millis(millis))
+}
+
+fn ready() -> Attempt {
+    Attempt::Ready(ReadyVolume { path: "/v".into(), is_device: false, read_only: false })
+}
+
+fn want(names: &[&str]) -> VolumeEvent {
+    VolumeEvent::Wanted { volumes: names.iter().map(|name| Box::from(*name)).collect(), is_patient: true }
+}
+
+fn refresh(names: &[&str]) -> VolumeEvent {
+    VolumeEvent::Wanted { volumes: names.iter().map(|name| Box::from(*name)).collect(), is_patient: false }
+}
+
+fn made(name: &str, attempt: Attempt) -> VolumeEvent {
+    VolumeEvent::Made { volume: name.into(), attempt }
+}
+
+/// What follows from each event, as a line each.
+fn story(events: Vec<(u64, VolumeEvent)>) -> String {
+    let (mut pod, mut told) = (PodVolumes::default(), String::new());
+    for (millis, event) in events {
+        let reaction = pod.on_event(event, at(millis));
+        write!(told, "{millis}:").unwrap();
+        for act in &reaction.acts {
+            match act {
+                VolumeAct::Make(name) => write!(told, " make {name}").unwrap(),
+                VolumeAct::TakeDown => told.push_str(" take down"),
+            }
+        }
+        if let Some(verdict) = &reaction.verdict {
+            write!(told, " {verdict:?}").unwrap();
+        }
+        if let Some(wake) = reaction.wake_at {
+            write!(told, " until {}", wake.saturating_since(at(0)).as_millis()).unwrap();
+        }
+        told.push('\n');
+    }
+    told
+}
+
+#[test]
+fn all_volumes_are_made_side_by_side_and_the_pod_is_told_once() {
+    let told = story(vec![(0, want(&["a", "b"])), (10, made("b", ready())), (20, made("a", ready()))]);
+    assert_eq!(told, "0: make a make b until 123000\n10: until 123000\n20: Ready\n");
+}
+
+#[test]
+fn a_failure_waits_longer_each_time_and_holds_nobody_else_up() {
+    let told = story(vec![
+        (0, want(&["a", "b"])),
+        (10, made("a", Attempt::Failed)),
+        (11, made("b", ready())),
+        (510, VolumeEvent::Wake),
+        (520, made("a", Attempt::Failed)),
+        (1520, VolumeEvent::Wake),
+        (1530, made("a", ready())),
+    ]);
+    assert_eq!(
+        told,
+        "0: make a make b until 123000\n10: until 510\n11: until 510\n510: make a until 123000\n\
+         520: until 1520\n1520: make a until 123000\n1530: Ready\n"
+    );
+}
+
+#[test]
+fn waits_double_from_half_a_second_to_two_minutes_and_two_seconds() {
+    let waits: Vec<u128> = (1..=11).map(|failures| wait_after(failures).as_millis()).collect();
+    assert_eq!(waits, [500, 1000, 2000, 4000, 8000, 16000, 32000, 64000, 122_000, 122_000, 122_000]);
+    assert_eq!(wait_after(u32::MAX), LONGEST_WAIT);
+}
+
+#[test]
+fn after_two_minutes_and_three_seconds_the_pod_is_told_what_is_missing_and_the_back_off_stays() {
+    let told = story(vec![
+        (0, want(&["a", "b", "c"])),
+        (1, made("b", ready())),
+        (122_999, made("c", Attempt::Failed)),
+        (123_000, VolumeEvent::Wake),
+        (124_000, want(&["a", "b", "c"])),
+        (124_001, made("b", ready())),
+        (124_002, made("c", ready())),
+        (124_003, made("a", ready())),
+        (124_004, made("a", ready())),
+    ]);
+    assert_eq!(
+        told,
+        "0: make a make b make c until 123000\n1: until 123000\n122999: until 123000\n\
+         123000: Missing(\"Unable to attach or mount volumes: unmounted volumes=[a c], unattached volumes=[], \
+         failed to process volumes=[]: timed out waiting for the condition\")\n\
+         124000: make b make c until 247000\n124001: until 247000\n124002: until 247000\n124003: make a until 247000\n\
+         124004: Ready\n"
+    );
+}
+
+#[test]
+fn what_cannot_be_made_out_is_told_at_once() {
+    let why = "error processing PVC default/data: PVC is not bound";
+    let told = story(vec![
+        (0, want(&["a", "data"])),
+        (5, made("data", Attempt::Refused(why.to_owned()))),
+        (6, made("a", ready())),
+        (1000, want(&["a", "data"])),
+    ]);
+    assert_eq!(
+        told,
+        "0: make a make data until 123000\n\
+         5: Missing(\"Unable to attach or mount volumes: unmounted volumes=[a data], unattached volumes=[], \
+         failed to process volumes=[data]: error processing PVC default/data: PVC is not bound\")\n6:\n\
+         1000: make a make data until 124000\n"
+    );
+}
+
+#[test]
+fn a_change_ends_the_wait_and_one_in_the_middle_of_an_act_repeats_it() {
+    let told = story(vec![
+        (0, want(&["cfg"])),
+        (10, made("cfg", Attempt::Failed)),
+        (20, VolumeEvent::Changed),
+        (30, VolumeEvent::Changed),
+        (40, made("cfg", ready())),
+        (50, made("cfg", ready())),
+    ]);
+    assert_eq!(
+        told,
+        "0: make cfg until 123000\n10: until 510\n20: make cfg until 123000\n30: until 123000\n\
+         40: make cfg until 123000\n50: Ready\n"
+    );
+}
+
+#[test]
+fn a_refresh_tries_each_volume_once() {
+    let told = story(vec![
+        (0, refresh(&["a", "b"])),
+        (1, made("a", Attempt::Failed)),
+        (2, made("b", ready())),
+        (3, refresh(&["b"])),
+        (4, made("b", ready())),
+        (5, refresh(&["a"])),
+        (501, refresh(&["a"])),
+    ]);
+    assert_eq!(
+        told,
+        "0: make a make b\n1: until 501\n2: Tried\n3: make b\n4: Ready\n5: Tried\n501: make a\n"
+    );
+}
+
+#[test]
+fn volumes_are_taken_down_only_when_none_is_made_any_more() {
+    let told = story(vec![
+        (0, want(&["a", "b"])),
+        (1, made("a", ready())),
+        (2, VolumeEvent::Unwatched),
+        (3, VolumeEvent::Unwanted),
+        (4, made("b", Attempt::Unknown)),
+        (5, VolumeEvent::TakenDown { is_gone: false }),
+        (6, VolumeEvent::Unwanted),
+        (505, VolumeEvent::Wake),
+        (506, VolumeEvent::TakenDown { is_gone: true }),
+    ]);
+    assert_eq!(
+        told,
+        "0: make a make b until 123000\n1: until 123000\n2:\n3:\n4: take down\n5: Stuck\n6: until 505\n\
+         505: take down\n506: Gone\n"
+    );
+}
+
+#[test]
+fn a_pod_that_comes_back_is_mounted_after_it_was_unmounted() {
+    let told = story(vec![
+        (0, VolumeEvent::Unwanted),
+        (1, want(&["a"])),
+        (2, VolumeEvent::TakenDown { is_gone: true }),
+        (3, made("a", ready())),
+    ]);
+    assert_eq!(told, "0: take down\n1: until 123001\n2: make a until 123001\n3: Ready\n");
+}
+
+/// A small generator of its own: the stories are the same in every run.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % sides
+    }
+}
+
+/// One random story: acts end whenever and however they like, workers come and go. Returns how many acts it had.
+fn random_story(seed: u64) -> usize {
+    let (mut dice, mut pod, mut now) = (Dice(seed), PodVolumes::default(), 0);
+    let names: [Box<str>; 3] = ["a".into(), "b".into(), "c".into()];
+    let (mut under_way, mut taking_down, mut count): (Vec<Box<str>>, bool, usize) = (Vec::new(), false, 0);
+    for _ in 0..200 {
+        now += dice.roll(3000);
+        let event = match dice.roll(8) {
+            0 => want(&["a", "b", "c"]),
+            1 => refresh(&["a", "c"]),
+            2 => VolumeEvent::Unwanted,
+            3 => VolumeEvent::Changed,
+            4 => VolumeEvent::Unwatched,
+            5 | 6 if taking_down => {
+                taking_down = false;
+                VolumeEvent::TakenDown { is_gone: dice.roll(2) == 0 }
+            }
+            5 | 6 if !under_way.is_empty() => {
+                let index = usize::try_from(dice.roll(under_way.len() as u64)).unwrap();
+                let volume = under_way.swap_remove(index);
+                let attempt = match dice.roll(4) {
+                    0 => Attempt::Failed,
+                    1 => Attempt::Unknown,
+                    2 => Attempt::Refused("no".to_owned()),
+                    _ => ready(),
+                };
+                VolumeEvent::Made { volume, attempt }
+            }
+            _ => VolumeEvent::Wake,
+        };
+        let reaction = pod.on_event(event, at(now));
+        for act in reaction.acts {
+            count += 1;
+            match act {
+                VolumeAct::Make(name) => {
+                    assert!(names.contains(&name));
+                    assert!(!taking_down, "seed {seed}: made while taken down");
+                    assert!(!under_way.contains(&name), "seed {seed}: two acts on one volume");
+                    under_way.push(name);
+                }
+                VolumeAct::TakeDown => {
+                    assert!(under_way.is_empty(), "seed {seed}: taken down while made");
+                    assert!(!taking_down, "seed {seed}: taken down twice");
+                    taking_down = true;
+                }
+            }
+        }
+        assert_eq!(pod.is_busy(), taking_down || !under_way.is_empty(), "seed {seed}");
+    }
+    // Whatever happened: once acts succeed, who waits is served.
+    let mut acts = Vec::new();
+    if taking_down {
+        acts.extend(pod.on_event(VolumeEvent::TakenDown { is_gone: true }, at(now)).acts);
+    }
+    acts.extend(under_way.into_iter().map(VolumeAct::Make));
+    let mut reaction = pod.on_event(want(&["a", "b", "c"]), at(now));
+    acts.append(&mut reaction.acts);
+    while reaction.verdict.is_none() {
+        reaction = match acts.pop() {
+            Some(VolumeAct::Make(name)) => pod.on_event(made(&name, ready()), at(now)),
+            Some(VolumeAct::TakeDown) => panic!("seed {seed}: nobody wants it down"),
+            None => {
+                let wake = reaction.wake_at.expect("a moment to go on at");
+                now = u64::try_from(wake.saturating_since(at(0)).as_millis()).unwrap();
+                pod.on_event(VolumeEvent::Wake, at(now))
+            }
+        };
+        acts.append(&mut reaction.acts);
+    }
+    assert_eq!(reaction.verdict, Some(Verdict::Ready), "seed {seed}: {pod:?}");
+    count
+}
+
+#[test]
+fn on_random_stories_the_laws_hold() {
+    let acts: usize = (0..500).map(random_story).sum();
+    assert!(acts > 10_000, "{acts} acts are too few to mean anything");
+}

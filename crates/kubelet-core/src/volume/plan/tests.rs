@@ -1,0 +1,190 @@
+use serde_json::{Value, json};
+
+use super::*;
+
+fn pod(volume: Value, container: Value) -> Pod {
+    let mut volume = volume;
+    volume["name"] = "data".into();
+    let mut container = container;
+    container["name"] = "app".into();
+    let pod = json!({
+        "metadata": {"name": "web", "namespace": "shop", "uid": "pod-1"},
+        "spec": {"containers": [container], "volumes": [volume]},
+    });
+    serde_json::from_value(pod).expect("a pod")
+}
+
+fn the_volume(pod: &Pod) -> &Volume {
+    &spec_of(pod).volumes.as_deref().expect("volumes")[0]
+}
+
+fn told(volume: Value, container: Value) -> String {
+    let pod = pod(volume, container);
+    match meaning(&pod, the_volume(&pod)) {
+        Ok(Meaning::Plan(plan)) => format!("{plan:?}"),
+        Ok(Meaning::Claim(claim)) => format!("{claim:?}"),
+        Err(error) => format!("refused: {error}"),
+    }
+}
+
+#[test]
+fn each_type_has_its_plan_or_words_of_its_own() {
+    let cases = [
+        (json!({"emptyDir": {}}), "EmptyDir(Disk)"),
+        (
+            json!({"emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}),
+            "EmptyDir(Memory { size_bytes: 1048576 })",
+        ),
+        (json!({"emptyDir": {"medium": "Tape"}}), "refused: unknown storage medium \"Tape\""),
+        (json!({"hostPath": {"path": "/x"}}), "HostPath"),
+        (json!({"configMap": {"name": "c"}}), "Payload"),
+        (json!({"projected": {}}), "Payload"),
+        (
+            json!({"nfs": {"server": "fd00::1", "path": "/e", "readOnly": true}}),
+            "Nfs { name: \"data\", export: \"[fd00::1]:/e\", options: [\"ro\"], read_only: true }",
+        ),
+        (
+            json!({"persistentVolumeClaim": {"claimName": "c", "readOnly": true}}),
+            "ClaimUse { name: \"c\", read_only: true, is_ephemeral: false }",
+        ),
+        (json!({"ephemeral": {}}), "ClaimUse { name: \"web-data\", read_only: false, is_ephemeral: true }"),
+        (
+            json!({"csi": {"driver": "d.example"}}),
+            "refused: kubernetes.io/csi: driver name d.example not found in the list of registered CSI drivers",
+        ),
+        (
+            json!({"iscsi": {"targetPortal": "a", "iqn": "b", "lun": 0}}),
+            "refused: iSCSI volumes are not offered by this kubelet yet",
+        ),
+        (json!({"fc": {}}), "refused: Fibre Channel volumes are not offered by this kubelet yet"),
+        (json!({"cephfs": {"monitors": []}}), "refused: no volume plugin matched"),
+    ];
+    for (volume, expected) in cases {
+        assert_eq!(told(volume.clone(), json!({})), expected, "{volume}");
+    }
+}
+
+#[test]
+fn volumes_are_counted_by_type_and_those_that_are_there_apart() {
+    let disk = pod(json!({"emptyDir": {}}), json!({}));
+    let claim = pod(json!({"persistentVolumeClaim": {"claimName": "c"}}), json!({}));
+    let counts = count_volumes([(&disk, true), (&disk, false), (&claim, true)].into_iter());
+    assert_eq!(counts, [("kubernetes.io/empty-dir", VolumeCount { desired: 2, actual: 1 })].into());
+}
+
+#[test]
+fn huge_pages_are_of_the_size_that_the_containers_ask_for() {
+    let asks = |resources: Value| json!({"resources": {"limits": resources}});
+    let (any, two) =
+        (json!({"emptyDir": {"medium": "HugePages"}}), json!({"emptyDir": {"medium": "HugePages-2Mi"}}));
+    let both = json!({"hugepages-2Mi": "4Mi", "hugepages-1Gi": "1Gi"});
+    assert_eq!(
+        told(any.clone(), asks(json!({"hugepages-2Mi": "4Mi"}))),
+        "EmptyDir(HugePages { page_bytes: 2097152, size_bytes: 4194304 })"
+    );
+    assert_eq!(
+        told(two.clone(), asks(both.clone())),
+        "EmptyDir(HugePages { page_bytes: 2097152, size_bytes: 4194304 })"
+    );
+    assert!(told(any.clone(), asks(both)).contains("only be used if the pod asks for one size"));
+    assert!(told(any, asks(json!({}))).starts_with("refused: no huge pages are asked for"));
+    assert!(
+        told(two, asks(json!({"hugepages-1Gi": "1Gi"}))).contains("asks for huge pages of 2097152 bytes")
+    );
+}
+
+fn claim(change: impl Fn(&mut Value)) -> PersistentVolumeClaim {
+    let mut claim = json!({
+        "metadata": {"name": "c", "uid": "claim-1"},
+        "spec": {"volumeName": "pv-1"},
+        "status": {"phase": "Bound"},
+    });
+    change(&mut claim);
+    serde_json::from_value(claim).expect("a claim")
+}
+
+fn bound(wanted: &ClaimUse, claim: &PersistentVolumeClaim) -> String {
+    let pod = pod(json!({}), json!({}));
+    bound_volume(&pod, wanted, claim).map_or_else(|error| error, str::to_owned)
+}
+
+#[test]
+fn a_claim_must_be_bound_and_the_pods_own_where_it_was_made_for_it() {
+    let plain = ClaimUse { name: "c".to_owned(), read_only: false, is_ephemeral: false };
+    let own = ClaimUse { is_ephemeral: true, ..plain.clone() };
+    assert_eq!(bound(&plain, &claim(|_| {})), "pv-1");
+    assert_eq!(bound(&plain, &claim(|c| c["status"]["phase"] = "Pending".into())), "PVC is not bound");
+    assert_eq!(bound(&plain, &claim(|c| c["spec"] = json!({}))), "PVC is not bound");
+    let deleted = claim(|c| c["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into());
+    assert_eq!(bound(&plain, &deleted), "PVC is being deleted");
+    assert_eq!(bound(&own, &claim(|_| {})), "PVC shop/c was not created for pod shop/web (pod is not owner)");
+    let owner =
+        json!([{"apiVersion": "v1", "kind": "Pod", "name": "web", "uid": "pod-1", "controller": true}]);
+    assert_eq!(bound(&own, &claim(|c| c["metadata"]["ownerReferences"] = owner.clone())), "pv-1");
+}
+
+fn claimed(spec: Value, container: Value) -> String {
+    let pod = pod(json!({"persistentVolumeClaim": {"claimName": "c"}}), container);
+    let mut spec = spec;
+    if spec.get("claimRef").is_none() {
+        spec["claimRef"] = json!({"uid": "claim-1"});
+    }
+    let volume =
+        serde_json::from_value(json!({"metadata": {"name": "pv-1"}, "spec": spec})).expect("a volume");
+    let wanted = ClaimUse { name: "c".to_owned(), read_only: false, is_ephemeral: false };
+    match claimed_plan(&pod, (the_volume(&pod), &wanted), &claim(|_| {}), &volume) {
+        Ok(plan) => format!("{plan:?}"),
+        Err(error) => error,
+    }
+}
+
+#[test]
+fn a_persistent_volume_must_point_back_and_be_used_as_what_it_is() {
+    let mounted = json!({"volumeMounts": [{"name": "data", "mountPath": "/d"}]});
+    let mapped = json!({"volumeDevices": [{"name": "data", "devicePath": "/dev/x"}]});
+    let cases = [
+        (
+            json!({"local": {"path": "/mnt/a"}}),
+            &mounted,
+            "Local { volume: \"pv-1\", path: \"/mnt/a\", is_device: false, read_only: false }",
+        ),
+        (
+            json!({"local": {"path": "/dev/sdb"}, "volumeMode": "Block"}),
+            &mapped,
+            "Local { volume: \"pv-1\", path: \"/dev/sdb\", is_device: true, read_only: false }",
+        ),
+        (
+            json!({"local": {"path": "/dev/sdb"}, "volumeMode": "Block"}),
+            &mounted,
+            "volume data has volumeMode Block, but is specified in volumeMounts",
+        ),
+        (
+            json!({"local": {"path": "/mnt/a"}}),
+            &mapped,
+            "volume data has volumeMode Filesystem, but is specified in volumeDevices",
+        ),
+        (
+            json!({"nfs": {"server": "nas", "path": "/e"}, "mountOptions": ["hard", "nfsvers=4.2"]}),
+            &mounted,
+            "Nfs { name: \"pv-1\", export: \"nas:/e\", options: [\"hard\", \"nfsvers=4.2\"], read_only: false }",
+        ),
+        (
+            json!({"csi": {"driver": "d", "volumeHandle": "h"}}),
+            &mounted,
+            "kubernetes.io/csi: driver name d not found in the list of registered CSI drivers",
+        ),
+        (
+            json!({"local": {"path": "/a"}, "claimRef": {"uid": "claim-2"}}),
+            &mounted,
+            "found PV object pv-1 but its pv.Spec.ClaimRef.UID claim-2 does not point to claim.UID claim-1",
+        ),
+        (
+            json!({"local": {"path": "/a"}, "claimRef": null}),
+            &mounted,
+            "found PV object pv-1 but it has a nil pv.Spec.ClaimRef indicating it is not yet bound to the claim",
+        ),
+    ];
+    for (spec, container, expected) in cases {
+        assert_eq!(claimed(spec.clone(), container.clone()), expected, "{spec}");
+    }
+}

@@ -1,0 +1,183 @@
+//! Volumes with claims, what is refused, and an update that no reader ever sees half of.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::{Value, json};
+
+use crate::node::{FOREVER, container, once_pod, shell_pod, uid};
+
+use super::{Cluster, bound};
+
+/// How often a reader looks while its volume changes.
+const LOOKS: usize = 1_000_000;
+
+/// A volume with its claim, bound to each other as a controller would.
+fn bind(cluster: &Cluster, name: &str, spec: Value) {
+    let mut volume = json!({
+        "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": format!("pv-{name}")},
+        "spec": {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"]},
+    });
+    for (field, value) in spec.as_object().expect("fields") {
+        volume["spec"][field] = value.clone();
+    }
+    let claim = json!({
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name},
+        "spec": {"accessModes": ["ReadWriteOnce"], "volumeName": format!("pv-{name}"),
+            "resources": {"requests": {"storage": "1Gi"}}},
+    });
+    cluster.kubectl.apply(&[claim]);
+    let claim = cluster.kubectl.ok(&["get", "pvc", name, "-o", "json"]);
+    let claim: Value = serde_json::from_str(&claim).expect("a claim");
+    volume["spec"]["claimRef"] = json!({"kind": "PersistentVolumeClaim", "namespace": "default", "name": name, "uid": claim["metadata"]["uid"]});
+    cluster.kubectl.apply(&[volume]);
+}
+
+fn set_bound(cluster: &Cluster, name: &str) {
+    let bound = json!({"status": {"phase": "Bound"}}).to_string();
+    cluster.kubectl.ok(&["patch", "pvc", name, "--subresource=status", "--type=merge", "-p", &bound]);
+}
+
+fn with_claim(mut pod: Value, claim: &str, use_: Value) -> Value {
+    pod["spec"]["volumes"] = json!([{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]);
+    for (field, value) in use_.as_object().expect("fields") {
+        pod["spec"]["containers"][0][field] = value.clone();
+    }
+    bound(pod)
+}
+
+fn mounted() -> Value {
+    json!({"volumeMounts": [{"name": "data", "mountPath": "/data"}]})
+}
+
+#[test]
+fn claims_lead_to_directories_and_devices_of_the_node_and_say_why_they_do_not() {
+    let cluster = Cluster::start();
+    cluster.ready();
+    let disk = cluster.node.path("disk");
+    fs::create_dir_all(disk.join("sub")).expect("a directory");
+    fs::write(disk.join("sub/file"), "kept").expect("a file");
+    fs::set_permissions(disk.join("sub/file"), fs::Permissions::from_mode(0o600)).expect("permissions");
+
+    bind(&cluster, "late", json!({"local": {"path": disk}}));
+    let mut pod = with_claim(shell_pod("late", FOREVER), "late", mounted());
+    pod["spec"]["securityContext"] = json!({"fsGroup": 4242});
+    cluster.kubectl.apply(&[pod]);
+    cluster.node.eventually("the pod is told that its claim is not bound", |_| {
+        let events = cluster.events("Pod", "late");
+        let words = "Unable to attach or mount volumes: unmounted volumes=[data], unattached volumes=[], failed to \
+                     process volumes=[data]: error processing PVC default/late: PVC is not bound";
+        if events.iter().any(|event| event.contains(words)) { Ok(()) } else { Err(format!("{events:?}")) }
+    });
+    set_bound(&cluster, "late");
+    let late = cluster.running("late");
+    let seen = fs::metadata(disk.join("sub/file")).expect("a file");
+    assert_eq!((seen.gid(), seen.mode() & 0o7777), (4242, 0o660), "it was given to the pod's group");
+    let at =
+        cluster.node.path("root/pods").join(uid(&late)).join("volumes/kubernetes.io~local-volume/pv-late");
+    assert_eq!(fs::read_to_string(at.join("sub/file")).expect("a file"), "kept");
+    cluster.node.eventually("the claim is measured", |node| {
+        let metrics = node.get("/metrics")?;
+        let name =
+            "kubelet_volume_stats_capacity_bytes{namespace=\"default\",persistentvolumeclaim=\"late\"}";
+        if metrics.contains(name) { Ok(()) } else { Err("not told".to_owned()) }
+    });
+
+    let device = cluster.node.path("device");
+    let made = Command::new("mknod").arg(&device).args(["b", "7", "250"]).status().expect("mknod");
+    assert!(made.success());
+    bind(&cluster, "raw", json!({"local": {"path": device}, "volumeMode": "Block"}));
+    set_bound(&cluster, "raw");
+    let mapped = json!({"volumeDevices": [{"name": "data", "devicePath": "/dev/mine"}]});
+    cluster.kubectl.apply(&[
+        with_claim(shell_pod("raw", "ls -l /dev/mine; exec sleep 3600"), "raw", mapped),
+        with_claim(once_pod("wrong", "true"), "raw", mounted()),
+    ]);
+    let raw = cluster.running("raw");
+    cluster.node.eventually("the container has the device", |node| {
+        let said = node.said(&raw, "main");
+        if said.starts_with("brw") && said.contains("7, 250") { Ok(()) } else { Err(said) }
+    });
+    bind(&cluster, "driver", json!({"csi": {"driver": "d.example", "volumeHandle": "h"}}));
+    set_bound(&cluster, "driver");
+    cluster.kubectl.apply(&[with_claim(once_pod("driver", "true"), "driver", mounted())]);
+    for (pod, words) in [
+        ("wrong", "volume data has volumeMode Block, but is specified in volumeMounts"),
+        ("driver", "driver name d.example not found in the list of registered CSI drivers"),
+    ] {
+        cluster.node.eventually(&format!("{pod} is told why not"), |_| {
+            let events = cluster.events("Pod", pod);
+            if events.iter().any(|event| event.contains(words)) { Ok(()) } else { Err(format!("{events:?}")) }
+        });
+    }
+    for pod in [late, raw] {
+        cluster.kubectl.ok(&[
+            "delete",
+            "pod",
+            pod["metadata"]["name"].as_str().expect("a name"),
+            "--wait=false",
+        ]);
+        cluster.gone(&pod);
+    }
+    assert_eq!(fs::read_to_string(disk.join("sub/file")).expect("a file"), "kept", "the disk is the user's");
+}
+
+/// Reads both keys through one opened directory: what a careful program does. `None`: the directory went meanwhile.
+fn look(volume: &Path) -> Option<(String, String)> {
+    let data: PathBuf = volume.join(fs::read_link(volume.join("..data")).ok()?);
+    Some((fs::read_to_string(data.join("a")).ok()?, fs::read_to_string(data.join("b")).ok()?))
+}
+
+#[test]
+fn whoever_reads_a_million_times_never_sees_half_of_an_update() {
+    let cluster = Cluster::start();
+    cluster.ready();
+    let config = |n: usize| {
+        let text = format!("{n}:").repeat(2000);
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "cfg"}, "data": {"a": text, "b": text}})
+    };
+    cluster.kubectl.apply(&[config(0)]);
+    let mut pod = shell_pod("reader", FOREVER);
+    pod["spec"]["volumes"] = json!([{"name": "cfg", "configMap": {"name": "cfg"}}]);
+    pod["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "cfg", "mountPath": "/cfg"}]);
+    cluster.kubectl.apply(&[bound(pod)]);
+    let pod = cluster.running("reader");
+    assert_eq!(container(&pod, "main")["restartCount"], 0);
+    let volume = PathBuf::from(format!("/proc/{}/root/cfg", cluster.node.container_pid(&pod, "main")));
+    let is_over = Arc::new(AtomicBool::new(false));
+    let reader = std::thread::spawn({
+        let (volume, is_over) = (volume.clone(), is_over.clone());
+        move || {
+            let (mut versions, mut gone) = (std::collections::BTreeSet::new(), 0_usize);
+            for _ in 0..LOOKS {
+                match look(&volume) {
+                    Some((a, b)) => {
+                        assert_eq!(a, b, "two keys of one update");
+                        assert!(a.len() > 3999, "a whole file");
+                        versions.insert(a[..a.find(':').expect("a number")].to_owned());
+                    }
+                    None => gone += 1,
+                }
+            }
+            is_over.store(true, Ordering::Relaxed);
+            (versions.len(), gone)
+        }
+    });
+    let mut updates = 0;
+    while !is_over.load(Ordering::Relaxed) {
+        updates += 1;
+        cluster.kubectl.apply(&[config(updates)]);
+    }
+    let (versions, gone) = reader.join().expect("no half update");
+    eprintln!("{updates} updates, {versions} versions seen, {gone} looks fell into a change");
+    assert!(versions > 3 && gone < LOOKS / 100, "{versions} versions, {gone} looks lost");
+    let last = config(updates)["data"]["a"].clone();
+    cluster.node.eventually("the last update is seen", |_| match look(&volume) {
+        Some((a, _)) if last == a.as_str() => Ok(()),
+        other => Err(format!("{:?}", other.map(|(a, _)| a.chars().take(8).collect::<String>()))),
+    });
+}

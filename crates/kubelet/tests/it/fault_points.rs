@@ -1,0 +1,120 @@
+//! The kubelet dies by SIGKILL right before and right after every mount, unmount, rename and file that it writes, and the next
+//! one goes on. Where those moments are, the `host` room marks (`host::fault`).
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use testing::FakeRuntime;
+
+use crate::node::{FOREVER, Node, condition, shell_pod, uid};
+
+const PATIENCE: Duration = Duration::from_secs(240);
+
+/// Volumes of each way to be made: a directory, memory, files of ours, a part of the node's own and of a volume.
+fn everything(node: &Node) -> Value {
+    let mut pod = shell_pod("all", FOREVER);
+    pod["spec"]["volumes"] = json!([
+        {"name": "scratch", "emptyDir": {}},
+        {"name": "memory", "emptyDir": {"medium": "Memory"}},
+        {"name": "meta", "downwardAPI": {"items": [
+            {"path": "name", "fieldRef": {"fieldPath": "metadata.name"}},
+            {"path": "deep/uid", "fieldRef": {"fieldPath": "metadata.uid"}},
+        ]}},
+        {"name": "host", "hostPath": {"path": node.path("host"), "type": "Directory"}},
+    ]);
+    pod["spec"]["containers"][0]["volumeMounts"] = json!([
+        {"name": "memory", "mountPath": "/memory"},
+        {"name": "meta", "mountPath": "/meta"},
+        {"name": "scratch", "mountPath": "/part", "subPath": "part"},
+        {"name": "host", "mountPath": "/host", "subPath": "kept"},
+    ]);
+    pod
+}
+
+/// Mounts of pods, as paths below the pod's directory.
+fn mounts_below(node: &Node, uid: &str) -> Vec<String> {
+    let top = node.path("root/pods").canonicalize().expect("a directory").join(uid);
+    let table = std::fs::read_to_string("/proc/self/mountinfo").expect("a mount table");
+    let points = table.lines().filter_map(|line| line.split(' ').nth(4));
+    let mut below: Vec<String> = points
+        .filter_map(|point| Some(std::path::Path::new(point).strip_prefix(&top).ok()?.display().to_string()))
+        .collect();
+    below.sort();
+    below
+}
+
+/// Starts one kubelet after the other until that is so; returns how many died.
+fn through_deaths(node: &mut Node, what: &str, mut is_so: impl FnMut(&Node) -> bool) -> usize {
+    let (began, mut deaths) = (Instant::now(), 0);
+    while !is_so(node) {
+        assert!(began.elapsed() < PATIENCE, "waited in vain for: {what}\n{}", node.kubelet_log());
+        deaths += usize::from(node.revive_kubelet());
+        std::thread::park_timeout(Duration::from_millis(25));
+    }
+    deaths
+}
+
+#[test]
+fn killed_before_and_after_each_step_the_next_kubelet_ends_with_exactly_the_right_mounts() {
+    let runtime = FakeRuntime::with_clock(ports::Clock::system());
+    let mut node = Node::beside_fake(&runtime, json!({}));
+    let points = node.path("points");
+    std::fs::write(&points, "").expect("a file");
+    node.set_variable("KUBELET_FAULT_POINTS", points.clone());
+    std::fs::create_dir_all(node.path("host/kept/data")).expect("a directory");
+    let mut pod = everything(&node);
+    pod["spec"]["containers"][0]["imagePullPolicy"] = "IfNotPresent".into();
+    node.apply("all", &pod);
+
+    let is_ready = |node: &Node| node.pod("all").is_some_and(|pod| condition(&pod, "Ready") == "True");
+    let mut deaths = through_deaths(&mut node, "the pod runs", is_ready);
+    let uid = uid(&node.pod("all").expect("the pod"));
+    assert_eq!(
+        mounts_below(&node, &uid),
+        [
+            "volume-subpaths/host/main/3",
+            "volume-subpaths/scratch/main/2",
+            "volumes/kubernetes.io~downward-api/meta",
+            "volumes/kubernetes.io~empty-dir/memory",
+        ]
+    );
+    let meta = node.path("root/pods").join(&uid).join("volumes/kubernetes.io~downward-api/meta");
+    assert_eq!(std::fs::read_to_string(meta.join("name")).expect("a file"), "all-node");
+    assert_eq!(std::fs::read_to_string(meta.join("deep/uid")).expect("a file"), uid);
+
+    node.delete("all");
+    let dir = node.path("root/pods").join(&uid);
+    deaths += through_deaths(&mut node, "nothing is left", |_| !dir.exists());
+    assert_eq!(mounts_below(&node, &uid), Vec::<String>::new());
+    assert!(node.path("host/kept/data").is_dir(), "what is behind a subPath is never removed");
+
+    let passed = std::fs::read_to_string(&points).expect("the moments");
+    let passed: BTreeSet<&str> = passed.lines().collect();
+    let steps = [
+        "mount memory",
+        "mount meta",
+        "mount 2",
+        "mount 3",
+        "rename to ..data",
+        "rename to ready",
+        "write (temporary)",
+        "rename to status.json",
+        "rename to pod.json",
+        "unmount memory",
+        "unmount meta",
+        "unmount 2",
+        "unmount 3",
+    ];
+    for step in steps {
+        for moment in ["before", "after"] {
+            assert!(
+                passed.contains(&*format!("{moment} {step}")),
+                "{moment} {step} was not visited: {passed:#?}"
+            );
+        }
+    }
+    // The first start is counted with the deaths, and the last kubelet lives.
+    assert!(deaths > passed.len() - 2, "{deaths} kubelets for {} moments", passed.len());
+    eprintln!("{} moments, {deaths} kubelets", passed.len());
+}

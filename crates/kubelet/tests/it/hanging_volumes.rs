@@ -1,0 +1,104 @@
+//! A filesystem that does not answer: only the pods that use it wait. The filesystem is a real FUSE one.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+use testing::HungFuse;
+
+use crate::node::{FOREVER, Node, names_in, once_pod, shell_pod, uid};
+
+/// More than the kubelet has threads for file work.
+const STUCK: usize = 10;
+
+fn with_host_path(mut pod: Value, path: &Path, mount: &Value) -> Value {
+    pod["spec"]["volumes"] = json!([{"name": "data", "hostPath": {"path": path, "type": "Directory"}}]);
+    let mut mount = mount.clone();
+    mount["name"] = "data".into();
+    mount["mountPath"] = "/data".into();
+    pod["spec"]["containers"][0]["volumeMounts"] = json!([mount]);
+    pod
+}
+
+/// Processes of ours that were started to go into volumes, by the name they were given.
+fn hands() -> usize {
+    let processes = names_in(Path::new("/proc"));
+    let is_hand = |pid: &String| {
+        fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.starts_with(b"kubelet-volume-hand\0"))
+    };
+    processes.iter().filter(|pid| is_hand(pid)).count()
+}
+
+#[test]
+fn a_filesystem_that_hangs_keeps_only_its_own_pods_waiting() {
+    let mut node = Node::start();
+    let place = node.path("dead");
+    let fuse = HungFuse::mount(&place).expect("FUSE");
+    std::os::unix::fs::symlink(&place, node.path("link")).expect("a link");
+    node.apply("early", &with_host_path(shell_pod("early", FOREVER), &place, &json!({})));
+    let early = uid(&node.running("early"));
+    fuse.hang();
+    for n in 0..STUCK {
+        // Some come by a link, which must not be followed to its end either.
+        let path = if n % 2 == 0 { place.clone() } else { node.path("link") };
+        let name = format!("stuck-{n}");
+        node.apply(&name, &with_host_path(shell_pod(&name, FOREVER), &path, &json!({})));
+    }
+    node.eventually("the filesystem was asked", |_| match fuse.unanswered() {
+        0 => Err("nobody asked".to_owned()),
+        _ => Ok(()),
+    });
+    for n in 0..3 {
+        let name = format!("beside-{n}");
+        node.apply(&name, &with_host_path(once_pod(&name, "echo well"), &node.path("root"), &json!({})));
+        assert_eq!(node.output(&name).trim(), "well");
+        let pod = uid(&node.pod(&name).expect("the pod"));
+        node.delete(&name);
+        node.gone(&name, &pod);
+    }
+    let summary = node.get("/stats/summary").expect("the summary is told");
+    assert!(summary.contains("early-node"), "{summary}");
+    node.eventually("the event says what does not answer", |node| {
+        let log = node.kubelet_log();
+        let is_told = |line: &&str| {
+            line.contains("FailedMount") && line.contains("does not answer") && line.contains("stuck-")
+        };
+        log.lines().find(is_told).map(|_| ()).ok_or_else(|| log.lines().last().unwrap_or_default().to_owned())
+    });
+    // Killed, and its ports are free at once: no thread of it is held in there.
+    node.restart_kubelet();
+    let stuck: Vec<String> =
+        (0..STUCK).map(|n| uid(&node.pod_when(&format!("stuck-{n}"), "is known", |_| true))).collect();
+    for n in 0..STUCK {
+        node.delete(&format!("stuck-{n}"));
+    }
+    for (n, uid) in stuck.iter().enumerate() {
+        node.gone(&format!("stuck-{n}"), uid);
+    }
+    node.delete("early");
+    drop(fuse);
+    node.gone("early", &early);
+    node.eventually("no hand is left", |_| if hands() == 0 { Ok(()) } else { Err(hands().to_string()) });
+}
+
+#[test]
+fn a_volume_that_cannot_be_unmounted_says_who_holds_it() {
+    let node = Node::start();
+    let mut pod = shell_pod("held", FOREVER);
+    pod["spec"]["volumes"] = json!([{"name": "memory", "emptyDir": {"medium": "Memory"}}]);
+    pod["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "memory", "mountPath": "/memory"}]);
+    node.apply("held", &pod);
+    let uid = uid(&node.running("held"));
+    let volume = node.path("root/pods").join(&uid).join("volumes/kubernetes.io~empty-dir/memory");
+    let mut holder =
+        std::process::Command::new("sleep").arg("600").current_dir(volume).spawn().expect("a process");
+    node.delete("held");
+    let words = format!("device or resource busy (held by {} (sleep))", holder.id());
+    node.eventually("the holder is named", |node| {
+        let log = node.kubelet_log();
+        if log.contains(&words) { Ok(()) } else { Err(log) }
+    });
+    holder.kill().expect("it is ours");
+    holder.wait().expect("it ends");
+    node.gone("held", &uid);
+}

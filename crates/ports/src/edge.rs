@@ -1,0 +1,97 @@
+//! What the rooms at the edge tell of their own doing: the server of its callers, the cluster of its calls.
+//!
+//! They keep no counts; whoever shows `/metrics` does. Every text is one of a fixed set, so that counts have a bound.
+
+use std::time::Duration;
+
+use crate::cluster::{ClusterError, ClusterResult};
+
+/// A request to the main or the read-only port, as it is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestKind {
+    /// `GET`; `other` for what no endpoint answers.
+    pub method: &'static str,
+    /// The first part of the path, `metrics/cadvisor`, or `other`.
+    pub path: &'static str,
+    pub is_main_port: bool,
+}
+
+/// What is asked of the API server about a caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Review {
+    /// Who holds a token.
+    Token,
+    /// Whether somebody may do something.
+    Access,
+}
+
+/// A call of PodResources.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PodResourcesCall {
+    List,
+    GetAllocatable,
+    Get,
+}
+
+/// Somebody who counts what the server does. Told in the middle of it, so it must be quick.
+pub trait ServingObserver: Send + Sync + std::fmt::Debug {
+    fn request_began(&self, request: RequestKind);
+    /// The last byte was sent, or the stream that came of it has ended.
+    fn request_ended(&self, request: RequestKind, took: Duration);
+    /// A WebSocket was asked for: `exec`, `attach`, `portforward`.
+    fn websocket_asked(&self, subresource: &'static str);
+    /// Somebody was believed because of a certificate, which is good for so long.
+    fn certificate_believed(&self, good_for: Duration);
+    /// A token was looked up among those that are remembered.
+    fn token_looked_up(&self, was_known: bool, took: Duration);
+    /// The API server was asked about a caller; for the answer see [`answer_code`].
+    fn reviewed(&self, review: Review, code: &'static str, took: Duration);
+    /// `version` is `v1` or `v1alpha1`.
+    fn pod_resources_called(&self, version: &'static str, call: PodResourcesCall, is_ok: bool);
+    /// The outcome of one check of `/healthz`.
+    fn checked(&self, name: &'static str, is_ok: bool);
+}
+
+/// One call of the API, as it is counted.
+#[derive(Clone, Copy, Debug)]
+pub struct ApiExchange<'a> {
+    /// `10.0.0.1:6443`.
+    pub host: &'a str,
+    pub method: &'a str,
+    /// `None`: there was no answer.
+    pub code: Option<u16>,
+    /// Until the head of the answer.
+    pub took: Duration,
+    pub request_bytes: u64,
+}
+
+/// Somebody who counts calls of the API. Told after each, so it must be quick.
+pub trait ApiObserver: Send + Sync + std::fmt::Debug {
+    fn exchanged(&self, exchange: &ApiExchange<'_>);
+    /// The whole answer was read.
+    fn read(&self, host: &str, method: &str, response_bytes: u64);
+    /// A call waited for its turn.
+    fn waited(&self, host: &str, method: &str, took: Duration);
+}
+
+/// The status code of an answer to a creation, or what is told where there was none.
+#[must_use]
+pub const fn answer_code<T>(answer: &ClusterResult<T>) -> &'static str {
+    match answer {
+        Ok(_) => "201",
+        Err(error) => match error {
+            ClusterError::NotFound { .. } => "404",
+            ClusterError::AlreadyExists { .. } | ClusterError::Conflict { .. } => "409",
+            ClusterError::Expired { .. } => "410",
+            ClusterError::Unauthorized { .. } => "401",
+            ClusterError::Forbidden { .. } => "403",
+            ClusterError::Invalid { .. } => "422",
+            ClusterError::Busy { .. } => "429",
+            ClusterError::Failed { code: 400..500, .. } => "400",
+            ClusterError::Failed { code: 500..600, .. } => "500",
+            ClusterError::Failed { .. }
+            | ClusterError::TimedOut { .. }
+            | ClusterError::Unreachable { .. } => "<error>",
+        },
+    }
+}

@@ -1,0 +1,122 @@
+//! What fuzzers (`scripts/fuzz`) throw at the readers of what callers send: queries, headers and the frames of upgraded
+//! connections. Each function takes any bytes, and panics where a promise is broken. What was found once lies in
+//! `fuzz/corpus`, and is tried again with every test run.
+
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use jiff::Timestamp;
+
+use crate::access::attributes;
+use crate::query::pairs;
+use crate::{container_logs, counted, logs, spdy, streaming, websocket};
+
+/// A name, which is also that of a corpus, and what is done with each input.
+pub type Target = (&'static str, fn(&[u8]));
+
+pub const TARGETS: &[Target] = &[
+    ("log_query", log_query),
+    ("node_log_query", node_log_query),
+    ("headers", headers),
+    ("websocket_frames", websocket_frames),
+    ("spdy_frames", spdy_frames),
+];
+
+/// The query of a container's log is refused or asks for something that can be had.
+pub fn log_query(data: &[u8]) {
+    let query = pairs(Some(&String::from_utf8_lossy(data)));
+    let _ = container_logs::options::read(&query, Timestamp::UNIX_EPOCH);
+}
+
+/// Whatever is asked of the node's own logs, a service that is looked for has a name without ways out of a directory, or
+/// into other arguments of a command.
+pub fn node_log_query(data: &[u8]) {
+    let query = pairs(Some(&String::from_utf8_lossy(data)));
+    let Ok(logs::options::Wanted::Logs(asked)) = logs::options::read(&query) else { return };
+    if asked.check().is_ok() {
+        assert!(asked.services.len() + asked.files.len() <= 4, "four at most: {asked:?}");
+        let is_way_out = |service: &String| service.contains(['/', '.', '\\', '\0', '\n', ' ']);
+        assert!(!asked.services.iter().any(is_way_out), "{asked:?}");
+    }
+}
+
+/// A head: the first line is a path, each other one a header.
+pub fn headers(data: &[u8]) {
+    let mut lines = data.split(|byte| *byte == b'\n');
+    let path = String::from_utf8_lossy(lines.next().unwrap_or_default()).into_owned();
+    let mut headers = HeaderMap::new();
+    for line in lines.take(100) {
+        let mut parts = line.splitn(2, |byte| *byte == b':');
+        let (name, value) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+        if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name), HeaderValue::from_bytes(value)) {
+            headers.append(name, value);
+        }
+    }
+    assert!(
+        !attributes::of(&Method::GET, &path).subresources.is_empty(),
+        "each path needs a permission: {path}"
+    );
+    let _ = counted::path_of(&path);
+    for protocol in ["v5.channel.k8s.io", "SPDY/3.1+portforward.k8s.io"] {
+        if websocket::offers(&headers, protocol) {
+            let _ = websocket::accept(&headers, protocol);
+        }
+    }
+    if let Ok(ports) = streaming::ports(&headers, &pairs(path.split_once('?').map(|(_, query)| query))) {
+        assert!(!ports.contains(&0));
+    }
+}
+
+/// What is read of a connection is never more than came over it, and the same in whatever pieces it comes.
+pub fn websocket_frames(data: &[u8]) {
+    within(async {
+        let mut reader = websocket::FrameReader::new(data);
+        let mut read = 0;
+        while let Ok(piece) = reader.next().await {
+            match piece {
+                websocket::Piece::Data { bytes, .. } | websocket::Piece::Ping(bytes) => read += bytes.len(),
+                websocket::Piece::Close => break,
+            }
+        }
+        assert!(read <= data.len(), "{read} of {}", data.len());
+    });
+}
+
+/// As [`websocket_frames`].
+pub fn spdy_frames(data: &[u8]) {
+    within(async {
+        let mut reader = spdy::FrameReader::new(data);
+        let mut read = 0;
+        while let Ok(piece) = reader.next().await {
+            match piece {
+                spdy::Piece::Data { bytes, .. } => read += bytes.len(),
+                spdy::Piece::End { .. } | spdy::Piece::Ping(_) => {}
+                spdy::Piece::GoAway => break,
+            }
+        }
+        assert!(read <= data.len(), "{read} of {}", data.len());
+    });
+}
+
+fn within(work: impl Future<Output = ()>) {
+    // Nothing here waits: bytes that are there are all there is.
+    if let Ok(runtime) = tokio::runtime::Builder::new_current_thread().build() {
+        runtime.block_on(work);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_fuzzers_were_given_and_found_is_read_as_promised() {
+        for (name, target) in TARGETS {
+            let corpus =
+                std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus")).join(name);
+            let inputs =
+                std::fs::read_dir(&corpus).unwrap_or_else(|error| panic!("{}: {error}", corpus.display()));
+            for input in inputs {
+                target(&std::fs::read(input.unwrap().path()).unwrap());
+            }
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! One program for all fuzz targets; `FUZZ_TARGET` names the one to run. What they do stands beside the code that they
+//! try, in the `fuzzing` module of each room.
+#![no_main]
+
+use std::sync::LazyLock;
+
+use libfuzzer_sys::fuzz_target;
+
+static TARGET: LazyLock<fn(&[u8])> = LazyLock::new(|| {
+    let name = std::env::var("FUZZ_TARGET").unwrap_or_default();
+    let targets = [kubelet_core::fuzzing::TARGETS, server::fuzzing::TARGETS, cluster::fuzzing::TARGETS];
+    let found = targets.into_iter().flatten().find(|(known, _)| *known == name);
+    found.unwrap_or_else(|| panic!("FUZZ_TARGET={name:?} is no target")).1
+});
+
+fuzz_target!(|data: &[u8]| TARGET(data));
