@@ -162,7 +162,7 @@ impl Containerd {
     /// Starts containerd on paths below `dir` (keep it short: a socket's path may have 107 characters) and waits until it
     /// answers and has both images.
     pub async fn start(dir: &Path) -> Outcome<Self> {
-        Self::start_with(dir, CgroupDriver::Cgroupfs).await
+        Self::start_with(dir, cgroup_driver()).await
     }
 
     /// The same with cgroups that are made like this.
@@ -337,8 +337,9 @@ fn run(program: &str, arguments: &[&str]) -> Outcome<String> {
 
 /// The cgroup driver that a containerd under test uses. Older ones do not say it, so kubelets beside it must be told.
 #[must_use]
-pub fn cgroup_driver() -> String {
-    std::env::var(CGROUP_DRIVER_VARIABLE).unwrap_or_else(|_| "cgroupfs".to_owned())
+pub fn cgroup_driver() -> CgroupDriver {
+    let named = std::env::var(CGROUP_DRIVER_VARIABLE).ok();
+    named.and_then(|name| CgroupDriver::parse(&name)).unwrap_or(CgroupDriver::Cgroupfs)
 }
 
 /// A program, such as `ctr`, of the version under test; whatever it starts in turn is looked for in the same places.

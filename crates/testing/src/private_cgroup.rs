@@ -4,9 +4,12 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::containerd::{cgroup_dirs_of, cgroup_root_of};
+use model::CgroupDriver;
+
+use crate::containerd::{cgroup_dirs_of, cgroup_driver, cgroup_root_of};
 
 pub const CGROUP_MOUNT: &str = "/sys/fs/cgroup";
 /// Who was killed may take a moment to leave.
@@ -42,7 +45,19 @@ impl PrivateCgroup {
 
     /// Makes it wherever cgroups limit something.
     pub fn make(&self) -> io::Result<()> {
-        trees().into_iter().try_for_each(|tree| fs::create_dir_all(self.inside(&tree)))
+        match cgroup_driver() {
+            CgroupDriver::Cgroupfs => {
+                trees().into_iter().try_for_each(|tree| fs::create_dir_all(self.inside(&tree)))
+            }
+            CgroupDriver::Systemd => self.systemctl("start"),
+        }
+    }
+
+    /// With systemd it is a slice, which exists once it is started.
+    fn systemctl(&self, verb: &str) -> io::Result<()> {
+        let slice = format!("{}.slice", self.path().trim_start_matches('/').replace('-', "_"));
+        let status = Command::new("systemctl").args([verb, &slice]).status()?;
+        if status.success() { Ok(()) } else { Err(io::Error::other(format!("systemctl {verb} {slice}"))) }
     }
 
     /// Where something inside it is, in every tree that has it.
@@ -59,6 +74,10 @@ impl PrivateCgroup {
     /// Takes it away from the bottom up; returns what is left of it after a generous time.
     #[must_use]
     pub fn remove(&self) -> Vec<PathBuf> {
+        if cgroup_driver() == CgroupDriver::Systemd {
+            // What it leaves is seen below.
+            let _ = self.systemctl("stop");
+        }
         let deadline = Instant::now() + SETTLE_TIME;
         loop {
             let mut left = cgroup_dirs_of(&self.dir);

@@ -52,7 +52,7 @@ impl Node {
 
     /// A node with a containerd, whose kubelet does not run yet.
     pub(crate) fn on_containerd(extra: Value) -> Self {
-        Self::on_containerd_with(CgroupDriver::Cgroupfs, extra)
+        Self::on_containerd_with(testing::containerd::cgroup_driver(), extra)
     }
 
     /// The same with a containerd whose cgroups are made like this.
@@ -297,7 +297,7 @@ impl Node {
             "healthzPort": self.health_port,
             "failCgroupV1": false,
             "cgroupRoot": self.cgroup().path(),
-            "cgroupDriver": testing::containerd::cgroup_driver(),
+            "cgroupDriver": testing::containerd::cgroup_driver().to_string(),
             "failSwapOn": false,
             "address": "127.0.0.1",
             "authentication": {"anonymous": {"enabled": true}, "webhook": {"enabled": false}},

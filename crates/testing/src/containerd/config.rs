@@ -40,7 +40,6 @@ fn daemon(layout: &Layout, driver: CgroupDriver) -> Outcome<String> {
         ("@PAUSE_IMAGE@", PAUSE_IMAGE.to_owned()),
         ("@SYSTEMD_CGROUP@", (driver == CgroupDriver::Systemd).to_string()),
         ("@RESTRICT_OOM_SCORE@", (!may_lower_oom_scores()).to_string()),
-        ("@SYSTEMD_CGROUP@", (super::cgroup_driver() == "systemd").to_string()),
         ("@SNAPSHOTTER@", "overlayfs".to_owned()),
     ];
     let fill_in = |text: String, (name, value): &(&str, String)| text.replace(name, value);
