@@ -25,6 +25,14 @@ pub(crate) fn share(pod: &mut Value, dir: &Path) {
     }
 }
 
+/// How often the runtime itself ended the container, because the caller of its start died meanwhile: another start is right
+/// then.
+fn cut_off(pod: &Value, name: &str) -> usize {
+    let status = container(pod, name);
+    let last = &status["lastState"]["terminated"];
+    usize::from(last["reason"] == "StartError" || last["exitCode"] == 128)
+}
+
 fn before(order: &[String], first: &str, second: &str) -> bool {
     let at = |line: &str| order.iter().position(|l| l == line);
     matches!((at(first), at(second)), (Some(first), Some(second)) if first < second)
@@ -321,7 +329,8 @@ fn volumes_are_made_once_and_unmounted_whenever_the_kubelet_is_killed() {
         node.eventually("the container has written", |_| {
             if runs.exists() { Ok(()) } else { Err("not yet".to_owned()) }
         });
-        assert_eq!(std::fs::read_to_string(&runs).expect("runs"), "run\n", "after {millis} ms");
+        let ran = std::fs::read_to_string(&runs).expect("runs").lines().count();
+        assert!(ran <= 1 + cut_off(&node.running("mounted"), "main"), "{ran} runs, after {millis} ms");
         let mounts = || std::fs::read_to_string("/proc/self/mounts").expect("the mount table");
         assert_eq!(mounts().matches(&uid(&pod)).count(), 3, "after {millis} ms: {}", mounts());
         node.delete("mounted");
