@@ -288,6 +288,33 @@ mod tests {
         assert!(offered(&settings).unwrap().0.contains(&format!("{name}_SHA256")));
     }
 
+    /// What the server says to a client that knows nothing newer than TLS 1.2, before there is a certificate.
+    fn answer_to_tls12(min_version: &str) -> rustls::Error {
+        let settings = TlsSettings { min_version: min_version.to_owned(), ..TlsSettings::default() };
+        let server = server_config(&settings, watch::channel(None).1).unwrap();
+        let client = rustls::ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_protocol_versions(&[&rustls::version::TLS12])
+            .unwrap()
+            .with_root_certificates(RootCertStore::empty())
+            .with_no_client_auth();
+        let mut client = rustls::ClientConnection::new(Arc::new(client), "node".try_into().unwrap()).unwrap();
+        let mut hello = Vec::new();
+        client.write_tls(&mut hello).unwrap();
+        let mut server = rustls::ServerConnection::new(server).unwrap();
+        server.read_tls(&mut hello.as_slice()).unwrap();
+        server.process_new_packets().unwrap_err()
+    }
+
+    #[test]
+    fn clients_older_than_the_configuration_allows_are_refused() {
+        let is_too_old = |error: &rustls::Error| matches!(error, rustls::Error::PeerIncompatible(_));
+        assert!(is_too_old(&answer_to_tls12("VersionTLS13")));
+        for allowed in ["", "VersionTLS12"] {
+            let lacks_certificate = answer_to_tls12(allowed);
+            assert!(!is_too_old(&lacks_certificate), "{lacks_certificate}");
+        }
+    }
+
     #[test]
     fn curves_are_taken_in_the_order_of_the_configuration() {
         let settings =
