@@ -7,8 +7,17 @@ use http::StatusCode;
 
 use crate::{Api, answer};
 
-const ENDPOINTS: [&str; 8] =
-    ["/run", "/exec", "/attach", "/portForward", "/containerLogs", "/configz", "/logs", "/debug/pprof"];
+const ENDPOINTS: [&str; 9] = [
+    "/run",
+    "/exec",
+    "/attach",
+    "/portForward",
+    "/containerLogs",
+    "/configz",
+    "/runningpods",
+    "/logs",
+    "/debug/pprof",
+];
 
 /// Adds them, and everything below them, to the router.
 pub(crate) fn disabled(router: Router<Api>) -> Router<Api> {

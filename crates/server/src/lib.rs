@@ -88,8 +88,6 @@ pub async fn serve_read_only(
         .route("/healthz/log", get(healthz::log))
         .route("/healthz/syncloop", get(healthz::sync_loop))
         .route("/pods", get(pods::list))
-        .route("/runningpods", get(running_pods::redirect))
-        .route("/runningpods/", get(running_pods::list))
         .route("/debug/manifests", get(manifests::problems))
         .route("/stats/summary", get(stats_summary::show).post(stats_summary::show))
         .route("/metrics", get(metrics::kubelet))

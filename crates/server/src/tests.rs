@@ -314,16 +314,6 @@ async fn pods_are_a_list_of_kind_pod_list() {
 }
 
 #[tokio::test]
-async fn running_pods_come_from_the_runtime() {
-    let server = Server::read_only(Agent::default()).await;
-    assert_eq!(server.get("/runningpods/").await.json()["items"][0]["metadata"]["name"], "running");
-    let answer = server.get("/runningpods").await;
-    assert_eq!((answer.status(), answer.header("location")), (301, Some("/runningpods/")));
-    let server = Server::read_only(Agent { runtime_is_down: true, ..Agent::default() }).await;
-    server.get("/runningpods/").await.check(500, "runtime is down\n");
-}
-
-#[tokio::test]
 async fn problems_with_manifests_are_listed() {
     let server = Server::read_only(Agent::default()).await;
     let expected = json!([{"origin": "file:/m/web.yaml", "message": "line 3: \"oops\""}]);
@@ -391,6 +381,8 @@ async fn debugging_endpoints_are_switched_off_for_every_method() {
         ("POST", "/portForward/ns/pod"),
         ("GET", "/containerLogs/ns/pod/container"),
         ("GET", "/configz"),
+        ("GET", "/runningpods"),
+        ("GET", "/runningpods/"),
         ("GET", "/logs/"),
         ("GET", "/debug/pprof/heap"),
     ] {

@@ -98,8 +98,8 @@ fn running_pods_are_listed_from_the_runtime() {
     let node = Node::start();
     node.apply("web", &shell_pod("web", FOREVER));
     node.running("web");
-    let list: serde_json::Value =
-        serde_json::from_str(&node.get("/runningpods/").expect("an answer")).expect("JSON");
+    let answer = crate::server::get(&node, "/runningpods/").expect("an answer");
+    let list: serde_json::Value = serde_json::from_str(&answer.body).expect("JSON");
     assert_eq!(list["items"][0]["metadata"]["name"], "web-node");
     assert_eq!(list["items"][0]["spec"]["containers"][0]["name"], "main");
 }

@@ -389,6 +389,17 @@ async fn the_latest_serving_pair_is_served() {
 }
 
 #[tokio::test]
+async fn running_pods_come_from_the_runtime() {
+    let port = Port::open(Agent::default(), KubeletConfiguration::default()).await;
+    assert_eq!(port.get("/runningpods/").await.json()["items"][0]["metadata"]["name"], "running");
+    let answer = port.get("/runningpods").await;
+    assert_eq!((answer.status(), answer.header("location")), (301, Some("/runningpods/")));
+    let agent = Agent { runtime_is_down: true, ..Agent::default() };
+    let port = Port::open(agent, KubeletConfiguration::default()).await;
+    port.get("/runningpods/").await.check(500, "runtime is down\n");
+}
+
+#[tokio::test]
 async fn the_configuration_is_shown_with_its_kind() {
     let config = KubeletConfiguration { max_pods: 7, ..KubeletConfiguration::default() };
     let shown = Port::open(Agent::default(), config).await.get("/configz").await.json();
