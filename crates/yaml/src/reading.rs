@@ -83,16 +83,7 @@ impl<'de, 'a: 'de> Deserializer<'de> for At<'a> {
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Problem> {
-        match self.node.value {
-            Value::Null => visitor.visit_none(),
-            Value::Bool(_)
-            | Value::Signed(_)
-            | Value::Unsigned(_)
-            | Value::Float(_)
-            | Value::Text(_)
-            | Value::List(_)
-            | Value::Map(_) => visitor.visit_some(self),
-        }
+        if let Value::Null = self.node.value { visitor.visit_none() } else { visitor.visit_some(self) }
     }
 
     /// Nothing is the same as no text, as for the keys of a map that were left without a value.

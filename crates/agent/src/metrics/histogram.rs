@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use kubelet_core::stats::exposition::{self, Value};
+use kubelet_core::stats::exposition::{self, Kind, Value, family};
 
 #[derive(Debug)]
 pub(crate) struct Histogram {
@@ -53,5 +53,13 @@ impl Histogram {
         let sum = self.sum.load(Ordering::Relaxed);
         let sum = if self.sums_nanoseconds { Value::Nanoseconds(sum) } else { Value::Integer(sum) };
         exposition::histogram(text, name, labels, self.limits, (&counts, sum));
+    }
+}
+
+/// Families of one histogram each, without labels: name, what it says, numbers.
+pub(super) fn write_plain(text: &mut String, families: &[(&str, &str, &Histogram)]) {
+    for (name, help, histogram) in families {
+        family(text, name, Kind::Histogram, help);
+        histogram.write(text, name, &[]);
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use kubelet_core::stats::exposition::{DEFAULT_BUCKETS, Kind, Value, family, line};
 use model::{ContainerKind, ContainerObservation};
 
+use super::histogram::write_plain;
 use super::table::{Counts, Family, Histograms};
 use super::{CONTAINER_TYPES, Histogram, POD_START, container_type};
 
@@ -196,10 +197,7 @@ impl PodFigures {
             ),
             ("kubelet_pleg_pod_relist_duration_seconds", "How long a look at one pod took.", &self.inspected),
         ];
-        for (name, help, histogram) in plain {
-            family(text, name, Kind::Histogram, help);
-            histogram.write(text, name, &[]);
-        }
+        write_plain(text, &plain);
         if let Some(nanoseconds) = self.first_with_network.get() {
             let name = "kubelet_first_network_pod_start_sli_duration_seconds";
             let help = "From the creation of the first pod with a network of its own to its running.";

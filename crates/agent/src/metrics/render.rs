@@ -13,6 +13,7 @@ use kubelet_core::volume::plan::VolumeCount;
 use model::{PodRef, PodUid};
 use parking_lot::Mutex;
 
+use super::histogram::write_plain;
 use super::{CONTAINER_STATES, CONTAINER_TYPES, CgroupWork, Histogram, Metrics, WORKER_PASSES};
 
 /// Numbers that others keep.
@@ -275,10 +276,7 @@ fn write_starts(text: &mut String, metrics: &Metrics) {
         ),
         ("kubelet_pod_start_duration_seconds", "From seeing a pod to its running.", &metrics.pod_start),
     ];
-    for (name, help, histogram) in plain {
-        family(text, name, Kind::Histogram, help);
-        histogram.write(text, name, &[]);
-    }
+    write_plain(text, &plain);
 }
 
 fn write_pleg(text: &mut String, metrics: &Metrics) {
@@ -295,10 +293,7 @@ fn write_pleg(text: &mut String, metrics: &Metrics) {
             &metrics.hint_stream_took,
         ),
     ];
-    for (name, help, histogram) in plain {
-        family(text, name, Kind::Histogram, help);
-        histogram.write(text, name, &[]);
-    }
+    write_plain(text, &plain);
     let name = "kubelet_pleg_last_seen_seconds";
     let help = "When the last relist ended, in seconds since 1970.";
     one(text, name, Kind::Gauge, help, &[], read(&metrics.relisted_at));

@@ -1,15 +1,10 @@
 //! The cgroups that the kubelet makes on this machine: numbers of pods, tiers and the node, compared with the contract's;
 //! that memory is one pod's own affair; and that nothing is left, whatever happens in between.
 
-use std::path::Path;
-
 use serde_json::{Value, json};
 
 use crate::node::{FOREVER, Node, container, once_pod, shell_pod, uid};
-
-fn is_v2() -> bool {
-    Path::new("/sys/fs/cgroup/cgroup.controllers").exists()
-}
+use crate::resources::{is_v2, memory_bytes};
 
 /// A file of a cgroup below the node's own root: `memory/memory.limit_in_bytes` on version 1, `memory.max` on version 2.
 fn read(node: &Node, cgroup: &str, v1: &str, v2: &str) -> String {
@@ -47,13 +42,6 @@ fn pod(name: &str, resources: Value) -> Value {
 /// Version 1 has no word for no limit of memory.
 const UNLIMITED: &str = "9223372036854771712";
 const MEMORY: &str = "67108864";
-
-fn memory_bytes() -> i64 {
-    let text = std::fs::read_to_string("/proc/meminfo").expect("memory");
-    let line = text.lines().find(|line| line.starts_with("MemTotal:")).expect("a total");
-    let kilobytes: i64 = line.split_whitespace().nth(1).expect("a number").parse().expect("a number");
-    kilobytes * 1024
-}
 
 #[test]
 fn pods_tiers_and_the_node_have_the_numbers_of_the_contract() {

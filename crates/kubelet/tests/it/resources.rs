@@ -15,11 +15,11 @@ fn pod(name: &str, resources: Value) -> Value {
     pod
 }
 
-fn is_v2() -> bool {
+pub(crate) fn is_v2() -> bool {
     std::path::Path::new("/sys/fs/cgroup/cgroup.controllers").exists()
 }
 
-fn memory_bytes() -> i64 {
+pub(crate) fn memory_bytes() -> i64 {
     let text = std::fs::read_to_string("/proc/meminfo").expect("memory");
     let line = text.lines().find(|line| line.starts_with("MemTotal:")).expect("a total");
     let kilobytes: i64 = line.split_whitespace().nth(1).expect("a number").parse().expect("a number");
