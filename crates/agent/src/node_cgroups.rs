@@ -4,6 +4,7 @@
 //! Owns: those cgroups. Pods' own are their workers'. What cannot be made ends the kubelet, because pods without limits
 //! would take the node down; limits that cannot be had yet, because pods use more, are tried again.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,9 +12,10 @@ use kubelet_core::cgroup::{
     CgroupNames, CgroupNumbers, Enforcement, ReservedCgroup, TierNumbers, compute_enforcement,
     compute_settings, compute_tiers,
 };
-use kubelet_core::node::compute_capacity;
+use kubelet_core::node::{Quantities, compute_capacity};
 use model::cgroup::{CgroupPath, CgroupVersion};
 use model::{CgroupDriver, MonoTime, QosClass};
+use ports::host::HostResult;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -169,18 +171,27 @@ impl NodeCgroups {
         numbers: &CgroupNumbers,
         work: CgroupWork,
     ) -> Result<(), String> {
-        let engine = &self.engine;
-        let settings = compute_settings(numbers, engine.cgroup_version());
-        let began = engine.clock.mono();
-        let applied = engine.cgroups.ensure(cgroup, &settings).await;
-        engine.metrics.cgroup_work(work, engine.clock.mono().saturating_since(began));
-        applied.map_err(|error| chain(&error))
+        self.engine.apply_cgroup(cgroup, numbers, work).await.map_err(|error| chain(&error))
     }
 }
 
 impl Engine {
     pub(crate) const fn cgroup_version(&self) -> CgroupVersion {
         if self.node_facts.cgroup_v2 { CgroupVersion::V2 } else { CgroupVersion::V1 }
+    }
+
+    /// Makes the cgroup if need be and writes its numbers; how long that took is counted.
+    pub(crate) async fn apply_cgroup(
+        &self,
+        cgroup: &CgroupPath,
+        numbers: &CgroupNumbers,
+        work: CgroupWork,
+    ) -> HostResult<()> {
+        let settings = compute_settings(numbers, self.cgroup_version());
+        let began = self.clock.mono();
+        let applied = self.cgroups.ensure(cgroup, &settings).await;
+        self.metrics.cgroup_work(work, self.clock.mono().saturating_since(began));
+        applied
     }
 }
 
@@ -190,13 +201,10 @@ async fn enforcement(engine: &Engine) -> Enforcement {
     let machine = engine.host.machine();
     let sizes = machine.hugepage_sizes.clone();
     let most_processes = most_processes(engine).await;
-    let none = std::collections::BTreeMap::new();
-    let capacity = compute_capacity(&settings.config, &cluster::machine(machine, None), &none, &none_of());
+    let (no_devices, no_more) = (BTreeMap::new(), Quantities::new());
+    let machine = cluster::machine(machine, None);
+    let capacity = compute_capacity(&settings.config, &machine, &no_devices, &no_more);
     compute_enforcement(&settings.config, &capacity, most_processes, &sizes)
-}
-
-const fn none_of() -> kubelet_core::node::Quantities {
-    kubelet_core::node::Quantities::new()
 }
 
 /// The kernel has so many numbers for processes, and takes so many threads.

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use kubelet_core::cgroup::{CgroupNames, compute_pod_numbers, compute_settings};
+use kubelet_core::cgroup::{CgroupNames, compute_pod_numbers};
 use model::cgroup::CgroupPath;
 use model::k8s::Pod;
 use model::{PodRef, PodUid, QosClass};
@@ -39,10 +39,7 @@ pub(crate) async fn ensure(engine: &Engine, pod: &Pod) -> Result<String, String>
     let Some(names) = engine.cgroup_names().await else { return Ok(String::new()) };
     let cgroup = names.pod(QosClass::of(pod), &PodRef::of(pod).uid);
     let numbers = compute_pod_numbers(pod, &engine.settings.cgroups.pods);
-    let settings = compute_settings(&numbers, engine.cgroup_version());
-    let began = engine.clock.mono();
-    let made = engine.cgroups.ensure(&cgroup, &settings).await;
-    engine.metrics.cgroup_work(CgroupWork::Create, engine.clock.mono().saturating_since(began));
+    let made = engine.apply_cgroup(&cgroup, &numbers, CgroupWork::Create).await;
     made.map_err(|error| format!("failed to create container for {cgroup} : {}", chain(&error)))?;
     Ok(cgroup.path.into())
 }
