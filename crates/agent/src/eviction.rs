@@ -7,8 +7,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, pending};
 use kubelet_core::admission::is_critical_pod;
 use kubelet_core::eviction::DiskLayout;
+use kubelet_core::eviction::alarm::compute_memory_marks;
 use kubelet_core::eviction::limits::{compute_passed_limit, has_limits};
 use kubelet_core::eviction::message::{THRESHOLD_MET, notice, threshold_met};
 use kubelet_core::eviction::observe::{Observations, disk_layout, observe};
@@ -20,6 +23,7 @@ use kubelet_core::eviction::usage::{Candidate, PodUsage};
 use kubelet_core::node::NodePressure;
 use kubelet_core::stats::cgroup::Detail;
 use kubelet_core::stats::sample::{DiskSample, NodeSample};
+use model::cgroup::MemoryMark;
 use model::containers::spec_of;
 use model::k8s::Pod;
 use model::{MonoTime, PodRef, PodUid};
@@ -27,6 +31,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::engine::Engine;
 use crate::stats::{FRESH, Samplers};
+use crate::volumes::chain;
 
 /// Between two looks, as long as there is something to look for.
 const PERIOD: Duration = Duration::from_secs(10);
@@ -55,6 +60,17 @@ pub(crate) struct Evictor {
     layout: DiskLayout,
     state: PressureState,
     pods_changed: watch::Receiver<u64>,
+    alarm: Alarm,
+}
+
+/// What the kernel is asked to wake us for.
+#[derive(Debug, Default)]
+struct Alarm {
+    marks: Vec<MemoryMark>,
+    /// It woke us: what was sampled before does not show why.
+    has_rung: bool,
+    /// It was told that the kernel cannot.
+    is_broken: bool,
 }
 
 /// One look at what is left.
@@ -75,6 +91,7 @@ impl Evictor {
             layout: DiskLayout::One,
             state: PressureState::default(),
             pods_changed: engine.pods.changes(),
+            alarm: Alarm::default(),
             engine,
             samplers,
             removers,
@@ -116,7 +133,38 @@ impl Evictor {
             // Only fails when the kubelet stops, which drops this, too.
             let _ = self.pods_changed.changed().await;
         }
-        self.engine.clock.sleep_until(self.engine.clock.mono() + PERIOD).await;
+        let began = self.engine.clock.mono();
+        let clock = self.engine.clock;
+        let alarm = self.set_alarm().await;
+        tokio::select! {
+            () = clock.sleep_until(began + PERIOD) => {}
+            () = alarm => {
+                tracing::info!("The kernel says that memory is used up to a threshold");
+                // Memory that goes up and down around a mark keeps nobody busy.
+                clock.sleep_until(began + FRESH).await;
+                self.alarm.has_rung = true;
+            }
+        }
+    }
+
+    /// Asks the kernel to wake us when the next threshold is passed; without it, the next look comes when it is due.
+    async fn set_alarm(&mut self) -> BoxFuture<'static, ()> {
+        if self.alarm.marks.is_empty() {
+            return pending().boxed();
+        }
+        match self.engine.cgroups.watch_memory(&self.alarm.marks).await {
+            Ok(alarm) => {
+                self.alarm.is_broken = false;
+                alarm
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut self.alarm.is_broken, true) {
+                    let error = chain(&error);
+                    tracing::warn!(error, "The kernel does not watch memory; it is looked at every 10 s");
+                }
+                pending().boxed()
+            }
+        }
     }
 
     /// `None`: nobody wants to know.
@@ -124,11 +172,15 @@ impl Evictor {
         if self.thresholds.is_empty() {
             return None;
         }
+        let most = if std::mem::take(&mut self.alarm.has_rung) { Duration::ZERO } else { FRESH };
         let (node, disks) =
-            tokio::join!(self.samplers.node(Detail::Node, FRESH), self.samplers.filesystems());
+            tokio::join!(self.samplers.node(Detail::Node, most), self.samplers.filesystems());
         if let Some(disks) = &disks {
             self.fit(disks);
         }
+        let watched = node.as_ref().filter(|_| self.engine.settings.eviction.by_kernel);
+        self.alarm.marks =
+            watched.map_or_else(Vec::new, |node| compute_memory_marks(&self.thresholds, node));
         let taken = node.as_ref().map_or(self.engine.clock.mono(), |node| node.taken.mono);
         Some(Look { observations: observe(node.as_deref(), disks.as_deref()), taken })
     }
