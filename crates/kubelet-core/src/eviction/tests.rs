@@ -166,9 +166,12 @@ fn check_marks(used: u64, inactive: u64, expected: &[(&str, u64)]) {
     assert_eq!(shown, expected);
     // A mark is the first usage that the next look would find a threshold passed with.
     let observed = observe(Some(&node), None);
-    let passed = thresholds.iter().filter(|threshold| !threshold.signal.as_str().starts_with("nodefs")).filter(|threshold| {
-        observed.get(threshold.signal).is_some_and(|o| o.available < threshold.level.of(o.capacity))
-    });
+    let passed = thresholds
+        .iter()
+        .filter(|threshold| !threshold.signal.as_str().starts_with("nodefs"))
+        .filter(|threshold| {
+            observed.get(threshold.signal).is_some_and(|o| o.available < threshold.level.of(o.capacity))
+        });
     assert_eq!(passed.count() + marks.len(), 3);
 }
 

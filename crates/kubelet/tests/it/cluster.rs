@@ -6,6 +6,7 @@ mod kubectl;
 mod watch;
 
 mod deletion;
+mod image_disk;
 mod joining;
 mod killed;
 mod logs;
