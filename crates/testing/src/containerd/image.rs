@@ -54,7 +54,10 @@ fn archive(scratch: &Path) -> Outcome<Vec<u8>> {
     fs::write(&layer_file, &layer).map_err(|e| failed("write image layer", e))?;
     let digest = sha256(&layer_file)?;
 
-    let pause = image_config(&[digest.clone()], &json!({ "Entrypoint": ["/bin/sh", "-c", PAUSE_COMMAND] }));
+    let pause = image_config(
+        std::slice::from_ref(&digest),
+        &json!({ "Entrypoint": ["/bin/sh", "-c", PAUSE_COMMAND] }),
+    );
     let busybox = image_config(&[digest], &json!({ "Cmd": ["sh"] }));
     let manifest = json!([
         { "Config": "pause.json", "RepoTags": [PAUSE_IMAGE], "Layers": ["layer.tar"] },
