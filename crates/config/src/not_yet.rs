@@ -20,8 +20,6 @@ const FIELDS: &[&str] = &[
     "logging.options",
     "makeIPTablesUtilChains",
     "memoryManagerPolicy",
-    "memorySwap",
-    "memoryThrottlingFactor",
     "podCIDR",
     "reservedMemory",
     "showHiddenMetricsForVersion",

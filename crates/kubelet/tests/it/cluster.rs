@@ -6,6 +6,7 @@ mod kubectl;
 mod watch;
 
 mod deletion;
+mod jobs;
 mod joining;
 mod killed;
 mod logs;
