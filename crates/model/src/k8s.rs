@@ -20,6 +20,7 @@ pub use k8s_openapi::api::core::v1::{
     EmptyDirVolumeSource, EnvFromSource, EnvVar, EnvVarSource, EphemeralContainer, Event, EventSeries,
     EventSource, ExecAction, FileKeySelector, GRPCAction, HTTPGetAction, HTTPHeader, HostAlias, HostIP,
     HostPathVolumeSource, KeyToPath, Lifecycle, LifecycleHandler, LinuxContainerUser, LocalObjectReference,
+    LocalVolumeSource,
     Node, NodeAddress, NodeAffinity, NodeCondition, NodeDaemonEndpoints, NodeFeatures, NodeRuntimeHandler,
     NodeRuntimeHandlerFeatures, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, NodeSpec,
     NodeStatus, NodeSwapStatus, NodeSystemInfo, ObjectFieldSelector, ObjectReference, PersistentVolume,

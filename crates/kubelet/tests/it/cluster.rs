@@ -6,6 +6,7 @@ mod kubectl;
 mod watch;
 
 mod deletion;
+mod devices;
 mod joining;
 mod killed;
 mod logs;
@@ -21,7 +22,7 @@ mod pulling;
 mod refusals;
 mod rotation;
 mod streams;
-mod volumes;
+pub(crate) mod volumes;
 
 use serde_json::{Value, json};
 use testing::FakeRuntime;
@@ -150,7 +151,7 @@ impl Drop for Cluster {
 }
 
 /// The pod, bound to the node of these tests: there is no scheduler.
-fn bound(mut pod: Value) -> Value {
+pub(crate) fn bound(mut pod: Value) -> Value {
     pod["spec"]["nodeName"] = "node".into();
     pod
 }
