@@ -46,7 +46,6 @@ const GATES: &[&str] = &[
     "CPUManagerPolicyBetaOptions",
     "CRIListStreaming",
     "CSIVolumeHealth",
-    "ClusterTrustBundleProjection",
     "DRAConsumableCapacity",
     "DRADeviceTaints",
     "DRAExtendedResource",

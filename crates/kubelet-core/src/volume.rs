@@ -5,6 +5,7 @@
 //! machine (`plan`), what is done to a device before it is mounted (`device`), and the order in which volumes are made,
 //! waited for and taken down (`engine`). Never: fetching an object, writing a file, mounting.
 
+pub mod bundle;
 pub mod device;
 pub mod engine;
 pub mod image;

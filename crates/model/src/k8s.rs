@@ -13,7 +13,7 @@ pub use k8s_openapi::api::certificates::v1::{
 };
 pub use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 pub use k8s_openapi::api::core::v1::{
-    Affinity, AppArmorProfile, AttachedVolume, Capabilities, ConfigMap, ConfigMapKeySelector, Container,
+    Affinity, AppArmorProfile, AttachedVolume, Capabilities, ClusterTrustBundleProjection, ConfigMap, ConfigMapKeySelector, Container,
     ContainerImage, ContainerPort, ContainerResizePolicy, ContainerRestartRule,
     ContainerRestartRuleOnExitCodes, ContainerState, ContainerStateRunning, ContainerStateTerminated,
     ContainerStateWaiting, ContainerStatus, ContainerUser, DaemonEndpoint, DownwardAPIVolumeFile,
@@ -34,9 +34,10 @@ pub use k8s_openapi::api::core::v1::{
 pub use k8s_openapi::api::node::v1::RuntimeClass;
 pub use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
-    ListMeta, MicroTime, ObjectMeta, OwnerReference, Time,
+    LabelSelector, ListMeta, MicroTime, ObjectMeta, OwnerReference, Time,
 };
 pub use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+pub use crate::trust_bundle::{TrustBundle, TrustBundleSpec};
 pub use k8s_openapi::{ByteString, List, Metadata, Resource};
 
 /// A pod out of its JSON. Not generic, so that all rooms share the code, a fifth of a megabyte of it.

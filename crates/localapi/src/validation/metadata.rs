@@ -5,8 +5,9 @@ use super::{Findings, names};
 
 /// Bytes that all annotations of an object may have together.
 const MAX_ANNOTATIONS: usize = 256 * 1024;
-const CLUSTER_SCOPED: [&str; 8] = [
+const CLUSTER_SCOPED: [&str; 9] = [
     "certificatesigningrequests",
+    "clustertrustbundles",
     "csidrivers",
     "csinodes",
     "namespaces",

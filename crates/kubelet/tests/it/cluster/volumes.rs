@@ -37,9 +37,15 @@ pub(crate) fn bind(cluster: &Cluster, name: &str, spec: Value) {
     cluster.kubectl.apply(&[volume]);
 }
 
+/// By the path itself, because older kubectls do not know of subresources.
 pub(crate) fn set_bound(cluster: &Cluster, name: &str) {
-    let bound = json!({"status": {"phase": "Bound"}}).to_string();
-    cluster.kubectl.ok(&["patch", "pvc", name, "--subresource=status", "--type=merge", "-p", &bound]);
+    let claim = cluster.kubectl.ok(&["get", "pvc", name, "-o", "json"]);
+    let mut claim: Value = serde_json::from_str(&claim).expect("a claim");
+    claim["status"] = json!({"phase": "Bound"});
+    let file = cluster.node.path("claim.json");
+    fs::write(&file, claim.to_string()).expect("a file");
+    let path = format!("/api/v1/namespaces/default/persistentvolumeclaims/{name}/status");
+    cluster.kubectl.ok(&["replace", "--raw", &path, "-f", file.to_str().expect("a path")]);
 }
 
 pub(crate) fn with_claim(mut pod: Value, claim: &str, use_: Value) -> Value {
