@@ -57,7 +57,14 @@ impl<K: Object> fmt::Debug for Objects<K> {
 
 impl<K: Object> Objects<K> {
     pub(crate) fn new(client: &Arc<Client>, chance: &Arc<Chance>, scope: Scope) -> Self {
-        Self { client: Arc::clone(client), chance: Arc::clone(chance), scope, older: None, is_older: AtomicBool::new(false), kind: PhantomData }
+        Self {
+            client: Arc::clone(client),
+            chance: Arc::clone(chance),
+            scope,
+            older: None,
+            is_older: AtomicBool::new(false),
+            kind: PhantomData,
+        }
     }
 
     /// Listed in this version of the API where the server does not have that of the kind. Their objects must look alike.

@@ -9,7 +9,8 @@ use http::header::{ACCEPT, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
 use http::uri::Authority;
 use model::k8s::{
     CertificateSigningRequest, ConfigMap, Event, Lease, Node, PersistentVolume, PersistentVolumeClaim, Pod,
-    RuntimeClass, Secret, Service, ServiceAccount, SubjectAccessReview, TokenRequest, TokenReview, TrustBundle,
+    RuntimeClass, Secret, Service, ServiceAccount, SubjectAccessReview, TokenRequest, TokenReview,
+    TrustBundle,
 };
 use ports::Clock;
 use ports::cluster::{Cluster, ClusterError, ClusterResult, Collection};

@@ -17,15 +17,40 @@ const MEASURED: Duration = Duration::from_secs(5);
 /// One job in a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Job {
-    HostPath { path: PathBuf, kind: HostPathKind },
-    SubPath { volume: PathBuf, sub_path: String, target: PathBuf },
-    Read { volume: PathBuf, inside: String, limit: usize },
+    HostPath {
+        path: PathBuf,
+        kind: HostPathKind,
+    },
+    SubPath {
+        volume: PathBuf,
+        sub_path: String,
+        target: PathBuf,
+    },
+    Read {
+        volume: PathBuf,
+        inside: String,
+        limit: usize,
+    },
     /// `options`: separated by commas.
-    Bind { source: PathBuf, target: PathBuf, options: String },
-    Group { path: PathBuf, gid: u32, policy: GroupPolicy },
-    Usage { path: PathBuf },
-    Space { path: PathBuf },
-    Unmount { path: PathBuf },
+    Bind {
+        source: PathBuf,
+        target: PathBuf,
+        options: String,
+    },
+    Group {
+        path: PathBuf,
+        gid: u32,
+        policy: GroupPolicy,
+    },
+    Usage {
+        path: PathBuf,
+    },
+    Space {
+        path: PathBuf,
+    },
+    Unmount {
+        path: PathBuf,
+    },
 }
 
 const KINDS: [HostPathKind; 8] = [
@@ -71,9 +96,7 @@ impl Job {
                 sub_path::bind_sub_path(volume, sub_path, target).map(nothing)
             }
             Self::Read { volume, inside, limit } => in_volume::read(volume, inside, *limit),
-            Self::Bind { source, target, options } => {
-                bind::bind_volume(source, target, options).map(nothing)
-            }
+            Self::Bind { source, target, options } => bind::bind_volume(source, target, options).map(nothing),
             Self::Group { path, gid, policy } => ownership::give_tree(path, *gid, *policy).map(nothing),
             Self::Usage { path } => {
                 measure::tree_usage(path).map(|usage| numbers(&[usage.bytes, usage.inodes]))
@@ -88,7 +111,7 @@ impl Job {
                     space.inodes_free,
                 ])
             }),
-            Self::Unmount { path } => mounts::unmount_one(path).map(nothing),
+            Self::Unmount { path } => mounts::unmount_or_tell(path).map(nothing),
         }
     }
 

@@ -68,8 +68,7 @@ use model::stats::{FilesystemSpace, OpenFiles, TreeUsage};
 use ports::Host;
 use ports::host::{
     CommandOutput, DirEntry, ExecTrace, GroupPolicy, HostError, HostPathKind, HostResult, MachineInfo,
-    ManifestFile, OpenFile, PathFacts, ProgramCall, ProgramEnd,
-    SubordinateIds,
+    ManifestFile, OpenFile, PathFacts, ProgramCall, ProgramEnd, SubordinateIds,
 };
 
 pub use addresses::host_ips;

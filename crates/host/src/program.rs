@@ -31,7 +31,9 @@ pub(crate) async fn run(call: &ProgramCall) -> HostResult<ProgramEnd> {
         .map_err(failed("run", &call.path))?;
     match tokio::time::timeout(call.deadline, finish(Running(child), call)).await {
         Ok(outcome) => outcome,
-        Err(_) => Err(HostError::GivenUp(format!("{}: no answer within {:?}", call.path.display(), call.deadline))),
+        Err(_) => {
+            Err(HostError::GivenUp(format!("{}: no answer within {:?}", call.path.display(), call.deadline)))
+        }
     }
 }
 
@@ -123,7 +125,10 @@ mod tests {
         let began = Instant::now();
         let call = ProgramCall { deadline: Duration::from_secs(2), ..shell(&script, "") };
         let error = run(&call).await.unwrap_err();
-        assert!(matches!(&error, HostError::GivenUp(text) if text == "/bin/sh: no answer within 2s"), "{error}");
+        assert!(
+            matches!(&error, HostError::GivenUp(text) if text == "/bin/sh: no answer within 2s"),
+            "{error}"
+        );
         let pid = std::fs::read_to_string(pid).unwrap();
         let is_gone = || match std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())) {
             // Killed, and maybe not reaped yet.

@@ -293,7 +293,8 @@ pub trait Host: Send + Sync + std::fmt::Debug {
         match (end.code, end.complaint.as_str()) {
             (Some(0), _) => Ok(end.output),
             (code, complaint) => {
-                let status = code.map_or("ended by a signal".to_owned(), |code| format!("exit status: {code}"));
+                let status =
+                    code.map_or("ended by a signal".to_owned(), |code| format!("exit status: {code}"));
                 let problem = if complaint.is_empty() { status } else { format!("{status}: {complaint}") };
                 Err(HostError::Unfit(format!("{}: {problem}", call.path.display())))
             }

@@ -17,7 +17,8 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use model::k8s::{
     CertificateSigningRequest, ConfigMap, Event, Lease, Node, PersistentVolume, PersistentVolumeClaim, Pod,
-    RuntimeClass, Secret, Service, ServiceAccount, SubjectAccessReview, Time, TokenRequest, TokenReview, TrustBundle,
+    RuntimeClass, Secret, Service, ServiceAccount, SubjectAccessReview, Time, TokenRequest, TokenReview,
+    TrustBundle,
 };
 use parking_lot::Mutex;
 use ports::Clock;

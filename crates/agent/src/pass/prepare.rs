@@ -7,7 +7,6 @@ use kubelet_core::dns::{NodeDns, PodDns, compute_pod_dns};
 use kubelet_core::request::{
     ConfigError, PodFacts, SandboxInputs, VolumeMountPoint, compute_sandbox_request,
 };
-use kubelet_core::volume::has_payload;
 use kubelet_core::volume::plan::extra_groups;
 use model::containers::{all_containers, spec_of};
 use model::k8s::Pod;
@@ -88,7 +87,7 @@ fn mount_points(pod: &Pod, volumes: &ReadyVolumes) -> BTreeMap<String, VolumeMou
         let point = VolumeMountPoint {
             host_path: ready.path.display().to_string(),
             read_only: ready.read_only,
-            selinux_relabel: has_payload(volume),
+            selinux_relabel: ready.relabel,
             is_device: ready.is_device,
             image: None,
         };

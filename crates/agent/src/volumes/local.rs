@@ -8,9 +8,9 @@ use model::containers::spec_of;
 use ports::HostError;
 use ports::host::{GroupPolicy, HostPathKind};
 
+use super::chain;
 use super::device::{self, FileSystem};
 use super::make::{MakeError, Scene};
-use super::chain;
 
 pub(super) const PLUGIN: &str = "kubernetes.io~local-volume";
 /// Giving a tree to a group is said to be slow after this, and again after each further minute.
@@ -30,11 +30,7 @@ pub(super) struct Files<'a> {
 
 /// Binds the directory, or the filesystem on the device, into the pod's own, and gives it to the pod's group. A mark says
 /// that both are done.
-pub(super) async fn mount(
-    scene: &Scene<'_>,
-    name: &str,
-    files: Files<'_>,
-) -> Result<ReadyVolume, MakeError> {
+pub(super) async fn mount(scene: &Scene<'_>, name: &str, files: Files<'_>) -> Result<ReadyVolume, MakeError> {
     let Files { source, fs_type, options, read_only } = files;
     // Nobody unmounts a device between its being mounted and its being bound.
     let turn = scene.devices.turn(name).await?;

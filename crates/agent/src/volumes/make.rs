@@ -170,7 +170,8 @@ pub(super) async fn make(
         leaving,
     };
     let began = engine.clock.mono();
-    let made = make_anew(&scene, &plan, is_uncertain).await.map(|ready| ReadyVolume { gid, ..ready });
+    let made = make_anew(&scene, &plan, is_uncertain).await;
+    let made = made.map(|ready| ReadyVolume { gid, relabel: plan.is_relabelled(), ..ready });
     let took = engine.clock.mono().saturating_since(began);
     engine.metrics.volumes.operated("volume_mount", plugin_of(&scene, &plan), made.is_ok(), took);
     judge(&scene, &plan, made)

@@ -31,8 +31,7 @@ pub(super) async fn mount(
     let mounted = scene.unless_leaving(scene.host().run_program(&call)).await;
     mounted.map_err(|error| {
         let (why, arguments) = (chain(&error), call.args.join(" "));
-        let text =
-            format!("mount failed: {why}\nMounting command: mount\nMounting arguments: {arguments}");
+        let text = format!("mount failed: {why}\nMounting command: mount\nMounting arguments: {arguments}");
         match error {
             // Its server may answer any moment.
             HostError::GivenUp(_) => MakeError::GivenUp(text),

@@ -292,7 +292,9 @@ async fn a_server_that_has_only_the_older_version_is_asked_in_that_one() {
     }
     let lines: Vec<String> = server.asked().iter().map(|one| one.line()).collect();
     let path = |version: &str| {
-        format!("GET /apis/certificates.k8s.io/{version}/clustertrustbundles?fieldSelector=metadata.name%3Dca")
+        format!(
+            "GET /apis/certificates.k8s.io/{version}/clustertrustbundles?fieldSelector=metadata.name%3Dca"
+        )
     };
     assert_eq!(lines, [path("v1beta1"), path("v1alpha1"), path("v1alpha1")]);
 }

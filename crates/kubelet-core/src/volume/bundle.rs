@@ -17,7 +17,10 @@ const LINE: usize = 64;
 pub enum BundleRequirement {
     Named(String),
     /// `labels`: a selector as the API takes it; `None` selects nothing.
-    Signed { signer: String, labels: Option<String> },
+    Signed {
+        signer: String,
+        labels: Option<String>,
+    },
 }
 
 /// Why there is no such file yet.
@@ -154,7 +157,8 @@ mod tests {
         let selected = json!({"signerName": "s.example/x", "labelSelector": {}, "path": "ca"});
         let one = text(selected.clone(), &[bundle("x", &format!("{b}{a}")), bundle("y", &headers)]).unwrap();
         assert_eq!(one, format!("{a}{b}"));
-        let other = text(selected.clone(), &[bundle("y", &headers), bundle("x", &format!("{a}{b}"))]).unwrap();
+        let other =
+            text(selected.clone(), &[bundle("y", &headers), bundle("x", &format!("{a}{b}"))]).unwrap();
         assert_eq!(one, other, "whatever the order they come in");
         let wrapped = text(selected.clone(), &[bundle("z", &long)]).unwrap();
         let lengths: Vec<usize> = wrapped.lines().map(str::len).collect();
@@ -181,7 +185,8 @@ mod tests {
             text(json!({"path": "p"}), &[]),
             Err("a ClusterTrustBundle projection needs a name or a signerName".to_owned())
         );
-        let projection = serde_json::from_value(json!({"name": "ca", "path": "p", "optional": true})).unwrap();
+        let projection =
+            serde_json::from_value(json!({"name": "ca", "path": "p", "optional": true})).unwrap();
         assert_eq!(bundle_text(&projection, None), Err(BundleError::NotHere));
     }
 

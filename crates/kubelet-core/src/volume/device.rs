@@ -40,7 +40,9 @@ pub fn compute_content(code: Option<i32>, output: &str, complaint: &str) -> Resu
         Some(0) => {}
         Some(NOTHING_FOUND) => return Ok(Content::Nothing),
         Some(_) | None => {
-            return Err(format!("could not find out what is on the device: blkid ended with {code:?}: {complaint}"));
+            return Err(format!(
+                "could not find out what is on the device: blkid ended with {code:?}: {complaint}"
+            ));
         }
     }
     let value = |key: &str| {
@@ -85,9 +87,10 @@ pub fn compute_step(content: &Content, fs_type: &str, read_only: bool, device: &
 /// There are errors that were not put right. The text is complete.
 pub fn judge_check(code: Option<i32>, output: &str, device: &str) -> Result<(), String> {
     match code {
-        Some(UNCORRECTED) => {
-            Err(format!("'fsck' found errors on device {device} but could not correct them: {}", output.trim()))
-        }
+        Some(UNCORRECTED) => Err(format!(
+            "'fsck' found errors on device {device} but could not correct them: {}",
+            output.trim()
+        )),
         Some(_) | None => Ok(()),
     }
 }
@@ -127,14 +130,50 @@ mod tests {
             (2, "", "xfs", false, "mkfs.xfs -f /dev/x"),
             (2, "", "btrfs", false, "mkfs.btrfs /dev/x"),
             (0, "DEVNAME=/dev/x\n", "ext3", false, "mkfs.ext3 -F -m0 /dev/x"),
-            (2, "", "ext4", true, "cannot mount unformatted disk /dev/x as we are manipulating it in read-only mode"),
+            (
+                2,
+                "",
+                "ext4",
+                true,
+                "cannot mount unformatted disk /dev/x as we are manipulating it in read-only mode",
+            ),
             (0, ext4, "ext4", false, "check"),
             (0, ext4, "ext4", true, "wrong fs type"),
-            (0, ext4, "xfs", false, "failed to mount the volume as \"xfs\", it already contains ext4. Mount error: wrong fs type"),
-            (0, "TYPE=LVM2_member\n", "ext4", false, "failed to mount the volume as \"ext4\", it already contains LVM2_member. Mount error: wrong fs type"),
-            (0, "PTTYPE=gpt\n", "ext4", false, "failed to mount the volume as \"ext4\", it already contains unknown data, probably partitions. Mount error: wrong fs type"),
-            (0, "PTTYPE=dos\nTYPE=ext4\n", "ext4", false, "failed to mount the volume as \"ext4\", it already contains unknown data, probably partitions. Mount error: wrong fs type"),
-            (8, "", "ext4", false, "could not find out what is on the device: blkid ended with Some(8): ambivalent result"),
+            (
+                0,
+                ext4,
+                "xfs",
+                false,
+                "failed to mount the volume as \"xfs\", it already contains ext4. Mount error: wrong fs type",
+            ),
+            (
+                0,
+                "TYPE=LVM2_member\n",
+                "ext4",
+                false,
+                "failed to mount the volume as \"ext4\", it already contains LVM2_member. Mount error: wrong fs type",
+            ),
+            (
+                0,
+                "PTTYPE=gpt\n",
+                "ext4",
+                false,
+                "failed to mount the volume as \"ext4\", it already contains unknown data, probably partitions. Mount error: wrong fs type",
+            ),
+            (
+                0,
+                "PTTYPE=dos\nTYPE=ext4\n",
+                "ext4",
+                false,
+                "failed to mount the volume as \"ext4\", it already contains unknown data, probably partitions. Mount error: wrong fs type",
+            ),
+            (
+                8,
+                "",
+                "ext4",
+                false,
+                "could not find out what is on the device: blkid ended with Some(8): ambivalent result",
+            ),
         ];
         for (code, output, fs_type, read_only, expected) in cases {
             assert_eq!(told(code, output, fs_type, read_only), expected, "{code} {output:?} {fs_type}");

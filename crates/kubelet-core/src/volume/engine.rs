@@ -41,13 +41,15 @@ pub struct ReadyVolume {
     pub read_only: bool,
     /// A group that whoever uses the volume belongs to.
     pub gid: Option<u32>,
+    /// The runtime gives its files the pod's SELinux label, where there is SELinux.
+    pub relabel: bool,
 }
 
 impl ReadyVolume {
     /// Files at that path, to be read and written.
     #[must_use]
     pub const fn at(path: PathBuf) -> Self {
-        Self { path, is_device: false, read_only: false, gid: None }
+        Self { path, is_device: false, read_only: false, gid: None, relabel: false }
     }
 }
 

@@ -10,7 +10,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use model::Amount;
 use model::annotations::{MOUNT_OPTIONS, VOLUME_GID};
 use model::containers::{all_containers, regular_containers, spec_of};
-use model::k8s::{EmptyDirVolumeSource, HostPathVolumeSource, LocalVolumeSource, PersistentVolume, PersistentVolumeClaim, Pod, Volume};
+use model::k8s::{
+    EmptyDirVolumeSource, HostPathVolumeSource, LocalVolumeSource, PersistentVolume, PersistentVolumeClaim,
+    Pod, Volume,
+};
 use model::qos::limit;
 
 use super::engine::ReadyVolume;
@@ -361,6 +364,19 @@ fn check_use(pod: &Pod, volume: &str, is_device: bool) -> Result<(), String> {
             Err(format!("volume {volume} has volumeMode Filesystem, but is specified in volumeDevices"))
         }
         true | false => Ok(()),
+    }
+}
+
+impl VolumePlan {
+    /// Whether the volume belongs to the pod so far that the runtime may give its files the pod's SELinux label. What
+    /// others use too, on the node or on a server, keeps the labels it has.
+    #[must_use]
+    pub const fn is_relabelled(&self) -> bool {
+        match self {
+            Self::EmptyDir(_) | Self::Payload => true,
+            Self::Local { shown: Shown::Files { .. }, read_only, .. } => !*read_only,
+            Self::Local { shown: Shown::Device, .. } | Self::HostPath { .. } | Self::Nfs { .. } => false,
+        }
     }
 }
 

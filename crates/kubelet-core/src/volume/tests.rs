@@ -169,9 +169,9 @@ fn a_projected_volume_joins_its_sources_and_the_later_one_wins() {
         "#]],
     );
     check(
-        json!({ "projected": { "sources": [{ "clusterTrustBundle": { "path": "ca" } }] } }),
+        json!({ "projected": { "sources": [{ "clusterTrustBundle": { "name": "ca", "path": "ca" } }] } }),
         expect![[r#"
-            error: clusterTrustBundle volumes are not offered by this kubelet yet
+            error: ClusterTrustBundle projection is not available on this node: the feature gate ClusterTrustBundleProjection is off, or the node stands alone
         "#]],
     );
 }

@@ -74,7 +74,7 @@ impl Cluster {
         cluster
     }
 
-    fn around(node: Node) -> Self {
+    pub(crate) fn around(node: Node) -> Self {
         Self::with_api(node, &["--no-service-accounts"])
     }
 

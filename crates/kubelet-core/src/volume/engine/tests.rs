@@ -33,7 +33,9 @@ fn story(events: Vec<(u64, VolumeEvent)>) -> String {
         for act in &reaction.acts {
             match act {
                 VolumeAct::Make { volume, is_uncertain: false } => write!(told, " make {volume}").unwrap(),
-                VolumeAct::Make { volume, is_uncertain: true } => write!(told, " clear and make {volume}").unwrap(),
+                VolumeAct::Make { volume, is_uncertain: true } => {
+                    write!(told, " clear and make {volume}").unwrap()
+                }
                 VolumeAct::TakeDown => told.push_str(" take down"),
             }
         }
@@ -255,7 +257,11 @@ fn random_story(seed: u64) -> usize {
             count += 1;
             match act {
                 VolumeAct::Make { volume: name, is_uncertain } => {
-                    assert_eq!(is_uncertain, given_up.contains(&name), "seed {seed}: what was given up is cleared first");
+                    assert_eq!(
+                        is_uncertain,
+                        given_up.contains(&name),
+                        "seed {seed}: what was given up is cleared first"
+                    );
                     given_up.retain(|given_up| *given_up != name);
                     assert!(names.contains(&name));
                     assert!(!taking_down, "seed {seed}: made while taken down");

@@ -223,7 +223,8 @@ fn annotations_of_a_persistent_volume_give_a_group_and_options() {
         (claimed.gid, options.join(","))
     };
     assert_eq!(told(&pod, json!({})), (None, "soft".to_owned()));
-    let both = json!({"pv.beta.kubernetes.io/gid": "77", "volume.beta.kubernetes.io/mount-options": "hard,noatime"});
+    let both =
+        json!({"pv.beta.kubernetes.io/gid": "77", "volume.beta.kubernetes.io/mount-options": "hard,noatime"});
     assert_eq!(told(&pod, both), (Some(77), "hard,noatime".to_owned()));
     assert_eq!(told(&pod, json!({"pv.beta.kubernetes.io/gid": "staff"})).0, None);
 
@@ -233,4 +234,31 @@ fn annotations_of_a_persistent_volume_give_a_group_and_options() {
     let context = json!({"supplementalGroups": [77]});
     pod.spec.as_mut().expect("a spec").security_context = serde_json::from_value(context).expect("a context");
     assert_eq!(extra_groups(&pod, volumes.iter()), [5], "what the pod has anyway is not said twice");
+}
+
+#[test]
+fn the_runtime_labels_what_is_the_pods_own() {
+    let of = |volume: Value| {
+        let pod = pod(volume, json!({}));
+        match meaning(&pod, the_volume(&pod)).expect("a type of ours") {
+            Meaning::Plan(plan) => plan.is_relabelled(),
+            Meaning::Claim(claim) => panic!("{claim:?}"),
+        }
+    };
+    for own in [json!({"emptyDir": {}}), json!({"emptyDir": {"medium": "Memory"}}), json!({"secret": {}})] {
+        assert!(of(own.clone()), "{own}");
+    }
+    for shared in [json!({"hostPath": {"path": "/"}}), json!({"nfs": {"server": "a", "path": "/"}})] {
+        assert!(!of(shared.clone()), "{shared}");
+    }
+    let local = |shown: Shown, read_only: bool| VolumePlan::Local {
+        volume: "pv".to_owned(),
+        path: "/x".to_owned(),
+        shown,
+        read_only,
+    };
+    let files = Shown::Files { fs_type: "ext4".to_owned(), options: Vec::new() };
+    assert!(local(files.clone(), false).is_relabelled());
+    assert!(!local(files, true).is_relabelled(), "what cannot be written cannot be labelled");
+    assert!(!local(Shown::Device, false).is_relabelled());
 }

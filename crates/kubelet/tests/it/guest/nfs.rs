@@ -5,8 +5,8 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::cluster::volumes::{bind, mounted, set_bound, with_claim};
 use crate::cluster::Cluster;
+use crate::cluster::volumes::{bind, mounted, set_bound, with_claim};
 use crate::node::{FOREVER, shell_pod, uid};
 
 /// The guest's own NFS server, over loopback, version 4 only. It ends with the guest at the latest.
@@ -30,7 +30,11 @@ impl Server {
             run("mount", &["-t", "nfsd", "nfsd", "/proc/fs/nfsd"]);
         }
         let mut mountd = Command::new("rpc.mountd");
-        let mountd = mountd.args(["--foreground", "--no-nfs-version", "3"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        let mountd = mountd
+            .args(["--foreground", "--no-nfs-version", "3"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
         let server = Self { export, mountd: mountd.expect("rpc.mountd starts") };
         let shared = format!("127.0.0.1:{}", server.export.display());
         run("exportfs", &["-i", "-o", "rw,no_root_squash,insecure,no_subtree_check,fsid=77", &shared]);
