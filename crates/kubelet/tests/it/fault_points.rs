@@ -165,6 +165,7 @@ fn claimed(cluster: &Cluster) -> Value {
     set_bound(cluster, "data");
     let mut pod = shell_pod("all-node", FOREVER);
     pod["spec"]["nodeName"] = "node".into();
+    pod["spec"]["containers"][0]["imagePullPolicy"] = "IfNotPresent".into();
     pod["spec"]["volumes"] = json!([
         {"name": "data", "persistentVolumeClaim": {"claimName": "data", "readOnly": true}},
         {"name": "cfg", "configMap": {"name": "cfg"}},
