@@ -113,9 +113,7 @@ impl Worker {
     async fn carry_out_apart(&self, job: Job) -> HostResult<Vec<u8>> {
         match self {
             Self::Thread => on_thread(job).await,
-            Self::Hand { program, hands, .. } => {
-                hands.carry_out(program, &job.place().to_path_buf(), &job).await
-            }
+            Self::Hand { program, hands, .. } => hands.carry_out(program, job.place(), &job).await,
         }
     }
 }

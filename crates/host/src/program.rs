@@ -88,6 +88,8 @@ mod tests {
     use std::path::Path;
     use std::time::{Duration, Instant};
 
+    use ports::Host;
+
     use super::*;
 
     fn shell(script: &str, input: &str) -> ProgramCall {
@@ -103,13 +105,17 @@ mod tests {
     #[tokio::test]
     async fn a_program_gets_its_input_and_variables_and_its_output_comes_back() {
         let output = run(&shell("read line; echo \"$line by $WHO\"", "hello\n")).await.unwrap();
-        assert_eq!(output, b"hello by me\n");
-        assert_eq!(run(&shell("true", &"x".repeat(1 << 20))).await.unwrap(), b"", "it need not read");
+        assert_eq!((output.code, &*output.output), (Some(0), &b"hello by me\n"[..]));
+        let silent = run(&shell("true", &"x".repeat(1 << 20))).await.unwrap();
+        assert_eq!(silent, ProgramEnd { code: Some(0), ..ProgramEnd::default() }, "it need not read");
     }
 
     #[tokio::test]
     async fn what_went_wrong_is_told() {
-        let error = run(&shell("echo no such user >&2; exit 3", "")).await.unwrap_err().to_string();
+        let end = run(&shell("echo no such user >&2; exit 3", "")).await.unwrap();
+        assert_eq!((end.code, &*end.complaint), (Some(3), "no such user"));
+        let call = shell("echo no such user >&2; exit 3", "");
+        let error = crate::LinuxHost::new().run_program(&call).await.unwrap_err().to_string();
         assert_eq!(error, "/bin/sh: exit status: 3: no such user");
         let missing = ProgramCall { path: "/nowhere/program".into(), ..shell("", "") };
         assert!(run(&missing).await.unwrap_err().is_not_found());

@@ -110,7 +110,10 @@ fn certificates(bundle: &str) -> Vec<String> {
 fn is_base64(text: &str) -> bool {
     let digits = text.trim_end_matches('=');
     let is_digit = |c: char| c.is_ascii_alphanumeric() || c == '+' || c == '/';
-    !text.is_empty() && text.len() % 4 == 0 && text.len() - digits.len() <= 2 && digits.chars().all(is_digit)
+    !text.is_empty()
+        && text.len().is_multiple_of(4)
+        && text.len() - digits.len() <= 2
+        && digits.chars().all(is_digit)
 }
 
 fn pem(certificate: &str) -> String {

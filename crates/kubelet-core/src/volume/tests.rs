@@ -30,6 +30,7 @@ fn objects() -> VolumeObjects {
         config_maps: BTreeMap::from([("settings".to_owned(), Arc::new(map))]),
         secrets: BTreeMap::from([("keys".to_owned(), Arc::new(secret))]),
         tokens: BTreeMap::from([(TokenRequirement::new(None, Some(3607)), "eyJ".to_owned())]),
+        bundles: None,
     }
 }
 
