@@ -185,7 +185,8 @@ async fn start_agent(resolved: &Resolved, cgroup_v2: bool) -> Result<Started, St
         kubelet.image_endpoint(),
         kubelet.runtime_request_timeout.as_std(),
     )
-    .map_err(StartError::Endpoint)?;
+    .map_err(StartError::Endpoint)?
+    .traced(traces::context(kubelet.tracing.as_ref()));
     let node_facts = settings::node_facts(resolved, &*host, cgroup_v2);
     let settings = settings::settings(resolved, &node_facts, node_name, host_ips);
     let seed = seed(&machine.boot_id);
