@@ -206,7 +206,7 @@ impl VolumeEngine {
             }
             VolumeAct::TakeDown => {
                 self.acts.spawn(async move {
-                    let work = Box::pin(take_down(&*engine.host, &engine.settings.paths, &devices, &uid));
+                    let work = Box::pin(take_down(&engine, &devices, &uid));
                     let result = guarded(work).await.unwrap_or_else(|| Err("a bug ended the act".to_owned()));
                     (uid, Ended::TakenDown(result))
                 });

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use kubelet_core::volume::engine::ReadyVolume;
+use kubelet_core::volume::plan::plugin_name;
 use model::containers::spec_of;
 use ports::HostError;
 use ports::host::{GroupPolicy, HostPathKind};
@@ -52,7 +53,12 @@ pub(super) async fn mount(scene: &Scene<'_>, name: &str, files: Files<'_>) -> Re
     scene.unless_leaving(scene.host().bind_volume(&source, &path, &options)).await?;
     drop(turn);
     if let Some(gid) = scene.group().filter(|_| !read_only) {
-        give_to_group(scene, &path, gid).await?;
+        let began = scene.engine.clock.mono();
+        let given = give_to_group(scene, &path, gid).await;
+        let took = scene.engine.clock.mono().saturating_since(began);
+        let figures = &scene.engine.metrics.volumes;
+        figures.operated("volume_apply_access_control", plugin_name(PLUGIN), given.is_ok(), took);
+        given?;
     }
     scene.mark(PLUGIN, name).await?;
     Ok(ready)

@@ -173,7 +173,7 @@ pub(super) async fn make(
     let made = make_anew(&scene, &plan, is_uncertain).await;
     let made = made.map(|ready| ReadyVolume { gid, relabel: plan.is_relabelled(), ..ready });
     let took = engine.clock.mono().saturating_since(began);
-    engine.metrics.volumes.operated("volume_mount", plugin_of(&scene, &plan), made.is_ok(), took);
+    engine.metrics.volumes.operated(act_of(&plan), plugin_of(&scene, &plan), made.is_ok(), took);
     judge(&scene, &plan, made)
 }
 
@@ -263,6 +263,18 @@ fn judge(scene: &Scene<'_>, plan: &VolumePlan, made: Result<ReadyVolume, MakeErr
             let failure = failure(&format!("{step} initialization failed"), why);
             Made { attempt: Attempt::Failed, failure: Some(failure) }
         }
+    }
+}
+
+/// The name of making such a volume in metrics.
+const fn act_of(plan: &VolumePlan) -> &'static str {
+    match plan {
+        VolumePlan::Local { shown: Shown::Device, .. } => "map_volume",
+        VolumePlan::EmptyDir(_)
+        | VolumePlan::HostPath { .. }
+        | VolumePlan::Payload
+        | VolumePlan::Local { shown: Shown::Files { .. }, .. }
+        | VolumePlan::Nfs { .. } => "volume_mount",
     }
 }
 

@@ -65,6 +65,15 @@ async fn giving_a_large_tree_to_a_group_is_said_to_be_slow_and_ends_with_its_pod
     assert_eq!(slow(&world), 2, "and after each further minute");
     world.delete("web", Some(1));
     world.until("nothing is mounted", |w| w.host.mounts().is_empty()).await;
+    let metrics = world.metrics().await;
+    for act in ["volume_apply_access_control", "volume_mount"] {
+        let line = format!(
+            "storage_operation_duration_seconds_count{{migrated=\"false\",operation_name=\"{act}\",status=\"fail-unknown\",volume_plugin=\"kubernetes.io/local-volume\"}} 1"
+        );
+        assert!(metrics.contains(&line), "{line}\n{metrics}");
+    }
+    let line = "storage_operation_duration_seconds_count{migrated=\"false\",operation_name=\"volume_unmount\",status=\"success\",volume_plugin=\"kubernetes.io/local-volume\"} 1";
+    assert!(metrics.contains(line), "{metrics}");
 }
 
 #[tokio::test(start_paused = true)]
