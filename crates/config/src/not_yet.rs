@@ -44,7 +44,6 @@ const GATES: &[&str] = &[
     "CPUManagerPolicyBetaOptions",
     "CRIListStreaming",
     "CSIVolumeHealth",
-    "ClusterTrustBundleProjection",
     "DRAConsumableCapacity",
     "DRADeviceTaints",
     "DRAExtendedResource",
