@@ -136,6 +136,8 @@ impl NodeCgroups {
             Ok(()) => {
                 if !was_enforced {
                     recorder.node_normal(ENFORCED, "Updated Node Allocatable limit across pods");
+                    // Who waits for their cgroup finds its limits, too.
+                    self.names.send_modify(|_| {});
                 }
                 true
             }

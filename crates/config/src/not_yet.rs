@@ -15,7 +15,6 @@ const FIELDS: &[&str] = &[
     "cpuManagerReconcilePeriod",
     "enableContentionProfiling",
     "enableControllerAttachDetach",
-    "kernelMemcgNotification",
     "kubeletCgroups",
     "logging.options",
     "makeIPTablesUtilChains",

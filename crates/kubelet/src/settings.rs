@@ -88,6 +88,7 @@ pub(crate) fn settings(
             max_pod_grace: i64::from(kubelet.eviction_max_pod_grace_period),
             limits_storage: kubelet.local_storage_capacity_isolation,
             may_split: Features::of(&resolved.gates).separate_disk_gc,
+            by_kernel: kubelet.kernel_memcg_notification,
         },
         cgroups: cgroups(&config, facts),
         // Validation has refused any other word.

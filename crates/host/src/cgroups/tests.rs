@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use model::cgroup::{CgroupFile, UnitProperty};
+use model::cgroup::{CgroupFile, MemoryMark, UnitProperty};
 
 use super::*;
 use crate::dbus::tests::{Answer, Systemd};
@@ -335,4 +335,39 @@ async fn go(real: &Real, n: usize, stubborn_ones: &mut Vec<(usize, Child)>) {
         assert!(!child.wait().unwrap().success());
     }
     assert_eq!(real.removed(&below).await, CgroupRemoval::Gone, "{n}");
+}
+
+fn mark(cgroup: &CgroupPath, bytes: u64) -> MemoryMark {
+    MemoryMark { cgroup: cgroup.path.clone(), bytes }
+}
+
+/// A process in that cgroup that takes so many MiB, and stays.
+async fn taking(real: &Real, cgroup: &CgroupPath, mebibytes: u64) -> Child {
+    let script = format!("read go; x=$(head -c {mebibytes}M /dev/zero | tr '\\0' x); read end");
+    let mut child = Command::new("sh").args(["-c", &script]).stdin(Stdio::piped()).spawn().unwrap();
+    real.cgroups.join(cgroup, child.id()).await.unwrap();
+    child.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
+    child
+}
+
+#[tokio::test]
+async fn memory_that_reaches_one_of_the_marks_wakes_who_waits_and_so_does_what_reached_it_before() {
+    let real = Real::new("alarm");
+    let (all, pod) = (real.cgroup("/kubepods"), real.cgroup("/kubepods/pod1"));
+    real.cgroups.ensure(&pod, &CgroupSettings::default()).await.unwrap();
+    let marks = [mark(&real.cgroup(""), 1 << 40), mark(&all, 8 << 20)];
+    if !real.is_v1() {
+        assert!(real.cgroups.watch_memory(&marks).await.is_err());
+        return;
+    }
+    let mut alarm = real.cgroups.watch_memory(&marks).await.unwrap();
+    assert!((&mut alarm).now_or_never().is_none(), "nobody uses anything");
+    let mut child = taking(&real, &pod, 16).await;
+    tokio::time::timeout(std::time::Duration::from_secs(60), alarm).await.unwrap();
+    let again = real.cgroups.watch_memory(&marks).await.unwrap();
+    tokio::time::timeout(std::time::Duration::from_secs(60), again).await.unwrap();
+    real.cgroups.kill(&pod).await.unwrap();
+    child.wait().unwrap();
+    let missing = [mark(&real.cgroup("/nobody"), 1)];
+    assert!(real.cgroups.watch_memory(&missing).await.err().unwrap().is_not_found());
 }

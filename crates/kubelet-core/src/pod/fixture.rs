@@ -320,7 +320,7 @@ fn instance(case: &Case, token: &str) -> ContainerObservation {
     out
 }
 
-pub(super) fn new_instance(
+pub(crate) fn new_instance(
     name: &str,
     sandbox_id: SandboxId,
     hash: Option<u32>,
