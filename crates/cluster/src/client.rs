@@ -8,9 +8,12 @@ use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AF
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Body as _;
+use ports::TraceContext;
 use ports::cluster::{ClusterError, ClusterResult};
 use ports::edge::{ApiExchange, ApiObserver};
+use ports::trace::TRACEPARENT;
 use tokio::time::Instant;
+use tracing::Instrument;
 
 use crate::budget::Bucket;
 use crate::connection::{Answer, Outgoing, SendError};
@@ -35,6 +38,7 @@ pub(crate) struct Client {
     pub(crate) budget: Option<Bucket>,
     pub(crate) deadline: Duration,
     pub(crate) watched: Arc<Watched>,
+    pub(crate) trace: Option<Arc<dyn TraceContext>>,
 }
 
 /// Who counts calls, once there is somebody, and the host that they are counted under.
@@ -58,11 +62,18 @@ pub(crate) struct Call {
     pub(crate) most: usize,
 }
 
+impl Call {
+    /// The target without what is asked about it.
+    fn path(&self) -> &str {
+        self.target.split_once('?').map_or(&*self.target, |(path, _)| path)
+    }
+}
+
 impl Client {
     /// The whole answer.
     pub(crate) async fn answer(&self, call: &Call) -> ClusterResult<Bytes> {
         self.within_deadline(call, async {
-            let response = self.exchange(call).await?;
+            let response = self.traced(call).await?;
             let code = response.status().as_u16();
             let hint = response
                 .headers()
@@ -90,7 +101,7 @@ impl Client {
 
     /// The beginning of an answer that goes on for as long as somebody reads it.
     pub(crate) async fn open(&self, call: &Call) -> ClusterResult<Answer> {
-        self.within_deadline(call, async { Ok(self.exchange(call).await?.into_body()) }).await
+        self.within_deadline(call, async { Ok(self.traced(call).await?.into_body()) }).await
     }
 
     /// Waits for the budget, then has the call done in time.
@@ -113,6 +124,21 @@ impl Client {
         tokio::time::timeout(self.deadline, exchange).await.unwrap_or_else(|_| {
             Err(ClusterError::TimedOut { call: call.name.clone(), deadline: self.deadline })
         })
+    }
+
+    /// The exchange, in a span of its own that ends with the head of the answer.
+    async fn traced(&self, call: &Call) -> ClusterResult<Response<Answer>> {
+        let span = tracing::info_span!(
+            target: "trace", "API", otel.name = format!("HTTP {}", call.method), otel.kind = "client",
+            http.request.method = call.method.as_str(), url.path = call.path(), server.address = self.watched.host,
+            http.response.status_code = tracing::field::Empty, otel.error = tracing::field::Empty
+        );
+        let answer = self.exchange(call).instrument(span.clone()).await;
+        match &answer {
+            Ok(response) => span.record("http.response.status_code", response.status().as_u16()),
+            Err(error) => span.record("otel.error", tracing::field::display(error)),
+        };
+        answer
     }
 
     /// The head of a good answer.
@@ -155,6 +181,10 @@ impl Client {
             .map_err(|message| ClusterError::Unauthorized { call: call.name.clone(), message })?;
         if let Some(authorization) = authorization {
             request.headers_mut().insert(AUTHORIZATION, authorization);
+        }
+        let parent = self.trace.as_ref().and_then(|context| context.traceparent()?.try_into().ok());
+        if let Some(parent) = parent {
+            request.headers_mut().insert(TRACEPARENT, parent);
         }
         Ok(request)
     }

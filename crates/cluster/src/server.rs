@@ -11,9 +11,9 @@ use model::k8s::{
     CertificateSigningRequest, ConfigMap, Event, Lease, Node, PersistentVolume, PersistentVolumeClaim, Pod,
     RuntimeClass, Secret, Service, ServiceAccount, SubjectAccessReview, TokenRequest, TokenReview,
 };
-use ports::Clock;
 use ports::cluster::{Cluster, ClusterError, ClusterResult, Collection};
 use ports::edge::ApiObserver;
+use ports::{Clock, TraceContext};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -39,6 +39,8 @@ pub struct Settings {
     pub clock: Clock,
     /// Spreads when watches end.
     pub seed: u64,
+    /// Knows which trace a call belongs to; `None` where nobody asked for traces.
+    pub trace: Option<Arc<dyn TraceContext>>,
 }
 
 /// What sets one handle apart from the others.
@@ -62,6 +64,7 @@ pub struct ApiServer {
     chance: Arc<Chance>,
     shared: Arc<Pool>,
     watched: Arc<Watched>,
+    trace: Option<Arc<dyn TraceContext>>,
 }
 
 impl ApiServer {
@@ -81,7 +84,8 @@ impl ApiServer {
         let chance = Arc::new(Chance::new(settings.seed));
         let shared = pool(&access, &tls, &authority);
         let watched = Arc::new(Watched { host: authority.to_string(), observer: OnceLock::new() });
-        Ok(Self { access, authority, headers, tls, credentials, chance, shared, watched })
+        let trace = settings.trace;
+        Ok(Self { access, authority, headers, tls, credentials, chance, shared, watched, trace })
     }
 
     /// A handle that shares its connections with all others but those of [`Self::handle_apart`].
@@ -105,6 +109,7 @@ impl ApiServer {
             budget: settings.budget.map(Bucket::new),
             deadline: settings.deadline,
             watched: Arc::clone(&self.watched),
+            trace: self.trace.clone(),
         };
         ApiHandle::new(&Arc::new(client), &self.chance)
     }

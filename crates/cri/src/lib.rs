@@ -14,6 +14,7 @@ mod channel;
 mod convert;
 mod endpoint;
 mod origin;
+mod trace;
 mod verb;
 
 use std::sync::{Arc, OnceLock};
@@ -29,16 +30,22 @@ use model::request::{
 };
 use model::stats::{ContainerStats, MetricDescriptor, SandboxMetrics, SandboxStats};
 use model::{CgroupDriver, ContainerId, ContainerObservation, SandboxId, SandboxObservation};
+use ports::TraceContext;
 use ports::runtime::{
     CallObserver, ContainerSummary, ImageFilesystems, Runtime, RuntimeHint, RuntimeResult, RuntimeStatus,
     RuntimeVersion, SandboxSummary, Scope, Streams,
 };
+use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Channel;
 
 pub use endpoint::{Endpoint, EndpointError};
 
 use crate::call::Call;
 use crate::origin::Origins;
+use crate::trace::HandOn;
+
+/// The connection, and the trace on each call over it.
+type Traced = InterceptedService<Channel, HandOn>;
 
 /// A container runtime behind one or two unix sockets.
 ///
@@ -46,8 +53,9 @@ use crate::origin::Origins;
 /// and may be restarted at any time.
 #[derive(Debug)]
 pub struct CriRuntime {
-    runtime: RuntimeServiceClient<Channel>,
-    images: ImageServiceClient<Channel>,
+    runtime: Channel,
+    images: Channel,
+    trace: HandOn,
     /// The images have a socket of their own.
     has_images_apart: bool,
     request_timeout: Duration,
@@ -82,16 +90,21 @@ impl CriRuntime {
         warnings.dedup();
 
         Ok(Self {
-            runtime: RuntimeServiceClient::new(runtime_channel)
-                .max_decoding_message_size(channel::MAX_RECEIVE_BYTES),
-            images: ImageServiceClient::new(image_channel)
-                .max_decoding_message_size(channel::MAX_RECEIVE_BYTES),
+            runtime: runtime_channel,
+            images: image_channel,
+            trace: HandOn::default(),
             has_images_apart,
             request_timeout,
             origins: Origins::default(),
             warnings,
             observer: OnceLock::new(),
         })
+    }
+
+    /// The same, with each call saying which trace it belongs to.
+    #[must_use]
+    pub fn traced(self, context: Option<Arc<dyn TraceContext>>) -> Self {
+        Self { trace: HandOn(context), ..self }
     }
 
     /// What to tell the user about the endpoints: deprecated spellings.
@@ -101,12 +114,14 @@ impl CriRuntime {
     }
 
     /// A client to call with; a cheap handle on the shared connection.
-    fn runtime(&self) -> RuntimeServiceClient<Channel> {
-        self.runtime.clone()
+    fn runtime(&self) -> RuntimeServiceClient<Traced> {
+        RuntimeServiceClient::with_interceptor(self.runtime.clone(), self.trace.clone())
+            .max_decoding_message_size(channel::MAX_RECEIVE_BYTES)
     }
 
-    fn images(&self) -> ImageServiceClient<Channel> {
-        self.images.clone()
+    fn images(&self) -> ImageServiceClient<Traced> {
+        ImageServiceClient::with_interceptor(self.images.clone(), self.trace.clone())
+            .max_decoding_message_size(channel::MAX_RECEIVE_BYTES)
     }
 
     /// A call with the usual deadline.

@@ -185,7 +185,8 @@ async fn start_agent(resolved: &Resolved, cgroup_v2: bool) -> Result<Started, St
         kubelet.image_endpoint(),
         kubelet.runtime_request_timeout.as_std(),
     )
-    .map_err(StartError::Endpoint)?;
+    .map_err(StartError::Endpoint)?
+    .traced(traces::context(kubelet.tracing.as_ref()));
     let version = if cgroup_v2 { CgroupVersion::V2 } else { CgroupVersion::V1 };
     let own_cgroup = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let limits_swap = host::process::limits_swap(Path::new(CGROUP_ROOT), &own_cgroup, version);

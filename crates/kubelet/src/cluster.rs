@@ -20,6 +20,7 @@ use ports::{Certificates, Clock, Cluster, Host};
 use tokio_util::sync::CancellationToken;
 
 use crate::boot::StartError;
+use crate::traces;
 
 /// A call without an answer by then has failed.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -130,6 +131,7 @@ impl Way {
                 http2: std::env::var_os("DISABLE_HTTP2").is_none_or(|value| value.is_empty()),
                 clock: Clock::system(),
                 seed,
+                trace: traces::context(resolved.kubelet.tracing.as_ref()),
             },
             store: PairStore {
                 host: host.clone(),

@@ -2,7 +2,7 @@
 //! it: what does not fit into the queue is dropped and counted.
 
 use std::collections::hash_map::RandomState;
-use std::fmt::Debug;
+use std::fmt::{Debug, Write as _};
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,12 +12,14 @@ use config::Tracing;
 use grpc_api::otlp as wire;
 use grpc_api::otlp::trace_service_client::TraceServiceClient;
 use jiff::Timestamp;
+use ports::TraceContext;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::{Channel, Endpoint};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Metadata, Subscriber};
+use tracing_subscriber::Registry;
 use tracing_subscriber::layer::{Context, Filter, Layer};
 use tracing_subscriber::registry::LookupSpan;
 
@@ -56,6 +58,11 @@ pub(crate) fn prepare(config: Option<&Tracing>) -> Option<(Spans, Finished)> {
     Some((spans, Finished { queue, lost, endpoint: endpoint.unwrap_or_else(|| USUAL_ENDPOINT.to_owned()) }))
 }
 
+/// For the rooms that call others; `None`: nobody wants to know.
+pub(crate) fn context(config: Option<&Tracing>) -> Option<Arc<dyn TraceContext>> {
+    config.map(|_| Arc::new(CurrentSpan) as Arc<dyn TraceContext>)
+}
+
 /// Collects spans as they end.
 pub(crate) struct Spans {
     per_million: u64,
@@ -74,12 +81,51 @@ impl<S> Filter<S> for OnlySpans {
     }
 }
 
-/// The trace that a caller's `traceparent` names, the caller's span, and whether the trace is recorded.
-fn remote(header: &str) -> Option<(Vec<u8>, Vec<u8>, bool)> {
-    let mut parts = header.trim().split('-');
-    let (_version, trace, span, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
-    let (trace, span, flags) = (hex(trace, 16)?, hex(span, 8)?, hex(flags.get(..2)?, 1)?);
-    Some((trace, span, flags.first().is_some_and(|flags| flags & 1 == 1)))
+/// Where a span hangs, here or at a caller.
+#[derive(Clone, Debug)]
+struct Place {
+    trace: Vec<u8>,
+    span: Vec<u8>,
+    /// The whole trace is told of, or nothing of it.
+    is_recorded: bool,
+}
+
+impl Place {
+    /// What a caller's `traceparent` names.
+    fn parse(header: &str) -> Option<Self> {
+        let mut parts = header.trim().split('-');
+        let (_version, trace, span, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+        let (trace, span, flags) = (hex(trace, 16)?, hex(span, 8)?, hex(flags.get(..2)?, 1)?);
+        Some(Self { trace, span, is_recorded: flags.first().is_some_and(|flags| flags & 1 == 1) })
+    }
+
+    fn to_traceparent(&self) -> String {
+        let mut text = "00-".to_owned();
+        for byte in &self.trace {
+            let _ = write!(text, "{byte:02x}");
+        }
+        text.push('-');
+        for byte in &self.span {
+            let _ = write!(text, "{byte:02x}");
+        }
+        text.push_str(if self.is_recorded { "-01" } else { "-00" });
+        text
+    }
+}
+
+/// The span that this thread is in, for calls that it makes from there.
+#[derive(Debug)]
+pub(crate) struct CurrentSpan;
+
+impl TraceContext for CurrentSpan {
+    fn traceparent(&self) -> Option<String> {
+        tracing::Span::current()
+            .with_subscriber(|(id, dispatch)| {
+                let span = dispatch.downcast_ref::<Registry>()?.span(id)?;
+                span.extensions().get::<Place>().map(Place::to_traceparent)
+            })
+            .flatten()
+    }
 }
 
 fn hex(text: &str, length: usize) -> Option<Vec<u8>> {
@@ -103,6 +149,17 @@ impl Spans {
         (z ^ (z >> 31)).max(1)
     }
 
+    /// Of a new span: in its parent's trace, or in one of its own.
+    fn place(&self, parent: Option<&Place>) -> Place {
+        let span = self.id().to_be_bytes().to_vec();
+        if let Some(parent) = parent {
+            return Place { span, ..parent.clone() };
+        }
+        let (high, low) = (self.id(), self.id());
+        let trace = [high.to_be_bytes(), low.to_be_bytes()].concat();
+        Place { trace, span, is_recorded: self.is_sampled(low) }
+    }
+
     /// One trace in so many, by its id, so that every component decides alike.
     const fn is_sampled(&self, low: u64) -> bool {
         (low >> 1) as u128 * 1_000_000 < (self.per_million as u128) << 63
@@ -116,32 +173,18 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Spans {
         began.span.name = attributes.metadata().name().to_owned();
         began.span.kind = 1;
         attributes.record(&mut began);
-        let within = span.parent().and_then(|parent| {
-            let extensions = parent.extensions();
-            extensions
-                .get::<wire::Span>()
-                .map(|parent| (parent.trace_id.clone(), parent.span_id.clone(), true))
-        });
-        // A parent that is not recorded leaves no span behind, so its children ask for themselves no more.
-        let is_under_unrecorded = within.is_none() && span.parent().is_some();
-        let Fields { parent, span: mut told } = began;
-        match within.or(parent) {
-            Some((trace, parent, true)) => {
-                told.trace_id = trace;
-                told.parent_span_id = parent;
-            }
-            Some((_, _, false)) => return,
-            None => {
-                let (high, low) = (self.id(), self.id());
-                if is_under_unrecorded || !self.is_sampled(low) {
-                    return;
-                }
-                told.trace_id = [high.to_be_bytes(), low.to_be_bytes()].concat();
-            }
+        let Fields { parent: caller, span: mut told } = began;
+        let around = span.parent().and_then(|around| around.extensions().get::<Place>().cloned());
+        let parent = around.or(caller);
+        let place = self.place(parent.as_ref());
+        if place.is_recorded {
+            told.trace_id.clone_from(&place.trace);
+            told.span_id.clone_from(&place.span);
+            told.parent_span_id = parent.map(|parent| parent.span).unwrap_or_default();
+            told.start_time_unix_nano = nanos(Timestamp::now());
+            span.extensions_mut().insert(told);
         }
-        told.span_id = self.id().to_be_bytes().to_vec();
-        told.start_time_unix_nano = nanos(Timestamp::now());
-        span.extensions_mut().insert(told);
+        span.extensions_mut().insert(place);
     }
 
     fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {
@@ -168,7 +211,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Spans {
 /// Fields of a span become attributes, but for those that are the span's own: `otel.name`, `otel.kind`, `otel.error` and
 /// `traceparent`.
 struct Fields {
-    parent: Option<(Vec<u8>, Vec<u8>, bool)>,
+    parent: Option<Place>,
     span: wire::Span,
 }
 
@@ -192,7 +235,7 @@ impl Visit for Fields {
             "otel.name" => value.clone_into(&mut self.span.name),
             "otel.kind" => self.span.kind = if value == "server" { 2 } else { 3 },
             "otel.error" => self.span.status = Some(wire::Status { message: value.to_owned(), code: 2 }),
-            "traceparent" => self.parent = remote(value),
+            "traceparent" => self.parent = Place::parse(value),
             _ => self.attribute(field, wire::any_value::Value::StringValue(value.to_owned())),
         }
     }
@@ -322,6 +365,28 @@ mod tests {
         assert_eq!(told(1_000_000, || request("")).len(), 2);
         let some = told(250_000, || (0..1000).for_each(|_| request("nonsense"))).len();
         assert!((300..700).contains(&some), "{some}");
+    }
+
+    #[test]
+    fn whoever_is_called_hears_of_the_span_and_whether_it_is_recorded() {
+        let heard = std::cell::RefCell::new(Vec::new());
+        let call = |parent: &str| {
+            let span = tracing::info_span!(target: "trace", "HTTP", traceparent = parent);
+            heard.borrow_mut().extend(span.in_scope(|| CurrentSpan.traceparent()));
+        };
+        let spans = told(0, || {
+            call(RECORDED);
+            call(UNRECORDED);
+            heard.borrow_mut().extend(CurrentSpan.traceparent());
+        });
+        let heard = heard.into_inner();
+        let [recorded, unrecorded] = &*heard else { panic!("{heard:?}") };
+        let [span] = &*spans else { panic!("{spans:?}") };
+        let recorded = Place::parse(recorded).unwrap();
+        assert_eq!((&recorded.trace, &recorded.span), (&span.trace_id, &span.span_id));
+        assert!(recorded.is_recorded, "{recorded:?}");
+        assert_eq!(unrecorded.split('-').nth(1), UNRECORDED.split('-').nth(1));
+        assert!(unrecorded.ends_with("-00"), "{unrecorded}");
     }
 
     #[test]

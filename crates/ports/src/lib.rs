@@ -2,7 +2,7 @@
 //! reaches the agent.
 //!
 //! Owns: the traits [`Runtime`], [`Cluster`], [`Certificates`], [`ClientIdentity`], [`Host`], [`Cgroups`], [`Net`]
-//! (outward) and [`NodeApi`] (inward), their error types, and [`Clock`].
+//! (outward) and [`NodeApi`] (inward), their error types, [`Clock`] and [`TraceContext`].
 //!
 //! Architecture invariants:
 //! - a port decides nothing: retry, back-off and policy live with its callers;
@@ -20,6 +20,7 @@ pub mod host;
 pub mod net;
 pub mod node_api;
 pub mod runtime;
+pub mod trace;
 
 pub use certificates::{CertificateError, Certificates, ClientIdentity};
 pub use cgroups::Cgroups;
@@ -29,3 +30,4 @@ pub use host::{Host, HostError};
 pub use net::{Net, NetError};
 pub use node_api::{NodeApi, OwnProcess};
 pub use runtime::{Runtime, RuntimeError};
+pub use trace::TraceContext;

@@ -8,16 +8,20 @@ mod request;
 mod service;
 mod stats;
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cri_api::v1::image_service_server::ImageServiceServer;
 use cri_api::v1::runtime_service_server::RuntimeServiceServer;
+use parking_lot::Mutex;
 use ports::Runtime;
+use ports::trace::TRACEPARENT;
 use tokio::net::UnixListener;
 use tokio::task::JoinHandle;
 use tokio_stream::wrappers::UnixListenerStream;
+use tonic::Request;
 use tonic::transport::Server;
 
 use self::service::Service;
@@ -27,6 +31,7 @@ use self::service::Service;
 pub struct FakeCri {
     socket: PathBuf,
     task: JoinHandle<()>,
+    traces: Arc<Mutex<BTreeSet<String>>>,
 }
 
 impl FakeCri {
@@ -34,15 +39,28 @@ impl FakeCri {
     pub fn serve(runtime: Arc<dyn Runtime>, socket: &Path) -> io::Result<Self> {
         let listener = UnixListener::bind(socket)?;
         let service = Service::new(runtime);
+        let traces: Arc<Mutex<BTreeSet<String>>> = Arc::default();
+        let told = Arc::clone(&traces);
+        let listen = move |request: Request<()>| {
+            let parent = request.metadata().get(TRACEPARENT).and_then(|parent| parent.to_str().ok());
+            told.lock().extend(parent.map(str::to_owned));
+            Ok(request)
+        };
         let serving = Server::builder()
-            .add_service(RuntimeServiceServer::new(service.clone()))
+            .add_service(RuntimeServiceServer::with_interceptor(service.clone(), listen))
             .add_service(ImageServiceServer::new(service))
             .serve_with_incoming(UnixListenerStream::new(listener));
         let task = tokio::spawn(async move {
             // It ends by being aborted; an error before that shows as refused connections.
             let _ = serving.await;
         });
-        Ok(Self { socket: socket.to_path_buf(), task })
+        Ok(Self { socket: socket.to_path_buf(), task, traces })
+    }
+
+    /// The places in traces that calls for containers and sandboxes were said to belong to.
+    #[must_use]
+    pub fn traces(&self) -> BTreeSet<String> {
+        self.traces.lock().clone()
     }
 
     /// `unix://…`, as the kubelet's configuration wants it.

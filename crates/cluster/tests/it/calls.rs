@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use cluster::{Budget, HandleSettings};
 use model::k8s::{Lease, Node, ObjectMeta, Pod, TokenRequest};
-use ports::Cluster;
 use ports::cluster::{ClusterError, Deletion, Part, Patch, Selection};
+use ports::{Cluster, TraceContext};
 use serde_json::{Value, json};
 
-use crate::server::{LONG, Reply, TestServer};
+use crate::server::{LONG, Reply, TestServer, UNLIMITED, api_traced};
 
 fn node(version: &str) -> Value {
     json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": "edge-1", "resourceVersion": version,
@@ -62,6 +62,29 @@ async fn each_verb_is_the_request_that_the_api_knows() {
     assert!(asked.iter().all(|one| one.http2 && one.connection == 0), "{asked:?}");
     assert_eq!(asked[0].header("user-agent"), Some("kubelet/v1.36.2 (linux/amd64) kubernetes/test"));
     assert_eq!(asked[0].header("accept"), Some("application/json"));
+}
+
+#[derive(Debug)]
+struct AlwaysThere;
+
+impl TraceContext for AlwaysThere {
+    fn traceparent(&self) -> Option<String> {
+        Some("00-0123456789abcdef0123456789abcdef-0011223344556677-01".to_owned())
+    }
+}
+
+#[tokio::test]
+async fn a_call_says_which_trace_it_belongs_to() {
+    let server = TestServer::start(|_| Reply::json(&node("7"))).await;
+    let traced = api_traced(
+        server.access_with(&json!({}), &json!({}), &cluster::ProxyEnv::default()),
+        Some(std::sync::Arc::new(AlwaysThere)),
+    );
+    traced.handle(UNLIMITED).nodes().get("", "edge-1").await.unwrap();
+    server.handle().nodes().get("", "edge-1").await.unwrap();
+    let asked = server.asked();
+    assert_eq!(asked[0].header("traceparent"), AlwaysThere.traceparent().as_deref());
+    assert_eq!(asked[1].header("traceparent"), None, "nobody asked for traces");
 }
 
 #[tokio::test]

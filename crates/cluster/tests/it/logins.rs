@@ -135,7 +135,8 @@ async fn what_a_plugin_gave_is_used_until_it_expires() {
     let access = server.access_with(&json!({}), &user, &cluster::ProxyEnv::default());
     for (time, runs) in [("2026-01-01T00:59:59Z", 1), ("2026-01-01T01:00:00Z", 3)] {
         let clock = Clock::starting_at(time.parse().unwrap());
-        let settings = Settings { user_agent: "kubelet".to_owned(), http2: true, clock, seed: 1 };
+        let settings =
+            Settings { user_agent: "kubelet".to_owned(), http2: true, clock, seed: 1, trace: None };
         let handle = ApiServer::new(access.clone(), settings).unwrap().handle(UNLIMITED);
         handle.healthy().await.unwrap();
         if runs > 1 {

@@ -17,7 +17,7 @@ use hyper::body::{Frame, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use parking_lot::Mutex;
-use ports::Clock;
+use ports::{Clock, TraceContext};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use rustls_pki_types::CertificateDer;
@@ -253,8 +253,16 @@ impl TestServer {
 pub(crate) const UNLIMITED: HandleSettings = HandleSettings { budget: None, deadline: LONG };
 
 pub(crate) fn api(access: Access, http2: bool) -> ApiServer {
+    api_with(access, http2, None)
+}
+
+pub(crate) fn api_traced(access: Access, trace: Option<Arc<dyn TraceContext>>) -> ApiServer {
+    api_with(access, true, trace)
+}
+
+fn api_with(access: Access, http2: bool, trace: Option<Arc<dyn TraceContext>>) -> ApiServer {
     let user_agent = "kubelet/v1.36.2 (linux/amd64) kubernetes/test".to_owned();
-    ApiServer::new(access, Settings { user_agent, http2, clock: Clock::system(), seed: 1 }).unwrap()
+    ApiServer::new(access, Settings { user_agent, http2, clock: Clock::system(), seed: 1, trace }).unwrap()
 }
 
 fn acceptor(authority: &Authority, pair: &Pair, http1_only: bool) -> TlsAcceptor {

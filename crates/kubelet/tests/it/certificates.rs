@@ -51,7 +51,13 @@ impl Home {
     }
 
     fn settings(&self) -> Settings {
-        Settings { user_agent: "kubelet/test".to_owned(), http2: true, clock: self.clock, seed: 1 }
+        Settings {
+            user_agent: "kubelet/test".to_owned(),
+            http2: true,
+            clock: self.clock,
+            seed: 1,
+            trace: None,
+        }
     }
 
     fn bootstrap(&self) -> Bootstrap {

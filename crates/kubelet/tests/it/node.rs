@@ -1,6 +1,7 @@
 //! One node under test: a containerd (or a fake runtime behind a socket), a kubelet process, and the questions tests ask
 //! of them.
 
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
@@ -68,6 +69,11 @@ impl Node {
         let mut node = Self::beside_fake(runtime, extra);
         node.start_kubelet();
         node
+    }
+
+    /// The places in traces that its calls to the fake runtime named.
+    pub(crate) fn traces_told_to_the_fake(&self) -> BTreeSet<String> {
+        self.fakes.iter().flat_map(FakeCri::traces).collect()
     }
 
     /// A node with a fake runtime, whose kubelet does not run yet.

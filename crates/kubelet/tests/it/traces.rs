@@ -93,6 +93,10 @@ fn a_collector_sees_syncs_with_their_calls_and_requests_with_their_callers() {
         collector.find(|span| span.span_id == call.parent_span_id)
     });
     assert_eq!((&*sync.name, &sync.trace_id), ("syncPod", &call.trace_id));
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let place = format!("00-{}-{}-01", hex(&call.trace_id), hex(&call.span_id));
+    let heard = node.traces_told_to_the_fake();
+    assert!(heard.contains(&place), "the runtime may continue the trace: {place} in {heard:?}");
     assert!(text(&sync.attributes, "k8s.pod").is_some_and(|pod| pod.contains("web-node")), "{sync:?}");
     assert_eq!(text(&collector.0.lock().0, "service.name").as_deref(), Some("kubelet"));
     let stream = connect(&node, &node.path("pki/kubelet.crt"), None).expect("a connection");

@@ -32,8 +32,13 @@ const fn settings() -> HandleSettings {
 fn administrator(server: &Running) -> ApiServer {
     let config = server.kubeconfig("admin", Some("system:masters")).unwrap();
     let access = kubeconfig::parse(&config, Path::new("/kubeconfig"), &ProxyEnv::default()).unwrap();
-    let settings =
-        Settings { user_agent: "contract".to_owned(), http2: true, clock: Clock::system(), seed: 1 };
+    let settings = Settings {
+        user_agent: "contract".to_owned(),
+        http2: true,
+        clock: Clock::system(),
+        seed: 1,
+        trace: None,
+    };
     ApiServer::new(access, settings).unwrap()
 }
 

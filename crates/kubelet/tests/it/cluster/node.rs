@@ -2,7 +2,10 @@
 
 use serde_json::{Value, json};
 
+use testing::FakeRuntime;
+
 use super::Cluster;
+use crate::node::{Node, condition};
 
 /// What stands behind a label of `kubectl describe`, as `Kernel Version:`.
 #[track_caller]
@@ -57,7 +60,7 @@ fn the_node_becomes_ready_and_kubectl_describes_it() {
 fn the_lease_is_renewed_and_the_status_is_not_sent_as_often() {
     let cluster = Cluster::start_with(json!({"nodeLeaseDurationSeconds": 4}));
     cluster.ready();
-    let lease = |_: &crate::node::Node| {
+    let lease = |_: &Node| {
         let args = ["get", "lease", "-n", "kube-node-lease", "node", "-o", "json"];
         serde_json::from_str::<Value>(&cluster.kubectl.attempt(&args)?).map_err(|error| error.to_string())
     };
@@ -114,4 +117,60 @@ fn a_node_that_exists_keeps_what_others_wrote_when_the_kubelet_comes_back() {
             Err(format!("{events:?}"))
         }
     });
+}
+
+/// The address that this machine would show to others; asking for it sends nothing.
+fn own_address() -> String {
+    let socket = std::net::UdpSocket::bind(("0.0.0.0", 0)).expect("a socket");
+    socket.connect(("192.0.2.1", 9)).expect("a default route");
+    socket.local_addr().expect("an address").ip().to_string()
+}
+
+#[test]
+fn a_node_is_told_of_as_its_flags_and_settings_say() {
+    let address = own_address();
+    let mut cluster = Cluster::around(Node::on_containerd(json!({
+        "podsPerCore": 1, "nodeStatusMaxImages": 1, "nodeStatusUpdateFrequency": "1s",
+        "registerWithTaints": [{"key": "tier", "value": "edge", "effect": "PreferNoSchedule"}],
+    })));
+    cluster.node.add_flags(&[
+        "--node-labels=rack=r7,node.kubernetes.io/shelf=2",
+        "--cloud-provider=external",
+        "--provider-id=shop://7",
+        &format!("--node-ip={address}"),
+    ]);
+    cluster.node.start_kubelet();
+    let node = cluster.node.eventually("the node is ready", |_| {
+        let node = cluster.kubectl.get("node", "node")?;
+        if condition(&node, "Ready") == "True" { Ok(node) } else { Err(node["status"].to_string()) }
+    });
+    let (labels, status) = (&node["metadata"]["labels"], &node["status"]);
+    assert_eq!((&labels["rack"], &labels["node.kubernetes.io/shelf"]), (&json!("r7"), &json!("2")));
+    assert_eq!(node["spec"]["providerID"], "shop://7");
+    let taints = json!([
+        {"key": "tier", "value": "edge", "effect": "PreferNoSchedule"},
+        {"key": "node.cloudprovider.kubernetes.io/uninitialized", "value": "true", "effect": "NoSchedule"},
+    ]);
+    assert_eq!(node["spec"]["taints"], taints);
+    // Where a cloud tells the addresses, the one that was given is only its hint at which to take.
+    let hint = &node["metadata"]["annotations"]["alpha.kubernetes.io/provided-node-ip"];
+    assert_eq!(hint, &json!(address), "{node}");
+    assert_eq!(status["capacity"]["pods"], status["capacity"]["cpu"], "one pod a processor");
+    assert_eq!(status["images"].as_array().map(Vec::len), Some(1), "of two: {}", status["images"]);
+    let kinds = status["conditions"].as_array().expect("conditions").iter().map(|one| one["type"].clone());
+    assert_eq!(kinds.collect::<Vec<_>>(), ["MemoryPressure", "DiskPressure", "PIDPressure", "Ready"]);
+    assert_eq!(status["daemonEndpoints"]["kubeletEndpoint"]["Port"], cluster.node.main_port());
+}
+
+#[test]
+fn a_node_that_must_not_register_waits_for_its_object_and_then_reports() {
+    let fake = FakeRuntime::with_clock(ports::Clock::system());
+    let settings = json!({"registerNode": false, "nodeStatusUpdateFrequency": "1s"});
+    let mut cluster = Cluster::around(Node::beside_fake(&fake, settings));
+    cluster.node.start_kubelet();
+    cluster.node.logged("The status of the node could not be reported");
+    assert!(cluster.kubectl.get("node", "node").is_err(), "nobody made it");
+    let object = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node"}});
+    cluster.kubectl.apply(&[object]);
+    cluster.ready();
 }
