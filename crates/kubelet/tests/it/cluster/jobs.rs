@@ -138,10 +138,8 @@ fn turn_over(
             let name = pod["metadata"]["name"].as_str().expect("a name");
             left -= usize::from(event["type"] == "DELETED");
             match pod["status"]["phase"].as_str() {
-                Some("Running") => {
-                    if open.get_mut(name).is_some_and(|runs| !std::mem::replace(runs, true)) {
-                        seen(&cluster.node, pod);
-                    }
+                Some("Running") if open.get_mut(name).is_some_and(|runs| !std::mem::replace(runs, true)) => {
+                    seen(&cluster.node, pod);
                 }
                 Some(phase @ ("Succeeded" | "Failed")) if open.remove(name).is_some() => {
                     let reason = pod["status"]["reason"].as_str().unwrap_or_default();

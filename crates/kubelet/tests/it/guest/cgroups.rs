@@ -129,14 +129,25 @@ fn pods_live_in_slices_of_systemd_with_the_numbers_of_their_classes_and_leave_no
     assert_eq!(of("ActiveState"), "inactive");
 }
 
+/// Another test may use `kubepods.slice` meanwhile.
+const OWN: &str = "hundred";
+
+struct Own;
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        systemctl(&["stop", &format!("{OWN}.slice")]);
+    }
+}
+
 /// Slices that come and go one after another, a process in every tenth: systemd keeps up, and forgets them all.
 #[test]
 #[ignore = "needs systemd and cgroup v2: scripts/vm"]
 fn a_hundred_slices_come_and_go_and_systemd_knows_none_of_them_afterwards() {
-    let _kubepods = Kubepods;
+    let _own = Own;
     let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let cgroups = host::LinuxCgroups::new("/sys/fs/cgroup".into(), CgroupVersion::V2);
-    let names = CgroupNames::new(CgroupDriver::Systemd, "/");
+    let names = CgroupNames::new(CgroupDriver::Systemd, OWN);
     let numbers = CgroupNumbers { pids_limit: Some(50), ..CgroupNumbers::default() };
     let settings = compute_settings(&numbers, CgroupVersion::V2);
     let began = Instant::now();
@@ -154,6 +165,12 @@ fn a_hundred_slices_come_and_go_and_systemd_knows_none_of_them_afterwards() {
     }
     eprintln!("a hundred slices: {:?}", began.elapsed());
     assert_eq!(tokio.block_on(cgroups.children(&names.tier(QosClass::Burstable))), Vec::<String>::new());
-    let known = systemctl(&["list-units", "--all", "--plain", "--no-legend", "kubepods-burstable-pod*"]);
+    let known = systemctl(&[
+        "list-units",
+        "--all",
+        "--plain",
+        "--no-legend",
+        &format!("{OWN}-kubepods-burstable-pod*"),
+    ]);
     assert_eq!(known, "");
 }
