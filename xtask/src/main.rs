@@ -3,6 +3,7 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool talks to its terminal")]
 
 mod codegen;
+mod cold_code;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -12,10 +13,13 @@ use xtask::{CheckError, Finding, parity, tidy, workspace_root};
 fn main() -> ExitCode {
     match std::env::args().nth(1).as_deref() {
         Some("codegen") => report(codegen::regenerate().map(|path| format!("wrote {}", path.display()))),
+        Some("cold-code") => report(cold_code()),
         Some("parity-summary") => report(parity_summary()),
         Some("tidy") => report(tidy_up()),
         Some(_) | None => {
-            eprintln!("usage: cargo run -p xtask -- codegen | parity-summary | tidy [CHECKOUT]");
+            eprintln!(
+                "usage: cargo run -p xtask -- codegen | cold-code LISTING TRACE... | parity-summary | tidy [CHECKOUT]"
+            );
             ExitCode::from(2)
         }
     }
@@ -32,6 +36,13 @@ fn report<E: std::fmt::Display>(outcome: Result<String, E>) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Takes the listing of the program's symbols, then what callgrind wrote.
+fn cold_code() -> Result<String, cold_code::ColdCodeError> {
+    let mut files = std::env::args_os().skip(2).map(PathBuf::from);
+    let listing = files.next().unwrap_or_default();
+    cold_code::rewrite(&listing, &files.collect::<Vec<_>>(), &workspace_root())
 }
 
 fn parity_summary() -> Result<String, CheckError> {

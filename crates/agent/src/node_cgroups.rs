@@ -150,8 +150,7 @@ impl NodeCgroups {
     }
 
     fn tiers(&self) -> TierNumbers {
-        let pods = self.engine.places.admitted();
-        compute_tiers(pods.iter().map(|pod| &**pod), &self.engine.settings.cgroups.tiers)
+        self.engine.places.read(|ledger| compute_tiers(ledger.held(), &self.engine.settings.cgroups.tiers))
     }
 
     async fn apply_tiers(

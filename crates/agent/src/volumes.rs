@@ -7,6 +7,7 @@
 //! stopped.
 
 mod claims;
+mod device;
 mod empty_dir;
 mod engine;
 pub mod figures;
@@ -20,10 +21,12 @@ mod take_down;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use kubelet_core::volume::engine::ReadyVolume;
 use model::PodUid;
 use model::k8s::{Pod, VolumeMount};
+use ports::host::ProgramCall;
 use ports::{Host, HostError};
 use tokio::sync::{mpsc, oneshot};
 
@@ -154,6 +157,11 @@ pub async fn ensure_sub_path(
         detail: chain(&error),
     })?;
     Ok(target)
+}
+
+/// A call of a program of the machine, without input.
+fn program(path: &str, args: Vec<String>, deadline: Duration) -> ProgramCall {
+    ProgramCall { path: path.into(), args, env: Vec::new(), input: Vec::new(), deadline }
 }
 
 /// An error with all its causes on one line.

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -41,6 +42,10 @@ pub(crate) struct Objects<K> {
     client: Arc<Client>,
     chance: Arc<Chance>,
     scope: Scope,
+    /// What a server may have instead of the version that the kind names.
+    older: Option<&'static str>,
+    /// The server has only the older one, as far as it said.
+    is_older: AtomicBool,
     kind: PhantomData<fn() -> K>,
 }
 
@@ -52,7 +57,23 @@ impl<K: Object> fmt::Debug for Objects<K> {
 
 impl<K: Object> Objects<K> {
     pub(crate) fn new(client: &Arc<Client>, chance: &Arc<Chance>, scope: Scope) -> Self {
-        Self { client: Arc::clone(client), chance: Arc::clone(chance), scope, kind: PhantomData }
+        Self {
+            client: Arc::clone(client),
+            chance: Arc::clone(chance),
+            scope,
+            older: None,
+            is_older: AtomicBool::new(false),
+            kind: PhantomData,
+        }
+    }
+
+    /// Listed in this version of the API where the server does not have that of the kind. Their objects must look alike.
+    pub(crate) fn or(self, older: &'static str) -> Self {
+        Self { older: Some(older), ..self }
+    }
+
+    fn version(&self) -> &'static str {
+        self.older.filter(|_| self.is_older.load(Ordering::Relaxed)).unwrap_or(K::API_VERSION)
     }
 
     /// `get pods default/web`.
@@ -69,9 +90,9 @@ impl<K: Object> Objects<K> {
         let plural = K::URL_PATH_SEGMENT;
         match (self.scope, namespace) {
             (Scope::Namespaced, Some(namespace)) => {
-                format!("{root}/{}/namespaces/{}/{plural}", K::API_VERSION, percent(namespace))
+                format!("{root}/{}/namespaces/{}/{plural}", self.version(), percent(namespace))
             }
-            (Scope::Namespaced, None) | (Scope::Cluster, _) => format!("{root}/{}/{plural}", K::API_VERSION),
+            (Scope::Namespaced, None) | (Scope::Cluster, _) => format!("{root}/{}/{plural}", self.version()),
         }
     }
 
@@ -94,6 +115,15 @@ impl<K: Object> Objects<K> {
     async fn object(&self, call: &Call) -> ClusterResult<K> {
         let json = self.client.answer(call).await?;
         decode::object(&json).map_err(|error| malformed(call, &error))
+    }
+
+    async fn list_once(&self, selection: &Selection) -> ClusterResult<Listed<K>> {
+        let (name, query) = self.selected("list", selection);
+        let query = query.strip_prefix('&').map(|query| format!("?{query}")).unwrap_or_default();
+        let target = format!("{}{query}", self.path(selection.namespace.as_deref()));
+        let call = Call { name, method: Method::GET, target, body: None, most: MOST_LIST };
+        let json = self.client.answer(&call).await?;
+        decode::list(&json).map_err(|error| malformed(&call, &error))
     }
 
     fn selected(&self, verb: &str, selection: &Selection) -> (String, String) {
@@ -138,12 +168,14 @@ fn options(deletion: &Deletion) -> Value {
 #[async_trait]
 impl<K: Object> Collection<K> for Objects<K> {
     async fn list(&self, selection: &Selection) -> ClusterResult<Listed<K>> {
-        let (name, query) = self.selected("list", selection);
-        let query = query.strip_prefix('&').map(|query| format!("?{query}")).unwrap_or_default();
-        let target = format!("{}{query}", self.path(selection.namespace.as_deref()));
-        let call = Call { name, method: Method::GET, target, body: None, most: MOST_LIST };
-        let json = self.client.answer(&call).await?;
-        decode::list(&json).map_err(|error| malformed(&call, &error))
+        match (self.list_once(selection).await, self.older) {
+            // A collection that is empty is there; one that is not found, the server does not have in this version.
+            (Err(ClusterError::NotFound { .. }), Some(_)) => {
+                self.is_older.fetch_xor(true, Ordering::Relaxed);
+                self.list_once(selection).await
+            }
+            (listed, _) => listed,
+        }
     }
 
     async fn watch(&self, selection: &Selection, since: &str) -> ClusterResult<Changes<K>> {

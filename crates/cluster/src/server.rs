@@ -10,6 +10,7 @@ use http::uri::Authority;
 use model::k8s::{
     CertificateSigningRequest, ConfigMap, Event, Lease, Node, PersistentVolume, PersistentVolumeClaim, Pod,
     RuntimeClass, Secret, Service, ServiceAccount, SubjectAccessReview, TokenRequest, TokenReview,
+    TrustBundle,
 };
 use ports::cluster::{Cluster, ClusterError, ClusterResult, Collection};
 use ports::edge::ApiObserver;
@@ -177,6 +178,9 @@ fn headers(user_agent: &str, impersonation: &Impersonation) -> Result<HeaderMap,
     Ok(headers)
 }
 
+/// The version of this API that servers had before the one we ask for first.
+const TRUST_BUNDLES_BEFORE: &str = "certificates.k8s.io/v1alpha1";
+
 /// The API with a budget and a deadline of its own.
 #[derive(Debug)]
 pub struct ApiHandle {
@@ -191,6 +195,7 @@ pub struct ApiHandle {
     secrets: Objects<Secret>,
     service_accounts: Objects<ServiceAccount>,
     runtime_classes: Objects<RuntimeClass>,
+    trust_bundles: Objects<TrustBundle>,
     signing_requests: Objects<CertificateSigningRequest>,
 }
 
@@ -208,6 +213,7 @@ impl ApiHandle {
             secrets: Objects::new(client, chance, namespaced),
             service_accounts: Objects::new(client, chance, namespaced),
             runtime_classes: Objects::new(client, chance, cluster),
+            trust_bundles: Objects::new(client, chance, cluster).or(TRUST_BUNDLES_BEFORE),
             signing_requests: Objects::new(client, chance, cluster),
             client: Arc::clone(client),
             chance: Arc::clone(chance),
@@ -264,6 +270,10 @@ impl Cluster for ApiHandle {
 
     fn runtime_classes(&self) -> &dyn Collection<RuntimeClass> {
         &self.runtime_classes
+    }
+
+    fn trust_bundles(&self) -> &dyn Collection<TrustBundle> {
+        &self.trust_bundles
     }
 
     fn signing_requests(&self) -> &dyn Collection<CertificateSigningRequest> {

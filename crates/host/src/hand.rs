@@ -101,16 +101,25 @@ impl Worker {
             Self::Thread => None,
             Self::Hand { own, .. } => Some(own.clone()),
         };
-        let (mut stuck, foreign) = blocking(path, move |path| unmount_own(path, own.as_deref())).await?;
-        for mount_point in foreign {
-            let unmounted = self.carry_out(Job::Unmount { path: mount_point }).await;
+        let (mut stuck, left) = blocking(path, move |path| unmount_own(path, own.as_deref())).await?;
+        for mount_point in left {
+            let unmounted = self.carry_out_apart(Job::Unmount { path: mount_point }).await;
             stuck = stuck.or(unmounted.err());
         }
         stuck.map_or(Ok(()), Err)
     }
+
+    /// By a hand wherever it is.
+    async fn carry_out_apart(&self, job: Job) -> HostResult<Vec<u8>> {
+        match self {
+            Self::Thread => on_thread(job).await,
+            Self::Hand { program, hands, .. } => hands.carry_out(program, job.place(), &job).await,
+        }
+    }
 }
 
-/// Unmounts what is not foreign. Returns what was stuck first, and the foreign mounts that are left.
+/// Unmounts what is not foreign. Returns what failed first, and what a hand must see to: foreign mounts, and those that
+/// somebody holds, because who that is says a look at every process, which may take its time.
 fn unmount_own(path: &Path, own: Option<&[PathBuf]>) -> HostResult<(Option<HostError>, Vec<PathBuf>)> {
     let table = mounts::mount_table()?;
     let is_foreign = own.map(|own| foreign_in(&table, own));
@@ -118,8 +127,12 @@ fn unmount_own(path: &Path, own: Option<&[PathBuf]>) -> HostResult<(Option<HostE
     for mount in mounts::below(&table, path)? {
         if is_foreign.as_ref().is_some_and(|is_foreign| is_foreign(mount)) {
             left.push(mount.mount_point.clone());
-        } else {
-            stuck = stuck.or(mounts::unmount_one(&mount.mount_point).err());
+            continue;
+        }
+        match mounts::unmount_one(&mount.mount_point) {
+            Ok(()) => {}
+            Err(error) if mounts::is_busy(&error) => left.push(mount.mount_point.clone()),
+            Err(error) => stuck = stuck.or(Some(error)),
         }
     }
     Ok((stuck, left))

@@ -1,32 +1,72 @@
-//! Who keeps a mount from going away: processes whose root, working directory or open files lie in it. The kernel keeps
-//! these names itself, so that nothing asks the mounted filesystem.
+//! Who keeps a mount from going away: processes whose root, working directory or open files lie in it, in whichever mount
+//! namespace they live. The kernel keeps these names itself, so that nothing asks the mounted filesystem.
+//!
+//! A table of mounts can be read only while nobody changes it; who must not wait for that looks from a hand.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+
+use crate::mounts::{self, Mount};
 
 /// So many are named; one is enough to go on with.
 const MOST_NAMED: usize = 5;
 /// Descriptors of one process that are looked at.
 const MOST_FILES: usize = 4096;
 
+/// Where the mount is seen, by mount namespace; the namespace as the kernel writes it: `mnt:[4026531841]`.
+type Places = BTreeMap<PathBuf, Vec<PathBuf>>;
+
 /// `held by 123 (tail), 456 (bash)`; nothing if nobody is found.
 pub(crate) fn told(proc: &Path, mount_point: &Path) -> String {
-    let mut found = Vec::new();
+    let wanted = mounts::mounted_at(mount_point).ok().flatten();
+    let own = namespace_of(&proc.join("self")).unwrap_or_default();
+    let mut places = Places::from([(own.clone(), vec![mount_point.to_path_buf()])]);
+    let (mut holding, mut seeing) = (Vec::new(), Vec::new());
     let pids = fs::read_dir(proc).into_iter().flatten().flatten();
     for process in pids.filter(|entry| entry.file_name().to_string_lossy().parse::<u32>().is_ok()) {
-        if holds(&process.path(), mount_point) {
-            let name = fs::read_to_string(process.path().join("comm")).unwrap_or_default();
-            found.push(format!("{} ({})", process.file_name().to_string_lossy(), name.trim()));
+        let path = process.path();
+        // One whose namespace is not told has ended, or sees what we see.
+        let namespace = namespace_of(&path).unwrap_or_else(|| own.clone());
+        let is_new = !places.contains_key(&namespace);
+        let at = places.entry(namespace).or_insert_with(|| seen_at(&path, wanted.as_ref()));
+        let name = || {
+            let name = fs::read_to_string(path.join("comm")).unwrap_or_default();
+            format!("{} ({})", process.file_name().to_string_lossy(), name.trim())
+        };
+        if !at.is_empty() && holds(&path, at) {
+            holding.push(name());
+        } else if is_new && !at.is_empty() {
+            seeing.push(name());
         }
-        if found.len() >= MOST_NAMED {
+        if holding.len() >= MOST_NAMED {
             break;
         }
     }
-    if found.is_empty() { String::new() } else { format!("held by {}", found.join(", ")) }
+    seeing.truncate(MOST_NAMED);
+    match (holding.is_empty(), seeing.is_empty()) {
+        (false, _) => format!("held by {}", holding.join(", ")),
+        (true, false) => format!("also mounted in the mount namespace of {}", seeing.join(", ")),
+        (true, true) => String::new(),
+    }
 }
 
-fn holds(process: &Path, mount_point: &Path) -> bool {
-    let leads_in = |link: PathBuf| fs::read_link(link).is_ok_and(|target| target.starts_with(mount_point));
+fn namespace_of(process: &Path) -> Option<PathBuf> {
+    fs::read_link(process.join("ns/mnt")).ok()
+}
+
+/// Where a process in another namespace sees the mount, or a part of it.
+fn seen_at(process: &Path, wanted: Option<&Mount>) -> Vec<PathBuf> {
+    let Some(wanted) = wanted else { return Vec::new() };
+    let table = mounts::read_table(&process.join("mountinfo")).unwrap_or_default();
+    let is_it = |mount: &Mount| mount.device == wanted.device && mount.root.starts_with(&wanted.root);
+    table.into_iter().filter(is_it).map(|mount| mount.mount_point).collect()
+}
+
+fn holds(process: &Path, places: &[PathBuf]) -> bool {
+    let leads_in = |link: PathBuf| {
+        fs::read_link(link).is_ok_and(|target| places.iter().any(|place| target.starts_with(place)))
+    };
     let files = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
     ["root", "cwd", "exe"].into_iter().any(|name| leads_in(process.join(name)))
         || files.take(MOST_FILES).any(|file| leads_in(file.path()))

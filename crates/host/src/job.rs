@@ -17,14 +17,40 @@ const MEASURED: Duration = Duration::from_secs(5);
 /// One job in a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Job {
-    HostPath { path: PathBuf, kind: HostPathKind },
-    SubPath { volume: PathBuf, sub_path: String, target: PathBuf },
-    Read { volume: PathBuf, inside: String, limit: usize },
-    Bind { source: PathBuf, target: PathBuf, read_only: bool },
-    Group { path: PathBuf, gid: u32, policy: GroupPolicy },
-    Usage { path: PathBuf },
-    Space { path: PathBuf },
-    Unmount { path: PathBuf },
+    HostPath {
+        path: PathBuf,
+        kind: HostPathKind,
+    },
+    SubPath {
+        volume: PathBuf,
+        sub_path: String,
+        target: PathBuf,
+    },
+    Read {
+        volume: PathBuf,
+        inside: String,
+        limit: usize,
+    },
+    /// `options`: separated by commas.
+    Bind {
+        source: PathBuf,
+        target: PathBuf,
+        options: String,
+    },
+    Group {
+        path: PathBuf,
+        gid: u32,
+        policy: GroupPolicy,
+    },
+    Usage {
+        path: PathBuf,
+    },
+    Space {
+        path: PathBuf,
+    },
+    Unmount {
+        path: PathBuf,
+    },
 }
 
 const KINDS: [HostPathKind; 8] = [
@@ -70,9 +96,7 @@ impl Job {
                 sub_path::bind_sub_path(volume, sub_path, target).map(nothing)
             }
             Self::Read { volume, inside, limit } => in_volume::read(volume, inside, *limit),
-            Self::Bind { source, target, read_only } => {
-                bind::bind_volume(source, target, *read_only).map(nothing)
-            }
+            Self::Bind { source, target, options } => bind::bind_volume(source, target, options).map(nothing),
             Self::Group { path, gid, policy } => ownership::give_tree(path, *gid, *policy).map(nothing),
             Self::Usage { path } => {
                 measure::tree_usage(path).map(|usage| numbers(&[usage.bytes, usage.inodes]))
@@ -87,7 +111,7 @@ impl Job {
                     space.inodes_free,
                 ])
             }),
-            Self::Unmount { path } => mounts::unmount_one(path).map(nothing),
+            Self::Unmount { path } => mounts::unmount_or_tell(path).map(nothing),
         }
     }
 
@@ -106,8 +130,8 @@ impl Job {
             Self::Read { volume, inside, limit } => {
                 vec![text("read"), path(volume), text(inside), text(&limit.to_string())]
             }
-            Self::Bind { source, target, read_only } => {
-                vec![text("bind"), path(source), path(target), text(if *read_only { "ro" } else { "rw" })]
+            Self::Bind { source, target, options } => {
+                vec![text("bind"), path(source), path(target), text(options)]
             }
             Self::Group { path: at, gid, policy } => {
                 let policy = match policy {
@@ -136,7 +160,10 @@ impl Job {
             "read" => {
                 Self::Read { volume: path, inside: next()?.into_string().ok()?, limit: number(&next()?)? }
             }
-            "bind" => Self::Bind { source: path, target: next()?.into(), read_only: next()? == "ro" },
+            "bind" => {
+                let (target, options) = (next()?.into(), next()?.into_string().ok()?);
+                Self::Bind { source: path, target, options }
+            }
             "group" => {
                 let gid = number(&next()?)?;
                 let policy = match next()?.to_str()? {
@@ -198,8 +225,8 @@ mod tests {
         jobs.extend([
             Job::SubPath { volume: odd.clone(), sub_path: "a/ b".to_owned(), target: "/t".into() },
             Job::Read { volume: odd.clone(), inside: "x".to_owned(), limit: 7 },
-            Job::Bind { source: odd.clone(), target: "/t".into(), read_only: true },
-            Job::Bind { source: odd.clone(), target: "/t".into(), read_only: false },
+            Job::Bind { source: odd.clone(), target: "/t".into(), options: "ro,noexec".to_owned() },
+            Job::Bind { source: odd.clone(), target: "/t".into(), options: String::new() },
             Job::Group { path: odd.clone(), gid: 5, policy: GroupPolicy::Always },
             Job::Group { path: odd.clone(), gid: 5, policy: GroupPolicy::OnRootMismatch },
             Job::Usage { path: odd.clone() },

@@ -68,7 +68,7 @@ use model::stats::{FilesystemSpace, OpenFiles, TreeUsage};
 use ports::Host;
 use ports::host::{
     CommandOutput, DirEntry, ExecTrace, GroupPolicy, HostError, HostPathKind, HostResult, MachineInfo,
-    ManifestFile, OpenFile, PathFacts, ProgramCall, SubordinateIds,
+    ManifestFile, OpenFile, PathFacts, ProgramCall, ProgramEnd, SubordinateIds,
 };
 
 pub use addresses::host_ips;
@@ -220,9 +220,9 @@ impl Host for LinuxHost {
         blocking(path, move |path| huge_pages::ensure(path, page_bytes, size_bytes)).await
     }
 
-    async fn bind_volume(&self, source: &Path, target: &Path, read_only: bool) -> HostResult<()> {
+    async fn bind_volume(&self, source: &Path, target: &Path, options: &[String]) -> HostResult<()> {
         let (source, target) = (source.to_path_buf(), target.to_path_buf());
-        self.worker.carry_out(Job::Bind { source, target, read_only }).await.map(drop)
+        self.worker.carry_out(Job::Bind { source, target, options: options.join(",") }).await.map(drop)
     }
 
     async fn give_tree_to_group(&self, path: &Path, gid: u32, policy: GroupPolicy) -> HostResult<()> {
@@ -277,7 +277,7 @@ impl Host for LinuxHost {
         let _ = blocking(Path::new("/proc"), kill).await;
     }
 
-    async fn run_program(&self, call: &ProgramCall) -> HostResult<Vec<u8>> {
+    async fn run_to_end(&self, call: &ProgramCall) -> HostResult<ProgramEnd> {
         program::run(call).await
     }
 

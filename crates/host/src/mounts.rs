@@ -21,6 +21,8 @@ const MOUNT_TABLE: &str = "/proc/self/mountinfo";
 pub(crate) struct Mount {
     /// `major:minor`; the same for all mounts of one filesystem.
     pub(crate) device: String,
+    /// Which directory of the filesystem is seen here.
+    pub(crate) root: PathBuf,
     pub(crate) mount_point: PathBuf,
     pub(crate) fs_type: String,
     /// What is mounted here later also appears in other mount namespaces.
@@ -29,7 +31,11 @@ pub(crate) struct Mount {
 
 /// The mounts of this process, in the kernel's order: a mount comes after the one it lies on.
 pub(crate) fn mount_table() -> HostResult<Vec<Mount>> {
-    let path = Path::new(MOUNT_TABLE);
+    read_table(Path::new(MOUNT_TABLE))
+}
+
+/// The mounts that some process sees.
+pub(crate) fn read_table(path: &Path) -> HostResult<Vec<Mount>> {
     let table = std::fs::read(path).map_err(failed("read", path))?;
     Ok(table.split(|byte| *byte == b'\n').filter_map(parse_mount).collect())
 }
@@ -38,7 +44,7 @@ pub(crate) fn mount_table() -> HostResult<Vec<Mount>> {
 fn parse_mount(line: &[u8]) -> Option<Mount> {
     let mut fields = line.split(|byte| *byte == b' ');
     let device = String::from_utf8_lossy(fields.nth(2)?).into_owned();
-    let mount_point = fields.nth(1)?;
+    let (root, mount_point) = (fields.next()?, fields.next()?);
     let _options = fields.next()?;
     let mut optional = fields.by_ref().take_while(|field| *field != b"-");
     let shared = optional.any(|field| field.starts_with(b"shared:"));
@@ -47,8 +53,9 @@ fn parse_mount(line: &[u8]) -> Option<Mount> {
         optional.for_each(drop);
     }
     let fs_type = String::from_utf8_lossy(fields.next()?).into_owned();
-    let mount_point = PathBuf::from(OsString::from_vec(unescape(mount_point)));
-    Some(Mount { device, mount_point, fs_type, shared })
+    let [root, mount_point] =
+        [root, mount_point].map(|path| PathBuf::from(OsString::from_vec(unescape(path))));
+    Some(Mount { device, root, mount_point, fs_type, shared })
 }
 
 /// The kernel writes space, tab, newline and backslash as `\` and three octal digits.
@@ -175,7 +182,14 @@ pub(crate) fn unmount_one(mount_point: &Path) -> HostResult<()> {
     match unmounted {
         // Somebody else was faster.
         Ok(()) | Err(Errno::INVAL | Errno::NOENT) => Ok(()),
-        Err(Errno::BUSY) => {
+        Err(error) => Err(failed("unmount", mount_point)(error)),
+    }
+}
+
+/// The same for who has the time to find out why that cannot be.
+pub(crate) fn unmount_or_tell(mount_point: &Path) -> HostResult<()> {
+    match unmount_one(mount_point) {
+        Err(error) if is_busy(&error) => {
             let holders = holders::told(Path::new("/proc"), mount_point);
             let holders = if holders.is_empty() { "nobody is seen to hold it".to_owned() } else { holders };
             Err(HostError::Unfit(format!(
@@ -183,7 +197,14 @@ pub(crate) fn unmount_one(mount_point: &Path) -> HostResult<()> {
                 mount_point.display()
             )))
         }
-        Err(error) => Err(failed("unmount", mount_point)(error)),
+        done => done,
+    }
+}
+
+pub(crate) fn is_busy(error: &HostError) -> bool {
+    match error {
+        HostError::Io { source, .. } => source.kind() == io::ErrorKind::ResourceBusy,
+        HostError::Unfit(_) | HostError::GivenUp(_) => false,
     }
 }
 
@@ -216,6 +237,7 @@ mod tests {
         let line = b"36 35 98:0 /mnt1 /mnt/a\\040b rw,noatime master:1 shared:7 - ext3 /dev/root rw";
         let mount = Mount {
             device: "98:0".to_owned(),
+            root: "/mnt1".into(),
             mount_point: "/mnt/a b".into(),
             fs_type: "ext3".into(),
             shared: true,
@@ -228,6 +250,7 @@ mod tests {
         let line = b"36 35 98:0 / /x rw - tmpfs none rw,size=1k";
         let mount = Mount {
             device: "98:0".to_owned(),
+            root: "/".into(),
             mount_point: "/x".into(),
             fs_type: "tmpfs".into(),
             shared: false,

@@ -49,7 +49,7 @@ pub(crate) fn write_payload(
         return Ok(false);
     }
     let fresh = new_data_dir(volume, now)?;
-    let written = fault::around("write", &fresh, || write_files(&fresh, payload, group))
+    let written = fault::around("fill", &fresh, || write_files(&fresh, payload, group))
         .and_then(|()| own(volume, group).map_err(failed("set the group of", volume)))
         .and_then(|()| switch(volume, &fresh));
     if let Err(error) = written {

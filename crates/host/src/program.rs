@@ -1,18 +1,24 @@
-//! Running a program of the machine: input in, output out, killed when its time is over or nobody waits.
+//! Running a program of the machine: input in, output out, killed with all it started when its time is over or nobody
+//! waits.
 
 use std::process::Stdio;
 
-use ports::host::{HostError, HostResult, ProgramCall};
+use ports::host::{HostError, HostResult, ProgramCall, ProgramEnd};
+use rustix::process::{Pid, Signal};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
 
 use crate::failed;
 
+/// A program that is killed together with what it started, unless it has ended by itself: `mount` leaves the work to
+/// another program, which must not mount anything after we gave up.
+struct Running(Child);
+
 const MOST_OUTPUT: u64 = 1 << 20;
 /// So much of what it complains about is shown.
 const MOST_COMPLAINT: u64 = 4 << 10;
 
-pub(crate) async fn run(call: &ProgramCall) -> HostResult<Vec<u8>> {
+pub(crate) async fn run(call: &ProgramCall) -> HostResult<ProgramEnd> {
     let child = Command::new(&call.path)
         .args(&call.args)
         .envs(call.env.iter().map(|(name, value)| (name, value)))
@@ -20,15 +26,19 @@ pub(crate) async fn run(call: &ProgramCall) -> HostResult<Vec<u8>> {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .kill_on_drop(true)
+        .process_group(0)
         .spawn()
         .map_err(failed("run", &call.path))?;
-    match tokio::time::timeout(call.deadline, finish(child, call)).await {
+    match tokio::time::timeout(call.deadline, finish(Running(child), call)).await {
         Ok(outcome) => outcome,
-        Err(_) => Err(unfit(call, &format!("no answer within {:?}", call.deadline))),
+        Err(_) => {
+            Err(HostError::GivenUp(format!("{}: no answer within {:?}", call.path.display(), call.deadline)))
+        }
     }
 }
 
-async fn finish(mut child: Child, call: &ProgramCall) -> HostResult<Vec<u8>> {
+async fn finish(mut running: Running, call: &ProgramCall) -> HostResult<ProgramEnd> {
+    let child = &mut running.0;
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let feed = async {
         if let Some(mut stdin) = stdin {
@@ -40,16 +50,11 @@ async fn finish(mut child: Child, call: &ProgramCall) -> HostResult<Vec<u8>> {
     let ((), output, complaint) =
         tokio::join!(feed, read(stdout, MOST_OUTPUT + 1), read(stderr, MOST_COMPLAINT));
     let status = child.wait().await.map_err(failed("wait for", &call.path))?;
-    if !status.success() {
-        let complaint = String::from_utf8_lossy(&complaint).trim().to_owned();
-        let problem =
-            if complaint.is_empty() { status.to_string() } else { format!("{status}: {complaint}") };
-        return Err(unfit(call, &problem));
-    }
     if output.len() as u64 > MOST_OUTPUT {
         return Err(unfit(call, &format!("it wrote more than {MOST_OUTPUT} bytes")));
     }
-    Ok(output)
+    let complaint = String::from_utf8_lossy(&complaint).trim().to_owned();
+    Ok(ProgramEnd { code: status.code(), output, complaint })
 }
 
 fn unfit(call: &ProgramCall, problem: &str) -> HostError {
@@ -67,10 +72,23 @@ async fn read(pipe: Option<impl AsyncRead + Unpin>, most: u64) -> Vec<u8> {
     content
 }
 
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Without an id it has been waited for.
+        let id = self.0.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+        if let Some(group) = id {
+            // What has ended meanwhile needs no killing.
+            let _ = rustix::process::kill_process_group(group, Signal::KILL);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::Path;
     use std::time::{Duration, Instant};
+
+    use ports::Host;
 
     use super::*;
 
@@ -87,13 +105,17 @@ mod tests {
     #[tokio::test]
     async fn a_program_gets_its_input_and_variables_and_its_output_comes_back() {
         let output = run(&shell("read line; echo \"$line by $WHO\"", "hello\n")).await.unwrap();
-        assert_eq!(output, b"hello by me\n");
-        assert_eq!(run(&shell("true", &"x".repeat(1 << 20))).await.unwrap(), b"", "it need not read");
+        assert_eq!((output.code, &*output.output), (Some(0), &b"hello by me\n"[..]));
+        let silent = run(&shell("true", &"x".repeat(1 << 20))).await.unwrap();
+        assert_eq!(silent, ProgramEnd { code: Some(0), ..ProgramEnd::default() }, "it need not read");
     }
 
     #[tokio::test]
     async fn what_went_wrong_is_told() {
-        let error = run(&shell("echo no such user >&2; exit 3", "")).await.unwrap_err().to_string();
+        let end = run(&shell("echo no such user >&2; exit 3", "")).await.unwrap();
+        assert_eq!((end.code, &*end.complaint), (Some(3), "no such user"));
+        let call = shell("echo no such user >&2; exit 3", "");
+        let error = crate::LinuxHost::new().run_program(&call).await.unwrap_err().to_string();
         assert_eq!(error, "/bin/sh: exit status: 3: no such user");
         let missing = ProgramCall { path: "/nowhere/program".into(), ..shell("", "") };
         assert!(run(&missing).await.unwrap_err().is_not_found());
@@ -102,14 +124,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_that_takes_too_long_is_killed() {
+    async fn one_that_takes_too_long_is_killed_with_what_it_started() {
         let dir = tempfile::tempdir().unwrap();
         let pid = dir.path().join("pid");
-        let script = format!("echo $$ > {}; exec sleep 600", pid.display());
+        let script = format!("sleep 600 & echo $! > {}; wait", pid.display());
         let began = Instant::now();
         let call = ProgramCall { deadline: Duration::from_secs(2), ..shell(&script, "") };
-        let error = run(&call).await.unwrap_err().to_string();
-        assert_eq!(error, "/bin/sh: no answer within 2s");
+        let error = run(&call).await.unwrap_err();
+        assert!(
+            matches!(&error, HostError::GivenUp(text) if text == "/bin/sh: no answer within 2s"),
+            "{error}"
+        );
         let pid = std::fs::read_to_string(pid).unwrap();
         let is_gone = || match std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())) {
             // Killed, and maybe not reaped yet.

@@ -2,8 +2,11 @@
 //!
 //! Owns: which API objects a pod's volumes are made from, and the files of configMap, secret, downwardAPI and projected
 //! volumes; which directories they need inside; how long a service account token is used; what each volume means on this
-//! machine (`plan`), and the order in which volumes are made, waited for and taken down (`engine`). Never: fetching an object, writing a file, mounting.
+//! machine (`plan`), what is done to a device before it is mounted (`device`), and the order in which volumes are made,
+//! waited for and taken down (`engine`). Never: fetching an object, writing a file, mounting.
 
+pub mod bundle;
+pub mod device;
 pub mod engine;
 pub mod image;
 mod nested;

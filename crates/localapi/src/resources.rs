@@ -188,6 +188,13 @@ pub(crate) const RESOURCES: &[Resource] = &[
             false,
         )
     },
+    kind(
+        ("certificates.k8s.io", "v1beta1"),
+        "clustertrustbundles",
+        "clustertrustbundle",
+        "ClusterTrustBundle",
+        false,
+    ),
     Resource {
         unconditional_update: false,
         create_on_update: true,

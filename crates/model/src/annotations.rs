@@ -24,5 +24,9 @@ pub const CONFIG_SEEN: &str = "kubernetes.io/config.seen";
 pub const CONFIG_MIRROR: &str = "kubernetes.io/config.mirror";
 /// On the Node: for how many seconds ConfigMaps and Secrets that were read are good.
 pub const OBJECT_TTL: &str = "node.alpha.kubernetes.io/ttl";
+/// On PersistentVolumes: a group that whoever uses them belongs to.
+pub const VOLUME_GID: &str = "pv.beta.kubernetes.io/gid";
+/// On PersistentVolumes, before they had a field for that: options to mount with, separated by commas.
+pub const MOUNT_OPTIONS: &str = "volume.beta.kubernetes.io/mount-options";
 /// Ours: the file that describes the pod.
 pub const CONFIG_FILE: &str = "kubelet-rs/config.file";

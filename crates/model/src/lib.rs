@@ -24,6 +24,7 @@ pub mod request;
 pub mod source;
 pub mod stats;
 pub mod time;
+mod trust_bundle;
 
 pub use certificates::{CertificateFacts, CertificateNames, PemPair};
 pub use cgroup::CgroupDriver;

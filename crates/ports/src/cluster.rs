@@ -7,6 +7,7 @@ use futures_util::stream::BoxStream;
 use model::k8s::{
     CertificateSigningRequest, ConfigMap, Event, Lease, Node, PersistentVolume, PersistentVolumeClaim, Pod,
     RuntimeClass, Secret, Service, ServiceAccount, SubjectAccessReview, TokenRequest, TokenReview,
+    TrustBundle,
 };
 use serde_json::Value;
 
@@ -168,6 +169,8 @@ pub trait Cluster: Send + Sync + std::fmt::Debug {
     fn service_accounts(&self) -> &dyn Collection<ServiceAccount>;
     fn runtime_classes(&self) -> &dyn Collection<RuntimeClass>;
 
+    /// In whichever version of their API the server has; only ever listed and watched.
+    fn trust_bundles(&self) -> &dyn Collection<TrustBundle>;
     fn signing_requests(&self) -> &dyn Collection<CertificateSigningRequest>;
 
     /// The claim of that name; nothing else is ever asked of claims, nor of volumes.

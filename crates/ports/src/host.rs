@@ -120,6 +120,8 @@ pub struct MachineInfo {
     /// Packages that the cores are in; 0 if the machine does not say.
     pub sockets: u32,
     pub memory_bytes: u64,
+    /// The kernel gives memory away in pieces of so many bytes.
+    pub page_bytes: u64,
     pub hostname: String,
     pub boot_id: String,
     pub machine_id: String,
@@ -172,6 +174,17 @@ impl std::fmt::Debug for ProgramCall {
             .field("args", &self.args)
             .finish_non_exhaustive()
     }
+}
+
+/// How a program ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProgramEnd {
+    /// `None`: a signal ended it.
+    pub code: Option<i32>,
+    /// What it wrote, at most a mebibyte.
+    pub output: Vec<u8>,
+    /// The beginning of what it complained about.
+    pub complaint: String,
 }
 
 #[async_trait]
@@ -231,8 +244,9 @@ pub trait Host: Send + Sync + std::fmt::Debug {
     async fn ensure_huge_pages(&self, path: &Path, _page_bytes: u64, _size_bytes: u64) -> HostResult<()> {
         Err(HostError::Unfit(format!("{}: there are no huge pages here", path.display())))
     }
-    /// Binds a directory to a place of ours, which is made for it. Idempotent.
-    async fn bind_volume(&self, source: &Path, target: &Path, read_only: bool) -> HostResult<()>;
+    /// Binds a directory to a place of ours, which is made for it. `options`: as `mount` has them, of those that a bind can
+    /// have (`ro`, `noexec`). Idempotent.
+    async fn bind_volume(&self, source: &Path, target: &Path, options: &[String]) -> HostResult<()>;
     /// Gives the directory and all below it on the same filesystem to a group, which may then read and write. May take
     /// hours; ends when it is dropped. A host that keeps no ownership does nothing.
     async fn give_tree_to_group(&self, _path: &Path, _gid: u32, _policy: GroupPolicy) -> HostResult<()> {
@@ -271,9 +285,23 @@ pub trait Host: Send + Sync + std::fmt::Debug {
     /// Kills what was found.
     async fn end_exec(&self, _container: &str, _trace: &ExecTrace) {}
 
-    /// Runs a program to its end and returns what it wrote, at most a mebibyte. One that fails is an error with what it
-    /// complained about; one that nobody waits for any more is killed.
-    async fn run_program(&self, call: &ProgramCall) -> HostResult<Vec<u8>>;
+    /// Runs a program to its end, however it ends. One that nobody waits for any more is killed with what it started; one
+    /// that took too long, too, and its work is given up.
+    async fn run_to_end(&self, call: &ProgramCall) -> HostResult<ProgramEnd>;
+    /// The same for programs that must succeed: returns what it wrote. One that fails is an error with what it complained
+    /// about.
+    async fn run_program(&self, call: &ProgramCall) -> HostResult<Vec<u8>> {
+        let end = self.run_to_end(call).await?;
+        match (end.code, end.complaint.as_str()) {
+            (Some(0), _) => Ok(end.output),
+            (code, complaint) => {
+                let status =
+                    code.map_or("ended by a signal".to_owned(), |code| format!("exit status: {code}"));
+                let problem = if complaint.is_empty() { status } else { format!("{status}: {complaint}") };
+                Err(HostError::Unfit(format!("{}: {problem}", call.path.display())))
+            }
+        }
+    }
     /// Small files of the kernel (procfs, cgroups), read in one go; `None` for one that is not there or cannot be read.
     async fn read_each(&self, paths: Vec<PathBuf>) -> Vec<Option<String>> {
         let mut texts = Vec::with_capacity(paths.len());

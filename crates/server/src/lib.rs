@@ -34,6 +34,7 @@ mod logs;
 mod main_port;
 mod manifests;
 mod metrics;
+mod pieces;
 pub mod pod_resources;
 mod pods;
 mod pprof;

@@ -8,8 +8,8 @@ use std::io;
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// What is handed on at a time.
-const PIECE_BYTES: usize = 32 << 10;
+use crate::pieces::piece_of;
+
 /// No frame of control that a streaming server sends is longer.
 const MOST_CONTROL_BYTES: u64 = 64 << 10;
 const SYN_STREAM: u16 = 1;
@@ -157,14 +157,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
     }
 
     async fn data(&mut self) -> io::Result<Piece> {
-        let most = usize::try_from(self.left).unwrap_or(PIECE_BYTES).min(PIECE_BYTES);
-        let mut bytes = vec![0; most];
-        let length = self.from.read(&mut bytes).await?;
-        if length == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        bytes.truncate(length);
-        self.left = self.left.saturating_sub(u64::try_from(length).unwrap_or(u64::MAX));
+        let bytes = piece_of(&mut self.left, &mut self.from).await?;
         Ok(Piece::Data { id: self.id, bytes })
     }
 }

@@ -15,6 +15,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 
 use crate::answer;
+use crate::pieces::PIECE_BYTES;
 use crate::spdy::{self, FrameWriter};
 use crate::upgrade::{self, Idle, LINGER, count, stands_still};
 use crate::websocket::{self, FrameReader, Opcode, frame};
@@ -28,8 +29,6 @@ const PORT_FORWARD: &str = "portforward.k8s.io";
 const STREAM_PROTOCOL: HeaderName = HeaderName::from_static("x-stream-protocol-version");
 /// Frames on their way to a side that is slow to take them; each is of some 32 KiB at most.
 const QUEUE: usize = 2;
-/// What is read of a tunnel at a time.
-const PIECE_BYTES: usize = 32 << 10;
 
 /// The channel of a message that closes another.
 const CLOSE: u8 = 255;

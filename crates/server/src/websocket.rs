@@ -12,8 +12,8 @@ use http::header::{
 use http::{HeaderMap, HeaderValue};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// What is handed on at a time.
-const PIECE_BYTES: usize = 32 << 10;
+use crate::pieces::piece_of;
+
 /// Frames that are no data are short.
 const MOST_CONTROL_BYTES: u64 = 125;
 /// What the protocol adds to a key before it is hashed.
@@ -154,16 +154,9 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
     }
 
     async fn data(&mut self) -> io::Result<Piece> {
-        let most = usize::try_from(self.left).unwrap_or(PIECE_BYTES).min(PIECE_BYTES);
-        let mut bytes = vec![0; most];
-        let length = self.from.read(&mut bytes).await?;
-        if length == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        bytes.truncate(length);
+        let mut bytes = piece_of(&mut self.left, &mut self.from).await?;
         unmask(&mut bytes, self.mask, self.masked);
-        self.masked = (self.masked + length) % 4;
-        self.left = self.left.saturating_sub(u64::try_from(length).unwrap_or(u64::MAX));
+        self.masked = (self.masked + bytes.len()) % 4;
         Ok(Piece::Data { begins: std::mem::replace(&mut self.begins, false), bytes })
     }
 }

@@ -18,6 +18,7 @@ use jiff::Timestamp;
 use model::k8s::{
     CertificateSigningRequest, ConfigMap, Event, Lease, Node, PersistentVolume, PersistentVolumeClaim, Pod,
     RuntimeClass, Secret, Service, ServiceAccount, SubjectAccessReview, Time, TokenRequest, TokenReview,
+    TrustBundle,
 };
 use parking_lot::Mutex;
 use ports::Clock;
@@ -50,6 +51,7 @@ pub struct FakeCluster {
     runtime_classes: FakeObjects<RuntimeClass>,
     claims: FakeObjects<PersistentVolumeClaim>,
     persistent_volumes: FakeObjects<PersistentVolume>,
+    trust_bundles: FakeObjects<TrustBundle>,
     signing_requests: FakeObjects<CertificateSigningRequest>,
 }
 
@@ -106,6 +108,7 @@ impl FakeCluster {
             runtime_classes: FakeObjects::new(&shared),
             claims: FakeObjects::new(&shared),
             persistent_volumes: FakeObjects::new(&shared),
+            trust_bundles: FakeObjects::new(&shared),
             signing_requests: FakeObjects::new(&shared),
             shared,
         }
@@ -312,6 +315,10 @@ impl Cluster for FakeCluster {
 
     fn runtime_classes(&self) -> &dyn Collection<RuntimeClass> {
         &self.runtime_classes
+    }
+
+    fn trust_bundles(&self) -> &dyn Collection<TrustBundle> {
+        &self.trust_bundles
     }
 
     fn signing_requests(&self) -> &dyn Collection<CertificateSigningRequest> {

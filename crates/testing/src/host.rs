@@ -53,6 +53,8 @@ pub enum HostFault {
     Fails,
     /// Never answers; nothing was done.
     Hangs,
+    /// Was given up: what it was to do may still happen.
+    GivesUp,
 }
 
 /// The fake. Clones share everything.
@@ -228,6 +230,9 @@ impl FakeHost {
                 path: path.to_owned(),
                 source: std::io::Error::other("scripted: input/output error"),
             }),
+            Some(HostFault::GivesUp) => {
+                Err(HostError::GivenUp(format!("{what} {}: no answer (scripted)", path.display())))
+            }
             Some(HostFault::Hangs) => std::future::pending().await,
         }
     }

@@ -1,10 +1,11 @@
-//! The objects of the API that pods are made from, besides the pods: ConfigMaps, Secrets, tokens, Services and
-//! RuntimeClasses.
+//! The objects of the API that pods are made from, besides the pods: ConfigMaps, Secrets, tokens, ClusterTrustBundles,
+//! Services and RuntimeClasses.
 //!
 //! Owns what is known of them. A worker registers its pod before the first pass and holds the registration while the
 //! pod may need something; only objects that a registered pod refers to are ever asked for. Which those are, and what
 //! is made of them, is decided in `kubelet-core`.
 
+mod bundles;
 mod source;
 mod tokens;
 
@@ -17,14 +18,16 @@ use futures_util::future::{BoxFuture, select_all};
 use kubelet_core::env::{EnvObjects, env_objects, required_env_objects};
 use kubelet_core::image::pull_secrets::pull_secret_names;
 use kubelet_core::reflector::ObjectKey;
+use kubelet_core::volume::bundle::BundleRequirement;
 use kubelet_core::volume::objects::RequiredObjects;
 use kubelet_core::volume::{ObjectName, TokenRequirement, VolumeObjects, required_objects};
 use model::containers::spec_of;
-use model::k8s::{ConfigMap, Pod, RuntimeClass, Secret, Service, ServiceAccount};
+use model::k8s::{ConfigMap, Pod, RuntimeClass, Secret, Service, ServiceAccount, TrustBundle};
 use ports::Cluster;
 use ports::cluster::{ClusterError, Selection};
 use tokio::sync::watch;
 
+use self::bundles::{Bundles, Selected};
 use self::source::{Access, Source, Sources, Strategy, wait_for_sync};
 use self::tokens::PodTokens;
 use super::follow::{Copy, Followed, Follower, Of};
@@ -54,6 +57,7 @@ pub struct ClusterObjects {
     access: Access,
     config_maps: Sources<ConfigMap>,
     secrets: Sources<Secret>,
+    bundles: Bundles,
     services: watch::Sender<Followed<Service>>,
     runtime_classes: watch::Sender<Followed<RuntimeClass>>,
 }
@@ -66,6 +70,7 @@ impl ClusterObjects {
             access: Access { cluster, clock, strategy: Strategy::parse(strategy) },
             config_maps: Sources::default(),
             secrets: Sources::default(),
+            bundles: Bundles::default(),
             services: watch::Sender::new(Followed::default()),
             runtime_classes: watch::Sender::new(Followed::default()),
         }
@@ -110,13 +115,21 @@ impl ClusterObjects {
             }
         }
         let tokens = before.map_or_else(|| PodTokens::new(&engine.chance), |before| before.tokens.clone());
-        let needed = required_objects(pod).tokens;
-        tokens.keep_only(|requirement| needed.contains(requirement));
+        let required = required_objects(pod);
+        tokens.keep_only(|requirement| required.tokens.contains(requirement));
+        let bundles = engine.node_facts.features.trust_bundles.then(|| {
+            let of = |requirement: &BundleRequirement| {
+                let known = before.and_then(|before| before.bundles.as_ref()?.get(requirement).cloned());
+                known.unwrap_or_else(|| self.bundles.of(engine, &self.access, requirement))
+            };
+            required.bundles.iter().map(|requirement| (requirement.clone(), of(requirement))).collect()
+        });
         Registered {
             access: self.access.clone(),
             pod: pod.clone(),
             config_maps,
             secrets,
+            bundles,
             tokens,
             services: self.services.subscribe(),
             runtime_classes: self.runtime_classes.subscribe(),
@@ -145,6 +158,8 @@ struct Registered {
     pod: Arc<Pod>,
     config_maps: BTreeMap<String, Arc<Source<ConfigMap>>>,
     secrets: BTreeMap<String, Arc<Source<Secret>>>,
+    /// `None` where the node shows none.
+    bundles: Option<BTreeMap<BundleRequirement, Arc<Selected>>>,
     tokens: Arc<PodTokens>,
     services: Copy<Service>,
     runtime_classes: Copy<RuntimeClass>,
@@ -170,6 +185,7 @@ impl PodObjects {
             let token = registered.tokens.get(&registered.access, &registered.pod, requirement).await?;
             found.tokens.insert(requirement.clone(), token);
         }
+        found.bundles = registered.find_bundles(required).await?;
         Ok(found)
     }
 
@@ -254,9 +270,13 @@ impl PodObjects {
         ObjectChanges {
             config_maps: registered.config_maps.values().filter_map(|source| source.changes()).collect(),
             secrets: registered.secrets.values().filter_map(|source| source.changes()).collect(),
+            bundles: registered.bundles.iter().flatten().filter_map(|(_, of)| of.changes()).collect(),
         }
     }
 }
+
+/// As [`VolumeObjects`] has them.
+type FoundBundles = Option<BTreeMap<BundleRequirement, Vec<Arc<TrustBundle>>>>;
 
 impl Registered {
     async fn find_named(
@@ -279,6 +299,16 @@ impl Registered {
         Ok(())
     }
 
+    async fn find_bundles(&self, required: &RequiredObjects) -> Result<FoundBundles, ObjectError> {
+        let Some(known) = &self.bundles else { return Ok(None) };
+        let mut found = BTreeMap::new();
+        for requirement in &required.bundles {
+            let Some(selected) = known.get(requirement) else { continue };
+            found.insert(requirement.clone(), selected.get(self.access.clock).await?);
+        }
+        Ok(Some(found))
+    }
+
     /// A static pod must be able to start without an API, and takes what is known.
     async fn services(&self, is_static: bool) -> Result<Vec<Arc<Service>>, ObjectError> {
         let mut services = self.services.clone();
@@ -296,6 +326,7 @@ impl Registered {
 pub struct ObjectChanges {
     config_maps: Vec<Copy<ConfigMap>>,
     secrets: Vec<Copy<Secret>>,
+    bundles: Vec<Copy<TrustBundle>>,
 }
 
 impl ObjectChanges {
@@ -303,7 +334,8 @@ impl ObjectChanges {
     pub async fn next(&mut self) {
         let config_maps = self.config_maps.iter_mut().map(|seen| changed(seen).boxed());
         let secrets = self.secrets.iter_mut().map(|seen| changed(seen).boxed());
-        let all: Vec<BoxFuture<'_, ()>> = config_maps.chain(secrets).collect();
+        let bundles = self.bundles.iter_mut().map(|seen| changed(seen).boxed());
+        let all: Vec<BoxFuture<'_, ()>> = config_maps.chain(secrets).chain(bundles).collect();
         if all.is_empty() {
             return pending().await;
         }

@@ -7,7 +7,7 @@ use kubelet_core::dns::{NodeDns, PodDns, compute_pod_dns};
 use kubelet_core::request::{
     ConfigError, PodFacts, SandboxInputs, VolumeMountPoint, compute_sandbox_request,
 };
-use kubelet_core::volume::has_payload;
+use kubelet_core::volume::plan::extra_groups;
 use model::containers::{all_containers, spec_of};
 use model::k8s::Pod;
 use model::request::{DnsRequest, SandboxRequest};
@@ -62,7 +62,7 @@ pub async fn prepare(context: &PassContext) -> Result<Prepared, Retry> {
         engine.recorder.warning(&context.identity, None, "FailedCreatePodSandBox", why);
         Retry::BackingOff
     })?;
-    let facts = pod_facts(context).await.map_err(|why| {
+    let facts = pod_facts(context, &volumes).await.map_err(|why| {
         let message = format!("Failed to create pod sandbox: {why}");
         engine.recorder.warning(&context.identity, None, "FailedCreatePodSandBox", message);
         Retry::BackingOff
@@ -87,7 +87,7 @@ fn mount_points(pod: &Pod, volumes: &ReadyVolumes) -> BTreeMap<String, VolumeMou
         let point = VolumeMountPoint {
             host_path: ready.path.display().to_string(),
             read_only: ready.read_only,
-            selinux_relabel: has_payload(volume),
+            selinux_relabel: ready.relabel,
             is_device: ready.is_device,
             image: None,
         };
@@ -109,7 +109,7 @@ async fn make_directories(context: &PassContext) -> Result<(), ports::HostError>
     Ok(())
 }
 
-async fn pod_facts(context: &PassContext) -> Result<PodFacts, String> {
+async fn pod_facts(context: &PassContext, volumes: &ReadyVolumes) -> Result<PodFacts, String> {
     let engine = &context.engine;
     let class = spec_of(&context.pod).runtime_class_name.as_deref().unwrap_or_default();
     let name = context.objects.runtime_handler(class).await.map_err(|error| error.to_string())?;
@@ -124,6 +124,7 @@ async fn pod_facts(context: &PassContext) -> Result<PodFacts, String> {
     Ok(PodFacts {
         recursive_read_only: handler.is_some_and(|h| h.recursive_read_only_mounts),
         user_namespace,
+        extra_supplemental_groups: extra_groups(&context.pod, volumes.values()),
         runtime_handler: name,
         ..PodFacts::default()
     })

@@ -15,7 +15,7 @@ const MARKS: &str = "plugins/kubernetes.io~empty-dir";
 pub(super) async fn make(scene: &Scene<'_>, medium: Medium) -> Result<ReadyVolume, MakeError> {
     let path = scene.pod_dir().join(DIRECTORY).join(&scene.volume.name);
     ensure_backing(scene, &path, &scene.volume.name, medium).await?;
-    Ok(ReadyVolume { path, is_device: false, read_only: false })
+    Ok(ReadyVolume::at(path))
 }
 
 /// No more than all pods together may use; that much where nothing else is said.

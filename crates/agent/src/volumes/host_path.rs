@@ -7,10 +7,14 @@ use ports::host::HostPathKind;
 
 use super::make::{MakeError, Scene};
 
-pub(super) async fn make(scene: &Scene<'_>) -> Result<ReadyVolume, MakeError> {
-    let source = scene.volume.host_path.clone().unwrap_or_default();
-    let path = PathBuf::from(&source.path);
-    let kind = match source.type_.as_deref().unwrap_or_default() {
+pub(super) async fn make(
+    scene: &Scene<'_>,
+    path: &str,
+    kind: &str,
+    read_only: bool,
+) -> Result<ReadyVolume, MakeError> {
+    let path = PathBuf::from(path);
+    let kind = match kind {
         "" => HostPathKind::Unset,
         "DirectoryOrCreate" => HostPathKind::DirectoryOrCreate,
         "Directory" => HostPathKind::Directory,
@@ -22,5 +26,5 @@ pub(super) async fn make(scene: &Scene<'_>) -> Result<ReadyVolume, MakeError> {
         other => return Err(MakeError::Failed(format!("hostPath type {other:?} is unknown"))),
     };
     scene.unless_leaving(scene.host().ensure_host_path(&path, kind)).await?;
-    Ok(ReadyVolume { path, is_device: false, read_only: false })
+    Ok(ReadyVolume { read_only, ..ReadyVolume::at(path) })
 }

@@ -4,11 +4,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use kubelet_core::volume::engine::ReadyVolume;
+use kubelet_core::volume::plan::plugin_name;
 use model::containers::spec_of;
 use ports::HostError;
 use ports::host::{GroupPolicy, HostPathKind};
 
 use super::chain;
+use super::device::{self, FileSystem};
 use super::make::{MakeError, Scene};
 
 pub(super) const PLUGIN: &str = "kubernetes.io~local-volume";
@@ -18,27 +20,61 @@ const STILL_SLOW_AFTER: Duration = Duration::from_secs(60);
 /// Where mounts go: root may look in.
 const DIRECTORY_MODE: u32 = 0o750;
 
-/// Binds the directory into the pod's own, and gives it to the pod's group. A mark says that both are done.
-pub(super) async fn mount(
-    scene: &Scene<'_>,
-    name: &str,
-    source: &Path,
-    read_only: bool,
-) -> Result<ReadyVolume, MakeError> {
-    exists(scene, source, HostPathKind::Directory).await?;
+/// What is bound into the pods: a directory, or a device with a filesystem.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Files<'a> {
+    pub(super) source: &'a Path,
+    pub(super) fs_type: &'a str,
+    pub(super) options: &'a [String],
+    pub(super) read_only: bool,
+}
+
+/// Binds the directory, or the filesystem on the device, into the pod's own, and gives it to the pod's group. A mark says
+/// that both are done.
+pub(super) async fn mount(scene: &Scene<'_>, name: &str, files: Files<'_>) -> Result<ReadyVolume, MakeError> {
+    let Files { source, fs_type, options, read_only } = files;
+    // Nobody unmounts a device between its being mounted and its being bound.
+    let turn = scene.devices.turn(name).await?;
+    let is_device = is_device(scene, source).await?;
     let path = scene.pod_dir().join("volumes").join(PLUGIN).join(name);
-    let ready = ReadyVolume { path: path.clone(), is_device: false, read_only };
+    let ready = ReadyVolume { read_only, ..ReadyVolume::at(path.clone()) };
     // What containers did to its permissions since is theirs.
     if scene.is_marked(PLUGIN, name).await && scene.host().is_mount_point(&path).await? {
         return Ok(ready);
     }
     scene.host().ensure_dir(path.parent().unwrap_or(&path), DIRECTORY_MODE).await?;
-    scene.unless_leaving(scene.host().bind_volume(source, &path, read_only)).await?;
+    let access = read_only.then(|| "ro".to_owned()).into_iter();
+    let (source, options) = if is_device {
+        let fs = FileSystem { device: source, fs_type, options, read_only };
+        (device::stage(scene, name, fs).await?, access.collect())
+    } else {
+        (source.to_owned(), access.chain(options.iter().cloned()).collect::<Vec<String>>())
+    };
+    scene.unless_leaving(scene.host().bind_volume(&source, &path, &options)).await?;
+    drop(turn);
     if let Some(gid) = scene.group().filter(|_| !read_only) {
-        give_to_group(scene, &path, gid).await?;
+        let began = scene.engine.clock.mono();
+        let given = give_to_group(scene, &path, gid).await;
+        let took = scene.engine.clock.mono().saturating_since(began);
+        let figures = &scene.engine.metrics.volumes;
+        figures.operated("volume_apply_access_control", plugin_name(PLUGIN), given.is_ok(), took);
+        given?;
     }
     scene.mark(PLUGIN, name).await?;
     Ok(ready)
+}
+
+async fn is_device(scene: &Scene<'_>, source: &Path) -> Result<bool, MakeError> {
+    match exists(scene, source, HostPathKind::Directory).await {
+        Ok(()) => Ok(false),
+        Err(MakeError::Unfit(why)) => match exists(scene, source, HostPathKind::BlockDevice).await {
+            Ok(()) => Ok(true),
+            // It is neither.
+            Err(MakeError::Unfit(_)) => Err(MakeError::Unfit(why)),
+            Err(error) => Err(error),
+        },
+        Err(error) => Err(error),
+    }
 }
 
 /// Makes a link to the device, by which containers get it.
@@ -53,7 +89,7 @@ pub(super) async fn map(
     scene.host().ensure_dir(&directory, DIRECTORY_MODE).await?;
     let path: PathBuf = directory.join(name);
     scene.host().ensure_symlink(source, &path).await?;
-    Ok(ReadyVolume { path, is_device: true, read_only })
+    Ok(ReadyVolume { is_device: true, read_only, ..ReadyVolume::at(path) })
 }
 
 async fn exists(scene: &Scene<'_>, source: &Path, kind: HostPathKind) -> Result<(), MakeError> {

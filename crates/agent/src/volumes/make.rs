@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use kubelet_core::downward::DownwardFacts;
 use kubelet_core::volume::bound_volume;
 use kubelet_core::volume::engine::{Attempt, ReadyVolume};
-use kubelet_core::volume::plan::{Meaning, VolumePlan, claimed_plan, meaning, plugin_dir};
+use kubelet_core::volume::plan::{Claimed, Meaning, Shown, VolumePlan, claimed_plan, meaning, plugin_dir};
 use model::PodRef;
 use model::containers::spec_of;
 use model::k8s::{Pod, Volume};
@@ -14,6 +14,7 @@ use ports::{Host, HostError};
 use tokio_util::sync::CancellationToken;
 
 use super::claims::{self, ClaimError};
+use super::device::Devices;
 use super::{VolumeOrder, chain, empty_dir, host_path, local, nfs, payload};
 use crate::cluster::objects::PodObjects;
 use crate::engine::Engine;
@@ -32,6 +33,7 @@ pub(super) struct Scene<'a> {
     pub(super) objects: &'a PodObjects,
     pub(super) facts: DownwardFacts<'a>,
     pub(super) now: Timestamp,
+    pub(super) devices: &'a Devices,
     pub(super) leaving: &'a CancellationToken,
 }
 
@@ -85,6 +87,8 @@ pub(super) enum MakeError {
     Failed(String),
     /// It was given up before it had ended.
     GivenUp(String),
+    /// The device that pods share cannot be had.
+    Device(String),
     /// Before anything was tried: the thing to mount is not there, or not of the right kind.
     Unfit(String),
 }
@@ -124,19 +128,29 @@ impl Made {
     }
 }
 
+/// What is to be made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted<'a> {
+    pub(super) order: &'a VolumeOrder,
+    pub(super) volume: &'a str,
+    /// An attempt was given up before its end: what it may have mounted goes first.
+    pub(super) is_uncertain: bool,
+}
+
 /// Makes the volume of that name, or sees that it is as it should be. Idempotent.
 pub(super) async fn make(
     engine: &Engine,
-    order: &VolumeOrder,
-    name: &str,
+    wanted: Wanted<'_>,
+    devices: &Devices,
     leaving: &CancellationToken,
 ) -> Made {
+    let Wanted { order, volume: name, is_uncertain } = wanted;
     let volumes = spec_of(&order.pod).volumes.as_deref().unwrap_or_default();
     let Some(volume) = volumes.iter().find(|volume| volume.name == name) else {
         return Made::refused(format!("the pod has no volume {name:?}"));
     };
-    let plan = match plan(engine, order, volume).await {
-        Ok(plan) => plan,
+    let Claimed { plan, gid } = match plan(engine, order, volume).await {
+        Ok(planned) => planned,
         Err(why) => return Made::refused(why),
     };
     let allocatable = engine.allocatable();
@@ -152,18 +166,20 @@ pub(super) async fn make(
             allocatable: &allocatable,
         },
         now: engine.clock.now().wall,
+        devices,
         leaving,
     };
     let began = engine.clock.mono();
-    let made = make_type(&scene, &plan).await;
+    let made = make_anew(&scene, &plan, is_uncertain).await;
+    let made = made.map(|ready| ReadyVolume { gid, relabel: plan.is_relabelled(), ..ready });
     let took = engine.clock.mono().saturating_since(began);
-    engine.metrics.volumes.operated("volume_mount", plugin_of(&scene, &plan), made.is_ok(), took);
+    engine.metrics.volumes.operated(act_of(&plan), plugin_of(&scene, &plan), made.is_ok(), took);
     judge(&scene, &plan, made)
 }
 
-async fn plan(engine: &Engine, order: &VolumeOrder, volume: &Volume) -> Result<VolumePlan, String> {
+async fn plan(engine: &Engine, order: &VolumeOrder, volume: &Volume) -> Result<Claimed, String> {
     let wanted = match meaning(&order.pod, volume)? {
-        Meaning::Plan(plan) => return Ok(plan),
+        Meaning::Plan(plan) => return Ok(Claimed { plan, gid: None }),
         Meaning::Claim(wanted) => wanted,
     };
     let namespace = PodRef::of(&order.pod).namespace;
@@ -176,16 +192,47 @@ async fn plan(engine: &Engine, order: &VolumeOrder, volume: &Volume) -> Result<V
     claimed_plan(&order.pod, (volume, &wanted), &claim, &volume_of).map_err(failed)
 }
 
+/// What an attempt that was given up may have mounted meanwhile, nobody has seen whole.
+async fn make_anew(
+    scene: &Scene<'_>,
+    plan: &VolumePlan,
+    is_uncertain: bool,
+) -> Result<ReadyVolume, MakeError> {
+    if let Some(place) = mount_point(scene, plan).filter(|_| is_uncertain) {
+        let cleared = scene.host().unmount_tree(&place).await;
+        cleared.map_err(|error| MakeError::GivenUp(chain(&error)))?;
+    }
+    make_type(scene, plan).await
+}
+
+/// Where the volume is mounted, if others than this kernel answer for that.
+fn mount_point(scene: &Scene<'_>, plan: &VolumePlan) -> Option<PathBuf> {
+    let volumes = scene.pod_dir().join("volumes");
+    match plan {
+        VolumePlan::Local { volume, shown: Shown::Files { .. }, .. } => {
+            Some(volumes.join(local::PLUGIN).join(volume))
+        }
+        VolumePlan::Nfs { name, .. } => Some(volumes.join(nfs::PLUGIN).join(name)),
+        VolumePlan::EmptyDir(_)
+        | VolumePlan::HostPath { .. }
+        | VolumePlan::Payload
+        | VolumePlan::Local { shown: Shown::Device, .. } => None,
+    }
+}
+
 async fn make_type(scene: &Scene<'_>, plan: &VolumePlan) -> Result<ReadyVolume, MakeError> {
     match plan {
         VolumePlan::EmptyDir(medium) => empty_dir::make(scene, *medium).await,
-        VolumePlan::HostPath => host_path::make(scene).await,
+        VolumePlan::HostPath { path, kind, read_only, .. } => {
+            host_path::make(scene, path, kind, *read_only).await
+        }
         VolumePlan::Payload => payload::make(scene).await,
-        VolumePlan::Local { volume, path, is_device: true, read_only } => {
+        VolumePlan::Local { volume, path, shown: Shown::Device, read_only } => {
             local::map(scene, volume, path.as_ref(), *read_only).await
         }
-        VolumePlan::Local { volume, path, is_device: false, read_only } => {
-            local::mount(scene, volume, path.as_ref(), *read_only).await
+        VolumePlan::Local { volume, path, shown: Shown::Files { fs_type, options }, read_only } => {
+            let files = local::Files { source: path.as_ref(), fs_type, options, read_only: *read_only };
+            local::mount(scene, volume, files).await
         }
         VolumePlan::Nfs { name, export, options, read_only } => {
             nfs::mount(scene, (name, export), options, *read_only).await
@@ -195,9 +242,9 @@ async fn make_type(scene: &Scene<'_>, plan: &VolumePlan) -> Result<ReadyVolume, 
 
 fn judge(scene: &Scene<'_>, plan: &VolumePlan, made: Result<ReadyVolume, MakeError>) -> Made {
     let (name, is_device) = match plan {
-        VolumePlan::Local { volume, is_device, .. } => (volume, *is_device),
-        VolumePlan::Nfs { name, .. } => (name, false),
-        VolumePlan::EmptyDir(_) | VolumePlan::HostPath | VolumePlan::Payload => (&scene.volume.name, false),
+        VolumePlan::Local { volume, shown, .. } => (volume, *shown == Shown::Device),
+        VolumePlan::Nfs { name, .. } | VolumePlan::HostPath { name, .. } => (name, false),
+        VolumePlan::EmptyDir(_) | VolumePlan::Payload => (&scene.volume.name, false),
     };
     let reason = if is_device { "FailedMapVolume" } else { "FailedMount" };
     let step = if is_device { "MapVolume.SetUpDevice failed" } else { "MountVolume.SetUp failed" };
@@ -207,11 +254,27 @@ fn judge(scene: &Scene<'_>, plan: &VolumePlan, made: Result<ReadyVolume, MakeErr
         Ok(ready) => Made { attempt: Attempt::Ready(ready), failure: None },
         Err(MakeError::Failed(why)) => Made { attempt: Attempt::Failed, failure: Some(failure(step, why)) },
         Err(MakeError::GivenUp(why)) => Made { attempt: Attempt::Unknown, failure: Some(failure(step, why)) },
+        Err(MakeError::Device(why)) => {
+            let failure = failure("MountVolume.MountDevice failed", why);
+            Made { attempt: Attempt::Failed, failure: Some(failure) }
+        }
         Err(MakeError::Unfit(why)) => {
             let step = if is_device { "MapVolume.NewBlockVolumeMapper" } else { "MountVolume.NewMounter" };
             let failure = failure(&format!("{step} initialization failed"), why);
             Made { attempt: Attempt::Failed, failure: Some(failure) }
         }
+    }
+}
+
+/// The name of making such a volume in metrics.
+const fn act_of(plan: &VolumePlan) -> &'static str {
+    match plan {
+        VolumePlan::Local { shown: Shown::Device, .. } => "map_volume",
+        VolumePlan::EmptyDir(_)
+        | VolumePlan::HostPath { .. }
+        | VolumePlan::Payload
+        | VolumePlan::Local { shown: Shown::Files { .. }, .. }
+        | VolumePlan::Nfs { .. } => "volume_mount",
     }
 }
 
@@ -225,7 +288,7 @@ fn plugin_of(scene: &Scene<'_>, plan: &VolumePlan) -> &'static str {
 pub(crate) async fn path_of(host: &dyn Host, paths: &Paths, pod: &Pod, volume: &Volume) -> Option<PathBuf> {
     let directory = paths.pod(&PodRef::of(pod).uid);
     let plan = match meaning(pod, volume).ok()? {
-        Meaning::Plan(VolumePlan::HostPath) => return None,
+        Meaning::Plan(VolumePlan::HostPath { .. }) => return None,
         Meaning::Plan(plan) => plan,
         Meaning::Claim(_) => return path_of_claimed(host, &directory, &volume.name).await,
     };

@@ -4,10 +4,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use kubelet_core::volume::engine::ReadyVolume;
-use ports::host::ProgramCall;
+use ports::HostError;
 
-use super::chain;
 use super::make::{MakeError, Scene};
+use super::{chain, program};
 
 pub(super) const PLUGIN: &str = "kubernetes.io~nfs";
 /// A server that does not answer is given up.
@@ -21,28 +21,31 @@ pub(super) async fn mount(
     read_only: bool,
 ) -> Result<ReadyVolume, MakeError> {
     let path = scene.pod_dir().join("volumes").join(PLUGIN).join(name);
-    let ready = ReadyVolume { path: path.clone(), is_device: false, read_only };
+    let ready = ReadyVolume { read_only, ..ReadyVolume::at(path.clone()) };
     if scene.host().is_mount_point(&path).await? {
         return Ok(ready);
     }
     scene.host().ensure_dir(&path, DIRECTORY_MODE).await?;
     scene.mark(PLUGIN, name).await?;
-    let call = call(export, options, &path);
-    let arguments = call.args.join(" ");
-    scene.unless_leaving(scene.host().run_program(&call)).await.map_err(|error| {
-        let why = chain(&error);
-        MakeError::Failed(format!(
-            "mount failed: {why}\nMounting command: mount\nMounting arguments: {arguments}"
-        ))
+    let call = program("mount", arguments(export, options, &path), DEADLINE);
+    let mounted = scene.unless_leaving(scene.host().run_program(&call)).await;
+    mounted.map_err(|error| {
+        let (why, arguments) = (chain(&error), call.args.join(" "));
+        let text = format!("mount failed: {why}\nMounting command: mount\nMounting arguments: {arguments}");
+        match error {
+            // Its server may answer any moment.
+            HostError::GivenUp(_) => MakeError::GivenUp(text),
+            HostError::Io { .. } | HostError::Unfit(_) => MakeError::Failed(text),
+        }
     })?;
     Ok(ready)
 }
 
-fn call(export: &str, options: &[String], path: &Path) -> ProgramCall {
+fn arguments(export: &str, options: &[String], path: &Path) -> Vec<String> {
     let mut args = vec!["-t".to_owned(), "nfs".to_owned()];
     if !options.is_empty() {
         args.extend(["-o".to_owned(), options.join(",")]);
     }
     args.extend([export.to_owned(), path.display().to_string()]);
-    ProgramCall { path: "mount".into(), args, env: Vec::new(), input: Vec::new(), deadline: DEADLINE }
+    args
 }

@@ -28,7 +28,7 @@ pub(super) async fn make(scene: &Scene<'_>) -> Result<ReadyVolume, MakeError> {
     for point in nested_mount_points(scene.pod, &volume.name, &payload) {
         scene.host().ensure_dir(&path.join(point), MOUNT_POINT_MODE).await?;
     }
-    Ok(ReadyVolume { path, is_device: false, read_only: true })
+    Ok(ReadyVolume { read_only: true, ..ReadyVolume::at(path) })
 }
 
 /// What may be secret stays off the disk.

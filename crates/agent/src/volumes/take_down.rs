@@ -1,20 +1,51 @@
 //! Taking the volumes of a pod down, whatever is there: the disk and the mount table are asked, not memory. So this serves
 //! a pod that just ended, one that a killed kubelet left half made, and one that nobody knows any more.
 
+use std::path::Path;
+
+use kubelet_core::volume::plan::plugin_name;
 use model::PodUid;
-use ports::Host;
+use ports::{Host, HostError};
 
 use super::chain;
+use super::device::{self, Devices};
+use crate::engine::Engine;
 use crate::settings::Paths;
 
 /// The marks of volumes that are ready go before the volumes themselves.
 const DIRECTORIES: [&str; 4] = ["volume-subpaths", "volumeDevices", "plugins", "volumes"];
 
-pub(super) async fn take_down(host: &dyn Host, paths: &Paths, uid: &PodUid) -> Result<(), String> {
+/// The volumes of a pod go together: each of them took as long as all.
+pub(super) async fn take_down(engine: &Engine, devices: &Devices, uid: &PodUid) -> Result<(), String> {
+    let (host, paths, clock) = (&*engine.host, &engine.settings.paths, engine.clock);
+    let plugins = plugins_of(host, &paths.pod(uid)).await;
+    let began = clock.mono();
+    let done = remove(host, paths, devices, uid).await;
+    let took = clock.mono().saturating_since(began);
+    for plugin in plugins {
+        engine.metrics.volumes.operated("volume_unmount", plugin, done.is_ok(), took);
+    }
+    done.map_err(|error| chain(&error))
+}
+
+/// The type of each volume that the pod has on disk.
+async fn plugins_of(host: &dyn Host, pod_dir: &Path) -> Vec<&'static str> {
+    let (volumes, mut plugins) = (pod_dir.join("volumes"), Vec::new());
+    for plugin in host.list_names(&volumes).await.unwrap_or_default() {
+        let names = host.list_names(&volumes.join(&plugin)).await.unwrap_or_default();
+        plugins.extend(names.iter().map(|_| plugin_name(&plugin)));
+    }
+    plugins
+}
+
+async fn remove(host: &dyn Host, paths: &Paths, devices: &Devices, uid: &PodUid) -> Result<(), HostError> {
     let dir = paths.pod(uid);
-    host.unmount_tree(&dir).await.map_err(|error| chain(&error))?;
+    let used = device::used_by(host, &dir).await;
+    host.unmount_tree(&dir).await?;
+    // Before the pod's own directories go, which say what it used.
+    device::release(host, paths, devices, &used).await?;
     for name in DIRECTORIES {
-        host.remove_tree(&dir.join(name)).await.map_err(|error| chain(&error))?;
+        host.remove_tree(&dir.join(name)).await?;
     }
     Ok(())
 }

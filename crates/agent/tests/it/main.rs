@@ -27,5 +27,6 @@ mod serving;
 mod simulation;
 mod starting;
 mod user_namespaces;
+mod volumes;
 mod witness;
 mod world;

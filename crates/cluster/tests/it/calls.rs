@@ -293,3 +293,31 @@ async fn a_budget_that_is_used_up_holds_back_its_handle_only() {
     }
     assert_eq!(server.lines().len(), 22);
 }
+
+#[tokio::test]
+async fn a_server_that_has_only_the_older_version_is_asked_in_that_one() {
+    let bundle = json!({"kind": "ClusterTrustBundle", "apiVersion": "certificates.k8s.io/v1alpha1",
+        "metadata": {"name": "ca", "resourceVersion": "5"}, "spec": {"signerName": "s.example/x", "trustBundle": "PEM"}});
+    let list = json!({"metadata": {"resourceVersion": "6"}, "items": [bundle]});
+    let server = TestServer::start(move |asked| {
+        if asked.line().contains("/v1beta1/") {
+            return Reply::text(404, "404 page not found");
+        }
+        Reply::json(&list)
+    })
+    .await;
+    let handle = server.handle();
+    let selection = Selection { fields: Some("metadata.name=ca".to_owned()), ..Selection::default() };
+    for _ in 0..2 {
+        let listed = handle.trust_bundles().list(&selection).await.unwrap();
+        assert_eq!(listed.items[0].spec.signer_name, "s.example/x");
+        assert_eq!(listed.items[0].spec.trust_bundle, "PEM");
+    }
+    let lines: Vec<String> = server.asked().iter().map(|one| one.line()).collect();
+    let path = |version: &str| {
+        format!(
+            "GET /apis/certificates.k8s.io/{version}/clustertrustbundles?fieldSelector=metadata.name%3Dca"
+        )
+    };
+    assert_eq!(lines, [path("v1beta1"), path("v1alpha1"), path("v1alpha1")]);
+}

@@ -31,6 +31,8 @@ features! {
     restart_all_containers: "RestartAllContainersOnContainerExits",
     /// Variables may come from a file that an init container wrote.
     env_files: "EnvFiles",
+    /// Volumes may show certificates that the cluster trusts.
+    trust_bundles: "ClusterTrustBundleProjection",
     /// `lifecycle.stopSignal` is passed to the runtime.
     container_stop_signals: "ContainerStopSignals",
     /// `hostnameOverride` of a pod counts.

@@ -298,6 +298,45 @@ async fn what_systemd_refuses_is_told_with_its_reason() {
     assert!(error.contains("AccessDenied: no good reason"), "{error}");
 }
 
+/// A thousand pods, each with a cgroup inside as a runtime makes one, and with a process in every tenth. They come and go
+/// side by side, and what is left in between is only what somebody still is inside of.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_cgroups_come_and_go_and_none_is_left() {
+    const PODS: usize = 1000;
+    let real = Real::new("thousand");
+    let limits = real.files(&[("pids", "pids.max", "pids.max", "50")]);
+    let mut stubborn_ones = Vec::new();
+    for n in 0..PODS {
+        let pod = real.cgroup(&format!("/kubepods/burstable/pod{n}"));
+        real.cgroups.ensure(&pod, &limits).await.unwrap();
+        let inner = real.cgroup(&format!("/kubepods/burstable/pod{n}/container"));
+        real.cgroups.ensure(&inner, &CgroupSettings::default()).await.unwrap();
+        if n % 10 == 0 {
+            stubborn_ones.push((n, stubborn(&real, &inner).await));
+        }
+        // The one of a while ago goes; its process has to be killed first.
+        let Some(old) = n.checked_sub(50) else { continue };
+        go(&real, old, &mut stubborn_ones).await;
+    }
+    for old in PODS - 50..PODS {
+        go(&real, old, &mut stubborn_ones).await;
+    }
+    assert_eq!(real.cgroups.children(&real.cgroup("/kubepods/burstable")).await, Vec::<String>::new());
+    assert!(stubborn_ones.is_empty());
+}
+
+async fn go(real: &Real, n: usize, stubborn_ones: &mut Vec<(usize, Child)>) {
+    let below = format!("/kubepods/burstable/pod{n}");
+    if let Some(at) = stubborn_ones.iter().position(|(pod, _)| *pod == n) {
+        let (_, mut child) = stubborn_ones.remove(at);
+        let busy = real.cgroups.remove(&real.cgroup(&below)).await.unwrap();
+        assert!(matches!(busy, CgroupRemoval::Busy { pids } if pids.contains(&child.id())), "{n}");
+        real.cgroups.kill(&real.cgroup(&below)).await.unwrap();
+        assert!(!child.wait().unwrap().success());
+    }
+    assert_eq!(real.removed(&below).await, CgroupRemoval::Gone, "{n}");
+}
+
 fn mark(cgroup: &CgroupPath, bytes: u64) -> MemoryMark {
     MemoryMark { cgroup: cgroup.path.clone(), bytes }
 }

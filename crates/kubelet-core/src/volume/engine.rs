@@ -39,6 +39,18 @@ pub struct ReadyVolume {
     pub is_device: bool,
     /// Whatever its containers ask for.
     pub read_only: bool,
+    /// A group that whoever uses the volume belongs to.
+    pub gid: Option<u32>,
+    /// The runtime gives its files the pod's SELinux label, where there is SELinux.
+    pub relabel: bool,
+}
+
+impl ReadyVolume {
+    /// Files at that path, to be read and written.
+    #[must_use]
+    pub const fn at(path: PathBuf) -> Self {
+        Self { path, is_device: false, read_only: false, gid: None, relabel: false }
+    }
 }
 
 /// How an attempt to make a volume ended.
@@ -79,8 +91,9 @@ pub enum VolumeEvent {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VolumeAct {
-    /// Make the volume, or see that it is as it should be.
-    Make(Box<str>),
+    /// Make the volume, or see that it is as it should be. `is_uncertain`: an attempt was given up before its end; what it
+    /// may have mounted goes first.
+    Make { volume: Box<str>, is_uncertain: bool },
     /// Unmount whatever the pod has, and remove its volumes.
     TakeDown,
 }
@@ -289,8 +302,9 @@ impl PodVolumes {
             for name in &volumes {
                 let state = self.volumes.entry(name.clone()).or_insert(State::Due { failures: 0 });
                 if let Some(failures) = state.due(now) {
+                    let is_uncertain = matches!(state, State::Uncertain { .. });
                     *state = State::Making { failures, again: false };
-                    reaction.acts.push(VolumeAct::Make(name.clone()));
+                    reaction.acts.push(VolumeAct::Make { volume: name.clone(), is_uncertain });
                 }
             }
         }

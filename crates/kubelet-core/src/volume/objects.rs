@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use model::annotations::OBJECT_TTL;
 use model::containers::spec_of;
-use model::k8s::{ConfigMap, Node, Pod, Secret, Volume};
+use model::k8s::{ConfigMap, Node, Pod, Secret, TrustBundle, Volume};
+
+use super::bundle::BundleRequirement;
 
 /// A token's life where the volume does not say, and the shortest one that may be asked for.
 const DEFAULT_TOKEN_SECONDS: i64 = 3600;
@@ -43,6 +45,8 @@ pub struct VolumeObjects {
     pub config_maps: BTreeMap<String, Arc<ConfigMap>>,
     pub secrets: BTreeMap<String, Arc<Secret>>,
     pub tokens: BTreeMap<TokenRequirement, String>,
+    /// By name. `None`: this node shows none.
+    pub bundles: Option<BTreeMap<BundleRequirement, Vec<Arc<TrustBundle>>>>,
 }
 
 /// What the volumes of a pod need of the API.
@@ -50,6 +54,7 @@ pub struct VolumeObjects {
 pub struct RequiredObjects {
     pub names: BTreeSet<ObjectName>,
     pub tokens: BTreeSet<TokenRequirement>,
+    pub bundles: BTreeSet<BundleRequirement>,
 }
 
 /// Every object that some volume of the pod is made from, optional ones too.
@@ -90,6 +95,7 @@ impl RequiredObjects {
                 self.tokens
                     .insert(TokenRequirement::new(token.audience.as_deref(), token.expiration_seconds));
             }
+            self.bundles.extend(source.cluster_trust_bundle.as_ref().and_then(BundleRequirement::of));
         }
     }
 }

@@ -10,6 +10,7 @@ use model::k8s::{
 };
 use model::payload::{Payload, PayloadFile};
 
+use super::bundle::{BundleError, bundle_text};
 use super::objects::{TokenRequirement, VolumeObjects};
 use crate::downward::{DownwardError, DownwardFacts, field_value, resource_value};
 
@@ -31,6 +32,8 @@ pub enum PayloadError {
     NoSecretKey { key: String },
     #[error("no token for audience {audience:?} could be had yet")]
     NoToken { audience: String },
+    #[error(transparent)]
+    Bundle(#[from] BundleError),
     #[error("{0} volumes are not offered by this kubelet yet")]
     NotOffered(&'static str),
     #[error("the API gave data that is not base64")]
@@ -217,11 +220,12 @@ fn projection_files(
     if let Some(token) = &source.service_account_token {
         return token_file(token, default_mode, inputs);
     }
-    Err(PayloadError::NotOffered(if source.cluster_trust_bundle.is_some() {
-        "clusterTrustBundle"
-    } else {
-        "projected (this kind of)"
-    }))
+    if let Some(projection) = &source.cluster_trust_bundle {
+        let content = bundle_text(projection, inputs.objects.bundles.as_ref())?.into_bytes();
+        let (mode, owner) = private_mode(inputs.pod, default_mode);
+        return Ok(Payload::from([(projection.path.clone(), PayloadFile { content, mode, owner })]));
+    }
+    Err(PayloadError::NotOffered("projected (this kind of)"))
 }
 
 /// A token is for the pod's user alone where there is one user, or for the pod's group.
@@ -234,11 +238,17 @@ fn token_file(
     let Some(text) = inputs.objects.tokens.get(&wanted) else {
         return Err(PayloadError::NoToken { audience: wanted.audience });
     };
-    let owner = common_user(inputs.pod);
-    let has_group = spec_of(inputs.pod).security_context.as_ref().is_some_and(|c| c.fs_group.is_some());
-    let mode = if owner.is_some() || has_group { PRIVATE_MODE } else { mode_or(default_mode, DEFAULT_MODE) };
+    let (mode, owner) = private_mode(inputs.pod, default_mode);
     let file = PayloadFile { content: text.clone().into_bytes(), mode, owner };
     Ok(Payload::from([(token.path.clone(), file)]))
+}
+
+/// A file for one user alone, or for one group, where the pod has one.
+fn private_mode(pod: &Pod, default_mode: Option<i32>) -> (u32, Option<u32>) {
+    let owner = common_user(pod);
+    let has_group = spec_of(pod).security_context.as_ref().is_some_and(|c| c.fs_group.is_some());
+    let mode = if owner.is_some() || has_group { PRIVATE_MODE } else { mode_or(default_mode, DEFAULT_MODE) };
+    (mode, owner)
 }
 
 /// The user that every container of the pod is told to run as; `None` where they differ or the image decides.

@@ -5,31 +5,56 @@
 //! refused here, each in words of its own: CSI has its place beside `Local` and `Nfs`, with an attach and a stage before
 //! it. Never: looking an object up, or at a path.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use model::Amount;
+use model::annotations::{MOUNT_OPTIONS, VOLUME_GID};
 use model::containers::{all_containers, regular_containers, spec_of};
-use model::k8s::{EmptyDirVolumeSource, PersistentVolume, PersistentVolumeClaim, Pod, Volume};
+use model::k8s::{
+    EmptyDirVolumeSource, HostPathVolumeSource, LocalVolumeSource, PersistentVolume, PersistentVolumeClaim,
+    Pod, Volume,
+};
 use model::qos::limit;
 
+use super::engine::ReadyVolume;
 use super::has_payload;
 
 /// What metrics call a type that is none of ours.
 const UNKNOWN: &str = "unknown";
+/// The filesystem of a device whose PersistentVolume names none.
+const DEFAULT_FS: &str = "ext4";
 
 /// What a volume is made from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VolumePlan {
     /// A directory of the pod's own.
     EmptyDir(Medium),
-    /// What the spec names, where it is.
-    HostPath,
+    /// A path of the node, used where it is. `kind`: what it must be. `name`: of the PersistentVolume, or of the volume
+    /// where it has none.
+    HostPath { name: String, path: String, kind: String, read_only: bool },
     /// Files that we write.
     Payload,
     /// A directory or block device of this node that has a PersistentVolume of that name.
-    Local { volume: String, path: String, is_device: bool, read_only: bool },
+    Local { volume: String, path: String, shown: Shown, read_only: bool },
     /// `name`: of the PersistentVolume, or of the volume where it has none.
     Nfs { name: String, export: String, options: Vec<String>, read_only: bool },
+}
+
+/// How containers see what a PersistentVolume stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Shown {
+    /// The device itself.
+    Device,
+    /// Files. On a device they are a filesystem of that type, which is made there if nothing else is.
+    Files { fs_type: String, options: Vec<String> },
+}
+
+/// What a volume with a claim comes to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claimed {
+    pub plan: VolumePlan,
+    /// A group that whoever uses the volume belongs to: the PersistentVolume's annotation says so.
+    pub gid: Option<u32>,
 }
 
 /// What a directory of the pod's own lies on.
@@ -72,8 +97,8 @@ pub fn meaning(pod: &Pod, volume: &Volume) -> Result<Meaning, String> {
     if let Some(source) = &volume.empty_dir {
         return Ok(Meaning::Plan(VolumePlan::EmptyDir(medium(pod, volume, source)?)));
     }
-    if volume.host_path.is_some() {
-        return Ok(Meaning::Plan(VolumePlan::HostPath));
+    if let Some(source) = &volume.host_path {
+        return Ok(Meaning::Plan(host_path(&volume.name, source, false)));
     }
     if has_payload(volume) {
         return Ok(Meaning::Plan(VolumePlan::Payload));
@@ -194,6 +219,11 @@ fn asked_pages(pod: &Pod) -> Vec<(u64, u64)> {
     asked
 }
 
+fn host_path(name: &str, source: &HostPathVolumeSource, read_only: bool) -> VolumePlan {
+    let (path, kind) = (source.path.clone(), source.type_.clone().unwrap_or_default());
+    VolumePlan::HostPath { name: name.to_owned(), path, kind, read_only }
+}
+
 fn export(server: &str, path: &str) -> String {
     if server.contains(':') && !server.starts_with('[') {
         return format!("[{server}]:{path}");
@@ -250,41 +280,75 @@ pub fn claimed_plan(
     (volume, wanted): (&Volume, &ClaimUse),
     claim: &PersistentVolumeClaim,
     bound: &PersistentVolume,
-) -> Result<VolumePlan, String> {
+) -> Result<Claimed, String> {
+    check_bound(claim, bound)?;
     let name = bound.metadata.name.clone().unwrap_or_default();
     let spec = bound.spec.clone().unwrap_or_default();
-    let claim_uid = claim.metadata.uid.as_deref().unwrap_or_default();
-    match spec.claim_ref.as_ref().map(|reference| reference.uid.as_deref().unwrap_or_default()) {
-        None => {
-            return Err(format!(
-                "found PV object {name} but it has a nil pv.Spec.ClaimRef indicating it is not yet bound to the claim"
-            ));
-        }
-        Some(uid) if uid != claim_uid => {
-            return Err(format!(
-                "found PV object {name} but its pv.Spec.ClaimRef.UID {uid} does not point to claim.UID {claim_uid}"
-            ));
-        }
-        Some(_) => {}
-    }
     let is_device = spec.volume_mode.as_deref() == Some("Block");
     check_use(pod, &volume.name, is_device)?;
-    if let Some(local) = spec.local {
-        let (path, read_only) = (local.path, wanted.read_only);
-        return Ok(VolumePlan::Local { volume: name, path, is_device, read_only });
-    }
-    if let Some(nfs) = spec.nfs.filter(|_| !is_device) {
+    let options = options_of(bound);
+    let plan = if let Some(LocalVolumeSource { path, fs_type }) = spec.local {
+        let fs_type = fs_type.filter(|fs_type| !fs_type.is_empty()).unwrap_or_else(|| DEFAULT_FS.to_owned());
+        let shown = if is_device { Shown::Device } else { Shown::Files { fs_type, options } };
+        VolumePlan::Local { volume: name, path, shown, read_only: wanted.read_only }
+    } else if let Some(nfs) = spec.nfs.filter(|_| !is_device) {
         let read_only = wanted.read_only || nfs.read_only == Some(true);
-        let options = mount_options(&spec.mount_options.unwrap_or_default(), read_only);
-        return Ok(VolumePlan::Nfs { name, export: export(&nfs.server, &nfs.path), options, read_only });
+        let options = mount_options(&options, read_only);
+        VolumePlan::Nfs { name, export: export(&nfs.server, &nfs.path), options, read_only }
+    } else if let Some(source) = spec.host_path.filter(|_| !is_device) {
+        if !options.is_empty() {
+            return Err("Mount options are not supported for this volume type".to_owned());
+        }
+        host_path(&name, &source, wanted.read_only)
+    } else {
+        return Err(match (spec.csi, spec.iscsi, spec.fc) {
+            (Some(csi), ..) => unknown_driver(&csi.driver),
+            (_, Some(_), _) => "iSCSI volumes are not offered by this kubelet yet".to_owned(),
+            (.., Some(_)) => "Fibre Channel volumes are not offered by this kubelet yet".to_owned(),
+            (None, None, None) => "no volume plugin matched".to_owned(),
+        });
+    };
+    Ok(Claimed { plan, gid: gid_of(bound) })
+}
+
+/// The PersistentVolume must say that it is this very claim's.
+fn check_bound(claim: &PersistentVolumeClaim, bound: &PersistentVolume) -> Result<(), String> {
+    let name = bound.metadata.name.as_deref().unwrap_or_default();
+    let claim_uid = claim.metadata.uid.as_deref().unwrap_or_default();
+    let reference = bound.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
+    match reference.map(|reference| reference.uid.as_deref().unwrap_or_default()) {
+        None => Err(format!(
+            "found PV object {name} but it has a nil pv.Spec.ClaimRef indicating it is not yet bound to the claim"
+        )),
+        Some(uid) if uid != claim_uid => Err(format!(
+            "found PV object {name} but its pv.Spec.ClaimRef.UID {uid} does not point to claim.UID {claim_uid}"
+        )),
+        Some(_) => Ok(()),
     }
-    Err(match (spec.csi, spec.iscsi, spec.fc, spec.host_path) {
-        (Some(csi), ..) => unknown_driver(&csi.driver),
-        (_, Some(_), ..) => "iSCSI volumes are not offered by this kubelet yet".to_owned(),
-        (_, _, Some(_), _) => "Fibre Channel volumes are not offered by this kubelet yet".to_owned(),
-        (.., Some(_)) => "hostPath volumes with a claim are not offered by this kubelet yet".to_owned(),
-        (None, None, None, None) => "no volume plugin matched".to_owned(),
-    })
+}
+
+/// The annotation comes from before there was a field, and counts more.
+fn options_of(bound: &PersistentVolume) -> Vec<String> {
+    let annotation = bound.metadata.annotations.as_ref().and_then(|all| all.get(MOUNT_OPTIONS));
+    match annotation {
+        Some(text) => text.split(',').filter(|option| !option.is_empty()).map(str::to_owned).collect(),
+        None => bound.spec.as_ref().and_then(|spec| spec.mount_options.clone()).unwrap_or_default(),
+    }
+}
+
+/// A group that is no number is none.
+fn gid_of(bound: &PersistentVolume) -> Option<u32> {
+    let annotation = bound.metadata.annotations.as_ref()?.get(VOLUME_GID)?;
+    annotation.parse().ok()
+}
+
+/// The groups of these volumes that the pod does not have anyway.
+#[must_use]
+pub fn extra_groups<'a>(pod: &Pod, volumes: impl Iterator<Item = &'a ReadyVolume>) -> Vec<i64> {
+    let context = spec_of(pod).security_context.as_ref();
+    let known = context.and_then(|context| context.supplemental_groups.as_deref()).unwrap_or_default();
+    let groups: BTreeSet<i64> = volumes.filter_map(|volume| volume.gid).map(i64::from).collect();
+    groups.into_iter().filter(|gid| !known.contains(gid)).collect()
 }
 
 /// A device is for `volumeDevices`, everything else for `volumeMounts`.
@@ -303,12 +367,25 @@ fn check_use(pod: &Pod, volume: &str, is_device: bool) -> Result<(), String> {
     }
 }
 
+impl VolumePlan {
+    /// Whether the volume belongs to the pod so far that the runtime may give its files the pod's SELinux label. What
+    /// others use too, on the node or on a server, keeps the labels it has.
+    #[must_use]
+    pub const fn is_relabelled(&self) -> bool {
+        match self {
+            Self::EmptyDir(_) | Self::Payload => true,
+            Self::Local { shown: Shown::Files { .. }, read_only, .. } => !*read_only,
+            Self::Local { shown: Shown::Device, .. } | Self::HostPath { .. } | Self::Nfs { .. } => false,
+        }
+    }
+}
+
 /// The type's name where it is part of a path: `kubernetes.io~nfs`.
 #[must_use]
 pub fn plugin_dir(volume: &Volume, plan: &VolumePlan) -> &'static str {
     match plan {
         VolumePlan::EmptyDir(_) => "kubernetes.io~empty-dir",
-        VolumePlan::HostPath => "kubernetes.io~host-path",
+        VolumePlan::HostPath { .. } => "kubernetes.io~host-path",
         VolumePlan::Local { .. } => "kubernetes.io~local-volume",
         VolumePlan::Nfs { .. } => "kubernetes.io~nfs",
         VolumePlan::Payload if volume.config_map.is_some() => "kubernetes.io~configmap",

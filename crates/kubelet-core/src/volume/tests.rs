@@ -30,6 +30,7 @@ fn objects() -> VolumeObjects {
         config_maps: BTreeMap::from([("settings".to_owned(), Arc::new(map))]),
         secrets: BTreeMap::from([("keys".to_owned(), Arc::new(secret))]),
         tokens: BTreeMap::from([(TokenRequirement::new(None, Some(3607)), "eyJ".to_owned())]),
+        bundles: None,
     }
 }
 
@@ -169,9 +170,9 @@ fn a_projected_volume_joins_its_sources_and_the_later_one_wins() {
         "#]],
     );
     check(
-        json!({ "projected": { "sources": [{ "clusterTrustBundle": { "path": "ca" } }] } }),
+        json!({ "projected": { "sources": [{ "clusterTrustBundle": { "name": "ca", "path": "ca" } }] } }),
         expect![[r#"
-            error: clusterTrustBundle volumes are not offered by this kubelet yet
+            error: ClusterTrustBundle projection is not available on this node: the feature gate ClusterTrustBundleProjection is off, or the node stands alone
         "#]],
     );
 }

@@ -6,7 +6,9 @@ mod kubectl;
 mod watch;
 
 mod deletion;
+mod devices;
 mod image_disk;
+mod jobs;
 mod joining;
 mod killed;
 mod logs;
@@ -22,7 +24,7 @@ mod pulling;
 mod refusals;
 mod rotation;
 mod streams;
-mod volumes;
+pub(crate) mod volumes;
 
 use serde_json::{Value, json};
 use testing::FakeRuntime;
@@ -74,7 +76,7 @@ impl Cluster {
         cluster
     }
 
-    fn around(node: Node) -> Self {
+    pub(crate) fn around(node: Node) -> Self {
         Self::with_api(node, &["--no-service-accounts"])
     }
 
@@ -151,7 +153,7 @@ impl Drop for Cluster {
 }
 
 /// The pod, bound to the node of these tests: there is no scheduler.
-fn bound(mut pod: Value) -> Value {
+pub(crate) fn bound(mut pod: Value) -> Value {
     pod["spec"]["nodeName"] = "node".into();
     pod
 }

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use testing::FakeRuntime;
 
+use crate::cluster::Cluster;
+use crate::cluster::volumes::{bind, set_bound};
 use crate::node::{FOREVER, Node, condition, shell_pod, uid};
 
 const PATIENCE: Duration = Duration::from_secs(240);
@@ -57,7 +59,7 @@ fn through_deaths(node: &mut Node, what: &str, mut is_so: impl FnMut(&Node) -> b
 }
 
 /// Steps that every pod of this kind goes through, each with a moment before and one after it.
-const STEPS: [&str; 13] = [
+const STEPS: [&str; 14] = [
     "mount memory",
     "mount meta",
     "mount 2",
@@ -65,6 +67,7 @@ const STEPS: [&str; 13] = [
     "rename to ..data",
     "rename to ready",
     "write (temporary)",
+    "fill (temporary)",
     "rename to status.json",
     "rename to pod.json",
     "unmount memory",
@@ -133,4 +136,87 @@ fn killed_before_and_after_each_step_the_next_kubelet_ends_with_exactly_the_righ
     // The first start is counted with the deaths, and the last kubelet lives.
     assert!(deaths > passed.len() - 2, "{deaths} kubelets for {} moments", passed.len());
     eprintln!("{} moments, {deaths} kubelets", passed.len());
+}
+
+/// Steps of volumes that come through the API.
+const CLAIMED: [&str; 5] =
+    ["mount pv-data", "remount pv-data", "fill (temporary)", "rename to ..data", "unmount pv-data"];
+/// Those that come again with every update.
+const UPDATE: [&str; 2] = ["fill (temporary)", "rename to ..data"];
+/// Those that every pod has, for which the other test is there.
+const COMMON: [&str; 4] =
+    ["write (temporary)", "rename to ready", "rename to status.json", "rename to pod.json"];
+
+fn both<'a>(steps: &'a [&str]) -> impl Iterator<Item = String> + 'a {
+    steps.iter().flat_map(|step| ["before", "after"].map(|moment| format!("{moment} {step}")))
+}
+
+fn set_moments(points: &Path, moments: impl Iterator<Item = String>) {
+    let text: String = moments.map(|moment| format!("{moment}\n")).collect();
+    std::fs::write(points, text).expect("a file");
+}
+
+/// A directory of the node through a claim, read-only and with options of its own, and files that follow a ConfigMap.
+fn claimed(cluster: &Cluster) -> Value {
+    let disk = cluster.node.path("disk");
+    std::fs::create_dir(&disk).expect("a directory");
+    std::fs::write(disk.join("file"), "kept").expect("a file");
+    bind(cluster, "data", json!({"local": {"path": disk}, "mountOptions": ["noexec"]}));
+    set_bound(cluster, "data");
+    let mut pod = shell_pod("all-node", FOREVER);
+    pod["spec"]["nodeName"] = "node".into();
+    pod["spec"]["containers"][0]["imagePullPolicy"] = "IfNotPresent".into();
+    pod["spec"]["volumes"] = json!([
+        {"name": "data", "persistentVolumeClaim": {"claimName": "data", "readOnly": true}},
+        {"name": "cfg", "configMap": {"name": "cfg"}},
+    ]);
+    pod["spec"]["containers"][0]["volumeMounts"] =
+        json!([{"name": "data", "mountPath": "/data"}, {"name": "cfg", "mountPath": "/cfg"}]);
+    pod
+}
+
+fn config_map(color: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "cfg"}, "data": {"color": color}})
+}
+
+#[test]
+fn killed_around_the_steps_of_a_claimed_volume_and_of_an_update_the_next_kubelet_goes_on() {
+    let runtime = FakeRuntime::with_clock(ports::Clock::system());
+    let mut cluster = Cluster::around(Node::beside_fake(&runtime, json!({})));
+    let points = cluster.node.path("points");
+    set_moments(&points, both(&COMMON));
+    cluster.node.set_variable("KUBELET_FAULT_POINTS", points.clone());
+    let pod = claimed(&cluster);
+    cluster.kubectl.apply(&[config_map("red"), pod]);
+    let is_ready = |node: &Node| node.pod("all").is_some_and(|pod| condition(&pod, "Ready") == "True");
+    let mut deaths = through_deaths(&mut cluster.node, "the pod runs", is_ready);
+    let uid = uid(&cluster.node.pod("all").expect("the pod"));
+    let dir = cluster.node.path("root/pods").join(&uid);
+    let bound = "volumes/kubernetes.io~local-volume/pv-data";
+    assert_eq!(mounts_below(&cluster.node, &uid), [bound]);
+    let mounts = std::fs::read_to_string("/proc/self/mounts").expect("a mount table");
+    let line = mounts.lines().find(|line| line.contains(&*uid)).expect("it is mounted");
+    assert!(line.contains(" ro,") && line.contains("noexec"), "{line}");
+
+    let file = dir.join("volumes/kubernetes.io~configmap/cfg/color");
+    assert_eq!(std::fs::read_to_string(&file).expect("a file"), "red");
+    let update: Vec<String> = both(&UPDATE).collect();
+    let others = moments(&points).into_iter().filter(|moment| !update.contains(moment));
+    set_moments(&points, others);
+    cluster.kubectl.apply(&[config_map("blue")]);
+    deaths += through_deaths(&mut cluster.node, "the update is there", |_| {
+        let color = std::fs::read_to_string(&file).expect("a file, old or new");
+        assert!(color == "red" || color == "blue", "{color}");
+        color == "blue" && update.iter().all(|moment| moments(&points).contains(moment))
+    });
+
+    cluster.kubectl.ok(&["delete", "pod", "all-node", "--wait=false"]);
+    deaths += through_deaths(&mut cluster.node, "nothing is left", |_| !dir.exists());
+    assert_eq!(mounts_below(&cluster.node, &uid), Vec::<String>::new());
+    assert_eq!(std::fs::read_to_string(cluster.node.path("disk/file")).expect("a file"), "kept");
+    let (passed, due) = (moments(&points), both(&CLAIMED).collect::<BTreeSet<String>>());
+    let missed: Vec<&String> = due.difference(&passed).collect();
+    assert!(missed.is_empty(), "not visited: {missed:?} among {passed:#?}");
+    assert!(deaths >= due.len() + update.len(), "{deaths} kubelets");
+    eprintln!("{deaths} kubelets");
 }

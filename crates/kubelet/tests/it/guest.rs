@@ -5,5 +5,6 @@
 mod apparmor;
 mod cgroups;
 mod memory;
+mod nfs;
 mod pressure;
 mod systemd;

@@ -90,15 +90,31 @@ fn a_volume_that_cannot_be_unmounted_says_who_holds_it() {
     node.apply("held", &pod);
     let uid = uid(&node.running("held"));
     let volume = node.path("root/pods").join(&uid).join("volumes/kubernetes.io~empty-dir/memory");
-    let mut holder =
-        std::process::Command::new("sleep").arg("600").current_dir(volume).spawn().expect("a process");
-    node.delete("held");
-    let words = format!("device or resource busy (held by {} (sleep))", holder.id());
-    node.eventually("the holder is named", |node| {
-        let log = node.kubelet_log();
-        if log.contains(&words) { Ok(()) } else { Err(log) }
+    let sleep = |program: &str, args: &[&str]| {
+        std::process::Command::new(program).args(args).args(["sleep", "600"]).current_dir(&volume).spawn()
+    };
+    let mut holder = sleep("env", &[]).expect("a process");
+    // Sees the same mounts, in a namespace of its own: what is unmounted here should go there too.
+    let mut apart = sleep("unshare", &["--mount", "--propagation", "slave"]).expect("a process");
+    // It says so once it has become the program that stays.
+    node.eventually("both hold the volume", |_| {
+        let names = [&holder, &apart].map(|child| fs::read_to_string(format!("/proc/{}/comm", child.id())));
+        let is_there = names.iter().all(|name| name.as_ref().is_ok_and(|name| name.trim() == "sleep"));
+        if is_there { Ok(()) } else { Err(format!("{names:?}")) }
     });
+    node.delete("held");
+    let told = |words: String| {
+        node.eventually("the holders are named", |node| {
+            let log = node.kubelet_log();
+            if log.contains(&words) { Ok(()) } else { Err(log) }
+        });
+    };
+    let (first, second) = (holder.id().min(apart.id()), holder.id().max(apart.id()));
+    told(format!("device or resource busy (held by {first} (sleep), {second} (sleep))"));
     holder.kill().expect("it is ours");
     holder.wait().expect("it ends");
+    told(format!("device or resource busy (held by {} (sleep))", apart.id()));
+    apart.kill().expect("it is ours");
+    apart.wait().expect("it ends");
     node.gone("held", &uid);
 }

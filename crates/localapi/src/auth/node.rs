@@ -37,6 +37,7 @@ pub(crate) fn check(node: &str, wanted: &Attributes, objects: &Objects) -> Resul
         ("", "events", "") | ("events.k8s.io", "events", "") => is(&["create", "update", "patch"]),
         ("", "services", "")
         | ("node.k8s.io", "runtimeclasses", "")
+        | ("certificates.k8s.io", "clustertrustbundles", "")
         | ("storage.k8s.io", "csidrivers", "") => is(READ),
         ("storage.k8s.io", "volumeattachments", "") => is(READ),
         ("coordination.k8s.io", "leases", "") => {

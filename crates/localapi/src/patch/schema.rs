@@ -39,8 +39,9 @@ pub(super) enum ListMerge {
 }
 
 /// Resources whose type has no merged list outside of the metadata.
-const PLAIN_RESOURCES: [&str; 11] = [
+const PLAIN_RESOURCES: [&str; 12] = [
     "certificatesigningrequests",
+    "clustertrustbundles",
     "configmaps",
     "csidrivers",
     "endpoints",

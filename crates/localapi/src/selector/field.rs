@@ -95,7 +95,7 @@ fn own_fields(resource: &str) -> Option<&'static [&'static str]> {
             "type",
         ]),
         "secrets" => Some(&["type"]),
-        "certificatesigningrequests" => Some(&["spec.signerName"]),
+        "certificatesigningrequests" | "clustertrustbundles" => Some(&["spec.signerName"]),
         "namespaces" => Some(&["status.phase"]),
         _ => None,
     }
@@ -104,7 +104,10 @@ fn own_fields(resource: &str) -> Option<&'static [&'static str]> {
 fn supported(resource: &str, field: &str) -> bool {
     match field {
         "metadata.name" => true,
-        "metadata.namespace" => !matches!(resource, "nodes" | "namespaces" | "certificatesigningrequests"),
+        "metadata.namespace" => {
+            let of_the_cluster = ["nodes", "namespaces", "certificatesigningrequests", "clustertrustbundles"];
+            !of_the_cluster.contains(&resource)
+        }
         _ => own_fields(resource).is_some_and(|fields| fields.contains(&field)),
     }
 }

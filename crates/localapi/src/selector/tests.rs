@@ -146,6 +146,7 @@ fn fields_that_a_resource_has_no_selector_for_are_refused() {
         ("events", "involvedObject.name=x,involvedObject.uid=u,reason=r,type=Normal,source=kubelet"),
         ("services", "spec.clusterIP!=None,spec.type=ClusterIP"),
         ("certificatesigningrequests", "spec.signerName=a"),
+        ("clustertrustbundles", "spec.signerName=a"),
         ("leases", "metadata.name=x,metadata.namespace=y"),
         ("runtimeclasses", "metadata.name=x"),
     ] {

@@ -5,8 +5,9 @@ use super::{Findings, names};
 
 /// Bytes that all annotations of an object may have together.
 const MAX_ANNOTATIONS: usize = 256 * 1024;
-const CLUSTER_SCOPED: [&str; 8] = [
+const CLUSTER_SCOPED: [&str; 9] = [
     "certificatesigningrequests",
+    "clustertrustbundles",
     "csidrivers",
     "csinodes",
     "namespaces",
@@ -51,7 +52,8 @@ fn check_name(plural: &str, meta: &Place<'_>, found: &mut Findings) {
         "namespaces" => names::label_problems(text),
         "services" => names::label_1035_problems(text),
         // Only what would break the path of its address.
-        "certificatesigningrequests" => path_problems(text),
+        // That of a bundle begins with its signer, whose slashes have become colons.
+        "certificatesigningrequests" | "clustertrustbundles" => path_problems(text),
         _ => names::subdomain_problems(text),
     };
     found.all_invalid(&name.path, text, problems);

@@ -14,7 +14,8 @@ use super::{patch, select};
 /// Changes that are remembered; older ones are too old.
 const HISTORY: usize = 100_000;
 /// Kinds without namespaces.
-const OF_THE_CLUSTER: [&str; 3] = ["nodes", "runtimeclasses", "certificatesigningrequests"];
+const OF_THE_CLUSTER: [&str; 5] =
+    ["nodes", "runtimeclasses", "certificatesigningrequests", "clustertrustbundles", "persistentvolumes"];
 /// Kinds whose status is only changed as a status.
 const WITH_STATUS: [&str; 3] = ["pods", "nodes", "certificatesigningrequests"];
 /// What only the server writes.

@@ -12,7 +12,7 @@ use model::payload::{Payload, PayloadFile};
 use model::stats::{FilesystemSpace, TreeUsage};
 use ports::host::{
     DirEntry, FileIdentity, GroupPolicy, Host, HostError, HostPathKind, HostResult, MachineInfo,
-    ManifestFile, OpenFile, ProgramCall, SubordinateIds,
+    ManifestFile, OpenFile, ProgramCall, ProgramEnd, SubordinateIds,
 };
 use tokio_stream::wrappers::BroadcastStream;
 
@@ -166,7 +166,7 @@ impl Host for FakeHost {
         .await
     }
 
-    async fn bind_volume(&self, source: &Path, target: &Path, _read_only: bool) -> HostResult<()> {
+    async fn bind_volume(&self, source: &Path, target: &Path, _options: &[String]) -> HostResult<()> {
         self.begin(HostMethod::BindVolume, "bind", source).await?;
         self.act(HostMethod::BindSubPath, "bind volume on", target, |tree| {
             tree.make_dir(target)?;
@@ -234,13 +234,15 @@ impl Host for FakeHost {
         .await
     }
 
-    async fn run_program(&self, call: &ProgramCall) -> HostResult<Vec<u8>> {
+    async fn run_to_end(&self, call: &ProgramCall) -> HostResult<ProgramEnd> {
         self.begin(HostMethod::RunProgram, "run", &call.path).await?;
         self.shared.program_calls.lock().push(call.clone());
-        match self.shared.programs.lock().get(&call.path) {
-            Some(Ok(output)) => Ok(output.clone().into_bytes()),
-            Some(Err(problem)) => Err(HostError::Unfit(format!("{}: {problem}", call.path.display()))),
-            None => Err(not_found("run", &call.path)),
+        let programs = self.shared.programs.lock();
+        match programs.get(&call.path).ok_or_else(|| not_found("run", &call.path))? {
+            Ok(output) => {
+                Ok(ProgramEnd { code: Some(0), output: output.clone().into_bytes(), ..ProgramEnd::default() })
+            }
+            Err(problem) => Err(HostError::Unfit(format!("{}: {problem}", call.path.display()))),
         }
     }
 

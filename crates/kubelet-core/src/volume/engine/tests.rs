@@ -9,7 +9,7 @@ const fn at(millis: u64) -> MonoTime {
 }
 
 fn ready() -> Attempt {
-    Attempt::Ready(ReadyVolume { path: "/v".into(), is_device: false, read_only: false })
+    Attempt::Ready(ReadyVolume::at("/v".into()))
 }
 
 fn want(names: &[&str]) -> VolumeEvent {
@@ -32,7 +32,10 @@ fn story(events: Vec<(u64, VolumeEvent)>) -> String {
         write!(told, "{millis}:").unwrap();
         for act in &reaction.acts {
             match act {
-                VolumeAct::Make(name) => write!(told, " make {name}").unwrap(),
+                VolumeAct::Make { volume, is_uncertain: false } => write!(told, " make {volume}").unwrap(),
+                VolumeAct::Make { volume, is_uncertain: true } => {
+                    write!(told, " clear and make {volume}").unwrap()
+                }
                 VolumeAct::TakeDown => told.push_str(" take down"),
             }
         }
@@ -98,6 +101,23 @@ fn after_two_minutes_and_three_seconds_the_pod_is_told_what_is_missing_and_the_b
          failed to process volumes=[]: timed out waiting for the condition\")\n\
          124000: make b make c until 247000\n124001: until 247000\n124002: until 247000\n124003: make a until 247000\n\
          124004: Ready\n"
+    );
+}
+
+#[test]
+fn what_was_given_up_is_cleared_before_it_is_tried_again() {
+    let told = story(vec![
+        (0, want(&["nfs"])),
+        (1, made("nfs", Attempt::Unknown)),
+        (2, VolumeEvent::Changed),
+        (501, VolumeEvent::Wake),
+        (600, made("nfs", Attempt::Failed)),
+        (1600, VolumeEvent::Wake),
+    ]);
+    assert_eq!(
+        told,
+        "0: make nfs until 123000\n1: until 501\n2: until 501\n501: clear and make nfs until 123000\n\
+         600: until 1600\n1600: make nfs until 123000\n"
     );
 }
 
@@ -198,6 +218,7 @@ impl Dice {
 fn random_story(seed: u64) -> usize {
     let (mut dice, mut pod, mut now) = (Dice(seed), PodVolumes::default(), 0);
     let names: [Box<str>; 3] = ["a".into(), "b".into(), "c".into()];
+    let mut given_up: Vec<Box<str>> = Vec::new();
     let (mut under_way, mut taking_down, mut count): (Vec<Box<str>>, bool, usize) = (Vec::new(), false, 0);
     for _ in 0..200 {
         now += dice.roll(3000);
@@ -209,14 +230,21 @@ fn random_story(seed: u64) -> usize {
             4 => VolumeEvent::Unwatched,
             5 | 6 if taking_down => {
                 taking_down = false;
-                VolumeEvent::TakenDown { is_gone: dice.roll(2) == 0 }
+                let is_gone = dice.roll(2) == 0;
+                if is_gone {
+                    given_up.clear();
+                }
+                VolumeEvent::TakenDown { is_gone }
             }
             5 | 6 if !under_way.is_empty() => {
                 let index = usize::try_from(dice.roll(under_way.len() as u64)).unwrap();
                 let volume = under_way.swap_remove(index);
                 let attempt = match dice.roll(4) {
                     0 => Attempt::Failed,
-                    1 => Attempt::Unknown,
+                    1 => {
+                        given_up.push(volume.clone());
+                        Attempt::Unknown
+                    }
                     2 => Attempt::Refused("no".to_owned()),
                     _ => ready(),
                 };
@@ -228,7 +256,13 @@ fn random_story(seed: u64) -> usize {
         for act in reaction.acts {
             count += 1;
             match act {
-                VolumeAct::Make(name) => {
+                VolumeAct::Make { volume: name, is_uncertain } => {
+                    assert_eq!(
+                        is_uncertain,
+                        given_up.contains(&name),
+                        "seed {seed}: what was given up is cleared first"
+                    );
+                    given_up.retain(|given_up| *given_up != name);
                     assert!(names.contains(&name));
                     assert!(!taking_down, "seed {seed}: made while taken down");
                     assert!(!under_way.contains(&name), "seed {seed}: two acts on one volume");
@@ -248,12 +282,12 @@ fn random_story(seed: u64) -> usize {
     if taking_down {
         acts.extend(pod.on_event(VolumeEvent::TakenDown { is_gone: true }, at(now)).acts);
     }
-    acts.extend(under_way.into_iter().map(VolumeAct::Make));
+    acts.extend(under_way.into_iter().map(|volume| VolumeAct::Make { volume, is_uncertain: false }));
     let mut reaction = pod.on_event(want(&["a", "b", "c"]), at(now));
     acts.append(&mut reaction.acts);
     while reaction.verdict.is_none() {
         reaction = match acts.pop() {
-            Some(VolumeAct::Make(name)) => pod.on_event(made(&name, ready()), at(now)),
+            Some(VolumeAct::Make { volume: name, .. }) => pod.on_event(made(&name, ready()), at(now)),
             Some(VolumeAct::TakeDown) => panic!("seed {seed}: nobody wants it down"),
             None => {
                 let wake = reaction.wake_at.expect("a moment to go on at");

@@ -36,7 +36,10 @@ fn each_type_has_its_plan_or_words_of_its_own() {
             "EmptyDir(Memory { size_bytes: 1048576 })",
         ),
         (json!({"emptyDir": {"medium": "Tape"}}), "refused: unknown storage medium \"Tape\""),
-        (json!({"hostPath": {"path": "/x"}}), "HostPath"),
+        (
+            json!({"hostPath": {"path": "/x", "type": "File"}}),
+            "HostPath { name: \"data\", path: \"/x\", kind: \"File\", read_only: false }",
+        ),
         (json!({"configMap": {"name": "c"}}), "Payload"),
         (json!({"projected": {}}), "Payload"),
         (
@@ -133,7 +136,7 @@ fn claimed(spec: Value, container: Value) -> String {
         serde_json::from_value(json!({"metadata": {"name": "pv-1"}, "spec": spec})).expect("a volume");
     let wanted = ClaimUse { name: "c".to_owned(), read_only: false, is_ephemeral: false };
     match claimed_plan(&pod, (the_volume(&pod), &wanted), &claim(|_| {}), &volume) {
-        Ok(plan) => format!("{plan:?}"),
+        Ok(claimed) => format!("{:?}", claimed.plan),
         Err(error) => error,
     }
 }
@@ -146,12 +149,27 @@ fn a_persistent_volume_must_point_back_and_be_used_as_what_it_is() {
         (
             json!({"local": {"path": "/mnt/a"}}),
             &mounted,
-            "Local { volume: \"pv-1\", path: \"/mnt/a\", is_device: false, read_only: false }",
+            "Local { volume: \"pv-1\", path: \"/mnt/a\", shown: Files { fs_type: \"ext4\", options: [] }, read_only: false }",
+        ),
+        (
+            json!({"local": {"path": "/dev/sdb", "fsType": "xfs"}, "mountOptions": ["noatime"]}),
+            &mounted,
+            "Local { volume: \"pv-1\", path: \"/dev/sdb\", shown: Files { fs_type: \"xfs\", options: [\"noatime\"] }, read_only: false }",
+        ),
+        (
+            json!({"hostPath": {"path": "/srv", "type": "Directory"}}),
+            &mounted,
+            "HostPath { name: \"pv-1\", path: \"/srv\", kind: \"Directory\", read_only: false }",
+        ),
+        (
+            json!({"hostPath": {"path": "/srv"}, "mountOptions": ["noatime"]}),
+            &mounted,
+            "Mount options are not supported for this volume type",
         ),
         (
             json!({"local": {"path": "/dev/sdb"}, "volumeMode": "Block"}),
             &mapped,
-            "Local { volume: \"pv-1\", path: \"/dev/sdb\", is_device: true, read_only: false }",
+            "Local { volume: \"pv-1\", path: \"/dev/sdb\", shown: Device, read_only: false }",
         ),
         (
             json!({"local": {"path": "/dev/sdb"}, "volumeMode": "Block"}),
@@ -187,4 +205,60 @@ fn a_persistent_volume_must_point_back_and_be_used_as_what_it_is() {
     for (spec, container, expected) in cases {
         assert_eq!(claimed(spec.clone(), container.clone()), expected, "{spec}");
     }
+}
+
+#[test]
+fn annotations_of_a_persistent_volume_give_a_group_and_options() {
+    let mut pod = pod(json!({"persistentVolumeClaim": {"claimName": "c"}}), json!({}));
+    let volume = |annotations: Value| {
+        let spec = json!({"nfs": {"server": "nas", "path": "/e"}, "mountOptions": ["soft"], "claimRef": {"uid": "claim-1"}});
+        let volume = json!({"metadata": {"name": "pv-1", "annotations": annotations}, "spec": spec});
+        serde_json::from_value::<PersistentVolume>(volume).expect("a volume")
+    };
+    let wanted = ClaimUse { name: "c".to_owned(), read_only: false, is_ephemeral: false };
+    let told = |pod: &Pod, annotations: Value| {
+        let claimed = claimed_plan(pod, (the_volume(pod), &wanted), &claim(|_| {}), &volume(annotations));
+        let claimed = claimed.expect("a plan");
+        let VolumePlan::Nfs { options, .. } = claimed.plan else { panic!("{:?}", claimed.plan) };
+        (claimed.gid, options.join(","))
+    };
+    assert_eq!(told(&pod, json!({})), (None, "soft".to_owned()));
+    let both =
+        json!({"pv.beta.kubernetes.io/gid": "77", "volume.beta.kubernetes.io/mount-options": "hard,noatime"});
+    assert_eq!(told(&pod, both), (Some(77), "hard,noatime".to_owned()));
+    assert_eq!(told(&pod, json!({"pv.beta.kubernetes.io/gid": "staff"})).0, None);
+
+    let ready = |gid| ReadyVolume { gid, ..ReadyVolume::at("/v".into()) };
+    let volumes = [ready(Some(77)), ready(None), ready(Some(5)), ready(Some(77))];
+    assert_eq!(extra_groups(&pod, volumes.iter()), [5, 77]);
+    let context = json!({"supplementalGroups": [77]});
+    pod.spec.as_mut().expect("a spec").security_context = serde_json::from_value(context).expect("a context");
+    assert_eq!(extra_groups(&pod, volumes.iter()), [5], "what the pod has anyway is not said twice");
+}
+
+#[test]
+fn the_runtime_labels_what_is_the_pods_own() {
+    let of = |volume: Value| {
+        let pod = pod(volume, json!({}));
+        match meaning(&pod, the_volume(&pod)).expect("a type of ours") {
+            Meaning::Plan(plan) => plan.is_relabelled(),
+            Meaning::Claim(claim) => panic!("{claim:?}"),
+        }
+    };
+    for own in [json!({"emptyDir": {}}), json!({"emptyDir": {"medium": "Memory"}}), json!({"secret": {}})] {
+        assert!(of(own.clone()), "{own}");
+    }
+    for shared in [json!({"hostPath": {"path": "/"}}), json!({"nfs": {"server": "a", "path": "/"}})] {
+        assert!(!of(shared.clone()), "{shared}");
+    }
+    let local = |shown: Shown, read_only: bool| VolumePlan::Local {
+        volume: "pv".to_owned(),
+        path: "/x".to_owned(),
+        shown,
+        read_only,
+    };
+    let files = Shown::Files { fs_type: "ext4".to_owned(), options: Vec::new() };
+    assert!(local(files.clone(), false).is_relabelled());
+    assert!(!local(files, true).is_relabelled(), "what cannot be written cannot be labelled");
+    assert!(!local(Shown::Device, false).is_relabelled());
 }

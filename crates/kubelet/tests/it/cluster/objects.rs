@@ -468,3 +468,58 @@ fn a_runtime_class_says_which_handler_runs_the_pod() {
     cluster.kubectl.ok(&["delete", "pod", "unknown"]);
     cluster.gone(&unknown);
 }
+
+/// A certificate as far as anybody looks: base64 in its frame.
+fn certificate(base64: &str) -> String {
+    format!("-----BEGIN CERTIFICATE-----\n{base64}\n-----END CERTIFICATE-----\n")
+}
+
+fn bundle(name: &str, signer: Option<&str>, tier: &str, certificates: &[&str]) -> Value {
+    let text: String = certificates.iter().map(|base64| certificate(base64)).collect();
+    json!({"apiVersion": "certificates.k8s.io/v1beta1", "kind": "ClusterTrustBundle",
+        "metadata": {"name": name, "labels": {"tier": tier}}, "spec": {"signerName": signer, "trustBundle": text}})
+}
+
+#[test]
+fn volumes_show_what_the_cluster_trusts_and_follow_its_changes() {
+    let cluster = Cluster::start_with(json!({"featureGates": {"ClusterTrustBundleProjection": true}}));
+    cluster.ready();
+    let signer = Some("s.example/x");
+    cluster.kubectl.apply(&[
+        bundle("plain", None, "b", &["QUJD"]),
+        bundle("s.example:x:1", signer, "a", &["AAAA", "BBBB"]),
+        bundle("s.example:x:2", signer, "b", &["CCCC", "AAAA"]),
+    ]);
+    let trusted = |sources: Value| {
+        let of = |source: &Value| json!({"clusterTrustBundle": source});
+        let sources: Vec<Value> = sources.as_array().expect("sources").iter().map(of).collect();
+        json!([{"name": "ca", "projected": {"sources": sources}}])
+    };
+    let sources = json!([
+        {"name": "plain", "path": "plain.pem"},
+        {"name": "missing", "path": "none.pem", "optional": true},
+        {"signerName": "s.example/x", "labelSelector": {"matchLabels": {"tier": "a"}}, "path": "a.pem"},
+        {"signerName": "s.example/x", "labelSelector": {}, "path": "all.pem"},
+    ]);
+    let late = trusted(json!([{"name": "late", "path": "late.pem"}]));
+    cluster.kubectl.apply(&[pod("web", trusted(sources), json!({})), pod("waits", late, json!({}))]);
+    let web = Inside::of(&cluster, &cluster.running("web"));
+    let all =
+        |certificates: &[&str]| certificates.iter().map(|base64| certificate(base64)).collect::<String>();
+    reads(&cluster, &web, "vol/ca/plain.pem", &all(&["QUJD"]));
+    reads(&cluster, &web, "vol/ca/none.pem", "");
+    reads(&cluster, &web, "vol/ca/a.pem", &all(&["AAAA", "BBBB"]));
+    reads(&cluster, &web, "vol/ca/all.pem", &all(&["AAAA", "BBBB", "CCCC"]));
+    cluster.kubectl.apply(&[bundle("s.example:x:2", signer, "a", &["DDDD"])]);
+    reads(&cluster, &web, "vol/ca/all.pem", &all(&["AAAA", "BBBB", "DDDD"]));
+    reads(&cluster, &web, "vol/ca/a.pem", &all(&["AAAA", "BBBB", "DDDD"]));
+
+    cluster.node.eventually("the other is told what is missing", |_| {
+        let events = cluster.events("Pod", "waits");
+        let words = "clustertrustbundles.certificates.k8s.io \"late\" not found";
+        if events.iter().any(|event| event.contains(words)) { Ok(()) } else { Err(format!("{events:?}")) }
+    });
+    cluster.kubectl.apply(&[bundle("late", None, "b", &["EEEE"])]);
+    let waits = Inside::of(&cluster, &cluster.running("waits"));
+    reads(&cluster, &waits, "vol/ca/late.pem", &all(&["EEEE"]));
+}

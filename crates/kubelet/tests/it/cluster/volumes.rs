@@ -17,7 +17,7 @@ use super::{Cluster, bound};
 const LOOKS: usize = 1_000_000;
 
 /// A volume with its claim, bound to each other as a controller would.
-fn bind(cluster: &Cluster, name: &str, spec: Value) {
+pub(crate) fn bind(cluster: &Cluster, name: &str, spec: Value) {
     let mut volume = json!({
         "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": format!("pv-{name}")},
         "spec": {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"]},
@@ -37,12 +37,18 @@ fn bind(cluster: &Cluster, name: &str, spec: Value) {
     cluster.kubectl.apply(&[volume]);
 }
 
-fn set_bound(cluster: &Cluster, name: &str) {
-    let bound = json!({"status": {"phase": "Bound"}}).to_string();
-    cluster.kubectl.ok(&["patch", "pvc", name, "--subresource=status", "--type=merge", "-p", &bound]);
+/// By the path itself, because older kubectls do not know of subresources.
+pub(crate) fn set_bound(cluster: &Cluster, name: &str) {
+    let claim = cluster.kubectl.ok(&["get", "pvc", name, "-o", "json"]);
+    let mut claim: Value = serde_json::from_str(&claim).expect("a claim");
+    claim["status"] = json!({"phase": "Bound"});
+    let file = cluster.node.path("claim.json");
+    fs::write(&file, claim.to_string()).expect("a file");
+    let path = format!("/api/v1/namespaces/default/persistentvolumeclaims/{name}/status");
+    cluster.kubectl.ok(&["replace", "--raw", &path, "-f", file.to_str().expect("a path")]);
 }
 
-fn with_claim(mut pod: Value, claim: &str, use_: Value) -> Value {
+pub(crate) fn with_claim(mut pod: Value, claim: &str, use_: Value) -> Value {
     pod["spec"]["volumes"] = json!([{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]);
     for (field, value) in use_.as_object().expect("fields") {
         pod["spec"]["containers"][0][field] = value.clone();
@@ -50,7 +56,7 @@ fn with_claim(mut pod: Value, claim: &str, use_: Value) -> Value {
     bound(pod)
 }
 
-fn mounted() -> Value {
+pub(crate) fn mounted() -> Value {
     json!({"volumeMounts": [{"name": "data", "mountPath": "/data"}]})
 }
 

@@ -1,0 +1,161 @@
+//! Block devices with a filesystem, mounted once for all pods that use them.
+//!
+//! Owns: whose turn it is at a device, so that it is never formatted twice, nor unmounted while a pod is about to use it.
+//! What a device needs before it is mounted is decided in `kubelet_core::volume::device`.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use kubelet_core::volume::device::{Content, Step, compute_content, compute_step, judge_check, mount_failed};
+use model::PodUid;
+use parking_lot::Mutex;
+use ports::host::ProgramEnd;
+use ports::{Host, HostError};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::local::PLUGIN;
+use super::make::{MakeError, Scene};
+use super::{chain, program};
+use crate::settings::Paths;
+
+/// Below the root directory: where devices are mounted, by the names of their PersistentVolumes.
+const MOUNTS: &str = "plugins/kubernetes.io/local-volume/mounts";
+const DIRECTORY_MODE: u32 = 0o750;
+/// To look at a device, or to mount it.
+const ANSWER: Duration = Duration::from_secs(120);
+/// To format or check one, which takes longer the larger it is.
+const LONG_WORK: Duration = Duration::from_secs(3600);
+
+/// One thing at a time is done with each device.
+#[derive(Debug, Default)]
+pub(super) struct Devices {
+    turns: Mutex<BTreeMap<String, Arc<Semaphore>>>,
+}
+
+impl Devices {
+    /// Waits until nobody else does anything with the device, and keeps others away until it is dropped.
+    pub(super) async fn turn(&self, name: &str) -> Result<OwnedSemaphorePermit, HostError> {
+        let turn = {
+            let mut turns = self.turns.lock();
+            turns.retain(|known, turn| known == name || Arc::strong_count(turn) > 1);
+            turns.entry(name.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(1))).clone()
+        };
+        turn.acquire_owned().await.map_err(|_| HostError::GivenUp("the kubelet stops".to_owned()))
+    }
+}
+
+/// A device that is to be seen as files.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FileSystem<'a> {
+    pub(super) device: &'a Path,
+    pub(super) fs_type: &'a str,
+    pub(super) options: &'a [String],
+    pub(super) read_only: bool,
+}
+
+/// Mounts the device at the place that all pods share, formatted before if nothing is on it. Idempotent; whoever calls has
+/// the device's turn.
+pub(super) async fn stage(scene: &Scene<'_>, name: &str, fs: FileSystem<'_>) -> Result<PathBuf, MakeError> {
+    let place = scene.engine.settings.paths.root.join(MOUNTS).join(name);
+    if scene.host().is_mount_point(&place).await? {
+        return Ok(place);
+    }
+    scene.host().ensure_dir(&place, DIRECTORY_MODE).await?;
+    let content = look_at(scene, fs.device).await?;
+    let device = fs.device.display().to_string();
+    match compute_step(&content, fs.fs_type, fs.read_only, &device).map_err(MakeError::Device)? {
+        Step::Format { program: path, args } => {
+            let call = program(&path, args, LONG_WORK);
+            scene.unless_leaving(scene.host().run_program(&call)).await.map_err(device_failed)?;
+        }
+        Step::Check => {
+            let call = program("fsck", vec!["-a".to_owned(), device.clone()], LONG_WORK);
+            match scene.unless_leaving(scene.host().run_to_end(&call)).await {
+                Ok(end) => judge_check(end.code, &said(&end), &device).map_err(MakeError::Device)?,
+                // A machine without the program mounts unchecked.
+                Err(error) if error.is_not_found() => {}
+                Err(error) => return Err(device_failed(error)),
+            }
+        }
+        Step::Nothing => {}
+    }
+    mount(scene, &content, fs, &place).await?;
+    Ok(place)
+}
+
+async fn look_at(scene: &Scene<'_>, device: &Path) -> Result<Content, MakeError> {
+    let args = ["-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "export"].map(str::to_owned).into_iter();
+    let call = program("blkid", args.chain([device.display().to_string()]).collect(), ANSWER);
+    let end = scene.unless_leaving(scene.host().run_to_end(&call)).await.map_err(device_failed)?;
+    compute_content(end.code, &said(&end), &end.complaint).map_err(MakeError::Device)
+}
+
+async fn mount(
+    scene: &Scene<'_>,
+    content: &Content,
+    fs: FileSystem<'_>,
+    place: &Path,
+) -> Result<(), MakeError> {
+    let access = if fs.read_only { "ro" } else { "defaults" };
+    let options: Vec<&str> = [access].into_iter().chain(fs.options.iter().map(String::as_str)).collect();
+    let texts = ["-t", fs.fs_type, "-o", &options.join(",")].map(str::to_owned).into_iter();
+    let places = [fs.device, place].map(|path| path.display().to_string());
+    let call = program("mount", texts.chain(places).collect(), ANSWER);
+    let mounted = scene.unless_leaving(scene.host().run_program(&call)).await;
+    mounted.map(drop).map_err(|error| match error {
+        HostError::GivenUp(_) => error.into(),
+        HostError::Io { .. } | HostError::Unfit(_) => {
+            MakeError::Device(mount_failed(content, fs.fs_type, &chain(&error)))
+        }
+    })
+}
+
+fn device_failed(error: HostError) -> MakeError {
+    match error {
+        HostError::GivenUp(_) => error.into(),
+        HostError::Io { .. } | HostError::Unfit(_) => MakeError::Device(chain(&error)),
+    }
+}
+
+fn said(end: &ProgramEnd) -> String {
+    String::from_utf8_lossy(&end.output).into_owned()
+}
+
+/// The devices that the pod uses, as the disk tells.
+pub(super) async fn used_by(host: &dyn Host, pod_dir: &Path) -> Vec<String> {
+    // What cannot be listed is not removed either, and so is looked at again.
+    host.list_names(&pod_dir.join("volumes").join(PLUGIN)).await.unwrap_or_default()
+}
+
+/// Unmounts those of the devices that no pod uses any more.
+pub(super) async fn release(
+    host: &dyn Host,
+    paths: &Paths,
+    devices: &Devices,
+    names: &[String],
+) -> Result<(), HostError> {
+    for name in names {
+        let place = paths.root.join(MOUNTS).join(name);
+        let _turn = devices.turn(name).await?;
+        if host.is_mount_point(&place).await? {
+            if is_used(host, paths, name).await? {
+                continue;
+            }
+            host.unmount_tree(&place).await?;
+        }
+        host.remove_tree(&place).await?;
+    }
+    Ok(())
+}
+
+async fn is_used(host: &dyn Host, paths: &Paths, name: &str) -> Result<bool, HostError> {
+    for uid in host.list_names(&paths.pods()).await? {
+        let place = paths.pod(&PodUid::from(uid)).join("volumes").join(PLUGIN).join(name);
+        if host.is_mount_point(&place).await? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}

@@ -1,0 +1,95 @@
+//! Stories about volumes with claims on paused time: work in them that takes long, and programs that do not answer.
+
+use std::time::Duration;
+
+use model::k8s::{PersistentVolume, PersistentVolumeClaim};
+use serde_json::{Value, json};
+use testing::{HostFault, HostMethod};
+
+use crate::pods::{Manifest, container_with, pod};
+use crate::world::{World, seconds};
+
+fn from<K: serde::de::DeserializeOwned>(value: Value) -> K {
+    serde_json::from_value(value).unwrap()
+}
+
+/// A node with a claim `data`, bound to a volume of that kind.
+async fn with_claim(source: Value) -> World {
+    let mut world = World::of_cluster();
+    let claim: PersistentVolumeClaim = world.api().put(&from(json!({
+        "metadata": {"name": "data", "namespace": "default"},
+        "spec": {"volumeName": "pv"}, "status": {"phase": "Bound"},
+    })));
+    let mut spec = source;
+    spec["claimRef"] = json!({"namespace": "default", "name": "data", "uid": claim.metadata.uid});
+    world.api().put(&from::<PersistentVolume>(json!({"metadata": {"name": "pv"}, "spec": spec})));
+    world.start().await;
+    world.until("the node is ready", World::is_node_ready).await;
+    world
+}
+
+fn user(name: &str) -> Manifest {
+    let mounts = json!({"volumeMounts": [{"name": "data", "mountPath": "/data"}]});
+    pod(name, [container_with("app", mounts)]).spec(json!({
+        "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}],
+        "securityContext": {"fsGroup": 7},
+    }))
+}
+
+/// How often that was said.
+fn said(world: &World, reason: &str, words: &str) -> usize {
+    let events = world.agent.as_ref().unwrap().recorder().latest();
+    events.iter().filter(|event| event.reason == reason && event.message.contains(words)).count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn giving_a_large_tree_to_a_group_is_said_to_be_slow_and_ends_with_its_pod() {
+    let world = with_claim(json!({"local": {"path": "/mnt/disk"}})).await;
+    world.host.put("/mnt/disk/file", "");
+    world.host.fault(HostMethod::GiveTreeToGroup, HostFault::Hangs);
+    world.create(&user("web"));
+    let slow = |world: &World| {
+        let words = "is taking longer than expected, consider using OnRootMismatch";
+        said(world, "VolumePermissionChangeInProgress", words)
+    };
+    world
+        .until("the disk is bound", |w| w.host.mounts().iter().any(|mount| mount.starts_with("bind ")))
+        .await;
+    world.pass(seconds(29)).await;
+    assert_eq!(slow(&world), 0);
+    world.pass(seconds(2)).await;
+    assert_eq!(slow(&world), 1, "after half a minute");
+    world.pass(seconds(58)).await;
+    assert_eq!(slow(&world), 1);
+    world.pass(seconds(2)).await;
+    assert_eq!(slow(&world), 2, "and after each further minute");
+    world.delete("web", Some(1));
+    world.until("nothing is mounted", |w| w.host.mounts().is_empty()).await;
+    let metrics = world.metrics().await;
+    for act in ["volume_apply_access_control", "volume_mount"] {
+        let line = format!(
+            "storage_operation_duration_seconds_count{{migrated=\"false\",operation_name=\"{act}\",status=\"fail-unknown\",volume_plugin=\"kubernetes.io/local-volume\"}} 1"
+        );
+        assert!(metrics.contains(&line), "{line}\n{metrics}");
+    }
+    let line = "storage_operation_duration_seconds_count{migrated=\"false\",operation_name=\"volume_unmount\",status=\"success\",volume_plugin=\"kubernetes.io/local-volume\"} 1";
+    assert!(metrics.contains(line), "{metrics}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_mount_that_was_given_up_may_have_left_goes_before_the_next_one() {
+    let world = with_claim(json!({"nfs": {"server": "nas", "path": "/export"}})).await;
+    world.host.set_program("mount", Ok(""));
+    world.host.fault(HostMethod::RunProgram, HostFault::GivesUp);
+    world.create(&user("web"));
+    world.until("the event says so", |w| said(w, "FailedMount", "MountVolume.SetUp failed") == 1).await;
+    assert_eq!(world.host.program_calls().len(), 0, "it never came to an end");
+    world.host.fault(HostMethod::UnmountTree, HostFault::Fails);
+    world.pass(Duration::from_millis(600)).await;
+    assert_eq!(world.host.program_calls().len(), 0, "not mounted while the last one is not cleared away");
+    world.until("it is mounted", |w| w.host.program_calls().len() == 1).await;
+    let call = &world.host.program_calls()[0];
+    let args: Vec<&str> = call.args.iter().map(String::as_str).collect();
+    assert_eq!(args[..3], ["-t", "nfs", "nas:/export"]);
+    world.until("the pod runs", |w| w.is_said_ready("web")).await;
+}

@@ -1,0 +1,218 @@
+//! Certificates that the cluster trusts, as one file: which ClusterTrustBundles a volume means, and what comes of them.
+//!
+//! The file holds each certificate once, in an order of its own, so that it changes only when what is trusted does.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use model::k8s::{ClusterTrustBundleProjection, LabelSelector, TrustBundle};
+
+const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
+const END: &str = "-----END CERTIFICATE-----";
+/// Characters of base64 in a line of PEM.
+const LINE: usize = 64;
+
+/// Which bundles a volume means.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum BundleRequirement {
+    Named(String),
+    /// `labels`: a selector as the API takes it; `None` selects nothing.
+    Signed {
+        signer: String,
+        labels: Option<String>,
+    },
+}
+
+/// Why there is no such file yet.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BundleError {
+    #[error(
+        "ClusterTrustBundle projection is not available on this node: the feature gate ClusterTrustBundleProjection is off, or the node stands alone"
+    )]
+    NotHere,
+    #[error("clustertrustbundles.certificates.k8s.io {name:?} not found")]
+    NotFound { name: String },
+    #[error("combination of signerName {signer:?} and labelSelector matched zero ClusterTrustBundles")]
+    NoneSelected { signer: String },
+    #[error("a ClusterTrustBundle projection needs a name or a signerName")]
+    Nothing,
+}
+
+impl BundleRequirement {
+    /// `None`: it names neither a bundle nor a signer, which the API refuses.
+    #[must_use]
+    pub fn of(projection: &ClusterTrustBundleProjection) -> Option<Self> {
+        match (&projection.name, &projection.signer_name) {
+            (Some(name), _) => Some(Self::Named(name.clone())),
+            (None, Some(signer)) => Some(Self::Signed {
+                signer: signer.clone(),
+                labels: projection.label_selector.as_ref().map(selector_text),
+            }),
+            (None, None) => None,
+        }
+    }
+}
+
+/// `app=web,tier in (a,b),!old`.
+fn selector_text(selector: &LabelSelector) -> String {
+    let equal = selector.match_labels.iter().flatten().map(|(key, value)| format!("{key}={value}"));
+    let expressions = selector.match_expressions.iter().flatten().map(|term| {
+        let values = term.values.as_deref().unwrap_or_default().join(",");
+        match term.operator.as_str() {
+            "In" => format!("{} in ({values})", term.key),
+            "NotIn" => format!("{} notin ({values})", term.key),
+            "DoesNotExist" => format!("!{}", term.key),
+            // `Exists`; the API knows no other.
+            _ => term.key.clone(),
+        }
+    });
+    equal.chain(expressions).collect::<Vec<_>>().join(",")
+}
+
+/// What the file holds. `found`: the bundles that there are; `None` where the node shows none.
+///
+/// # Errors
+/// There is no such bundle, and it is not optional.
+pub fn bundle_text(
+    projection: &ClusterTrustBundleProjection,
+    found: Option<&BTreeMap<BundleRequirement, Vec<Arc<TrustBundle>>>>,
+) -> Result<String, BundleError> {
+    let requirement = BundleRequirement::of(projection).ok_or(BundleError::Nothing)?;
+    let found = found.ok_or(BundleError::NotHere)?;
+    let bundles = found.get(&requirement).map(Vec::as_slice).unwrap_or_default();
+    if bundles.is_empty() && projection.optional != Some(true) {
+        return Err(match requirement {
+            BundleRequirement::Named(name) => BundleError::NotFound { name },
+            BundleRequirement::Signed { signer, .. } => BundleError::NoneSelected { signer },
+        });
+    }
+    let certificates: BTreeSet<String> =
+        bundles.iter().flat_map(|bundle| certificates(&bundle.spec.trust_bundle)).collect();
+    Ok(certificates.iter().map(|certificate| pem(certificate)).collect())
+}
+
+/// The certificates of a bundle, each as one run of base64. What is between and beside them is left out.
+fn certificates(bundle: &str) -> Vec<String> {
+    let (mut found, mut inside): (Vec<String>, Option<String>) = (Vec::new(), None);
+    for line in bundle.lines().map(str::trim) {
+        match (line, &mut inside) {
+            (BEGIN, _) => inside = Some(String::new()),
+            (END, _) => found.extend(inside.take().filter(|text| is_base64(text))),
+            // A header says nothing about the certificate.
+            (header, Some(_)) if header.contains(':') => {}
+            (line, Some(text)) => text.push_str(line),
+            (_, None) => {}
+        }
+    }
+    found
+}
+
+fn is_base64(text: &str) -> bool {
+    let digits = text.trim_end_matches('=');
+    let is_digit = |c: char| c.is_ascii_alphanumeric() || c == '+' || c == '/';
+    !text.is_empty()
+        && text.len().is_multiple_of(4)
+        && text.len() - digits.len() <= 2
+        && digits.chars().all(is_digit)
+}
+
+fn pem(certificate: &str) -> String {
+    let mut text = format!("{BEGIN}\n");
+    let mut rest = certificate;
+    while !rest.is_empty() {
+        let (line, after) = rest.split_at_checked(LINE).unwrap_or((rest, ""));
+        text.push_str(line);
+        text.push('\n');
+        rest = after;
+    }
+    text.push_str(END);
+    text.push('\n');
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn bundle(name: &str, pem: &str) -> Arc<TrustBundle> {
+        let json = json!({"metadata": {"name": name}, "spec": {"trustBundle": pem}});
+        Arc::new(serde_json::from_value(json).unwrap())
+    }
+
+    fn certificate(base64: &str) -> String {
+        format!("{BEGIN}\n{base64}\n{END}\n")
+    }
+
+    fn text(projection: Value, found: &[Arc<TrustBundle>]) -> Result<String, String> {
+        let projection: ClusterTrustBundleProjection = serde_json::from_value(projection).unwrap();
+        let requirement = BundleRequirement::of(&projection);
+        let found = requirement.map(|requirement| (requirement, found.to_vec())).into_iter().collect();
+        bundle_text(&projection, Some(&found)).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn each_certificate_is_there_once_in_an_order_of_its_own() {
+        let (a, b) = (certificate("AAAA"), certificate("QUJD"));
+        let headers = format!("what this is\n{BEGIN}\nProc-Type: 4\n\nQU\n  JD  \r\n{END}");
+        let long = certificate(&"QUJD".repeat(20));
+        let selected = json!({"signerName": "s.example/x", "labelSelector": {}, "path": "ca"});
+        let one = text(selected.clone(), &[bundle("x", &format!("{b}{a}")), bundle("y", &headers)]).unwrap();
+        assert_eq!(one, format!("{a}{b}"));
+        let other =
+            text(selected.clone(), &[bundle("y", &headers), bundle("x", &format!("{a}{b}"))]).unwrap();
+        assert_eq!(one, other, "whatever the order they come in");
+        let wrapped = text(selected.clone(), &[bundle("z", &long)]).unwrap();
+        let lengths: Vec<usize> = wrapped.lines().map(str::len).collect();
+        assert_eq!(lengths, [27, 64, 16, 25]);
+        let broken = format!("{BEGIN}\nQUJ\n{END}\n{BEGIN}\n{END}\n{BEGIN}\nQU=D\n{END}\n{BEGIN}\nAAAA");
+        assert_eq!(text(selected, &[bundle("z", &broken)]).unwrap(), "");
+    }
+
+    #[test]
+    fn what_is_missing_is_named_unless_it_is_optional() {
+        let named = json!({"name": "ca", "path": "p"});
+        let signed = json!({"signerName": "s.example/x", "path": "p"});
+        assert_eq!(
+            text(named, &[]),
+            Err("clustertrustbundles.certificates.k8s.io \"ca\" not found".to_owned())
+        );
+        assert_eq!(
+            text(signed, &[]),
+            Err("combination of signerName \"s.example/x\" and labelSelector matched zero ClusterTrustBundles"
+                .to_owned())
+        );
+        assert_eq!(text(json!({"name": "ca", "path": "p", "optional": true}), &[]), Ok(String::new()));
+        assert_eq!(
+            text(json!({"path": "p"}), &[]),
+            Err("a ClusterTrustBundle projection needs a name or a signerName".to_owned())
+        );
+        let projection =
+            serde_json::from_value(json!({"name": "ca", "path": "p", "optional": true})).unwrap();
+        assert_eq!(bundle_text(&projection, None), Err(BundleError::NotHere));
+    }
+
+    #[test]
+    fn a_selector_is_written_as_the_api_reads_it() {
+        let of = |selector: Value| {
+            let mut projection = json!({"signerName": "s", "path": "p"});
+            if !selector.is_null() {
+                projection["labelSelector"] = selector;
+            }
+            match BundleRequirement::of(&serde_json::from_value(projection).unwrap()) {
+                Some(BundleRequirement::Signed { labels, .. }) => labels,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(of(Value::Null), None, "no selector selects nothing");
+        assert_eq!(of(json!({})).as_deref(), Some(""), "an empty one everything");
+        let all = json!({"matchLabels": {"a": "b"}, "matchExpressions": [
+            {"key": "c", "operator": "In", "values": ["d", "e"]},
+            {"key": "f", "operator": "NotIn", "values": ["g"]},
+            {"key": "h", "operator": "Exists"},
+            {"key": "i", "operator": "DoesNotExist"},
+        ]});
+        assert_eq!(of(all).as_deref(), Some("a=b,c in (d,e),f notin (g),h,!i"));
+    }
+}

@@ -1,0 +1,194 @@
+//! A block device that a pod uses as a filesystem: whether it is formatted, checked, or left alone.
+//!
+//! What is on the device counts for more than what is asked for: only a device on which nothing at all was found is ever
+//! formatted. Never: running a program; what the machine's own `blkid` and `fsck` said comes in as data.
+
+/// How `blkid` ends when it found nothing.
+const NOTHING_FOUND: i32 = 2;
+/// How `fsck` ends when errors are left.
+const UNCORRECTED: i32 = 4;
+
+/// What was found on a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Content {
+    Nothing,
+    /// A filesystem, or anything else that has a signature: part of a volume group, a key store.
+    Signed(String),
+    /// A table of partitions, and no filesystem beside it.
+    Partitions,
+}
+
+/// What comes before mounting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Run this program with these arguments: it makes the filesystem.
+    Format {
+        program: String,
+        args: Vec<String>,
+    },
+    /// Let the filesystem be checked and put right.
+    Check,
+    Nothing,
+}
+
+/// What `blkid -p -s TYPE -s PTTYPE -o export` said of the device.
+///
+/// # Errors
+/// It could not tell. The text is complete.
+pub fn compute_content(code: Option<i32>, output: &str, complaint: &str) -> Result<Content, String> {
+    match code {
+        Some(0) => {}
+        Some(NOTHING_FOUND) => return Ok(Content::Nothing),
+        Some(_) | None => {
+            return Err(format!(
+                "could not find out what is on the device: blkid ended with {code:?}: {complaint}"
+            ));
+        }
+    }
+    let value = |key: &str| {
+        let lines = output.lines().filter_map(|line| line.split_once('='));
+        lines.filter(|(name, value)| *name == key && !value.is_empty()).map(|(_, value)| value).next()
+    };
+    Ok(match (value("TYPE"), value("PTTYPE")) {
+        // A filesystem beside a table of partitions: whose it is nobody can tell.
+        (_, Some(_)) => Content::Partitions,
+        (Some(found), None) => Content::Signed(found.to_owned()),
+        (None, None) => Content::Nothing,
+    })
+}
+
+/// What is done to the device before it is mounted as `fs_type`.
+///
+/// # Errors
+/// It cannot be mounted. The text is complete.
+pub fn compute_step(content: &Content, fs_type: &str, read_only: bool, device: &str) -> Result<Step, String> {
+    match content {
+        Content::Nothing if read_only => {
+            Err(format!("cannot mount unformatted disk {device} as we are manipulating it in read-only mode"))
+        }
+        Content::Nothing => {
+            let options: &[&str] = match fs_type {
+                "ext3" | "ext4" => &["-F", "-m0"],
+                "xfs" => &["-f"],
+                _ => &[],
+            };
+            let args = options.iter().copied().chain([device]).map(str::to_owned).collect();
+            Ok(Step::Format { program: format!("mkfs.{fs_type}"), args })
+        }
+        Content::Signed(found) if found == fs_type && !read_only => Ok(Step::Check),
+        // Mounting it fails, and says what is there.
+        Content::Signed(_) | Content::Partitions => Ok(Step::Nothing),
+    }
+}
+
+/// Whether a device that `fsck -a` looked at can be mounted. Codes it does not use for errors on the device are none.
+///
+/// # Errors
+/// There are errors that were not put right. The text is complete.
+pub fn judge_check(code: Option<i32>, output: &str, device: &str) -> Result<(), String> {
+    match code {
+        Some(UNCORRECTED) => Err(format!(
+            "'fsck' found errors on device {device} but could not correct them: {}",
+            output.trim()
+        )),
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// Why the device could not be mounted, with what is on it where that is the reason.
+#[must_use]
+pub fn mount_failed(content: &Content, fs_type: &str, why: &str) -> String {
+    let found = match content {
+        Content::Signed(found) if found != fs_type => found.as_str(),
+        Content::Partitions => "unknown data, probably partitions",
+        Content::Signed(_) | Content::Nothing => return why.to_owned(),
+    };
+    format!("failed to mount the volume as {fs_type:?}, it already contains {found}. Mount error: {why}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(code: i32, output: &str, fs_type: &str, read_only: bool) -> String {
+        match compute_content(Some(code), output, "ambivalent result") {
+            Ok(content) => match compute_step(&content, fs_type, read_only, "/dev/x") {
+                Ok(Step::Format { program, args }) => format!("{program} {}", args.join(" ")),
+                Ok(Step::Check) => "check".to_owned(),
+                Ok(Step::Nothing) => mount_failed(&content, fs_type, "wrong fs type"),
+                Err(error) => error,
+            },
+            Err(error) => error,
+        }
+    }
+
+    #[test]
+    fn only_an_empty_device_is_formatted() {
+        let ext4 = "DEVNAME=/dev/x\nTYPE=ext4\n";
+        let cases = [
+            (2, "", "ext4", false, "mkfs.ext4 -F -m0 /dev/x"),
+            (2, "", "xfs", false, "mkfs.xfs -f /dev/x"),
+            (2, "", "btrfs", false, "mkfs.btrfs /dev/x"),
+            (0, "DEVNAME=/dev/x\n", "ext3", false, "mkfs.ext3 -F -m0 /dev/x"),
+            (
+                2,
+                "",
+                "ext4",
+                true,
+                "cannot mount unformatted disk /dev/x as we are manipulating it in read-only mode",
+            ),
+            (0, ext4, "ext4", false, "check"),
+            (0, ext4, "ext4", true, "wrong fs type"),
+            (
+                0,
+                ext4,
+                "xfs",
+                false,
+                "failed to mount the volume as \"xfs\", it already contains ext4. Mount error: wrong fs type",
+            ),
+            (
+                0,
+                "TYPE=LVM2_member\n",
+                "ext4",
+                false,
+                "failed to mount the volume as \"ext4\", it already contains LVM2_member. Mount error: wrong fs type",
+            ),
+            (
+                0,
+                "PTTYPE=gpt\n",
+                "ext4",
+                false,
+                "failed to mount the volume as \"ext4\", it already contains unknown data, probably partitions. Mount error: wrong fs type",
+            ),
+            (
+                0,
+                "PTTYPE=dos\nTYPE=ext4\n",
+                "ext4",
+                false,
+                "failed to mount the volume as \"ext4\", it already contains unknown data, probably partitions. Mount error: wrong fs type",
+            ),
+            (
+                8,
+                "",
+                "ext4",
+                false,
+                "could not find out what is on the device: blkid ended with Some(8): ambivalent result",
+            ),
+        ];
+        for (code, output, fs_type, read_only, expected) in cases {
+            assert_eq!(told(code, output, fs_type, read_only), expected, "{code} {output:?} {fs_type}");
+        }
+    }
+
+    #[test]
+    fn only_errors_that_were_not_put_right_keep_a_device_from_being_mounted() {
+        for code in [Some(0), Some(1), Some(8), Some(16), None] {
+            assert_eq!(judge_check(code, "", "/dev/x"), Ok(()), "{code:?}");
+        }
+        let error = judge_check(Some(4), "UNEXPECTED INCONSISTENCY\n", "/dev/x").unwrap_err();
+        assert_eq!(
+            error,
+            "'fsck' found errors on device /dev/x but could not correct them: UNEXPECTED INCONSISTENCY"
+        );
+    }
+}

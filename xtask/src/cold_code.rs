@@ -1,0 +1,193 @@
+//! Which functions a quiet node never runs, as a script for the linker that puts them behind all others.
+//!
+//! The kernel maps a program in pieces of sixteen pages around whatever is touched. Where functions that run and functions
+//! that do not take turns, all of them become resident. What is not named here stays where it was, so that a new function
+//! costs its own size at most.
+//!
+//! Owns: reading what callgrind saw and what `nm` lists, and the shortest beginnings of names that cover nothing that ran.
+//! Never runs the kubelet: that is `scripts/cold-code`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// Names that cover less than this are not worth a line.
+const LEAST_BYTES: u64 = 1024;
+const SCRIPT: &str = "crates/kubelet/cold-code.ld";
+const HEAD: &str = "/* Written by scripts/cold-code: functions that a quiet node never runs, by the beginnings of their names. The\n   linker puts them behind all others, where they cost no memory until they are used. */\n";
+
+/// Why no script was written.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ColdCodeError {
+    #[error("cannot read or write {path}: {source}")]
+    File { path: PathBuf, source: std::io::Error },
+    #[error("the traces name no function of the program: {0} symbols, {1} names that ran")]
+    NothingRan(usize, usize),
+}
+
+/// A function of the program. Several may share an address, where the linker found them to be the same.
+#[derive(Debug)]
+struct Symbol {
+    address: u64,
+    bytes: u64,
+    name: String,
+}
+
+/// A name as it is in every build: without its hash, and with a `?` for each digit of a length that depends on types.
+#[derive(Debug, PartialEq, Eq)]
+struct Shape {
+    text: String,
+    /// Where beginnings may be cut off: behind modules, and behind the parts of a type.
+    cuts: Vec<usize>,
+}
+
+/// Reads the output of `nm --print-size` and callgrind's files, and writes the script.
+pub(crate) fn rewrite(listing: &Path, traces: &[PathBuf], root: &Path) -> Result<String, ColdCodeError> {
+    let symbols: Vec<Symbol> = read(listing)?.lines().filter_map(symbol).collect();
+    let mut ran = BTreeSet::new();
+    for trace in traces {
+        ran.extend(names_that_ran(&read(trace)?));
+    }
+    if !symbols.iter().any(|symbol| ran.contains(&symbol.name)) {
+        return Err(ColdCodeError::NothingRan(symbols.len(), ran.len()));
+    }
+    let beginnings = cold_beginnings(&symbols, &ran);
+    let path = root.join(SCRIPT);
+    std::fs::write(&path, script(&beginnings))
+        .map_err(|source| ColdCodeError::File { path: path.clone(), source })?;
+    let bytes: u64 = beginnings.values().sum();
+    Ok(format!("wrote {}: {} lines for {} KiB", path.display(), beginnings.len(), bytes / 1024))
+}
+
+fn read(path: &Path) -> Result<String, ColdCodeError> {
+    let text = std::fs::read(path).map_err(|source| ColdCodeError::File { path: path.to_owned(), source })?;
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
+fn symbol(line: &str) -> Option<Symbol> {
+    let fields: Vec<&str> = line.split_whitespace().collect();
+    let [address, bytes, kind, name] = fields[..] else { return None };
+    let number = |text| u64::from_str_radix(text, 16).ok();
+    let is_code = matches!(kind, "t" | "T" | "w" | "W");
+    is_code.then_some(Symbol { address: number(address)?, bytes: number(bytes)?, name: name.to_owned() })
+}
+
+/// Lines such as `fn=(12) name`; the name stands only where the number is used first. `'2` marks a second level of
+/// recursion.
+fn names_that_ran(trace: &str) -> BTreeSet<String> {
+    let calls =
+        trace.lines().filter_map(|line| line.strip_prefix("fn=").or_else(|| line.strip_prefix("cfn=")));
+    let names = calls.filter_map(|rest| rest.split_once(") ").map(|(_, name)| name));
+    names.map(|name| name.split_once('\'').map_or(name, |(name, _)| name).to_owned()).collect()
+}
+
+/// Each with how many bytes it covers.
+fn cold_beginnings(symbols: &[Symbol], ran: &BTreeSet<String>) -> BTreeMap<String, u64> {
+    let warm: BTreeSet<u64> =
+        symbols.iter().filter(|symbol| ran.contains(&symbol.name)).map(|symbol| symbol.address).collect();
+    let (warm, cold): (Vec<&Symbol>, Vec<&Symbol>) =
+        symbols.iter().partition(|symbol| warm.contains(&symbol.address));
+    let warm: BTreeSet<String> =
+        warm.into_iter().filter_map(|symbol| shape(&symbol.name)).map(|shape| shape.text).collect();
+    let ran = |beginning: &str| {
+        warm.range(beginning.to_owned()..).next().is_some_and(|name| name.starts_with(beginning))
+    };
+    let (mut beginnings, mut counted) = (BTreeMap::new(), BTreeSet::new());
+    for symbol in cold {
+        let Some(shape) = shape(&symbol.name) else { continue };
+        let shortest = shape.cuts.iter().map(|cut| &shape.text[..*cut]).find(|beginning| !ran(beginning));
+        if let Some(beginning) = shortest {
+            let bytes = if counted.insert(symbol.address) { symbol.bytes } else { 0 };
+            *beginnings.entry(beginning.to_owned()).or_insert(0) += bytes;
+        }
+    }
+    beginnings.retain(|_, bytes| *bytes >= LEAST_BYTES);
+    beginnings
+}
+
+/// `_ZN`, then each part of the path with its length before it, then a hash.
+fn shape(name: &str) -> Option<Shape> {
+    let mut rest = name.strip_prefix("_ZN")?;
+    let mut shape = Shape { text: "_ZN".to_owned(), cuts: Vec::new() };
+    while let Some((digits, part, after)) = first_part(rest) {
+        rest = after;
+        let is_hash =
+            part.len() == 17 && part.starts_with('h') && !rest.starts_with(|c: char| c.is_ascii_digit());
+        if is_hash {
+            break;
+        }
+        if part.contains("$LT$") {
+            shape.text.extend(digits.chars().map(|_| '?'));
+            let begin = shape.text.len();
+            shape.cuts.extend(part.match_indices("..").map(|(at, dots)| begin + at + dots.len()));
+        } else {
+            shape.text.push_str(digits);
+        }
+        shape.text.push_str(part);
+        shape.cuts.push(shape.text.len());
+    }
+    (!shape.cuts.is_empty()).then_some(shape)
+}
+
+/// The digits of a length, what they measure, and what follows.
+fn first_part(text: &str) -> Option<(&str, &str, &str)> {
+    let begin = text.find(|c: char| !c.is_ascii_digit())?;
+    let (digits, rest) = text.split_at(begin);
+    let (part, rest) = rest.split_at_checked(digits.parse().ok()?)?;
+    Some((digits, part, rest))
+}
+
+fn script(beginnings: &BTreeMap<String, u64>) -> String {
+    let lines: String = beginnings.keys().map(|beginning| format!("    *(.text.{beginning}*)\n")).collect();
+    format!("{HEAD}SECTIONS\n{{\n  .text.cold :\n  {{\n{lines}  }}\n}}\nINSERT AFTER .text;\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn symbols(listing: &[(u64, &str)]) -> Vec<Symbol> {
+        let line = |(address, name): &(u64, &str)| format!("{address:016x} 0000000000000800 t {name}");
+        listing.iter().filter_map(|entry| symbol(&line(entry))).collect()
+    }
+
+    fn cold(listing: &[(u64, &str)], ran: &[&str]) -> Vec<String> {
+        let ran = ran.iter().map(|name| (*name).to_owned()).collect();
+        cold_beginnings(&symbols(listing), &ran).into_keys().collect()
+    }
+
+    #[test]
+    fn a_module_of_which_nothing_ran_is_one_line() {
+        let (left, right) = ("_ZN4tool4left1a17h0123456789abcdefE", "_ZN4tool5right1b17h0123456789abcdefE");
+        let ran = "_ZN4tool4main17h0123456789abcdefE";
+        assert_eq!(cold(&[(1, left), (2, ran)], &[ran]), ["_ZN4tool4left"]);
+        assert_eq!(cold(&[(1, left), (2, right)], &[left]), ["_ZN4tool5right"]);
+        assert_eq!(cold(&[(1, left), (2, right)], &["another"]), ["_ZN4tool"]);
+    }
+
+    #[test]
+    fn all_copies_of_a_function_count_as_one() {
+        let copies = [(1, "_ZN4tool3run17h0000000000000000E"), (2, "_ZN4tool3run17h1111111111111111E")];
+        assert_eq!(cold(&copies, &["_ZN4tool3run17h1111111111111111E"]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_shares_an_address_with_a_function_that_ran_has_run() {
+        let listing = [(1, "_ZN4tool4left17h0123456789abcdefE"), (1, "_ZN4tool5right17h0123456789abcdefE")];
+        assert_eq!(cold(&listing, &["_ZN4tool4left17h0123456789abcdefE"]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn the_length_of_a_type_is_any_number() {
+        let name = "_ZN37_$LT$tls..Key$u20$as$u20$ops..Drop$GT$4drop17h0123456789abcdefE";
+        assert_eq!(cold(&[(1, name)], &["another"]), ["_ZN??_$LT$tls.."]);
+        let ran = "_ZN38_$LT$tls..Name$u20$as$u20$ops..Drop$GT$4drop17h0123456789abcdefE";
+        assert_eq!(cold(&[(1, name), (2, ran)], &[ran]), ["_ZN??_$LT$tls..Key$u20$as$u20$ops.."]);
+    }
+
+    #[test]
+    fn a_trace_names_each_function_once() {
+        let trace = "fl=(1) a.rs\nfn=(1) _ZN1a17hE\n1 2\ncfn=(2) _ZN1b17hE'2\ncalls=1 0\nfn=(2)\n";
+        let names: Vec<String> = names_that_ran(trace).into_iter().collect();
+        assert_eq!(names, ["_ZN1a17hE", "_ZN1b17hE"]);
+    }
+}
