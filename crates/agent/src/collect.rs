@@ -33,7 +33,7 @@ enum Ended {
 pub(crate) struct Collector {
     engine: Arc<Engine>,
     sources_ready: watch::Receiver<bool>,
-    requests: mpsc::Receiver<oneshot::Sender<()>>,
+    requests: mpsc::Receiver<oneshot::Sender<bool>>,
 }
 
 impl Collector {
@@ -50,26 +50,29 @@ impl Collector {
             tokio::select! {
                 asked = self.requests.recv() => match asked {
                     Some(done) => {
-                        self.collect(Ended::Removed).await;
+                        let is_less = self.collect(Ended::Removed).await;
                         // Who has left does not wait any more.
-                        let _ = done.send(());
+                        let _ = done.send(is_less);
                     }
                     None => return,
                 },
                 () = self.engine.clock.sleep_until(next) => {
-                    self.collect(Ended::Kept).await;
+                    let _ = self.collect(Ended::Kept).await;
                     next = self.engine.clock.mono() + PERIOD;
                 }
             }
         }
     }
 
-    async fn collect(&self, ended: Ended) {
+    /// Returns whether any container was to go.
+    async fn collect(&self, ended: Ended) -> bool {
         let plan = self.decide(ended).await;
+        let is_any = !plan.containers.is_empty();
         let problems = self.act(plan).await;
         if let Some(first) = problems.first() {
             self.engine.recorder.node_warning(CONTAINER_GC_FAILED, first.clone());
         }
+        is_any
     }
 
     async fn decide(&self, ended: Ended) -> GcPlan {

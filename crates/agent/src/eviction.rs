@@ -7,8 +7,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, pending};
 use kubelet_core::admission::is_critical_pod;
+use kubelet_core::cgroup::CgroupNames;
 use kubelet_core::eviction::DiskLayout;
+use kubelet_core::eviction::alarm::compute_memory_marks;
 use kubelet_core::eviction::limits::{compute_passed_limit, has_limits};
 use kubelet_core::eviction::message::{THRESHOLD_MET, notice, threshold_met};
 use kubelet_core::eviction::observe::{Observations, disk_layout, observe};
@@ -20,6 +24,7 @@ use kubelet_core::eviction::usage::{Candidate, PodUsage};
 use kubelet_core::node::NodePressure;
 use kubelet_core::stats::cgroup::Detail;
 use kubelet_core::stats::sample::{DiskSample, NodeSample};
+use model::cgroup::MemoryMark;
 use model::containers::spec_of;
 use model::k8s::Pod;
 use model::{MonoTime, PodRef, PodUid};
@@ -27,16 +32,19 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::engine::Engine;
 use crate::stats::{FRESH, Samplers};
+use crate::volumes::chain;
 
 /// Between two looks, as long as there is something to look for.
 const PERIOD: Duration = Duration::from_secs(10);
 /// A pod that was told to go is waited for, though not for ever.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// Runtimes remove files some time after they have said that an image or a container is gone. No pod goes meanwhile.
+const SETTLE_TIME: Duration = Duration::from_secs(5);
 /// Who takes more than it may gets this many seconds, as does everybody where a hard threshold is passed.
 const AT_ONCE: i64 = 1;
 
-/// Asks another task to remove what it can; it answers when it has.
-pub(crate) type Remover = mpsc::Sender<oneshot::Sender<()>>;
+/// Asks another task to remove what it can; it answers when it has, and whether there was anything.
+pub(crate) type Remover = mpsc::Sender<oneshot::Sender<bool>>;
 
 /// Who can make room on a disk.
 #[derive(Debug)]
@@ -55,6 +63,19 @@ pub(crate) struct Evictor {
     layout: DiskLayout,
     state: PressureState,
     pods_changed: watch::Receiver<u64>,
+    /// What pods have together can be measured once they have a cgroup.
+    pods_cgroup: watch::Receiver<Option<Arc<CgroupNames>>>,
+    alarm: Alarm,
+}
+
+/// What the kernel is asked to wake us for.
+#[derive(Debug, Default)]
+struct Alarm {
+    marks: Vec<MemoryMark>,
+    /// It woke us: what was sampled before does not show why.
+    has_rung: bool,
+    /// It was told that the kernel cannot.
+    is_broken: bool,
 }
 
 /// One look at what is left.
@@ -75,6 +96,8 @@ impl Evictor {
             layout: DiskLayout::One,
             state: PressureState::default(),
             pods_changed: engine.pods.changes(),
+            pods_cgroup: engine.cgroup_names.clone(),
+            alarm: Alarm::default(),
             engine,
             samplers,
             removers,
@@ -116,7 +139,40 @@ impl Evictor {
             // Only fails when the kubelet stops, which drops this, too.
             let _ = self.pods_changed.changed().await;
         }
-        self.engine.clock.sleep_until(self.engine.clock.mono() + PERIOD).await;
+        let began = self.engine.clock.mono();
+        let clock = self.engine.clock;
+        let alarm = self.set_alarm().await;
+        tokio::select! {
+            () = clock.sleep_until(began + PERIOD) => {}
+            Ok(()) = self.pods_cgroup.changed() => {}
+            () = alarm => {
+                tracing::info!("The kernel says that memory is used up to a threshold");
+                // Memory that goes up and down around a mark keeps nobody busy.
+                clock.sleep_until(began + FRESH).await;
+                self.alarm.has_rung = true;
+            }
+        }
+    }
+
+    /// Asks the kernel to wake us when the next threshold is passed; without it, the next look comes when it is due.
+    async fn set_alarm(&mut self) -> BoxFuture<'static, ()> {
+        if self.alarm.marks.is_empty() {
+            return pending().boxed();
+        }
+        match self.engine.cgroups.watch_memory(&self.alarm.marks).await {
+            Ok(alarm) => {
+                self.alarm.is_broken = false;
+                tracing::debug!(marks = ?self.alarm.marks, "The kernel watches memory");
+                alarm
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut self.alarm.is_broken, true) {
+                    let error = chain(&error);
+                    tracing::warn!(error, "The kernel does not watch memory; it is looked at every 10 s");
+                }
+                pending().boxed()
+            }
+        }
     }
 
     /// `None`: nobody wants to know.
@@ -124,11 +180,14 @@ impl Evictor {
         if self.thresholds.is_empty() {
             return None;
         }
+        let most = if std::mem::take(&mut self.alarm.has_rung) { Duration::ZERO } else { FRESH };
         let (node, disks) =
-            tokio::join!(self.samplers.node(Detail::Node, FRESH), self.samplers.filesystems());
+            tokio::join!(self.samplers.node(Detail::Node, most), self.samplers.filesystems(most));
         if let Some(disks) = &disks {
             self.fit(disks);
         }
+        let watched = node.as_ref().filter(|_| self.engine.settings.eviction.by_kernel);
+        self.alarm.marks = watched.map_or_else(Vec::new, |node| compute_memory_marks(&self.thresholds, node));
         let taken = node.as_ref().map_or(self.engine.clock.mono(), |node| node.taken.mono);
         Some(Look { observations: observe(node.as_deref(), disks.as_deref()), taken })
     }
@@ -213,14 +272,28 @@ impl Evictor {
 
     /// Removes what nobody needs; returns whether that was enough.
     async fn reclaim(&self, reclaim: Reclaim, due: &[usize]) -> bool {
+        let mut is_less = false;
         if reclaim.dead_containers {
-            remove(&self.removers.dead_containers).await;
+            is_less |= remove(&self.removers.dead_containers).await;
         }
         if reclaim.images {
-            remove(&self.removers.images).await;
+            is_less |= remove(&self.removers.images).await;
         }
+        let deadline = self.engine.clock.mono() + if is_less { SETTLE_TIME } else { Duration::ZERO };
+        while !self.is_relieved(due).await {
+            if self.engine.clock.mono() >= deadline {
+                return false;
+            }
+            self.engine.clock.sleep_until(self.engine.clock.mono() + FRESH).await;
+        }
+        true
+    }
+
+    /// Samples from before may show what is not there any more.
+    async fn is_relieved(&self, due: &[usize]) -> bool {
+        let now = Duration::ZERO;
         let (node, disks) =
-            tokio::join!(self.samplers.node(Detail::Node, FRESH), self.samplers.filesystems());
+            tokio::join!(self.samplers.node(Detail::Node, now), self.samplers.filesystems(now));
         are_relieved(&self.thresholds, due, &observe(node.as_deref(), disks.as_deref()))
     }
 
@@ -276,11 +349,9 @@ impl Evictor {
 }
 
 /// Asks for it and waits until it is done; a task that is gone removes nothing.
-async fn remove(remover: &Remover) {
+async fn remove(remover: &Remover) -> bool {
     let (done, answer) = oneshot::channel();
-    if remover.send(done).await.is_ok() {
-        let _ = answer.await;
-    }
+    remover.send(done).await.is_ok() && answer.await.unwrap_or(false)
 }
 
 /// Pods that may go for the node, with what they use. Critical ones never do.

@@ -136,6 +136,8 @@ impl NodeCgroups {
             Ok(()) => {
                 if !was_enforced {
                     recorder.node_normal(ENFORCED, "Updated Node Allocatable limit across pods");
+                    // Who waits for their cgroup finds its limits, too.
+                    self.names.send_modify(|_| {});
                 }
                 true
             }
@@ -148,8 +150,7 @@ impl NodeCgroups {
     }
 
     fn tiers(&self) -> TierNumbers {
-        let pods = self.engine.places.admitted();
-        compute_tiers(pods.iter().map(|pod| &**pod), &self.engine.settings.cgroups.tiers)
+        self.engine.places.read(|ledger| compute_tiers(ledger.held(), &self.engine.settings.cgroups.tiers))
     }
 
     async fn apply_tiers(

@@ -1,13 +1,14 @@
-//! Who has a place on this node: the pods that were admitted and have not ended.
+//! Who has a place on this node, and what it holds: the pods that were admitted and have not ended.
 //!
-//! Owns the one table by which pods that arrive together are judged one after another, so that no two of them take the
-//! same room. Never decides: that is `kubelet_core::admission`. Holds one entry for each worker of a desired pod.
+//! Owns the one [`Ledger`], by which pods that arrive together are judged one after another, so that no two of them take
+//! the same room. Never decides: that is `kubelet_core::admission`. Holds one entry for each worker of a desired pod.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kubelet_core::admission::Admission;
 use kubelet_core::eviction::message::EvictionNotice;
+use kubelet_core::ledger::{Ended, Holding, Ledger, Turn};
 use model::PodUid;
 use model::k8s::Pod;
 use parking_lot::Mutex;
@@ -19,22 +20,14 @@ pub struct Places {
     table: Arc<Mutex<Table>>,
     /// Counts the places that became free.
     freed: Arc<watch::Sender<u64>>,
-    /// Counts the pods that were admitted or have left.
+    /// Counts changes of what is held.
     changed: Arc<watch::Sender<u64>>,
 }
 
 #[derive(Debug, Default)]
 struct Table {
-    next_turn: u64,
-    places: BTreeMap<u64, Taken>,
-}
-
-#[derive(Debug)]
-struct Taken {
-    pod: Arc<Pod>,
-    /// Not judged yet; pods whose turn comes later count on it all the same.
-    is_open: bool,
-    make_way: watch::Sender<Option<MakeWay>>,
+    ledger: Ledger,
+    make_way: BTreeMap<Turn, watch::Sender<Option<MakeWay>>>,
 }
 
 /// Why a pod that has a place must give it up.
@@ -44,12 +37,6 @@ pub enum MakeWay {
     Preempted,
     /// The node runs short, or the pod took more than it may. It gets so many seconds to end.
     Evicted { notice: Arc<EvictionNotice>, grace: i64 },
-}
-
-impl Taken {
-    fn has_uid(&self, uid: &PodUid) -> bool {
-        self.pod.metadata.uid.as_deref() == Some(uid.as_str())
-    }
 }
 
 impl Default for Places {
@@ -65,9 +52,8 @@ impl Places {
     pub fn ask(&self, pod: Arc<Pod>) -> Place {
         let (make_way, told) = watch::channel(None);
         let mut table = self.table.lock();
-        let turn = table.next_turn;
-        table.next_turn += 1;
-        table.places.insert(turn, Taken { pod, is_open: true, make_way });
+        let turn = table.ledger.ask(pod);
+        table.make_way.insert(turn, make_way);
         drop(table);
         Place { places: self.clone(), turn, waits_for: Vec::new(), told, freed: self.freed.subscribe() }
     }
@@ -75,18 +61,21 @@ impl Places {
     /// The pods that were admitted and have not ended: what the node has promised.
     #[must_use]
     pub fn admitted(&self) -> Vec<Arc<Pod>> {
-        let table = self.table.lock();
-        table.places.values().filter(|taken| !taken.is_open).map(|taken| taken.pod.clone()).collect()
+        self.table.lock().ledger.pods().map(|(_, pod)| pod.clone()).collect()
+    }
+
+    /// Reads what is held. The table is locked meanwhile.
+    pub fn read<T>(&self, read: impl FnOnce(&Ledger) -> T) -> T {
+        read(&self.table.lock().ledger)
     }
 
     /// Tells an admitted pod to go. `false`: it has gone, or was told to go before.
     #[must_use]
     pub fn evict(&self, uid: &PodUid, notice: EvictionNotice, grace: i64) -> bool {
         let table = self.table.lock();
-        let Some(taken) = table.places.values().find(|taken| !taken.is_open && taken.has_uid(uid)) else {
-            return false;
-        };
-        taken.make_way.send_if_modified(|told| {
+        let found = table.ledger.pods().find(|(_, pod)| has_uid(pod, uid)).map(|(turn, _)| turn);
+        let Some(make_way) = found.and_then(|turn| table.make_way.get(&turn)) else { return false };
+        make_way.send_if_modified(|told| {
             let is_first = told.is_none();
             if is_first {
                 *told = Some(MakeWay::Evicted { notice: Arc::new(notice), grace });
@@ -95,11 +84,15 @@ impl Places {
         })
     }
 
-    /// Tells whenever [`Self::admitted`] has changed.
+    /// Tells whenever what is held has changed.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
+}
+
+fn has_uid(pod: &Pod, uid: &PodUid) -> bool {
+    pod.metadata.uid.as_deref() == Some(uid.as_str())
 }
 
 fn tell(counter: &watch::Sender<u64>) {
@@ -110,9 +103,9 @@ fn tell(counter: &watch::Sender<u64>) {
 #[derive(Debug)]
 pub struct Place {
     places: Places,
-    turn: u64,
+    turn: Turn,
     /// The turns of those who make way for this pod.
-    waits_for: Vec<u64>,
+    waits_for: Vec<Turn>,
     told: watch::Receiver<Option<MakeWay>>,
     freed: watch::Receiver<u64>,
 }
@@ -120,12 +113,9 @@ pub struct Place {
 impl Place {
     /// Has the pod judged beside those that have a place, or asked for one before it. A pod that is refused leaves;
     /// those that must make way for it are told to.
-    pub fn judge(&mut self, decide: impl FnOnce(&[&Pod]) -> Admission) -> Admission {
+    pub fn judge(&mut self, decide: impl FnOnce(&[Holding<'_>]) -> Admission) -> Admission {
         let mut table = self.places.table.lock();
-        let counts =
-            |(turn, taken): &(&u64, &Taken)| **turn != self.turn && (!taken.is_open || **turn < self.turn);
-        let others: Vec<&Pod> = table.places.iter().filter(counts).map(|(_, taken)| &*taken.pod).collect();
-        let admission = decide(&others);
+        let admission = decide(&table.ledger.beside(self.turn));
         let victims: &[PodUid] = match &admission {
             Admission::Admitted { victims, .. } => victims,
             Admission::Rejected(_) => {
@@ -134,14 +124,12 @@ impl Place {
                 return admission;
             }
         };
-        let is_victim = |taken: &Taken| victims.iter().any(|victim| taken.has_uid(victim));
-        for (turn, taken) in &mut table.places {
-            if *turn == self.turn {
-                taken.is_open = false;
-            } else if is_victim(taken) {
-                taken.make_way.send_replace(Some(MakeWay::Preempted));
-                self.waits_for.push(*turn);
-            }
+        table.ledger.admit(self.turn);
+        let is_victim = |pod: &Pod| victims.iter().any(|victim| has_uid(pod, victim));
+        self.waits_for =
+            table.ledger.pods().filter(|(_, pod)| is_victim(pod)).map(|(turn, _)| turn).collect();
+        for make_way in self.waits_for.iter().filter_map(|turn| table.make_way.get(turn)) {
+            make_way.send_replace(Some(MakeWay::Preempted));
         }
         drop(table);
         tell(&self.places.changed);
@@ -150,15 +138,25 @@ impl Place {
 
     /// The pod was admitted before.
     pub fn keep(&self) {
-        if let Some(taken) = self.places.table.lock().places.get_mut(&self.turn) {
-            taken.is_open = false;
-        }
+        self.places.table.lock().ledger.admit(self.turn);
         tell(&self.places.changed);
+    }
+
+    /// What of the pod will not run again: others may have its room at once.
+    pub fn note_ended(&self, ended: Ended) {
+        if self.places.table.lock().ledger.note(self.turn, ended) {
+            tell(&self.places.freed);
+            tell(&self.places.changed);
+        }
     }
 
     /// Nothing of the pod runs any more, or nobody wants it: others may have its room.
     pub fn leave(&self) {
-        if self.places.table.lock().places.remove(&self.turn).is_some() {
+        let mut table = self.places.table.lock();
+        table.make_way.remove(&self.turn);
+        let was_there = table.ledger.release(self.turn);
+        drop(table);
+        if was_there {
             tell(&self.places.freed);
             tell(&self.places.changed);
         }
@@ -168,7 +166,7 @@ impl Place {
     #[must_use]
     pub fn must_wait(&self) -> bool {
         let table = self.places.table.lock();
-        self.waits_for.iter().any(|turn| table.places.contains_key(turn))
+        self.waits_for.iter().any(|turn| table.ledger.has(*turn))
     }
 
     /// Resolves when there is news: why this pod must make way, or `None` if somebody has gone for whom it waits. Cancel
@@ -201,7 +199,7 @@ mod tests {
     }
 
     /// Admits as long as there are fewer than that many others.
-    fn up_to(most: usize) -> impl Fn(&[&Pod]) -> Admission {
+    fn up_to(most: usize) -> impl Fn(&[Holding<'_>]) -> Admission {
         move |others| {
             if others.len() < most {
                 return Admission::Admitted { victims: Vec::new(), short_of: String::new() };
@@ -231,7 +229,16 @@ mod tests {
         first.leave();
         assert!(is_admitted(&places.ask(pod("c")).judge(up_to(1))));
         drop(first);
-        assert_eq!(places.table.lock().places.len(), 0);
+        assert!(places.read(|ledger| ledger.held().count()) == 0 && places.table.lock().make_way.is_empty());
+    }
+
+    #[test]
+    fn what_has_ended_is_free_before_its_pod_has_left() {
+        let places = Places::default();
+        let mut first = places.ask(pod("a"));
+        assert!(is_admitted(&first.judge(up_to(1))));
+        first.note_ended(Ended::All);
+        assert!(is_admitted(&places.ask(pod("b")).judge(up_to(1))));
     }
 
     #[tokio::test]

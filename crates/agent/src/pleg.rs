@@ -12,8 +12,9 @@ use std::time::Duration;
 use config::Features;
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
+use jiff::Timestamp;
 use kubelet_core::housekeeping::RuntimePresence;
-use kubelet_core::pleg::{Listing, PodListing, compute_pleg_diff, relist_period, relist_problem};
+use kubelet_core::pleg::{Listing, PodListing, compute_pleg_diff, is_final, relist_period, relist_problem};
 use model::{
     ContainerObservation, ContainerState, MonoTime, PodObservation, PodRef, PodUid, SandboxObservation,
     SandboxState,
@@ -309,7 +310,12 @@ impl Pleg {
         }
         // What an inspection has seen, the next relist need not ask about again.
         self.known.insert(pod.uid.clone(), listing_of(&observation));
-        self.identities.insert(pod.uid.clone(), pod);
+        self.identities.insert(pod.uid.clone(), pod.clone());
+        let now = self.clock.now().wall;
+        let may_change = |c: &ContainerObservation| c.state == ContainerState::Exited && !is_final(c, now);
+        if observation.containers.iter().any(may_change) {
+            self.health.lock().owed.insert(pod.uid.clone(), pod);
+        }
         self.cache.publish(observation);
     }
 }
@@ -325,13 +331,13 @@ async fn inspect(
     pod: &PodRef,
     previous: Option<&PodObservation>,
 ) -> RuntimeResult<PodObservation> {
-    let taken_at = clock.mono();
+    let (taken_at, now) = (clock.mono(), clock.now().wall);
     let (sandboxes, containers) = list(runtime, &Scope::Pod(pod.uid.clone())).await?;
     let sandboxes = futures_util::future::try_join_all(
         sandboxes.into_iter().map(|summary| inspect_sandbox(runtime, summary, previous)),
     );
     let containers = futures_util::future::try_join_all(
-        containers.into_iter().map(|summary| inspect_container(runtime, summary, previous)),
+        containers.into_iter().map(|summary| inspect_container(runtime, summary, previous, now)),
     );
     let (sandboxes, containers) = tokio::try_join!(sandboxes, containers)?;
     let mut sandboxes: Vec<_> = sandboxes.into_iter().flatten().collect();
@@ -358,9 +364,10 @@ async fn inspect_container(
     runtime: &dyn Runtime,
     summary: ContainerSummary,
     previous: Option<&PodObservation>,
+    now: Timestamp,
 ) -> RuntimeResult<Option<ContainerObservation>> {
     let known = previous.and_then(|p| p.container(&summary.id));
-    if let Some(known) = known.filter(|k| k.state == ContainerState::Exited && summary.state == k.state) {
+    if let Some(known) = known.filter(|k| is_final(k, now) && summary.state == k.state) {
         return Ok(Some(known.clone()));
     }
     let status = none_if_gone(runtime.container_status(&summary.id).await)?;

@@ -184,6 +184,8 @@ pub struct EvictionSettings {
     pub limits_storage: bool,
     /// Images may lie apart from what containers write.
     pub may_split: bool,
+    /// The kernel is asked to tell when memory runs short.
+    pub by_kernel: bool,
 }
 
 #[derive(Clone, Debug)]

@@ -57,8 +57,8 @@ impl Samplers {
     }
 
     /// Only how much room the filesystems of the node have. `None`: the kubelet stops.
-    pub async fn filesystems(&self) -> Option<Arc<DiskSample>> {
-        ask(&self.disks, Detail::Node, FRESH).await
+    pub async fn filesystems(&self, most: Duration) -> Option<Arc<DiskSample>> {
+        ask(&self.disks, Detail::Node, most).await
     }
 
     /// `None`: the kubelet stops.

@@ -387,6 +387,7 @@ impl PodWorker {
         self.count_ended(&observed);
         let (stopped, taken_at) = (observed.is_stopped(), observed.taken_at);
         self.observed = Some(observed);
+        self.note_ended();
         self.reconcile_probes();
         self.feed(WorkerEvent::Observed { stopped, taken_at });
     }

@@ -220,6 +220,17 @@ impl KubeletConfiguration {
         model::Amount::parse(&self.container_log_max_size).map_or(10 << 20, model::Amount::units)
     }
 
+    /// `memoryThrottlingFactor` in millionths, so that it can be reckoned with in whole bytes.
+    #[must_use]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "between nothing and a million"
+    )]
+    pub fn throttling_millionths(&self) -> u32 {
+        (self.memory_throttling_factor * 1e6).round().clamp(0.0, 1e6) as u32
+    }
+
     /// Where images are pulled: the image service if it has an endpoint of its own, else the runtime.
     #[must_use]
     pub fn image_endpoint(&self) -> &str {

@@ -1,13 +1,16 @@
 //! The Cgroups port on Linux: directories in the trees of the kernel, and slices of systemd. Decides nothing, and never
 //! waits for a process.
 
+mod memory_alarm;
 mod slices;
 mod trees;
 
 use std::path::PathBuf;
 
 use async_trait::async_trait;
-use model::cgroup::{CgroupPath, CgroupSettings, CgroupVersion};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use model::cgroup::{CgroupPath, CgroupSettings, CgroupVersion, MemoryMark};
 use ports::Cgroups;
 use ports::cgroups::CgroupRemoval;
 use ports::host::HostResult;
@@ -84,6 +87,13 @@ impl Cgroups for LinuxCgroups {
 
     async fn join(&self, cgroup: &CgroupPath, pid: u32) -> HostResult<()> {
         self.work(cgroup, move |trees, path| trees.join(path, pid)).await
+    }
+
+    async fn watch_memory(&self, marks: &[MemoryMark]) -> HostResult<BoxFuture<'static, ()>> {
+        let tree = self.trees.memory_tree()?;
+        let marks = marks.to_vec();
+        let event = blocking(&tree, move |tree| memory_alarm::arm(tree, &marks)).await?;
+        Ok(memory_alarm::wait(event, &tree)?.boxed())
     }
 }
 

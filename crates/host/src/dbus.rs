@@ -55,12 +55,13 @@ impl Connection {
         // Who we are is told by the socket itself; the number only has to agree.
         let uid = rustix::process::geteuid().as_raw().to_string();
         let hex: String = uid.bytes().map(|byte| format!("{byte:02x}")).collect();
-        stream.write_all(format!("\0AUTH EXTERNAL {hex}\r\n").as_bytes()).await?;
+        // In one piece, with nothing behind it: systemd looks at what it read together with `BEGIN` only when something
+        // more comes, and a call there would wait until its caller gives up. Nothing else is sent before the answer.
+        stream.write_all(format!("\0AUTH EXTERNAL {hex}\r\nBEGIN\r\n").as_bytes()).await?;
         let answer = read_line(&mut stream).await?;
         if !answer.starts_with("OK") {
             return Err(DbusError::Refused(answer));
         }
-        stream.write_all(b"BEGIN\r\n").await?;
         Ok(Self { stream, serial: 0, signals: Vec::new() })
     }
 

@@ -24,6 +24,7 @@ pub(crate) fn read(root: &Path) -> MachineInfo {
         physical_cores,
         sockets,
         memory_bytes: meminfo_bytes(&text("proc/meminfo"), "MemTotal:").unwrap_or(0),
+        page_bytes: u64::try_from(rustix::param::page_size()).unwrap_or(4096),
         swap_bytes: meminfo_bytes(&text("proc/meminfo"), "SwapTotal:").unwrap_or(0),
         hostname: uname.nodename().to_string_lossy().into_owned(),
         boot_id: text("proc/sys/kernel/random/boot_id").trim().to_owned(),

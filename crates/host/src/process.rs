@@ -55,6 +55,20 @@ pub fn cgroup_version(root: &Path) -> io::Result<CgroupVersion> {
     Ok(if kind == CGROUP2_MAGIC { CgroupVersion::V2 } else { CgroupVersion::V1 })
 }
 
+/// Whether the kernel can say how much of a cgroup may be swapped out. `root` is where cgroups are mounted, `own` what
+/// `/proc/self/cgroup` says; on version 2 the root itself has no limits, and our own cgroup shows what those below have.
+#[must_use]
+pub fn limits_swap(root: &Path, own: &str, version: CgroupVersion) -> bool {
+    let file = match version {
+        CgroupVersion::V1 => root.join("memory/memory.memsw.limit_in_bytes"),
+        CgroupVersion::V2 => {
+            let path = own.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
+            root.join(path).join("memory.swap.max")
+        }
+    };
+    file.exists()
+}
+
 /// Whether any swap is in use on this machine. A kernel without swap says no.
 ///
 /// # Errors
@@ -75,6 +89,23 @@ fn lists_swap(table: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn swap_is_limited_where_the_kernel_has_a_file_for_it() {
+        let root = tempfile::tempdir().unwrap();
+        let make = |path: &str| {
+            let path = root.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, "").unwrap();
+        };
+        let says = |version, own: &str| limits_swap(root.path(), own, version);
+        assert!(!says(CgroupVersion::V1, "") && !says(CgroupVersion::V2, "0::/a/b\n"));
+        make("a/b/memory.swap.max");
+        assert!(says(CgroupVersion::V2, "0::/a/b\n") && !says(CgroupVersion::V2, "0::/\n"));
+        assert!(!says(CgroupVersion::V1, ""));
+        make("memory/memory.memsw.limit_in_bytes");
+        assert!(says(CgroupVersion::V1, "4:memory:/a\n"));
+    }
 
     #[test]
     fn a_table_with_only_its_heading_lists_no_swap() {

@@ -4,6 +4,7 @@
 //! Owns: thresholds and when they count, the order in which pods go, and the texts. Never: measuring, ending a pod, or
 //! removing images. What a node under pressure takes in is decided in [`crate::admission::pressure`].
 
+pub mod alarm;
 pub mod limits;
 pub mod message;
 pub mod observe;

@@ -27,6 +27,7 @@ pub mod http_action;
 pub mod image;
 pub mod kernel;
 pub mod lease;
+pub mod ledger;
 pub mod log_paths;
 pub mod log_rotation;
 mod lru;

@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
-use model::{ContainerId, ContainerState, MonoTime, PodUid, SandboxId, SandboxState};
+use jiff::Timestamp;
+use model::{ContainerId, ContainerObservation, ContainerState, MonoTime, PodUid, SandboxId, SandboxState};
 
 use config::{Features, GoDuration};
 
@@ -15,6 +16,11 @@ use config::{Features, GoDuration};
 const RELIST_PERIOD: Duration = Duration::from_secs(1);
 /// The same while the runtime tells of what happens, with the gate `EventedPLEG`.
 const RARE_RELIST_PERIOD: Duration = Duration::from_secs(300);
+/// So long after a container was killed the runtime may still say what for.
+const LAST_WORD: Duration = Duration::from_secs(3);
+/// The exit code of a process that was killed.
+const KILLED: i32 = 137;
+const OOM_KILLED: &str = "OOMKilled";
 /// A relist that old makes the node not ready.
 const RELIST_THRESHOLD: Duration = Duration::from_secs(3 * 60);
 /// The same where relists may be rare.
@@ -110,6 +116,16 @@ pub fn compute_pleg_diff(old: &Listing, new: &Listing, relook: &BTreeSet<PodUid>
         }
     }
     diff
+}
+
+/// Nothing that the runtime says of an ended container changes any more. Only that memory was the reason comes later than
+/// the end itself: the kernel tells of both apart.
+#[must_use]
+pub fn is_final(container: &ContainerObservation, now: Timestamp) -> bool {
+    let has_ended = container.state == ContainerState::Exited;
+    let may_be_for_memory = container.exit_code == KILLED && container.reason != OOM_KILLED;
+    let is_fresh = container.finished_at.is_some_and(|at| now.duration_since(at).unsigned_abs() < LAST_WORD);
+    has_ended && !(may_be_for_memory && is_fresh)
 }
 
 /// The relist is overdue: the message for the node's Ready condition, where `PLEG is not healthy: ` stands before it.

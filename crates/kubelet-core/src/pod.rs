@@ -5,7 +5,7 @@ pub mod backoff;
 pub mod create_error;
 pub mod deadline;
 #[cfg(test)]
-mod fixture;
+pub(crate) mod fixture;
 pub mod hash;
 pub mod plan;
 pub mod restart;

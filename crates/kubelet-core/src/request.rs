@@ -17,6 +17,7 @@ pub use container::{ContainerInputs, compute_container_request};
 pub use mounts::{SubPath, VolumeMountPoint, compute_sub_paths};
 pub use sandbox::{SandboxInputs, compute_sandbox_request};
 
+use crate::cgroup::MemoryQos;
 use config::Features;
 use model::request::IdMapping;
 
@@ -39,6 +40,7 @@ pub struct NodeFacts {
     /// `singleProcessOOMKill`: out of memory ends one process instead of the whole container.
     pub single_process_oom_kill: bool,
     pub swap: Swap,
+    pub memory: MemoryRules,
     /// Sizes of huge pages the kernel has, in its own words: `2MB`, `1GB`.
     pub hugepage_sizes: Vec<String>,
     pub features: Features,
@@ -55,6 +57,18 @@ pub enum Swap {
     Limited {
         node_swap_bytes: u64,
     },
+}
+
+/// What becomes of memory requests of containers, beyond their counting when pods are placed (gate `MemoryQoS`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryRules {
+    pub qos: MemoryQos,
+    /// `memoryThrottlingFactor` in millionths: so far on the way from its request to its limit a container is slowed down.
+    pub throttling_millionths: u32,
+    /// What pods may use together: the limit of a container that has none.
+    pub allocatable_bytes: u64,
+    /// The kernel takes whole pages.
+    pub page_bytes: u64,
 }
 
 /// What is true of one pod beyond its spec.

@@ -187,7 +187,10 @@ async fn start_agent(resolved: &Resolved, cgroup_v2: bool) -> Result<Started, St
     )
     .map_err(StartError::Endpoint)?
     .traced(traces::context(kubelet.tracing.as_ref()));
-    let node_facts = settings::node_facts(resolved, &*host, cgroup_v2);
+    let version = if cgroup_v2 { CgroupVersion::V2 } else { CgroupVersion::V1 };
+    let own_cgroup = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let limits_swap = host::process::limits_swap(Path::new(CGROUP_ROOT), &own_cgroup, version);
+    let node_facts = settings::node_facts(resolved, &*host, cgroup_v2, limits_swap);
     let settings = settings::settings(resolved, &node_facts, node_name, host_ips);
     let seed = seed(&machine.boot_id);
     let connected = cluster::connect(resolved, &settings.node_name, &host, seed).await?;
@@ -195,7 +198,6 @@ async fn start_agent(resolved: &Resolved, cgroup_v2: bool) -> Result<Started, St
     share_root_dir(&*host, &settings.paths.root).await.map_err(host_error)?;
     let net = Arc::new(LinuxNet::new());
     let cluster = connected.as_ref().map(|connected| connected.doors.clone());
-    let version = if cgroup_v2 { CgroupVersion::V2 } else { CgroupVersion::V1 };
     let cgroups = Arc::new(LinuxCgroups::new(CGROUP_ROOT.into(), version));
     let doors = Doors { runtime: Arc::new(runtime), host, cgroups, net, clock: Clock::system(), cluster };
     let agent = Agent::start(doors, settings, node_facts, seed).await.map_err(host_error)?;

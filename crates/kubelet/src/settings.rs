@@ -16,9 +16,10 @@ use kubelet_core::eviction::threshold::compute_thresholds;
 use kubelet_core::image::access::VerificationPolicy;
 use kubelet_core::image::gc::ImageGcPolicy;
 use kubelet_core::node::reserved_for_node;
-use kubelet_core::request::{NodeFacts, Swap};
+use kubelet_core::request::{MemoryRules, NodeFacts, Swap};
 use model::{Amount, CgroupDriver};
 use ports::Host;
+use ports::host::MachineInfo;
 
 /// Where links to container logs are made; log collectors of all clusters read it. Tests give their own.
 const CONTAINER_LINKS: &str = "/var/log/containers";
@@ -87,6 +88,7 @@ pub(crate) fn settings(
             max_pod_grace: i64::from(kubelet.eviction_max_pod_grace_period),
             limits_storage: kubelet.local_storage_capacity_isolation,
             may_split: Features::of(&resolved.gates).separate_disk_gc,
+            by_kernel: kubelet.kernel_memcg_notification,
         },
         cgroups: cgroups(&config, facts),
         // Validation has refused any other word.
@@ -143,17 +145,12 @@ fn images(resolved: &Resolved) -> ImageSettings {
 }
 
 fn cgroups(config: &Arc<KubeletConfiguration>, facts: &NodeFacts) -> CgroupSettings {
-    let reserves = config.memory_reservation_policy == "TieredReservation";
-    let memory_qos = match (facts.features.memory_qos && facts.cgroup_v2, reserves) {
-        (false, _) => MemoryQos::Off,
-        (true, false) => MemoryQos::Throttling,
-        (true, true) => MemoryQos::Reservation,
-    };
     // Validation has seen the percentage.
     let percent = config.qos_reserved.get("memory").and_then(|share| share.strip_suffix('%')?.parse().ok());
-    let memory_reserve = percent
-        .filter(|_| facts.features.qos_reserved)
-        .map(|percent| MemoryReserve { percent, allocatable_bytes: allocatable_memory(config, facts) });
+    let memory_reserve = percent.filter(|_| facts.features.qos_reserved).map(|percent| MemoryReserve {
+        percent,
+        allocatable_bytes: allocatable_memory(config, facts.memory_capacity_bytes),
+    });
     CgroupSettings {
         per_qos: config.cgroups_per_qos,
         root: config.cgroup_root.clone(),
@@ -161,22 +158,49 @@ fn cgroups(config: &Arc<KubeletConfiguration>, facts: &NodeFacts) -> CgroupSetti
             cpu_quota_period: facts.cpu_quota_period,
             pids_limit: Some(config.pod_pids_limit).filter(|most| *most > 0),
             hugepage_sizes: facts.hugepage_sizes.clone(),
-            memory_qos,
+            memory_qos: facts.memory.qos,
         },
-        tiers: TierRules { hugepage_sizes: facts.hugepage_sizes.clone(), memory_qos, memory_reserve },
+        tiers: TierRules {
+            hugepage_sizes: facts.hugepage_sizes.clone(),
+            memory_qos: facts.memory.qos,
+            memory_reserve,
+        },
         config: config.clone(),
     }
 }
 
 /// What all pods together may use of the memory.
-fn allocatable_memory(config: &KubeletConfiguration, facts: &NodeFacts) -> i64 {
-    let whole = Amount::from_units(i64::try_from(facts.memory_capacity_bytes).unwrap_or(i64::MAX));
+fn allocatable_memory(config: &KubeletConfiguration, capacity_bytes: u64) -> i64 {
+    let whole = Amount::from_units(i64::try_from(capacity_bytes).unwrap_or(i64::MAX));
     let reserved = reserved_for_node(config).get("memory").copied().unwrap_or(Amount::ZERO);
     (whole - reserved).max(Amount::ZERO).units()
 }
 
-/// What requests to the runtime need to know of this machine.
-pub(crate) fn node_facts(resolved: &Resolved, host: &dyn Host, cgroup_v2: bool) -> NodeFacts {
+/// What is decided from memory requests of containers; version 1 has no files for it.
+fn memory_rules(resolved: &Resolved, machine: &MachineInfo, cgroup_v2: bool) -> MemoryRules {
+    let config = &resolved.kubelet;
+    let is_on = Features::of(&resolved.gates).memory_qos && cgroup_v2;
+    let qos = match (is_on, config.memory_reservation_policy == "TieredReservation") {
+        (false, _) => MemoryQos::Off,
+        (true, false) => MemoryQos::Throttling,
+        (true, true) => MemoryQos::Reservation,
+    };
+    let allocatable = allocatable_memory(config, machine.memory_bytes);
+    MemoryRules {
+        qos,
+        throttling_millionths: config.throttling_millionths(),
+        allocatable_bytes: u64::try_from(allocatable).unwrap_or(0),
+        page_bytes: machine.page_bytes,
+    }
+}
+
+/// What requests to the runtime need to know of this machine, which may be able to limit swap.
+pub(crate) fn node_facts(
+    resolved: &Resolved,
+    host: &dyn Host,
+    cgroup_v2: bool,
+    limits_swap: bool,
+) -> NodeFacts {
     let kubelet = &resolved.kubelet;
     let machine = host.machine();
     let period = kubelet.cpu_cfs_quota.then(|| kubelet.cpu_cfs_quota_period.as_std());
@@ -190,7 +214,12 @@ pub(crate) fn node_facts(resolved: &Resolved, host: &dyn Host, cgroup_v2: bool) 
         cpu_quota_period: period.map(micros),
         cgroup_v2,
         single_process_oom_kill: kubelet.single_process_oom_kill.unwrap_or(!cgroup_v2),
-        swap: Swap::Uncontrolled,
+        swap: match (limits_swap, kubelet.memory_swap.swap_behavior == "LimitedSwap") {
+            (false, _) => Swap::Uncontrolled,
+            (true, false) => Swap::NoSwap,
+            (true, true) => Swap::Limited { node_swap_bytes: machine.swap_bytes },
+        },
+        memory: memory_rules(resolved, &machine, cgroup_v2),
         hugepage_sizes: machine.hugepage_sizes,
         features: Features::of(&resolved.gates),
     }

@@ -70,6 +70,14 @@ impl fmt::Display for CgroupPath {
     }
 }
 
+/// So much memory used in a cgroup.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemoryMark {
+    /// From the root of a tree.
+    pub cgroup: Box<str>,
+    pub bytes: u64,
+}
+
 /// One file of a cgroup and what is to be in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CgroupFile {

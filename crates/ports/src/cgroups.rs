@@ -1,7 +1,8 @@
 //! Cgroups: directories in the trees of the kernel, some of them systemd's.
 
 use async_trait::async_trait;
-use model::cgroup::{CgroupPath, CgroupSettings};
+use futures_util::future::BoxFuture;
+use model::cgroup::{CgroupPath, CgroupSettings, MemoryMark};
 
 use crate::host::HostResult;
 
@@ -31,4 +32,7 @@ pub trait Cgroups: Send + Sync + std::fmt::Debug {
     async fn remove(&self, cgroup: &CgroupPath) -> HostResult<CgroupRemoval>;
     /// Moves a process into it, in every tree that it is in.
     async fn join(&self, cgroup: &CgroupPath, pid: u32) -> HostResult<()>;
+    /// What it returns ends as soon as one of the marks is reached, or has been before; when it is dropped, nobody watches
+    /// any more. Only version 1 can watch memory.
+    async fn watch_memory(&self, marks: &[MemoryMark]) -> HostResult<BoxFuture<'static, ()>>;
 }

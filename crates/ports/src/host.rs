@@ -120,6 +120,8 @@ pub struct MachineInfo {
     /// Packages that the cores are in; 0 if the machine does not say.
     pub sockets: u32,
     pub memory_bytes: u64,
+    /// The kernel gives memory away in pieces of so many bytes.
+    pub page_bytes: u64,
     pub hostname: String,
     pub boot_id: String,
     pub machine_id: String,

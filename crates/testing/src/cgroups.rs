@@ -6,11 +6,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use model::cgroup::{CgroupPath, CgroupSettings};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use model::cgroup::{CgroupPath, CgroupSettings, MemoryMark};
 use parking_lot::Mutex;
 use ports::cgroups::CgroupRemoval;
 use ports::host::HostResult;
 use ports::{Cgroups, HostError};
+use tokio::sync::Notify;
 
 /// The fake. Clones share everything.
 #[derive(Clone, Debug, Default)]
@@ -26,6 +29,9 @@ struct State {
     processes: Vec<Process>,
     /// Whatever is made or written below these fails.
     broken: Vec<String>,
+    /// Those that are watched now, and who is to be woken.
+    marks: Vec<MemoryMark>,
+    alarm: Arc<Notify>,
 }
 
 #[derive(Debug)]
@@ -74,6 +80,17 @@ impl FakeCgroups {
     pub fn add_process(&self, cgroup: &str, pid: u32, endures: u32) -> &Self {
         self.state.lock().processes.push(Process { pid, cgroup: cgroup.to_owned(), endures });
         self
+    }
+
+    /// At which use of memory somebody wants to be woken.
+    #[must_use]
+    pub fn memory_marks(&self) -> Vec<MemoryMark> {
+        self.state.lock().marks.clone()
+    }
+
+    /// One of the marks is reached.
+    pub fn ring(&self) {
+        self.state.lock().alarm.notify_one();
     }
 
     /// From now on nothing can be made or written there.
@@ -164,5 +181,16 @@ impl Cgroups for FakeCgroups {
         state.processes.retain(|process| process.pid != pid);
         state.processes.push(Process { pid, cgroup: cgroup.path.to_string(), endures: 0 });
         Ok(())
+    }
+
+    async fn watch_memory(&self, marks: &[MemoryMark]) -> HostResult<BoxFuture<'static, ()>> {
+        let mut state = self.state.lock();
+        for mark in marks {
+            state.check(&mark.cgroup)?;
+        }
+        marks.clone_into(&mut state.marks);
+        state.alarm = Arc::default();
+        let alarm = state.alarm.clone();
+        Ok(async move { alarm.notified().await }.boxed())
     }
 }

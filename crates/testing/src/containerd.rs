@@ -27,6 +27,8 @@ pub const PAUSE_IMAGE: &str = "localhost/pause:test";
 /// Busybox with all its applets, the users `root`, `nobody` and `app` (1000), and `/tmp`. Its command is `sh`.
 pub const BUSYBOX_IMAGE: &str = "localhost/busybox:test";
 
+const OUR_IMAGES: [&str; 2] = [PAUSE_IMAGE, BUSYBOX_IMAGE];
+
 /// A directory of the programs to test with instead of the machine's own: containerd, its shim, `ctr` and `runc`.
 /// `scripts/runtimes` fills such directories.
 pub const BIN_DIR_VARIABLE: &str = "KUBELET_TEST_CONTAINERD_BIN_DIR";
@@ -185,8 +187,14 @@ impl Containerd {
         containerd.child = Some(spawn(&containerd.layout)?);
         containerd.wait_until_ready().await?;
         image::import(&containerd.layout)?;
-        containerd.wait_for_images().await?;
+        containerd.wait_for_images(&OUR_IMAGES).await?;
         Ok(containerd)
+    }
+
+    /// Makes an image like [`BUSYBOX_IMAGE`] that is larger by so much, and waits until CRI lists it.
+    pub async fn import_image(&self, name: &str, mebibytes: usize) -> Outcome<()> {
+        image::import_large(&self.layout, name, mebibytes)?;
+        self.wait_for_images(&[name]).await
     }
 
     /// The socket that serves CRI.
@@ -224,7 +232,7 @@ impl Containerd {
     pub async fn resume(&mut self) -> Outcome<()> {
         self.child = Some(spawn(&self.layout)?);
         self.wait_until_ready().await?;
-        self.wait_for_images().await
+        self.wait_for_images(&OUR_IMAGES).await
     }
 
     /// [`Self::crash`] and [`Self::resume`].
@@ -269,9 +277,9 @@ impl Containerd {
     }
 
     /// CRI hears of imported images through events, a little after the import.
-    async fn wait_for_images(&self) -> Outcome<()> {
+    async fn wait_for_images(&self, images: &[&str]) -> Outcome<()> {
         let deadline = Instant::now() + stretched(START_TIMEOUT);
-        for image in [PAUSE_IMAGE, BUSYBOX_IMAGE] {
+        for image in images {
             while !wire::has_image(&self.layout.socket(), image).await {
                 if Instant::now() > deadline {
                     return Err(ContainerdError(format!(

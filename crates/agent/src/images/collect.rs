@@ -16,21 +16,21 @@ use model::{MonoTime, PodRef};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::engine::Engine;
-use crate::stats::Samplers;
+use crate::eviction::Remover;
+use crate::stats::{FRESH, Samplers};
 
 const PERIOD: Duration = Duration::from_secs(300);
 /// So soon it is tried again while the runtime has not listed its images once.
 const FIRST_RETRY: Duration = Duration::from_secs(10);
+/// So soon it is looked whether every pod was looked at once, as they soon are when the kubelet has started.
+const FIRST_LOOK: Duration = Duration::from_secs(1);
 
 const UNKNOWN: &str = "what all containers use is not known yet";
-
-/// Asks for all images that nobody uses to go.
-pub(crate) type UnusedImages = mpsc::Sender<oneshot::Sender<()>>;
 
 pub(crate) struct ImageCollector {
     engine: Arc<Engine>,
     samplers: Samplers,
-    requests: mpsc::Receiver<oneshot::Sender<()>>,
+    requests: mpsc::Receiver<oneshot::Sender<bool>>,
     history: ImageHistory,
     began: MonoTime,
     /// The last pass failed, too.
@@ -45,7 +45,7 @@ struct Removal {
 }
 
 impl ImageCollector {
-    pub(crate) fn new(engine: Arc<Engine>, samplers: Samplers) -> (Self, UnusedImages) {
+    pub(crate) fn new(engine: Arc<Engine>, samplers: Samplers) -> (Self, Remover) {
         // One who asks waits for the answer, and there is one who asks.
         let (sender, requests) = mpsc::channel(1);
         let (began, history) = (engine.clock.mono(), ImageHistory::default());
@@ -59,9 +59,10 @@ impl ImageCollector {
             return;
         }
         loop {
-            self.pass().await;
-            let period = if self.has_listed { PERIOD } else { FIRST_RETRY };
-            let next = self.engine.clock.mono() + period;
+            if self.has_listed || self.used().is_ok() {
+                self.pass().await;
+            }
+            let next = self.engine.clock.mono() + self.period();
             loop {
                 tokio::select! {
                     asked = self.requests.recv() => match asked {
@@ -71,6 +72,14 @@ impl ImageCollector {
                     () = self.engine.clock.sleep_until(next) => break,
                 }
             }
+        }
+    }
+
+    fn period(&self) -> Duration {
+        match (self.has_listed, self.used()) {
+            (true, _) => PERIOD,
+            (false, Ok(_)) => FIRST_RETRY,
+            (false, Err(_)) => FIRST_LOOK,
         }
     }
 
@@ -96,7 +105,7 @@ impl ImageCollector {
         let outworn = self.history.outworn(&spare, &policy, self.began, now);
         let aged = self.remove(&outworn, u64::MAX, ImageGcReason::Age).await;
         spare.retain(|image| !outworn.contains(image));
-        let sample = self.samplers.filesystems().await;
+        let sample = self.samplers.filesystems(FRESH).await;
         let space = sample.and_then(|sample| sample.images.as_ref().map(|images| images.space));
         let space =
             space.ok_or("failed to get image stats: the runtime does not say where its images are")?;
@@ -128,11 +137,13 @@ impl ImageCollector {
     }
 
     /// A disk runs short: everything goes that nobody uses and that did not come just now.
-    async fn remove_unused(&mut self, done: oneshot::Sender<()>) {
+    async fn remove_unused(&mut self, done: oneshot::Sender<bool>) {
+        let mut is_less = false;
         match self.spare().await {
             Ok(spare) => {
                 let settled = self.history.settled(&spare, &self.policy(), self.engine.clock.mono());
                 let removal = self.remove(&settled, u64::MAX, ImageGcReason::Space).await;
+                is_less = removal.freed > 0;
                 if let Err(problem) = refuse_errors(u64::MAX, &removal) {
                     tracing::warn!(problem, "Some unused images were not removed");
                 }
@@ -140,15 +151,15 @@ impl ImageCollector {
             Err(problem) => tracing::warn!(problem, "Unused images are not known, and stay"),
         }
         // Who has left does not wait any more.
-        let _ = done.send(());
+        let _ = done.send(is_less);
     }
 
     /// Lists the images; whatever keeps records of them gets to know, too.
     async fn spare(&mut self) -> Result<Vec<SpareImage>, String> {
         let (engine, listed_at) = (self.engine.clone(), self.engine.clock.now());
         let images = engine.runtime.list_images().await.map_err(|error| error.to_string())?;
-        self.has_listed = true;
         let spare = self.history.note(&images, &self.used()?, listed_at.mono);
+        self.has_listed = true;
         engine.images.note_listing(listed_at.wall, images).await;
         Ok(spare)
     }

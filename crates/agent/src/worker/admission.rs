@@ -7,7 +7,8 @@ use kubelet_core::admission::fit::{FitFacts, refuse_beyond};
 use kubelet_core::admission::preemption::PREEMPTING;
 use kubelet_core::admission::{Admission, AdmissionFacts, compute_admission};
 use kubelet_core::eviction::message::{EVICTED, EvictionNotice};
-use kubelet_core::pod::worker::{TerminationCause, WorkerEvent};
+use kubelet_core::ledger::{EndedFacts, Holding, compute_ended};
+use kubelet_core::pod::worker::{PodStage, TerminationCause, WorkerEvent};
 use kubelet_core::status::TerminalReason;
 use model::k8s::Pod;
 
@@ -67,6 +68,20 @@ impl PodWorker {
         self.feed(WorkerEvent::Kill { cause, grace_override });
     }
 
+    /// What of the pod will not run again needs no room any more.
+    pub(super) fn note_ended(&self) {
+        let (Some(place), Some(pod), Some(observed)) = (&self.place, &self.desired, &self.observed) else {
+            return;
+        };
+        let facts = EndedFacts {
+            verdicts: &self.verdicts,
+            killed: &self.killed,
+            features: self.engine.node_facts.features,
+            is_stopping: self.state.stage() != PodStage::Syncing,
+        };
+        place.note_ended(compute_ended(pod, observed, &facts));
+    }
+
     /// Its room is for others from now on.
     pub(super) fn leave_place(&self) {
         if let Some(place) = &self.place {
@@ -75,7 +90,7 @@ impl PodWorker {
     }
 }
 
-fn judge(engine: &Engine, pod: &Pod, others: &[&Pod]) -> Admission {
+fn judge(engine: &Engine, pod: &Pod, others: &[Holding<'_>]) -> Admission {
     // Before the runtime has said what it can do, nothing is refused for it.
     let runtime = engine.node.borrow().clone();
     let facts = AdmissionFacts {

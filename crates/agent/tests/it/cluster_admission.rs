@@ -24,7 +24,7 @@ fn refused_as(world: &World, name: &str, expected: &str, message: &str) {
     assert_eq!(said.reason.as_deref(), Some(expected), "{name}");
     let told = said.message.unwrap_or_default();
     assert!(told.starts_with("Pod was rejected: ") && told.contains(message), "{name}: {told}");
-    assert!(!world.runs(&format!("{name}/app")), "{name}");
+    assert!(!world.runs(&format!("{name}/app")) && !world.runs(&format!("{name}/rest")), "{name}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -83,6 +83,30 @@ async fn jobs_that_follow_each_other_closely_find_the_room_of_the_one_before() {
         world.until("it is decided", |w| !["", "Pending", "Running"].contains(&&*w.said_phase(&name))).await;
         assert_eq!((world.said_phase(&name).as_str(), &*reason(&world, &name)), ("Succeeded", ""), "{name}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_container_that_has_ended_for_good_leaves_its_room_to_others_while_its_pod_goes_on() {
+    let world = World::joined().await;
+    world.fake.program("app", Program::exits(0, seconds(5)));
+    let job = asking("job", "3").restart_policy("Never");
+    world.create(&job.spec(json!({"containers": [
+        container_with("app", json!({"resources": {"requests": {"cpu": "3"}}})),
+        container_with("rest", json!({"resources": {"requests": {"cpu": "500m"}}})),
+    ]})));
+    world.until("both run", |w| w.runs("job/app") && w.runs("job/rest")).await;
+    let stays = |name: &str, cpus| {
+        pod(name, [container_with("rest", json!({"resources": {"requests": {"cpu": cpus}}}))])
+    };
+    world.create(&stays("early", "3"));
+    world.until("it is refused", |w| reason(w, "early") == "OutOfcpu").await;
+    world.until("the first has ended", |w| !w.runs("job/app")).await;
+    world.pass(seconds(2)).await;
+    world.create(&stays("next", "3"));
+    world.until("the next runs beside what is left", |w| w.is_said_ready("next") && w.runs("job/rest")).await;
+    world.create(&stays("more", "501m"));
+    world.until("what is left counts", |w| w.said_phase("more") == "Failed").await;
+    refused_as(&world, "more", "OutOfcpu", "requested: 501, used: 3500, capacity: 4000");
 }
 
 #[tokio::test(start_paused = true)]

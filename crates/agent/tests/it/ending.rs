@@ -1,5 +1,7 @@
 //! Stories about pods that end.
 
+use std::time::Duration;
+
 use serde_json::json;
 use testing::{Fault, Method, Program, Service};
 
@@ -164,4 +166,23 @@ async fn a_job_whose_container_is_changed_while_it_works_begins_again() {
     assert_eq!(world.phase("job").as_deref(), Some("Running"));
     world.until("it succeeded", |w| w.phase("job").as_deref() == Some("Succeeded")).await;
     assert_eq!(world.times_of("StopContainer job-node/app#1").len(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn that_memory_was_the_reason_is_told_although_the_runtime_finds_it_out_later() {
+    let world = World::started().await;
+    let program = Program::runs_out_of_memory(seconds(1)).explained_after(Duration::from_millis(900));
+    world.fake.program("app", program);
+    world.apply(&pod("greedy", [container("app")]).restart_policy("Never"));
+    let ended = |w: &World| {
+        let state = w.container("greedy", "app")?.state?.terminated?;
+        Some((state.exit_code, state.reason.unwrap_or_default()))
+    };
+    let first = world.until("it has ended", |w| ended(w).is_some()).await;
+    assert_eq!(ended(&world), Some((137, "Error".to_owned())));
+    let known = world.until("the reason is told", |w| ended(w) == Some((137, "OOMKilled".to_owned()))).await;
+    assert!(known - first < seconds(3), "{:?}", known - first);
+    world.fake.forget_calls();
+    world.pass(seconds(30)).await;
+    assert_eq!(world.fake.count(Method::ContainerStatus), 0, "nothing more is to be heard");
 }

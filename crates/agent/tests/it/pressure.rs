@@ -15,6 +15,17 @@ const GI: u64 = 1 << 30;
 
 /// A node of a cluster that keeps free what these fields of the configuration say, and has these images.
 async fn short_world(fields: Value, images: &[&str]) -> World {
+    let mut world = short_world_unstarted(fields);
+    for image in images {
+        world.fake.image(image);
+    }
+    world.start().await;
+    world.until("the node is ready", World::is_node_ready).await;
+    world
+}
+
+/// The same without images, and without an agent.
+fn short_world_unstarted(fields: Value) -> World {
     let mut whole = json!({"enforceNodeAllocatable": []});
     whole.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
     let config: KubeletConfiguration = serde_json::from_value(whole).unwrap();
@@ -25,11 +36,6 @@ async fn short_world(fields: Value, images: &[&str]) -> World {
     world.settings.eviction.limits_storage = true;
     world.settings.eviction.may_split = true;
     leave_memory(&world, 4 * GI);
-    for image in images {
-        world.fake.image(image);
-    }
-    world.start().await;
-    world.until("the node is ready", World::is_node_ready).await;
     world
 }
 
@@ -138,6 +144,42 @@ async fn a_node_short_of_memory_ends_who_takes_most_beyond_its_request_and_recov
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_kernel_says_when_memory_runs_short_and_is_asked_anew_after_each_look() {
+    let mut world = short_world_unstarted(json!({"evictionHard": {"memory.available": "1Gi"}}));
+    world.settings.eviction.by_kernel = true;
+    world.start().await;
+    world.until("the node is ready", World::is_node_ready).await;
+    running(&world, &[pod("one", [container("app")])]).await;
+    use_memory(&world, "one", GI);
+    let mark = || world.cgroups.memory_marks().first().map(|mark| mark.bytes);
+    world.until("the kernel is asked", |_| mark() == Some(7 * GI + 1)).await;
+    // Pages of files that nobody reads any more do not count.
+    leave_memory(&world, 900 * MI);
+    let text = format!(
+        "MemTotal: {} kB\nMemFree: {} kB\nInactive(file): {} kB\n",
+        8 * GI / 1024,
+        900 * 1024,
+        500 * 1024
+    );
+    world.host.put("/proc/meminfo", text);
+    world.pass(seconds(2)).await;
+    let rung = world.now();
+    world.cgroups.ring();
+    world.until("it is asked for more", |_| mark() == Some(7 * GI + 500 * MI + 1)).await;
+    assert!(world.now() - rung < seconds(2), "the next look was not waited for");
+    assert_eq!(world.recorded("Evicted"), 0);
+    world.pass(seconds(2)).await;
+    leave_memory(&world, 900 * MI);
+    let rung = world.now();
+    world.cgroups.ring();
+    world.until("somebody has to go", |w| w.recorded("Evicted") == 1).await;
+    assert!(world.now() - rung < seconds(2), "{:?}", world.now() - rung);
+    world.until("it has gone", |w| is_evicted(w, "one")).await;
+    world.pass(seconds(2)).await;
+    assert_eq!(mark(), Some(7 * GI + 500 * MI + 1), "what is passed already need not be watched");
+}
+
+#[tokio::test(start_paused = true)]
 async fn one_pod_goes_at_a_time_and_critical_ones_never_do() {
     let world = short_world(json!({"evictionHard": {"memory.available": "1Gi"}}), &[]).await;
     let critical = pod("critical", [container("app")]).spec(json!({"priority": 2_000_000_000}));
@@ -212,6 +254,24 @@ async fn a_full_disk_is_relieved_by_what_nobody_needs_before_any_pod_goes() {
     assert!(world.is_said_ready("web"));
     let metrics = world.metrics().await;
     assert!(metrics.contains("kubelet_image_garbage_collected_total{reason=\"space\"} 2"), "{metrics}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_runtime_that_gives_room_back_a_moment_later_costs_no_pod() {
+    let world = short_world(json!({"evictionHard": {"nodefs.available": "10%"}}), &["old:1"]).await;
+    running(&world, &[pod("web", [container("app")])]).await;
+    world.fake.forget_calls();
+    world.host.set_space("/", full);
+    world.until("an image goes", |w| w.fake.count(Method::RemoveImage) > 0).await;
+    world.pass(seconds(3)).await;
+    world.host.set_space("/", half_full);
+    world.pass(seconds(30)).await;
+    assert_eq!(world.recorded("Evicted"), 0);
+    // Where there is nothing more to remove, nothing is waited for.
+    let before = world.now();
+    world.host.set_space("/", full);
+    world.until("somebody has to go", |w| w.recorded("Evicted") == 1).await;
+    assert!(world.now() - before < seconds(12), "{:?}", world.now() - before);
 }
 
 #[tokio::test(start_paused = true)]
@@ -336,6 +396,23 @@ async fn a_restarted_agent_takes_no_image_for_unused_before_it_knows_who_runs() 
     world.start().await;
     world.pass(seconds(400)).await;
     assert_eq!(world.fake.count(Method::RemoveImage), 0);
+    assert!(world.is_said_ready("web"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restarted_agent_collects_images_as_soon_as_every_pod_was_looked_at() {
+    let mut world = World::of_cluster();
+    world.fake.image("old:1");
+    world.start().await;
+    world.until("the node is ready", World::is_node_ready).await;
+    running(&world, &[pod("web", [container("a")])]).await;
+    world.crash().await;
+    world.host.set_space("/", full);
+    world.fake.latency(Method::ContainerStatus, seconds(5));
+    world.start().await;
+    let began = world.now();
+    world.until("what nobody uses goes", |w| w.fake.count(Method::RemoveImage) == 1).await;
+    assert!(world.now() - began < seconds(20), "{:?}", world.now() - began);
     assert!(world.is_said_ready("web"));
 }
 

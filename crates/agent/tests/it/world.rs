@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use kubelet_core::cgroup::{MemoryQos, PodRules, TierRules};
 use kubelet_core::image::access::VerificationPolicy;
 use kubelet_core::image::gc::ImageGcPolicy;
-use kubelet_core::request::{NodeFacts, Swap};
+use kubelet_core::request::{MemoryRules, NodeFacts, Swap};
 use model::k8s::{ContainerStatus, PodStatus};
 use ports::node_api::Measurements;
 use ports::{Clock, HostError};
@@ -328,6 +328,7 @@ fn node_facts(features: Features, cgroup_v2: bool) -> NodeFacts {
         cgroup_v2,
         single_process_oom_kill: false,
         swap: Swap::Uncontrolled,
+        memory: MemoryRules::default(),
         hugepage_sizes: Vec::new(),
         features,
     }

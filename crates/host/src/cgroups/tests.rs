@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use model::cgroup::{CgroupFile, UnitProperty};
+use model::cgroup::{CgroupFile, MemoryMark, UnitProperty};
 
 use super::*;
 use crate::dbus::tests::{Answer, Systemd};
@@ -296,4 +296,78 @@ async fn what_systemd_refuses_is_told_with_its_reason() {
     assert_eq!(error, "start slice kubepods-pod1.slice: StartTransientUnit: the job is failed");
     let error = cgroups.ensure(&slice(), &weighed()).await.unwrap_err().to_string();
     assert!(error.contains("AccessDenied: no good reason"), "{error}");
+}
+
+/// A thousand pods, each with a cgroup inside as a runtime makes one, and with a process in every tenth. They come and go
+/// side by side, and what is left in between is only what somebody still is inside of.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_cgroups_come_and_go_and_none_is_left() {
+    const PODS: usize = 1000;
+    let real = Real::new("thousand");
+    let limits = real.files(&[("pids", "pids.max", "pids.max", "50")]);
+    let mut stubborn_ones = Vec::new();
+    for n in 0..PODS {
+        let pod = real.cgroup(&format!("/kubepods/burstable/pod{n}"));
+        real.cgroups.ensure(&pod, &limits).await.unwrap();
+        let inner = real.cgroup(&format!("/kubepods/burstable/pod{n}/container"));
+        real.cgroups.ensure(&inner, &CgroupSettings::default()).await.unwrap();
+        if n % 10 == 0 {
+            stubborn_ones.push((n, stubborn(&real, &inner).await));
+        }
+        // The one of a while ago goes; its process has to be killed first.
+        let Some(old) = n.checked_sub(50) else { continue };
+        go(&real, old, &mut stubborn_ones).await;
+    }
+    for old in PODS - 50..PODS {
+        go(&real, old, &mut stubborn_ones).await;
+    }
+    assert_eq!(real.cgroups.children(&real.cgroup("/kubepods/burstable")).await, Vec::<String>::new());
+    assert!(stubborn_ones.is_empty());
+}
+
+async fn go(real: &Real, n: usize, stubborn_ones: &mut Vec<(usize, Child)>) {
+    let below = format!("/kubepods/burstable/pod{n}");
+    if let Some(at) = stubborn_ones.iter().position(|(pod, _)| *pod == n) {
+        let (_, mut child) = stubborn_ones.remove(at);
+        let busy = real.cgroups.remove(&real.cgroup(&below)).await.unwrap();
+        assert!(matches!(busy, CgroupRemoval::Busy { pids } if pids.contains(&child.id())), "{n}");
+        real.cgroups.kill(&real.cgroup(&below)).await.unwrap();
+        assert!(!child.wait().unwrap().success());
+    }
+    assert_eq!(real.removed(&below).await, CgroupRemoval::Gone, "{n}");
+}
+
+fn mark(cgroup: &CgroupPath, bytes: u64) -> MemoryMark {
+    MemoryMark { cgroup: cgroup.path.clone(), bytes }
+}
+
+/// A process in that cgroup that takes so many MiB, and stays.
+async fn taking(real: &Real, cgroup: &CgroupPath, mebibytes: u64) -> Child {
+    let script = format!("read go; x=$(head -c {mebibytes}M /dev/zero | tr '\\0' x); read end");
+    let mut child = Command::new("sh").args(["-c", &script]).stdin(Stdio::piped()).spawn().unwrap();
+    real.cgroups.join(cgroup, child.id()).await.unwrap();
+    child.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
+    child
+}
+
+#[tokio::test]
+async fn memory_that_reaches_one_of_the_marks_wakes_who_waits_and_so_does_what_reached_it_before() {
+    let real = Real::new("alarm");
+    let (all, pod) = (real.cgroup("/kubepods"), real.cgroup("/kubepods/pod1"));
+    real.cgroups.ensure(&pod, &CgroupSettings::default()).await.unwrap();
+    let marks = [mark(&real.cgroup(""), 1 << 40), mark(&all, 8 << 20)];
+    if !real.is_v1() {
+        assert!(real.cgroups.watch_memory(&marks).await.is_err());
+        return;
+    }
+    let mut alarm = real.cgroups.watch_memory(&marks).await.unwrap();
+    assert!((&mut alarm).now_or_never().is_none(), "nobody uses anything");
+    let mut child = taking(&real, &pod, 16).await;
+    tokio::time::timeout(std::time::Duration::from_secs(60), alarm).await.unwrap();
+    let again = real.cgroups.watch_memory(&marks).await.unwrap();
+    tokio::time::timeout(std::time::Duration::from_secs(60), again).await.unwrap();
+    real.cgroups.kill(&pod).await.unwrap();
+    child.wait().unwrap();
+    let missing = [mark(&real.cgroup("/nobody"), 1)];
+    assert!(real.cgroups.watch_memory(&missing).await.err().unwrap().is_not_found());
 }

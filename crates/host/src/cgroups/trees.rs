@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use model::cgroup::{CgroupFile, CgroupVersion};
 use ports::cgroups::CgroupRemoval;
-use ports::host::HostResult;
+use ports::host::{HostError, HostResult};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{failed, measure};
@@ -38,6 +38,14 @@ impl Trees {
 
     pub(super) fn root(&self) -> &Path {
         &self.root
+    }
+
+    /// Where version 1 counts memory.
+    pub(super) fn memory_tree(&self) -> HostResult<PathBuf> {
+        match self.version {
+            CgroupVersion::V1 => Ok(self.root.join("memory")),
+            CgroupVersion::V2 => Err(HostError::Unfit("cgroup v2 cannot watch memory".to_owned())),
+        }
     }
 
     /// Every tree. Links are other names of one that is there anyway.
@@ -210,12 +218,12 @@ impl Trees {
     }
 }
 
-fn inside(tree: &Path, path: &str) -> PathBuf {
+pub(super) fn inside(tree: &Path, path: &str) -> PathBuf {
     tree.join(path.trim_start_matches('/'))
 }
 
 /// The file must be there: no other can be made in a cgroup.
-fn put(path: &Path, text: &str) -> io::Result<()> {
+pub(super) fn put(path: &Path, text: &str) -> io::Result<()> {
     OpenOptions::new().write(true).open(path)?.write_all(text.as_bytes())
 }
 

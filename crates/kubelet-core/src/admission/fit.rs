@@ -11,6 +11,7 @@ use model::{Amount, ContainerKind};
 use super::affinity::selects;
 use super::requests::{Requests, add, pod_requests};
 use super::{Rejection, is_critical_pod, preemption};
+use crate::ledger::Holding;
 use crate::node::resources::{Quantities, is_extended_resource};
 use crate::status::is_static_pod;
 
@@ -20,8 +21,8 @@ pub struct FitFacts<'a> {
     pub node: &'a Node,
     /// What pods may use.
     pub allocatable: &'a Quantities,
-    /// All other pods that were admitted and have not ended.
-    pub active: &'a [&'a Pod],
+    /// What all other pods hold that were admitted and have not ended.
+    pub active: &'a [Holding<'a>],
 }
 
 /// What came of it.
@@ -103,12 +104,12 @@ pub fn compute_fit(pod: &Pod, facts: &FitFacts<'_>) -> Fit {
 
 /// The rejection of one more pod on a node that takes so many, and has these.
 #[must_use]
-pub fn refuse_beyond(max_pods: u32, active: &[&Pod]) -> Option<Rejection> {
+pub fn refuse_beyond(max_pods: u32, active: &[Holding<'_>]) -> Option<Rejection> {
     let shortage = out_of_places(i64::from(max_pods), active)?;
     Some(rejection(&Misfit::Resource(shortage)))
 }
 
-fn out_of_places(places: i64, active: &[&Pod]) -> Option<Shortage> {
+fn out_of_places(places: i64, active: &[Holding<'_>]) -> Option<Shortage> {
     let used = i64::try_from(active.len()).unwrap_or(i64::MAX);
     let is_full = used >= places;
     is_full.then(|| Shortage { resource: "pods".to_owned(), requested: 1, used, capacity: places })
@@ -166,7 +167,7 @@ fn shortages(pod: &Pod, facts: &FitFacts<'_>) -> Vec<Shortage> {
         out_of_places(capacity("pods").units(), facts.active).into_iter().collect();
     let mut used = Requests::new();
     for other in facts.active {
-        add(&mut used, &pod_requests(other));
+        add(&mut used, &other.requests());
     }
     let mut wanted: Vec<_> = pod_requests(pod).into_iter().collect();
     wanted.sort_by_key(|(name, _)| {
@@ -198,8 +199,8 @@ fn host_ports(pod: &Pod) -> impl Iterator<Item = &ContainerPort> {
         .filter(|port| port.host_port.is_some_and(|port| port > 0))
 }
 
-fn has_free_ports(pod: &Pod, active: &[&Pod]) -> bool {
-    let taken = || active.iter().flat_map(|other| host_ports(other));
+fn has_free_ports(pod: &Pod, active: &[Holding<'_>]) -> bool {
+    let taken = || active.iter().flat_map(|other| host_ports(other.pod()));
     host_ports(pod).all(|wanted| !taken().any(|other| collides(wanted, other)))
 }
 

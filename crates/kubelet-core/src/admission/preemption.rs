@@ -7,7 +7,7 @@ use model::{PodUid, QosClass};
 
 use super::fit::{Shortage, measure};
 use super::is_critical_pod;
-use super::requests::pod_requests;
+use crate::ledger::Holding;
 
 /// The reason and the message of a pod that had to make way.
 pub const PREEMPTING: (&str, &str) = ("Preempting", "Preempted in order to admit critical pod");
@@ -26,16 +26,17 @@ type Needs = Vec<(String, i64)>;
 /// claims of others allow.
 pub(super) fn compute_victims(
     pod: &Pod,
-    active: &[&Pod],
+    active: &[Holding<'_>],
     shortages: &[Shortage],
 ) -> Result<Vec<PodUid>, NoVictims> {
     let needs: Needs = shortages.iter().map(|s| (s.resource.clone(), s.missing())).collect();
-    let of = |class: QosClass| -> Vec<&Pod> {
-        active.iter().copied().filter(|p| may_preempt(pod, p) && QosClass::of(p) == class).collect()
+    let of = |class: QosClass| -> Vec<Holding<'_>> {
+        let may_go = |held: &Holding<'_>| may_preempt(pod, held.pod()) && QosClass::of(held.pod()) == class;
+        active.iter().copied().filter(may_go).collect()
     };
     let (best_effort, burstable, guaranteed) =
         (of(QosClass::BestEffort), of(QosClass::Burstable), of(QosClass::Guaranteed));
-    let without = |sets: [&[&Pod]; 2]| less(&needs, sets.into_iter().flatten().copied());
+    let without = |sets: [&[Holding<'_>]; 2]| less(&needs, sets.into_iter().flatten().copied());
     let unmet = less(&without([&best_effort, &burstable]), guaranteed.iter().copied());
     if !unmet.is_empty() {
         let list: String = unmet.iter().map(|(name, q)| format!("(res: {name}, q: {q}), ")).collect();
@@ -44,7 +45,7 @@ pub(super) fn compute_victims(
     let of_guaranteed = closest(guaranteed, without([&best_effort, &burstable]));
     let of_burstable = closest(burstable, without([&best_effort, &of_guaranteed]));
     let of_best_effort = closest(best_effort, without([&of_burstable, &of_guaranteed]));
-    let uid = |pod: &Pod| PodUid::new(pod.metadata.uid.as_deref().unwrap_or_default());
+    let uid = |held: Holding<'_>| PodUid::new(held.pod().metadata.uid.as_deref().unwrap_or_default());
     Ok(of_best_effort.into_iter().chain(of_burstable).chain(of_guaranteed).map(uid).collect())
 }
 
@@ -57,19 +58,19 @@ fn may_preempt(pod: &Pod, other: &Pod) -> bool {
     matches!((priority(pod), priority(other)), (Some(own), Some(theirs)) if own > theirs)
 }
 
-fn frees(pod: &Pod, resource: &str) -> i64 {
+fn frees(held: Holding<'_>, resource: &str) -> i64 {
     if resource == "pods" {
         return 1;
     }
-    pod_requests(pod).get(resource).map_or(0, |amount| measure(resource, *amount))
+    held.requests().get(resource).map_or(0, |amount| measure(resource, *amount))
 }
 
 /// What is still needed once these are gone.
-fn less<'a>(needs: &Needs, pods: impl IntoIterator<Item = &'a Pod>) -> Needs {
+fn less<'a>(needs: &Needs, leaving: impl IntoIterator<Item = Holding<'a>>) -> Needs {
     let mut left = needs.clone();
-    for pod in pods {
+    for held in leaving {
         for (resource, quantity) in &mut left {
-            *quantity = quantity.saturating_sub(frees(pod, resource));
+            *quantity = quantity.saturating_sub(frees(held, resource));
         }
     }
     left.retain(|(_, quantity)| *quantity > 0);
@@ -77,13 +78,13 @@ fn less<'a>(needs: &Needs, pods: impl IntoIterator<Item = &'a Pod>) -> Needs {
 }
 
 /// Takes the pod that comes closest to the needs, again and again, until they are met or nobody is left.
-fn closest(mut pods: Vec<&Pod>, mut needs: Needs) -> Vec<&Pod> {
+fn closest<'a>(mut pods: Vec<Holding<'a>>, mut needs: Needs) -> Vec<Holding<'a>> {
     let mut chosen = Vec::new();
     while !needs.is_empty() {
-        let by_distance = |a: &(usize, &&Pod), b: &(usize, &&Pod)| {
-            let size = |pod: &Pod| (frees(pod, "memory"), frees(pod, "cpu"));
-            let (left, right) = (distance(&needs, a.1), distance(&needs, b.1));
-            left.total_cmp(&right).then_with(|| size(a.1).cmp(&size(b.1)))
+        let by_distance = |a: &(usize, &Holding<'_>), b: &(usize, &Holding<'_>)| {
+            let size = |held: Holding<'_>| (frees(held, "memory"), frees(held, "cpu"));
+            let (left, right) = (distance(&needs, *a.1), distance(&needs, *b.1));
+            left.total_cmp(&right).then_with(|| size(*a.1).cmp(&size(*b.1)))
         };
         let Some((at, _)) = pods.iter().enumerate().min_by(by_distance) else { break };
         let pod = pods.remove(at);
@@ -94,11 +95,11 @@ fn closest(mut pods: Vec<&Pod>, mut needs: Needs) -> Vec<&Pod> {
 }
 
 /// How far from enough the pod's leaving would be: the sum of the squares of the shares that remain.
-fn distance(needs: &Needs, pod: &Pod) -> f64 {
+fn distance(needs: &Needs, held: Holding<'_>) -> f64 {
     needs
         .iter()
         .map(|(resource, quantity)| {
-            let remains = quantity.saturating_sub(frees(pod, resource)).max(0);
+            let remains = quantity.saturating_sub(frees(held, resource)).max(0);
             (as_f64(remains) / as_f64(*quantity)).powi(2)
         })
         .sum()

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::containers::{init_containers, regular_containers, spec_of};
+use model::containers::{ContainerRef, init_containers, regular_containers, spec_of};
 use model::k8s::{Pod, Quantity, ResourceRequirements};
 use model::{Amount, ContainerKind};
 
@@ -13,13 +13,18 @@ pub type Requests = BTreeMap<String, Amount>;
 /// a whole asks for takes the place of the sum; overhead comes on top.
 #[must_use]
 pub fn pod_requests(pod: &Pod) -> Requests {
+    requests_with(pod, container_requests)
+}
+
+/// The same where somebody else says what counts for each container.
+pub(crate) fn requests_with(pod: &Pod, of: impl Fn(&ContainerRef<'_>) -> Requests) -> Requests {
     let mut together = Requests::new();
     for container in regular_containers(pod) {
-        add(&mut together, &requests(container.resources()));
+        add(&mut together, &of(&container));
     }
     let (mut sidecars, mut most_at_start) = (Requests::new(), Requests::new());
     for container in init_containers(pod) {
-        let own = requests(container.resources());
+        let own = of(&container);
         if container.kind == ContainerKind::Sidecar {
             add(&mut together, &own);
             add(&mut sidecars, &own);
@@ -36,6 +41,11 @@ pub fn pod_requests(pod: &Pod) -> Requests {
     let overhead = spec_of(pod).overhead.iter().flatten();
     add(&mut together, &overhead.map(|(name, quantity)| (name.clone(), amount(quantity))).collect());
     together
+}
+
+/// What a container asks for by itself.
+pub(crate) fn container_requests(container: &ContainerRef<'_>) -> Requests {
+    requests(container.resources())
 }
 
 fn may_be_pod_level(name: &str) -> bool {

@@ -10,6 +10,7 @@ use super::pod::compute_pod_numbers;
 use super::processes::{is_movable, new_ones};
 use super::tiers::MemoryReserve;
 use super::*;
+use crate::ledger::Holding;
 
 const UID: &str = "0a1b-2c3d";
 
@@ -298,7 +299,7 @@ fn a_tier_weighs_what_its_pods_request() {
     let pods = tier_pods();
     let rules =
         TierRules { hugepage_sizes: vec!["2MB".into()], memory_qos: MemoryQos::Off, memory_reserve: None };
-    let tiers = compute_tiers(&pods, &rules);
+    let tiers = compute_tiers(pods.iter().map(Holding::whole), &rules);
     assert_eq!(tiers.all_pods, CgroupNumbers::default());
     check(
         &tiers.burstable,
@@ -321,7 +322,7 @@ fn what_better_classes_request_is_kept_from_the_others() {
             memory_qos: MemoryQos::Off,
             memory_reserve: Some(MemoryReserve { percent, allocatable_bytes: mebi(1000) }),
         };
-        let tiers = compute_tiers(&tier_pods(), &rules);
+        let tiers = compute_tiers(tier_pods().iter().map(Holding::whole), &rules);
         (tiers.burstable.memory_limit.unwrap(), tiers.best_effort.memory_limit.unwrap())
     };
     assert_eq!(reserve(100), (mebi(900), mebi(700)));
@@ -329,7 +330,7 @@ fn what_better_classes_request_is_kept_from_the_others() {
     assert_eq!(reserve(0), (mebi(1000), mebi(1000)));
     let rules =
         TierRules { hugepage_sizes: Vec::new(), memory_qos: MemoryQos::Reservation, memory_reserve: None };
-    let tiers = compute_tiers(&tier_pods(), &rules);
+    let tiers = compute_tiers(tier_pods().iter().map(Holding::whole), &rules);
     assert_eq!((tiers.all_pods.memory_min, tiers.all_pods.memory_low), (Some(mebi(100)), Some(mebi(200))));
     assert_eq!((tiers.burstable.memory_min, tiers.burstable.memory_low), (None, Some(mebi(200))));
     assert_eq!((tiers.best_effort.memory_min, tiers.best_effort.memory_low), (None, None));

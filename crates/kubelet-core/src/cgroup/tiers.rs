@@ -1,12 +1,11 @@
 //! The numbers of the tiers, from all pods that have a place on the node (contract C.67): a tier as a whole weighs what
 //! its pods request, so that those without requests get what is left and no more.
 
-use model::k8s::Pod;
 use model::{Amount, QosClass};
 
 use super::numbers::{CgroupNumbers, UNBOUNDED_HUGEPAGES};
 use super::pod::MemoryQos;
-use crate::admission::requests::pod_requests;
+use crate::ledger::Holding;
 use crate::request::resources::{MIN_SHARES, cpu_shares};
 
 /// What is true of the tiers of this node.
@@ -41,22 +40,22 @@ struct Requested {
 }
 
 impl Requested {
-    fn add(&mut self, pod: &Pod) {
-        let requests = pod_requests(pod);
+    fn add(&mut self, held: Holding<'_>) {
+        let requests = held.requests();
         let of = |name: &str| requests.get(name).copied().unwrap_or(Amount::ZERO);
         self.cpu_milli = self.cpu_milli.saturating_add(of("cpu").milli());
         self.memory_bytes = self.memory_bytes.saturating_add(of("memory").units());
     }
 }
 
-/// The numbers of the tiers for these pods.
+/// The numbers of the tiers for what these pods hold.
 #[must_use]
-pub fn compute_tiers<'a>(pods: impl IntoIterator<Item = &'a Pod>, rules: &TierRules) -> TierNumbers {
+pub fn compute_tiers<'a>(held: impl IntoIterator<Item = Holding<'a>>, rules: &TierRules) -> TierNumbers {
     let (mut guaranteed, mut burstable) = (Requested::default(), Requested::default());
-    for pod in pods {
-        match QosClass::of(pod) {
-            QosClass::Guaranteed => guaranteed.add(pod),
-            QosClass::Burstable => burstable.add(pod),
+    for held in held {
+        match QosClass::of(held.pod()) {
+            QosClass::Guaranteed => guaranteed.add(held),
+            QosClass::Burstable => burstable.add(held),
             QosClass::BestEffort => {}
         }
     }

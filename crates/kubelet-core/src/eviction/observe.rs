@@ -35,7 +35,7 @@ pub fn observe(node: Option<&NodeSample>, disks: Option<&DiskSample>) -> Observa
     if let Some(node) = node {
         let used = node.root.cgroup.memory.working_set;
         all.set(Signal::MemoryAvailable, used.map(|used| left_of(node.machine.memory_bytes, used)));
-        let pods = node.system.iter().find(|system| system.name == "pods").map(|s| &s.placed.cgroup.memory);
+        let pods = node.pods_together().map(|pods| &pods.cgroup.memory);
         let pods = pods.and_then(|memory| memory.limit.zip(memory.working_set));
         all.set(Signal::AllocatableMemoryAvailable, pods.map(|(limit, used)| left_of(limit, used)));
         let tasks = node.machine.most_tasks.zip(node.machine.tasks);

@@ -3,21 +3,23 @@ use std::time::Duration;
 
 use config::KubeletConfiguration;
 use expect_test::{Expect, expect};
-use model::MonoTime;
 use model::k8s::Pod;
 use model::stats::TreeUsage;
+use model::{MonoTime, Now};
 use serde_json::{Value, json};
 
+use super::alarm::compute_memory_marks;
 use super::limits::{compute_passed_limit, has_limits};
 use super::message::{notice, threshold_met};
-use super::observe::{Observation, Observations};
+use super::observe::{Observation, Observations, observe};
 use super::pressure::{PressureState, are_relieved, compute_pressure};
 use super::rank::rank;
 use super::reclaim::compute_reclaim;
 use super::threshold::{Threshold, compute_thresholds, fit_to_layout};
 use super::usage::{Candidate, ContainerUsage, PodUsage};
 use super::{DiskLayout, Signal, Starved};
-use crate::stats::sample::{PodDisks, VolumeSample};
+use crate::stats::cgroup::{CgroupSample, Detail, MemorySample};
+use crate::stats::sample::{MachineSample, NodeSample, Placed, PodDisks, SystemSample, VolumeSample};
 
 const MI: i64 = 1 << 20;
 
@@ -120,6 +122,77 @@ fn what_containers_write_to_has_the_thresholds_of_the_node_where_images_lie_apar
         "nodefs.available<10Mi for 0ns, reclaims -\nimagefs.available<20Mi for 0ns, reclaims -\n\
          containerfs.available<10Mi for 0ns, reclaims -\n"
     );
+}
+
+/// A machine of 1000 MiB of which pods may use 500; both use `used` MiB, of which `inactive` are pages of files that nobody
+/// reads any more.
+fn node_using(used: u64, inactive: u64) -> NodeSample {
+    let mebibytes = |number: u64| Some(number << 20);
+    let placed = |path: &str, limit| Placed {
+        path: path.into(),
+        cgroup: CgroupSample {
+            memory: MemorySample {
+                usage: mebibytes(used),
+                working_set: mebibytes(used - inactive),
+                limit,
+                ..MemorySample::default()
+            },
+            ..CgroupSample::default()
+        },
+        rate: None,
+    };
+    let pods = SystemSample { name: "pods", started: None, placed: placed("/kubepods", mebibytes(500)) };
+    NodeSample {
+        taken: Now { wall: jiff::Timestamp::UNIX_EPOCH, mono: MonoTime::ZERO },
+        detail: Detail::Node,
+        machine: MachineSample { memory_bytes: 1000 << 20, ..MachineSample::default() },
+        root: placed("/", None),
+        system: vec![pods],
+        pods: Vec::new(),
+        is_incomplete: false,
+    }
+}
+
+#[track_caller]
+fn check_marks(used: u64, inactive: u64, expected: &[(&str, u64)]) {
+    let thresholds = compute_thresholds(&config(&json!({
+        "enforceNodeAllocatable": ["pods"],
+        "evictionHard": {"memory.available": "100Mi", "nodefs.available": "10%"},
+        "evictionSoft": {"memory.available": "30%"}, "evictionSoftGracePeriod": {"memory.available": "1m"},
+    })));
+    let node = node_using(used, inactive);
+    let marks = compute_memory_marks(&thresholds, &node);
+    let shown: Vec<_> = marks.iter().map(|mark| (&*mark.cgroup, mark.bytes >> 20)).collect();
+    assert_eq!(shown, expected);
+    // A mark is the first usage that the next look would find a threshold passed with.
+    let observed = observe(Some(&node), None);
+    let passed = thresholds
+        .iter()
+        .filter(|threshold| !threshold.signal.as_str().starts_with("nodefs"))
+        .filter(|threshold| {
+            observed.get(threshold.signal).is_some_and(|o| o.available < threshold.level.of(o.capacity))
+        });
+    assert_eq!(passed.count() + marks.len(), 3);
+}
+
+#[test]
+fn the_kernel_is_asked_to_watch_each_threshold_of_memory_that_is_not_passed() {
+    check_marks(100, 0, &[("/", 900), ("/", 699), ("/kubepods", 400)]);
+    check_marks(100, 50, &[("/", 950), ("/", 749), ("/kubepods", 450)]);
+    check_marks(400, 0, &[("/", 900), ("/", 699), ("/kubepods", 400)]);
+    check_marks(401, 0, &[("/", 900), ("/", 699)]);
+    check_marks(950, 60, &[("/", 960)]);
+    check_marks(950, 0, &[]);
+}
+
+#[test]
+fn where_memory_is_not_measured_nothing_is_watched() {
+    let thresholds = hard("memory.available", "100Mi");
+    let mut node = node_using(100, 0);
+    node.root = Placed::default();
+    assert_eq!(compute_memory_marks(&thresholds, &node), []);
+    let more_than_all = hard("memory.available", "2000Mi");
+    assert_eq!(compute_memory_marks(&more_than_all, &node_using(100, 0)), []);
 }
 
 fn seen(signal: Signal, available: i64) -> Observations {

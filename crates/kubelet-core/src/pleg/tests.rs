@@ -2,9 +2,11 @@
 
 use config::Features;
 use expect_test::{Expect, expect};
+use model::Now;
 use proptest::prelude::*;
 
 use super::*;
+use crate::pod::fixture::new_instance;
 
 fn listing(text: &str) -> Listing {
     let pods = text.split(';').filter(|pod| !pod.trim().is_empty());
@@ -26,6 +28,29 @@ fn listing(text: &str) -> Listing {
         (PodUid::from(uid.trim()), listing)
     })
     .collect()
+}
+
+/// Ended with that code for that reason, so many milliseconds ago; nobody ended at all where there is no such number.
+#[track_caller]
+fn check_final(code: i32, reason: &str, ago: Option<i64>, expected: bool) {
+    let now = Timestamp::from_second(1000).unwrap();
+    let taken = Now { wall: now, mono: MonoTime::ZERO };
+    let mut container = new_instance("a", SandboxId::from("box"), None, taken);
+    container.state = if ago.is_some() { ContainerState::Exited } else { ContainerState::Running };
+    container.finished_at = ago.map(|ago| now - jiff::SignedDuration::from_millis(ago));
+    (container.exit_code, container.reason) = (code, reason.to_owned());
+    assert_eq!(is_final(&container, now), expected, "{code} {reason} {ago:?}");
+}
+
+#[test]
+fn of_a_killed_container_the_runtime_may_still_say_that_it_was_for_the_memory() {
+    check_final(137, "Error", Some(0), false);
+    check_final(137, "Error", Some(2999), false);
+    check_final(137, "Error", Some(3000), true);
+    check_final(137, "OOMKilled", Some(0), true);
+    check_final(1, "Error", Some(0), true);
+    check_final(0, "Completed", Some(0), true);
+    check_final(0, "", None, false);
 }
 
 fn shown(diff: &PlegDiff) -> String {

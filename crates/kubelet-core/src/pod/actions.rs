@@ -32,6 +32,8 @@ use model::{
     ContainerId, ContainerKind, ContainerObservation, ContainerState, Now, PodObservation, SandboxId,
 };
 
+pub(crate) use sandbox::find_usable;
+
 use super::backoff::{self, BackoffTable};
 use super::plan::{
     KillContainer, KillReason, PodPlan, PodStep, RemoveContainer, StartContainer, StartReason,
@@ -61,7 +63,7 @@ pub struct PodInputs<'a> {
 /// Decides the next step for a pod that should run. Pods that are to end go through [`super::termination`] instead.
 #[must_use]
 pub fn compute_pod_actions(inputs: &PodInputs<'_>) -> PodPlan {
-    let current = match sandbox::find_usable(inputs.pod, inputs.observed) {
+    let current = match find_usable(inputs.pod, inputs.observed) {
         Ok(sandbox) => &sandbox.id,
         Err(why) => return sandbox::plan_without(inputs, why),
     };

@@ -31,20 +31,32 @@ use super::hash::container_hash;
 use super::plan::{
     KillContainer, KillReason, PodPlan, PodStep, StartContainer, StartReason, Waiting, WaitingReason,
 };
+use crate::ledger::{Ended, EndedFacts, compute_ended};
 use crate::probe::results::{ProbeKind, ProbeVerdicts, Verdict};
 
-pub(super) struct Case {
-    pub(super) pod: Pod,
-    pub(super) observed: PodObservation,
-    pub(super) verdicts: ProbeVerdicts,
-    pub(super) backoff: BackoffTable,
-    pub(super) log_restarts: BTreeMap<String, u32>,
-    pub(super) killed: BTreeMap<ContainerId, KillReason>,
-    pub(super) features: Features,
-    pub(super) now: Now,
+pub(crate) struct Case {
+    pub(crate) pod: Pod,
+    pub(crate) observed: PodObservation,
+    pub(crate) verdicts: ProbeVerdicts,
+    pub(crate) backoff: BackoffTable,
+    pub(crate) log_restarts: BTreeMap<String, u32>,
+    pub(crate) killed: BTreeMap<ContainerId, KillReason>,
+    pub(crate) features: Features,
+    pub(crate) now: Now,
 }
 
 impl Case {
+    /// What of the pod has ended for good.
+    pub(crate) fn ended(&self, is_stopping: bool) -> Ended {
+        let facts = EndedFacts {
+            verdicts: &self.verdicts,
+            killed: &self.killed,
+            features: self.features,
+            is_stopping,
+        };
+        compute_ended(&self.pod, &self.observed, &facts)
+    }
+
     pub(super) fn plan(&self) -> PodPlan {
         compute_pod_actions(&PodInputs {
             pod: &self.pod,
@@ -74,7 +86,7 @@ pub(super) fn ago(now: Now, seconds: u64) -> Timestamp {
     now.wall - Duration::from_secs(seconds)
 }
 
-pub(super) fn case(line: &str) -> Case {
+pub(crate) fn case(line: &str) -> Case {
     let (spec, observed) = line.split_once('|').unwrap_or((line, ""));
     let pod = pod(spec);
     let now = start_of_test();
@@ -308,7 +320,7 @@ fn instance(case: &Case, token: &str) -> ContainerObservation {
     out
 }
 
-pub(super) fn new_instance(
+pub(crate) fn new_instance(
     name: &str,
     sandbox_id: SandboxId,
     hash: Option<u32>,

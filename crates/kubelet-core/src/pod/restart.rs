@@ -6,13 +6,16 @@
 use std::collections::BTreeMap;
 
 use config::Features;
-use model::containers::spec_of;
+use model::containers::{all_containers, spec_of};
 use model::k8s::{ContainerRestartRule, ContainerStateTerminated, Pod};
 use model::{ContainerId, ContainerKind, ContainerObservation, ContainerRef};
 
 use super::hash::container_hash;
 use super::plan::{KillReason, RestartPolicy, StartReason};
 use crate::probe::results::{ProbeVerdicts, Verdict};
+
+/// The action of a rule.
+const RESTART_ALL: &str = "RestartAllContainers";
 
 /// What was remembered and probed about container instances.
 #[derive(Clone, Copy, Debug)]
@@ -159,9 +162,18 @@ fn by_rules(rules: &[ContainerRestartRule], code: i32, features: Features) -> Op
     let rule = rules.iter().find(|rule| matches(rule, code))?;
     match rule.action.as_str() {
         "Restart" => Some(AfterExit::Restarts(StartReason::RestartRule { code })),
-        "RestartAllContainers" if features.restart_all_containers => Some(AfterExit::RestartsAll { code }),
+        RESTART_ALL if features.restart_all_containers => Some(AfterExit::RestartsAll { code }),
         _ => None,
     }
+}
+
+/// Some container has a rule by which its end begins the whole pod again.
+#[must_use]
+pub fn may_restart_all(pod: &Pod, features: Features) -> bool {
+    let is_one = |rule: &ContainerRestartRule| rule.action == RESTART_ALL;
+    features.container_restart_rules
+        && features.restart_all_containers
+        && all_containers(pod).any(|container| container.restart_policy_rules().iter().any(is_one))
 }
 
 fn matches(rule: &ContainerRestartRule, code: i32) -> bool {

@@ -8,7 +8,9 @@ use model::qos::{limit, request};
 use model::request::LinuxResources;
 use model::{Amount, ContainerKind, QosClass};
 
-use super::{NodeFacts, Swap};
+use super::{MemoryRules, NodeFacts, Swap};
+use crate::admission::is_critical_pod;
+use crate::cgroup::MemoryQos;
 
 pub(crate) const MIN_SHARES: i64 = 2;
 pub(crate) const MAX_SHARES: i64 = 262_144;
@@ -65,6 +67,7 @@ pub fn container_resources(pod: &Pod, container: &ContainerRef<'_>, node: &NodeF
         resources.unified.insert("memory.oom.group".to_owned(), "1".to_owned());
     }
     limit_swap(&mut resources, pod, container, node);
+    resources.unified.extend(memory_qos(pod, container, node.memory));
     resources
 }
 
@@ -193,6 +196,39 @@ pub(crate) fn kernel_page_size(bytes: i64) -> String {
     format!("{size}PB")
 }
 
+/// What is kept for the container, and from where on it is slowed down: only version 2 knows both.
+fn memory_qos(pod: &Pod, container: &ContainerRef<'_>, rules: MemoryRules) -> BTreeMap<String, String> {
+    let mut files = BTreeMap::new();
+    let bytes =
+        |amount: Option<Amount>| amount.and_then(|amount| u64::try_from(amount.units()).ok()).unwrap_or(0);
+    let own = container.resources();
+    let asked = bytes(own.and_then(|r| request(r, "memory")));
+    let allowed = bytes(own.and_then(|r| limit(r, "memory")));
+    let kept = match (rules.qos, QosClass::of(pod)) {
+        (MemoryQos::Off, _) => return files,
+        (MemoryQos::Throttling, _) | (MemoryQos::Reservation, QosClass::BestEffort) => None,
+        (MemoryQos::Reservation, QosClass::Guaranteed) => Some("memory.min"),
+        (MemoryQos::Reservation, QosClass::Burstable) => Some("memory.low"),
+    };
+    if let Some(file) = kept.filter(|_| asked > 0) {
+        files.insert(file.to_owned(), asked.to_string());
+    }
+    // One that may have what it asked for and no more is never slowed down.
+    if asked != allowed {
+        let most = if allowed > 0 { allowed } else { rules.allocatable_bytes };
+        let high = high(asked, most, rules);
+        files.extend((high > asked).then(|| ("memory.high".to_owned(), high.to_string())));
+    }
+    files
+}
+
+/// So far on the way from what was asked for to what may be had, in whole pages.
+fn high(asked: u64, most: u64, rules: MemoryRules) -> u64 {
+    let way = u128::from(most.saturating_sub(asked)) * u128::from(rules.throttling_millionths) / 1_000_000;
+    let page = rules.page_bytes.max(1);
+    asked.saturating_add(u64::try_from(way).unwrap_or(u64::MAX)) / page * page
+}
+
 fn limit_swap(resources: &mut LinuxResources, pod: &Pod, container: &ContainerRef<'_>, node: &NodeFacts) {
     let allowance = match node.swap {
         Swap::Uncontrolled => return,
@@ -209,11 +245,10 @@ fn limit_swap(resources: &mut LinuxResources, pod: &Pod, container: &ContainerRe
 
 /// A share of the node's swap in proportion to the memory request; nothing for those who must never wait for a disk.
 fn swap_allowance(pod: &Pod, container: &ContainerRef<'_>, node: &NodeFacts, node_swap_bytes: u64) -> u64 {
-    let is_critical = spec_of(pod).priority.is_some_and(|priority| priority >= 2_000_000_000)
-        || spec_of(pod).priority_class_name.as_deref().is_some_and(|name| name.starts_with("system-"));
     let asked = container.resources().and_then(|r| request(r, "memory"));
     let allowed = container.resources().and_then(|r| limit(r, "memory"));
-    if QosClass::of(pod) != QosClass::Burstable || is_critical || asked.is_none() || asked == allowed {
+    if QosClass::of(pod) != QosClass::Burstable || is_critical_pod(pod) || asked.is_none() || asked == allowed
+    {
         return 0;
     }
     let asked = u128::try_from(asked.map_or(0, Amount::units)).unwrap_or(0);

@@ -31,6 +31,7 @@ fn node() -> NodeFacts {
         cgroup_v2: true,
         single_process_oom_kill: false,
         swap: Swap::NoSwap,
+        memory: MemoryRules::default(),
         hugepage_sizes: vec!["1GB".to_owned(), "2MB".to_owned()],
         features: Features::default(),
     }
@@ -244,7 +245,9 @@ fn huge_pages_are_limited_to_what_is_asked_for() {
 #[test]
 fn swap_is_shared_among_burstable_containers_only() {
     let swap = |node: NodeFacts, resources: &Value| {
-        let pod = pod_with(&json!({ "resources": resources }), &json!({}));
+        let mut pod = pod_with(&json!({ "resources": resources }), &json!({}));
+        // From the API: what comes from a file is critical, and never swapped out.
+        pod.metadata.annotations = None;
         let around = Around { node: Some(node), ..Around::default() };
         let resources = app(&pod, &around).resources;
         (resources.unified.get("memory.swap.max").cloned(), resources.memory_swap_limit_bytes)
@@ -259,6 +262,59 @@ fn swap_is_shared_among_burstable_containers_only() {
     assert_eq!(swap(uncontrolled, &json!({})), (None, None));
     let v1 = NodeFacts { cgroup_v2: false, ..node() };
     assert_eq!(swap(v1, &json!({"limits": {"memory": "1Gi"}})), (None, Some(1 << 30)));
+}
+
+#[test]
+fn a_container_is_slowed_down_on_its_way_to_its_limit_and_keeps_what_it_asked_for() {
+    let files = |qos: MemoryQos, containers: Value| {
+        let memory =
+            MemoryRules { qos, throttling_millionths: 900_000, allocatable_bytes: 4 * GI, page_bytes: 4096 };
+        let node = NodeFacts { memory, swap: Swap::Uncontrolled, single_process_oom_kill: true, ..node() };
+        let pod = pod_with(&json!({ "resources": containers }), &json!({}));
+        let unified = app(&pod, &Around { node: Some(node), ..Around::default() }).resources.unified;
+        unified.iter().map(|(file, text)| format!("{file}={text}")).collect::<Vec<_>>().join(" ")
+    };
+    let (throttled, reserved) = (MemoryQos::Throttling, MemoryQos::Reservation);
+    let memory =
+        |asked: &str, allowed: &str| json!({"requests": {"memory": asked}, "limits": {"memory": allowed}});
+    assert_eq!(files(MemoryQos::Off, memory("1Gi", "2Gi")), "");
+    assert_eq!(files(throttled, memory("1000", "101000")), "memory.high=90112", "in whole pages");
+    assert_eq!(
+        files(throttled, memory("1Gi", "2Gi")),
+        format!("memory.high={}", (GI + GI / 10 * 9) / 4096 * 4096)
+    );
+    let unlimited = json!({"requests": {"memory": "1Gi"}});
+    let most = format!("memory.high={}", (GI + 3 * GI * 9 / 10) / 4096 * 4096);
+    assert_eq!(files(throttled, unlimited.clone()), most);
+    assert_eq!(files(reserved, unlimited), format!("{most} memory.low={GI}"));
+    assert_eq!(
+        files(reserved, memory("2Gi", "2Gi")),
+        format!("memory.low={}", 2 * GI),
+        "it has no limit of CPU"
+    );
+    let guaranteed = json!({"limits": {"cpu": "1", "memory": "1Gi"}});
+    assert_eq!(files(throttled, guaranteed.clone()), "");
+    assert_eq!(files(reserved, guaranteed), format!("memory.min={GI}"));
+    assert_eq!(files(reserved, json!({})), "");
+    assert_eq!(files(throttled, json!({"requests": {"cpu": "1"}})), "");
+    assert_eq!(files(throttled, json!({"requests": {"memory": "5Gi"}})), "", "more than there is");
+    assert_eq!(files(throttled, memory("4095", "4096")), "", "never below what was asked for");
+}
+
+#[test]
+fn a_pod_that_the_node_cannot_do_without_never_waits_for_a_disk() {
+    let node = || NodeFacts { swap: Swap::Limited { node_swap_bytes: GI }, ..node() };
+    let swap = |spec: Value| {
+        let mut pod = pod_with(&json!({"resources": {"requests": {"memory": "2Gi"}}}), &spec);
+        pod.metadata.annotations = None;
+        app(&pod, &Around { node: Some(node()), ..Around::default() }).resources.unified["memory.swap.max"]
+            .clone()
+    };
+    assert_eq!(swap(json!({})), (GI / 4).to_string());
+    assert_eq!(swap(json!({"priority": 2_000_000_000})), "0");
+    let of_file = pod_with(&json!({"resources": {"requests": {"memory": "2Gi"}}}), &json!({}));
+    let around = Around { node: Some(node()), ..Around::default() };
+    assert_eq!(app(&of_file, &around).resources.unified["memory.swap.max"], "0");
 }
 
 #[test]

@@ -80,6 +80,14 @@ pub struct ContainerSample {
     pub placed: Placed,
 }
 
+impl NodeSample {
+    /// What all pods use.
+    #[must_use]
+    pub fn pods_together(&self) -> Option<&Placed> {
+        self.system.iter().find(|system| system.name == "pods").map(|system| &system.placed)
+    }
+}
+
 impl PodSample {
     /// Everything of the pod that has a cgroup: the sandbox first.
     pub fn parts(&self) -> impl Iterator<Item = &ContainerSample> + Clone {

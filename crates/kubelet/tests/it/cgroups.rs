@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use crate::node::{FOREVER, Node, container, once_pod, shell_pod, uid};
-use crate::resources::{is_v2, memory_bytes};
+use crate::resources::{UNLIMITED, is_v2, memory_bytes};
 
 /// A file of a cgroup below the node's own root: `memory/memory.limit_in_bytes` on version 1, `memory.max` on version 2.
 fn read(node: &Node, cgroup: &str, v1: &str, v2: &str) -> String {
@@ -39,8 +39,6 @@ fn pod(name: &str, resources: Value) -> Value {
     pod
 }
 
-/// Version 1 has no word for no limit of memory.
-const UNLIMITED: &str = "9223372036854771712";
 const MEMORY: &str = "67108864";
 
 #[test]

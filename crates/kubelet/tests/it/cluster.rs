@@ -7,6 +7,8 @@ mod watch;
 
 mod deletion;
 mod devices;
+mod image_disk;
+mod jobs;
 mod joining;
 mod killed;
 mod logs;

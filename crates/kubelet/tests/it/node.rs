@@ -19,6 +19,8 @@ use testing::containerd::{BUSYBOX_IMAGE, Containerd, leftovers};
 use testing::private_cgroup::make_kernel_settings;
 use testing::{FakeCri, FakeRuntime, PrivateCgroup, stretched};
 
+use crate::small_disk::SmallDisk;
+
 /// Long enough for a loaded machine with two cores; a passing test never waits this long.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -59,9 +61,34 @@ impl Node {
     /// The same with a containerd whose cgroups are made like this.
     pub(crate) fn on_containerd_with(driver: CgroupDriver, extra: Value) -> Self {
         let mut node = Self::without_runtime(extra);
-        let containerd = node.tokio.block_on(Containerd::start_with(&node.path("containerd"), driver));
-        node.containerd = Some(containerd.expect("containerd starts"));
+        node.start_runtime(driver);
         node
+    }
+
+    /// A node whose images, and what containers write, are on a disk of so many MiB. Its kubelet does not run yet.
+    pub(crate) fn with_image_disk(extra: Value, mebibytes: u64) -> (Self, SmallDisk) {
+        let mut node = Self::without_runtime(extra);
+        let disk = SmallDisk::at(node.path("containerd/root"), mebibytes, 20_000);
+        node.start_runtime(testing::containerd::cgroup_driver());
+        (node, disk)
+    }
+
+    fn start_runtime(&mut self, driver: CgroupDriver) {
+        let containerd = self.tokio.block_on(Containerd::start_with(&self.path("containerd"), driver));
+        self.containerd = Some(containerd.expect("containerd starts"));
+    }
+
+    /// An image of busybox that is larger by so much.
+    pub(crate) fn import_image(&self, name: &str, mebibytes: usize) {
+        let imported = self.tokio.block_on(self.containerd().import_image(name, mebibytes));
+        imported.expect("an image is imported");
+    }
+
+    /// Names of the images that the runtime has, with their ids.
+    pub(crate) fn images(&self) -> std::collections::BTreeMap<String, String> {
+        let images = self.ask(|runtime| async move { runtime.list_images().await });
+        let images = images.expect("the runtime answers").into_iter();
+        images.flat_map(|image| image.repo_tags.into_iter().map(move |tag| (tag, image.id.clone()))).collect()
     }
 
     /// A node whose runtime is a fake one, for what a real one does not tell: which calls it gets.

@@ -4,10 +4,14 @@ use serde_json::{Value, json};
 
 use crate::node::{Node, once_pod};
 
-/// The container's own limits, from whichever cgroup version this machine has: memory, CPU weight, CPU quota.
+/// The container's own limits, from whichever cgroup version this machine has: memory, CPU weight, CPU quota; then its
+/// score, and memory and swap together (on version 2, swap alone).
 const LIMITS: &str = "cd /sys/fs/cgroup; cat memory/memory.limit_in_bytes memory.max 2>/dev/null; \
                       cat cpu/cpu.shares cpu.weight 2>/dev/null; cat cpu/cpu.cfs_quota_us cpu.max 2>/dev/null; \
-                      cat /proc/self/oom_score_adj";
+                      cat /proc/self/oom_score_adj; cat memory/memory.memsw.limit_in_bytes memory.swap.max 2>/dev/null; true";
+
+/// Version 1 has no word for no limit.
+pub(crate) const UNLIMITED: &str = "9223372036854771712";
 
 fn pod(name: &str, resources: Value) -> Value {
     let mut pod = once_pod(name, LIMITS);
@@ -50,6 +54,12 @@ fn requests_and_limits_are_in_the_cgroup_and_in_the_oom_score() {
     assert_eq!(besteffort[3], "1000");
     let expected = 1000 - (1000 * (100 << 20)) / memory_bytes();
     assert_eq!(burstable[3], expected.clamp(3, 999).to_string());
+    // No container is swapped out unless the configuration says so; version 1 counts swap and memory together.
+    let swap = [&guaranteed, &burstable, &besteffort].map(|lines| lines[4].clone());
+    match is_v2() {
+        true => assert_eq!(swap, ["0"; 3]),
+        false => assert_eq!(swap, [(64 << 20).to_string().as_str(), UNLIMITED, UNLIMITED]),
+    }
     // The runtime under test may not lower scores below its own.
     let score: i32 = guaranteed[3].parse().expect("a score");
     assert!(score <= 0, "{score}");

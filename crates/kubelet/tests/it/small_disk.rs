@@ -5,16 +5,28 @@ use std::process::Command;
 
 pub(crate) struct SmallDisk {
     dir: tempfile::TempDir,
+    place: PathBuf,
 }
 
 impl SmallDisk {
     /// So many MiB with so many inodes.
     pub(crate) fn new(mebibytes: u64, inodes: u64) -> Self {
-        let disk = Self { dir: tempfile::tempdir().expect("a directory") };
+        let dir = tempfile::tempdir().expect("a directory");
+        let place = dir.path().join("disk");
+        Self::mount(dir, place, mebibytes, inodes)
+    }
+
+    /// The same, mounted there.
+    pub(crate) fn at(place: PathBuf, mebibytes: u64, inodes: u64) -> Self {
+        Self::mount(tempfile::tempdir().expect("a directory"), place, mebibytes, inodes)
+    }
+
+    fn mount(dir: tempfile::TempDir, place: PathBuf, mebibytes: u64, inodes: u64) -> Self {
+        let disk = Self { dir, place };
         let image = disk.dir.path().join("image");
         let file = std::fs::File::create(&image).expect("a file");
         file.set_len(mebibytes << 20).expect("room");
-        std::fs::create_dir(disk.path()).expect("a directory");
+        std::fs::create_dir_all(disk.path()).expect("a directory");
         run("mkfs.ext4", &["-q", "-F", "-m", "0", "-N", &inodes.to_string(), &text(&image)]);
         run("mount", &["-o", "loop", &text(&image), &text(&disk.path())]);
         disk
@@ -22,7 +34,21 @@ impl SmallDisk {
 
     /// Where it is mounted.
     pub(crate) fn path(&self) -> PathBuf {
-        self.dir.path().join("disk")
+        self.place.clone()
+    }
+
+    /// How many bytes it has, and how many of them are left.
+    pub(crate) fn space(&self) -> (u64, u64) {
+        let space = rustix::fs::statvfs(&self.place).expect("a filesystem");
+        (space.f_blocks * space.f_frsize, space.f_bavail * space.f_frsize)
+    }
+
+    /// Writes a file that leaves so many bytes, as far as blocks go.
+    pub(crate) fn fill_up_to(&self, name: &str, left: u64) {
+        let (_, now) = self.space();
+        let file = std::fs::File::create(self.place.join(name)).expect("a file");
+        let bytes = now.checked_sub(left).expect("there is more");
+        rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes).expect("room");
     }
 }
 

@@ -24,10 +24,19 @@ pub(super) fn busybox() -> Option<PathBuf> {
 
 /// Makes both images and imports them.
 pub(super) fn import(layout: &Layout) -> Outcome<()> {
+    import_archive(layout, archive)
+}
+
+/// Makes busybox with a file of that size beside it and imports it.
+pub(super) fn import_large(layout: &Layout, name: &str, mebibytes: usize) -> Outcome<()> {
+    import_archive(layout, |scratch| large_archive(scratch, name, mebibytes))
+}
+
+fn import_archive(layout: &Layout, make: impl FnOnce(&Path) -> Outcome<Vec<u8>>) -> Outcome<()> {
     let scratch = layout.dir.join("images");
     fs::create_dir_all(&scratch).map_err(|e| failed("create image directory", e))?;
     let archive_file = scratch.join("images.tar");
-    let archive = archive(&scratch)?;
+    let archive = make(&scratch)?;
     fs::write(&archive_file, archive).map_err(|e| failed("write image archive", e))?;
 
     let socket = layout.socket();
@@ -45,8 +54,11 @@ fn archive(scratch: &Path) -> Outcome<Vec<u8>> {
     fs::write(&layer_file, &layer).map_err(|e| failed("write image layer", e))?;
     let digest = sha256(&layer_file)?;
 
-    let pause = image_config(&digest, &json!({ "Entrypoint": ["/bin/sh", "-c", PAUSE_COMMAND] }));
-    let busybox = image_config(&digest, &json!({ "Cmd": ["sh"] }));
+    let pause = image_config(
+        std::slice::from_ref(&digest),
+        &json!({ "Entrypoint": ["/bin/sh", "-c", PAUSE_COMMAND] }),
+    );
+    let busybox = image_config(&[digest], &json!({ "Cmd": ["sh"] }));
     let manifest = json!([
         { "Config": "pause.json", "RepoTags": [PAUSE_IMAGE], "Layers": ["layer.tar"] },
         { "Config": "busybox.json", "RepoTags": [BUSYBOX_IMAGE], "Layers": ["layer.tar"] },
@@ -60,7 +72,29 @@ fn archive(scratch: &Path) -> Outcome<Vec<u8>> {
     Ok(archive.finish())
 }
 
-fn image_config(layer_digest: &str, process: &Value) -> Value {
+/// The file is full of the image's name, so that no two images share it.
+fn large_archive(scratch: &Path, name: &str, mebibytes: usize) -> Outcome<Vec<u8>> {
+    let mut large = Archive::default();
+    let content: Vec<u8> = name.bytes().cycle().take(mebibytes << 20).collect();
+    large.add("large", 0o644, Entry::File(&content));
+    let layers = [("layer.tar", layer()?), ("large.tar", large.finish())];
+    let mut archive = Archive::default();
+    let mut digests = Vec::new();
+    for (file, layer) in &layers {
+        let path = scratch.join(file);
+        fs::write(&path, layer).map_err(|e| failed("write image layer", e))?;
+        digests.push(sha256(&path)?);
+        archive.add(file, 0o644, Entry::File(layer));
+    }
+    let config = image_config(&digests, &json!({ "Cmd": ["sh"] }));
+    let files = layers.map(|(file, _)| file);
+    let manifest = json!([{ "Config": "config.json", "RepoTags": [name], "Layers": files }]);
+    archive.add("config.json", 0o644, Entry::File(config.to_string().as_bytes()));
+    archive.add("manifest.json", 0o644, Entry::File(manifest.to_string().as_bytes()));
+    Ok(archive.finish())
+}
+
+fn image_config(layer_digests: &[String], process: &Value) -> Value {
     let mut process = process.clone();
     if let Some(fields) = process.as_object_mut() {
         fields.insert(
@@ -73,12 +107,13 @@ fn image_config(layer_digest: &str, process: &Value) -> Value {
         "aarch64" => "arm64",
         other => other,
     };
+    let diff_ids: Vec<String> = layer_digests.iter().map(|digest| format!("sha256:{digest}")).collect();
     json!({
         "architecture": architecture,
         "os": "linux",
         "created": "1970-01-01T00:00:00Z",
         "config": process,
-        "rootfs": { "type": "layers", "diff_ids": [format!("sha256:{layer_digest}")] },
+        "rootfs": { "type": "layers", "diff_ids": diff_ids },
     })
 }
 

@@ -22,6 +22,8 @@ pub struct Program {
     pub(super) on_term: Option<(Duration, i32)>,
     /// The reason its end is reported with, where the runtime gives one of its own.
     pub(super) reason: Option<&'static str>,
+    /// So long after the end the runtime finds it out.
+    pub(super) reason_after: Duration,
     pub(super) message: String,
     pub(super) output: Vec<String>,
     pub(super) on_exec: OnExec,
@@ -45,6 +47,7 @@ impl Program {
             ends: None,
             on_term: Some((Duration::ZERO, BY_SIGTERM)),
             reason: None,
+            reason_after: Duration::ZERO,
             message: String::new(),
             output: Vec::new(),
             on_exec: Arc::new(|_| Exec::exits(0)),
@@ -61,6 +64,12 @@ impl Program {
     #[must_use]
     pub fn runs_out_of_memory(after: Duration) -> Self {
         Self { reason: Some("OOMKilled"), ..Self::exits(BY_SIGKILL, after) }
+    }
+
+    /// The runtime tells of the reason that long after the end.
+    #[must_use]
+    pub fn explained_after(self, after: Duration) -> Self {
+        Self { reason_after: after, ..self }
     }
 
     /// Goes on after SIGTERM, so it is killed when its grace is over.

@@ -389,7 +389,9 @@ impl State {
         let state = container.state(now);
         let ended = container.end.filter(|_| state == ContainerState::Exited);
         let exit_code = ended.map_or(0, |(_, code)| code);
-        let reason = match (ended, container.program.reason) {
+        let is_known = |moment: Moment| now.at >= moment.at + container.program.reason_after;
+        let own = container.program.reason.filter(|_| ended.is_some_and(|(at, _)| is_known(at)));
+        let reason = match (ended, own) {
             (None, _) => "",
             (Some(_), Some(reason)) => reason,
             (Some((_, 0)), None) => "Completed",

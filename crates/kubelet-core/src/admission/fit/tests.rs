@@ -35,7 +35,8 @@ fn shown(pod: &Pod, active: &[&Pod]) -> String {
     let allocatable = [("cpu", "2"), ("memory", "1000"), ("pods", "4"), ("example.com/gpu", "1")]
         .map(|(name, amount)| (name.to_owned(), quantity(amount)))
         .into();
-    match compute_fit(pod, &FitFacts { node: &node, allocatable: &allocatable, active }) {
+    let active: Vec<Holding<'_>> = active.iter().map(|pod| Holding::whole(pod)).collect();
+    match compute_fit(pod, &FitFacts { node: &node, allocatable: &allocatable, active: &active }) {
         Fit::Fits => "fits".into(),
         Fit::FitsWithout { victims, .. } => {
             format!("without {}", victims.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "))

@@ -10,7 +10,7 @@ use crate::pod::plan::{KillReason, PodPlan, PodStep, RestartPolicy, SandboxReaso
 use crate::pod::restart::{AfterExit, effective_policy, has_failed};
 
 /// The newest sandbox if it can be used, else why a new one is needed.
-pub(super) fn find_usable<'a>(
+pub(crate) fn find_usable<'a>(
     pod: &Pod,
     observed: &'a PodObservation,
 ) -> Result<&'a SandboxObservation, SandboxReason> {

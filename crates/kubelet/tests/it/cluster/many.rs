@@ -48,7 +48,7 @@ fn come_and_go(cluster: &Cluster, count: usize, pod: impl Fn(&str) -> Value) {
 }
 
 /// Mounts below the node's own directory.
-fn mounts_of(cluster: &Cluster) -> Vec<String> {
+pub(super) fn mounts_of(cluster: &Cluster) -> Vec<String> {
     let top = cluster.node.path("root").canonicalize().expect("a directory").display().to_string();
     let table = std::fs::read_to_string("/proc/self/mountinfo").expect("a mount table");
     table.lines().filter(|line| line.contains(&top)).map(str::to_owned).collect()

@@ -2,11 +2,13 @@
 //! the node is well again.
 
 use std::io::Write;
+use std::path::Path;
 
 use model::Amount;
 use serde_json::{Value, json};
 
 use crate::node::{FOREVER, condition, shell_pod};
+use crate::resources::is_v2;
 use crate::small_disk::SmallDisk;
 
 use super::{Cluster, bound};
@@ -25,7 +27,7 @@ fn fill(mebibytes: u64) -> String {
 
 /// Waits until kubectl shows the pod as evicted with words that begin like this; returns it.
 #[track_caller]
-fn evicted(cluster: &Cluster, name: &str, words: &str) -> Value {
+pub(super) fn evicted(cluster: &Cluster, name: &str, words: &str) -> Value {
     let pod = cluster.shown_when(name, "is evicted", |pod| pod["status"]["reason"] == "Evicted");
     let message = pod["status"]["message"].as_str().unwrap_or_default();
     assert!(message.starts_with(words), "{name}: {message}");
@@ -39,7 +41,7 @@ fn evicted(cluster: &Cluster, name: &str, words: &str) -> Value {
 }
 
 #[track_caller]
-fn node_shows(cluster: &Cluster, kind: &str, status: &str, reason: &str) {
+pub(super) fn node_shows(cluster: &Cluster, kind: &str, status: &str, reason: &str) {
     cluster.node.eventually(&format!("kubectl shows that {kind} is {status}"), |_| {
         let node = cluster.kubectl.get("node", "node")?;
         let conditions = node["status"]["conditions"].as_array().cloned().unwrap_or_default();
@@ -51,8 +53,9 @@ fn node_shows(cluster: &Cluster, kind: &str, status: &str, reason: &str) {
 #[test]
 fn a_disk_that_fills_up_takes_who_has_most_on_it_and_limits_hold_without_a_shortage() {
     let disk = SmallDisk::new(96, 2000);
+    let processes = (processes_left() - 500).to_string();
     let mut cluster = Cluster::around(crate::node::Node::on_containerd(json!({
-        "evictionHard": {"nodefs.available": "30Mi", "nodefs.inodesFree": "1k"},
+        "evictionHard": {"nodefs.available": "30Mi", "nodefs.inodesFree": "1k", "pid.available": processes},
         "evictionPressureTransitionPeriod": "1s",
         "volumeStatsAggPeriod": "1s",
     })));
@@ -103,21 +106,51 @@ fn a_disk_that_fills_up_takes_who_has_most_on_it_and_limits_hold_without_a_short
             phase => Err(format!("{phase:?}")),
         }
     });
+    too_many_processes(&cluster, &processes);
     cluster.running("small");
     let told = cluster.events("Node", "node");
     for event in [
         "EvictionThresholdMet: Attempting to reclaim ephemeral-storage",
         "EvictionThresholdMet: Attempting to reclaim inodes",
+        "EvictionThresholdMet: Attempting to reclaim pids",
+        "NodeHasInsufficientPID: Node node status is now: NodeHasInsufficientPID",
+        "NodeHasSufficientPID: Node node status is now: NodeHasSufficientPID",
         "NodeHasDiskPressure: Node node status is now: NodeHasDiskPressure",
         "NodeHasNoDiskPressure: Node node status is now: NodeHasNoDiskPressure",
     ] {
         assert!(told.iter().any(|told| told == event), "{event}\n{told:#?}");
     }
     let metrics = cluster.node.get("/metrics").expect("metrics");
-    for signal in ["emptydirfs.limit", "ephemeralpodfs.limit", "nodefs.available", "nodefs.inodesFree"] {
+    for signal in
+        ["emptydirfs.limit", "ephemeralpodfs.limit", "nodefs.available", "nodefs.inodesFree", "pid.available"]
+    {
         let line = format!("kubelet_evictions{{eviction_signal=\"{signal}\"}} 1");
         assert!(metrics.contains(&line), "{line}\n{metrics}");
     }
+}
+
+/// How many more processes this machine can have.
+fn processes_left() -> i64 {
+    let number = |path: &str| -> i64 {
+        let text = std::fs::read_to_string(path).expect("a file of the kernel");
+        text.trim().parse().expect("a number")
+    };
+    let load = std::fs::read_to_string("/proc/loadavg").expect("loadavg");
+    let running = load.split([' ', '/']).nth(4).and_then(|all| all.parse::<i64>().ok()).expect("processes");
+    number("/proc/sys/kernel/pid_max").min(number("/proc/sys/kernel/threads-max")) - running
+}
+
+/// A pod that begins more processes than the machine has to spare goes; one beside it that has a few stays.
+fn too_many_processes(cluster: &Cluster, threshold: &str) {
+    let begin = |number: u32| format!("i=0; while [ $i -lt {number} ]; do sleep 3600 & i=$((i + 1)); done");
+    cluster.kubectl.apply(&[bound(shell_pod("few", &format!("{}; {FOREVER}", begin(5))))]);
+    cluster.running("few");
+    cluster.kubectl.apply(&[bound(shell_pod("crowd", &format!("{}; {FOREVER}", begin(800))))]);
+    let words = format!("The node was low on resource: pids. Threshold quantity: {threshold}, available: ");
+    let crowd = evicted(cluster, "crowd", &words);
+    assert_eq!(condition(&crowd, "DisruptionTarget"), "True");
+    node_shows(cluster, "PIDPressure", "False", "KubeletHasSufficientPID");
+    cluster.running("few");
 }
 
 /// The memory of this machine, less so much.
@@ -128,47 +161,105 @@ fn all_memory_but(mebibytes: i64) -> String {
     (total - (mebibytes << 20)).to_string()
 }
 
-#[test]
-fn pods_that_run_short_of_memory_lose_who_took_more_than_it_asked_for() {
-    // What pods have together is 500 MiB, of which 250 are to be kept free.
-    let mut cluster = Cluster::around(crate::node::Node::on_containerd(json!({
+/// What pods have together is 500 MiB, of which 250 are to be kept free, and 330 where it was less.
+fn short_of_memory() -> Cluster {
+    Cluster::around(crate::node::Node::on_containerd(json!({
         "systemReserved": {"memory": all_memory_but(500)},
         "evictionHard": {"memory.available": "250Mi"},
-        "evictionPressureTransitionPeriod": "5s",
-    })));
+        "evictionMinimumReclaim": {"memory.available": "80Mi"},
+        "evictionPressureTransitionPeriod": "12s",
+        "kernelMemcgNotification": true,
+    })))
+}
+
+/// A pod that takes so much memory, and is ready once it has it.
+fn eater(name: &str, request: Option<&str>, priority: i32, takes: u64) -> Value {
+    let mut pod = writer(name, &format!("{}; : > /data/done", fill(takes)), json!({"medium": "Memory"}));
+    pod["spec"]["priority"] = priority.into();
+    let main = &mut pod["spec"]["containers"][0];
+    main["readinessProbe"] = json!({"exec": {"command": ["test", "-e", "/data/done"]}, "periodSeconds": 1});
+    if let Some(request) = request {
+        main["resources"] = json!({"requests": {"memory": request}});
+    }
+    pod
+}
+
+#[test]
+fn pods_that_run_short_of_memory_lose_who_took_more_than_it_asked_for() {
+    let mut cluster = short_of_memory();
     let log = cluster.node.path("kernel-log");
     rustix::fs::mknodat(rustix::fs::CWD, &log, rustix::fs::FileType::Fifo, 0o600.into(), 0).expect("a pipe");
     cluster.node.set_variable("KUBELET_KERNEL_LOG", log.clone());
     cluster.node.start_kubelet();
     cluster.ready();
-    let in_memory = json!({"medium": "Memory"});
-    let asking = |name: &str, request: &str, takes: u64| {
-        let mut pod = writer(name, &fill(takes), in_memory.clone());
-        pod["spec"]["containers"][0]["resources"] = json!({"requests": {"memory": request}});
-        pod
-    };
-    let mut important = asking("important", "10Mi", 60);
-    important["spec"]["priority"] = json!(1000);
-    cluster.kubectl.apply(&[asking("modest", "100Mi", 60), important]);
-    cluster.running("modest");
-    cluster.running("important");
-    cluster.kubectl.apply(&[asking("greedy", "10Mi", 200)]);
-    let greedy = evicted(
-        &cluster,
-        "greedy",
-        "The node was low on resource: memory. Threshold quantity: 250Mi, available: ",
-    );
+    let stay = [eater("modest", Some("100Mi"), 0, 50), eater("important", Some("10Mi"), 1000, 50)];
+    cluster.kubectl.apply(&stay);
+    cluster.kubectl.apply(&[eater("free", None, 0, 80)]);
+    for name in ["modest", "important", "free"] {
+        cluster.running(name);
+    }
+    after_a_look(&cluster);
+    cluster.kubectl.apply(&[eater("greedy", Some("10Mi"), -1, 110)]);
+    let short = "The node was low on resource: memory. Threshold quantity: 250Mi, available: ";
+    let greedy = evicted(&cluster, "greedy", short);
     let message = greedy["status"]["message"].as_str().unwrap_or_default();
     assert!(message.contains("Container main was using "), "{message}");
     assert!(message.contains(", request is 10Mi, has larger consumption of memory. "), "{message}");
+    if !is_v2() {
+        // The kernel said so, and the next look was not waited for.
+        let log = cluster.node.kubelet_log();
+        let (before, _) = log.split_once("The node runs short").expect("it was logged");
+        assert!(before.contains("The kernel says that memory is used up to a threshold"), "{before}");
+    }
+    let free = evicted(&cluster, "free", short);
+    let message = free["status"]["message"].as_str().unwrap_or_default();
+    assert!(message.contains(", request is 0, has larger consumption of memory. "), "{message}");
+
+    what_a_node_short_of_memory_takes_in(&cluster);
     node_shows(&cluster, "MemoryPressure", "False", "KubeletHasSufficientMemory");
-    cluster.running("modest");
-    cluster.running("important");
+    cluster.kubectl.apply(&[eater("next", None, 0, 1)]);
+    for name in ["modest", "important", "next"] {
+        cluster.running(name);
+    }
     let told = cluster.events("Node", "node");
     let turned = "NodeHasInsufficientMemory: Node node status is now: NodeHasInsufficientMemory";
     assert!(told.iter().any(|told| told == turned), "{told:#?}");
+    what_the_kernel_says_is_told(&cluster, &log);
+}
 
-    let mut kernel = std::fs::OpenOptions::new().write(true).open(&log).expect("the kubelet reads it");
+/// Waits until the kubelet has just looked at what is left, so that its next look is far away.
+fn after_a_look(cluster: &Cluster) {
+    let looks = || {
+        let log = cluster.node.kubelet_log();
+        log.lines()
+            .filter(|line| line.contains("The kernel watches memory") && line.contains("/kubepods"))
+            .count()
+    };
+    let before = looks();
+    cluster.node.eventually("the kubelet looks at what is left", |_| {
+        let now = looks();
+        if is_v2() || now > before { Ok(()) } else { Err(format!("{now} looks")) }
+    });
+}
+
+/// Those who ask for memory, those who may be there nevertheless, and those without whom there would be no node.
+fn what_a_node_short_of_memory_takes_in(cluster: &Cluster) {
+    node_shows(cluster, "MemoryPressure", "True", "KubeletHasInsufficientMemory");
+    let mut tolerant = eater("tolerant", None, 0, 1);
+    tolerant["spec"]["tolerations"] =
+        json!([{"key": "node.kubernetes.io/memory-pressure", "operator": "Exists", "effect": "NoSchedule"}]);
+    cluster.node.apply("static", &shell_pod("static", FOREVER));
+    cluster.kubectl.apply(&[eater("late", None, 0, 1), tolerant, eater("asking", Some("1Mi"), 0, 1)]);
+    let late = cluster.shown_when("late", "is refused", |pod| pod["status"]["reason"] == "Evicted");
+    let message = "Pod was rejected: The node had condition: [MemoryPressure]. ";
+    assert_eq!(late["status"]["message"], message);
+    cluster.running("tolerant");
+    cluster.running("asking");
+    cluster.node.running("static");
+}
+
+fn what_the_kernel_says_is_told(cluster: &Cluster, log: &Path) {
+    let mut kernel = std::fs::OpenOptions::new().write(true).open(log).expect("the kubelet reads it");
     kernel
         .write_all(b"3,1,2,-;Out of memory: Killed process 4711 (java) total-vm:1kB, anon-rss:1kB\n")
         .expect("it is written");

@@ -10,7 +10,7 @@ use crate::node::{FOREVER, condition, container, free_port, shell_pod, uid};
 use super::{Cluster, bound};
 
 /// What pods may use of a resource, in units; of `cpu` in thousandths.
-fn allocatable(cluster: &Cluster, resource: &str) -> i64 {
+pub(super) fn allocatable(cluster: &Cluster, resource: &str) -> i64 {
     let node = cluster.kubectl.get("node", "node").expect("the node");
     let quantity = node["status"]["allocatable"][resource].as_str().expect("a quantity").to_owned();
     let amount = Amount::of(&Quantity(quantity)).expect("an amount");

@@ -1,6 +1,7 @@
 //! Everything that happens to the pods of a cluster, as a watch tells it: kubectl writes the stream down as it comes.
 
 use std::collections::BTreeMap;
+use std::io::{Read, Seek, SeekFrom};
 use std::path::PathBuf;
 use std::process::Child;
 
@@ -10,6 +11,8 @@ use super::kubectl::Kubectl;
 
 pub(crate) struct Watch {
     file: PathBuf,
+    /// As far as [`Self::news`] has read.
+    read: usize,
     kubectl: Child,
 }
 
@@ -22,15 +25,31 @@ impl Watch {
         let out = std::fs::File::create(&file).expect("a file for the stream");
         let path = format!("{pods}?watch=true&resourceVersion={version}");
         let kubectl = kubectl.start_into(&["get", "--raw", &path], out);
-        Self { file, kubectl }
+        Self { file, read: 0, kubectl }
     }
 
     /// What it told so far, in order.
     pub(crate) fn events(&self) -> Vec<Value> {
-        let text = std::fs::read_to_string(&self.file).expect("the stream so far");
+        self.told_after(0).0
+    }
+
+    /// What it told since this was asked last.
+    pub(crate) fn news(&mut self) -> Vec<Value> {
+        let (events, end) = self.told_after(self.read);
+        self.read = end;
+        events
+    }
+
+    /// The events that begin there in the file, and where they end.
+    fn told_after(&self, begin: usize) -> (Vec<Value>, usize) {
+        let mut file = std::fs::File::open(&self.file).expect("the stream so far");
+        file.seek(SeekFrom::Start(begin as u64)).expect("as far as it was read");
+        let mut text = String::new();
+        file.read_to_string(&mut text).expect("the stream from there on");
         // The last line may still be on its way.
-        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-        whole.lines().map(|line| serde_json::from_str(line).expect("an event")).collect()
+        let whole = text.rfind('\n').map_or("", |end| &text[..=end]);
+        let events = whole.lines().map(|line| serde_json::from_str(line).expect("an event")).collect();
+        (events, begin + whole.len())
     }
 
     pub(crate) fn count(&self, kind: &str) -> usize {

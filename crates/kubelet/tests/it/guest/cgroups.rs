@@ -2,11 +2,17 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Instant;
 
-use model::CgroupDriver;
+use kubelet_core::cgroup::{CgroupNames, CgroupNumbers, compute_settings};
+use model::cgroup::CgroupVersion;
+use model::{CgroupDriver, PodUid, QosClass};
+use ports::Cgroups;
+use ports::cgroups::CgroupRemoval;
 use serde_json::{Value, json};
 
 use crate::node::{FOREVER, Node, container, shell_pod, uid};
+use crate::resources::memory_bytes;
 
 /// Where systemd and the kernel agree: the whole machine is this test's, and only one kubelet here uses the driver.
 const KUBEPODS: &str = "/sys/fs/cgroup/kubepods.slice";
@@ -64,6 +70,8 @@ fn pods_live_in_slices_of_systemd_with_the_numbers_of_their_classes_and_leave_no
     let settings = json!({
         "cgroupDriver": "systemd", "cgroupRoot": "/", "failCgroupV1": true, "podPidsLimit": 200,
         "systemReserved": {"cpu": "100m", "memory": "100Mi"},
+        "featureGates": {"MemoryQoS": true}, "memoryReservationPolicy": "TieredReservation",
+        "memoryThrottlingFactor": 0.5,
     });
     let mut node = Node::on_containerd_with(CgroupDriver::Systemd, settings);
     node.start_kubelet();
@@ -97,6 +105,13 @@ fn pods_live_in_slices_of_systemd_with_the_numbers_of_their_classes_and_leave_no
         "{own}"
     );
 
+    // What a container asked for is kept for it as long as possible, and half way to all that pods may use it is slowed down.
+    let own = Path::new("/sys/fs/cgroup").join(&scope[1..]);
+    let (asked, most) = (32 << 20, memory_bytes() - (100 << 20));
+    let high = (asked + (most - asked) / 2) / 4096 * 4096;
+    assert_eq!(read(&own, "memory.low"), asked.to_string());
+    assert_eq!(read(&own, "memory.high"), high.to_string());
+
     // systemd reads its units anew, the kubelet starts anew: nothing changes for the pods.
     systemctl(&["daemon-reload"]);
     node.restart_kubelet();
@@ -112,4 +127,50 @@ fn pods_live_in_slices_of_systemd_with_the_numbers_of_their_classes_and_leave_no
         assert!(!slice.exists(), "{}", slice.display());
     }
     assert_eq!(of("ActiveState"), "inactive");
+}
+
+/// Another test may use `kubepods.slice` meanwhile.
+const OWN: &str = "hundred";
+
+struct Own;
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        systemctl(&["stop", &format!("{OWN}.slice")]);
+    }
+}
+
+/// Slices that come and go one after another, a process in every tenth: systemd keeps up, and forgets them all.
+#[test]
+#[ignore = "needs systemd and cgroup v2: scripts/vm"]
+fn a_hundred_slices_come_and_go_and_systemd_knows_none_of_them_afterwards() {
+    let _own = Own;
+    let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let cgroups = host::LinuxCgroups::new("/sys/fs/cgroup".into(), CgroupVersion::V2);
+    let names = CgroupNames::new(CgroupDriver::Systemd, OWN);
+    let numbers = CgroupNumbers { pids_limit: Some(50), ..CgroupNumbers::default() };
+    let settings = compute_settings(&numbers, CgroupVersion::V2);
+    let began = Instant::now();
+    for n in 0..100 {
+        let cgroup = names.pod(QosClass::Burstable, &PodUid::from(format!("0000-{n}")));
+        tokio.block_on(cgroups.ensure(&cgroup, &settings)).expect("made");
+        let mut stray = (n % 10 == 0).then(|| Command::new("sleep").arg("1000").spawn().expect("a process"));
+        if let Some(stray) = &mut stray {
+            tokio.block_on(cgroups.join(&cgroup, stray.id())).expect("moved");
+            tokio.block_on(cgroups.kill(&cgroup)).expect("killed");
+            assert!(!stray.wait().expect("it ends").success());
+        }
+        let removal = tokio.block_on(cgroups.remove(&cgroup)).expect("an answer");
+        assert_eq!(removal, CgroupRemoval::Gone, "{cgroup}");
+    }
+    eprintln!("a hundred slices: {:?}", began.elapsed());
+    assert_eq!(tokio.block_on(cgroups.children(&names.tier(QosClass::Burstable))), Vec::<String>::new());
+    let known = systemctl(&[
+        "list-units",
+        "--all",
+        "--plain",
+        "--no-legend",
+        &format!("{OWN}-kubepods-burstable-pod*"),
+    ]);
+    assert_eq!(known, "");
 }

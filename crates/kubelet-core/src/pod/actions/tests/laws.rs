@@ -9,11 +9,12 @@ use model::{
 };
 use proptest::prelude::*;
 
+use crate::ledger::Ended;
 use crate::pod::actions::may_run;
 use crate::pod::backoff;
 use crate::pod::fixture::{Case, case, hash_in, new_instance, show};
 use crate::pod::plan::{KillContainer, PodPlan, PodStep, StartContainer, WaitingReason};
-use crate::pod::restart::has_failed;
+use crate::pod::restart::{has_changed, has_failed};
 use crate::probe::results::{ProbeKind, Verdict};
 
 const NAMES: [&str; 7] = ["i1", "s1", "i2", "s2", "a", "b", "e"];
@@ -162,7 +163,23 @@ fn check_laws(case: &Case, plan: &PodPlan) -> Result<(), TestCaseError> {
     let waits = plan.waiting.iter().any(|w| matches!(w.reason, WaitingReason::CrashLoopBackOff { .. }));
     prop_assert_eq!(plan.wake_at.is_some(), waits);
     prop_assert!(plan.wake_at.is_none_or(|at| at > case.now.mono), "waking is in the future");
+    check_ended(case, plan, &started)?;
     check_removals(case, plan)
+}
+
+/// Nothing is kept for what has ended, so it must not begin again.
+fn check_ended(case: &Case, plan: &PodPlan, started: &BTreeSet<&str>) -> Result<(), TestCaseError> {
+    let ended = case.ended(false);
+    for name in NAMES.iter().filter(|name| ended.has(name)) {
+        prop_assert!(!started.contains(name), "{name} has ended and starts");
+        prop_assert!(!case.observed.newest(name).is_some_and(may_run), "{name} has ended and runs");
+    }
+    if ended == Ended::All {
+        let is_new = matches!(plan.step, PodStep::CreateSandbox { .. });
+        prop_assert!(!is_new && started.is_empty(), "the pod has ended and goes on");
+        prop_assert_eq!(case.ended(true), Ended::All, "what is over is so while it is stopped, too");
+    }
+    Ok(())
 }
 
 fn check_removals(case: &Case, plan: &PodPlan) -> Result<(), TestCaseError> {
@@ -263,12 +280,26 @@ fn pass_time(case: &mut Case, by: Duration) {
     case.now.wall += by;
 }
 
+fn has_changed_spec(case: &Case) -> bool {
+    let changed = |instance: &ContainerObservation| {
+        let container = containers::find_container(&case.pod, &instance.name);
+        container.is_some_and(|container| has_changed(&container, instance))
+    };
+    case.observed.containers.iter().any(changed)
+}
+
 /// Decides, acts and lets time pass until nothing happens any more.
 fn run_until_rest(case: &mut Case) -> Result<(), TestCaseError> {
     let mut history = Vec::new();
+    let mut had_ended: Vec<&str> = Vec::new();
     for _ in 0..60 {
         let plan = case.plan();
         check_laws(case, &plan)?;
+        let ended = case.ended(false);
+        // A spec that changed makes a pod go on that had ended.
+        had_ended.retain(|_| !has_changed_spec(case));
+        prop_assert!(had_ended.iter().all(|name| ended.has(name)), "{had_ended:?} had ended: {ended:?}");
+        had_ended = NAMES.into_iter().filter(|name| ended.has(name)).collect();
         history.push(show(&plan, case.now));
         act(case, &plan);
         let has_changed = live(case);

@@ -1,0 +1,258 @@
+//! Short jobs that follow each other as fast as the node has room: a scheduler that knows only what the API says sends the
+//! next one when one has ended, none is ever refused, and nothing of them stays, whoever does not want to die.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use testing::{FakeRuntime, Program, stretched};
+
+use super::many::mounts_of;
+use super::refusals::allocatable;
+use super::watch::Watch;
+use super::{Cluster, bound};
+use crate::node::{Node, free_port, names_in, once_pod, uid};
+
+/// Longer than all jobs take on a loaded machine.
+const PATIENCE: Duration = Duration::from_secs(600);
+/// So long a process that is killed goes on.
+const STUBBORN_FOR: Duration = Duration::from_secs(4);
+
+/// The API over plain HTTP: a kubectl for each of so many pods would cost more than the pods.
+struct Proxy {
+    kubectl: Child,
+    port: u16,
+}
+
+impl Proxy {
+    fn start(cluster: &Cluster) -> Self {
+        let port = free_port();
+        let out = std::fs::File::create(cluster.node.path("proxy.log")).expect("a file");
+        let kubectl = cluster.kubectl.start_into(&["proxy", &format!("--port={port}")], out);
+        let proxy = Self { kubectl, port };
+        cluster.node.eventually("the proxy serves", |_| proxy.call("GET", "/version", "").map(|_| ()));
+        proxy
+    }
+
+    fn call(&self, method: &str, path: &str, body: &str) -> Result<String, String> {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).map_err(|e| e.to_string())?;
+        stream.set_read_timeout(Some(stretched(Duration::from_secs(20)))).map_err(|e| e.to_string())?;
+        let head = format!(
+            "{method} {path} HTTP/1.0\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        );
+        stream.write_all(format!("{head}{body}").as_bytes()).map_err(|e| e.to_string())?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).map_err(|e| e.to_string())?;
+        let status = answer.split(' ').nth(1).unwrap_or_default();
+        if status.starts_with('2') { Ok(answer) } else { Err(answer) }
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        let _ = self.kubectl.kill();
+        let _ = self.kubectl.wait();
+    }
+}
+
+/// A process in the cgroups of a pod that SIGKILL does not end yet: it stands still in a freezer that is not the pod's.
+struct Stubborn {
+    process: Child,
+    freezer: PathBuf,
+    since: Instant,
+}
+
+impl Stubborn {
+    fn inside(node: &Node, uid: &str) -> Self {
+        let freezer = &node.cgroup().find("")[..];
+        let freezer = freezer.iter().find(|dir| is_freezer(dir)).expect("a tree that stops processes");
+        let freezer = freezer.join(format!("stubborn-{uid}"));
+        std::fs::create_dir(&freezer).expect("a freezer");
+        let process = stray(node, uid);
+        std::fs::write(freezer.join("cgroup.procs"), process.id().to_string()).expect("moved");
+        std::fs::write(freezer.join("freezer.state"), "FROZEN").expect("frozen");
+        Self { process, freezer, since: Instant::now() }
+    }
+}
+
+impl Drop for Stubborn {
+    fn drop(&mut self) {
+        let _ = std::fs::write(self.freezer.join("freezer.state"), "THAWED");
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        let _ = std::fs::remove_dir(&self.freezer);
+    }
+}
+
+fn is_freezer(dir: &Path) -> bool {
+    dir.starts_with("/sys/fs/cgroup/freezer")
+}
+
+/// A process that is in the pod's cgroups, and in no container of it.
+fn stray(node: &Node, uid: &str) -> Child {
+    let sleep = Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn().expect("a process");
+    for cgroup in node.pod_cgroups(uid) {
+        // Who comes too late finds it gone.
+        let _ = std::fs::write(cgroup.join("cgroup.procs"), sleep.id().to_string());
+    }
+    sleep
+}
+
+/// What came of all jobs.
+#[derive(Debug, Default)]
+struct Turnover {
+    /// How many ended like this: `Succeeded`, `Failed DeadlineExceeded`.
+    ends: BTreeMap<String, usize>,
+    most_at_once: usize,
+}
+
+/// Sends jobs as long as the API says that fewer than `places` have not ended; takes away those that have. `seen` is told
+/// of each job that runs.
+fn turn_over(
+    cluster: &Cluster,
+    jobs: Vec<Value>,
+    places: usize,
+    mut seen: impl FnMut(&Node, &Value),
+) -> Turnover {
+    let mut watch = Watch::pods(&cluster.kubectl, cluster.node.path("watch.json"));
+    let api = Proxy::start(cluster);
+    let pods = "/api/v1/namespaces/default/pods";
+    let (mut turnover, mut waiting) = (Turnover::default(), jobs.into_iter());
+    let mut open: BTreeMap<String, bool> = BTreeMap::new();
+    let (mut left, began) = (waiting.len(), Instant::now());
+    while left > 0 {
+        while open.len() < places
+            && let Some(job) = waiting.next()
+        {
+            api.call("POST", pods, &job.to_string()).expect("the job is created");
+            open.insert(job["metadata"]["name"].as_str().expect("a name").to_owned(), false);
+        }
+        turnover.most_at_once = turnover.most_at_once.max(open.len());
+        for event in watch.news() {
+            let pod = &event["object"];
+            let name = pod["metadata"]["name"].as_str().expect("a name");
+            left -= usize::from(event["type"] == "DELETED");
+            match pod["status"]["phase"].as_str() {
+                Some("Running") if open.get_mut(name).is_some_and(|runs| !std::mem::replace(runs, true)) => {
+                    seen(&cluster.node, pod);
+                }
+                Some(phase @ ("Succeeded" | "Failed")) if open.remove(name).is_some() => {
+                    let reason = pod["status"]["reason"].as_str().unwrap_or_default();
+                    *turnover.ends.entry(format!("{phase} {reason}")).or_default() += 1;
+                    api.call("DELETE", &format!("{pods}/{name}"), "").expect("the job is deleted");
+                }
+                _ => {}
+            }
+        }
+        assert!(
+            began.elapsed() < stretched(PATIENCE),
+            "{left} left, {open:?} open\n{}",
+            cluster.node.kubelet_log()
+        );
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
+    eprintln!("{turnover:?} in {:?}", began.elapsed());
+    turnover
+}
+
+/// A job of which so many fit the node. It needs no network of its own.
+fn job(name: &str, script: &str, cpu_milli: i64) -> Value {
+    let mut pod = bound(once_pod(name, script));
+    pod["spec"]["hostNetwork"] = true.into();
+    pod["spec"]["terminationGracePeriodSeconds"] = 1.into();
+    pod["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": format!("{cpu_milli}m")}});
+    pod
+}
+
+/// Waits until no cgroup, no mount and no directory is left of any pod.
+fn nothing_is_left(cluster: &Cluster, mounts: &[String]) {
+    cluster.node.eventually("nothing is left of any pod", |node| {
+        let tiers = ["kubepods", "kubepods/burstable", "kubepods/besteffort"];
+        let cgroups = tiers.iter().flat_map(|tier| node.cgroup().find(tier));
+        let mut left: Vec<String> = cgroups.flat_map(|dir| names_in(&dir)).collect();
+        left.retain(|name| name.starts_with("pod"));
+        let dirs = ["root/pods", "logs/pods", "logs/containers"];
+        left.extend(dirs.iter().flat_map(|dir| names_in(&node.path(dir))));
+        left.extend(mounts_of(cluster).into_iter().filter(|mount| !mounts.contains(mount)));
+        if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
+    });
+}
+
+#[test]
+fn jobs_on_a_real_runtime_find_the_room_of_those_that_ended_and_leave_nothing() {
+    const JOBS: usize = 100;
+    const PLACES: usize = 6;
+    let cluster = Cluster::start();
+    cluster.ready();
+    let mounts = mounts_of(&cluster);
+    let cpu = allocatable(&cluster, "cpu") / i64::try_from(PLACES).expect("a count");
+    // One in fifty does not listen to SIGTERM and overstays; another leaves somebody who does not die.
+    let script = |n: usize| match n % 50 {
+        10 => "trap '' TERM; while :; do sleep 1; done",
+        20 => "sleep 2",
+        _ => "exit 0",
+    };
+    let jobs = (0..JOBS).map(|n| {
+        let mut job = job(&format!("job-{n:04}"), script(n), cpu);
+        if n % 50 == 10 {
+            job["spec"]["activeDeadlineSeconds"] = 1.into();
+        }
+        job
+    });
+    let mut stubborn = Vec::new();
+    let turnover = turn_over(&cluster, jobs.collect(), PLACES, |node, pod| {
+        let sleeps = pod["spec"]["containers"][0]["command"][2] == "sleep 2";
+        if sleeps {
+            stubborn.push(Stubborn::inside(node, &uid(pod)));
+        }
+        stubborn.retain(|process: &Stubborn| process.since.elapsed() < STUBBORN_FOR);
+    });
+    drop(stubborn);
+    assert_eq!(turnover.ends.get("Failed DeadlineExceeded"), Some(&(JOBS / 50)), "{turnover:?}");
+    assert_eq!(turnover.ends.get("Succeeded "), Some(&(JOBS - JOBS / 50)), "{turnover:?}");
+    assert_eq!(turnover.most_at_once, PLACES);
+    nothing_is_left(&cluster, &mounts);
+}
+
+#[test]
+fn a_thousand_jobs_with_processes_in_their_cgroups_leave_none_of_them() {
+    const JOBS: usize = 1000;
+    const PLACES: usize = 20;
+    let runtime = FakeRuntime::with_clock(ports::Clock::system());
+    runtime.program("main", Program::exits(0, Duration::from_millis(100)));
+    let cluster = Cluster::on_fake(&runtime);
+    cluster.ready();
+    let mounts = mounts_of(&cluster);
+    let cpu = allocatable(&cluster, "cpu") / i64::try_from(PLACES).expect("a count");
+    let jobs = (0..JOBS).map(|n| {
+        let mut job = job(&format!("job-{n:04}"), "", cpu);
+        job["spec"]["containers"][0]["imagePullPolicy"] = "IfNotPresent".into();
+        job
+    });
+    let (mut stubborn, mut strays): (Vec<Stubborn>, Vec<Child>) = (Vec::new(), Vec::new());
+    let turnover = turn_over(&cluster, jobs.collect(), PLACES, |node, pod| {
+        let name = pod["metadata"]["name"].as_str().expect("a name");
+        match name.ends_with("50") {
+            true => stubborn.push(Stubborn::inside(node, &uid(pod))),
+            false => strays.push(stray(node, &uid(pod))),
+        }
+        stubborn.retain(|process| process.since.elapsed() < STUBBORN_FOR);
+    });
+    drop(stubborn);
+    assert_eq!(turnover.ends, [("Succeeded ".to_owned(), JOBS)].into());
+    assert_eq!(turnover.most_at_once, PLACES);
+    nothing_is_left(&cluster, &mounts);
+    let mut killed = 0;
+    for mut stray in strays {
+        // Who came too late to be in a cgroup is ours to end.
+        killed += usize::from(stray.try_wait().expect("a child").is_some());
+        let _ = stray.kill();
+        let _ = stray.wait();
+    }
+    assert!(killed > JOBS / 2, "{killed} processes were in the cgroups of their pods");
+}
