@@ -101,6 +101,16 @@ impl Kubectl {
         serde_json::from_str(&text).map_err(|error| error.to_string())
     }
 
+    /// All pods of the namespace, read likewise.
+    pub(crate) fn pods(&self) -> Result<Vec<Value>, String> {
+        let text = self.read("/api/v1/namespaces/default/pods")?;
+        let mut list: Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+        match list["items"].take() {
+            Value::Array(pods) => Ok(pods),
+            other => Err(other.to_string()),
+        }
+    }
+
     /// What the API server answers at that path to whom the kubeconfig names.
     fn read(&self, path: &str) -> Result<String, String> {
         let config = std::fs::read(&self.kubeconfig).map_err(|error| error.to_string())?;
