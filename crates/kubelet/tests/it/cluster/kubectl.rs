@@ -104,11 +104,8 @@ impl Kubectl {
     /// All pods of the namespace, read likewise.
     pub(crate) fn pods(&self) -> Result<Vec<Value>, String> {
         let text = self.read("/api/v1/namespaces/default/pods")?;
-        let mut list: Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;
-        match list["items"].take() {
-            Value::Array(pods) => Ok(pods),
-            other => Err(other.to_string()),
-        }
+        let list: Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+        list["items"].as_array().cloned().ok_or(text)
     }
 
     /// What the API server answers at that path to whom the kubeconfig names.
