@@ -4,6 +4,7 @@
 
 mod apparmor;
 mod cgroups;
+mod hugepages;
 mod memory;
 mod nfs;
 mod pressure;

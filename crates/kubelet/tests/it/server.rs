@@ -17,8 +17,8 @@ pub(crate) type Stream = StreamOwned<ClientConnection, TcpStream>;
 
 /// A certificate and its key, PEM.
 pub(crate) struct Pair {
-    certificate: String,
-    key: String,
+    pub(crate) certificate: String,
+    pub(crate) key: String,
 }
 
 /// An answer, cut into its parts.
@@ -35,11 +35,21 @@ pub(crate) fn connect(
     served: &std::path::Path,
     client: Option<&Pair>,
 ) -> Result<Stream, String> {
+    // A certificate of the node's own has its authority behind it.
+    let roots = std::fs::read(served).map_err(|error| error.to_string())?;
+    connect_to(node.main_port(), "node", &roots, client)
+}
+
+/// A connection to a server of that name, at a port of this machine, vouched for by one of these certificates.
+pub(crate) fn connect_to(
+    port: u16,
+    name: &str,
+    trusted: &[u8],
+    client: Option<&Pair>,
+) -> Result<Stream, String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let mut roots = RootCertStore::empty();
-    let pem = std::fs::read(served).map_err(|e| text(&e))?;
-    // A certificate of the node's own has its authority behind it.
-    for certificate in CertificateDer::pem_slice_iter(&pem) {
+    for certificate in CertificateDer::pem_slice_iter(trusted) {
         roots.add(certificate.map_err(|e| text(&e))?).map_err(|e| text(&e))?;
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -53,9 +63,9 @@ pub(crate) fn connect(
             builder.with_client_auth_cert(chain, key).expect("a pair")
         }
     };
-    let name = ServerName::try_from("node").expect("a name");
+    let name = ServerName::try_from(name.to_owned()).expect("a name");
     let session = ClientConnection::new(Arc::new(config), name).map_err(|e| text(&e))?;
-    let stream = TcpStream::connect(("127.0.0.1", node.main_port())).map_err(|e| text(&e))?;
+    let stream = TcpStream::connect(("127.0.0.1", port)).map_err(|e| text(&e))?;
     stream.set_read_timeout(Some(Duration::from_secs(120))).map_err(|e| text(&e))?;
     Ok(StreamOwned::new(session, stream))
 }

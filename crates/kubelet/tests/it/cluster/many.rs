@@ -24,9 +24,7 @@ fn come_and_go(cluster: &Cluster, count: usize, pod: impl Fn(&str) -> Value) {
     cluster.kubectl.feed(&["create", "-f", "-"], &list.to_string());
     let created = began.elapsed();
     cluster.node.eventually("all run", |_| {
-        let list: Value = serde_json::from_str(&cluster.kubectl.attempt(&["get", "pods", "-o", "json"])?)
-            .map_err(|error| error.to_string())?;
-        let all = list["items"].as_array().cloned().unwrap_or_default();
+        let all = cluster.kubectl.pods()?;
         let ready = all.iter().filter(|pod| condition(pod, "Ready") == "True").count();
         if ready == count { Ok(()) } else { Err(format!("{ready} of {} are ready", all.len())) }
     });

@@ -1,0 +1,65 @@
+//! Huge pages, on a machine that may set some aside.
+
+use std::path::Path;
+
+use serde_json::json;
+
+use crate::node::{FOREVER, Node, shell_pod, uid};
+
+const SET_ASIDE: &str = "/proc/sys/vm/nr_hugepages";
+
+/// Pages of 2 MiB that the machine has set aside, until this goes.
+struct Pages;
+
+impl Pages {
+    fn set_aside(count: u32) -> Self {
+        std::fs::write(SET_ASIDE, count.to_string()).expect("pages are set aside");
+        assert_eq!(std::fs::read_to_string(SET_ASIDE).expect("a number").trim(), count.to_string());
+        Self
+    }
+
+    fn free() -> String {
+        let text = std::fs::read_to_string("/proc/meminfo").expect("meminfo");
+        let line = text.lines().find_map(|line| line.strip_prefix("HugePages_Free:")).expect("a number");
+        line.trim().to_owned()
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        let _ = std::fs::write(SET_ASIDE, "0");
+    }
+}
+
+#[test]
+#[ignore = "sets huge pages aside: scripts/vm"]
+fn a_pod_uses_the_huge_pages_it_asks_for_through_a_volume_and_gives_them_back() {
+    let _pages = Pages::set_aside(8);
+    let node = Node::start();
+    let script = format!(
+        "grep ' /huge ' /proc/mounts | cut -d' ' -f3; fallocate -l 4M /huge/x && echo taken; {FOREVER}"
+    );
+    let mut pod = shell_pod("huge", &script);
+    pod["spec"]["volumes"] = json!([{"name": "huge", "emptyDir": {"medium": "HugePages"}}]);
+    let main = &mut pod["spec"]["containers"][0];
+    main["volumeMounts"] = json!([{"name": "huge", "mountPath": "/huge"}]);
+    main["resources"] = json!({"limits": {"hugepages-2Mi": "8Mi", "memory": "32Mi", "cpu": "100m"}});
+    node.apply("huge", &pod);
+    let pod = node.running("huge");
+    node.eventually("the container has taken its pages", |node| {
+        let said = node.said(&pod, "main");
+        if said == "hugetlbfs\ntaken\n" { Ok(()) } else { Err(said) }
+    });
+    assert_eq!(Pages::free(), "6");
+    let process = format!("/proc/{}/cgroup", node.container_pid(&pod, "main"));
+    let cgroup = std::fs::read_to_string(process).expect("the process");
+    let cgroup = cgroup.trim().strip_prefix("0::").expect("cgroup v2");
+    let of_pod =
+        Path::new(cgroup).parent().expect("the cgroup of the pod").strip_prefix("/").expect("a path");
+    let limit = Path::new("/sys/fs/cgroup").join(of_pod).join("hugetlb.2MB.max");
+    assert_eq!(std::fs::read_to_string(limit).expect("the limit of the pod").trim(), (8 << 20).to_string());
+
+    node.delete("huge");
+    node.gone("huge", &uid(&pod));
+    assert_eq!(Pages::free(), "8");
+}
