@@ -30,7 +30,9 @@ async fn the_kubelet_and_the_runtime_are_in_their_cgroups_and_are_killed_last() 
     world.cgroups.add_process("/", 60, 0);
     world.start().await;
     world.until("the kubelet is moved", |w| w.cgroups.place_of(KUBELET) == at("/kubelet", -999)).await;
-    world.until("the runtime is moved", |w| w.cgroups.place_of(RUNTIME) == at("/runtime", -999)).await;
+    let runtime = |w: &World| w.cgroups.place_of(RUNTIME) == at("/runtime", -999);
+    let took = world.until("the runtime is moved", runtime).await;
+    assert!(took < seconds(30), "place and score in one round: {took:?}");
     assert_eq!(world.cgroups.place_of(60), at("/", 0), "nobody has named a place for the rest");
     // A new runtime is another process; it is found within the minute.
     world.cgroups.add_process("/runtime/below", 51, 0).listen(SOCKET, 51);
@@ -66,7 +68,8 @@ async fn the_rest_of_the_system_leaves_the_root_until_nobody_new_is_there() {
     world.cgroups.add_process("/", 1, 0).add_kernel_thread(2).add_parent("/", 60, 61).put("/pods");
     world.cgroups.add_process("/pods", 70, 0);
     world.start().await;
-    world.until("a child is moved", |w| w.cgroups.place_of(61) == at("/system", 0)).await;
+    let moved = world.until("a child is moved", |w| w.cgroups.place_of(61) == at("/system", 0)).await;
+    assert!(moved < seconds(30), "in the first round, not the next: {moved:?}");
     assert_eq!(world.cgroups.place_of(60), at("/system", 0));
     assert_eq!(world.cgroups.place_of(RUNTIME), at("/system", 0));
     assert_eq!(world.cgroups.place_of(1), at("/", 0), "the first of all");
