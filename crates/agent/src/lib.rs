@@ -48,6 +48,7 @@ mod stats;
 mod streams;
 pub mod sync_loop;
 mod system_logs;
+mod system_processes;
 pub mod tasks;
 pub mod user_namespaces;
 pub mod volumes;

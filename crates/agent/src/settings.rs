@@ -11,6 +11,7 @@ use kubelet_core::eviction::threshold::Threshold;
 use kubelet_core::image::access::VerificationPolicy;
 use kubelet_core::image::gc::ImageGcPolicy;
 use model::CgroupDriver;
+use model::cgroup::CgroupPath;
 
 /// All settings of the agent. Plain data, fixed for the life of the process.
 #[derive(Clone, Debug)]
@@ -26,6 +27,7 @@ pub struct Settings {
     pub measure: MeasureSettings,
     pub eviction: EvictionSettings,
     pub cgroups: CgroupSettings,
+    pub processes: ProcessSettings,
     /// `None` for a kubelet that stands alone.
     pub node: Option<NodeSettings>,
     /// How often a pod is looked at again although nothing is known to have changed (plus at most half of it).
@@ -144,15 +146,27 @@ pub struct CgroupSettings {
     pub config: Arc<KubeletConfiguration>,
 }
 
+/// Processes of the node that are no pod's, and the cgroups that they belong into; `None`: wherever they are.
+#[derive(Clone, Debug, Default)]
+pub struct ProcessSettings {
+    pub own_pid: u32,
+    /// `oomScoreAdj`: our own.
+    pub oom_score_adj: i32,
+    /// `kubeletCgroups`
+    pub kubelet: Option<CgroupPath>,
+    /// `--runtime-cgroups`
+    pub runtime: Option<CgroupPath>,
+    /// `systemCgroups`: for what is in the root of all cgroups.
+    pub system: Option<CgroupPath>,
+    /// Where the runtime listens.
+    pub runtime_socket: PathBuf,
+}
+
 /// Where measurements are taken, and how often disks are walked through.
 #[derive(Clone, Debug)]
 pub struct MeasureSettings {
     /// `/sys/fs/cgroup`.
     pub cgroup_root: PathBuf,
-    /// The cgroups of the kubelet, the runtime and the rest of the system; empty where nothing is configured.
-    pub kubelet_cgroups: String,
-    pub runtime_cgroups: String,
-    pub system_cgroups: String,
     /// `/dev/kmsg`.
     pub kernel_log: PathBuf,
     /// How old what is known of a pod's volumes may be; `None`: they are not measured.
@@ -164,9 +178,6 @@ impl Default for MeasureSettings {
         Self {
             cgroup_root: PathBuf::from("/sys/fs/cgroup"),
             kernel_log: PathBuf::from("/dev/kmsg"),
-            kubelet_cgroups: String::new(),
-            runtime_cgroups: String::new(),
-            system_cgroups: String::new(),
             volume_stats_period: Some(Duration::from_secs(60)),
         }
     }

@@ -42,6 +42,7 @@ use crate::sources::http::HttpSource;
 use crate::sources::{ManifestProblems, SourceSet};
 use crate::stats::Samplers;
 use crate::sync_loop::{Heartbeat, SourcesReadiness, SyncLoop};
+use crate::system_processes::SystemProcesses;
 use crate::tasks::TaskSet;
 use crate::user_namespaces::PodIds;
 use crate::volumes::{Requests, VolumeEngine, Volumes};
@@ -247,6 +248,7 @@ impl Ends {
         engine.tasks.spawn("node watch", node_watch.run());
         engine.tasks.spawn("PLEG", self.pleg.run());
         engine.tasks.spawn("volumes", VolumeEngine::new(engine.clone(), self.volume_requests).run());
+        engine.tasks.spawn("system processes", SystemProcesses::new(engine.clone()).run());
         engine.tasks.spawn("log rotation", LogRotation::new(engine.clone()).run());
         given_up
     }

@@ -15,7 +15,6 @@ const FIELDS: &[&str] = &[
     "cpuManagerReconcilePeriod",
     "enableContentionProfiling",
     "enableControllerAttachDetach",
-    "kubeletCgroups",
     "logging.options",
     "makeIPTablesUtilChains",
     "memoryManagerPolicy",
@@ -25,7 +24,6 @@ const FIELDS: &[&str] = &[
     "shutdownGracePeriod",
     "shutdownGracePeriodByPodPriority",
     "shutdownGracePeriodCriticalPods",
-    "systemCgroups",
     "topologyManagerPolicy",
     "topologyManagerPolicyOptions",
     "topologyManagerScope",
@@ -33,8 +31,7 @@ const FIELDS: &[&str] = &[
 ];
 
 /// Flags without a field, by name.
-const FLAGS: &[&str] =
-    &["experimental-mounter-path", "housekeeping-interval", "max-housekeeping-interval", "runtime-cgroups"];
+const FLAGS: &[&str] = &["experimental-mounter-path", "housekeeping-interval", "max-housekeeping-interval"];
 
 /// Feature gates whose feature this build does not have, so that switching them changes nothing here. What matters to
 /// other components only is not listed.

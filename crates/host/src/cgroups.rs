@@ -1,16 +1,17 @@
-//! The Cgroups port on Linux: directories in the trees of the kernel, and slices of systemd. Decides nothing, and never
-//! waits for a process.
+//! The Cgroups port on Linux: directories in the trees of the kernel, slices of systemd, and the processes in them. Decides
+//! nothing, and never waits for a process.
 
 mod memory_alarm;
+mod processes;
 mod slices;
 mod trees;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use model::cgroup::{CgroupPath, CgroupSettings, CgroupVersion, MemoryMark};
+use model::cgroup::{CgroupPath, CgroupSettings, CgroupVersion, MemoryMark, ProcessFacts};
 use ports::Cgroups;
 use ports::cgroups::CgroupRemoval;
 use ports::host::HostResult;
@@ -87,6 +88,25 @@ impl Cgroups for LinuxCgroups {
 
     async fn join(&self, cgroup: &CgroupPath, pid: u32) -> HostResult<()> {
         self.work(cgroup, move |trees, path| trees.join(path, pid)).await
+    }
+
+    async fn members(&self, cgroup: &CgroupPath) -> HostResult<Vec<u32>> {
+        self.work(cgroup, Trees::members).await
+    }
+
+    async fn facts_of(&self, pids: &[u32]) -> Vec<ProcessFacts> {
+        let pids = pids.to_vec();
+        let read = move |proc: &Path| Ok(processes::facts_of(proc, &pids));
+        blocking(Path::new(processes::PROC), read).await.unwrap_or_default()
+    }
+
+    async fn listener(&self, socket: &Path) -> HostResult<Option<u32>> {
+        processes::listener(socket).await
+    }
+
+    async fn set_oom_score_adj(&self, pid: u32, score: i32) -> HostResult<()> {
+        let write = move |proc: &Path| processes::set_oom_score_adj(proc, pid, score);
+        blocking(Path::new(processes::PROC), write).await
     }
 
     async fn watch_memory(&self, marks: &[MemoryMark]) -> HostResult<BoxFuture<'static, ()>> {

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use agent::settings::{
     CgroupSettings, CollectionSettings, ContainerSettings, EvictionSettings, ImageSettings, LogSettings,
-    MeasureSettings, NetworkSettings, NodeSettings, Paths, Settings, SourceSettings,
+    MeasureSettings, NetworkSettings, NodeSettings, Paths, ProcessSettings, Settings, SourceSettings,
 };
 use config::{Features, KubeletConfiguration, Resolved};
+use cri::Endpoint;
 use kubelet_core::cgroup::tiers::MemoryReserve;
 use kubelet_core::cgroup::{MemoryQos, PodRules, TierRules};
 use kubelet_core::eviction::threshold::compute_thresholds;
@@ -17,6 +18,7 @@ use kubelet_core::image::access::VerificationPolicy;
 use kubelet_core::image::gc::ImageGcPolicy;
 use kubelet_core::node::reserved_for_node;
 use kubelet_core::request::{MemoryRules, NodeFacts, Swap};
+use model::cgroup::CgroupPath;
 use model::{Amount, CgroupDriver};
 use ports::Host;
 use ports::host::MachineInfo;
@@ -74,9 +76,6 @@ pub(crate) fn settings(
             max_pods: u32::try_from(kubelet.max_pods).unwrap_or(110),
         },
         measure: MeasureSettings {
-            kubelet_cgroups: kubelet.kubelet_cgroups.clone(),
-            runtime_cgroups: resolved.flags.runtime_cgroups.clone(),
-            system_cgroups: kubelet.system_cgroups.clone(),
             volume_stats_period: Some(kubelet.volume_stats_agg_period.as_std()).filter(|p| !p.is_zero()),
             kernel_log: std::env::var_os(KERNEL_LOG_VARIABLE)
                 .map_or_else(|| MeasureSettings::default().kernel_log, PathBuf::from),
@@ -91,6 +90,7 @@ pub(crate) fn settings(
             by_kernel: kubelet.kernel_memcg_notification,
         },
         cgroups: cgroups(&config, facts),
+        processes: processes(resolved),
         // Validation has refused any other word.
         cgroup_driver: CgroupDriver::parse(&kubelet.cgroup_driver).unwrap_or(CgroupDriver::Cgroupfs),
         node: (!resolved.flags.standalone())
@@ -166,6 +166,24 @@ fn cgroups(config: &Arc<KubeletConfiguration>, facts: &NodeFacts) -> CgroupSetti
             memory_reserve,
         },
         config: config.clone(),
+    }
+}
+
+fn processes(resolved: &Resolved) -> ProcessSettings {
+    let kubelet = &resolved.kubelet;
+    let named = |text: &str| {
+        not_empty(text).map(|text| CgroupPath::directory(format!("/{}", text.trim_matches('/'))))
+    };
+    // An endpoint that cannot be read has ended the start already.
+    let socket =
+        Endpoint::parse(&kubelet.container_runtime_endpoint).map(|endpoint| endpoint.path().to_owned());
+    ProcessSettings {
+        own_pid: std::process::id(),
+        oom_score_adj: kubelet.oom_score_adj,
+        kubelet: named(&kubelet.kubelet_cgroups),
+        runtime: named(&resolved.flags.runtime_cgroups),
+        system: named(&kubelet.system_cgroups),
+        runtime_socket: socket.unwrap_or_default(),
     }
 }
 

@@ -70,6 +70,20 @@ impl fmt::Display for CgroupPath {
     }
 }
 
+/// What the kernel says of a process, as far as it matters for where it belongs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProcessFacts {
+    pub pid: u32,
+    /// The file that it runs; a thread of the kernel runs none.
+    pub executable: Option<String>,
+    /// The lines of its `/proc/<pid>/cgroup`.
+    pub cgroups: String,
+    /// It sees the same processes as the first of all, so it is in no container; false if that cannot be told.
+    pub is_on_node: bool,
+    /// How eagerly it is killed when memory runs out: -1000 to 1000.
+    pub oom_score_adj: i32,
+}
+
 /// So much memory used in a cgroup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemoryMark {

@@ -1,8 +1,10 @@
-//! Cgroups: directories in the trees of the kernel, some of them systemd's.
+//! Cgroups: directories in the trees of the kernel, some of them systemd's; and the processes that are in them.
+
+use std::path::Path;
 
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
-use model::cgroup::{CgroupPath, CgroupSettings, MemoryMark};
+use model::cgroup::{CgroupPath, CgroupSettings, MemoryMark, ProcessFacts};
 
 use crate::host::HostResult;
 
@@ -32,6 +34,14 @@ pub trait Cgroups: Send + Sync + std::fmt::Debug {
     async fn remove(&self, cgroup: &CgroupPath) -> HostResult<CgroupRemoval>;
     /// Moves a process into it, in every tree that it is in.
     async fn join(&self, cgroup: &CgroupPath, pid: u32) -> HostResult<()>;
+    /// The processes that are in it itself, and not below it.
+    async fn members(&self, cgroup: &CgroupPath) -> HostResult<Vec<u32>>;
+    /// What is known of these processes, of those that are still there.
+    async fn facts_of(&self, pids: &[u32]) -> Vec<ProcessFacts>;
+    /// The process that listens on a socket; `None` if it is not among those that we can see.
+    async fn listener(&self, socket: &Path) -> HostResult<Option<u32>>;
+    /// Sets how eagerly a process is killed when memory runs out.
+    async fn set_oom_score_adj(&self, pid: u32, score: i32) -> HostResult<()>;
     /// What it returns ends as soon as one of the marks is reached, or has been before; when it is dropped, nobody watches
     /// any more. Only version 1 can watch memory.
     async fn watch_memory(&self, marks: &[MemoryMark]) -> HostResult<BoxFuture<'static, ()>>;

@@ -3,12 +3,13 @@
 //! Owns [`FakeCgroups`]. Below it is one tree; which version it is nobody can tell.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use model::cgroup::{CgroupPath, CgroupSettings, MemoryMark};
+use model::cgroup::{CgroupPath, CgroupSettings, MemoryMark, ProcessFacts};
 use parking_lot::Mutex;
 use ports::cgroups::CgroupRemoval;
 use ports::host::HostResult;
@@ -32,14 +33,28 @@ struct State {
     /// Those that are watched now, and who is to be woken.
     marks: Vec<MemoryMark>,
     alarm: Arc<Notify>,
+    /// By socket, who serves it.
+    listeners: BTreeMap<PathBuf, u32>,
+    /// Nobody may be made less likely to be killed.
+    keeps_scores: bool,
 }
 
 #[derive(Debug)]
 struct Process {
-    pid: u32,
     cgroup: String,
     /// So many SIGKILLs do not end it.
     endures: u32,
+    facts: ProcessFacts,
+    /// Starts another one in the moment before it is moved for the first time.
+    child: Option<u32>,
+}
+
+impl Process {
+    fn new(cgroup: &str, pid: u32) -> Self {
+        let executable = Some("/bin/program".to_owned());
+        let facts = ProcessFacts { pid, executable, is_on_node: true, ..ProcessFacts::default() };
+        Self { cgroup: cgroup.to_owned(), endures: 0, facts, child: None }
+    }
 }
 
 impl FakeCgroups {
@@ -78,8 +93,42 @@ impl FakeCgroups {
 
     /// A process in a cgroup, that only so many SIGKILLs and one more end.
     pub fn add_process(&self, cgroup: &str, pid: u32, endures: u32) -> &Self {
-        self.state.lock().processes.push(Process { pid, cgroup: cgroup.to_owned(), endures });
+        self.state.lock().processes.push(Process { endures, ..Process::new(cgroup, pid) });
         self
+    }
+
+    /// A thread of the kernel, in the root.
+    pub fn add_kernel_thread(&self, pid: u32) -> &Self {
+        let mut thread = Process::new("/", pid);
+        thread.facts.executable = None;
+        self.state.lock().processes.push(thread);
+        self
+    }
+
+    /// A process in a cgroup, that starts another one just before it is moved.
+    pub fn add_parent(&self, cgroup: &str, pid: u32, child: u32) -> &Self {
+        self.state.lock().processes.push(Process { child: Some(child), ..Process::new(cgroup, pid) });
+        self
+    }
+
+    /// Who serves a socket.
+    pub fn listen(&self, socket: &str, pid: u32) -> &Self {
+        self.state.lock().listeners.insert(socket.into(), pid);
+        self
+    }
+
+    /// From now on no score may be set.
+    pub fn keep_scores(&self) -> &Self {
+        self.state.lock().keeps_scores = true;
+        self
+    }
+
+    /// Where a process is, and its score.
+    #[must_use]
+    pub fn place_of(&self, pid: u32) -> Option<(String, i32)> {
+        let state = self.state.lock();
+        let process = state.processes.iter().find(|process| process.facts.pid == pid)?;
+        Some((process.cgroup.clone(), process.facts.oom_score_adj))
     }
 
     /// At which use of memory somebody wants to be woken.
@@ -121,7 +170,7 @@ impl State {
     }
 
     fn pids(&self, path: &str) -> Vec<u32> {
-        self.processes.iter().filter(|p| is_inside(&p.cgroup, path)).map(|p| p.pid).collect()
+        self.processes.iter().filter(|p| is_inside(&p.cgroup, path)).map(|p| p.facts.pid).collect()
     }
 }
 
@@ -178,8 +227,39 @@ impl Cgroups for FakeCgroups {
     async fn join(&self, cgroup: &CgroupPath, pid: u32) -> HostResult<()> {
         let mut state = self.state.lock();
         state.check(&cgroup.path)?;
-        state.processes.retain(|process| process.pid != pid);
-        state.processes.push(Process { pid, cgroup: cgroup.path.to_string(), endures: 0 });
+        let Some(process) = state.processes.iter_mut().find(|process| process.facts.pid == pid) else {
+            return Err(HostError::Unfit(format!("there is no process {pid}")));
+        };
+        let from = std::mem::replace(&mut process.cgroup, cgroup.path.to_string());
+        let child = process.child.take();
+        state.processes.extend(child.map(|child| Process::new(&from, child)));
+        Ok(())
+    }
+
+    async fn members(&self, cgroup: &CgroupPath) -> HostResult<Vec<u32>> {
+        let state = self.state.lock();
+        let members = state.processes.iter().filter(|process| *process.cgroup == *cgroup.path);
+        Ok(members.map(|process| process.facts.pid).collect())
+    }
+
+    async fn facts_of(&self, pids: &[u32]) -> Vec<ProcessFacts> {
+        let state = self.state.lock();
+        let asked = state.processes.iter().filter(|process| pids.contains(&process.facts.pid));
+        let place = |process: &Process| format!("1:name=systemd:{0}\n0::{0}\n", process.cgroup);
+        asked.map(|process| ProcessFacts { cgroups: place(process), ..process.facts.clone() }).collect()
+    }
+
+    async fn listener(&self, socket: &Path) -> HostResult<Option<u32>> {
+        Ok(self.state.lock().listeners.get(socket).copied())
+    }
+
+    async fn set_oom_score_adj(&self, pid: u32, score: i32) -> HostResult<()> {
+        let mut state = self.state.lock();
+        if state.keeps_scores {
+            return Err(HostError::Unfit("scripted: scores stay as they are".to_owned()));
+        }
+        let processes = state.processes.iter_mut().filter(|process| process.facts.pid == pid);
+        processes.for_each(|process| process.facts.oom_score_adj = score);
         Ok(())
     }
 

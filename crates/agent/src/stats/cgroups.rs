@@ -275,15 +275,13 @@ impl CgroupSampler {
         booted: &jiff::Timestamp,
         round: &mut Round,
     ) -> Vec<SystemSample> {
-        let settings = &self.engine.settings.measure;
+        let settings = &self.engine.settings.processes;
         let mut system = Vec::new();
         let kubelet = self.kubelet(booted, round).await;
         system.extend(kubelet);
-        for (name, path) in [("runtime", &settings.runtime_cgroups), ("misc", &settings.system_cgroups)] {
-            if path.is_empty() {
-                continue;
-            }
-            let placed = self.cgroup(path, round).await;
+        for (name, cgroup) in [("runtime", &settings.runtime), ("misc", &settings.system)] {
+            let Some(cgroup) = cgroup else { continue };
+            let placed = self.cgroup(&cgroup.path, round).await;
             system.extend(placed.map(|placed| SystemSample { name, started: None, placed }));
         }
         let together = match &self.places.all_pods {
@@ -308,7 +306,7 @@ impl CgroupSampler {
                 .filter(|path| place::own_cgroup(&own, "cpuacct") == Some(path)),
             Hierarchy::V2 => place::own_cgroup(&own, ""),
         };
-        let configured = Some(&*self.engine.settings.measure.kubelet_cgroups).filter(|path| !path.is_empty());
+        let configured = self.engine.settings.processes.kubelet.as_ref().map(|cgroup| &*cgroup.path);
         if let Some(path) = configured.or(own_path).filter(|path| *path != "/")
             && let Some(placed) = self.cgroup(path, round).await
         {

@@ -26,6 +26,7 @@ mod restarting;
 mod serving;
 mod simulation;
 mod starting;
+mod system_processes;
 mod user_namespaces;
 mod volumes;
 mod witness;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use agent::settings::{
     CgroupSettings, CollectionSettings, ContainerSettings, EvictionSettings, ImageSettings, LogSettings,
-    MeasureSettings, NetworkSettings, Paths, SourceSettings,
+    MeasureSettings, NetworkSettings, Paths, ProcessSettings, SourceSettings,
 };
 use agent::{Agent, Doors, Settings};
 use config::{CredentialProviders, Features};
@@ -294,6 +294,7 @@ fn settings() -> Settings {
         measure: MeasureSettings::default(),
         eviction: EvictionSettings::default(),
         cgroups: cgroups(),
+        processes: ProcessSettings::default(),
         sync_frequency: seconds(60),
         cgroup_driver: model::CgroupDriver::Cgroupfs,
         gates: config::FeatureGates::default(),

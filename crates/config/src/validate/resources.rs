@@ -38,11 +38,14 @@ impl Check<'_> {
                 self.conflict(format!("cgroupRoot (--cgroup-root) {} {needs}", config.cgroup_root));
             }
         }
-        if !config.system_cgroups.is_empty() && config.cgroup_root.is_empty() {
-            let value = &config.system_cgroups;
+        let system = &config.system_cgroups;
+        if !system.is_empty() && config.cgroup_root.is_empty() {
             self.conflict(format!(
-                "systemCgroups (--system-cgroups) {value} needs cgroupRoot (--cgroup-root)"
+                "systemCgroups (--system-cgroups) {system} needs cgroupRoot (--cgroup-root)"
             ));
+        }
+        if !system.is_empty() && system.trim_matches('/').is_empty() {
+            self.conflict(format!("systemCgroups (--system-cgroups) {system} is the root, where all begin"));
         }
         self.range("oomScoreAdj", config.oom_score_adj.into(), -1000..=1000);
         let (quota, tenth) = (config.cpu_cfs_quota_period, GoDuration::from_millis(100));

@@ -269,6 +269,10 @@ fn settings_that_need_or_exclude_each_other_are_held_to_it() {
     );
     check("systemCgroups: /system\ncgroupRoot: /x\n", "");
     check(
+        "systemCgroups: /\ncgroupRoot: /x\n",
+        "systemCgroups (--system-cgroups) / is the root, where all begin",
+    );
+    check(
         "reservedSystemCPUs: 0-1\nsystemReservedCgroup: /s\n",
         "reservedSystemCPUs (--reserved-cpus) cannot be set together with systemReservedCgroup (--system-reserved-cgroup)",
     );

@@ -371,3 +371,89 @@ async fn memory_that_reaches_one_of_the_marks_wakes_who_waits_and_so_does_what_r
     let missing = [mark(&real.cgroup("/nobody"), 1)];
     assert!(real.cgroups.watch_memory(&missing).await.err().unwrap().is_not_found());
 }
+
+/// Sleeps until it is killed.
+fn sleeper() -> Child {
+    Command::new("sleep").arg("1000").spawn().unwrap()
+}
+
+async fn facts(cgroups: &LinuxCgroups, pid: u32) -> ProcessFacts {
+    cgroups.facts_of(&[pid]).await.pop().unwrap()
+}
+
+#[tokio::test]
+async fn a_process_is_seen_where_it_was_moved_to_and_with_its_score() {
+    let real = Real::new("moved");
+    let (above, cgroup) = (real.cgroup(""), real.cgroup("/daemons"));
+    real.cgroups.ensure(&cgroup, &CgroupSettings::default()).await.unwrap();
+    let mut child = sleeper();
+    let pid = child.id();
+    let was = facts(&real.cgroups, pid).await;
+    assert!(!was.cgroups.contains(&*cgroup.path) && was.is_on_node, "{was:?}");
+    assert!(was.executable.is_some_and(|path| path.contains('/')));
+    real.cgroups.join(&cgroup, pid).await.unwrap();
+    let score = (was.oom_score_adj + 7).min(1000);
+    real.cgroups.set_oom_score_adj(pid, score).await.unwrap();
+    let now = facts(&real.cgroups, pid).await;
+    assert_eq!((now.pid, now.oom_score_adj), (pid, score));
+    // On version 1 nothing of ours is in an empty tree of version 2.
+    let mut trees = now.cgroups.lines().filter(|line| !real.is_v1() || !line.starts_with("0:"));
+    assert!(trees.all(|line| line.ends_with(&*cgroup.path)), "{}", now.cgroups);
+    assert_eq!(real.cgroups.members(&cgroup).await.unwrap(), [pid]);
+    assert!(real.cgroups.members(&above).await.unwrap().is_empty(), "it is below");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(real.cgroups.facts_of(&[pid]).await.is_empty(), "it is gone");
+    assert!(real.cgroups.set_oom_score_adj(pid, score).await.unwrap_err().is_not_found());
+}
+
+#[test]
+fn threads_of_the_kernel_and_what_is_in_a_container_are_told_apart() {
+    let proc = tempfile::tempdir().unwrap();
+    let process = |pid: u32, exe: Option<&str>, status: &str| {
+        let dir = proc.path().join(pid.to_string());
+        fs::create_dir_all(&dir).unwrap();
+        fs::write(dir.join("cgroup"), "0::/\n").unwrap();
+        fs::write(dir.join("oom_score_adj"), "-5\n").unwrap();
+        fs::write(dir.join("status"), format!("Name:\ta\n{status}")).unwrap();
+        if let Some(exe) = exe {
+            std::os::unix::fs::symlink(exe, dir.join("exe")).unwrap();
+        }
+    };
+    process(1, Some("/sbin/init"), "NSpid:\t1\n");
+    process(2, None, "NSpid:\t2\n");
+    process(3, Some("/bin/contained"), "NSpid:\t3\t1\n");
+    process(4, Some("/bin/old"), "");
+    let all = processes::facts_of(proc.path(), &[1, 2, 3, 4, 5]);
+    let seen: Vec<_> = all.iter().map(|f| (f.pid, f.executable.as_deref(), f.is_on_node)).collect();
+    let contained = [(3, Some("/bin/contained"), false), (4, Some("/bin/old"), false)];
+    assert_eq!(seen[..2], [(1, Some("/sbin/init"), true), (2, None, true)]);
+    assert_eq!(seen[2..], contained, "and who cannot be told from them");
+    assert!(all.iter().all(|f| f.cgroups == "0::/\n" && f.oom_score_adj == -5));
+}
+
+#[tokio::test]
+async fn who_listens_on_a_socket_is_known() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("a.sock");
+    let cgroups = LinuxCgroups::new(dir.path().to_owned(), CgroupVersion::V2);
+    assert!(cgroups.listener(&socket).await.unwrap_err().is_not_found());
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    assert_eq!(cgroups.listener(&socket).await.unwrap(), Some(std::process::id()));
+}
+
+/// Only a directory that looks like the trees: nothing of the real root is moved.
+#[tokio::test]
+async fn the_members_of_the_root_are_those_of_the_tree_that_limits() {
+    let dir = tempfile::tempdir().unwrap();
+    for (tree, pids) in [("cpu", "1\n0\n7\n"), ("memory", "1\n9\n"), ("cpu/below", "8\n")] {
+        fs::create_dir_all(dir.path().join(tree)).unwrap();
+        fs::write(dir.path().join(tree).join("cgroup.procs"), pids).unwrap();
+    }
+    fs::write(dir.path().join("cgroup.procs"), "3\n").unwrap();
+    let root = CgroupPath::directory("/");
+    let members =
+        async |version| LinuxCgroups::new(dir.path().to_owned(), version).members(&root).await.unwrap();
+    assert_eq!(members(CgroupVersion::V1).await, [1, 7]);
+    assert_eq!(members(CgroupVersion::V2).await, [3]);
+}

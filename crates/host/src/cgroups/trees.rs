@@ -155,13 +155,21 @@ impl Trees {
 
     /// Of all trees: in each of them a process may be elsewhere.
     pub(super) fn processes(&self, path: &str) -> Vec<u32> {
-        let mut pids = BTreeSet::new();
+        let mut found = BTreeSet::new();
         for dir in self.all().iter().flat_map(|tree| with_all_below(&inside(tree, path))) {
-            let text = fs::read_to_string(dir.join(PROCESSES)).unwrap_or_default();
-            // What is in another namespace of processes is shown as 0.
-            pids.extend(text.lines().filter_map(|line| line.parse::<u32>().ok()).filter(|pid| *pid > 0));
+            found.extend(pids(&fs::read_to_string(dir.join(PROCESSES)).unwrap_or_default()));
         }
-        pids.into_iter().collect()
+        found.into_iter().collect()
+    }
+
+    /// On version 1 those of the first tree that limits something: what is nowhere else, is there.
+    pub(super) fn members(&self, path: &str) -> HostResult<Vec<u32>> {
+        let tree = match self.version {
+            CgroupVersion::V1 => self.root.join(LIMITING[0]),
+            CgroupVersion::V2 => self.root.clone(),
+        };
+        let at = inside(&tree, path).join(PROCESSES);
+        Ok(pids(&fs::read_to_string(&at).map_err(failed("read", &at))?).collect())
     }
 
     pub(super) fn kill(&self, path: &str) -> HostResult<()> {
@@ -220,6 +228,11 @@ impl Trees {
 
 pub(super) fn inside(tree: &Path, path: &str) -> PathBuf {
     tree.join(path.trim_start_matches('/'))
+}
+
+/// What is in another namespace of processes is shown as 0.
+fn pids(text: &str) -> impl Iterator<Item = u32> {
+    text.lines().filter_map(|line| line.parse::<u32>().ok()).filter(|pid| *pid > 0)
 }
 
 /// The file must be there: no other can be made in a cgroup.

@@ -1,13 +1,13 @@
 use config::KubeletConfiguration;
 use expect_test::{Expect, expect};
-use model::cgroup::{CgroupSettings, CgroupVersion};
+use model::cgroup::{CgroupSettings, CgroupVersion, ProcessFacts};
 use model::k8s::{Pod, Quantity};
 use model::{CgroupDriver, PodUid, QosClass};
 use serde_json::{Value, json};
 
 use super::name::pod_of;
 use super::pod::compute_pod_numbers;
-use super::processes::{is_movable, new_ones};
+use super::processes::{Adjustment, Untouchable, compute_adjustment, is_movable, new_ones};
 use super::tiers::MemoryReserve;
 use super::*;
 use crate::ledger::Holding;
@@ -404,4 +404,44 @@ fn neither_the_first_process_nor_threads_of_the_kernel_are_moved() {
     assert!(!is_movable(1, Some("/usr/lib/systemd/systemd")));
     assert!(!is_movable(2, None));
     assert!(!is_movable(2, Some("")));
+}
+
+/// A daemon on the node with a score of 0, in cgroups as `/proc` shows them.
+fn daemon(cgroups: &str) -> ProcessFacts {
+    let executable = Some("/usr/bin/daemon".to_owned());
+    ProcessFacts { pid: 7, executable, cgroups: cgroups.to_owned(), is_on_node: true, oom_score_adj: 0 }
+}
+
+#[test]
+fn a_process_is_moved_until_it_is_in_its_cgroup_or_below() {
+    let moves = |version, cgroups: &str, cgroup| {
+        compute_adjustment(&daemon(cgroups), Some(cgroup), 0, version).unwrap().moves
+    };
+    let v2 = |place: &str, cgroup| moves(CgroupVersion::V2, &format!("0::{place}\n"), cgroup);
+    assert!(v2("/", "/runtime") && v2("/runtime2", "/runtime") && v2("/run", "/runtime"));
+    assert!(!v2("/runtime", "/runtime") && !v2("/runtime.slice/containerd.service", "/runtime.slice"));
+    assert!(v2("/system.slice/x", "/") && !v2("/", "/"), "the root is a place like any other");
+    let v1 = |cgroups, cgroup| moves(CgroupVersion::V1, cgroups, cgroup);
+    assert!(!v1("3:memory:/runtime\n2:cpu,cpuacct:/runtime\n", "/runtime"));
+    assert!(v1("3:memory:/runtime\n2:cpu,cpuacct:/\n", "/runtime"), "only one tree has it there");
+    assert!(v1("3:memory:/runtime\n", "/runtime") && v1("", "/runtime"), "not known to be there");
+    let of_systemd = "3:memory:/\n2:cpu:/\n1:name=systemd:/system.slice/a.service\n0::/\n";
+    assert!(!v1(of_systemd, "/system.slice/a.service"), "systemd counts nothing for it, and knows it there");
+}
+
+#[test]
+fn a_process_is_scored_once_and_moved_only_if_a_cgroup_is_named() {
+    let adjustment = |score| compute_adjustment(&daemon("0::/\n"), None, score, CgroupVersion::V2).unwrap();
+    assert_eq!(adjustment(0), Adjustment::default());
+    assert_eq!(adjustment(-999), Adjustment { moves: false, scores: true });
+}
+
+#[test]
+fn what_is_the_systems_or_a_containers_is_left_alone() {
+    let refused = |facts| compute_adjustment(&facts, Some("/x"), -999, CgroupVersion::V2);
+    let daemon = || daemon("0::/\n");
+    assert_eq!(refused(ProcessFacts { pid: 1, ..daemon() }), Err(Untouchable::System));
+    assert_eq!(refused(ProcessFacts { executable: None, ..daemon() }), Err(Untouchable::System));
+    assert_eq!(refused(ProcessFacts { is_on_node: false, ..daemon() }), Err(Untouchable::Contained));
+    assert!(refused(daemon()).is_ok());
 }

@@ -43,9 +43,13 @@ const MEMORY: &str = "67108864";
 
 #[test]
 fn pods_tiers_and_the_node_have_the_numbers_of_the_contract() {
-    let node = Node::start_with(json!({
+    let mut node = Node::on_containerd(json!({
         "podPidsLimit": 100, "systemReserved": {"memory": "256Mi"}, "kubeReserved": {"cpu": "500m"},
     }));
+    let daemons = format!("{}/daemons", node.cgroup().path());
+    node.configure(json!({"kubeletCgroups": format!("{daemons}/kubelet")}));
+    node.add_flags(&["--runtime-cgroups", &format!("{daemons}/runtime")]);
+    node.start_kubelet();
     let both = json!({"cpu": "500m", "memory": "64Mi"});
     node.apply("guaranteed", &pod("guaranteed", json!({"limits": both})));
     node.apply("burstable", &pod("burstable", json!({"requests": {"cpu": "250m", "memory": "100Mi"}})));
@@ -89,8 +93,30 @@ fn pods_tiers_and_the_node_have_the_numbers_of_the_contract() {
     assert!(all[3].parse::<i64>().is_ok_and(|most| most > 1000), "{all:?}");
     node.logged("Updated Node Allocatable limit across pods");
 
+    the_kubelet_and_the_runtime_are_in_their_cgroups(&node, &daemons);
     pods_are_measured_in_their_cgroups(&node, &guaranteed);
     what_others_change_is_put_right_by_a_restart(node);
+}
+
+/// In every tree that limits something.
+fn the_kubelet_and_the_runtime_are_in_their_cgroups(node: &Node, daemons: &str) {
+    let runtime = node.containerd().pid().expect("it runs");
+    for (name, pid) in [("kubelet", node.kubelet_pid()), ("runtime", runtime)] {
+        let cgroup = format!("{daemons}/{name}");
+        node.eventually("it is moved", |_| {
+            let is_there = |line: &str| line.ends_with(&format!(":{cgroup}"));
+            let text = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).map_err(|e| e.to_string())?;
+            let mut lines = text.lines().filter(|line| is_v2() || !line.starts_with("0:"));
+            if lines.all(is_there) { Ok(()) } else { Err(text) }
+        });
+    }
+    // Not every machine lets its root do that.
+    let is_last = |_: &Node| {
+        let score = std::fs::read_to_string(format!("/proc/{runtime}/oom_score_adj")).unwrap_or_default();
+        let refused = format!("/proc/{runtime}/oom_score_adj: ");
+        if score.trim() == "-999" || node.kubelet_log().contains(&refused) { Ok(()) } else { Err(score) }
+    };
+    node.eventually("the runtime is killed last, or the log says why not", is_last);
 }
 
 fn pods_are_measured_in_their_cgroups(node: &Node, guaranteed: &str) {
@@ -108,6 +134,9 @@ fn pods_are_measured_in_their_cgroups(node: &Node, guaranteed: &str) {
     let system = summary["node"]["systemContainers"].as_array().expect("system containers");
     let together = system.iter().find(|part| part["name"] == "pods").expect("pods");
     assert!(of(together) >= of(pod), "{together}");
+    for name in ["kubelet", "runtime"] {
+        assert!(system.iter().any(|part| part["name"] == name && of(part) > 0), "{name} in {system:?}");
+    }
     let metrics = node.get("/metrics").expect("metrics");
     assert!(metrics.contains("kubelet_cgroup_manager_duration_seconds_count{operation_type=\"create\"}"));
 }

@@ -1,0 +1,170 @@
+//! The processes of the node that are no pod's: the kubelet itself, the container runtime, and the rest of the system.
+//!
+//! Owns: in which cgroups they are, where the configuration names some, and how eagerly the kernel kills us and the runtime
+//! when memory runs out. Limits of those cgroups are others' (`node_cgroups`, or whoever made them). Nothing here ends the
+//! kubelet: what fails is said once, and tried again a minute later.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kubelet_core::cgroup::processes::{
+    MOST_ROUNDS, RUNTIME_OOM_SCORE, compute_adjustment, is_movable, new_ones,
+};
+use model::cgroup::{CgroupPath, CgroupSettings, ProcessFacts};
+use ports::host::HostResult;
+
+use crate::engine::Engine;
+use crate::volumes::chain;
+
+/// Whoever was started or moved since is put where it belongs after this long.
+const PERIOD: Duration = Duration::from_secs(60);
+/// Where no cgroup is named, only our own score could have been changed.
+const QUIET_PERIOD: Duration = Duration::from_secs(300);
+
+/// What went wrong with a process or a cgroup, in words.
+type Outcome = Result<(), String>;
+
+#[derive(Debug)]
+pub(crate) struct SystemProcesses {
+    engine: Arc<Engine>,
+    kubelet: Said,
+    runtime: Said,
+    system: Said,
+}
+
+impl SystemProcesses {
+    pub(crate) fn new(engine: Arc<Engine>) -> Self {
+        let [kubelet, runtime, system] = ["kubelet", "container runtime", "system"].map(Said::new);
+        Self { engine, kubelet, runtime, system }
+    }
+
+    /// Runs until dropped.
+    pub(crate) async fn run(mut self) {
+        let clock = self.engine.clock;
+        let settings = &self.engine.settings.processes;
+        let names = [&settings.kubelet, &settings.runtime, &settings.system];
+        let period = if names.iter().any(|name| name.is_some()) { PERIOD } else { QUIET_PERIOD };
+        let mut node = self.engine.node.clone();
+        // Before that nothing has the runtime's socket.
+        if node.wait_for(|view| view.last_ready.is_some()).await.is_err() {
+            return;
+        }
+        loop {
+            self.round().await;
+            clock.sleep_until(clock.mono() + period).await;
+        }
+    }
+
+    /// The rest of the system comes last: nobody is moved there first who has a place of his own.
+    async fn round(&mut self) {
+        let engine = self.engine.clone();
+        let settings = &engine.settings.processes;
+        let own = adjust(&engine, settings.own_pid, settings.kubelet.as_ref(), settings.oom_score_adj).await;
+        self.kubelet.tell(own);
+        if let Some(cgroup) = &settings.runtime {
+            self.runtime.tell(adjust_runtime(&engine, cgroup).await);
+        }
+        if let Some(cgroup) = &settings.system {
+            self.system.tell(gather(&engine, cgroup).await);
+        }
+    }
+}
+
+/// The runtime is whoever answers us: its name and its files differ between runtimes.
+async fn adjust_runtime(engine: &Engine, cgroup: &CgroupPath) -> Outcome {
+    let socket = &engine.settings.processes.runtime_socket;
+    let listener = engine.cgroups.listener(socket).await.map_err(|error| chain(&error))?;
+    let Some(pid) = listener else {
+        return Err(format!("who listens on {} is not on this node", socket.display()));
+    };
+    adjust(engine, pid, Some(cgroup), RUNTIME_OOM_SCORE).await
+}
+
+/// Puts a process where it belongs and gives it its score; a failure of one is no reason to leave the other.
+async fn adjust(engine: &Engine, pid: u32, cgroup: Option<&CgroupPath>, score: i32) -> Outcome {
+    let Some(facts) = facts(engine, pid).await else { return Ok(()) };
+    let path = cgroup.map(|cgroup| &*cgroup.path);
+    let adjustment = match compute_adjustment(&facts, path, score, engine.cgroup_version()) {
+        Ok(adjustment) => adjustment,
+        // Nobody has asked for anything.
+        Err(_) if cgroup.is_none() => return Ok(()),
+        Err(why) => return Err(format!("process {pid} {why}")),
+    };
+    let (mut moved, mut scored) = (Ok(()), Ok(()));
+    if let Some(cgroup) = cgroup.filter(|_| adjustment.moves) {
+        moved = enter(engine, cgroup, pid).await;
+    }
+    if adjustment.scores {
+        scored = engine.cgroups.set_oom_score_adj(pid, score).await;
+    }
+    let failed = [moved, scored].into_iter().filter_map(Result::err);
+    let problems: Vec<String> = failed.map(|error| chain(&error)).collect();
+    match problems.as_slice() {
+        [] => Ok(()),
+        _ if facts_are_gone(engine, pid).await => Ok(()),
+        problems => Err(problems.join("; ")),
+    }
+}
+
+/// Moves everybody out of the root of all cgroups who may be moved, and whoever they start meanwhile.
+async fn gather(engine: &Engine, cgroup: &CgroupPath) -> Outcome {
+    let root = CgroupPath::directory("/");
+    let (mut done, mut outcome) = (BTreeSet::new(), Ok(()));
+    for _ in 0..MOST_ROUNDS {
+        let listed = engine.cgroups.members(&root).await.map_err(|error| chain(&error))?;
+        let new = new_ones(&listed, &done);
+        if new.is_empty() {
+            return outcome;
+        }
+        for process in engine.cgroups.facts_of(&new).await {
+            let moves = is_movable(process.pid, process.executable.as_deref());
+            if moves
+                && let Err(error) = enter(engine, cgroup, process.pid).await
+                && !facts_are_gone(engine, process.pid).await
+            {
+                outcome = Err(chain(&error));
+            }
+        }
+        done.extend(new);
+    }
+    outcome
+}
+
+async fn enter(engine: &Engine, cgroup: &CgroupPath, pid: u32) -> HostResult<()> {
+    engine.cgroups.ensure(cgroup, &CgroupSettings::default()).await?;
+    engine.cgroups.join(cgroup, pid).await?;
+    tracing::info!(pid, %cgroup, "Moved a process into its cgroup");
+    Ok(())
+}
+
+async fn facts(engine: &Engine, pid: u32) -> Option<ProcessFacts> {
+    engine.cgroups.facts_of(&[pid]).await.pop()
+}
+
+/// Whoever has ended needs nothing any more.
+async fn facts_are_gone(engine: &Engine, pid: u32) -> bool {
+    facts(engine, pid).await.is_none()
+}
+
+/// What was said last of somebody, so that it is said once and not every minute.
+#[derive(Debug)]
+struct Said {
+    of: &'static str,
+    last: Outcome,
+}
+
+impl Said {
+    const fn new(of: &'static str) -> Self {
+        Self { of, last: Ok(()) }
+    }
+
+    fn tell(&mut self, outcome: Outcome) {
+        if let Err(why) = &outcome
+            && self.last != outcome
+        {
+            tracing::warn!(of = self.of, why, "A process of the node is not as it should be");
+        }
+        self.last = outcome;
+    }
+}

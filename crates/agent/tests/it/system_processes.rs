@@ -1,0 +1,93 @@
+//! Stories about the processes that are no pod's: where they are put, when again, and who is left alone.
+
+use model::cgroup::CgroupPath;
+
+use crate::world::{World, seconds};
+
+const SOCKET: &str = "/run/runtime.sock";
+const KUBELET: u32 = 40;
+const RUNTIME: u32 = 50;
+
+fn at(cgroup: &str, score: i32) -> Option<(String, i32)> {
+    Some((cgroup.to_owned(), score))
+}
+
+/// A node whose kubelet and runtime were started in the root.
+fn world(kubelet: &str, runtime: &str, system: &str) -> World {
+    let mut world = World::new();
+    let named = |path: &str| (!path.is_empty()).then(|| CgroupPath::directory(path));
+    let settings = &mut world.settings.processes;
+    (settings.own_pid, settings.oom_score_adj) = (KUBELET, -999);
+    (settings.kubelet, settings.runtime, settings.system) = (named(kubelet), named(runtime), named(system));
+    settings.runtime_socket = SOCKET.into();
+    world.cgroups.add_process("/", KUBELET, 0).add_process("/", RUNTIME, 0).listen(SOCKET, RUNTIME);
+    world
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_kubelet_and_the_runtime_are_in_their_cgroups_and_are_killed_last() {
+    let mut world = world("/kubelet", "/runtime", "");
+    world.cgroups.add_process("/", 60, 0);
+    world.start().await;
+    world.until("the kubelet is moved", |w| w.cgroups.place_of(KUBELET) == at("/kubelet", -999)).await;
+    let runtime = |w: &World| w.cgroups.place_of(RUNTIME) == at("/runtime", -999);
+    let took = world.until("the runtime is moved", runtime).await;
+    assert!(took < seconds(30), "place and score in one round: {took:?}");
+    assert_eq!(world.cgroups.place_of(60), at("/", 0), "nobody has named a place for the rest");
+    // A new runtime is another process; it is found within the minute.
+    world.cgroups.add_process("/runtime/below", 51, 0).listen(SOCKET, 51);
+    world.pass(seconds(30)).await;
+    assert_eq!(world.cgroups.place_of(51), at("/runtime/below", 0));
+    world.pass(seconds(31)).await;
+    assert_eq!(world.cgroups.place_of(51), at("/runtime/below", -999), "it is inside already");
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_name_the_kubelet_stays_and_only_its_score_is_kept() {
+    let mut world = world("", "", "");
+    world.start().await;
+    world.until("the kubelet has its score", |w| w.cgroups.place_of(KUBELET) == at("/", -999)).await;
+    assert_eq!(world.cgroups.place_of(RUNTIME), at("/", 0));
+    assert!(!world.cgroups.paths().iter().any(|path| path == "/kubelet"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kernel_that_refuses_the_score_still_moves_the_process() {
+    let mut world = world("/kubelet", "/runtime", "");
+    world.cgroups.keep_scores();
+    world.start().await;
+    world.until("the runtime is moved", |w| w.cgroups.place_of(RUNTIME) == at("/runtime", 0)).await;
+    assert_eq!(world.cgroups.place_of(KUBELET), at("/kubelet", 0));
+    world.pass(seconds(121)).await;
+    assert!(!world.agent.as_ref().unwrap().given_up().is_cancelled());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_rest_of_the_system_leaves_the_root_until_nobody_new_is_there() {
+    let mut world = world("/kubelet", "", "/system");
+    world.cgroups.add_process("/", 1, 0).add_kernel_thread(2).add_parent("/", 60, 61).put("/pods");
+    world.cgroups.add_process("/pods", 70, 0);
+    world.start().await;
+    let moved = world.until("a child is moved", |w| w.cgroups.place_of(61) == at("/system", 0)).await;
+    assert!(moved < seconds(30), "in the first round, not the next: {moved:?}");
+    assert_eq!(world.cgroups.place_of(60), at("/system", 0));
+    assert_eq!(world.cgroups.place_of(RUNTIME), at("/system", 0));
+    assert_eq!(world.cgroups.place_of(1), at("/", 0), "the first of all");
+    assert_eq!(world.cgroups.place_of(2), at("/", 0), "a thread of the kernel");
+    assert_eq!(world.cgroups.place_of(70), at("/pods", 0), "it was not in the root");
+    assert_eq!(world.cgroups.place_of(KUBELET), at("/kubelet", -999), "it has a place of its own");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cgroup_that_cannot_be_entered_ends_nothing_and_is_tried_again() {
+    let mut world = world("/kubelet", "", "/system");
+    world.cgroups.break_below("/kubelet").break_below("/system");
+    world.start().await;
+    world.until("the score is set", |w| w.cgroups.place_of(KUBELET) == at("/", -999)).await;
+    world.pass(seconds(5)).await;
+    assert!(!world.agent.as_ref().unwrap().given_up().is_cancelled());
+    world.cgroups.repair();
+    world.pass(seconds(61)).await;
+    assert_eq!(world.cgroups.place_of(KUBELET), at("/kubelet", -999));
+    assert_eq!(world.cgroups.place_of(RUNTIME), at("/system", 0));
+}
