@@ -270,7 +270,8 @@ fn streams_of_a_runtime_that_speaks_tls_are_reached_where_its_certificate_is_tru
         said.push_str(&channel.to_string());
         said.push_str(&String::from_utf8_lossy(&content));
     }
-    assert!(said.starts_with("1line\n") && said.contains("1end\n"), "{said}");
+    // Both may come in one piece.
+    assert!(said.starts_with("1line\n") && said.contains("end\n"), "{said}");
     assert!(said.contains(r#"{"reason":"ExitCode","message":"3"}"#), "{said}");
     let bytes = newest("head -c 50000000 /dev/zero", "output=1").expect("a stream").count();
     assert_eq!(bytes.0, 50_000_000, "{}", bytes.1);
