@@ -93,12 +93,13 @@ impl Cluster {
         Self { node, api, kubectl }
     }
 
-    /// Waits until kubectl says that the node is ready.
+    /// Waits until the API shows that the node is ready.
     #[track_caller]
     pub(crate) fn ready(&self) {
-        // There is nothing to wait on before the node exists.
-        self.node.eventually("the node exists", |_| self.kubectl.get("node", "node"));
-        self.kubectl.ok(&["wait", "--for=condition=Ready", "node/node", "--timeout=120s"]);
+        self.node.eventually("the node is ready", |_| {
+            let node = self.kubectl.get("node", "node")?;
+            if condition(&node, "Ready") == "True" { Ok(()) } else { Err(node["status"].to_string()) }
+        });
     }
 
     /// Waits until what kubectl shows of the pod is as the check wants it.
@@ -134,10 +135,7 @@ impl Cluster {
 
     /// The events about an object, as `reason: message`, in the order of their first time.
     pub(crate) fn events(&self, kind: &str, name: &str) -> Vec<String> {
-        let selector = format!("involvedObject.kind={kind},involvedObject.name={name}");
-        let said = self.kubectl.ok(&["get", "events", "-A", "-o", "json", "--field-selector", &selector]);
-        let list: Value = serde_json::from_str(&said).expect("a list of events");
-        let mut events = list["items"].as_array().cloned().unwrap_or_default();
+        let mut events = self.kubectl.events(kind, name).expect("a list of events");
         events.sort_by_key(|event| event["firstTimestamp"].as_str().unwrap_or_default().to_owned());
         let text = |event: &Value, field: &str| event[field].as_str().unwrap_or_default().to_owned();
         events.iter().map(|event| format!("{}: {}", text(event, "reason"), text(event, "message"))).collect()

@@ -23,6 +23,9 @@ use crate::small_disk::SmallDisk;
 
 /// Long enough for a loaded machine with two cores; a passing test never waits this long.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// How long is waited between two looks: four times what a look takes, within these bounds.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 pub(crate) struct Node {
     dir: tempfile::TempDir,
@@ -486,6 +489,7 @@ impl Node {
     pub(crate) fn eventually<T>(&self, what: &str, mut ask: impl FnMut(&Self) -> Result<T, String>) -> T {
         let began = Instant::now();
         loop {
+            let asked = Instant::now();
             match ask(self) {
                 Ok(answer) => return answer,
                 Err(why) if began.elapsed() > stretched(PATIENCE) => {
@@ -494,7 +498,10 @@ impl Node {
                     let tail = tail.into_iter().rev().collect::<Vec<_>>().join("\n");
                     panic!("waited in vain for: {what}\nlast seen: {why}\n--- kubelet's last lines\n{tail}");
                 }
-                Err(_) => std::thread::park_timeout(Duration::from_millis(50)),
+                // Where asking is slow, the machine is to work on what is waited for and not on answers.
+                Err(_) => {
+                    std::thread::park_timeout((asked.elapsed() * 4).clamp(SHORTEST_PAUSE, LONGEST_PAUSE))
+                }
             }
         }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::killed::share;
+use crate::killed::{all_cut_off, share};
 use crate::lifecycle::order;
 use crate::node::{FOREVER, container, once_pod, restarts, shell_pod, uid};
 
@@ -24,6 +24,7 @@ fn runs(shared: &Path) -> usize {
 fn a_pod_starts_once_whenever_the_kubelet_is_killed() {
     let mut cluster = Cluster::start();
     for millis in MOMENTS {
+        let cut_off_before = all_cut_off(&cluster.node);
         let shared = cluster.node.path(&format!("shared-{millis}"));
         let mut pod = bound(shell_pod("once", &format!("echo run >> /shared/order; {FOREVER}")));
         share(&mut pod, &shared);
@@ -33,7 +34,9 @@ fn a_pod_starts_once_whenever_the_kubelet_is_killed() {
         cluster.node.eventually("it has written that it runs", |_| {
             if runs(&shared) > 0 { Ok(()) } else { Err("not yet".to_owned()) }
         });
-        assert_eq!(runs(&shared), 1, "after {millis} ms");
+        let cut_off = all_cut_off(&cluster.node) - cut_off_before;
+        let is_expected = (1..=1 + cut_off).contains(&runs(&shared));
+        assert!(is_expected, "after {millis} ms: {:?}, {cut_off} starts were cut off", order(&shared));
         cluster.kubectl.ok(&["delete", "pod", "once", "--force", "--grace-period=0"]);
         cluster.node.kill_after(Duration::from_millis(millis));
         cluster.gone(&pod);
@@ -70,6 +73,7 @@ fn a_pod_completes_once_whenever_the_kubelet_is_killed() {
     for millis in MOMENTS {
         let name = format!("job-{millis}");
         let shared = cluster.node.path(&name);
+        let cut_off_before = all_cut_off(&cluster.node);
         let mut pod =
             bound(once_pod(&name, "echo run >> /shared/order; sleep 0.3; echo completed >> /shared/order"));
         // A runtime gives up a start whose caller is gone, and such a container has failed without having run.
@@ -78,7 +82,12 @@ fn a_pod_completes_once_whenever_the_kubelet_is_killed() {
         cluster.kubectl.apply(&[pod]);
         cluster.node.kill_after(Duration::from_millis(millis * 2));
         let pod = cluster.shown_when(&name, "has succeeded", |pod| pod["status"]["phase"] == "Succeeded");
-        assert_eq!(order(&shared), ["run", "completed"], "after {millis} ms");
+        let cut_off = all_cut_off(&cluster.node) - cut_off_before;
+        let wrote = order(&shared);
+        let expected = ["run", "completed"];
+        let is_expected =
+            (2..=2 + cut_off).contains(&wrote.len()) && wrote.ends_with(&expected.map(str::to_owned));
+        assert!(is_expected, "after {millis} ms: {wrote:?}, {cut_off} starts were cut off");
         assert_eq!(
             container(&pod, "main")["state"]["terminated"]["reason"],
             "Completed",

@@ -103,7 +103,17 @@ impl Kubectl {
 
     /// All pods of the namespace, read likewise.
     pub(crate) fn pods(&self) -> Result<Vec<Value>, String> {
-        let text = self.read("/api/v1/namespaces/default/pods")?;
+        self.list("/api/v1/namespaces/default/pods")
+    }
+
+    /// The events of all namespaces about an object, read likewise.
+    pub(crate) fn events(&self, kind: &str, name: &str) -> Result<Vec<Value>, String> {
+        let about = format!("involvedObject.kind%3D{kind}%2CinvolvedObject.name%3D{name}");
+        self.list(&format!("/api/v1/events?fieldSelector={about}"))
+    }
+
+    fn list(&self, path: &str) -> Result<Vec<Value>, String> {
+        let text = self.read(path)?;
         let list: Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;
         list["items"].as_array().cloned().ok_or(text)
     }

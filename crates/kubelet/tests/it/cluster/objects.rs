@@ -48,8 +48,15 @@ fn pod(name: &str, volumes: Value, fields: Value) -> Value {
 struct Inside(PathBuf);
 
 impl Inside {
+    /// The runtime calls a container running a moment before its program has taken the place of the runtime's own, with
+    /// variables of which the host's name is one.
+    #[track_caller]
     fn of(cluster: &Cluster, pod: &Value) -> Self {
-        Self(PathBuf::from(format!("/proc/{}", cluster.node.container_pid(pod, "main"))))
+        let inside = Self(PathBuf::from(format!("/proc/{}", cluster.node.container_pid(pod, "main"))));
+        cluster.node.eventually("the program has its variables", |_| {
+            inside.variable("HOSTNAME").ok_or("none".into())
+        });
+        inside
     }
 
     fn path(&self, path: &str) -> PathBuf {
