@@ -16,7 +16,7 @@ use ports::HostError;
 use ports::host::{HostResult, MachineInfo, ProgramCall, SubordinateIds};
 use tokio::sync::broadcast;
 
-use tree::Tree;
+use tree::{Node, Tree};
 
 /// Changes that a slow watcher may fall behind; missing some is told as one change.
 const CHANGES_KEPT: usize = 256;
@@ -55,6 +55,8 @@ pub enum HostFault {
     Hangs,
     /// Was given up: what it was to do may still happen.
     GivesUp,
+    /// Was given up, and done all the same.
+    GivesUpAndIsDone,
 }
 
 /// The fake. Clones share everything.
@@ -142,6 +144,12 @@ impl FakeHost {
         self
     }
 
+    /// Puts a block device there, with the directories above it.
+    pub fn put_device(&self, path: impl AsRef<Path>) -> &Self {
+        self.change(path.as_ref(), |tree| tree.put(path.as_ref(), Node::Device));
+        self
+    }
+
     /// Removes a file, or a directory with all in it. Mounts in it go too.
     pub fn delete(&self, path: impl AsRef<Path>) -> &Self {
         self.change(path.as_ref(), |tree| tree.wipe(path.as_ref()));
@@ -154,7 +162,7 @@ impl FakeHost {
         self
     }
 
-    /// Installs a program that always answers this, or fails with this complaint.
+    /// Installs a program that always answers this, or fails with this complaint. One called `mount` mounts as well.
     pub fn set_program(&self, path: impl AsRef<Path>, answer: Result<&str, &str>) -> &Self {
         let answer = answer.map(str::to_owned).map_err(str::to_owned);
         self.shared.programs.lock().insert(path.as_ref().to_owned(), answer);
@@ -217,20 +225,36 @@ impl FakeHost {
         self.shared.tree.lock().mounts.iter().map(|(at, kind)| format!("{kind} {}", at.display())).collect()
     }
 
+    /// The fault that a call meets, before what it does or after that.
+    fn meet(&self, method: HostMethod, path: &Path, is_done: bool) -> Option<HostFault> {
+        let mut faults = self.shared.faults.lock();
+        let waiting = faults.get_mut(&method)?;
+        let meets = |ambush: &Ambush| {
+            path.starts_with(&ambush.below) && is_done == (ambush.fault == HostFault::GivesUpAndIsDone)
+        };
+        let index = waiting.iter().position(meets)?;
+        waiting.remove(index).map(|ambush| ambush.fault)
+    }
+
     /// Lets a call meet its fault.
     async fn begin(&self, method: HostMethod, what: &'static str, path: &Path) -> HostResult<()> {
-        let fault = self.shared.faults.lock().get_mut(&method).and_then(|waiting| {
-            let meets = |ambush: &Ambush| path.starts_with(&ambush.below);
-            waiting.iter().position(meets).and_then(|index| waiting.remove(index))
-        });
-        match fault.map(|ambush| ambush.fault) {
+        self.suffer(self.meet(method, path, false), what, path).await
+    }
+
+    /// The same once the call has done what it was to do.
+    async fn end(&self, method: HostMethod, what: &'static str, path: &Path) -> HostResult<()> {
+        self.suffer(self.meet(method, path, true), what, path).await
+    }
+
+    async fn suffer(&self, fault: Option<HostFault>, what: &'static str, path: &Path) -> HostResult<()> {
+        match fault {
             None => Ok(()),
             Some(HostFault::Fails) => Err(HostError::Io {
                 what,
                 path: path.to_owned(),
                 source: std::io::Error::other("scripted: input/output error"),
             }),
-            Some(HostFault::GivesUp) => {
+            Some(HostFault::GivesUp | HostFault::GivesUpAndIsDone) => {
                 Err(HostError::GivenUp(format!("{what} {}: no answer (scripted)", path.display())))
             }
             Some(HostFault::Hangs) => std::future::pending().await,

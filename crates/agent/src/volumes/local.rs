@@ -10,7 +10,7 @@ use ports::HostError;
 use ports::host::{GroupPolicy, HostPathKind};
 
 use super::chain;
-use super::device::{self, FileSystem};
+use super::device;
 use super::make::{MakeError, Scene};
 
 pub(super) const PLUGIN: &str = "kubernetes.io~local-volume";
@@ -20,7 +20,7 @@ const STILL_SLOW_AFTER: Duration = Duration::from_secs(60);
 /// Where mounts go: root may look in.
 const DIRECTORY_MODE: u32 = 0o750;
 
-/// What is bound into the pods: a directory, or a device with a filesystem.
+/// What is bound into the pods: a directory, or a device that is to be seen as files.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Files<'a> {
     pub(super) source: &'a Path,
@@ -32,10 +32,10 @@ pub(super) struct Files<'a> {
 /// Binds the directory, or the filesystem on the device, into the pod's own, and gives it to the pod's group. A mark says
 /// that both are done.
 pub(super) async fn mount(scene: &Scene<'_>, name: &str, files: Files<'_>) -> Result<ReadyVolume, MakeError> {
-    let Files { source, fs_type, options, read_only } = files;
+    let read_only = files.read_only;
     // Nobody unmounts a device between its being mounted and its being bound.
     let turn = scene.devices.turn(name).await?;
-    let is_device = is_device(scene, source).await?;
+    let is_device = is_device(scene, files.source).await?;
     let path = scene.pod_dir().join("volumes").join(PLUGIN).join(name);
     let ready = ReadyVolume { read_only, ..ReadyVolume::at(path.clone()) };
     // What containers did to its permissions since is theirs.
@@ -45,10 +45,13 @@ pub(super) async fn mount(scene: &Scene<'_>, name: &str, files: Files<'_>) -> Re
     scene.host().ensure_dir(path.parent().unwrap_or(&path), DIRECTORY_MODE).await?;
     let access = read_only.then(|| "ro".to_owned()).into_iter();
     let (source, options) = if is_device {
-        let fs = FileSystem { device: source, fs_type, options, read_only };
-        (device::stage(scene, name, fs).await?, access.collect())
+        // Says that the pod uses the device, also if the kubelet is killed, or the pod leaves, before it is bound here.
+        if !scene.host().is_mount_point(&path).await? {
+            scene.host().ensure_dir(&path, DIRECTORY_MODE).await?;
+        }
+        (device::stage(scene, name, files).await?, access.collect())
     } else {
-        (source.to_owned(), access.chain(options.iter().cloned()).collect::<Vec<String>>())
+        (files.source.to_owned(), access.chain(files.options.iter().cloned()).collect::<Vec<String>>())
     };
     scene.unless_leaving(scene.host().bind_volume(&source, &path, &options)).await?;
     drop(turn);

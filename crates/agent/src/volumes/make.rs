@@ -14,7 +14,7 @@ use ports::{Host, HostError};
 use tokio_util::sync::CancellationToken;
 
 use super::claims::{self, ClaimError};
-use super::device::Devices;
+use super::device::{self, Devices};
 use super::{VolumeOrder, chain, empty_dir, host_path, local, nfs, payload};
 use crate::cluster::objects::PodObjects;
 use crate::engine::Engine;
@@ -198,11 +198,26 @@ async fn make_anew(
     plan: &VolumePlan,
     is_uncertain: bool,
 ) -> Result<ReadyVolume, MakeError> {
-    if let Some(place) = mount_point(scene, plan).filter(|_| is_uncertain) {
-        let cleared = scene.host().unmount_tree(&place).await;
-        cleared.map_err(|error| MakeError::GivenUp(chain(&error)))?;
+    if is_uncertain {
+        clear(scene, plan).await.map_err(|error| MakeError::GivenUp(chain(&error)))?;
     }
     make_type(scene, plan).await
+}
+
+/// The pod's own mount first, and then that of the device, unless another pod uses it.
+async fn clear(scene: &Scene<'_>, plan: &VolumePlan) -> Result<(), HostError> {
+    let Some(place) = mount_point(scene, plan) else { return Ok(()) };
+    scene.host().unmount_tree(&place).await?;
+    match plan {
+        VolumePlan::Local { volume, .. } => {
+            let (paths, names) = (&scene.engine.settings.paths, [volume.clone()]);
+            device::release(scene.host(), paths, scene.devices, &names).await
+        }
+        VolumePlan::Nfs { .. }
+        | VolumePlan::EmptyDir(_)
+        | VolumePlan::HostPath { .. }
+        | VolumePlan::Payload => Ok(()),
+    }
 }
 
 /// Where the volume is mounted, if others than this kernel answer for that.

@@ -36,6 +36,22 @@ fn user(name: &str) -> Manifest {
     }))
 }
 
+/// A node with a claim `data` on a block device with a filesystem, and the programs that a device needs.
+async fn with_device() -> World {
+    let world = with_claim(json!({"local": {"path": "/dev/disk"}})).await;
+    world.host.put_device("/dev/disk").set_program("fsck", Ok("")).set_program("mount", Ok(""));
+    world.host.set_program("blkid", Ok("DEVNAME=/dev/disk\nTYPE=ext4\n"));
+    world
+}
+
+fn device_mounts(world: &World) -> usize {
+    world.host.mounts().iter().filter(|mount| mount.starts_with("ext4 ")).count()
+}
+
+fn mount_calls(world: &World) -> usize {
+    world.host.program_calls().iter().filter(|call| call.path.ends_with("mount")).count()
+}
+
 /// How often that was said.
 fn said(world: &World, reason: &str, words: &str) -> usize {
     let events = world.agent.as_ref().unwrap().recorder().latest();
@@ -92,4 +108,36 @@ async fn what_a_mount_that_was_given_up_may_have_left_goes_before_the_next_one()
     let args: Vec<&str> = call.args.iter().map(String::as_str).collect();
     assert_eq!(args[..3], ["-t", "nfs", "nas:/export"]);
     world.until("the pod runs", |w| w.is_said_ready("web")).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_device_whose_mount_was_given_up_is_mounted_anew_or_goes_with_its_pod() {
+    let world = with_device().await;
+    world.host.fault_below(HostMethod::RunProgram, "mount", HostFault::GivesUpAndIsDone);
+    world.create(&user("web"));
+    world.until("the event says so", |w| said(w, "FailedMount", "MountVolume.SetUp failed") == 1).await;
+    assert_eq!((device_mounts(&world), mount_calls(&world)), (1, 1), "mounted, which nobody knows");
+    world.until("the pod runs", |w| w.is_said_ready("web")).await;
+    assert_eq!((device_mounts(&world), mount_calls(&world)), (1, 2), "cleared, then mounted again");
+    world.delete("web", Some(1));
+    world.until("nothing is mounted", |w| w.host.mounts().is_empty()).await;
+
+    world.host.fault_below(HostMethod::RunProgram, "mount", HostFault::GivesUpAndIsDone);
+    world.create(&user("gone"));
+    world.until("the mount is given up", |w| mount_calls(w) == 3).await;
+    world.delete("gone", Some(1));
+    world.until("the device is not mounted any more", |w| w.host.mounts().is_empty()).await;
+    assert_eq!(mount_calls(&world), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_device_that_another_pod_uses_stays_when_a_bind_of_it_was_given_up() {
+    let world = with_device().await;
+    world.create(&user("first"));
+    world.until("the first pod runs", |w| w.is_said_ready("first")).await;
+    world.host.fault(HostMethod::BindVolume, HostFault::GivesUp);
+    world.create(&user("second"));
+    world.until("the event says so", |w| said(w, "FailedMount", "MountVolume.SetUp failed") == 1).await;
+    world.until("the second pod runs", |w| w.is_said_ready("second")).await;
+    assert_eq!((device_mounts(&world), mount_calls(&world)), (1, 1));
 }
