@@ -97,6 +97,8 @@ pub struct FileIdentity {
 pub struct PathFacts {
     pub is_dir: bool,
     pub modified: Timestamp,
+    /// The group that it belongs to.
+    pub gid: u32,
 }
 
 /// What a command writes, piece by piece. An error is the last of them.

@@ -141,7 +141,8 @@ pub(super) async fn release(
     Ok(())
 }
 
-async fn is_used(host: &dyn Host, paths: &Paths, name: &str) -> Result<bool, HostError> {
+/// Some pod has the PersistentVolume mounted.
+pub(super) async fn is_used(host: &dyn Host, paths: &Paths, name: &str) -> Result<bool, HostError> {
     for uid in host.list_names(&paths.pods()).await? {
         let place = paths.pod(&PodUid::from(uid)).join("volumes").join(PLUGIN).join(name);
         if host.is_mount_point(&place).await? {

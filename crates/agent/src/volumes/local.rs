@@ -43,16 +43,20 @@ pub(super) async fn mount(scene: &Scene<'_>, name: &str, files: Files<'_>) -> Re
         return Ok(ready);
     }
     scene.host().ensure_dir(path.parent().unwrap_or(&path), DIRECTORY_MODE).await?;
+    let is_bound = scene.host().is_mount_point(&path).await?;
     let access = read_only.then(|| "ro".to_owned()).into_iter();
     let (source, options) = if is_device {
         // Says that the pod uses the device, also if the kubelet is killed, or the pod leaves, before it is bound here.
-        if !scene.host().is_mount_point(&path).await? {
+        if !is_bound {
             scene.host().ensure_dir(&path, DIRECTORY_MODE).await?;
         }
         (device::stage(scene, name, files).await?, access.collect())
     } else {
         (files.source.to_owned(), access.chain(files.options.iter().cloned()).collect::<Vec<String>>())
     };
+    if let Some(gid) = scene.group().filter(|_| !is_bound) {
+        warn_if_taken_away(scene, name, &source, gid).await?;
+    }
     scene.unless_leaving(scene.host().bind_volume(&source, &path, &options)).await?;
     drop(turn);
     if let Some(gid) = scene.group().filter(|_| !read_only) {
@@ -65,6 +69,20 @@ pub(super) async fn mount(scene: &Scene<'_>, name: &str, files: Files<'_>) -> Re
     }
     scene.mark(PLUGIN, name).await?;
     Ok(ready)
+}
+
+/// Other pods that use it may find it belonging to another group.
+async fn warn_if_taken_away(scene: &Scene<'_>, name: &str, source: &Path, gid: u32) -> Result<(), MakeError> {
+    // A host that does not tell whose it is has nothing to warn of.
+    let Ok(facts) = scene.host().look_at(source).await else { return Ok(()) };
+    if facts.gid != gid && device::is_used(scene.host(), &scene.engine.settings.paths, name).await? {
+        let message = format!(
+            "The requested fsGroup is {gid}, but the volume {name} has GID {}. The volume may not be shareable.",
+            facts.gid
+        );
+        scene.engine.recorder.warning(&scene.identity(), None, "AlreadyMountedVolume", message);
+    }
+    Ok(())
 }
 
 async fn is_device(scene: &Scene<'_>, source: &Path) -> Result<bool, MakeError> {
@@ -91,7 +109,15 @@ pub(super) async fn map(
     let directory = scene.pod_dir().join("volumeDevices").join(PLUGIN);
     scene.host().ensure_dir(&directory, DIRECTORY_MODE).await?;
     let path: PathBuf = directory.join(name);
+    let is_new = !scene.host().list_names(&directory).await?.iter().any(|known| known == name);
     scene.host().ensure_symlink(source, &path).await?;
+    if is_new {
+        let message = format!(
+            "MapVolume.MapPodDevice succeeded for volume {name:?} volumeMapPath {:?}",
+            directory.display().to_string()
+        );
+        scene.engine.recorder.normal(&scene.identity(), None, "SuccessfulMountVolume", message);
+    }
     Ok(ReadyVolume { is_device: true, read_only, ..ReadyVolume::at(path) })
 }
 
