@@ -333,6 +333,20 @@ pub trait Host: Send + Sync + std::fmt::Debug {
         Ok(TreeUsage::default())
     }
 
+    /// The project of a directory that it passes on to what is made in it; 0 if it has none. A host whose filesystems know of
+    /// no projects fails.
+    async fn project_of(&self, path: &Path) -> HostResult<u32> {
+        Err(HostError::Unfit(format!("{}: there are no projects here", path.display())))
+    }
+    /// Gives the directory, and what is made in it from now on, to a project.
+    async fn set_project(&self, path: &Path, _project: u32) -> HostResult<()> {
+        Err(HostError::Unfit(format!("{}: there are no projects here", path.display())))
+    }
+    /// What the filesystem of the directory counts for that project; it fails where none are counted.
+    async fn project_usage(&self, path: &Path, _project: u32) -> HostResult<TreeUsage> {
+        Err(HostError::Unfit(format!("{}: there are no projects here", path.display())))
+    }
+
     fn machine(&self) -> MachineInfo;
     /// The size of the filesystem that the path is on.
     async fn filesystem_bytes(&self, path: &Path) -> HostResult<u64>;

@@ -76,6 +76,8 @@ struct Shared {
     program_calls: Mutex<Vec<ProgramCall>>,
     /// By where the filesystem begins; there is one at the root.
     spaces: Mutex<BTreeMap<PathBuf, FilesystemSpace>>,
+    /// By directory; `None` where filesystems count nothing.
+    projects: Mutex<Option<BTreeMap<PathBuf, u32>>>,
 }
 
 /// Half full.
@@ -128,6 +130,7 @@ impl FakeHost {
             programs: Mutex::default(),
             program_calls: Mutex::default(),
             spaces: Mutex::new([(PathBuf::from("/"), SPACE)].into()),
+            projects: Mutex::default(),
         };
         let host = Self { shared: Arc::new(shared) };
         host.put("/etc/hosts", "127.0.0.1\tlocalhost\n").put("/etc/resolv.conf", "nameserver 10.0.0.2\n");
@@ -173,6 +176,18 @@ impl FakeHost {
     pub fn set_space(&self, below: impl AsRef<Path>, change: impl FnOnce(&mut FilesystemSpace)) -> &Self {
         change(self.shared.spaces.lock().entry(below.as_ref().to_owned()).or_insert(SPACE));
         self
+    }
+
+    /// From now on filesystems count what projects have, and a kibibyte more for each: a file that is deleted and still open.
+    pub fn count_projects(&self) -> &Self {
+        self.shared.projects.lock().get_or_insert_default();
+        self
+    }
+
+    /// The directories that have a project.
+    #[must_use]
+    pub fn projects(&self) -> BTreeMap<PathBuf, u32> {
+        self.shared.projects.lock().clone().unwrap_or_default()
     }
 
     /// Every run of a program so far.

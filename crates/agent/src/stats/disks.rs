@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 
 use super::Request;
 use crate::engine::Engine;
-use crate::volumes::{chain, path_of};
+use crate::volumes::{chain, counted, path_of};
 
 /// Walks through volumes that go on at the same time; the disk has other things to do.
 const WALKS: usize = 2;
@@ -222,7 +222,13 @@ async fn walk(engine: Arc<Engine>, uid: PodUid, pod: Arc<Pod>) -> Walk {
         let path = path_of(&*engine.host, &engine.settings.paths, &pod, volume).await;
         let Some(path) = path else { continue };
         let began = engine.clock.mono();
-        let measured = tokio::try_join!(engine.host.filesystem_space(&path), engine.host.tree_usage(&path));
+        let used = async {
+            match counted(&engine, &pod, volume, &path).await {
+                Some(used) => Ok(used),
+                None => engine.host.tree_usage(&path).await,
+            }
+        };
+        let measured = tokio::try_join!(engine.host.filesystem_space(&path), used);
         let took = engine.clock.mono().saturating_since(began);
         engine.metrics.pods.volume_measured(kind_of(&path), took);
         match measured {

@@ -34,7 +34,7 @@ pub(super) struct Files<'a> {
 pub(super) async fn mount(scene: &Scene<'_>, name: &str, files: Files<'_>) -> Result<ReadyVolume, MakeError> {
     let read_only = files.read_only;
     // Nobody unmounts a device between its being mounted and its being bound.
-    let turn = scene.devices.turn(name).await?;
+    let turn = scene.shared.devices.turn(name).await?;
     let is_device = is_device(scene, files.source).await?;
     let path = scene.pod_dir().join("volumes").join(PLUGIN).join(name);
     let ready = ReadyVolume { read_only, ..ReadyVolume::at(path.clone()) };

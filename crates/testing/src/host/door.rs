@@ -262,6 +262,29 @@ impl Host for FakeHost {
         Ok(ProgramEnd { code: Some(0), output: output.into_bytes(), ..ProgramEnd::default() })
     }
 
+    async fn project_of(&self, path: &Path) -> HostResult<u32> {
+        let projects = self.shared.projects.lock();
+        let projects = projects.as_ref().ok_or_else(|| no_projects(path))?;
+        Ok(projects.get(path).copied().unwrap_or(0))
+    }
+
+    async fn set_project(&self, path: &Path, project: u32) -> HostResult<()> {
+        let mut projects = self.shared.projects.lock();
+        projects.as_mut().ok_or_else(|| no_projects(path))?.insert(path.to_owned(), project);
+        Ok(())
+    }
+
+    async fn project_usage(&self, path: &Path, project: u32) -> HostResult<TreeUsage> {
+        let known = self.shared.projects.lock().clone().ok_or_else(|| no_projects(path))?;
+        let mut all = TreeUsage::default();
+        for (directory, _) in known.iter().filter(|(_, of)| **of == project) {
+            let used = self.tree_usage(directory).await?;
+            all.bytes += used.bytes + 1024;
+            all.inodes += used.inodes;
+        }
+        Ok(all)
+    }
+
     fn machine(&self) -> MachineInfo {
         self.shared.machine.clone()
     }
@@ -321,6 +344,10 @@ impl Host for FakeHost {
     fn has_apparmor(&self) -> bool {
         false
     }
+}
+
+fn no_projects(path: &Path) -> HostError {
+    HostError::Unfit(format!("{}: nothing is counted here", path.display()))
 }
 
 fn not_found(what: &'static str, path: &Path) -> HostError {
