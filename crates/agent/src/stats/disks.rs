@@ -9,6 +9,7 @@ use std::time::Duration;
 use kubelet_core::log_paths::pod_log_dir;
 use kubelet_core::stats::cgroup::Detail;
 use kubelet_core::stats::sample::{DiskSample, PodDisks, RuntimeFilesystem, VolumeSample};
+use kubelet_core::volume::plan::plugin_name;
 use model::containers::spec_of;
 use model::k8s::{Pod, Volume};
 use model::stats::{FilesystemUsage, TreeUsage};
@@ -235,6 +236,7 @@ async fn walk(engine: Arc<Engine>, uid: PodUid, pod: Arc<Pod>) -> Walk {
             Ok((space, used)) => samples.push(VolumeSample {
                 name: volume.name.as_str().into(),
                 claim: volume.persistent_volume_claim.as_ref().map(|claim| claim.claim_name.as_str().into()),
+                plugin: plugin_name(kind_of(&path)),
                 is_memory: is_memory(volume),
                 space,
                 used,

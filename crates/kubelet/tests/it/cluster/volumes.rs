@@ -93,9 +93,12 @@ fn claims_lead_to_directories_and_devices_of_the_node_and_say_why_they_do_not() 
     assert_eq!(fs::read_to_string(at.join("sub/file")).expect("a file"), "kept");
     cluster.node.eventually("the claim is measured", |node| {
         let metrics = node.get("/metrics")?;
-        let name =
-            "kubelet_volume_stats_capacity_bytes{namespace=\"default\",persistentvolumeclaim=\"late\"}";
-        if metrics.contains(name) { Ok(()) } else { Err("not told".to_owned()) }
+        let lines = [
+            "kubelet_volume_stats_capacity_bytes{namespace=\"default\",persistentvolumeclaim=\"late\"}",
+            "volume_manager_total_volumes{plugin_name=\"kubernetes.io/local-volume\",state=\"actual_state_of_world\"} 1",
+        ];
+        let missing = lines.iter().find(|line| !metrics.contains(**line));
+        missing.map_or(Ok(()), |line| Err(format!("no {line} in {metrics}")))
     });
 
     let mut second = with_claim(shell_pod("second", FOREVER), "late", mounted());
