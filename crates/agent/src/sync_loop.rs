@@ -365,6 +365,7 @@ impl SyncLoop {
             return;
         }
         self.next_scan = now + SCAN_PERIOD;
+        self.engine.metrics.volumes.sweep_begins();
         let (engine, answer) = (self.engine.clone(), self.on_disk.0.clone());
         self.engine.tasks.spawn("pod directory scan", async move {
             let with_cgroups = pod_cgroups::all(&engine).await;

@@ -16,6 +16,7 @@ mod local;
 mod make;
 mod nfs;
 mod payload;
+mod quota;
 mod take_down;
 
 use std::collections::BTreeMap;
@@ -35,6 +36,7 @@ use crate::settings::Paths;
 
 pub(crate) use engine::VolumeEngine;
 pub(crate) use make::path_of;
+pub(crate) use quota::counted;
 
 /// Requests that wait while the engine is busy starting others.
 const QUEUE: usize = 64;

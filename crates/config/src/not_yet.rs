@@ -61,7 +61,6 @@ const GATES: &[&str] = &[
     "KubeletInUserNamespace",
     "KubeletPodResourcesListUseActivePods",
     "KubeletRegistrationGetOnExistsOnly",
-    "LocalStorageCapacityIsolationFSQuotaMonitoring",
     "NativeHistograms",
     "NodeDeclaredFeatures",
     "PodAndContainerStatsFromCRI",

@@ -1,6 +1,6 @@
 //! Waiting for inotify events without blocking a thread.
 //!
-//! Owns the crate's only unsafe block.
+//! Owns one of the crate's few unsafe blocks.
 
 use std::io;
 

@@ -4,7 +4,7 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -129,6 +129,7 @@ pub(crate) fn look_at(path: &Path) -> HostResult<PathFacts> {
     Ok(PathFacts {
         is_dir: metadata.is_dir(),
         modified: modified.try_into().unwrap_or(Timestamp::UNIX_EPOCH),
+        gid: metadata.gid(),
     })
 }
 

@@ -7,7 +7,8 @@
 //! - blocking system calls run on tokio's blocking threads, never on its workers;
 //! - what a pod may have prepared (its volumes, its logs) is entered by file descriptor, never by a path it could
 //!   change under us;
-//! - no unsafe code but in one line of `async_inotify`: rustix wraps every system call we need.
+//! - no unsafe code but in `async_inotify` and `projects`, in functions of a few lines each: rustix wraps every other system
+//!   call we need.
 #![deny(unsafe_code)]
 #![cfg_attr(
     test,
@@ -46,6 +47,7 @@ mod own_process;
 mod ownership;
 mod payload;
 mod program;
+mod projects;
 mod removal;
 mod sub_path;
 mod subordinate_ids;
@@ -304,6 +306,18 @@ impl Host for LinuxHost {
     async fn tree_usage(&self, path: &Path) -> HostResult<TreeUsage> {
         let output = self.worker.carry_out(Job::Usage { path: path.to_path_buf() }).await?;
         job::usage(&output, path)
+    }
+
+    async fn project_of(&self, path: &Path) -> HostResult<u32> {
+        blocking(path, projects::project_of).await
+    }
+
+    async fn set_project(&self, path: &Path, project: u32) -> HostResult<()> {
+        blocking(path, move |path| projects::set_project(path, project)).await
+    }
+
+    async fn project_usage(&self, path: &Path, project: u32) -> HostResult<TreeUsage> {
+        blocking(path, move |path| projects::project_usage(path, project)).await
     }
 
     fn machine(&self) -> MachineInfo {

@@ -2,7 +2,7 @@
 //!
 //! Owns: which API objects a pod's volumes are made from, and the files of configMap, secret, downwardAPI and projected
 //! volumes; which directories they need inside; how long a service account token is used; what each volume means on this
-//! machine (`plan`), what is done to a device before it is mounted (`device`), and the order in which volumes are made,
+//! machine (`plan`), which volumes the filesystem counts (`quota`), what is done to a device before it is mounted (`device`), and the order in which volumes are made,
 //! waited for and taken down (`engine`). Never: fetching an object, writing a file, mounting.
 
 pub mod bundle;
@@ -13,6 +13,7 @@ mod nested;
 pub mod objects;
 pub mod payload;
 pub mod plan;
+pub mod quota;
 pub mod token;
 
 pub use nested::nested_mount_points;

@@ -97,6 +97,8 @@ pub struct FileIdentity {
 pub struct PathFacts {
     pub is_dir: bool,
     pub modified: Timestamp,
+    /// The group that it belongs to.
+    pub gid: u32,
 }
 
 /// What a command writes, piece by piece. An error is the last of them.
@@ -329,6 +331,20 @@ pub trait Host: Send + Sync + std::fmt::Debug {
     /// What the directory takes with all below it on the same filesystem; nothing if it is not there.
     async fn tree_usage(&self, _path: &Path) -> HostResult<TreeUsage> {
         Ok(TreeUsage::default())
+    }
+
+    /// The project of a directory that it passes on to what is made in it; 0 if it has none. A host whose filesystems know of
+    /// no projects fails.
+    async fn project_of(&self, path: &Path) -> HostResult<u32> {
+        Err(HostError::Unfit(format!("{}: there are no projects here", path.display())))
+    }
+    /// Gives the directory, and what is made in it from now on, to a project.
+    async fn set_project(&self, path: &Path, _project: u32) -> HostResult<()> {
+        Err(HostError::Unfit(format!("{}: there are no projects here", path.display())))
+    }
+    /// What the filesystem of the directory counts for that project; it fails where none are counted.
+    async fn project_usage(&self, path: &Path, _project: u32) -> HostResult<TreeUsage> {
+        Err(HostError::Unfit(format!("{}: there are no projects here", path.display())))
     }
 
     fn machine(&self) -> MachineInfo;

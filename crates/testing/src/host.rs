@@ -16,7 +16,7 @@ use ports::HostError;
 use ports::host::{HostResult, MachineInfo, ProgramCall, SubordinateIds};
 use tokio::sync::broadcast;
 
-use tree::Tree;
+use tree::{Node, Tree};
 
 /// Changes that a slow watcher may fall behind; missing some is told as one change.
 const CHANGES_KEPT: usize = 256;
@@ -55,6 +55,8 @@ pub enum HostFault {
     Hangs,
     /// Was given up: what it was to do may still happen.
     GivesUp,
+    /// Was given up, and done all the same.
+    GivesUpAndIsDone,
 }
 
 /// The fake. Clones share everything.
@@ -74,6 +76,8 @@ struct Shared {
     program_calls: Mutex<Vec<ProgramCall>>,
     /// By where the filesystem begins; there is one at the root.
     spaces: Mutex<BTreeMap<PathBuf, FilesystemSpace>>,
+    /// By directory; `None` where filesystems count nothing.
+    projects: Mutex<Option<BTreeMap<PathBuf, u32>>>,
 }
 
 /// Half full.
@@ -126,6 +130,7 @@ impl FakeHost {
             programs: Mutex::default(),
             program_calls: Mutex::default(),
             spaces: Mutex::new([(PathBuf::from("/"), SPACE)].into()),
+            projects: Mutex::default(),
         };
         let host = Self { shared: Arc::new(shared) };
         host.put("/etc/hosts", "127.0.0.1\tlocalhost\n").put("/etc/resolv.conf", "nameserver 10.0.0.2\n");
@@ -142,6 +147,12 @@ impl FakeHost {
         self
     }
 
+    /// Puts a block device there, with the directories above it.
+    pub fn put_device(&self, path: impl AsRef<Path>) -> &Self {
+        self.change(path.as_ref(), |tree| tree.put(path.as_ref(), Node::Device));
+        self
+    }
+
     /// Removes a file, or a directory with all in it. Mounts in it go too.
     pub fn delete(&self, path: impl AsRef<Path>) -> &Self {
         self.change(path.as_ref(), |tree| tree.wipe(path.as_ref()));
@@ -154,7 +165,7 @@ impl FakeHost {
         self
     }
 
-    /// Installs a program that always answers this, or fails with this complaint.
+    /// Installs a program that always answers this, or fails with this complaint. One called `mount` mounts as well.
     pub fn set_program(&self, path: impl AsRef<Path>, answer: Result<&str, &str>) -> &Self {
         let answer = answer.map(str::to_owned).map_err(str::to_owned);
         self.shared.programs.lock().insert(path.as_ref().to_owned(), answer);
@@ -165,6 +176,18 @@ impl FakeHost {
     pub fn set_space(&self, below: impl AsRef<Path>, change: impl FnOnce(&mut FilesystemSpace)) -> &Self {
         change(self.shared.spaces.lock().entry(below.as_ref().to_owned()).or_insert(SPACE));
         self
+    }
+
+    /// From now on filesystems count what projects have, and a kibibyte more for each: a file that is deleted and still open.
+    pub fn count_projects(&self) -> &Self {
+        self.shared.projects.lock().get_or_insert_default();
+        self
+    }
+
+    /// The directories that have a project.
+    #[must_use]
+    pub fn projects(&self) -> BTreeMap<PathBuf, u32> {
+        self.shared.projects.lock().clone().unwrap_or_default()
     }
 
     /// Every run of a program so far.
@@ -217,20 +240,36 @@ impl FakeHost {
         self.shared.tree.lock().mounts.iter().map(|(at, kind)| format!("{kind} {}", at.display())).collect()
     }
 
+    /// The fault that a call meets, before what it does or after that.
+    fn meet(&self, method: HostMethod, path: &Path, is_done: bool) -> Option<HostFault> {
+        let mut faults = self.shared.faults.lock();
+        let waiting = faults.get_mut(&method)?;
+        let meets = |ambush: &Ambush| {
+            path.starts_with(&ambush.below) && is_done == (ambush.fault == HostFault::GivesUpAndIsDone)
+        };
+        let index = waiting.iter().position(meets)?;
+        waiting.remove(index).map(|ambush| ambush.fault)
+    }
+
     /// Lets a call meet its fault.
     async fn begin(&self, method: HostMethod, what: &'static str, path: &Path) -> HostResult<()> {
-        let fault = self.shared.faults.lock().get_mut(&method).and_then(|waiting| {
-            let meets = |ambush: &Ambush| path.starts_with(&ambush.below);
-            waiting.iter().position(meets).and_then(|index| waiting.remove(index))
-        });
-        match fault.map(|ambush| ambush.fault) {
+        self.suffer(self.meet(method, path, false), what, path).await
+    }
+
+    /// The same once the call has done what it was to do.
+    async fn end(&self, method: HostMethod, what: &'static str, path: &Path) -> HostResult<()> {
+        self.suffer(self.meet(method, path, true), what, path).await
+    }
+
+    async fn suffer(&self, fault: Option<HostFault>, what: &'static str, path: &Path) -> HostResult<()> {
+        match fault {
             None => Ok(()),
             Some(HostFault::Fails) => Err(HostError::Io {
                 what,
                 path: path.to_owned(),
                 source: std::io::Error::other("scripted: input/output error"),
             }),
-            Some(HostFault::GivesUp) => {
+            Some(HostFault::GivesUp | HostFault::GivesUpAndIsDone) => {
                 Err(HostError::GivenUp(format!("{what} {}: no answer (scripted)", path.display())))
             }
             Some(HostFault::Hangs) => std::future::pending().await,

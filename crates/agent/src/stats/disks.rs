@@ -9,6 +9,7 @@ use std::time::Duration;
 use kubelet_core::log_paths::pod_log_dir;
 use kubelet_core::stats::cgroup::Detail;
 use kubelet_core::stats::sample::{DiskSample, PodDisks, RuntimeFilesystem, VolumeSample};
+use kubelet_core::volume::plan::plugin_name;
 use model::containers::spec_of;
 use model::k8s::{Pod, Volume};
 use model::stats::{FilesystemUsage, TreeUsage};
@@ -19,7 +20,7 @@ use tokio::task::JoinSet;
 
 use super::Request;
 use crate::engine::Engine;
-use crate::volumes::{chain, path_of};
+use crate::volumes::{chain, counted, path_of};
 
 /// Walks through volumes that go on at the same time; the disk has other things to do.
 const WALKS: usize = 2;
@@ -222,13 +223,20 @@ async fn walk(engine: Arc<Engine>, uid: PodUid, pod: Arc<Pod>) -> Walk {
         let path = path_of(&*engine.host, &engine.settings.paths, &pod, volume).await;
         let Some(path) = path else { continue };
         let began = engine.clock.mono();
-        let measured = tokio::try_join!(engine.host.filesystem_space(&path), engine.host.tree_usage(&path));
+        let used = async {
+            match counted(&engine, &pod, volume, &path).await {
+                Some(used) => Ok(used),
+                None => engine.host.tree_usage(&path).await,
+            }
+        };
+        let measured = tokio::try_join!(engine.host.filesystem_space(&path), used);
         let took = engine.clock.mono().saturating_since(began);
         engine.metrics.pods.volume_measured(kind_of(&path), took);
         match measured {
             Ok((space, used)) => samples.push(VolumeSample {
                 name: volume.name.as_str().into(),
                 claim: volume.persistent_volume_claim.as_ref().map(|claim| claim.claim_name.as_str().into()),
+                plugin: plugin_name(kind_of(&path)),
                 is_memory: is_memory(volume),
                 space,
                 used,

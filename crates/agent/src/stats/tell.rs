@@ -95,10 +95,16 @@ async fn process(engine: &Engine) -> Option<ProcessFacts> {
 }
 
 /// A pod that the runtime has has its volumes: they come before everything else and go after it.
-fn volumes(engine: &Engine, entries: &[PodEntry]) -> BTreeMap<&'static str, VolumeCount> {
+fn volumes(
+    engine: &Engine,
+    entries: &[PodEntry],
+    disks: Option<&DiskSample>,
+) -> BTreeMap<&'static str, VolumeCount> {
     let present = engine.cache.presence().unwrap_or_default();
     let active = entries.iter().filter(|entry| entry.progress.may_run());
-    count_volumes(active.map(|entry| (&*entry.pod, present.contains_key(&PodRef::of(&entry.pod).uid))))
+    let of_pods = active.map(|entry| (&*entry.pod, present.contains_key(&PodRef::of(&entry.pod).uid)));
+    let measured = disks.into_iter().flat_map(|disks| disks.pods.values());
+    count_volumes(of_pods, measured.flat_map(|pod| &pod.volumes))
 }
 
 fn kubelet_text(engine: &Engine, disks: Option<&DiskSample>, process: Option<ProcessFacts>) -> String {
@@ -124,7 +130,7 @@ fn kubelet_text(engine: &Engine, disks: Option<&DiskSample>, process: Option<Pro
         active_pods: (from_manifests.len() as u64, from_api.len() as u64),
         mirror_pods: if engine.settings.node.is_some() { from_manifests.len() as u64 } else { 0 },
         ephemeral_containers: entries.iter().map(ephemeral).sum::<usize>() as u64,
-        volumes: volumes(engine, &entries),
+        volumes: volumes(engine, &entries, disks),
         process,
         disks,
         pods: &pods,

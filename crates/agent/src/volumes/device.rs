@@ -15,7 +15,7 @@ use ports::host::ProgramEnd;
 use ports::{Host, HostError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::local::PLUGIN;
+use super::local::{Files, PLUGIN};
 use super::make::{MakeError, Scene};
 use super::{chain, program};
 use crate::settings::Paths;
@@ -46,26 +46,17 @@ impl Devices {
     }
 }
 
-/// A device that is to be seen as files.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct FileSystem<'a> {
-    pub(super) device: &'a Path,
-    pub(super) fs_type: &'a str,
-    pub(super) options: &'a [String],
-    pub(super) read_only: bool,
-}
-
 /// Mounts the device at the place that all pods share, formatted before if nothing is on it. Idempotent; whoever calls has
 /// the device's turn.
-pub(super) async fn stage(scene: &Scene<'_>, name: &str, fs: FileSystem<'_>) -> Result<PathBuf, MakeError> {
+pub(super) async fn stage(scene: &Scene<'_>, name: &str, files: Files<'_>) -> Result<PathBuf, MakeError> {
     let place = scene.engine.settings.paths.root.join(MOUNTS).join(name);
     if scene.host().is_mount_point(&place).await? {
         return Ok(place);
     }
     scene.host().ensure_dir(&place, DIRECTORY_MODE).await?;
-    let content = look_at(scene, fs.device).await?;
-    let device = fs.device.display().to_string();
-    match compute_step(&content, fs.fs_type, fs.read_only, &device).map_err(MakeError::Device)? {
+    let content = look_at(scene, files.source).await?;
+    let device = files.source.display().to_string();
+    match compute_step(&content, files.fs_type, files.read_only, &device).map_err(MakeError::Device)? {
         Step::Format { program: path, args } => {
             let call = program(&path, args, LONG_WORK);
             scene.unless_leaving(scene.host().run_program(&call)).await.map_err(device_failed)?;
@@ -81,7 +72,7 @@ pub(super) async fn stage(scene: &Scene<'_>, name: &str, fs: FileSystem<'_>) -> 
         }
         Step::Nothing => {}
     }
-    mount(scene, &content, fs, &place).await?;
+    mount(scene, &content, files, &place).await?;
     Ok(place)
 }
 
@@ -95,19 +86,19 @@ async fn look_at(scene: &Scene<'_>, device: &Path) -> Result<Content, MakeError>
 async fn mount(
     scene: &Scene<'_>,
     content: &Content,
-    fs: FileSystem<'_>,
+    files: Files<'_>,
     place: &Path,
 ) -> Result<(), MakeError> {
-    let access = if fs.read_only { "ro" } else { "defaults" };
-    let options: Vec<&str> = [access].into_iter().chain(fs.options.iter().map(String::as_str)).collect();
-    let texts = ["-t", fs.fs_type, "-o", &options.join(",")].map(str::to_owned).into_iter();
-    let places = [fs.device, place].map(|path| path.display().to_string());
+    let access = if files.read_only { "ro" } else { "defaults" };
+    let options: Vec<&str> = [access].into_iter().chain(files.options.iter().map(String::as_str)).collect();
+    let texts = ["-t", files.fs_type, "-o", &options.join(",")].map(str::to_owned).into_iter();
+    let places = [files.source, place].map(|path| path.display().to_string());
     let call = program("mount", texts.chain(places).collect(), ANSWER);
     let mounted = scene.unless_leaving(scene.host().run_program(&call)).await;
     mounted.map(drop).map_err(|error| match error {
         HostError::GivenUp(_) => error.into(),
         HostError::Io { .. } | HostError::Unfit(_) => {
-            MakeError::Device(mount_failed(content, fs.fs_type, &chain(&error)))
+            MakeError::Device(mount_failed(content, files.fs_type, &chain(&error)))
         }
     })
 }
@@ -150,7 +141,8 @@ pub(super) async fn release(
     Ok(())
 }
 
-async fn is_used(host: &dyn Host, paths: &Paths, name: &str) -> Result<bool, HostError> {
+/// Some pod has the PersistentVolume mounted.
+pub(super) async fn is_used(host: &dyn Host, paths: &Paths, name: &str) -> Result<bool, HostError> {
     for uid in host.list_names(&paths.pods()).await? {
         let place = paths.pod(&PodUid::from(uid)).join("volumes").join(PLUGIN).join(name);
         if host.is_mount_point(&place).await? {

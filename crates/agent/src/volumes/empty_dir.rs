@@ -8,6 +8,7 @@ use model::Amount;
 use ports::HostError;
 
 use super::make::{MakeError, Scene};
+use super::quota;
 
 const DIRECTORY: &str = "volumes/kubernetes.io~empty-dir";
 const MARKS: &str = "plugins/kubernetes.io~empty-dir";
@@ -15,6 +16,7 @@ const MARKS: &str = "plugins/kubernetes.io~empty-dir";
 pub(super) async fn make(scene: &Scene<'_>, medium: Medium) -> Result<ReadyVolume, MakeError> {
     let path = scene.pod_dir().join(DIRECTORY).join(&scene.volume.name);
     ensure_backing(scene, &path, &scene.volume.name, medium).await?;
+    quota::ensure(scene, &path).await;
     Ok(ReadyVolume::at(path))
 }
 

@@ -20,8 +20,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::device::Devices;
-use super::make::{Made, Wanted, make};
+use super::make::{Made, Shared, Wanted, make};
 use super::take_down::take_down;
 use super::{ReadyVolumes, Request, Requests, VolumeError, VolumeOrder};
 use crate::engine::Engine;
@@ -60,7 +59,7 @@ enum Ended {
 pub(crate) struct VolumeEngine {
     engine: Arc<Engine>,
     requests: Requests,
-    devices: Arc<Devices>,
+    shared: Arc<Shared>,
     pods: BTreeMap<PodUid, Tracked>,
     acts: JoinSet<(PodUid, Ended)>,
 }
@@ -73,7 +72,7 @@ impl std::fmt::Debug for Ended {
 
 impl VolumeEngine {
     pub(crate) fn new(engine: Arc<Engine>, requests: Requests) -> Self {
-        Self { engine, requests, devices: Arc::default(), pods: BTreeMap::new(), acts: JoinSet::new() }
+        Self { engine, requests, shared: Arc::default(), pods: BTreeMap::new(), acts: JoinSet::new() }
     }
 
     /// Runs until nobody can ask any more. Every select arm is cancel safe.
@@ -192,21 +191,21 @@ impl VolumeEngine {
 
     fn begin(&mut self, uid: &PodUid, act: VolumeAct) {
         let Some(tracked) = self.pods.get(uid) else { return };
-        let (engine, devices, uid) = (self.engine.clone(), self.devices.clone(), uid.clone());
+        let (engine, shared, uid) = (self.engine.clone(), self.shared.clone(), uid.clone());
         match act {
             VolumeAct::Make { volume, is_uncertain } => {
                 let Some(order) = tracked.order.clone() else { return };
                 let leaving = tracked.leaving.clone();
                 self.acts.spawn(async move {
                     let wanted = Wanted { order: &order, volume: &volume, is_uncertain };
-                    let work = Box::pin(make(&engine, wanted, &devices, &leaving));
+                    let work = Box::pin(make(&engine, wanted, &shared, &leaving));
                     let made = guarded(work).await.unwrap_or_else(Made::panicked);
                     (uid, Ended::Made { volume, made })
                 });
             }
             VolumeAct::TakeDown => {
                 self.acts.spawn(async move {
-                    let work = Box::pin(take_down(&engine, &devices, &uid));
+                    let work = Box::pin(take_down(&engine, &shared.devices, &uid));
                     let result = guarded(work).await.unwrap_or_else(|| Err("a bug ended the act".to_owned()));
                     (uid, Ended::TakenDown(result))
                 });

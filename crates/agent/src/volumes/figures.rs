@@ -1,10 +1,12 @@
-//! Counters about volumes: how long acts took, and what was found from an earlier kubelet.
+//! Counters about volumes: how long acts took, what was found from an earlier kubelet, and what became of the volumes of pods
+//! that nobody asks for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use kubelet_core::stats::exposition::{Kind, Value, family, line};
+use model::PodUid;
 use parking_lot::Mutex;
 
 use crate::metrics::Histogram;
@@ -20,6 +22,18 @@ pub struct VolumeFigures {
     took: Mutex<BTreeMap<Key, Histogram>>,
     reconstructed: AtomicU64,
     not_reconstructed: AtomicU64,
+    force_cleaned: AtomicU64,
+    force_clean_errors: AtomicU64,
+    orphans: Mutex<Orphans>,
+}
+
+/// Pods that were found and that nobody asks for.
+#[derive(Debug, Default)]
+struct Orphans {
+    /// Since directories were last looked through.
+    cleaned: u64,
+    /// Their volumes do not go.
+    stuck: BTreeSet<PodUid>,
 }
 
 impl VolumeFigures {
@@ -33,6 +47,28 @@ impl VolumeFigures {
         self.reconstructed.fetch_add(1, Ordering::Relaxed);
         if !is_known {
             self.not_reconstructed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A volume of an earlier kubelet, of no type that we have, was taken down with its pod, or would not go.
+    pub(crate) fn force_cleaned(&self, is_ok: bool) {
+        self.force_cleaned.fetch_add(1, Ordering::Relaxed);
+        self.force_clean_errors.fetch_add(u64::from(!is_ok), Ordering::Relaxed);
+    }
+
+    /// Directories are looked through for pods that nobody asks for.
+    pub(crate) fn sweep_begins(&self) {
+        self.orphans.lock().cleaned = 0;
+    }
+
+    /// The volumes of a pod that nobody asks for were to be taken down.
+    pub(crate) fn orphan_released(&self, uid: &PodUid, is_ok: bool) {
+        let mut orphans = self.orphans.lock();
+        if is_ok {
+            orphans.cleaned += 1;
+            orphans.stuck.remove(uid);
+        } else {
+            orphans.stuck.insert(uid.clone());
         }
     }
 
@@ -63,10 +99,37 @@ impl VolumeFigures {
                 "Those of them whose type is not known.",
                 &self.not_reconstructed,
             ),
+            (
+                "force_cleaned_failed_volume_operations_total",
+                "Volumes of an earlier kubelet, of no known type, that were to be taken down with their pods.",
+                &self.force_cleaned,
+            ),
+            (
+                "force_cleaned_failed_volume_operation_errors_total",
+                "Those of them that did not go.",
+                &self.force_clean_errors,
+            ),
         ];
         for (name, help, counter) in counters {
             family(text, name, Kind::Counter, help);
             line(text, name, &[], Value::Integer(counter.load(Ordering::Relaxed)), None);
+        }
+        let orphans = self.orphans.lock();
+        let gauges = [
+            (
+                "kubelet_orphan_pod_cleaned_volumes",
+                "Pods that nobody asks for whose volumes were taken down since directories were last looked through.",
+                orphans.cleaned,
+            ),
+            (
+                "kubelet_orphan_pod_cleaned_volumes_errors",
+                "Pods that nobody asks for whose volumes do not go.",
+                orphans.stuck.len() as u64,
+            ),
+        ];
+        for (name, help, number) in gauges {
+            family(text, name, Kind::Gauge, help);
+            line(text, name, &[], Value::Integer(number), None);
         }
     }
 }

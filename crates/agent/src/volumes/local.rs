@@ -10,7 +10,7 @@ use ports::HostError;
 use ports::host::{GroupPolicy, HostPathKind};
 
 use super::chain;
-use super::device::{self, FileSystem};
+use super::device;
 use super::make::{MakeError, Scene};
 
 pub(super) const PLUGIN: &str = "kubernetes.io~local-volume";
@@ -20,7 +20,7 @@ const STILL_SLOW_AFTER: Duration = Duration::from_secs(60);
 /// Where mounts go: root may look in.
 const DIRECTORY_MODE: u32 = 0o750;
 
-/// What is bound into the pods: a directory, or a device with a filesystem.
+/// What is bound into the pods: a directory, or a device that is to be seen as files.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Files<'a> {
     pub(super) source: &'a Path,
@@ -32,10 +32,10 @@ pub(super) struct Files<'a> {
 /// Binds the directory, or the filesystem on the device, into the pod's own, and gives it to the pod's group. A mark says
 /// that both are done.
 pub(super) async fn mount(scene: &Scene<'_>, name: &str, files: Files<'_>) -> Result<ReadyVolume, MakeError> {
-    let Files { source, fs_type, options, read_only } = files;
+    let read_only = files.read_only;
     // Nobody unmounts a device between its being mounted and its being bound.
-    let turn = scene.devices.turn(name).await?;
-    let is_device = is_device(scene, source).await?;
+    let turn = scene.shared.devices.turn(name).await?;
+    let is_device = is_device(scene, files.source).await?;
     let path = scene.pod_dir().join("volumes").join(PLUGIN).join(name);
     let ready = ReadyVolume { read_only, ..ReadyVolume::at(path.clone()) };
     // What containers did to its permissions since is theirs.
@@ -43,13 +43,20 @@ pub(super) async fn mount(scene: &Scene<'_>, name: &str, files: Files<'_>) -> Re
         return Ok(ready);
     }
     scene.host().ensure_dir(path.parent().unwrap_or(&path), DIRECTORY_MODE).await?;
+    let is_bound = scene.host().is_mount_point(&path).await?;
     let access = read_only.then(|| "ro".to_owned()).into_iter();
     let (source, options) = if is_device {
-        let fs = FileSystem { device: source, fs_type, options, read_only };
-        (device::stage(scene, name, fs).await?, access.collect())
+        // Says that the pod uses the device, also if the kubelet is killed, or the pod leaves, before it is bound here.
+        if !is_bound {
+            scene.host().ensure_dir(&path, DIRECTORY_MODE).await?;
+        }
+        (device::stage(scene, name, files).await?, access.collect())
     } else {
-        (source.to_owned(), access.chain(options.iter().cloned()).collect::<Vec<String>>())
+        (files.source.to_owned(), access.chain(files.options.iter().cloned()).collect::<Vec<String>>())
     };
+    if let Some(gid) = scene.group().filter(|_| !is_bound) {
+        warn_if_taken_away(scene, name, &source, gid).await?;
+    }
     scene.unless_leaving(scene.host().bind_volume(&source, &path, &options)).await?;
     drop(turn);
     if let Some(gid) = scene.group().filter(|_| !read_only) {
@@ -62,6 +69,20 @@ pub(super) async fn mount(scene: &Scene<'_>, name: &str, files: Files<'_>) -> Re
     }
     scene.mark(PLUGIN, name).await?;
     Ok(ready)
+}
+
+/// Other pods that use it may find it belonging to another group.
+async fn warn_if_taken_away(scene: &Scene<'_>, name: &str, source: &Path, gid: u32) -> Result<(), MakeError> {
+    // A host that does not tell whose it is has nothing to warn of.
+    let Ok(facts) = scene.host().look_at(source).await else { return Ok(()) };
+    if facts.gid != gid && device::is_used(scene.host(), &scene.engine.settings.paths, name).await? {
+        let message = format!(
+            "The requested fsGroup is {gid}, but the volume {name} has GID {}. The volume may not be shareable.",
+            facts.gid
+        );
+        scene.engine.recorder.warning(&scene.identity(), None, "AlreadyMountedVolume", message);
+    }
+    Ok(())
 }
 
 async fn is_device(scene: &Scene<'_>, source: &Path) -> Result<bool, MakeError> {
@@ -88,7 +109,15 @@ pub(super) async fn map(
     let directory = scene.pod_dir().join("volumeDevices").join(PLUGIN);
     scene.host().ensure_dir(&directory, DIRECTORY_MODE).await?;
     let path: PathBuf = directory.join(name);
+    let is_new = !scene.host().list_names(&directory).await?.iter().any(|known| known == name);
     scene.host().ensure_symlink(source, &path).await?;
+    if is_new {
+        let message = format!(
+            "MapVolume.MapPodDevice succeeded for volume {name:?} volumeMapPath {:?}",
+            directory.display().to_string()
+        );
+        scene.engine.recorder.normal(&scene.identity(), None, "SuccessfulMountVolume", message);
+    }
     Ok(ReadyVolume { is_device: true, read_only, ..ReadyVolume::at(path) })
 }
 

@@ -14,7 +14,8 @@ use ports::{Host, HostError};
 use tokio_util::sync::CancellationToken;
 
 use super::claims::{self, ClaimError};
-use super::device::Devices;
+use super::device::{self, Devices};
+use super::quota::Projects;
 use super::{VolumeOrder, chain, empty_dir, host_path, local, nfs, payload};
 use crate::cluster::objects::PodObjects;
 use crate::engine::Engine;
@@ -25,6 +26,13 @@ const MARK_DIRECTORY_MODE: u32 = 0o750;
 /// No volume's name is longer than this.
 const LONGEST_NAME: usize = 253;
 
+/// What the acts of all pods have in common.
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    pub(super) devices: Devices,
+    pub(super) projects: Projects,
+}
+
 /// What one volume of a pod is made with.
 pub(super) struct Scene<'a> {
     pub(super) engine: &'a Engine,
@@ -33,7 +41,7 @@ pub(super) struct Scene<'a> {
     pub(super) objects: &'a PodObjects,
     pub(super) facts: DownwardFacts<'a>,
     pub(super) now: Timestamp,
-    pub(super) devices: &'a Devices,
+    pub(super) shared: &'a Shared,
     pub(super) leaving: &'a CancellationToken,
 }
 
@@ -141,7 +149,7 @@ pub(super) struct Wanted<'a> {
 pub(super) async fn make(
     engine: &Engine,
     wanted: Wanted<'_>,
-    devices: &Devices,
+    shared: &Shared,
     leaving: &CancellationToken,
 ) -> Made {
     let Wanted { order, volume: name, is_uncertain } = wanted;
@@ -166,7 +174,7 @@ pub(super) async fn make(
             allocatable: &allocatable,
         },
         now: engine.clock.now().wall,
-        devices,
+        shared,
         leaving,
     };
     let began = engine.clock.mono();
@@ -198,11 +206,26 @@ async fn make_anew(
     plan: &VolumePlan,
     is_uncertain: bool,
 ) -> Result<ReadyVolume, MakeError> {
-    if let Some(place) = mount_point(scene, plan).filter(|_| is_uncertain) {
-        let cleared = scene.host().unmount_tree(&place).await;
-        cleared.map_err(|error| MakeError::GivenUp(chain(&error)))?;
+    if is_uncertain {
+        clear(scene, plan).await.map_err(|error| MakeError::GivenUp(chain(&error)))?;
     }
     make_type(scene, plan).await
+}
+
+/// The pod's own mount first, and then that of the device, unless another pod uses it.
+async fn clear(scene: &Scene<'_>, plan: &VolumePlan) -> Result<(), HostError> {
+    let Some(place) = mount_point(scene, plan) else { return Ok(()) };
+    scene.host().unmount_tree(&place).await?;
+    match plan {
+        VolumePlan::Local { volume, .. } => {
+            let (paths, names) = (&scene.engine.settings.paths, [volume.clone()]);
+            device::release(scene.host(), paths, &scene.shared.devices, &names).await
+        }
+        VolumePlan::Nfs { .. }
+        | VolumePlan::EmptyDir(_)
+        | VolumePlan::HostPath { .. }
+        | VolumePlan::Payload => Ok(()),
+    }
 }
 
 /// Where the volume is mounted, if others than this kernel answer for that.

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use kubelet_core::volume::plan::plugin_name;
+use kubelet_core::volume::plan::{is_known_plugin, plugin_name};
 use model::PodUid;
 use ports::{Host, HostError};
 
@@ -23,17 +23,20 @@ pub(super) async fn take_down(engine: &Engine, devices: &Devices, uid: &PodUid) 
     let done = remove(host, paths, devices, uid).await;
     let took = clock.mono().saturating_since(began);
     for plugin in plugins {
-        engine.metrics.volumes.operated("volume_unmount", plugin, done.is_ok(), took);
+        engine.metrics.volumes.operated("volume_unmount", plugin_name(&plugin), done.is_ok(), took);
+        if !is_known_plugin(&plugin) {
+            engine.metrics.volumes.force_cleaned(done.is_ok());
+        }
     }
     done.map_err(|error| chain(&error))
 }
 
-/// The type of each volume that the pod has on disk.
-async fn plugins_of(host: &dyn Host, pod_dir: &Path) -> Vec<&'static str> {
+/// The directory of the type of each volume that the pod has on disk.
+async fn plugins_of(host: &dyn Host, pod_dir: &Path) -> Vec<String> {
     let (volumes, mut plugins) = (pod_dir.join("volumes"), Vec::new());
     for plugin in host.list_names(&volumes).await.unwrap_or_default() {
         let names = host.list_names(&volumes.join(&plugin)).await.unwrap_or_default();
-        plugins.extend(names.iter().map(|_| plugin_name(&plugin)));
+        plugins.extend(names.iter().map(|_| plugin.clone()));
     }
     plugins
 }

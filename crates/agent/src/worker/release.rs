@@ -23,6 +23,9 @@ impl PodWorker {
         let is_found = self.desired.is_none();
         self.act.spawn(async move {
             let (released, is_clean) = release(&engine, &uid).await;
+            if is_found {
+                engine.metrics.volumes.orphan_released(&uid, released.is_ok());
+            }
             // What was found and does not go now has all the time until it is found again.
             if !is_clean && !is_found {
                 engine.leftovers.notify_one();

@@ -478,3 +478,22 @@ async fn a_runtime_class_says_which_handler_runs_the_pod_and_an_unknown_one_keep
     world.until("the pod is ready", |w| w.is_said_ready("web")).await;
     assert_eq!(world.fake.sandbox_request("web").unwrap().runtime_handler, "kata");
 }
+
+#[tokio::test(start_paused = true)]
+async fn without_the_gate_no_volume_shows_what_the_cluster_trusts_even_if_that_may_be_missing() {
+    let world = World::joined().await;
+    let words = "MountVolume.SetUp failed for volume \"vol\" : ClusterTrustBundle projection is not available on this node: \
+                 the feature gate ClusterTrustBundleProjection is off, or the node stands alone";
+    for (name, is_optional) in [("strict", false), ("easy", true)] {
+        let bundle = json!({"name": "roots", "path": "roots.pem", "optional": is_optional});
+        let source = json!({"projected": {"sources": [{"clusterTrustBundle": bundle}]}});
+        world.create(&pod_with_volume(name, source));
+        let is_told = |w: &World| {
+            let events = w.agent.as_ref().unwrap().recorder().latest();
+            events.iter().any(|e| e.message == words && e.pod.as_ref().is_some_and(|pod| &*pod.name == name))
+        };
+        world.until("it is said", is_told).await;
+        assert!(world.fake.container_request(name, "app").is_none(), "{name} waits");
+    }
+    assert_eq!(calls_about(&world, "rustbundle"), Vec::<String>::new(), "the API is not asked");
+}

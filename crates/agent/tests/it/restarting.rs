@@ -278,3 +278,39 @@ async fn a_node_with_cgroup_v1_says_so_at_the_start() {
     assert!(said(false).await);
     assert!(!said(true).await);
 }
+
+#[tokio::test(start_paused = true)]
+async fn volumes_of_pods_that_nobody_asks_for_are_counted_and_those_that_stick_too() {
+    let mut world = World::started().await;
+    world.crash().await;
+    // Of a pod that some kubelet of the other kind ran, with a volume of a driver that is not here.
+    let volume = format!("{PODS}/found/volumes/kubernetes.io~csi/data");
+    world.host.put(format!("{volume}/mount/file"), "");
+    world.start().await;
+    world.host.fault_below(HostMethod::UnmountTree, format!("{PODS}/found"), HostFault::Fails);
+    let numbers = ["orphan_pod_cleaned_volumes_errors 1", "cleaned_failed_volume_operation_errors_total 1"];
+    until_told(&world, &numbers).await;
+    world.until("it is gone", |w| !w.host.exists(format!("{PODS}/found"))).await;
+    let numbers = [
+        "kubelet_orphan_pod_cleaned_volumes 1",
+        "kubelet_orphan_pod_cleaned_volumes_errors 0",
+        "force_cleaned_failed_volume_operations_total 2",
+        "force_cleaned_failed_volume_operation_errors_total 1",
+        "reconstruct_volume_operations_errors_total 1",
+    ];
+    until_told(&world, &numbers).await;
+    until_told(&world, &["kubelet_orphan_pod_cleaned_volumes 0"]).await;
+}
+
+/// Waits until the metrics have a line that ends so for each of these.
+async fn until_told(world: &World, lines: &[&str]) {
+    let deadline = world.now() + seconds(100);
+    loop {
+        let metrics = world.metrics().await;
+        if lines.iter().all(|line| metrics.lines().any(|told| told.ends_with(line))) {
+            return;
+        }
+        assert!(world.now() < deadline, "waited in vain for {lines:?} in {metrics}");
+        world.pass(Duration::from_millis(100)).await;
+    }
+}

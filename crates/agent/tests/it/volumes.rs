@@ -2,12 +2,17 @@
 
 use std::time::Duration;
 
+use kubelet_core::volume::quota::FIRST_PROJECT;
 use model::k8s::{PersistentVolume, PersistentVolumeClaim};
+use ports::Host;
+use ports::node_api::Measurements;
 use serde_json::{Value, json};
 use testing::{HostFault, HostMethod};
 
-use crate::pods::{Manifest, container_with, pod};
-use crate::world::{World, seconds};
+use crate::pods::{Manifest, container, container_with, pod};
+use crate::world::{PODS, World, seconds};
+
+const EMPTY_DIRS: &str = "volumes/kubernetes.io~empty-dir";
 
 fn from<K: serde::de::DeserializeOwned>(value: Value) -> K {
     serde_json::from_value(value).unwrap()
@@ -34,6 +39,22 @@ fn user(name: &str) -> Manifest {
         "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}],
         "securityContext": {"fsGroup": 7},
     }))
+}
+
+/// A node with a claim `data` on a block device with a filesystem, and the programs that a device needs.
+async fn with_device() -> World {
+    let world = with_claim(json!({"local": {"path": "/dev/disk"}})).await;
+    world.host.put_device("/dev/disk").set_program("fsck", Ok("")).set_program("mount", Ok(""));
+    world.host.set_program("blkid", Ok("DEVNAME=/dev/disk\nTYPE=ext4\n"));
+    world
+}
+
+fn device_mounts(world: &World) -> usize {
+    world.host.mounts().iter().filter(|mount| mount.starts_with("ext4 ")).count()
+}
+
+fn mount_calls(world: &World) -> usize {
+    world.host.program_calls().iter().filter(|call| call.path.ends_with("mount")).count()
 }
 
 /// How often that was said.
@@ -92,4 +113,110 @@ async fn what_a_mount_that_was_given_up_may_have_left_goes_before_the_next_one()
     let args: Vec<&str> = call.args.iter().map(String::as_str).collect();
     assert_eq!(args[..3], ["-t", "nfs", "nas:/export"]);
     world.until("the pod runs", |w| w.is_said_ready("web")).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_device_whose_mount_was_given_up_is_mounted_anew_or_goes_with_its_pod() {
+    let world = with_device().await;
+    world.host.fault_below(HostMethod::RunProgram, "mount", HostFault::GivesUpAndIsDone);
+    world.create(&user("web"));
+    world.until("the event says so", |w| said(w, "FailedMount", "MountVolume.SetUp failed") == 1).await;
+    assert_eq!((device_mounts(&world), mount_calls(&world)), (1, 1), "mounted, which nobody knows");
+    world.until("the pod runs", |w| w.is_said_ready("web")).await;
+    assert_eq!((device_mounts(&world), mount_calls(&world)), (1, 2), "cleared, then mounted again");
+    world.delete("web", Some(1));
+    world.until("nothing is mounted", |w| w.host.mounts().is_empty()).await;
+
+    world.host.fault_below(HostMethod::RunProgram, "mount", HostFault::GivesUpAndIsDone);
+    world.create(&user("gone"));
+    world.until("the mount is given up", |w| mount_calls(w) == 3).await;
+    world.delete("gone", Some(1));
+    world.until("the device is not mounted any more", |w| w.host.mounts().is_empty()).await;
+    assert_eq!(mount_calls(&world), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_device_that_another_pod_uses_stays_when_a_bind_of_it_was_given_up() {
+    let world = with_device().await;
+    world.create(&user("first"));
+    world.until("the first pod runs", |w| w.is_said_ready("first")).await;
+    world.host.fault(HostMethod::BindVolume, HostFault::GivesUp);
+    world.create(&user("second"));
+    world.until("the event says so", |w| said(w, "FailedMount", "MountVolume.SetUp failed") == 1).await;
+    world.until("the second pod runs", |w| w.is_said_ready("second")).await;
+    assert_eq!((device_mounts(&world), mount_calls(&world)), (1, 1));
+}
+
+/// A pod with two volumes, of these users, and with a KiB in the first of them.
+async fn ready_with_two(world: &World, name: &str, host_users: bool) {
+    let volumes = json!([{"name": "a", "emptyDir": {}}, {"name": "b", "emptyDir": {}}]);
+    let spec = json!({"hostUsers": host_users, "volumes": volumes});
+    world.apply(&pod(name, [container("app")]).uid(&format!("uid-of-{name}")).spec(spec));
+    world.until("the pod is ready", |w| w.is_ready(name)).await;
+    world.host.put(format!("{PODS}/uid-of-{name}/{EMPTY_DIRS}/a/file"), vec![0; 1024]);
+}
+
+/// The projects of volumes, as `<pod>/<volume> <number>`.
+fn projects(world: &World) -> Vec<String> {
+    let short = |path: &std::path::Path| {
+        let path = path.strip_prefix(PODS).ok()?.to_str()?.replace(&format!("/{EMPTY_DIRS}"), "");
+        world.host.exists(format!("{PODS}/{}", path.replace('/', &format!("/{EMPTY_DIRS}/")))).then_some(path)
+    };
+    let all = world.host.projects();
+    all.iter().filter_map(|(path, project)| Some(format!("{} {project}", short(path)?))).collect()
+}
+
+/// What the summary says that the pod's volumes take.
+async fn used(world: &World, name: &str) -> Vec<u64> {
+    let text = world.measured(Measurements::Summary { only_cpu_and_memory: false }).await;
+    let summary: Value = serde_json::from_str(&text).unwrap();
+    let pods = summary["pods"].as_array().unwrap().iter();
+    let mut of_pod = pods.filter(|pod| pod["podRef"]["uid"] == format!("uid-of-{name}"));
+    let volumes = of_pod.next().unwrap()["volume"].as_array().unwrap().clone();
+    volumes.iter().map(|volume| volume["usedBytes"].as_u64().unwrap()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn volumes_of_pods_with_users_of_their_own_are_counted_by_the_filesystem_each_for_itself() {
+    let mut world = World::new();
+    world.features.quota_monitoring = true;
+    world.host.count_projects();
+    // What somebody else counts is left alone.
+    world.host.put("/srv/file", "theirs");
+    world.host.set_project(std::path::Path::new("/srv"), FIRST_PROJECT + 1).await.unwrap();
+    world.start().await;
+    ready_with_two(&world, "one", false).await;
+    ready_with_two(&world, "node", true).await;
+    let of_one = ["uid-of-one/a 1048577", "uid-of-one/b 1048579"];
+    assert_eq!(projects(&world), of_one);
+    assert_eq!(used(&world, "one").await, [2048, 1024], "with what only the filesystem knows of");
+    assert_eq!(used(&world, "node").await, [1024, 0], "found by walking");
+
+    world.crash().await;
+    world.start().await;
+    ready_with_two(&world, "two", false).await;
+    assert_eq!(projects(&world), [&of_one[..], &["uid-of-two/a 1048580", "uid-of-two/b 1048581"]].concat());
+    world.pass(seconds(61)).await;
+    assert_eq!(used(&world, "one").await, [2048, 1024]);
+    world.remove("one");
+    world.until("it is gone", |w| !w.traces().iter().any(|t| t.contains("uid-of-one"))).await;
+    ready_with_two(&world, "three", false).await;
+    assert_eq!(projects(&world)[..2], ["uid-of-three/a 1048577", "uid-of-three/b 1048579"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_no_filesystem_counts_volumes_are_walked_through() {
+    let mut world = World::new();
+    world.features.quota_monitoring = true;
+    world.start().await;
+    ready_with_two(&world, "one", false).await;
+    assert_eq!(used(&world, "one").await, [1024, 0]);
+    // One that could have been counted from now on has something in it, which would be left out.
+    world.host.count_projects();
+    world.crash().await;
+    world.start().await;
+    world.until("the pod is ready", |w| w.is_ready("one")).await;
+    world.pass(seconds(61)).await;
+    assert_eq!(used(&world, "one").await[0], 1024);
+    assert!(!projects(&world).contains(&"uid-of-one/a 1048577".to_owned()));
 }

@@ -63,6 +63,8 @@ features! {
     pull_records: "KubeletEnsureSecretPulledImages",
     /// Images may lie on another filesystem than what containers write.
     separate_disk_gc: "KubeletSeparateDiskGC",
+    /// Filesystems with project quotas count what is in `emptyDir` volumes.
+    quota_monitoring: "LocalStorageCapacityIsolationFSQuotaMonitoring",
     /// Memory is throttled, and reserved where the configuration says so.
     memory_qos: "MemoryQoS",
     /// `qosReserved` counts.

@@ -538,6 +538,7 @@ fn check_limits(limits: [Option<&str>; 2], used: [u64; 5], layout: DiskLayout, e
     let volume = VolumeSample {
         name: "data".into(),
         claim: None,
+        plugin: "kubernetes.io/empty-dir",
         is_memory: false,
         space: model::stats::FilesystemSpace::default(),
         used: mebibytes(used[4]),

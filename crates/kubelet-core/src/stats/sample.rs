@@ -175,6 +175,8 @@ pub struct VolumeSample {
     pub name: Box<str>,
     /// The claim that it belongs to.
     pub claim: Option<Box<str>>,
+    /// The name of its type, as metrics have it.
+    pub plugin: &'static str,
     /// In memory: it takes no disk.
     pub is_memory: bool,
     pub space: FilesystemSpace,

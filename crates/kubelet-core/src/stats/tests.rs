@@ -177,6 +177,7 @@ fn disks() -> DiskSample {
     let volume = |name: &str, is_memory, claim: Option<&str>| VolumeSample {
         name: name.into(),
         claim: claim.map(Into::into),
+        plugin: "kubernetes.io/empty-dir",
         is_memory,
         space,
         used: used(10),

@@ -18,6 +18,7 @@ use model::qos::limit;
 
 use super::engine::ReadyVolume;
 use super::has_payload;
+use crate::stats::sample::VolumeSample;
 
 /// What metrics call a type that is none of ours.
 const UNKNOWN: &str = "unknown";
@@ -395,10 +396,13 @@ pub fn plugin_dir(volume: &Volume, plan: &VolumePlan) -> &'static str {
     }
 }
 
-/// How many volumes of each type these pods have, with whether they are there already. Those with claims are left
-/// out: their type is in an object that nobody keeps.
+/// How many volumes of each type these pods have, with whether they are there already. The type of one with a claim is in an
+/// object that nobody keeps: those that were measured on disk count.
 #[must_use]
-pub fn count_volumes<'a>(pods: impl Iterator<Item = (&'a Pod, bool)>) -> BTreeMap<&'static str, VolumeCount> {
+pub fn count_volumes<'a>(
+    pods: impl Iterator<Item = (&'a Pod, bool)>,
+    measured: impl Iterator<Item = &'a VolumeSample>,
+) -> BTreeMap<&'static str, VolumeCount> {
     let mut counts: BTreeMap<&'static str, VolumeCount> = BTreeMap::new();
     for (pod, is_there) in pods {
         for volume in spec_of(pod).volumes.iter().flatten() {
@@ -407,6 +411,11 @@ pub fn count_volumes<'a>(pods: impl Iterator<Item = (&'a Pod, bool)>) -> BTreeMa
             count.desired += 1;
             count.actual += u64::from(is_there);
         }
+    }
+    for volume in measured.filter(|volume| volume.claim.is_some()) {
+        let count = counts.entry(volume.plugin).or_default();
+        count.desired += 1;
+        count.actual += 1;
     }
     counts
 }

@@ -8,4 +8,5 @@ mod hugepages;
 mod memory;
 mod nfs;
 mod pressure;
+mod quota;
 mod systemd;

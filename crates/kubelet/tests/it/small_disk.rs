@@ -13,22 +13,29 @@ impl SmallDisk {
     pub(crate) fn new(mebibytes: u64, inodes: u64) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let place = dir.path().join("disk");
-        Self::mount(dir, place, mebibytes, inodes)
+        Self::mount(dir, place, mebibytes, &["-m", "0", "-N", &inodes.to_string()], "loop")
     }
 
     /// The same, mounted there.
     pub(crate) fn at(place: PathBuf, mebibytes: u64, inodes: u64) -> Self {
-        Self::mount(tempfile::tempdir().expect("a directory"), place, mebibytes, inodes)
+        let make = ["-m", "0", "-N", &inodes.to_string()];
+        Self::mount(tempfile::tempdir().expect("a directory"), place, mebibytes, &make, "loop")
     }
 
-    fn mount(dir: tempfile::TempDir, place: PathBuf, mebibytes: u64, inodes: u64) -> Self {
+    /// The same, which counts what projects have.
+    pub(crate) fn with_quotas(place: PathBuf, mebibytes: u64) -> Self {
+        let make = ["-I", "256", "-O", "quota,project", "-E", "quotatype=prjquota"];
+        Self::mount(tempfile::tempdir().expect("a directory"), place, mebibytes, &make, "loop,prjquota")
+    }
+
+    fn mount(dir: tempfile::TempDir, place: PathBuf, mebibytes: u64, make: &[&str], options: &str) -> Self {
         let disk = Self { dir, place };
         let image = disk.dir.path().join("image");
         let file = std::fs::File::create(&image).expect("a file");
         file.set_len(mebibytes << 20).expect("room");
         std::fs::create_dir_all(disk.path()).expect("a directory");
-        run("mkfs.ext4", &["-q", "-F", "-m", "0", "-N", &inodes.to_string(), &text(&image)]);
-        run("mount", &["-o", "loop", &text(&image), &text(&disk.path())]);
+        run("mkfs.ext4", &[&["-q", "-F"], make, &[&text(&image)]].concat());
+        run("mount", &["-o", options, &text(&image), &text(&disk.path())]);
         disk
     }
 

@@ -32,7 +32,18 @@ impl FakeHost {
         step: impl FnOnce(&mut Tree) -> Result<(), Error> + Send,
     ) -> HostResult<()> {
         self.begin(method, what, path).await?;
-        self.change(path, step).map_err(|source| HostError::Io { what, path: path.to_owned(), source })
+        self.change(path, step).map_err(|source| HostError::Io { what, path: path.to_owned(), source })?;
+        self.end(method, what, path).await
+    }
+}
+
+impl FakeHost {
+    /// `mount -t TYPE ... PLACE`.
+    fn mount_as_told(&self, args: &[String]) -> HostResult<()> {
+        let (Some(kind), Some(place)) = (args.get(1), args.last()) else { return Ok(()) };
+        let place = Path::new(place);
+        let mounted = self.change(place, |tree| tree.mount(place, Mount::Filesystem(kind.clone())));
+        mounted.map_err(|source| HostError::Io { what: "mount on", path: place.to_owned(), source })
     }
 }
 
@@ -108,7 +119,9 @@ impl Host for FakeHost {
             Some(Node::File(content)) => {
                 Ok(vec![ManifestFile { path: path.to_owned(), content: Ok(content.clone()) }])
             }
-            Some(Node::Link(_)) => Err(HostError::Unfit(format!("{} is a link", path.display()))),
+            Some(Node::Link(_) | Node::Device) => {
+                Err(HostError::Unfit(format!("{} is a link or a device", path.display())))
+            }
             Some(Node::Dir) => {
                 let plain = |e: &DirEntry| !e.is_dir && !e.name.starts_with('.');
                 let files = tree.entries(path).into_iter().filter(plain).filter_map(|entry| {
@@ -144,7 +157,8 @@ impl Host for FakeHost {
         match (kind, found) {
             (HostPathKind::Unset, _)
             | (HostPathKind::DirectoryOrCreate | HostPathKind::Directory, Some(Node::Dir))
-            | (HostPathKind::FileOrCreate | HostPathKind::File, Some(Node::File(_))) => Ok(()),
+            | (HostPathKind::FileOrCreate | HostPathKind::File, Some(Node::File(_)))
+            | (HostPathKind::BlockDevice, Some(Node::Device)) => Ok(()),
             (HostPathKind::DirectoryOrCreate, None) => self.ensure_dir(path, 0o755).await,
             (HostPathKind::FileOrCreate, None) => self.write_file(path, b"", 0o644).await,
             (HostPathKind::DirectoryOrCreate | HostPathKind::Directory, _) => Err(unfit("a directory")),
@@ -237,13 +251,38 @@ impl Host for FakeHost {
     async fn run_to_end(&self, call: &ProgramCall) -> HostResult<ProgramEnd> {
         self.begin(HostMethod::RunProgram, "run", &call.path).await?;
         self.shared.program_calls.lock().push(call.clone());
-        let programs = self.shared.programs.lock();
-        match programs.get(&call.path).ok_or_else(|| not_found("run", &call.path))? {
-            Ok(output) => {
-                Ok(ProgramEnd { code: Some(0), output: output.clone().into_bytes(), ..ProgramEnd::default() })
-            }
-            Err(problem) => Err(HostError::Unfit(format!("{}: {problem}", call.path.display()))),
+        let answer = self.shared.programs.lock().get(&call.path).cloned();
+        let output = answer.ok_or_else(|| not_found("run", &call.path))?;
+        let output =
+            output.map_err(|problem| HostError::Unfit(format!("{}: {problem}", call.path.display())))?;
+        if call.path == Path::new("mount") {
+            self.mount_as_told(&call.args)?;
         }
+        self.end(HostMethod::RunProgram, "run", &call.path).await?;
+        Ok(ProgramEnd { code: Some(0), output: output.into_bytes(), ..ProgramEnd::default() })
+    }
+
+    async fn project_of(&self, path: &Path) -> HostResult<u32> {
+        let projects = self.shared.projects.lock();
+        let projects = projects.as_ref().ok_or_else(|| no_projects(path))?;
+        Ok(projects.get(path).copied().unwrap_or(0))
+    }
+
+    async fn set_project(&self, path: &Path, project: u32) -> HostResult<()> {
+        let mut projects = self.shared.projects.lock();
+        projects.as_mut().ok_or_else(|| no_projects(path))?.insert(path.to_owned(), project);
+        Ok(())
+    }
+
+    async fn project_usage(&self, path: &Path, project: u32) -> HostResult<TreeUsage> {
+        let known = self.shared.projects.lock().clone().ok_or_else(|| no_projects(path))?;
+        let mut all = TreeUsage::default();
+        for (directory, _) in known.iter().filter(|(_, of)| **of == project) {
+            let used = self.tree_usage(directory).await?;
+            all.bytes += used.bytes + 1024;
+            all.inodes += used.inodes;
+        }
+        Ok(all)
     }
 
     fn machine(&self) -> MachineInfo {
@@ -305,6 +344,10 @@ impl Host for FakeHost {
     fn has_apparmor(&self) -> bool {
         false
     }
+}
+
+fn no_projects(path: &Path) -> HostError {
+    HostError::Unfit(format!("{}: nothing is counted here", path.display()))
 }
 
 fn not_found(what: &'static str, path: &Path) -> HostError {

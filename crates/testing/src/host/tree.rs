@@ -12,6 +12,7 @@ pub(super) enum Node {
     Dir,
     File(Vec<u8>),
     Link(PathBuf),
+    Device,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +20,8 @@ pub(super) enum Mount {
     Tmpfs,
     HugePages,
     Bind,
+    /// By its type.
+    Filesystem(String),
 }
 
 impl fmt::Display for Mount {
@@ -27,6 +30,7 @@ impl fmt::Display for Mount {
             Self::Tmpfs => "tmpfs",
             Self::HugePages => "hugetlbfs",
             Self::Bind => "bind",
+            Self::Filesystem(kind) => kind,
         })
     }
 }
@@ -52,9 +56,9 @@ impl Tree {
             Node::File(content) => Some(content),
             Node::Link(target) => match self.nodes.get(target)? {
                 Node::File(content) => Some(content),
-                Node::Dir | Node::Link(_) => None,
+                Node::Dir | Node::Link(_) | Node::Device => None,
             },
-            Node::Dir => None,
+            Node::Dir | Node::Device => None,
         }
     }
 
@@ -67,7 +71,9 @@ impl Tree {
     pub(super) fn make_dir(&mut self, path: &Path) -> Result<(), Error> {
         for ancestor in path.ancestors() {
             match self.nodes.get(ancestor) {
-                Some(Node::File(_) | Node::Link(_)) => return Err(ErrorKind::NotADirectory.into()),
+                Some(Node::File(_) | Node::Link(_) | Node::Device) => {
+                    return Err(ErrorKind::NotADirectory.into());
+                }
                 Some(Node::Dir) => {}
                 None => {
                     self.nodes.insert(ancestor.to_owned(), Node::Dir);
@@ -79,17 +85,22 @@ impl Tree {
 
     /// Writes a file, whatever was there, with the directories above it.
     pub(super) fn write(&mut self, path: &Path, content: &[u8]) {
+        self.put(path, Node::File(content.to_vec()));
+    }
+
+    /// Puts a node there, whatever was there, with the directories above it.
+    pub(super) fn put(&mut self, path: &Path, node: Node) {
         for ancestor in path.ancestors().skip(1) {
             self.nodes.insert(ancestor.to_owned(), Node::Dir);
         }
-        self.nodes.insert(path.to_owned(), Node::File(content.to_vec()));
+        self.nodes.insert(path.to_owned(), node);
     }
 
     /// Puts a node into a directory that must be there.
     pub(super) fn place(&mut self, path: &Path, node: Node) -> Result<(), Error> {
         match path.parent().and_then(|parent| self.nodes.get(parent)) {
             Some(Node::Dir) => {}
-            Some(Node::File(_) | Node::Link(_)) => return Err(ErrorKind::NotADirectory.into()),
+            Some(Node::File(_) | Node::Link(_) | Node::Device) => return Err(ErrorKind::NotADirectory.into()),
             None => return Err(ErrorKind::NotFound.into()),
         }
         if matches!(self.nodes.get(path), Some(Node::Dir)) {
@@ -102,7 +113,7 @@ impl Tree {
     pub(super) fn remove_file(&mut self, path: &Path) -> Result<(), Error> {
         match self.nodes.get(path) {
             Some(Node::Dir) => Err(ErrorKind::IsADirectory.into()),
-            Some(Node::File(_) | Node::Link(_)) => {
+            Some(Node::File(_) | Node::Link(_) | Node::Device) => {
                 self.nodes.remove(path);
                 Ok(())
             }
@@ -139,7 +150,7 @@ impl Tree {
         let node = self.nodes.get(from).cloned().ok_or(ErrorKind::NotFound)?;
         match node {
             Node::Dir => Err(ErrorKind::Unsupported.into()),
-            Node::File(_) | Node::Link(_) => {
+            Node::File(_) | Node::Link(_) | Node::Device => {
                 self.place(to, node)?;
                 self.nodes.remove(from);
                 Ok(())
@@ -151,7 +162,7 @@ impl Tree {
     pub(super) fn mount(&mut self, at: &Path, mount: Mount) -> Result<(), Error> {
         match self.nodes.get(at) {
             Some(Node::Dir) => {}
-            Some(Node::File(_) | Node::Link(_)) => return Err(ErrorKind::NotADirectory.into()),
+            Some(Node::File(_) | Node::Link(_) | Node::Device) => return Err(ErrorKind::NotADirectory.into()),
             None => return Err(ErrorKind::NotFound.into()),
         }
         self.mounts.entry(at.to_owned()).or_insert(mount);
@@ -179,6 +190,7 @@ impl Tree {
             Node::Dir => (true, false, 0, true),
             Node::File(content) => (false, false, content.len(), true),
             Node::Link(target) => (false, true, 0, self.exists(target)),
+            Node::Device => (false, false, 0, true),
         };
         Some(DirEntry {
             name: path.file_name()?.to_string_lossy().into_owned(),

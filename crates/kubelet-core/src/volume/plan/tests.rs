@@ -1,3 +1,4 @@
+use model::stats::{FilesystemSpace, TreeUsage};
 use serde_json::{Value, json};
 
 use super::*;
@@ -71,8 +72,22 @@ fn each_type_has_its_plan_or_words_of_its_own() {
 fn volumes_are_counted_by_type_and_those_that_are_there_apart() {
     let disk = pod(json!({"emptyDir": {}}), json!({}));
     let claim = pod(json!({"persistentVolumeClaim": {"claimName": "c"}}), json!({}));
-    let counts = count_volumes([(&disk, true), (&disk, false), (&claim, true)].into_iter());
-    assert_eq!(counts, [("kubernetes.io/empty-dir", VolumeCount { desired: 2, actual: 1 })].into());
+    let sample = |claim: Option<&str>, plugin| VolumeSample {
+        name: "v".into(),
+        claim: claim.map(Into::into),
+        plugin,
+        is_memory: false,
+        space: FilesystemSpace::default(),
+        used: TreeUsage::default(),
+    };
+    let measured = [sample(Some("c"), "kubernetes.io/nfs"), sample(None, "kubernetes.io/empty-dir")];
+    let pods = [(&disk, true), (&disk, false), (&claim, true)];
+    let counts = count_volumes(pods.into_iter(), measured.iter());
+    let expected = [
+        ("kubernetes.io/empty-dir", VolumeCount { desired: 2, actual: 1 }),
+        ("kubernetes.io/nfs", VolumeCount { desired: 1, actual: 1 }),
+    ];
+    assert_eq!(counts, expected.into());
 }
 
 #[test]

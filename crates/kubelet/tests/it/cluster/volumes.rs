@@ -60,6 +60,14 @@ pub(crate) fn mounted() -> Value {
     json!({"volumeMounts": [{"name": "data", "mountPath": "/data"}]})
 }
 
+/// An event of the pod says so.
+fn told(cluster: &Cluster, pod: &str, words: &str) {
+    cluster.node.eventually(&format!("{pod} is told: {words}"), |_| {
+        let events = cluster.events("Pod", pod);
+        if events.iter().any(|event| event.contains(words)) { Ok(()) } else { Err(format!("{events:?}")) }
+    });
+}
+
 #[test]
 fn claims_lead_to_directories_and_devices_of_the_node_and_say_why_they_do_not() {
     let cluster = Cluster::start();
@@ -73,12 +81,9 @@ fn claims_lead_to_directories_and_devices_of_the_node_and_say_why_they_do_not() 
     let mut pod = with_claim(shell_pod("late", FOREVER), "late", mounted());
     pod["spec"]["securityContext"] = json!({"fsGroup": 4242});
     cluster.kubectl.apply(&[pod]);
-    cluster.node.eventually("the pod is told that its claim is not bound", |_| {
-        let events = cluster.events("Pod", "late");
-        let words = "Unable to attach or mount volumes: unmounted volumes=[data], unattached volumes=[], failed to \
-                     process volumes=[data]: error processing PVC default/late: PVC is not bound";
-        if events.iter().any(|event| event.contains(words)) { Ok(()) } else { Err(format!("{events:?}")) }
-    });
+    let words = "Unable to attach or mount volumes: unmounted volumes=[data], unattached volumes=[], failed to process \
+                 volumes=[data]: error processing PVC default/late: PVC is not bound";
+    told(&cluster, "late", words);
     set_bound(&cluster, "late");
     let late = cluster.running("late");
     let seen = fs::metadata(disk.join("sub/file")).expect("a file");
@@ -88,10 +93,23 @@ fn claims_lead_to_directories_and_devices_of_the_node_and_say_why_they_do_not() 
     assert_eq!(fs::read_to_string(at.join("sub/file")).expect("a file"), "kept");
     cluster.node.eventually("the claim is measured", |node| {
         let metrics = node.get("/metrics")?;
-        let name =
-            "kubelet_volume_stats_capacity_bytes{namespace=\"default\",persistentvolumeclaim=\"late\"}";
-        if metrics.contains(name) { Ok(()) } else { Err("not told".to_owned()) }
+        let lines = [
+            "kubelet_volume_stats_capacity_bytes{namespace=\"default\",persistentvolumeclaim=\"late\"}",
+            "volume_manager_total_volumes{plugin_name=\"kubernetes.io/local-volume\",state=\"actual_state_of_world\"} 1",
+        ];
+        let missing = lines.iter().find(|line| !metrics.contains(**line));
+        missing.map_or(Ok(()), |line| Err(format!("no {line} in {metrics}")))
     });
+
+    let mut second = with_claim(shell_pod("second", FOREVER), "late", mounted());
+    second["spec"]["securityContext"] = json!({"fsGroup": 4343});
+    cluster.kubectl.apply(&[second]);
+    told(
+        &cluster,
+        "second",
+        "The requested fsGroup is 4343, but the volume pv-late has GID 4242. The volume may not be shareable.",
+    );
+    let second = cluster.running("second");
 
     let device = cluster.node.path("device");
     let made = Command::new("mknod").arg(&device).args(["b", "7", "250"]).status().expect("mknod");
@@ -108,6 +126,7 @@ fn claims_lead_to_directories_and_devices_of_the_node_and_say_why_they_do_not() 
         let said = node.said(&raw, "main");
         if said.starts_with("brw") && said.contains("7, 250") { Ok(()) } else { Err(said) }
     });
+    told(&cluster, "raw", "MapVolume.MapPodDevice succeeded for volume \"pv-raw\" volumeMapPath ");
     bind(&cluster, "driver", json!({"csi": {"driver": "d.example", "volumeHandle": "h"}}));
     set_bound(&cluster, "driver");
     cluster.kubectl.apply(&[with_claim(once_pod("driver", "true"), "driver", mounted())]);
@@ -115,12 +134,9 @@ fn claims_lead_to_directories_and_devices_of_the_node_and_say_why_they_do_not() 
         ("wrong", "volume data has volumeMode Block, but is specified in volumeMounts"),
         ("driver", "driver name d.example not found in the list of registered CSI drivers"),
     ] {
-        cluster.node.eventually(&format!("{pod} is told why not"), |_| {
-            let events = cluster.events("Pod", pod);
-            if events.iter().any(|event| event.contains(words)) { Ok(()) } else { Err(format!("{events:?}")) }
-        });
+        told(&cluster, pod, words);
     }
-    for pod in [late, raw] {
+    for pod in [late, second, raw] {
         cluster.kubectl.ok(&[
             "delete",
             "pod",

@@ -1,0 +1,95 @@
+//! Directories whose size the filesystem counts, by project quotas. Which project a directory has, the directory itself says,
+//! also to the next kubelet; nothing is kept here but whose turn it is to choose one.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use kubelet_core::volume::quota::{believable, free_project, is_counted, is_ours};
+use model::k8s::{Pod, Volume};
+use model::stats::TreeUsage;
+use ports::host::HostResult;
+use ports::{Host, HostError};
+use tokio::sync::Semaphore;
+
+use super::chain;
+use super::make::Scene;
+use crate::engine::Engine;
+use crate::settings::Paths;
+
+const DIRECTORY: &str = "volumes/kubernetes.io~empty-dir";
+/// Projects that are tried for a directory, if files of others have been found in all before.
+const TRIES: usize = 64;
+
+/// Two volumes never choose the same project.
+#[derive(Debug)]
+pub(super) struct Projects {
+    turn: Semaphore,
+    /// That there are none on this machine has been said.
+    is_said: AtomicBool,
+}
+
+impl Default for Projects {
+    fn default() -> Self {
+        Self { turn: Semaphore::new(1), is_said: AtomicBool::new(false) }
+    }
+}
+
+/// Lets the filesystem count what is going to be in the directory, if it is to and can.
+pub(super) async fn ensure(scene: &Scene<'_>, path: &Path) {
+    let features = scene.engine.node_facts.features;
+    if !is_counted(scene.pod, scene.volume, features) {
+        return;
+    }
+    let projects = &scene.shared.projects;
+    match join(scene.host(), &scene.engine.settings.paths, projects, path).await {
+        Ok(()) => {}
+        // A filesystem without quotas is no failure of the volume.
+        Err(error) if !projects.is_said.swap(true, Ordering::Relaxed) => {
+            let error = chain(&error);
+            tracing::warn!(error, "No project quota counts what is in volumes; they are walked through");
+        }
+        Err(_) => {}
+    }
+}
+
+async fn join(host: &dyn Host, paths: &Paths, projects: &Projects, path: &Path) -> HostResult<()> {
+    let stops = |_| HostError::GivenUp("the kubelet stops".to_owned());
+    let _turn = projects.turn.acquire().await.map_err(stops)?;
+    // What is in there already would stay uncounted.
+    if is_ours(host.project_of(path).await?) || !host.list_names(path).await?.is_empty() {
+        return Ok(());
+    }
+    let mut taken = taken(host, paths).await?;
+    for _ in 0..TRIES {
+        let Some(project) = free_project(&taken) else { break };
+        // Somebody else's files may have it.
+        if host.project_usage(path, project).await?.inodes == 0 {
+            return host.set_project(path, project).await;
+        }
+        taken.insert(project);
+    }
+    Err(HostError::Unfit("all projects that were tried have files".to_owned()))
+}
+
+/// The projects of all volumes on disk.
+async fn taken(host: &dyn Host, paths: &Paths) -> HostResult<BTreeSet<u32>> {
+    let mut taken = BTreeSet::new();
+    for uid in host.list_names(&paths.pods()).await? {
+        let volumes = paths.pods().join(uid).join(DIRECTORY);
+        for name in host.list_names(&volumes).await? {
+            // One that is gone meanwhile has none.
+            taken.extend(host.project_of(&volumes.join(name)).await.ok());
+        }
+    }
+    Ok(taken)
+}
+
+/// What the filesystem counted in the volume; `None`: it has to be walked through.
+pub(crate) async fn counted(engine: &Engine, pod: &Pod, volume: &Volume, path: &Path) -> Option<TreeUsage> {
+    if !is_counted(pod, volume, engine.node_facts.features) {
+        return None;
+    }
+    let project = engine.host.project_of(path).await.ok().filter(|project| is_ours(*project))?;
+    engine.host.project_usage(path, project).await.ok().and_then(believable)
+}
