@@ -134,10 +134,7 @@ impl Cluster {
 
     /// The events about an object, as `reason: message`, in the order of their first time.
     pub(crate) fn events(&self, kind: &str, name: &str) -> Vec<String> {
-        let selector = format!("involvedObject.kind={kind},involvedObject.name={name}");
-        let said = self.kubectl.ok(&["get", "events", "-A", "-o", "json", "--field-selector", &selector]);
-        let list: Value = serde_json::from_str(&said).expect("a list of events");
-        let mut events = list["items"].as_array().cloned().unwrap_or_default();
+        let mut events = self.kubectl.events(kind, name).expect("a list of events");
         events.sort_by_key(|event| event["firstTimestamp"].as_str().unwrap_or_default().to_owned());
         let text = |event: &Value, field: &str| event[field].as_str().unwrap_or_default().to_owned();
         events.iter().map(|event| format!("{}: {}", text(event, "reason"), text(event, "message"))).collect()

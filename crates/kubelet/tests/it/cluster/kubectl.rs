@@ -10,7 +10,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use crate::server::{Pair, ask, connect_to};
+use crate::server::{Pair, connect_to, send};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Kubectl {
@@ -103,13 +103,43 @@ impl Kubectl {
 
     /// All pods of the namespace, read likewise.
     pub(crate) fn pods(&self) -> Result<Vec<Value>, String> {
-        let text = self.read("/api/v1/namespaces/default/pods")?;
+        self.list("/api/v1/namespaces/default/pods")
+    }
+
+    /// The events about an object, read likewise.
+    pub(crate) fn events(&self, kind: &str, name: &str) -> Result<Vec<Value>, String> {
+        let selector = format!("involvedObject.kind%3D{kind}%2CinvolvedObject.name%3D{name}");
+        self.list(&format!("/api/v1/events?fieldSelector={selector}"))
+    }
+
+    fn list(&self, path: &str) -> Result<Vec<Value>, String> {
+        let text = self.read(path)?;
         let list: Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;
         list["items"].as_array().cloned().ok_or(text)
     }
 
-    /// What the API server answers at that path to whom the kubeconfig names.
+    /// Makes pods as `kubectl create` does, likewise: where moments count, and in an emulated machine.
+    #[track_caller]
+    pub(crate) fn create(&self, pods: &[Value]) {
+        for pod in pods {
+            let made = self.ask("POST", "/api/v1/namespaces/default/pods", &pod.to_string());
+            made.unwrap_or_else(|complaint| panic!("{}: {complaint}", pod["metadata"]["name"]));
+        }
+    }
+
+    /// Deletes one, with the time to end that it asks for.
+    #[track_caller]
+    pub(crate) fn delete(&self, pod: &str) {
+        let deleted = self.ask("DELETE", &format!("/api/v1/namespaces/default/pods/{pod}"), "");
+        deleted.unwrap_or_else(|complaint| panic!("{pod}: {complaint}"));
+    }
+
     fn read(&self, path: &str) -> Result<String, String> {
+        self.ask("GET", path, "")
+    }
+
+    /// What the API server answers at that path to whom the kubeconfig names.
+    fn ask(&self, method: &str, path: &str, body: &str) -> Result<String, String> {
         let config = std::fs::read(&self.kubeconfig).map_err(|error| error.to_string())?;
         let config: Value = serde_json::from_slice(&config).expect("localapi writes JSON");
         let (cluster, user) = (&config["clusters"][0]["cluster"], &config["users"][0]["user"]);
@@ -122,8 +152,8 @@ impl Kubectl {
             key: pem(&user["client-key-data"]).expect("a key"),
         };
         let stream = connect_to(port, "127.0.0.1", authority.as_bytes(), Some(&client))?;
-        let answer = ask(stream, "GET", path)?;
-        if answer.status == 200 { Ok(answer.body) } else { Err(answer.body) }
+        let answer = send(stream, &format!("{method} {path}"), "Content-Type: application/json\r\n", body)?;
+        if (200..300).contains(&answer.status) { Ok(answer.body) } else { Err(answer.body) }
     }
 }
 
