@@ -486,6 +486,7 @@ impl Node {
     pub(crate) fn eventually<T>(&self, what: &str, mut ask: impl FnMut(&Self) -> Result<T, String>) -> T {
         let began = Instant::now();
         loop {
+            let asked = Instant::now();
             match ask(self) {
                 Ok(answer) => return answer,
                 Err(why) if began.elapsed() > stretched(PATIENCE) => {
@@ -494,7 +495,8 @@ impl Node {
                     let tail = tail.into_iter().rev().collect::<Vec<_>>().join("\n");
                     panic!("waited in vain for: {what}\nlast seen: {why}\n--- kubelet's last lines\n{tail}");
                 }
-                Err(_) => std::thread::park_timeout(Duration::from_millis(50)),
+                // Where a look is slow, looking must not be what keeps the machine busy.
+                Err(_) => std::thread::park_timeout(Duration::from_millis(50).max(asked.elapsed() * 3)),
             }
         }
     }

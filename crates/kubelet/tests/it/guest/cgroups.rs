@@ -11,7 +11,7 @@ use ports::Cgroups;
 use ports::cgroups::CgroupRemoval;
 use serde_json::{Value, json};
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, bound};
 use crate::node::{FOREVER, Node, container, shell_pod, uid};
 use crate::resources::{kernel_bytes, memory_bytes};
 use crate::small_disk::SmallDisk;
@@ -167,11 +167,14 @@ fn pods_live_in_slices_of_systemd_with_the_numbers_of_their_classes_and_leave_no
     });
     let mut cluster = Cluster::around(Node::on_containerd_with(CgroupDriver::Systemd, settings));
     cluster.node.add_flags(&["--runtime-cgroups", "/guest-daemons/runtime"]);
-    cluster.node.start_kubelet();
     let node = &mut cluster.node;
+    swap_is_refused_unless_allowed(node);
+    node.start_kubelet();
     let both = json!({"cpu": "500m", "memory": "64Mi"});
     node.apply("guaranteed", &pod("guaranteed", json!({"limits": both})));
-    node.apply("burstable", &pod("burstable", json!({"requests": {"cpu": "250m", "memory": "32Mi"}})));
+    // The node cannot do without static pods, and gives them no swap. The name is as a static pod's would be in the API.
+    let asks = json!({"requests": {"cpu": "250m", "memory": "32Mi"}});
+    cluster.kubectl.create(&[bound(pod("burstable-node", asks))]);
     node.apply("besteffort", &pod("besteffort", json!({})));
     let pods = ["guaranteed", "burstable", "besteffort"].map(|name| node.running(name));
     let [guaranteed, burstable, best_effort] =
@@ -213,9 +216,9 @@ fn pods_live_in_slices_of_systemd_with_the_numbers_of_their_classes_and_leave_no
 
     let mut stubborn = Stubborn::new();
     stubborn.enter(&best_effort);
-    for name in ["guaranteed", "burstable", "besteffort"] {
-        node.delete(name);
-    }
+    cluster.kubectl.delete("burstable-node");
+    node.delete("guaranteed");
+    node.delete("besteffort");
     node.logged("Processes of a pod do not end; its cgroup stays until they have");
     assert!(stubborn.lives() && best_effort.exists());
     stubborn.let_go();
@@ -241,6 +244,14 @@ fn cgroup_of(pid: u32) -> PathBuf {
     let text = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).expect("a process");
     let cgroup = text.trim().strip_prefix("0::/").expect("version 2");
     Path::new("/sys/fs/cgroup").join(cgroup)
+}
+
+fn swap_is_refused_unless_allowed(node: &mut Node) {
+    node.configure(json!({"failSwapOn": true}));
+    node.spawn_kubelet();
+    assert_eq!(node.wait_for_exit().code(), Some(1));
+    assert!(node.kubelet_log().contains("running with swap on is not supported"), "{}", node.kubelet_log());
+    node.configure(json!({"failSwapOn": false}));
 }
 
 /// A Burstable container has the part of the node's swap that it asked for of the memory, the others have none.
@@ -274,8 +285,9 @@ fn processes_are_where_they_are_named(node: &Node, in_root: &InRoot) {
 
 /// Another test may use `kubepods.slice` meanwhile.
 const OWN: &str = "manyslices";
-/// Each takes about a quarter of a second under emulation, and more on a busy machine.
-const SLICES: usize = 40;
+/// Each takes about a quarter of a second under emulation, and more on a busy machine: a thousand, as many as come and go
+/// where cgroups are only directories, would take minutes.
+const SLICES: usize = 100;
 
 struct Own;
 
