@@ -331,7 +331,8 @@ write_containerd_config() {
     [ "${version%%.*}" -ge 2 ] 2>/dev/null && format=3
     mkdir -p "$WORK"/{root,state,cni,ipam}
     sed -e "s#@DIR@#$WORK#g" -e "s#@CNI_BIN@#/usr/lib/cni#" -e "s#@PAUSE_IMAGE@#$PAUSE_IMAGE#" \
-        -e "s#@SYSTEMD_CGROUP@#false#" -e "s#@RESTRICT_OOM_SCORE@#$restrict#" -e "s#@SNAPSHOTTER@#$snapshotter#" \
+        -e "s#@SYSTEMD_CGROUP@#false#" -e "s#@WITHOUT_HUGE_PAGES@#true#" \
+        -e "s#@RESTRICT_OOM_SCORE@#$restrict#" -e "s#@SNAPSHOTTER@#$snapshotter#" \
         "$REPO/crates/testing/src/containerd/version-$format.toml" >"$WORK/containerd.toml"
     POD_SUBNET=$(free_subnet)
     cat >"$WORK/cni/10-pods.conflist" <<JSON

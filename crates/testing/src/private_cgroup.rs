@@ -11,6 +11,8 @@ use model::CgroupDriver;
 
 use crate::containerd::{cgroup_dirs_of, cgroup_driver, cgroup_root_of};
 
+const SLICE: &str = ".slice";
+
 pub const CGROUP_MOUNT: &str = "/sys/fs/cgroup";
 /// Who was killed may take a moment to leave.
 const SETTLE_TIME: Duration = Duration::from_secs(20);
@@ -55,20 +57,22 @@ impl PrivateCgroup {
 
     /// With systemd it is a slice, which exists once it is started.
     fn systemctl(&self, verb: &str) -> io::Result<()> {
-        let slice = format!("{}.slice", self.path().trim_start_matches('/').replace('-', "_"));
+        let slice = place_of(CgroupDriver::Systemd, &self.path());
         let status = Command::new("systemctl").args([verb, &slice]).status()?;
         if status.success() { Ok(()) } else { Err(io::Error::other(format!("systemctl {verb} {slice}"))) }
     }
 
-    /// Where something inside it is, in every tree that has it.
+    /// Where something inside it is, in every tree that has it: cgroups of the kubelet, by the names that they have where
+    /// they are directories. With systemd they are slices.
     #[must_use]
     pub fn find(&self, below: &str) -> Vec<PathBuf> {
+        let place = place_of(cgroup_driver(), &format!("{}/{below}", self.path()));
         let all = trees().into_iter().chain([Path::new(CGROUP_MOUNT).join("unified")]);
-        all.map(|tree| self.inside(&tree).join(below)).filter(|dir| dir.exists()).collect()
+        all.map(|tree| tree.join(&place)).filter(|dir| dir.exists()).collect()
     }
 
     fn inside(&self, tree: &Path) -> PathBuf {
-        tree.join(self.path().trim_start_matches('/'))
+        tree.join(place_of(cgroup_driver(), &self.path()))
     }
 
     /// Takes it away from the bottom up; returns what is left of it after a generous time.
@@ -86,6 +90,20 @@ impl PrivateCgroup {
                 return left;
             }
             std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// Where a cgroup of that path is from the root of a tree. The name of a slice says all that it is in: `a-b.slice` is in
+/// `a.slice`.
+pub(crate) fn place_of(driver: CgroupDriver, path: &str) -> String {
+    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+    match driver {
+        CgroupDriver::Cgroupfs => parts.join("/"),
+        CgroupDriver::Systemd => {
+            let parts: Vec<String> = parts.iter().map(|part| part.replace('-', "_")).collect();
+            let slices = (1..=parts.len()).map(|count| format!("{}{SLICE}", parts[..count].join("-")));
+            slices.collect::<Vec<_>>().join("/")
         }
     }
 }
@@ -109,4 +127,20 @@ pub fn make_kernel_settings(dir: &Path) -> io::Result<()> {
         fs::write(path, value)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slice_is_named_for_all_that_it_is_in() {
+        let path = "/kubelet-test-1/kubepods/burstable/podaa-bb";
+        assert_eq!(place_of(CgroupDriver::Cgroupfs, path), &path[1..]);
+        assert_eq!(
+            place_of(CgroupDriver::Systemd, path),
+            "kubelet_test_1.slice/kubelet_test_1-kubepods.slice/kubelet_test_1-kubepods-burstable.slice/\
+             kubelet_test_1-kubepods-burstable-podaa_bb.slice"
+        );
+    }
 }

@@ -89,7 +89,8 @@ impl Cluster {
     }
 
     fn of(node: Node, api: ApiServer) -> Self {
-        let kubectl = Kubectl { kubeconfig: api.file("admin.kubeconfig"), home: node.path("home") };
+        let (kubeconfig, home) = (api.file("admin.kubeconfig"), node.path("home"));
+        let kubectl = Kubectl { kubeconfig, home, ..Kubectl::default() };
         Self { node, api, kubectl }
     }
 

@@ -24,8 +24,13 @@ pub(crate) fn is_v2() -> bool {
 }
 
 pub(crate) fn memory_bytes() -> i64 {
+    kernel_bytes("MemTotal:")
+}
+
+/// What the kernel says of the machine's memory by that name.
+pub(crate) fn kernel_bytes(name: &str) -> i64 {
     let text = std::fs::read_to_string("/proc/meminfo").expect("memory");
-    let line = text.lines().find(|line| line.starts_with("MemTotal:")).expect("a total");
+    let line = text.lines().find(|line| line.starts_with(name)).expect("a total");
     let kilobytes: i64 = line.split_whitespace().nth(1).expect("a number").parse().expect("a number");
     kilobytes * 1024
 }

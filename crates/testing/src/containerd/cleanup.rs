@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{Layout, Outcome, POLL, failed, run};
+use super::{Layout, Outcome, POLL, cgroup_driver, failed, run};
+use crate::private_cgroup::place_of;
 use crate::stretched;
 
 /// How long killed processes and dissolving network namespaces may take.
@@ -158,10 +159,9 @@ fn links(layout: &Layout) -> Vec<String> {
 
 /// The instance's cgroups in every hierarchy, innermost first.
 pub(super) fn cgroups(layout: &Layout) -> Vec<PathBuf> {
-    let root = layout.cgroup_root();
-    let relative = root.trim_start_matches('/');
+    let relative = place_of(cgroup_driver(), &layout.cgroup_root());
     let hierarchies = fs::read_dir(CGROUP_MOUNT).into_iter().flatten().flatten().map(|entry| entry.path());
-    let tops = hierarchies.map(|path| path.join(relative)).chain([Path::new(CGROUP_MOUNT).join(relative)]);
+    let tops = hierarchies.map(|path| path.join(&relative)).chain([Path::new(CGROUP_MOUNT).join(&relative)]);
     let mut found = Vec::new();
     for top in tops.filter(|top| top.is_dir()) {
         collect_directories(&top, &mut found);

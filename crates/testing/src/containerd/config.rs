@@ -40,6 +40,7 @@ fn daemon(layout: &Layout, driver: CgroupDriver) -> Outcome<String> {
         ("@PAUSE_IMAGE@", PAUSE_IMAGE.to_owned()),
         ("@SYSTEMD_CGROUP@", (driver == CgroupDriver::Systemd).to_string()),
         ("@RESTRICT_OOM_SCORE@", (!may_lower_oom_scores()).to_string()),
+        ("@WITHOUT_HUGE_PAGES@", (!limits_huge_pages(driver)).to_string()),
         ("@SNAPSHOTTER@", "overlayfs".to_owned()),
     ];
     let fill_in = |text: String, (name, value): &(&str, String)| text.replace(name, value);
@@ -52,6 +53,14 @@ fn may_lower_oom_scores() -> bool {
     let mask = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default();
     mask >> 24 & 1 == 1
+}
+
+/// Whether the cgroups of containers can limit huge pages: on version 2, and where systemd, which knows nothing of that
+/// controller, does not hand them down. Containerd leaves the limit out unless it is told otherwise.
+fn limits_huge_pages(driver: CgroupDriver) -> bool {
+    let controllers = fs::read_to_string("/sys/fs/cgroup/cgroup.controllers").unwrap_or_default();
+    driver == CgroupDriver::Cgroupfs
+        && controllers.split_whitespace().any(|controller| controller == "hugetlb")
 }
 
 /// Of `containerd github.com/containerd/containerd/v2 2.1.9+unknown`: 2. What cannot be read counts as old.

@@ -2,20 +2,28 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use crate::server::{Pair, ask, connect_to};
+use crate::server::{Pair, Stream, connect_to};
 
-#[derive(Clone, Debug)]
+const PODS: &str = "/api/v1/namespaces/default/pods";
+const CLAIMS: &str = "/api/v1/namespaces/default/persistentvolumeclaims";
+
+/// A connection that is kept for the next question, and whose credentials it has.
+type Kept = Arc<Mutex<Option<(PathBuf, BufReader<Stream>)>>>;
+
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Kubectl {
     pub(crate) kubeconfig: PathBuf,
     pub(crate) home: PathBuf,
+    pub(crate) kept: Kept,
 }
 
 impl Kubectl {
@@ -90,11 +98,12 @@ impl Kubectl {
         self.feed(&["apply", "-f", "-"], &list.to_string());
     }
 
-    /// One object as `kubectl get -o json` shows it; the complaint where there is none. Pods and nodes, which tests ask for
-    /// over and over, are read without starting a program for it.
+    /// One object as `kubectl get -o json` shows it; the complaint where there is none. What tests ask for over and over is
+    /// read without starting a program for it.
     pub(crate) fn get(&self, kind: &str, name: &str) -> Result<Value, String> {
         let text = match kind {
-            "pod" => self.read(&format!("/api/v1/namespaces/default/pods/{name}"))?,
+            "pod" => self.read(&format!("{PODS}/{name}"))?,
+            "pvc" => self.read(&format!("{CLAIMS}/{name}"))?,
             "node" => self.read(&format!("/api/v1/nodes/{name}"))?,
             other => self.attempt(&["get", other, name, "-o", "json"])?,
         };
@@ -103,13 +112,13 @@ impl Kubectl {
 
     /// All pods of the namespace, read likewise.
     pub(crate) fn pods(&self) -> Result<Vec<Value>, String> {
-        self.list("/api/v1/namespaces/default/pods")
+        self.list(PODS)
     }
 
-    /// The events of all namespaces about an object, read likewise.
+    /// The events about an object, read likewise.
     pub(crate) fn events(&self, kind: &str, name: &str) -> Result<Vec<Value>, String> {
-        let about = format!("involvedObject.kind%3D{kind}%2CinvolvedObject.name%3D{name}");
-        self.list(&format!("/api/v1/events?fieldSelector={about}"))
+        let selector = format!("involvedObject.kind%3D{kind}%2CinvolvedObject.name%3D{name}");
+        self.list(&format!("/api/v1/events?fieldSelector={selector}"))
     }
 
     fn list(&self, path: &str) -> Result<Vec<Value>, String> {
@@ -118,8 +127,61 @@ impl Kubectl {
         list["items"].as_array().cloned().ok_or(text)
     }
 
-    /// What the API server answers at that path to whom the kubeconfig names.
+    /// Makes objects as `kubectl create` does, likewise: where moments count, and in an emulated machine.
+    #[track_caller]
+    pub(crate) fn create(&self, objects: &[Value]) {
+        for object in objects {
+            let path = match object["kind"].as_str() {
+                Some("Pod") => PODS,
+                Some("PersistentVolumeClaim") => CLAIMS,
+                Some("PersistentVolume") => "/api/v1/persistentvolumes",
+                kind => panic!("{kind:?} is not made like this"),
+            };
+            self.must("POST", path, &object.to_string());
+        }
+    }
+
+    /// Writes the status of a claim.
+    #[track_caller]
+    pub(crate) fn write_claim_status(&self, name: &str, claim: &Value) {
+        self.must("PUT", &format!("{CLAIMS}/{name}/status"), &claim.to_string());
+    }
+
+    /// Deletes a pod, with the time to end that it asks for, and does not wait for its end.
+    #[track_caller]
+    pub(crate) fn delete(&self, pod: &str) {
+        self.must("DELETE", &format!("{PODS}/{pod}"), "");
+    }
+
+    #[track_caller]
+    fn must(&self, method: &str, path: &str, body: &str) {
+        self.ask(method, path, body).unwrap_or_else(|complaint| panic!("{method} {path}: {complaint}"));
+    }
+
     fn read(&self, path: &str) -> Result<String, String> {
+        self.ask("GET", path, "")
+    }
+
+    /// What the API server answers at that path to whom the kubeconfig names.
+    fn ask(&self, method: &str, path: &str, body: &str) -> Result<String, String> {
+        let what = format!("{method} {path}");
+        let mut kept = self.kept.lock().map_err(|error| error.to_string())?;
+        // The server may have ended since; what changes something is not tried twice.
+        if let Some((of, stream)) = kept.as_mut()
+            && method == "GET"
+            && *of == self.kubeconfig
+            && let Ok(answer) = exchange(stream, &what, body)
+        {
+            return judged(answer);
+        }
+        *kept = None;
+        let mut stream = BufReader::new(self.connect()?);
+        let answer = exchange(&mut stream, &what, body)?;
+        *kept = Some((self.kubeconfig.clone(), stream));
+        judged(answer)
+    }
+
+    fn connect(&self) -> Result<Stream, String> {
         let config = std::fs::read(&self.kubeconfig).map_err(|error| error.to_string())?;
         let config: Value = serde_json::from_slice(&config).expect("localapi writes JSON");
         let (cluster, user) = (&config["clusters"][0]["cluster"], &config["users"][0]["user"]);
@@ -131,10 +193,50 @@ impl Kubectl {
             certificate: pem(&user["client-certificate-data"]).expect("a certificate"),
             key: pem(&user["client-key-data"]).expect("a key"),
         };
-        let stream = connect_to(port, "127.0.0.1", authority.as_bytes(), Some(&client))?;
-        let answer = ask(stream, "GET", path)?;
-        if answer.status == 200 { Ok(answer.body) } else { Err(answer.body) }
+        connect_to(port, "127.0.0.1", authority.as_bytes(), Some(&client))
     }
+}
+
+/// One request and its answer: status and body. The connection stays.
+fn exchange(stream: &mut BufReader<Stream>, what: &str, body: &str) -> Result<(u16, String), String> {
+    let failed = |error: std::io::Error| error.to_string();
+    let head = "Host: node\r\nContent-Type: application/json\r\n";
+    let request = format!("{what} HTTP/1.1\r\n{head}Content-Length: {}\r\n\r\n{body}", body.len());
+    stream.get_mut().write_all(request.as_bytes()).map_err(failed)?;
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        if stream.read_line(&mut head).map_err(failed)? == 0 {
+            return Err("the connection has ended".to_owned());
+        }
+    }
+    let head = head.to_ascii_lowercase();
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).ok_or("no status")?;
+    let mut body = Vec::new();
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length:"));
+    if let Some(length) = length {
+        read_part(stream, &mut body, length.trim().parse().map_err(|_| "no length")?).map_err(failed)?;
+        return Ok((status, String::from_utf8_lossy(&body).into_owned()));
+    }
+    loop {
+        let mut size = String::new();
+        stream.read_line(&mut size).map_err(failed)?;
+        let size = usize::from_str_radix(size.trim(), 16).map_err(|_| "no size of a chunk")?;
+        read_part(stream, &mut body, size).map_err(failed)?;
+        stream.read_line(&mut String::new()).map_err(failed)?;
+        if size == 0 {
+            return Ok((status, String::from_utf8_lossy(&body).into_owned()));
+        }
+    }
+}
+
+fn read_part(stream: &mut BufReader<Stream>, body: &mut Vec<u8>, size: usize) -> std::io::Result<()> {
+    let begin = body.len();
+    body.resize(begin + size, 0);
+    stream.read_exact(&mut body[begin..])
+}
+
+fn judged((status, body): (u16, String)) -> Result<String, String> {
+    if (200..300).contains(&status) { Ok(body) } else { Err(body) }
 }
 
 fn said(output: &Output) -> Result<String, String> {

@@ -1,13 +1,15 @@
 //! A node that runs short, with real disks, real memory and a real runtime: who goes, what kubectl shows of it, and that
 //! the node is well again.
 
+use std::fs::File;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use model::Amount;
+use rustix::fs::{Mode, OFlags};
 use serde_json::{Value, json};
 
-use crate::node::{FOREVER, condition, shell_pod};
+use crate::node::{FOREVER, condition, shell_pod, uid};
 use crate::resources::is_v2;
 use crate::small_disk::SmallDisk;
 
@@ -66,7 +68,7 @@ fn a_disk_that_fills_up_takes_who_has_most_on_it_and_limits_hold_without_a_short
     // Together they leave the node enough; two of them take more than they may.
     let mut limited = writer("limited", &fill(4), json!({}));
     limited["spec"]["containers"][0]["resources"] = json!({"limits": {"ephemeral-storage": "3Mi"}});
-    cluster.kubectl.apply(&[
+    cluster.kubectl.create(&[
         writer("small", &fill(1), json!({})),
         writer("sized", &fill(3), json!({"sizeLimit": "2Mi"})),
         limited,
@@ -80,7 +82,7 @@ fn a_disk_that_fills_up_takes_who_has_most_on_it_and_limits_hold_without_a_short
     );
     cluster.running("small");
 
-    cluster.kubectl.apply(&[writer("big", &fill(60), json!({}))]);
+    cluster.kubectl.create(&[writer("big", &fill(60), json!({}))]);
     let big = evicted(
         &cluster,
         "big",
@@ -91,16 +93,18 @@ fn a_disk_that_fills_up_takes_who_has_most_on_it_and_limits_hold_without_a_short
 
     // Its files are gone, so there is room again, for bytes and for others.
     let many = "i=0; while [ $i -lt 1200 ]; do : > /data/$i; i=$((i + 1)); done";
-    cluster.kubectl.apply(&[writer("many", many, json!({}))]);
+    cluster.kubectl.create(&[writer("many", many, json!({}))]);
     evicted(&cluster, "many", "The node was low on resource: inodes. Threshold quantity: 1k, available: ");
-    cluster.kubectl.apply(&[writer("next", &fill(1), json!({}))]);
+    cluster.kubectl.create(&[writer("next", &fill(1), json!({}))]);
     cluster.node.eventually("the next pod finds the node well", |_| {
-        match cluster.kubectl.get("pod", "next")?["status"]["phase"].as_str() {
+        let pod = cluster.kubectl.get("pod", "next")?;
+        match pod["status"]["phase"].as_str() {
             Some("Running") => Ok(()),
             Some("Failed") => {
                 // It came while the node still showed the shortage.
-                cluster.kubectl.ok(&["delete", "pod", "next"]);
-                cluster.kubectl.apply(&[writer("next", &fill(1), json!({}))]);
+                cluster.kubectl.delete("next");
+                cluster.gone(&pod);
+                cluster.kubectl.create(&[writer("next", &fill(1), json!({}))]);
                 Err("refused".to_owned())
             }
             phase => Err(format!("{phase:?}")),
@@ -143,9 +147,9 @@ fn processes_left() -> i64 {
 /// A pod that begins more processes than the machine has to spare goes; one beside it that has a few stays.
 fn too_many_processes(cluster: &Cluster, threshold: &str) {
     let begin = |number: u32| format!("i=0; while [ $i -lt {number} ]; do sleep 3600 & i=$((i + 1)); done");
-    cluster.kubectl.apply(&[bound(shell_pod("few", &format!("{}; {FOREVER}", begin(5))))]);
+    cluster.kubectl.create(&[bound(shell_pod("few", &format!("{}; {FOREVER}", begin(5))))]);
     cluster.running("few");
-    cluster.kubectl.apply(&[bound(shell_pod("crowd", &format!("{}; {FOREVER}", begin(800))))]);
+    cluster.kubectl.create(&[bound(shell_pod("crowd", &format!("{}; {FOREVER}", begin(800))))]);
     let words = format!("The node was low on resource: pids. Threshold quantity: {threshold}, available: ");
     let crowd = evicted(cluster, "crowd", &words);
     assert_eq!(condition(&crowd, "DisruptionTarget"), "True");
@@ -172,16 +176,43 @@ fn short_of_memory() -> Cluster {
     })))
 }
 
-/// A pod that takes so much memory, and is ready once it has it.
-fn eater(name: &str, request: Option<&str>, priority: i32, takes: u64) -> Value {
-    let mut pod = writer(name, &format!("{}; : > /data/done", fill(takes)), json!({"medium": "Memory"}));
-    pod["spec"]["priority"] = priority.into();
-    let main = &mut pod["spec"]["containers"][0];
-    main["readinessProbe"] = json!({"exec": {"command": ["test", "-e", "/data/done"]}, "periodSeconds": 1});
-    if let Some(request) = request {
-        main["resources"] = json!({"requests": {"memory": request}});
-    }
+/// A pod that asks for so much memory.
+fn asking(mut pod: Value, memory: &str) -> Value {
+    pod["spec"]["containers"][0]["resources"] = json!({"requests": {"memory": memory}});
     pod
+}
+
+/// A pod that takes so much memory once it is told to.
+fn eater(name: &str, priority: i32, takes: u64) -> Value {
+    let wait = "mkfifo /data/begin; read word < /data/begin";
+    let script = format!("{wait}; {}; : > /data/done", fill(takes));
+    let mut pod = writer(name, &script, json!({"medium": "Memory"}));
+    pod["spec"]["priority"] = priority.into();
+    pod
+}
+
+/// Tells an eater to begin, which runs and is known to; returns the directory that it eats in. Who begins by itself may be
+/// evicted before the kubelet has heard that its container runs.
+fn begin(cluster: &Cluster, name: &str) -> PathBuf {
+    let pod = cluster.running(name);
+    let dir = format!("root/pods/{}/volumes/kubernetes.io~empty-dir/data", uid(&pod));
+    let dir = cluster.node.path(&dir);
+    let pipe = cluster.node.eventually("the eater waits for a word", |_| {
+        // Without a reader that is an error.
+        let how = OFlags::WRONLY | OFlags::NONBLOCK;
+        rustix::fs::open(dir.join("begin"), how, Mode::empty()).map_err(|e| e.to_string())
+    });
+    let mut pipe = File::from(pipe);
+    pipe.write_all(b"begin\n").expect("it reads");
+    dir
+}
+
+/// The same; returns once the eater has all that it takes.
+fn eat(cluster: &Cluster, name: &str) {
+    let dir = begin(cluster, name);
+    cluster.node.eventually("the eater has what it takes", |_| {
+        if dir.join("done").exists() { Ok(()) } else { Err(format!("{name} eats")) }
+    });
 }
 
 #[test]
@@ -192,14 +223,18 @@ fn pods_that_run_short_of_memory_lose_who_took_more_than_it_asked_for() {
     cluster.node.set_variable("KUBELET_KERNEL_LOG", log.clone());
     cluster.node.start_kubelet();
     cluster.ready();
-    let stay = [eater("modest", Some("100Mi"), 0, 50), eater("important", Some("10Mi"), 1000, 50)];
-    cluster.kubectl.apply(&stay);
-    cluster.kubectl.apply(&[eater("free", None, 0, 80)]);
+    cluster.kubectl.create(&[
+        asking(eater("modest", 0, 50), "100Mi"),
+        asking(eater("important", 1000, 50), "10Mi"),
+        eater("free", 0, 80),
+        asking(eater("greedy", -1, 110), "10Mi"),
+    ]);
     for name in ["modest", "important", "free"] {
-        cluster.running(name);
+        eat(&cluster, name);
     }
+    cluster.running("greedy");
     after_a_look(&cluster);
-    cluster.kubectl.apply(&[eater("greedy", Some("10Mi"), -1, 110)]);
+    begin(&cluster, "greedy");
     let short = "The node was low on resource: memory. Threshold quantity: 250Mi, available: ";
     let greedy = evicted(&cluster, "greedy", short);
     let message = greedy["status"]["message"].as_str().unwrap_or_default();
@@ -217,7 +252,7 @@ fn pods_that_run_short_of_memory_lose_who_took_more_than_it_asked_for() {
 
     what_a_node_short_of_memory_takes_in(&cluster);
     node_shows(&cluster, "MemoryPressure", "False", "KubeletHasSufficientMemory");
-    cluster.kubectl.apply(&[eater("next", None, 0, 1)]);
+    cluster.kubectl.create(&[bound(shell_pod("next", FOREVER))]);
     for name in ["modest", "important", "next"] {
         cluster.running(name);
     }
@@ -245,11 +280,12 @@ fn after_a_look(cluster: &Cluster) {
 /// Those who ask for memory, those who may be there nevertheless, and those without whom there would be no node.
 fn what_a_node_short_of_memory_takes_in(cluster: &Cluster) {
     node_shows(cluster, "MemoryPressure", "True", "KubeletHasInsufficientMemory");
-    let mut tolerant = eater("tolerant", None, 0, 1);
+    let mut tolerant = bound(shell_pod("tolerant", FOREVER));
     tolerant["spec"]["tolerations"] =
         json!([{"key": "node.kubernetes.io/memory-pressure", "operator": "Exists", "effect": "NoSchedule"}]);
     cluster.node.apply("static", &shell_pod("static", FOREVER));
-    cluster.kubectl.apply(&[eater("late", None, 0, 1), tolerant, eater("asking", Some("1Mi"), 0, 1)]);
+    let late = bound(shell_pod("late", FOREVER));
+    cluster.kubectl.create(&[late, tolerant, asking(bound(shell_pod("asking", FOREVER)), "1Mi")]);
     let late = cluster.shown_when("late", "is refused", |pod| pod["status"]["reason"] == "Evicted");
     let message = "Pod was rejected: The node had condition: [MemoryPressure]. ";
     assert_eq!(late["status"]["message"], message);
@@ -259,7 +295,7 @@ fn what_a_node_short_of_memory_takes_in(cluster: &Cluster) {
 }
 
 fn what_the_kernel_says_is_told(cluster: &Cluster, log: &Path) {
-    let mut kernel = std::fs::OpenOptions::new().write(true).open(log).expect("the kubelet reads it");
+    let mut kernel = File::options().write(true).open(log).expect("the kubelet reads it");
     kernel
         .write_all(b"3,1,2,-;Out of memory: Killed process 4711 (java) total-vm:1kB, anon-rss:1kB\n")
         .expect("it is written");

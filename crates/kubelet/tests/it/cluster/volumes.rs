@@ -30,22 +30,16 @@ pub(crate) fn bind(cluster: &Cluster, name: &str, spec: Value) {
         "spec": {"accessModes": ["ReadWriteOnce"], "volumeName": format!("pv-{name}"),
             "resources": {"requests": {"storage": "1Gi"}}},
     });
-    cluster.kubectl.apply(&[claim]);
-    let claim = cluster.kubectl.ok(&["get", "pvc", name, "-o", "json"]);
-    let claim: Value = serde_json::from_str(&claim).expect("a claim");
+    cluster.kubectl.create(&[claim]);
+    let claim = cluster.kubectl.get("pvc", name).expect("a claim");
     volume["spec"]["claimRef"] = json!({"kind": "PersistentVolumeClaim", "namespace": "default", "name": name, "uid": claim["metadata"]["uid"]});
-    cluster.kubectl.apply(&[volume]);
+    cluster.kubectl.create(&[volume]);
 }
 
-/// By the path itself, because older kubectls do not know of subresources.
 pub(crate) fn set_bound(cluster: &Cluster, name: &str) {
-    let claim = cluster.kubectl.ok(&["get", "pvc", name, "-o", "json"]);
-    let mut claim: Value = serde_json::from_str(&claim).expect("a claim");
+    let mut claim = cluster.kubectl.get("pvc", name).expect("a claim");
     claim["status"] = json!({"phase": "Bound"});
-    let file = cluster.node.path("claim.json");
-    fs::write(&file, claim.to_string()).expect("a file");
-    let path = format!("/api/v1/namespaces/default/persistentvolumeclaims/{name}/status");
-    cluster.kubectl.ok(&["replace", "--raw", &path, "-f", file.to_str().expect("a path")]);
+    cluster.kubectl.write_claim_status(name, &claim);
 }
 
 pub(crate) fn with_claim(mut pod: Value, claim: &str, use_: Value) -> Value {

@@ -64,12 +64,11 @@ fn apparmor_confines_a_container_as_its_profile_says() {
     }
     assert_eq!(node.output("default"), "cri-containerd.apparmor.d (enforce)\nwritten\n");
     assert_eq!(node.output("free"), "unconfined\nwritten\n");
+    a_missing_profile_is_named(&node);
 }
 
-#[test]
-#[ignore = "needs AppArmor: scripts/vm"]
-fn a_container_whose_profile_is_not_loaded_says_which_one_is_missing() {
-    let node = Node::start();
+/// A profile that nobody loaded keeps the container from starting, and is named.
+fn a_missing_profile_is_named(node: &Node) {
     let profile = json!({"type": "Localhost", "localhostProfile": "no-such-profile"});
     node.apply("lost", &confined("lost", profile));
     let pod = node.pod_when("lost", "says what is missing", |pod| {

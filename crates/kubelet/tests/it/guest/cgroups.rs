@@ -1,18 +1,20 @@
 //! Cgroups of version 2 that systemd makes: what it says of them, what the kernel has, and that nothing is left.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command};
 use std::time::Instant;
 
 use kubelet_core::cgroup::{CgroupNames, CgroupNumbers, compute_settings};
-use model::cgroup::CgroupVersion;
+use model::cgroup::{CgroupPath, CgroupVersion};
 use model::{CgroupDriver, PodUid, QosClass};
 use ports::Cgroups;
 use ports::cgroups::CgroupRemoval;
 use serde_json::{Value, json};
 
+use crate::cluster::{Cluster, bound};
 use crate::node::{FOREVER, Node, container, shell_pod, uid};
-use crate::resources::memory_bytes;
+use crate::resources::{kernel_bytes, memory_bytes};
+use crate::small_disk::SmallDisk;
 
 /// Where systemd and the kernel agree: the whole machine is this test's, and only one kubelet here uses the driver.
 const KUBEPODS: &str = "/sys/fs/cgroup/kubepods.slice";
@@ -36,12 +38,101 @@ fn systemctl(args: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }
 
+#[track_caller]
+fn run(program: &str, args: &[&str]) {
+    let output = Command::new(program).args(args).output().unwrap_or_else(|e| panic!("{program}: {e}"));
+    assert!(output.status.success(), "{program} {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
 /// Ends what the kubelet leaves to the next one.
 struct Kubepods;
 
 impl Drop for Kubepods {
     fn drop(&mut self) {
         systemctl(&["stop", "kubepods.slice"]);
+    }
+}
+
+/// A file to swap to, until this goes.
+struct SwapFile(tempfile::TempDir);
+
+impl SwapFile {
+    fn on() -> Self {
+        let swap = Self(tempfile::tempdir().expect("a directory"));
+        let path = swap.path();
+        run("fallocate", &["--length", "64M", &path]);
+        run("chmod", &["600", &path]);
+        run("mkswap", &[&path]);
+        run("swapon", &[&path]);
+        swap
+    }
+
+    fn path(&self) -> String {
+        self.0.path().join("swap").display().to_string()
+    }
+}
+
+impl Drop for SwapFile {
+    fn drop(&mut self) {
+        let _ = Command::new("swapoff").arg(self.path()).status();
+    }
+}
+
+/// A process that SIGKILL does not end: it writes to a disk that stands still.
+struct Stubborn {
+    process: Child,
+    disk: SmallDisk,
+}
+
+impl Stubborn {
+    fn new() -> Self {
+        let disk = SmallDisk::new(16, 100);
+        let place = disk.path().display().to_string();
+        run("fsfreeze", &["--freeze", &place]);
+        let process = Command::new("touch").arg(disk.path().join("file")).spawn();
+        Self { process: process.expect("a process"), disk }
+    }
+
+    /// Goes into a cgroup of its own in there: on version 2 nobody is in one that has others inside.
+    fn enter(&self, cgroup: &Path) {
+        let own = cgroup.join("stubborn");
+        std::fs::create_dir(&own).expect("a cgroup");
+        std::fs::write(own.join("cgroup.procs"), self.process.id().to_string()).expect("moved");
+    }
+
+    fn lives(&mut self) -> bool {
+        self.process.try_wait().expect("a child").is_none()
+    }
+
+    fn let_go(&self) {
+        let _ = Command::new("fsfreeze").arg("--unfreeze").arg(self.disk.path()).status();
+    }
+}
+
+impl Drop for Stubborn {
+    fn drop(&mut self) {
+        self.let_go();
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// A process that is where the system's are that systemd did not start: in the root of all cgroups.
+struct InRoot(Child);
+
+impl InRoot {
+    fn new() -> Self {
+        let process = Self(Command::new("sleep").arg("3600").spawn().expect("a process"));
+        let moved = std::fs::write("/sys/fs/cgroup/cgroup.procs", process.0.id().to_string());
+        moved.expect("it is moved to the root");
+        process
+    }
+}
+
+impl Drop for InRoot {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
@@ -66,18 +157,24 @@ fn check_limits(guaranteed: &Path, burstable: &Path, best_effort: &Path) {
 #[test]
 #[ignore = "needs systemd and cgroup v2: scripts/vm"]
 fn pods_live_in_slices_of_systemd_with_the_numbers_of_their_classes_and_leave_none() {
-    let _kubepods = Kubepods;
+    let (_kubepods, _swap, in_root) = (Kubepods, SwapFile::on(), InRoot::new());
     let settings = json!({
         "cgroupDriver": "systemd", "cgroupRoot": "/", "failCgroupV1": true, "podPidsLimit": 200,
         "systemReserved": {"cpu": "100m", "memory": "100Mi"},
         "featureGates": {"MemoryQoS": true}, "memoryReservationPolicy": "TieredReservation",
-        "memoryThrottlingFactor": 0.5,
+        "memoryThrottlingFactor": 0.5, "memorySwap": {"swapBehavior": "LimitedSwap"},
+        "kubeletCgroups": "/guest-daemons/kubelet", "systemCgroups": "/guest-system",
     });
-    let mut node = Node::on_containerd_with(CgroupDriver::Systemd, settings);
+    let mut cluster = Cluster::around(Node::on_containerd_with(CgroupDriver::Systemd, settings));
+    cluster.node.add_flags(&["--runtime-cgroups", "/guest-daemons/runtime"]);
+    let node = &mut cluster.node;
+    swap_is_refused_unless_allowed(node);
     node.start_kubelet();
     let both = json!({"cpu": "500m", "memory": "64Mi"});
     node.apply("guaranteed", &pod("guaranteed", json!({"limits": both})));
-    node.apply("burstable", &pod("burstable", json!({"requests": {"cpu": "250m", "memory": "32Mi"}})));
+    // The node cannot do without static pods, and gives them no swap. The name is as a static pod's would be in the API.
+    let asks = json!({"requests": {"cpu": "250m", "memory": "32Mi"}});
+    cluster.kubectl.create(&[bound(pod("burstable-node", asks))]);
     node.apply("besteffort", &pod("besteffort", json!({})));
     let pods = ["guaranteed", "burstable", "besteffort"].map(|name| node.running(name));
     let [guaranteed, burstable, best_effort] =
@@ -96,21 +193,19 @@ fn pods_live_in_slices_of_systemd_with_the_numbers_of_their_classes_and_leave_no
         let has_limit = read(Path::new(KUBEPODS), "memory.max") != "max";
         if weights == ["10", "1"] && has_limit { Ok(()) } else { Err(format!("{weights:?} {has_limit}")) }
     });
-    // The runtime's scope is in the slice.
-    let first = node.container_pid(&pods[1], "main");
-    let own = std::fs::read_to_string(format!("/proc/{first}/cgroup")).expect("a cgroup");
-    let scope = own.trim().strip_prefix("0::").expect("version 2");
-    assert!(
-        Path::new("/sys/fs/cgroup").join(&scope[1..]).starts_with(&burstable) && scope.ends_with(".scope"),
-        "{own}"
-    );
+    // The runtime's scopes are in the slices.
+    let slices = [&guaranteed, &burstable, &best_effort];
+    let mut scopes = slices.iter().zip(&pods).map(|(slice, pod)| scope(slice, pod));
+    let scopes: [PathBuf; 3] = std::array::from_fn(|_| scopes.next().expect("one for each"));
+    assert_eq!(cgroup_of(node.container_pid(&pods[1], "main")), scopes[1]);
 
     // What a container asked for is kept for it as long as possible, and half way to all that pods may use it is slowed down.
-    let own = Path::new("/sys/fs/cgroup").join(&scope[1..]);
     let (asked, most) = (32 << 20, memory_bytes() - (100 << 20));
     let high = (asked + (most - asked) / 2) / 4096 * 4096;
-    assert_eq!(read(&own, "memory.low"), asked.to_string());
-    assert_eq!(read(&own, "memory.high"), high.to_string());
+    assert_eq!(read(&scopes[1], "memory.low"), asked.to_string());
+    assert_eq!(read(&scopes[1], "memory.high"), high.to_string());
+    swap_is_shared_out(asked, &scopes);
+    processes_are_where_they_are_named(node, &in_root);
 
     // systemd reads its units anew, the kubelet starts anew: nothing changes for the pods.
     systemctl(&["daemon-reload"]);
@@ -119,20 +214,80 @@ fn pods_live_in_slices_of_systemd_with_the_numbers_of_their_classes_and_leave_no
     assert_eq!(container(&again, "main")["containerID"], container(&pods[1], "main")["containerID"]);
     check_limits(&guaranteed, &burstable, &best_effort);
 
+    let mut stubborn = Stubborn::new();
+    stubborn.enter(&best_effort);
+    cluster.kubectl.delete("burstable-node");
+    node.delete("guaranteed");
+    node.delete("besteffort");
+    node.logged("Processes of a pod do not end; its cgroup stays until they have");
+    assert!(stubborn.lives() && best_effort.exists());
+    stubborn.let_go();
     for (name, pod) in ["guaranteed", "burstable", "besteffort"].iter().zip(&pods) {
-        node.delete(name);
         node.gone(name, &uid(pod));
     }
-    for slice in [&guaranteed, &burstable, &best_effort] {
-        assert!(!slice.exists(), "{}", slice.display());
-    }
+    node.eventually("no slice is left", |_| {
+        let mut left = [&guaranteed, &burstable, &best_effort].into_iter().filter(|slice| slice.exists());
+        left.next().map_or(Ok(()), |slice| Err(slice.display().to_string()))
+    });
     assert_eq!(of("ActiveState"), "inactive");
+    let swap = cluster.kubectl.get("node", "node").expect("a node")["status"]["nodeInfo"]["swap"].clone();
+    assert_eq!(swap, json!({"capacity": kernel_bytes("SwapTotal:")}));
+}
+
+/// Where the runtime has put a container of the pod.
+fn scope(slice: &Path, pod: &Value) -> PathBuf {
+    let id = container(pod, "main")["containerID"].as_str().unwrap_or_default().to_owned();
+    slice.join(format!("cri-containerd-{}.scope", id.trim_start_matches("containerd://")))
+}
+
+fn cgroup_of(pid: u32) -> PathBuf {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).expect("a process");
+    let cgroup = text.trim().strip_prefix("0::/").expect("version 2");
+    Path::new("/sys/fs/cgroup").join(cgroup)
+}
+
+fn swap_is_refused_unless_allowed(node: &mut Node) {
+    node.configure(json!({"failSwapOn": true}));
+    node.spawn_kubelet();
+    assert_eq!(node.wait_for_exit().code(), Some(1));
+    assert!(node.kubelet_log().contains("running with swap on is not supported"), "{}", node.kubelet_log());
+    node.configure(json!({"failSwapOn": false}));
+}
+
+/// A Burstable container has the part of the node's swap that it asked for of the memory, the others have none.
+fn swap_is_shared_out(asked: i64, scopes: &[PathBuf; 3]) {
+    let share = asked * kernel_bytes("SwapTotal:") / memory_bytes() / 4096 * 4096;
+    assert!(share > 0, "the machine swaps");
+    let limits = scopes.each_ref().map(|scope| read(scope, "memory.swap.max"));
+    assert_eq!(limits, ["0".to_owned(), share.to_string(), "0".to_owned()]);
+}
+
+/// The kubelet, the runtime, and whoever was in the root of all cgroups; who has a place of his own stays there.
+fn processes_are_where_they_are_named(node: &Node, in_root: &InRoot) {
+    let runtime = node.containerd().pid().expect("it runs");
+    let named = [
+        (node.kubelet_pid(), "guest-daemons/kubelet"),
+        (runtime, "guest-daemons/runtime"),
+        (in_root.0.id(), "guest-system"),
+    ];
+    for (pid, cgroup) in named {
+        node.eventually("it is moved", |_| {
+            let now = cgroup_of(pid);
+            let is_there = now == Path::new("/sys/fs/cgroup").join(cgroup);
+            if is_there { Ok(()) } else { Err(format!("{cgroup}: {}", now.display())) }
+        });
+    }
+    assert!(cgroup_of(std::process::id()).starts_with("/sys/fs/cgroup/system.slice"));
+    assert_eq!(cgroup_of(1), Path::new("/sys/fs/cgroup/init.scope"));
+    let score = std::fs::read_to_string(format!("/proc/{runtime}/oom_score_adj")).expect("a score");
+    assert_eq!(score.trim(), "-999");
 }
 
 /// Another test may use `kubepods.slice` meanwhile.
 const OWN: &str = "manyslices";
-/// Each takes about a quarter of a second under emulation, and more on a busy machine.
-const SLICES: usize = 40;
+/// Each takes about a quarter of a second under emulation, and more on a busy machine: a thousand, as many as come and go
+/// where cgroups are only directories, would take minutes.
+const SLICES: usize = 100;
 
 struct Own;
 
@@ -142,7 +297,8 @@ impl Drop for Own {
     }
 }
 
-/// Slices that come and go one after another, a process in every tenth: systemd keeps up, and forgets them all.
+/// Slices that come and go one after another, a process in every tenth, and one that does not end for a while: systemd keeps
+/// up, and forgets them all.
 #[test]
 #[ignore = "needs systemd and cgroup v2: scripts/vm"]
 fn slices_come_and_go_one_after_another_and_systemd_knows_none_of_them_afterwards() {
@@ -152,9 +308,17 @@ fn slices_come_and_go_one_after_another_and_systemd_knows_none_of_them_afterward
     let names = CgroupNames::new(CgroupDriver::Systemd, OWN);
     let numbers = CgroupNumbers { pids_limit: Some(50), ..CgroupNumbers::default() };
     let settings = compute_settings(&numbers, CgroupVersion::V2);
+    let pod = |n: usize| names.pod(QosClass::Burstable, &PodUid::from(format!("0000-{n}")));
+    let remove = |cgroup: &CgroupPath| tokio.block_on(cgroups.remove(cgroup)).expect("an answer");
+    let mut stubborn = Stubborn::new();
+    let place = pod(SLICES);
+    tokio.block_on(cgroups.ensure(&place, &settings)).expect("made");
+    tokio.block_on(cgroups.join(&place, stubborn.process.id())).expect("moved");
+    tokio.block_on(cgroups.kill(&place)).expect("killed");
+    assert_eq!(remove(&place), CgroupRemoval::Busy { pids: vec![stubborn.process.id()] });
     let began = Instant::now();
     for n in 0..SLICES {
-        let cgroup = names.pod(QosClass::Burstable, &PodUid::from(format!("0000-{n}")));
+        let cgroup = pod(n);
         tokio.block_on(cgroups.ensure(&cgroup, &settings)).expect("made");
         let mut stray = (n % 10 == 0).then(|| Command::new("sleep").arg("1000").spawn().expect("a process"));
         if let Some(stray) = &mut stray {
@@ -162,10 +326,13 @@ fn slices_come_and_go_one_after_another_and_systemd_knows_none_of_them_afterward
             tokio.block_on(cgroups.kill(&cgroup)).expect("killed");
             assert!(!stray.wait().expect("it ends").success());
         }
-        let removal = tokio.block_on(cgroups.remove(&cgroup)).expect("an answer");
-        assert_eq!(removal, CgroupRemoval::Gone, "{cgroup}");
+        assert_eq!(remove(&cgroup), CgroupRemoval::Gone, "{cgroup}");
     }
     eprintln!("{SLICES} slices: {:?}", began.elapsed());
+    assert!(stubborn.lives(), "it was not to end before");
+    stubborn.let_go();
+    stubborn.process.wait().expect("it ends");
+    assert_eq!(remove(&place), CgroupRemoval::Gone);
     assert_eq!(tokio.block_on(cgroups.children(&names.tier(QosClass::Burstable))), Vec::<String>::new());
     let known = systemctl(&[
         "list-units",

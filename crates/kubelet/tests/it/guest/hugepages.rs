@@ -54,10 +54,12 @@ fn a_pod_uses_the_huge_pages_it_asks_for_through_a_volume_and_gives_them_back() 
     let process = format!("/proc/{}/cgroup", node.container_pid(&pod, "main"));
     let cgroup = std::fs::read_to_string(process).expect("the process");
     let cgroup = cgroup.trim().strip_prefix("0::").expect("cgroup v2");
-    let of_pod =
-        Path::new(cgroup).parent().expect("the cgroup of the pod").strip_prefix("/").expect("a path");
-    let limit = Path::new("/sys/fs/cgroup").join(of_pod).join("hugetlb.2MB.max");
-    assert_eq!(std::fs::read_to_string(limit).expect("the limit of the pod").trim(), (8 << 20).to_string());
+    let of_container = Path::new("/sys/fs/cgroup").join(cgroup.strip_prefix('/').expect("a path"));
+    let of_pod = of_container.parent().expect("the cgroup of the pod");
+    for cgroup in [of_pod, &of_container] {
+        let limit = std::fs::read_to_string(cgroup.join("hugetlb.2MB.max")).expect("a limit");
+        assert_eq!(limit.trim(), (8 << 20).to_string(), "{}", cgroup.display());
+    }
 
     node.delete("huge");
     node.gone("huge", &uid(&pod));

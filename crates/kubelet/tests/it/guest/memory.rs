@@ -23,9 +23,14 @@ fn children(pid: u32) -> Vec<u32> {
 }
 
 #[test]
-#[ignore = "lowers OOM scores: scripts/vm"]
-fn the_node_and_guaranteed_pods_come_last_in_the_line_of_the_oom_killer() {
-    let node = Node::start();
+#[ignore = "lowers OOM scores, needs cgroup v2: scripts/vm"]
+fn the_oom_killer_takes_the_node_and_guaranteed_pods_last_and_of_a_container_all_or_one() {
+    let mut node = Node::start();
+    the_node_and_guaranteed_pods_come_last(&node);
+    all_of_a_container_ends_unless_the_node_says_otherwise(&mut node);
+}
+
+fn the_node_and_guaranteed_pods_come_last(node: &Node) {
     assert_eq!(score(node.kubelet_pid()), -999);
     let mut pod = shell_pod("guaranteed", FOREVER);
     pod["spec"]["containers"][0]["resources"] = json!({"limits": {"cpu": "100m", "memory": "64Mi"}});
@@ -48,10 +53,7 @@ fn greedy(name: &str) -> Value {
     pod
 }
 
-#[test]
-#[ignore = "needs cgroup v2: scripts/vm"]
-fn all_of_a_container_ends_when_one_process_takes_too_much_and_its_neighbour_stays() {
-    let mut node = Node::start();
+fn all_of_a_container_ends_unless_the_node_says_otherwise(node: &mut Node) {
     node.apply("together", &greedy("together"));
     let pod = node.pod_when("together", "has lost a container", |pod| {
         container(pod, "main")["state"]["terminated"]["exitCode"] == 137

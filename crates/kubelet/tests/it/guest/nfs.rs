@@ -41,6 +41,8 @@ impl Server {
         let shared = format!("127.0.0.1:{}", server.export.display());
         run("exportfs", &["-i", "-o", "rw,no_root_squash,insecure,no_subtree_check,fsid=77", &shared]);
         server.resume();
+        // Nobody has files open from before.
+        std::fs::write(nfsd.join("v4_end_grace"), "Y").expect("it is over");
         server
     }
 
@@ -75,15 +77,14 @@ fn nfs_mounts(cluster: &Cluster) -> Vec<String> {
     table.lines().filter(is_nfs).map(str::to_owned).collect()
 }
 
-/// A pod that writes for ever, through a claim. Its name in the API is such that it is found as a static pod would be:
-/// kubectl is slow in an emulated machine.
+/// A pod that writes for ever, through a claim. Its name in the API is such that it is found as a static pod would be.
 fn writer(cluster: &Cluster, server: &Server) {
     let options = json!(["nfsvers=4.2", "noatime"]);
     let nfs = json!({"server": "127.0.0.1", "path": server.export});
     bind(cluster, "share", json!({"nfs": nfs, "mountOptions": options}));
     set_bound(cluster, "share");
     let write = format!("(while :; do echo said >> /data/log; sleep 1; done) & {FOREVER}");
-    cluster.kubectl.apply(&[with_claim(shell_pod("claimed-node", &write), "share", mounted())]);
+    cluster.kubectl.create(&[with_claim(shell_pod("claimed-node", &write), "share", mounted())]);
 }
 
 #[test]
@@ -107,7 +108,7 @@ fn pods_share_an_export_and_outlive_the_death_of_its_server() {
 
     server.die();
     node.apply("late", &with_nfs(shell_pod("late", FOREVER), &server));
-    cluster.kubectl.ok(&["delete", "pod", "claimed-node", "--wait=false"]);
+    cluster.kubectl.delete("claimed-node");
     node.delete("inline");
     node.apply("beside", &shell_pod("beside", FOREVER));
     let beside = node.running("beside");
