@@ -5,10 +5,11 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::server::{Pair, Stream, connect_to};
@@ -165,7 +166,7 @@ impl Kubectl {
     /// What the API server answers at that path to whom the kubeconfig names.
     fn ask(&self, method: &str, path: &str, body: &str) -> Result<String, String> {
         let what = format!("{method} {path}");
-        let mut kept = self.kept.lock().map_err(|error| error.to_string())?;
+        let mut kept = self.kept.lock();
         // The server may have ended since; what changes something is not tried twice.
         if let Some((of, stream)) = kept.as_mut()
             && method == "GET"

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use kubelet_core::cgroup::{CgroupNames, CgroupNumbers, compute_settings};
 use model::cgroup::{CgroupPath, CgroupVersion};
@@ -10,6 +10,7 @@ use model::{CgroupDriver, PodUid, QosClass};
 use ports::Cgroups;
 use ports::cgroups::CgroupRemoval;
 use serde_json::{Value, json};
+use testing::stretched;
 
 use crate::cluster::{Cluster, bound};
 use crate::node::{FOREVER, Node, container, shell_pod, uid};
@@ -90,7 +91,19 @@ impl Stubborn {
         let place = disk.path().display().to_string();
         run("fsfreeze", &["--freeze", &place]);
         let process = Command::new("touch").arg(disk.path().join("file")).spawn();
-        Self { process: process.expect("a process"), disk }
+        let stubborn = Self { process: process.expect("a process"), disk };
+        let deadline = Instant::now() + stretched(Duration::from_secs(30));
+        while !stubborn.stands_still() {
+            assert!(Instant::now() < deadline, "it has come to the disk");
+            std::thread::park_timeout(Duration::from_millis(20));
+        }
+        stubborn
+    }
+
+    /// Whether it waits for the disk, and so for no signal.
+    fn stands_still(&self) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.process.id())).unwrap_or_default();
+        stat.contains(") D ")
     }
 
     /// Goes into a cgroup of its own in there: on version 2 nobody is in one that has others inside.
