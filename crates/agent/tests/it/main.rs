@@ -6,6 +6,7 @@
 )]
 
 mod cgroup_driver;
+mod cgroups;
 mod cluster;
 mod cluster_admission;
 mod cluster_mirrors;
