@@ -383,9 +383,13 @@ async fn images_go_from_the_high_mark_on_down_to_the_low_one() {
     assert_eq!(world.fake.count(Method::RemoveImage), 2, "what runs stays");
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_restarted_agent_takes_no_image_for_unused_before_it_knows_who_runs() {
+/// An agent that was killed and comes back to a disk that has become full, and to containers that take their time to show
+/// what they use.
+async fn restarted_on_a_full_disk(images: &[&str]) -> World {
     let mut world = World::of_cluster();
+    for image in images {
+        world.fake.image(image);
+    }
     world.start().await;
     world.until("the node is ready", World::is_node_ready).await;
     running(&world, &[pod("web", [container("a")])]).await;
@@ -394,6 +398,12 @@ async fn a_restarted_agent_takes_no_image_for_unused_before_it_knows_who_runs() 
     world.fake.latency(Method::ContainerStatus, seconds(5));
     world.fake.forget_calls();
     world.start().await;
+    world
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restarted_agent_takes_no_image_for_unused_before_it_knows_who_runs() {
+    let world = restarted_on_a_full_disk(&[]).await;
     world.pass(seconds(400)).await;
     assert_eq!(world.fake.count(Method::RemoveImage), 0);
     assert!(world.is_said_ready("web"));
@@ -401,15 +411,7 @@ async fn a_restarted_agent_takes_no_image_for_unused_before_it_knows_who_runs() 
 
 #[tokio::test(start_paused = true)]
 async fn a_restarted_agent_collects_images_as_soon_as_every_pod_was_looked_at() {
-    let mut world = World::of_cluster();
-    world.fake.image("old:1");
-    world.start().await;
-    world.until("the node is ready", World::is_node_ready).await;
-    running(&world, &[pod("web", [container("a")])]).await;
-    world.crash().await;
-    world.host.set_space("/", full);
-    world.fake.latency(Method::ContainerStatus, seconds(5));
-    world.start().await;
+    let world = restarted_on_a_full_disk(&["old:1"]).await;
     let began = world.now();
     world.until("what nobody uses goes", |w| w.fake.count(Method::RemoveImage) == 1).await;
     assert!(world.now() - began < seconds(20), "{:?}", world.now() - began);
