@@ -139,6 +139,8 @@ pub(crate) struct PodWorker {
     resync_at: MonoTime,
     /// The earliest moment that somebody asked to be woken at.
     wake_at: Option<MonoTime>,
+    /// It makes way for others, and should have ended by then.
+    late_at: Option<MonoTime>,
     /// The pod's place on the node; `None` for one that takes none.
     place: Option<Place>,
     /// What keeps the pod's resources, as logged last.
@@ -210,6 +212,7 @@ impl PodWorker {
             is_rejected: false,
             resync_at: now.mono,
             wake_at: None,
+            late_at: None,
             stuck_on: None,
             times: Times::new(now.mono),
             place,
@@ -369,6 +372,7 @@ impl PodWorker {
         if self.wake_at.is_some_and(|at| at <= now) {
             self.wake_at = None;
             self.check_deadline();
+            self.check_if_late();
             self.feed(WorkerEvent::Wake);
         }
     }

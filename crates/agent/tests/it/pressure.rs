@@ -5,7 +5,7 @@ use kubelet_core::eviction::threshold::compute_thresholds;
 use kubelet_core::image::gc::ImageGcPolicy;
 use model::stats::FilesystemSpace;
 use serde_json::{Value, json};
-use testing::{Method, Program};
+use testing::{Fault, Method, Program};
 
 use crate::pods::{Manifest, container, container_with, pod};
 use crate::world::{World, seconds};
@@ -196,6 +196,32 @@ async fn one_pod_goes_at_a_time_and_critical_ones_never_do() {
     world.pass(seconds(120)).await;
     assert!(world.is_said_ready("critical"));
     assert_eq!(world.recorded("Evicted"), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_evicted_pod_that_the_runtime_does_not_kill_in_time_is_told_of_once() {
+    let world = short_world(json!({"evictionHard": {"memory.available": "1Gi"}}), &[]).await;
+    running(&world, &[pod("one", [container("app")]), pod("two", [container("app")])]).await;
+    use_memory(&world, "one", GI);
+    use_memory(&world, "two", MI);
+    let stops = [Method::StopContainer, Method::StopPodSandbox];
+    for method in stops {
+        world.witness.fault("two", method, Some(Fault::Failed("stuck".to_owned())));
+    }
+    leave_memory(&world, 10 * MI);
+    world.until("the first has gone in time", |w| is_evicted(w, "one")).await;
+    world.until("the second must go, too", |w| w.recorded("Evicted") == 2).await;
+    let since = world.now();
+    let told = world.until("it takes too long", |w| w.recorded("ExceededGracePeriod") == 1).await;
+    assert!(told - since >= seconds(10) && told - since < seconds(11), "{:?}", told - since);
+    world.pass(seconds(60)).await;
+    let latest = world.agent.as_ref().unwrap().recorder().latest().into_iter();
+    let messages: Vec<_> = latest.filter(|e| e.reason == "ExceededGracePeriod").map(|e| e.message).collect();
+    assert_eq!(messages, ["Container runtime did not kill the pod within specified grace period."]);
+    for method in stops {
+        world.witness.fault("two", method, None);
+    }
+    world.until("it has gone", |w| is_evicted(w, "two")).await;
 }
 
 #[tokio::test(start_paused = true)]
