@@ -17,6 +17,7 @@ mod hints;
 mod image_access;
 mod isolation;
 mod joining;
+mod log_rotation;
 mod measuring;
 mod objects;
 mod pods;
