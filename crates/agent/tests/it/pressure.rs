@@ -400,13 +400,34 @@ async fn images_go_from_the_high_mark_on_down_to_the_low_one() {
     world.until("it is not enough", |w| !w.told("FreeDiskSpaceFailed").is_empty()).await;
     let message = world.told("FreeDiskSpaceFailed").remove(0).message.unwrap();
     assert!(
-        message.contains("(95% of 9.5 MiB used)") && message.contains("(freed 1000000 bytes)"),
+        message.contains("(95% of 9.5 MiB used)")
+            && message.contains("(wanted to free 1500000 bytes, but freed 1000000 bytes)"),
         "{message}"
     );
     assert!(world.told("ImageGCFailed").is_empty(), "the first time may be chance");
     world.until("it fails again", |w| !w.told("ImageGCFailed").is_empty()).await;
     assert!(world.is_said_ready("web"));
     assert_eq!(world.fake.count(Method::RemoveImage), 2, "what runs stays");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_image_that_nobody_used_for_too_long_goes_though_there_is_room() {
+    let mut world = World::of_cluster();
+    world.settings.images.collection =
+        ImageGcPolicy { age_max: Some(seconds(1000)), ..ImageGcPolicy::default() };
+    world.fake.image("old:1").image("app:1");
+    world.start().await;
+    world.until("the node is ready", World::is_node_ready).await;
+    running(&world, &[pod("web", [container("app")])]).await;
+    world.pass(seconds(990)).await;
+    assert_eq!(world.fake.count(Method::RemoveImage), 0);
+    // Looked at every five minutes.
+    world.pass(seconds(310)).await;
+    assert_eq!(world.fake.count(Method::RemoveImage), 1);
+    world.pass(seconds(2000)).await;
+    assert_eq!(world.fake.count(Method::RemoveImage), 1, "what runs stays");
+    let metrics = world.metrics().await;
+    assert!(metrics.contains("kubelet_image_garbage_collected_total{reason=\"age\"} 1"), "{metrics}");
 }
 
 /// An agent that was killed and comes back to a disk that has become full, and to containers that take their time to show
