@@ -19,7 +19,7 @@ use kubelet_core::eviction::observe::{Observations, disk_layout, observe};
 use kubelet_core::eviction::pressure::{PressureState, are_relieved, compute_pressure};
 use kubelet_core::eviction::rank::rank;
 use kubelet_core::eviction::reclaim::{Reclaim, compute_reclaim};
-use kubelet_core::eviction::threshold::{Threshold, fit_to_layout};
+use kubelet_core::eviction::threshold::{Threshold, fit_to_layout, set_in_vain};
 use kubelet_core::eviction::usage::{Candidate, PodUsage};
 use kubelet_core::node::NodePressure;
 use kubelet_core::stats::cgroup::Detail;
@@ -91,6 +91,10 @@ impl Evictor {
         removers: Removers,
         shown: watch::Sender<NodePressure>,
     ) -> Self {
+        let in_vain = set_in_vain(&engine.settings.eviction.thresholds);
+        if !in_vain.is_empty() {
+            tracing::warn!(signals = ?in_vain, "These thresholds are ignored: containerfs has those of the filesystem it is on");
+        }
         Self {
             thresholds: fit_to_layout(&engine.settings.eviction.thresholds, DiskLayout::One),
             layout: DiskLayout::One,

@@ -126,7 +126,7 @@ pub struct Images {
     /// `None` where nothing is recorded and everybody may use what is there.
     checked: Option<(VerificationPolicy, PullRecords)>,
     slots: Option<Arc<Semaphore>>,
-    rate: Mutex<TokenBucket>,
+    rate: Arc<Mutex<TokenBucket>>,
     under_way: Mutex<BTreeMap<PullKey, WeakShared<BoxFuture<'static, PullResult>>>>,
     back_off: Mutex<BackOffs>,
 }
@@ -177,7 +177,7 @@ impl Images {
             metrics,
             checked,
             slots: settings.max_parallel.map(|n| Arc::new(Semaphore::new(n.max(1)))),
-            rate: Mutex::new(TokenBucket::new(settings.qps, settings.burst)),
+            rate: Arc::new(Mutex::new(TokenBucket::new(settings.qps, settings.burst))),
             under_way: Mutex::new(BTreeMap::new()),
             back_off: Mutex::new(BackOffs { table: BackoffTable::image_pull(), last_error: BTreeMap::new() }),
         })
@@ -374,14 +374,17 @@ impl Images {
         credentials: Vec<RegistryAuth>,
         sandbox: SandboxRequest,
     ) -> SharedPull {
-        let (runtime, clock, slots) = (self.runtime.clone(), self.clock, self.slots.clone());
-        let may_start = self.rate.lock().take(clock.mono());
+        let (runtime, clock) = (self.runtime.clone(), self.clock);
+        let (slots, rate) = (self.slots.clone(), self.rate.clone());
         async move {
+            // First come, first served. The Go kubelet queues ten serial pulls and lets the next one wait at the door: in the
+            // same order, and with the same outcome.
             let _slot = match &slots {
                 Some(slots) => slots.acquire().await.ok(),
                 None => None,
             };
-            if !may_start {
+            // Only who has his turn asks the registry for anything.
+            if !rate.lock().take(clock.mono()) {
                 return Err(RuntimeError::Failed {
                     call: "PullImage",
                     message: "pull QPS exceeded".to_owned(),

@@ -4,11 +4,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use futures_util::StreamExt;
 use kubelet_core::log_rotation::{LogFile, LogPolicy, LogStep, compute_log_rotation};
 use model::{ContainerObservation, ContainerState};
 use ports::HostError;
 
 use crate::engine::Engine;
+use crate::settings::LogSettings;
 use crate::volumes::chain;
 
 #[derive(Debug)]
@@ -24,14 +26,19 @@ impl LogRotation {
 
     /// Runs until dropped.
     pub async fn run(self) {
-        let period = self.engine.settings.logs.monitor_interval;
+        let LogSettings { monitor_interval: period, max_workers: workers, .. } = self.engine.settings.logs;
         loop {
             self.engine.clock.sleep_until(self.engine.clock.mono() + period).await;
-            for pod in self.engine.cache.in_runtime() {
-                for container in pod.containers.iter().filter(|c| c.state == ContainerState::Running) {
-                    self.check(container).await;
-                }
-            }
+            let pods = self.engine.cache.in_runtime().into_iter();
+            let all = pods.flat_map(|pod| (0..pod.containers.len()).map(move |place| (pod.clone(), place)));
+            let checks =
+                futures_util::stream::iter(all).for_each_concurrent(workers, async |(pod, place)| {
+                    let running = pod.containers.get(place).filter(|c| c.state == ContainerState::Running);
+                    if let Some(container) = running {
+                        self.check(container).await;
+                    }
+                });
+            checks.await;
         }
     }
 

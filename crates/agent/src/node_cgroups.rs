@@ -13,7 +13,7 @@ use kubelet_core::cgroup::{
     compute_settings, compute_tiers,
 };
 use kubelet_core::node::{Quantities, compute_capacity};
-use model::cgroup::{CgroupPath, CgroupVersion};
+use model::cgroup::{CgroupPath, CgroupSettings, CgroupVersion};
 use model::{CgroupDriver, MonoTime, QosClass};
 use ports::host::HostResult;
 use tokio::sync::watch;
@@ -181,6 +181,10 @@ impl Engine {
         if self.node_facts.cgroup_v2 { CgroupVersion::V2 } else { CgroupVersion::V1 }
     }
 
+    pub(crate) fn cgroup_settings(&self, numbers: &CgroupNumbers) -> CgroupSettings {
+        compute_settings(numbers, self.cgroup_version())
+    }
+
     /// Makes the cgroup if need be and writes its numbers; how long that took is counted.
     pub(crate) async fn apply_cgroup(
         &self,
@@ -188,7 +192,7 @@ impl Engine {
         numbers: &CgroupNumbers,
         work: CgroupWork,
     ) -> HostResult<()> {
-        let settings = compute_settings(numbers, self.cgroup_version());
+        let settings = self.cgroup_settings(numbers);
         let began = self.clock.mono();
         let applied = self.cgroups.ensure(cgroup, &settings).await;
         self.metrics.cgroup_work(work, self.clock.mono().saturating_since(began));

@@ -93,32 +93,41 @@ pub struct PassReport {
 
 /// Carries out one step.
 pub async fn run(context: PassContext, plan: PodPlan, prepared: Option<Arc<Prepared>>) -> PassReport {
-    let prepared = match ensure_prepared(&context, &plan, prepared).await {
-        Ok(prepared) => prepared,
-        Err(report) => return report,
-    };
-    let mut report = PassReport { prepared: Some(prepared.clone()), ..PassReport::default() };
-    match plan.step {
-        PodStep::Settled => {}
+    let mut report = PassReport { prepared, retry: None };
+    report.retry = carry_out(&context, plan.step, &mut report.prepared).await.err();
+    report
+}
+
+async fn carry_out(
+    context: &PassContext,
+    step: PodStep,
+    prepared: &mut Option<Arc<Prepared>>,
+) -> Result<(), Retry> {
+    match step {
+        PodStep::Settled => Ok(()),
+        PodStep::MendCgroup => prepare::mend_cgroup(context).await,
         PodStep::CreateSandbox { attempt, stop, kill, why } => {
-            kill::kill_all(&context, &kill).await;
-            report.retry = sandbox::stop_all(&context, &stop).await;
-            if report.retry.is_none() {
-                report.retry = sandbox::create(&context, &prepared, attempt, why).await;
+            kill::kill_all(context, &kill).await;
+            sandbox::stop_all(context, &stop).await?;
+            // Only now: a cgroup that is there again must mean that nobody of this pod is elsewhere.
+            if prepared.is_some() {
+                prepare::ensure_cgroup(context).await?;
             }
+            let prepared = ensure_prepared(context, prepared).await?;
+            sandbox::create(context, &prepared, attempt, why).await
         }
         PodStep::Converge { sandbox, kill, remove, start } => {
-            kill::kill_all(&context, &kill).await;
-            remove_all(&context, &remove).await;
-            report.retry = start::start_all(&context, &prepared, &sandbox, &start).await;
+            let prepared = ensure_prepared(context, prepared).await?;
+            kill::kill_all(context, &kill).await;
+            remove_all(context, &remove).await;
+            start::start_all(context, &prepared, &sandbox, &start).await.map_or(Ok(()), Err)
         }
         PodStep::Teardown { kill, stop, why } => {
             tracing::info!(pod = %context.identity, ?why, "Pod is done; its sandbox is stopped");
-            kill::kill_all(&context, &kill).await;
-            report.retry = sandbox::stop_all(&context, &stop).await;
+            kill::kill_all(context, &kill).await;
+            sandbox::stop_all(context, &stop).await
         }
     }
-    report
 }
 
 /// Removes the records of old instances in order, and their logs where nobody counts on from them.
@@ -137,21 +146,16 @@ async fn remove_all(context: &PassContext, remove: &[RemoveContainer]) {
     }
 }
 
-/// A pod that only winds down needs no volumes; every other step does.
+/// Makes everything ready that a container needs, once.
 async fn ensure_prepared(
     context: &PassContext,
-    plan: &PodPlan,
-    prepared: Option<Arc<Prepared>>,
-) -> Result<Arc<Prepared>, PassReport> {
-    let needs_nothing = matches!(plan.step, PodStep::Settled | PodStep::Teardown { .. });
-    match prepared {
-        Some(prepared) => Ok(prepared),
-        None if needs_nothing => Ok(Arc::new(Prepared::default())),
-        None => match prepare::prepare(context).await {
-            Ok(prepared) => Ok(Arc::new(prepared)),
-            Err(retry) => Err(PassReport { retry: Some(retry), ..PassReport::default() }),
-        },
+    prepared: &mut Option<Arc<Prepared>>,
+) -> Result<Arc<Prepared>, Retry> {
+    if let Some(prepared) = prepared {
+        return Ok(prepared.clone());
     }
+    let fresh = Arc::new(prepare::prepare(context).await?);
+    Ok(prepared.insert(fresh).clone())
 }
 
 /// Waiting states by container, as status shows them.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kubelet_core::cgroup::{CgroupNames, compute_pod_numbers};
-use model::cgroup::CgroupPath;
+use model::cgroup::{CgroupPath, CgroupSettings, CgroupState};
 use model::k8s::Pod;
 use model::{PodRef, PodUid, QosClass};
 use ports::cgroups::CgroupRemoval;
@@ -42,6 +42,24 @@ pub(crate) async fn ensure(engine: &Engine, pod: &Pod) -> Result<String, String>
     let made = engine.apply_cgroup(&cgroup, &numbers, CgroupWork::Create).await;
     made.map_err(|error| format!("failed to create container for {cgroup} : {}", chain(&error)))?;
     Ok(cgroup.path.into())
+}
+
+/// How the cgroup of a pod that runs is: whether it is there, and, if all of it is asked for, whether it says what it
+/// should. What is not known is as it should be: no pod is made anew for a look that failed.
+pub(crate) async fn state(engine: &Engine, pod: &Pod, with_numbers: bool) -> Option<CgroupState> {
+    let names = engine.cgroup_names.borrow().clone()?;
+    let cgroup = names.pod(QosClass::of(pod), &PodRef::of(pod).uid);
+    let settings = match with_numbers {
+        true => engine.cgroup_settings(&compute_pod_numbers(pod, &engine.settings.cgroups.pods)),
+        false => CgroupSettings::default(),
+    };
+    match engine.cgroups.compare(&cgroup, &settings).await {
+        Ok(state) => Some(state),
+        Err(error) => {
+            tracing::warn!(%cgroup, error = chain(&error), "Cgroup of a pod cannot be looked at");
+            None
+        }
+    }
 }
 
 /// Ends what the pod's containers left behind: what still runs there belongs to nobody.

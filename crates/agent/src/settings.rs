@@ -114,6 +114,8 @@ pub struct ImageSettings {
 pub struct LogSettings {
     pub max_size_bytes: u64,
     pub max_files: usize,
+    /// So many logs are rotated at the same time.
+    pub max_workers: usize,
     pub monitor_interval: Duration,
 }
 

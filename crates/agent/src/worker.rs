@@ -8,6 +8,7 @@
 //! back. After an act the next decision waits for an observation that was begun after the act had ended.
 
 mod admission;
+mod cgroup;
 mod messages;
 mod objects;
 mod release;
@@ -32,6 +33,7 @@ use kubelet_core::pod::worker::{
 use kubelet_core::probe::results::ProbeVerdicts;
 use kubelet_core::sources::differs_semantically;
 use kubelet_core::status::{TerminalReason, WaitingState, waiting_for_restart_of_all};
+use model::cgroup::CgroupState;
 use model::containers::find_container;
 use model::k8s::{Pod, PodStatus};
 use model::{ContainerId, ContainerObservation, ContainerState, MonoTime, PodObservation, PodRef};
@@ -39,6 +41,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tracing::Instrument;
 
+use self::cgroup::CgroupWatch;
 use self::objects::Registration;
 use crate::engine::Engine;
 use crate::pass::prepare::Prepared;
@@ -119,6 +122,7 @@ pub(crate) struct PodWorker {
     verdicts: ProbeVerdicts,
     backoff: BackoffTable,
     prepared: Option<Arc<Prepared>>,
+    cgroup: CgroupWatch,
     registration: Registration,
     waiting: BTreeMap<String, WaitingState>,
     /// Containers whose postStart hook runs.
@@ -135,6 +139,8 @@ pub(crate) struct PodWorker {
     resync_at: MonoTime,
     /// The earliest moment that somebody asked to be woken at.
     wake_at: Option<MonoTime>,
+    /// It makes way for others, and should have ended by then.
+    late_at: Option<MonoTime>,
     /// The pod's place on the node; `None` for one that takes none.
     place: Option<Place>,
     /// What keeps the pod's resources, as logged last.
@@ -193,6 +199,7 @@ impl PodWorker {
             verdicts: ProbeVerdicts::default(),
             backoff: BackoffTable::crash_loop(back_off_max, engine.node_facts.features),
             prepared: None,
+            cgroup: CgroupWatch::default(),
             registration: Registration::default(),
             waiting: BTreeMap::new(),
             starting: BTreeSet::new(),
@@ -205,6 +212,7 @@ impl PodWorker {
             is_rejected: false,
             resync_at: now.mono,
             wake_at: None,
+            late_at: None,
             stuck_on: None,
             times: Times::new(now.mono),
             place,
@@ -358,11 +366,13 @@ impl PodWorker {
         if self.resync_at <= now {
             self.engine.pleg.inspect(&self.pod);
             self.registration.is_stale = true;
+            self.cgroup.are_numbers_known = false;
             self.schedule_resync();
         }
         if self.wake_at.is_some_and(|at| at <= now) {
             self.wake_at = None;
             self.check_deadline();
+            self.check_if_late();
             self.feed(WorkerEvent::Wake);
         }
     }
@@ -389,6 +399,7 @@ impl PodWorker {
         self.observed = Some(observed);
         self.note_ended();
         self.reconcile_probes();
+        self.look_at_cgroup().await;
         self.feed(WorkerEvent::Observed { stopped, taken_at });
     }
 
@@ -499,7 +510,12 @@ impl PodWorker {
 
     /// A step that failed makes the same step wait, the longer the more often it fails in a row.
     fn judge_step(&mut self, retry: Option<Retry>) -> ActOutcome {
-        let (Some(step), Some(retry)) = (self.acting.take(), retry) else {
+        let acted = self.acting.take();
+        if acted == Some(PodStep::MendCgroup) && retry.is_none() {
+            // Not compared again before it is due: what the kernel rounds would be changed for ever.
+            self.cgroup.state = CgroupState::AsItShouldBe;
+        }
+        let (Some(step), Some(retry)) = (acted, retry) else {
             self.failing = None;
             return ActOutcome::Progressed;
         };
@@ -602,6 +618,7 @@ impl PodWorker {
             backoff: &self.backoff,
             log_restarts: &self.log_restarts,
             killed: &self.killed,
+            cgroup: self.cgroup.state,
             features: self.engine.node_facts.features,
             now,
         });
@@ -679,7 +696,7 @@ impl PodWorker {
 
     fn note_kills(&mut self, step: &PodStep) {
         let kills = match step {
-            PodStep::Settled => return,
+            PodStep::Settled | PodStep::MendCgroup => return,
             PodStep::CreateSandbox { kill, .. }
             | PodStep::Converge { kill, .. }
             | PodStep::Teardown { kill, .. } => kill,

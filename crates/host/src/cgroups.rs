@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use async_trait::async_trait;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use model::cgroup::{CgroupPath, CgroupSettings, CgroupVersion, MemoryMark, ProcessFacts};
+use model::cgroup::{CgroupPath, CgroupSettings, CgroupState, CgroupVersion, MemoryMark, ProcessFacts};
 use ports::Cgroups;
 use ports::cgroups::CgroupRemoval;
 use ports::host::HostResult;
@@ -65,6 +65,11 @@ impl Cgroups for LinuxCgroups {
             trees.write(path, &files)
         })
         .await
+    }
+
+    async fn compare(&self, cgroup: &CgroupPath, settings: &CgroupSettings) -> HostResult<CgroupState> {
+        let files = settings.files.clone();
+        self.work(cgroup, move |trees, path| trees.compare(path, &files)).await
     }
 
     async fn children(&self, cgroup: &CgroupPath) -> Vec<String> {

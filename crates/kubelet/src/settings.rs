@@ -59,6 +59,7 @@ pub(crate) fn settings(
         logs: LogSettings {
             max_size_bytes: u64::try_from(kubelet.container_log_max_bytes()).unwrap_or(0),
             max_files: usize::try_from(kubelet.container_log_max_files).unwrap_or(2),
+            max_workers: usize::try_from(kubelet.container_log_max_workers).unwrap_or(1).max(1),
             monitor_interval: kubelet.container_log_monitor_interval.as_std(),
         },
         collection: CollectionSettings {

@@ -103,6 +103,17 @@ pub struct CgroupFile {
     pub is_optional: bool,
 }
 
+/// How a cgroup is, compared with how it should be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CgroupState {
+    #[default]
+    AsItShouldBe,
+    /// It is there, and something in it says otherwise.
+    Changed,
+    /// There is none, at least in one of the trees that limit something.
+    Missing,
+}
+
 /// A property of a slice, as systemd calls it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnitProperty {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
-use model::cgroup::{CgroupPath, CgroupSettings, MemoryMark, ProcessFacts};
+use model::cgroup::{CgroupPath, CgroupSettings, CgroupState, MemoryMark, ProcessFacts};
 
 use crate::host::HostResult;
 
@@ -24,6 +24,8 @@ pub trait Cgroups: Send + Sync + std::fmt::Debug {
     async fn exists(&self, cgroup: &CgroupPath) -> bool;
     /// Makes it and those above it where they are missing, and writes what is not so yet.
     async fn ensure(&self, cgroup: &CgroupPath, settings: &CgroupSettings) -> HostResult<()>;
+    /// Whether it is there, and is like this. What could not be read is an error, and not missing.
+    async fn compare(&self, cgroup: &CgroupPath, settings: &CgroupSettings) -> HostResult<CgroupState>;
     /// The last parts of the names of the cgroups directly below, in whichever tree they are; sorted, each once.
     async fn children(&self, cgroup: &CgroupPath) -> Vec<String>;
     /// The processes in it and below it.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use model::cgroup::{CgroupPath, CgroupSettings, MemoryMark, ProcessFacts};
+use model::cgroup::{CgroupPath, CgroupSettings, CgroupState, MemoryMark, ProcessFacts};
 use parking_lot::Mutex;
 use ports::cgroups::CgroupRemoval;
 use ports::host::HostResult;
@@ -87,6 +87,19 @@ impl FakeCgroups {
         state.make(cgroup);
         let files = state.cgroups.get_mut(cgroup);
         files.and_then(|files| files.insert(file.to_owned(), text.to_owned()));
+        drop(state);
+        self
+    }
+
+    /// Somebody else removed a cgroup with all below it; who was inside is elsewhere.
+    pub fn take(&self, cgroup: &str) -> &Self {
+        let mut state = self.state.lock();
+        state.cgroups.retain(|path, _| !is_inside(path, cgroup));
+        state
+            .processes
+            .iter_mut()
+            .filter(|p| is_inside(&p.cgroup, cgroup))
+            .for_each(|p| p.cgroup = "/".into());
         drop(state);
         self
     }
@@ -191,6 +204,14 @@ impl Cgroups for FakeCgroups {
         let files = state.cgroups.entry(cgroup.path.to_string()).or_default();
         files.extend(settings.files.iter().map(|file| (file.name.clone(), file.text.clone())));
         Ok(())
+    }
+
+    async fn compare(&self, cgroup: &CgroupPath, settings: &CgroupSettings) -> HostResult<CgroupState> {
+        let state = self.state.lock();
+        state.check(&cgroup.path)?;
+        let Some(written) = state.cgroups.get(&*cgroup.path) else { return Ok(CgroupState::Missing) };
+        let is_so = settings.files.iter().all(|file| written.get(&file.name) == Some(&file.text));
+        Ok(if is_so { CgroupState::AsItShouldBe } else { CgroupState::Changed })
     }
 
     async fn children(&self, cgroup: &CgroupPath) -> Vec<String> {

@@ -159,7 +159,13 @@ impl ImageCollector {
         let (engine, listed_at) = (self.engine.clone(), self.engine.clock.now());
         let images = engine.runtime.list_images().await.map_err(|error| error.to_string())?;
         let spare = self.history.note(&images, &self.used()?, listed_at.mono);
-        self.has_listed = true;
+        if !std::mem::replace(&mut self.has_listed, true) {
+            tracing::info!(
+                images = images.len(),
+                unused = spare.len(),
+                "It is known which images are in use"
+            );
+        }
         engine.images.note_listing(listed_at.wall, images).await;
         Ok(spare)
     }

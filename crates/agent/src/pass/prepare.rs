@@ -40,11 +40,7 @@ pub async fn prepare(context: &PassContext) -> Result<Prepared, Retry> {
         engine.recorder.warning(&context.identity, None, "NetworkNotReady", message);
         return Err(Retry::At(engine.clock.mono() + NETWORK_RETRY));
     }
-    let cgroup_parent = pod_cgroups::ensure(engine, &context.pod).await.map_err(|why| {
-        let message = format!("unable to ensure pod container exists: {why}");
-        engine.recorder.warning(&context.identity, None, "FailedCreatePodContainer", message);
-        Retry::BackingOff
-    })?;
+    let cgroup_parent = ensure_cgroup(context).await?;
     if let Err(error) = make_directories(context).await {
         let message = format!("error making pod data directories: {}", crate::volumes::chain(&error));
         engine.recorder.warning(&context.identity, None, "FailedMount", message);
@@ -68,6 +64,21 @@ pub async fn prepare(context: &PassContext) -> Result<Prepared, Retry> {
         Retry::BackingOff
     })?;
     Ok(Prepared { volumes, mount_points, facts, dns, cgroup_parent })
+}
+
+/// Makes the pod's cgroup where there is none, with its numbers; returns its name for the runtime.
+pub async fn ensure_cgroup(context: &PassContext) -> Result<String, Retry> {
+    pod_cgroups::ensure(&context.engine, &context.pod).await.map_err(|why| {
+        let message = format!("unable to ensure pod container exists: {why}");
+        context.engine.recorder.warning(&context.identity, None, "FailedCreatePodContainer", message);
+        Retry::BackingOff
+    })
+}
+
+/// Sets right what somebody changed in the cgroup of a pod that runs.
+pub async fn mend_cgroup(context: &PassContext) -> Result<(), Retry> {
+    tracing::info!(pod = %context.identity, "Somebody changed the pod's cgroup; it is set right");
+    ensure_cgroup(context).await.map(drop)
 }
 
 /// Makes the volumes show the objects as they are now. Where that fails they go on showing the old ones.

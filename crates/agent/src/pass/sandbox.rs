@@ -7,8 +7,8 @@ use model::containers::spec_of;
 use super::prepare::{Prepared, sandbox_request};
 use super::{PassContext, Retry};
 
-/// Stops the sandboxes one by one; returns when to try again if one would not stop.
-pub async fn stop_all(context: &PassContext, ids: &[SandboxId]) -> Option<Retry> {
+/// Stops the sandboxes one by one; fails with when to try again if one would not stop.
+pub async fn stop_all(context: &PassContext, ids: &[SandboxId]) -> Result<(), Retry> {
     for id in ids {
         match context.engine.runtime.stop_sandbox(id).await {
             Ok(()) => {}
@@ -16,20 +16,20 @@ pub async fn stop_all(context: &PassContext, ids: &[SandboxId]) -> Option<Retry>
             Err(error) => {
                 let message = format!("error killing pod: failed to \"KillPodSandbox\": {error}");
                 context.engine.recorder.warning(&context.identity, None, "FailedKillPod", message);
-                return Some(Retry::BackingOff);
+                return Err(Retry::BackingOff);
             }
         }
     }
-    None
+    Ok(())
 }
 
-/// Creates the sandbox; returns when to try again if that failed.
+/// Creates the sandbox; fails with when to try again if that failed.
 pub async fn create(
     context: &PassContext,
     prepared: &Prepared,
     attempt: u32,
     why: SandboxReason,
-) -> Option<Retry> {
+) -> Result<(), Retry> {
     let engine = &context.engine;
     if why != SandboxReason::NoSandbox {
         let message = "Pod sandbox changed, it will be killed and re-created.";
@@ -37,7 +37,7 @@ pub async fn create(
     }
     let failed = |message: String| {
         engine.recorder.warning(&context.identity, None, "FailedCreatePodSandBox", message);
-        Some(Retry::BackingOff)
+        Err(Retry::BackingOff)
     };
     let request = match sandbox_request(context, prepared, attempt) {
         Ok(request) => request,
@@ -54,7 +54,7 @@ pub async fn create(
     match created {
         Ok(id) => {
             tracing::info!(pod = %context.identity, sandbox = %id, attempt, ?why, "Sandbox created");
-            None
+            Ok(())
         }
         // An uncertain outcome needs no guess here: the next look shows whether the sandbox is there.
         Err(error) => failed(format!("Failed to create pod sandbox: {}", error.message())),

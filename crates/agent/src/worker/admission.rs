@@ -8,6 +8,7 @@ use kubelet_core::admission::preemption::PREEMPTING;
 use kubelet_core::admission::{Admission, AdmissionFacts, compute_admission};
 use kubelet_core::eviction::message::{EVICTED, EvictionNotice};
 use kubelet_core::ledger::{EndedFacts, Holding, compute_ended};
+use kubelet_core::pod::termination::{EXCEEDED_GRACE_PERIOD, GraceSources, compute_grace};
 use kubelet_core::pod::worker::{PodStage, TerminationCause, WorkerEvent};
 use kubelet_core::status::TerminalReason;
 use model::k8s::Pod;
@@ -65,7 +66,27 @@ impl PodWorker {
                 is_disruption: notice.is_disruption,
             });
         }
+        if let Some(pod) = &self.desired {
+            let grace = compute_grace(GraceSources::of(pod, grace_override), None);
+            let late_at = self.engine.clock.mono() + grace.kill_deadline();
+            self.late_at = Some(late_at);
+            self.wake_no_later_than(late_at);
+        }
         self.feed(WorkerEvent::Kill { cause, grace_override });
+    }
+
+    /// Somebody waits for the room of this pod; says so once when that takes too long (contract C.6).
+    pub(super) fn check_if_late(&mut self) {
+        let Some(late_at) = self.late_at else { return };
+        if self.state.stage() >= PodStage::Terminated {
+            self.late_at = None;
+        } else if late_at > self.engine.clock.mono() {
+            self.wake_no_later_than(late_at);
+        } else {
+            self.late_at = None;
+            let (reason, message) = EXCEEDED_GRACE_PERIOD;
+            self.engine.recorder.warning(&self.pod, None, reason, message.to_owned());
+        }
     }
 
     /// What of the pod will not run again needs no room any more.

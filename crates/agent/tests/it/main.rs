@@ -6,6 +6,7 @@
 )]
 
 mod cgroup_driver;
+mod cgroups;
 mod cluster;
 mod cluster_admission;
 mod cluster_mirrors;
@@ -16,6 +17,7 @@ mod hints;
 mod image_access;
 mod isolation;
 mod joining;
+mod log_rotation;
 mod measuring;
 mod objects;
 mod pods;

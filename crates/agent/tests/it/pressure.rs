@@ -5,7 +5,7 @@ use kubelet_core::eviction::threshold::compute_thresholds;
 use kubelet_core::image::gc::ImageGcPolicy;
 use model::stats::FilesystemSpace;
 use serde_json::{Value, json};
-use testing::{Method, Program};
+use testing::{Fault, Method, Program};
 
 use crate::pods::{Manifest, container, container_with, pod};
 use crate::world::{World, seconds};
@@ -199,6 +199,32 @@ async fn one_pod_goes_at_a_time_and_critical_ones_never_do() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_evicted_pod_that_the_runtime_does_not_kill_in_time_is_told_of_once() {
+    let world = short_world(json!({"evictionHard": {"memory.available": "1Gi"}}), &[]).await;
+    running(&world, &[pod("one", [container("app")]), pod("two", [container("app")])]).await;
+    use_memory(&world, "one", GI);
+    use_memory(&world, "two", MI);
+    let stops = [Method::StopContainer, Method::StopPodSandbox];
+    for method in stops {
+        world.witness.fault("two", method, Some(Fault::Failed("stuck".to_owned())));
+    }
+    leave_memory(&world, 10 * MI);
+    world.until("the first has gone in time", |w| is_evicted(w, "one")).await;
+    world.until("the second must go, too", |w| w.recorded("Evicted") == 2).await;
+    let since = world.now();
+    let told = world.until("it takes too long", |w| w.recorded("ExceededGracePeriod") == 1).await;
+    assert!(told - since >= seconds(10) && told - since < seconds(11), "{:?}", told - since);
+    world.pass(seconds(60)).await;
+    let latest = world.agent.as_ref().unwrap().recorder().latest().into_iter();
+    let messages: Vec<_> = latest.filter(|e| e.reason == "ExceededGracePeriod").map(|e| e.message).collect();
+    assert_eq!(messages, ["Container runtime did not kill the pod within specified grace period."]);
+    for method in stops {
+        world.witness.fault("two", method, None);
+    }
+    world.until("it has gone", |w| is_evicted(w, "two")).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_soft_threshold_waits_and_gives_pods_time_to_end() {
     let world = short_world(
         json!({"evictionSoft": {"memory.available": "1Gi"},
@@ -374,7 +400,8 @@ async fn images_go_from_the_high_mark_on_down_to_the_low_one() {
     world.until("it is not enough", |w| !w.told("FreeDiskSpaceFailed").is_empty()).await;
     let message = world.told("FreeDiskSpaceFailed").remove(0).message.unwrap();
     assert!(
-        message.contains("(95% of 9.5 MiB used)") && message.contains("(freed 1000000 bytes)"),
+        message.contains("(95% of 9.5 MiB used)")
+            && message.contains("(wanted to free 1500000 bytes, but freed 1000000 bytes)"),
         "{message}"
     );
     assert!(world.told("ImageGCFailed").is_empty(), "the first time may be chance");
@@ -384,8 +411,32 @@ async fn images_go_from_the_high_mark_on_down_to_the_low_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restarted_agent_takes_no_image_for_unused_before_it_knows_who_runs() {
+async fn an_image_that_nobody_used_for_too_long_goes_though_there_is_room() {
     let mut world = World::of_cluster();
+    world.settings.images.collection =
+        ImageGcPolicy { age_max: Some(seconds(1000)), ..ImageGcPolicy::default() };
+    world.fake.image("old:1").image("app:1");
+    world.start().await;
+    world.until("the node is ready", World::is_node_ready).await;
+    running(&world, &[pod("web", [container("app")])]).await;
+    world.pass(seconds(990)).await;
+    assert_eq!(world.fake.count(Method::RemoveImage), 0);
+    // Looked at every five minutes.
+    world.pass(seconds(310)).await;
+    assert_eq!(world.fake.count(Method::RemoveImage), 1);
+    world.pass(seconds(2000)).await;
+    assert_eq!(world.fake.count(Method::RemoveImage), 1, "what runs stays");
+    let metrics = world.metrics().await;
+    assert!(metrics.contains("kubelet_image_garbage_collected_total{reason=\"age\"} 1"), "{metrics}");
+}
+
+/// An agent that was killed and comes back to a disk that has become full, and to containers that take their time to show
+/// what they use.
+async fn restarted_on_a_full_disk(images: &[&str]) -> World {
+    let mut world = World::of_cluster();
+    for image in images {
+        world.fake.image(image);
+    }
     world.start().await;
     world.until("the node is ready", World::is_node_ready).await;
     running(&world, &[pod("web", [container("a")])]).await;
@@ -394,6 +445,12 @@ async fn a_restarted_agent_takes_no_image_for_unused_before_it_knows_who_runs() 
     world.fake.latency(Method::ContainerStatus, seconds(5));
     world.fake.forget_calls();
     world.start().await;
+    world
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restarted_agent_takes_no_image_for_unused_before_it_knows_who_runs() {
+    let world = restarted_on_a_full_disk(&[]).await;
     world.pass(seconds(400)).await;
     assert_eq!(world.fake.count(Method::RemoveImage), 0);
     assert!(world.is_said_ready("web"));
@@ -401,15 +458,7 @@ async fn a_restarted_agent_takes_no_image_for_unused_before_it_knows_who_runs() 
 
 #[tokio::test(start_paused = true)]
 async fn a_restarted_agent_collects_images_as_soon_as_every_pod_was_looked_at() {
-    let mut world = World::of_cluster();
-    world.fake.image("old:1");
-    world.start().await;
-    world.until("the node is ready", World::is_node_ready).await;
-    running(&world, &[pod("web", [container("a")])]).await;
-    world.crash().await;
-    world.host.set_space("/", full);
-    world.fake.latency(Method::ContainerStatus, seconds(5));
-    world.start().await;
+    let world = restarted_on_a_full_disk(&["old:1"]).await;
     let began = world.now();
     world.until("what nobody uses goes", |w| w.fake.count(Method::RemoveImage) == 1).await;
     assert!(world.now() - began < seconds(20), "{:?}", world.now() - began);

@@ -177,3 +177,22 @@ async fn special_errors_of_the_runtime_become_reasons_of_their_own() {
         world.until("the back-off shows", backs_off).await;
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn serial_pulls_wait_in_their_order_and_none_is_refused_for_having_waited() {
+    let mut world = World::new();
+    world.settings.images.max_parallel = Some(1);
+    (world.settings.images.qps, world.settings.images.burst) = (5, 10);
+    world.fake.latency(Method::PullImage, seconds(1));
+    world.start().await;
+    for n in 0..30 {
+        world.apply(&pod(&format!("web-{n}"), [container(&format!("app{n}"))]));
+    }
+    world.until("all pods are ready", |w| (0..30).all(|n| w.is_ready(&format!("web-{n}")))).await;
+    let pulls: Vec<_> = world.fake.calls().into_iter().filter(|c| c.method == Method::PullImage).collect();
+    assert_eq!(pulls.len(), 30);
+    assert!(pulls.windows(2).all(|pair| pair[1].at - pair[0].at >= seconds(1)), "one after the other");
+    let failed =
+        world.agent.as_ref().unwrap().recorder().latest().into_iter().filter(|e| e.reason == "Failed");
+    assert_eq!(failed.map(|event| event.message).collect::<Vec<_>>(), [""; 0]);
+}

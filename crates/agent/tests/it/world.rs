@@ -280,7 +280,12 @@ fn settings() -> Settings {
             provider_dir: PROGRAMS.into(),
             collection: ImageGcPolicy::default(),
         },
-        logs: LogSettings { max_size_bytes: 10 << 20, max_files: 5, monitor_interval: seconds(10) },
+        logs: LogSettings {
+            max_size_bytes: 10 << 20,
+            max_files: 5,
+            max_workers: 1,
+            monitor_interval: seconds(10),
+        },
         collection: CollectionSettings { min_age: Duration::ZERO, max_per_container: 1, max_total: -1 },
         containers: ContainerSettings {
             back_off_max: seconds(300),

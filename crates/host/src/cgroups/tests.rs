@@ -117,6 +117,28 @@ async fn a_cgroup_is_made_with_all_above_it_and_has_its_limits() {
 }
 
 #[tokio::test]
+async fn a_cgroup_that_somebody_changed_or_removed_is_told_from_one_that_is_as_it_should_be() {
+    let real = Real::new("compare");
+    let pod = real.cgroup("/pod1");
+    let settings = real.files(&[("pids", "pids.max", "pids.max", "50")]);
+    let compare = async |settings: &CgroupSettings| real.cgroups.compare(&pod, settings).await.unwrap();
+    assert_eq!(compare(&settings).await, CgroupState::Missing);
+    real.cgroups.ensure(&pod, &settings).await.unwrap();
+    assert_eq!(compare(&settings).await, CgroupState::AsItShouldBe);
+    real.cgroups.ensure(&pod, &real.files(&[("pids", "pids.max", "pids.max", "51")])).await.unwrap();
+    assert_eq!(compare(&settings).await, CgroupState::Changed);
+    assert_eq!(compare(&CgroupSettings::default()).await, CgroupState::AsItShouldBe, "nobody asked for more");
+    real.cgroups.ensure(&pod, &settings).await.unwrap();
+    let trees = real.cgroups.trees.limiting();
+    let last = trees.last().unwrap().join(pod.path.trim_start_matches('/'));
+    fs::remove_dir(&last).unwrap();
+    assert_eq!(compare(&settings).await, CgroupState::Missing, "one of its trees is enough");
+    // Not a directory on the way: nobody knows.
+    let odd = CgroupPath::directory("/cgroup.procs/pod1");
+    assert!(real.cgroups.compare(&odd, &settings).await.is_err());
+}
+
+#[tokio::test]
 async fn a_period_and_a_quota_that_need_each_other_are_both_written() {
     let real = Real::new("quota");
     if !real.is_v1() {

@@ -8,7 +8,7 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
-use model::cgroup::{CgroupFile, CgroupVersion};
+use model::cgroup::{CgroupFile, CgroupState, CgroupVersion};
 use ports::cgroups::CgroupRemoval;
 use ports::host::{HostError, HostResult};
 use rustix::process::{Pid, Signal, kill_process};
@@ -65,11 +65,16 @@ impl Trees {
         all
     }
 
-    pub(super) fn exists(&self, path: &str) -> bool {
+    /// The trees in which a limit of a pod is found.
+    pub(super) fn limiting(&self) -> Vec<PathBuf> {
         match self.version {
-            CgroupVersion::V1 => LIMITING.iter().all(|tree| inside(&self.root.join(tree), path).is_dir()),
-            CgroupVersion::V2 => inside(&self.root, path).is_dir(),
+            CgroupVersion::V1 => LIMITING.map(|tree| self.root.join(tree)).to_vec(),
+            CgroupVersion::V2 => vec![self.root.clone()],
         }
+    }
+
+    pub(super) fn exists(&self, path: &str) -> bool {
+        self.limiting().iter().all(|tree| inside(tree, path).is_dir())
     }
 
     /// Whether it is in some tree.
@@ -132,10 +137,9 @@ impl Trees {
     /// Writes what is not so yet. What is refused is tried once more after the rest, because limits depend on each other:
     /// a shorter period is fine only with a smaller quota.
     pub(super) fn write(&self, path: &str, files: &[CgroupFile]) -> HostResult<()> {
-        let at = |file: &CgroupFile| inside(&self.root.join(file.controller), path).join(&file.name);
         let mut refused = Vec::new();
         for file in files {
-            let at = at(file);
+            let at = self.place_of(file, path);
             let now = match fs::read_to_string(&at) {
                 Ok(now) => now,
                 Err(error) if file.is_optional && error.kind() == ErrorKind::NotFound => continue,
@@ -146,6 +150,34 @@ impl Trees {
             }
         }
         refused.into_iter().try_for_each(|(at, text)| put(&at, text).map_err(failed("write", &at)))
+    }
+
+    /// Only reads. A file that is not there is one that has not the right text: either its tree lacks the cgroup, which
+    /// writing makes, or writing says what is wrong.
+    pub(super) fn compare(&self, path: &str, files: &[CgroupFile]) -> HostResult<CgroupState> {
+        for tree in self.limiting() {
+            let at = inside(&tree, path);
+            match fs::metadata(&at) {
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(CgroupState::Missing),
+                Err(error) => return Err(failed("look at cgroup", &at)(error)),
+            }
+        }
+        for file in files {
+            let at = self.place_of(file, path);
+            match fs::read_to_string(&at) {
+                Ok(now) if now.trim() == file.text => {}
+                Err(error) if file.is_optional && error.kind() == ErrorKind::NotFound => {}
+                Ok(_) => return Ok(CgroupState::Changed),
+                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(CgroupState::Changed),
+                Err(error) => return Err(failed("read", &at)(error)),
+            }
+        }
+        Ok(CgroupState::AsItShouldBe)
+    }
+
+    fn place_of(&self, file: &CgroupFile, path: &str) -> PathBuf {
+        inside(&self.root.join(file.controller), path).join(&file.name)
     }
 
     pub(super) fn children(&self, path: &str) -> Vec<String> {

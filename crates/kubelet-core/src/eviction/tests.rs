@@ -15,7 +15,7 @@ use super::observe::{Observation, Observations, observe};
 use super::pressure::{PressureState, are_relieved, compute_pressure};
 use super::rank::rank;
 use super::reclaim::compute_reclaim;
-use super::threshold::{Threshold, compute_thresholds, fit_to_layout};
+use super::threshold::{Threshold, compute_thresholds, fit_to_layout, set_in_vain};
 use super::usage::{Candidate, ContainerUsage, PodUsage};
 use super::{DiskLayout, Signal, Starved};
 use crate::stats::cgroup::{CgroupSample, Detail, MemorySample};
@@ -122,6 +122,30 @@ fn what_containers_write_to_has_the_thresholds_of_the_node_where_images_lie_apar
         "nodefs.available<10Mi for 0ns, reclaims -\nimagefs.available<20Mi for 0ns, reclaims -\n\
          containerfs.available<10Mi for 0ns, reclaims -\n"
     );
+    assert_eq!(set_in_vain(&given), ["containerfs.available"]);
+    assert!(set_in_vain(&fit_to_layout(&given, DiskLayout::Split)[..2]).is_empty());
+}
+
+/// With the usual thresholds (C.37): which are due where so many percent of each disk are left.
+#[test]
+fn thresholds_of_images_count_for_the_disk_they_are_on_be_it_the_nodes() {
+    let usual = json!({"evictionHard": {"nodefs.available": "10%", "imagefs.available": "15%"}});
+    let usual = compute_thresholds(&config(&usual));
+    let due = |layout, of_node: i64, of_images: i64| {
+        let thresholds = fit_to_layout(&usual, layout);
+        let mut observed = Observations::default();
+        for (signal, percent) in [(Signal::NodeFsAvailable, of_node), (Signal::ImageFsAvailable, of_images)] {
+            observed.set(signal, Some(Observation { available: percent * 10, capacity: 1000 }));
+        }
+        let state = PressureState::default();
+        let (_, view) = compute_pressure(&state, &thresholds, &observed, Duration::ZERO, MonoTime::ZERO);
+        view.due.iter().map(|place| thresholds[*place].signal.as_str()).collect::<Vec<_>>()
+    };
+    assert!(due(DiskLayout::One, 16, 16).is_empty());
+    assert_eq!(due(DiskLayout::One, 12, 12), ["imagefs.available"]);
+    assert_eq!(due(DiskLayout::One, 9, 9), ["nodefs.available", "imagefs.available"]);
+    assert!(due(DiskLayout::ImagesApart, 12, 50).is_empty());
+    assert_eq!(due(DiskLayout::ImagesApart, 50, 12), ["imagefs.available"]);
 }
 
 /// A machine of 1000 MiB of which pods may use 500; both use `used` MiB, of which `inactive` are pages of files that nobody

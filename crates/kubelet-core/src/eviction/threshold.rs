@@ -110,11 +110,16 @@ pub fn compute_thresholds(config: &KubeletConfiguration) -> Vec<Threshold> {
     thresholds
 }
 
-/// The thresholds as they hold on these filesystems: what containers write to has those of the filesystem it shares,
-/// whatever the configuration says.
+/// The signals whose thresholds have no effect, because they follow those of another filesystem.
 #[must_use]
-pub fn fit_to_layout(thresholds: &[Threshold], layout: DiskLayout) -> Vec<Threshold> {
-    let is_own = |t: &&Threshold| match t.signal {
+pub fn set_in_vain(thresholds: &[Threshold]) -> Vec<&'static str> {
+    let mut names: Vec<_> = thresholds.iter().filter(|t| !is_own(t)).map(|t| t.signal.as_str()).collect();
+    names.dedup();
+    names
+}
+
+const fn is_own(threshold: &Threshold) -> bool {
+    match threshold.signal {
         Signal::ContainerFsAvailable | Signal::ContainerFsInodesFree => false,
         Signal::MemoryAvailable
         | Signal::AllocatableMemoryAvailable
@@ -123,8 +128,14 @@ pub fn fit_to_layout(thresholds: &[Threshold], layout: DiskLayout) -> Vec<Thresh
         | Signal::ImageFsAvailable
         | Signal::ImageFsInodesFree
         | Signal::PidAvailable => true,
-    };
-    let mut fitted: Vec<Threshold> = thresholds.iter().filter(is_own).cloned().collect();
+    }
+}
+
+/// The thresholds as they hold on these filesystems: what containers write to has those of the filesystem it shares,
+/// whatever the configuration says.
+#[must_use]
+pub fn fit_to_layout(thresholds: &[Threshold], layout: DiskLayout) -> Vec<Threshold> {
+    let mut fitted: Vec<Threshold> = thresholds.iter().filter(|t| is_own(t)).cloned().collect();
     let twin = |signal| match signal {
         Signal::NodeFsAvailable => Some(Signal::ContainerFsAvailable),
         Signal::NodeFsInodesFree => Some(Signal::ContainerFsInodesFree),

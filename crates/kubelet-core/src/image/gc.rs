@@ -197,10 +197,11 @@ pub fn compute_need(
 pub fn not_enough_message(need: &SpaceNeed, freed: u64) -> String {
     format!(
         "Insufficient free disk space on the node's image filesystem ({}% of {} used). Failed to free sufficient space by \
-         deleting unused images (freed {freed} bytes). Investigate disk usage, as it could be used by active images, \
-         logs, volumes, or other data.",
+         deleting unused images (wanted to free {} bytes, but freed {freed} bytes). Investigate disk usage, as it could \
+         be used by active images, logs, volumes, or other data.",
         need.used_percent,
-        in_units(need.capacity_bytes)
+        in_units(need.capacity_bytes),
+        need.bytes
     )
 }
 
@@ -346,7 +347,7 @@ mod tests {
         let need = SpaceNeed { bytes: 5, used_percent: 88, capacity_bytes: 28_346_784_154 };
         assert!(
             not_enough_message(&need, 7).contains("(88% of 26.4 GiB used)")
-                && not_enough_message(&need, 7).contains("(freed 7 bytes)")
+                && not_enough_message(&need, 7).contains("(wanted to free 5 bytes, but freed 7 bytes)")
         );
         assert_eq!(
             [0, 1023, 1024, 1536, 107_374_182_400].map(in_units).join(", "),

@@ -1,7 +1,7 @@
 //! What to do next for a pod: the one decision that turns a spec and an observation into a [`PodPlan`].
 //!
 //! ```text
-//! sandbox usable? --no--> wanted? --yes--> CreateSandbox          (sandbox.rs)
+//! sandbox usable? --no--> wanted? --yes--> CreateSandbox          (sandbox.rs; a pod whose cgroup is gone has none)
 //!       | yes                `--no---> Teardown or Settled
 //! a rule restarts all? --yes--> Converge: kill and remove         (restart_all.rs)
 //!       | no
@@ -26,6 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use config::Features;
+use model::cgroup::CgroupState;
 use model::containers::{self, ContainerRef};
 use model::k8s::{Pod, Probe};
 use model::{
@@ -36,7 +37,7 @@ pub(crate) use sandbox::find_usable;
 
 use super::backoff::{self, BackoffTable};
 use super::plan::{
-    KillContainer, KillReason, PodPlan, PodStep, RemoveContainer, StartContainer, StartReason,
+    KillContainer, KillReason, PodPlan, PodStep, RemoveContainer, SandboxReason, StartContainer, StartReason,
     TeardownReason, Waiting, WaitingReason,
 };
 use super::restart::{AfterExit, Memory, after_exit, has_changed};
@@ -56,6 +57,8 @@ pub struct PodInputs<'a> {
     pub log_restarts: &'a BTreeMap<String, u32>,
     /// The instances this process killed by an earlier step, and why. May be empty.
     pub killed: &'a BTreeMap<ContainerId, KillReason>,
+    /// The pod's own cgroup; as it should be, too, where nobody knows or pods have none.
+    pub cgroup: CgroupState,
     pub features: Features,
     pub now: Now,
 }
@@ -63,10 +66,22 @@ pub struct PodInputs<'a> {
 /// Decides the next step for a pod that should run. Pods that are to end go through [`super::termination`] instead.
 #[must_use]
 pub fn compute_pod_actions(inputs: &PodInputs<'_>) -> PodPlan {
-    let current = match find_usable(inputs.pod, inputs.observed) {
-        Ok(sandbox) => &sandbox.id,
-        Err(why) => return sandbox::plan_without(inputs, why),
-    };
+    match find_usable(inputs.pod, inputs.observed) {
+        Err(why) => sandbox::plan_without(inputs, why),
+        Ok(_) if inputs.cgroup == CgroupState::Missing => {
+            sandbox::plan_without(inputs, SandboxReason::CgroupGone)
+        }
+        Ok(sandbox) => {
+            let mut plan = plan_within(inputs, &sandbox.id);
+            if plan.step == PodStep::Settled && inputs.cgroup == CgroupState::Changed {
+                plan.step = PodStep::MendCgroup;
+            }
+            plan
+        }
+    }
+}
+
+fn plan_within(inputs: &PodInputs<'_>, current: &SandboxId) -> PodPlan {
     let mut draft = Draft::new(inputs, current);
     if restart_all::plan(&mut draft) {
         return draft.into_plan();

@@ -3,6 +3,7 @@
 //! ```text
 //! Never init:i1 sidecar:s1(startup) main:a(OnFailure,in42=Restart) main:b debug:e hostNetwork grace=30
 //!     | sandbox i1=exited(0) s1=running a=exited(1,5s,#2) a+startup backoff:a=20s logs:b=4 killed:a=SpecChanged
+//!     cgroup=missing
 //! ```
 //! Sandboxes and containers are listed newest first. A sandbox is `sandbox`, `sandbox=dead`, `sandbox=noip` or
 //! `sandbox=host`; they are named `sb<attempt>`. A container's details are its exit code, its age since the end
@@ -14,6 +15,7 @@ use std::time::Duration;
 
 use config::Features;
 use jiff::Timestamp;
+use model::cgroup::CgroupState;
 use model::containers::{self, ContainerRef};
 use model::k8s::{
     Container, ContainerRestartRule, ContainerRestartRuleOnExitCodes, EphemeralContainer, Lifecycle,
@@ -41,6 +43,7 @@ pub(crate) struct Case {
     pub(crate) backoff: BackoffTable,
     pub(crate) log_restarts: BTreeMap<String, u32>,
     pub(crate) killed: BTreeMap<ContainerId, KillReason>,
+    pub(crate) cgroup: CgroupState,
     pub(crate) features: Features,
     pub(crate) now: Now,
 }
@@ -65,6 +68,7 @@ impl Case {
             backoff: &self.backoff,
             log_restarts: &self.log_restarts,
             killed: &self.killed,
+            cgroup: self.cgroup,
             features: self.features,
             now: self.now,
         })
@@ -98,6 +102,7 @@ pub(crate) fn case(line: &str) -> Case {
         backoff: BackoffTable::crash_loop(MAX_DELAY, Features::default()),
         log_restarts: BTreeMap::new(),
         killed: BTreeMap::new(),
+        cgroup: CgroupState::default(),
         features: Features::default(),
         now,
     };
@@ -220,6 +225,12 @@ fn observe(case: &mut Case, token: &str) {
         set_verdict(case, name, kind, Verdict::Success);
     } else if let Some((topic, rest)) = token.split_once(':') {
         remember(case, topic, rest);
+    } else if let Some(state) = token.strip_prefix("cgroup=") {
+        case.cgroup = match state {
+            "missing" => CgroupState::Missing,
+            "changed" => CgroupState::Changed,
+            _ => panic!("{state}?"),
+        };
     } else if token == "norules" {
         case.features.container_restart_rules = false;
     } else if token == "norestartall" {
@@ -355,6 +366,7 @@ pub(super) fn show(plan: &PodPlan, now: Now) -> String {
     let mut parts = Vec::new();
     match &plan.step {
         PodStep::Settled => parts.push("settled".to_owned()),
+        PodStep::MendCgroup => parts.push("mend cgroup".to_owned()),
         PodStep::CreateSandbox { attempt, stop, kill, why } => {
             parts.extend(kill.iter().map(show_kill));
             parts.extend(stop.iter().map(|id| format!("stop {id}")));

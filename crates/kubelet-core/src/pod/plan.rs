@@ -21,6 +21,8 @@ pub struct PodPlan {
 pub enum PodStep {
     /// Nothing to do until something changes.
     Settled,
+    /// All is well but the numbers of the pod's cgroup, which somebody changed: set them right.
+    MendCgroup,
     /// Stop what is left of earlier sandboxes, then create the next one. Containers are decided about afterwards.
     CreateSandbox { attempt: u32, stop: Vec<SandboxId>, kill: Vec<KillContainer>, why: SandboxReason },
     /// Carry out, in this order: kill, remove, start (regular containers side by side, the others one by one).
@@ -79,6 +81,8 @@ pub enum SandboxReason {
     NewestNotReady,
     NetworkNamespaceChanged,
     NoPodIp,
+    /// Somebody removed the pod's cgroup: what runs has none of the pod's limits.
+    CgroupGone,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -18,6 +18,10 @@ pub const MIN_STOP_TIMEOUT: Duration = Duration::from_secs(2);
 /// A pod's kill is never called late before this.
 const MIN_KILL_DEADLINE: Duration = Duration::from_secs(10);
 
+/// What is said once of a pod that had to make way and takes longer than its kill deadline.
+pub const EXCEEDED_GRACE_PERIOD: (&str, &str) =
+    ("ExceededGracePeriod", "Container runtime did not kill the pod within specified grace period.");
+
 /// How long a pod gets to end by itself: whole seconds, at least one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct GracePeriod(u64);

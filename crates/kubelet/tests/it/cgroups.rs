@@ -1,9 +1,11 @@
 //! The cgroups that the kubelet makes on this machine: numbers of pods, tiers and the node, compared with the contract's;
 //! that memory is one pod's own affair; and that nothing is left, whatever happens in between.
 
+use std::path::{Path, PathBuf};
+
 use serde_json::{Value, json};
 
-use crate::node::{FOREVER, Node, container, once_pod, shell_pod, uid};
+use crate::node::{FOREVER, Node, container, names_in, once_pod, shell_pod, uid};
 use crate::resources::{UNLIMITED, is_v2, memory_bytes};
 
 /// A file of a cgroup below the node's own root: `memory/memory.limit_in_bytes` on version 1, `memory.max` on version 2.
@@ -44,7 +46,7 @@ const MEMORY: &str = "67108864";
 #[test]
 fn pods_tiers_and_the_node_have_the_numbers_of_the_contract() {
     let mut node = Node::on_containerd(json!({
-        "podPidsLimit": 100, "systemReserved": {"memory": "256Mi"}, "kubeReserved": {"cpu": "500m"},
+        "syncFrequency": "1s", "podPidsLimit": 100, "systemReserved": {"memory": "256Mi"}, "kubeReserved": {"cpu": "500m"},
     }));
     let daemons = format!("{}/daemons", node.cgroup().path());
     node.configure(json!({"kubeletCgroups": format!("{daemons}/kubelet")}));
@@ -95,6 +97,7 @@ fn pods_tiers_and_the_node_have_the_numbers_of_the_contract() {
 
     the_kubelet_and_the_runtime_are_in_their_cgroups(&node, &daemons);
     pods_are_measured_in_their_cgroups(&node, &guaranteed);
+    pods_get_their_cgroups_and_numbers_back(&mut node, [&guaranteed, &burstable, &besteffort]);
     what_others_change_is_put_right_by_a_restart(node);
 }
 
@@ -139,6 +142,77 @@ fn pods_are_measured_in_their_cgroups(node: &Node, guaranteed: &str) {
     }
     let metrics = node.get("/metrics").expect("metrics");
     assert!(metrics.contains("kubelet_cgroup_manager_duration_seconds_count{operation_type=\"create\"}"));
+}
+
+/// While the kubelet runs, and while it does not.
+fn pods_get_their_cgroups_and_numbers_back(node: &mut Node, uids: [&str; 3]) {
+    let [guaranteed, burstable, besteffort] = uids;
+    let (shares, few) = if is_v2() { ("cpu.weight", "7") } else { ("cpu.shares", "77") };
+    let burstable = format!("kubepods/burstable/pod{burstable}");
+    let tree = node.cgroup().find(&burstable).into_iter().find(|dir| dir.join(shares).exists());
+    let shares = tree.expect("a tree that weighs").join(shares);
+    let before = container(&node.running("burstable"), "main")["containerID"].clone();
+    for (name, cgroup, is_down) in [
+        ("besteffort", format!("kubepods/besteffort/pod{besteffort}"), false),
+        ("guaranteed", format!("kubepods/pod{guaranteed}"), true),
+    ] {
+        let (id, written) =
+            (container(&node.running(name), "main")["containerID"].clone(), numbers(node, &cgroup));
+        if is_down {
+            node.kill_kubelet();
+        }
+        std::fs::write(&shares, few).expect("written");
+        remove_cgroup(node, &cgroup, is_down);
+        if is_down {
+            node.start_kubelet();
+        }
+        let anew = |pod: &Value| {
+            let main = container(pod, "main");
+            main["ready"] == true && main["containerID"] != id
+        };
+        node.pod_when(name, "runs in a new sandbox", anew);
+        assert_eq!(numbers(node, &cgroup), written, "{name}");
+        let inside: Vec<_> = node.cgroup().find(&cgroup).iter().flat_map(|dir| directories_in(dir)).collect();
+        assert!(!inside.is_empty(), "the containers are in {cgroup}");
+        node.eventually("the numbers are right again", |_| {
+            let now = std::fs::read_to_string(&shares).map_err(|e| e.to_string())?;
+            if now.trim() == expected(["256"; 4], ["10"; 4])[0] { Ok(()) } else { Err(now) }
+        });
+    }
+    assert_eq!(container(&node.running("burstable"), "main")["containerID"], before, "the pod went on");
+}
+
+fn directories_in(dir: &Path) -> Vec<PathBuf> {
+    names_in(dir).into_iter().map(|name| dir.join(name)).filter(|path| path.is_dir()).collect()
+}
+
+/// From every tree, while a kubelet that runs stands still; who is inside goes on elsewhere.
+fn remove_cgroup(node: &Node, cgroup: &str, is_down: bool) {
+    let signal = |name: &str| {
+        let pid = node.kubelet_pid().to_string();
+        assert!(std::process::Command::new("kill").args([name, &pid]).status().expect("kill runs").success());
+    };
+    if !is_down {
+        signal("-STOP");
+    }
+    for dir in node.cgroup().find(cgroup) {
+        let root = node.cgroup().find("").into_iter().find(|root| dir.starts_with(root)).expect("its root");
+        let outside = if is_v2() { root.join("outside") } else { root };
+        std::fs::create_dir_all(&outside).expect("made");
+        for part in directories_in(&dir).into_iter().chain([dir.clone()]) {
+            node.eventually("it is empty and can be removed", |_| {
+                let procs = std::fs::read_to_string(part.join("cgroup.procs")).map_err(|e| e.to_string())?;
+                for pid in procs.lines() {
+                    // Who has ended meanwhile need not be moved.
+                    let _ = std::fs::write(outside.join("cgroup.procs"), pid);
+                }
+                std::fs::remove_dir(&part).map_err(|e| format!("{}: {e}", part.display()))
+            });
+        }
+    }
+    if !is_down {
+        signal("-CONT");
+    }
 }
 
 fn what_others_change_is_put_right_by_a_restart(mut node: Node) {

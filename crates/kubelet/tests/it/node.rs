@@ -94,6 +94,13 @@ impl Node {
         images.flat_map(|image| image.repo_tags.into_iter().map(move |tag| (tag, image.id.clone()))).collect()
     }
 
+    /// Names of the images that the runtime says must not be collected.
+    pub(crate) fn pinned_images(&self) -> BTreeSet<String> {
+        let images = self.ask(|runtime| async move { runtime.list_images().await });
+        let images = images.expect("the runtime answers").into_iter();
+        images.filter(|image| image.pinned).flat_map(|image| image.repo_tags).collect()
+    }
+
     /// A node whose runtime is a fake one, for what a real one does not tell: which calls it gets.
     pub(crate) fn on_fake(runtime: &FakeRuntime, extra: Value) -> Self {
         let mut node = Self::beside_fake(runtime, extra);

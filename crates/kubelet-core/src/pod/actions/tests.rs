@@ -53,6 +53,37 @@ fn a_sandbox_is_made_when_none_is_usable() {
 }
 
 #[test]
+fn a_pod_without_its_cgroup_is_made_anew_and_one_with_other_numbers_goes_on() {
+    check(
+        "main:a sidecar:s1 | sandbox a=running s1=running cgroup=missing",
+        expect!["kill a-0 SandboxReplaced; kill s1-0 SandboxReplaced; stop sb0; create sandbox 1 CgroupGone"],
+    );
+    // What had begun outside does not go on there, not even the chain of init containers.
+    check(
+        "init:i1 main:a | sandbox i1=running cgroup=missing",
+        expect!["kill i1-0 SandboxReplaced; stop sb0; create sandbox 1 CgroupGone"],
+    );
+    check("main:a | sandbox cgroup=missing", expect!["stop sb0; create sandbox 1 CgroupGone"]);
+    // The cgroup is made with the sandbox; and whoever is over needs neither.
+    check("main:a | cgroup=missing", expect!["create sandbox 0 NoSandbox"]);
+    check("main:a | sandbox=dead cgroup=missing", expect!["stop sb0; create sandbox 1 NewestNotReady"]);
+    check(
+        "Never main:a | sandbox a=running cgroup=missing",
+        expect!["teardown SandboxLost; kill a-0 PodFinished; stop sb0"],
+    );
+    check("OnFailure main:a | sandbox=dead a=exited(0) cgroup=missing", expect!["settled"]);
+
+    check("main:a | sandbox a=running cgroup=changed", expect!["mend cgroup"]);
+    check("init:i1 main:a | sandbox i1=running cgroup=changed", expect!["mend cgroup"]);
+    check("main:a | sandbox cgroup=changed", expect!["start Regular a#0 NeverStarted"]);
+    check("Never main:a | sandbox=dead a=exited(0) cgroup=changed", expect!["settled"]);
+    check(
+        "main:a | sandbox a=exited(1,5s) backoff:a=10s cgroup=changed",
+        expect!["mend cgroup; a waits 5s more of 10s; wake in 5s"],
+    );
+}
+
+#[test]
 fn a_pod_that_is_over_gets_no_new_sandbox() {
     check("Never main:a | sandbox=dead", expect!["stop sb0; create sandbox 1 NewestNotReady"]);
     check("Never main:a | sandbox=dead a=exited(0)", expect!["settled"]);

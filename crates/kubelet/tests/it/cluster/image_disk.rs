@@ -26,6 +26,36 @@ fn pod(name: &str, script: &str) -> Value {
     bound(shell_pod(name, &format!("{script}; {FOREVER}")))
 }
 
+/// What is labelled so is never collected, if the runtime tells: containerd does from 1.7 on.
+fn pin(cluster: &Cluster, image: &str) -> bool {
+    let node = &cluster.node;
+    node.ctr(&["images", "label", &name(image), "io.cri-containerd.pinned=pinned"]);
+    if !node.offers_hints() {
+        return false;
+    }
+    node.eventually("the runtime says that the image is pinned", |node| {
+        if node.pinned_images().contains(&name(image)) { Ok(()) } else { Err("it does not".to_owned()) }
+    });
+    true
+}
+
+/// `recent` was used while the kubelet ran, `never` was not.
+fn use_once(cluster: &mut Cluster, recent: &str) {
+    let mut past = pod("past", "true");
+    past["spec"]["containers"][0]["image"] = name(recent).into();
+    cluster.kubectl.apply(&[past]);
+    let past = cluster.running("past");
+    let earlier = cluster.node.kubelet_log().len();
+    // It looks who uses images when it starts.
+    cluster.node.restart_kubelet();
+    cluster.node.eventually("the kubelet knows who uses which image", |node| {
+        let said = node.kubelet_log().split_off(earlier);
+        if said.contains("It is known which images are in use") { Ok(()) } else { Err(said) }
+    });
+    cluster.kubectl.ok(&["delete", "pod", "past"]);
+    cluster.gone(&past);
+}
+
 /// `keeper` runs the image `used`; `writer` writes to the disk of images, and `other` to that of the node.
 fn start_pods(cluster: &Cluster) {
     let mut keeper = pod("keeper", "true");
@@ -49,27 +79,40 @@ fn start_pods(cluster: &Cluster) {
 
 #[test]
 fn a_disk_of_images_loses_those_that_nobody_uses_and_then_who_wrote_most_to_it() {
-    let (node, disk) = Node::with_image_disk(json!({}), 200);
-    for image in ["used", "old", "older"] {
-        node.import_image(&name(image), LARGE);
+    let (node, disk) = Node::with_image_disk(json!({}), 220);
+    for (image, mebibytes) in [("used", LARGE), ("old", LARGE), ("older", LARGE), ("pinned", 1)] {
+        node.import_image(&name(image), mebibytes);
     }
     // What the writer is going to write counts already.
     let threshold = disk.space().1 - 45 * MI;
     let mut cluster = Cluster::around(node);
     cluster.node.configure(json!({
-        "evictionHard": {"imagefs.available": threshold.to_string()},
+        "evictionHard": {"imagefs.available": threshold.to_string(), "containerfs.available": "1Ki"},
         "evictionPressureTransitionPeriod": "1s",
     }));
     cluster.node.start_kubelet();
     cluster.ready();
+    cluster.node.logged("These thresholds are ignored");
+    let stays = if pin(&cluster, "pinned") { vec!["used", "pinned"] } else { vec!["used"] };
     start_pods(&cluster);
+    // Without its use, it would be the first to go: of those that nobody knows to be used, by their names.
+    let [never, recent] = in_turn(&cluster).map(|image| cluster.node.images()[&name(image)].clone());
+    let [_, by_name] = in_turn(&cluster);
+    use_once(&mut cluster, by_name);
 
     // So little is left that the unused images must go, and that this is enough.
     disk.fill_up_to("filler", threshold - 10 * MI);
     cluster.node.eventually("what nobody uses goes", |_| {
-        let left = left(&cluster, &["used", "old", "older"]);
-        if left == ["used"] { Ok(()) } else { Err(format!("{left:?}")) }
+        let left = left(&cluster, &["used", "old", "older", "pinned"]);
+        if left == stays { Ok(()) } else { Err(format!("{left:?}")) }
     });
+    let turns = cluster.node.eventually("it is said what was removed", |node| {
+        let log = node.kubelet_log();
+        let removed =
+            |id: &str| log.lines().position(|l| l.contains("Unused image is removed") && l.contains(id));
+        removed(&never).zip(removed(&recent)).ok_or_else(|| "not yet".to_owned())
+    });
+    assert!(turns.0 < turns.1, "{never} was not used for longer than {recent}");
     for name in ["keeper", "other", "writer"] {
         cluster.running(name);
     }
@@ -81,7 +124,7 @@ fn a_disk_of_images_loses_those_that_nobody_uses_and_then_who_wrote_most_to_it()
     let writer = evicted(&cluster, "writer", &words);
     assert_eq!(condition(&writer, "DisruptionTarget"), "True");
     super::pressure::node_shows(&cluster, "DiskPressure", "False", "KubeletHasNoDiskPressure");
-    assert_eq!(left(&cluster, &["used", "old", "older"]), ["used"]);
+    assert_eq!(left(&cluster, &["used", "old", "older", "pinned"]), stays);
     for name in ["keeper", "other"] {
         cluster.running(name);
     }
@@ -92,14 +135,18 @@ fn a_disk_of_images_loses_those_that_nobody_uses_and_then_who_wrote_most_to_it()
     from_the_high_mark_down_to_the_low_one(&mut cluster, &disk);
 }
 
+/// Two images of which nothing is known but their names: the one that goes later, and the one that goes first.
+fn in_turn(cluster: &Cluster) -> [&'static str; 2] {
+    let ids = cluster.node.images();
+    if ids[&name("old")] < ids[&name("older")] { ["older", "old"] } else { ["old", "older"] }
+}
+
 /// With marks instead of thresholds: one image is enough, so one goes; and where all are not enough, somebody hears of it.
 fn from_the_high_mark_down_to_the_low_one(cluster: &mut Cluster, disk: &SmallDisk) {
     for image in ["old", "older"] {
         cluster.node.import_image(&name(image), LARGE);
     }
-    let ids = cluster.node.images();
-    let (last, first) =
-        if ids[&name("old")] < ids[&name("older")] { ("older", "old") } else { ("old", "older") };
+    let [last, first] = in_turn(cluster);
     let (all, available) = disk.space();
     let used_percent = 100 - available * 100 / all;
     let marks = |high: u64, low: u64| {
@@ -117,7 +164,8 @@ fn from_the_high_mark_down_to_the_low_one(cluster: &mut Cluster, disk: &SmallDis
     cluster.node.eventually("an event says that it was not enough", |_| {
         let told = cluster.events("Node", "node");
         let words = "FreeDiskSpaceFailed: Insufficient free disk space on the node's image filesystem (";
-        if told.iter().any(|told| told.starts_with(words)) { Ok(()) } else { Err(format!("{told:#?}")) }
+        let is_it = |told: &&String| told.starts_with(words) && told.contains("wanted to free ");
+        if told.iter().any(|told| is_it(&told)) { Ok(()) } else { Err(format!("{told:#?}")) }
     });
     assert_eq!(left(cluster, &["used", first, last]), ["used"]);
     assert!(cluster.node.images().contains_key(IMAGE), "the other pod uses it");

@@ -15,7 +15,7 @@ use super::many::mounts_of;
 use super::refusals::allocatable;
 use super::watch::Watch;
 use super::{Cluster, bound};
-use crate::node::{Node, free_port, names_in, once_pod, uid};
+use crate::node::{FOREVER, IMAGE, Node, free_port, names_in, once_pod, shell_pod, uid};
 
 /// Longer than all jobs take on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -171,15 +171,15 @@ fn job(name: &str, script: &str, cpu_milli: i64) -> Value {
 }
 
 /// Waits until no cgroup, no mount and no directory is left of any pod.
-fn nothing_is_left(cluster: &Cluster, mounts: &[String]) {
-    cluster.node.eventually("nothing is left of any pod", |node| {
+fn nothing_is_left(node: &Node, mounts: &[String]) {
+    node.eventually("nothing is left of any pod", |node| {
         let tiers = ["kubepods", "kubepods/burstable", "kubepods/besteffort"];
         let cgroups = tiers.iter().flat_map(|tier| node.cgroup().find(tier));
         let mut left: Vec<String> = cgroups.flat_map(|dir| names_in(&dir)).collect();
         left.retain(|name| name.starts_with("pod"));
         let dirs = ["root/pods", "logs/pods", "logs/containers"];
         left.extend(dirs.iter().flat_map(|dir| names_in(&node.path(dir))));
-        left.extend(mounts_of(cluster).into_iter().filter(|mount| !mounts.contains(mount)));
+        left.extend(mounts_of(node).into_iter().filter(|mount| !mounts.contains(mount)));
         if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
     });
 }
@@ -190,7 +190,7 @@ fn jobs_on_a_real_runtime_find_the_room_of_those_that_ended_and_leave_nothing() 
     const PLACES: usize = 6;
     let cluster = Cluster::start();
     cluster.ready();
-    let mounts = mounts_of(&cluster);
+    let mounts = mounts_of(&cluster.node);
     let cpu = allocatable(&cluster, "cpu") / i64::try_from(PLACES).expect("a count");
     // One in fifty does not listen to SIGTERM and overstays; another leaves somebody who does not die.
     let script = |n: usize| match n % 50 {
@@ -217,18 +217,18 @@ fn jobs_on_a_real_runtime_find_the_room_of_those_that_ended_and_leave_nothing() 
     assert_eq!(turnover.ends.get("Failed DeadlineExceeded"), Some(&(JOBS / 50)), "{turnover:?}");
     assert_eq!(turnover.ends.get("Succeeded "), Some(&(JOBS - JOBS / 50)), "{turnover:?}");
     assert_eq!(turnover.most_at_once, PLACES);
-    nothing_is_left(&cluster, &mounts);
+    nothing_is_left(&cluster.node, &mounts);
 }
 
 #[test]
-fn hundreds_of_jobs_with_processes_in_their_cgroups_leave_none_of_them() {
-    const JOBS: usize = 300;
+fn jobs_with_processes_in_their_cgroups_leave_none_of_them() {
+    const JOBS: usize = 100;
     const PLACES: usize = 20;
     let runtime = FakeRuntime::with_clock(ports::Clock::system());
     runtime.program("main", Program::exits(0, Duration::from_millis(300)));
     let cluster = Cluster::on_fake(&runtime);
     cluster.ready();
-    let mounts = mounts_of(&cluster);
+    let mounts = mounts_of(&cluster.node);
     let cpu = allocatable(&cluster, "cpu") / i64::try_from(PLACES).expect("a count");
     let jobs = (0..JOBS).map(|n| {
         let mut job = job(&format!("job-{n:04}"), "", cpu);
@@ -247,7 +247,7 @@ fn hundreds_of_jobs_with_processes_in_their_cgroups_leave_none_of_them() {
     drop(stubborn);
     assert_eq!(turnover.ends, [("Succeeded ".to_owned(), JOBS)].into());
     assert_eq!(turnover.most_at_once, PLACES);
-    nothing_is_left(&cluster, &mounts);
+    nothing_is_left(&cluster.node, &mounts);
     assert!(strays.iter().any(|(_, is_inside)| *is_inside), "nobody came in time to be in a cgroup");
     for (mut stray, is_inside) in strays {
         let is_ended = stray.try_wait().expect("a child").is_some();
@@ -256,4 +256,63 @@ fn hundreds_of_jobs_with_processes_in_their_cgroups_leave_none_of_them() {
         let _ = stray.wait();
         assert_eq!(is_ended, is_inside, "whoever was in a cgroup of its pod has ended with it");
     }
+}
+
+/// Without an API, whose share would be larger than that of the node.
+#[test]
+fn a_thousand_pods_come_and_go_and_neither_a_process_nor_a_cgroup_is_left() {
+    const WAVES: usize = 5;
+    const PODS: usize = 200;
+    let runtime = FakeRuntime::with_clock(ports::Clock::system());
+    runtime.image(IMAGE);
+    let node = Node::on_fake(&runtime, json!({"maxPods": 2 * PODS}));
+    let mounts = mounts_of(&node);
+    let (mut stubborn, mut strays): (Vec<Stubborn>, Vec<(Child, bool)>) = (Vec::new(), Vec::new());
+    for wave in 0..WAVES {
+        let began = Instant::now();
+        let uid = |n: usize| format!("wave-{wave}-{n}");
+        let pods: Vec<Value> = (0..PODS).map(|n| lasting(&uid(n))).collect();
+        // The pods of the last wave go while those of this one come.
+        node.apply("wave", &json!({"apiVersion": "v1", "kind": "List", "items": pods}));
+        node.eventually("all pods of this wave run, and none else", |_| {
+            let of_this = format!("wave-{wave}-");
+            let (mine, others): (Vec<_>, Vec<_>) =
+                runtime.running().into_iter().partition(|title| title.starts_with(&of_this));
+            if mine.len() == PODS && others.is_empty() {
+                return Ok(());
+            }
+            Err(format!("{} run, and {} others", mine.len(), others.len()))
+        });
+        for n in (0..PODS).step_by(5) {
+            match n % 50 {
+                25 => stubborn.push(Stubborn::inside(&node, &uid(n))),
+                _ => strays.push(stray(&node, &uid(n))),
+            }
+        }
+        stubborn.retain(|process| process.since.elapsed() < STUBBORN_FOR);
+        eprintln!("wave {wave} took {:?}", began.elapsed());
+    }
+    node.delete("wave");
+    node.eventually("nobody runs, but for who does not die", |_| {
+        let running = runtime.running();
+        if running.is_empty() { Ok(()) } else { Err(format!("{} run", running.len())) }
+    });
+    drop(stubborn);
+    nothing_is_left(&node, &mounts);
+    for (mut stray, is_inside) in strays {
+        let is_ended = stray.try_wait().expect("a child").is_some();
+        let _ = stray.kill();
+        let _ = stray.wait();
+        assert!(is_inside && is_ended, "whoever was in a cgroup of its pod has ended with it");
+    }
+}
+
+/// A pod of that UID, which runs until it is removed.
+fn lasting(uid: &str) -> Value {
+    let mut pod = shell_pod(uid, FOREVER);
+    pod["metadata"]["uid"] = uid.into();
+    pod["spec"]["hostNetwork"] = true.into();
+    pod["spec"]["terminationGracePeriodSeconds"] = 1.into();
+    pod["spec"]["containers"][0]["imagePullPolicy"] = "IfNotPresent".into();
+    pod
 }

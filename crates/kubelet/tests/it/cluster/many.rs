@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use crate::node::{FOREVER, condition, shell_pod};
+use crate::node::{FOREVER, Node, condition, shell_pod};
 use testing::FakeRuntime;
 
 use super::watch::{Watch, oddities};
@@ -46,8 +46,8 @@ fn come_and_go(cluster: &Cluster, count: usize, pod: impl Fn(&str) -> Value) {
 }
 
 /// Mounts below the node's own directory.
-pub(super) fn mounts_of(cluster: &Cluster) -> Vec<String> {
-    let top = cluster.node.path("root").canonicalize().expect("a directory").display().to_string();
+pub(super) fn mounts_of(node: &Node) -> Vec<String> {
+    let top = node.path("root").canonicalize().expect("a directory").display().to_string();
     let table = std::fs::read_to_string("/proc/self/mountinfo").expect("a mount table");
     table.lines().filter(|line| line.contains(&top)).map(str::to_owned).collect()
 }
@@ -60,7 +60,7 @@ fn a_hundred_pods_come_and_go_and_every_watch_event_is_accounted_for() {
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "cfg"}, "data": {"a": "b"}}),
         json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "keys"}, "stringData": {"a": "b"}}),
     ]);
-    let before = mounts_of(&cluster);
+    let before = mounts_of(&cluster.node);
     come_and_go(&cluster, 100, |name| {
         let mut pod = shell_pod(name, FOREVER);
         pod["spec"]["volumes"] = json!([
@@ -73,7 +73,7 @@ fn a_hundred_pods_come_and_go_and_every_watch_event_is_accounted_for() {
         pod["spec"]["containers"][0]["imagePullPolicy"] = "IfNotPresent".into();
         pod
     });
-    assert_eq!(mounts_of(&cluster), before);
+    assert_eq!(mounts_of(&cluster.node), before);
     assert_eq!(crate::node::names_in(&cluster.node.path("root/pods")), Vec::<String>::new());
 }
 

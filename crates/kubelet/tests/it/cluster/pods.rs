@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::node::{FOREVER, condition, container, once_pod, restarts, shell_pod, uid};
+use crate::node::{FOREVER, IMAGE, condition, container, once_pod, restarts, shell_pod, uid};
 
 use super::{Cluster, bound};
 
@@ -58,6 +58,39 @@ fn an_applied_pod_runs_and_kubectl_describes_it() {
         if events == wanted { Ok(()) } else { Err(format!("{events:?}")) }
     });
     assert!(cluster.kubectl.ok(&["describe", "pod", "web"]).contains("kubelet  Container started"));
+    who_looks_into_a_pod_comes_once_and_changes_nothing(&cluster, &pod);
+}
+
+/// `kubectl debug`: a container that comes to one that runs, sees its processes, ends and is not started again.
+fn who_looks_into_a_pod_comes_once_and_changes_nothing(cluster: &Cluster, pod: &Value) {
+    let look = |name: &str, script: &str| {
+        let to_target = ["--target=main", "--image-pull-policy=IfNotPresent", "--profile=general"];
+        let (image, name) = (format!("--image={IMAGE}"), format!("--container={name}"));
+        let what = ["debug", "web", &image, &name];
+        cluster.kubectl.ok(&[&what[..], &to_target, &["--", "sh", "-c", script]].concat());
+    };
+    let shown = |name: &str, state: &str| {
+        cluster.shown_when("web", &format!("has {name} {state}"), |pod| {
+            container(pod, name)["state"][state].is_object()
+        })
+    };
+    look("looker", "tr '\\0' ' ' < /proc/1/cmdline; echo; exit 3");
+    let pod_now = shown("looker", "terminated");
+    let ended = container(&pod_now, "looker");
+    assert_eq!(ended["state"]["terminated"]["exitCode"], 3);
+    let said = cluster.node.said(&pod_now, "looker");
+    assert!(
+        said.contains("sleep 3600") && !said.contains("cmdline"),
+        "it sees the first process of main: {said}"
+    );
+    // Who comes later has been through everything that could have started the first one again.
+    look("later", FOREVER);
+    let now = shown("later", "running");
+    assert_eq!(container(&now, "looker"), ended, "it came once");
+    assert_eq!(container(&now, "main"), container(pod, "main"), "nothing happened to the other");
+    assert_eq!(condition(&now, "Ready"), "True");
+    let names = now["status"]["ephemeralContainerStatuses"].as_array().map(Vec::len);
+    assert_eq!(names, Some(2));
 }
 
 #[test]

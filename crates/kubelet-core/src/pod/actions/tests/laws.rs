@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use model::cgroup::CgroupState;
 use model::containers::{self, ContainerRef};
 use model::{
     ContainerKind, ContainerObservation, ContainerState, SandboxId, SandboxObservation, SandboxState,
@@ -13,7 +14,7 @@ use crate::ledger::Ended;
 use crate::pod::actions::may_run;
 use crate::pod::backoff;
 use crate::pod::fixture::{Case, case, hash_in, new_instance, show};
-use crate::pod::plan::{KillContainer, PodPlan, PodStep, StartContainer, WaitingReason};
+use crate::pod::plan::{KillContainer, PodPlan, PodStep, SandboxReason, StartContainer, WaitingReason};
 use crate::pod::restart::{has_changed, has_failed};
 use crate::probe::results::{ProbeKind, Verdict};
 
@@ -40,8 +41,9 @@ fn any_line() -> impl Strategy<Value = String> {
         "main:a(startup=5s,liveness) main:b debug:e",
         "hostNetwork main:a main:b",
     ]);
-    let world = (any_sandboxes(), proptest::collection::vec(any_instance(), 0..6), any_memory());
-    (policy, init, main, world).prop_map(|(policy, init, main, (sandboxes, instances, memory))| {
+    let cgroup = prop::sample::select(vec!["", "", "", "cgroup=missing", "cgroup=changed"]);
+    let world = (any_sandboxes(), proptest::collection::vec(any_instance(), 0..6), any_memory(), cgroup);
+    (policy, init, main, world).prop_map(|(policy, init, main, (sandboxes, instances, memory, cgroup))| {
         let sandboxes_count = sandboxes.split_whitespace().count();
         let instances = number(&instances, sandboxes_count);
         let known: BTreeSet<&str> =
@@ -51,7 +53,7 @@ fn any_line() -> impl Strategy<Value = String> {
             .filter(|(name, _)| known.contains(name))
             .map(|(name, what)| format!("{name}{what}"))
             .collect();
-        format!("{policy} {init} {main} | {sandboxes} {instances} {}", memory.join(" "))
+        format!("{policy} {init} {main} | {sandboxes} {instances} {} {cgroup}", memory.join(" "))
     })
 }
 
@@ -104,7 +106,7 @@ fn number(instances: &[Instance], sandboxes: usize) -> String {
 
 fn kills(plan: &PodPlan) -> &[KillContainer] {
     match &plan.step {
-        PodStep::Settled => &[],
+        PodStep::Settled | PodStep::MendCgroup => &[],
         PodStep::CreateSandbox { kill, .. }
         | PodStep::Converge { kill, .. }
         | PodStep::Teardown { kill, .. } => kill,
@@ -114,7 +116,9 @@ fn kills(plan: &PodPlan) -> &[KillContainer] {
 fn starts(plan: &PodPlan) -> &[StartContainer] {
     match &plan.step {
         PodStep::Converge { start, .. } => start,
-        PodStep::Settled | PodStep::CreateSandbox { .. } | PodStep::Teardown { .. } => &[],
+        PodStep::Settled | PodStep::MendCgroup | PodStep::CreateSandbox { .. } | PodStep::Teardown { .. } => {
+            &[]
+        }
     }
 }
 
@@ -202,8 +206,10 @@ fn act(case: &mut Case, plan: &PodPlan) {
     }
     match &plan.step {
         PodStep::Settled => {}
+        PodStep::MendCgroup => case.cgroup = CgroupState::AsItShouldBe,
         PodStep::Teardown { stop, .. } => stop_sandboxes(case, stop),
         PodStep::CreateSandbox { attempt, stop, .. } => {
+            case.cgroup = CgroupState::AsItShouldBe;
             stop_sandboxes(case, stop);
             create_sandbox(case, *attempt);
         }
@@ -292,12 +298,14 @@ fn has_changed_spec(case: &Case) -> bool {
 fn run_until_rest(case: &mut Case) -> Result<(), TestCaseError> {
     let mut history = Vec::new();
     let mut had_ended: Vec<&str> = Vec::new();
+    let mut is_begun_anew = false;
     for _ in 0..60 {
         let plan = case.plan();
         check_laws(case, &plan)?;
         let ended = case.ended(false);
-        // A spec that changed makes a pod go on that had ended.
-        had_ended.retain(|_| !has_changed_spec(case));
+        // A spec that changed makes a pod go on that had ended, and one whose cgroup somebody took begins anew.
+        had_ended.retain(|_| !has_changed_spec(case) && !is_begun_anew);
+        is_begun_anew = matches!(plan.step, PodStep::CreateSandbox { why: SandboxReason::CgroupGone, .. });
         prop_assert!(had_ended.iter().all(|name| ended.has(name)), "{had_ended:?} had ended: {ended:?}");
         had_ended = NAMES.into_iter().filter(|name| ended.has(name)).collect();
         history.push(show(&plan, case.now));

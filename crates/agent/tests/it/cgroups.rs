@@ -1,0 +1,119 @@
+//! Stories about cgroups that somebody else removed or changed while their pods run.
+
+use serde_json::json;
+use testing::{Fault, Method};
+
+use crate::pods::{Manifest, container, container_with, pod};
+use crate::world::{World, seconds};
+
+const TIER: &str = "/kubepods/burstable";
+const CGROUP: &str = "/kubepods/burstable/pod7";
+
+/// What this pod asks for weighs 20 of 10000.
+fn burstable() -> Manifest {
+    let resources = json!({"resources": {"requests": {"cpu": "500m"}}});
+    pod("web", [container_with("app", resources)]).uid("7").spec(json!({"terminationGracePeriodSeconds": 5}))
+}
+
+fn weight(world: &World, cgroup: &str) -> Option<String> {
+    world.cgroups.text(cgroup, "cpu.weight")
+}
+
+async fn with_a_pod() -> World {
+    let world = World::started().await;
+    world.apply(&burstable());
+    world.until("the pod is ready", |w| w.is_ready("web")).await;
+    assert_eq!(weight(&world, CGROUP).as_deref(), Some("20"));
+    world
+}
+
+fn instance(world: &World) -> Option<String> {
+    world.container("web", "app")?.container_id
+}
+
+fn runs_anew(world: &World, before: Option<&String>) -> bool {
+    world.is_ready("web") && instance(world).as_ref() != before
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_whose_cgroup_somebody_removed_is_made_anew_with_it() {
+    let mut world = with_a_pod().await;
+    for is_restart in [false, true] {
+        let before = instance(&world);
+        if is_restart {
+            world.crash().await;
+        }
+        world.cgroups.take(CGROUP);
+        let since = world.now();
+        if is_restart {
+            world.start().await;
+        }
+        let made = world.until("it runs in another sandbox", |w| runs_anew(w, before.as_ref())).await;
+        assert!(made - since < seconds(100), "{:?}", made - since);
+        assert_eq!(weight(&world, CGROUP).as_deref(), Some("20"));
+        assert_eq!(world.fake.ready_sandboxes().len(), 1);
+    }
+    let app = world.container("web", "app").unwrap();
+    assert_eq!(app.restart_count, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_could_not_be_stopped_outside_gets_no_cgroup_before_it_is() {
+    let world = with_a_pod().await;
+    let before = instance(&world);
+    let stops = world.times_of("StopPodSandbox web-node").len();
+    world.fake.fault_always(Method::StopPodSandbox, Some(Fault::Failed("stuck".to_owned())));
+    world.cgroups.take(CGROUP);
+    world.until("it is tried", |w| w.times_of("StopPodSandbox web-node").len() > stops + 1).await;
+    assert_eq!(weight(&world, CGROUP), None);
+    world.fake.fault_always(Method::StopPodSandbox, None);
+    world.until("it runs in another sandbox", |w| runs_anew(w, before.as_ref())).await;
+    assert_eq!(weight(&world, CGROUP).as_deref(), Some("20"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn numbers_that_somebody_changed_are_set_right_and_the_pod_goes_on() {
+    let mut world = with_a_pod().await;
+    let before = instance(&world);
+    for is_restart in [false, true] {
+        if is_restart {
+            world.crash().await;
+        }
+        world.cgroups.write(CGROUP, "cpu.weight", "77");
+        let since = world.now();
+        if is_restart {
+            world.start().await;
+        }
+        let right = |w: &World| weight(w, CGROUP).as_deref() == Some("20");
+        let mended = world.until("the cgroup weighs what it should", right).await;
+        assert!(mended - since < seconds(100), "{:?}", mended - since);
+    }
+    world.until("the pod is ready", |w| w.is_ready("web")).await;
+    assert_eq!(instance(&world), before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cgroup_that_cannot_be_looked_at_is_not_taken_for_gone() {
+    let world = with_a_pod().await;
+    let before = instance(&world);
+    world.cgroups.break_below(CGROUP).take(CGROUP);
+    world.pass(seconds(300)).await;
+    assert_eq!(instance(&world), before);
+    world.cgroups.repair();
+    world.until("it runs in another sandbox", |w| runs_anew(w, before.as_ref())).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn tiers_are_set_right_each_minute() {
+    let world = with_a_pod().await;
+    let is_right = |w: &World| weight(w, TIER).as_deref() == Some("20");
+    world.until("the tier weighs what its pods request", is_right).await;
+    world.cgroups.write(TIER, "cpu.weight", "77");
+    let since = world.now();
+    let right = world.until("the tier is set right", is_right).await;
+    assert!(right - since <= seconds(61), "{:?}", right - since);
+    world.cgroups.take("/kubepods/besteffort");
+    world.until("the other tier is there again", |w| weight(w, "/kubepods/besteffort").is_some()).await;
+    world.apply(&pod("other", [container("app")]));
+    world.until("a pod finds its place in it", |w| w.is_ready("other")).await;
+}
