@@ -72,6 +72,14 @@ fn a_pod_without_its_cgroup_is_made_anew_and_one_with_other_numbers_goes_on() {
         expect!["teardown SandboxLost; kill a-0 PodFinished; stop sb0"],
     );
     check("OnFailure main:a | sandbox=dead a=exited(0) cgroup=missing", expect!["settled"]);
+    check(
+        "Never init:i1 main:a | sandbox i1=exited(0) cgroup=missing",
+        expect!["teardown SandboxLost; stop sb0"],
+    );
+    check(
+        "init:i1 main:a | sandbox i1=exited(0) cgroup=missing",
+        expect!["stop sb0; create sandbox 1 CgroupGone"],
+    );
 
     check("main:a | sandbox a=running cgroup=changed", expect!["mend cgroup"]);
     check("init:i1 main:a | sandbox i1=running cgroup=changed", expect!["mend cgroup"]);

@@ -11,10 +11,10 @@ use model::{
 use proptest::prelude::*;
 
 use crate::ledger::Ended;
-use crate::pod::actions::may_run;
+use crate::pod::actions::{find_usable, may_run};
 use crate::pod::backoff;
 use crate::pod::fixture::{Case, case, hash_in, new_instance, show};
-use crate::pod::plan::{KillContainer, PodPlan, PodStep, SandboxReason, StartContainer, WaitingReason};
+use crate::pod::plan::{KillContainer, PodPlan, PodStep, StartContainer, WaitingReason};
 use crate::pod::restart::{has_changed, has_failed};
 use crate::probe::results::{ProbeKind, Verdict};
 
@@ -294,18 +294,23 @@ fn has_changed_spec(case: &Case) -> bool {
     case.observed.containers.iter().any(changed)
 }
 
+fn is_init(case: &Case, name: &str) -> bool {
+    containers::find_container(&case.pod, name).is_some_and(|container| container.kind == ContainerKind::Init)
+}
+
 /// Decides, acts and lets time pass until nothing happens any more.
 fn run_until_rest(case: &mut Case) -> Result<(), TestCaseError> {
     let mut history = Vec::new();
     let mut had_ended: Vec<&str> = Vec::new();
-    let mut is_begun_anew = false;
+    let mut place = None;
     for _ in 0..60 {
         let plan = case.plan();
         check_laws(case, &plan)?;
         let ended = case.ended(false);
-        // A spec that changed makes a pod go on that had ended, and one whose cgroup somebody took begins anew.
-        had_ended.retain(|_| !has_changed_spec(case) && !is_begun_anew);
-        is_begun_anew = matches!(plan.step, PodStep::CreateSandbox { why: SandboxReason::CgroupGone, .. });
+        // A spec that changed makes a pod go on that had ended, and init containers count as long as their sandbox is there.
+        let sandbox = find_usable(&case.pod, &case.observed).ok().map(|sandbox| sandbox.id.clone());
+        let is_elsewhere = std::mem::replace(&mut place, sandbox) != place;
+        had_ended.retain(|name| !has_changed_spec(case) && !(is_elsewhere && is_init(case, name)));
         prop_assert!(had_ended.iter().all(|name| ended.has(name)), "{had_ended:?} had ended: {ended:?}");
         had_ended = NAMES.into_iter().filter(|name| ended.has(name)).collect();
         history.push(show(&plan, case.now));
