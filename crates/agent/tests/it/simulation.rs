@@ -46,7 +46,7 @@ fn whatever_goes_wrong_the_laws_hold_and_the_node_comes_to_rest() {
             let (from, to) = range.split_once("..").unwrap();
             (from.parse().unwrap()..to.parse().unwrap()).collect()
         }
-        _ => pinned().into_iter().chain(0..200).collect(),
+        _ => pinned().into_iter().chain(0..120).collect(),
     };
     let failures: Vec<(u64, String)> =
         seeds.into_iter().filter_map(|seed| run(seed).err().map(|why| (seed, why))).collect();

@@ -30,7 +30,7 @@ const REST_WITHIN: Duration = Duration::from_secs(300);
 fn whatever_happens_to_the_api_it_comes_to_say_what_runs() {
     let seeds = match std::env::var("SIM_SEED") {
         Ok(seed) => vec![seed.parse().unwrap()],
-        Err(_) => pinned().into_iter().chain(0..100).collect(),
+        Err(_) => pinned().into_iter().chain(0..60).collect(),
     };
     for seed in seeds {
         if let Err(why) = run(seed) {

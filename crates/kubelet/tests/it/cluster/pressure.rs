@@ -4,10 +4,12 @@
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use model::Amount;
 use rustix::fs::{Mode, OFlags};
 use serde_json::{Value, json};
+use testing::stretched;
 
 use crate::node::{FOREVER, condition, shell_pod, uid};
 use crate::resources::is_v2;
@@ -165,13 +167,15 @@ fn all_memory_but(mebibytes: i64) -> String {
     (total - (mebibytes << 20)).to_string()
 }
 
-/// What pods have together is 500 MiB, of which 250 are to be kept free, and 330 where it was less.
+/// What pods have together is 500 MiB, of which 250 are to be kept free, and 330 where it was less. The node is short of memory
+/// for long enough to ask what it takes in then.
 fn short_of_memory() -> Cluster {
+    let period = format!("{}s", stretched(Duration::from_secs(15)).as_secs());
     Cluster::around(crate::node::Node::on_containerd(json!({
         "systemReserved": {"memory": all_memory_but(500)},
         "evictionHard": {"memory.available": "250Mi"},
         "evictionMinimumReclaim": {"memory.available": "80Mi"},
-        "evictionPressureTransitionPeriod": "12s",
+        "evictionPressureTransitionPeriod": period,
         "kernelMemcgNotification": true,
     })))
 }
