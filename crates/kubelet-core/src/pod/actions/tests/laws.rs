@@ -310,7 +310,8 @@ fn run_until_rest(case: &mut Case) -> Result<(), TestCaseError> {
         // A spec that changed makes a pod go on that had ended, and init containers count as long as their sandbox is there.
         let sandbox = find_usable(&case.pod, &case.observed).ok().map(|sandbox| sandbox.id.clone());
         let is_elsewhere = std::mem::replace(&mut place, sandbox) != place;
-        had_ended.retain(|name| !has_changed_spec(case) && !(is_elsewhere && is_init(case, name)));
+        let goes_on = |name: &str| has_changed_spec(case) || (is_elsewhere && is_init(case, name));
+        had_ended.retain(|name| !goes_on(name));
         prop_assert!(had_ended.iter().all(|name| ended.has(name)), "{had_ended:?} had ended: {ended:?}");
         had_ended = NAMES.into_iter().filter(|name| ended.has(name)).collect();
         history.push(show(&plan, case.now));
