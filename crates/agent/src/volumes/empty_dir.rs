@@ -10,7 +10,7 @@ use ports::HostError;
 use super::make::{MakeError, Scene};
 use super::quota;
 
-const DIRECTORY: &str = "volumes/kubernetes.io~empty-dir";
+pub(super) const DIRECTORY: &str = "volumes/kubernetes.io~empty-dir";
 const MARKS: &str = "plugins/kubernetes.io~empty-dir";
 
 pub(super) async fn make(scene: &Scene<'_>, medium: Medium) -> Result<ReadyVolume, MakeError> {

@@ -13,11 +13,11 @@ use ports::{Host, HostError};
 use tokio::sync::Semaphore;
 
 use super::chain;
+use super::empty_dir::DIRECTORY;
 use super::make::Scene;
 use crate::engine::Engine;
 use crate::settings::Paths;
 
-const DIRECTORY: &str = "volumes/kubernetes.io~empty-dir";
 /// Projects that are tried for a directory, if files of others have been found in all before.
 const TRIES: usize = 64;
 

@@ -140,12 +140,7 @@ impl Trees {
         let mut refused = Vec::new();
         for file in files {
             let at = self.place_of(file, path);
-            let now = match fs::read_to_string(&at) {
-                Ok(now) => now,
-                Err(error) if file.is_optional && error.kind() == ErrorKind::NotFound => continue,
-                Err(error) => return Err(failed("read", &at)(error)),
-            };
-            if now.trim() != file.text && put(&at, &file.text).is_err() {
+            if !is_so(file, &at).map_err(failed("read", &at))? && put(&at, &file.text).is_err() {
                 refused.push((at, &file.text));
             }
         }
@@ -165,10 +160,9 @@ impl Trees {
         }
         for file in files {
             let at = self.place_of(file, path);
-            match fs::read_to_string(&at) {
-                Ok(now) if now.trim() == file.text => {}
-                Err(error) if file.is_optional && error.kind() == ErrorKind::NotFound => {}
-                Ok(_) => return Ok(CgroupState::Changed),
+            match is_so(file, &at) {
+                Ok(true) => {}
+                Ok(false) => return Ok(CgroupState::Changed),
                 Err(error) if error.kind() == ErrorKind::NotFound => return Ok(CgroupState::Changed),
                 Err(error) => return Err(failed("read", &at)(error)),
             }
@@ -263,6 +257,15 @@ pub(super) fn inside(tree: &Path, path: &str) -> PathBuf {
 }
 
 /// What is in another namespace of processes is shown as 0.
+/// Whether the file says what it should, or is one that need not be there.
+fn is_so(file: &CgroupFile, at: &Path) -> io::Result<bool> {
+    match fs::read_to_string(at) {
+        Ok(now) => Ok(now.trim() == file.text),
+        Err(error) if file.is_optional && error.kind() == ErrorKind::NotFound => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
 fn pids(text: &str) -> impl Iterator<Item = u32> {
     text.lines().filter_map(|line| line.parse::<u32>().ok()).filter(|pid| *pid > 0)
 }

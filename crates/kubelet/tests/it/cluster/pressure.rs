@@ -6,13 +6,12 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use model::Amount;
 use rustix::fs::{Mode, OFlags};
 use serde_json::{Value, json};
 use testing::stretched;
 
 use crate::node::{FOREVER, condition, shell_pod, uid};
-use crate::resources::is_v2;
+use crate::resources::{is_v2, memory_bytes};
 use crate::small_disk::SmallDisk;
 
 use super::{Cluster, bound};
@@ -161,10 +160,7 @@ fn too_many_processes(cluster: &Cluster, threshold: &str) {
 
 /// The memory of this machine, less so much.
 fn all_memory_but(mebibytes: i64) -> String {
-    let text = std::fs::read_to_string("/proc/meminfo").expect("meminfo");
-    let total = text.lines().next().and_then(|line| line.split_whitespace().nth(1)).expect("MemTotal");
-    let total = Amount::parse(&format!("{total}Ki")).expect("an amount").units();
-    (total - (mebibytes << 20)).to_string()
+    (memory_bytes() - (mebibytes << 20)).to_string()
 }
 
 /// What pods have together is 500 MiB, of which 250 are to be kept free, and 330 where it was less. The node is short of memory
