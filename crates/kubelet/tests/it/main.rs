@@ -38,5 +38,6 @@ mod settings;
 mod small_disk;
 mod stats;
 mod streaming;
+mod stubborn;
 mod traces;
 mod volumes;

@@ -4,8 +4,7 @@
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -16,6 +15,7 @@ use super::refusals::allocatable;
 use super::watch::Watch;
 use super::{Cluster, bound};
 use crate::node::{FOREVER, IMAGE, Node, free_port, names_in, once_pod, shell_pod, uid};
+use crate::stubborn::{Stubborn, stray};
 
 /// Longer than all jobs take on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -58,50 +58,6 @@ impl Drop for Proxy {
         let _ = self.kubectl.kill();
         let _ = self.kubectl.wait();
     }
-}
-
-/// A process in the cgroups of a pod that SIGKILL does not end yet: it stands still in a freezer that is not the pod's.
-struct Stubborn {
-    process: Child,
-    freezer: PathBuf,
-    since: Instant,
-}
-
-impl Stubborn {
-    fn inside(node: &Node, uid: &str) -> Self {
-        let freezer = &node.cgroup().find("")[..];
-        let freezer = freezer.iter().find(|dir| is_freezer(dir)).expect("a tree that stops processes");
-        let freezer = freezer.join(format!("stubborn-{uid}"));
-        std::fs::create_dir(&freezer).expect("a freezer");
-        let (process, _) = stray(node, uid);
-        std::fs::write(freezer.join("cgroup.procs"), process.id().to_string()).expect("moved");
-        std::fs::write(freezer.join("freezer.state"), "FROZEN").expect("frozen");
-        Self { process, freezer, since: Instant::now() }
-    }
-}
-
-impl Drop for Stubborn {
-    fn drop(&mut self) {
-        let _ = std::fs::write(self.freezer.join("freezer.state"), "THAWED");
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-        let _ = std::fs::remove_dir(&self.freezer);
-    }
-}
-
-fn is_freezer(dir: &Path) -> bool {
-    dir.starts_with("/sys/fs/cgroup/freezer")
-}
-
-/// A process that is in the pod's cgroups, and in no container of it; and whether it came in time to be in one.
-fn stray(node: &Node, uid: &str) -> (Child, bool) {
-    let sleep = Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn().expect("a process");
-    let mut is_inside = false;
-    for cgroup in node.pod_cgroups(uid) {
-        // Who comes too late finds it gone.
-        is_inside |= std::fs::write(cgroup.join("cgroup.procs"), sleep.id().to_string()).is_ok();
-    }
-    (sleep, is_inside)
 }
 
 /// What came of all jobs.
@@ -176,7 +132,7 @@ fn nothing_is_left(node: &Node, mounts: &[String]) {
         let tiers = ["kubepods", "kubepods/burstable", "kubepods/besteffort"];
         let cgroups = tiers.iter().flat_map(|tier| node.cgroup().find(tier));
         let mut left: Vec<String> = cgroups.flat_map(|dir| names_in(&dir)).collect();
-        left.retain(|name| name.starts_with("pod"));
+        left.retain(|name| name.starts_with("pod") || name.contains("-pod"));
         let dirs = ["root/pods", "logs/pods", "logs/containers"];
         left.extend(dirs.iter().flat_map(|dir| names_in(&node.path(dir))));
         left.extend(mounts_of(node).into_iter().filter(|mount| !mounts.contains(mount)));
@@ -211,7 +167,7 @@ fn jobs_on_a_real_runtime_find_the_room_of_those_that_ended_and_leave_nothing() 
         if sleeps {
             stubborn.push(Stubborn::inside(node, &uid(pod)));
         }
-        stubborn.retain(|process: &Stubborn| process.since.elapsed() < STUBBORN_FOR);
+        stubborn.retain(|process: &Stubborn| process.is_younger_than(STUBBORN_FOR));
     });
     drop(stubborn);
     assert_eq!(turnover.ends.get("Failed DeadlineExceeded"), Some(&(JOBS / 50)), "{turnover:?}");
@@ -242,7 +198,7 @@ fn jobs_with_processes_in_their_cgroups_leave_none_of_them() {
             true => stubborn.push(Stubborn::inside(node, &uid(pod))),
             false => strays.push(stray(node, &uid(pod))),
         }
-        stubborn.retain(|process| process.since.elapsed() < STUBBORN_FOR);
+        stubborn.retain(|process| process.is_younger_than(STUBBORN_FOR));
     });
     drop(stubborn);
     assert_eq!(turnover.ends, [("Succeeded ".to_owned(), JOBS)].into());
@@ -289,7 +245,7 @@ fn a_thousand_pods_come_and_go_and_neither_a_process_nor_a_cgroup_is_left() {
                 _ => strays.push(stray(&node, &uid(n))),
             }
         }
-        stubborn.retain(|process| process.since.elapsed() < STUBBORN_FOR);
+        stubborn.retain(|process| process.is_younger_than(STUBBORN_FOR));
         eprintln!("wave {wave} took {:?}", began.elapsed());
     }
     node.delete("wave");

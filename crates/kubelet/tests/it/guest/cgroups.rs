@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use kubelet_core::cgroup::{CgroupNames, CgroupNumbers, compute_settings};
 use model::cgroup::{CgroupPath, CgroupVersion};
@@ -10,12 +10,11 @@ use model::{CgroupDriver, PodUid, QosClass};
 use ports::Cgroups;
 use ports::cgroups::CgroupRemoval;
 use serde_json::{Value, json};
-use testing::stretched;
 
 use crate::cluster::{Cluster, bound};
 use crate::node::{FOREVER, Node, container, shell_pod, uid};
 use crate::resources::{kernel_bytes, memory_bytes};
-use crate::small_disk::SmallDisk;
+use crate::stubborn::Stubborn;
 
 /// Where systemd and the kernel agree: the whole machine is this test's, and only one kubelet here uses the driver.
 const KUBEPODS: &str = "/sys/fs/cgroup/kubepods.slice";
@@ -76,57 +75,6 @@ impl SwapFile {
 impl Drop for SwapFile {
     fn drop(&mut self) {
         let _ = Command::new("swapoff").arg(self.path()).status();
-    }
-}
-
-/// A process that SIGKILL does not end: it writes to a disk that stands still.
-struct Stubborn {
-    process: Child,
-    disk: SmallDisk,
-}
-
-impl Stubborn {
-    fn new() -> Self {
-        let disk = SmallDisk::new(16, 100);
-        let place = disk.path().display().to_string();
-        run("fsfreeze", &["--freeze", &place]);
-        let process = Command::new("touch").arg(disk.path().join("file")).spawn();
-        let stubborn = Self { process: process.expect("a process"), disk };
-        let deadline = Instant::now() + stretched(Duration::from_secs(30));
-        while !stubborn.stands_still() {
-            assert!(Instant::now() < deadline, "it has come to the disk");
-            std::thread::park_timeout(Duration::from_millis(20));
-        }
-        stubborn
-    }
-
-    /// Whether it waits for the disk, and so for no signal.
-    fn stands_still(&self) -> bool {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.process.id())).unwrap_or_default();
-        stat.contains(") D ")
-    }
-
-    /// Goes into a cgroup of its own in there: on version 2 nobody is in one that has others inside.
-    fn enter(&self, cgroup: &Path) {
-        let own = cgroup.join("stubborn");
-        std::fs::create_dir(&own).expect("a cgroup");
-        std::fs::write(own.join("cgroup.procs"), self.process.id().to_string()).expect("moved");
-    }
-
-    fn lives(&mut self) -> bool {
-        self.process.try_wait().expect("a child").is_none()
-    }
-
-    fn let_go(&self) {
-        let _ = Command::new("fsfreeze").arg("--unfreeze").arg(self.disk.path()).status();
-    }
-}
-
-impl Drop for Stubborn {
-    fn drop(&mut self) {
-        self.let_go();
-        let _ = self.process.kill();
-        let _ = self.process.wait();
     }
 }
 
@@ -227,7 +175,7 @@ fn pods_live_in_slices_of_systemd_with_the_numbers_of_their_classes_and_leave_no
     assert_eq!(container(&again, "main")["containerID"], container(&pods[1], "main")["containerID"]);
     check_limits(&guaranteed, &burstable, &best_effort);
 
-    let mut stubborn = Stubborn::new();
+    let mut stubborn = Stubborn::on_a_disk();
     stubborn.enter(&best_effort);
     cluster.kubectl.delete("burstable-node");
     node.delete("guaranteed");
@@ -323,12 +271,12 @@ fn slices_come_and_go_one_after_another_and_systemd_knows_none_of_them_afterward
     let settings = compute_settings(&numbers, CgroupVersion::V2);
     let pod = |n: usize| names.pod(QosClass::Burstable, &PodUid::from(format!("0000-{n}")));
     let remove = |cgroup: &CgroupPath| tokio.block_on(cgroups.remove(cgroup)).expect("an answer");
-    let mut stubborn = Stubborn::new();
+    let mut stubborn = Stubborn::on_a_disk();
     let place = pod(SLICES);
     tokio.block_on(cgroups.ensure(&place, &settings)).expect("made");
-    tokio.block_on(cgroups.join(&place, stubborn.process.id())).expect("moved");
+    tokio.block_on(cgroups.join(&place, stubborn.pid())).expect("moved");
     tokio.block_on(cgroups.kill(&place)).expect("killed");
-    assert_eq!(remove(&place), CgroupRemoval::Busy { pids: vec![stubborn.process.id()] });
+    assert_eq!(remove(&place), CgroupRemoval::Busy { pids: vec![stubborn.pid()] });
     let began = Instant::now();
     for n in 0..SLICES {
         let cgroup = pod(n);
@@ -344,7 +292,6 @@ fn slices_come_and_go_one_after_another_and_systemd_knows_none_of_them_afterward
     eprintln!("{SLICES} slices: {:?}", began.elapsed());
     assert!(stubborn.lives(), "it was not to end before");
     stubborn.let_go();
-    stubborn.process.wait().expect("it ends");
     assert_eq!(remove(&place), CgroupRemoval::Gone);
     assert_eq!(tokio.block_on(cgroups.children(&names.tier(QosClass::Burstable))), Vec::<String>::new());
     let known = systemctl(&[
