@@ -115,6 +115,7 @@ impl Node {
 
     /// A node with a fake runtime, whose kubelet does not run yet.
     pub(crate) fn beside_fake(runtime: &FakeRuntime, extra: Value) -> Self {
+        runtime.set_cgroup_driver(testing::containerd::cgroup_driver());
         let mut node = Self::without_runtime(extra);
         let endpoint = node.serve(runtime, "runtime.sock");
         node.configure(json!({"containerRuntimeEndpoint": endpoint}));
