@@ -8,8 +8,8 @@ use std::sync::Arc;
 use kubelet_core::cgroup::CgroupNames;
 use kubelet_core::node::NodePressure;
 use kubelet_core::request::NodeFacts;
-use model::CgroupDriver;
 use model::k8s::{Node, NodeAddress, Pod, Quantity};
+use model::{CgroupDriver, MonoTime};
 use ports::{Cgroups, Clock, Host, Net, Runtime};
 use tokio::sync::{Notify, watch};
 
@@ -64,6 +64,8 @@ pub struct Engine {
     pub places: Places,
     /// What the node runs short of, written by `eviction`.
     pub pressure: watch::Receiver<NodePressure>,
+    /// The machine is about to end, written by `shutdown`.
+    pub shutting_down: watch::Receiver<bool>,
     /// This node in the API; nothing for one that stands alone.
     pub own_node: Copy<Node>,
     /// The pods bound to this node in the API, mirrors among them; nothing for a node that stands alone.
@@ -88,6 +90,12 @@ impl Engine {
         let node = own_node(&self.own_node.borrow());
         let said = node.and_then(|node| node.status.as_ref()?.allocatable.clone());
         said.unwrap_or_else(|| self.own_allocatable.clone())
+    }
+
+    /// Everything that keeps the node from being ready, in the words of its condition; empty when it is.
+    #[must_use]
+    pub fn node_problems(&self, now: MonoTime) -> Vec<String> {
+        self.node.borrow().problems(&self.pleg, *self.shutting_down.borrow(), now)
     }
 
     #[must_use]

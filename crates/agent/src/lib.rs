@@ -42,6 +42,7 @@ mod probe_metrics;
 mod prober;
 pub mod run_once;
 pub mod settings;
+mod shutdown;
 pub mod sources;
 mod start;
 mod stats;

@@ -8,6 +8,7 @@ mod eviction;
 mod histogram;
 mod pods;
 mod render;
+mod shutdown;
 mod table;
 
 use std::collections::BTreeMap;
@@ -29,6 +30,7 @@ use eviction::EvictionFigures;
 pub(crate) use histogram::Histogram;
 pub(crate) use pods::{NodeStart, PodStart};
 pub(crate) use render::{FromElsewhere, WorkingPods, write};
+use shutdown::ShutdownFigures;
 
 /// Limits for how long pods take to start, in seconds.
 const POD_START: &[f64] = &[
@@ -118,6 +120,7 @@ pub struct Metrics {
     pub(crate) images: ImageFigures,
     pub(crate) volumes: VolumeFigures,
     pub(crate) eviction: EvictionFigures,
+    pub(crate) shutdown: ShutdownFigures,
     calls: Mutex<BTreeMap<&'static str, Calls>>,
     cgroup_samples: Histogram,
     /// In the order of [`CgroupWork`].
@@ -175,6 +178,7 @@ impl Default for Metrics {
             images: ImageFigures::default(),
             volumes: VolumeFigures::default(),
             eviction: EvictionFigures::default(),
+            shutdown: ShutdownFigures::default(),
             calls: Mutex::default(),
             cgroup_samples: usual(),
             cgroup_works: [usual(), usual(), usual()],

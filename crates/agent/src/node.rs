@@ -52,7 +52,7 @@ impl NodeView {
 
     /// Everything that keeps the node from being ready, in the words of its condition; empty when it is.
     #[must_use]
-    pub fn problems(&self, pleg: &PlegHandle, now: MonoTime) -> Vec<String> {
+    pub fn problems(&self, pleg: &PlegHandle, is_shutting_down: bool, now: MonoTime) -> Vec<String> {
         let mut problems = Vec::new();
         match self.last_ready {
             None => problems.push("container runtime status check may not have completed yet".to_owned()),
@@ -66,6 +66,7 @@ impl NodeView {
         if self.last_ready.is_some() {
             problems.extend(self.network_problem());
         }
+        problems.extend(is_shutting_down.then(|| kubelet_core::shutdown::PROBLEM.to_owned()));
         problems
     }
 }
@@ -79,6 +80,7 @@ pub struct NodeWatch {
     pub pleg: PlegHandle,
     pub recorder: Recorder,
     pub view: watch::Sender<NodeView>,
+    pub shutting_down: watch::Receiver<bool>,
     /// Nobody else tells how the node is.
     pub stands_alone: bool,
 }
@@ -143,7 +145,7 @@ impl NodeWatch {
     fn tell(&self, said: &mut Said, now: MonoTime) {
         let view = self.view.borrow().clone();
         tell_runtime(&view, &mut said.is_runtime_ready);
-        let problems = view.problems(&self.pleg, now);
+        let problems = view.problems(&self.pleg, *self.shutting_down.borrow(), now);
         said.was_ready |= problems.is_empty();
         // Until the runtime has answered once nothing is known, and nothing is said.
         if self.stands_alone && view.last_ready.is_some() && said.problems.as_ref() != Some(&problems) {

@@ -37,6 +37,8 @@ pub enum MakeWay {
     Preempted,
     /// The node runs short, or the pod took more than it may. It gets so many seconds to end.
     Evicted { notice: Arc<EvictionNotice>, grace: i64 },
+    /// The machine is about to end, and leaves it so many seconds.
+    NodeShutdown { grace: i64 },
 }
 
 impl Default for Places {
@@ -72,16 +74,30 @@ impl Places {
     /// Tells an admitted pod to go. `false`: it has gone, or was told to go before.
     #[must_use]
     pub fn evict(&self, uid: &PodUid, notice: EvictionNotice, grace: i64) -> bool {
-        let table = self.table.lock();
-        let found = table.ledger.pods().find(|(_, pod)| has_uid(pod, uid)).map(|(turn, _)| turn);
-        let Some(make_way) = found.and_then(|turn| table.make_way.get(&turn)) else { return false };
-        make_way.send_if_modified(|told| {
+        self.tell_pod(uid, |told| {
             let is_first = told.is_none();
             if is_first {
                 *told = Some(MakeWay::Evicted { notice: Arc::new(notice), grace });
             }
             is_first
         })
+    }
+
+    /// Tells an admitted pod to go with the machine, also one that was told to go before: it may get less time now.
+    /// `false`: it has gone.
+    #[must_use]
+    pub fn end_with_node(&self, uid: &PodUid, grace: i64) -> bool {
+        self.tell_pod(uid, |told| {
+            *told = Some(MakeWay::NodeShutdown { grace });
+            true
+        })
+    }
+
+    fn tell_pod(&self, uid: &PodUid, tell: impl FnOnce(&mut Option<MakeWay>) -> bool) -> bool {
+        let table = self.table.lock();
+        let found = table.ledger.pods().find(|(_, pod)| has_uid(pod, uid)).map(|(turn, _)| turn);
+        let make_way = found.and_then(|turn| table.make_way.get(&turn));
+        make_way.is_some_and(|make_way| make_way.send_if_modified(tell))
     }
 
     /// Tells whenever what is held has changed.
@@ -263,7 +279,10 @@ mod tests {
         assert_eq!(places.admitted().len(), 1);
         assert!(evict() && !evict());
         assert!(matches!(place.news().await, Some(MakeWay::Evicted { grace: 1, .. })));
+        let end = || places.end_with_node(&PodUid::new("a"), 2);
+        assert!(end() && end(), "one that goes already may have to go faster");
+        assert!(matches!(place.news().await, Some(MakeWay::NodeShutdown { grace: 2 })));
         place.leave();
-        assert!(!evict() && places.admitted().is_empty());
+        assert!(!evict() && !end() && places.admitted().is_empty());
     }
 }

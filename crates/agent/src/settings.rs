@@ -10,6 +10,7 @@ use kubelet_core::cgroup::{PodRules, TierRules};
 use kubelet_core::eviction::threshold::Threshold;
 use kubelet_core::image::access::VerificationPolicy;
 use kubelet_core::image::gc::ImageGcPolicy;
+use kubelet_core::shutdown::{GroupPeriod, STATE_FILE};
 use model::CgroupDriver;
 use model::cgroup::CgroupPath;
 
@@ -26,6 +27,7 @@ pub struct Settings {
     pub containers: ContainerSettings,
     pub measure: MeasureSettings,
     pub eviction: EvictionSettings,
+    pub shutdown: ShutdownSettings,
     pub cgroups: CgroupSettings,
     pub processes: ProcessSettings,
     /// `None` for a kubelet that stands alone.
@@ -66,6 +68,12 @@ impl Paths {
     #[must_use]
     pub fn checkpoints(&self) -> PathBuf {
         self.root.join("checkpoints")
+    }
+
+    /// When pods were last ended for the end of the machine.
+    #[must_use]
+    pub fn shutdown_state(&self) -> PathBuf {
+        self.root.join(STATE_FILE)
     }
 
     #[must_use]
@@ -199,6 +207,27 @@ pub struct EvictionSettings {
     pub may_split: bool,
     /// The kernel is asked to tell when memory runs short.
     pub by_kernel: bool,
+}
+
+/// How pods are ended before the machine is.
+#[derive(Clone, Debug)]
+pub struct ShutdownSettings {
+    /// None: they end with it.
+    pub periods: Vec<GroupPeriod>,
+    /// When it was is kept, and shown as a metric.
+    pub keeps_times: bool,
+    /// Where logind is told how long it has to wait.
+    pub logind_drop_in: PathBuf,
+}
+
+impl Default for ShutdownSettings {
+    fn default() -> Self {
+        Self {
+            periods: Vec::new(),
+            keeps_times: true,
+            logind_drop_in: PathBuf::from("/etc/systemd/logind.conf.d/99-kubelet.conf"),
+        }
+    }
 }
 
 #[derive(Clone, Debug)]

@@ -9,7 +9,7 @@ use kubelet_core::node::{NodePressure, compute_allocatable, compute_capacity, re
 use kubelet_core::request::NodeFacts;
 use model::k8s::{Node, Pod, Quantity};
 use model::{CgroupDriver, PodSource};
-use ports::{Cgroups, Clock, Host, HostError, Net, NodeApi, Runtime};
+use ports::{Cgroups, Clock, Host, HostError, Net, NodeApi, Runtime, Shutdown};
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -37,6 +37,7 @@ use crate::pleg::Pleg;
 use crate::pods_view::PodsView;
 use crate::probe_metrics::ProbeMetrics;
 use crate::settings::{NodeSettings, Settings};
+use crate::shutdown::ShutdownTask;
 use crate::sources::file::FileSource;
 use crate::sources::http::HttpSource;
 use crate::sources::{ManifestProblems, SourceSet};
@@ -57,6 +58,7 @@ pub struct Doors {
     pub host: Arc<dyn Host>,
     pub cgroups: Arc<dyn Cgroups>,
     pub net: Arc<dyn Net>,
+    pub shutdown: Arc<dyn Shutdown>,
     pub clock: Clock,
     /// `None` for a kubelet that stands alone.
     pub cluster: Option<ClusterDoors>,
@@ -91,7 +93,7 @@ impl Agent {
             engine.recorder.node_warning("CgroupV1", CGROUP_V1_WARNING);
         }
         let (own_node, pods, pressure) = (ends.own_node.clone(), ends.pods.clone(), ends.pressure.clone());
-        let given_up = ends.spawn(&engine, doors.cluster.is_none());
+        let given_up = ends.spawn(&engine, &doors);
         let (problems, heartbeat) = (ManifestProblems::default(), Heartbeat::default());
         let readiness = SourcesReadiness::default();
         let api_sets = start_loop(&engine, &problems, &heartbeat, readiness.clone());
@@ -166,6 +168,7 @@ struct Ends {
     cgroup_driver: watch::Sender<Option<CgroupDriver>>,
     cgroup_names: watch::Sender<Option<Arc<CgroupNames>>>,
     pressure: watch::Sender<NodePressure>,
+    shutting_down: watch::Sender<bool>,
     volume_requests: Requests,
 }
 
@@ -187,6 +190,7 @@ async fn engine(
     let (driver_sender, cgroup_driver) = watch::channel(None);
     let (names_sender, cgroup_names) = watch::channel(None);
     let (pressure_sender, pressure) = watch::channel(NodePressure::default());
+    let (shutting_down_sender, shutting_down) = watch::channel(false);
     let (volumes, volume_requests) = Volumes::new();
     let engine = Arc::new(Engine {
         own_allocatable: own_allocatable(&*doors.host, &settings),
@@ -204,6 +208,7 @@ async fn engine(
         pods: PodsView::default(),
         places: Places::default(),
         pressure,
+        shutting_down,
         own_node,
         pods_in_api,
         metrics,
@@ -227,6 +232,7 @@ async fn engine(
         cgroup_driver: driver_sender,
         cgroup_names: names_sender,
         pressure: pressure_sender,
+        shutting_down: shutting_down_sender,
         volume_requests,
     };
     Ok((engine, ends))
@@ -235,14 +241,15 @@ async fn engine(
 impl Ends {
     /// Starts the tasks that every kubelet has, with or without an API; what comes back is cancelled if the kubelet cannot
     /// do its work.
-    fn spawn(self, engine: &Arc<Engine>, stands_alone: bool) -> CancellationToken {
+    fn spawn(self, engine: &Arc<Engine>, doors: &Doors) -> CancellationToken {
         let node_watch = NodeWatch {
             runtime: engine.runtime.clone(),
             clock: engine.clock,
             pleg: engine.pleg.clone(),
             recorder: engine.recorder.clone(),
             view: self.node,
-            stands_alone,
+            shutting_down: engine.shutting_down.clone(),
+            stands_alone: doors.cluster.is_none(),
         };
         let given_up = start_cgroups(engine, self.cgroup_driver, self.cgroup_names);
         engine.tasks.spawn("node watch", node_watch.run());
@@ -250,6 +257,10 @@ impl Ends {
         engine.tasks.spawn("volumes", VolumeEngine::new(engine.clone(), self.volume_requests).run());
         engine.tasks.spawn("system processes", SystemProcesses::new(engine.clone()).run());
         engine.tasks.spawn("log rotation", LogRotation::new(engine.clone()).run());
+        if !engine.settings.shutdown.periods.is_empty() {
+            let shutdown = ShutdownTask::new(engine.clone(), doors.shutdown.clone(), self.shutting_down);
+            engine.tasks.spawn("shutdown", shutdown.run());
+        }
         given_up
     }
 }

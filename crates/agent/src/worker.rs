@@ -254,6 +254,10 @@ impl PodWorker {
             None => self.desired.as_deref().and_then(status::said_in_api),
             known => known,
         };
+        let is_due_again = |said: &PodStatus| {
+            self.desired.as_deref().is_some_and(|pod| kubelet_core::shutdown::begins_anew(pod, said))
+        };
+        let known = known.filter(|said| !is_due_again(said));
         self.last_status = known.map(Arc::new);
         self.times.remember(self.last_status.as_deref());
         self.log_restarts = messages::log_restarts(&self.engine, &self.pod).await;

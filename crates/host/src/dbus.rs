@@ -1,23 +1,30 @@
-//! A small D-Bus client: calls to the first process of the machine, over the socket that it keeps for root
-//! (`docs/decisions/0011-own-dbus-client.md`).
+//! A small D-Bus client: calls to the first process of the machine, over the socket that it keeps for root, and to others over
+//! the message bus (`docs/decisions/0011-own-dbus-client.md`).
 //!
-//! Owns nothing: each [`Connection`] is made for one piece of work and closed after it. Never decides what to call.
+//! Owns nothing: who makes a [`Connection`] closes it. Never decides what to call.
 
+mod received;
 mod wire;
 
 use std::io;
 use std::path::Path;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncWriteExt, Interest};
 use tokio::net::UnixStream;
 
+use received::Received;
+use wire::MessageType;
 pub(crate) use wire::{Body, Message, Variant};
-use wire::{FIXED_HEADER, MessageType};
 
-/// Nothing that is asked here has an answer that comes near to this.
-const MOST_BYTES: usize = 1 << 20;
-/// Lines of the greeting are short.
-const MOST_LINE: usize = 1024;
+/// Signals that wait while an answer is awaited. Who sends more makes the connection useless.
+const MOST_SIGNALS: usize = 1000;
+/// The first call on the message bus, without which it carries no other.
+const HELLO: Method = Method {
+    destination: "org.freedesktop.DBus",
+    path: "/org/freedesktop/DBus",
+    interface: "org.freedesktop.DBus",
+    member: "Hello",
+};
 
 /// Who is called, and by which name.
 #[derive(Clone, Copy, Debug)]
@@ -44,25 +51,41 @@ pub(crate) enum DbusError {
 #[derive(Debug)]
 pub(crate) struct Connection {
     stream: UnixStream,
+    received: Received,
     serial: u32,
     /// Signals that came while an answer was awaited.
     signals: Vec<Message>,
 }
 
 impl Connection {
+    /// To systemd itself.
     pub(crate) async fn open(socket: &Path) -> Result<Self, DbusError> {
+        Self::greet(socket, "", &["OK"]).await
+    }
+
+    /// To the message bus, whose answers may carry open files.
+    pub(crate) async fn open_bus(socket: &Path) -> Result<Self, DbusError> {
+        let mut bus = Self::greet(socket, "NEGOTIATE_UNIX_FD\r\n", &["OK", "AGREE_UNIX_FD"]).await?;
+        bus.call(HELLO, &Body::default()).await?;
+        Ok(bus)
+    }
+
+    async fn greet(socket: &Path, wishes: &str, answers: &[&str]) -> Result<Self, DbusError> {
         let mut stream = UnixStream::connect(socket).await?;
         // Who we are is told by the socket itself; the number only has to agree.
         let uid = rustix::process::geteuid().as_raw().to_string();
         let hex: String = uid.bytes().map(|byte| format!("{byte:02x}")).collect();
         // In one piece, with nothing behind it: systemd looks at what it read together with `BEGIN` only when something
         // more comes, and a call there would wait until its caller gives up. Nothing else is sent before the answer.
-        stream.write_all(format!("\0AUTH EXTERNAL {hex}\r\nBEGIN\r\n").as_bytes()).await?;
-        let answer = read_line(&mut stream).await?;
-        if !answer.starts_with("OK") {
-            return Err(DbusError::Refused(answer));
+        stream.write_all(format!("\0AUTH EXTERNAL {hex}\r\n{wishes}BEGIN\r\n").as_bytes()).await?;
+        let mut connection = Self { stream, received: Received::default(), serial: 0, signals: Vec::new() };
+        for expected in answers {
+            let answer = connection.line().await?;
+            if !answer.starts_with(expected) {
+                return Err(DbusError::Refused(answer));
+            }
         }
-        Ok(Self { stream, serial: 0, signals: Vec::new() })
+        Ok(connection)
     }
 
     /// Calls, and waits for the answer.
@@ -72,7 +95,8 @@ impl Connection {
         loop {
             let message = self.read().await?;
             match message.kind {
-                MessageType::Signal => self.signals.push(message),
+                MessageType::Signal if self.signals.len() < MOST_SIGNALS => self.signals.push(message),
+                MessageType::Signal => return Err(DbusError::Garbled),
                 MessageType::Return if message.reply_to == Some(self.serial) => return Ok(message),
                 MessageType::Error if message.reply_to == Some(self.serial) => {
                     let text = message.reader().string().unwrap_or_default();
@@ -85,6 +109,8 @@ impl Connection {
     }
 
     /// The next signal, in the order in which they came.
+    ///
+    /// Cancel safe: what came of it stays.
     pub(crate) async fn signal(&mut self) -> Result<Message, DbusError> {
         if !self.signals.is_empty() {
             return Ok(self.signals.remove(0));
@@ -99,25 +125,34 @@ impl Connection {
     }
 
     async fn read(&mut self) -> Result<Message, DbusError> {
-        let mut bytes = vec![0; FIXED_HEADER];
-        self.stream.read_exact(&mut bytes).await?;
-        let rest = wire::rest_of(&bytes).filter(|rest| *rest <= MOST_BYTES).ok_or(DbusError::Garbled)?;
-        bytes.resize(FIXED_HEADER + rest, 0);
-        self.stream.read_exact(bytes.get_mut(FIXED_HEADER..).unwrap_or_default()).await?;
-        Message::parse(bytes).ok_or(DbusError::Garbled)
-    }
-}
-
-/// Byte by byte: what follows the line belongs to somebody else.
-async fn read_line(stream: &mut UnixStream) -> Result<String, DbusError> {
-    let mut line = Vec::new();
-    while !line.ends_with(b"\r\n") {
-        if line.len() >= MOST_LINE {
-            return Err(DbusError::Garbled);
+        loop {
+            if let Some(message) = self.received.take_message()? {
+                return Ok(message);
+            }
+            self.receive().await?;
         }
-        line.push(stream.read_u8().await?);
     }
-    Ok(String::from_utf8_lossy(&line).trim_end().to_owned())
+
+    async fn line(&mut self) -> Result<String, DbusError> {
+        loop {
+            if let Some(line) = self.received.take_line()? {
+                return Ok(line);
+            }
+            self.receive().await?;
+        }
+    }
+
+    /// Some more of whatever comes.
+    async fn receive(&mut self) -> io::Result<()> {
+        loop {
+            self.stream.readable().await?;
+            let (stream, received) = (&self.stream, &mut self.received);
+            match stream.try_io(Interest::READABLE, || received.take_in(stream)) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                result => return result,
+            }
+        }
+    }
 }
 
 #[cfg(test)]

@@ -38,6 +38,7 @@ mod job;
 mod journal;
 mod kernel_log;
 mod lock_file;
+mod logind;
 mod machine;
 mod manifests;
 mod measure;
@@ -76,6 +77,7 @@ use ports::host::{
 pub use addresses::host_ips;
 pub use cgroups::LinuxCgroups;
 pub use hand::serve as serve_as_hand;
+pub use logind::Logind;
 
 /// The machine this process runs on.
 #[derive(Debug)]

@@ -17,6 +17,7 @@ use model::k8s::Pod;
 use crate::mirror::is_mirror_pod;
 use crate::node::NodePressure;
 use crate::request::security::APPARMOR_ANNOTATION_PREFIX;
+use crate::shutdown;
 use crate::status::is_static_pod;
 use fit::{Fit, FitFacts, compute_fit};
 use pressure::refuse_under_pressure;
@@ -41,6 +42,8 @@ pub struct AdmissionFacts {
     pub allowed_unsafe_sysctls: Vec<String>,
     /// What the node runs short of.
     pub pressure: NodePressure,
+    /// The machine is about to end.
+    pub is_shutting_down: bool,
     pub features: Features,
 }
 
@@ -73,7 +76,7 @@ pub fn compute_admission(pod: &Pod, facts: &AdmissionFacts, fit: Option<&FitFact
         Fit::FitsWithout { victims, short_of } => (victims, short_of),
         Fit::Refused(rejection) => return Admission::Rejected(rejection),
     };
-    match refuse_apparmor(pod, facts) {
+    match refuse_apparmor(pod, facts).or_else(|| refuse_at_the_end(facts)) {
         Some(rejection) => Admission::Rejected(rejection),
         None => Admission::Admitted { victims, short_of },
     }
@@ -89,7 +92,7 @@ pub fn compute_rejection(pod: &Pod, facts: &AdmissionFacts) -> Option<Rejection>
 }
 
 /// From this priority on a pod is one that the cluster cannot do without.
-const CRITICAL_PRIORITY: i32 = 2_000_000_000;
+pub(crate) const CRITICAL_PRIORITY: i32 = 2_000_000_000;
 
 /// The pod must run here: it is static, or the mirror of one, or has a priority for the system itself.
 #[must_use]
@@ -106,6 +109,12 @@ fn refuse_pod_level_resources(pod: &Pod, facts: &AdmissionFacts) -> Option<Rejec
         reason: Cow::Borrowed("PodLevelResourcesNotSupported"),
         message: "PodLevelResources feature gate is disabled".to_owned(),
     })
+}
+
+/// Not even a critical pod has anything to gain from a machine that ends.
+fn refuse_at_the_end(facts: &AdmissionFacts) -> Option<Rejection> {
+    let (reason, message) = shutdown::REFUSED;
+    facts.is_shutting_down.then(|| Rejection { reason: Cow::Borrowed(reason), message: message.to_owned() })
 }
 
 fn refuse_os(pod: &Pod) -> Option<Rejection> {
@@ -249,6 +258,7 @@ mod tests {
             kernel_version: "6.1.0-18-amd64".to_owned(),
             allowed_unsafe_sysctls: vec!["kernel.msg*".to_owned(), "net.core.somaxconn".to_owned()],
             pressure: NodePressure::default(),
+            is_shutting_down: false,
             features: Features::default(),
         }
     }
@@ -377,8 +387,21 @@ mod tests {
         check_admission(&spec, "SupplementalGroupsPolicyNotSupported");
         spec["securityContext"]["supplementalGroupsPolicy"] = json!("Merge");
         check_admission(&spec, "OutOfpods");
-        let alone = compute_rejection(&pod_of(&spec), &facts()).map(|rejection| rejection.reason);
-        assert_eq!(alone.as_deref(), Some("AppArmor"));
+        let ending = AdmissionFacts { is_shutting_down: true, ..facts() };
+        let alone =
+            |spec: &Value| compute_rejection(&pod_of(spec), &ending).map(|rejection| rejection.reason);
+        assert_eq!(alone(&spec).as_deref(), Some("AppArmor"));
+        spec["securityContext"]["appArmorProfile"] = Value::Null;
+        assert_eq!(alone(&spec).as_deref(), Some("NodeShutdown"));
+    }
+
+    #[test]
+    fn a_node_that_shuts_down_takes_in_nobody() {
+        let ending = AdmissionFacts { is_shutting_down: true, ..facts() };
+        let refused = "NodeShutdown: Pod was rejected as the node is shutting down.";
+        check_with(&ending, &json!({}), refused);
+        check_with(&ending, &json!({"priority": 2_000_001_000}), refused);
+        check_with(&facts(), &json!({}), "welcome");
     }
 
     #[test]

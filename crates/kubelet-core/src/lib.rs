@@ -40,6 +40,7 @@ pub mod pod;
 pub mod probe;
 pub mod reflector;
 pub mod request;
+pub mod shutdown;
 pub mod sources;
 pub mod static_pod;
 pub mod stats;

@@ -8,7 +8,7 @@ use agent::{Agent, Doors};
 use config::{MachineFacts, Resolved};
 use cri::CriRuntime;
 use host::process::{CgroupVersion, Contention, LockFile};
-use host::{LinuxCgroups, LinuxHost};
+use host::{LinuxCgroups, LinuxHost, Logind};
 use net::LinuxNet;
 use ports::{Clock, Cluster, Host, HostError};
 use tokio_util::sync::CancellationToken;
@@ -199,7 +199,9 @@ async fn start_agent(resolved: &Resolved, cgroup_v2: bool) -> Result<Started, St
     let net = Arc::new(LinuxNet::new());
     let cluster = connected.as_ref().map(|connected| connected.doors.clone());
     let cgroups = Arc::new(LinuxCgroups::new(CGROUP_ROOT.into(), version));
-    let doors = Doors { runtime: Arc::new(runtime), host, cgroups, net, clock: Clock::system(), cluster };
+    let shutdown = Arc::new(Logind::new());
+    let (runtime, clock) = (Arc::new(runtime), Clock::system());
+    let doors = Doors { runtime, host, cgroups, net, shutdown, clock, cluster };
     let agent = Agent::start(doors, settings, node_facts, seed).await.map_err(host_error)?;
     let given_up = agent.given_up().clone();
     if let Some(connected) = connected {

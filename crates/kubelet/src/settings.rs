@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use agent::settings::{
     CgroupSettings, CollectionSettings, ContainerSettings, EvictionSettings, ImageSettings, LogSettings,
-    MeasureSettings, NetworkSettings, NodeSettings, Paths, ProcessSettings, Settings, SourceSettings,
+    MeasureSettings, NetworkSettings, NodeSettings, Paths, ProcessSettings, Settings, ShutdownSettings,
+    SourceSettings,
 };
 use config::{Features, KubeletConfiguration, Resolved};
 use cri::Endpoint;
@@ -18,6 +19,7 @@ use kubelet_core::image::access::VerificationPolicy;
 use kubelet_core::image::gc::ImageGcPolicy;
 use kubelet_core::node::reserved_for_node;
 use kubelet_core::request::{MemoryRules, NodeFacts, Swap};
+use kubelet_core::shutdown::compute_periods;
 use model::cgroup::CgroupPath;
 use model::{Amount, CgroupDriver};
 use ports::Host;
@@ -89,6 +91,11 @@ pub(crate) fn settings(
             limits_storage: kubelet.local_storage_capacity_isolation,
             may_split: Features::of(&resolved.gates).separate_disk_gc,
             by_kernel: kubelet.kernel_memcg_notification,
+        },
+        shutdown: ShutdownSettings {
+            periods: compute_periods(kubelet, facts.features),
+            keeps_times: facts.features.graceful_shutdown_by_priority,
+            ..ShutdownSettings::default()
         },
         cgroups: cgroups(&config, facts),
         processes: processes(resolved),

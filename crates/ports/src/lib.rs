@@ -1,8 +1,8 @@
 //! The doors of the kubelet: traits through which the agent reaches the outside world, and through which the server
 //! reaches the agent.
 //!
-//! Owns: the traits [`Runtime`], [`Cluster`], [`Certificates`], [`ClientIdentity`], [`Host`], [`Cgroups`], [`Net`]
-//! (outward) and [`NodeApi`] (inward), their error types, [`Clock`] and [`TraceContext`].
+//! Owns: the traits [`Runtime`], [`Cluster`], [`Certificates`], [`ClientIdentity`], [`Host`], [`Cgroups`], [`Net`],
+//! [`Shutdown`] (outward) and [`NodeApi`] (inward), their error types, [`Clock`] and [`TraceContext`].
 //!
 //! Architecture invariants:
 //! - a port decides nothing: retry, back-off and policy live with its callers;
@@ -20,6 +20,7 @@ pub mod host;
 pub mod net;
 pub mod node_api;
 pub mod runtime;
+pub mod shutdown;
 pub mod trace;
 
 pub use certificates::{CertificateError, Certificates, ClientIdentity};
@@ -30,4 +31,5 @@ pub use host::{Host, HostError};
 pub use net::{Net, NetError};
 pub use node_api::{NodeApi, OwnProcess};
 pub use runtime::{Runtime, RuntimeError};
+pub use shutdown::{Shutdown, ShutdownError};
 pub use trace::TraceContext;

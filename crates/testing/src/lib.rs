@@ -18,6 +18,7 @@ pub mod net;
 pub mod patience;
 pub mod pods;
 pub mod private_cgroup;
+pub mod shutdown;
 
 pub use certificates::{FakeCertificates, Verdict};
 pub use cgroups::FakeCgroups;
@@ -32,3 +33,4 @@ pub use net::{FakeNet, Service};
 pub use patience::stretched;
 pub use pods::{PodBuilder, pod, pod_from_json};
 pub use private_cgroup::PrivateCgroup;
+pub use shutdown::FakeShutdown;

@@ -78,9 +78,8 @@ impl GatheredFacts {
         self.refresh_addresses(engine, settings).await;
         self.refresh_images(engine).await;
         self.pressure = *engine.pressure.borrow();
-        let now = engine.clock.mono();
+        self.problems = engine.node_problems(engine.clock.mono());
         let view = engine.node.borrow();
-        self.problems = view.problems(&engine.pleg, now);
         let version = &view.version;
         if !version.version.is_empty() {
             self.runtime_version = format!("{}://{}", version.name, version.version);

@@ -76,6 +76,7 @@ impl NodeReporter {
     pub(crate) async fn run(mut self) {
         self.register().await;
         let (mut runtime_view, mut pressure) = (self.engine.node.clone(), self.engine.pressure.clone());
+        let mut shutting_down = self.engine.shutting_down.clone();
         let mut next = self.engine.clock.mono();
         loop {
             self.report().await;
@@ -83,20 +84,22 @@ impl NodeReporter {
             let period = self.settings.config.node_status_update_frequency.as_std();
             next = next.max(now) + period + self.engine.chance.up_to(period / JITTER_PART);
             // A node that becomes ready, or ceases to be, or begins or ceases to run short, says so at once.
-            while self.is_as_told(&runtime_view.borrow_and_update().problems(&self.engine.pleg, now))
-                && *pressure.borrow_and_update() == self.facts.pressure()
-            {
+            loop {
+                runtime_view.mark_unchanged();
+                shutting_down.mark_unchanged();
+                let is_as_told = self.facts.problems() == self.engine.node_problems(now)
+                    && *pressure.borrow_and_update() == self.facts.pressure();
+                if !is_as_told {
+                    break;
+                }
                 tokio::select! {
                     () = self.engine.clock.sleep_until(next) => break,
                     Ok(()) = runtime_view.changed() => {}
                     Ok(()) = pressure.changed() => {}
+                    Ok(()) = shutting_down.changed() => {}
                 }
             }
         }
-    }
-
-    fn is_as_told(&self, problems: &[String]) -> bool {
-        self.facts.problems() == problems
     }
 
     /// Creates the Node, or fits the one that is there; tries until it works.

@@ -60,6 +60,7 @@ pub(crate) fn write(metrics: &Metrics, from: &FromElsewhere<'_>) -> String {
     write_volumes(&mut text, &from.volumes);
     metrics.volumes.render(&mut text);
     metrics.eviction.render(&mut text);
+    metrics.shutdown.render(&mut text, from.gates);
     if let Some(disks) = from.disks {
         write_disks(&mut text, disks, from.pods);
     }
@@ -84,7 +85,14 @@ fn write_volumes(text: &mut String, volumes: &BTreeMap<&'static str, VolumeCount
     }
 }
 
-fn one(text: &mut String, name: &str, kind: Kind, help: &str, labels: &[(&str, &str)], number: u64) {
+pub(super) fn one(
+    text: &mut String,
+    name: &str,
+    kind: Kind,
+    help: &str,
+    labels: &[(&str, &str)],
+    number: u64,
+) {
     family(text, name, kind, help);
     line(text, name, labels, Value::Integer(number), None);
 }

@@ -1,15 +1,14 @@
 //! Whether this node takes the pod at all. A refused pod never runs: its status says why. One that was taken may have to
 //! make way for a critical one later.
 
-use std::sync::Arc;
-
 use kubelet_core::admission::fit::{FitFacts, refuse_beyond};
 use kubelet_core::admission::preemption::PREEMPTING;
 use kubelet_core::admission::{Admission, AdmissionFacts, compute_admission};
-use kubelet_core::eviction::message::{EVICTED, EvictionNotice};
+use kubelet_core::eviction::message::EVICTED;
 use kubelet_core::ledger::{EndedFacts, Holding, compute_ended};
 use kubelet_core::pod::termination::{EXCEEDED_GRACE_PERIOD, GraceSources, compute_grace};
 use kubelet_core::pod::worker::{PodStage, TerminationCause, WorkerEvent};
+use kubelet_core::shutdown::TERMINATED;
 use kubelet_core::status::TerminalReason;
 use model::k8s::Pod;
 
@@ -17,6 +16,48 @@ use super::PodWorker;
 use crate::cluster::own_node;
 use crate::engine::Engine;
 use crate::places::MakeWay;
+
+/// How a pod ends that somebody on this node ends.
+struct End {
+    cause: TerminationCause,
+    grace_override: Option<i64>,
+    reason: &'static str,
+    message: String,
+    is_disruption: bool,
+    /// The annotations of its event; `None`: it has none, because the node's own says it all.
+    told_with: Option<Vec<(&'static str, String)>>,
+}
+
+impl End {
+    fn of(why: MakeWay) -> Self {
+        match why {
+            MakeWay::Preempted => Self {
+                cause: TerminationCause::Preempted,
+                grace_override: None,
+                reason: PREEMPTING.0,
+                message: PREEMPTING.1.to_owned(),
+                is_disruption: true,
+                told_with: Some(Vec::new()),
+            },
+            MakeWay::Evicted { notice, grace } => Self {
+                cause: TerminationCause::Evicted,
+                grace_override: Some(grace),
+                reason: EVICTED,
+                message: notice.message.clone(),
+                is_disruption: notice.is_disruption,
+                told_with: Some(notice.annotations.clone()),
+            },
+            MakeWay::NodeShutdown { grace } => Self {
+                cause: TerminationCause::NodeShutdown,
+                grace_override: Some(grace),
+                reason: TERMINATED.0,
+                message: TERMINATED.1.to_owned(),
+                is_disruption: true,
+                told_with: None,
+            },
+        }
+    }
+}
 
 impl PodWorker {
     /// Judges the pod once. One that already ran before a restart of the kubelet was admitted then.
@@ -42,30 +83,22 @@ impl PodWorker {
         self.is_rejected = true;
     }
 
-    /// The room of this pod is needed, or it took more than it may. One that ends already ends as it began to, though
-    /// perhaps faster.
+    /// The room of this pod is needed, or it took more than it may, or the machine ends. One that ends already ends as it
+    /// began to, though perhaps faster.
     pub(super) fn make_way(&mut self, why: MakeWay) {
-        let (cause, grace_override, reason, notice) = match why {
-            MakeWay::Preempted => {
-                let (reason, message) = PREEMPTING;
-                let notice = EvictionNotice {
-                    message: message.to_owned(),
-                    annotations: Vec::new(),
-                    is_disruption: true,
-                };
-                (TerminationCause::Preempted, None, reason, Arc::new(notice))
-            }
-            MakeWay::Evicted { notice, grace } => (TerminationCause::Evicted, Some(grace), EVICTED, notice),
-        };
+        let end = End::of(why);
         if self.terminal.is_none() {
-            let recorder = &self.engine.recorder;
-            recorder.annotated_warning(&self.pod, reason, notice.message.clone(), notice.annotations.clone());
+            if let Some(annotations) = end.told_with {
+                let (reason, message) = (end.reason, end.message.clone());
+                self.engine.recorder.annotated_warning(&self.pod, reason, message, annotations);
+            }
             self.terminal = Some(TerminalReason {
-                reason: reason.to_owned(),
-                message: notice.message.clone(),
-                is_disruption: notice.is_disruption,
+                reason: end.reason.to_owned(),
+                message: end.message,
+                is_disruption: end.is_disruption,
             });
         }
+        let (cause, grace_override) = (end.cause, end.grace_override);
         if let Some(pod) = &self.desired {
             let grace = compute_grace(GraceSources::of(pod, grace_override), None);
             let late_at = self.engine.clock.mono() + grace.kill_deadline();
@@ -120,6 +153,7 @@ fn judge(engine: &Engine, pod: &Pod, others: &[Holding<'_>]) -> Admission {
         kernel_version: engine.host.machine().kernel_version,
         allowed_unsafe_sysctls: engine.settings.containers.allowed_unsafe_sysctls.clone(),
         pressure: *engine.pressure.borrow(),
+        is_shutting_down: *engine.shutting_down.borrow(),
         features: engine.node_facts.features,
     };
     let node = own_node(&engine.own_node.borrow());

@@ -26,6 +26,7 @@ mod probing;
 mod renewing;
 mod restarting;
 mod serving;
+mod shutdown;
 mod simulation;
 mod starting;
 mod system_processes;

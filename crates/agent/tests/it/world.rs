@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use agent::settings::{
     CgroupSettings, CollectionSettings, ContainerSettings, EvictionSettings, ImageSettings, LogSettings,
-    MeasureSettings, NetworkSettings, Paths, ProcessSettings, SourceSettings,
+    MeasureSettings, NetworkSettings, Paths, ProcessSettings, ShutdownSettings, SourceSettings,
 };
 use agent::{Agent, Doors, Settings};
 use config::{CredentialProviders, Features};
@@ -19,7 +19,7 @@ use kubelet_core::request::{MemoryRules, NodeFacts, Swap};
 use model::k8s::{ContainerStatus, PodStatus};
 use ports::node_api::Measurements;
 use ports::{Clock, HostError};
-use testing::{FakeCgroups, FakeCluster, FakeHost, FakeNet, FakeRuntime, Method};
+use testing::{FakeCgroups, FakeCluster, FakeHost, FakeNet, FakeRuntime, FakeShutdown, Method};
 
 use crate::cluster::doors_to;
 use crate::pods::Manifest;
@@ -41,6 +41,7 @@ pub(crate) struct World {
     pub(crate) host: FakeHost,
     pub(crate) cgroups: FakeCgroups,
     pub(crate) net: FakeNet,
+    pub(crate) shutdown: FakeShutdown,
     /// The cluster that the node joins; `None` for a node that stands alone.
     pub(crate) cluster: Option<FakeCluster>,
     pub(crate) settings: Settings,
@@ -72,6 +73,7 @@ impl World {
             host,
             cgroups: FakeCgroups::new(),
             net: FakeNet::new(),
+            shutdown: FakeShutdown::default(),
             cluster: None,
             settings: settings(),
             features: Features::default(),
@@ -101,6 +103,7 @@ impl World {
             host: Arc::new(self.host.clone()),
             cgroups: Arc::new(self.cgroups.clone()),
             net: Arc::new(self.net.clone()),
+            shutdown: Arc::new(self.shutdown.clone()),
             clock,
             cluster: self.cluster.as_ref().map(doors_to),
         };
@@ -298,6 +301,7 @@ fn settings() -> Settings {
         },
         measure: MeasureSettings::default(),
         eviction: EvictionSettings::default(),
+        shutdown: ShutdownSettings::default(),
         cgroups: cgroups(),
         processes: ProcessSettings::default(),
         sync_frequency: seconds(60),

@@ -61,6 +61,10 @@ features! {
     statusz: "ComponentStatusz",
     /// Pulls are recorded, and images pulled with credentials are kept from pods that have none.
     pull_records: "KubeletEnsureSecretPulledImages",
+    /// Pods are ended before the machine is.
+    graceful_shutdown: "GracefulNodeShutdown",
+    /// `shutdownGracePeriodByPodPriority` counts, and it is kept when pods were ended.
+    graceful_shutdown_by_priority: "GracefulNodeShutdownBasedOnPodPriority",
     /// Images may lie on another filesystem than what containers write.
     separate_disk_gc: "KubeletSeparateDiskGC",
     /// Filesystems with project quotas count what is in `emptyDir` volumes.

@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
+use tokio::io::AsyncReadExt;
 use tokio::net::UnixListener;
 
 use super::*;
@@ -61,13 +62,13 @@ async fn greet(stream: &mut UnixStream) {
     stream.write_all(b"OK 0123456789abcdef\r\n").await.unwrap();
 }
 
-fn hex_of_uid() -> String {
+pub(crate) fn hex_of_uid() -> String {
     let uid = rustix::process::geteuid().as_raw().to_string();
     uid.bytes().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// A whole message; `None` at the end.
-async fn receive(stream: &mut UnixStream) -> Option<Vec<u8>> {
+pub(crate) async fn receive(stream: &mut UnixStream) -> Option<Vec<u8>> {
     let mut bytes = vec![0; 16];
     stream.read_exact(&mut bytes).await.ok()?;
     let number = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
@@ -78,7 +79,7 @@ async fn receive(stream: &mut UnixStream) -> Option<Vec<u8>> {
 }
 
 /// The texts in a message, as far as they are of more than two letters.
-fn words(bytes: &[u8]) -> String {
+pub(crate) fn words(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes).into_owned();
     let words = text.split(|c: char| !c.is_ascii_graphic() && c != ' ').filter(|word| word.len() > 2);
     words
@@ -117,7 +118,7 @@ fn removed(number: u32, path: &str, result: &str) -> Vec<u8> {
     message(4, &text_field(3, "JobRemoved"), &body)
 }
 
-fn text(text: &str) -> Vec<u8> {
+pub(crate) fn text(text: &str) -> Vec<u8> {
     let mut bytes = u32::try_from(text.len()).unwrap().to_le_bytes().to_vec();
     bytes.extend(text.as_bytes());
     bytes.push(0);
@@ -125,19 +126,19 @@ fn text(text: &str) -> Vec<u8> {
 }
 
 /// A field begins at a multiple of 8; what is left free before the next one is not part of the last.
-fn text_field(code: u8, value: &str) -> Vec<u8> {
+pub(crate) fn text_field(code: u8, value: &str) -> Vec<u8> {
     let mut bytes = vec![code, 1, b's', 0];
     bytes.extend(text(value));
     bytes
 }
 
-fn reply_field(serial: u32) -> Vec<u8> {
+pub(crate) fn reply_field(serial: u32) -> Vec<u8> {
     let mut bytes = vec![5, 1, b'u', 0];
     bytes.extend(serial.to_le_bytes());
     bytes
 }
 
-fn message(kind: u8, fields: &[u8], body: &[u8]) -> Vec<u8> {
+pub(crate) fn message(kind: u8, fields: &[u8], body: &[u8]) -> Vec<u8> {
     let mut bytes = vec![b'l', kind, 0, 1];
     bytes.extend(u32::try_from(body.len()).unwrap().to_le_bytes());
     bytes.extend(99_u32.to_le_bytes());

@@ -1,5 +1,7 @@
-//! Messages of D-Bus as bytes: as much of the format as calls to systemd need. We write little endian only, and read what
+//! Messages of D-Bus as bytes: as much of the format as calls to systemd and logind need. We write little endian only, and read what
 //! is written so; the other side is on the same machine.
+
+use std::os::fd::OwnedFd;
 
 use super::Method;
 
@@ -45,6 +47,12 @@ impl Body {
         self
     }
 
+    pub(crate) fn signed(mut self, number: i32) -> Self {
+        self.signature.push('i');
+        self.writer.number(number.cast_unsigned());
+        self
+    }
+
     /// `a(sv)`.
     pub(crate) fn properties(mut self, properties: &[(&str, Variant)]) -> Self {
         self.signature.push_str("a(sv)");
@@ -67,12 +75,16 @@ impl Body {
 }
 
 /// What was received.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Message {
     pub(crate) kind: MessageType,
+    pub(crate) interface: String,
     pub(crate) member: String,
     pub(crate) reply_to: Option<u32>,
     pub(crate) error_name: String,
+    /// So many open files come with it.
+    pub(super) file_count: u32,
+    pub(crate) files: Vec<OwnedFd>,
     body: Vec<u8>,
 }
 
@@ -93,15 +105,25 @@ impl Message {
         let mut reader = Reader { bytes: &bytes, at: 4 };
         let body_length = reader.length()?;
         let (_serial, fields_end) = (reader.number()?, reader.length()?.checked_add(FIXED_HEADER)?);
-        let mut message =
-            Self { kind, member: String::new(), reply_to: None, error_name: String::new(), body: Vec::new() };
+        let mut message = Self {
+            kind,
+            interface: String::new(),
+            member: String::new(),
+            reply_to: None,
+            error_name: String::new(),
+            file_count: 0,
+            files: Vec::new(),
+            body: Vec::new(),
+        };
         while reader.at < fields_end {
             reader.align(8);
             let field = reader.byte()?;
             match (field, reader.signature()?.as_str()) {
+                (2, "s") => message.interface = reader.string()?,
                 (3, "s") => message.member = reader.string()?,
                 (4, "s") => message.error_name = reader.string()?,
                 (5, "u") => message.reply_to = Some(reader.number()?),
+                (9, "u") => message.file_count = reader.number()?,
                 (_, "s" | "o") => drop(reader.string()?),
                 (_, "g") => drop(reader.signature()?),
                 (_, "u") => drop(reader.number()?),
@@ -162,6 +184,27 @@ impl Reader<'_> {
     pub(crate) fn string(&mut self) -> Option<String> {
         let length = self.length()?;
         self.ended(length)
+    }
+
+    /// Of a variant that holds a large number.
+    pub(crate) fn variant_number(&mut self) -> Option<u64> {
+        if self.signature()? != "t" {
+            return None;
+        }
+        self.align(8);
+        Some(u64::from_le_bytes(self.take(8)?.try_into().ok()?))
+    }
+
+    /// Of a variant that is true or false.
+    pub(crate) fn variant_flag(&mut self) -> Option<bool> {
+        if self.signature()? != "b" {
+            return None;
+        }
+        match self.number()? {
+            0 => Some(false),
+            1 => Some(true),
+            _ => None,
+        }
     }
 
     fn signature(&mut self) -> Option<String> {

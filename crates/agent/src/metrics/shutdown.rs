@@ -1,0 +1,40 @@
+//! When pods were last ended for the end of the machine.
+
+use config::{FeatureGates, Features};
+use jiff::Timestamp;
+use kubelet_core::shutdown::ShutdownTimes;
+use kubelet_core::stats::exposition::Kind;
+use parking_lot::Mutex;
+
+use super::render::one;
+
+#[derive(Debug, Default)]
+pub(crate) struct ShutdownFigures(Mutex<ShutdownTimes>);
+
+impl ShutdownFigures {
+    pub(crate) fn set(&self, times: ShutdownTimes) {
+        *self.0.lock() = times;
+    }
+
+    /// Returns what is so from now on.
+    pub(crate) fn change(&self, change: impl FnOnce(&mut ShutdownTimes)) -> ShutdownTimes {
+        let mut times = self.0.lock();
+        change(&mut times);
+        *times
+    }
+
+    /// In whole seconds since 1970; 0 for a time that is not known.
+    pub(super) fn render(&self, text: &mut String, gates: &FeatureGates) {
+        let features = Features::of(gates);
+        if !features.graceful_shutdown || !features.graceful_shutdown_by_priority {
+            return;
+        }
+        let ShutdownTimes { began, ended } = *self.0.lock();
+        let seconds =
+            |time: Option<Timestamp>| time.map_or(0, |time| u64::try_from(time.as_second()).unwrap_or(0));
+        let help = "When pods began to be ended for the end of the machine.";
+        one(text, "kubelet_graceful_shutdown_start_time_seconds", Kind::Gauge, help, &[], seconds(began));
+        let help = "When all of them had ended, or their time had.";
+        one(text, "kubelet_graceful_shutdown_end_time_seconds", Kind::Gauge, help, &[], seconds(ended));
+    }
+}

@@ -1,0 +1,93 @@
+//! Ends the pods group by group, and then lets the machine end.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use kubelet_core::shutdown::{PodGroup, ShutdownTimes, compute_groups};
+use model::k8s::Pod;
+use model::{PodRef, PodUid};
+use ports::shutdown::ShutdownLock;
+
+use crate::engine::Engine;
+use crate::volumes::chain;
+
+pub(super) struct Drain {
+    pub(super) engine: Arc<Engine>,
+    /// Missing where the end was already on its way when this kubelet began.
+    pub(super) lock: Option<Box<dyn ShutdownLock>>,
+}
+
+impl Drain {
+    /// Dropping it ends nothing that has begun, and lets the machine go.
+    pub(super) async fn run(self) {
+        let clock = self.engine.clock;
+        let now = || Some(clock.now().wall);
+        note_times(&self.engine, |times| *times = ShutdownTimes { began: now(), ended: None }).await;
+        for group in compute_groups(&self.engine.settings.shutdown.periods, &self.pods()) {
+            self.end(&group).await;
+        }
+        note_times(&self.engine, |times| times.ended = now()).await;
+        drop(self.lock);
+        tracing::info!("The pods have ended, or their time has; the machine may end");
+    }
+
+    /// All that run, or still hold something.
+    fn pods(&self) -> Vec<Arc<Pod>> {
+        let held = self.engine.pods.all().into_iter().filter(|entry| !entry.progress.is_released);
+        let admitted = self.engine.places.admitted();
+        let all = held.map(|entry| entry.pod).chain(admitted);
+        let by_uid: BTreeMap<PodUid, Arc<Pod>> = all.map(|pod| (PodRef::of(&pod).uid, pod)).collect();
+        by_uid.into_values().collect()
+    }
+
+    async fn end(&self, group: &PodGroup) {
+        tracing::info!(
+            priority = group.priority,
+            within = ?group.within,
+            pods = group.pods.len(),
+            "Pods are ended before the machine is"
+        );
+        let mut changes = self.engine.pods.changes();
+        let deadline = self.engine.clock.mono() + group.within;
+        for end in &group.pods {
+            // One that holds no place ends already.
+            let _ = self.engine.places.end_with_node(&end.pod.uid, end.grace_seconds);
+        }
+        while !self.are_gone(group) {
+            tokio::select! {
+                Ok(()) = changes.changed() => {}
+                () = self.engine.clock.sleep_until(deadline) => {
+                    let left: Vec<String> = self.left(group).map(ToString::to_string).collect();
+                    tracing::warn!(priority = group.priority, ?left, "These pods have not ended in time");
+                    return;
+                }
+            }
+        }
+    }
+
+    fn are_gone(&self, group: &PodGroup) -> bool {
+        self.left(group).next().is_none()
+    }
+
+    /// Pods whose volumes are still there, or that their worker has not spoken of yet.
+    fn left<'a>(&self, group: &'a PodGroup) -> impl Iterator<Item = &'a PodRef> {
+        let admitted = self.engine.places.admitted();
+        let pods = self.engine.pods.clone();
+        group.pods.iter().map(|end| &end.pod).filter(move |pod| {
+            let has_place = || admitted.iter().any(|other| PodRef::of(other).uid == pod.uid);
+            pods.get(&pod.uid).map_or_else(has_place, |entry| !entry.progress.is_released)
+        })
+    }
+}
+
+/// Changes what is known of the last shutdown, in the metrics and on disk.
+pub(super) async fn note_times(engine: &Engine, change: impl FnOnce(&mut ShutdownTimes)) {
+    if !engine.settings.shutdown.keeps_times {
+        return;
+    }
+    let times = engine.metrics.shutdown.change(change);
+    let path = engine.settings.paths.shutdown_state();
+    if let Err(error) = engine.host.write_file(&path, times.text().as_bytes(), 0o644).await {
+        tracing::warn!(error = chain(&error), "When the node was shut down was not written down");
+    }
+}

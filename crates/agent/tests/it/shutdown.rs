@@ -1,0 +1,295 @@
+//! Stories about the end of the machine: who ends when, what is shown of it, and what holds it up.
+
+use kubelet_core::shutdown::GroupPeriod;
+use serde_json::json;
+use testing::{Fault, HostFault, HostMethod, Method, Program};
+
+use crate::pods::{Manifest, container, pod};
+use crate::world::{World, seconds};
+
+const MESSAGE: &str = "Pod was terminated in response to imminent node shutdown.";
+const DROP_IN: &str = "/etc/systemd/logind.conf.d/99-kubelet.conf";
+const STATE: &str = "/var/lib/kubelet/graceful_node_shutdown_state";
+
+/// Usual pods get twenty seconds, critical ones ten more.
+fn periods() -> Vec<GroupPeriod> {
+    [(0, 20), (2_000_000_000, 10)].map(|(priority, seconds)| GroupPeriod { priority, seconds }).into()
+}
+
+/// A node of a cluster that ends its pods before the machine ends.
+async fn graceful_world() -> World {
+    let mut world = World::of_cluster();
+    world.settings.shutdown.periods = periods();
+    world.start().await;
+    world
+        .until("the node is ready and holds up the end", |w| w.is_node_ready() && w.shutdown.locks() == 1)
+        .await;
+    world
+}
+
+fn critical(name: &str) -> Manifest {
+    pod(name, [container(name)]).spec(json!({"priority": 2_000_001_000}))
+}
+
+async fn running(world: &World, pods: &[Manifest]) {
+    for pod in pods {
+        world.create(pod);
+        world.until("it is ready", |w| w.is_said_ready(&pod.name)).await;
+    }
+}
+
+/// `Failed Terminated`.
+fn end_of(world: &World, name: &str) -> String {
+    let said = world.said(name);
+    format!("{} {}", said.phase.unwrap_or_default(), said.reason.unwrap_or_default())
+}
+
+/// `False: node is shutting down`.
+fn readiness(world: &World) -> String {
+    let ready = world.node_condition("Ready");
+    ready.map_or_else(String::new, |c| format!("{}: {}", c.status, c.message.unwrap_or_default()))
+}
+
+fn file(world: &World, path: &str) -> String {
+    world.host.text(path).unwrap_or_default()
+}
+
+async fn metric(world: &World, name: &str) -> u64 {
+    let metrics = world.metrics().await;
+    let line = metrics.lines().find(|line| line.starts_with(&format!("{name} "))).unwrap_or_default();
+    line.rsplit(' ').next().unwrap().parse().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_end_by_priority_before_the_machine_and_the_node_says_so() {
+    let world = graceful_world().await;
+    world.fake.program("web", Program::runs().ignoring_term());
+    world.fake.program("quick", Program::runs().ignoring_term());
+    let web = pod("web", [container("web")]);
+    let quick = pod("quick", [container("quick")]).spec(json!({"terminationGracePeriodSeconds": 4}));
+    running(&world, &[web, quick, critical("driver")]).await;
+
+    let announced = world.now();
+    world.shutdown.announce(true);
+    let told = world.until("the node is not ready", |w| readiness(w) == "False: node is shutting down").await;
+    assert!(told - announced < seconds(1), "{:?}", told - announced);
+    world.create(&critical("late"));
+    world.until("nobody is taken in", |w| end_of(w, "late") == "Failed NodeShutdown").await;
+    let refusal = "Pod was rejected: Pod was rejected as the node is shutting down.";
+    assert_eq!(world.said("late").message.as_deref(), Some(refusal));
+
+    let quick_ended =
+        world.until("its own time is over", |w| end_of(w, "quick") == "Failed Terminated").await;
+    assert!(world.runs("web/web") && world.runs("driver/driver"), "the others have more time");
+    let took = quick_ended - announced;
+    assert!(took >= seconds(4) && took < seconds(6), "{took:?}");
+    let web_ended = world.until("the time of its group is over", |w| !w.runs("web/web")).await;
+    let took = web_ended - announced;
+    assert!(took >= seconds(20) && took < seconds(22), "no more than its group has: {took:?}");
+    assert_eq!(world.shutdown.locks(), 1);
+    world.until("the critical pod is ended", |w| end_of(w, "driver") == "Failed Terminated").await;
+    world.until("the machine is held up no longer", |w| w.shutdown.locks() == 0).await;
+    assert!(world.now() - web_ended < seconds(5), "nobody waits for nothing");
+    let stop = |title: &str| world.times_of(&format!("StopContainer {title}"))[0];
+    assert!(stop("web/web") < announced + seconds(1) && stop("driver/driver") >= announced + seconds(20));
+
+    world.until("its end is told", |w| end_of(w, "web") == "Failed Terminated").await;
+    for name in ["web", "quick", "driver"] {
+        let said = world.said(name);
+        assert_eq!(said.message.as_deref(), Some(MESSAGE), "{name}");
+        let why = said.conditions.iter().flatten().find(|c| c.type_ == "DisruptionTarget").unwrap();
+        assert_eq!((&*why.status, why.reason.as_deref()), ("True", Some("TerminationByKubelet")));
+        assert_eq!(why.message.as_deref(), Some(MESSAGE));
+    }
+    world.until("the event is told", |w| !w.told("Shutdown").is_empty()).await;
+    let event = world.told("Shutdown").remove(0);
+    assert_eq!(event.message.as_deref(), Some("Shutdown manager detected shutdown event"));
+    assert_eq!((event.type_.as_deref(), &*event.involved_object.kind.unwrap()), (Some("Normal"), "Node"));
+    assert!(world.told("Terminated").is_empty(), "pods have no event of their own");
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_it_was_is_kept_and_shown_by_the_next_kubelet() {
+    let mut world = graceful_world().await;
+    let zero = "kubelet_graceful_shutdown_end_time_seconds";
+    assert_eq!((metric(&world, zero).await, file(&world, STATE)), (0, String::new()));
+    world.fake.program("web", Program::runs().stopping(seconds(3), 0));
+    running(&world, &[pod("web", [container("web")])]).await;
+    let now = |w: &World| u64::try_from(w.clock.now().wall.as_second()).unwrap();
+    let announced = now(&world);
+    world.shutdown.announce(true);
+    let began = r#""endTime":"0001-01-01T00:00:00Z","startTime":"2026-"#;
+    world.until("it is written down", |w| file(w, STATE).contains(began)).await;
+    world.until("it is done", |w| w.shutdown.locks() == 0).await;
+    assert_eq!(file(&world, STATE).matches("2026-01-01T00:").count(), 2, "{}", file(&world, STATE));
+    world.shutdown.set_ending(false);
+    world.restart().await;
+    world.until("it was read", |w| w.shutdown.connections() == 2).await;
+    let start = metric(&world, "kubelet_graceful_shutdown_start_time_seconds").await;
+    let end = metric(&world, zero).await;
+    assert!(
+        start >= announced && start <= announced + 1 && end >= start + 3 && end <= now(&world),
+        "{start} {end}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_that_does_not_end_holds_up_the_next_no_longer_than_its_time() {
+    let world = graceful_world().await;
+    running(&world, &[pod("web", [container("web")]), critical("driver")]).await;
+    world.fake.fault(Method::StopContainer, Fault::Hang);
+    let announced = world.now();
+    world.shutdown.announce(true);
+    let ended =
+        world.until("the critical pod is ended", |w| end_of(w, "driver") == "Failed Terminated").await;
+    assert!(ended >= announced + seconds(20) && ended < announced + seconds(23), "{:?}", ended - announced);
+    let freed = world.until("the machine may end", |w| w.shutdown.locks() == 0).await;
+    assert!(freed < announced + seconds(24) && world.runs("web/web"), "{:?}", freed - announced);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_machine_waits_until_volumes_are_unmounted() {
+    let world = graceful_world().await;
+    let volumes = json!({"volumes": [{"name": "v", "emptyDir": {"medium": "Memory"}}]});
+    running(&world, &[pod("web", [container("web")]).spec(volumes)]).await;
+    assert_eq!(world.host.mounts().len(), 1);
+    for _ in 0..3 {
+        world.host.fault(HostMethod::UnmountTree, HostFault::Fails);
+    }
+    world.shutdown.announce(true);
+    let stopped = world.until("nothing runs", |w| w.fake.running().is_empty()).await;
+    let freed = world.until("the machine may end", |w| w.shutdown.locks() == 0).await;
+    assert!(freed >= stopped + seconds(2) && world.host.mounts().is_empty(), "{:?}", freed - stopped);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_end_that_does_not_take_place_is_taken_back() {
+    let world = graceful_world().await;
+    world.fake.program("web", Program::runs().stopping(seconds(10), 0));
+    running(&world, &[pod("web", [container("web")]), critical("driver")]).await;
+    world.shutdown.announce(true);
+    world.until("the node is not ready", |w| !w.is_node_ready()).await;
+    world.pass(seconds(3)).await;
+    world.shutdown.announce(false);
+    let taken_back = world.now();
+    world.until("the node is ready again", World::is_node_ready).await;
+    world.until("the next end is held up", |w| w.shutdown.locks() == 1).await;
+    assert!(world.now() - taken_back < seconds(1), "{:?}", world.now() - taken_back);
+    running(&world, &[pod("later", [container("later")])]).await;
+    world.until("who was told to end does", |w| end_of(w, "web") == "Failed Terminated").await;
+    world.pass(seconds(40)).await;
+    assert!(world.is_said_ready("driver") && world.is_said_ready("later") && world.shutdown.locks() == 1);
+    assert!(!file(&world, STATE).contains("0001-"), "it is over: {}", file(&world, STATE));
+    let told: Vec<_> = world.told("Shutdown").into_iter().filter_map(|event| event.message).collect();
+    assert!(told.contains(&"Shutdown manager detected shutdown cancellation".to_owned()), "{told:?}");
+
+    world.shutdown.announce(true);
+    world.until("the next one counts", |w| end_of(w, "driver") == "Failed Terminated").await;
+    world.until("the machine may end", |w| w.shutdown.locks() == 0).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hint_without_news_changes_nothing() {
+    let world = graceful_world().await;
+    running(&world, &[pod("web", [container("web")])]).await;
+    world.shutdown.hint();
+    world.pass(seconds(60)).await;
+    assert!(world.is_said_ready("web") && world.is_node_ready() && world.recorded("Shutdown") == 0);
+    assert_eq!((world.shutdown.locks(), world.shutdown.connections()), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_announced_while_the_connection_was_broken_is_seen_later() {
+    let world = graceful_world().await;
+    running(&world, &[pod("web", [container("web")])]).await;
+    world.shutdown.lose(false);
+    world.pass(seconds(100)).await;
+    let tries = world.shutdown.connections();
+    assert!((6..=9).contains(&tries), "the pauses grow: {tries}");
+    assert_eq!(world.shutdown.locks(), 1, "the old one still holds up the end");
+    assert!(world.is_node_ready(), "nobody knows of an end");
+    world.shutdown.lose(true);
+    world.until("it is connected again", |w| w.shutdown.connections() > tries).await;
+    world.pass(seconds(1)).await;
+    assert_eq!(world.shutdown.locks(), 1, "the old one is given up for the new one");
+
+    world.shutdown.lose(true);
+    world.shutdown.set_ending(true);
+    world.until("the end is seen", |w| end_of(w, "web") == "Failed Terminated").await;
+    world.until("the machine may end", |w| w.shutdown.locks() == 0).await;
+    world.shutdown.lose(true);
+    world.shutdown.set_ending(false);
+    world.until("that there is none is seen, too", |w| w.is_node_ready() && w.shutdown.locks() == 1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_lost_during_the_end_changes_nothing_about_it() {
+    let world = graceful_world().await;
+    world.fake.program("web", Program::runs().stopping(seconds(15), 0));
+    running(&world, &[pod("web", [container("web")]), critical("driver")]).await;
+    world.shutdown.announce(true);
+    world.until("the node is not ready", |w| !w.is_node_ready()).await;
+    world.shutdown.lose(false);
+    world.until("all end", |w| end_of(w, "driver") == "Failed Terminated").await;
+    world.until("the machine may end", |w| w.shutdown.locks() == 0).await;
+    world.pass(seconds(20)).await;
+    assert_eq!(readiness(&world), "False: node is shutting down");
+    assert_eq!(world.recorded("Shutdown"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn logind_is_told_to_wait_long_enough() {
+    let world = graceful_world().await;
+    assert!(file(&world, DROP_IN).ends_with("[Login]\nInhibitDelayMaxSec=30\n"), "{}", file(&world, DROP_IN));
+    assert_eq!(world.shutdown.reloads(), 1);
+
+    let mut slow = World::of_cluster();
+    slow.settings.shutdown.periods = periods();
+    // It needs a moment to read it.
+    slow.shutdown.grant(3, seconds(30));
+    slow.start().await;
+    slow.until("the end is held up", |w| w.shutdown.locks() == 1).await;
+    assert_eq!((slow.shutdown.reloads(), slow.shutdown.connections()), (1, 1));
+
+    let mut outranked = World::of_cluster();
+    outranked.settings.shutdown.periods = periods();
+    outranked.shutdown.grant(0, seconds(29));
+    outranked.start().await;
+    outranked.pass(seconds(30)).await;
+    assert!(outranked.shutdown.locks() == 0 && outranked.is_node_ready(), "the node works without");
+    outranked.shutdown.grant(0, seconds(30));
+    outranked.until("somebody has put it right", |w| w.shutdown.locks() == 1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_static_pod_that_ended_with_the_machine_is_there_after_the_next_start() {
+    let mut world = World::new();
+    world.settings.shutdown.periods = periods();
+    world.start().await;
+    world.until("the end is held up", |w| w.shutdown.locks() == 1).await;
+    world.apply(&pod("web", [container("app")]));
+    world.until("the pod is ready", |w| w.is_ready("web")).await;
+    world.shutdown.announce(true);
+    world.until("the machine may end", |w| w.shutdown.locks() == 0).await;
+    assert_eq!(world.phase("web").as_deref(), Some("Failed"));
+    world.apply(&pod("late", [container("app")]));
+    world.until("nobody is taken in", |w| w.phase("late").as_deref() == Some("Failed")).await;
+    world.pass(seconds(10)).await;
+    assert!(world.fake.running().is_empty(), "{:?}", world.fake.running());
+    let told = world.agent.as_ref().unwrap().recorder().latest();
+    let told = told.iter().rfind(|event| event.reason == "NodeNotReady").unwrap();
+    assert_eq!(told.message, "node is shutting down", "nobody else says so of a node that stands alone");
+    world.crash().await;
+    world.shutdown.set_ending(false);
+    world.start().await;
+    world.until("both run", |w| w.is_ready("web") && w.is_ready("late")).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_periods_nobody_asks_who_ends_the_machine() {
+    let world = World::joined().await;
+    world.shutdown.announce(true);
+    world.pass(seconds(120)).await;
+    assert!(world.is_node_ready() && world.shutdown.connections() == 0);
+    assert_eq!(file(&world, DROP_IN), "");
+}

@@ -1,0 +1,80 @@
+//! What came over the socket, in the pieces in which it came: bytes, and open files beside them. Whole lines and messages are
+//! taken from it, so that nothing is lost when somebody stops waiting for the rest of one.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+
+use super::wire::{self, FIXED_HEADER};
+use super::{DbusError, Message};
+
+/// Nothing that is asked here has an answer that comes near to this.
+const MOST_BYTES: usize = 1 << 20;
+/// Lines of the greeting are short.
+const MOST_LINE: usize = 1024;
+/// No answer carries more than one.
+const MOST_FILES: usize = 4;
+const PIECE: usize = 4096;
+
+#[derive(Debug, Default)]
+pub(super) struct Received {
+    bytes: Vec<u8>,
+    /// In the order of the messages that they came with.
+    files: VecDeque<OwnedFd>,
+}
+
+impl Received {
+    /// Takes in what is there.
+    pub(super) fn take_in(&mut self, socket: impl AsFd) -> io::Result<()> {
+        let mut piece = [0; PIECE];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FILES))];
+        let mut beside = RecvAncillaryBuffer::new(&mut space);
+        let got =
+            recvmsg(socket, &mut [IoSliceMut::new(&mut piece)], &mut beside, RecvFlags::CMSG_CLOEXEC)?.bytes;
+        for message in beside.drain() {
+            if let RecvAncillaryMessage::ScmRights(files) = message {
+                self.files.extend(files);
+            }
+        }
+        if got == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        if self.files.len() > MOST_FILES {
+            return Err(io::Error::other("more open files came than anybody asked for"));
+        }
+        self.bytes.extend(piece.iter().take(got));
+        Ok(())
+    }
+
+    /// A line without its end; `None` while that has not come.
+    pub(super) fn take_line(&mut self) -> Result<Option<String>, DbusError> {
+        let end = self.bytes.windows(2).position(|pair| pair == b"\r\n");
+        match end {
+            Some(end) if end <= MOST_LINE => {
+                let line: Vec<u8> = self.bytes.drain(..end + 2).take(end).collect();
+                Ok(Some(String::from_utf8_lossy(&line).into_owned()))
+            }
+            None if self.bytes.len() <= MOST_LINE => Ok(None),
+            Some(_) | None => Err(DbusError::Garbled),
+        }
+    }
+
+    /// A message with its files; `None` while some of it has not come.
+    pub(super) fn take_message(&mut self) -> Result<Option<Message>, DbusError> {
+        let Some(fixed) = self.bytes.get(..FIXED_HEADER) else { return Ok(None) };
+        let rest = wire::rest_of(fixed).filter(|rest| *rest <= MOST_BYTES).ok_or(DbusError::Garbled)?;
+        let length = FIXED_HEADER + rest;
+        if self.bytes.len() < length {
+            return Ok(None);
+        }
+        let mut message = Message::parse(self.bytes.drain(..length).collect()).ok_or(DbusError::Garbled)?;
+        for _ in 0..message.file_count {
+            // They come with the first byte of their message.
+            message.files.push(self.files.pop_front().ok_or(DbusError::Garbled)?);
+        }
+        Ok(Some(message))
+    }
+}
