@@ -13,8 +13,7 @@ use tokio::io::{AsyncWriteExt, Interest};
 use tokio::net::UnixStream;
 
 use received::Received;
-use wire::MessageType;
-pub(crate) use wire::{Body, Message, Variant};
+pub(crate) use wire::{Body, Message, MessageType, Variant};
 
 /// Signals that wait while an answer is awaited. Who sends more makes the connection useless.
 const MOST_SIGNALS: usize = 1000;
@@ -88,20 +87,23 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Calls, and waits for the answer.
-    pub(crate) async fn call(&mut self, method: Method, body: &Body) -> Result<Message, DbusError> {
+    /// Calls; the answer is among what comes [`next`](Self::next), and refers to the number that is returned.
+    pub(crate) async fn send(&mut self, method: Method, body: &Body) -> io::Result<u32> {
         self.serial += 1;
         self.stream.write_all(&wire::method_call(self.serial, method, body)).await?;
+        Ok(self.serial)
+    }
+
+    /// Calls, and waits for the answer.
+    pub(crate) async fn call(&mut self, method: Method, body: &Body) -> Result<Message, DbusError> {
+        let serial = self.send(method, body).await?;
         loop {
-            let message = self.read().await?;
+            let message = self.next().await?;
             match message.kind {
                 MessageType::Signal if self.signals.len() < MOST_SIGNALS => self.signals.push(message),
                 MessageType::Signal => return Err(DbusError::Garbled),
-                MessageType::Return if message.reply_to == Some(self.serial) => return Ok(message),
-                MessageType::Error if message.reply_to == Some(self.serial) => {
-                    let text = message.reader().string().unwrap_or_default();
-                    return Err(DbusError::Failed { name: message.error_name, message: text });
-                }
+                MessageType::Return if message.reply_to == Some(serial) => return Ok(message),
+                MessageType::Error if message.reply_to == Some(serial) => return Err(message.failure()),
                 // Somebody asks us, or answers what nobody asked.
                 MessageType::Call | MessageType::Return | MessageType::Error => {}
             }
@@ -116,7 +118,7 @@ impl Connection {
             return Ok(self.signals.remove(0));
         }
         loop {
-            let message = self.read().await?;
+            let message = self.next().await?;
             match message.kind {
                 MessageType::Signal => return Ok(message),
                 MessageType::Call | MessageType::Return | MessageType::Error => {}
@@ -124,7 +126,10 @@ impl Connection {
         }
     }
 
-    async fn read(&mut self) -> Result<Message, DbusError> {
+    /// Whatever comes next, of whatever kind.
+    ///
+    /// Cancel safe: what came of it stays.
+    pub(crate) async fn next(&mut self) -> Result<Message, DbusError> {
         loop {
             if let Some(message) = self.received.take_message()? {
                 return Ok(message);

@@ -521,6 +521,12 @@ async fn grpc_probes_end_cleanly_and_leave_nothing_in_time_wait() {
         net.grpc_health(LOCALHOST, server.port, "", LONG).await.unwrap();
     }
     expect_no_trace(server.port).await;
+    // The server says how a connection ended some time after its end.
+    let started = Instant::now();
+    while server.seen().len() < 50 {
+        assert!(started.elapsed() < LONG, "{:?}", server.seen());
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
     let ends = server.seen();
     assert!(ends.len() == 50 && ends.iter().all(|end| end == "Ok(())"), "{ends:?}");
 }

@@ -1,12 +1,15 @@
 //! Slices: cgroups that systemd makes, so that it knows whose they are and leaves them alone.
 
+mod link;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
 use model::cgroup::{CgroupPath, UnitProperty};
 use ports::host::{HostError, HostResult};
 
-use crate::dbus::{Body, Connection, DbusError, Method, Variant};
+use crate::dbus::{Body, DbusError, Method, Variant};
+use link::{Link, Until};
 
 /// Where systemd answers root, also on machines without a message bus.
 pub(super) const SOCKET: &str = "/run/systemd/private";
@@ -17,9 +20,9 @@ const NO_SUCH_UNIT: &str = "org.freedesktop.systemd1.NoSuchUnit";
 /// What systemd counts for a slice, so that the kernel's controllers are there.
 const ACCOUNTING: [&str; 4] = ["CPUAccounting", "MemoryAccounting", "IOAccounting", "TasksAccounting"];
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Slices {
-    socket: PathBuf,
+    systemd: Link,
 }
 
 const fn manager(member: &'static str) -> Method {
@@ -32,8 +35,8 @@ const fn manager(member: &'static str) -> Method {
 }
 
 impl Slices {
-    pub(super) const fn new(socket: PathBuf) -> Self {
-        Self { socket }
+    pub(super) fn new(socket: PathBuf) -> Self {
+        Self { systemd: Link::new(socket) }
     }
 
     /// Starts the slice, or gives one that runs these properties.
@@ -42,7 +45,6 @@ impl Slices {
     }
 
     async fn try_ensure(&self, slice: &CgroupPath, properties: &[UnitProperty]) -> Result<(), DbusError> {
-        let mut systemd = Connection::open(&self.socket).await?;
         let numbers: Vec<(&str, Variant)> =
             properties.iter().map(|p| (p.name, Variant::Number(p.value))).collect();
         let mut all = vec![
@@ -53,12 +55,12 @@ impl Slices {
         all.extend(ACCOUNTING.map(|name| (name, Variant::Bool(true))));
         all.extend(numbers.iter().cloned());
         let start = Body::default().text(slice.name()).text("replace").properties(&all).no_units();
-        match run_job(&mut systemd, manager("StartTransientUnit"), &start).await {
+        match self.systemd.ask(manager("StartTransientUnit"), start, Until::JobDone).await {
             Err(DbusError::Failed { name, .. }) if name == UNIT_EXISTS && numbers.is_empty() => Ok(()),
             Err(DbusError::Failed { name, .. }) if name == UNIT_EXISTS => {
                 // Until the next start of the machine only.
                 let set = Body::default().text(slice.name()).flag(true).properties(&numbers);
-                systemd.call(manager("SetUnitProperties"), &set).await.map(drop)
+                self.systemd.ask(manager("SetUnitProperties"), set, Until::Answered).await
             }
             result => result,
         }
@@ -67,39 +69,13 @@ impl Slices {
     /// Ends the slice with all that is in it. Success if there is none.
     pub(super) async fn stop(&self, slice: &CgroupPath) -> HostResult<()> {
         let stop = async {
-            let mut systemd = Connection::open(&self.socket).await?;
             let body = Body::default().text(slice.name()).text("replace");
-            match run_job(&mut systemd, manager("StopUnit"), &body).await {
+            match self.systemd.ask(manager("StopUnit"), body, Until::JobDone).await {
                 Err(DbusError::Failed { name, .. }) if name == NO_SUCH_UNIT => Ok(()),
                 result => result,
             }
         };
         within("stop slice", slice, stop).await
-    }
-}
-
-/// Has systemd begin a job, and waits until that is done.
-async fn run_job(systemd: &mut Connection, method: Method, body: &Body) -> Result<(), DbusError> {
-    let answer = systemd.call(method, body).await?;
-    let job = answer.reader().string().ok_or(DbusError::Garbled)?;
-    loop {
-        let signal = systemd.signal().await?;
-        if signal.member != "JobRemoved" {
-            continue;
-        }
-        let mut arguments = signal.reader();
-        let (_number, ended) = (arguments.number(), arguments.string());
-        if ended.as_deref() != Some(job.as_str()) {
-            continue;
-        }
-        let (_unit, result) = (arguments.string(), arguments.string().unwrap_or_default());
-        if result == "done" {
-            return Ok(());
-        }
-        return Err(DbusError::Failed {
-            name: method.member.to_owned(),
-            message: format!("the job is {result}"),
-        });
     }
 }
 

@@ -54,7 +54,7 @@ impl Systemd {
 }
 
 /// As systemd does it: what comes in the same piece as the greeting is never looked at.
-async fn greet(stream: &mut UnixStream) {
+pub(crate) async fn greet(stream: &mut UnixStream) {
     let mut piece = [0; 1024];
     let length = stream.read(&mut piece).await.unwrap();
     let greeting = String::from_utf8_lossy(&piece[..length]).into_owned();
@@ -101,7 +101,7 @@ fn messages(answer: Answer, serial: u32) -> Vec<Vec<u8>> {
             let path = format!("/org/freedesktop/systemd1/job/{number}");
             vec![
                 removed(7, "/org/freedesktop/systemd1/job/7", "failed"),
-                message(2, &reply_field(serial), &text(&path)),
+                begun(serial, &path),
                 message(4, &text_field(3, "UnitNew"), &[]),
                 removed(number, &path, result),
             ]
@@ -109,7 +109,12 @@ fn messages(answer: Answer, serial: u32) -> Vec<Vec<u8>> {
     }
 }
 
-fn removed(number: u32, path: &str, result: &str) -> Vec<u8> {
+/// The answer to who has a job begun.
+pub(crate) fn begun(serial: u32, path: &str) -> Vec<u8> {
+    message(2, &reply_field(serial), &text(path))
+}
+
+pub(crate) fn removed(number: u32, path: &str, result: &str) -> Vec<u8> {
     let mut body = number.to_le_bytes().to_vec();
     for part in [path, "a.slice", result] {
         body.resize(body.len().next_multiple_of(4), 0);

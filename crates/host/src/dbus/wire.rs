@@ -3,7 +3,7 @@
 
 use std::os::fd::OwnedFd;
 
-use super::Method;
+use super::{DbusError, Method};
 
 /// Up to and with the length of the header's fields.
 pub(super) const FIXED_HEADER: usize = 16;
@@ -92,6 +92,12 @@ impl Message {
     /// The arguments, one after the other.
     pub(crate) fn reader(&self) -> Reader<'_> {
         Reader { bytes: &self.body, at: 0 }
+    }
+
+    /// What an error says.
+    pub(crate) fn failure(&self) -> DbusError {
+        let message = self.reader().string().unwrap_or_default();
+        DbusError::Failed { name: self.error_name.clone(), message }
     }
 
     pub(super) fn parse(bytes: Vec<u8>) -> Option<Self> {

@@ -217,8 +217,8 @@ fn jobs_with_processes_in_their_cgroups_leave_none_of_them() {
 /// Without an API, whose share would be larger than that of the node.
 #[test]
 fn a_thousand_pods_come_and_go_and_neither_a_process_nor_a_cgroup_is_left() {
-    const WAVES: usize = 5;
-    const PODS: usize = 200;
+    const WAVES: usize = 20;
+    const PODS: usize = 50;
     let runtime = FakeRuntime::with_clock(ports::Clock::system());
     runtime.image(IMAGE);
     let node = Node::on_fake(&runtime, json!({"maxPods": 2 * PODS}));
