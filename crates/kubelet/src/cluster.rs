@@ -265,3 +265,17 @@ fn user_agent(architecture: &str) -> String {
     let version = config::KUBERNETES_VERSION;
     format!("kubelet/{version} (linux/{architecture}) kubernetes/kubelet-rs-{}", env!("CARGO_PKG_VERSION"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_rate_is_the_usual_one_and_less_than_none_is_no_limit() {
+        let said = |qps, burst| budget(qps, burst).map(|budget| (budget.per_second, budget.burst));
+        assert_eq!(said(7, 9), Some((7.0, 9)));
+        assert_eq!(said(0, 9), Some((5.0, 9)));
+        assert_eq!(said(7, 0), Some((7.0, 1)), "one at a time can go out");
+        assert_eq!(said(-1, 9), None);
+    }
+}

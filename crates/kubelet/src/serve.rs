@@ -4,11 +4,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use agent::engine::Engine;
-use config::{Features, Resolved};
+use config::{Features, KubeletConfiguration, Resolved};
 use ports::{Cluster, NodeApi};
 use server::pod_resources;
-use server::{AccessSettings, AuthorizationMode, MainPort, MainServer, TokenReviews};
+use server::{AccessSettings, AuthorizationMode, ClientCa, MainPort, MainServer, TokenReviews};
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::boot::StartError;
@@ -65,21 +66,7 @@ async fn main_server(
     reviews: Option<Arc<dyn Cluster>>,
 ) -> Result<MainServer, StartError> {
     let certificates = serving::load(resolved, engine, reviews.as_ref()).await?;
-    let (authentication, authorization) = (&resolved.kubelet.authentication, &resolved.kubelet.authorization);
-    let token_review = reviews.clone().filter(|_| authentication.webhook.enabled);
-    let ttl = authentication.webhook.cache_ttl.as_std();
-    let asks = reviews.filter(|_| authorization.mode == "Webhook");
-    let access = AccessSettings {
-        node_name: engine.settings.node_name.clone(),
-        anonymous: authentication.anonymous.enabled,
-        client_ca: certificates.client_ca,
-        token_review: token_review.map(|cluster| TokenReviews { cluster, ttl }),
-        authorization: asks.map_or(AuthorizationMode::AlwaysAllow, |cluster| AuthorizationMode::Review {
-            cluster,
-            allowed_ttl: authorization.webhook.cache_authorized_ttl.as_std(),
-            denied_ttl: authorization.webhook.cache_unauthorized_ttl.as_std(),
-        }),
-    };
+    let access = access(&resolved.kubelet, &engine.settings.node_name, certificates.client_ca, reviews);
     let config = Arc::new(resolved.kubelet.clone());
     let port = MainPort {
         api: api.clone(),
@@ -91,6 +78,30 @@ async fn main_server(
         clock: engine.clock,
     };
     MainServer::new(port).map_err(|error| StartError::Certificates(error.to_string()))
+}
+
+/// Who is let in, by the configuration; `reviews` is whom the API server is asked through.
+fn access(
+    kubelet: &KubeletConfiguration,
+    node_name: &str,
+    client_ca: Option<watch::Receiver<ClientCa>>,
+    reviews: Option<Arc<dyn Cluster>>,
+) -> AccessSettings {
+    let (authentication, authorization) = (&kubelet.authentication, &kubelet.authorization);
+    let token_review = reviews.clone().filter(|_| authentication.webhook.enabled);
+    let ttl = authentication.webhook.cache_ttl.as_std();
+    let asks = reviews.filter(|_| authorization.mode == "Webhook");
+    AccessSettings {
+        node_name: node_name.to_owned(),
+        anonymous: authentication.anonymous.enabled,
+        client_ca,
+        token_review: token_review.map(|cluster| TokenReviews { cluster, ttl }),
+        authorization: asks.map_or(AuthorizationMode::AlwaysAllow, |cluster| AuthorizationMode::Review {
+            cluster,
+            allowed_ttl: authorization.webhook.cache_authorized_ttl.as_std(),
+            denied_ttl: authorization.webhook.cache_unauthorized_ttl.as_std(),
+        }),
+    }
 }
 
 #[expect(clippy::disallowed_methods, reason = "three tasks that end with the process's own stop token")]
@@ -106,4 +117,29 @@ async fn open(field: &'static str, address: &str, port: i32) -> Result<Option<Tc
         .parse()
         .map_err(|_| failed(std::io::Error::new(std::io::ErrorKind::InvalidInput, "not an IP address")))?;
     TcpListener::bind((ip, port)).await.map(Some).map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use config::GoDuration;
+    use testing::FakeCluster;
+
+    use super::*;
+
+    #[test]
+    fn answers_of_the_api_server_hold_as_long_as_the_configuration_says() {
+        let mut kubelet = KubeletConfiguration::default();
+        kubelet.authentication.webhook.cache_ttl = GoDuration::from_secs(7);
+        kubelet.authorization.webhook.cache_authorized_ttl = GoDuration::from_secs(11);
+        kubelet.authorization.webhook.cache_unauthorized_ttl = GoDuration::from_secs(13);
+        let reviews: Arc<dyn Cluster> = Arc::new(FakeCluster::new());
+        let access = access(&kubelet, "node", None, Some(reviews));
+        assert_eq!(access.token_review.expect("tokens are asked about").ttl, Duration::from_secs(7));
+        let AuthorizationMode::Review { allowed_ttl, denied_ttl, .. } = access.authorization else {
+            panic!("permissions are asked for: {:?}", access.authorization);
+        };
+        assert_eq!((allowed_ttl, denied_ttl), (Duration::from_secs(11), Duration::from_secs(13)));
+    }
 }

@@ -47,6 +47,7 @@ const MEMORY: &str = "67108864";
 fn pods_tiers_and_the_node_have_the_numbers_of_the_contract() {
     let mut node = Node::on_containerd(json!({
         "syncFrequency": "1s", "podPidsLimit": 100, "systemReserved": {"memory": "256Mi"}, "kubeReserved": {"cpu": "500m"},
+        "featureGates": {"QOSReserved": true}, "qosReserved": {"memory": "50%"},
     }));
     let daemons = format!("{}/daemons", node.cgroup().path());
     node.configure(json!({"kubeletCgroups": format!("{daemons}/kubelet")}));
@@ -91,7 +92,19 @@ fn pods_tiers_and_the_node_have_the_numbers_of_the_contract() {
     let weight = 1 + (shares - 2) * 9999 / 262_142;
     let all = numbers(&node, "kubepods");
     assert_eq!(all[0], if is_v2() { weight } else { shares }.to_string());
-    assert_eq!(all[2], (memory_bytes() - (256 << 20)).to_string(), "eviction keeps nothing from pods here");
+    let most = memory_bytes() - (256 << 20);
+    assert_eq!(all[2], most.to_string(), "eviction keeps nothing from pods here");
+    node.eventually("each class leaves the others half of what they request", |node| {
+        let [burstable, besteffort] = ["burstable", "besteffort"].map(|tier| {
+            read(node, &format!("kubepods/{tier}"), "memory/memory.limit_in_bytes", "memory.max")
+        });
+        let expected = [most - (32 << 20), most - (32 << 20) - (82 << 20)].map(|bytes| bytes.to_string());
+        if [&burstable, &besteffort] == expected.each_ref() {
+            Ok(())
+        } else {
+            Err(format!("{burstable} {besteffort}"))
+        }
+    });
     assert!(all[3].parse::<i64>().is_ok_and(|most| most > 1000), "{all:?}");
     node.logged("Updated Node Allocatable limit across pods");
 
@@ -327,12 +340,20 @@ fn a_configuration_that_cannot_be_enforced_ends_the_kubelet_and_says_why() {
     // The same cgroup, once it is there, has what is reserved for it, and only that.
     let reserved = format!("{}/kube", node.cgroup().path());
     for tree in node.cgroup().find("") {
-        std::fs::create_dir_all(tree.join("kube")).expect("made");
+        for name in ["kube", "system"] {
+            std::fs::create_dir_all(tree.join(name)).expect("made");
+        }
     }
-    node.configure(json!({"kubeReservedCgroup": reserved}));
+    node.configure(json!({
+        "kubeReservedCgroup": reserved,
+        "systemReservedCgroup": format!("{}/system", node.cgroup().path()), "systemReserved": {"cpu": "200m"},
+        "enforceNodeAllocatable": ["pods", "kube-reserved", "system-reserved"],
+    }));
     node.start_kubelet();
     node.logged("Updated limits on kube reserved cgroup");
+    node.logged("Updated limits on system reserved cgroup");
     assert_eq!(read(&node, "kube", "cpu/cpu.shares", "cpu.weight"), expected(["102"; 4], ["4"; 4])[0]);
+    assert_eq!(read(&node, "system", "cpu/cpu.shares", "cpu.weight"), expected(["204"; 4], ["8"; 4])[0]);
     node.kill_kubelet();
     // Settings of the kernel that somebody else has to make right are not touched.
     std::fs::write(node.path("proc-sys/vm/overcommit_memory"), "0").expect("written");

@@ -193,6 +193,11 @@ impl Node {
         start()
     }
 
+    /// Waits for something of the test process's own.
+    pub(crate) fn finish<T>(&self, work: impl Future<Output = T>) -> T {
+        self.tokio.block_on(work)
+    }
+
     pub(crate) fn containerd(&self) -> &Containerd {
         self.containerd.as_ref().expect("containerd belongs to the node until its end")
     }

@@ -1,8 +1,13 @@
 //! What users see when something is wrong with what they asked for.
 
-use serde_json::json;
+use std::sync::Arc;
 
-use crate::node::{FOREVER, Node, container, shell_pod};
+use ports::Runtime as _;
+use serde_json::{Value, json};
+use testing::FakeRuntime;
+use testing::fake::{Fault, Method};
+
+use crate::node::{FOREVER, Node, container, restarts, shell_pod};
 
 #[track_caller]
 fn waiting_reason(node: &Node, name: &str, reason: &str) -> String {
@@ -128,6 +133,58 @@ fn a_command_that_does_not_exist_gives_run_container_error_or_a_crash_loop() {
         let texts = [&status["state"]["waiting"]["message"], &status["lastState"]["terminated"]["message"]];
         texts.iter().any(|t| t.as_str().is_some_and(|t| t.contains("/no/such/program")))
     });
+}
+
+fn fake_pod(name: &str) -> Value {
+    let mut pod = shell_pod(name, FOREVER);
+    pod["spec"]["containers"][0]["imagePullPolicy"] = "IfNotPresent".into();
+    pod
+}
+
+/// No runtime of ours has such a day; the kubelet reads the reasons from the words of the errors.
+#[test]
+fn what_a_runtime_says_of_images_and_mounts_becomes_a_reason_of_its_own() {
+    let runtime = FakeRuntime::with_clock(ports::Clock::system());
+    let node = Node::on_fake(&runtime, json!({}));
+    for (name, reason, error) in [
+        ("down", "RegistryUnavailable", "the registry is unavailable"),
+        ("unsigned", "SignatureValidationFailed", "the signature validation failed"),
+    ] {
+        let image = format!("localhost/{name}:1");
+        runtime.unpullable(&image, &format!("{reason}: no"));
+        let mut pod = fake_pod(name);
+        pod["spec"]["containers"][0]["image"] = image.clone().into();
+        node.apply(name, &pod);
+        let message = waiting_reason(&node, name, reason);
+        assert!(message.starts_with(&format!("image pull failed for {image} because {error}")), "{message}");
+    }
+    for (method, reason, error) in [
+        (Method::CreateContainer, "RROUnsupported", "RROUnsupported: no"),
+        (Method::CreateContainer, "ImageVolumeMountFailed", "ImageVolumeMountFailed: no"),
+        (Method::ImageStatus, "ImageInspectError", "no"),
+    ] {
+        runtime.fault_always(method, Some(Fault::Failed(error.to_owned())));
+        let name = reason.to_lowercase();
+        node.apply(&name, &fake_pod(&name));
+        let message = waiting_reason(&node, &name, reason);
+        assert!(message.contains(error), "{message}");
+        runtime.calm();
+        node.running(&name);
+    }
+}
+
+#[test]
+fn a_container_that_the_runtime_has_lost_is_shown_as_killed_and_started_again() {
+    let runtime = FakeRuntime::with_clock(ports::Clock::system());
+    let node = Node::on_fake(&runtime, json!({}));
+    node.apply("web", &fake_pod("web"));
+    node.running("web");
+    let lost = runtime.containers().into_iter().map(|(_, container)| container.id).collect::<Vec<_>>();
+    let (remover, id) = (Arc::new(runtime.clone()), lost[0].clone());
+    node.finish(async move { remover.remove_container(&id).await }).expect("it is removed");
+    let pod = node.pod_when("web", "runs again", |pod| restarts(pod, "main") == 1);
+    let ended = &container(&pod, "main")["lastState"]["terminated"];
+    assert_eq!((&ended["reason"], &ended["exitCode"]), (&json!("ContainerStatusUnknown"), &json!(137)));
 }
 
 #[test]

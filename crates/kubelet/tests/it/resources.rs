@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::node::{Node, once_pod};
+use crate::node::{Node, container, once_pod};
 
 /// The container's own limits, from whichever cgroup version this machine has: memory, CPU weight, CPU quota; then its
 /// score, and memory and swap together (on version 2, swap alone).
@@ -65,6 +65,10 @@ fn requests_and_limits_are_in_the_cgroup_and_in_the_oom_score() {
         true => assert_eq!(swap, ["0"; 3]),
         false => assert_eq!(swap, [(64 << 20).to_string().as_str(), UNLIMITED, UNLIMITED]),
     }
+    let shown = node.pod("burstable").expect("it is shown");
+    let main = container(&shown, "main");
+    let requests = json!({"cpu": "250m", "memory": "100Mi"});
+    assert_eq!((&main["resources"]["requests"], &main["allocatedResources"]), (&requests, &requests));
     // The runtime under test may not lower scores below its own.
     let score: i32 = guaranteed[3].parse().expect("a score");
     assert!(score <= 0, "{score}");
@@ -77,7 +81,7 @@ fn a_container_that_takes_too_much_memory_is_killed_and_says_so() {
     pod["spec"]["containers"][0]["resources"] = json!({"limits": {"memory": "16Mi"}});
     node.apply("greedy", &pod);
     let pod = node.pod_when("greedy", "has failed", |pod| pod["status"]["phase"] == "Failed");
-    let terminated = &crate::node::container(&pod, "main")["state"]["terminated"];
+    let terminated = &container(&pod, "main")["state"]["terminated"];
     assert_eq!((&terminated["reason"], &terminated["exitCode"]), (&json!("OOMKilled"), &json!(137)));
 }
 

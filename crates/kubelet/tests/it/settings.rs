@@ -7,9 +7,13 @@ use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use testing::{FakeRuntime, Program, fake::Method};
+use testing::fake::{Fault, Method};
+use testing::{FakeRuntime, Program, stretched};
 
-use crate::node::{FOREVER, Node, container, free_port, http_get, names_in, once_pod, restarts, shell_pod};
+use crate::node::{
+    FOREVER, Node, container, free_port, http_get, names_in, once_pod, restarts, shell_pod, uid,
+};
+use crate::resources::is_v2;
 
 /// A fake runtime in real time.
 fn runtime() -> FakeRuntime {
@@ -167,6 +171,29 @@ fn a_pod_with_users_of_its_own_may_have_all_of_proc() {
 }
 
 #[test]
+fn a_pod_has_as_many_ids_and_a_call_as_much_time_as_the_configuration_says() {
+    let runtime = runtime();
+    let limits = json!({"runtimeRequestTimeout": "2s", "userNamespaces": {"idsPerPod": 131_072}});
+    let node = Node::on_fake(&runtime, limits);
+    let mut pod = fake_pod("isolated");
+    pod["spec"]["hostUsers"] = false.into();
+    node.apply("isolated", &pod);
+    let file = node.path("root/pods").join(uid(&node.running("isolated"))).join("userns");
+    let ids: Value = serde_json::from_slice(&std::fs::read(file).expect("the mapping is written down"))
+        .expect("it is JSON");
+    assert_eq!(ids["uidMappings"], json!([{"hostId": 131_072, "containerId": 0, "length": 131_072}]));
+
+    runtime.fault_always(Method::CreateContainer, Some(Fault::Hang));
+    let began = Instant::now();
+    node.apply("stuck", &fake_pod("stuck"));
+    node.pod_when("stuck", "says that its container could not be created", |pod| {
+        container(pod, "main")["state"]["waiting"]["reason"] == "CreateContainerError"
+    });
+    // By default it is two minutes.
+    assert!(began.elapsed() < stretched(Duration::from_secs(60)), "{:?}", began.elapsed());
+}
+
+#[test]
 fn the_quota_is_spread_over_the_period_of_the_configuration() {
     let node = Node::start_with(json!({"cpuCFSQuotaPeriod": "10ms"}));
     let script = "cd /sys/fs/cgroup; cat cpu.max 2>/dev/null || \
@@ -214,6 +241,7 @@ fn an_https_hook_that_meets_plain_http_is_tried_again_that_way_and_counted() {
 #[test]
 fn the_running_program_tells_its_metrics() {
     let node = Node::on_fake(&runtime(), json!({}));
+    let version = format!("kubelet_cgroup_version {}", if is_v2() { 2 } else { 1 });
     for name in ["one", "two"] {
         node.apply(name, &fake_pod(name));
         node.running(name);
@@ -222,6 +250,7 @@ fn the_running_program_tells_its_metrics() {
         let metrics = node.get("/metrics")?;
         let expected = [
             "kubelet_node_name{node=\"node\"} 1",
+            &version,
             "kubelet_running_pods 2",
             "kubelet_running_containers{container_state=\"running\"} 2",
             "kubelet_running_containers{container_state=\"exited\"} 0",

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use testing::FakeRuntime;
 
-use super::Cluster;
-use crate::node::{Node, condition};
+use super::{Cluster, bound};
+use crate::node::{FOREVER, Node, condition, shell_pod};
 
 /// What stands behind a label of `kubectl describe`, as `Kernel Version:`.
 #[track_caller]
@@ -173,4 +173,43 @@ fn a_node_that_must_not_register_waits_for_its_object_and_then_reports() {
     let object = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node"}});
     cluster.kubectl.apply(&[object]);
     cluster.ready();
+}
+
+/// Events wait for their own turn, and statuses of pods for theirs.
+#[test]
+fn the_api_is_called_no_more_often_than_the_configuration_allows() {
+    let fake = FakeRuntime::with_clock(ports::Clock::system());
+    let rates = json!({"kubeAPIQPS": 20, "kubeAPIBurst": 1, "eventRecordQPS": 2, "eventBurst": 1});
+    let mut cluster = Cluster::around(Node::beside_fake(&fake, rates));
+    cluster.node.start_kubelet();
+    let names: Vec<String> = (0..4).map(|n| format!("web-{n}")).collect();
+    for name in &names {
+        let mut pod = bound(shell_pod(name, FOREVER));
+        pod["spec"]["containers"][0]["imagePullPolicy"] = "IfNotPresent".into();
+        cluster.kubectl.create(&[pod]);
+    }
+    for name in &names {
+        cluster.running(name);
+    }
+    let moments = cluster.node.eventually("a dozen events have arrived", |_| {
+        let mut moments = Vec::new();
+        for name in &names {
+            let events = cluster.kubectl.events("Pod", name)?;
+            let made =
+                events.iter().map(|event| event["metadata"]["creationTimestamp"].as_str().map(str::parse));
+            moments.extend(
+                made.flatten().collect::<Result<Vec<jiff::Timestamp>, _>>().map_err(|e| e.to_string())?,
+            );
+        }
+        if moments.len() >= 12 { Ok(moments) } else { Err(format!("{} events", moments.len())) }
+    });
+    // Moments are told in whole seconds; by default all of them would be told at once.
+    let (first, last) = (moments.iter().min().expect("a dozen"), moments.iter().max().expect("a dozen"));
+    assert!(last.duration_since(*first).as_secs() >= 4, "{moments:?}");
+    let metrics = cluster.node.get("/metrics").expect("metrics");
+    let waited = metrics.lines().filter(|line| {
+        line.starts_with("rest_client_rate_limiter_duration_seconds_sum") && line.contains("verb=\"PATCH\"")
+    });
+    let waited: f64 = waited.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum();
+    assert!(waited > 0.04, "statuses of pods have waited for their turn: {waited}");
 }
