@@ -98,6 +98,10 @@ pub struct NetworkSettings {
     pub resolv_conf: Option<PathBuf>,
     /// The node's addresses, the primary one first.
     pub host_ips: Vec<IpAddr>,
+    /// Where pods of a node that stands alone get their addresses; `None` where that is the runtime's own affair.
+    pub pod_cidr: Option<String>,
+    /// The chains that others expect of a node are kept in its firewall.
+    pub firewall_chains: bool,
 }
 
 #[derive(Clone, Debug)]

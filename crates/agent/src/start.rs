@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use config::CGROUP_V1_WARNING;
 use kubelet_core::cgroup::CgroupNames;
+use kubelet_core::firewall::Family;
+use kubelet_core::kernel::{MEMORY_ON_DISK, compute_swap_warning};
 use kubelet_core::node::{NodePressure, compute_allocatable, compute_capacity, reserved_amounts};
 use kubelet_core::request::NodeFacts;
 use model::k8s::{Node, Pod, Quantity};
@@ -25,6 +27,7 @@ use crate::container_logs::MOST_WATCHES;
 use crate::engine::Engine;
 use crate::events::Recorder;
 use crate::eviction::{Evictor, Removers};
+use crate::firewall::Firewall;
 use crate::images::Images;
 use crate::images::collect::ImageCollector;
 use crate::log_rotation::LogRotation;
@@ -34,6 +37,7 @@ use crate::node_cgroups::NodeCgroups;
 use crate::oom_watcher;
 use crate::places::Places;
 use crate::pleg::Pleg;
+use crate::pod_cidr;
 use crate::pods_view::PodsView;
 use crate::probe_metrics::ProbeMetrics;
 use crate::settings::{NodeSettings, Settings};
@@ -91,6 +95,10 @@ impl Agent {
         engine.recorder.node_normal("Starting", "Starting kubelet.");
         if !engine.node_facts.cgroup_v2 {
             engine.recorder.node_warning("CgroupV1", CGROUP_V1_WARNING);
+        }
+        let swap_bytes = engine.host.machine().swap_bytes;
+        if let Some(warning) = compute_swap_warning(swap_bytes, engine.host.keeps_tmpfs_in_memory()) {
+            engine.recorder.node_warning(MEMORY_ON_DISK, warning);
         }
         let (own_node, pods, pressure) = (ends.own_node.clone(), ends.pods.clone(), ends.pressure.clone());
         let given_up = ends.spawn(&engine, &doors);
@@ -257,11 +265,25 @@ impl Ends {
         engine.tasks.spawn("volumes", VolumeEngine::new(engine.clone(), self.volume_requests).run());
         engine.tasks.spawn("system processes", SystemProcesses::new(engine.clone()).run());
         engine.tasks.spawn("log rotation", LogRotation::new(engine.clone()).run());
+        start_network(engine);
         if !engine.settings.shutdown.periods.is_empty() {
             let shutdown = ShutdownTask::new(engine.clone(), doors.shutdown.clone(), self.shutting_down);
             engine.tasks.spawn("shutdown", shutdown.run());
         }
         given_up
+    }
+}
+
+/// Starts what the node itself needs of the network.
+fn start_network(engine: &Arc<Engine>) {
+    let settings = &engine.settings.network;
+    if let Some(cidr) = &settings.pod_cidr {
+        engine.tasks.spawn("pod CIDR", pod_cidr::tell(engine.clone(), cidr.clone()));
+    }
+    if settings.firewall_chains {
+        for family in Family::ALL {
+            engine.tasks.spawn(family.program(), Firewall::new(engine.clone(), family).run());
+        }
     }
 }
 

@@ -8,7 +8,6 @@ use crate::tree;
 /// Fields of the configuration, as dotted wire names; a name stands for everything below it. Their defaults ask for
 /// nothing that we do not do.
 const FIELDS: &[&str] = &[
-    "containerLogMaxWorkers",
     "contentType",
     "cpuManagerPolicy",
     "cpuManagerPolicyOptions",
@@ -16,9 +15,7 @@ const FIELDS: &[&str] = &[
     "enableContentionProfiling",
     "enableControllerAttachDetach",
     "logging.options",
-    "makeIPTablesUtilChains",
     "memoryManagerPolicy",
-    "podCIDR",
     "reservedMemory",
     "showHiddenMetricsForVersion",
     "topologyManagerPolicy",

@@ -326,6 +326,10 @@ impl Host for LinuxHost {
         self.machine.get_or_init(|| machine::read(&self.root)).clone()
     }
 
+    fn keeps_tmpfs_in_memory(&self) -> bool {
+        tmpfs::stays_in_memory()
+    }
+
     async fn filesystem_bytes(&self, path: &Path) -> HostResult<u64> {
         blocking(path, files::filesystem_bytes).await
     }

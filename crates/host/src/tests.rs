@@ -404,8 +404,10 @@ async fn a_tmpfs_is_mounted_once_and_taken_away_again() {
     let size = rustix::fs::statfs(&volume).unwrap();
     assert_eq!(size.f_blocks * u64::try_from(size.f_bsize).unwrap(), 1 << 20);
     assert_eq!(mode(&volume), 0o777);
+    let stays = options_of(&volume).contains(&"noswap".to_owned());
+    assert_eq!(host().keeps_tmpfs_in_memory(), stays);
     if kernel_is_at_least(6, 4) {
-        assert!(options_of(&volume).contains(&"noswap".to_owned()));
+        assert!(stays);
     }
     host().unmount_tree(&volume).await.unwrap();
     assert!(!host().is_mount_point(&volume).await.unwrap());

@@ -2,10 +2,11 @@
 
 use std::ffi::CString;
 use std::io;
+use std::os::fd::AsFd;
 use std::path::Path;
 
 use ports::host::HostResult;
-use rustix::mount::MountFlags;
+use rustix::mount::{FsOpenFlags, MountFlags};
 
 use crate::{failed, fault, files, mounts};
 
@@ -26,6 +27,12 @@ fn mount(path: &Path, size_bytes: u64, noswap: bool) -> io::Result<()> {
     let options = CString::new(options(size_bytes, noswap))?;
     rustix::mount::mount("tmpfs", path, "tmpfs", MountFlags::empty(), options.as_c_str())?;
     Ok(())
+}
+
+/// Asks the kernel for such a filesystem, without mounting it anywhere.
+pub(crate) fn stays_in_memory() -> bool {
+    let context = rustix::mount::fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC);
+    context.is_ok_and(|context| rustix::mount::fsconfig_set_flag(context.as_fd(), "noswap").is_ok())
 }
 
 fn options(size_bytes: u64, noswap: bool) -> String {

@@ -51,9 +51,33 @@ pub fn compute_tunable(tunable: Tunable, now: Option<&str>, is_protected: bool) 
     ))
 }
 
+/// Reason of the event that says what [`compute_swap_warning`] says.
+pub const MEMORY_ON_DISK: &str = "PossibleMemoryBackedVolumesOnDisk";
+
+/// What users are told where secrets in memory may reach the disk after all (contract C.70).
+#[must_use]
+pub const fn compute_swap_warning(swap_bytes: u64, tmpfs_stays_in_memory: bool) -> Option<&'static str> {
+    if swap_bytes == 0 || tmpfs_stays_in_memory {
+        return None;
+    }
+    Some(
+        "The tmpfs noswap option is not supported. Memory-backed volumes (e.g. secrets, emptyDirs, etc.) \
+         might be swapped to disk and should no longer be considered secure.",
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn volumes_in_memory_are_worth_a_warning_only_where_they_can_be_swapped_out() {
+        for (swap_bytes, stays, is_told) in
+            [(0, true, false), (0, false, false), (1 << 30, true, false), (1 << 30, false, true)]
+        {
+            assert_eq!(compute_swap_warning(swap_bytes, stays).is_some(), is_told, "{swap_bytes} {stays}");
+        }
+    }
 
     #[test]
     fn a_setting_is_made_right_or_refused_where_defaults_are_protected() {

@@ -17,6 +17,7 @@ pub mod downward;
 pub mod env;
 pub mod events;
 pub mod eviction;
+pub mod firewall;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 pub mod gc;

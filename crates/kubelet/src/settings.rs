@@ -56,6 +56,8 @@ pub(crate) fn settings(
             cluster_dns: kubelet.cluster_dns.iter().filter_map(|ip| ip.parse().ok()).collect(),
             resolv_conf: not_empty(&kubelet.resolv_conf).map(PathBuf::from),
             host_ips,
+            pod_cidr: not_empty(&kubelet.pod_cidr).filter(|_| resolved.flags.standalone()).map(str::to_owned),
+            firewall_chains: kubelet.make_iptables_util_chains,
         },
         images: images(resolved),
         logs: LogSettings {

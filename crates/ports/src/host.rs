@@ -348,6 +348,8 @@ pub trait Host: Send + Sync + std::fmt::Debug {
     }
 
     fn machine(&self) -> MachineInfo;
+    /// Whether what is in a filesystem in memory ([`Host::ensure_tmpfs`]) is never swapped out.
+    fn keeps_tmpfs_in_memory(&self) -> bool;
     /// The size of the filesystem that the path is on.
     async fn filesystem_bytes(&self, path: &Path) -> HostResult<u64>;
     /// Those of the candidates that are on an interface of this machine.

@@ -250,6 +250,12 @@ impl FakeRuntime {
         self.shared.script.lock().count(method)
     }
 
+    /// Where it was told that pods get their addresses.
+    #[must_use]
+    pub fn pod_cidr(&self) -> String {
+        self.shared.state.lock().pod_cidr.clone()
+    }
+
     /// `pod/container` or `pod/container#attempt` of all that runs now, sorted.
     #[must_use]
     pub fn running(&self) -> Vec<String> {

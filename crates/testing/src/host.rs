@@ -4,6 +4,7 @@
 //! Owns [`FakeHost`]. Never blocks and never spawns, so it works on tokio's paused time.
 
 mod door;
+mod firewall;
 mod tree;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -16,6 +17,7 @@ use ports::HostError;
 use ports::host::{HostResult, MachineInfo, ProgramCall, SubordinateIds};
 use tokio::sync::broadcast;
 
+use firewall::Firewalls;
 use tree::{Node, Tree};
 
 /// Changes that a slow watcher may fall behind; missing some is told as one change.
@@ -59,6 +61,13 @@ pub enum HostFault {
     GivesUpAndIsDone,
 }
 
+/// What can be swapped out; nothing at first.
+#[derive(Clone, Copy, Debug, Default)]
+struct Swap {
+    bytes: u64,
+    takes_tmpfs: bool,
+}
+
 /// The fake. Clones share everything.
 #[derive(Clone, Debug)]
 pub struct FakeHost {
@@ -71,9 +80,11 @@ struct Shared {
     faults: Mutex<BTreeMap<HostMethod, VecDeque<Ambush>>>,
     changes: broadcast::Sender<PathBuf>,
     machine: MachineInfo,
+    swap: Mutex<Swap>,
     subordinate_ids: Mutex<Option<SubordinateIds>>,
     programs: Mutex<BTreeMap<PathBuf, Result<String, String>>>,
     program_calls: Mutex<Vec<ProgramCall>>,
+    firewalls: Mutex<Firewalls>,
     /// By where the filesystem begins; there is one at the root.
     spaces: Mutex<BTreeMap<PathBuf, FilesystemSpace>>,
     /// By directory; `None` where filesystems count nothing.
@@ -126,9 +137,11 @@ impl FakeHost {
             faults: Mutex::default(),
             changes,
             machine,
+            swap: Mutex::default(),
             subordinate_ids: Mutex::default(),
             programs: Mutex::default(),
             program_calls: Mutex::default(),
+            firewalls: Mutex::default(),
             spaces: Mutex::new([(PathBuf::from("/"), SPACE)].into()),
             projects: Mutex::default(),
         };
@@ -165,7 +178,26 @@ impl FakeHost {
         self
     }
 
-    /// Installs a program that always answers this, or fails with this complaint. One called `mount` mounts as well.
+    /// So much can be swapped out, or of filesystems in memory too.
+    pub fn set_swap(&self, bytes: u64, takes_tmpfs: bool) -> &Self {
+        *self.shared.swap.lock() = Swap { bytes, takes_tmpfs };
+        self
+    }
+
+    /// What `iptables` or `ip6tables` was told to make: `TABLE CHAIN` and `TABLE CHAIN RULE`.
+    #[must_use]
+    pub fn firewall(&self, program: impl AsRef<Path>) -> Vec<String> {
+        self.shared.firewalls.lock().of(program.as_ref())
+    }
+
+    /// Somebody else takes everything out of them.
+    pub fn empty_firewalls(&self) -> &Self {
+        self.shared.firewalls.lock().empty();
+        self
+    }
+
+    /// Installs a program that always answers this, or fails with this complaint. One called `mount` mounts as well, and
+    /// those called `iptables` and `ip6tables` remember what they are told.
     pub fn set_program(&self, path: impl AsRef<Path>, answer: Result<&str, &str>) -> &Self {
         let answer = answer.map(str::to_owned).map_err(str::to_owned);
         self.shared.programs.lock().insert(path.as_ref().to_owned(), answer);

@@ -13,6 +13,7 @@ mod cluster_mirrors;
 mod cluster_node;
 mod cluster_pods;
 mod ending;
+mod firewall;
 mod hints;
 mod image_access;
 mod isolation;

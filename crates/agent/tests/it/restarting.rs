@@ -280,6 +280,17 @@ async fn a_node_with_cgroup_v1_says_so_at_the_start() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_node_that_may_swap_out_volumes_in_memory_says_so_at_the_start() {
+    let told = async |swap_bytes, takes_tmpfs| {
+        let mut world = World::new();
+        world.host.set_swap(swap_bytes, takes_tmpfs);
+        world.start().await;
+        world.recorded("PossibleMemoryBackedVolumesOnDisk")
+    };
+    assert_eq!((told(1 << 30, true).await, told(1 << 30, false).await, told(0, true).await), (1, 0, 0));
+}
+
+#[tokio::test(start_paused = true)]
 async fn volumes_of_pods_that_nobody_asks_for_are_counted_and_those_that_stick_too() {
     let mut world = World::started().await;
     world.crash().await;

@@ -272,6 +272,8 @@ fn settings() -> Settings {
             cluster_dns: Vec::new(),
             resolv_conf: Some("/etc/resolv.conf".into()),
             host_ips: vec!["192.0.2.1".parse().unwrap()],
+            pod_cidr: None,
+            firewall_chains: false,
         },
         images: ImageSettings {
             qps: 0,

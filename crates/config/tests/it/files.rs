@@ -300,12 +300,12 @@ volumeStatsAggPeriod: 0s
 fn settings_without_a_feature_yet_are_named_once() {
     let files = Memory::default().with(
         "/k.yaml",
-        "cgroupsPerQOS: false\nenforceNodeAllocatable: []\nevictionHard: {}\nmaxPods: 5\npodCIDR: 10.0.0.0/24\nmemoryManagerPolicy: Static\n\
+        "cgroupsPerQOS: false\nenforceNodeAllocatable: []\nevictionHard: {}\nmaxPods: 5\nvolumePluginDir: /elsewhere\nmemoryManagerPolicy: Static\n\
          cpuManagerPolicy: none\n",
     );
     let resolved = resolve("--config /k.yaml --housekeeping-interval=5s --cpu-manager-policy=none", &files)
         .expect("valid");
-    assert_eq!(resolved.not_yet, ["memoryManagerPolicy", "podCIDR", "--housekeeping-interval"]);
+    assert_eq!(resolved.not_yet, ["memoryManagerPolicy", "volumePluginDir", "--housekeeping-interval"]);
     let quiet = Memory::default().with("/k.yaml", "cgroupsPerQOS: false\nenforceNodeAllocatable: [none]\n");
     assert_eq!(resolve("--config /k.yaml", &quiet).expect("valid").not_yet_warning(), None);
 }

@@ -56,6 +56,8 @@ impl Node {
             "failCgroupV1": false,
             "failSwapOn": false,
             "cgroupRoot": cgroup.path(),
+            // The firewall is the machine's.
+            "makeIPTablesUtilChains": false,
             "authentication": {"webhook": {"enabled": false}},
             "authorization": {"mode": "AlwaysAllow"},
         });

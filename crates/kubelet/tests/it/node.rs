@@ -356,6 +356,8 @@ impl Node {
             "evictionHard": {"memory.available": "100Mi"},
             "imageGCHighThresholdPercent": 100,
             "imageGCLowThresholdPercent": 99,
+            // The network is the machine's.
+            "makeIPTablesUtilChains": false,
         });
         for (key, value) in self.extra.as_object().expect("an object of fields") {
             config[key] = value.clone();

@@ -137,14 +137,14 @@ fn systemd_hears_that_it_is_ready_and_is_fed_its_watchdog() {
 #[test]
 fn what_the_configuration_has_that_is_not_known_or_not_here_yet_is_said_once() {
     let node = Node::start_with(json!({
-        "noSuchField": 1, "containerLogMaxWorkers": 2, "topologyManagerPolicy": "best-effort",
+        "noSuchField": 1, "volumePluginDir": "/elsewhere", "topologyManagerPolicy": "best-effort",
     }));
     let log = node.kubelet_log();
     let naming = |text: &str| log.lines().filter(|line| line.starts_with('W') && line.contains(text)).count();
     assert_eq!(naming("noSuchField"), 1, "{log}");
-    assert_eq!(naming("containerLogMaxWorkers"), 1, "{log}");
+    assert_eq!(naming("volumePluginDir"), 1, "{log}");
     assert_eq!(naming("topologyManagerPolicy"), 1, "{log}");
-    let not_yet = log.lines().find(|line| line.contains("containerLogMaxWorkers")).expect("the line");
+    let not_yet = log.lines().find(|line| line.contains("volumePluginDir")).expect("the line");
     assert!(not_yet.contains("topologyManagerPolicy"), "all in one warning: {not_yet}");
 }
 

@@ -2,8 +2,12 @@
 //! process see. The runtime is a fake one where a real one would not tell.
 
 use std::collections::BTreeSet;
+use std::fs::Permissions;
 use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -142,7 +146,7 @@ fn huge_pages_are_limited_to_what_is_asked_for_and_none_of_the_other_sizes() {
     node.apply("huge", &pod);
     node.running("huge");
     let resources = runtime.resources("huge-node", "main").expect("the container was created");
-    let sizes = names_in(std::path::Path::new("/sys/kernel/mm/hugepages"));
+    let sizes = names_in(Path::new("/sys/kernel/mm/hugepages"));
     let limits: BTreeSet<(String, u64)> = resources.hugepage_limits.into_iter().collect();
     assert_eq!(limits.len(), sizes.len(), "a limit for each of {sizes:?}: {limits:?}");
     for (size, limit) in limits {
@@ -171,10 +175,16 @@ fn a_pod_with_users_of_its_own_may_have_all_of_proc() {
 }
 
 #[test]
-fn a_pod_has_as_many_ids_and_a_call_as_much_time_as_the_configuration_says() {
+fn pods_have_the_ids_and_addresses_and_calls_the_time_that_the_configuration_says() {
     let runtime = runtime();
-    let limits = json!({"runtimeRequestTimeout": "2s", "userNamespaces": {"idsPerPod": 131_072}});
+    let limits = json!({
+        "runtimeRequestTimeout": "2s", "userNamespaces": {"idsPerPod": 131_072}, "podCIDR": "10.1.0.0/24",
+    });
     let node = Node::on_fake(&runtime, limits);
+    node.eventually("the runtime knows the addresses of pods", |_| match runtime.pod_cidr().as_str() {
+        "10.1.0.0/24" => Ok(()),
+        other => Err(other.to_owned()),
+    });
     let mut pod = fake_pod("isolated");
     pod["spec"]["hostUsers"] = false.into();
     node.apply("isolated", &pod);
@@ -202,6 +212,77 @@ fn the_quota_is_spread_over_the_period_of_the_configuration() {
     pod["spec"]["containers"][0]["resources"] = json!({"limits": {"cpu": "500m", "memory": "64Mi"}});
     node.apply("limited", &pod);
     assert_eq!(node.output("limited"), "5000 10000\n");
+}
+
+/// A network of its own, for what would change that of the machine.
+struct OwnNetwork(std::process::Child);
+
+impl OwnNetwork {
+    fn of(node: &Node) -> Self {
+        let holder = Command::new("unshare").args(["--net", "sleep", "1000"]).spawn().expect("unshare runs");
+        let network = Self(holder);
+        node.eventually("it has a network of its own", |_| {
+            let [own, ours] = [network.path(), "/proc/self/ns/net".to_owned()].map(std::fs::read_link);
+            let (own, ours) = (own.map_err(|e| e.to_string())?, ours.map_err(|e| e.to_string())?);
+            if own == ours { Err("still that of the machine".to_owned()) } else { Ok(()) }
+        });
+        network
+    }
+
+    fn path(&self) -> String {
+        format!("/proc/{}/ns/net", self.0.id())
+    }
+
+    /// A program of that name that does its work in there.
+    fn wrap(&self, dir: &Path, program: &str) {
+        let path = dir.join(program);
+        let script = format!(
+            "#!/bin/sh\nPATH=/usr/sbin:/usr/bin:/sbin:/bin exec nsenter --net={} {program} \"$@\"\n",
+            self.path()
+        );
+        std::fs::write(&path, script).expect("written");
+        std::fs::set_permissions(&path, Permissions::from_mode(0o755)).expect("made a program");
+    }
+}
+
+impl Drop for OwnNetwork {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn the_chains_of_the_node_are_in_the_firewall_where_the_configuration_wants_them() {
+    let mut node = Node::beside_fake(&runtime(), json!({"makeIPTablesUtilChains": true}));
+    // The node looks for programs there first.
+    let (network, programs) = (OwnNetwork::of(&node), node.path("bin"));
+    std::fs::create_dir_all(&programs).expect("a directory");
+    for program in ["iptables", "ip6tables"] {
+        network.wrap(&programs, program);
+    }
+    node.start_kubelet();
+    let shown = |program: &str, table: &str| {
+        let output = Command::new(programs.join(program)).args(["-t", table, "-S"]).output();
+        String::from_utf8_lossy(&output.expect("it runs").stdout).into_owned()
+    };
+    let has = |program: &str, table: &str, lines: &[&str]| {
+        node.eventually("the chains are there", |_| {
+            let text = shown(program, table);
+            let missing = lines.iter().find(|line| !text.lines().any(|shown| shown == **line));
+            missing.map_or(Ok(()), |line| Err(format!("{program}: no {line:?} in {table}: {text}")))
+        });
+    };
+    let guard = "-A KUBE-FIREWALL ! -s 127.0.0.0/8 -d 127.0.0.0/8 -m comment --comment \"block incoming localnet \
+                 connections\" -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP";
+    has("iptables", "filter", &["-A INPUT -j KUBE-FIREWALL", "-A OUTPUT -j KUBE-FIREWALL", guard]);
+    for program in ["iptables", "ip6tables"] {
+        has(program, "mangle", &["-N KUBE-IPTABLES-HINT", "-N KUBE-KUBELET-CANARY"]);
+        has(program, "nat", &["-N KUBE-KUBELET-CANARY"]);
+        has(program, "filter", &["-N KUBE-KUBELET-CANARY"]);
+    }
+    assert!(!shown("ip6tables", "filter").contains("KUBE-FIREWALL"));
+    assert!(!node.kubelet_log().contains("chains could not be made"), "{}", node.kubelet_log());
 }
 
 /// Answers a TLS greeting the way plain web servers do, and everything else with success.
@@ -278,7 +359,7 @@ fn the_running_program_tells_its_metrics() {
 
 /// The addresses and TCP ports that the process listens on, as the kernel writes them.
 fn listeners(pid: u32) -> BTreeSet<String> {
-    let fds = names_in(std::path::Path::new(&format!("/proc/{pid}/fd")));
+    let fds = names_in(Path::new(&format!("/proc/{pid}/fd")));
     let targets = fds.iter().filter_map(|fd| std::fs::read_link(format!("/proc/{pid}/fd/{fd}")).ok());
     let sockets: BTreeSet<String> = targets.map(|target| target.display().to_string()).collect();
     let tables = ["tcp", "tcp6"].map(|table| std::fs::read_to_string(format!("/proc/net/{table}")));

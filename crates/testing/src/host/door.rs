@@ -16,6 +16,7 @@ use ports::host::{
 };
 use tokio_stream::wrappers::BroadcastStream;
 
+use super::firewall::Firewalls;
 use super::tree::{Mount, Node, Tree};
 use super::{FakeHost, HostMethod};
 
@@ -258,7 +259,12 @@ impl Host for FakeHost {
         if call.path == Path::new("mount") {
             self.mount_as_told(&call.args)?;
         }
+        let of_firewall =
+            Firewalls::is_one(&call.path).then(|| self.shared.firewalls.lock().run(&call.path, &call.args));
         self.end(HostMethod::RunProgram, "run", &call.path).await?;
+        if let Some(end) = of_firewall {
+            return Ok(end);
+        }
         Ok(ProgramEnd { code: Some(0), output: output.into_bytes(), ..ProgramEnd::default() })
     }
 
@@ -286,7 +292,11 @@ impl Host for FakeHost {
     }
 
     fn machine(&self) -> MachineInfo {
-        self.shared.machine.clone()
+        MachineInfo { swap_bytes: self.shared.swap.lock().bytes, ..self.shared.machine.clone() }
+    }
+
+    fn keeps_tmpfs_in_memory(&self) -> bool {
+        !self.shared.swap.lock().takes_tmpfs
     }
 
     async fn read_text(&self, path: &Path) -> HostResult<String> {

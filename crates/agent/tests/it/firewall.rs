@@ -1,0 +1,98 @@
+//! The node's own chains, and where pods get their addresses: what the agent tells the machine and the runtime of networks.
+
+use testing::host::{HostFault, HostMethod};
+use testing::{Fault, Method};
+
+use crate::world::{World, seconds};
+
+const CANARIES: [&str; 3] =
+    ["mangle KUBE-KUBELET-CANARY", "nat KUBE-KUBELET-CANARY", "filter KUBE-KUBELET-CANARY"];
+
+fn keeping_chains() -> World {
+    let mut world = World::new();
+    world.settings.network.firewall_chains = true;
+    world.host.set_program("iptables", Ok(""));
+    world
+}
+
+fn is_whole(world: &World) -> bool {
+    let lines = world.host.firewall("iptables");
+    CANARIES.iter().all(|canary| lines.iter().any(|line| line == canary))
+}
+
+#[tokio::test(start_paused = true)]
+async fn chains_are_made_and_made_again_when_somebody_has_emptied_the_tables() {
+    let mut world = keeping_chains();
+    world.host.set_program("ip6tables", Ok(""));
+    world.start().await;
+    world.until("the chains are there", is_whole).await;
+    let made = world.host.firewall("iptables");
+    assert_eq!(
+        made,
+        [
+            "filter INPUT -j KUBE-FIREWALL",
+            "filter OUTPUT -j KUBE-FIREWALL",
+            "mangle KUBE-IPTABLES-HINT",
+            "filter KUBE-FIREWALL",
+            "filter KUBE-FIREWALL -m comment --comment block incoming localnet connections --dst 127.0.0.0/8 \
+             ! --src 127.0.0.0/8 -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP",
+            CANARIES[0],
+            CANARIES[1],
+            CANARIES[2],
+        ]
+    );
+    let v6 = [&["mangle KUBE-IPTABLES-HINT"], &CANARIES[..]].concat();
+    assert_eq!(world.host.firewall("ip6tables"), v6);
+
+    // While nobody touches them, the canaries are all that is asked about.
+    let asked = world.host.program_calls().len();
+    world.pass(seconds(600)).await;
+    let calls = world.host.program_calls().split_off(asked);
+    assert_eq!(calls.len(), 60, "three a minute for each family");
+    assert!(calls.iter().all(|call| call.args.contains(&"-S".to_owned())));
+    world.host.empty_firewalls();
+    world.until("the chains are back", is_whole).await;
+    assert_eq!(world.host.firewall("iptables"), made);
+
+    // The next kubelet finds them and adds nothing.
+    world.crash().await;
+    world.start().await;
+    world.pass(seconds(200)).await;
+    assert_eq!(world.host.firewall("iptables"), made);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_firewall_that_cannot_be_changed_is_tried_again_and_a_missing_program_is_not() {
+    let mut world = keeping_chains();
+    world.host.fault_below(HostMethod::RunProgram, "iptables", HostFault::Fails);
+    world.start().await;
+    world.pass(seconds(30)).await;
+    assert!(!is_whole(&world));
+    world.until("a minute later it works", is_whole).await;
+    let asked_of_v6 = |world: &World| {
+        world.host.program_calls().iter().filter(|call| call.path.ends_with("ip6tables")).count()
+    };
+    world.pass(seconds(300)).await;
+    assert!(asked_of_v6(&world) <= 1, "{}", asked_of_v6(&world));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_does_not_keep_chains_runs_no_program() {
+    let mut world = keeping_chains();
+    world.settings.network.firewall_chains = false;
+    world.start().await;
+    world.pass(seconds(300)).await;
+    assert!(world.host.program_calls().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_runtime_of_a_node_that_stands_alone_learns_where_pods_get_their_addresses() {
+    let mut world = World::new();
+    world.settings.network.pod_cidr = Some("10.1.0.0/24".to_owned());
+    world.fake.fault(Method::UpdateRuntimeConfig, Fault::Failed("not now".to_owned()));
+    world.start().await;
+    world.until("it was told", |w| w.fake.pod_cidr() == "10.1.0.0/24").await;
+    assert_eq!(world.fake.count(Method::UpdateRuntimeConfig), 2, "the first answer was no");
+    world.pass(seconds(600)).await;
+    assert_eq!(world.fake.count(Method::UpdateRuntimeConfig), 2);
+}
