@@ -355,7 +355,8 @@ mod tests {
     fn check_admission(spec: &Value, expected: &str) {
         let node = model::k8s::Node::default();
         let allocatable = [("pods".to_owned(), model::k8s::Quantity("0".to_owned()))].into();
-        let fit = FitFacts { node: &node, allocatable: &allocatable, active: &[] };
+        let fit =
+            FitFacts { node: &node, allocatable: &allocatable, active: &[], features: Features::default() };
         let found = match compute_admission(&pod_of(spec), &facts(), Some(&fit)) {
             Admission::Admitted { victims, .. } => {
                 assert_eq!(victims, []);

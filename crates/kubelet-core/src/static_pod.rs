@@ -135,7 +135,8 @@ fn complete(pod: &mut Pod, origin: &Origin, node_name: &str, features: Features)
     pod.status = None;
     apply_identity(pod, origin, node_name);
     apply_defaults(pod);
-    let invalid = validate_pod(pod).into_iter().chain(references::refused_references(pod, features));
+    let invalid =
+        validate_pod(pod, features).into_iter().chain(references::refused_references(pod, features));
     problems.extend(invalid.map(|error| format!("invalid pod {written_name:?}: {error}")));
     problems
 }

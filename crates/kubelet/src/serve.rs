@@ -50,8 +50,8 @@ async fn serve_pod_resources(engine: &Engine, api: &Arc<dyn NodeApi>, stop: &Can
     };
     match listening {
         Ok(listener) => {
-            let stopped = stop.clone().cancelled_owned();
-            spawn(pod_resources::serve(listener, api.clone(), engine.clock, stopped));
+            let (stopped, features) = (stop.clone().cancelled_owned(), engine.node_facts.features);
+            spawn(pod_resources::serve(listener, (api.clone(), features), engine.clock, stopped));
         }
         Err(error) => {
             tracing::error!(dir = %dir.display(), error, "PodResources is not served");

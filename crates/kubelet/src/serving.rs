@@ -36,9 +36,10 @@ pub(crate) async fn load(
     engine: &Arc<Engine>,
     cluster: Option<&Arc<dyn Cluster>>,
 ) -> Result<Certificates, StartError> {
+    let features = engine.node_facts.features;
     let signer = cluster.filter(|_| resolved.kubelet.server_tls_bootstrap);
     let pair = match (pair_files(resolved), signer) {
-        (Some(files), _) => follow_pair(engine, files).await?,
+        (Some(files), _) => follow_pair(engine, files, features.reload_serving_pair).await?,
         (None, Some(cluster)) => signed_pair(resolved, engine, cluster.clone()),
         (None, None) => own_pair(resolved, engine).await?,
     };
@@ -46,7 +47,7 @@ pub(crate) async fn load(
     let client_ca = if authority.is_empty() {
         None
     } else {
-        Some(follow_client_ca(engine, PathBuf::from(authority)).await?)
+        Some(follow_client_ca(engine, PathBuf::from(authority), features.reload_client_ca).await?)
     };
     Ok(Certificates { pair, client_ca })
 }
@@ -60,35 +61,40 @@ fn pair_files(resolved: &Resolved) -> Option<[PathBuf; 2]> {
 async fn follow_pair(
     engine: &Arc<Engine>,
     files: [PathBuf; 2],
+    goes_on: bool,
 ) -> Result<watch::Receiver<Option<ServingPair>>, StartError> {
     let parse = |contents: &[Vec<u8>]| match contents {
         [certificate, key] => ServingPair::from_pem(certificate, key).map(Some).map_err(|e| e.to_string()),
         _ => Err("a certificate and a key are needed".to_owned()),
     };
-    follow(engine, "tlsCertFile, tlsPrivateKeyFile", files.to_vec(), parse).await
+    follow(engine, ("tlsCertFile, tlsPrivateKeyFile", files.to_vec()), parse, goes_on).await
 }
 
 async fn follow_client_ca(
     engine: &Arc<Engine>,
     file: PathBuf,
+    goes_on: bool,
 ) -> Result<watch::Receiver<ClientCa>, StartError> {
     let parse =
         |contents: &[Vec<u8>]| ClientCa::from_pem(&contents.concat()).map_err(|error| error.to_string());
-    follow(engine, "authentication.x509.clientCAFile", vec![file], parse).await
+    follow(engine, ("authentication.x509.clientCAFile", vec![file]), parse, goes_on).await
 }
 
-/// Reads files whose outcome must be there now, and goes on reading them: what is no good later is logged, and what was
-/// good stays.
+/// Reads files whose outcome must be there now, and, where it `goes_on`, whenever they change: what is no good later is
+/// logged, and what was good stays.
 async fn follow<T: Send + Sync + 'static>(
     engine: &Arc<Engine>,
-    field: &'static str,
-    files: Vec<PathBuf>,
+    (field, files): (&'static str, Vec<PathBuf>),
     parse: impl Fn(&[Vec<u8>]) -> Result<T, String> + Send + 'static,
+    goes_on: bool,
 ) -> Result<watch::Receiver<T>, StartError> {
     let contents = read(&*engine.host, &files).await;
     let parsed = contents.and_then(|contents| Ok((parse(&contents)?, contents)));
     let (value, mut seen) = parsed.map_err(|why| StartError::Certificates(format!("{field}: {why}")))?;
     let (sender, receiver) = watch::channel(value);
+    if !goes_on {
+        return Ok(receiver);
+    }
     let (host, clock) = (engine.host.clone(), engine.clock);
     engine.tasks.spawn("certificate files", async move {
         loop {

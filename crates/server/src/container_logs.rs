@@ -21,16 +21,17 @@ pub(crate) async fn show(
     RawQuery(query): RawQuery,
 ) -> Response {
     let now = state.clock.now().wall;
-    let LogOptions { previous, view } = match options::read(&query::pairs(query.as_deref()), now) {
-        Ok(options) => options,
-        Err(OptionsError::Unreadable) => {
-            return answer::text(StatusCode::BAD_REQUEST, r#"{"message": "Unable to decode query."}"#);
-        }
-        Err(OptionsError::Invalid) => {
-            let text = r#"{"message": "Invalid request."}"#;
-            return answer::text(StatusCode::UNPROCESSABLE_ENTITY, text);
-        }
-    };
+    let LogOptions { previous, view } =
+        match options::read(&query::pairs(query.as_deref()), now, state.features.log_streams) {
+            Ok(options) => options,
+            Err(OptionsError::Unreadable) => {
+                return answer::text(StatusCode::BAD_REQUEST, r#"{"message": "Unable to decode query."}"#);
+            }
+            Err(OptionsError::Invalid) => {
+                let text = r#"{"message": "Invalid request."}"#;
+                return answer::text(StatusCode::UNPROCESSABLE_ENTITY, text);
+            }
+        };
     let source = LogSource { namespace, pod, container, previous };
     match state.api.container_log(&source, &view).await {
         Ok(pieces) => {

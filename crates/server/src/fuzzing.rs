@@ -23,7 +23,7 @@ pub const TARGETS: &[Target] = &[
 /// The query of a container's log is refused or asks for something that can be had.
 pub fn log_query(data: &[u8]) {
     let query = pairs(Some(&String::from_utf8_lossy(data)));
-    let _ = container_logs::options::read(&query, Timestamp::UNIX_EPOCH);
+    let _ = container_logs::options::read(&query, Timestamp::UNIX_EPOCH, true);
 }
 
 /// Whatever is asked of the node's own logs, a service that is looked for has a name without ways out of a directory, or

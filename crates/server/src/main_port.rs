@@ -59,7 +59,7 @@ pub(crate) struct MainState {
     pub(crate) api: Api,
     pub(crate) config: Arc<KubeletConfiguration>,
     pub(crate) process: Arc<dyn OwnProcess>,
-    pub(crate) translates: bool,
+    pub(crate) features: Features,
     pub(crate) clock: Clock,
 }
 
@@ -85,9 +85,8 @@ impl MainServer {
         };
         let tls = TlsAcceptor::from(tls::server_config(&settings, pair)?);
         let switches = Switches::of(&config);
-        let translates = features.extend_websockets;
         let observer = api.observer();
-        let state = MainState { api, config, process, translates, clock };
+        let state = MainState { api, config, process, features, clock };
         let router = complete(endpoint::router(switches, &features), state);
         let gate = Some(Gate::new(access, clock, observer.clone()));
         Ok(Self(Site { router, gate, tls: Some(tls), limits: LIMITS, observer }))

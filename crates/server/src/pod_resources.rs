@@ -10,6 +10,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use config::Features;
 use grpc_api::pod_resources as v1;
 use grpc_api::pod_resources::pod_resources_lister_server::{PodResourcesLister, PodResourcesListerServer};
 use grpc_api::pod_resources_alpha as v1alpha1;
@@ -64,11 +65,11 @@ pub fn listen(socket: &Path) -> io::Result<UnixListener> {
 /// Serves both versions until `shutdown`.
 pub async fn serve(
     listener: UnixListener,
-    api: Api,
+    (api, features): (Api, Features),
     clock: Clock,
     shutdown: impl Future<Output = ()> + Send,
 ) {
-    let lister = Lister { api, rate: Arc::new(Rate::new(clock)) };
+    let lister = Lister { api, features, rate: Arc::new(Rate::new(clock)) };
     let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
     let mut shutdown = pin!(shutdown);
     let mut open = JoinSet::new();
@@ -132,6 +133,7 @@ where
 #[derive(Clone, Debug)]
 struct Lister {
     api: Api,
+    features: Features,
     rate: Arc<Rate>,
 }
 
@@ -142,13 +144,17 @@ impl Lister {
         }
     }
 
-    /// The pods that may hold something: those that are not over.
     fn pods(&self) -> Vec<Pod> {
         let mut pods = self.api.pods();
-        let phase = |pod: &Pod| pod.status.as_ref().and_then(|status| status.phase.clone());
-        pods.retain(|pod| !phase(pod).is_some_and(|phase| ENDED.contains(&&*phase)));
+        pods.retain(|pod| is_listed(pod, self.features));
         pods
     }
+}
+
+/// Whether the pod may hold something, which one that is over does not.
+fn is_listed(pod: &Pod, features: Features) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    !features.list_active_pods || !phase.is_some_and(|phase| ENDED.contains(&phase))
 }
 
 /// Containers that hold resources as long as the pod runs: the main ones, and init containers that stay.
@@ -258,6 +264,23 @@ impl Rate {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pod_that_is_over_is_listed_only_where_its_gate_is_off() {
+        let all = Features { list_active_pods: false, ..Features::default() };
+        for (phase, is_active) in [
+            (None, true),
+            (Some("Pending"), true),
+            (Some("Running"), true),
+            (Some("Succeeded"), false),
+            (Some("Failed"), false),
+        ] {
+            let status = model::k8s::PodStatus { phase: phase.map(str::to_owned), ..Default::default() };
+            let pod = Pod { status: Some(status), ..Pod::default() };
+            assert_eq!(is_listed(&pod, Features::default()), is_active, "{phase:?}");
+            assert!(is_listed(&pod, all), "{phase:?}");
+        }
+    }
 
     #[tokio::test(start_paused = true)]
     async fn calls_beyond_the_burst_wait_for_their_second() {

@@ -63,7 +63,7 @@ pub(crate) async fn port_forward(
         return upgrade::required();
     }
     note(&state, &request, "portforward");
-    let is_tunnel = state.translates && translate::speaks_tunnel(request.headers());
+    let is_tunnel = state.features.extend_websockets && translate::speaks_tunnel(request.headers());
     let ports = match ports(request.headers(), &pairs(query.as_deref())) {
         // What is inside the tunnel names them.
         _ if is_tunnel => Vec::new(),
@@ -150,7 +150,7 @@ async fn connect(
     streams: Streams,
 ) -> Response {
     match url {
-        Ok(url) if state.translates && translate::speaks_channels(request.headers()) => {
+        Ok(url) if state.features.extend_websockets && translate::speaks_channels(request.headers()) => {
             translate::channels_of(request, &url, streams, idle(state)).await
         }
         Ok(url) => upgrade::pass_on(request, &url, idle(state)).await,

@@ -123,20 +123,35 @@ impl NodeReporter {
 
     async fn try_register(&mut self) -> ClusterResult<()> {
         let initial = compute_initial_node(&self.facts.view(&self.engine, &self.settings));
-        match self.cluster.nodes().create("", &initial.node).await {
-            Ok(_) => self.started.made = Some(self.engine.clock.mono()),
-            // A node may be allowed to write its Node and not to create it.
-            Err(ClusterError::AlreadyExists { .. } | ClusterError::Forbidden { .. }) => {
-                let existing = self.get().await?;
+        match self.find_or_create(&initial.node).await? {
+            None => self.started.made = Some(self.engine.clock.mono()),
+            Some(existing) => {
                 // Nothing is remembered of devices over a restart: until their plugins come back there are none.
                 if let Some(patch) = compute_reconciliation(&initial.node, &existing, true) {
                     self.patch(patch).await?;
                 }
             }
-            Err(error) => return Err(error),
         }
         self.tell(&initial);
         Ok(())
+    }
+
+    /// The Node that was there already; `None` if it had to be created.
+    async fn find_or_create(&self, initial: &Node) -> ClusterResult<Option<Node>> {
+        if !self.engine.node_facts.features.creates_node_first {
+            match self.get().await {
+                Err(error) if error.is_not_found() => {}
+                found => return found.map(Some),
+            }
+        }
+        match self.cluster.nodes().create("", initial).await {
+            Ok(_) => Ok(None),
+            // A node may be allowed to write its Node and not to create it.
+            Err(ClusterError::AlreadyExists { .. } | ClusterError::Forbidden { .. }) => {
+                self.get().await.map(Some)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// One report: from what the watch showed first, from the API itself when that fails.

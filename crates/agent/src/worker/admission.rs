@@ -159,7 +159,11 @@ fn judge(engine: &Engine, pod: &Pod, others: &[Holding<'_>]) -> Admission {
     let node = own_node(&engine.own_node.borrow());
     let allocatable = node.as_ref().and_then(|node| node.status.as_ref()?.allocatable.as_ref());
     if let (Some(node), Some(allocatable)) = (&node, allocatable) {
-        return compute_admission(pod, &facts, Some(&FitFacts { node, allocatable, active: others }));
+        return compute_admission(
+            pod,
+            &facts,
+            Some(&FitFacts { node, allocatable, active: others, features: facts.features }),
+        );
     }
     // A node that stands alone, or was not yet seen, has nobody to tell it how large it is.
     match compute_admission(pod, &facts, None) {

@@ -39,6 +39,20 @@ async fn a_node_registers_and_is_ready_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_node_looks_whether_it_is_there_before_it_creates_itself_or_after() {
+    for (creates_node_first, first) in [(false, "get nodes node"), (true, "create nodes node")] {
+        let mut world = World::of_cluster();
+        world.features.creates_node_first = creates_node_first;
+        world.start().await;
+        world.until("the node is ready", World::is_node_ready).await;
+        let lines = world.api().call_lines();
+        let mut calls = lines.iter().map(|line| line.trim()).filter(|line| line.ends_with(" nodes node"));
+        assert_eq!(calls.next(), Some(first), "{lines:?}");
+        assert_eq!(world.asked("create nodes node"), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_runtime_that_comes_late_makes_the_node_ready_within_a_moment() {
     let mut world = World::of_cluster();
     world.fake.set_down(true);
@@ -78,9 +92,9 @@ async fn a_node_joins_once_the_api_is_there_and_asks_ever_more_seldom() {
     world.api().set_outage(Some(Outage::Refused));
     world.start().await;
     world.pass(seconds(300)).await;
-    let is_create = |call: &&testing::ClusterCall| call.verb == Verb::Create && call.resource == "nodes";
+    let is_look = |call: &&testing::ClusterCall| call.verb == Verb::Get && call.resource == "nodes";
     let calls = world.api().calls();
-    let times: Vec<_> = calls.iter().filter(is_create).map(|call| call.at).collect();
+    let times: Vec<_> = calls.iter().filter(is_look).map(|call| call.at).collect();
     let waits: Vec<Duration> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
     assert!(waits[0] < Duration::from_millis(200), "{waits:?}");
     assert!(waits.iter().all(|wait| *wait < seconds(8)), "{waits:?}");

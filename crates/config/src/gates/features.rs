@@ -73,6 +73,20 @@ features! {
     memory_qos: "MemoryQoS",
     /// `qosReserved` counts.
     qos_reserved: "QOSReserved",
+    /// The log of one stream of a container may be asked for.
+    log_streams: "PodLogsQuerySplitStreams",
+    /// A new authority of clients is believed as soon as its file has it.
+    reload_client_ca: "ReloadKubeletClientCAFile",
+    /// A new serving certificate is served as soon as its files have it.
+    reload_serving_pair: "ReloadKubeletServerCertificateFile",
+    /// The Node is created without a look whether it is there.
+    creates_node_first: "KubeletRegistrationGetOnExistsOnly",
+    /// PodResources lists no pods that are over.
+    list_active_pods: "KubeletPodResourcesListUseActivePods",
+    /// Addresses in pods of manifests are spelled in one way only.
+    strict_addresses: "StrictIPCIDRValidation",
+    /// Tolerations may compare numbers.
+    comparing_tolerations: "TaintTolerationComparisonOperators",
     /// A restart of the kubelet sets containers back to not ready and not started until their probes have passed.
     status_starts_anew: "ChangeContainerStatusOnKubeletRestart",
 }

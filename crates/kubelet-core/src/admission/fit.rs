@@ -2,8 +2,10 @@
 //! not fit is found, so that preemption knows whether resources are the only thing that is missing.
 
 use std::borrow::Cow;
+use std::cmp::Ordering;
 use std::fmt;
 
+use config::Features;
 use model::containers::{init_containers, regular_containers, spec_of};
 use model::k8s::{ContainerPort, Node, Pod, Taint, Toleration};
 use model::{Amount, ContainerKind};
@@ -23,6 +25,7 @@ pub struct FitFacts<'a> {
     pub allocatable: &'a Quantities,
     /// What all other pods hold that were admitted and have not ended.
     pub active: &'a [Holding<'a>],
+    pub features: Features,
 }
 
 /// What came of it.
@@ -147,7 +150,7 @@ fn misfits(pod: &Pod, facts: &FitFacts<'_>) -> Vec<Misfit> {
     );
     let taints = facts.node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default();
     refuse(
-        is_static_pod(pod) || tolerates_all(pod, taints),
+        is_static_pod(pod) || tolerates_all(pod, taints, facts.features),
         "TaintToleration",
         "node(s) had taints that the pod didn't tolerate",
     );
@@ -217,20 +220,32 @@ fn collides(a: &ContainerPort, b: &ContainerPort) -> bool {
 }
 
 /// Only taints that drive running pods away are the kubelet's matter; the others are the scheduler's.
-fn tolerates_all(pod: &Pod, taints: &[Taint]) -> bool {
+fn tolerates_all(pod: &Pod, taints: &[Taint], features: Features) -> bool {
     let tolerations = spec_of(pod).tolerations.as_deref().unwrap_or_default();
-    taints.iter().filter(|t| t.effect == "NoExecute").all(|t| tolerations.iter().any(|by| tolerates(by, t)))
+    let mut driving = taints.iter().filter(|taint| taint.effect == "NoExecute");
+    driving.all(|taint| tolerations.iter().any(|by| tolerates(by, taint, features)))
 }
 
-pub(super) fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
+pub(super) fn tolerates(toleration: &Toleration, taint: &Taint, features: Features) -> bool {
     let text = |field: &Option<String>| field.clone().unwrap_or_default();
     let (key, effect) = (text(&toleration.key), text(&toleration.effect));
     let fits = (effect.is_empty() || effect == taint.effect) && (key.is_empty() || key == taint.key);
+    let compared = || {
+        let (taint, bound) = (decimal(&text(&taint.value))?, decimal(&text(&toleration.value))?);
+        features.comparing_tolerations.then(|| taint.cmp(&bound))
+    };
     fits && match text(&toleration.operator).as_str() {
         "Exists" => true,
         "" | "Equal" => text(&toleration.value) == text(&taint.value),
+        "Lt" => compared() == Some(Ordering::Less),
+        "Gt" => compared() == Some(Ordering::Greater),
         _ => false,
     }
+}
+
+/// A whole number, spelled in the one way there is.
+pub(crate) fn decimal(text: &str) -> Option<i64> {
+    text.parse().ok().filter(|number: &i64| number.to_string() == text)
 }
 
 #[cfg(test)]

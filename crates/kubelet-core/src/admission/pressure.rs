@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 
+use config::Features;
 use model::QosClass;
 use model::containers::spec_of;
 use model::k8s::{Pod, Taint};
@@ -35,7 +36,11 @@ pub fn refuse_under_pressure(pod: &Pod, pressure: NodePressure) -> Option<Reject
 
 fn tolerates_memory_pressure(pod: &Pod) -> bool {
     let taint = Taint { key: MEMORY_TAINT.to_owned(), effect: "NoSchedule".to_owned(), ..Taint::default() };
-    spec_of(pod).tolerations.iter().flatten().any(|toleration| tolerates(toleration, &taint))
+    spec_of(pod)
+        .tolerations
+        .iter()
+        .flatten()
+        .any(|toleration| tolerates(toleration, &taint, Features::default()))
 }
 
 #[cfg(test)]

@@ -107,7 +107,13 @@ fn fits(ledger: &Ledger, turn: Turn, pod: &Pod) -> bool {
     let allocatable =
         [("cpu", CAPACITY), ("pods", 4)].map(|(name, n)| (name.to_owned(), quantity(n.to_string()))).into();
     let beside = ledger.beside(turn);
-    compute_fit(pod, &FitFacts { node: &node, allocatable: &allocatable, active: &beside }) == Fit::Fits
+    let facts = FitFacts {
+        node: &node,
+        allocatable: &allocatable,
+        active: &beside,
+        features: config::Features::default(),
+    };
+    compute_fit(pod, &facts) == Fit::Fits
 }
 
 fn held(ledger: &Ledger) -> Amount {

@@ -15,6 +15,7 @@ mod tests;
 
 use std::fmt;
 
+use config::Features;
 use model::ContainerKind;
 use model::containers::ContainerRef;
 use model::k8s::{Pod, Volume};
@@ -114,17 +115,18 @@ impl std::error::Error for FieldError {}
 
 /// Everything that is wrong with a pod, in the order of its fields; nothing if it may run.
 #[must_use]
-pub fn validate_pod(pod: &Pod) -> Vec<FieldError> {
-    let mut findings = Findings::default();
+pub fn validate_pod(pod: &Pod, features: Features) -> Vec<FieldError> {
+    let mut findings = Findings { errors: Vec::new(), features };
     pod::check_metadata(pod, &mut findings);
     pod::check_spec(pod, &mut findings);
     findings.errors
 }
 
 /// Collects errors. Each method is one kind of problem.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Findings {
     errors: Vec<FieldError>,
+    features: Features,
 }
 
 impl Findings {

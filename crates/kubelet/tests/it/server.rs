@@ -184,6 +184,47 @@ fn a_serving_pair_in_files_is_served_and_its_successor_too() {
     node.eventually("the new pair is served", healthy);
 }
 
+/// What the other gate reads again shows when the files were looked at.
+#[test]
+fn what_was_read_at_the_start_stays_where_its_gate_is_off() {
+    let runtime = FakeRuntime::with_clock(ports::Clock::system());
+    let mut node = Node::on_fake(&runtime, json!({}));
+    let [(first, pem), (second, second_pem), (third, third_pem)] = std::array::from_fn(|_| authority());
+    std::fs::write(node.path("ca.crt"), pem).expect("written");
+    serving(&node.path(""));
+    node.configure(json!({
+        "tlsCertFile": node.path("tls.crt"), "tlsPrivateKeyFile": node.path("tls.key"),
+        "authentication": {
+            "anonymous": {"enabled": false}, "webhook": {"enabled": false},
+            "x509": {"clientCAFile": node.path("ca.crt")},
+        },
+        "featureGates": {"ReloadKubeletClientCAFile": false},
+    }));
+    node.restart_kubelet();
+    let status = |node: &Node, served: &std::path::Path, issuer: &rcgen::Issuer<'_, rcgen::KeyPair>| {
+        let stream = connect(node, served, Some(&client(issuer)))?;
+        ask(stream, "GET", "/pods").map(|answer| answer.status)
+    };
+    let served = node.path("tls.crt");
+    assert_eq!(status(&node, &served, &first), Ok(200));
+    std::fs::write(node.path("ca.crt"), second_pem).expect("written");
+    serving(&node.path(""));
+    node.eventually("the new pair is served", |node| status(node, &served, &first));
+    assert_eq!([status(&node, &served, &first), status(&node, &served, &second)], [Ok(200), Ok(401)]);
+
+    node.configure(json!({"featureGates": {"ReloadKubeletServerCertificateFile": false}}));
+    node.restart_kubelet();
+    let old = node.path("old.crt");
+    std::fs::copy(&served, &old).expect("copied");
+    serving(&node.path(""));
+    std::fs::write(node.path("ca.crt"), third_pem).expect("written");
+    node.eventually("the new authority is believed", |node| match status(node, &old, &third)? {
+        200 => Ok(()),
+        other => Err(other.to_string()),
+    });
+    assert!(status(&node, &served, &third).is_err(), "the new pair is not served");
+}
+
 #[test]
 fn a_serving_pair_that_is_none_ends_the_start_by_name() {
     let runtime = FakeRuntime::with_clock(ports::Clock::system());
@@ -206,7 +247,7 @@ pub(crate) fn log(node: &Node, pod: &str, query: &str) -> Result<String, String>
 
 #[test]
 fn logs_are_shown_followed_and_cut_as_the_query_says() {
-    let node = Node::start();
+    let node = Node::start_with(json!({"featureGates": {"PodLogsQuerySplitStreams": true}}));
     // Output and complaints reach the log by ways of their own: the one waits until the other is there.
     let script = "echo two >&2; while [ ! -e /tmp/next ]; do sleep 0.1; done; echo one; echo three; \
                   while [ ! -e /tmp/go ]; do sleep 0.1; done; echo four";

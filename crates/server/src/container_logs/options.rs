@@ -20,7 +20,12 @@ pub(crate) enum OptionsError {
 }
 
 /// `tail` is an old name of `tailLines`, where `all` means no limit.
-pub(crate) fn read(pairs: &[(String, String)], now: Timestamp) -> Result<LogOptions, OptionsError> {
+/// `by_stream`: the log of one stream may be asked for.
+pub(crate) fn read(
+    pairs: &[(String, String)],
+    now: Timestamp,
+    by_stream: bool,
+) -> Result<LogOptions, OptionsError> {
     let flag = |name| first(pairs, name).map_or(Ok(false), truth);
     let (follow, previous, timestamps) = (flag("follow")?, flag("previous")?, flag("timestamps")?);
     let tail = match first(pairs, "tail").filter(|tail| !tail.is_empty()) {
@@ -32,11 +37,13 @@ pub(crate) fn read(pairs: &[(String, String)], now: Timestamp) -> Result<LogOpti
     let seconds = first(pairs, "sinceSeconds").map(number).transpose()?;
     let time = first(pairs, "sinceTime").filter(|time| !time.is_empty());
     let time = time.map(str::parse::<Timestamp>).transpose().map_err(|_| OptionsError::Unreadable)?;
-    let stream = match first(pairs, "stream").unwrap_or_default() {
-        "" | "All" => None,
-        "Stdout" => Some(LogStream::Stdout),
-        "Stderr" => Some(LogStream::Stderr),
-        _ => return Err(OptionsError::Invalid),
+    let stream = match first(pairs, "stream") {
+        None => None,
+        Some(_) if !by_stream => return Err(OptionsError::Invalid),
+        Some("" | "All") => None,
+        Some("Stdout") => Some(LogStream::Stdout),
+        Some("Stderr") => Some(LogStream::Stderr),
+        Some(_) => return Err(OptionsError::Invalid),
     };
     let since = match (seconds, time) {
         (Some(_), Some(_)) => return Err(OptionsError::Invalid),
@@ -79,7 +86,7 @@ mod tests {
     }
 
     fn options(text: &str) -> Result<LogOptions, OptionsError> {
-        read(&query::pairs(Some(text)), now())
+        read(&query::pairs(Some(text)), now(), true)
     }
 
     #[test]
@@ -103,6 +110,15 @@ mod tests {
         assert_eq!(since, Some("2026-01-01T00:00:00Z".parse().unwrap()));
         assert_eq!(options("stream=Stderr").unwrap().view.stream, Some(LogStream::Stderr));
         assert_eq!(options("sinceSeconds=9223372036854775807").unwrap().view.since, Some(Timestamp::MIN));
+    }
+
+    #[test]
+    fn without_its_gate_a_stream_cannot_be_chosen() {
+        for text in ["stream=Stdout", "stream=All", "stream="] {
+            let refused = read(&query::pairs(Some(text)), now(), false);
+            assert_eq!(refused, Err(OptionsError::Invalid), "{text}");
+        }
+        assert!(read(&query::pairs(Some("follow=true")), now(), false).is_ok());
     }
 
     #[test]

@@ -26,6 +26,10 @@ fn critical(mut pod: Pod) -> Pod {
 }
 
 fn shown(pod: &Pod, active: &[&Pod]) -> String {
+    shown_with(Features::default(), pod, active)
+}
+
+fn shown_with(features: Features, pod: &Pod, active: &[&Pod]) -> String {
     let node: Node = serde_json::from_value(json!({
         "metadata": {"name": "n1", "labels": {"zone": "a"}},
         "spec": {"taints": [{"key": "k", "value": "v", "effect": "NoExecute"}, {"key": "s", "effect": "NoSchedule"}]},
@@ -36,7 +40,7 @@ fn shown(pod: &Pod, active: &[&Pod]) -> String {
         .map(|(name, amount)| (name.to_owned(), quantity(amount)))
         .into();
     let active: Vec<Holding<'_>> = active.iter().map(|pod| Holding::whole(pod)).collect();
-    match compute_fit(pod, &FitFacts { node: &node, allocatable: &allocatable, active: &active }) {
+    match compute_fit(pod, &FitFacts { node: &node, allocatable: &allocatable, active: &active, features }) {
         Fit::Fits => "fits".into(),
         Fit::FitsWithout { victims, .. } => {
             format!("without {}", victims.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "))
@@ -156,6 +160,34 @@ fn taints_that_drive_pods_away_must_be_tolerated_but_by_static_ones() {
     let mut of_file = pod("new", &json!({}));
     of_file.metadata.annotations = Some([("kubernetes.io/config.source".into(), "file".into())].into());
     assert_eq!(shown(&of_file, &[]), "fits");
+}
+
+#[test]
+fn with_its_gate_a_toleration_compares_whole_numbers() {
+    for (operator, bound, taint, is_tolerated) in [
+        ("Lt", "100", "99", true),
+        ("Lt", "100", "100", false),
+        ("Gt", "-2", "-1", true),
+        ("Gt", "100", "100", false),
+        ("Gt", "7", "007", false),
+        ("Gt", "+7", "8", false),
+        ("Lt", "x", "1", false),
+        ("Lt", "1", "", false),
+    ] {
+        let toleration = Toleration {
+            key: Some("k".to_owned()),
+            operator: Some(operator.to_owned()),
+            value: Some(bound.to_owned()),
+            ..Toleration::default()
+        };
+        let taint = Taint { key: "k".to_owned(), value: Some(taint.to_owned()), ..Taint::default() };
+        let with = Features { comparing_tolerations: true, ..Features::default() };
+        assert_eq!(tolerates(&toleration, &taint, with), is_tolerated, "{operator} {bound} {taint:?}");
+        assert!(!tolerates(&toleration, &taint, Features::default()), "{operator} {bound} {taint:?}");
+    }
+    let comparing = pod("new", &json!({"tolerations": [{"key": "k", "operator": "Lt", "value": "1"}]}));
+    let with = Features { comparing_tolerations: true, ..Features::default() };
+    assert_eq!(shown_with(with, &comparing, &[]), shown(&comparing, &[]), "the taint there is no number");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use model::containers::{init_containers, regular_containers, spec_of};
 use model::k8s::{Pod, PodDNSConfig, PodSpec};
 
 use super::{Findings, container, names, security, volumes};
+use crate::admission::fit::decimal;
 
 const MAX_SECONDS: i64 = 2_147_483_647;
 
@@ -128,9 +129,28 @@ fn check_host_names(spec: &PodSpec, found: &mut Findings) {
 }
 
 pub(super) fn check_ip(path: &str, ip: &str, found: &mut Findings) {
-    if ip.parse::<IpAddr>().is_err() {
-        found.invalid(path, ip, "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)");
-    }
+    let strictly = ip.parse::<IpAddr>().ok();
+    let problem = match strictly.or_else(|| without_leading_zeros(ip).parse().ok()) {
+        None => "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",
+        Some(_) if !found.features.strict_addresses => return,
+        // Some programs read such a number as an octal one.
+        Some(_) if strictly.is_none() => "must not have leading 0s",
+        Some(IpAddr::V6(v6)) if v6.to_ipv4_mapped().is_some() => "must not be an IPv4-mapped IPv6 address",
+        Some(_) => return,
+    };
+    found.invalid(path, ip, problem);
+}
+
+/// With the numbers between dots as they should be spelled.
+fn without_leading_zeros(ip: &str) -> String {
+    let (head, dotted) = ip.rsplit_once(':').map_or(("", ip), |(head, dotted)| (head, dotted));
+    let colon = if head.is_empty() && !ip.starts_with(':') { "" } else { ":" };
+    let plain = |number: &str| match number.trim_start_matches('0') {
+        "" if !number.is_empty() => "0".to_owned(),
+        plain => plain.to_owned(),
+    };
+    let numbers: Vec<String> = dotted.split('.').map(plain).collect();
+    format!("{head}{colon}{}", numbers.join("."))
 }
 
 const DNS_POLICIES: [&str; 4] = ["ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"];
@@ -218,8 +238,19 @@ fn check_tolerations(spec: &PodSpec, found: &mut Findings) {
                 "operator must be Exists when `key` is empty, which means \"match all values and all keys\"";
             found.invalid(format!("{path}.operator"), operator, detail);
         }
-        found.one_of(format!("{path}.operator"), Some(operator), &["", "Equal", "Exists"]);
         let value = toleration.value.as_deref().unwrap_or_default();
+        if found.features.comparing_tolerations {
+            found.one_of(format!("{path}.operator"), Some(operator), &["", "Equal", "Exists", "Gt", "Lt"]);
+            if ["Gt", "Lt"].contains(&operator) && decimal(value).is_none() {
+                found.invalid(
+                    format!("{path}.value"),
+                    value,
+                    "must be a valid decimal integer in canonical form",
+                );
+            }
+        } else {
+            found.one_of(format!("{path}.operator"), Some(operator), &["", "Equal", "Exists"]);
+        }
         if operator == "Exists" && !value.is_empty() {
             found.invalid(
                 format!("{path}.operator"),

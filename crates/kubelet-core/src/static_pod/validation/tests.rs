@@ -55,13 +55,17 @@ fn put(tree: &mut Value, path: &str, value: &Value) {
 }
 
 fn complaints(changes: &[(&str, Value)]) -> String {
+    complaints_with(Features::default(), changes)
+}
+
+fn complaints_with(features: Features, changes: &[(&str, Value)]) -> String {
     let mut tree = good();
     for (path, value) in changes {
         put(&mut tree, path, value);
     }
     let mut pod: Pod = serde_json::from_value(tree).expect("still a pod");
     apply_defaults(&mut pod);
-    validate_pod(&pod).iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+    validate_pod(&pod, features).iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
 #[track_caller]
@@ -752,7 +756,7 @@ fn without_defaults_a_volume_needs_its_source() {
     let mut tree = good();
     put(&mut tree, "spec/volumes/1", &json!({"name": "h"}));
     let pod: Pod = serde_json::from_value(tree).unwrap();
-    let found: Vec<_> = validate_pod(&pod).iter().map(ToString::to_string).collect();
+    let found: Vec<_> = validate_pod(&pod, Features::default()).iter().map(ToString::to_string).collect();
     assert!(
         found.contains(&"spec.volumes[1]: Required value: must specify a volume type".to_owned()),
         "{found:?}"
@@ -861,6 +865,41 @@ fn volume_mounts() {
         json!([{"name": "v", "devicePath": "/dev/x"}]),
         "volumeDevices[0]: Forbidden: can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode",
     );
+}
+
+#[test]
+fn addresses_have_one_spelling_unless_the_gate_is_off() {
+    let sloppy = Features { strict_addresses: false, ..Features::default() };
+    let path = "spec/dnsConfig";
+    for (server, strict, is_one) in [
+        ("192.0.2.1", "", true),
+        ("2001:db8::1", "", true),
+        ("192.0.02.1", "must not have leading 0s", true),
+        ("::ffff:192.0.2.1", "must not be an IPv4-mapped IPv6 address", true),
+        ("192.0.2.0256", "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)", false),
+        ("192.0.2", "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)", false),
+    ] {
+        let changes = [(path, json!({"nameservers": [server]}))];
+        let expected = match strict {
+            "" => String::new(),
+            why => format!("spec.dnsConfig.nameservers[0]: Invalid value: \"{server}\": {why}"),
+        };
+        assert_eq!(complaints(&changes), expected);
+        assert_eq!(complaints_with(sloppy, &changes).is_empty(), is_one, "{server}");
+    }
+}
+
+#[test]
+fn tolerations_that_compare_need_their_gate() {
+    let changes = [("spec/tolerations", json!([{"key": "k", "operator": "Lt", "value": "07"}]))];
+    let unsupported = "spec.tolerations[0].operator: Unsupported value: \"Lt\": supported values: \"\", \"Equal\", \"Exists\"";
+    assert_eq!(complaints(&changes), unsupported);
+    let with = Features { comparing_tolerations: true, ..Features::default() };
+    let spelling =
+        "spec.tolerations[0].value: Invalid value: \"07\": must be a valid decimal integer in canonical form";
+    assert_eq!(complaints_with(with, &changes), spelling);
+    let changes = [("spec/tolerations", json!([{"key": "k", "operator": "Gt", "value": "-7"}]))];
+    assert_eq!(complaints_with(with, &changes), "");
 }
 
 #[test]
