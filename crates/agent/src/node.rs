@@ -71,7 +71,7 @@ impl NodeView {
     }
 }
 
-/// Asks the runtime now and every five seconds (at first more often), and says what changed: about the node as events NodeReady and
+/// Asks the runtime now and every five seconds (at first more often, and when the machine is about to end), and says what changed: about the node as events NodeReady and
 /// NodeNotReady, about pods that cannot be looked at as events of their own.
 #[derive(Debug)]
 pub struct NodeWatch {
@@ -96,14 +96,17 @@ struct Said {
 
 impl NodeWatch {
     /// Runs until dropped.
-    pub async fn run(self) {
+    pub async fn run(mut self) {
         let mut said = Said::default();
         loop {
             let now = self.look().await;
             self.tell(&mut said, now);
             let is_starting = !said.was_ready && now.since_start() < FIRST_PERIODS_FOR;
             let period = if is_starting { FIRST_PERIOD } else { PERIOD };
-            self.clock.sleep_until(now + period).await;
+            tokio::select! {
+                () = self.clock.sleep_until(now + period) => {}
+                Ok(()) = self.shutting_down.changed() => {}
+            }
         }
     }
 

@@ -9,4 +9,5 @@ mod memory;
 mod nfs;
 mod pressure;
 mod quota;
+mod shutdown;
 mod systemd;

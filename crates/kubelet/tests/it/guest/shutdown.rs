@@ -1,0 +1,142 @@
+//! The end of the machine, announced by the real logind.
+//!
+//! Nothing else in the guest may notice. So `halt.target`, which nobody here needs, is made a unit that does nothing, and it
+//! is this end that logind is asked for: it announces it, waits for the kubelet's lock, starts the target, and takes the
+//! announcement back because the machine is still there.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::node::{Node, condition, container, shell_pod, uid};
+
+const HARMLESS: &str = "/run/systemd/system.control/halt.target";
+const DROP_IN: &str = "/etc/systemd/logind.conf.d/99-kubelet.conf";
+
+fn run(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output().expect("the program runs");
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{program} {arguments:?}: {complaint}");
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
+}
+
+/// `true` or `false`, or a number.
+fn logind(property: &str) -> String {
+    let bus = [
+        "get-property",
+        "org.freedesktop.login1",
+        "/org/freedesktop/login1",
+        "org.freedesktop.login1.Manager",
+    ];
+    let told = run("busctl", &[&bus[..], &[property]].concat());
+    told.split_once(' ').map(|(_, value)| value.to_owned()).unwrap_or(told)
+}
+
+fn locks() -> String {
+    run("systemd-inhibit", &["--list", "--no-legend", "--no-pager"])
+}
+
+/// While it lives, no end of the machine that goes by `halt.target` ends it.
+struct HarmlessEnd;
+
+impl HarmlessEnd {
+    fn new() -> Self {
+        std::fs::create_dir_all(Path::new(HARMLESS).parent().expect("a directory")).expect("made");
+        std::fs::write(HARMLESS, "[Unit]\nDescription=An end that ends nothing\nDefaultDependencies=no\n")
+            .expect("written");
+        run("systemctl", &["daemon-reload"]);
+        assert_eq!(run("systemctl", &["show", "--value", "--property=Requires", "halt.target"]), "");
+        assert_eq!(run("systemctl", &["show", "--value", "--property=Conflicts", "halt.target"]), "");
+        Self
+    }
+
+    fn announce(&self) {
+        let bus =
+            ["call", "org.freedesktop.login1", "/org/freedesktop/login1", "org.freedesktop.login1.Manager"];
+        run("busctl", &[&bus[..], &["Halt", "b", "false"]].concat());
+    }
+}
+
+impl Drop for HarmlessEnd {
+    fn drop(&mut self) {
+        // The unit stays as it is for as long as logind may still want it.
+        for _ in 0..100 {
+            if logind("PreparingForShutdown") == "false" {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+        let _ = Command::new("systemctl").args(["stop", "halt.target"]).stderr(Stdio::null()).status();
+        let _ = std::fs::remove_file(HARMLESS);
+        let _ = std::fs::remove_file(DROP_IN);
+        let _ = Command::new("systemctl").args(["daemon-reload"]).status();
+    }
+}
+
+/// A pod that takes so long to end.
+fn slow(name: &str, seconds: u32, more: &Value) -> Value {
+    let script = format!("trap 'sleep {seconds}; exit 0' TERM; while :; do sleep 3600 & wait $!; done");
+    let mut pod = shell_pod(name, &script);
+    pod["spec"]["terminationGracePeriodSeconds"] = 30.into();
+    for (field, value) in more.as_object().expect("fields") {
+        pod["spec"][field] = value.clone();
+    }
+    pod
+}
+
+fn ended_at(pod: &Value) -> String {
+    let at = &container(pod, "main")["state"]["terminated"]["finishedAt"];
+    at.as_str().expect("a time").to_owned()
+}
+
+#[test]
+#[ignore = "needs systemd and logind: scripts/vm"]
+fn pods_end_by_priority_before_the_machine_would_and_an_end_that_does_not_come_is_taken_back() {
+    let end = HarmlessEnd::new();
+    let node =
+        Node::start_with(json!({"shutdownGracePeriod": "120s", "shutdownGracePeriodCriticalPods": "60s"}));
+    let volumes = json!({"volumes": [{"name": "v", "emptyDir": {"medium": "Memory"}}]});
+    node.apply("web", &slow("web", 2, &volumes));
+    node.apply("driver", &slow("driver", 1, &json!({"priority": 2_000_001_000})));
+    node.eventually("logind knows who holds up the end, and for how long it may", |_| {
+        let (locks, longest) = (locks(), logind("InhibitDelayMaxUSec"));
+        let is_so = locks.contains("Kubelet needs time to handle node shutdown") && longest == "120000000";
+        if is_so { Ok(()) } else { Err(format!("{longest} {locks}")) }
+    });
+    let drop_in = std::fs::read_to_string(DROP_IN).expect("the drop-in");
+    assert!(drop_in.ends_with("[Login]\nInhibitDelayMaxSec=120\n"), "{drop_in}");
+    let (web, _) = (node.running("web"), node.running("driver"));
+    let volume = node.path(&format!("root/pods/{}/volumes/kubernetes.io~empty-dir/v", uid(&web)));
+    assert!(volume.exists(), "{}", volume.display());
+
+    end.announce();
+    node.logged("Shutdown manager detected shutdown event");
+    node.logged("node is shutting down");
+    let ended = |name: &str| {
+        node.pod_when(name, "has ended with the node", |pod| pod["status"]["reason"] == "Terminated")
+    };
+    let (web, driver) = (ended("web"), ended("driver"));
+    for pod in [&web, &driver] {
+        let said = "Pod was terminated in response to imminent node shutdown.";
+        assert_eq!((&pod["status"]["phase"], &pod["status"]["message"]), (&json!("Failed"), &json!(said)));
+        assert_eq!(condition(pod, "DisruptionTarget"), "True");
+    }
+    assert!(ended_at(&web) < ended_at(&driver), "{} {}", ended_at(&web), ended_at(&driver));
+
+    // The lock is let go, logind ends nothing, and says so.
+    node.logged("Shutdown manager detected shutdown cancellation");
+    assert!(!volume.exists(), "logind went on before {} was gone", volume.display());
+    node.eventually("the next end is held up", |_| {
+        if locks().contains("kubelet") { Ok(()) } else { Err(locks()) }
+    });
+    assert_eq!(logind("PreparingForShutdown"), "false");
+    let state = std::fs::read_to_string(node.path("root/graceful_node_shutdown_state")).expect("the times");
+    assert!(state.contains("endTime") && !state.contains("0001-"), "{state}");
+    let metrics = node.get("/metrics").expect("metrics");
+    for name in ["start", "end"] {
+        let name = format!("kubelet_graceful_shutdown_{name}_time_seconds ");
+        let line = metrics.lines().find(|line| line.starts_with(&name)).unwrap_or_default();
+        assert!(!line.is_empty() && !line.ends_with(" 0"), "{name}{line}");
+    }
+}
