@@ -4,10 +4,12 @@
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::process::Child;
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
+use model::CgroupDriver;
 use serde_json::{Value, json};
+use testing::containerd::cgroup_driver;
 use testing::{FakeRuntime, Program, stretched};
 
 use super::many::mounts_of;
@@ -140,6 +142,21 @@ fn nothing_is_left(node: &Node, mounts: &[String]) {
     });
 }
 
+/// Slices of pods of this node, also those that are no cgroups any more. None where systemd makes no cgroups.
+fn pods_that_systemd_knows(node: &Node) -> String {
+    if cgroup_driver() == CgroupDriver::Cgroupfs {
+        return String::new();
+    }
+    let tiers = node.cgroup().find("kubepods/besteffort");
+    assert!(!tiers.is_empty(), "the tier is there as long as the node is");
+    let names = tiers.iter().filter_map(|tier| tier.file_stem()?.to_str());
+    let patterns = names.map(|name| format!("{name}-pod*"));
+    let list = ["list-units", "--all", "--plain", "--no-legend"].map(str::to_owned);
+    let output =
+        Command::new("systemctl").args(list.into_iter().chain(patterns)).output().expect("systemctl runs");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
 #[test]
 fn jobs_on_a_real_runtime_find_the_room_of_those_that_ended_and_leave_nothing() {
     const JOBS: usize = 100;
@@ -255,6 +272,7 @@ fn a_thousand_pods_come_and_go_and_neither_a_process_nor_a_cgroup_is_left() {
     });
     drop(stubborn);
     nothing_is_left(&node, &mounts);
+    assert_eq!(pods_that_systemd_knows(&node), "");
     for (mut stray, is_inside) in strays {
         let is_ended = stray.try_wait().expect("a child").is_some();
         let _ = stray.kill();

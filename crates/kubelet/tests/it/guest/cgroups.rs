@@ -2,19 +2,13 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
-use std::time::Instant;
-
-use kubelet_core::cgroup::{CgroupNames, CgroupNumbers, compute_settings};
-use model::cgroup::{CgroupPath, CgroupVersion};
-use model::{CgroupDriver, PodUid, QosClass};
-use ports::Cgroups;
-use ports::cgroups::CgroupRemoval;
-use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, bound};
 use crate::node::{FOREVER, Node, container, shell_pod, uid};
 use crate::resources::{kernel_bytes, memory_bytes};
 use crate::stubborn::Stubborn;
+use model::CgroupDriver;
+use serde_json::{Value, json};
 
 /// Where systemd and the kernel agree: the whole machine is this test's, and only one kubelet here uses the driver.
 const KUBEPODS: &str = "/sys/fs/cgroup/kubepods.slice";
@@ -242,64 +236,4 @@ fn processes_are_where_they_are_named(node: &Node, in_root: &InRoot) {
     assert_eq!(cgroup_of(1), Path::new("/sys/fs/cgroup/init.scope"));
     let score = std::fs::read_to_string(format!("/proc/{runtime}/oom_score_adj")).expect("a score");
     assert_eq!(score.trim(), "-999");
-}
-
-/// Another test may use `kubepods.slice` meanwhile.
-const OWN: &str = "manyslices";
-/// Each takes about a quarter of a second under emulation, and more on a busy machine: a thousand, as many as come and go
-/// where cgroups are only directories, would take minutes.
-const SLICES: usize = 100;
-
-struct Own;
-
-impl Drop for Own {
-    fn drop(&mut self) {
-        systemctl(&["stop", &format!("{OWN}.slice")]);
-    }
-}
-
-/// Slices that come and go one after another, a process in every tenth, and one that does not end for a while: systemd keeps
-/// up, and forgets them all.
-#[test]
-#[ignore = "needs systemd and cgroup v2: scripts/vm"]
-fn slices_come_and_go_one_after_another_and_systemd_knows_none_of_them_afterwards() {
-    let _own = Own;
-    let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let cgroups = host::LinuxCgroups::new("/sys/fs/cgroup".into(), CgroupVersion::V2);
-    let names = CgroupNames::new(CgroupDriver::Systemd, OWN);
-    let numbers = CgroupNumbers { pids_limit: Some(50), ..CgroupNumbers::default() };
-    let settings = compute_settings(&numbers, CgroupVersion::V2);
-    let pod = |n: usize| names.pod(QosClass::Burstable, &PodUid::from(format!("0000-{n}")));
-    let remove = |cgroup: &CgroupPath| tokio.block_on(cgroups.remove(cgroup)).expect("an answer");
-    let mut stubborn = Stubborn::on_a_disk();
-    let place = pod(SLICES);
-    tokio.block_on(cgroups.ensure(&place, &settings)).expect("made");
-    tokio.block_on(cgroups.join(&place, stubborn.pid())).expect("moved");
-    tokio.block_on(cgroups.kill(&place)).expect("killed");
-    assert_eq!(remove(&place), CgroupRemoval::Busy { pids: vec![stubborn.pid()] });
-    let began = Instant::now();
-    for n in 0..SLICES {
-        let cgroup = pod(n);
-        tokio.block_on(cgroups.ensure(&cgroup, &settings)).expect("made");
-        let mut stray = (n % 10 == 0).then(|| Command::new("sleep").arg("1000").spawn().expect("a process"));
-        if let Some(stray) = &mut stray {
-            tokio.block_on(cgroups.join(&cgroup, stray.id())).expect("moved");
-            tokio.block_on(cgroups.kill(&cgroup)).expect("killed");
-            assert!(!stray.wait().expect("it ends").success());
-        }
-        assert_eq!(remove(&cgroup), CgroupRemoval::Gone, "{cgroup}");
-    }
-    eprintln!("{SLICES} slices: {:?}", began.elapsed());
-    assert!(stubborn.lives(), "it was not to end before");
-    stubborn.let_go();
-    assert_eq!(remove(&place), CgroupRemoval::Gone);
-    assert_eq!(tokio.block_on(cgroups.children(&names.tier(QosClass::Burstable))), Vec::<String>::new());
-    let known = systemctl(&[
-        "list-units",
-        "--all",
-        "--plain",
-        "--no-legend",
-        &format!("{OWN}-kubepods-burstable-pod*"),
-    ]);
-    assert_eq!(known, "");
 }
