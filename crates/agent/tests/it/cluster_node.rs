@@ -123,6 +123,19 @@ async fn a_node_whose_runtime_dies_is_not_ready_until_it_is_back() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_node_whose_pods_cannot_be_listed_is_not_ready_after_three_minutes() {
+    let world = World::joined().await;
+    world.fake.fault_always(Method::ListPodSandbox, Some(Fault::Unavailable));
+    let began = world.now();
+    let lost = world.until("the node is not ready", |w| !w.is_node_ready()).await;
+    assert!((seconds(180)..seconds(200)).contains(&(lost - began)), "{:?}", lost - began);
+    let message = world.node_condition("Ready").unwrap().message.unwrap_or_default();
+    assert!(message.starts_with("PLEG is not healthy: pleg was last seen active"), "{message}");
+    world.fake.calm();
+    world.until("the node is ready again", World::is_node_ready).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_node_on_which_nothing_changes_says_so_every_few_minutes_only() {
     let world = World::joined().await;
     world.pass(seconds(30)).await;

@@ -104,11 +104,18 @@ fn a_registry_with_a_password_is_used_with_the_nodes_credentials_and_refuses_wit
         container(pod, "main")["state"]["waiting"]["reason"] == "ImagePullBackOff"
     });
     // base64 of user:secret
-    let credentials =
-        json!({"auths": {format!("127.0.0.1:{}", registry.port): {"auth": "dXNlcjpzZWNyZXQ="}}});
-    std::fs::write(node.path("root/config.json"), credentials.to_string()).expect("written");
+    let credentials = json!({format!("127.0.0.1:{}", registry.port): {"auth": "dXNlcjpzZWNyZXQ="}});
+    let file = node.path("root/config.json");
+    std::fs::write(&file, json!({"auths": credentials}).to_string()).expect("written");
     node.restart_kubelet();
     node.running("locked");
+    // The older form, without anything around it; that the image is there does not help whoever has to pull it.
+    std::fs::remove_file(file).expect("removed");
+    std::fs::write(node.path("root/.dockercfg"), credentials.to_string()).expect("written");
+    node.restart_kubelet();
+    let older = pod_with("older", &registry.image());
+    node.apply("older", &older);
+    node.running("older");
 }
 
 /// A way to the registry on which every new connection has to wait first, so that pulls take a while. Returns its port.

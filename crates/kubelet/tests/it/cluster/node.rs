@@ -173,6 +173,12 @@ fn a_node_that_must_not_register_waits_for_its_object_and_then_reports() {
     let object = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node"}});
     cluster.kubectl.apply(&[object]);
     cluster.ready();
+    let status = cluster.kubectl.get("node", "node").expect("it is there")["status"].clone();
+    assert_eq!(status["features"], json!({"supplementalGroupsPolicy": true}));
+    let features = json!({"recursiveReadOnlyMounts": true, "userNamespaces": true});
+    assert_eq!(status["runtimeHandlers"], json!([{"name": "", "features": features}]));
+    let declared = status["declaredFeatures"].as_array().expect("what the node can do");
+    assert!(declared.contains(&json!("ExtendWebSocketsToKubelet")), "{declared:?}");
 }
 
 /// Events wait for their own turn, and statuses of pods for theirs.
