@@ -17,8 +17,10 @@ use kubelet_core::devices::registry::check_registration;
 use kubelet_core::devices::{Connection, Registry};
 use kubelet_core::ledger::Ledger;
 use kubelet_core::node::DeviceAmounts;
+use model::PodUid;
 use model::devices::PluginOptions;
 use parking_lot::Mutex;
+use ports::node_api::NodeDevice;
 use ports::plugins::{DevicePlugin, DeviceRegistration, PluginError, Plugins, Registrar};
 use ports::{Clock, Host, HostError};
 use tokio::sync::watch;
@@ -163,6 +165,34 @@ impl Devices {
     #[must_use]
     pub fn is_serving(&self) -> bool {
         self.shared.is_serving.load(Ordering::Relaxed)
+    }
+
+    /// The devices that a container has.
+    #[must_use]
+    pub fn of_container(&self, uid: &PodUid, container: &str) -> Vec<NodeDevice> {
+        let devices = self.shared.places.devices_of(uid).unwrap_or_default();
+        let given = devices.containers.get(container).into_iter().flatten();
+        let each = given.flat_map(|(resource, given)| given.devices.iter().map(move |d| (resource, d)));
+        each.map(|(resource, (id, numa_nodes))| NodeDevice {
+            resource: resource.clone(),
+            id: id.clone(),
+            numa_nodes: numa_nodes.clone(),
+        })
+        .collect()
+    }
+
+    /// The devices that are well, whoever has them.
+    #[must_use]
+    pub fn allocatable(&self) -> Vec<NodeDevice> {
+        self.read(|registry| {
+            let each = registry.resources().flat_map(|name| registry.healthy(name).map(move |id| (name, id)));
+            each.map(|(resource, id)| NodeDevice {
+                resource: resource.to_owned(),
+                id: id.to_owned(),
+                numa_nodes: registry.numa_nodes(resource, id).to_vec(),
+            })
+            .collect()
+        })
     }
 
     /// Reads what plugins have said. Nobody can say more meanwhile.

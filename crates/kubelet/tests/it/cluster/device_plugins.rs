@@ -1,11 +1,15 @@
 //! Devices of a plugin, from its registration to a pod that sees them: through the API, in a container, and over a kill of
 //! the kubelet.
 
+use grpc_api::pod_resources as v1;
+use grpc_api::pod_resources::pod_resources_lister_client::PodResourcesListerClient;
+use grpc_api::pod_resources_alpha::{self as v1alpha1, pod_resources_lister_client as alpha};
 use serde_json::{Value, json};
 use testing::DevicePlugin;
 
 use super::{Cluster, bound};
 use crate::node::{FOREVER, container, restarts, shell_pod};
+use crate::pod_resources::{channel, within};
 
 const THING: &str = "example.com/thing";
 const SOCKETS: &str = "root/device-plugins";
@@ -48,6 +52,30 @@ fn refused(cluster: &Cluster, name: &str, words: &str) {
     assert_eq!(pod["status"]["message"], expected);
 }
 
+/// What agents that measure devices are told while the first pod has one.
+fn told_to_agents(cluster: &Cluster) {
+    let device = |id: &str| v1::ContainerDevices {
+        resource_name: THING.to_owned(),
+        device_ids: vec![id.to_owned()],
+        topology: Some(v1::TopologyInfo { nodes: vec![v1::NumaNode { id: 0 }] }),
+    };
+    within(async {
+        let channel = channel(&cluster.node).await;
+        let mut client = PodResourcesListerClient::new(channel.clone());
+        let all = client.get_allocatable_resources(v1::AllocatableResourcesRequest {}).await;
+        assert_eq!(all.expect("an answer").into_inner().devices, [device("null"), device("zero")]);
+        let listed = client.list(v1::ListPodResourcesRequest {}).await.expect("a list").into_inner();
+        assert_eq!(listed.pod_resources[0].containers[0].devices, [device("zero")]);
+        let mut old = alpha::PodResourcesListerClient::new(channel);
+        let listed = old.list(v1alpha1::ListPodResourcesRequest {}).await.expect("a list").into_inner();
+        let devices = &listed.pod_resources[0].containers[0].devices;
+        assert_eq!(
+            (devices[0].resource_name.as_str(), &*devices[0].device_ids),
+            (THING, &["zero".to_owned()][..])
+        );
+    });
+}
+
 #[test]
 fn pods_get_devices_of_a_plugin_and_keep_them_over_a_kill_of_the_kubelet() {
     let mut cluster = Cluster::start();
@@ -65,6 +93,7 @@ fn pods_get_devices_of_a_plugin_and_keep_them_over_a_kill_of_the_kubelet() {
     assert_eq!(said, "zero\n/dev/plugged-zero\nmounted\n");
     let asked = ["GetPreferredAllocation null,zero", "Allocate zero", "PreStartContainer zero"];
     assert_eq!(plugin.calls(), asked);
+    told_to_agents(&cluster);
     cluster.kubectl.apply(&[asking("second", "2")]);
     let few = format!("requested number of devices unavailable for {THING}. Requested: 2, Available: 1");
     refused(&cluster, "second", &few);
