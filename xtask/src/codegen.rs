@@ -36,6 +36,12 @@ const PROTOCOLS: &[Protocol] = &[
     },
     Protocol {
         room: "crates/grpc-api",
+        file: "deviceplugin/v1beta1/api.proto",
+        generated: "v1beta1.rs",
+        codec: "tonic_prost::ProstCodec",
+    },
+    Protocol {
+        room: "crates/grpc-api",
         file: "otlp/trace.proto",
         generated: "opentelemetry.proto.collector.trace.v1.rs",
         codec: "tonic_prost::ProstCodec",

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use model::NodeLogOptions;
 use model::k8s::{Container, ObjectMeta, Pod, PodSpec};
+use model::{NodeLogOptions, PodUid};
 use ports::NodeApi;
 use ports::edge::ServingObserver;
 use ports::node_api::{
-    LogPieces, LogSource, LogView, ManifestProblem, Measurements, PodRefusal, PodTarget, SystemLog,
-    SystemLogError, TextPieces,
+    LogPieces, LogSource, LogView, ManifestProblem, Measurements, NodeDevice, PodRefusal, PodTarget,
+    SystemLog, SystemLogError, TextPieces,
 };
 use ports::runtime::{Scope, Streams};
 use tokio::sync::Semaphore;
@@ -113,6 +113,19 @@ impl NodeApi for AgentApi {
         timeout: Option<Duration>,
     ) -> Result<PathBuf, PodRefusal> {
         checkpoints::write(&self.engine, pod, container, timeout).await
+    }
+
+    fn devices_of(&self, pod: &Pod, container: &str) -> Vec<NodeDevice> {
+        let uid = PodUid::new(pod.metadata.uid.as_deref().unwrap_or_default());
+        self.engine.devices.of_container(&uid, container)
+    }
+
+    fn allocatable_devices(&self) -> Vec<NodeDevice> {
+        self.engine.devices.allocatable()
+    }
+
+    fn takes_device_plugins(&self) -> bool {
+        self.engine.devices.is_serving()
     }
 
     fn observer(&self) -> Option<Arc<dyn ServingObserver>> {

@@ -18,6 +18,7 @@ use crate::chance::Chance;
 use crate::cluster::follow::Copy;
 use crate::cluster::objects::ClusterObjects;
 use crate::cluster::own_node;
+use crate::devices::Devices;
 use crate::events::Recorder;
 use crate::images::Images;
 use crate::metrics::Metrics;
@@ -62,6 +63,7 @@ pub struct Engine {
     pub node_addresses: watch::Sender<Vec<NodeAddress>>,
     pub pods: PodsView,
     pub places: Places,
+    pub devices: Devices,
     /// What the node runs short of, written by `eviction`.
     pub pressure: watch::Receiver<NodePressure>,
     /// The machine is about to end, written by `shutdown`.

@@ -3,6 +3,7 @@
 //! Owns the numbers; how they are written, `render` says. Everything without labels is one atomic; what has labels is a
 //! short table whose keys come from fixed sets, so that the number of lines is bounded.
 
+mod devices;
 mod edge;
 mod eviction;
 mod histogram;
@@ -121,6 +122,7 @@ pub struct Metrics {
     pub(crate) volumes: VolumeFigures,
     pub(crate) eviction: EvictionFigures,
     pub(crate) shutdown: ShutdownFigures,
+    pub(crate) devices: devices::DeviceFigures,
     calls: Mutex<BTreeMap<&'static str, Calls>>,
     cgroup_samples: Histogram,
     /// In the order of [`CgroupWork`].
@@ -179,6 +181,7 @@ impl Default for Metrics {
             volumes: VolumeFigures::default(),
             eviction: EvictionFigures::default(),
             shutdown: ShutdownFigures::default(),
+            devices: devices::DeviceFigures::default(),
             calls: Mutex::default(),
             cgroup_samples: usual(),
             cgroup_works: [usual(), usual(), usual()],

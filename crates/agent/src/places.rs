@@ -4,11 +4,13 @@
 //! the same room. Never decides: that is `kubelet_core::admission`. Holds one entry for each worker of a desired pod.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use kubelet_core::admission::Admission;
+use kubelet_core::devices::PodDevices;
 use kubelet_core::eviction::message::EvictionNotice;
-use kubelet_core::ledger::{Ended, Holding, Ledger, Turn};
+use kubelet_core::ledger::{Beside, Ended, Ledger, Turn};
 use model::PodUid;
 use model::k8s::Pod;
 use parking_lot::Mutex;
@@ -22,6 +24,8 @@ pub struct Places {
     freed: Arc<watch::Sender<u64>>,
     /// Counts changes of what is held.
     changed: Arc<watch::Sender<u64>>,
+    /// Counts changes of who has which devices.
+    devices: Arc<watch::Sender<u64>>,
 }
 
 #[derive(Debug, Default)]
@@ -43,12 +47,18 @@ pub enum MakeWay {
 
 impl Default for Places {
     fn default() -> Self {
-        let counter = || Arc::new(watch::Sender::new(0));
-        Self { table: Arc::default(), freed: counter(), changed: counter() }
+        Self::new(Ledger::default())
     }
 }
 
 impl Places {
+    #[must_use]
+    pub fn new(ledger: Ledger) -> Self {
+        let counter = || Arc::new(watch::Sender::new(0));
+        let table = Arc::new(Mutex::new(Table { ledger, make_way: BTreeMap::new() }));
+        Self { table, freed: counter(), changed: counter(), devices: counter() }
+    }
+
     /// A place for a pod that is yet to be judged, after all that asked before it.
     #[must_use]
     pub fn ask(&self, pod: Arc<Pod>) -> Place {
@@ -100,6 +110,50 @@ impl Places {
         make_way.is_some_and(|make_way| make_way.send_if_modified(tell))
     }
 
+    /// What an earlier kubelet gave to pods that have not asked for a place is free.
+    pub fn forget_unclaimed(&self) {
+        if self.table.lock().ledger.forget_unclaimed() {
+            tell(&self.devices);
+        }
+    }
+
+    /// The devices of that pod; `None` for one that has no place.
+    #[must_use]
+    pub fn devices_of(&self, uid: &PodUid) -> Option<PodDevices> {
+        self.table.lock().ledger.devices_of(uid).map(|(_, devices)| devices.clone())
+    }
+
+    /// Chooses devices for a pod, with nobody else choosing meanwhile. `None`: it has no place.
+    pub fn choose_devices<E>(
+        &self,
+        uid: &PodUid,
+        choose: impl FnOnce(&Beside<'_>) -> Result<PodDevices, E>,
+    ) -> Option<Result<PodDevices, E>> {
+        let mut table = self.table.lock();
+        let (turn, _) = table.ledger.devices_of(uid)?;
+        let chosen = choose(&table.ledger.beside(turn)?);
+        if let Ok(devices) = &chosen
+            && table.ledger.set_devices(turn, devices.clone())
+        {
+            drop(table);
+            tell(&self.devices);
+        }
+        Some(chosen)
+    }
+
+    /// The same where nothing can be short.
+    pub fn set_devices(&self, uid: &PodUid, choose: impl FnOnce(&Beside<'_>) -> PodDevices) {
+        let chosen = self.choose_devices(uid, |beside| Ok::<_, Infallible>(choose(beside)));
+        // A pod that has left needs none.
+        drop(chosen);
+    }
+
+    /// Tells whenever somebody else has a device.
+    #[must_use]
+    pub fn device_changes(&self) -> watch::Receiver<u64> {
+        self.devices.subscribe()
+    }
+
     /// Tells whenever what is held has changed.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<u64> {
@@ -128,19 +182,23 @@ pub struct Place {
 
 impl Place {
     /// Has the pod judged beside those that have a place, or asked for one before it. A pod that is refused leaves;
-    /// those that must make way for it are told to.
-    pub fn judge(&mut self, decide: impl FnOnce(&[Holding<'_>]) -> Admission) -> Admission {
+    /// those that must make way for it are told to. `None`: it has left before.
+    pub fn judge(
+        &mut self,
+        decide: impl FnOnce(&Beside<'_>) -> (Admission, PodDevices),
+    ) -> Option<Admission> {
         let mut table = self.places.table.lock();
-        let admission = decide(&table.ledger.beside(self.turn));
+        let (admission, devices) = decide(&table.ledger.beside(self.turn)?);
         let victims: &[PodUid] = match &admission {
             Admission::Admitted { victims, .. } => victims,
             Admission::Rejected(_) => {
                 drop(table);
                 self.leave();
-                return admission;
+                return Some(admission);
             }
         };
         table.ledger.admit(self.turn);
+        let has_new_devices = table.ledger.set_devices(self.turn, devices);
         let is_victim = |pod: &Pod| victims.iter().any(|victim| has_uid(pod, victim));
         self.waits_for =
             table.ledger.pods().filter(|(_, pod)| is_victim(pod)).map(|(turn, _)| turn).collect();
@@ -149,7 +207,10 @@ impl Place {
         }
         drop(table);
         tell(&self.places.changed);
-        admission
+        if has_new_devices {
+            tell(&self.places.devices);
+        }
+        Some(admission)
     }
 
     /// The pod was admitted before.
@@ -163,6 +224,7 @@ impl Place {
         if self.places.table.lock().ledger.note(self.turn, ended) {
             tell(&self.places.freed);
             tell(&self.places.changed);
+            tell(&self.places.devices);
         }
     }
 
@@ -175,6 +237,7 @@ impl Place {
         if was_there {
             tell(&self.places.freed);
             tell(&self.places.changed);
+            tell(&self.places.devices);
         }
     }
 
@@ -215,17 +278,19 @@ mod tests {
     }
 
     /// Admits as long as there are fewer than that many others.
-    fn up_to(most: usize) -> impl Fn(&[Holding<'_>]) -> Admission {
-        move |others| {
-            if others.len() < most {
-                return Admission::Admitted { victims: Vec::new(), short_of: String::new() };
-            }
-            Admission::Rejected(Rejection { reason: "OutOfpods".into(), message: String::new() })
+    fn up_to(most: usize) -> impl Fn(&Beside<'_>) -> (Admission, PodDevices) {
+        move |beside| {
+            let admission = if beside.holdings.len() < most {
+                Admission::Admitted { victims: Vec::new(), short_of: String::new() }
+            } else {
+                Admission::Rejected(Rejection { reason: "OutOfpods".into(), message: String::new() })
+            };
+            (admission, PodDevices::default())
         }
     }
 
-    fn is_admitted(admission: &Admission) -> bool {
-        matches!(admission, Admission::Admitted { .. })
+    fn is_admitted(admission: &Option<Admission>) -> bool {
+        matches!(admission, Some(Admission::Admitted { .. }))
     }
 
     #[test]
@@ -262,7 +327,10 @@ mod tests {
         let places = Places::default();
         let (mut old, mut new) = (places.ask(pod("old")), places.ask(pod("new")));
         old.keep();
-        new.judge(|_| Admission::Admitted { victims: vec![PodUid::new("old")], short_of: "cpu".to_owned() });
+        new.judge(|_| {
+            let victims = vec![PodUid::new("old")];
+            (Admission::Admitted { victims, short_of: "cpu".to_owned() }, PodDevices::default())
+        });
         assert!(new.must_wait());
         assert!(matches!(old.news().await, Some(MakeWay::Preempted)));
         old.leave();

@@ -11,7 +11,7 @@ use kubelet_core::node::{NodePressure, compute_allocatable, compute_capacity, re
 use kubelet_core::request::NodeFacts;
 use model::k8s::{Node, Pod, Quantity};
 use model::{CgroupDriver, PodSource};
-use ports::{Cgroups, Clock, Host, HostError, Net, NodeApi, Runtime, Shutdown};
+use ports::{Cgroups, Clock, Host, HostError, Net, NodeApi, Plugins, Runtime, Shutdown};
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -24,6 +24,7 @@ use crate::cluster::objects::ClusterObjects;
 use crate::cluster::{self, ClusterDoors, LoopSide};
 use crate::collect::Collector;
 use crate::container_logs::MOST_WATCHES;
+use crate::devices::Devices;
 use crate::engine::Engine;
 use crate::events::Recorder;
 use crate::eviction::{Evictor, Removers};
@@ -35,7 +36,6 @@ use crate::metrics::Metrics;
 use crate::node::{NodeView, NodeWatch};
 use crate::node_cgroups::NodeCgroups;
 use crate::oom_watcher;
-use crate::places::Places;
 use crate::pleg::Pleg;
 use crate::pod_cidr;
 use crate::pods_view::PodsView;
@@ -63,6 +63,7 @@ pub struct Doors {
     pub cgroups: Arc<dyn Cgroups>,
     pub net: Arc<dyn Net>,
     pub shutdown: Arc<dyn Shutdown>,
+    pub plugins: Arc<dyn Plugins>,
     pub clock: Clock,
     /// `None` for a kubelet that stands alone.
     pub cluster: Option<ClusterDoors>,
@@ -104,6 +105,7 @@ impl Agent {
         let given_up = ends.spawn(&engine, &doors);
         let (problems, heartbeat) = (ManifestProblems::default(), Heartbeat::default());
         let readiness = SourcesReadiness::default();
+        engine.devices.start(readiness.complete.subscribe())?;
         let api_sets = start_loop(&engine, &problems, &heartbeat, readiness.clone());
         if let (Some(cluster), Some(sets)) = (&doors.cluster, api_sets) {
             let (wanted, sources) = (readiness.static_pods.subscribe(), readiness.complete.subscribe());
@@ -200,6 +202,8 @@ async fn engine(
     let (pressure_sender, pressure) = watch::channel(NodePressure::default());
     let (shutting_down_sender, shutting_down) = watch::channel(false);
     let (volumes, volume_requests) = Volumes::new();
+    let root = settings.paths.root.clone();
+    let devices = Devices::load(doors, root, tasks.clone(), metrics.clone()).await?;
     let engine = Arc::new(Engine {
         own_allocatable: own_allocatable(&*doors.host, &settings),
         objects: cluster_objects(doors, &settings),
@@ -214,7 +218,8 @@ async fn engine(
         leftovers: Arc::new(Notify::new()),
         node_addresses: watch::channel(Vec::new()).0,
         pods: PodsView::default(),
-        places: Places::default(),
+        places: devices.places(),
+        devices,
         pressure,
         shutting_down,
         own_node,

@@ -270,7 +270,7 @@ impl PodWorker {
                 self.leave_place();
                 self.is_rejected = self.last_status.as_deref().is_some_and(status::was_rejected);
             } else {
-                self.admit(&pod);
+                self.admit(&pod).await;
             }
             self.take_end_from_api(&pod);
             if ended_before || self.is_rejected {

@@ -1,7 +1,8 @@
 //! gRPC protocols beside the CRI, generated from our own definitions.
 //!
 //! Owns: the definitions in `proto` and the Rust messages, clients and servers made from them: PodResources, which the
-//! kubelet serves, and the part of OTLP in which it tells of its spans.
+//! kubelet serves; those that it and device plugins speak; and the part of OTLP in which it tells
+//! of its spans.
 //!
 //! Architecture invariants:
 //! - nothing here is written by hand but the `.proto` files and this page (`cargo run -p xtask -- codegen`);
@@ -36,6 +37,10 @@ generated! {
 generated! {
     /// PodResources v1alpha1: listing only.
     pod_resources_alpha, "v1alpha1.rs"
+}
+generated! {
+    /// Device plugins: their registration, and what they are asked.
+    device_plugin, "v1beta1.rs"
 }
 generated! {
     /// OTLP traces.

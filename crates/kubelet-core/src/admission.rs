@@ -14,6 +14,8 @@ use model::PodUid;
 use model::containers::{all_containers, spec_of};
 use model::k8s::Pod;
 
+use crate::devices::DeviceShortage;
+use crate::devices::assign as devices;
 use crate::mirror::is_mirror_pod;
 use crate::node::NodePressure;
 use crate::request::security::APPARMOR_ANNOTATION_PREFIX;
@@ -44,6 +46,8 @@ pub struct AdmissionFacts {
     pub pressure: NodePressure,
     /// The machine is about to end.
     pub is_shutting_down: bool,
+    /// Why the devices that the pod asks for cannot be had.
+    pub devices: Option<DeviceShortage>,
     pub features: Features,
 }
 
@@ -66,6 +70,7 @@ pub fn compute_admission(pod: &Pod, facts: &AdmissionFacts, fit: Option<&FitFact
     let before = refuse_pod_level_resources(pod, facts)
         .or_else(|| refuse_under_pressure(pod, facts.pressure))
         .or_else(|| refuse_sysctls(pod, facts))
+        .or_else(|| facts.devices.as_ref().map(|why| devices::rejection(why)))
         .or_else(|| refuse_os(pod))
         .or_else(|| refuse_groups_policy(pod, facts));
     if let Some(rejection) = before {
@@ -257,6 +262,7 @@ mod tests {
             supplemental_groups_policy: false,
             kernel_version: "6.1.0-18-amd64".to_owned(),
             allowed_unsafe_sysctls: vec!["kernel.msg*".to_owned(), "net.core.somaxconn".to_owned()],
+            devices: None,
             pressure: NodePressure::default(),
             is_shutting_down: false,
             features: Features::default(),

@@ -12,10 +12,12 @@ mod tests;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use model::PodUid;
 use model::containers::ContainerRef;
 use model::k8s::Pod;
 
 use crate::admission::requests::{Requests, container_requests, requests_with};
+use crate::devices::PodDevices;
 
 /// Of a pod that has just come.
 static NOTHING: Ended = Ended::NOTHING;
@@ -31,6 +33,8 @@ pub struct Turn(u64);
 pub struct Ledger {
     next_turn: u64,
     entries: BTreeMap<Turn, Entry>,
+    /// What an earlier kubelet gave to pods that have not asked for a place yet.
+    remembered: BTreeMap<PodUid, PodDevices>,
 }
 
 #[derive(Clone, Debug)]
@@ -39,6 +43,7 @@ struct Entry {
     /// Not judged yet; pods whose turn comes later count on it all the same.
     is_open: bool,
     ended: Ended,
+    devices: PodDevices,
 }
 
 impl Entry {
@@ -47,20 +52,53 @@ impl Entry {
     }
 }
 
+fn uid_of(pod: &Pod) -> PodUid {
+    PodUid::new(pod.metadata.uid.as_deref().unwrap_or_default())
+}
+
+/// What counts when a pod is judged.
+#[derive(Clone, Debug)]
+pub struct Beside<'a> {
+    /// All that others hold, and what others asked for before it.
+    pub holdings: Vec<Holding<'a>>,
+    /// Devices that others have.
+    pub devices: Vec<&'a PodDevices>,
+    /// Devices that it has itself, from an earlier kubelet or from being judged before.
+    pub own_devices: &'a PodDevices,
+}
+
 impl Ledger {
+    /// One that knows which devices an earlier kubelet gave to whom.
+    #[must_use]
+    pub fn remembering(devices: BTreeMap<PodUid, PodDevices>) -> Self {
+        Self { remembered: devices, ..Self::default() }
+    }
+
+    /// Every pod that is still there has asked for its place: what an earlier kubelet gave to others is free. Returns
+    /// whether there was any.
+    pub fn forget_unclaimed(&mut self) -> bool {
+        !std::mem::take(&mut self.remembered).is_empty()
+    }
+
     /// Puts the pod in line, after all that asked before it.
     pub fn ask(&mut self, pod: Arc<Pod>) -> Turn {
         let turn = Turn(self.next_turn);
         self.next_turn += 1;
-        self.entries.insert(turn, Entry { pod, is_open: true, ended: Ended::default() });
+        let devices = self.remembered.remove(&uid_of(&pod)).unwrap_or_default();
+        self.entries.insert(turn, Entry { pod, is_open: true, ended: Ended::default(), devices });
         turn
     }
 
-    /// What counts when this pod is judged: all that is held, and what others asked for before it.
+    /// What counts when this pod is judged; `None` for one that has left.
     #[must_use]
-    pub fn beside(&self, turn: Turn) -> Vec<Holding<'_>> {
-        let counts = |(other, entry): &(&Turn, &Entry)| **other != turn && (!entry.is_open || **other < turn);
-        self.entries.iter().filter(counts).filter_map(|(_, entry)| entry.holding()).collect()
+    pub fn beside(&self, turn: Turn) -> Option<Beside<'_>> {
+        let own = self.entries.get(&turn)?;
+        let others = || self.entries.iter().filter(|(other, _)| **other != turn);
+        let counts = |(other, entry): &(&Turn, &Entry)| !entry.is_open || **other < turn;
+        let holdings = others().filter(counts).filter_map(|(_, entry)| entry.holding()).collect();
+        let devices = others().map(|(_, entry)| &entry.devices).chain(self.remembered.values());
+        let devices = devices.filter(|devices| !devices.is_empty()).collect();
+        Some(Beside { holdings, devices, own_devices: &own.devices })
     }
 
     /// From now on the pod holds what it asked for.
@@ -70,10 +108,36 @@ impl Ledger {
         }
     }
 
+    /// The pod has these devices from now on. Returns whether that is news.
+    pub fn set_devices(&mut self, turn: Turn, devices: PodDevices) -> bool {
+        let Some(entry) = self.entries.get_mut(&turn) else { return false };
+        let is_news = entry.devices != devices;
+        entry.devices = devices;
+        is_news
+    }
+
+    /// The turn of the pod, and the devices that it has.
+    #[must_use]
+    pub fn devices_of(&self, uid: &PodUid) -> Option<(Turn, &PodDevices)> {
+        let is_it = |entry: &Entry| entry.pod.metadata.uid.as_deref() == Some(uid.as_str());
+        let found = self.entries.iter().find(|(_, entry)| is_it(entry));
+        found.map(|(turn, entry)| (*turn, &entry.devices))
+    }
+
+    /// Who has which devices.
+    pub fn devices(&self) -> impl Iterator<Item = (PodUid, &PodDevices)> {
+        let held = self.entries.values().map(|entry| (uid_of(&entry.pod), &entry.devices));
+        let all = held.chain(self.remembered.iter().map(|(uid, devices)| (uid.clone(), devices)));
+        all.filter(|(_, devices)| !devices.is_empty())
+    }
+
     /// Takes note of what of the pod will not run again; returns whether more or less is held than before.
     pub fn note(&mut self, turn: Turn, ended: Ended) -> bool {
         let Some(entry) = self.entries.get_mut(&turn) else { return false };
         let is_news = entry.ended != ended;
+        if ended == Ended::All {
+            entry.devices = PodDevices::default();
+        }
         entry.ended = ended;
         is_news && !entry.is_open
     }

@@ -12,6 +12,7 @@ pub mod certificates;
 pub mod cgroup;
 pub mod cgroup_driver;
 pub mod container_log;
+pub mod devices;
 pub mod dns;
 pub mod downward;
 pub mod env;

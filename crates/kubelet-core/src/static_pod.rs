@@ -24,6 +24,11 @@ pub use yaml::Position;
 
 use yaml::{Documents, Node, Problem, Reading};
 
+/// A name, perhaps behind a domain and a slash: of a label, an annotation, a resource.
+pub(crate) fn is_qualified_name(text: &str) -> bool {
+    validation::names::qualified_name_problem(text).is_none()
+}
+
 /// What a manifest held.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Manifest {

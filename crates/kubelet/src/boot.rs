@@ -10,6 +10,7 @@ use cri::CriRuntime;
 use host::process::{CgroupVersion, Contention, LockFile};
 use host::{LinuxCgroups, LinuxHost, Logind};
 use net::LinuxNet;
+use plugins::UnixPlugins;
 use ports::{Clock, Cluster, Host, HostError};
 use tokio_util::sync::CancellationToken;
 
@@ -199,9 +200,9 @@ async fn start_agent(resolved: &Resolved, cgroup_v2: bool) -> Result<Started, St
     let net = Arc::new(LinuxNet::new());
     let cluster = connected.as_ref().map(|connected| connected.doors.clone());
     let cgroups = Arc::new(LinuxCgroups::new(CGROUP_ROOT.into(), version));
-    let shutdown = Arc::new(Logind::new());
+    let (shutdown, plugins) = (Arc::new(Logind::new()), Arc::new(UnixPlugins));
     let (runtime, clock) = (Arc::new(runtime), Clock::system());
-    let doors = Doors { runtime, host, cgroups, net, shutdown, clock, cluster };
+    let doors = Doors { runtime, host, cgroups, net, shutdown, plugins, clock, cluster };
     let agent = Agent::start(doors, settings, node_facts, seed).await.map_err(host_error)?;
     let given_up = agent.given_up().clone();
     if let Some(connected) = connected {

@@ -12,6 +12,7 @@ pub mod annotations;
 pub mod certificates;
 pub mod cgroup;
 pub mod containers;
+pub mod devices;
 pub mod digest;
 pub mod ids;
 pub mod k8s;

@@ -134,6 +134,8 @@ pub struct ContainerRequest {
     pub env: Vec<(String, String)>,
     pub mounts: Vec<Mount>,
     pub devices: Vec<Device>,
+    /// Devices that the runtime knows by name: `vendor.com/class=device`.
+    pub cdi_devices: Vec<String>,
     pub labels: BTreeMap<String, String>,
     pub annotations: BTreeMap<String, String>,
     /// Relative to the sandbox's log directory: `<container>/<restart>.log`.

@@ -2,7 +2,7 @@
 //! reaches the agent.
 //!
 //! Owns: the traits [`Runtime`], [`Cluster`], [`Certificates`], [`ClientIdentity`], [`Host`], [`Cgroups`], [`Net`],
-//! [`Shutdown`] (outward) and [`NodeApi`] (inward), their error types, [`Clock`] and [`TraceContext`].
+//! [`Plugins`], [`Shutdown`] (outward) and [`NodeApi`] (inward), their error types, [`Clock`] and [`TraceContext`].
 //!
 //! Architecture invariants:
 //! - a port decides nothing: retry, back-off and policy live with its callers;
@@ -19,6 +19,7 @@ pub mod edge;
 pub mod host;
 pub mod net;
 pub mod node_api;
+pub mod plugins;
 pub mod runtime;
 pub mod shutdown;
 pub mod trace;
@@ -30,6 +31,7 @@ pub use cluster::{Cluster, ClusterError};
 pub use host::{Host, HostError};
 pub use net::{Net, NetError};
 pub use node_api::{NodeApi, OwnProcess};
+pub use plugins::{DevicePlugin, PluginError, Plugins};
 pub use runtime::{Runtime, RuntimeError};
 pub use shutdown::{Shutdown, ShutdownError};
 pub use trace::TraceContext;

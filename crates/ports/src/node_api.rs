@@ -153,6 +153,15 @@ pub trait OwnProcess: Send + Sync + std::fmt::Debug {
     fn memory(&self) -> Vec<(String, u64)>;
 }
 
+/// A device of a plugin, as those who measure devices know it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeDevice {
+    pub resource: String,
+    pub id: String,
+    /// The NUMA nodes that it is near to; none where the plugin does not say.
+    pub numa_nodes: Vec<i64>,
+}
+
 #[async_trait]
 pub trait NodeApi: Send + Sync + std::fmt::Debug {
     /// The pods this node is asked to run, each with its current status.
@@ -187,6 +196,18 @@ pub trait NodeApi: Send + Sync + std::fmt::Debug {
         container: &str,
         timeout: Option<Duration>,
     ) -> Result<PathBuf, PodRefusal>;
+    /// The devices that a container of the pod has.
+    fn devices_of(&self, _pod: &Pod, _container: &str) -> Vec<NodeDevice> {
+        Vec::new()
+    }
+    /// The devices that containers can have, whoever has them now.
+    fn allocatable_devices(&self) -> Vec<NodeDevice> {
+        Vec::new()
+    }
+    /// Device plugins can register.
+    fn takes_device_plugins(&self) -> bool {
+        true
+    }
     /// Who wants to know what the server does, if anybody.
     fn observer(&self) -> Option<Arc<dyn ServingObserver>> {
         None

@@ -156,6 +156,7 @@ impl Endpoint {
                 ("/ping", get(healthz::ping)),
                 ("/log", get(healthz::log)),
                 ("/syncloop", get(healthz::sync_loop)),
+                ("/device-plugin", get(healthz::device_plugin)),
             ],
             Self::Pods => vec![("", get(pods::list))],
             Self::Stats => vec![("/summary", get(stats_summary::show).post(stats_summary::show))],

@@ -15,10 +15,13 @@ type Outcome = Result<(), CheckFailure>;
 const PING: &str = "ping";
 const LOG: &str = "log";
 const SYNC_LOOP: &str = "syncloop";
+const DEVICE_PLUGIN: &str = "device-plugin";
 
 /// All checks of the full server.
 pub(crate) async fn all(State(api): State<Api>, RawQuery(query): RawQuery) -> Response {
-    let checks = [(PING, Ok(())), (LOG, Ok(())), (SYNC_LOOP, check_sync_loop(&*api))];
+    let devices = check_device_plugins(&*api);
+    let checks =
+        [(PING, Ok(())), (LOG, Ok(())), (SYNC_LOOP, check_sync_loop(&*api)), (DEVICE_PLUGIN, devices)];
     note(&*api, &checks);
     together(&checks, query.as_deref())
 }
@@ -42,6 +45,19 @@ pub(crate) async fn log(State(api): State<Api>) -> Response {
 
 pub(crate) async fn sync_loop(State(api): State<Api>) -> Response {
     single(&*api, SYNC_LOOP, check_sync_loop(&*api))
+}
+
+pub(crate) async fn device_plugin(State(api): State<Api>) -> Response {
+    single(&*api, DEVICE_PLUGIN, check_device_plugins(&*api))
+}
+
+fn check_device_plugins(api: &dyn NodeApi) -> Outcome {
+    if api.takes_device_plugins() {
+        return Ok(());
+    }
+    let message =
+        "device plugin registration gRPC server failed and no device plugins can register".to_owned();
+    Err(CheckFailure { name: DEVICE_PLUGIN, message })
 }
 
 fn check_sync_loop(api: &dyn NodeApi) -> Outcome {

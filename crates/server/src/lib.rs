@@ -88,6 +88,7 @@ pub async fn serve_read_only(
         .route("/healthz/ping", get(healthz::ping))
         .route("/healthz/log", get(healthz::log))
         .route("/healthz/syncloop", get(healthz::sync_loop))
+        .route("/healthz/device-plugin", get(healthz::device_plugin))
         .route("/pods", get(pods::list))
         .route("/debug/manifests", get(manifests::problems))
         .route("/stats/summary", get(stats_summary::show).post(stats_summary::show))

@@ -1,5 +1,5 @@
 //! PodResources: which resources of the node pods hold, over gRPC on a unix socket that only root may open. Nothing hands
-//! out single devices, processors or memory yet, so every list of those is empty.
+//! out single processors or memory yet, so every list of those is empty.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -23,8 +23,9 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use model::MonoTime;
 use model::k8s::Pod;
 use parking_lot::Mutex;
-use ports::Clock;
 use ports::edge::PodResourcesCall;
+use ports::node_api::NodeDevice;
+use ports::{Clock, NodeApi};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
@@ -165,13 +166,31 @@ fn containers(pod: &Pod) -> Vec<String> {
     staying.chain(&spec.containers).map(|container| container.name.clone()).collect()
 }
 
-fn resources(pod: &Pod) -> v1::PodResources {
-    let named = |name| v1::ContainerResources { name, ..Default::default() };
+fn resources(api: &dyn NodeApi, pod: &Pod) -> v1::PodResources {
+    let container = |name: String| v1::ContainerResources {
+        devices: api.devices_of(pod, &name).into_iter().map(device).collect(),
+        name,
+        ..Default::default()
+    };
     v1::PodResources {
         name: pod.metadata.name.clone().unwrap_or_default(),
         namespace: pod.metadata.namespace.clone().unwrap_or_default(),
-        containers: containers(pod).into_iter().map(named).collect(),
+        containers: containers(pod).into_iter().map(container).collect(),
     }
+}
+
+/// Each device stands alone, as devices of one resource may be near to different nodes.
+fn device(device: NodeDevice) -> v1::ContainerDevices {
+    let nodes: Vec<_> = device.numa_nodes.into_iter().map(|id| v1::NumaNode { id }).collect();
+    v1::ContainerDevices {
+        resource_name: device.resource,
+        device_ids: vec![device.id],
+        topology: (!nodes.is_empty()).then_some(v1::TopologyInfo { nodes }),
+    }
+}
+
+fn alpha_device(device: v1::ContainerDevices) -> v1alpha1::ContainerDevices {
+    v1alpha1::ContainerDevices { resource_name: device.resource_name, device_ids: device.device_ids }
 }
 
 #[tonic::async_trait]
@@ -181,7 +200,7 @@ impl PodResourcesLister for Lister {
         _: tonic::Request<v1::ListPodResourcesRequest>,
     ) -> Result<Response<v1::ListPodResourcesResponse>, Status> {
         self.note(V1, PodResourcesCall::List, true);
-        let pod_resources = self.pods().iter().map(resources).collect();
+        let pod_resources = self.pods().iter().map(|pod| resources(&*self.api, pod)).collect();
         Ok(Response::new(v1::ListPodResourcesResponse { pod_resources }))
     }
 
@@ -190,7 +209,8 @@ impl PodResourcesLister for Lister {
         _: tonic::Request<v1::AllocatableResourcesRequest>,
     ) -> Result<Response<v1::AllocatableResourcesResponse>, Status> {
         self.note(V1, PodResourcesCall::GetAllocatable, true);
-        Ok(Response::new(v1::AllocatableResourcesResponse::default()))
+        let devices = self.api.allocatable_devices().into_iter().map(device).collect();
+        Ok(Response::new(v1::AllocatableResourcesResponse { devices, ..Default::default() }))
     }
 
     async fn get(
@@ -209,7 +229,7 @@ impl PodResourcesLister for Lister {
             let text = format!("pod {pod_name} in namespace {pod_namespace} not found");
             return Err(Status::unknown(text));
         };
-        Ok(Response::new(v1::GetPodResourcesResponse { pod_resources: Some(resources(pod)) }))
+        Ok(Response::new(v1::GetPodResourcesResponse { pod_resources: Some(resources(&*self.api, pod)) }))
     }
 }
 
@@ -220,10 +240,10 @@ impl alpha::PodResourcesLister for Lister {
         _: tonic::Request<v1alpha1::ListPodResourcesRequest>,
     ) -> Result<Response<v1alpha1::ListPodResourcesResponse>, Status> {
         let shown = |pod: &Pod| {
-            let v1::PodResources { name, namespace, containers } = resources(pod);
+            let v1::PodResources { name, namespace, containers } = resources(&*self.api, pod);
             let named = |c: v1::ContainerResources| v1alpha1::ContainerResources {
                 name: c.name,
-                devices: Vec::new(),
+                devices: c.devices.into_iter().map(alpha_device).collect(),
             };
             v1alpha1::PodResources {
                 name,

@@ -32,6 +32,7 @@ struct Agent {
     pods: Vec<Pod>,
     runtime_is_down: bool,
     sync_loop_age: Duration,
+    refuses_device_plugins: bool,
     metrics: String,
     log: Option<String>,
     /// Logs say nothing for ever; who reads them is counted here.
@@ -140,6 +141,10 @@ impl NodeApi for Agent {
 
     fn manifest_problems(&self) -> Vec<ManifestProblem> {
         vec![ManifestProblem { origin: "file:/m/web.yaml".into(), message: "line 3: \"oops\"".into() }]
+    }
+
+    fn takes_device_plugins(&self) -> bool {
+        !self.refuses_device_plugins
     }
 
     fn sync_loop_age(&self) -> (Duration, Duration) {
@@ -275,8 +280,11 @@ async fn a_hanging_sync_loop_is_named_on_both_ports() {
     let report = format!("[+]ping ok\n[-]syncloop failed: {reason}\nhealthz check failed\n");
     port.get("/healthz").await.check(500, &report);
     let port = Server::read_only(hanging()).await;
-    let report = format!("[+]ping ok\n[+]log ok\n[-]syncloop failed: {reason}\nhealthz check failed\n");
+    let report = format!(
+        "[+]ping ok\n[+]log ok\n[-]syncloop failed: {reason}\n[+]device-plugin ok\nhealthz check failed\n"
+    );
     port.get("/healthz").await.check(500, &report);
+    port.get("/healthz/device-plugin").await.check(200, "ok");
     port.get("/healthz/ping").await.check(200, "ok");
     port.get("/healthz/log").await.check(200, "ok");
     port.get("/healthz/syncloop").await.check(500, &format!("internal server error: {reason}\n"));
@@ -285,10 +293,22 @@ async fn a_hanging_sync_loop_is_named_on_both_ports() {
 #[tokio::test]
 async fn checks_are_listed_on_request() {
     let server = Server::read_only(Agent::default()).await;
-    let report = "[+]ping ok\n[+]log ok\n[+]syncloop ok\nhealthz check passed\n";
+    let report = "[+]ping ok\n[+]log ok\n[+]syncloop ok\n[+]device-plugin ok\nhealthz check passed\n";
     server.get("/healthz?verbose").await.check(200, report);
     server.get("/healthz?x=1&verbose=true").await.check(200, report);
     server.get("/healthz?verbosely").await.check(200, "ok");
+}
+
+#[tokio::test]
+async fn a_node_at_which_no_device_plugin_can_register_is_not_healthy() {
+    let server = Server::read_only(Agent { refuses_device_plugins: true, ..Agent::default() }).await;
+    let reason = "device plugin registration gRPC server failed and no device plugins can register";
+    let report = format!(
+        "[+]ping ok\n[+]log ok\n[+]syncloop ok\n[-]device-plugin failed: {reason}\nhealthz check failed\n"
+    );
+    server.get("/healthz").await.check(500, &report);
+    let single = format!("internal server error: {reason}\n");
+    server.get("/healthz/device-plugin").await.check(500, &single);
 }
 
 #[tokio::test]

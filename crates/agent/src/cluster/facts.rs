@@ -78,6 +78,7 @@ impl GatheredFacts {
         self.refresh_addresses(engine, settings).await;
         self.refresh_images(engine).await;
         self.pressure = *engine.pressure.borrow();
+        self.devices = engine.devices.amounts();
         self.problems = engine.node_problems(engine.clock.mono());
         let view = engine.node.borrow();
         let version = &view.version;
@@ -153,6 +154,11 @@ impl GatheredFacts {
     /// What the node runs short of, as last gathered.
     pub(super) const fn pressure(&self) -> NodePressure {
         self.pressure
+    }
+
+    /// What there is of devices, as last gathered.
+    pub(super) const fn devices(&self) -> &BTreeMap<String, DeviceAmounts> {
+        &self.devices
     }
 
     /// What keeps the node from being ready, as last gathered.

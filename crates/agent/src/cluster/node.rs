@@ -77,18 +77,22 @@ impl NodeReporter {
         self.register().await;
         let (mut runtime_view, mut pressure) = (self.engine.node.clone(), self.engine.pressure.clone());
         let mut shutting_down = self.engine.shutting_down.clone();
+        let mut devices = self.engine.devices.changes();
         let mut next = self.engine.clock.mono();
         loop {
             self.report().await;
             let now = self.engine.clock.mono();
             let period = self.settings.config.node_status_update_frequency.as_std();
             next = next.max(now) + period + self.engine.chance.up_to(period / JITTER_PART);
-            // A node that becomes ready, or ceases to be, or begins or ceases to run short, says so at once.
+            // A node that becomes ready, or ceases to be, begins or ceases to run short, or gets or loses devices, says so
+            // at once.
             loop {
                 runtime_view.mark_unchanged();
                 shutting_down.mark_unchanged();
+                devices.mark_unchanged();
                 let is_as_told = self.facts.problems() == self.engine.node_problems(now)
-                    && *pressure.borrow_and_update() == self.facts.pressure();
+                    && *pressure.borrow_and_update() == self.facts.pressure()
+                    && *self.facts.devices() == self.engine.devices.amounts();
                 if !is_as_told {
                     break;
                 }
@@ -97,6 +101,7 @@ impl NodeReporter {
                     Ok(()) = runtime_view.changed() => {}
                     Ok(()) = pressure.changed() => {}
                     Ok(()) = shutting_down.changed() => {}
+                    Ok(()) = devices.changed() => {}
                 }
             }
         }
@@ -126,8 +131,9 @@ impl NodeReporter {
         match self.find_or_create(&initial.node).await? {
             None => self.started.made = Some(self.engine.clock.mono()),
             Some(existing) => {
-                // Nothing is remembered of devices over a restart: until their plugins come back there are none.
-                if let Some(patch) = compute_reconciliation(&initial.node, &existing, true) {
+                // Where nothing is known of devices from before, the machine may be another.
+                let is_new = self.engine.devices.are_new();
+                if let Some(patch) = compute_reconciliation(&initial.node, &existing, is_new) {
                     self.patch(patch).await?;
                 }
             }

@@ -61,6 +61,7 @@ pub(crate) fn write(metrics: &Metrics, from: &FromElsewhere<'_>) -> String {
     metrics.volumes.render(&mut text);
     metrics.eviction.render(&mut text);
     metrics.shutdown.render(&mut text, from.gates);
+    metrics.devices.render(&mut text);
     if let Some(disks) = from.disks {
         write_disks(&mut text, disks, from.pods);
     }

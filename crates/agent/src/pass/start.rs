@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use kubelet_core::devices::grant::{show_devices, with_env};
 use kubelet_core::downward::DownwardFacts;
 use kubelet_core::env::{EnvObjects, compute_env};
 use kubelet_core::image::pull_secrets::{keyring_of, missing_secrets_message};
@@ -223,6 +224,9 @@ impl Scene<'_> {
         let objects = EnvObjects { files: env_files.await.map_err(refused)?, ..objects };
         let env = compute_env(&self.context.pod, container, &downward, &objects)
             .map_err(|error| refused(error.to_string()))?;
+        let (pod, uid) = (&self.context.pod, &self.context.identity.uid);
+        let grant = engine.devices.of_starting(pod, uid, container).await.map_err(refused)?;
+        let env = with_env(&grant, env);
         let hosts_file = files::ensure_hosts_file(self.context, container, &ips).await.map_err(refused)?;
         let facts = PodFacts { hosts_file, ..self.prepared.facts.clone() };
         let termination_log = files::ensure_termination_log(self.context, container, start.restart_count)
@@ -235,7 +239,7 @@ impl Scene<'_> {
                 .map_err(refused)?;
         files::ensure_log_dir(self.context, self.sandbox_request, container).await.map_err(refused)?;
         let target = self.target_of(container);
-        compute_container_request(&ContainerInputs {
+        let mut request = compute_container_request(&ContainerInputs {
             pod: &self.context.pod,
             container: *container,
             node: &engine.node_facts,
@@ -250,7 +254,9 @@ impl Scene<'_> {
             termination_log: termination_log.as_deref(),
             target: target.as_ref(),
         })
-        .map_err(|error| refused(error.to_string()))
+        .map_err(|error| refused(error.to_string()))?;
+        show_devices(&mut request, grant);
+        Ok(request)
     }
 
     /// The running container whose processes an ephemeral one asks to see.

@@ -3,9 +3,11 @@
 
 use kubelet_core::admission::fit::{FitFacts, refuse_beyond};
 use kubelet_core::admission::preemption::PREEMPTING;
-use kubelet_core::admission::{Admission, AdmissionFacts, compute_admission};
+use kubelet_core::admission::{Admission, AdmissionFacts, Rejection, compute_admission};
+use kubelet_core::devices::assign::{allocatable_devices, rejection};
+use kubelet_core::devices::{DeviceShortage, PodDevices};
 use kubelet_core::eviction::message::EVICTED;
-use kubelet_core::ledger::{EndedFacts, Holding, compute_ended};
+use kubelet_core::ledger::{Beside, EndedFacts, compute_ended};
 use kubelet_core::pod::termination::{EXCEEDED_GRACE_PERIOD, GraceSources, compute_grace};
 use kubelet_core::pod::worker::{PodStage, TerminationCause, WorkerEvent};
 use kubelet_core::shutdown::TERMINATED;
@@ -61,20 +63,29 @@ impl End {
 
 impl PodWorker {
     /// Judges the pod once. One that already ran before a restart of the kubelet was admitted then.
-    pub(super) fn admit(&mut self, pod: &Pod) {
+    pub(super) async fn admit(&mut self, pod: &Pod) {
         let Some(place) = &mut self.place else { return };
         let ran_before = self.last_status.as_ref().is_some_and(|status| status.container_statuses.is_some());
         if ran_before {
             return place.keep();
         }
-        let engine = &self.engine;
+        let engine = self.engine.clone();
         engine.metrics.pod_taken(model::containers::spec_of(pod).containers.len());
-        let rejection = match place.judge(|others| judge(engine, pod, others)) {
-            Admission::Admitted { victims, short_of } => {
-                return engine.metrics.pods.made_way(victims.len(), &short_of);
+        match place.judge(|beside| judge(&engine, pod, beside)) {
+            Some(Admission::Admitted { victims, short_of }) => {
+                engine.metrics.pods.made_way(victims.len(), &short_of);
+                if let Err(why) = engine.devices.ensure(pod, &self.pod.uid).await {
+                    self.leave_place();
+                    self.reject(rejection(&why));
+                }
             }
-            Admission::Rejected(rejection) => rejection,
-        };
+            Some(Admission::Rejected(rejection)) => self.reject(rejection),
+            None => {}
+        }
+    }
+
+    fn reject(&mut self, rejection: Rejection) {
+        let engine = &self.engine;
         engine.metrics.rejected(&rejection.reason);
         engine.recorder.warning(&self.pod, None, rejection.reason.clone(), rejection.message.clone());
         let message = format!("Pod was rejected: {}", rejection.message);
@@ -144,7 +155,24 @@ impl PodWorker {
     }
 }
 
-fn judge(engine: &Engine, pod: &Pod, others: &[Holding<'_>]) -> Admission {
+/// The answer, and the devices that the pod has if it is taken.
+fn judge(engine: &Engine, pod: &Pod, beside: &Beside<'_>) -> (Admission, PodDevices) {
+    match engine.devices.choose(pod, beside) {
+        Ok(devices) => (judge_with(engine, pod, (beside, &devices), None), devices),
+        Err(shortage) => {
+            let none = PodDevices::default();
+            (judge_with(engine, pod, (beside, &none), Some(shortage)), none)
+        }
+    }
+}
+
+fn judge_with(
+    engine: &Engine,
+    pod: &Pod,
+    (beside, own): (&Beside<'_>, &PodDevices),
+    shortage: Option<DeviceShortage>,
+) -> Admission {
+    let others = beside.holdings.as_slice();
     // Before the runtime has said what it can do, nothing is refused for it.
     let runtime = engine.node.borrow().clone();
     let facts = AdmissionFacts {
@@ -154,16 +182,16 @@ fn judge(engine: &Engine, pod: &Pod, others: &[Holding<'_>]) -> Admission {
         allowed_unsafe_sysctls: engine.settings.containers.allowed_unsafe_sysctls.clone(),
         pressure: *engine.pressure.borrow(),
         is_shutting_down: *engine.shutting_down.borrow(),
+        devices: shortage,
         features: engine.node_facts.features,
     };
     let node = own_node(&engine.own_node.borrow());
-    let allocatable = node.as_ref().and_then(|node| node.status.as_ref()?.allocatable.as_ref());
-    if let (Some(node), Some(allocatable)) = (&node, allocatable) {
-        return compute_admission(
-            pod,
-            &facts,
-            Some(&FitFacts { node, allocatable, active: others, features: facts.features }),
-        );
+    let allocatable = node.as_ref().and_then(|node| node.status.as_ref()?.allocatable.clone());
+    if let (Some(node), Some(mut allocatable)) = (&node, allocatable) {
+        let having = beside.devices.iter().copied().chain([own]);
+        allocatable.extend(allocatable_devices(&engine.devices.amounts(), having));
+        let fit = FitFacts { node, allocatable: &allocatable, active: others, features: facts.features };
+        return compute_admission(pod, &facts, Some(&fit));
     }
     // A node that stands alone, or was not yet seen, has nobody to tell it how large it is.
     match compute_admission(pod, &facts, None) {

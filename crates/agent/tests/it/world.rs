@@ -19,7 +19,7 @@ use kubelet_core::request::{MemoryRules, NodeFacts, Swap};
 use model::k8s::{ContainerStatus, PodStatus};
 use ports::node_api::Measurements;
 use ports::{Clock, HostError};
-use testing::{FakeCgroups, FakeCluster, FakeHost, FakeNet, FakeRuntime, FakeShutdown, Method};
+use testing::{FakeCgroups, FakeCluster, FakeHost, FakeNet, FakeRuntime, FakeShutdown, Method, NoPlugins};
 
 use crate::cluster::doors_to;
 use crate::pods::Manifest;
@@ -104,6 +104,7 @@ impl World {
             cgroups: Arc::new(self.cgroups.clone()),
             net: Arc::new(self.net.clone()),
             shutdown: Arc::new(self.shutdown.clone()),
+            plugins: Arc::new(NoPlugins),
             clock,
             cluster: self.cluster.as_ref().map(doors_to),
         };

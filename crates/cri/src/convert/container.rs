@@ -39,7 +39,7 @@ pub(crate) fn config(from: &ContainerRequest) -> wire::ContainerConfig {
             resources: Some(resources::resources(&from.resources)),
             security_context: Some(security::container_security(&from.security)),
         }),
-        cdi_devices: Vec::new(),
+        cdi_devices: from.cdi_devices.iter().map(|name| wire::CdiDevice { name: name.clone() }).collect(),
         stop_signal: from.stop_signal.as_deref().map_or(wire::Signal::RuntimeDefault, signal).into(),
     }
 }

@@ -106,11 +106,11 @@ fn fits(ledger: &Ledger, turn: Turn, pod: &Pod) -> bool {
     let quantity = |text: String| model::k8s::Quantity(text);
     let allocatable =
         [("cpu", CAPACITY), ("pods", 4)].map(|(name, n)| (name.to_owned(), quantity(n.to_string()))).into();
-    let beside = ledger.beside(turn);
+    let beside = ledger.beside(turn).unwrap();
     let facts = FitFacts {
         node: &node,
         allocatable: &allocatable,
-        active: &beside,
+        active: &beside.holdings,
         features: config::Features::default(),
     };
     compute_fit(pod, &facts) == Fit::Fits

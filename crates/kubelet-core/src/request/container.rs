@@ -59,6 +59,7 @@ pub fn compute_container_request(inputs: &ContainerInputs<'_>) -> Result<Contain
         env: env.to_vec(),
         mounts: container_mounts(&container, host, facts)?,
         devices: container_devices(&container, volumes),
+        cdi_devices: Vec::new(),
         labels: labels::container_labels(pod, &container),
         annotations: labels::container_annotations(pod, &container, hash, restart_count),
         log_path: log_paths::container_log(container.name(), restart_count),

@@ -5,7 +5,7 @@
 
 mod container;
 mod handlers;
-mod names;
+pub(super) mod names;
 mod pod;
 mod security;
 mod volumes;

@@ -6,6 +6,7 @@ mod kubectl;
 mod watch;
 
 mod deletion;
+mod device_plugins;
 mod devices;
 mod image_disk;
 mod jobs;

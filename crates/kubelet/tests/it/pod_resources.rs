@@ -12,13 +12,13 @@ use tonic::transport::{Channel, Endpoint};
 
 use crate::node::{FOREVER, Node, shell, shell_pod};
 
-async fn channel(node: &Node) -> Channel {
+pub(crate) async fn channel(node: &Node) -> Channel {
     let socket = node.path("root/pod-resources/kubelet.sock");
     let endpoint = Endpoint::from_shared(format!("unix://{}", socket.display())).expect("an endpoint");
     endpoint.connect().await.expect("a connection")
 }
 
-fn within<T>(work: impl Future<Output = T>) -> T {
+pub(crate) fn within<T>(work: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(work)
 }

@@ -76,6 +76,7 @@ pub(super) fn container(from: wire::ContainerConfig) -> ContainerRequest {
         env: from.envs.into_iter().map(|env| (env.key, env.value)).collect(),
         mounts: from.mounts.into_iter().map(mount).collect(),
         devices: from.devices.into_iter().map(device).collect(),
+        cdi_devices: from.cdi_devices.into_iter().map(|device| device.name).collect(),
         labels: from.labels,
         annotations: from.annotations,
         log_path: from.log_path,

@@ -127,6 +127,7 @@ impl World {
             env: Vec::new(),
             mounts: Vec::new(),
             devices: Vec::new(),
+            cdi_devices: Vec::new(),
             labels,
             annotations: [].into(),
             log_path: format!("{name}/0.log"),

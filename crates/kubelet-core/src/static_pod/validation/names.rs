@@ -60,7 +60,7 @@ const QUALIFIED_RULE: &str = "name part must consist of alphanumeric characters,
      '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
 
 /// The key of a label or annotation: a name, perhaps behind a domain and a slash.
-pub(super) fn qualified_name_problem(text: &str) -> Option<&'static str> {
+pub(in crate::static_pod) fn qualified_name_problem(text: &str) -> Option<&'static str> {
     let name = match text.split_once('/') {
         Some(("", _)) => return Some("prefix part must be non-empty"),
         Some((prefix, name)) => match subdomain_problem(prefix) {

@@ -1,0 +1,146 @@
+//! Handing devices out: what is chosen for a pod is agreed with the plugins and written down before anything of it starts.
+
+use kubelet_core::devices::assign::{
+    Claims, compute_pod_devices, compute_preference, compute_preferred, has_its_devices, next_to_ask, up_to,
+};
+use kubelet_core::devices::grant::merge_grants;
+use kubelet_core::devices::{DeviceShortage, PodDevices};
+use kubelet_core::ledger::Beside;
+use model::PodUid;
+use model::containers::ContainerRef;
+use model::devices::{DeviceGrant, PluginOptions};
+use model::k8s::Pod;
+
+use super::{Devices, Registered};
+
+impl Devices {
+    /// Chooses devices for a pod that is being judged.
+    ///
+    /// # Errors
+    /// There are too few.
+    pub fn choose(&self, pod: &Pod, beside: &Beside<'_>) -> Result<PodDevices, DeviceShortage> {
+        self.read(|registry| {
+            let claims = Claims { registry, others: &beside.devices, own: beside.own_devices };
+            compute_pod_devices(pod, &claims)
+        })
+    }
+
+    /// Sees to it that the pod has its devices, that their plugins have agreed, and that this is on disk.
+    ///
+    /// # Errors
+    /// There are too few, a plugin does not agree, or the disk does not take it; the text is complete.
+    pub async fn ensure(&self, pod: &Pod, uid: &PodUid) -> Result<(), String> {
+        let mut has_asked = false;
+        loop {
+            // Where nothing is to be had, this has nothing to wait for.
+            let chosen = self.shared.places.choose_devices(uid, |beside| self.choose(pod, beside));
+            let Some(chosen) = chosen else { return Ok(()) };
+            let chosen = chosen.map_err(|why| why.to_string())?;
+            let Some((container, resource)) = next_to_ask(pod, &chosen) else { break };
+            self.ask(pod, uid, (&container, &resource)).await?;
+            has_asked = true;
+        }
+        if has_asked { self.written_down().await } else { Ok(()) }
+    }
+
+    /// Asks the plugin for the devices that were chosen for a container, or for others that it likes better.
+    async fn ask(&self, pod: &Pod, uid: &PodUid, (container, resource): (&str, &str)) -> Result<(), String> {
+        let Registered { plugin, options, .. } =
+            self.registered(resource).ok_or_else(|| format!("no device plugin serves {resource}"))?;
+        if options.has_preferences {
+            let mut asked = None;
+            self.rechoose(pod, uid, container, |claims| {
+                asked = compute_preference(claims, container, resource);
+                claims.own.clone()
+            });
+            if let Some(asked) = asked {
+                let preferred = plugin.preferred(&asked.available, &asked.needed, asked.wanted).await;
+                let preferred = preferred.map_err(|error| error.to_string())?;
+                self.rechoose(pod, uid, container, |claims| {
+                    compute_preferred(claims, (container, resource), &preferred)
+                });
+            }
+        }
+        let ids = self.ids(uid, container, resource);
+        let began = self.shared.clock.mono();
+        let grant = plugin.allocate(&ids).await;
+        let took = self.shared.clock.mono().saturating_since(began);
+        self.shared.metrics.devices.allocated(resource, took);
+        let grant = grant.map_err(|error| error.to_string())?;
+        tracing::info!(%uid, container, resource, devices = ?ids, "Devices are handed out");
+        self.shared.places.set_devices(uid, |beside| {
+            let mut own = beside.own_devices.clone();
+            if let Some(given) = own.get_mut(container, resource) {
+                given.grant = Some(grant);
+            }
+            own
+        });
+        Ok(())
+    }
+
+    /// Changes what was chosen up to that container; what comes after it is chosen anew then.
+    fn rechoose(
+        &self,
+        pod: &Pod,
+        uid: &PodUid,
+        container: &str,
+        choose: impl FnOnce(&Claims<'_>) -> PodDevices,
+    ) {
+        self.shared.places.set_devices(uid, |beside| {
+            let own = up_to(pod, container, beside.own_devices.clone());
+            self.read(|registry| choose(&Claims { registry, others: &beside.devices, own: &own }))
+        });
+    }
+
+    fn registered(&self, resource: &str) -> Option<Registered> {
+        self.shared.table.lock().plugins.get(resource).cloned()
+    }
+
+    fn ids(&self, uid: &PodUid, container: &str, resource: &str) -> Vec<String> {
+        let devices = self.shared.places.devices_of(uid).unwrap_or_default();
+        let given = devices.get(container, resource);
+        given.map(|given| given.devices.keys().cloned().collect()).unwrap_or_default()
+    }
+
+    /// Waits until all that was handed out so far is on disk.
+    async fn written_down(&self) -> Result<(), String> {
+        let change = *self.shared.places.device_changes().borrow();
+        let mut saved = self.shared.saved.subscribe();
+        // The sender is ours.
+        let Ok(saved) = saved.wait_for(|saved| saved.change >= change).await else { return Ok(()) };
+        saved.error.clone().map_or(Ok(()), |why| Err(format!("write checkpoint: {why}")))
+    }
+
+    /// What is to be seen of its devices in a container that starts now; plugins that want to know of it are told.
+    ///
+    /// # Errors
+    /// It has not the devices that it asks for, or a plugin wants it not to start; the text is complete.
+    pub async fn of_starting(
+        &self,
+        pod: &Pod,
+        uid: &PodUid,
+        container: &ContainerRef<'_>,
+    ) -> Result<DeviceGrant, String> {
+        let has_all =
+            |devices: &PodDevices| self.read(|registry| has_its_devices(container, registry, devices));
+        let mut devices = self.shared.places.devices_of(uid).unwrap_or_default();
+        if !has_all(&devices) {
+            // What an earlier kubelet handed out was lost, or a plugin has come since.
+            self.ensure(pod, uid).await?;
+            devices = self.shared.places.devices_of(uid).unwrap_or_default();
+        }
+        let Some(given) = devices.containers.get(container.name()) else { return Ok(DeviceGrant::default()) };
+        for (resource, given) in given {
+            if let Some(Registered { plugin, options: PluginOptions { pre_start: true, .. }, .. }) =
+                self.registered(resource)
+            {
+                let ids: Vec<String> = given.devices.keys().cloned().collect();
+                let told = plugin.pre_start(&ids).await;
+                told.map_err(|error| {
+                    format!("device plugin PreStartContainer rpc failed with err: {error}")
+                })?;
+            }
+        }
+        Ok(merge_grants(given.values().filter_map(|given| given.grant.as_ref())))
+    }
+}

@@ -1,0 +1,45 @@
+//! Counters about plugins: who registered, and how long they took to hand devices out.
+
+use std::time::Duration;
+
+use kubelet_core::stats::exposition::{DEFAULT_BUCKETS, Kind};
+
+use super::table::{Counts, Family, Histograms};
+
+const REGISTRATIONS: Family = Family::new(
+    "kubelet_device_plugin_registration_total",
+    &["resource_name"],
+    "Registrations of device plugins, whatever came of them.",
+);
+const ALLOCATIONS: Family = Family::new(
+    "kubelet_device_plugin_alloc_duration_seconds",
+    &["resource_name"],
+    "How long device plugins took to hand devices out.",
+);
+
+#[derive(Debug)]
+pub(crate) struct DeviceFigures {
+    registrations: Counts,
+    allocations: Histograms,
+}
+
+impl Default for DeviceFigures {
+    fn default() -> Self {
+        Self { registrations: Counts::default(), allocations: Histograms::new(DEFAULT_BUCKETS) }
+    }
+}
+
+impl DeviceFigures {
+    pub(crate) fn registered(&self, resource: &str) {
+        self.registrations.add(&[resource]);
+    }
+
+    pub(crate) fn allocated(&self, resource: &str, took: Duration) {
+        self.allocations.observe(&[resource], took);
+    }
+
+    pub(super) fn render(&self, text: &mut String) {
+        self.registrations.write(text, Kind::Counter, REGISTRATIONS);
+        self.allocations.write(text, ALLOCATIONS);
+    }
+}

@@ -1,0 +1,134 @@
+//! Devices of a plugin, from its registration to a pod that sees them: through the API, in a container, and over a kill of
+//! the kubelet.
+
+use grpc_api::pod_resources as v1;
+use grpc_api::pod_resources::pod_resources_lister_client::PodResourcesListerClient;
+use grpc_api::pod_resources_alpha::{self as v1alpha1, pod_resources_lister_client as alpha};
+use serde_json::{Value, json};
+use testing::DevicePlugin;
+
+use super::{Cluster, bound};
+use crate::node::{FOREVER, container, restarts, shell_pod};
+use crate::pod_resources::{channel, within};
+
+const THING: &str = "example.com/thing";
+const SOCKETS: &str = "root/device-plugins";
+
+/// A pod that asks for so many things, and says what it sees of them.
+fn asking(name: &str, count: &str) -> Value {
+    let script =
+        format!("echo $PLUGGED; ls /dev/plugged-*; test -s /plugged/users && echo mounted; {FOREVER}");
+    let mut pod = bound(shell_pod(name, &script));
+    pod["spec"]["containers"][0]["resources"] = json!({"limits": {THING: count}});
+    pod
+}
+
+/// Waits until the Node shows so many: those that can be had, and all.
+#[track_caller]
+fn shown(cluster: &Cluster, allocatable: &str, capacity: &str) {
+    cluster.node.eventually("the node has so many things", |_| {
+        let node = cluster.kubectl.get("node", "node")?;
+        let amount = |list: &str| node["status"][list][THING].as_str().unwrap_or_default().to_owned();
+        let found = (amount("allocatable"), amount("capacity"));
+        if found == (allocatable.to_owned(), capacity.to_owned()) {
+            Ok(())
+        } else {
+            Err(format!("{found:?}"))
+        }
+    });
+}
+
+/// Registers as soon as the kubelet listens.
+#[track_caller]
+fn register(cluster: &Cluster, plugin: &mut DevicePlugin) {
+    cluster.node.eventually("the plugin is registered", |_| plugin.register());
+}
+
+#[track_caller]
+fn refused(cluster: &Cluster, name: &str, words: &str) {
+    let pod = cluster.shown_when(name, "has failed", |pod| pod["status"]["phase"] == "Failed");
+    assert_eq!(pod["status"]["reason"], "UnexpectedAdmissionError", "{}", pod["status"]);
+    let expected = format!("Pod was rejected: Allocate failed due to {words}, which is unexpected");
+    assert_eq!(pod["status"]["message"], expected);
+}
+
+/// What agents that measure devices are told while the first pod has one.
+fn told_to_agents(cluster: &Cluster) {
+    let device = |id: &str| v1::ContainerDevices {
+        resource_name: THING.to_owned(),
+        device_ids: vec![id.to_owned()],
+        topology: Some(v1::TopologyInfo { nodes: vec![v1::NumaNode { id: 0 }] }),
+    };
+    within(async {
+        let channel = channel(&cluster.node).await;
+        let mut client = PodResourcesListerClient::new(channel.clone());
+        let all = client.get_allocatable_resources(v1::AllocatableResourcesRequest {}).await;
+        assert_eq!(all.expect("an answer").into_inner().devices, [device("null"), device("zero")]);
+        let listed = client.list(v1::ListPodResourcesRequest {}).await.expect("a list").into_inner();
+        assert_eq!(listed.pod_resources[0].containers[0].devices, [device("zero")]);
+        let mut old = alpha::PodResourcesListerClient::new(channel);
+        let listed = old.list(v1alpha1::ListPodResourcesRequest {}).await.expect("a list").into_inner();
+        let devices = &listed.pod_resources[0].containers[0].devices;
+        assert_eq!(
+            (devices[0].resource_name.as_str(), &*devices[0].device_ids),
+            (THING, &["zero".to_owned()][..])
+        );
+    });
+}
+
+#[test]
+fn pods_get_devices_of_a_plugin_and_keep_them_over_a_kill_of_the_kubelet() {
+    let mut cluster = Cluster::start();
+    cluster.ready();
+    let dir = cluster.node.path(SOCKETS);
+    let mut plugin = DevicePlugin::serve(&dir, THING, "null zero");
+    let other = plugin.register_as("v1alpha1").expect_err("it speaks another protocol");
+    assert!(other.starts_with("requested API version \"v1alpha1\" is not supported by kubelet."), "{other}");
+    register(&cluster, &mut plugin);
+    shown(&cluster, "2", "2");
+
+    cluster.kubectl.apply(&[asking("first", "1")]);
+    let first = cluster.running("first");
+    let said = cluster.node.said(&first, "main");
+    assert_eq!(said, "zero\n/dev/plugged-zero\nmounted\n");
+    let asked = ["GetPreferredAllocation null,zero", "Allocate zero", "PreStartContainer zero"];
+    assert_eq!(plugin.calls(), asked);
+    told_to_agents(&cluster);
+    cluster.kubectl.apply(&[asking("second", "2")]);
+    let few = format!("requested number of devices unavailable for {THING}. Requested: 2, Available: 1");
+    refused(&cluster, "second", &few);
+    plugin.set("null! zero");
+    shown(&cluster, "1", "2");
+
+    cluster.node.kill_kubelet();
+    cluster.node.start_kubelet();
+    register(&cluster, &mut plugin);
+    shown(&cluster, "1", "2");
+    cluster.kubectl.apply(&[asking("third", "1")]);
+    let few = format!("requested number of devices unavailable for {THING}. Requested: 1, Available: 0");
+    refused(&cluster, "third", &few);
+    let still = cluster.running("first");
+    assert_eq!(container(&still, "main")["containerID"], container(&first, "main")["containerID"]);
+    // What the plugin said of its devices is known to a kubelet that never asked it.
+    cluster.node.signal_container(&still, "main", "TERM");
+    let again = cluster.shown_when("first", "runs again", |pod| {
+        restarts(pod, "main") == 1 && pod["status"]["phase"] == "Running"
+    });
+    cluster.node.eventually("it sees the same", |node| {
+        let said = node.said(&again, "main");
+        if said == "zero\n/dev/plugged-zero\nmounted\n" { Ok(()) } else { Err(said) }
+    });
+    assert_eq!(plugin.calls()[3..], ["PreStartContainer zero"]);
+
+    cluster.kubectl.ok(&["delete", "pod", "first"]);
+    cluster.gone(&first);
+    cluster.kubectl.apply(&[asking("fourth", "1")]);
+    cluster.running("fourth");
+    drop(plugin);
+    shown(&cluster, "0", "2");
+    let metrics = cluster.node.get("/metrics").expect("metrics");
+    let line = format!("kubelet_device_plugin_registration_total{{resource_name=\"{THING}\"}} 1\n");
+    assert!(metrics.contains(&line), "{metrics}");
+    let line = format!("kubelet_device_plugin_alloc_duration_seconds_count{{resource_name=\"{THING}\"}} 1\n");
+    assert!(metrics.contains(&line), "{metrics}");
+}

@@ -1,0 +1,76 @@
+//! How device plugins become known: the socket at which they register.
+
+use std::io;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use grpc_api::device_plugin as wire;
+use ports::plugins::{DeviceRegistration, PluginError, PluginResult, Registrar};
+use prost::Message;
+use tokio::net::UnixListener;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use crate::one_call;
+
+const SOCKET: &str = "kubelet.sock";
+const SOCKET_MODE: u32 = 0o600;
+const MOST_CONNECTIONS: usize = 64;
+/// Before accepting again when the process is out of descriptors.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+
+/// Opens the socket. Those that are in the directory, ours and those of plugins, are of no use to anybody: a plugin that
+/// lives makes its own anew when ours is.
+pub(crate) fn listen(dir: &Path) -> PluginResult<UnixListener> {
+    let socket = dir.join(SOCKET);
+    let opened = remove_sockets(dir).and_then(|()| {
+        let listener = UnixListener::bind(&socket)?;
+        std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(SOCKET_MODE))?;
+        Ok(listener)
+    });
+    opened.map_err(|error| PluginError::Listen { socket, message: error.to_string() })
+}
+
+fn remove_sockets(dir: &Path) -> io::Result<()> {
+    for entry in std::fs::read_dir(dir)? {
+        let entry = entry?;
+        if entry.file_type()?.is_socket() {
+            std::fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// Serves until dropped. Who finds no place waits to be accepted.
+pub(crate) async fn serve(listener: UnixListener, registrar: Arc<dyn Registrar>) {
+    let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+    let mut open = JoinSet::new();
+    loop {
+        // The semaphore is never closed.
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        while open.try_join_next().is_some() {}
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let registrar = Arc::clone(&registrar);
+                open.spawn(async move {
+                    let _place = place;
+                    // A plugin that breaks off is its own affair.
+                    let _ = one_call::serve(stream, |message| register(&*registrar, message)).await;
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "Cannot accept a connection of a device plugin");
+                tokio::time::sleep(ACCEPT_RETRY).await;
+            }
+        }
+    }
+}
+
+async fn register(registrar: &dyn Registrar, message: Vec<u8>) -> Result<Vec<u8>, String> {
+    let request = wire::RegisterRequest::decode(&*message).map_err(|error| error.to_string())?;
+    let wire::RegisterRequest { version, endpoint, resource_name, options: _ } = request;
+    registrar.register(DeviceRegistration { version, endpoint, resource: resource_name }).await?;
+    Ok(wire::Empty {}.encode_to_vec())
+}
