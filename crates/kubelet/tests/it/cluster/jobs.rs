@@ -234,8 +234,8 @@ fn jobs_with_processes_in_their_cgroups_leave_none_of_them() {
 /// Without an API, whose share would be larger than that of the node.
 #[test]
 fn a_thousand_pods_come_and_go_and_neither_a_process_nor_a_cgroup_is_left() {
-    const WAVES: usize = 20;
-    const PODS: usize = 50;
+    const WAVES: usize = 40;
+    const PODS: usize = 25;
     let runtime = FakeRuntime::with_clock(ports::Clock::system());
     runtime.image(IMAGE);
     let node = Node::on_fake(&runtime, json!({"maxPods": 2 * PODS}));
@@ -257,8 +257,8 @@ fn a_thousand_pods_come_and_go_and_neither_a_process_nor_a_cgroup_is_left() {
             Err(format!("{} run, and {} others", mine.len(), others.len()))
         });
         for n in (0..PODS).step_by(5) {
-            match n % 50 {
-                25 => stubborn.push(Stubborn::inside(&node, &uid(n))),
+            match (n, wave % 2) {
+                (10, 0) => stubborn.push(Stubborn::inside(&node, &uid(n))),
                 _ => strays.push(stray(&node, &uid(n))),
             }
         }
