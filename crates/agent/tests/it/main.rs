@@ -12,6 +12,7 @@ mod cluster_admission;
 mod cluster_mirrors;
 mod cluster_node;
 mod cluster_pods;
+mod devices;
 mod ending;
 mod firewall;
 mod hints;

@@ -19,7 +19,7 @@ use kubelet_core::request::{MemoryRules, NodeFacts, Swap};
 use model::k8s::{ContainerStatus, PodStatus};
 use ports::node_api::Measurements;
 use ports::{Clock, HostError};
-use testing::{FakeCgroups, FakeCluster, FakeHost, FakeNet, FakeRuntime, FakeShutdown, Method, NoPlugins};
+use testing::{FakeCgroups, FakeCluster, FakeHost, FakeNet, FakePlugins, FakeRuntime, FakeShutdown, Method};
 
 use crate::cluster::doors_to;
 use crate::pods::Manifest;
@@ -42,6 +42,7 @@ pub(crate) struct World {
     pub(crate) cgroups: FakeCgroups,
     pub(crate) net: FakeNet,
     pub(crate) shutdown: FakeShutdown,
+    pub(crate) plugins: FakePlugins,
     /// The cluster that the node joins; `None` for a node that stands alone.
     pub(crate) cluster: Option<FakeCluster>,
     pub(crate) settings: Settings,
@@ -74,6 +75,7 @@ impl World {
             cgroups: FakeCgroups::new(),
             net: FakeNet::new(),
             shutdown: FakeShutdown::default(),
+            plugins: FakePlugins::default(),
             cluster: None,
             settings: settings(),
             features: Features::default(),
@@ -104,7 +106,7 @@ impl World {
             cgroups: Arc::new(self.cgroups.clone()),
             net: Arc::new(self.net.clone()),
             shutdown: Arc::new(self.shutdown.clone()),
-            plugins: Arc::new(NoPlugins),
+            plugins: Arc::new(self.plugins.clone()),
             clock,
             cluster: self.cluster.as_ref().map(doors_to),
         };

@@ -23,6 +23,8 @@ use crate::small_disk::SmallDisk;
 
 /// Long enough for a loaded machine with two cores; a passing test never waits this long.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// So long a pod that goes may take before it is asked whether its runtime is to blame.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(20);
 /// How long is waited between two looks: four times what a look takes, within these bounds.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -311,10 +313,14 @@ impl Node {
 
     /// `ctr` of this node's containerd.
     pub(crate) fn ctr(&self, args: &[&str]) {
-        let mut ctr = testing::containerd::command("ctr");
-        ctr.arg("--address").arg(self.containerd().socket()).args(["--namespace", "k8s.io"]).args(args);
-        let output = ctr.output().expect("ctr runs");
+        let output = self.ctr_command().args(args).output().expect("ctr runs");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    fn ctr_command(&self) -> Command {
+        let mut ctr = testing::containerd::command("ctr");
+        ctr.arg("--address").arg(self.containerd().socket()).args(["--namespace", "k8s.io"]);
+        ctr
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -540,10 +546,31 @@ impl Node {
     /// Waits until nothing of the pod is left: not in /pods, not in the runtime, not on disk.
     #[track_caller]
     pub(crate) fn gone(&self, name: &str, uid: &str) {
-        self.eventually(&format!("pod {name} is gone without a trace"), |node| match node.pod(name) {
-            Some(_) => Err("still in /pods".to_owned()),
-            None => node.has_nothing_of(uid),
+        let began = Instant::now();
+        self.eventually(&format!("pod {name} is gone without a trace"), |node| {
+            if began.elapsed() > stretched(FORGOTTEN_AFTER) {
+                node.end_forgotten_tasks();
+            }
+            match node.pod(name) {
+                Some(_) => Err("still in /pods".to_owned()),
+                None => node.has_nothing_of(uid),
+            }
         });
+    }
+
+    /// What an operator does where containerd 1.6 refuses for ever to remove a container: once in many times, a start whose
+    /// caller dies leaves it with a task of a container that it says has ended, and no call of the CRI ends that one. The
+    /// kubelet says so (`FailedKillPod`), and tries again.
+    fn end_forgotten_tasks(&self) {
+        const REFUSAL: &str = "cannot delete running task ";
+        let log = self.kubelet_log();
+        let tasks = log.split(REFUSAL).skip(1).filter_map(|rest| rest.split(':').next());
+        for task in tasks.collect::<BTreeSet<_>>() {
+            let mut ctr = self.ctr_command();
+            // Where it is gone by now, there is nothing to end.
+            let ended = ctr.args(["tasks", "delete", "--force", task]).output().expect("ctr runs");
+            eprintln!("containerd had forgotten the task {task}, which is ended: {}", ended.status);
+        }
     }
 
     /// Says what is left of a pod: in /pods, in the runtime, or on disk.

@@ -1,0 +1,128 @@
+//! Stories about devices of plugins: who is given them, what is kept of that, and what becomes of it when somebody goes.
+
+use serde_json::json;
+use testing::{HostFault, HostMethod};
+
+use crate::pods::{Manifest, container_with, pod};
+use crate::world::{World, seconds};
+
+const GPU: &str = "example.com/gpu";
+const CHECKPOINT: &str = "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint";
+
+/// A pod whose one container wants one device.
+fn wanting(name: &str) -> Manifest {
+    pod(name, [container_with(name, json!({"resources": {"limits": {GPU: "1"}, "requests": {GPU: "1"}}}))])
+}
+
+/// `1/2`: allocatable and capacity, as the Node says.
+fn on_node(world: &World) -> String {
+    let status = world.node().and_then(|node| node.status).unwrap_or_default();
+    let of = |amounts: Option<std::collections::BTreeMap<String, model::k8s::Quantity>>| {
+        amounts.unwrap_or_default().get(GPU).map_or_else(|| "none".to_owned(), |amount| amount.0.clone())
+    };
+    format!("{}/{}", of(status.allocatable), of(status.capacity))
+}
+
+/// A node of a cluster, with a plugin that has these devices.
+async fn world_with(devices: &[&str]) -> World {
+    let world = World::joined().await;
+    come(&world, devices).await;
+    world
+}
+
+async fn come(world: &World, devices: &[&str]) {
+    world.plugins.come(GPU, devices).await.unwrap();
+    let all = format!("{0}/{0}", devices.len());
+    world.until("the node tells of the devices", |w| on_node(w) == all).await;
+}
+
+async fn runs(world: &World, name: &str) {
+    world.create(&wanting(name));
+    world.until("it is ready", |w| w.is_said_ready(name)).await;
+}
+
+/// Waits until the pod is refused; returns why.
+async fn refused(world: &World, name: &str) -> String {
+    world.create(&wanting(name));
+    world.until("it is refused", |w| w.said_phase(name) == "Failed").await;
+    let said = world.said(name);
+    assert_eq!(said.reason.as_deref(), Some("UnexpectedAdmissionError"), "{said:?}");
+    said.message.unwrap_or_default()
+}
+
+/// How often the API says that the container of the pod has begun again.
+fn restarts(world: &World, name: &str) -> i32 {
+    world.said(name).container_statuses.unwrap()[0].restart_count
+}
+
+fn devices_seen_by(world: &World, name: &str) -> Option<String> {
+    let env = world.fake.container_request(name, name)?.env;
+    env.into_iter().find(|variable| variable.0 == "DEVICES").map(|variable| variable.1)
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_not_given_devices_is_refused_and_leaves_them_to_others() {
+    let world = world_with(&["a"]).await;
+    world.plugins.refuse(GPU, Some("out of order"));
+    let why = refused(&world, "first").await;
+    assert!(why.contains("rpc error: code = Unknown desc = out of order"), "{why}");
+    world.plugins.refuse(GPU, None);
+    runs(&world, "second").await;
+    assert_eq!(world.plugins.handed_out(GPU), [["a"]]);
+    assert_eq!(devices_seen_by(&world, "second").as_deref(), Some("a"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_of_a_pod_starts_before_it_is_written_down_which_devices_it_has() {
+    let world = world_with(&["a"]).await;
+    world.host.fault_below(HostMethod::WriteFile, CHECKPOINT, HostFault::Fails);
+    let why = refused(&world, "first").await;
+    assert!(why.contains("write checkpoint"), "{why}");
+    assert!(!world.runs("first/first"));
+    world.host.calm();
+    runs(&world, "second").await;
+    assert!(world.host.text(CHECKPOINT).unwrap().contains("\"DeviceIDs\":{\"-1\":[\"a\"]}"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_plugin_that_goes_nothing_can_be_had_and_after_five_minutes_nothing_is_there() {
+    let world = world_with(&["a", "b"]).await;
+    runs(&world, "first").await;
+    world.plugins.go(GPU);
+    let gone = world.now();
+    world.until("none of the devices is well", |w| on_node(w) == "0/2").await;
+    world.pass(seconds(290)).await;
+    assert_eq!(on_node(&world), "0/2");
+    let dropped = world.until("there are no devices", |w| on_node(w) == "0/0").await;
+    assert!(dropped - gone >= seconds(300), "{:?}", dropped - gone);
+    assert!(world.is_said_ready("first"), "who has a device keeps it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restarted_agent_knows_who_has_which_devices() {
+    let mut world = world_with(&["a"]).await;
+    runs(&world, "first").await;
+    world.restart().await;
+    come(&world, &["a"]).await;
+    refused(&world, "second").await;
+    assert!(world.is_said_ready("first") && restarts(&world, "first") == 0);
+    assert!(world.plugins.handed_out(GPU).is_empty(), "nobody asked the plugin again");
+    world.delete("first", None);
+    world.until("it is gone", |w| w.in_api("first").is_none()).await;
+    runs(&world, "third").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_has_which_devices_is_asked_anew_where_what_was_written_is_lost() {
+    let mut world = world_with(&["a"]).await;
+    runs(&world, "first").await;
+    world.crash().await;
+    world.host.put(CHECKPOINT, "{");
+    world.start().await;
+    come(&world, &["a"]).await;
+    assert!(world.runs("first/first") && world.plugins.handed_out(GPU).is_empty(), "what runs goes on");
+    assert!(world.fake.end_container("first", "first", 1));
+    world.until("it has come back", |w| restarts(w, "first") == 1 && w.is_said_ready("first")).await;
+    assert_eq!(world.plugins.handed_out(GPU), [["a"]]);
+    assert_eq!(devices_seen_by(&world, "first").as_deref(), Some("a"));
+}
