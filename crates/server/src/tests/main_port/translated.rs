@@ -65,13 +65,11 @@ async fn channels_become_streams_and_streams_channels() {
         assert_eq!(sent(&mut stream).await, spdy::data(7, br#"{"Width":80,"Height":24}"#, false));
         assert_eq!(sent(&mut stream).await, spdy::data(3, b"in", false));
         assert_eq!(sent(&mut stream).await, spdy::data(3, b"", true));
-        let said = [
-            spdy::pong([0, 0, 0, 2]),
-            spdy::data(5, b"out", true),
-            spdy::data(1, br#"{"status":"Success"}"#, true),
-        ];
-        stream.write_all(&said.concat()).await.unwrap();
+        // Whether somebody is there is asked before the end: who has heard that leaves, and answers nothing any more.
+        stream.write_all(&spdy::pong([0, 0, 0, 2])).await.unwrap();
         assert_eq!(sent(&mut stream).await, spdy::pong([0, 0, 0, 2]));
+        let said = [spdy::data(5, b"out", true), spdy::data(1, br#"{"status":"Success"}"#, true)];
+        stream.write_all(&said.concat()).await.unwrap();
     })
     .await;
     let port = port_at(streaming).await;
