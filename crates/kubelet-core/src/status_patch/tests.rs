@@ -63,6 +63,39 @@ fn only_changes_are_sent() {
     );
 }
 
+/// A status as kube-apiserver 1.36 returns it, with the structs and times that it writes although nobody set them.
+fn recorded_status() -> Value {
+    serde_json::from_str(include_str!("recorded_status.json")).unwrap()
+}
+
+/// The status that the kubelet computes for the recorded pod: nothing in it is empty.
+fn computed_status() -> Value {
+    let mut computed = recorded_status();
+    for container in computed["containerStatuses"].as_array_mut().unwrap() {
+        let container = container.as_object_mut().unwrap();
+        assert_eq!(container.remove("lastState"), Some(json!({})));
+        container.retain(|_, value| *value != json!({}));
+    }
+    for condition in computed["conditions"].as_array_mut().unwrap() {
+        assert_eq!(condition.as_object_mut().unwrap().remove("lastProbeTime"), Some(Value::Null));
+    }
+    computed
+}
+
+#[test]
+fn a_status_that_the_api_server_filled_with_empty_values_is_not_sent_again() {
+    check(&recorded_status(), &computed_status(), RUNS, &expect!["nothing"]);
+}
+
+#[test]
+fn fields_of_a_newer_api_server_do_not_make_a_patch() {
+    let mut newer = recorded_status();
+    newer["futureField"] = json!({"a": 1});
+    newer["containerStatuses"][0]["futureField"] = json!("x");
+    newer["conditions"][0]["futureField"] = json!(["x"]);
+    check(&newer, &computed_status(), RUNS, &expect!["nothing"]);
+}
+
 #[test]
 fn what_others_own_stays() {
     let theirs = json!({
