@@ -9,6 +9,8 @@
 mod idle;
 #[path = "speed/latency.rs"]
 mod latency;
+#[path = "speed/member.rs"]
+mod member;
 #[path = "speed/node.rs"]
 mod node;
 #[path = "speed/report.rs"]
@@ -52,13 +54,14 @@ impl Effort {
 enum Part {
     Latency,
     Idle,
+    Member,
 }
 
 #[derive(Debug)]
 struct Arguments {
     is_short: bool,
     json: Option<PathBuf>,
-    /// Only one of the two parts, for whoever works on it.
+    /// Measure only this part.
     only: Option<Part>,
     /// The program to measure.
     kubelet: PathBuf,
@@ -90,7 +93,8 @@ impl Part {
         match name {
             "latency" => Ok(Self::Latency),
             "idle" => Ok(Self::Idle),
-            unknown => Err(BenchError(format!("--only takes latency or idle, not {unknown}"))),
+            "member" => Ok(Self::Member),
+            unknown => Err(BenchError(format!("--only takes latency, idle or member, not {unknown}"))),
         }
     }
 }
@@ -143,5 +147,11 @@ async fn measure(arguments: &Arguments) -> Outcome<Report> {
     } else {
         Vec::new()
     };
-    Ok(Report { effort, latency, idle, binary_bytes: binary.len() })
+    let member = if wants(Part::Member) {
+        eprintln!("starting and deleting {} pods on a member of a cluster", member::PODS);
+        Some(member::measure(kubelet, effort).await?)
+    } else {
+        None
+    };
+    Ok(Report { effort, latency, idle, member, binary_bytes: binary.len() })
 }

@@ -14,6 +14,7 @@ use testing::private_cgroup::make_kernel_settings;
 
 use crate::{BenchError, Outcome, failed};
 
+pub(crate) const NODE_NAME: &str = "bench";
 /// `/proc` counts processor time in these; the kernel shows 100 a second on every machine.
 const TICKS_PER_SECOND: f64 = 100.0;
 
@@ -32,6 +33,8 @@ impl Drop for OwnCgroup {
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) dir: PathBuf,
+    /// What joins it to a cluster.
+    kubeconfig: Option<PathBuf>,
     kubelet: Option<Child>,
 }
 
@@ -62,7 +65,15 @@ impl Node {
             "authorization": {"mode": "AlwaysAllow"},
         });
         fs::write(dir.join("kubelet.json"), config.to_string()).map_err(failed("write the configuration"))?;
-        Ok(Self { dir: dir.to_path_buf(), kubelet: None })
+        Ok(Self { dir: dir.to_path_buf(), kubeconfig: None, kubelet: None })
+    }
+
+    /// From the next start on it is a member of the cluster that the kubeconfig names.
+    pub(crate) fn join(&mut self, kubeconfig: &str) -> Outcome<()> {
+        let path = self.dir.join("kubeconfig");
+        fs::write(&path, kubeconfig).map_err(failed("write the kubeconfig"))?;
+        self.kubeconfig = Some(path);
+        Ok(())
     }
 
     pub(crate) fn start(&mut self, program: &Path) -> Outcome<()> {
@@ -70,8 +81,10 @@ impl Node {
         let mut command = Command::new(program);
         command.arg("--config").arg(self.dir.join("kubelet.json"));
         command.arg("--root-dir").arg(self.dir.join("root")).arg("--cert-dir").arg(self.dir.join("pki"));
-        command.arg("--cert-dir").arg(self.dir.join("pki"));
-        command.args(["--hostname-override", "bench", "-v", "2"]);
+        if let Some(kubeconfig) = &self.kubeconfig {
+            command.arg("--kubeconfig").arg(kubeconfig);
+        }
+        command.args(["--hostname-override", NODE_NAME, "-v", "2"]);
         command.env("KUBELET_PROC_SYS_DIR", self.dir.join("proc-sys"));
         command.env("KUBELET_CONTAINER_LINKS_DIR", self.dir.join("logs/containers"));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log.map_err(failed("open a log file"))?);
@@ -120,7 +133,7 @@ impl Node {
 
     /// Whether the runtime has opened a log of the pod's container `main`.
     pub(crate) fn has_log(&self, name: &str) -> bool {
-        let prefix = format!("default_{name}-bench_");
+        let prefix = format!("default_{name}-{NODE_NAME}_");
         let entries = fs::read_dir(self.dir.join("logs/pods")).into_iter().flatten().flatten();
         let mut dirs = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix));
         dirs.any(|dir| dir.path().join("main/0.log").exists())
@@ -153,11 +166,16 @@ impl Node {
             .map_err(failed(format!("the kubelet has ended; {}", self.last_words())))
     }
 
-    /// A kubelet leaves its root directory as the shared mount it made of it, where the machine's was not shared.
+    /// A kubelet leaves its root directory as the shared mount it made of it, where the machine's was not shared, and a
+    /// killed one the volumes of its pods below it.
     pub(crate) fn unmount_root(&self) {
         let root = self.dir.join("root");
         while Command::new("mountpoint").arg("-q").arg(&root).status().is_ok_and(|status| status.success())
-            && Command::new("umount").arg(&root).status().is_ok_and(|status| status.success())
+            && Command::new("umount")
+                .arg("--recursive")
+                .arg(&root)
+                .status()
+                .is_ok_and(|status| status.success())
         {}
     }
 

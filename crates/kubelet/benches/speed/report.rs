@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::Effort;
 use crate::idle::Idle;
 use crate::latency::Latency;
+use crate::member::{self, Member};
 
 /// Missed by more than this factor, a mark fails a short run: what is less may be a busy machine.
 const TOLERANCE: f64 = 2.0;
@@ -17,6 +18,7 @@ pub(crate) struct Report {
     pub(crate) effort: Effort,
     pub(crate) latency: Option<Latency>,
     pub(crate) idle: Vec<Idle>,
+    pub(crate) member: Option<Member>,
     pub(crate) binary_bytes: u64,
 }
 
@@ -55,7 +57,7 @@ impl Report {
                 (Some(mark), Some(false)) => format!("at most {mark} {}: MISSED", line.unit),
                 (Some(_) | None, _) => String::new(),
             };
-            let row = format!("    {:<52} {:>8.2} {:<8} {mark}", line.what, line.value, line.unit);
+            let row = format!("    {:<56} {:>8.2} {:<8} {mark}", line.what, line.value, line.unit);
             // Writing to a String cannot fail.
             let _ = writeln!(table, "{}", row.trim_end());
         }
@@ -87,6 +89,7 @@ impl Report {
         let mut lines: Vec<Line> = self.latency.iter().flat_map(latency_lines).collect();
         lines.extend(self.idle.iter().map(resident_line));
         lines.extend(self.idle.iter().map(processor_line));
+        lines.extend(self.member.iter().flat_map(member_lines));
         let binary = plain("size of the binary", as_f64(self.binary_bytes) / MEGABYTE, "MB");
         lines.push(Line { mark: Some(14.0), ..binary });
         lines
@@ -129,6 +132,22 @@ fn resident_line(idle: &Idle) -> Line {
 fn processor_line(idle: &Idle) -> Line {
     let what = format!("processor time a minute, idle with {} pods", idle.pods);
     Line { mark: (idle.pods == 100).then_some(0.3), ..plain(&what, idle.cpu_seconds_per_minute, "s/min") }
+}
+
+fn member_lines(member: &Member) -> [Line; 5] {
+    let pods = member::PODS;
+    let megabytes = |what: &str, bytes: u64| plain(what, as_f64(bytes) / MEGABYTE, "MB");
+    let processor = |what: &str, value: f64| plain(what, value, "s/min");
+    [
+        megabytes("cluster member: resident memory with 0 pods", member.empty_bytes),
+        megabytes(&format!("cluster member: resident memory with {pods} pods"), member.full_bytes),
+        megabytes(&format!("cluster member: the same after {pods} pods are gone"), member.after_bytes),
+        processor("cluster member: processor time a minute, 0 pods", member.empty_cpu_seconds_per_minute),
+        processor(
+            &format!("cluster member: processor time a minute, {pods} pods"),
+            member.full_cpu_seconds_per_minute,
+        ),
+    ]
 }
 
 /// The value that this share of the samples does not exceed; NaN, which no mark allows, without samples.
