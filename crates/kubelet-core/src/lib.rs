@@ -48,6 +48,7 @@ pub mod static_pod;
 pub mod stats;
 pub mod status;
 pub mod status_patch;
+pub mod status_queue;
 pub mod strategic_patch;
 pub mod userns;
 pub mod volume;

@@ -11,7 +11,10 @@ use std::time::Duration;
 use kubelet_core::mirror::is_mirror_pod;
 use kubelet_core::reflector::ObjectKey;
 use kubelet_core::status_patch::{StatusSync, SyncFacts, compute_status_sync};
-use model::k8s::Pod;
+use kubelet_core::status_queue::{
+    StatusFailure, WaitingStatus, compute_status_order, compute_status_retry, compute_status_urgency,
+};
+use model::k8s::{Pod, PodStatus};
 use model::{MonoTime, PodRef, PodUid};
 use ports::Cluster;
 use ports::cluster::{ClusterError, ClusterResult, Deletion, Part, Patch};
@@ -21,11 +24,10 @@ use super::follow::Copy;
 use crate::engine::Engine;
 use crate::pods_view::PodEntry;
 
-/// So many calls run side by side.
-const MOST_AT_ONCE: usize = 16;
-/// After a failed call the pod waits this long, and twice as long after each further one, up to the second figure.
-const RETRY: Duration = Duration::from_millis(500);
-const RETRY_MOST: Duration = Duration::from_secs(10);
+/// Calls that may be under way at the same time.
+const MAX_CALLS: usize = 16;
+/// A status that changed after the API rejected the one before waits this long after that call.
+const AFTER_REJECTION: Duration = Duration::from_secs(1);
 
 /// Writes statuses until dropped.
 pub(crate) struct StatusWriter {
@@ -48,20 +50,48 @@ struct Progress {
     failing: Option<Failing>,
     /// Since when the API lacks something.
     behind_since: Option<MonoTime>,
+    /// Since when the pod waits for a call, or for the comparison that says that it needs none.
+    waiting_since: Option<MonoTime>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Failing {
     delay: Duration,
     until: MonoTime,
+    /// What the API rejected. Once one of the two is another, the pod waits only until `changed_until`.
+    rejected: Option<(Arc<PodStatus>, Arc<Pod>)>,
+    changed_until: MonoTime,
+}
+
+impl Failing {
+    /// When the pod may have the next call.
+    fn until(&self, status: &PodStatus, in_api: &Arc<Pod>) -> MonoTime {
+        match &self.rejected {
+            Some(rejected) if !is_same_attempt(rejected, status, in_api) => self.changed_until,
+            Some(_) | None => self.until,
+        }
+    }
+}
+
+fn is_same_attempt(of: &(Arc<PodStatus>, Arc<Pod>), status: &PodStatus, in_api: &Arc<Pod>) -> bool {
+    *of.0 == *status && of.1.metadata.resource_version == in_api.metadata.resource_version
 }
 
 /// What one call came to.
 struct Answer {
     uid: PodUid,
-    /// What was compared, for a call that leaves nothing to do until one of the two changes.
-    deleted: Option<(PodEntry, Arc<Pod>)>,
+    /// What was compared.
+    compared: (PodEntry, Arc<Pod>),
+    /// The call leaves nothing to do until one of the two changes.
+    is_deletion: bool,
     result: ClusterResult<Option<Arc<Pod>>>,
+}
+
+/// A pod whose status and object in the API have to be compared.
+struct Candidate {
+    uid: PodUid,
+    entry: PodEntry,
+    in_api: Arc<Pod>,
 }
 
 /// What is said of one pod, and to which object.
@@ -89,58 +119,73 @@ impl StatusWriter {
         let clock = self.engine.clock;
         let mut changes = self.engine.pods.changes();
         loop {
-            let now = clock.mono();
-            self.start_calls(now);
-            let retries = self.pods.values().filter_map(|pod| pod.failing).map(|failing| failing.until);
-            let retry = retries.filter(|at| *at > now).min();
+            let retry = self.start_calls(clock.mono());
             tokio::select! {
                 Some(answer) = self.calls.join_next(), if !self.calls.is_empty() => {
                     if let Ok(answer) = answer {
-                        self.take_answer(answer);
+                        self.handle_answer(answer);
                     }
                 }
                 Ok(()) = changes.changed() => {}
                 Ok(()) = self.in_api.changed() => {}
-                () = clock.sleep_until(retry.unwrap_or(now)), if retry.is_some() => {}
+                () = clock.sleep_until(retry.unwrap_or(MonoTime::ZERO)), if retry.is_some() => {}
             }
         }
     }
 
-    /// Starts a call for each pod that needs one and has none under way.
-    fn start_calls(&mut self, now: MonoTime) {
-        let entries = self.engine.pods.all();
-        let known: BTreeSet<PodUid> = entries.iter().map(|entry| PodRef::of(&entry.pod).uid).collect();
-        self.pods.retain(|uid, _| known.contains(uid));
-        for entry in entries {
-            if self.calls.len() == MOST_AT_ONCE {
-                return;
+    /// Starts a call for each pod that needs one and has none under way, as long as there are free slots, which go round
+    /// among the pods. When the first pod that backs off may be tried again.
+    fn start_calls(&mut self, now: MonoTime) -> Option<MonoTime> {
+        let (candidates, retry) = self.candidates(now);
+        let waiting: Vec<WaitingStatus> = candidates
+            .iter()
+            .map(|Candidate { uid, entry, in_api }| WaitingStatus {
+                since: self.pods.get(uid).and_then(|pod| pod.waiting_since).unwrap_or(now),
+                urgency: compute_status_urgency(in_api, &entry.status),
+            })
+            .collect();
+        let mut candidates: Vec<Option<Candidate>> = candidates.into_iter().map(Some).collect();
+        for index in compute_status_order(&waiting) {
+            if self.calls.len() >= MAX_CALLS {
+                break;
             }
-            let uid = PodRef::of(&entry.pod).uid;
-            let failing = self.pods.get(&uid).and_then(|pod| pod.failing);
-            let must_wait = failing.is_some_and(|failing| failing.until > now);
-            if self.under_way.contains(&uid) || must_wait {
-                continue;
-            }
-            if let Some(job) = self.job(entry, uid, now) {
+            let job = candidates[index].take().and_then(|candidate| self.job(candidate, now));
+            if let Some(job) = job {
                 self.start(job);
             }
         }
+        retry
+    }
+
+    /// The pods that may need a call now, and when the first of the others may be tried again.
+    fn candidates(&mut self, now: MonoTime) -> (Vec<Candidate>, Option<MonoTime>) {
+        let entries = self.engine.pods.all();
+        let known: BTreeSet<PodUid> = entries.iter().map(|entry| PodRef::of(&entry.pod).uid).collect();
+        self.pods.retain(|uid, _| known.contains(uid));
+        let seen = self.in_api.borrow_and_update();
+        let (mut candidates, mut retry) = (Vec::new(), None::<MonoTime>);
+        for entry in entries {
+            let uid = PodRef::of(&entry.pod).uid;
+            let Some(in_api) = seen.objects.get(&super::key_of(&*entry.pod)) else { continue };
+            let progress = self.pods.entry(uid.clone()).or_default();
+            let in_api = progress.latest(in_api);
+            if self.under_way.contains(&uid) || progress.is_settled(&entry, &in_api) {
+                continue;
+            }
+            let until = progress.failing.as_ref().map(|failing| failing.until(&entry.status, &in_api));
+            if let Some(until) = until.filter(|until| *until > now) {
+                retry = Some(retry.map_or(until, |retry| retry.min(until)));
+                continue;
+            }
+            progress.waiting_since.get_or_insert(now);
+            candidates.push(Candidate { uid, entry, in_api });
+        }
+        (candidates, retry)
     }
 
     /// What is to be done about the pod, if anything.
-    fn job(&mut self, entry: PodEntry, uid: PodUid, now: MonoTime) -> Option<Job> {
-        let seen = self.in_api.borrow_and_update().objects.get(&super::key_of(&*entry.pod)).cloned()?;
-        let progress = self.pods.entry(uid.clone()).or_default();
-        progress.answer.take_if(|answer| !super::is_newer(&**answer, &*seen));
-        let in_api = progress.answer.clone().unwrap_or(seen);
-        let is_settled = |(settled, with): &(PodEntry, Arc<Pod>)| {
-            Arc::ptr_eq(&settled.status, &entry.status)
-                && settled.progress == entry.progress
-                && Arc::ptr_eq(with, &in_api)
-        };
-        if progress.settled.as_ref().is_some_and(is_settled) {
-            return None;
-        }
+    fn job(&mut self, candidate: Candidate, now: MonoTime) -> Option<Job> {
+        let Candidate { uid, entry, in_api } = candidate;
         // A static pod is shown by its mirror, which has a UID of its own.
         let shown_as = match super::is_static(&entry.pod) {
             true if is_mirror_pod(&in_api) => PodUid::from(in_api.metadata.uid.clone()?),
@@ -148,6 +193,8 @@ impl StatusWriter {
             false => uid.clone(),
         };
         let facts = SyncFacts { may_run: entry.progress.may_run(), is_released: entry.progress.is_released };
+        let progress = self.pods.entry(uid.clone()).or_default();
+        progress.waiting_since = None;
         match compute_status_sync(&shown_as, Some(&in_api), &entry.status, facts) {
             StatusSync::Forget | StatusSync::Nothing => {
                 progress.behind_since = None;
@@ -168,37 +215,37 @@ impl StatusWriter {
             let Job { uid, entry, in_api, sync } = job;
             let ObjectKey { namespace, name } = super::key_of(&*in_api);
             let pods = cluster.pods();
-            let (result, deleted) = match sync {
+            let is_deletion = matches!(sync, StatusSync::Delete { .. });
+            let result = match sync {
                 StatusSync::Patch(patch) => {
                     let patch = Patch::Strategic(patch);
                     let patched = pods.patch(&namespace, &name, Part::Status, &patch).await;
-                    (patched.map(|pod| Some(Arc::new(pod))), None)
+                    patched.map(|pod| Some(Arc::new(pod)))
                 }
                 StatusSync::Delete { uid } => {
                     tracing::info!(pod = %PodRef::of(&in_api), uid, "Pod is finished; it leaves the API");
                     let deletion = Deletion { uid: Some(uid), grace_seconds: Some(0) };
-                    let deleted = pods.delete(&namespace, &name, &deletion).await;
-                    (deleted.map(|()| None), Some((entry, in_api)))
+                    pods.delete(&namespace, &name, &deletion).await.map(|()| None)
                 }
-                StatusSync::Forget | StatusSync::Nothing => (Ok(None), None),
+                StatusSync::Forget | StatusSync::Nothing => Ok(None),
             };
-            Answer { uid, deleted, result }
+            Answer { uid, compared: (entry, in_api), is_deletion, result }
         });
     }
 
-    fn take_answer(&mut self, answer: Answer) {
-        let Answer { uid, deleted, result } = answer;
+    fn handle_answer(&mut self, answer: Answer) {
+        let Answer { uid, compared, is_deletion, result } = answer;
         self.under_way.remove(&uid);
         let Some(progress) = self.pods.get_mut(&uid) else { return };
+        let now = self.engine.clock.mono();
         match result {
             Ok(pod) => {
-                let now = self.engine.clock.mono();
                 if let Some(since) = progress.behind_since.take() {
                     self.engine.metrics.pods.status_synced(now.saturating_since(since));
                 }
                 progress.failing = None;
-                // A deleted object may linger for somebody else's sake; it is not ours to delete it again.
-                progress.settled = deleted;
+                // A deleted object may stay because of a finalizer; it is not deleted again.
+                progress.settled = is_deletion.then_some(compared);
                 if pod.is_some() {
                     progress.answer = pod;
                 }
@@ -207,12 +254,49 @@ impl StatusWriter {
                 // Where it is gone, or replaced by another of its name, the watch will say so.
                 let is_known = matches!(error, ClusterError::NotFound { .. } | ClusterError::Conflict { .. });
                 if !is_known {
-                    tracing::warn!(%uid, %error, "The API did not take the status of a pod");
+                    tracing::warn!(pod = %PodRef::of(&compared.0.pod), err = %error, "failed to update pod status");
                 }
-                let delay = progress.failing.map_or(RETRY, |failing| (failing.delay * 2).min(RETRY_MOST));
-                let until = self.engine.clock.mono() + delay + self.engine.chance.up_to(delay / 4);
-                progress.failing = Some(Failing { delay, until });
+                let (entry, in_api) = compared;
+                let rejected = matches!(error, ClusterError::Invalid { .. });
+                let rejected = rejected.then_some((entry.status, in_api));
+                let delay = progress.next_delay(rejected.as_ref());
+                let until = now + delay + self.engine.chance.up_to(delay / 4);
+                progress.failing =
+                    Some(Failing { delay, until, rejected, changed_until: now + AFTER_REJECTION });
             }
+        }
+    }
+}
+
+impl Progress {
+    /// The pod as the API has it, as far as is known: the watch shows an answer a little later.
+    fn latest(&mut self, seen: &Arc<Pod>) -> Arc<Pod> {
+        self.answer.take_if(|answer| !super::is_newer(&**answer, &**seen));
+        self.answer.as_ref().unwrap_or(seen).clone()
+    }
+
+    fn is_settled(&self, entry: &PodEntry, in_api: &Arc<Pod>) -> bool {
+        self.settled.as_ref().is_some_and(|(settled, with)| {
+            Arc::ptr_eq(&settled.status, &entry.status)
+                && settled.progress == entry.progress
+                && Arc::ptr_eq(with, in_api)
+        })
+    }
+
+    /// How long the pod waits after a failed call, whose attempt was rejected if it is given.
+    fn next_delay(&self, rejected: Option<&(Arc<PodStatus>, Arc<Pod>)>) -> Duration {
+        let before = self.failing.as_ref();
+        match rejected {
+            Some((status, in_api)) => {
+                let same = |before: &&Failing| {
+                    before.rejected.as_ref().is_some_and(|of| is_same_attempt(of, status, in_api))
+                };
+                compute_status_retry(before.filter(same).map(|f| f.delay), StatusFailure::Rejected)
+            }
+            None => compute_status_retry(
+                before.filter(|f| f.rejected.is_none()).map(|f| f.delay),
+                StatusFailure::Temporary,
+            ),
         }
     }
 }

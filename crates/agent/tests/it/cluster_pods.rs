@@ -373,3 +373,54 @@ async fn an_event_call_that_hangs_holds_up_no_other_and_events_have_the_time_at_
     let first = late().unwrap().first_timestamp.unwrap().0;
     assert!(first <= happened, "{first} is after {happened}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn status_slots_go_round_when_more_pods_than_slots_always_have_a_status_to_send() {
+    let world = World::joined().await;
+    let busy: Vec<String> = (0..40).map(|n| format!("busy-{n}")).collect();
+    for name in &busy {
+        world.create(&pod(name, [container("app")]));
+    }
+    world.until("the busy pods run", |w| busy.iter().all(|name| w.is_said_ready(name))).await;
+    world.api().latency(Duration::from_millis(200));
+    for n in 0..20 {
+        world.create(&pod(&format!("other-{n}"), [container("app")]));
+    }
+    let ready = |w: &World| (0..20).filter(|n| w.is_said_ready(&format!("other-{n}"))).count();
+    let began = world.now();
+    while ready(&world) < 20 {
+        assert!(world.now() - began < seconds(20), "{} of 20 pods are ready in the API", ready(&world));
+        for name in &busy {
+            let mut theirs = world.in_api(name).unwrap();
+            theirs.status = Some(PodStatus { phase: Some("Running".to_owned()), ..PodStatus::default() });
+            world.api().put(&theirs);
+        }
+        world.pass(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rejected_status_backs_off_until_the_status_or_the_object_changes() {
+    let world = with_web().await;
+    let message =
+        "status.containerStatuses[0].state: Forbidden: may not be transitioned to non-terminated state";
+    let invalid = ClusterError::Invalid { call: String::new(), message: message.to_owned() };
+    world.api().fault_always(Verb::Patch, "pods/status", Some(ClusterFault::Refused(invalid)));
+    world.api().forget_calls();
+    assert!(world.fake.end_container("web", "app", 1));
+    let sent = |w: &World| w.asked("patch pods/status default/web");
+    world.until("a status is rejected", |w| sent(w) > 0).await;
+    world.pass(seconds(60)).await;
+    world.api().forget_calls();
+    world.pass(seconds(3600)).await;
+    assert!(sent(&world) <= 20, "the same status was sent {} times in an hour", sent(&world));
+    // Somebody changes the object: the same status may be valid now.
+    world.api().fault_always(Verb::Patch, "pods/status", None);
+    let mut theirs = world.in_api("web").unwrap();
+    theirs.metadata.labels.get_or_insert_default().insert("changed".to_owned(), "yes".to_owned());
+    world.api().put(&theirs);
+    let changed = world.now();
+    let is_shown = |w: &World| w.said("web").container_statuses.is_some_and(|all| all[0].restart_count == 1);
+    let shown = world.until("the status is sent again", is_shown).await;
+    assert!(shown - changed < seconds(3), "it took {:?}", shown - changed);
+}
