@@ -6,6 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
+use crate::audit::AuditLog;
 use crate::auth::authority::Authority;
 use crate::auth::tokens::Tokens;
 use crate::auth::x509::ClientCertificates;
@@ -23,6 +24,7 @@ pub(crate) struct Api {
     pub(crate) clients: ClientCertificates,
     pub(crate) tokens: Tokens,
     pub(crate) behaviour: Behaviour,
+    pub(crate) audit: Option<AuditLog>,
     /// How kubelets and pods are reached.
     pub(crate) backends: Backends,
     pub(crate) streams: Streams,

@@ -10,7 +10,8 @@ use tracing::Level;
 pub(crate) const USAGE: &str = "localapi --dir <directory> [--port <number>] [--listen <address>] [--node <name>]... \
 [--bootstrap-token <id.secret>]... [--token <token:user[:group]>]... [--approve-by-hand] \
 [--certificate-lifetime-seconds <number>] [--history <number>] [--bookmark-seconds <number>] \
-[--no-service-accounts] [--anonymous] [--compacted] [--verbose]";
+[--audit-log-path <file>] \
+[--unknown-fields] [--no-service-accounts] [--anonymous] [--compacted] [--verbose]";
 
 #[derive(Debug)]
 pub(crate) struct Arguments {
@@ -69,6 +70,7 @@ impl Arguments {
         let behaviour = &mut self.options.behaviour;
         match flag {
             "--approve-by-hand" => behaviour.approval = Approval::ByHand,
+            "--unknown-fields" => behaviour.unknown_fields = true,
             "--no-service-accounts" => behaviour.service_accounts = false,
             "--anonymous" => behaviour.anonymous = true,
             "--compacted" => self.compacted = true,
@@ -92,6 +94,7 @@ impl Arguments {
                 let address = value.parse().map_err(|_| bad("an IP address"))?;
                 self.options.listen = SocketAddr::new(address, self.options.listen.port());
             }
+            "--audit-log-path" => self.options.audit_log = Some(PathBuf::from(value)),
             "--node" => self.nodes.push(value),
             "--bootstrap-token" => self.bootstrap_tokens.push(value),
             "--token" => {

@@ -103,8 +103,9 @@ pub(crate) fn decide(resource: &Resource, current: &Value, options: &Options, no
     if grace > 0 || !object::finalizers(current).is_empty() {
         return Decision::Mark(object);
     }
-    // What goes at once never was on its way: its last state has no deletion time, unless it had one before.
-    if marked_until.is_none() { Decision::Remove(current.clone()) } else { Decision::Remove(object) }
+    // Only kinds with a grace period are marked when they go at once.
+    let is_marked = marked_until.is_some() || resource.name == "pods";
+    Decision::Remove(if is_marked { object } else { current.clone() })
 }
 
 fn earlier(at: Timestamp, seconds: i64) -> Timestamp {
@@ -163,11 +164,11 @@ mod tests {
     fn a_bound_pod_gets_its_grace_and_an_unbound_one_goes_at_once() {
         assert_eq!(said(&pod(BOUND, json!({})), None), "mark 2026-01-01T00:00:20Z 20");
         assert_eq!(said(&pod(BOUND, json!({})), Some(5)), "mark 2026-01-01T00:00:05Z 5");
-        assert_eq!(said(&pod(BOUND, json!({})), Some(0)), "remove  null");
-        assert_eq!(said(&pod("", json!({})), None), "remove  null");
+        assert_eq!(said(&pod(BOUND, json!({})), Some(0)), "remove 2026-01-01T00:00:00Z 0");
+        assert_eq!(said(&pod("", json!({})), None), "remove 2026-01-01T00:00:00Z 0");
         let mut finished = pod(BOUND, json!({}));
         finished["status"]["phase"] = json!("Succeeded");
-        assert_eq!(said(&finished, None), "remove  null");
+        assert_eq!(said(&finished, None), "remove 2026-01-01T00:00:00Z 0");
     }
 
     #[test]

@@ -66,6 +66,7 @@ async fn handle(
 ) -> Result<Response<Body>, ApiError> {
     let user = authenticate(&api, chain, &request)?;
     let query = Query::parse(request.uri().query().unwrap_or_default());
+    let uri = request.uri().to_string();
     match path::target(request.uri().path()) {
         Some(target) if proxy::serves(&target) => {
             let wanted = call::attributes(request.method(), &query, &target)?;
@@ -73,9 +74,14 @@ async fn handle(
             proxy::answer(&api, &target, &query, request).await
         }
         Some(target) => {
-            let call = read(api, user, query, target, request).await?;
-            authorize(&call.api, &call.user, &call::attributes(&call.method, &call.query, &call.target)?)?;
-            dispatch(&call)
+            let mut call = read(api, user, query, target, request).await?;
+            call.uri = uri;
+            let wanted = call::attributes(&call.method, &call.query, &call.target)?;
+            let answered = authorize(&call.api, &call.user, &wanted).and_then(|()| dispatch(&call));
+            match &call.api.audit {
+                Some(audit) => Ok(audit.record(&call, &wanted.verb, answered).await),
+                None => answered,
+            }
         }
         None => {
             let verb = request.method().as_str().to_ascii_lowercase();
@@ -119,7 +125,13 @@ fn authenticate(
 
 fn authorize(api: &Api, user: &User, wanted: &Attributes) -> Result<(), ApiError> {
     let decided = api.store.read(|objects| rules::check(user, wanted, objects));
-    decided.map_err(|why| ApiError::forbidden(rules::refusal(user, wanted, &why)))
+    decided.map_err(|why| {
+        let refused = ApiError::forbidden(rules::refusal(user, wanted, &why));
+        match crate::resources::stored(&wanted.resource) {
+            Some(resource) => refused.about(resource, &wanted.name),
+            None => refused,
+        }
+    })
 }
 
 fn accept(request: &Request<Incoming>) -> &str {
@@ -144,7 +156,17 @@ async fn read(
             ApiError::bad_request(format!("the body could not be read: {error}"))
         }
     })?;
-    Ok(Call { api, user, query, target, media, method: head.method, content_type, body: body.to_bytes() })
+    Ok(Call {
+        api,
+        user,
+        uri: String::new(),
+        query,
+        target,
+        media,
+        method: head.method,
+        content_type,
+        body: body.to_bytes(),
+    })
 }
 
 /// One verb, one file.

@@ -13,11 +13,13 @@
 
 mod admission;
 mod api;
+mod audit;
 mod auth;
 mod clock;
 pub mod defaults;
 mod deletion;
 mod discovery;
+pub mod encoding;
 mod events;
 mod http;
 mod initial;

@@ -1,6 +1,7 @@
 //! What can be chosen when a server is started, and what a stopped one hands on to the next.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,6 +35,8 @@ pub struct Behaviour {
     /// Gives every namespace its default ServiceAccount and `kube-root-ca.crt`, and every new pod its account and token
     /// volume, as the controllers and the admission of a real cluster do.
     pub service_accounts: bool,
+    /// Adds fields that no client knows to every object in an answer, as a newer server does: clients must not mind.
+    pub unknown_fields: bool,
 }
 
 impl Default for Behaviour {
@@ -44,6 +47,7 @@ impl Default for Behaviour {
             certificate_lifetime: Duration::from_secs(365 * 24 * 3600),
             bookmark_interval: Duration::from_secs(60),
             service_accounts: true,
+            unknown_fields: false,
         }
     }
 }
@@ -60,6 +64,8 @@ pub struct Options {
     /// How many changes a watch can be behind and still resume.
     pub history: usize,
     pub clock: Clock,
+    /// The file to which the audit log of nodes is appended.
+    pub audit_log: Option<PathBuf>,
     /// What an earlier server left; none to begin with an empty cluster.
     pub state: Option<State>,
 }
@@ -73,6 +79,7 @@ impl Default for Options {
             bootstrap_tokens: Vec::new(),
             history: 20_000,
             clock: Clock::system(),
+            audit_log: None,
             state: None,
         }
     }

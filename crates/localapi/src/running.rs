@@ -1,6 +1,7 @@
 //! Starting a server, holding it, stopping it, and handing out the ways to reach it.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admission::services::API_ADDRESS;
 use crate::api::Api;
+use crate::audit::AuditLog;
 use crate::auth::authority::{Authority, KeyAndCertificate, Validity};
 use crate::auth::service_account::Signer;
 use crate::auth::tokens::Tokens;
@@ -47,6 +49,8 @@ pub enum StartError {
     TokenKey(String),
     #[error("{0:?} is no bootstrap token: six letters or digits, a dot, sixteen letters or digits")]
     BootstrapToken(String),
+    #[error("cannot open the audit log {path}: {source}", path = path.display())]
+    AuditLog { path: PathBuf, source: std::io::Error },
     #[error("cannot create what every cluster has: {0}")]
     Initial(String),
 }
@@ -107,6 +111,7 @@ impl LocalApi {
             clients,
             tokens: Tokens { given: options.tokens, signer },
             behaviour: options.behaviour,
+            audit: options.audit_log.as_deref().map(audit_log).transpose()?,
             backends,
             streams: Streams::new(closing.clone()),
             closing,
@@ -118,6 +123,10 @@ impl LocalApi {
         tasks.spawn(server::serve(listener, tls, Arc::clone(&api)));
         Ok(Running { address, api, tasks })
     }
+}
+
+fn audit_log(path: &Path) -> Result<AuditLog, StartError> {
+    AuditLog::open(path).map_err(|source| StartError::AuditLog { path: path.to_owned(), source })
 }
 
 fn acceptor(

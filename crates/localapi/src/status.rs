@@ -26,8 +26,8 @@ impl ApiError {
         Self { code, reason, message: message.into(), details: None }
     }
 
-    fn about(mut self, resource: &Resource, name: &str) -> Self {
-        self.details = Some(json!({"name": name, "group": resource.group, "kind": resource.name}));
+    pub(crate) fn about(mut self, resource: &Resource, name: &str) -> Self {
+        self.details = Some(details(name, resource.group, resource.name));
         self
     }
 
@@ -79,7 +79,9 @@ impl ApiError {
         let cause = |fault: &FieldError| json!({"reason": fault.reason.as_str(), "message": fault.message, "field": fault.field});
         let causes: Vec<Value> = faults.iter().map(cause).collect();
         let mut error = Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message);
-        error.details = Some(json!({"name": name, "group": group, "kind": kind, "causes": causes}));
+        let mut about = details(name, group, kind);
+        about["causes"] = json!(causes);
+        error.details = Some(about);
         error
     }
 
@@ -248,13 +250,24 @@ impl ApiError {
     }
 }
 
+/// What an answer is about. The core group has no name, and is left out.
+fn details(name: &str, group: &str, kind: &str) -> Value {
+    let mut details = json!({"name": name, "kind": kind});
+    if !group.is_empty() {
+        details["group"] = json!(group);
+    }
+    details
+}
+
 /// What a deletion that is complete answers.
 pub(crate) fn success(resource: &Resource, name: &str, uid: &str) -> Value {
+    let mut about = details(name, resource.group, resource.name);
+    about["uid"] = json!(uid);
     json!({
         "kind": "Status",
         "apiVersion": "v1",
         "metadata": {},
         "status": "Success",
-        "details": {"name": name, "group": resource.group, "kind": resource.name, "uid": uid},
+        "details": about,
     })
 }

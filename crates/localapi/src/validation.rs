@@ -10,6 +10,7 @@ pub(crate) mod names;
 mod node;
 mod place;
 mod pod;
+pub(crate) mod pod_status;
 mod pod_update;
 mod service;
 mod signing;
@@ -81,7 +82,11 @@ pub fn check(resource: &str, object: &Value, old: Option<&Value>) -> Vec<FieldEr
     let before = old.map(Place::root);
     metadata::check(plural, &root, before.as_ref(), &mut found);
     match plural {
-        "pods" if subresource == "status" => {}
+        "pods" if subresource == "status" => {
+            if let Some(before) = &before {
+                pod_status::check(&root, before, &mut found);
+            }
+        }
         "pods" => {
             pod::check(&root, before.is_none(), &mut found);
             if let Some(before) = before.as_ref().filter(|_| subresource.is_empty()) {

@@ -33,7 +33,7 @@ pub(crate) fn failure(error: &ApiError) -> Response<Body> {
 
 /// One object in the form the client asked for.
 pub(crate) fn object(call: &Call, code: StatusCode, object: &Value) -> Result<Response<Body>, ApiError> {
-    let object = media::shown(call.resource(), object);
+    let object = media::shown(call.resource(), object, call.api.behaviour.unknown_fields);
     Ok(match &call.media {
         Media::Object => json(code, &*object),
         Media::Metadata(version) => json(code, &media::metadata_only(&object, version)),

@@ -21,6 +21,8 @@ use crate::store::Key;
 pub(crate) struct Call {
     pub(crate) api: Arc<Api>,
     pub(crate) user: User,
+    /// As it was asked for, with the query.
+    pub(crate) uri: String,
     pub(crate) query: Query,
     pub(crate) target: Target,
     pub(crate) media: Media,

@@ -10,6 +10,7 @@ use crate::admission;
 use crate::api::Api;
 use crate::auth::User;
 use crate::defaults;
+use crate::encoding;
 use crate::events;
 use crate::initial;
 use crate::object;
@@ -56,6 +57,7 @@ pub(crate) fn store_new(
         in_living_namespace(resource, &key, objects)?;
         admission::create(&admission::Context { api, user, objects }, resource, &mut object)?;
         defaults::apply(resource.name, &mut object);
+        encoding::complete(resource.name, &mut object);
         refuse_invalid(resource, resource.name, &object, None)?;
         if resource.generation {
             object::metadata(&mut object).insert("generation".to_owned(), json!(1));

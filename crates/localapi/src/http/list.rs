@@ -54,7 +54,8 @@ fn write<'a>(
     metadata: Value,
 ) -> Result<Response<Body>, ApiError> {
     let resource = call.resource();
-    let objects = objects.map(|object| media::shown(resource, object));
+    let unknown_fields = call.api.behaviour.unknown_fields;
+    let objects = objects.map(|object| media::shown(resource, object, unknown_fields));
     let (kind, api_version, items) = match &call.media {
         Media::Object => (format!("{}List", resource.kind), resource.api_version(), objects.collect()),
         Media::Metadata(version) => {

@@ -78,12 +78,50 @@ impl Include {
     }
 }
 
-/// The object as `resource` shows it: stored objects carry the version they were stored in.
-pub(crate) fn shown<'a>(resource: &Resource, object: &'a Value) -> Cow<'a, Value> {
-    if resource.group == events::GROUP {
+/// The object as `resource` shows it: stored objects carry the version they were stored in. `unknown_fields` adds some.
+pub(crate) fn shown<'a>(resource: &Resource, object: &'a Value, unknown_fields: bool) -> Cow<'a, Value> {
+    let mut shown = if resource.group == events::GROUP {
         Cow::Owned(events::to_events_group(object))
     } else {
         Cow::Borrowed(object)
+    };
+    if unknown_fields {
+        add_unknown_fields(shown.to_mut());
+    }
+    shown
+}
+
+/// Maps whose keys users or nodes choose: a field added there would be another label, resource or setting.
+const FREE_KEYS: [&str; 13] = [
+    "allocatable",
+    "allocatedResources",
+    "annotations",
+    "binaryData",
+    "capacity",
+    "data",
+    "labels",
+    "limits",
+    "matchLabels",
+    "nodeSelector",
+    "overhead",
+    "requests",
+    "selector",
+];
+
+/// Puts fields that no client knows next to all others, however deep.
+fn add_unknown_fields(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            for (name, field) in fields.iter_mut() {
+                if !FREE_KEYS.contains(&name.as_str()) {
+                    add_unknown_fields(field);
+                }
+            }
+            fields.insert("unknownNull".to_owned(), Value::Null);
+            fields.insert("unknownStruct".to_owned(), json!({"inner": {}, "list": [], "text": "new"}));
+        }
+        Value::Array(items) => items.iter_mut().for_each(add_unknown_fields),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
 

@@ -10,13 +10,14 @@ use super::create::refuse_invalid;
 use super::{Body, Call, answer, create, patch};
 use crate::admission;
 use crate::defaults;
+use crate::encoding;
 use crate::events;
 use crate::namespaces;
 use crate::object;
 use crate::resources::Resource;
 use crate::status::ApiError;
 use crate::store::Write;
-use crate::validation::{FieldError, Reason};
+use crate::validation::{FieldError, Reason, pod_status};
 
 /// Which part of an object a request may change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,9 +128,16 @@ pub(crate) fn revise(
             admission::update(&context, resource, &mut new, current)?;
             defaults::apply(resource.name, &mut new);
         }
+        if scope == Scope::Status && resource.name == "pods" {
+            pod_status::keep_recorded(&mut new, current);
+        }
+        encoding::complete(resource.name, &mut new);
         refuse_invalid(resource, &rules, &new, Some(current))?;
         refuse_new_finalizers(resource, &new, current)?;
-        count_generation(resource, &mut new, current);
+        // A binding is no change of what the user wants.
+        if call.target.subresource.as_deref() != Some("binding") {
+            count_generation(resource, &mut new, current);
+        }
         if dry_run {
             tried = Some(Arc::new(new));
             return Ok(Write::Keep);

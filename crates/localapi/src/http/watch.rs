@@ -47,6 +47,7 @@ pub(super) fn watch(call: &Call) -> Result<Response<Body>, ApiError> {
         include: Include::parse(call.query.get("includeObject"))?,
         selection,
         columns_sent: false,
+        unknown_fields: call.api.behaviour.unknown_fields,
         clock: api.clock.clone(),
     };
     let lifetime = call.query.number("timeoutSeconds")?.filter(|seconds| *seconds > 0);
@@ -113,6 +114,7 @@ struct View {
     selection: Selection,
     /// Only the first table of a watch names its columns.
     columns_sent: bool,
+    unknown_fields: bool,
     clock: Clock,
 }
 
@@ -137,7 +139,7 @@ impl View {
     }
 
     fn show(&mut self, kind: &str, object: &Value) -> Bytes {
-        let object = media::shown(self.resource, object);
+        let object = media::shown(self.resource, object, self.unknown_fields);
         match &self.media {
             Media::Object => line(kind, &object),
             Media::Metadata(version) => line(kind, &media::metadata_only(&object, version)),

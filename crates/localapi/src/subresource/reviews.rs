@@ -27,7 +27,7 @@ pub(crate) fn review(call: &Call) -> Result<Response<Body>, ApiError> {
         }
     };
     if review.get("metadata").is_none() {
-        review["metadata"] = json!({"creationTimestamp": null});
+        review["metadata"] = json!({});
     }
     Ok(answer::json(StatusCode::CREATED, &review))
 }

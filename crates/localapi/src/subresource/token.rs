@@ -32,6 +32,7 @@ pub(super) fn request(call: &Call) -> Result<Response<Body>, ApiError> {
     let metadata = object::metadata(&mut request);
     metadata.insert("name".to_owned(), json!(call.name()));
     metadata.insert("namespace".to_owned(), json!(call.namespace()));
+    metadata.insert("uid".to_owned(), json!(call.api.chance.uid()));
     metadata.insert("creationTimestamp".to_owned(), json!(object::time(now)));
     Ok(answer::json(StatusCode::CREATED, &request))
 }
@@ -106,7 +107,8 @@ fn bound(call: &Call, spec: &Value, objects: &Objects) -> Result<Vec<Bound>, Api
         }
         let node = text(there, "/spec/nodeName");
         if let Some(node) = call.user.node().filter(|own| *own != node) {
-            let why = format!("node {node} requested token bound to a pod scheduled on a different node");
+            tracing::debug!(node, "token refused");
+            let why = "node requested token bound to a pod scheduled on a different node".to_owned();
             return Err(ApiError::forbidden_object(call.resource(), call.name(), &why));
         }
         if let Some(node) = objects.get(&Key::new("nodes", "", node)) {

@@ -10,6 +10,7 @@
 mod access;
 mod kubectl;
 mod kubelet;
+mod recorded;
 mod server;
 mod signing;
 mod streams;

@@ -1,0 +1,260 @@
+//! Objects as the real server writes them: it reads every object into a type and writes that type again.
+//!
+//! Owns what this does to a tree: fields that are always written (`lastState: {}`, `lastProbeTime: null`), fields that are
+//! left out where they are empty, quantities in their canonical form, times in whole seconds. Fields that nobody knows
+//! stay, unlike on the real server. Doing it twice changes nothing more. Defaults and validation are elsewhere.
+
+mod quantity;
+#[cfg(test)]
+mod tests;
+
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+use self::quantity::canonical;
+
+/// What a field that is always written holds where nobody set it.
+#[derive(Clone, Copy, Debug)]
+enum Empty {
+    Struct,
+    Null,
+    False,
+    Zero,
+    Text,
+}
+
+impl Empty {
+    fn value(self) -> Value {
+        match self {
+            Self::Struct => json!({}),
+            Self::Null => Value::Null,
+            Self::False => json!(false),
+            Self::Zero => json!(0),
+            Self::Text => json!(""),
+        }
+    }
+}
+
+/// The fields that are always written in a type, at each place of the kind where it stands (`status.conditions[]`).
+type Rule = (&'static [&'static str], &'static [(&'static str, Empty)]);
+
+const SPEC_AND_STATUS: Rule = (&[""], &[("spec", Empty::Struct), ("status", Empty::Struct)]);
+
+const POD: &[Rule] = &[
+    SPEC_AND_STATUS,
+    (
+        &["spec.containers[]", "spec.initContainers[]", "spec.ephemeralContainers[]"],
+        &[("resources", Empty::Struct)],
+    ),
+    (&["status.conditions[]"], &[("lastProbeTime", Empty::Null), ("lastTransitionTime", Empty::Null)]),
+    (
+        &[
+            "status.containerStatuses[]",
+            "status.initContainerStatuses[]",
+            "status.ephemeralContainerStatuses[]",
+        ],
+        &[
+            ("state", Empty::Struct),
+            ("lastState", Empty::Struct),
+            ("ready", Empty::False),
+            ("restartCount", Empty::Zero),
+            ("image", Empty::Text),
+            ("imageID", Empty::Text),
+        ],
+    ),
+    (
+        &[
+            "status.containerStatuses[].state.running",
+            "status.initContainerStatuses[].state.running",
+            "status.ephemeralContainerStatuses[].state.running",
+            "status.containerStatuses[].lastState.running",
+            "status.initContainerStatuses[].lastState.running",
+            "status.ephemeralContainerStatuses[].lastState.running",
+        ],
+        &[("startedAt", Empty::Null)],
+    ),
+    (
+        &[
+            "status.containerStatuses[].state.terminated",
+            "status.initContainerStatuses[].state.terminated",
+            "status.ephemeralContainerStatuses[].state.terminated",
+            "status.containerStatuses[].lastState.terminated",
+            "status.initContainerStatuses[].lastState.terminated",
+            "status.ephemeralContainerStatuses[].lastState.terminated",
+        ],
+        &[("exitCode", Empty::Zero), ("startedAt", Empty::Null), ("finishedAt", Empty::Null)],
+    ),
+];
+
+const NODE: &[Rule] = &[
+    SPEC_AND_STATUS,
+    (&["status"], &[("daemonEndpoints", Empty::Struct), ("nodeInfo", Empty::Struct)]),
+    (&["status.daemonEndpoints"], &[("kubeletEndpoint", Empty::Struct)]),
+    (&["status.daemonEndpoints.kubeletEndpoint"], &[("Port", Empty::Zero)]),
+    (
+        &["status.nodeInfo"],
+        &[
+            ("machineID", Empty::Text),
+            ("systemUUID", Empty::Text),
+            ("bootID", Empty::Text),
+            ("kernelVersion", Empty::Text),
+            ("osImage", Empty::Text),
+            ("containerRuntimeVersion", Empty::Text),
+            ("kubeletVersion", Empty::Text),
+            ("kubeProxyVersion", Empty::Text),
+            ("operatingSystem", Empty::Text),
+            ("architecture", Empty::Text),
+        ],
+    ),
+    (&["status.conditions[]"], &[("lastHeartbeatTime", Empty::Null), ("lastTransitionTime", Empty::Null)]),
+    (&["status.images[]"], &[("names", Empty::Null)]),
+];
+
+const EVENT: &[Rule] = &[(
+    &[""],
+    &[
+        ("involvedObject", Empty::Struct),
+        ("source", Empty::Struct),
+        ("firstTimestamp", Empty::Null),
+        ("lastTimestamp", Empty::Null),
+        ("eventTime", Empty::Null),
+        ("reportingComponent", Empty::Text),
+        ("reportingInstance", Empty::Text),
+    ],
+)];
+
+const SERVICE: &[Rule] = &[SPEC_AND_STATUS, (&["status"], &[("loadBalancer", Empty::Struct)])];
+const CLAIM: &[Rule] = &[SPEC_AND_STATUS, (&["spec"], &[("resources", Empty::Struct)])];
+
+/// The rules of a kind whose type is known here.
+fn rules(resource: &str) -> Option<&'static [Rule]> {
+    match resource {
+        "pods" => Some(POD),
+        "nodes" => Some(NODE),
+        "events" => Some(EVENT),
+        "services" => Some(SERVICE),
+        "persistentvolumeclaims" => Some(CLAIM),
+        "namespaces" | "persistentvolumes" | "certificatesigningrequests" => Some(&[SPEC_AND_STATUS]),
+        "leases" => Some(&[(&[""], &[("spec", Empty::Struct)])]),
+        "csinodes" => Some(&[(&["spec"], &[("drivers", Empty::Null)])]),
+        "configmaps" | "secrets" | "serviceaccounts" | "runtimeclasses" => Some(&[]),
+        _ => None,
+    }
+}
+
+/// Maps that are left out where they are empty. Other empty maps may be structs whose presence says something.
+const MAPS: [&str; 12] = [
+    "allocatable",
+    "allocatedResources",
+    "annotations",
+    "binaryData",
+    "capacity",
+    "data",
+    "labels",
+    "limits",
+    "matchLabels",
+    "nodeSelector",
+    "overhead",
+    "requests",
+];
+/// Maps of quantities.
+const QUANTITIES: [&str; 6] =
+    ["allocatable", "allocatedResources", "capacity", "limits", "overhead", "requests"];
+const SINGLE_QUANTITIES: [&str; 2] = ["divisor", "sizeLimit"];
+/// Times with microseconds; all others are whole seconds.
+const MICRO_TIMES: [&str; 4] = ["acquireTime", "eventTime", "lastObservedTime", "renewTime"];
+/// Text that is left out where it is empty.
+const OPTIONAL_TEXT: [&str; 7] =
+    ["containerID", "generateName", "hostIP", "message", "nominatedNodeName", "podIP", "reason"];
+
+/// Writes `object`, of the kind with this plural name, as the real server does. A kind whose type is not known here
+/// stays as it is.
+pub fn complete(resource: &str, object: &mut Value) {
+    let Some(rules) = rules(resource) else { return };
+    if let Value::Object(fields) = object {
+        for (field, value) in fields.iter_mut() {
+            // These maps hold what users choose.
+            if !["data", "binaryData", "stringData"].contains(&field.as_str()) {
+                tidy(field, value);
+            }
+        }
+        fields.retain(|field, value| !is_left_out(field, value));
+    }
+    for (places, fields) in rules {
+        for place in *places {
+            fill(object, place, fields);
+        }
+    }
+}
+
+fn tidy(field: &str, value: &mut Value) {
+    match value {
+        Value::Object(fields) if ["annotations", "labels"].contains(&field) => {
+            fields.retain(|_, value| !value.is_null());
+        }
+        Value::Object(fields) => {
+            for (name, inner) in fields.iter_mut() {
+                if QUANTITIES.contains(&field) {
+                    canonical(inner);
+                } else {
+                    tidy(name, inner);
+                }
+            }
+            fields.retain(|name, inner| !is_left_out(name, inner));
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| tidy("", item)),
+        Value::String(_) if SINGLE_QUANTITIES.contains(&field) => canonical(value),
+        Value::String(text) if is_time(field) => cut_fraction(text),
+        Value::String(_) | Value::Number(_) | Value::Bool(_) | Value::Null => {}
+    }
+}
+
+/// An empty value of a field that is optional, or that [`fill`] writes again.
+fn is_left_out(field: &str, value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Array(list) => list.is_empty(),
+        Value::Object(fields) => fields.is_empty() && MAPS.contains(&field),
+        Value::String(text) => text.is_empty() && OPTIONAL_TEXT.contains(&field),
+        Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+fn is_time(field: &str) -> bool {
+    let names_a_time = field.ends_with("Time") || field.ends_with("Timestamp") || field.ends_with("At");
+    names_a_time && !MICRO_TIMES.contains(&field)
+}
+
+fn cut_fraction(text: &mut String) {
+    if let Ok(at) = text.parse::<Timestamp>() {
+        *text = crate::object::time(at);
+    }
+}
+
+/// Writes the fields that are missing at a place like `status.conditions[]`.
+fn fill(value: &mut Value, place: &str, fields: &[(&str, Empty)]) {
+    let (step, rest) = place.split_once('.').unwrap_or((place, ""));
+    match step.strip_suffix("[]") {
+        _ if step.is_empty() => {
+            if let Value::Object(map) = value {
+                fill_here(map, fields);
+            }
+        }
+        Some(list) => {
+            for item in value.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+                fill(item, rest, fields);
+            }
+        }
+        None => {
+            if let Some(inner) = value.get_mut(step) {
+                fill(inner, rest, fields);
+            }
+        }
+    }
+}
+
+fn fill_here(map: &mut Map<String, Value>, fields: &[(&str, Empty)]) {
+    for (field, empty) in fields {
+        map.entry(*field).or_insert_with(|| empty.value());
+    }
+}

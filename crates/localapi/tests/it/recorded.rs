@@ -1,0 +1,420 @@
+//! The contract of answers: requests of a Go kubelet that a real kube-apiserver 1.36.2 answered (`tests/recorded`) are sent
+//! again, in order, and each answer must be the recorded one, apart from times, ids, versions and tokens.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use http_body_util::BodyExt;
+use kube::Client;
+use kube::client::Body;
+use serde_json::{Value, json};
+
+use crate::server::Server;
+
+const NAMESPACE: &str = "diff";
+const NODE: &str = "refnode";
+const STRATEGIC: &str = "application/strategic-merge-patch+json";
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// Answers that differ for a reason.
+const DIFFERENT: &[(&str, &str)] = &[
+    ("deletecollection", "resource.k8s.io is not served: our kubelet never asks for it"),
+    ("/spec/taints", "the taint of a new node, which the node lifecycle controller takes away, is not added"),
+    ("/metadata/annotations/node.alpha.kubernetes.io~1ttl", "the TTL controller writes it"),
+    ("/spec/audiences/0", "the issuer of tokens is a setting of the server"),
+    ("/status/allowed", "the reference cluster bound a role to the API server's own client"),
+    ("/status/reason", "who allows a request is told in other words"),
+];
+
+fn recorded(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recorded").join(name)
+}
+
+fn read(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// What was recorded of one pod.
+#[derive(Clone, Debug, Default)]
+struct PodRecord {
+    manifest: Value,
+    uid: String,
+    patches: Vec<Value>,
+}
+
+/// All recorded pods that somebody applied.
+fn pod_records(calls: &[Value]) -> BTreeMap<String, PodRecord> {
+    let mut records = BTreeMap::new();
+    for entry in std::fs::read_dir(recorded("pods")).expect("recorded pods") {
+        let path = entry.expect("a file").path();
+        let name = path.file_stem().and_then(|stem| stem.to_str()).expect("a name").to_owned();
+        let record: Value = serde_json::from_str(&read(&path)).expect("JSON");
+        let path_of_pod = format!("/pods/{name}");
+        let answered =
+            calls.iter().filter(|call| uri(call).ends_with(&path_of_pod)).map(|call| &call["response"]);
+        let last_applied =
+            |pod: &Value| pod["metadata"]["annotations"][LAST_APPLIED].as_str().map(str::to_owned);
+        let shown = std::iter::once(&record["final"]).chain(answered);
+        // A static pod has none: its kubelet creates the mirror.
+        let manifest = shown.into_iter().find_map(last_applied).unwrap_or_default();
+        let patches = record["patches"].as_array().cloned().unwrap_or_default();
+        let uid = patches[0]["patch"]["metadata"]["uid"].as_str().expect("a uid").to_owned();
+        let mut manifest_value: Value = serde_json::from_str(&manifest).unwrap_or_default();
+        if !manifest_value.is_null() {
+            manifest_value["metadata"]["annotations"] = json!({LAST_APPLIED: manifest});
+        }
+        records.insert(name, PodRecord { manifest: manifest_value, uid, patches });
+    }
+    records
+}
+
+fn uri(call: &Value) -> &str {
+    call["uri"].as_str().and_then(|uri| uri.split('?').next()).unwrap_or_default()
+}
+
+struct Replay {
+    admin: Client,
+    node: Client,
+    records: BTreeMap<String, PodRecord>,
+    /// UIDs as recorded, and as they are here.
+    uids: BTreeMap<String, String>,
+    /// How many of a pod's patches were sent.
+    sent: BTreeMap<String, usize>,
+    /// A generation that moves tells of a deletion.
+    deletes: bool,
+    /// Which acts of users were done: the pod's name, or its name and a condition.
+    deleted: BTreeSet<String>,
+}
+
+impl Replay {
+    async fn start(server: &Server) -> (Self, Vec<Value>) {
+        let calls: Vec<Value> = read(&recorded("calls.jsonl"))
+            .lines()
+            .map(|line| serde_json::from_str(line).expect("JSON"))
+            .collect();
+        let (admin, node) =
+            (server.client("admin.kubeconfig").await, server.client(&format!("{NODE}.kubeconfig")).await);
+        let replay = Self {
+            records: pod_records(&calls),
+            admin,
+            node,
+            uids: BTreeMap::new(),
+            sent: BTreeMap::new(),
+            deletes: false,
+            deleted: BTreeSet::new(),
+        };
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
+        let (code, answer) = replay.send(&replay.admin, "POST", "/api/v1/namespaces", "", &namespace).await;
+        assert_eq!(code, 201, "{answer}");
+        (replay, calls)
+    }
+
+    async fn send(
+        &self,
+        client: &Client,
+        method: &str,
+        uri: &str,
+        media: &str,
+        body: &Value,
+    ) -> (u64, Value) {
+        let mut text = if body.is_null() { String::new() } else { body.to_string() };
+        for (recorded, own) in &self.uids {
+            text = text.replace(recorded.as_str(), own);
+        }
+        let media = if media.is_empty() { "application/json" } else { media };
+        let request = http::Request::builder()
+            .method(method)
+            .uri(uri)
+            .header(http::header::CONTENT_TYPE, media)
+            .body(Body::from(text.into_bytes()))
+            .expect("a request");
+        let response = client.send(request).await.expect("an answer");
+        let code = u64::from(response.status().as_u16());
+        let bytes = response.into_body().collect().await.expect("a body").to_bytes();
+        (code, serde_json::from_slice(&bytes).unwrap_or_default())
+    }
+
+    /// The pod as its user applied it; `bound` to the node as the scheduler does.
+    async fn create_pod(&mut self, name: &str, bound: bool) {
+        let Some(record) = self.records.get(name).cloned() else { return };
+        if record.manifest.is_null() || self.uids.contains_key(&record.uid) {
+            return;
+        }
+        let pods = format!("/api/v1/namespaces/{NAMESPACE}/pods");
+        let (code, created) = self.send(&self.admin, "POST", &pods, "", &record.manifest).await;
+        assert_eq!(code, 201, "{name}: {created}");
+        let own = created["metadata"]["uid"].as_str().expect("a uid").to_owned();
+        self.uids.insert(record.uid, own);
+        if bound && record.manifest["spec"]["nodeName"].is_null() {
+            let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name},
+                "target": {"kind": "Node", "name": NODE}});
+            let path = format!("{pods}/{name}/binding");
+            let (code, answer) = self.send(&self.admin, "POST", &path, "", &binding).await;
+            assert_eq!(code, 201, "{name}: {answer}");
+        }
+    }
+
+    /// Sends the pod's recorded patches up to the `count`th; what differs after each.
+    async fn patch_pod(&mut self, name: &str, count: usize) -> Vec<String> {
+        let mut differences = Vec::new();
+        let patches = self.records.get(name).map(|record| record.patches.clone()).unwrap_or_default();
+        let from = self.sent.get(name).copied().unwrap_or(0);
+        let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{name}/status");
+        for (index, patch) in patches.iter().enumerate().take(count).skip(from) {
+            self.act_of_others(name, &path, patch).await;
+            let (code, answer) = self.send(&self.node, "PATCH", &path, STRATEGIC, &patch["patch"]).await;
+            let what = format!("pod {name}, patch {index}");
+            if code == 200 {
+                differences.extend(self.compare(&what, &patch["status"], &answer["status"]));
+            } else {
+                differences.push(format!("{what}: {code} {answer}"));
+            }
+            self.sent.insert(name.to_owned(), index + 1);
+        }
+        differences
+    }
+
+    /// What users did before the kubelet sent this patch: they deleted the pod, which moved its generation, or wrote a
+    /// condition that is not the kubelet's.
+    async fn act_of_others(&mut self, name: &str, path: &str, patch: &Value) {
+        let observed = patch["status"]["observedGeneration"].as_u64().unwrap_or_default();
+        if observed > 1 {
+            self.delete_pod(name).await;
+        }
+        let order = &patch["patch"]["status"]["$setElementOrder/conditions"];
+        for condition in patch["status"]["conditions"].as_array().into_iter().flatten() {
+            let kind = json!({"type": condition["type"]});
+            let is_of_others = condition["lastTransitionTime"].is_null()
+                || order.as_array().is_some_and(|order| !order.contains(&kind));
+            let key = format!("{name} {}", condition["type"]);
+            if is_of_others && self.deleted.insert(key) {
+                let theirs = json!({"status": {"conditions": [condition]}});
+                let (code, answer) = self.send(&self.admin, "PATCH", path, STRATEGIC, &theirs).await;
+                assert_eq!(code, 200, "{answer}");
+            }
+        }
+    }
+
+    fn compare(&self, what: &str, expected: &Value, answer: &Value) -> Vec<String> {
+        let mut answer_text = answer.to_string();
+        for (recorded, own) in &self.uids {
+            answer_text = answer_text.replace(own.as_str(), recorded);
+        }
+        let answer: Value = serde_json::from_str(&answer_text).expect("JSON");
+        let mut found = Vec::new();
+        differences("", &normalised(expected.clone()), &normalised(answer), &mut found);
+        found.retain(|line| !DIFFERENT.iter().any(|(at, _)| line.starts_with(&format!("{at}:"))));
+        found.into_iter().map(|line| format!("{what}{line}")).collect()
+    }
+
+    /// Sends a recorded call as it was sent, after what must have happened before it. What differs in its answer.
+    async fn replay(&mut self, call: &Value) -> Vec<String> {
+        let (verb, path) = (call["verb"].as_str().expect("a verb"), uri(call).to_owned());
+        let code = call["code"].as_u64().expect("a code");
+        let mut found = Vec::new();
+        if let Some((_, rest)) = path.split_once("/pods/") {
+            found.extend(self.prepare_pod(rest, call).await);
+        }
+        if path.contains("/serviceaccounts/") {
+            let bound = call["request"]["spec"]["boundObjectRef"]["name"].as_str().expect("a pod");
+            self.create_pod(&bound.to_owned(), true).await;
+        }
+        if verb == "patch" && path.contains("/events/") {
+            self.create_event(&path, &call["response"]).await;
+        }
+        let (method, media) = match verb {
+            "create" => ("POST", ""),
+            "update" => ("PUT", ""),
+            "patch" => ("PATCH", STRATEGIC),
+            "delete" | "deletecollection" => ("DELETE", ""),
+            _ => ("GET", ""),
+        };
+        let mut request = sent_as(call);
+        if verb == "update" {
+            let (code, current) = self.send(&self.node, "GET", &path, "", &Value::Null).await;
+            assert_eq!(code, 200, "{current}");
+            request["metadata"]["resourceVersion"] = current["metadata"]["resourceVersion"].clone();
+        }
+        let (answered, answer) =
+            self.send(&self.node, method, call["uri"].as_str().expect("a URI"), media, &request).await;
+        let what = format!("{verb} {path}");
+        if answered != code {
+            found.push(format!("{what}: {answered} instead of {code}: {answer}"));
+            return found;
+        }
+        if let (Some(recorded), Some(own)) =
+            (call["response"]["metadata"]["uid"].as_str(), answer["metadata"]["uid"].as_str())
+        {
+            self.uids.insert(recorded.to_owned(), own.to_owned());
+        }
+        found.extend(self.compare(&what, &call["response"], &answer));
+        found
+    }
+
+    /// Brings the pod to where it was before a recorded call about it; what differs on the way.
+    async fn prepare_pod(&mut self, rest: &str, call: &Value) -> Vec<String> {
+        let (name, is_status) = rest.strip_suffix("/status").map_or((rest, false), |name| (name, true));
+        self.create_pod(name, call["code"] != 403).await;
+        let Some(patches) = self.records.get(name).map(|record| record.patches.clone()) else {
+            return Vec::new();
+        };
+        let sent = match call["verb"].as_str() {
+            Some("patch") => patches.iter().position(|patch| patch["patch"] == call["request"]).unwrap_or(0),
+            Some("delete") => patches.len(),
+            _ => {
+                let shown = &call["response"]["status"];
+                patches.iter().position(|patch| patch["status"] == *shown).map_or(0, |index| index + 1)
+            }
+        };
+        let found = self.patch_pod(name, sent).await;
+        if is_status {
+            let next = patches[sent].clone();
+            self.act_of_others(name, &format!("/api/v1/namespaces/{NAMESPACE}/pods/{name}/status"), &next)
+                .await;
+            self.sent.insert(name.to_owned(), sent + 1);
+        }
+        let is_deleted = !call["response"]["metadata"]["deletionTimestamp"].is_null();
+        if is_deleted && call["verb"] != "delete" {
+            self.delete_pod(name).await;
+        }
+        found
+    }
+
+    /// The pod's user deletes it, once.
+    async fn delete_pod(&mut self, name: &str) {
+        if self.deletes && self.deleted.insert(name.to_owned()) {
+            let pod = format!("/api/v1/namespaces/{NAMESPACE}/pods/{name}");
+            let (code, answer) = self.send(&self.admin, "DELETE", &pod, "", &Value::Null).await;
+            assert_eq!(code, 200, "{answer}");
+        }
+    }
+
+    /// The event that a recorded patch counted up.
+    async fn create_event(&self, path: &str, event: &Value) {
+        let mut event = event.clone();
+        event["count"] = json!(1);
+        event["metadata"] = json!({"name": event["metadata"]["name"], "namespace": NAMESPACE});
+        let events = path.rsplit_once('/').map_or("", |(events, _)| events);
+        let (code, answer) = self.send(&self.node, "POST", events, "", &event).await;
+        assert_eq!(code, 201, "{answer}");
+    }
+}
+
+/// The body as the kubelet wrote it: the audit log shows options of deletions in their internal version.
+fn sent_as(call: &Value) -> Value {
+    let mut request = call["request"].clone();
+    if request["kind"] == "DeleteOptions" {
+        request["apiVersion"] = json!("v1");
+    }
+    request
+}
+
+/// Takes out what is another in every cluster.
+fn normalised(mut value: Value) -> Value {
+    match &mut value {
+        Value::Object(fields) => {
+            for (field, inner) in fields.iter_mut() {
+                let replaced = match field.as_str() {
+                    "resourceVersion" | "uid" if inner.is_string() => true,
+                    "creationTimestamp" | "deletionTimestamp" | "expirationTimestamp" | "token" => {
+                        inner.is_string()
+                    }
+                    // The scheduler's condition has the time of the binding.
+                    "lastTransitionTime" => inner.is_string(),
+                    _ => false,
+                };
+                *inner = if replaced { json!("<any>") } else { normalised(inner.take()) };
+            }
+        }
+        Value::Array(list) => {
+            list.retain(|one| one["configMap"]["name"] != "openshift-service-ca.crt");
+            for one in list {
+                *one = normalised(one.take());
+            }
+        }
+        Value::String(text) => {
+            if text.starts_with("kube-api-access-") {
+                "kube-api-access-<any>".clone_into(text);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+    value
+}
+
+/// Each place where the two differ, with both values.
+fn differences(at: &str, expected: &Value, answer: &Value, found: &mut Vec<String>) {
+    match (expected, answer) {
+        (Value::Object(left), Value::Object(right)) => {
+            let mut fields: Vec<&String> = left.keys().chain(right.keys()).collect();
+            fields.sort();
+            fields.dedup();
+            for field in fields {
+                let at = format!("{at}/{}", field.replace('/', "~1"));
+                match (left.get(field), right.get(field)) {
+                    (Some(left), Some(right)) => differences(&at, left, right, found),
+                    (left, right) => found.push(format!("{at}: {} | {}", shown(left), shown(right))),
+                }
+            }
+        }
+        (Value::Array(left), Value::Array(right)) if left.len() == right.len() => {
+            for (index, (left, right)) in left.iter().zip(right).enumerate() {
+                differences(&format!("{at}/{index}"), left, right, found);
+            }
+        }
+        _ if expected == answer => {}
+        _ => found.push(format!("{at}: {expected} | {answer}")),
+    }
+}
+
+fn shown(value: Option<&Value>) -> String {
+    value.map_or("(none)".to_owned(), Value::to_string)
+}
+
+#[tokio::test]
+async fn recorded_requests_of_a_go_kubelet_get_the_answers_of_a_real_api_server() {
+    let server = Server::start(&["--node", NODE]);
+    let (mut replay, calls) = Replay::start(&server).await;
+    replay.deletes = true;
+    let mut found = Vec::new();
+    for call in &calls {
+        if !DIFFERENT.iter().any(|(verb, _)| call["verb"] == *verb) {
+            found.extend(replay.replay(call).await);
+        }
+    }
+    assert!(calls.len() > 30, "{} calls are recorded", calls.len());
+    assert!(found.is_empty(), "recorded | ours:\n{}", found.join("\n"));
+}
+
+#[tokio::test]
+async fn recorded_status_patches_of_all_pods_leave_the_recorded_statuses() {
+    let server = Server::start(&["--node", NODE]);
+    let (mut replay, _) = Replay::start(&server).await;
+    let applied = |(name, record): (&String, &PodRecord)| (!record.manifest.is_null()).then(|| name.clone());
+    let names: Vec<String> = replay.records.iter().filter_map(applied).collect();
+    let (mut found, mut patches) = (Vec::new(), 0);
+    for name in &names {
+        replay.create_pod(name, true).await;
+        patches += replay.records[name].patches.len();
+        found.extend(replay.patch_pod(name, usize::MAX).await);
+    }
+    assert!(patches > 200, "{patches} patches are recorded");
+    assert!(found.is_empty(), "recorded | ours:\n{}", found.join("\n"));
+}
+
+#[tokio::test]
+async fn a_status_that_takes_back_the_end_of_a_container_is_refused_with_422() {
+    let server = Server::start(&["--node", NODE]);
+    let (mut replay, _) = Replay::start(&server).await;
+    replay.create_pod("fails", true).await;
+    assert!(replay.patch_pod("fails", usize::MAX).await.is_empty());
+    let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/fails/status");
+    let patch =
+        json!({"status": {"containerStatuses": [{"name": "main", "state": {"waiting": {"reason": "x"}}}]}});
+    let (code, answer) = replay.send(&replay.node, "PATCH", &path, STRATEGIC, &patch).await;
+    let message = "Pod \"fails\" is invalid: status.containerStatuses[0].state: Forbidden: may not be transitioned to non-terminated state";
+    assert_eq!(
+        (code, answer["message"].as_str(), answer["reason"].as_str()),
+        (422, Some(message), Some("Invalid"))
+    );
+}
