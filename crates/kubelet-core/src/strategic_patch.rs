@@ -6,6 +6,7 @@
 //! The API server writes structs and times that nobody set (`lastState: {}`, `lastProbeTime: null`). Such a value says the
 //! same as a missing field, so that it never makes a patch by itself.
 
+use model::Amount;
 use serde_json::{Map, Value, json};
 
 /// How the API merges a list that it does not simply replace, by the name of its field.
@@ -24,6 +25,9 @@ pub enum ListMerge {
     /// The list is sent whole, with a word that it replaces the old one.
     Replaced,
 }
+
+/// Maps of quantities, which the API server writes in their canonical form: `0.5` comes back as `500m`.
+const QUANTITY_MAPS: [&str; 5] = ["allocatable", "allocatedResources", "capacity", "limits", "requests"];
 
 /// Members of a union whose presence alone is the information: a container with `running: {}` runs.
 const UNION_MEMBERS: [&str; 3] = ["running", "terminated", "waiting"];
@@ -67,6 +71,12 @@ fn object_patch(
 /// The two values of a field say the same to a reader of the API: they are equal, or differ only in empty values.
 fn is_same(field: &str, old: Option<&Value>, new: Option<&Value>) -> bool {
     match (old, new) {
+        (Some(Value::Object(old)), Some(Value::Object(new))) if QUANTITY_MAPS.contains(&field) => {
+            old.len() == new.len()
+                && old
+                    .iter()
+                    .all(|(name, value)| new.get(name).is_some_and(|new| is_same_quantity(value, new)))
+        }
         (Some(Value::Object(old)), Some(Value::Object(new))) => {
             new.iter().all(|(field, value)| is_same(field, old.get(field), Some(value)))
                 && old
@@ -80,6 +90,11 @@ fn is_same(field: &str, old: Option<&Value>, new: Option<&Value>) -> bool {
         (Some(old), Some(new)) => old == new || (is_empty(field, old) && is_empty(field, new)),
         (None, None) => true,
     }
+}
+
+fn is_same_quantity(old: &Value, new: &Value) -> bool {
+    let amount = |value: &Value| value.as_str().and_then(|text| Amount::parse(text).ok());
+    old == new || amount(old).is_some_and(|old| amount(new) == Some(old))
 }
 
 /// The value says nothing that a missing field would not say.
@@ -203,6 +218,19 @@ mod tests {
         let ours = json!({"containers": [{"name": "c"}], "keyed": [{"type": "A"}]});
         check(&in_api, &ours, &Value::Null);
         check(&ours, &in_api, &Value::Null);
+    }
+
+    #[test]
+    fn quantities_in_canonical_form_make_no_patch() {
+        let of = |cpu: &str, memory: &str| {
+            let amounts = json!({"cpu": cpu, "memory": memory});
+            json!({"allocatedResources": amounts, "resources": {"requests": amounts},
+                "list": [{"resources": {"limits": amounts}}]})
+        };
+        check(&of("500m", "256Mi"), &of("0.5", "0.25Gi"), &Value::Null);
+        check(&of("500m", "256Mi"), &of("500m", "268435456"), &Value::Null);
+        let changed = compute_strategic_patch(&of("500m", "256Mi"), &of("0.6", "256Mi"), &LISTS).unwrap();
+        assert_eq!(changed["allocatedResources"]["cpu"], "0.6");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use config::KubeletConfiguration;
 use model::k8s::{ConfigMap, Pod, RuntimeClass, Secret, Service, ServiceAccount};
+use ports::cluster::ClusterError;
 use serde_json::{Value, json};
 use testing::{ClusterFault, Method, Verb};
 
@@ -496,4 +497,28 @@ async fn without_the_gate_no_volume_shows_what_the_cluster_trusts_even_if_that_m
         assert!(world.fake.container_request(name, "app").is_none(), "{name} waits");
     }
     assert_eq!(calls_about(&world, "rustbundle"), Vec::<String>::new(), "the API is not asked");
+}
+
+#[tokio::test(start_paused = true)]
+async fn token_request_refused_right_after_binding_is_repeated_without_an_event() {
+    let world = World::joined().await;
+    with_account(&world);
+    let text = "serviceaccounts \"default\" is forbidden: node requested token bound to a pod scheduled on a different node";
+    let refused = ClusterError::Forbidden { call: String::new(), message: text.to_owned() };
+    world.api().fault_times(
+        Verb::Create,
+        "serviceaccounts/token",
+        &ClusterFault::Refused(refused.clone()),
+        4,
+    );
+    let began = world.now();
+    world.create(&pod_with_token("web", 3600));
+    let ready = world.until("the pod is ready", |w| w.is_said_ready("web")).await;
+    assert!(ready - began < seconds(5), "it took {:?}", ready - began);
+    assert_eq!(world.recorded("FailedMount"), 0);
+    // One that never ends is reported.
+    let refused = ClusterFault::Refused(refused);
+    world.api().fault_always(Verb::Create, "serviceaccounts/token", Some(refused));
+    world.create(&pod_with_token("other", 3600));
+    world.until("the event is recorded", |w| w.recorded("FailedMount") > 0).await;
 }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use model::MonoTime;
-use model::k8s::{Node, NodeStatus};
+use model::k8s::Node;
 use serde_json::{Value, json};
 
 use crate::strategic_patch::{ListMerge, MergedList, compute_strategic_patch};
@@ -47,24 +47,19 @@ impl StatusReports {
     }
 }
 
-/// The statuses, or the labels and annotations, differ in more than heartbeats.
+/// The statuses, or the labels and annotations, differ in more than heartbeats. What the API server writes for fields that
+/// nobody set (empty structs and lists, nulls) is no difference.
 #[must_use]
 pub fn status_differs(old: &Node, new: &Node) -> bool {
-    let (old_meta, new_meta) = (&old.metadata, &new.metadata);
-    old_meta.labels != new_meta.labels
-        || old_meta.annotations != new_meta.annotations
-        || without_heartbeats(old) != without_heartbeats(new)
+    compute_node_patch(&without_heartbeats(old), &without_heartbeats(new)).is_some()
 }
 
-fn without_heartbeats(node: &Node) -> NodeStatus {
-    let mut status = node.status.clone().unwrap_or_default();
-    if let Some(conditions) = &mut status.conditions {
-        for condition in conditions.iter_mut() {
-            condition.last_heartbeat_time = None;
-        }
-        conditions.sort_by(|a, b| a.type_.cmp(&b.type_));
+fn without_heartbeats(node: &Node) -> Node {
+    let mut node = node.clone();
+    for condition in node.status.iter_mut().flat_map(|status| status.conditions.iter_mut().flatten()) {
+        condition.last_heartbeat_time = None;
     }
-    status
+    node
 }
 
 /// The strategic merge patch, of the status part, that brings the API's Node to the new one; `None` if they are alike.

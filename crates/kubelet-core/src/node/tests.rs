@@ -464,6 +464,22 @@ fn resources_of_plugins_count_as_gone_until_they_register_again() {
 }
 
 #[test]
+fn empty_values_of_the_api_server_are_no_change_of_the_node() {
+    let first = Case::new().initial();
+    let mut in_api = json!(first);
+    in_api["status"]["config"] = json!({});
+    in_api["status"]["volumesAttached"] = json!([]);
+    in_api["status"]["phase"] = Value::Null;
+    in_api["status"]["allocatable"]["cpu"] = json!("4000m");
+    if in_api["metadata"]["annotations"].is_null() {
+        in_api["metadata"]["annotations"] = json!({});
+    }
+    let in_api: Node = serde_json::from_value(in_api).unwrap();
+    assert!(!status_differs(&in_api, &first));
+    assert_eq!(compute_node_patch(&in_api, &first), None);
+}
+
+#[test]
 fn a_heartbeat_alone_is_no_change_but_is_sent_with_the_next_report() {
     let first = Case::new().initial();
     let later = case(|c| c.second = 1010).over(&first).node;

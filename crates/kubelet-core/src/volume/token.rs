@@ -96,6 +96,21 @@ pub fn compute_token_request(pod: &Pod, requirement: &TokenRequirement) -> Token
     TokenRequest { spec: Some(spec), ..TokenRequest::default() }
 }
 
+/// How often a request is repeated that the API server refused because it does not know yet that the pod is bound here.
+const MAX_BINDING_RETRIES: u32 = 6;
+const BINDING_RETRY: Duration = Duration::from_millis(50);
+/// What the API server says while its caches are behind the binding (`NodeRestriction` and the node authorizer).
+const BINDING_NOT_SEEN: [&str; 2] =
+    ["requested token bound to a pod scheduled on a different node", "no relationship found between node"];
+
+/// How long to wait before a refused request is made again; `None` where that does not help. `retries` were made already.
+/// All of them together take three seconds.
+#[must_use]
+pub fn compute_token_retry(refusal: &str, retries: u32) -> Option<Duration> {
+    let is_binding_not_seen = BINDING_NOT_SEEN.iter().any(|text| refusal.contains(text));
+    (is_binding_not_seen && retries < MAX_BINDING_RETRIES).then(|| BINDING_RETRY * 2_u32.pow(retries))
+}
+
 #[cfg(test)]
 mod tests {
     use expect_test::expect;
@@ -108,6 +123,18 @@ mod tests {
     fn token(life_seconds: u64) -> IssuedToken {
         let expires_at = Timestamp::from_second(EXPIRES).unwrap();
         IssuedToken { token: "secret".to_owned(), expires_at, life: Duration::from_secs(life_seconds) }
+    }
+
+    #[test]
+    fn token_request_refused_before_the_binding_is_seen_is_repeated_a_few_times() {
+        let different = "serviceaccounts \"default\" is forbidden: node requested token bound to a pod scheduled on a different node";
+        let delays: Vec<_> = (0..10).map_while(|retries| compute_token_retry(different, retries)).collect();
+        assert_eq!(delays.len(), 6);
+        assert_eq!(delays[0], Duration::from_millis(50));
+        assert!(delays.iter().sum::<Duration>() < Duration::from_secs(4), "{delays:?}");
+        let authorizer = "serviceaccounts \"default\" is forbidden: User \"system:node:n\" cannot create resource: no relationship found between node 'n' and this object";
+        assert!(compute_token_retry(authorizer, 0).is_some());
+        assert_eq!(compute_token_retry("serviceaccounts \"default\" is forbidden: quota", 0), None);
     }
 
     #[test]

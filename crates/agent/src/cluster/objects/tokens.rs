@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use kubelet_core::volume::TokenRequirement;
 use kubelet_core::volume::token::{
-    IssuedToken, TOKEN_JITTER, TokenAge, compute_token_age, compute_token_request,
+    IssuedToken, TOKEN_JITTER, TokenAge, compute_token_age, compute_token_request, compute_token_retry,
 };
 use model::containers::spec_of;
 use model::k8s::Pod;
@@ -78,7 +78,18 @@ async fn request(
     let account = spec_of(pod).service_account_name.as_deref().filter(|name| !name.is_empty());
     let account = account.unwrap_or(DEFAULT_ACCOUNT);
     let request = compute_token_request(pod, requirement);
-    let answer = access.cluster.request_token(namespace, account, &request).await?;
+    let mut retries = 0;
+    let answer = loop {
+        let answer = access.cluster.request_token(namespace, account, &request).await;
+        let delay = match &answer {
+            Err(ClusterError::Forbidden { message, .. }) => compute_token_retry(message, retries),
+            Ok(_) | Err(_) => None,
+        };
+        let Some(delay) = delay else { break answer? };
+        tracing::debug!(%namespace, account, retries, "token request refused; the API server may not know the binding yet");
+        retries += 1;
+        access.clock.sleep_until(access.clock.mono() + delay).await;
+    };
     IssuedToken::of(&answer).ok_or_else(|| ClusterError::Failed {
         call: format!("create token of serviceaccounts {namespace}/{account}"),
         code: 200,
