@@ -5,6 +5,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+pub mod compare;
 pub mod parity;
 pub mod source;
 pub mod tidy;

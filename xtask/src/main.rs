@@ -8,17 +8,19 @@ mod cold_code;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use xtask::{CheckError, Finding, parity, tidy, workspace_root};
+use xtask::{CheckError, Finding, compare, parity, tidy, workspace_root};
 
 fn main() -> ExitCode {
     match std::env::args().nth(1).as_deref() {
         Some("codegen") => report(codegen::regenerate().map(|path| format!("wrote {}", path.display()))),
         Some("cold-code") => report(cold_code()),
+        Some("compare") => compare_recordings(),
+        Some("compare-assemble") => report(assemble_recording()),
         Some("parity-summary") => report(parity_summary()),
         Some("tidy") => report(tidy_up()),
         Some(_) | None => {
             eprintln!(
-                "usage: cargo run -p xtask -- codegen | cold-code LISTING TRACE... | parity-summary | tidy [CHECKOUT]"
+                "usage: cargo run -p xtask -- codegen | cold-code LISTING TRACE... | compare RECORDING [REFERENCE] | compare-assemble RECORDING | parity-summary | tidy [CHECKOUT]"
             );
             ExitCode::from(2)
         }
@@ -43,6 +45,41 @@ fn cold_code() -> Result<String, cold_code::ColdCodeError> {
     let mut files = std::env::args_os().skip(2).map(PathBuf::from);
     let listing = files.next().unwrap_or_default();
     cold_code::rewrite(&listing, &files.collect::<Vec<_>>(), &workspace_root())
+}
+
+/// Compares a recording of `scripts/compare` with that of the Go kubelet, or with the one that is named.
+fn compare_recordings() -> ExitCode {
+    let root = workspace_root();
+    let mut directories = std::env::args_os().skip(2).map(PathBuf::from);
+    let ours = directories.next().unwrap_or_default();
+    let theirs = directories.next().unwrap_or_else(|| root.join("crates/localapi/tests/recorded"));
+    match compare::report(&root, &theirs, &ours) {
+        Ok((text, is_explained)) => {
+            println!("{text}");
+            if is_explained { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        }
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Writes `pods/<pod>.json` out of `audit.jsonl`, `pods.json` and `events.json` of the directory.
+fn assemble_recording() -> Result<String, String> {
+    let directory = std::env::args_os().nth(2).map(PathBuf::from).unwrap_or_default();
+    let read = |name: &str| {
+        std::fs::read_to_string(directory.join(name)).map_err(|error| format!("{name}: {error}"))
+    };
+    let json = |name: &str| serde_json::from_str(&read(name)?).map_err(|error| format!("{name}: {error}"));
+    let pods = compare::assemble(&read("audit.jsonl")?, &json("pods.json")?, &json("events.json")?, "diff");
+    let target = directory.join("pods");
+    std::fs::create_dir_all(&target).map_err(|error| error.to_string())?;
+    for (name, pod) in &pods {
+        std::fs::write(target.join(format!("{name}.json")), pod.to_string())
+            .map_err(|error| error.to_string())?;
+    }
+    Ok(format!("{} pods recorded in {}", pods.len(), directory.display()))
 }
 
 fn parity_summary() -> Result<String, CheckError> {

@@ -1,0 +1,233 @@
+//! Node and Lease, requests to the runtime, and what the kubelet's endpoints answer.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use super::pods::differences;
+use super::recording::Recording;
+use super::{Difference, normal};
+
+/// Fields of Node and Lease whose values are the machine's.
+const OF_THE_MACHINE: [&str; 8] = [
+    "status.capacity",
+    "status.allocatable",
+    "status.images",
+    "status.nodeInfo",
+    "status.addresses",
+    "status.daemonEndpoints",
+    "metadata.resourceVersion",
+    "metadata.managedFields",
+];
+
+pub(super) fn compare(theirs: &Recording, ours: &Recording, found: &mut Vec<Difference>) {
+    objects("node", &theirs.node, &ours.node, found);
+    objects("lease", &theirs.lease, &ours.lease, found);
+    runtime(theirs, ours, found);
+    objects("configz", &without_paths(&theirs.configz), &without_paths(&ours.configz), found);
+    summary(theirs, ours, found);
+    families(
+        "metrics-resource",
+        &resource_families(&theirs.metrics_resource),
+        &resource_families(&ours.metrics_resource),
+        found,
+    );
+    families("metrics", &theirs.families, &without_generic(&ours.families), found);
+}
+
+/// Where files and sockets are is the run's.
+fn without_paths(value: &Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            fields.iter().map(|(name, field)| (name.clone(), without_paths(field))).collect()
+        }
+        Value::String(text) if text.starts_with('/') || text.starts_with("unix://") => "<path>".into(),
+        other => other.clone(),
+    }
+}
+
+fn objects(subject: &str, theirs: &Value, ours: &Value, found: &mut Vec<Difference>) {
+    if theirs.is_null() || ours.is_null() {
+        return;
+    }
+    differences(subject, &object_leaves(theirs), &object_leaves(ours), found);
+}
+
+fn object_leaves(object: &Value) -> BTreeMap<String, String> {
+    let mut leaves = Vec::new();
+    normal::leaves("", &normal::value(object), &mut leaves);
+    let shown = leaves.into_iter().filter_map(|(path, value)| {
+        let field = OF_THE_MACHINE.iter().find(|field| path.starts_with(*field));
+        match field {
+            // Of images not even how many there are.
+            Some(&("status.images" | "metadata.managedFields" | "metadata.resourceVersion")) => None,
+            Some(_) => Some((path, "<any>".to_owned())),
+            None => Some((path, value)),
+        }
+    });
+    shown.collect()
+}
+
+/// The configuration of each sandbox and of one instance of each container.
+fn runtime(theirs: &Recording, ours: &Recording, found: &mut Vec<Difference>) {
+    let empty = serde_json::Map::new();
+    let pods = |recording: &Recording| recording.cri.as_object().cloned().unwrap_or_default();
+    let (theirs, ours) = (pods(theirs), pods(ours));
+    if ours.is_empty() {
+        return;
+    }
+    for (pod, go) in &theirs {
+        let go = go.as_object().unwrap_or(&empty);
+        let own = ours.get(pod).and_then(Value::as_object).unwrap_or(&empty);
+        let containers: BTreeSet<&String> = go.keys().chain(own.keys()).collect();
+        for container in containers {
+            let leaves = |of: &serde_json::Map<String, Value>| {
+                of.get(container)
+                    .map(request_leaves)
+                    .unwrap_or_else(|| BTreeMap::from([("(request)".to_owned(), "(none)".to_owned())]))
+            };
+            differences(&format!("cri {pod}/{container}"), &leaves(go), &leaves(own), found);
+        }
+    }
+}
+
+fn request_leaves(request: &Value) -> BTreeMap<String, String> {
+    let mut leaves = Vec::new();
+    normal::leaves("", &normal::value(request), &mut leaves);
+    let is_of_the_run = |path: &str| {
+        let last = path.rsplit(['.', '[']).next().unwrap_or_default();
+        path.starts_with("log_directory")
+            || path.ends_with("host_path")
+            || path.ends_with("cgroup_parent")
+            || path.contains("image.image")
+            || path.contains("io.kubernetes.container.hash")
+            || path.contains("kubernetes.io/config.hash")
+            || last.starts_with("KUBERNETES_")
+            || path.starts_with("envs[KUBERNETES_")
+    };
+    leaves
+        .into_iter()
+        .map(|(path, value)| {
+            let value = if is_of_the_run(&path) { "<any>".to_owned() } else { value };
+            (path, value)
+        })
+        .collect()
+}
+
+/// Which fields the statistics have, for the node, system containers, pods and containers: not their values.
+fn summary(theirs: &Recording, ours: &Recording, found: &mut Vec<Difference>) {
+    if theirs.summary.is_null() || ours.summary.is_null() {
+        return;
+    }
+    let fields = |recording: &Recording| {
+        let mut found = BTreeMap::new();
+        summary_fields("", &recording.summary, &mut found);
+        found
+    };
+    differences("stats-summary", &fields(theirs), &fields(ours), found);
+}
+
+/// Paths and types; all pods, containers, volumes and interfaces count as one.
+fn summary_fields(at: &str, value: &Value, found: &mut BTreeMap<String, String>) {
+    match value {
+        Value::Object(fields) => {
+            for (name, field) in fields {
+                summary_fields(&format!("{at}.{name}"), field, found);
+            }
+        }
+        Value::Array(items) => {
+            for item in items {
+                let name = if at.ends_with(".systemContainers") { item["name"].as_str() } else { None };
+                summary_fields(&format!("{at}[{}]", name.unwrap_or_default()), item, found);
+            }
+        }
+        Value::Null => drop(found.insert(at.to_owned(), "null".to_owned())),
+        Value::Bool(_) => drop(found.insert(at.to_owned(), "boolean".to_owned())),
+        Value::Number(_) => drop(found.insert(at.to_owned(), "number".to_owned())),
+        Value::String(_) => drop(found.insert(at.to_owned(), "text".to_owned())),
+    }
+}
+
+fn families(
+    subject: &str,
+    theirs: &BTreeMap<String, String>,
+    ours: &BTreeMap<String, String>,
+    found: &mut Vec<Difference>,
+) {
+    if !theirs.is_empty() && !ours.is_empty() {
+        differences(subject, theirs, ours, found);
+    }
+}
+
+/// Families of the Go runtime and of generic libraries of the API server, which the table leaves out.
+const GENERIC: [&str; 10] = [
+    "aggregator_",
+    "apiserver_",
+    "authentication_",
+    "authorization_",
+    "cardinality_",
+    "disabled_metric",
+    "field_validation_",
+    "go_",
+    "hidden_metric",
+    "registered_metric",
+];
+
+fn without_generic(families: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let is_generic = |key: &str| {
+        let family = key.rsplit(' ').next().unwrap_or_default();
+        GENERIC.iter().any(|prefix| family.starts_with(prefix))
+    };
+    let kept = families.iter().filter(|(key, _)| !is_generic(key));
+    kept.map(|(key, value)| (key.clone(), value.clone())).collect()
+}
+
+fn resource_families(text: &str) -> BTreeMap<String, String> {
+    exposition_families("", text)
+}
+
+/// Each family of a text exposition with its type and the names of its labels.
+pub(super) fn exposition_families(endpoint: &str, text: &str) -> BTreeMap<String, String> {
+    let mut kinds: BTreeMap<String, (String, BTreeSet<String>)> = BTreeMap::new();
+    let mut family = String::new();
+    for line in text.lines() {
+        if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = rest.split_once(' ').unwrap_or((rest, "untyped"));
+            name.clone_into(&mut family);
+            kinds.entry(family.clone()).or_default().0 = kind.to_owned();
+        } else if !line.starts_with('#')
+            && line.starts_with(&family)
+            && let Some((_, labels)) = line.split_once('{')
+        {
+            let names = label_names(labels);
+            kinds.entry(family.clone()).or_default().1.extend(names);
+        }
+    }
+    let shown = kinds.into_iter().map(|(name, (kind, labels))| {
+        let labels: Vec<String> = labels.into_iter().collect();
+        (
+            format!("{endpoint} {name}").trim().to_owned(),
+            format!("{kind} {}", labels.join(",")).trim().to_owned(),
+        )
+    });
+    shown.collect()
+}
+
+/// The names in `a="x",b="y, z"} 1`.
+fn label_names(labels: &str) -> Vec<String> {
+    let (mut names, mut name) = (Vec::new(), String::new());
+    let (mut quoted, mut escaped) = (false, false);
+    for c in labels.chars() {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' if quoted => escaped = true,
+            '"' => quoted = !quoted,
+            _ if quoted => {}
+            '=' => names.push(std::mem::take(&mut name)),
+            ',' => name.clear(),
+            '}' => break,
+            _ => name.push(c),
+        }
+    }
+    names
+}

@@ -1,0 +1,191 @@
+//! Pods as the API saw them: how they ended, which states they went through, and what was told of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use super::recording::Recording;
+use super::{Difference, normal};
+
+const LISTS: [&str; 3] = ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"];
+/// Reasons of which either may be there at the moment of reading.
+const PULL_REASONS: [&str; 2] = ["ErrImagePull", "ImagePullBackOff"];
+/// How often an event that repeats was counted depends on the moment of reading; once and often are different.
+const OFTEN: u64 = 2;
+const COUNT_SLACK: u64 = 2;
+
+pub(super) fn compare(theirs: &Recording, ours: &Recording, found: &mut Vec<Difference>) {
+    let names: BTreeSet<&String> = theirs.pods.keys().chain(ours.pods.keys()).collect();
+    for name in names {
+        match (theirs.pods.get(name), ours.pods.get(name)) {
+            (Some(go), Some(own)) => {
+                compare_final(name, &go["final"], &own["final"], found);
+                compare_states(name, &go["patches"], &own["patches"], found);
+                compare_events(name, &go["events"], &own["events"], found);
+            }
+            (go, own) => found.push(Difference::new(
+                "pod",
+                name,
+                if go.is_some() { "recorded" } else { "missing" },
+                if own.is_some() { "recorded" } else { "missing" },
+            )),
+        }
+    }
+}
+
+// ---- the end ----
+
+fn compare_final(name: &str, theirs: &Value, ours: &Value, found: &mut Vec<Difference>) {
+    let (theirs, ours) = (final_leaves(theirs), final_leaves(ours));
+    differences(&format!("final {name}"), &theirs, &ours, found);
+}
+
+fn final_leaves(pod: &Value) -> BTreeMap<String, String> {
+    if pod.is_null() {
+        return BTreeMap::from([("pod".to_owned(), "not in the API".to_owned())]);
+    }
+    let mut status = normal::value(&pod["status"]);
+    for list in LISTS {
+        for container in status.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+            settle(container);
+        }
+    }
+    let mut found = Vec::new();
+    normal::leaves("", &status, &mut found);
+    let annotations = pod["metadata"]["annotations"].as_object();
+    for (key, value) in annotations.into_iter().flatten() {
+        let own = key.starts_with("kubernetes.io/config");
+        let shown = if own { json!("<any>") } else { normal::value(value) };
+        found.push((format!("annotations[{key}]"), shown.to_string()));
+    }
+    found.into_iter().collect()
+}
+
+/// Between two runs of a container that restarts, either of two states may be read.
+fn settle(container: &mut Value) {
+    let reason = container["state"]["waiting"]["reason"].as_str().unwrap_or_default().to_owned();
+    if PULL_REASONS.contains(&reason.as_str()) {
+        container["state"] = json!({"waiting": PULL_REASONS.join(" or ")});
+    }
+    let restarts = container["restartCount"].as_u64().unwrap_or_default();
+    let ended = if reason == "CrashLoopBackOff" {
+        container["lastState"]["terminated"].take()
+    } else {
+        container["state"]["terminated"].clone()
+    };
+    if restarts > 0 && !ended.is_null() {
+        container["state"] = json!({"ended or in back-off": {
+            "exitCode": ended["exitCode"], "reason": ended["reason"], "message": ended["message"]}});
+        container["lastState"] = json!("<any>");
+        container["restartCount"] = json!("more than 0");
+        container["containerID"] = json!("<any>");
+    }
+}
+
+pub(super) fn differences(
+    subject: &str,
+    theirs: &BTreeMap<String, String>,
+    ours: &BTreeMap<String, String>,
+    found: &mut Vec<Difference>,
+) {
+    let paths: BTreeSet<&String> = theirs.keys().chain(ours.keys()).collect();
+    for path in paths {
+        let (go, own) = (theirs.get(path), ours.get(path));
+        if go != own {
+            let shown = |value: Option<&String>| value.map_or("(none)", String::as_str).to_owned();
+            found.push(Difference::new(subject, path, shown(go), shown(own)));
+        }
+    }
+}
+
+// ---- the way there ----
+
+/// The steps from one state to the next that only one of the two shows.
+fn compare_states(name: &str, theirs: &Value, ours: &Value, found: &mut Vec<Difference>) {
+    let (theirs, ours) = (transitions(theirs), transitions(ours));
+    let keys: BTreeSet<&String> = theirs.keys().chain(ours.keys()).collect();
+    for key in keys {
+        let empty = BTreeSet::new();
+        let (go, own) = (theirs.get(key).unwrap_or(&empty), ours.get(key).unwrap_or(&empty));
+        for step in go.symmetric_difference(own) {
+            let (go, own) = if go.contains(step) { ("yes", "no") } else { ("no", "yes") };
+            found.push(Difference::new(format!("states {name}"), format!("{key}: {step}"), go, own));
+        }
+    }
+}
+
+/// For the pod and for each container: `waiting ContainerCreating -> running`.
+fn transitions(patches: &Value) -> BTreeMap<String, BTreeSet<String>> {
+    let mut last: BTreeMap<String, String> = BTreeMap::new();
+    let mut steps: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let mut note = |key: String, state: String| {
+        let before = last.insert(key.clone(), state.clone()).unwrap_or_else(|| "(start)".to_owned());
+        if before != state {
+            steps.entry(key).or_default().insert(format!("{before} -> {state}"));
+        }
+    };
+    for patch in patches.as_array().into_iter().flatten() {
+        let status = &patch["status"];
+        if status["phase"].is_null() {
+            continue;
+        }
+        let reason = status["reason"].as_str().map(|reason| format!(" {reason}")).unwrap_or_default();
+        note("phase".to_owned(), format!("{}{reason}", status["phase"].as_str().unwrap_or_default()));
+        for condition in status["conditions"].as_array().into_iter().flatten() {
+            let text = |field: &str| condition[field].as_str().unwrap_or_default().to_owned();
+            note(format!("condition {}", text("type")), format!("{} {}", text("status"), text("reason")));
+        }
+        for list in LISTS {
+            for container in status[list].as_array().into_iter().flatten() {
+                let container_name = container["name"].as_str().unwrap_or_default();
+                note(format!("container {container_name}"), state(container));
+            }
+        }
+    }
+    steps
+}
+
+fn state(container: &Value) -> String {
+    let Some((kind, of)) = container["state"].as_object().and_then(|state| state.iter().next()) else {
+        return "(none)".to_owned();
+    };
+    let reason = of["reason"].as_str().unwrap_or_default();
+    let code = of["exitCode"].as_i64().map(|code| format!(" {code}")).unwrap_or_default();
+    let ready = if container["ready"] == true { " ready" } else { "" };
+    format!("{kind} {reason}{code}{ready}")
+}
+
+// ---- events ----
+
+fn compare_events(name: &str, theirs: &Value, ours: &Value, found: &mut Vec<Difference>) {
+    let (theirs, ours) = (events(theirs), events(ours));
+    let keys: BTreeSet<&String> = theirs.keys().chain(ours.keys()).collect();
+    for key in keys {
+        let (go, own) = (theirs.get(key).copied().unwrap_or(0), ours.get(key).copied().unwrap_or(0));
+        let is_near = go > 0 && own > 0 && go.abs_diff(own) <= COUNT_SLACK;
+        let is_near = is_near || (go >= OFTEN && own >= OFTEN);
+        if go != own && !is_near {
+            found.push(Difference::new(format!("events {name}"), key, times(go), times(own)));
+        }
+    }
+}
+
+fn times(count: u64) -> String {
+    if count == 0 { "(none)".to_owned() } else { format!("{count} times") }
+}
+
+/// How often each event was counted.
+fn events(events: &Value) -> BTreeMap<String, u64> {
+    let mut counts = BTreeMap::new();
+    for event in events.as_array().into_iter().flatten() {
+        let text = |field: &str| event[field].as_str().unwrap_or_default().to_owned();
+        // The scheduler's.
+        if text("reason") == "Scheduled" {
+            continue;
+        }
+        let (kind, reason, place) = (text("type"), text("reason"), text("fieldPath"));
+        let key = format!("{kind} {reason} {place}: {}", normal::text(&text("message")));
+        *counts.entry(key).or_default() += event["count"].as_u64().unwrap_or(1).max(1);
+    }
+    counts
+}

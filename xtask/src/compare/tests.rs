@@ -1,0 +1,179 @@
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use super::allowed::{Allowed, matches};
+use super::endpoints::exposition_families;
+use super::{Difference, Recording, assemble, compare, normal};
+
+fn recorded() -> PathBuf {
+    crate::workspace_root().join("crates/localapi/tests/recorded")
+}
+
+fn with_pod(pod: Value) -> Recording {
+    Recording { pods: BTreeMap::from([("p".to_owned(), pod)]), ..Recording::default() }
+}
+
+fn lines(theirs: Value, ours: Value) -> Vec<String> {
+    let found = compare(&with_pod(theirs), &with_pod(ours));
+    found.iter().map(|d| format!("{} {}: {} | {}", d.subject, d.what, d.theirs, d.ours)).collect()
+}
+
+fn pod(status: Value) -> Value {
+    json!({"final": {"metadata": {}, "status": status}, "patches": [], "events": []})
+}
+
+#[test]
+fn recording_of_the_go_kubelet_is_complete_and_equal_to_itself() {
+    let recording = Recording::read(&recorded()).unwrap();
+    assert!(recording.pods.len() > 35, "{} pods", recording.pods.len());
+    assert!(recording.families.len() > 150, "{} families", recording.families.len());
+    for part in [&recording.node, &recording.lease, &recording.cri, &recording.summary, &recording.configz] {
+        assert!(part.is_object());
+    }
+    assert_eq!(compare(&recording, &recording), []);
+}
+
+#[test]
+fn final_status_differences_are_named_by_path() {
+    let found = lines(
+        pod(json!({"phase": "Running", "resources": {}, "podIP": "10.0.0.1",
+            "conditions": [{"type": "Ready", "lastTransitionTime": "2026-11-22T22:59:11Z"}]})),
+        pod(json!({"phase": "Failed", "podIP": "10.0.0.2",
+            "conditions": [{"type": "Ready", "lastTransitionTime": "2026-11-23T00:00:00Z"}]})),
+    );
+    assert_eq!(found, ["final p phase: \"Running\" | \"Failed\"", "final p resources: {} | (none)"]);
+}
+
+#[test]
+fn either_state_of_a_restarting_container_may_be_read() {
+    let ended = json!({"exitCode": 1, "reason": "Error", "finishedAt": "2026-01-01T00:00:00Z"});
+    let in_back_off = pod(json!({"containerStatuses": [{"name": "c", "restartCount": 3,
+        "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 40s"}}, "lastState": {"terminated": ended}}]}));
+    let just_ended = pod(json!({"containerStatuses": [{"name": "c", "restartCount": 2,
+        "state": {"terminated": ended}, "lastState": {"terminated": ended}}]}));
+    assert_eq!(lines(in_back_off.clone(), just_ended.clone()), Vec::<String>::new());
+    let mut other_code = just_ended;
+    other_code["final"]["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] = json!(2);
+    assert_eq!(
+        lines(in_back_off, other_code),
+        ["final p containerStatuses[c].state.ended or in back-off.exitCode: 1 | 2"]
+    );
+}
+
+#[test]
+fn states_on_the_way_are_compared_by_their_steps() {
+    let patches = |states: &[Value]| {
+        let patch = |state: &Value| json!({"code": 200, "status": {"phase": "Running", "containerStatuses": [{"name": "c", "state": state}]}});
+        json!({"final": null, "events": [], "patches": states.iter().map(patch).collect::<Vec<_>>()})
+    };
+    let waiting = json!({"waiting": {"reason": "ContainerCreating"}});
+    let running = json!({"running": {}});
+    let ended = json!({"terminated": {"reason": "Error", "exitCode": 1}});
+    let theirs = patches(&[waiting.clone(), running.clone(), running.clone(), ended.clone()]);
+    let ours = patches(&[waiting, ended.clone(), running]);
+    assert_eq!(
+        lines(theirs, ours),
+        [
+            "states p container c: running  -> terminated Error 1: yes | no",
+            "states p container c: terminated Error 1 -> running : no | yes",
+            "states p container c: waiting ContainerCreating -> running : yes | no",
+            "states p container c: waiting ContainerCreating -> terminated Error 1: no | yes",
+        ]
+    );
+}
+
+#[test]
+fn events_are_compared_by_type_reason_message_and_count() {
+    let events = |list: Value| json!({"final": null, "patches": [], "events": list});
+    let event = |reason: &str, message: &str, count: u64| json!({"type": "Normal", "reason": reason, "message": message, "count": count});
+    let found = lines(
+        events(json!([
+            event("Started", "Container started", 1),
+            event("BackOff", "again", 3),
+            event("Killing", "a", 9)
+        ])),
+        events(json!([
+            event("Started", "Started container c", 1),
+            event("BackOff", "again", 5),
+            event("Killing", "a", 1)
+        ])),
+    );
+    assert_eq!(
+        found,
+        [
+            "events p Normal Killing : a: 9 times | 1 times",
+            "events p Normal Started : Container started: 1 times | (none)",
+            "events p Normal Started : Started container c: (none) | 1 times",
+        ]
+    );
+}
+
+#[test]
+fn ids_times_and_addresses_are_no_differences() {
+    let id = "02e30f3069afb40b9b32ca2cb7d9ef31abf2571ea93f346efbdd10b2d02d308b";
+    for (text, expected) in [
+        (format!("containerd://{id}"), "containerd://<id>".to_owned()),
+        (format!("busybox@sha256:{id}"), "busybox@<digest>".to_owned()),
+        ("at 2026-11-22T22:59:11.123Z.".to_owned(), "at <time>.".to_owned()),
+        ("1970-01-01T00:00:00Z".to_owned(), "<1970>".to_owned()),
+        (
+            "Get \"http://10.88.4.66:8080/\": refused".to_owned(),
+            "Get \"http://<ip>:8080/\": refused".to_owned(),
+        ),
+        ("read udp 10.0.0.1:37306->10.0.0.2:53".to_owned(), "read udp <ip>:<port>-><ip>:53".to_owned()),
+        ("http://127.0.0.1:80".to_owned(), "http://127.0.0.1:80".to_owned()),
+        (
+            "/pods/57d38e05-63b0-478c-a1aa-df88258d5a24/etc-hosts".to_owned(),
+            "/pods/<uid>/etc-hosts".to_owned(),
+        ),
+        ("kube-api-access-95qvk".to_owned(), "kube-api-access-<any>".to_owned()),
+        ("exit status 137: grüße".to_owned(), "exit status 137: grüße".to_owned()),
+    ] {
+        assert_eq!(normal::text(&text), expected);
+    }
+}
+
+#[test]
+fn metric_families_have_type_and_label_names() {
+    let text = "# HELP a A.\n# TYPE a counter\na{x=\"1\",y=\"{,=\\\"\"} 1\n# TYPE b histogram\nb_bucket{le=\"1\"} 2\nb_sum 1\n";
+    let families = exposition_families("/metrics", text);
+    assert_eq!(families["/metrics a"], "counter x,y");
+    assert_eq!(families["/metrics b"], "histogram le");
+}
+
+#[test]
+fn allowed_differences_need_a_pattern_and_unused_patterns_are_named() {
+    assert!(matches("final * podIP", "final web podIP") && !matches("final * podIP", "final web podIPs"));
+    assert!(matches("events *: a*b*", "events p: a1b2") && !matches("a*b", "a") && matches("a", "a"));
+    let allowed = Allowed::parse("# comment\nfinal * podIP\tno network\nnode *\tnever\n");
+    let difference = Difference::new("final web", "podIP", "a", "b");
+    assert_eq!(allowed.reason(&difference), Some("no network"));
+    assert_eq!(allowed.reason(&Difference::new("final web", "phase", "a", "b")), None);
+    assert_eq!(allowed.unused(&[difference]), [("node *", "never")]);
+}
+
+#[test]
+fn a_recording_is_assembled_from_audit_log_pods_and_events() {
+    let audit = [
+        json!({"verb": "patch", "uri": "/api/v1/namespaces/diff/pods/p/status?timeout=10s", "code": 200, "at": "t",
+            "request": {"status": {}}, "response": {"kind": "Pod", "status": {"phase": "Running"}}}),
+        json!({"verb": "patch", "uri": "/api/v1/namespaces/other/pods/p/status", "code": 200}),
+        json!({"verb": "get", "uri": "/api/v1/namespaces/diff/pods/p", "code": 200}),
+    ]
+    .map(|call| call.to_string())
+    .join("\n");
+    let pods = json!({"items": [{"metadata": {"name": "p"}, "spec": {}, "status": {"phase": "Running"}}]});
+    let events = json!({"items": [
+        {"involvedObject": {"kind": "Pod", "namespace": "diff", "name": "gone"}, "reason": "Killing", "type": "Normal"},
+        {"involvedObject": {"kind": "Node", "name": "p"}, "reason": "Starting"},
+    ]});
+    let recorded = assemble(&audit, &pods, &events, "diff");
+    assert_eq!(recorded.keys().collect::<Vec<_>>(), ["gone", "p"]);
+    assert_eq!(recorded["p"]["patches"].as_array().map(Vec::len), Some(1));
+    assert_eq!(recorded["p"]["patches"][0]["status"]["phase"], "Running");
+    assert_eq!(recorded["p"]["final"]["status"]["phase"], "Running");
+    assert_eq!(recorded["gone"]["events"][0]["reason"], "Killing");
+    assert!(recorded["gone"]["final"].is_null());
+}
