@@ -6,6 +6,7 @@
 
 pub(crate) mod collect;
 pub mod figures;
+mod node_keyring;
 mod providers;
 mod records;
 
@@ -17,7 +18,7 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared, WeakShared};
 use jiff::Timestamp;
 use kubelet_core::image::access::{ImageAccess, PodCredentials, VerificationPolicy, compute_image_access};
-use kubelet_core::image::keyring::{Credential, Keyring, KeyringError, pod_credentials};
+use kubelet_core::image::keyring::{Credential, Keyring, pod_credentials};
 use kubelet_core::image::pull::{self, ImageProblem, PullDecision, PullPolicy};
 use kubelet_core::image::pull_secrets::PullSecretError;
 use kubelet_core::pod::backoff::BackoffTable;
@@ -25,15 +26,16 @@ use kubelet_core::volume::image::ImageVolume;
 use model::request::{ImageObservation, ImageRequest, RegistryAuth, SandboxRequest};
 use model::{ContainerRef, MonoTime, PodRef};
 use parking_lot::Mutex;
-use ports::{Clock, Host, HostError, Runtime, RuntimeError};
+use ports::{Clock, HostError, Runtime, RuntimeError};
 use tokio::sync::Semaphore;
 
+use self::node_keyring::NodeKeyring;
 use self::providers::Providers;
 use self::records::PullRecords;
 use crate::cluster::objects::PodObjects;
 use crate::events::Recorder;
 use crate::metrics::Metrics;
-use crate::settings::{ImageSettings, Settings};
+use crate::settings::Settings;
 use crate::start::Doors;
 use crate::tasks::TaskSet;
 
@@ -90,7 +92,38 @@ pub struct ImageFailure {
     pub retry_at: Option<MonoTime>,
 }
 
-type PullResult = Result<Pulled, RuntimeError>;
+/// Why a pull failed: the errors of all credentials that were tried.
+#[derive(Clone, Debug)]
+struct PullError {
+    message: String,
+    /// One of the attempts may have brought the image all the same.
+    is_uncertain: bool,
+}
+
+impl PullError {
+    fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into(), is_uncertain: false }
+    }
+
+    fn of(errors: &[RuntimeError]) -> Self {
+        let texts: Vec<String> =
+            errors.iter().map(|error| pull::without_unknown_code(&error.message()).to_owned()).collect();
+        Self {
+            message: pull::join_errors(&texts),
+            is_uncertain: errors.iter().any(RuntimeError::is_uncertain),
+        }
+    }
+}
+
+type PullResult = Result<Pulled, PullError>;
+/// What is counted of a container's request for an image; `None` where it was not found out.
+#[derive(Clone, Copy, Debug)]
+struct ImageCount {
+    policy: PullPolicy,
+    is_present: Option<bool>,
+    must_pull: Option<bool>,
+}
+
 type SharedPull = Shared<BoxFuture<'static, PullResult>>;
 
 /// Pods share a pull only where they pull with the same: whoever has nothing to show must not get what others may see.
@@ -121,7 +154,7 @@ pub struct Images {
     clock: Clock,
     recorder: Recorder,
     metrics: Arc<Metrics>,
-    keyring: Keyring,
+    keyring: NodeKeyring,
     providers: Providers,
     /// `None` where nothing is recorded and everybody may use what is there.
     checked: Option<(VerificationPolicy, PullRecords)>,
@@ -145,7 +178,7 @@ struct BackOffs {
 }
 
 impl Images {
-    /// Reads the node's own credentials, and starts the task that keeps records where they are kept.
+    /// Starts the task that keeps records where they are kept.
     ///
     /// # Errors
     /// The directories of the records cannot be made.
@@ -172,7 +205,7 @@ impl Images {
             runtime: runtime.clone(),
             clock,
             recorder,
-            keyring: read_keyring(&**host, settings).await,
+            keyring: NodeKeyring::new(host.clone(), clock, settings.credential_dirs.clone()),
             providers: Providers::new(configs, &settings.provider_dir, host, clock, &metrics),
             metrics,
             checked,
@@ -194,54 +227,76 @@ impl Images {
         sandbox: &SandboxRequest,
         login: &PodLogin,
     ) -> Result<ReadyImage, ImageFailure> {
+        let policy = PullPolicy::parse(wanted_by.policy);
+        let mut counted = ImageCount { policy, is_present: None, must_pull: None };
+        let ready = self.ensure_as_asked(pod, wanted_by, (sandbox, login), &mut counted).await;
+        self.metrics.pods.image_asked(policy.label(), counted.is_present, counted.must_pull);
+        ready
+    }
+
+    async fn ensure_as_asked(
+        &self,
+        pod: &PodRef,
+        wanted_by: WantedImage<'_>,
+        (sandbox, login): (&SandboxRequest, &PodLogin),
+        counted: &mut ImageCount,
+    ) -> Result<ReadyImage, ImageFailure> {
         let wanted = wanted_by.image;
         let normal = kubelet_core::image::name::with_default_tag(wanted).map_err(|e| {
-            self.refuse(pod, wanted_by, "InspectFailed", ImageProblem::InvalidName, e.waiting_message())
+            self.refuse(pod, wanted_by, Some("InspectFailed"), ImageProblem::InvalidName, e.waiting_message())
         })?;
         let request = ImageRequest {
             image: normal,
             user_specified_image: wanted.to_owned(),
             runtime_handler: sandbox.runtime_handler.clone(),
         };
-        let present = self.runtime.image_status(&request).await.map_err(|e| {
-            let message = pull::inspect_failed_message(wanted, &e.message());
-            self.refuse(pod, wanted_by, "InspectFailed", ImageProblem::Inspect, message)
-        })?;
-        let policy = PullPolicy::parse(wanted_by.policy);
-        let cannot_login = |error: PullSecretError| {
-            self.refuse(pod, wanted_by, "Failed", ImageProblem::Pull, error.to_string())
-        };
-        let mut decision = pull::compute_pull(policy, present.is_some());
+        let present = self.inspect(pod, wanted_by, &request, counted).await?;
+        let cannot_login =
+            |error: PullSecretError| self.refuse(pod, wanted_by, None, ImageProblem::Pull, error.to_string());
+        let mut decision = pull::compute_pull(counted.policy, present.is_some());
         if let (PullDecision::UsePresent, Some(observed)) = (decision, &present) {
             let may_use = self.may_use(&request.image, &observed.id, login).await.map_err(cannot_login)?;
+            counted.must_pull = Some(!may_use);
             // An image that the pod may not use is none to it.
-            decision = pull::compute_pull(policy, may_use);
+            decision = pull::compute_pull(counted.policy, may_use);
         }
-        let must_pull = match decision {
-            PullDecision::Pull => true,
-            PullDecision::UsePresent | PullDecision::Refuse => false,
-        };
-        self.metrics.pods.image_asked(policy.label(), present.is_some(), must_pull);
         match (decision, present) {
             (PullDecision::UsePresent, Some(observed)) => {
-                self.recorder.normal(
-                    pod,
-                    wanted_by.container,
-                    "Pulled",
-                    pull::already_present_message(wanted),
-                );
+                let message = pull::already_present_message(wanted);
+                self.recorder.normal(pod, wanted_by.container, "Pulled", message);
                 let reference = if observed.id.is_empty() { request.image } else { observed.id.clone() };
                 Ok(ReadyImage { reference, observed, pulled: None })
             }
             (PullDecision::Refuse, _) => {
                 let message = pull::never_pull_message(wanted);
-                Err(self.refuse(pod, wanted_by, "ErrImageNeverPull", ImageProblem::NeverPull, message))
+                let event = Some(ImageProblem::NeverPull.as_str());
+                Err(self.refuse(pod, wanted_by, event, ImageProblem::NeverPull, message))
             }
             (PullDecision::Pull | PullDecision::UsePresent, _) => {
+                counted.must_pull = Some(true);
                 let credentials = self.credentials(login, &request.image).await.map_err(cannot_login)?;
                 self.pull(pod, wanted_by, (request, credentials), sandbox).await
             }
         }
+    }
+
+    /// The image as the runtime has it. What is pulled in any case is not inspected first.
+    async fn inspect(
+        &self,
+        pod: &PodRef,
+        wanted_by: WantedImage<'_>,
+        request: &ImageRequest,
+        counted: &mut ImageCount,
+    ) -> Result<Option<ImageObservation>, ImageFailure> {
+        if counted.policy == PullPolicy::Always {
+            return Ok(None);
+        }
+        let present = self.runtime.image_status(request).await.map_err(|e| {
+            let message = pull::inspect_failed_message(&e.message());
+            self.refuse(pod, wanted_by, Some("InspectFailed"), ImageProblem::Inspect, message)
+        })?;
+        counted.is_present = Some(present.is_some());
+        Ok(present)
     }
 
     /// What the runtime has: records of other images are of no use any more.
@@ -254,7 +309,7 @@ impl Images {
     /// What to try, in order: the pod's own credentials before those of the node, and those before what programs give.
     async fn credentials(&self, login: &PodLogin, image: &str) -> Result<Vec<Credential>, PullSecretError> {
         let mut credentials = login.keyring.as_ref().map_err(Clone::clone)?.credentials_for(image);
-        credentials.extend(self.keyring.credentials_for(image));
+        credentials.extend(self.keyring.current().await.credentials_for(image));
         for keyring in self.providers.keyrings(image, &login.objects).await {
             credentials.extend(keyring.credentials_for(image));
         }
@@ -299,7 +354,7 @@ impl Images {
         let intent = match &self.checked {
             Some((_, records)) => Some(records.intend(&request.image).await.map_err(|problem| {
                 let message = pull::not_noted_message(wanted, &problem);
-                self.refuse(pod, wanted_by, "Failed", ImageProblem::Pull, message)
+                self.refuse(pod, wanted_by, None, ImageProblem::Pull, message)
             })?),
             None => None,
         };
@@ -326,14 +381,14 @@ impl Images {
             }
             Err(error) => {
                 // After an uncertain one the image may come all the same; then it is known to be no preloaded one.
-                if let Some(intent) = intent.filter(|_| !error.is_uncertain()) {
+                if let Some(intent) = intent.filter(|_| !error.is_uncertain) {
                     intent.failed().await;
                 }
-                let (problem, message) = pull::classify_pull_error(wanted, &error.message());
+                let (problem, message) = pull::classify_pull_error(wanted, &error.message);
                 self.note_failure(&key, problem, &message);
-                let event = pull::failed_message(wanted, &error.message());
+                let event = pull::failed_message(wanted, &error.message);
                 self.recorder.warning(pod, wanted_by.container, "Failed", event);
-                let failure = self.refuse(pod, wanted_by, "Failed", problem, message);
+                let failure = self.refuse(pod, wanted_by, None, problem, message);
                 // The back-off shows itself in the next try, a moment later.
                 Err(ImageFailure { retry_at: Some(self.clock.mono() + BACK_OFF_SHOWS_AFTER), ..failure })
             }
@@ -347,7 +402,7 @@ impl Images {
         request: &ImageRequest,
         credentials: Vec<RegistryAuth>,
         sandbox: &SandboxRequest,
-    ) -> Result<(Pulled, bool), RuntimeError> {
+    ) -> Result<(Pulled, bool), PullError> {
         let key: PullKey = (request.image.clone(), credentials);
         let shared = {
             let mut under_way = self.under_way.lock();
@@ -385,10 +440,7 @@ impl Images {
             };
             // Only who has his turn asks the registry for anything.
             if !rate.lock().take(clock.mono()) {
-                return Err(RuntimeError::Failed {
-                    call: "PullImage",
-                    message: "pull QPS exceeded".to_owned(),
-                });
+                return Err(PullError::new("pull QPS exceeded"));
             }
             let began = clock.mono();
             let (reference, with) = pull_with_any(&*runtime, &request, &credentials, &sandbox).await?;
@@ -424,60 +476,42 @@ impl Images {
         last_error.retain(|key, _| table.pending(key, now).is_some());
     }
 
+    /// The failure, and the event that names its cause where there is one. That the container failed for it is an event of
+    /// its own, which the caller records.
     fn refuse(
         &self,
         pod: &PodRef,
         wanted_by: WantedImage<'_>,
-        event: &'static str,
+        event: Option<&'static str>,
         problem: ImageProblem,
         message: String,
     ) -> ImageFailure {
-        let text = if event == "Failed" { format!("Error: {problem}") } else { message.clone() };
-        self.recorder.warning(pod, wanted_by.container, event, text);
+        if let Some(event) = event {
+            self.recorder.warning(pod, wanted_by.container, event, message.clone());
+        }
         ImageFailure { reason: problem.as_str(), message, retry_at: None }
     }
 }
 
-/// Tries every matching credential until one works, and says which; the last error is the one that counts.
+/// Tries every matching credential until one works, and says which.
 async fn pull_with_any(
     runtime: &dyn Runtime,
     request: &ImageRequest,
     credentials: &[RegistryAuth],
     sandbox: &SandboxRequest,
-) -> Result<(String, Option<usize>), RuntimeError> {
-    let mut last = None;
+) -> Result<(String, Option<usize>), PullError> {
+    if credentials.is_empty() {
+        let pulled = runtime.pull_image(request, None, sandbox).await;
+        return pulled.map(|reference| (reference, None)).map_err(|error| PullError::of(&[error]));
+    }
+    let mut errors = Vec::new();
     for (index, auth) in credentials.iter().enumerate() {
         match runtime.pull_image(request, Some(auth), sandbox).await {
             Ok(reference) => return Ok((reference, Some(index))),
-            Err(error) => last = Some(error),
+            Err(error) => errors.push(error),
         }
     }
-    match last {
-        Some(error) => Err(error),
-        None => Ok((runtime.pull_image(request, None, sandbox).await?, None)),
-    }
-}
-
-type Parser = fn(&str) -> Result<Keyring, KeyringError>;
-
-/// Reads the registry credentials of the node: the first `config.json`, else the first `.dockercfg`, of the places.
-async fn read_keyring(host: &dyn Host, settings: &ImageSettings) -> Keyring {
-    const LIMIT: usize = 10 << 20;
-    let parsers: [(&str, Parser); 2] =
-        [("config.json", Keyring::parse_config_json), (".dockercfg", Keyring::parse_dockercfg)];
-    for (name, parse) in parsers {
-        for dir in &settings.credential_dirs {
-            let path = dir.join(name);
-            let Ok(content) = host.read_file(&path, LIMIT, false).await else { continue };
-            match parse(&String::from_utf8_lossy(&content)) {
-                Ok(keyring) => return keyring,
-                Err(error) => {
-                    tracing::warn!(path = %path.display(), %error, "Registry credentials cannot be read; passed over");
-                }
-            }
-        }
-    }
-    Keyring::default()
+    Err(PullError::of(&errors))
 }
 
 /// Allows `rate` takes a second on average and `burst` at once; a rate of 0 allows all.

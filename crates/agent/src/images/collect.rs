@@ -8,6 +8,7 @@ use std::time::Duration;
 use kubelet_core::image::gc::{
     FREE_DISK_SPACE_FAILED, IMAGE_GC_FAILED, INVALID_DISK_CAPACITY, ImageGcPolicy, ImageGcReason,
     ImageHistory, ImageUse, SpareImage, compute_need, not_enough_message, not_removed_message,
+    old_not_removed_message,
 };
 use model::containers::{all_containers, spec_of};
 use model::k8s::Pod;
@@ -24,6 +25,9 @@ const PERIOD: Duration = Duration::from_secs(300);
 const FIRST_RETRY: Duration = Duration::from_secs(10);
 /// So soon it is looked whether every pod was looked at once, as they soon are when the kubelet has started.
 const FIRST_LOOK: Duration = Duration::from_secs(1);
+
+/// How much is to be freed where everything that is unused goes: the largest number that the Go kubelet can write.
+const EVERYTHING: u64 = i64::MAX.unsigned_abs();
 
 const UNKNOWN: &str = "what all containers use is not known yet";
 
@@ -104,6 +108,9 @@ impl ImageCollector {
         let now = self.engine.clock.mono();
         let outworn = self.history.outworn(&spare, &policy, self.began, now);
         let aged = self.remove(&outworn, u64::MAX, ImageGcReason::Age).await;
+        if !aged.errors.is_empty() {
+            return Err(old_not_removed_message(policy.age_max.unwrap_or_default(), &aged.errors));
+        }
         spare.retain(|image| !outworn.contains(image));
         let sample = self.samplers.filesystems(FRESH).await;
         let space = sample.and_then(|sample| sample.images.as_ref().map(|images| images.space));
@@ -113,9 +120,7 @@ impl ImageCollector {
             self.engine.recorder.node_warning(INVALID_DISK_CAPACITY, error.to_string());
             error.to_string()
         })?;
-        let Some(need) = need else {
-            return refuse_errors(u64::MAX, &aged);
-        };
+        let Some(need) = need else { return Ok(()) };
         tracing::info!(
             need.used_percent,
             need.bytes,
@@ -142,9 +147,9 @@ impl ImageCollector {
         match self.spare().await {
             Ok(spare) => {
                 let settled = self.history.settled(&spare, &self.policy(), self.engine.clock.mono());
-                let removal = self.remove(&settled, u64::MAX, ImageGcReason::Space).await;
+                let removal = self.remove(&settled, EVERYTHING, ImageGcReason::Space).await;
                 is_less = removal.freed > 0;
-                if let Err(problem) = refuse_errors(u64::MAX, &removal) {
+                if let Err(problem) = refuse_errors(EVERYTHING, &removal) {
                     tracing::warn!(problem, "Some unused images were not removed");
                 }
             }

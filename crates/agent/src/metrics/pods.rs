@@ -131,9 +131,13 @@ impl PodFigures {
     }
 
     /// A container wanted an image.
-    pub(crate) fn image_asked(&self, policy: &'static str, is_present: bool, must_pull: bool) {
-        let told = |yes| if yes { "true" } else { "false" };
-        self.image_requests.add(&[told(is_present), policy, told(must_pull)]);
+    pub(crate) fn image_asked(&self, policy: &'static str, present: Option<bool>, must_pull: Option<bool>) {
+        let label = |known| match known {
+            Some(true) => "true",
+            Some(false) => "false",
+            None => "unknown",
+        };
+        self.image_requests.add(&[label(present), policy, label(must_pull)]);
     }
 
     /// A container has ended.

@@ -10,6 +10,7 @@ use std::net::IpAddr;
 use kubelet_core::devices::grant::{show_devices, with_env};
 use kubelet_core::downward::DownwardFacts;
 use kubelet_core::env::{EnvObjects, compute_env};
+use kubelet_core::image::pull::container_event;
 use kubelet_core::image::pull_secrets::{keyring_of, missing_secrets_message};
 use kubelet_core::pod::create_error::create_error_reason;
 use kubelet_core::pod::hash::container_hash;
@@ -144,7 +145,10 @@ impl Scene<'_> {
                 let engine = &self.context.engine;
                 let (pod, sandbox) = (&self.context.identity, self.sandbox_request);
                 let wanted = WantedImage::of(container);
-                let image = engine.images.ensure(pod, wanted, sandbox, self.login).await?;
+                let image = engine.images.ensure(pod, wanted, sandbox, self.login).await;
+                let image = image.inspect_err(|failure| {
+                    self.fail_event(container, &container_event(failure.reason));
+                })?;
                 self.note_pull(&image).await;
                 let shown = self.shown_images(container).await?;
                 let request = self.request(container, start, (&image, &shown)).await?;
@@ -183,7 +187,7 @@ impl Scene<'_> {
             let image =
                 engine.images.ensure(&self.context.identity, wanted, self.sandbox_request, self.login).await;
             let image = image.inspect_err(|failure| {
-                self.fail_event(container, &format!("Error: {}", failure.message));
+                self.fail_event(container, &container_event(failure.reason));
                 engine.metrics.pods.images_shown(1, false);
             })?;
             self.note_pull(&image).await;

@@ -17,6 +17,7 @@ mod ending;
 mod firewall;
 mod hints;
 mod image_access;
+mod image_events;
 mod isolation;
 mod joining;
 mod log_rotation;

@@ -6,10 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use config::GoDuration;
 use model::MonoTime;
 use model::request::ImageObservation;
 
 use super::access::find_image;
+use super::pull::join_errors;
 
 pub const FREE_DISK_SPACE_FAILED: &str = "FreeDiskSpaceFailed";
 pub const IMAGE_GC_FAILED: &str = "ImageGCFailed";
@@ -197,36 +199,38 @@ pub fn compute_need(
 pub fn not_enough_message(need: &SpaceNeed, freed: u64) -> String {
     format!(
         "Insufficient free disk space on the node's image filesystem ({}% of {} used). Failed to free sufficient space by \
-         deleting unused images (wanted to free {} bytes, but freed {freed} bytes). Investigate disk usage, as it could \
-         be used by active images, logs, volumes, or other data.",
+         deleting unused images (freed {freed} bytes). Investigate disk usage, as it could be used by active images, \
+         logs, volumes, or other data.",
         need.used_percent,
         in_units(need.capacity_bytes),
-        need.bytes
     )
 }
 
 /// Some images could not be removed.
 #[must_use]
 pub fn not_removed_message(wanted: u64, freed: u64, errors: &[String]) -> String {
-    let errors = match errors {
-        [one] => one.clone(),
-        several => format!("[{}]", several.join(", ")),
-    };
+    let errors = join_errors(errors);
     format!(
         "wanted to free {wanted} bytes, but freed {freed} bytes space with errors in image deletion: {errors}"
     )
 }
 
-/// `26.4 GiB`.
+/// Some images that were not used for too long could not be removed.
+#[must_use]
+pub fn old_not_removed_message(age: Duration, errors: &[String]) -> String {
+    let (age, errors) = (GoDuration::from(age), join_errors(errors));
+    format!("wanted to free images older than {age}, encountered errors in image deletion: {errors}")
+}
+
+/// `26.4 GiB`: a tenth of a unit from KiB on, rounded; nothing above TiB.
 fn in_units(bytes: u64) -> String {
-    const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
-    let mut power = 0;
-    while power + 1 < UNITS.len() && bytes >> (10 * (power + 1)) > 0 {
-        power += 1;
+    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
+    if bytes < 1024 {
+        return format!("{bytes} B");
     }
-    // Rounded to the nearest tenth.
+    let power = UNITS.len().min(bytes.ilog2() as usize / 10);
     let tenths = (u128::from(bytes) * 10 + (1 << (10 * power)) / 2) >> (10 * power);
-    format!("{}.{} {}", tenths / 10, tenths % 10, UNITS.get(power).copied().unwrap_or_default())
+    format!("{}.{} {}", tenths / 10, tenths % 10, UNITS.get(power - 1).copied().unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -344,19 +348,26 @@ mod tests {
 
     #[test]
     fn messages_have_the_numbers_in_them() {
-        let need = SpaceNeed { bytes: 5, used_percent: 88, capacity_bytes: 28_346_784_154 };
-        assert!(
-            not_enough_message(&need, 7).contains("(88% of 26.4 GiB used)")
-                && not_enough_message(&need, 7).contains("(wanted to free 5 bytes, but freed 7 bytes)")
+        // image_gc_manager_test.go, TestGarbageCollectNotEnoughFreed.
+        let need = SpaceNeed { bytes: 1_610_612_736, used_percent: 95, capacity_bytes: 10 << 30 };
+        assert_eq!(
+            not_enough_message(&need, 524_288_000),
+            "Insufficient free disk space on the node's image filesystem (95% of 10.0 GiB used). Failed to free \
+             sufficient space by deleting unused images (freed 524288000 bytes). Investigate disk usage, as it could be \
+             used by active images, logs, volumes, or other data."
         );
         assert_eq!(
-            [0, 1023, 1024, 1536, 107_374_182_400].map(in_units).join(", "),
-            "0.0 B, 1023.0 B, 1.0 KiB, 1.5 KiB, 100.0 GiB"
+            [0, 1023, 1024, 1536, 28_346_784_154, 107_374_182_400, 1 << 40, 5 << 50].map(in_units).join(", "),
+            "0 B, 1023 B, 1.0 KiB, 1.5 KiB, 26.4 GiB, 100.0 GiB, 1.0 TiB, 5120.0 TiB"
         );
         assert_eq!(
             not_removed_message(9, 3, &["no".to_owned()]),
             "wanted to free 9 bytes, but freed 3 bytes space with errors in image deletion: no"
         );
         assert!(not_removed_message(9, 3, &["a".to_owned(), "b".to_owned()]).ends_with("[a, b]"));
+        assert_eq!(
+            old_not_removed_message(Duration::from_secs(7200), &["no".to_owned()]),
+            "wanted to free images older than 2h0m0s, encountered errors in image deletion: no"
+        );
     }
 }

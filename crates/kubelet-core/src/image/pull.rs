@@ -88,19 +88,47 @@ impl fmt::Display for ImageProblem {
     }
 }
 
-/// What a failed pull means, with its message: runtimes say the two special cases by how their error begins.
+/// What a failed pull means, with its waiting message. Runtimes mark the two special cases by the prefix of their error,
+/// which the message leaves out.
 #[must_use]
 pub fn classify_pull_error(image: &str, error: &str) -> (ImageProblem, String) {
-    if error.starts_with("RegistryUnavailable") {
-        let message = format!("image pull failed for {image} because the registry is unavailable: {error}");
-        return (ImageProblem::RegistryUnavailable, message);
-    }
-    if error.starts_with("SignatureValidationFailed") {
-        let message =
-            format!("image pull failed for {image} because the signature validation failed: {error}");
-        return (ImageProblem::SignatureValidation, message);
+    let special = [
+        (ImageProblem::RegistryUnavailable, "the registry is unavailable"),
+        (ImageProblem::SignatureValidation, "the signature validation failed"),
+    ];
+    for (problem, cause) in special {
+        if let Some(detail) = error.strip_prefix(problem.as_str()) {
+            return (problem, format!("image pull failed for {image} because {cause}{detail}"));
+        }
     }
     (ImageProblem::Pull, error.to_owned())
+}
+
+/// The error of a pull as events and states show it: the code of an unknown gRPC error says nothing and is left out.
+#[must_use]
+pub fn without_unknown_code(error: &str) -> &str {
+    error.strip_prefix("rpc error: code = Unknown desc = ").unwrap_or(error)
+}
+
+/// The errors of several attempts as one: each distinct one once, in brackets where there are several.
+#[must_use]
+pub fn join_errors(errors: &[String]) -> String {
+    let mut distinct: Vec<&str> = Vec::new();
+    for error in errors {
+        if !distinct.contains(&error.as_str()) {
+            distinct.push(error);
+        }
+    }
+    match distinct.as_slice() {
+        [one] => (*one).to_owned(),
+        several => format!("[{}]", several.join(", ")),
+    }
+}
+
+/// Event `Failed` (Warning) of a container whose image is not ready, next to the event that names the cause.
+#[must_use]
+pub fn container_event(reason: &str) -> String {
+    format!("Error: {reason}")
 }
 
 /// Event `ErrImageNeverPull` (Warning), and the waiting message.
@@ -158,10 +186,11 @@ pub fn back_off_message(image: &str, last: Option<(ImageProblem, &str)>) -> Stri
     }
 }
 
-/// The waiting message when the runtime could not say whether it has the image.
+/// Event `InspectFailed` (Warning), and the waiting message. The Go kubelet quotes the image's id, which is not known
+/// here, so the quotes are empty; pod and container are in the event.
 #[must_use]
-pub fn inspect_failed_message(image: &str, error: &str) -> String {
-    format!("Failed to inspect image {image:?}: {error}")
+pub fn inspect_failed_message(error: &str) -> String {
+    format!("Failed to inspect image \"\": {error}")
 }
 
 /// As Go writes it, cut to milliseconds: finer digits of a pull tell nobody anything.
@@ -231,7 +260,8 @@ mod tests {
             r#"Successfully pulled image "x" in 1.2s (1.3s including waiting). Image size: 42 bytes."#
         );
         assert_eq!(failed_message("x", "no"), r#"Failed to pull image "x": no"#);
-        assert_eq!(inspect_failed_message("x", "no"), r#"Failed to inspect image "x": no"#);
+        assert_eq!(inspect_failed_message("no"), r#"Failed to inspect image "": no"#);
+        assert_eq!(container_event("ImagePullBackOff"), "Error: ImagePullBackOff");
     }
 
     #[test]
@@ -243,15 +273,55 @@ mod tests {
         );
     }
 
+    /// The values of `image_manager_test.go` (TestEvalCRIPullErr).
     #[test]
-    fn the_beginning_of_an_error_tells_special_cases_apart() {
-        let check = |error, expected| assert_eq!(classify_pull_error("x", error).0.as_str(), expected);
-        check("RegistryUnavailable: down", "RegistryUnavailable");
-        check("SignatureValidationFailed: bad", "SignatureValidationFailed");
-        check("not found", "ErrImagePull");
-        assert_eq!(
-            classify_pull_error("x", "RegistryUnavailable: down").1,
-            "image pull failed for x because the registry is unavailable: RegistryUnavailable: down"
+    fn pull_error_prefix_is_classified_and_trimmed() {
+        let check = |error, reason: &str, message| {
+            let (problem, text) = classify_pull_error("test", error);
+            assert_eq!((problem.as_str(), text.as_str()), (reason, message), "{error}");
+        };
+        check("pull error", "ErrImagePull", "pull error");
+        check(
+            "RegistryUnavailable",
+            "RegistryUnavailable",
+            "image pull failed for test because the registry is unavailable",
         );
+        check(
+            "RegistryUnavailable: foo",
+            "RegistryUnavailable",
+            "image pull failed for test because the registry is unavailable: foo",
+        );
+        check(
+            "SignatureValidationFailed",
+            "SignatureValidationFailed",
+            "image pull failed for test because the signature validation failed",
+        );
+        check(
+            "SignatureValidationFailed: bar",
+            "SignatureValidationFailed",
+            "image pull failed for test because the signature validation failed: bar",
+        );
+        check("x RegistryUnavailable", "ErrImagePull", "x RegistryUnavailable");
+    }
+
+    #[test]
+    fn unknown_grpc_code_is_left_out_of_pull_errors() {
+        let unknown = "rpc error: code = Unknown desc = SignatureValidationFailed: bar";
+        assert_eq!(without_unknown_code(unknown), "SignatureValidationFailed: bar");
+        let known = "rpc error: code = NotFound desc = not found";
+        assert_eq!(without_unknown_code(known), known);
+        assert_eq!(without_unknown_code("plain"), "plain");
+    }
+
+    /// As `k8s.io/apimachinery/pkg/util/errors` writes an aggregate.
+    #[test]
+    fn errors_of_several_credentials_are_joined() {
+        let joined = |errors: &[&str]| {
+            join_errors(&errors.iter().map(|error| (*error).to_owned()).collect::<Vec<_>>())
+        };
+        assert_eq!(joined(&["denied"]), "denied");
+        assert_eq!(joined(&["denied", "denied"]), "denied");
+        assert_eq!(joined(&["denied", "not found"]), "[denied, not found]");
+        assert_eq!(joined(&["a", "b", "a"]), "[a, b]");
     }
 }

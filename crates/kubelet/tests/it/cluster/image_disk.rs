@@ -170,7 +170,8 @@ fn from_the_high_mark_down_to_the_low_one(cluster: &mut Cluster, disk: &SmallDis
     cluster.node.eventually("an event says that it was not enough", |_| {
         let told = cluster.events("Node", "node");
         let words = "FreeDiskSpaceFailed: Insufficient free disk space on the node's image filesystem (";
-        let is_it = |told: &&String| told.starts_with(words) && told.contains("wanted to free ");
+        let is_it =
+            |told: &&String| told.starts_with(words) && told.contains("by deleting unused images (freed ");
         if told.iter().any(|told| is_it(&told)) { Ok(()) } else { Err(format!("{told:#?}")) }
     });
     assert_eq!(left(cluster, &["used", first, last]), ["used"]);

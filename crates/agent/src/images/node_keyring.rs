@@ -1,0 +1,63 @@
+//! The registry credentials of the node itself: `config.json` and `.dockercfg`, read again when they are five minutes old,
+//! so that a rotated password needs no restart.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kubelet_core::image::keyring::{Keyring, KeyringError};
+use model::MonoTime;
+use parking_lot::Mutex;
+use ports::{Clock, Host};
+
+/// How long what was read is used.
+const LIFETIME: Duration = Duration::from_secs(300);
+/// No file of credentials is longer.
+const MAX_FILE_BYTES: usize = 10 << 20;
+
+type Parser = fn(&str) -> Result<Keyring, KeyringError>;
+
+pub(super) struct NodeKeyring {
+    host: Arc<dyn Host>,
+    clock: Clock,
+    dirs: Vec<PathBuf>,
+    /// What was read last, and until when it is used.
+    cached: Mutex<Option<(MonoTime, Arc<Keyring>)>>,
+}
+
+impl NodeKeyring {
+    pub(super) const fn new(host: Arc<dyn Host>, clock: Clock, dirs: Vec<PathBuf>) -> Self {
+        Self { host, clock, dirs, cached: Mutex::new(None) }
+    }
+
+    /// The credentials as they were at most five minutes ago.
+    pub(super) async fn current(&self) -> Arc<Keyring> {
+        let now = self.clock.mono();
+        let cached = self.cached.lock().clone();
+        if let Some((_, keyring)) = cached.filter(|(expires, _)| now < *expires) {
+            return keyring;
+        }
+        let keyring = Arc::new(self.read().await);
+        *self.cached.lock() = Some((now + LIFETIME, keyring.clone()));
+        keyring
+    }
+
+    /// The first valid `config.json`, else the first valid `.dockercfg`, of the directories.
+    async fn read(&self) -> Keyring {
+        let parsers: [(&str, Parser); 2] =
+            [("config.json", Keyring::parse_config_json), (".dockercfg", Keyring::parse_dockercfg)];
+        for (name, parse) in parsers {
+            for dir in &self.dirs {
+                let path = dir.join(name);
+                let Ok(content) = self.host.read_file(&path, MAX_FILE_BYTES, false).await else { continue };
+                match parse(&String::from_utf8_lossy(&content)) {
+                    Ok(keyring) => return keyring,
+                    Err(error) => {
+                        tracing::warn!(path = %path.display(), %error, "failed to parse the node's registry credentials");
+                    }
+                }
+            }
+        }
+        Keyring::default()
+    }
+}
