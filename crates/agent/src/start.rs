@@ -36,6 +36,7 @@ use crate::metrics::Metrics;
 use crate::node::{NodeView, NodeWatch};
 use crate::node_cgroups::NodeCgroups;
 use crate::oom_watcher;
+use crate::pass::prepare::check_node_dns;
 use crate::pleg::Pleg;
 use crate::pod_cidr;
 use crate::pods_view::PodsView;
@@ -270,6 +271,7 @@ impl Ends {
         engine.tasks.spawn("volumes", VolumeEngine::new(engine.clone(), self.volume_requests).run());
         engine.tasks.spawn("system processes", SystemProcesses::new(engine.clone()).run());
         engine.tasks.spawn("log rotation", LogRotation::new(engine.clone()).run());
+        engine.tasks.spawn("resolv.conf check", check_node_dns(engine.clone()));
         start_network(engine);
         if !engine.settings.shutdown.periods.is_empty() {
             let shutdown = ShutdownTask::new(engine.clone(), doors.shutdown.clone(), self.shutting_down);

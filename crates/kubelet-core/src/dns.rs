@@ -86,7 +86,10 @@ pub fn parse_resolv_conf(text: &str) -> Result<DnsRequest, ResolvConfError> {
                 let server = words.next().ok_or(ResolvConfError { line: index + 1 })?;
                 dns.servers.push(server.to_owned());
             }
-            Some("search") => dns.searches = words.map(without_dot).collect(),
+            Some("search") => {
+                // A lone dot is the root, which every resolver tries anyway.
+                dns.searches = words.filter(|domain| *domain != ".").map(without_dot).collect();
+            }
             Some("options") => {
                 for option in words {
                     set_option(&mut dns.options, option.to_owned());
@@ -98,9 +101,9 @@ pub fn parse_resolv_conf(text: &str) -> Result<DnsRequest, ResolvConfError> {
     Ok(dns)
 }
 
-/// A domain is the same with or without a dot at its end; the root is the dot alone.
+/// A domain is the same with or without a dot at its end.
 fn without_dot(domain: &str) -> String {
-    if domain == "." { domain.to_owned() } else { domain.strip_suffix('.').unwrap_or(domain).to_owned() }
+    domain.strip_suffix('.').unwrap_or(domain).to_owned()
 }
 
 /// Options are `name` or `name:value`; a later one replaces an earlier one of that name.
@@ -126,8 +129,8 @@ fn kind_of(pod: &Pod) -> Kind {
         Some("None") => Kind::None,
         Some("ClusterFirstWithHostNet") => Kind::Cluster,
         Some("Default") => Kind::Host,
-        _ if spec.host_network == Some(true) => Kind::Host,
-        _ => Kind::Cluster,
+        Some("ClusterFirst") | None if spec.host_network == Some(true) => Kind::Host,
+        Some(_) | None => Kind::Cluster,
     }
 }
 
@@ -188,12 +191,12 @@ fn host_dns(node: &NodeDns, host: DnsRequest) -> DnsRequest {
     DnsRequest { servers, searches: vec![".".to_owned()], options: Vec::new() }
 }
 
+/// The message of the event about the node where a pod wants the cluster's DNS and the node knows none.
+pub const MISSING_CLUSTER_DNS: &str = "kubelet does not have ClusterDNS IP configured and cannot create Pod using \
+                                       \"ClusterFirst\" policy. Falling back to \"Default\" policy.";
+
 fn missing_cluster_dns(pod: &Pod) -> DnsWarning {
-    let message = format!(
-        "pod: {:?}. kubelet does not have ClusterDNS IP configured and cannot create Pod using \"ClusterFirst\" policy. \
-         Falling back to \"Default\" policy.",
-        describe(pod)
-    );
+    let message = format!("pod: {:?}. {MISSING_CLUSTER_DNS}", describe(pod));
     DnsWarning { reason: DnsWarningReason::MissingClusterDns, message }
 }
 
@@ -252,19 +255,22 @@ fn limit_searches(dns: &mut DnsRequest, warnings: &mut Vec<DnsWarning>) {
 /// Whether the node's own file leaves room for the three domains that a cluster adds.
 #[must_use]
 pub fn check_resolv_conf(path: &str, text: &str, cluster_domain: &str) -> Option<DnsWarning> {
-    let searches = parse_resolv_conf(text).ok()?.searches;
+    let warning = |message| Some(DnsWarning { reason: DnsWarningReason::CheckLimitsForResolvConf, message });
+    let searches = match parse_resolv_conf(text) {
+        Ok(dns) => dns.searches,
+        Err(error) => return warning(error.to_string()),
+    };
     let for_cluster = if cluster_domain.is_empty() { 0 } else { 3 };
     let max_searches = MAX_SEARCHES - for_cluster;
-    let warning = |message| Some(DnsWarning { reason: DnsWarningReason::CheckLimitsForResolvConf, message });
     if searches.len() > max_searches {
         return warning(format!(
             "Resolv.conf file '{path}' contains search line consisting of more than {max_searches} domains!"
         ));
     }
-    if let Some(long) = searches.iter().find(|domain| domain.len() > MAX_DOMAIN_CHARS) {
+    if searches.iter().any(|domain| domain.len() > MAX_DOMAIN_CHARS) {
         return warning(format!(
             "Resolv.conf file {path:?} contains a search path which length is more than allowed {MAX_DOMAIN_CHARS} \
-             chars: {long}"
+             chars!"
         ));
     }
     if searches.join(" ").len() > MAX_SEARCH_CHARS {

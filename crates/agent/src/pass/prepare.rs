@@ -1,9 +1,12 @@
 //! What a pod needs on this machine before its sandbox exists: network ready, cgroup, directories, volumes.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-use kubelet_core::dns::{NodeDns, PodDns, compute_pod_dns};
+use kubelet_core::dns::{
+    DnsWarningReason, MISSING_CLUSTER_DNS, NodeDns, PodDns, check_resolv_conf, compute_pod_dns,
+};
 use kubelet_core::request::{
     ConfigError, PodFacts, SandboxInputs, VolumeMountPoint, compute_sandbox_request,
 };
@@ -154,6 +157,21 @@ async fn pod_dns(context: &PassContext) -> Result<DnsRequest, String> {
         node_ips: network.host_ips.clone(),
     };
     let PodDns { dns, warnings } = compute_pod_dns(&context.pod, &node).map_err(|error| error.to_string())?;
+/// Says once, as an event about the node, what is wrong with its own resolv.conf.
+pub async fn check_node_dns(engine: Arc<Engine>) {
+    let network = &engine.settings.network;
+    let Some(path) = &network.resolv_conf else { return };
+    let shown = path.display().to_string();
+    let problem = match engine.host.read_text(path).await {
+        Ok(text) => check_resolv_conf(&shown, &text, &network.cluster_domain).map(|warning| warning.message),
+        Err(error) if error.is_not_found() => Some(format!("open {shown}: no such file or directory")),
+        Err(error) => Some(crate::volumes::chain(&error)),
+    };
+    if let Some(problem) = problem {
+        engine.recorder.node_warning(DnsWarningReason::CheckLimitsForResolvConf.as_str(), problem);
+    }
+}
+
     for warning in warnings {
         context.engine.recorder.warning(&context.identity, None, warning.reason.as_str(), warning.message);
     }
@@ -168,6 +186,9 @@ pub fn sandbox_request(
     context: &PassContext,
     prepared: &Prepared,
     attempt: u32,
+        if warning.reason == DnsWarningReason::MissingClusterDns {
+            context.engine.recorder.node_warning(warning.reason.as_str(), MISSING_CLUSTER_DNS);
+        }
 ) -> Result<SandboxRequest, ConfigError> {
     compute_sandbox_request(&SandboxInputs {
         pod: &context.pod,

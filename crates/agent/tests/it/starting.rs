@@ -24,6 +24,45 @@ async fn a_pod_starts_with_its_calls_in_order() {
 
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_runs_is_left_alone() {
+/// `dns.go`: CheckLimitsForResolvConf, and MissingClusterDNS about the node and the pod.
+#[tokio::test(start_paused = true)]
+async fn dns_problems_of_the_node_are_events_about_the_node() {
+    let mut world = World::new();
+    world.settings.network.cluster_dns = Vec::new();
+    world.host.put("/etc/resolv.conf", &format!("search {}\n", "d ".repeat(30)));
+    world.start().await;
+    world.until("the file is checked", |w| w.recorded("CheckLimitsForResolvConf") == 1).await;
+    world.apply(&pod("web", [container("app")]));
+    world.until("both are warned about", |w| w.recorded("MissingClusterDNS") == 2).await;
+    let events = world.agent.as_ref().unwrap().recorder().latest();
+    let about_node = |reason: &str| {
+        let found = events.iter().find(|event| event.reason == reason && event.pod.is_none());
+        found.map(|event| event.message.clone()).unwrap()
+    };
+    assert_eq!(
+        about_node("CheckLimitsForResolvConf"),
+        "Resolv.conf file '/etc/resolv.conf' contains search line consisting of more than 29 domains!"
+    );
+    assert_eq!(
+        about_node("MissingClusterDNS"),
+        "kubelet does not have ClusterDNS IP configured and cannot create Pod using \"ClusterFirst\" policy. Falling back \
+         to \"Default\" policy."
+    );
+}
+
+/// The first status of the runtime is waited for; no event, no retry after a second.
+#[tokio::test(start_paused = true)]
+async fn first_pod_starts_as_soon_as_the_runtime_status_arrives() {
+    let mut world = World::new();
+    world.apply(&pod("web", [container("app")]));
+    world.fake.latency(Method::Status, Duration::from_millis(400));
+    world.start().await;
+    let began = world.now();
+    let sandbox = world.until("the sandbox runs", |w| !w.times_of("RunPodSandbox web-node").is_empty()).await;
+    assert!(sandbox - began < Duration::from_millis(700), "after {:?}", sandbox - began);
+    assert_eq!(world.recorded("NetworkNotReady"), 0);
+}
+
     let world = World::started().await;
     world.apply(&pod("web", [container("app")]));
     world.until("the pod is ready", |w| w.is_ready("web")).await;

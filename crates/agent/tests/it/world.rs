@@ -272,7 +272,7 @@ fn settings() -> Settings {
         },
         network: NetworkSettings {
             cluster_domain: "cluster.local".to_owned(),
-            cluster_dns: Vec::new(),
+            cluster_dns: vec!["10.96.0.10".parse().unwrap()],
             resolv_conf: Some("/etc/resolv.conf".into()),
             host_ips: vec!["192.0.2.1".parse().unwrap()],
             pod_cidr: None,

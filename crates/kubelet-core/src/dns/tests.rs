@@ -134,11 +134,147 @@ fn a_resolv_conf_is_read_line_by_line() {
     };
     check("", " |  | ");
     check("# nameserver 9.9.9.9\n; x\nnameserver 1.1.1.1 # mine\n  nameserver  ::1", "1.1.1.1 ::1 |  | ");
-    check("search a. b .\n", " | a b . | ");
+    check("search a. b .\n", " | a b | ");
     check("search a\nsearch b c", " | b c | ");
     check("domain x\nsortlist 1.2.3.4\n", " |  | ");
     check("options ndots:1 rotate\noptions ndots:3", " |  | ndots:3 rotate");
     check("\nnameserver\n", "! resolv.conf line 2: nameserver without an address");
+}
+
+/// The table of `dns_test.go` (TestParseResolvConf). Options are a set there; ours keep the order of their names.
+#[test]
+fn resolv_conf_table_of_the_go_kubelet() {
+    let table = [
+        ("", " |  | "),
+        (" ", " |  | "),
+        ("\n", " |  | "),
+        ("\t\n\t", " |  | "),
+        ("#comment\n", " |  | "),
+        (" #comment\n", " |  | "),
+        ("#comment\n#comment", " |  | "),
+        ("#comment\nnameserver", "!"),
+        ("#comment\nnameserver\nsearch", "!"),
+        ("#comment\nnameserver 1.2.3.4\nsearch", "1.2.3.4 |  | "),
+        ("nameserver 1.2.3.4", "1.2.3.4 |  | "),
+        (" nameserver 1.2.3.4", "1.2.3.4 |  | "),
+        ("\tnameserver 1.2.3.4", "1.2.3.4 |  | "),
+        ("nameserver\t1.2.3.4", "1.2.3.4 |  | "),
+        ("nameserver \t 1.2.3.4", "1.2.3.4 |  | "),
+        ("nameserver 1.2.3.4\nnameserver 5.6.7.8", "1.2.3.4 5.6.7.8 |  | "),
+        ("nameserver 1.2.3.4 #comment", "1.2.3.4 |  | "),
+        ("search ", " |  | "),
+        ("search .", " |  | "),
+        ("search . foo", " | foo | "),
+        ("search foo .", " | foo | "),
+        ("search foo .  bar", " | foo bar | "),
+        ("search foo", " | foo | "),
+        ("search foo bar", " | foo bar | "),
+        ("search foo. bar", " | foo bar | "),
+        ("search foo bar bat\n", " | foo bar bat | "),
+        ("search foo\nsearch bar", " | bar | "),
+        ("nameserver 1.2.3.4\nsearch foo bar", "1.2.3.4 | foo bar | "),
+        ("nameserver 1.2.3.4\nsearch foo\nnameserver 5.6.7.8\nsearch bar", "1.2.3.4 5.6.7.8 | bar | "),
+        ("#comment\nnameserver 1.2.3.4\n#comment\nsearch foo\ncomment", "1.2.3.4 | foo | "),
+        ("options ", " |  | "),
+        ("options ndots:5 attempts:2", " |  | ndots:5 attempts:2"),
+        ("options ndots:1 ndots:5 attempts:2", " |  | ndots:5 attempts:2"),
+        (
+            "options ndots:1 edns0 attempts:2 single-request-reopen",
+            " |  | ndots:1 edns0 attempts:2 single-request-reopen",
+        ),
+        ("options ndots:1\noptions ndots:5 attempts:3", " |  | ndots:5 attempts:3"),
+        (
+            "options ndots:1 timeout:3 timeout:1 attempts:3\noptions ndots:5",
+            " |  | ndots:5 timeout:1 attempts:3",
+        ),
+        ("options ndots:1 attempts:3\noptions ndots:1 attempts:3 ndots:5", " |  | ndots:5 attempts:3"),
+        (
+            "nameserver 1.2.3.4\nsearch foo\nnameserver 5.6.7.8\nsearch bar\noptions ndots:5 attempts:4",
+            "1.2.3.4 5.6.7.8 | bar | ndots:5 attempts:4",
+        ),
+    ];
+    for (text, expected) in table {
+        let found = parse_resolv_conf(text).map_or_else(|_| "!".to_owned(), |dns| show(&dns));
+        assert_eq!(found, expected, "{text:?}");
+    }
+}
+
+/// The limits of `dns_test.go` (TestFormDNSSearchFitsLimits, TestFormDNSNameserversFitsLimits).
+#[test]
+fn search_and_nameserver_limits_of_the_go_kubelet() {
+    let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+    let cluster = words("testNS.svc.TEST svc.TEST TEST");
+    let with = |more: &[String]| [cluster.clone(), more.to_vec()].concat();
+    let numbers = |last: usize| with(&(4..=last).map(|n| n.to_string()).collect::<Vec<_>>());
+    let mut full = vec!["A".repeat(128)];
+    full.extend((0..15).map(|_| "A".repeat(127)));
+    let long = with(&words(&format!("AAA {} BBB", "B".repeat(256))));
+    let table = [
+        (cluster.clone(), cluster.clone(), false),
+        (with(&words("AAA BBB")), with(&words("AAA BBB")), false),
+        (long, with(&words("AAA BBB")), true),
+        (with(&words("AAA BBB CCC DDD")), with(&words("AAA BBB CCC DDD")), false),
+        (numbers(32), numbers(32), false),
+        (numbers(33), numbers(32), true),
+    ];
+    for (searches, expected, is_limited) in table {
+        let wishes = json!({"dnsPolicy": "None", "dnsConfig": {"searches": searches}});
+        let PodDns { dns, warnings } = compute_pod_dns(&pod(&wishes), &node()).unwrap();
+        let text = format!(
+            "Search Line limits were exceeded, some search paths have been omitted, the applied search line is: {}",
+            expected.join(" ")
+        );
+        assert_eq!(dns.searches, expected);
+        let messages: Vec<_> = warnings.into_iter().map(|warning| warning.message).collect();
+        assert_eq!(messages, if is_limited { vec![text] } else { Vec::new() });
+    }
+    // 2048 characters fit and 2050 do not. Equal domains count once in a pod's own list, so that limit is tested alone.
+    let mut dns = DnsRequest { searches: full.clone(), ..DnsRequest::default() };
+    let mut warnings = Vec::new();
+    limit_searches(&mut dns, &mut warnings);
+    assert_eq!((&dns.searches, warnings.len()), (&full, 0));
+    dns.searches.push("B".to_owned());
+    limit_searches(&mut dns, &mut warnings);
+    assert_eq!((dns.searches, warnings.len()), (full, 1));
+}
+
+/// `dns_test.go`, TestGetPodDNSType and TestGetPodDNSCustom.
+#[test]
+fn dns_policy_table_of_the_go_kubelet() {
+    let node = NodeDns {
+        cluster_dns: vec!["10.0.0.10".parse().unwrap()],
+        cluster_domain: "kubernetes.io".to_owned(),
+        resolv_conf: Some("nameserver 8.8.8.8\nsearch host.domain\n".to_owned()),
+        node_ips: Vec::new(),
+    };
+    let wishes = |servers: &[&str], searches: &[&str]| {
+        json!({"nameservers": servers, "searches": searches,
+               "options": [{"name": "ndots", "value": "3"}, {"name": "debug"}]})
+    };
+    let own = wishes(&["10.0.0.11"], &["my.domain"]);
+    let cluster = "10.0.0.10 10.0.0.11 | ns.svc.kubernetes.io svc.kubernetes.io kubernetes.io host.domain my.domain | \
+                   ndots:3 debug";
+    let host = "8.8.8.8 10.0.0.11 | host.domain my.domain | ndots:3 debug";
+    check_on(&node, &json!({"dnsPolicy": "None"}), " |  | ");
+    check_on(
+        &node,
+        &json!({"dnsPolicy": "None", "dnsConfig": wishes(&["203.0.113.1"], &["my.domain", "second.domain"])}),
+        "203.0.113.1 | my.domain second.domain | ndots:3 debug",
+    );
+    for (policy, host_network, expected) in [
+        ("ClusterFirst", false, cluster),
+        ("ClusterFirst", true, host),
+        ("ClusterFirstWithHostNet", true, cluster),
+        ("ClusterFirstWithHostNet", false, cluster),
+        ("Default", false, host),
+        ("Default", true, host),
+        // What the API refuses falls back to ClusterFirst, whatever the network.
+        ("invalidPolicy", false, cluster),
+        ("invalidPolicy", true, cluster),
+    ] {
+        let spec = json!({"dnsPolicy": policy, "hostNetwork": host_network, "dnsConfig": own});
+        check_on(&node, &spec, expected);
+    }
 }
 
 #[test]
@@ -160,6 +296,13 @@ fn the_nodes_own_file_leaves_room_for_the_clusters_domains() {
         check_resolv_conf("/etc/resolv.conf", &text, "cluster.local").map(|w| w.message)
     };
     assert_eq!(with(29), None);
+    let long = check_resolv_conf("/etc/resolv.conf", &format!("search {}", "a".repeat(254)), "cluster.local");
+    assert_eq!(
+        long.map(|w| w.message).as_deref(),
+        Some(
+            "Resolv.conf file \"/etc/resolv.conf\" contains a search path which length is more than allowed 253 chars!"
+        )
+    );
     assert_eq!(
         with(30).as_deref(),
         Some("Resolv.conf file '/etc/resolv.conf' contains search line consisting of more than 29 domains!")
