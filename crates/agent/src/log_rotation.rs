@@ -47,12 +47,21 @@ impl LogRotation {
         let (Some(dir), Some(live)) = (log.parent(), log.file_name().and_then(|n| n.to_str())) else {
             return;
         };
-        let entries = self.engine.host.list_dir(dir).await.unwrap_or_default();
+        let entries = match self.engine.host.list_dir(dir).await {
+            Ok(entries) => entries,
+            // A container that is being removed has no directory any more; the next check does not see it.
+            Err(error) if error.is_not_found() => return,
+            Err(error) => {
+                tracing::warn!(log = %log.display(), err = chain(&error), "failed to list the logs of a container");
+                return;
+            }
+        };
         let files: Vec<LogFile> =
             entries.into_iter().map(|e| LogFile { name: e.name, size_bytes: e.size_bytes }).collect();
         let settings = &self.engine.settings.logs;
         let policy = LogPolicy { bytes_max: settings.max_size_bytes, files_max: settings.max_files };
-        for step in compute_log_rotation(live, &files, policy, self.engine.clock.now().wall) {
+        let now = self.engine.clock.now().wall.to_zoned(settings.time_zone.clone()).datetime();
+        for step in compute_log_rotation(live, &files, policy, now) {
             if let Err(why) = self.carry_out(dir, container, &step).await {
                 tracing::warn!(log = %log.display(), ?step, why, "Log rotation stopped; it goes on with the next check");
                 return;
@@ -71,6 +80,9 @@ impl LogRotation {
         match step {
             LogStep::Remove { file, .. } => host.remove_file(&dir.join(file)).await.map_err(text),
             LogStep::Compress { file } => host.compress(&dir.join(file)).await.map_err(text),
+            LogStep::Reopen => {
+                self.engine.runtime.reopen_log(&container.id).await.map_err(|error| error.to_string())
+            }
             LogStep::Rotate { from, to } => {
                 let (from, to) = (dir.join(from), dir.join(to));
                 host.rename(&from, &to).await.map_err(text)?;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use config::{CredentialProviders, KubeletConfiguration};
+use jiff::tz::TimeZone;
 use kubelet_core::cgroup::{PodRules, TierRules};
 use kubelet_core::eviction::threshold::Threshold;
 use kubelet_core::image::access::VerificationPolicy;
@@ -129,6 +130,8 @@ pub struct LogSettings {
     /// So many logs are rotated at the same time.
     pub max_workers: usize,
     pub monitor_interval: Duration,
+    /// Of the machine: rotated files are named by local time.
+    pub time_zone: TimeZone,
 }
 
 #[derive(Clone, Debug)]

@@ -7,8 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use jiff::Timestamp;
-use jiff::tz::TimeZone;
+use jiff::civil::DateTime;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogPolicy {
@@ -42,6 +41,9 @@ pub enum LogStep {
     Compress {
         file: String,
     },
+    /// There is no live file: a kubelet that ended between the rename and the reopen left the container without one. The
+    /// runtime is asked to open it again.
+    Reopen,
     /// Rename the live file and have the runtime open a new one. If the runtime does not, rename it back: it goes on
     /// writing to the old one.
     Rotate {
@@ -60,16 +62,15 @@ pub enum LogRemoval {
     TooMany,
 }
 
-/// The steps for the live log `live` among the `files` beside it. Empty while it is small.
+/// The steps for the live log `live` among the `files` of its directory. Empty while it is small. `now` is the machine's
+/// local time: rotated files are named by it and sorted by their names, and those of a Go kubelet before us are, too.
 #[must_use]
-pub fn compute_log_rotation(
-    live: &str,
-    files: &[LogFile],
-    policy: LogPolicy,
-    now: Timestamp,
-) -> Vec<LogStep> {
+pub fn compute_log_rotation(live: &str, files: &[LogFile], policy: LogPolicy, now: DateTime) -> Vec<LogStep> {
+    if !files.iter().any(|file| file.name == live) {
+        return vec![LogStep::Reopen];
+    }
     let is_big = |file: &LogFile| file.name == live && file.size_bytes >= policy.bytes_max;
-    let target = format!("{live}.{}", now.to_zoned(TimeZone::UTC).strftime("%Y%m%d-%H%M%S"));
+    let target = format!("{live}.{}", now.strftime("%Y%m%d-%H%M%S"));
     let names: BTreeSet<&str> = files.iter().map(|file| file.name.as_str()).collect();
     // Rotated within this very second: writing over that file would lose it. The next check finds another name.
     let is_taken = names.contains(target.as_str()) || names.contains(format!("{target}.gz").as_str());
@@ -134,8 +135,8 @@ mod tests {
 
     use super::*;
 
-    fn now() -> Timestamp {
-        "2024-02-03T04:05:06Z".parse().expect("a time")
+    fn now() -> DateTime {
+        jiff::civil::date(2024, 2, 3).at(4, 5, 6, 0)
     }
 
     /// `0.log=100 0.log.20240101-000000=5`: files and their sizes, with a limit of 100 bytes.
@@ -150,6 +151,7 @@ mod tests {
         let step = |step: &LogStep| match step {
             LogStep::Remove { file, why } => format!("remove {file} ({why:?})"),
             LogStep::Compress { file } => format!("compress {file}"),
+            LogStep::Reopen => "reopen".to_owned(),
             LogStep::Rotate { from, to } => format!("rotate {from} to {to}"),
         };
         steps.iter().map(step).collect::<Vec<_>>().join("\n")
@@ -165,8 +167,50 @@ mod tests {
     fn a_log_is_rotated_when_it_reaches_its_size() {
         check(5, "0.log=99", expect![[""]]);
         check(5, "0.log=100", expect!["rotate 0.log to 0.log.20240203-040506"]);
-        check(5, "", expect![[""]]);
-        check(5, "1.log=1000", expect![[""]]);
+    }
+
+    #[test]
+    fn a_missing_live_log_is_reopened() {
+        check(5, "", expect!["reopen"]);
+        check(5, "1.log=1000", expect!["reopen"]);
+        check(5, "0.log.20240203-040505=1000", expect!["reopen"]);
+    }
+
+    /// `container_log_manager_test.go`: TestRotateLogs, TestCleanupUnusedLog, TestRemoveExcessLog, TestGetAllLogs.
+    #[test]
+    fn rotation_tables_of_the_go_kubelet() {
+        check(3, "0.log=50", expect![[""]]);
+        check(3, "0.log=200", expect!["rotate 0.log to 0.log.20240203-040506"]);
+        check(
+            3,
+            "0.log=200 0.log.00000000-000001 0.log.00000000-000000.gz",
+            expect![[r#"
+                remove 0.log.00000000-000000.gz (TooMany)
+                compress 0.log.00000000-000001
+                rotate 0.log to 0.log.20240203-040506"#]],
+        );
+        let four = "0.log=200 0.log.00000000-000003.gz 0.log.00000000-000001.gz 0.log.00000000-000002.gz \
+                    0.log.00000000-000004.gz";
+        check(
+            3,
+            four,
+            expect![[r#"
+                remove 0.log.00000000-000001.gz (TooMany)
+                remove 0.log.00000000-000002.gz (TooMany)
+                remove 0.log.00000000-000003.gz (TooMany)
+                rotate 0.log to 0.log.20240203-040506"#]],
+        );
+        check(6, four, expect!["rotate 0.log to 0.log.20240203-040506"]);
+        check(
+            20,
+            "0.log=200 0.log.11111111-111111.gz 0.log.19880620-000000 0.log.19880620-000000.gz 0.log.20180101-000000 \
+             0.log.20180101-000000.tmp",
+            expect![[r#"
+                remove 0.log.19880620-000000 (AlreadyCompressed)
+                remove 0.log.20180101-000000.tmp (Unfinished)
+                compress 0.log.20180101-000000
+                rotate 0.log to 0.log.20240203-040506"#]],
+        );
     }
 
     #[test]
@@ -286,6 +330,7 @@ mod tests {
                     LogStep::Remove { file, .. } | LogStep::Compress { file } => {
                         prop_assert!(file.starts_with("0.log.2"));
                     }
+                    LogStep::Reopen => prop_assert!(files.iter().all(|f| f.name != "0.log")),
                     LogStep::Rotate { to, .. } => prop_assert!(files.iter().all(|f| f.name != to)),
                 }
             }
@@ -305,10 +350,11 @@ mod tests {
                         let is_new = left.insert(format!("{file}.gz"));
                         prop_assert!(is_new);
                     }
+                    LogStep::Reopen => {}
                     LogStep::Rotate { to, .. } => prop_assert!(left.insert(to.clone())),
                 }
             }
-            if !steps.is_empty() {
+            if !steps.is_empty() && steps != [LogStep::Reopen] {
                 prop_assert!(left.len() < files_max);
             }
         }

@@ -65,6 +65,7 @@ pub(crate) fn settings(
             max_files: usize::try_from(kubelet.container_log_max_files).unwrap_or(2),
             max_workers: usize::try_from(kubelet.container_log_max_workers).unwrap_or(1).max(1),
             monitor_interval: kubelet.container_log_monitor_interval.as_std(),
+            time_zone: crate::time_zone::local(),
         },
         collection: CollectionSettings {
             min_age: resolved.flags.minimum_container_ttl.as_std(),

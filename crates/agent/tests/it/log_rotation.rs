@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use testing::Method;
+use jiff::tz::{TimeZone, offset};
+use testing::{Fault, Method};
 
 use crate::pods::{container, pod};
 use crate::world::{World, seconds};
@@ -12,9 +13,10 @@ async fn reopened(workers: usize) -> Vec<Duration> {
     let mut world = World::new();
     world.settings.logs.max_size_bytes = 10;
     world.settings.logs.max_workers = workers;
+    world.settings.logs.monitor_interval = seconds(10);
     world.start().await;
     world.apply(&pod("web", ["a", "b", "c", "d"].map(container)));
-    world.until("the pod is ready", |w| w.is_ready("web")).await;
+    world.until("the containers run", |w| w.fake.running().len() == 4).await;
     world.fake.latency(Method::ReopenContainerLog, seconds(5));
     for (_, container) in world.fake.containers() {
         world.host.put(&container.log_path, "more than ten bytes");
@@ -35,4 +37,48 @@ async fn as_many_logs_are_rotated_at_the_same_time_as_the_configuration_says() {
     assert!(one.windows(2).all(|pair| pair[1] - pair[0] >= seconds(5)), "{one:?}");
     let three = reopened(3).await;
     assert!(three[2] - three[0] < seconds(1) && three[3] - three[0] >= seconds(5), "{three:?}");
+}
+
+/// A pod with one container, whose log is on disk.
+async fn with_log(mut world: World, content: &str) -> (World, String) {
+    world.settings.logs.max_size_bytes = 10;
+    world.start().await;
+    world.apply(&pod("web", [container("a")]));
+    world.until("the container runs", |w| w.fake.running().len() == 1).await;
+    let path = world.fake.containers()[0].1.log_path.clone();
+    world.host.put(&path, content);
+    (world, path)
+}
+
+/// `container_log_manager.go` reopens a log file that it does not find.
+#[tokio::test(start_paused = true)]
+async fn missing_live_log_file_is_reopened() {
+    let mut world = World::new();
+    world.settings.logs.monitor_interval = seconds(10);
+    let (world, path) = with_log(world, "short").await;
+    world.pass(seconds(30)).await;
+    assert_eq!(world.fake.count(Method::ReopenContainerLog), 0);
+    world.host.delete(&path);
+    world.host.put(format!("{path}.20260101-000000"), "rotated before");
+    world.until("the log is reopened", |w| w.fake.count(Method::ReopenContainerLog) > 0).await;
+}
+
+/// A kubelet that ends between the rename and the reopen must not cost the container its log.
+#[tokio::test(start_paused = true)]
+async fn log_is_reopened_after_kubelet_died_between_rename_and_reopen() {
+    let mut world = World::new();
+    world.settings.logs.monitor_interval = seconds(10);
+    world.settings.logs.time_zone = TimeZone::fixed(offset(5));
+    let (mut world, path) = with_log(world, "more than ten bytes").await;
+    world.fake.fault(Method::ReopenContainerLog, Fault::Hang);
+    world.until("the reopen is under way", |w| w.fake.count(Method::ReopenContainerLog) == 1).await;
+    world.crash().await;
+    assert!(!world.host.exists(&path), "the live log was renamed");
+    let dir = path.strip_suffix("/0.log").unwrap();
+    let rotated = world.host.files_below(dir);
+    let [rotated] = rotated.as_slice() else { panic!("{rotated:?}") };
+    assert!(rotated.starts_with(&format!("{path}.20260101-05")), "rotated names use local time: {rotated}");
+    world.fake.calm();
+    world.start().await;
+    world.until("the log is reopened", |w| w.fake.count(Method::ReopenContainerLog) == 2).await;
 }

@@ -12,6 +12,7 @@ use agent::{Agent, Doors, Settings};
 use config::{CredentialProviders, Features};
 use futures_util::StreamExt;
 use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use kubelet_core::cgroup::{MemoryQos, PodRules, TierRules};
 use kubelet_core::image::access::VerificationPolicy;
 use kubelet_core::image::gc::ImageGcPolicy;
@@ -292,7 +293,9 @@ fn settings() -> Settings {
             max_size_bytes: 10 << 20,
             max_files: 5,
             max_workers: 1,
-            monitor_interval: seconds(10),
+            // The runtime in memory writes no log files, so only tests that put them there look at logs.
+            monitor_interval: seconds(1_000_000),
+            time_zone: TimeZone::UTC,
         },
         collection: CollectionSettings { min_age: Duration::ZERO, max_per_container: 1, max_total: -1 },
         containers: ContainerSettings {

@@ -49,6 +49,20 @@ fn a_log_that_grows_is_rotated_and_compressed_and_the_oldest_goes() {
     });
 }
 
+/// As after a kubelet that ended between the rename and the reopen of a rotation.
+#[test]
+fn missing_live_log_is_reopened() {
+    let node = Node::start_with(json!({"containerLogMonitorInterval": "3s"}));
+    node.apply("talker", &shell_pod("talker", "while :; do date; sleep 0.1; done"));
+    let pod = node.running("talker");
+    let dir = log_dir(&node, "talker", &uid(&pod));
+    std::fs::rename(dir.join("0.log"), dir.join("0.log.20200101-000000")).expect("renamed");
+    node.eventually("the container writes to a live log again", |_| {
+        let size = std::fs::metadata(dir.join("0.log")).map_err(|e| e.to_string())?.len();
+        if size > 0 { Ok(()) } else { Err("it is empty".to_owned()) }
+    });
+}
+
 #[test]
 fn links_for_log_collectors_point_to_the_logs_of_each_instance() {
     let node = Node::start();
