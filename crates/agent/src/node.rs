@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use model::{MonoTime, PodUid};
-use ports::runtime::{RuntimeResult, RuntimeStatus, RuntimeVersion};
+use ports::runtime::{RuntimeCondition, RuntimeResult, RuntimeStatus, RuntimeVersion};
 use ports::{Clock, Runtime};
 use tokio::sync::watch;
 
@@ -27,6 +27,8 @@ const RUNTIME_DOWN_AFTER: Duration = Duration::from_secs(30);
 pub struct NodeView {
     pub version: RuntimeVersion,
     pub status: RuntimeStatus,
+    /// The runtime has answered once; before that its status is not known.
+    pub has_answered: bool,
     /// Last time the runtime said that it is ready; `None` before the first.
     pub last_ready: Option<MonoTime>,
     /// Why the last question was not answered.
@@ -37,38 +39,59 @@ impl NodeView {
     /// Why the pod network cannot be used, if so.
     #[must_use]
     pub fn network_problem(&self) -> Option<String> {
-        let network = &self.status.network_ready;
-        if self.last_ready.is_some() && network.status {
-            return None;
-        }
-        if self.last_ready.is_none() {
-            return Some("container runtime status check may not have completed yet".to_owned());
-        }
-        Some(format!(
-            "container runtime network not ready: NetworkReady=false reason:{} message:{}",
-            network.reason, network.message
-        ))
+        network_problem(self.has_answered.then_some(&self.status))
     }
 
     /// Everything that keeps the node from being ready, in the words of its condition; empty when it is.
     #[must_use]
     pub fn problems(&self, pleg: &PlegHandle, is_shutting_down: bool, now: MonoTime) -> Vec<String> {
-        let mut problems = Vec::new();
-        match self.last_ready {
-            None => problems.push("container runtime status check may not have completed yet".to_owned()),
-            Some(at) if now.saturating_since(at) > RUNTIME_DOWN_AFTER => {
-                let why = self.error.as_deref().unwrap_or(&self.status.runtime_ready.message);
-                problems.push(format!("container runtime is down: {why}"));
-            }
-            Some(_) => {}
-        }
-        problems.extend(pleg.problem(now).map(|why| format!("PLEG is not healthy: {why}")));
-        if self.last_ready.is_some() {
-            problems.extend(self.network_problem());
-        }
+        let mut problems = runtime_problems(
+            self.has_answered.then_some(&self.status),
+            self.last_ready,
+            pleg.problem(now),
+            now,
+        );
+        problems.extend(self.network_problem());
         problems.extend(is_shutting_down.then(|| kubelet_core::shutdown::PROBLEM.to_owned()));
         problems
     }
+}
+
+/// Why the runtime keeps the node from being ready, in the order and the words of the Go kubelet (`runtime.go`).
+fn runtime_problems(
+    status: Option<&RuntimeStatus>,
+    last_ready: Option<MonoTime>,
+    pleg: Option<String>,
+    now: MonoTime,
+) -> Vec<String> {
+    let mut problems = Vec::new();
+    match last_ready {
+        None => problems.push("container runtime status check may not have completed yet".to_owned()),
+        Some(at) if now.saturating_since(at) >= RUNTIME_DOWN_AFTER => {
+            problems.push("container runtime is down".to_owned());
+        }
+        Some(_) => {}
+    }
+    problems.extend(pleg.map(|why| format!("PLEG is not healthy: {why}")));
+    if let Some(status) = status.filter(|status| !status.runtime_ready.status) {
+        problems
+            .push(format!("container runtime not ready: {}", shown("RuntimeReady", &status.runtime_ready)));
+    }
+    problems
+}
+
+/// `None` for a status is one that is not known yet.
+fn network_problem(status: Option<&RuntimeStatus>) -> Option<String> {
+    let Some(status) = status else { return Some("network state unknown".to_owned()) };
+    let network = &status.network_ready;
+    let problem = || format!("container runtime network not ready: {}", shown("NetworkReady", network));
+    (!network.status).then(problem)
+}
+
+/// A condition of the runtime, as the Go kubelet writes it.
+fn shown(name: &str, condition: &RuntimeCondition) -> String {
+    let RuntimeCondition { status, reason, message } = condition;
+    format!("{name}={status} reason:{reason} message:{message}")
 }
 
 /// Asks the runtime now and every five seconds (at first more often, and when the machine is about to end), and says what changed: about the node as events NodeReady and
@@ -120,6 +143,7 @@ impl NodeWatch {
                         view.version = version;
                     }
                     view.error = None;
+                    view.has_answered = true;
                     if status.runtime_ready.status {
                         view.last_ready = Some(now);
                     }
@@ -186,5 +210,54 @@ fn tell_runtime(view: &NodeView, said: &mut Option<bool>) {
     } else {
         let why = view.error.as_deref().unwrap_or(&view.status.runtime_ready.message);
         tracing::error!(why, "Container runtime is not ready");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> MonoTime {
+        MonoTime::from_start(Duration::from_secs(seconds))
+    }
+
+    fn status(runtime: bool, network: bool) -> RuntimeStatus {
+        let condition = |status: bool, reason: &str, message: &str| RuntimeCondition {
+            status,
+            reason: if status { String::new() } else { reason.to_owned() },
+            message: if status { String::new() } else { message.to_owned() },
+        };
+        RuntimeStatus {
+            runtime_ready: condition(runtime, "Broken", "the shim is gone"),
+            network_ready: condition(network, "NetworkPluginNotReady", "cni plugin not initialized"),
+            ..RuntimeStatus::default()
+        }
+    }
+
+    /// `runtime_test.go` (TestRuntimeErrors…) and `kubelet_test.go` (TestUpdateRuntimeUp): which messages, in which order.
+    #[test]
+    fn runtime_and_network_problems_are_worded_as_in_the_go_kubelet() {
+        const UNKNOWN: &str = "container runtime status check may not have completed yet";
+        const NOT_READY: &str =
+            "container runtime not ready: RuntimeReady=false reason:Broken message:the shim is gone";
+        const NO_NETWORK: &str = "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady \
+                                  message:cni plugin not initialized";
+        let check = |status: Option<RuntimeStatus>, last_ready: Option<u64>, now: u64, expected: &[&str]| {
+            let mut problems = runtime_problems(status.as_ref(), last_ready.map(at), None, at(now));
+            problems.extend(network_problem(status.as_ref()));
+            assert_eq!(problems, expected, "{status:?} {last_ready:?} {now}");
+        };
+        check(None, None, 1, &[UNKNOWN, "network state unknown"]);
+        check(Some(status(false, false)), None, 1, &[UNKNOWN, NOT_READY, NO_NETWORK]);
+        check(Some(status(true, false)), Some(1), 1, &[NO_NETWORK]);
+        check(Some(status(true, true)), Some(1), 30, &[]);
+        check(Some(status(false, true)), Some(1), 2, &[NOT_READY]);
+        check(Some(status(true, true)), Some(1), 31, &["container runtime is down"]);
+        check(Some(status(false, true)), Some(1), 31, &["container runtime is down", NOT_READY]);
+        let pleg = Some("pleg has yet to be successful".to_owned());
+        assert_eq!(
+            runtime_problems(None, None, pleg, at(1)),
+            [UNKNOWN, "PLEG is not healthy: pleg has yet to be successful"]
+        );
     }
 }

@@ -16,6 +16,7 @@ use model::k8s::Pod;
 use model::request::{DnsRequest, SandboxRequest};
 
 use super::{PassContext, Retry};
+use crate::engine::Engine;
 use crate::pod_cgroups;
 use crate::sync_loop::uses_host_network;
 use crate::volumes::{ReadyVolumes, VolumeOrder};
@@ -36,8 +37,8 @@ pub struct Prepared {
 /// Makes everything ready, or says when to try again (and in an event, why).
 pub async fn prepare(context: &PassContext) -> Result<Prepared, Retry> {
     let engine = &context.engine;
-    if let Some(problem) = engine.node.borrow().network_problem()
-        && !uses_host_network(&context.pod)
+    if !uses_host_network(&context.pod)
+        && let Some(problem) = network_problem(engine).await
     {
         let message = format!("network is not ready: {problem}");
         engine.recorder.warning(&context.identity, None, "NetworkNotReady", message);
@@ -67,6 +68,18 @@ pub async fn prepare(context: &PassContext) -> Result<Prepared, Retry> {
         Retry::BackingOff
     })?;
     Ok(Prepared { volumes, mount_points, facts, dns, cgroup_parent })
+}
+
+/// Why the pod network cannot be used, if so. The first status of the runtime is waited for, because a kubelet that just
+/// started has it in a moment, and an event and a retry would cost the first pods a second.
+async fn network_problem(engine: &Engine) -> Option<String> {
+    let mut node = engine.node.clone();
+    let is_known = async { node.wait_for(|view| view.has_answered).await.is_ok() };
+    tokio::select! {
+        _ = is_known => {}
+        () = engine.clock.sleep_until(engine.clock.mono() + NETWORK_RETRY) => {}
+    }
+    engine.node.borrow().network_problem()
 }
 
 /// Makes the pod's cgroup where there is none, with its numbers; returns its name for the runtime.
@@ -144,19 +157,6 @@ async fn pod_facts(context: &PassContext, volumes: &ReadyVolumes) -> Result<PodF
     })
 }
 
-async fn pod_dns(context: &PassContext) -> Result<DnsRequest, String> {
-    let network = &context.engine.settings.network;
-    let resolv_conf = match &network.resolv_conf {
-        Some(path) => Some(context.engine.host.read_text(path).await.map_err(|e| crate::volumes::chain(&e))?),
-        None => None,
-    };
-    let node = NodeDns {
-        cluster_dns: network.cluster_dns.clone(),
-        cluster_domain: network.cluster_domain.clone(),
-        resolv_conf,
-        node_ips: network.host_ips.clone(),
-    };
-    let PodDns { dns, warnings } = compute_pod_dns(&context.pod, &node).map_err(|error| error.to_string())?;
 /// Says once, as an event about the node, what is wrong with its own resolv.conf.
 pub async fn check_node_dns(engine: Arc<Engine>) {
     let network = &engine.settings.network;
@@ -172,7 +172,23 @@ pub async fn check_node_dns(engine: Arc<Engine>) {
     }
 }
 
+async fn pod_dns(context: &PassContext) -> Result<DnsRequest, String> {
+    let network = &context.engine.settings.network;
+    let resolv_conf = match &network.resolv_conf {
+        Some(path) => Some(context.engine.host.read_text(path).await.map_err(|e| crate::volumes::chain(&e))?),
+        None => None,
+    };
+    let node = NodeDns {
+        cluster_dns: network.cluster_dns.clone(),
+        cluster_domain: network.cluster_domain.clone(),
+        resolv_conf,
+        node_ips: network.host_ips.clone(),
+    };
+    let PodDns { dns, warnings } = compute_pod_dns(&context.pod, &node).map_err(|error| error.to_string())?;
     for warning in warnings {
+        if warning.reason == DnsWarningReason::MissingClusterDns {
+            context.engine.recorder.node_warning(warning.reason.as_str(), MISSING_CLUSTER_DNS);
+        }
         context.engine.recorder.warning(&context.identity, None, warning.reason.as_str(), warning.message);
     }
     Ok(dns)
@@ -186,9 +202,6 @@ pub fn sandbox_request(
     context: &PassContext,
     prepared: &Prepared,
     attempt: u32,
-        if warning.reason == DnsWarningReason::MissingClusterDns {
-            context.engine.recorder.node_warning(warning.reason.as_str(), MISSING_CLUSTER_DNS);
-        }
 ) -> Result<SandboxRequest, ConfigError> {
     compute_sandbox_request(&SandboxInputs {
         pod: &context.pod,

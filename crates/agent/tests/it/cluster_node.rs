@@ -105,6 +105,27 @@ async fn a_node_joins_once_the_api_is_there_and_asks_ever_more_seldom() {
     assert!(ready < back + seconds(10), "it took {:?}", ready - back);
 }
 
+/// `kubelet.go` (updateRuntimeUp): the runtime's own word counts at once, its silence after 30 seconds.
+#[tokio::test(start_paused = true)]
+async fn runtime_that_is_not_ready_makes_the_node_not_ready_at_once() {
+    let world = World::joined().await;
+    world.fake.set_ready(false, true);
+    let began = world.now();
+    let noticed = world.until("the node is not ready", |w| !w.is_node_ready()).await;
+    assert!(noticed - began < seconds(7), "after {:?}", noticed - began);
+    let ready = world.node_condition("Ready").unwrap();
+    assert_eq!(ready.reason.as_deref(), Some("KubeletNotReady"));
+    let text = "container runtime not ready: RuntimeReady=false reason:RuntimeNotReady message:scripted: RuntimeNotReady";
+    assert_eq!(ready.message.as_deref(), Some(text));
+    world.fake.set_ready(true, false);
+    let text = "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:scripted: \
+                NetworkPluginNotReady";
+    let says_so = |w: &World| w.node_condition("Ready").unwrap().message.as_deref() == Some(text);
+    world.until("the network is what is missing", says_so).await;
+    world.fake.set_ready(true, true);
+    world.until("the node is ready", World::is_node_ready).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_node_whose_runtime_dies_is_not_ready_until_it_is_back() {
     let world = World::joined().await;

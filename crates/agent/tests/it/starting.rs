@@ -1,5 +1,7 @@
 //! Stories about pods that start.
 
+use std::time::Duration;
+
 use serde_json::json;
 use testing::{Fault, Method, Program};
 
@@ -22,8 +24,6 @@ async fn a_pod_starts_with_its_calls_in_order() {
     assert!(world.now() < seconds(5), "it took until {:?}", world.now());
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_pod_that_runs_is_left_alone() {
 /// `dns.go`: CheckLimitsForResolvConf, and MissingClusterDNS about the node and the pod.
 #[tokio::test(start_paused = true)]
 async fn dns_problems_of_the_node_are_events_about_the_node() {
@@ -63,6 +63,8 @@ async fn first_pod_starts_as_soon_as_the_runtime_status_arrives() {
     assert_eq!(world.recorded("NetworkNotReady"), 0);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_runs_is_left_alone() {
     let world = World::started().await;
     world.apply(&pod("web", [container("app")]));
     world.until("the pod is ready", |w| w.is_ready("web")).await;
@@ -158,8 +160,7 @@ async fn an_image_that_cannot_be_pulled_keeps_nobody_busy() {
     world.fake.unpullable("app:1", "no such image");
     world.apply(&pod("web", [container("app")]));
     world.pass(seconds(75)).await;
-    let pulls: Vec<u64> =
-        world.times_of("PullImage app:1").iter().map(std::time::Duration::as_secs).collect();
+    let pulls: Vec<u64> = world.times_of("PullImage app:1").iter().map(Duration::as_secs).collect();
     let gaps: Vec<u64> = pulls.windows(2).map(|pair| pair[1] - pair[0]).collect();
     assert!(gaps.iter().zip([10, 20, 40]).all(|(gap, wait)| (wait..=wait + 2).contains(gap)), "{pulls:?}");
     let looks = world.fake.count(Method::ListPodSandbox);
