@@ -88,6 +88,13 @@ impl Access {
         Ok(Some(PemPair { certificate: text(source.certificate.read()?)?, key: text(source.key.read()?)? }))
     }
 
+    /// The client certificate and its key are in the kubeconfig itself.
+    #[must_use]
+    pub fn embeds_client_pair(&self) -> bool {
+        let is_inline = |content: &Content| matches!(content, Content::Inline(_));
+        self.identity.as_ref().is_some_and(|pair| is_inline(&pair.certificate) && is_inline(&pair.key))
+    }
+
     /// Where the client certificate comes from, for errors.
     #[must_use]
     pub fn client_origin(&self) -> String {

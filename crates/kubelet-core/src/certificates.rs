@@ -112,6 +112,9 @@ pub struct CertificateState<'a> {
     pub chance: f64,
     /// Renewal is switched on (`rotateCertificates`, `serverTLSBootstrap`).
     pub rotates: bool,
+    /// The certificate in use was embedded in the kubeconfig, as kubeadm does for control plane nodes: it is renewed at
+    /// once.
+    pub is_embedded: bool,
     /// There is a bootstrap kubeconfig to ask with.
     pub has_bootstrap: bool,
     /// The API answered lately.
@@ -144,6 +147,7 @@ pub fn compute_certificate_step(state: &CertificateState<'_>, now: Timestamp) ->
     let good = state.current.filter(|certificate| certificate.is_good_at(now));
     let due = match good {
         Some(good) if !state.rotates => return keep_until_end(state, good),
+        Some(_) if state.is_embedded => Timestamp::MIN,
         Some(good) if good.names.cover(state.wanted) => rotation_deadline(good, state.chance),
         Some(_) | None => Timestamp::MIN,
     };

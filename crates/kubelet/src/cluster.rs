@@ -36,12 +36,14 @@ pub(crate) struct Connected {
     pub(crate) store: PairStore,
     /// What the client certificate in use says; `None` where there is none.
     pub(crate) certificate: Option<CertificateFacts>,
+    /// That certificate was embedded in the kubeconfig and is new to the store.
+    pub(crate) is_embedded: bool,
 }
 
 impl Connected {
     /// Keeps the login good for as long as the agent runs; cancels `given_up` when that is not possible.
     pub(crate) fn keep(self, resolved: &Resolved, engine: &Arc<Engine>, given_up: CancellationToken) {
-        let Self { doors, identity, store, certificate, reviews: _ } = self;
+        let Self { doors, identity, store, certificate, is_embedded, reviews: _ } = self;
         identity.server.observe(engine.metrics.clone());
         let tasks = &engine.tasks;
         tasks.spawn("API files", agent::certificates::reload(identity.clone(), engine.clock));
@@ -60,6 +62,7 @@ impl Connected {
             node_name: engine.settings.node_name.clone(),
             rotates,
             has_bootstrap,
+            is_embedded,
             current: certificate,
             metrics: engine.metrics.clone(),
             given_up,
@@ -95,10 +98,11 @@ pub(crate) async fn connect(
         LoginFound::Secret | LoginFound::Nothing => None,
     };
     let (server, access) = way.open().await?;
+    let is_embedded = way.store_embedded(&access).await;
     let doors = doors(&server, &resolved.kubelet);
     let reviews = Arc::new(server.handle(HandleSettings { budget: None, deadline: REVIEW_DEADLINE }));
     let identity = Arc::new(NodeIdentity { server: Arc::new(server), access, bootstrap });
-    Ok(Some(Connected { doors, reviews, identity, store: way.store, certificate }))
+    Ok(Some(Connected { doors, reviews, identity, store: way.store, certificate, is_embedded }))
 }
 
 /// How this node gets to its API server.
@@ -193,6 +197,28 @@ impl Way {
             },
             Err(error) => unusable(&error),
         }
+    }
+
+    /// Puts a certificate that is embedded in the kubeconfig into the store, unless the store has one that is not out of
+    /// date. kubeadm writes such kubeconfigs for control plane nodes, and replaces them by one that names
+    /// `kubelet-client-current.pem` when that file appears. Returns whether the certificate is to be renewed at once.
+    async fn store_embedded(&self, access: &Access) -> bool {
+        if !self.rotates || !access.embeds_client_pair() {
+            return false;
+        }
+        let now = self.settings.clock.now().wall;
+        match self.store.load().await {
+            Ok(Some(stored)) if now < stored.facts.not_after => return false,
+            Ok(_) => {}
+            Err(error) => {
+                tracing::warn!(%error, "the stored client certificate is replaced by that of the kubeconfig")
+            }
+        }
+        let Ok(Some(pair)) = access.client_pair() else { return false };
+        if let Err(error) = self.store.save(&pair, now).await {
+            tracing::warn!(%error, "failed to store the client certificate of the kubeconfig");
+        }
+        true
     }
 
     /// Gets a certificate and writes the kubeconfig that shows it.

@@ -38,6 +38,8 @@ pub struct ClientCertificate {
     /// `rotateCertificates`.
     pub rotates: bool,
     pub has_bootstrap: bool,
+    /// What is in use was embedded in the kubeconfig.
+    pub is_embedded: bool,
     /// What is in use.
     pub current: Option<CertificateFacts>,
     pub metrics: Arc<Metrics>,
@@ -97,6 +99,7 @@ impl ClientCertificate {
                 Ok(facts) => {
                     tracing::info!(not_after = %facts.not_after, "The client certificate is renewed");
                     (self.current, trouble, chance) = (Some(facts), Trouble::default(), self.chance.share());
+                    self.is_embedded = false;
                 }
                 Err(error) => {
                     trouble.failures = trouble.failures.saturating_add(1);
@@ -126,6 +129,7 @@ impl ClientCertificate {
             wanted,
             chance,
             rotates: self.rotates,
+            is_embedded: self.is_embedded,
             has_bootstrap: self.has_bootstrap,
             is_api_reachable: !is_good && self.api_answers().await,
             unfit_since: trouble.unfit_since,

@@ -61,6 +61,7 @@ impl ClusterSigned {
                 wanted: &wanted,
                 chance,
                 rotates: true,
+                is_embedded: false,
                 has_bootstrap: false,
                 is_api_reachable: false,
                 unfit_since: None,

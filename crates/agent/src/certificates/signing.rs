@@ -7,15 +7,16 @@ use kubelet_core::certificates::{
     CertificateUse, KeyKind, SIGNING_TIMEOUT, SigningOutcome, signing_outcome, signing_request,
 };
 use model::k8s::CertificateSigningRequest;
-use model::{CertificateNames, MonoTime, PemPair};
+use model::{CertificateNames, PemPair};
 use ports::certificates::CertificateError;
 use ports::cluster::{Change, ClusterError, ClusterResult, Selection};
 use ports::{Certificates, Clock, Cluster};
 
 use super::store::StoredPair;
 
-/// A look at the request that failed, and a watch that ended, are followed by another look after this.
-const LOOK_AGAIN: Duration = Duration::from_secs(2);
+/// After a watch that ended or could not be opened the request is polled after this, then after twice as long each time.
+const FIRST_POLL: Duration = Duration::from_millis(100);
+const LONGEST_POLL: Duration = Duration::from_secs(2);
 
 /// Why there is no certificate.
 #[derive(Debug, thiserror::Error)]
@@ -100,6 +101,7 @@ impl Follower<'_> {
     /// Waits for ever.
     async fn outcome(&self, mut seen: CertificateSigningRequest) -> Result<Signed, SigningError> {
         let name = self.name.clone();
+        let mut pause = FIRST_POLL;
         loop {
             match signing_outcome(&seen) {
                 SigningOutcome::Signed(chain) => {
@@ -114,10 +116,10 @@ impl Follower<'_> {
             }
             seen = match self.change(&seen).await {
                 Ok(Some(changed)) => changed,
-                Ok(None) => self.look().await?,
+                Ok(None) => self.poll(&mut pause).await?,
                 Err(error) => {
                     tracing::debug!(%error, name, "The signing request cannot be watched");
-                    self.look().await?
+                    self.poll(&mut pause).await?
                 }
             };
         }
@@ -143,9 +145,10 @@ impl Follower<'_> {
         Ok(None)
     }
 
-    async fn look(&self) -> Result<CertificateSigningRequest, SigningError> {
+    async fn poll(&self, pause: &mut Duration) -> Result<CertificateSigningRequest, SigningError> {
         loop {
-            self.pause().await;
+            self.clock.sleep_until(self.clock.mono() + *pause).await;
+            *pause = (*pause * 2).min(LONGEST_POLL);
             match self.cluster.signing_requests().get("", &self.name).await {
                 Err(error) if error.may_pass() => {
                     tracing::warn!(%error, "The signing request cannot be looked at; it is tried again");
@@ -153,10 +156,5 @@ impl Follower<'_> {
                 looked => return Ok(looked?),
             }
         }
-    }
-
-    async fn pause(&self) {
-        let until: MonoTime = self.clock.mono() + LOOK_AGAIN;
-        self.clock.sleep_until(until).await;
     }
 }

@@ -83,8 +83,12 @@ impl Member {
 
     /// Keeps a certificate of this life good.
     fn keep(&self, life: Duration, rotates: bool) {
+        self.tasks.spawn("keeper", self.keeper(life, rotates).run());
+    }
+
+    fn keeper(&self, life: Duration, rotates: bool) -> ClientCertificate {
         let current = self.certificates.read(&self.pair(life)).unwrap();
-        let keeper = ClientCertificate {
+        ClientCertificate {
             store: PairStore {
                 host: Arc::new(self.host.clone()),
                 certificates: self.certificates.clone(),
@@ -98,11 +102,11 @@ impl Member {
             node_name: "edge-1".to_owned(),
             rotates,
             has_bootstrap: self.identity.bootstrap.lock().is_some(),
+            is_embedded: false,
             current: Some(current),
             metrics: Arc::default(),
             given_up: self.given_up.clone(),
-        };
-        self.tasks.spawn("keeper", keeper.run());
+        }
     }
 
     async fn pass(&self, time: Duration) {
@@ -146,6 +150,18 @@ async fn a_certificate_is_renewed_at_seventy_to_ninety_percent_of_its_life_for_e
     }
     let last = node.identity.pairs.lock().last().cloned().unwrap();
     assert_eq!(node.host.text(CURRENT).unwrap(), format!("{}{}", last.certificate, last.key));
+}
+
+#[tokio::test(start_paused = true)]
+async fn embedded_client_certificate_is_renewed_at_once_and_then_in_time() {
+    let node = Member::new();
+    node.tasks.spawn("keeper", ClientCertificate { is_embedded: true, ..node.keeper(HOUR, true) }.run());
+    node.pass_signing(&node.api, MINUTE, HOUR).await;
+    assert_eq!((node.requests(), node.shown().len()), (1, 1));
+    let pair = node.identity.pairs.lock().last().cloned().unwrap();
+    assert_eq!(node.host.text(CURRENT).unwrap(), format!("{}{}", pair.certificate, pair.key));
+    node.pass_signing(&node.api, 40 * MINUTE, HOUR).await;
+    assert_eq!(node.requests(), 1, "the renewed certificate is used until its own deadline");
 }
 
 #[tokio::test(start_paused = true)]

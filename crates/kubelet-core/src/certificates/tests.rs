@@ -31,6 +31,7 @@ fn check(words: &str, second: i64, expected: &str) {
         wanted: &usual,
         chance: 0.5,
         rotates: true,
+        is_embedded: false,
         has_bootstrap: false,
         is_api_reachable: true,
         unfit_since: None,
@@ -49,6 +50,7 @@ fn check(words: &str, second: i64, expected: &str) {
             ("moved", _) => names = Some(serving("10.0.0.2")),
             ("nameless", _) => names = Some(client()),
             ("fixed", _) => state.rotates = false,
+            ("embedded", _) => state.is_embedded = true,
             ("bootstrap", _) => state.has_bootstrap = true,
             ("offline", _) => state.is_api_reachable = false,
             ("unfit", since) => state.unfit_since = Some(at(since.parse().unwrap())),
@@ -69,6 +71,15 @@ fn check(words: &str, second: i64, expected: &str) {
         CertificateStep::Exit => "exit".into(),
     };
     assert_eq!(shown, expected, "{words} {second}");
+}
+
+/// `certificate_manager.go`: a certificate from the kubeconfig is rotated when the manager starts.
+#[test]
+fn embedded_client_certificate_is_rotated_at_once() {
+    check("embedded", 1000, "request");
+    check("embedded failed=1", 1001, "wait until 1002");
+    check("embedded bootstrap", 1000, "request");
+    check("embedded fixed", 1000, "wait until 2000");
 }
 
 #[test]
@@ -214,7 +225,7 @@ proptest! {
     fn a_wait_always_ends_in_the_future(second in 0..4000_i64, failures in 0..9_u32, bootstrap: bool, rotates: bool) {
         let (current, wanted) = (certificate(client()), client());
         let state = CertificateState {
-            kind: CertificateUse::Client, current: Some(&current), wanted: &wanted, chance: 0.3, rotates,
+            kind: CertificateUse::Client, current: Some(&current), wanted: &wanted, chance: 0.3, rotates, is_embedded: false,
             has_bootstrap: bootstrap, is_api_reachable: true, unfit_since: None, failures, last_failure: Some(at(second)),
         };
         if let CertificateStep::Wait { until } = compute_certificate_step(&state, at(second)) {

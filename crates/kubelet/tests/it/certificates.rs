@@ -99,6 +99,7 @@ impl Home {
             chance: Chance::from_seed(1),
             node_name: "edge-1".to_owned(),
             rotates,
+            is_embedded: false,
             has_bootstrap: true,
             current: Some(joined.facts.clone()),
             metrics: Arc::default(),

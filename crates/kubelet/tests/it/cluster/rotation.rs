@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use base64::Engine;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use serde_json::json;
@@ -175,6 +176,37 @@ fn certificates_of_the_program_are_renewed_under_load_and_nothing_fails() {
         names.retain(|name| name.starts_with("kubelet-client-20"));
         if names.len() <= 3 { Ok(()) } else { Err(format!("{names:?}")) }
     });
+}
+
+/// kubeadm embeds the client certificate of a control plane node in its kubeconfig, and waits for
+/// `kubelet-client-current.pem` to point the kubeconfig at it.
+#[test]
+fn embedded_client_certificate_is_stored_and_rotated_at_once() {
+    let mut cluster = Cluster::start_with(json!({"rotateCertificates": true}));
+    cluster.ready();
+    let issued = "system:node:node kubernetes.io/kube-apiserver-client-kubelet Approved,Issued";
+    let one_issued = |cluster: &Cluster| {
+        let all = requests(cluster);
+        let is_one = all.len() == 1 && all.iter().all(|request| request.ends_with(issued));
+        if is_one { Ok(()) } else { Err(format!("{all:?}")) }
+    };
+    cluster.node.eventually("a certificate was asked for and issued", |_| one_issued(&cluster));
+    let kubeconfig = std::fs::read_to_string(cluster.api.file("node.kubeconfig")).expect("a kubeconfig");
+    cluster.node.eventually("the pair in use is another than that of the kubeconfig", |node| {
+        let pair = std::fs::read(node.path("pki/kubelet-client-current.pem")).map_err(|e| e.to_string())?;
+        let end = pair.windows(10).rposition(|part| part == b"-----BEGIN").unwrap_or_default();
+        let certificate = base64::engine::general_purpose::STANDARD.encode(&pair[..end]);
+        if kubeconfig.contains(&certificate) { Err("the same".to_owned()) } else { Ok(()) }
+    });
+    assert!(
+        pair_in_use(&cluster, "client")
+            .file_name()
+            .is_some_and(|n| n.to_string_lossy().starts_with("kubelet-client-20"))
+    );
+    cluster.node.restart_kubelet();
+    cluster.kubectl.apply(&[bound(shell_pod("second", FOREVER))]);
+    cluster.running("second");
+    one_issued(&cluster).expect("the stored certificate is used");
 }
 
 #[test]
