@@ -111,7 +111,7 @@ pub(crate) fn read(
                     found.providers.push(provider);
                 }
             }
-            Err(wrong) => errors.0.extend(wrong.0),
+            Err(wrong) => errors.extend(wrong),
         }
     }
     errors.into_result()?;

@@ -58,7 +58,9 @@ pub(crate) fn read(text: &str, path: &Path) -> Result<Document, ConfigErrors> {
     for unknown in drop_unknown(&mut tree, &shape) {
         warnings.push(format!("{}: unknown field {unknown:?} is ignored", path.display()));
     }
-    check_types(&tree, &shape, path)?;
+    if let Err(wrong) = check_types(&tree, &shape, path) {
+        return Err(wrong.after(warnings));
+    }
     resolve_paths(&mut tree, path);
     Ok(Document { tree, warnings })
 }

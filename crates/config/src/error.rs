@@ -31,29 +31,44 @@ pub enum ConfigError {
     Gate(#[from] crate::gates::GateError),
 }
 
-/// All problems found, one per line when shown. Never empty when it comes back as an error.
+/// All problems found, one per line when shown, and the warnings that were found with them, which are not shown. Has errors
+/// when it comes back as an error.
 #[derive(Debug, Default)]
-pub struct ConfigErrors(pub Vec<ConfigError>);
+pub struct ConfigErrors {
+    pub errors: Vec<ConfigError>,
+    pub warnings: Vec<String>,
+}
 
 impl ConfigErrors {
     pub(crate) fn push(&mut self, error: ConfigError) {
-        self.0.push(error);
+        self.errors.push(error);
+    }
+
+    pub(crate) fn extend(&mut self, other: Self) {
+        self.errors.extend(other.errors);
+        self.warnings.extend(other.warnings);
+    }
+
+    /// The same errors, with warnings that came before theirs.
+    pub(crate) fn after(mut self, mut warnings: Vec<String>) -> Self {
+        warnings.append(&mut self.warnings);
+        Self { warnings, ..self }
     }
 
     pub(crate) fn into_result(self) -> Result<(), Self> {
-        if self.0.is_empty() { Ok(()) } else { Err(self) }
+        if self.errors.is_empty() { Ok(()) } else { Err(self) }
     }
 }
 
 impl From<ConfigError> for ConfigErrors {
     fn from(error: ConfigError) -> Self {
-        Self(vec![error])
+        Self { errors: vec![error], warnings: Vec::new() }
     }
 }
 
 impl fmt::Display for ConfigErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, error) in self.0.iter().enumerate() {
+        for (index, error) in self.errors.iter().enumerate() {
             if index > 0 {
                 f.write_str("\n")?;
             }

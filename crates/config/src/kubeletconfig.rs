@@ -7,6 +7,7 @@ pub(crate) mod defaults;
 pub(crate) mod parts;
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use serde_json::Value;
 
@@ -250,6 +251,17 @@ impl KubeletConfiguration {
         thresholds
     }
 
+    /// The name servers of `clusterDNS`. As in the Go kubelet, IPv4 addresses may have leading zeros, and what is no address
+    /// is left out.
+    pub fn cluster_dns_ips(&self) -> impl Iterator<Item = IpAddr> {
+        self.cluster_dns.iter().filter_map(|server| parse_ip(server))
+    }
+
+    /// The entries of `clusterDNS` that are no addresses.
+    pub fn invalid_cluster_dns(&self) -> impl Iterator<Item = &str> {
+        self.cluster_dns.iter().map(String::as_str).filter(|server| parse_ip(server).is_none())
+    }
+
     /// The JSON object that `/configz` shows, with `kind` and `apiVersion`.
     #[must_use]
     pub fn configz(&self) -> Value {
@@ -258,4 +270,17 @@ impl KubeletConfiguration {
         crate::tree::set(&mut tree, "apiVersion", API_VERSION.into());
         tree
     }
+}
+
+/// An address; the numbers of an IPv4 address are decimal, whatever zeros they begin with.
+fn parse_ip(text: &str) -> Option<IpAddr> {
+    if let Ok(ip) = text.parse() {
+        return Some(ip);
+    }
+    let without_zeros = |part: &str| match part.trim_start_matches('0') {
+        "" if !part.is_empty() => "0".to_owned(),
+        rest => rest.to_owned(),
+    };
+    let plain: Vec<String> = text.split('.').map(without_zeros).collect();
+    plain.join(".").parse().ok()
 }

@@ -106,10 +106,22 @@ pub fn from_args(args: impl Iterator<Item = String>, files: &dyn Files) -> Resul
 }
 
 fn resolve(parsed: &Parsed, files: &dyn Files) -> Result<Resolved, ConfigErrors> {
-    let flags = node_flags(parsed)?;
     let mut warnings: Vec<String> = parsed.deprecations().collect();
+    match resolve_with(parsed, files, &mut warnings) {
+        Ok(resolved) => Ok(Resolved { warnings, ..resolved }),
+        Err(errors) => Err(errors.after(warnings)),
+    }
+}
+
+/// Without its warnings, which are added to `warnings` also where there are errors.
+fn resolve_with(
+    parsed: &Parsed,
+    files: &dyn Files,
+    warnings: &mut Vec<String>,
+) -> Result<Resolved, ConfigErrors> {
+    let flags = node_flags(parsed)?;
     let from_file = !flags.config.is_empty();
-    let mut set = read_files(&flags, files, &mut warnings)?;
+    let mut set = read_files(&flags, files, warnings)?;
     let mut base = tree::empty();
     if !from_file {
         base = defaults::legacy();
@@ -124,7 +136,9 @@ fn resolve(parsed: &Parsed, files: &dyn Files) -> Result<Resolved, ConfigErrors>
     let kubelet = decode(&tree)?;
     let (gates, gate_warnings, gate_errors) = FeatureGates::resolve(&kubelet.feature_gates);
     warnings.extend(gate_warnings);
-    let mut errors = ConfigErrors(gate_errors.into_iter().map(ConfigError::from).collect());
+    warnings.extend(kubelet.invalid_cluster_dns().map(|server| format!("Invalid clusterDNS IP {server:?}")));
+    let gate_errors = gate_errors.into_iter().map(ConfigError::from).collect();
+    let mut errors = ConfigErrors { errors: gate_errors, ..ConfigErrors::default() };
     flags.check(&mut errors);
     validate::settings(&kubelet, &flags, &gates, &mut errors);
     let mut credential_providers = CredentialProviders::default();
@@ -134,13 +148,13 @@ fn resolve(parsed: &Parsed, files: &dyn Files) -> Result<Resolved, ConfigErrors>
     {
         match credential_providers::read(&flags.image_credential_provider_config, files, &gates) {
             Ok(found) => credential_providers = found,
-            Err(wrong) => errors.0.extend(wrong.0),
+            Err(wrong) => errors.extend(wrong),
         }
     }
     errors.into_result()?;
     let mut not_yet = not_yet_names(&set, &base, parsed);
     not_yet.extend(not_yet::gates(&gates));
-    Ok(Resolved { kubelet, flags, gates, credential_providers, warnings, not_yet })
+    Ok(Resolved { kubelet, flags, gates, credential_providers, warnings: Vec::new(), not_yet })
 }
 
 fn node_flags(parsed: &Parsed) -> Result<NodeFlags, ConfigErrors> {
@@ -180,7 +194,7 @@ fn read_files(
                 tree::merge_patch(&mut tree, document.tree);
                 warnings.extend(document.warnings);
             }
-            Err(wrong) => errors.0.extend(wrong.0),
+            Err(wrong) => errors.extend(wrong),
         }
     }
     errors.into_result()?;

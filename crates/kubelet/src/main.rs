@@ -17,7 +17,7 @@ mod traces;
 
 use std::process::ExitCode;
 
-use config::{Invocation, Resolved};
+use config::{ConfigErrors, Invocation, Resolved};
 
 fn main() -> ExitCode {
     if let Some(code) = host::serve_as_hand() {
@@ -28,7 +28,7 @@ fn main() -> ExitCode {
         Ok(Invocation::Version { raw: false }) => say(&config::version_line()),
         Ok(Invocation::Version { raw: true }) => say(&raw_version()),
         Ok(Invocation::Run(resolved)) => run(&resolved),
-        Err(errors) => fail(&errors.to_string()),
+        Err(errors) => refuse(&errors),
     }
 }
 
@@ -80,6 +80,14 @@ fn raw_version() -> String {
 fn say(text: &str) -> ExitCode {
     println!("{}", text.trim_end());
     ExitCode::SUCCESS
+}
+
+#[expect(clippy::print_stderr, reason = "the log has not started yet")]
+fn refuse(errors: &ConfigErrors) -> ExitCode {
+    for warning in &errors.warnings {
+        eprintln!("W: {warning}");
+    }
+    fail(&errors.to_string())
 }
 
 #[expect(clippy::print_stderr, reason = "the log may not have started yet")]

@@ -53,7 +53,7 @@ pub(crate) fn settings(
         network: NetworkSettings {
             cluster_domain: kubelet.cluster_domain.clone(),
             // Validation has refused what is no address.
-            cluster_dns: kubelet.cluster_dns.iter().filter_map(|ip| ip.parse().ok()).collect(),
+            cluster_dns: kubelet.cluster_dns_ips().collect(),
             resolv_conf: not_empty(&kubelet.resolv_conf).map(PathBuf::from),
             host_ips,
             pod_cidr: not_empty(&kubelet.pod_cidr).filter(|_| resolved.flags.standalone()).map(str::to_owned),

@@ -1,7 +1,5 @@
 //! Rules for the node: numbers of pods and requests, DNS, taints, sysctls, back-off, user namespaces.
 
-use std::net::IpAddr;
-
 use super::Check;
 use crate::duration::GoDuration;
 
@@ -27,11 +25,6 @@ impl Check<'_> {
             &config.config_map_and_secret_change_detection_strategy,
             &["Get", "Cache", "Watch"],
         );
-        for server in &config.cluster_dns {
-            if server.parse::<IpAddr>().is_err() {
-                self.invalid("clusterDNS", format!("{server:?}"), "an IP address");
-            }
-        }
         for sysctl in &config.allowed_unsafe_sysctls {
             if !is_sysctl_pattern(sysctl) {
                 let allowed =

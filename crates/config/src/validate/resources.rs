@@ -202,10 +202,6 @@ impl Check<'_> {
                 self.invalid("evictionSoftGracePeriod", pair, format!("for one of {}", SIGNALS.join(", ")));
             } else if !period.parse::<GoDuration>().is_ok_and(|period| period >= GoDuration::ZERO) {
                 self.invalid("evictionSoftGracePeriod", pair, "a duration of 0s or more, such as 1m30s");
-            } else if !config.eviction_soft.contains_key(signal) {
-                self.conflict(format!(
-                    "evictionSoftGracePeriod (--eviction-soft-grace-period) {signal} needs evictionSoft (--eviction-soft)"
-                ));
             }
         }
         self.at_least("evictionMaxPodGracePeriod", config.eviction_max_pod_grace_period.into(), 0);

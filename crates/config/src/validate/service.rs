@@ -172,10 +172,11 @@ impl Check<'_> {
             policy,
             &["NeverVerify", "NeverVerifyPreloadedImages", "NeverVerifyAllowlistedImages", "AlwaysVerify"],
         );
-        let listed = policy == "NeverVerifyAllowlistedImages";
-        if listed == config.preloaded_images_verification_allowlist.is_empty() {
+        // An empty list is allowed: then every image is verified.
+        let is_listed = !config.preloaded_images_verification_allowlist.is_empty();
+        if is_listed && policy != "NeverVerifyAllowlistedImages" {
             self.conflict(
-                "preloadedImagesVerificationAllowlist must be set if, and only if, imagePullCredentialsVerificationPolicy is NeverVerifyAllowlistedImages",
+                "preloadedImagesVerificationAllowlist must be set only if imagePullCredentialsVerificationPolicy is NeverVerifyAllowlistedImages",
             );
         }
         if policy != "NeverVerifyPreloadedImages" {

@@ -181,6 +181,39 @@ fn unknown_and_duplicate_fields_are_warned_about_and_passed_over() {
 }
 
 #[test]
+fn unknown_fields_are_warned_about_when_there_are_errors_too() {
+    let warning = "/k.yaml: unknown field \"maxPod\" is ignored";
+    for (body, error) in [
+        (
+            "maxPod: 3\nmaxPods: -1\n",
+            "invalid configuration: maxPods (--max-pods) is -1, but must be 0 or more",
+        ),
+        (
+            "maxPod: 3\nclusterDNS: 10.0.0.1\n",
+            "/k.yaml: field clusterDNS: invalid type: string \"10.0.0.1\", expected a list",
+        ),
+    ] {
+        let files = Memory::default().with("/k.yaml", body);
+        let line = ["--config", "/k.yaml"].map(str::to_owned);
+        let errors = config::from_args(line.into_iter(), &files).expect_err("it has errors");
+        assert_eq!((errors.to_string().as_str(), &errors.warnings[..]), (error, &[warning.to_owned()][..]));
+    }
+}
+
+/// `kubelet.go` logs such an entry and goes on.
+#[test]
+fn invalid_cluster_dns_entry_is_warned_about_and_left_out() {
+    let files =
+        Memory::default().with("/k.yaml", "clusterDNS: [dns.local, 10.096.0.010, 'fd00::a', '', 10.0.0]\n");
+    let resolved = resolve("--config /k.yaml", &files).expect("valid");
+    let ips: Vec<String> = resolved.kubelet.cluster_dns_ips().map(|ip| ip.to_string()).collect();
+    assert_eq!(ips, ["10.96.0.10", "fd00::a"]);
+    let warnings =
+        ["\"dns.local\"", "\"\"", "\"10.0.0\""].map(|entry| format!("Invalid clusterDNS IP {entry}"));
+    assert_eq!(resolved.warnings, warnings);
+}
+
+#[test]
 fn relative_paths_start_from_the_directory_of_the_file() {
     let files = Memory::default()
         .with(

@@ -202,10 +202,6 @@ fn names_of_policies_and_strategies_are_ones_that_are_known() {
         "tlsCipherSuites: [TLS_NONE]\n",
         "tlsCipherSuites (--tls-cipher-suites) is \"TLS_NONE\", but must be the name of a TLS cipher suite",
     );
-    check(
-        "clusterDNS: [dns.local]\n",
-        "clusterDNS (--cluster-dns) is \"dns.local\", but must be an IP address",
-    );
     check("address: localhost\n", "address (--address) is \"localhost\", but must be an IP address");
     check(
         "healthzBindAddress: everywhere\n",
@@ -297,10 +293,8 @@ fn settings_that_need_or_exclude_each_other_are_held_to_it() {
         "evictionSoft: {memory.available: 1Gi}\n",
         "evictionSoft (--eviction-soft) memory.available needs evictionSoftGracePeriod (--eviction-soft-grace-period)",
     );
-    check(
-        "evictionSoftGracePeriod: {memory.available: 1m}\n",
-        "evictionSoftGracePeriod (--eviction-soft-grace-period) memory.available needs evictionSoft (--eviction-soft)",
-    );
+    // A grace period alone has no effect, and the Go kubelet accepts it (`eviction/helpers.go`, ParseThresholdConfig).
+    check("evictionSoftGracePeriod: {memory.available: 1m}\n", "");
     check("evictionSoft: {memory.available: 1Gi}\nevictionSoftGracePeriod: {memory.available: 1m}\n", "");
     check(
         "shutdownGracePeriod: 10s\nshutdownGracePeriodCriticalPods: 20s\n",
@@ -339,13 +333,10 @@ fn settings_that_need_or_exclude_each_other_are_held_to_it_further() {
         "registerWithTaints: [{key: a, effect: NoExecute, timeAdded: '2024-01-01T00:00:00Z'}]\n",
         "registerWithTaints a: timeAdded must not be set, the API server sets it",
     );
-    check(
-        "imagePullCredentialsVerificationPolicy: NeverVerifyAllowlistedImages\n",
-        "preloadedImagesVerificationAllowlist must be set if, and only if, imagePullCredentialsVerificationPolicy is NeverVerifyAllowlistedImages",
-    );
+    check("imagePullCredentialsVerificationPolicy: NeverVerifyAllowlistedImages\n", "");
     check(
         "preloadedImagesVerificationAllowlist: [a]\n",
-        "preloadedImagesVerificationAllowlist must be set if, and only if, imagePullCredentialsVerificationPolicy is NeverVerifyAllowlistedImages",
+        "preloadedImagesVerificationAllowlist must be set only if imagePullCredentialsVerificationPolicy is NeverVerifyAllowlistedImages",
     );
     check(
         "imagePullCredentialsVerificationPolicy: NeverVerifyAllowlistedImages\npreloadedImagesVerificationAllowlist: [a]\n",
