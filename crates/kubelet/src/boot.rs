@@ -5,13 +5,15 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use agent::{Agent, Doors};
-use config::{MachineFacts, Resolved};
+use config::{KubeletConfiguration, MachineFacts, Resolved};
 use cri::CriRuntime;
 use host::process::{CgroupVersion, Contention, LockFile};
 use host::{LinuxCgroups, LinuxHost, Logind};
+use kubelet_core::cgroup::CgroupNames;
+use model::CgroupDriver;
 use net::LinuxNet;
 use plugins::UnixPlugins;
-use ports::{Clock, Cluster, Host, HostError};
+use ports::{Cgroups, Clock, Cluster, Host, HostError};
 use tokio_util::sync::CancellationToken;
 
 use crate::process::{self, Signals, feed_watchdog, notify_ready, set_limits, share_root_dir};
@@ -194,12 +196,13 @@ async fn start_agent(resolved: &Resolved, cgroup_v2: bool) -> Result<Started, St
     let node_facts = settings::node_facts(resolved, &*host, cgroup_v2, limits_swap);
     let settings = settings::settings(resolved, &node_facts, node_name, host_ips);
     let seed = seed(&machine.boot_id);
+    let cgroups = Arc::new(LinuxCgroups::new(CGROUP_ROOT.into(), version));
+    check_cgroup_root(kubelet, &*cgroups).await?;
     let connected = cluster::connect(resolved, &settings.node_name, &host, seed).await?;
     let reviews = connected.as_ref().map(|connected| connected.reviews.clone());
     share_root_dir(&*host, &settings.paths.root).await.map_err(host_error)?;
     let net = Arc::new(LinuxNet::new());
     let cluster = connected.as_ref().map(|connected| connected.doors.clone());
-    let cgroups = Arc::new(LinuxCgroups::new(CGROUP_ROOT.into(), version));
     let (shutdown, plugins) = (Arc::new(Logind::new()), Arc::new(UnixPlugins));
     let (runtime, clock) = (Arc::new(runtime), Clock::system());
     let doors = Doors { runtime, host, cgroups, net, shutdown, plugins, clock, cluster };
@@ -209,6 +212,22 @@ async fn start_agent(resolved: &Resolved, cgroup_v2: bool) -> Result<Started, St
         connected.keep(resolved, agent.engine(), given_up.clone());
     }
     Ok(Started { agent, reviews, given_up })
+}
+
+/// Without their parent no pod can have a cgroup, so the API server must not hear of such a node.
+async fn check_cgroup_root(kubelet: &KubeletConfiguration, cgroups: &dyn Cgroups) -> Result<(), StartError> {
+    if !kubelet.cgroups_per_qos {
+        return Ok(());
+    }
+    // Which driver it is the runtime has yet to say; each has its own form of the name.
+    for driver in [CgroupDriver::Cgroupfs, CgroupDriver::Systemd] {
+        match CgroupNames::new(driver, &kubelet.cgroup_root).root() {
+            Some(root) if !cgroups.exists(&root).await => {}
+            Some(_) | None => return Ok(()),
+        }
+    }
+    let root = &kubelet.cgroup_root;
+    Err(StartError::Host(format!("invalid configuration: cgroup-root {root} doesn't exist")))
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]

@@ -181,6 +181,19 @@ fn a_node_that_must_not_register_waits_for_its_object_and_then_reports() {
     assert!(declared.contains(&json!("ExtendWebSocketsToKubelet")), "{declared:?}");
 }
 
+/// `container_manager_linux.go`: the Go kubelet validates the cgroup before it talks to the API server.
+#[test]
+fn cgroup_root_that_does_not_exist_ends_the_start_before_the_node_registers() {
+    let mut cluster = Cluster::around(Node::on_containerd(json!({})));
+    cluster.node.configure(json!({"cgroupRoot": "/kubelet-test-nowhere"}));
+    cluster.node.spawn_kubelet();
+    assert_eq!(cluster.node.wait_for_exit().code(), Some(1));
+    let reason = "invalid configuration: cgroup-root /kubelet-test-nowhere doesn't exist";
+    assert!(cluster.node.kubelet_log().contains(reason), "{}", cluster.node.kubelet_log());
+    let answer = cluster.kubectl.get("node", "node").expect_err("it has not registered");
+    assert!(answer.contains("NotFound"), "{answer}");
+}
+
 /// Events wait for their own turn, and statuses of pods for theirs.
 #[test]
 fn the_api_is_called_no_more_often_than_the_configuration_allows() {
