@@ -17,7 +17,7 @@ use model::k8s::Pod;
 use crate::devices::DeviceShortage;
 use crate::devices::assign as devices;
 use crate::mirror::is_mirror_pod;
-use crate::node::NodePressure;
+use crate::node::{NodePressure, OS_LABEL};
 use crate::request::security::APPARMOR_ANNOTATION_PREFIX;
 use crate::shutdown;
 use crate::status::is_static_pod;
@@ -123,16 +123,15 @@ fn refuse_at_the_end(facts: &AdmissionFacts) -> Option<Rejection> {
 }
 
 fn refuse_os(pod: &Pod) -> Option<Rejection> {
-    let spec = spec_of(pod);
-    let selected = spec.node_selector.as_ref().and_then(|labels| labels.get("kubernetes.io/os"));
-    if selected.is_some_and(|os| os != "linux") {
+    let labelled = pod.metadata.labels.as_ref().and_then(|labels| labels.get(OS_LABEL));
+    if labelled.is_some_and(|os| os != "linux") {
         return Some(Rejection {
             reason: Cow::Borrowed("PodOSSelectorNodeLabelDoesNotMatch"),
             message: "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label"
                 .to_owned(),
         });
     }
-    spec.os.as_ref().filter(|os| os.name != "linux").map(|_| Rejection {
+    spec_of(pod).os.as_ref().filter(|os| os.name != "linux").map(|_| Rejection {
         reason: Cow::Borrowed("PodOSNotSupported"),
         message: "Failed to admit pod as the OS field doesn't match node OS".to_owned(),
     })
@@ -440,11 +439,25 @@ mod tests {
             &json!({"os": {"name": "windows"}}),
             "PodOSNotSupported: Failed to admit pod as the OS field doesn't match node OS",
         );
-        check_with(
-            &facts(),
-            &json!({"nodeSelector": {"kubernetes.io/os": "windows"}}),
-            "PodOSSelectorNodeLabelDoesNotMatch: Failed to admit pod as the `kubernetes.io/os` label doesn't match node \
-             label",
-        );
+    }
+
+    /// `predicate_test.go` (TestRejectPodAdmissionBasedOnOSSelector): the label of the pod counts, a node selector is for
+    /// the affinity predicate.
+    #[test]
+    fn pod_label_for_another_operating_system_is_refused() {
+        let refused = |labels: Value| {
+            let pod: Pod =
+                serde_json::from_value(json!({"metadata": {"labels": labels}, "spec": {"containers": []}}))
+                    .unwrap();
+            compute_rejection(&pod, &facts())
+                .map(|rejection| format!("{}: {}", rejection.reason, rejection.message))
+        };
+        let text = "PodOSSelectorNodeLabelDoesNotMatch: Failed to admit pod as the `kubernetes.io/os` label doesn't match \
+                    node label";
+        assert_eq!(refused(json!({"kubernetes.io/os": "linux"})), None);
+        assert_eq!(refused(json!({})), None);
+        assert_eq!(refused(json!({"kubernetes.io/os": "windows"})).as_deref(), Some(text));
+        assert_eq!(refused(json!({"kubernetes.io/os": ""})).as_deref(), Some(text));
+        check_with(&facts(), &json!({"nodeSelector": {"kubernetes.io/os": "windows"}}), "welcome");
     }
 }

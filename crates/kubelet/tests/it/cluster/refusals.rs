@@ -87,8 +87,11 @@ fn a_pod_that_does_not_fit_is_refused_and_kubectl_shows_why() {
     let os = "Failed to admit pod as the OS field doesn't match node OS";
     refused(&cluster, &with("os", json!({"os": {"name": "windows"}})), "PodOSNotSupported", os);
     let os = "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label";
-    let windows = json!({"nodeSelector": {"kubernetes.io/os": "windows"}});
-    refused(&cluster, &with("label", windows), "PodOSSelectorNodeLabelDoesNotMatch", os);
+    let mut labelled = with("label", json!({}));
+    labelled["metadata"]["labels"]["kubernetes.io/os"] = "windows".into();
+    refused(&cluster, &labelled, "PodOSSelectorNodeLabelDoesNotMatch", os);
+    let windows = json!({"tolerations": tolerant, "nodeSelector": {"kubernetes.io/os": "windows"}});
+    refused(&cluster, &with("windows", windows), "NodeAffinity", affinity);
 
     // Who was refused holds nothing, and what somebody leaves is free again.
     cluster.kubectl.ok(&["delete", "pod", "first"]);
