@@ -2,13 +2,14 @@
 
 use std::fmt::Write as _;
 
-use model::containers::regular_containers;
+use model::PodRef;
+use model::containers::{init_containers, regular_containers, spec_of};
 use model::k8s::{Pod, ResourceRequirements};
 use model::quantity::{binary_text, decimal_text};
 
 use super::observe::Observations;
 use super::threshold::Threshold;
-use super::usage::{Candidate, ContainerUsage};
+use super::usage::{Candidate, ContainerUsage, PodUsage};
 use super::{Signal, Starved};
 
 /// The reason in the status and of the event.
@@ -19,6 +20,8 @@ pub const THRESHOLD_MET: &str = "EvictionThresholdMet";
 /// Annotations of the event.
 const OFFENDERS: &str = "offending_containers";
 const OFFENDERS_USAGE: &str = "offending_containers_usage";
+const POD: &str = "offending_pod";
+const POD_USAGE: &str = "offending_pod_usage";
 const STARVED: &str = "starved_resource";
 
 /// Why a pod goes, as its status and its event say it.
@@ -60,8 +63,21 @@ pub fn notice(
         // Writing to a string cannot fail.
         let _ = write!(message, "Threshold quantity: {level}, available: {left}. ");
     }
+    let Some(usage) = &candidate.usage else {
+        return EvictionNotice { message, annotations: Vec::new(), is_disruption: true };
+    };
+    let mut annotations = Vec::new();
+    if let Some(Offence { used, requested }) = pod_offence(candidate.pod, usage, starved) {
+        let name = PodRef::of(candidate.pod).name;
+        let _ = write!(
+            message,
+            "Pod {name} was using {used}, request is {requested}, has larger consumption of {}. ",
+            starved.as_str()
+        );
+        annotations.extend([(POD, name.to_string()), (POD_USAGE, used)]);
+    }
     let (mut names, mut usages) = (Vec::new(), Vec::new());
-    for container in candidate.usage.iter().flat_map(|usage| &usage.containers) {
+    for container in &usage.containers {
         let Some(offence) = offence(candidate.pod, container, starved) else { continue };
         let Offence { used, requested } = &offence;
         let _ = write!(
@@ -73,12 +89,20 @@ pub fn notice(
         names.push(&*container.name);
         usages.push(offence.used);
     }
-    let annotations = vec![
+    annotations.extend([
         (OFFENDERS, names.join(",")),
         (OFFENDERS_USAGE, usages.join(",")),
         (STARVED, starved.as_str().to_owned()),
-    ];
+    ]);
     EvictionNotice { message, annotations, is_disruption: true }
+}
+
+/// A pod that asks for memory as a whole is named with what it uses, as the Go kubelet does, whether that is more or not.
+fn pod_offence(pod: &Pod, usage: &PodUsage, starved: Starved) -> Option<Offence> {
+    let used = usage.memory.filter(|_| starved == Starved::Memory)?;
+    let requests = spec_of(pod).resources.as_ref()?.requests.as_ref()?;
+    let requested = requests.get(starved.as_str())?;
+    Some(Offence { used: binary_text(i128::from(used)), requested: requested.0.clone() })
 }
 
 /// Bytes with a power of 1024, everything else with one of 1000.
@@ -94,14 +118,15 @@ struct Offence {
     requested: String,
 }
 
-/// A container that takes more than it asked for.
+/// A container that takes more than it asked for. Ephemeral containers cannot ask for anything and are not named.
 fn offence(pod: &Pod, container: &ContainerUsage, starved: Starved) -> Option<Offence> {
     let used = match starved {
         Starved::Memory => container.memory?,
         Starved::EphemeralStorage => container.storage_bytes()?,
         Starved::Inodes | Starved::Pids => return None,
     };
-    let spec = regular_containers(pod).find(|spec| spec.name() == &*container.name)?;
+    let mut specs = regular_containers(pod).chain(init_containers(pod));
+    let spec = specs.find(|spec| spec.name() == &*container.name)?;
     let requests =
         |resources: &ResourceRequirements| resources.requests.as_ref()?.get(starved.as_str()).cloned();
     let request = spec.resources().and_then(requests);

@@ -474,6 +474,114 @@ fn the_notice_says_which_numbers_decided_and_which_containers_took_more_than_req
     );
 }
 
+/// The table of `eviction/helpers_test.go` (TestEvictionMessage).
+#[test]
+fn eviction_message_names_init_containers_sidecars_and_pod_level_usage() {
+    // Requests of init containers and of regular ones in MiB, `!` for a sidecar; what is used; who is named.
+    let table = [
+        ("i1=100 r1!=200 | c1=200", "r1=150 c1=100", ""),
+        ("i1=100 r1!=200 i2=150 | c1=200", "i1=150", "i1=150"),
+        ("i1=100 r1!=200 r2!=200 | c1=200", "r1=250 r2=150 c1=200", "r1=250"),
+        ("i1=100 r1!=200 | c1=200 c2=300", "r1=200 c1=250 c2=250", "c1=250"),
+        ("i1=100 r1!=200 | c1=200", "r1=200 c1=150 e1=250", ""),
+        ("i1=100 r1!=0 r2!=300 | c1=0", "r1=250 r2=250 c1=200", "r1=250 c1=200"),
+        (
+            "i1=100 i2=100 i3=100 r1!=100 r2!=200 r3!=300 | c1=300 c2=200 c3=100",
+            "r1=150 r2=250 r3=250 c1=50 c2=250 c3=400",
+            "r1=150 r2=250 c2=250 c3=400",
+        ),
+    ];
+    let pairs = |text: &str| -> Vec<(String, u64)> {
+        let words = text.split_whitespace().map(|word| word.split_once('=').unwrap());
+        words.map(|(name, size)| (name.to_owned(), size.parse().unwrap())).collect()
+    };
+    for (containers, used, expected) in table {
+        let (init, regular) = containers.split_once('|').unwrap();
+        let requests: std::collections::BTreeMap<String, u64> =
+            pairs(&containers.replace(['!', '|'], "")).into_iter().collect();
+        let spec = |(name, size): (String, u64)| {
+            let requests = if size == 0 { json!({}) } else { json!({"memory": format!("{size}Mi")}) };
+            let mut container =
+                json!({"name": name.trim_end_matches('!'), "resources": {"requests": requests}});
+            if name.ends_with('!') {
+                container["restartPolicy"] = "Always".into();
+            }
+            container
+        };
+        let all = |text: &str| pairs(text).into_iter().map(spec).collect::<Vec<_>>();
+        let pod = pod(
+            "a",
+            &json!({"initContainers": all(init), "containers": all(regular),
+            "ephemeralContainers": [{"name": "e1", "targetContainerName": "c1"}]}),
+        );
+        let usage = |(name, size): (String, u64)| ContainerUsage {
+            name: name.into(),
+            memory: Some(size << 20),
+            ..ContainerUsage::default()
+        };
+        let containers = pairs(used).into_iter().map(usage).collect();
+        let candidate = Candidate { pod: &pod, usage: Some(PodUsage { containers, ..PodUsage::default() }) };
+        let found = notice(&candidate, &hard("memory.available", "10%")[0], &Observations::default());
+        let mut text = "The node was low on resource: memory. ".to_owned();
+        let (mut names, mut usages) = (Vec::new(), Vec::new());
+        for (name, size) in pairs(expected) {
+            let request = match requests[&name] {
+                0 => "0".to_owned(),
+                size => format!("{size}Mi"),
+            };
+            text += &format!(
+                "Container {name} was using {size}Mi, request is {request}, has larger consumption of memory. "
+            );
+            names.push(name);
+            usages.push(format!("{size}Mi"));
+        }
+        assert_eq!(found.message, text);
+        let annotations = [
+            ("offending_containers", names.join(",")),
+            ("offending_containers_usage", usages.join(",")),
+            ("starved_resource", "memory".to_owned()),
+        ];
+        assert_eq!(found.annotations, annotations);
+    }
+}
+
+#[test]
+fn eviction_message_names_the_usage_of_a_pod_with_pod_level_requests() {
+    let spec = json!({"resources": {"requests": {"memory": "250Mi"}, "limits": {"memory": "1000Mi"}},
+        "containers": [{"name": "regular1"}, {"name": "regular2"}]});
+    let pod = pod("a", &spec);
+    let used = |name: &str, mebibytes: u64| ContainerUsage {
+        name: name.into(),
+        memory: Some(mebibytes << 20),
+        ..ContainerUsage::default()
+    };
+    let containers = vec![used("regular1", 250), used("regular2", 350)];
+    let usage = PodUsage { memory: Some(600 << 20), containers, ..PodUsage::default() };
+    let candidate = Candidate { pod: &pod, usage: Some(usage) };
+    let found = notice(&candidate, &hard("memory.available", "10%")[0], &Observations::default());
+    assert_eq!(
+        found.message,
+        "The node was low on resource: memory. Pod a was using 600Mi, request is 250Mi, has larger consumption of \
+         memory. Container regular1 was using 250Mi, request is 0, has larger consumption of memory. Container regular2 \
+         was using 350Mi, request is 0, has larger consumption of memory. "
+    );
+    let annotations = [
+        ("offending_pod", "a".to_owned()),
+        ("offending_pod_usage", "600Mi".to_owned()),
+        ("offending_containers", "regular1,regular2".to_owned()),
+        ("offending_containers_usage", "250Mi,350Mi".to_owned()),
+        ("starved_resource", "memory".to_owned()),
+    ];
+    assert_eq!(found.annotations, annotations);
+    // Nothing is known of the pod: nothing is said of it.
+    let unknown = Candidate { pod: &pod, usage: None };
+    let found = notice(&unknown, &hard("memory.available", "10%")[0], &Observations::default());
+    assert_eq!(
+        (found.message.as_str(), found.annotations),
+        ("The node was low on resource: memory. ", Vec::new())
+    );
+}
+
 #[test]
 fn storage_is_what_containers_wrote_and_logged_and_counts_are_decimal() {
     let spec = json!({"containers": [{"name": "c"}]});

@@ -64,7 +64,7 @@ impl Level {
     }
 
     /// `0%` and `100%` switch a threshold off.
-    fn is_off(&self) -> bool {
+    pub(crate) fn is_off(&self) -> bool {
         match self {
             Self::Absolute { .. } => false,
             Self::Share(share) => *share <= 0.0 || *share >= 1.0,
