@@ -11,7 +11,7 @@ use super::NodeFacts;
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeAddresses {
     pub addresses: Vec<NodeAddress>,
-    /// The value of the annotation for cloud providers; `None`: leave it as it is.
+    /// The value of the annotation for cloud providers; `None`: there must be none.
     pub provided_ip: Option<String>,
 }
 
@@ -50,11 +50,14 @@ pub fn compute_addresses(
     if is_external && !existing.is_empty() {
         return Ok(NodeAddresses { addresses: existing.to_vec(), provided_ip });
     }
-    let internal = match (given.is_empty(), is_external) {
-        (false, _) => given,
-        // The cloud provider will say.
-        (true, true) => Vec::new(),
-        (true, false) => vec![found(facts, node_ips.first().copied())?],
+    let internal = if !given.is_empty() {
+        given
+    } else if is_external && node_ips.is_empty() {
+        // The cloud provider sets it.
+        Vec::new()
+    } else {
+        // `0.0.0.0` and `::` ask for an address of that family, also until a cloud provider sets another.
+        vec![found(facts, node_ips.first().copied())?]
     };
     let mut addresses: Vec<_> = internal.iter().map(|ip| address("InternalIP", &ip.to_string())).collect();
     addresses.push(address("Hostname", facts.hostname));

@@ -26,9 +26,11 @@ pub fn compute_images(images: &[NodeImage], max: i32) -> Vec<ContainerImage> {
 }
 
 fn shown(image: &NodeImage) -> ContainerImage {
-    let names = image.repo_digests.iter().chain(&image.repo_tags).take(MAX_NAMES).cloned().collect();
+    let names: Vec<String> =
+        image.repo_digests.iter().chain(&image.repo_tags).take(MAX_NAMES).cloned().collect();
     ContainerImage {
-        names: Some(names),
+        // The API knows no difference between no names and none at all.
+        names: Some(names).filter(|names| !names.is_empty()),
         size_bytes: Some(i64::try_from(image.size_bytes).unwrap_or(i64::MAX)),
     }
 }

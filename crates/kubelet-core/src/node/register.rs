@@ -113,7 +113,12 @@ fn reconcile_annotation(wanted: &mut Node, initial: &Node) {
 fn reconcile_labels(wanted: &mut Node, initial: &Node) {
     for (label, value) in initial.metadata.labels.iter().flatten() {
         if DEFAULT_LABELS.contains(&label.as_str()) {
-            wanted.metadata.labels.get_or_insert_default().insert(label.clone(), value.clone());
+            let labels = wanted.metadata.labels.get_or_insert_default();
+            if value.is_empty() {
+                labels.remove(label);
+            } else {
+                labels.insert(label.clone(), value.clone());
+            }
         }
     }
 }

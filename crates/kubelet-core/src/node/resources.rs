@@ -9,6 +9,7 @@ use model::k8s::Quantity;
 use model::quantity::binary_text;
 
 use super::NodeMachine;
+use crate::eviction::threshold::Level;
 
 pub type Amounts = BTreeMap<String, Amount>;
 pub type Quantities = BTreeMap<String, Quantity>;
@@ -137,18 +138,10 @@ fn add(amounts: &mut Amounts, name: &str, amount: Amount) {
     *entry = *entry + amount;
 }
 
-/// `100Mi`, or `10%` of the whole.
+/// `100Mi`, or `10%` of the whole, which is rounded as for eviction.
 fn threshold(text: &str, whole: Amount) -> Amount {
-    match text.strip_suffix('%') {
-        Some(percent) => {
-            let hundredths = Amount::parse(percent).map_or(0, Amount::milli);
-            Amount::from_units(
-                i64::try_from(i128::from(whole.units()) * i128::from(hundredths) / 100_000)
-                    .unwrap_or(i64::MAX),
-            )
-        }
-        None => Amount::parse(text).unwrap_or(Amount::ZERO),
-    }
+    let level = Level::parse(text).filter(|level| !level.is_off());
+    level.map_or(Amount::ZERO, |level| Amount::from_units(level.of(whole.units())))
 }
 
 /// How many CPUs a list like `0-3,8` names; `None` if it names none.

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use config::KUBERNETES_VERSION;
 use model::k8s::{
-    DaemonEndpoint, Node, NodeAddress, NodeDaemonEndpoints, NodeFeatures, NodeStatus, NodeSwapStatus,
-    NodeSystemInfo,
+    DaemonEndpoint, Node, NodeAddress, NodeDaemonEndpoints, NodeFeatures, NodeRuntimeHandler, NodeStatus,
+    NodeSwapStatus, NodeSystemInfo,
 };
 
 use super::addresses::{AddressError, compute_addresses};
@@ -35,7 +35,7 @@ pub fn compute_node_status(existing: &Node, facts: &NodeFacts<'_>, was_unschedul
     let port = facts.config.port;
     status.daemon_endpoints = Some(NodeDaemonEndpoints { kubelet_endpoint: Some(DaemonEndpoint { port }) });
     status.images = not_empty(compute_images(facts.images, facts.config.node_status_max_images));
-    status.runtime_handlers = not_empty(facts.runtime_handlers.to_vec());
+    status.runtime_handlers = not_empty(sorted_handlers(facts.runtime_handlers));
     status.features = facts
         .supplemental_groups_policy
         .map(|policy| NodeFeatures { supplemental_groups_policy: Some(policy) });
@@ -60,17 +60,21 @@ fn set_addresses(
     let existing: &[NodeAddress] = status.addresses.as_deref().unwrap_or_default();
     let computed = compute_addresses(facts, existing)?;
     status.addresses = not_empty(computed.addresses);
-    if let Some(ip) = computed.provided_ip {
-        node.metadata.annotations.get_or_insert_default().insert(PROVIDED_IP.to_owned(), ip);
+    match (computed.provided_ip, &mut node.metadata.annotations) {
+        (Some(ip), annotations) => {
+            annotations.get_or_insert_default().insert(PROVIDED_IP.to_owned(), ip);
+        }
+        (None, Some(annotations)) => drop(annotations.remove(PROVIDED_IP)),
+        (None, None) => {}
     }
     Ok(())
 }
 
-/// Puts back the labels that the scheduler needs, should somebody have taken them away.
+/// Corrects the labels that the scheduler needs, should they be missing or wrong.
 fn set_labels(node: &mut Node, facts: &NodeFacts<'_>) {
     let labels = node.metadata.labels.get_or_insert_default();
     for (label, value) in [(OS_LABEL, "linux"), (ARCH_LABEL, &*facts.machine.architecture)] {
-        labels.entry(label.to_owned()).or_insert_with(|| value.to_owned());
+        labels.insert(label.to_owned(), value.to_owned());
     }
 }
 
@@ -102,6 +106,13 @@ fn set_machine(status: &mut NodeStatus, facts: &NodeFacts<'_>, events: &mut Vec<
             .then(|| NodeSwapStatus { capacity: i64::try_from(machine.swap_bytes).ok() }),
         system_uuid: machine.system_uuid.clone(),
     });
+}
+
+/// By name: a runtime lists them in any order, which must not look like a change.
+fn sorted_handlers(handlers: &[NodeRuntimeHandler]) -> Vec<NodeRuntimeHandler> {
+    let mut handlers = handlers.to_vec();
+    handlers.sort_by(|a, b| a.name.cmp(&b.name));
+    handlers
 }
 
 fn sorted(names: &[String]) -> Vec<String> {

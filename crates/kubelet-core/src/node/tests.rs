@@ -199,6 +199,100 @@ fn the_address_is_given_or_the_name_or_what_it_resolves_to_or_the_default_route(
     );
 }
 
+/// The tables of `setters_test.go` (TestNodeAddress, TestNodeAddress_NoCloudProvider): node IPs, annotation before,
+/// addresses and annotation after.
+#[test]
+fn node_address_table_of_the_go_kubelet() {
+    const PROVIDED: &str = "alpha.kubernetes.io/provided-node-ip";
+    let v4 = "InternalIP=192.168.0.7 Hostname=n1";
+    let v6 = "InternalIP=2001:db2::2 Hostname=n1";
+    let table = [
+        (true, "10.0.0.1", "192.168.0.7", "", "InternalIP=10.0.0.1 Hostname=n1", "10.0.0.1"),
+        (false, "0.0.0.0", "192.168.0.7", "", v4, ""),
+        (false, "::", "2001:db2::2", "", v6, ""),
+        (true, "0.0.0.0", "192.168.0.7", "", v4, ""),
+        (true, "::", "2001:db2::2", "", v6, ""),
+        (false, "", "192.168.0.7", "", v4, ""),
+        (false, "", "2001:db2::2", "", v6, ""),
+        (true, "", "192.168.0.7", "", "Hostname=n1", ""),
+        (true, "", "2001:db2::2", "", "Hostname=n1", ""),
+        (false, "10.1.1.1", "192.168.0.7", "", "InternalIP=10.1.1.1 Hostname=n1", ""),
+        (false, "10.1.1.1", "192.168.0.7", "10.1.1.3", "InternalIP=10.1.1.1 Hostname=n1", ""),
+        (true, "10.1.1.1", "192.168.0.7", "10.1.1.3", "InternalIP=10.1.1.1 Hostname=n1", "10.1.1.1"),
+        (true, "0.0.0.0", "192.168.0.7", "10.1.1.3", v4, ""),
+        (
+            true,
+            "2600:1f14:1d4:d101::ba3d,10.1.1.2",
+            "192.168.0.7",
+            "",
+            "InternalIP=2600:1f14:1d4:d101::ba3d InternalIP=10.1.1.2 Hostname=n1",
+            "2600:1f14:1d4:d101::ba3d,10.1.1.2",
+        ),
+        (
+            true,
+            "10.1.1.1,2600:1f14:1d4:d101::ba3d",
+            "192.168.0.7",
+            "10.1.1.1",
+            "InternalIP=10.1.1.1 InternalIP=2600:1f14:1d4:d101::ba3d Hostname=n1",
+            "10.1.1.1,2600:1f14:1d4:d101::ba3d",
+        ),
+        (
+            true,
+            "10.1.1.1",
+            "192.168.0.7",
+            "10.1.1.1,2600:1f14:1d4:d101::ba3d",
+            "InternalIP=10.1.1.1 Hostname=n1",
+            "10.1.1.1",
+        ),
+    ];
+    for (is_external, node_ip, route, before, addresses, after) in table {
+        let annotations = if before.is_empty() { json!({}) } else { json!({PROVIDED: before}) };
+        let existing = node(&json!({"metadata": {"name": "n1", "annotations": annotations}}));
+        let outcome = case(|c| {
+            if is_external {
+                c.flags.cloud_provider = "external".into();
+            }
+            c.flags.node_ip = node_ip.into();
+            c.route = Some(ip(route));
+            let given = node_ip.split(',').filter(|ip| !ip.is_empty()).map(ip);
+            c.interfaces = given.collect();
+        })
+        .over(&existing);
+        assert_eq!(outcome.address_error, None, "{node_ip}");
+        let found = outcome.node.status.unwrap().addresses.unwrap_or_default();
+        let found: Vec<_> = found.iter().map(|a| format!("{}={}", a.type_, a.address)).collect();
+        assert_eq!(found.join(" "), addresses, "{is_external} {node_ip}");
+        let annotations = outcome.node.metadata.annotations.unwrap_or_default();
+        assert_eq!(annotations.get(PROVIDED).map_or("", String::as_str), after, "{is_external} {node_ip}");
+    }
+}
+
+/// `kubelet_node_status.go`, updateNode: after registration, too.
+#[test]
+fn wrong_os_and_arch_labels_are_corrected() {
+    let labels = json!({"kubernetes.io/os": "windows", "kubernetes.io/arch": "arm64", "mine": "1"});
+    let found = Case::new().over(&node(&json!({"metadata": {"name": "n1", "labels": labels}})));
+    let expected = json!({"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64", "mine": "1"});
+    assert_eq!(json!(found.node.metadata.labels), expected);
+}
+
+/// The Node of the recordings: a share of a disk is computed in single precision.
+#[test]
+fn allocatable_ephemeral_storage_of_the_recording() {
+    let found = case(|c| {
+        c.machine.ephemeral_storage_bytes = Some(264_212_084 << 10);
+        c.machine.memory_bytes = 24_684_096 << 10;
+        c.config.eviction_hard = BTreeMap::from([
+            ("nodefs.available".to_owned(), "2%".to_owned()),
+            ("memory.available".to_owned(), "100Mi".to_owned()),
+        ]);
+    })
+    .initial();
+    let allocatable = found.status.unwrap().allocatable.unwrap();
+    assert_eq!(allocatable["ephemeral-storage"].0, "265142110657");
+    assert_eq!(allocatable["memory"].0, "24581696Ki");
+}
+
 #[test]
 fn an_address_that_cannot_be_the_nodes_is_refused() {
     for (given, expected) in [
@@ -263,7 +357,9 @@ fn pods_may_use_what_is_neither_reserved_nor_kept_free() {
             ]);
         },
         &json!({}),
-        &expect!["cpu 3750m of 4, ephemeral-storage 90Gi of 100Gi, memory 7068Mi of 8Gi, pods 110 of 110"],
+        &expect![
+            "cpu 3750m of 4, ephemeral-storage 96636764000 of 100Gi, memory 7068Mi of 8Gi, pods 110 of 110"
+        ],
     );
     check_resources(
         |c| {
