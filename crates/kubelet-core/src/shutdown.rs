@@ -64,7 +64,8 @@ pub fn compute_periods(config: &KubeletConfiguration, features: Features) -> Vec
 fn simple_periods(config: &KubeletConfiguration) -> Vec<GroupPeriod> {
     let (whole_time, critical) =
         (config.shutdown_grace_period.as_std(), config.shutdown_grace_period_critical_pods.as_std());
-    if whole_time.is_zero() {
+    // Validation has refused the second, and without it nothing could be shared out.
+    if whole_time.is_zero() || whole_time < critical {
         return Vec::new();
     }
     let seconds = |time: Duration| u32::try_from(time.as_secs()).unwrap_or(u32::MAX);

@@ -159,6 +159,8 @@ async fn a_critical_pod_waits_until_others_have_made_way() {
     let conditions = said.conditions.unwrap();
     let target = conditions.iter().find(|c| c.type_ == "DisruptionTarget").unwrap();
     assert_eq!((target.status.as_str(), target.reason.as_deref()), ("True", Some("TerminationByKubelet")));
+    let text = "Pod was preempted by Kubelet to accommodate a critical pod.";
+    assert_eq!(target.message.as_deref(), Some(text));
     assert_eq!(world.recorded("Preempting"), 1);
     assert!(world.is_said_ready("small"), "there was enough without it");
 }

@@ -12,6 +12,9 @@ use crate::ledger::Holding;
 /// The reason and the message of a pod that had to make way.
 pub const PREEMPTING: (&str, &str) = ("Preempting", "Preempted in order to admit critical pod");
 
+/// The message of the condition `DisruptionTarget` of such a pod.
+pub const PREEMPTED_CONDITION: &str = "Pod was preempted by Kubelet to accommodate a critical pod.";
+
 /// No set of pods is large enough.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no set of running pods found to reclaim resources: {missing}")]

@@ -32,6 +32,35 @@ fn periods_come_from_either_form_and_from_none_where_the_gate_is_off() {
     assert_eq!(periods_of(by_priority, Features { graceful_shutdown_by_priority: false, ..on }), "");
 }
 
+/// `nodeshutdown_manager_test.go` (Test_migrateConfig).
+#[test]
+fn migrated_shutdown_periods_of_the_go_kubelet() {
+    for (whole, critical, expected) in [
+        ("300s", "120s", "0=180 2000000000=120"),
+        ("100s", "0s", "0=100 2000000000=0"),
+        ("0s", "0s", ""),
+        ("1s", "100s", ""),
+    ] {
+        let fields = json!({"shutdownGracePeriod": whole, "shutdownGracePeriodCriticalPods": critical});
+        assert_eq!(periods_of(fields, Features::default()), expected, "{whole} {critical}");
+    }
+}
+
+/// `nodeshutdown_manager_test.go` (Test_groupByPriority).
+#[test]
+fn pods_are_grouped_by_priority_as_in_the_go_kubelet() {
+    check(
+        "0=180 2000000000=120",
+        "normal:0:- highest:1000000000:- critical:2000000000:-",
+        &["0 180s: normal 180, highest 180", "2000000000 120s: critical 120"],
+    );
+    check(
+        "1=10 2=20 3=30 4=40",
+        "p0:0:- p1:1:- p2:2:- p3:3:- p4:4:- p5:5:-",
+        &["1 10s: p0 10, p1 10", "2 20s: p2 20", "3 30s: p3 30", "4 40s: p4 40, p5 40"],
+    );
+}
+
 #[test]
 fn the_end_is_held_up_for_all_groups_one_after_the_other() {
     let periods = compute_periods(

@@ -10,6 +10,7 @@ use model::k8s::{ContainerStatus, Pod, PodCondition, PodStatus};
 use super::containers::waits_for_all;
 use super::phase::Phase;
 use super::{ContainerStatuses, PodStage, StatusInputs, generation, whole_seconds};
+use crate::admission::preemption::{PREEMPTED_CONDITION, PREEMPTING};
 
 const READY_TO_START: &str = "PodReadyToStartContainers";
 const INITIALIZED: &str = "Initialized";
@@ -111,7 +112,9 @@ fn conditions_of_others(inputs: &StatusInputs<'_>) -> Vec<PodCondition> {
         && find(&all, DISRUPTION_TARGET).is_none()
         && !Phase::of(inputs.pod.status.as_ref()).is_some_and(Phase::is_terminal)
     {
-        let finding = Finding { is_met: true, reason: "TerminationByKubelet", message: why.message.clone() };
+        let is_preempted = why.reason == PREEMPTING.0;
+        let message = if is_preempted { PREEMPTED_CONDITION.to_owned() } else { why.message.clone() };
+        let finding = Finding { is_met: true, reason: "TerminationByKubelet", message };
         all.push(condition(inputs, inputs.last_said(), DISRUPTION_TARGET, finding));
     }
     all
