@@ -251,28 +251,29 @@ pub fn expand_all(words: &[String], env: &[(String, String)]) -> Vec<String> {
     words.iter().map(|word| expand(word, |name| values.get(name).map(|v| (*v).to_owned()))).collect()
 }
 
-/// A variable of a `subPathExpr` has no value.
+/// Variables of a `subPathExpr` have no value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("missing value for {name:?}")]
+#[error("missing value for {}", .names.iter().map(String::as_str).collect::<Vec<_>>().join(", "))]
 pub struct MissingValue {
-    pub name: String,
+    pub names: BTreeSet<String>,
 }
 
-/// Expands a `subPathExpr`. Unlike elsewhere, a name without a value is an error: the literal text would be a path.
+/// Expands a `subPathExpr`. Unlike elsewhere, a variable that does not exist or is empty is an error: the literal text
+/// would be a path, and an empty one the whole volume.
 ///
 /// # Errors
-/// The first name that has no value.
+/// The names that have no value.
 pub fn expand_sub_path(expression: &str, env: &[(String, String)]) -> Result<String, MissingValue> {
     let values: BTreeMap<&str, &str> = env.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
-    let mut missing = None;
+    let mut names = BTreeSet::new();
     let expanded = expand_with(expression, |name| {
-        let Some(value) = values.get(name) else {
-            missing.get_or_insert_with(|| name.to_owned());
+        let Some(value) = values.get(name).filter(|value| !value.is_empty()) else {
+            names.insert(name.to_owned());
             return String::new();
         };
         (*value).to_owned()
     });
-    missing.map_or(Ok(expanded), |name| Err(MissingValue { name }))
+    if names.is_empty() { Ok(expanded) } else { Err(MissingValue { names }) }
 }
 
 #[cfg(test)]

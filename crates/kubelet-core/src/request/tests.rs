@@ -680,7 +680,7 @@ fn check_sub_paths(mounts: &Value, expected: &str) {
         mount["mountPath"] = json!("/m");
     }
     pod.spec.as_mut().unwrap().containers[0].volume_mounts = serde_json::from_value(mounts).unwrap();
-    let env = [("POD".to_owned(), "web".to_owned()), ("UP".to_owned(), "..".to_owned())];
+    let env = [("POD", "web"), ("UP", ".."), ("EMPTY", "")].map(|(k, v)| (k.to_owned(), v.to_owned()));
     let found = compute_sub_paths(&find_container(&pod, "app").unwrap(), &env);
     let show = |paths: Vec<SubPath>| {
         paths.iter().map(|p| format!("{}:{}", p.index, p.path)).collect::<Vec<_>>().join(" ")
@@ -692,9 +692,14 @@ fn check_sub_paths(mounts: &Value, expected: &str) {
 fn sub_paths_are_expanded_and_stay_within_their_volume() {
     check_sub_paths(&json!([{}, {"subPath": "a/b"}, {"subPathExpr": "logs/$(POD)"}]), "1:a/b 2:logs/web");
     check_sub_paths(&json!([{"subPath": "$(POD)"}]), "0:$(POD)");
+    check_sub_paths(&json!([{"subPathExpr": "$(NO)"}]), "! subPath of volume \"v\": missing value for NO");
     check_sub_paths(
-        &json!([{"subPathExpr": "$(NO)"}]),
-        "! subPath of volume \"v\": missing value for \"NO\"",
+        &json!([{"subPathExpr": "$(EMPTY)"}]),
+        "! subPath of volume \"v\": missing value for EMPTY",
+    );
+    check_sub_paths(
+        &json!([{"subPathExpr": "$(NO)/$(POD)/$(EMPTY)"}]),
+        "! subPath of volume \"v\": missing value for EMPTY, NO",
     );
     check_sub_paths(
         &json!([{"subPathExpr": "$(UP)/x"}]),
