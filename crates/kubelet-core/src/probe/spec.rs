@@ -5,9 +5,10 @@
 use std::time::Duration;
 
 use model::ContainerRef;
-use model::k8s::{GRPCAction, Probe};
+use model::k8s::{EnvVar, GRPCAction, Probe};
 
 use super::results::ProbeKind;
+use crate::env::expand_all;
 use crate::http_action::{HttpAction, PortError, port_number, resolve_port};
 
 /// What the kubelet calls itself towards probed servers.
@@ -70,10 +71,18 @@ impl ProbeSpec {
     }
 }
 
+/// The variables of a container as its spec writes them. Those that are taken from elsewhere are empty here, as in the
+/// Go kubelet: the probe does not read their sources.
+fn static_env(container: &ContainerRef<'_>) -> Vec<(String, String)> {
+    let value = |variable: &EnvVar| variable.value.clone().unwrap_or_default();
+    container.env().iter().map(|variable| (variable.name.clone(), value(variable))).collect()
+}
+
 impl ProbeHandler {
     fn of(probe: &Probe, container: &ContainerRef<'_>) -> Result<Self, ProbeSpecError> {
         if let Some(exec) = &probe.exec {
-            return Ok(Self::Exec { command: exec.command.clone().unwrap_or_default() });
+            let command = exec.command.as_deref().unwrap_or_default();
+            return Ok(Self::Exec { command: expand_all(command, &static_env(container)) });
         }
         if let Some(get) = &probe.http_get {
             return HttpAction::of(get, Some(container), USER_AGENT).map(Self::HttpGet).map_err(Into::into);

@@ -290,6 +290,29 @@ fn commands_pass_with_exit_code_zero() {
     );
 }
 
+// Go kubelet: ExpandContainerCommandOnlyStatic.
+#[test]
+fn exec_probe_commands_are_expanded_from_the_static_environment() {
+    let expanded = |words: Value| {
+        let env = json!([
+            {"name": "PORT", "value": "80"},
+            {"name": "HOST", "valueFrom": {"fieldRef": {"fieldPath": "status.hostIP"}}},
+            {"name": "TWICE", "value": "a"},
+            {"name": "TWICE", "value": "b"},
+            {"name": "NESTED", "value": "$(PORT)"},
+        ]);
+        let probe: Probe = serde_json::from_value(json!({"exec": {"command": words}})).expect("a probe");
+        with_container(json!({"name": "c", "env": env}), |c| {
+            let handler = ProbeSpec::of(&probe, ProbeKind::Liveness, c).expect("a valid probe").handler;
+            let ProbeHandler::Exec { command } = handler else { panic!("not an exec probe: {handler:?}") };
+            command.join("|")
+        })
+    };
+    assert_eq!(expanded(json!(["check", ":$(PORT)", "$(TWICE)"])), "check|:80|b");
+    assert_eq!(expanded(json!(["$$(PORT)", "$PORT", "$(MISSING)"])), "$(PORT)|$PORT|$(MISSING)");
+    assert_eq!(expanded(json!(["[$(HOST)]", "$(NESTED)"])), "[]|$(PORT)");
+}
+
 #[test]
 fn web_servers_pass_with_any_status_from_200_to_399() {
     let answer = |status, body: &'static str, redirected_elsewhere| {
