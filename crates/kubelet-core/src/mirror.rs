@@ -3,7 +3,7 @@
 //! Owns: how a mirror looks, and what is to be done so that each static pod has the right one. Never: calling the API,
 //! starting or stopping a container: whatever happens to a mirror, the static pod runs on.
 
-use model::annotations::{CONFIG_HASH, CONFIG_MIRROR};
+use model::annotations::{CONFIG_FILE, CONFIG_HASH, CONFIG_MIRROR};
 use model::k8s::{ObjectMeta, OwnerReference, Pod};
 
 use crate::status::PodStage;
@@ -81,6 +81,8 @@ fn mirror_of(static_pod: &Pod, owner: MirrorOwner<'_>) -> Pod {
     let mut annotations = meta.annotations.clone().unwrap_or_default();
     let hash = annotations.get(CONFIG_HASH).cloned().unwrap_or_default();
     annotations.insert(CONFIG_MIRROR.to_owned(), hash);
+    // A note of ours that nobody else needs; the Go kubelet has none.
+    annotations.remove(CONFIG_FILE);
     let mut spec = static_pod.spec.clone().unwrap_or_default();
     spec.node_name.get_or_insert_with(|| owner.node.to_owned());
     Pod {
@@ -121,7 +123,9 @@ mod tests {
     fn static_pod(hash: &str) -> Pod {
         serde_json::from_value(json!({
             "metadata": {"name": "web-n1", "namespace": "default", "uid": hash, "labels": {"app": "web"},
-                         "annotations": {"kubernetes.io/config.hash": hash, "kubernetes.io/config.source": "file"}},
+                         "annotations": {
+                "kubernetes.io/config.hash": hash, "kubernetes.io/config.source": "file", "kubelet-rs/config.file": "/m/web.yaml",
+            }},
             "spec": {"containers": [{"name": "a"}]},
         }))
         .unwrap()

@@ -3,6 +3,7 @@
 //! Owns reading the text (YAML or JSON, one or several documents, lists), who the pod is (name, namespace, UID), the
 //! defaults an API server would fill in, and every reason to refuse it. Never reads the file itself.
 
+mod core_pod;
 pub mod defaults;
 pub mod identity;
 pub mod references;

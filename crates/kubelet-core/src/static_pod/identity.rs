@@ -8,6 +8,9 @@ use model::PodSource;
 use model::annotations as keys;
 use model::k8s::{Pod, Toleration};
 
+use super::core_pod::core_pod_text;
+use super::defaults::apply_defaults;
+
 /// Where a manifest came from.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Origin {
@@ -37,8 +40,8 @@ impl fmt::Display for Origin {
 
 /// Gives a pod as written in a manifest its identity on this node.
 ///
-/// The UID is derived from the content as written, before defaults, and from where it was written: a changed manifest
-/// is another pod, while a new kubelet with other defaults is not a reason to restart anything.
+/// A pod without a UID gets one derived from its content and from where it was written, the same that the Go kubelet
+/// gives it: a changed manifest is another pod, and a change-over between the kubelets restarts nothing.
 pub fn apply_identity(pod: &mut Pod, origin: &Origin, node_name: &str) {
     if pod.metadata.uid.as_deref().unwrap_or_default().is_empty() {
         pod.metadata.uid = Some(content_uid(pod, origin, node_name));
@@ -85,9 +88,14 @@ fn tolerate_no_execute(tolerations: &mut Vec<Toleration>) {
 
 fn content_uid(pod: &Pod, origin: &Origin, node_name: &str) -> String {
     let mut hash = Fnv128a::new();
-    // Object fields are written in one order and maps are sorted, so the JSON is canonical. A pod always has a JSON
-    // form; were there none, name and place would still tell pods apart.
-    hash.write(&serde_json::to_vec(pod).unwrap_or_default());
+    let mut complete = pod.clone();
+    apply_defaults(&mut complete);
+    match core_pod_text(&complete) {
+        Some(text) => hash.write(text.as_bytes()),
+        // Object fields are written in one order and maps are sorted, so the JSON is canonical. A pod always has a JSON
+        // form; were there none, name and place would still tell pods apart.
+        None => hash.write(&serde_json::to_vec(pod).unwrap_or_default()),
+    }
     match origin {
         Origin::File(path) => hash.write(format!("host:{node_name}file:{path}").as_bytes()),
         Origin::Url(url) => hash.write(format!("url:{url}").as_bytes()),
@@ -113,6 +121,28 @@ impl Fnv128a {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// UIDs that the Go kubelet 1.36.2 gave to this manifest in these places, on the node `refnode`.
+    #[test]
+    fn static_pod_uids_are_those_of_the_go_kubelet() {
+        let manifest = serde_json::json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "static", "namespace": "diff"},
+            "spec": {"terminationGracePeriodSeconds": 1, "containers": [{
+                "name": "main", "image": "registry.k8s.io/e2e-test-images/busybox:1.37.0-1",
+                "command": ["sleep", "3600"],
+            }]},
+        });
+        let recorded = [
+            ("/work/judge/run.zr0cso5s/manifests/static.yaml", "0a8ee7a5830754aed5943a9f1629ae55"),
+            ("/work/judge/run.zqc2wqt4/manifests/static.yaml", "67d959737ae508c04e8149fa782c0172"),
+            ("/work/judge/run.9wn2dxts/manifests/static.yaml", "9fe5530685f6e095086509b2e4174ac7"),
+        ];
+        for (path, uid) in recorded {
+            let mut pod: Pod = serde_json::from_value(manifest.clone()).unwrap();
+            apply_identity(&mut pod, &Origin::File(path.to_owned()), "refnode");
+            assert_eq!(pod.metadata.uid.as_deref(), Some(uid), "{path}");
+        }
+    }
 
     #[test]
     fn the_hash_is_fnv_1a_of_128_bits() {
