@@ -126,7 +126,7 @@ fn watch(engine: &Engine, watches: &Arc<Semaphore>, path: &Path) -> BoxStream<'s
     let permit: Option<OwnedSemaphorePermit> = Arc::clone(watches).try_acquire_owned().ok();
     let hints = permit.zip(path.parent()).and_then(|(permit, dir)| {
         let hints = engine.host.watch(dir).ok()?;
-        Some(hints.inspect(move |()| {
+        Some(hints.map(move |_| {
             let _as_long_as_it_watches = &permit;
         }))
     });

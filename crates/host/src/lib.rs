@@ -70,8 +70,8 @@ use model::payload::Payload;
 use model::stats::{FilesystemSpace, OpenFiles, TreeUsage};
 use ports::Host;
 use ports::host::{
-    CommandOutput, DirEntry, ExecTrace, GroupPolicy, HostError, HostPathKind, HostResult, MachineInfo,
-    ManifestFile, OpenFile, PathFacts, ProgramCall, ProgramEnd, SubordinateIds,
+    CommandOutput, DirEntry, DirectoryChange, ExecTrace, GroupPolicy, HostError, HostPathKind, HostResult,
+    MachineInfo, ManifestFile, OpenFile, PathFacts, ProgramCall, ProgramEnd, SubordinateIds,
 };
 
 pub use addresses::host_ips;
@@ -208,7 +208,7 @@ impl Host for LinuxHost {
         blocking(path, manifests::read_manifests).await
     }
 
-    fn watch(&self, path: &Path) -> HostResult<BoxStream<'static, ()>> {
+    fn watch(&self, path: &Path) -> HostResult<BoxStream<'static, DirectoryChange>> {
         watch::watch(path)
     }
 

@@ -221,7 +221,7 @@ async fn a_huge_manifest_is_named_and_not_read() {
 
 // Watching
 
-type Changes = futures_util::stream::BoxStream<'static, ()>;
+type Changes = futures_util::stream::BoxStream<'static, ports::host::DirectoryChange>;
 
 async fn expect_change(changes: &mut Changes) {
     tokio::time::timeout(Duration::from_secs(10), changes.next())
@@ -233,7 +233,7 @@ async fn expect_change(changes: &mut Changes) {
 /// Takes what is there until nothing more comes at once.
 async fn settle(changes: &mut Changes) -> usize {
     let mut seen = 0;
-    while let Ok(Some(())) = tokio::time::timeout(Duration::from_millis(50), changes.next()).await {
+    while let Ok(Some(_)) = tokio::time::timeout(Duration::from_millis(50), changes.next()).await {
         seen += 1;
     }
     seen
@@ -256,6 +256,22 @@ async fn changes_in_a_directory_are_seen_and_folded() {
     settle(&mut changes).await;
     fs::rename(dir.join("8"), dir.join("9")).unwrap();
     expect_change(&mut changes).await;
+}
+
+/// A manifest that is deleted and written again at once with the same content is a restart of its pod.
+#[tokio::test]
+async fn directory_change_names_removed_entries_even_if_they_exist_again() {
+    let place = Place::new();
+    let dir = place.dir("manifests");
+    let (deleted, moved) = (place.file("manifests/deleted", "x"), place.file("manifests/moved", "x"));
+    place.file("manifests/replaced", "x");
+    let mut changes = host().watch(&dir).unwrap();
+    fs::remove_file(&deleted).unwrap();
+    place.file("manifests/deleted", "x");
+    fs::rename(&moved, place.at("elsewhere")).unwrap();
+    fs::rename(place.file("temporary", "x"), dir.join("replaced")).unwrap();
+    let change = tokio::time::timeout(Duration::from_secs(10), changes.next()).await.unwrap().unwrap();
+    assert_eq!(change.removed.into_iter().collect::<Vec<_>>(), [deleted, moved]);
 }
 
 #[tokio::test]

@@ -4,7 +4,8 @@
 //! nearest ancestor is watched for the step that leads there. Whenever the way itself changes the watches are set up
 //! anew and a change is reported, so the reader looks again with the new watches in place and misses nothing.
 
-use std::ffi::OsString;
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,7 +13,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
 use inotify::{EventMask, Inotify, WatchDescriptor, WatchMask};
-use ports::host::HostResult;
+use ports::host::{DirectoryChange, HostResult};
 
 use crate::async_inotify::waiting;
 use crate::failed;
@@ -53,21 +54,36 @@ struct Watched {
     contents: Option<WatchDescriptor>,
     /// In here only this entry counts.
     step: Option<(WatchDescriptor, OsString)>,
+    /// The directory of the contents.
+    directory: PathBuf,
+}
+
+impl Watched {
+    /// The path of an entry of the watched directory.
+    fn path_of(&self, wd: &WatchDescriptor, name: Option<&OsStr>) -> Option<PathBuf> {
+        let is_of_contents = self.contents.as_ref() == Some(wd);
+        name.filter(|_| is_of_contents).map(|name| self.directory.join(name))
+    }
 }
 
 /// Nothing that happens after this returns is missed.
-pub(crate) fn watch(path: &Path) -> HostResult<BoxStream<'static, ()>> {
+pub(crate) fn watch(path: &Path) -> HostResult<BoxStream<'static, DirectoryChange>> {
     let path = std::path::absolute(path).map_err(failed("watch", path))?;
     let armed = arm(&path).map_err(failed("watch", &path))?;
     Ok(stream::unfold((path, Some(armed)), |(path, armed)| async move {
-        let armed = next_change(&path, armed).await;
-        Some(((), (path, armed)))
+        let mut change = DirectoryChange::default();
+        let armed = next_change(&path, armed, &mut change.removed).await;
+        Some((change, (path, armed)))
     })
     .boxed())
 }
 
 /// Waits for the next change. Cancel safe in the stream above, which keeps the pending call.
-async fn next_change(path: &Path, mut armed: Option<Armed>) -> Option<Armed> {
+async fn next_change(
+    path: &Path,
+    mut armed: Option<Armed>,
+    removed: &mut BTreeSet<PathBuf>,
+) -> Option<Armed> {
     loop {
         let Some(watches) = armed.take() else {
             match arm(path) {
@@ -79,7 +95,7 @@ async fn next_change(path: &Path, mut armed: Option<Armed>) -> Option<Armed> {
             }
             continue;
         };
-        match next_burst(watches).await {
+        match next_burst(watches, removed).await {
             Ok((watches, Meaning::Nothing)) => armed = Some(watches),
             Ok((watches, Meaning::Changed)) => return Some(watches),
             Ok((_, Meaning::Moved)) => {}
@@ -92,7 +108,7 @@ async fn next_change(path: &Path, mut armed: Option<Armed>) -> Option<Armed> {
 }
 
 /// Waits for events and takes all there are.
-async fn next_burst(watches: Armed) -> io::Result<(Armed, Meaning)> {
+async fn next_burst(watches: Armed, removed: &mut BTreeSet<PathBuf>) -> io::Result<(Armed, Meaning)> {
     let Armed { inotify, watched } = watches;
     // Registered per call, because the first watches are set up outside of any runtime.
     let mut ready = waiting(inotify)?;
@@ -120,6 +136,9 @@ async fn next_burst(watches: Armed) -> io::Result<(Armed, Meaning)> {
             let mut step = watched.step.iter();
             let of_step = step.any(|(wd, name)| *wd == event.wd && event.name == Some(name));
             meaning = meaning.max(judge(event.mask, of_contents, of_step));
+            if event.mask.intersects(EventMask::DELETE | EventMask::MOVED_FROM) {
+                removed.extend(watched.path_of(&event.wd, event.name));
+            }
         }
     }
     Ok((Armed { inotify: ready.into_inner(), watched }, meaning))
@@ -182,6 +201,6 @@ impl Place {
             Some((dir, name)) => Some((add(dir)?, name.clone())),
             None => None,
         };
-        Ok(Watched { contents, step })
+        Ok(Watched { contents, step, directory: self.contents.clone().unwrap_or_default() })
     }
 }

@@ -134,7 +134,7 @@ async fn changed(host: &dyn Host, clock: Clock, files: &[PathBuf]) {
     let watches = directories.into_iter().filter_map(|directory| host.watch(directory).ok());
     let mut hints = futures_util::stream::select_all(watches);
     tokio::select! {
-        Some(()) = hints.next() => {}
+        Some(_) = hints.next() => {}
         () = clock.sleep_until(clock.mono() + LOOK_AGAIN) => {}
     }
 }

@@ -1,6 +1,6 @@
 //! The machine: directories, mounts, files and limits, in kubelet-sized steps rather than system calls.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -105,6 +105,13 @@ pub struct PathFacts {
 pub type CommandOutput = BoxStream<'static, HostResult<Vec<u8>>>;
 
 /// A regular file that was opened: it stays the same one when its name goes to another.
+/// Something changed below a watched path.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DirectoryChange {
+    /// Entries that were deleted or moved away. One that exists all the same was created anew.
+    pub removed: BTreeSet<PathBuf>,
+}
+
 #[async_trait]
 pub trait OpenFile: Send + Sync + std::fmt::Debug {
     fn identity(&self) -> FileIdentity;
@@ -153,7 +160,7 @@ pub struct ExecTrace {
     /// The command itself still runs, not only what it started.
     pub is_running: bool,
     /// The sessions of the command and of what it left behind.
-    pub sessions: std::collections::BTreeSet<u32>,
+    pub sessions: BTreeSet<u32>,
 }
 
 /// A program to run on the machine, on top of our own environment.
@@ -236,7 +243,7 @@ pub trait Host: Send + Sync + std::fmt::Debug {
     /// name. A file that cannot be read is listed with the reason.
     async fn read_manifests(&self, path: &Path) -> HostResult<Vec<ManifestFile>>;
     /// Yields whenever something in the directory (or the file) may have changed; bursts may be folded into one.
-    fn watch(&self, path: &Path) -> HostResult<BoxStream<'static, ()>>;
+    fn watch(&self, path: &Path) -> HostResult<BoxStream<'static, DirectoryChange>>;
 
     /// Checks a hostPath against its type and creates it where the type says so.
     async fn ensure_host_path(&self, path: &Path, kind: HostPathKind) -> HostResult<()>;

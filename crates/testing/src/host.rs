@@ -61,6 +61,13 @@ pub enum HostFault {
     GivesUpAndIsDone,
 }
 
+/// A change of the tree, for watchers.
+#[derive(Clone, Debug)]
+struct Changed {
+    path: PathBuf,
+    is_removed: bool,
+}
+
 /// What can be swapped out; nothing at first.
 #[derive(Clone, Copy, Debug, Default)]
 struct Swap {
@@ -78,7 +85,7 @@ pub struct FakeHost {
 struct Shared {
     tree: Mutex<Tree>,
     faults: Mutex<BTreeMap<HostMethod, VecDeque<Ambush>>>,
-    changes: broadcast::Sender<PathBuf>,
+    changes: broadcast::Sender<Changed>,
     machine: MachineInfo,
     swap: Mutex<Swap>,
     subordinate_ids: Mutex<Option<SubordinateIds>>,
@@ -310,9 +317,12 @@ impl FakeHost {
 
     /// Changes the tree and tells the watchers.
     fn change<T>(&self, path: &Path, change: impl FnOnce(&mut Tree) -> T) -> T {
-        let result = change(&mut self.shared.tree.lock());
+        let mut tree = self.shared.tree.lock();
+        let result = change(&mut tree);
+        let is_removed = !tree.exists(path);
+        drop(tree);
         // Nobody may be watching.
-        let _ = self.shared.changes.send(path.to_owned());
+        let _ = self.shared.changes.send(Changed { path: path.to_owned(), is_removed });
         result
     }
 }

@@ -3,7 +3,7 @@
 //! broken manifest never stops a running pod. What it described before this process is known from the pods that were
 //! written down.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use kubelet_core::sources::last_described_by;
 use kubelet_core::static_pod::{Origin, parse_manifest};
 use model::PodSource;
 use model::k8s::Pod;
-use ports::host::ManifestFile;
+use ports::host::{DirectoryChange, ManifestFile};
 use ports::{Clock, Host};
 use tokio::sync::mpsc;
 
@@ -50,6 +50,12 @@ struct Known {
     pods: Option<Vec<Arc<Pod>>>,
 }
 
+fn set_of(known: &BTreeMap<PathBuf, Known>) -> SourceSet {
+    let is_complete = known.values().all(|file| file.pods.is_some());
+    let pods = known.values().filter_map(|file| file.pods.as_ref()).flatten().cloned().collect();
+    SourceSet { source: PodSource::File, pods, is_complete }
+}
+
 impl FileSource {
     /// Runs until dropped. Every select arm is cancel safe.
     pub async fn run(self) {
@@ -63,15 +69,31 @@ impl FileSource {
             }
             let next = self.clock.mono() + self.period;
             tokio::select! {
-                change = changes.next() => if change.is_none() {
-                    changes = stream::pending().boxed();
+                change = changes.next() => match change {
+                    Some(change) => if self.forget(&mut known, &change.removed).await.is_err() {
+                        return;
+                    },
+                    None => changes = stream::pending().boxed(),
                 },
                 () = self.clock.sleep_until(next) => {}
             }
         }
     }
 
-    fn open_watch(&self) -> BoxStream<'static, ()> {
+    /// Reports the pods of files that were deleted as removed, whether or not the files exist again by now: a manifest
+    /// that is deleted and written again restarts its pod, as in the Go kubelet. `Err`: nobody listens any more.
+    async fn forget(
+        &self,
+        known: &mut BTreeMap<PathBuf, Known>,
+        removed: &BTreeSet<PathBuf>,
+    ) -> Result<(), ()> {
+        if removed.iter().filter(|path| known.remove(*path).is_some()).count() == 0 {
+            return Ok(());
+        }
+        self.sets.send(set_of(known)).await.map_err(drop)
+    }
+
+    fn open_watch(&self) -> BoxStream<'static, DirectoryChange> {
         self.host.watch(&self.path).unwrap_or_else(|error| {
             let error = crate::volumes::chain(&error);
             tracing::warn!(path = %self.path.display(), error, "Manifests are not watched, only read anew now and then");
@@ -100,9 +122,7 @@ impl FileSource {
             self.read_one(file, entry);
         }
         self.remember(known).await;
-        let is_complete = known.values().all(|k| k.pods.is_some());
-        let pods = known.values().filter_map(|k| k.pods.as_ref()).flatten().cloned().collect();
-        Some(SourceSet { source: PodSource::File, pods, is_complete })
+        Some(set_of(known))
     }
 
     /// A file that never was good goes on describing what it did when its pods were written down.

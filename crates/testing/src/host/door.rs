@@ -11,14 +11,14 @@ use jiff::Timestamp;
 use model::payload::{Payload, PayloadFile};
 use model::stats::{FilesystemSpace, TreeUsage};
 use ports::host::{
-    DirEntry, FileIdentity, GroupPolicy, Host, HostError, HostPathKind, HostResult, MachineInfo,
-    ManifestFile, OpenFile, ProgramCall, ProgramEnd, SubordinateIds,
+    DirEntry, DirectoryChange, FileIdentity, GroupPolicy, Host, HostError, HostPathKind, HostResult,
+    MachineInfo, ManifestFile, OpenFile, ProgramCall, ProgramEnd, SubordinateIds,
 };
 use tokio_stream::wrappers::BroadcastStream;
 
 use super::firewall::Firewalls;
 use super::tree::{Mount, Node, Tree};
-use super::{FakeHost, HostMethod};
+use super::{Changed, FakeHost, HostMethod};
 
 /// Manifests above this size are not read.
 const MANIFEST_LIMIT: usize = 10 << 20;
@@ -135,12 +135,20 @@ impl Host for FakeHost {
         }
     }
 
-    fn watch(&self, path: &Path) -> HostResult<BoxStream<'static, ()>> {
+    fn watch(&self, path: &Path) -> HostResult<BoxStream<'static, DirectoryChange>> {
         let (changes, watched) = (self.shared.changes.subscribe(), path.to_owned());
-        let concerns = move |change: Result<std::path::PathBuf, _>| {
+        let concerns = move |change: Result<Changed, _>| {
             // An error says that changes were missed; any of them may have been here.
-            let is_here = change.map_or(true, |path| path == watched || path.parent() == Some(&*watched));
-            std::future::ready(is_here.then_some(()))
+            let is_here = |path: &Path| path == watched || path.parent() == Some(&*watched);
+            let seen = match change {
+                Err(_) => Some(DirectoryChange::default()),
+                Ok(changed) if is_here(&changed.path) => {
+                    let removed = Some(changed.path).filter(|_| changed.is_removed);
+                    Some(DirectoryChange { removed: removed.into_iter().collect() })
+                }
+                Ok(_) => None,
+            };
+            std::future::ready(seen)
         };
         Ok(BroadcastStream::new(changes).filter_map(concerns).boxed())
     }
@@ -148,7 +156,7 @@ impl Host for FakeHost {
     /// Each content of the file is a record.
     fn kernel_log(&self, path: &Path) -> HostResult<BoxStream<'static, String>> {
         let (host, path) = (self.clone(), path.to_owned());
-        Ok(self.watch(&path)?.filter_map(move |()| std::future::ready(host.text(&path))).boxed())
+        Ok(self.watch(&path)?.filter_map(move |_| std::future::ready(host.text(&path))).boxed())
     }
 
     async fn ensure_host_path(&self, path: &Path, kind: HostPathKind) -> HostResult<()> {
