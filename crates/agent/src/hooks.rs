@@ -4,9 +4,10 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use kubelet_core::http_action::HttpAction;
+use kubelet_core::http_action::{HttpAction, join_host_port};
 use model::containers::ContainerRef;
 use model::k8s::{HTTPGetAction, LifecycleHandler};
+use model::request::ExecResult;
 use model::{ContainerId, PodRef};
 use ports::net::{HttpGet, NetError, Scheme};
 use ports::{Net, Runtime};
@@ -18,6 +19,8 @@ use crate::metrics::Metrics;
 /// HTTP handlers of the Go kubelet have no deadline but the connection's; this one keeps a dead peer from holding a
 /// pod for ever.
 const HTTP_TIMEOUT: Duration = Duration::from_secs(60);
+/// How much of the output of a failed hook its error keeps; the runtime returns up to 16 MiB.
+const MAX_HOOK_OUTPUT: usize = 4096;
 /// What the kubelet calls itself towards hooks.
 const USER_AGENT: &str = "kube-lifecycle/1.36";
 
@@ -30,6 +33,7 @@ pub struct HookContext<'a> {
     pub pod: &'a PodRef,
     pub pod_ip: Option<IpAddr>,
     pub container_id: &'a ContainerId,
+    pub container_name: &'a str,
     /// Absent when the spec is gone; named ports cannot be resolved then.
     pub container: Option<ContainerRef<'a>>,
 }
@@ -43,7 +47,7 @@ impl std::fmt::Debug for HookContext<'_> {
 /// Runs the handler to its end.
 ///
 /// # Errors
-/// What the handler said, in the words of the event.
+/// Which handler of which container failed, and why, in the words of `state.waiting.message`.
 pub async fn run_handler(context: &HookContext<'_>, handler: &LifecycleHandler) -> Result<(), String> {
     if let Some(exec) = &handler.exec {
         return run_exec(context, exec.command.as_deref().unwrap_or_default()).await;
@@ -56,42 +60,63 @@ pub async fn run_handler(context: &HookContext<'_>, handler: &LifecycleHandler) 
         tokio::time::sleep(Duration::from_secs(seconds)).await;
         return Ok(());
     }
-    Err("invalid handler: it has none of exec, httpGet and sleep".to_owned())
+    Err("Cannot run handler: invalid handler: it has none of exec, httpGet and sleep".to_owned())
 }
 
 async fn run_exec(context: &HookContext<'_>, command: &[String]) -> Result<(), String> {
-    let result =
-        context.runtime.exec_sync(context.container_id, command, Duration::ZERO).await.map_err(|error| {
-            format!("Exec lifecycle hook ({command:?}) failed - error: {}", error.message())
-        })?;
-    if result.exit_code == 0 {
-        return Ok(());
-    }
-    let output = String::from_utf8_lossy(&[result.stdout, result.stderr].concat()).into_owned();
-    let code = result.exit_code;
-    Err(format!(
-        "Exec lifecycle hook ({command:?}) failed - error: command '{}' exited with {code}: {output}",
-        command.join(" ")
-    ))
+    let failure = match context.runtime.exec_sync(context.container_id, command, Duration::ZERO).await {
+        Ok(result) if result.exit_code == 0 => return Ok(()),
+        Ok(result) => failed_command(command, &result),
+        Err(error) => format!("{}, message: \"\"", error.message()),
+    };
+    Err(hook_failure(context, "Exec", &command_as_text(command), &failure))
+}
+
+/// What a failed command reports: its standard error, then all that it wrote, both cut to [`MAX_HOOK_OUTPUT`].
+fn failed_command(command: &[String], result: &ExecResult) -> String {
+    let text =
+        |bytes: &[u8]| String::from_utf8_lossy(&bytes[..bytes.len().min(MAX_HOOK_OUTPUT)]).into_owned();
+    let all = text(&[&result.stdout[..], &result.stderr[..]].concat());
+    let (line, code, stderr) = (command.join(" "), result.exit_code, text(&result.stderr));
+    format!("command '{line}' exited with {code}: {stderr}, message: {all:?}")
+}
+
+fn command_as_text(command: &[String]) -> String {
+    format!("[{}]", command.join(" "))
+}
+
+fn hook_failure(context: &HookContext<'_>, kind: &str, what: &str, error: &str) -> String {
+    let (container, pod) = (context.container_name, context.pod);
+    format!(
+        "{kind} lifecycle hook ({what}) for Container {container:?} in Pod \"{}_{}({})\" failed - error: {error}",
+        pod.name, pod.namespace, pod.uid
+    )
 }
 
 async fn run_http(context: &HookContext<'_>, action: &HTTPGetAction) -> Result<(), String> {
+    let path = action.path.as_deref().unwrap_or_default();
+    call_http(context, action).await.map_err(|error| hook_failure(context, "HTTP", path, &error))
+}
+
+async fn call_http(context: &HookContext<'_>, action: &HTTPGetAction) -> Result<(), String> {
     let mut request = http_request(context, action)?;
     let mut answer = context.net.http_get(&request).await;
     if request.scheme == Scheme::Https && matches!(answer, Err(NetError::PlainHttpServer)) {
         // Parity: older kubelets ignored the scheme, so a handler that never worked over TLS gets a second chance.
+        // Credentials that were meant for an encrypted connection are not sent in the clear.
         request.scheme = Scheme::Http;
-        let container = context.container.as_ref().map(|c| c.name());
-        let message = "request to HTTPS lifecycle hook got HTTP response, retry with HTTP succeeded";
+        request.headers.retain(|(name, _)| !name.eq_ignore_ascii_case("authorization"));
         answer = context.net.http_get(&request).await;
         if answer.is_ok() {
             context.metrics.hook_fell_back();
-            context.recorder.warning(context.pod, container, "LifecycleHTTPFallback", message);
+            let message = format!(
+                "request to HTTPS lifecycle hook {} got HTTP response, retry with HTTP succeeded",
+                join_host_port(&request.host, request.port)
+            );
+            context.recorder.warning(context.pod, None, "LifecycleHTTPFallback", message);
         }
     }
-    answer.map(|_| ()).map_err(|error| {
-        format!("HTTP lifecycle hook ({}) failed - error: {error}", action.path.as_deref().unwrap_or("/"))
-    })
+    answer.map(|_| ()).map_err(|error| error.to_string())
 }
 
 fn http_request(context: &HookContext<'_>, action: &HTTPGetAction) -> Result<HttpGet, String> {

@@ -166,6 +166,17 @@ pub async fn save_checkpoint(host: &dyn Host, paths: &Paths, uid: &PodUid, statu
     }
 }
 
+/// Forgets the status, for a pod of the same UID that starts over.
+///
+/// # Errors
+/// The file cannot be removed.
+pub async fn remove_checkpoint(host: &dyn Host, paths: &Paths, uid: &PodUid) -> Result<(), HostError> {
+    match host.remove_file(&checkpoint_path(paths, uid)).await {
+        Err(error) if !error.is_not_found() => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
 /// The status an earlier run of the kubelet left, if it did and it is whole.
 pub async fn load_checkpoint(host: &dyn Host, paths: &Paths, uid: &PodUid) -> Option<PodStatus> {
     const LIMIT: usize = 1 << 20;

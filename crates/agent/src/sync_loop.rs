@@ -266,7 +266,10 @@ impl SyncLoop {
     fn remove(&mut self, pod: &PodRef) {
         self.held_back.retain(|_, waiting| PodRef::of(waiting).uid != pod.uid);
         if let Some(worker) = self.workers.get(&pod.uid) {
-            worker.orders.send_modify(|order| order.is_removed = true);
+            worker.orders.send_modify(|order| {
+                order.is_removed = true;
+                order.removals += 1;
+            });
         }
     }
 

@@ -62,6 +62,8 @@ pub(crate) struct Order {
     pub desired: Option<Arc<Pod>>,
     /// The pod is gone from its source: take it down and leave nothing.
     pub is_removed: bool,
+    /// How often it was removed, because a removal that is taken back at once must still stop the pod.
+    pub removals: u64,
     /// Start nothing yet: nobody knows what the runtime has, or a pod of the same name still runs in it.
     pub must_wait: bool,
 }
@@ -106,6 +108,9 @@ pub(crate) struct PodWorker {
     pod: PodRef,
     orders: watch::Receiver<Order>,
     desired: Option<Arc<Pod>>,
+    /// Of the order that was handled last.
+    was_removed: bool,
+    removals: u64,
     state: WorkerState,
     is_over: bool,
     observations: watch::Receiver<Option<Arc<PodObservation>>>,
@@ -180,6 +185,7 @@ impl PodWorker {
         let back_off_max = engine.settings.containers.back_off_max;
         let now = engine.clock.now();
         let desired = orders.borrow().desired.clone().or(remembered);
+        let (was_removed, removals) = (orders.borrow().is_removed, orders.borrow().removals);
         let (state, effects) = match &desired {
             Some(desired) => WorkerState::new(desired.clone(), now),
             None => WorkerState::orphan(pod.clone(), now),
@@ -187,6 +193,8 @@ impl PodWorker {
         let worker = Self {
             probes: Probes::new(engine.clone(), pod.clone(), news.0.clone()),
             desired,
+            was_removed,
+            removals,
             state,
             is_over: false,
             observed: None,
@@ -254,6 +262,7 @@ impl PodWorker {
             None => self.desired.as_deref().and_then(status::said_in_api),
             known => known,
         };
+        let known = known.map(|said| self.without_lost_ends(said));
         let is_due_again = |said: &PodStatus| {
             self.desired.as_deref().is_some_and(|pod| kubelet_core::shutdown::begins_anew(pod, said))
         };
@@ -313,6 +322,7 @@ impl PodWorker {
                 }
                 WorkerEffect::WakeIn(after) => self.wake_no_later_than(self.engine.clock.mono() + after),
                 WorkerEffect::Forget => self.purge(),
+                WorkerEffect::StartAgain => self.forget_status(),
             }
         }
     }
@@ -328,13 +338,21 @@ impl PodWorker {
 
     fn take_order(&mut self) {
         let order = self.orders.borrow_and_update().clone();
-        if let Some(pod) = &order.desired {
-            self.take_desired(pod);
-        }
-        if order.is_removed {
+        let is_new_removal = std::mem::replace(&mut self.removals, order.removals) != order.removals;
+        let was_removed = std::mem::replace(&mut self.was_removed, order.is_removed) || is_new_removal;
+        if is_new_removal {
             // Whoever decides what comes here counts it as gone.
             self.leave_place();
             self.feed(WorkerEvent::Removed);
+        }
+        match order.desired {
+            // Added again: it starts over once it has ended, however little its spec has changed.
+            Some(pod) if was_removed && !order.is_removed => {
+                self.desired = Some(pod.clone());
+                self.feed(WorkerEvent::Desired(pod));
+            }
+            Some(pod) => self.take_desired(&pod),
+            None => {}
         }
     }
 

@@ -21,14 +21,14 @@ use config::Features;
 use jiff::Timestamp;
 use model::annotations::CONFIG_SOURCE;
 use model::k8s::{ContainerStatus, Pod, PodStatus, Time};
-use model::{PodObservation, PodSource, QosClass};
+use model::{ContainerId, PodObservation, PodSource, QosClass};
 
 use crate::probe::results::ProbeVerdicts;
 
 pub use addresses::host_ip_family_mismatch;
 pub use containers::waiting_for_restart_of_all;
 pub use phase::Phase;
-pub use seeds::{ProbeSeed, merge_for_restart};
+pub use seeds::{ProbeSeed, forget_ended_init_containers, merge_for_restart};
 
 /// Where the pod's worker is, as far as the status depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,6 +87,9 @@ pub struct StatusInputs<'a> {
     /// Containers that ended and start again for a reason that neither their exit nor their policy shows: a changed
     /// spec, a failed probe.
     pub returning: &'a BTreeSet<String>,
+    /// Instances that the kubelet stopped in order to start their container again. They are shown as waiting, never as
+    /// terminated: the API refuses the way back from there under restart policies OnFailure and Never.
+    pub killed_to_restart: &'a BTreeSet<ContainerId>,
     pub stage: PodStage,
     pub terminal: Option<&'a TerminalReason>,
     pub node: NodeFacts<'a>,

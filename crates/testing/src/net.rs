@@ -10,7 +10,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use ports::Net;
-use ports::net::{GrpcHealth, HttpAnswer, HttpGet, NetError};
+use ports::net::{GrpcHealth, HttpAnswer, HttpGet, NetError, Scheme};
 
 /// Who answers on a port, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +19,8 @@ pub enum Service {
     Http { status: u16, body: String },
     /// gRPC health with this answer; TCP connects.
     Grpc(GrpcHealth),
+    /// HTTP with status 200 and no body, on a port that does not speak TLS.
+    PlainHttp,
     /// Connects and says nothing.
     Silent,
 }
@@ -42,6 +44,7 @@ struct State {
     /// By host (`None`: every host) and port.
     services: BTreeMap<(Option<String>, u16), Service>,
     calls: Vec<String>,
+    http_requests: Vec<HttpGet>,
 }
 
 impl FakeNet {
@@ -74,6 +77,12 @@ impl FakeNet {
         self.state.lock().calls.clone()
     }
 
+    /// Every HTTP request so far.
+    #[must_use]
+    pub fn http_requests(&self) -> Vec<HttpGet> {
+        self.state.lock().http_requests.clone()
+    }
+
     fn call(&self, line: String, host: &str, port: u16) -> Result<Service, NetError> {
         let mut state = self.state.lock();
         state.calls.push(line);
@@ -98,6 +107,7 @@ impl Net for FakeNet {
 
     async fn http_get(&self, request: &HttpGet) -> Result<HttpAnswer, NetError> {
         let target = format!("{}:{}{}", request.host, request.port, request.path);
+        self.state.lock().http_requests.push(request.clone());
         match self.call(format!("GET {target}"), &request.host, request.port)? {
             Service::Http { status, body } => {
                 let mut body = body.into_bytes();
@@ -105,6 +115,13 @@ impl Net for FakeNet {
                 body.truncate(request.max_body_bytes);
                 Ok(HttpAnswer { status, body, truncated, redirected_elsewhere: false })
             }
+            Service::PlainHttp if request.scheme == Scheme::Https => Err(NetError::PlainHttpServer),
+            Service::PlainHttp => Ok(HttpAnswer {
+                status: 200,
+                body: Vec::new(),
+                truncated: false,
+                redirected_elsewhere: false,
+            }),
             Service::Grpc(_) => Err(NetError::Protocol("malformed HTTP response".to_owned())),
             Service::Silent => silence(format!("GET {target}"), request.timeout).await,
         }
@@ -124,7 +141,9 @@ impl Net for FakeNet {
         let line = format!("HEALTH {host}:{port}/{service}");
         match self.call(line.clone(), &host.to_string(), port)? {
             Service::Grpc(health) => Ok(health),
-            Service::Http { .. } => Err(NetError::Protocol("no gRPC on this port".to_owned())),
+            Service::Http { .. } | Service::PlainHttp => {
+                Err(NetError::Protocol("no gRPC on this port".to_owned()))
+            }
             Service::Silent => silence(line, timeout).await,
         }
     }
@@ -132,8 +151,6 @@ impl Net for FakeNet {
 
 #[cfg(test)]
 mod tests {
-    use ports::net::Scheme;
-
     use super::*;
 
     fn get(port: u16) -> HttpGet {

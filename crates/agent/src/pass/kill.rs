@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use kubelet_core::pod::plan::{KillContainer, KillReason};
-use kubelet_core::pod::termination::{ContainerKill, plan_kills};
+use kubelet_core::pod::plan::KillContainer;
+use kubelet_core::pod::restart::restarts_after_kill;
+use kubelet_core::pod::termination::{ContainerKill, killing_message, plan_kills};
 use model::containers::find_container;
 use model::k8s::Pod;
 use model::{ContainerObservation, ContainerState, MonoTime, PodObservation, PodRef};
@@ -56,7 +57,11 @@ async fn kill_one(
     turns: &Turns,
 ) {
     let (kill, container) = target;
-    engine.recorder.normal(victim.pod, Some(&kill.name), "Killing", explain(&kill.name, kill.why));
+    let spec = victim.spec.and_then(|pod| Some((pod, find_container(pod, &kill.name)?)));
+    let features = engine.node_facts.features;
+    let restarts = spec.is_some_and(|(pod, spec)| restarts_after_kill(pod, &spec, kill.why, features));
+    let message = killing_message(&kill.name, spec.map(|(_, spec)| spec.kind), kill.why, restarts);
+    engine.recorder.normal(victim.pod, Some(&kill.name), "Killing", message);
     let deadline = began + kill.grace;
     if container.state == ContainerState::Running {
         run_pre_stop(engine, victim, target, deadline).await;
@@ -113,11 +118,14 @@ async fn run_pre_stop(
         pod: victim.pod,
         pod_ip: pod_ip.or_else(|| engine.host_ips().first().copied()),
         container_id: &container.id,
+        container_name: &kill.name,
         container: victim.spec.and_then(|pod| find_container(pod, &kill.name)),
     };
     tokio::select! {
         result = run_handler(&hook, handler) => if let Err(why) = result {
-            engine.recorder.warning(victim.pod, Some(&kill.name), "FailedPreStopHook", why);
+            tracing::warn!(pod = %victim.pod, containerName = %kill.name, err = why, "PreStop hook failed");
+            // The output of the hook may hold secrets: events, which more people can read, do not show it.
+            engine.recorder.warning(victim.pod, Some(&kill.name), "FailedPreStopHook", "PreStopHook failed");
         },
         () = engine.clock.sleep_until(deadline) => {
             if handler.sleep.is_some() {
@@ -125,24 +133,5 @@ async fn run_pre_stop(
             }
             tracing::info!(pod = %victim.pod, container = %kill.name, "preStop hook did not end within the grace period");
         }
-    }
-}
-
-/// The text of the Killing event.
-pub(crate) fn explain(name: &str, why: KillReason) -> String {
-    match why {
-        KillReason::SpecChanged => format!("Container {name} definition changed, will be restarted"),
-        KillReason::LivenessFailed => format!("Container {name} failed liveness probe, will be restarted"),
-        KillReason::StartupFailed => format!("Container {name} failed startup probe, will be restarted"),
-        KillReason::UnknownState => {
-            format!("Container {name} is in an unknown state, try killing it before restart")
-        }
-        KillReason::PostStartHookFailed => "FailedPostStartHook".to_owned(),
-        KillReason::NotInSpec
-        | KillReason::Superseded
-        | KillReason::PodFinished
-        | KillReason::PodTerminating
-        | KillReason::SandboxReplaced
-        | KillReason::RestartAllContainers => format!("Stopping container {name}"),
     }
 }

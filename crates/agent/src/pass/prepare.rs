@@ -47,7 +47,7 @@ pub async fn prepare(context: &PassContext) -> Result<Prepared, Retry> {
     let cgroup_parent = ensure_cgroup(context).await?;
     if let Err(error) = make_directories(context).await {
         let message = format!("error making pod data directories: {}", crate::volumes::chain(&error));
-        engine.recorder.warning(&context.identity, None, "FailedMount", message);
+        engine.recorder.warning(&context.identity, None, "Failed", message);
         return Err(Retry::BackingOff);
     }
     let volumes = match engine.volumes.mount(volume_order(context)).await {

@@ -49,8 +49,9 @@ impl From<ImageFailure> for Failure {
     }
 }
 
-/// Starts the containers: those of the init list one by one, as the plan orders them, the others side by side. Returns
-/// when to look again if one failed.
+/// Starts the containers one after the other, in the order of the plan: ephemeral containers, the init list, then the
+/// regular containers as the spec lists them. A postStart hook that runs holds back the containers behind it. Returns
+/// when to try again if one failed.
 pub async fn start_all(
     context: &PassContext,
     prepared: &Prepared,
@@ -67,22 +68,16 @@ pub async fn start_all(
     };
     let login = PodLogin { keyring: pod_keyring(context).await, objects: context.objects.clone() };
     let scene = Scene { context, prepared, sandbox, sandbox_request: &request, login: &login };
-    let (in_line, side_by_side): (Vec<_>, Vec<_>) = starts.iter().partition(|s| s.kind.is_init_list());
-    let line = async {
-        let mut retry = None;
-        for start in in_line {
-            let outcome = scene.start(start).await;
-            retry = Retry::earliest(retry, outcome);
-            // What comes after an init container needs it to have run; a sidecar's failure holds back only itself.
-            if outcome.is_some() && start.kind == ContainerKind::Init {
-                break;
-            }
+    let mut retry = None;
+    for start in starts {
+        let outcome = scene.start(start).await;
+        retry = Retry::earliest(retry, outcome);
+        // The containers behind an init container need its work; the failure of any other one holds back only itself.
+        if outcome.is_some() && start.kind == ContainerKind::Init {
+            break;
         }
-        retry
-    };
-    let others = futures_util::future::join_all(side_by_side.into_iter().map(|start| scene.start(start)));
-    let (line, others) = tokio::join!(line, others);
-    others.into_iter().fold(line, Retry::earliest)
+    }
+    retry
 }
 
 /// Volumes, and beside them those that show images.
@@ -346,14 +341,16 @@ impl Scene<'_> {
             pod: &self.context.identity,
             pod_ip: self.pod_ips().first().copied(),
             container_id: id,
+            container_name: container.name(),
             container: Some(*container),
         };
         let Err(why) = run_handler(&hook, handler).await else { return Ok(()) };
         tracing::warn!(pod = %self.context.identity, container = container.name(), why, "postStart hook failed");
         let name = Some(container.name());
+        // The output of the hook may hold secrets: events, which more people can read, do not show it.
         engine.recorder.warning(&self.context.identity, name, "FailedPostStartHook", "PostStartHook failed");
         self.kill_after_hook(container, id).await;
-        Err(Failure::new("PostStartHookError", "PostStartHook failed"))
+        Err(Failure::new("PostStartHookError", why))
     }
 
     async fn kill_after_hook(&self, container: &ContainerRef<'_>, id: &ContainerId) {

@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use kubelet_core::log_paths;
 use model::{PodObservation, PodUid};
+use ports::RuntimeError;
 
 use super::{ActReport, PodWorker};
 use crate::engine::Engine;
 use crate::pod_cgroups;
+use crate::pods_view::remove_checkpoint;
 use crate::volumes::{chain, remove_pod_dir};
 
 /// Records and logs that would not go are tried again after this long.
@@ -43,6 +45,15 @@ impl PodWorker {
         self.purge_after(PURGE_RETRY);
     }
 
+    /// The pod starts over in another worker: what was reported of it ends here, its records and logs stay.
+    pub(super) fn forget_status(&mut self) {
+        let (engine, uid) = (self.engine.clone(), self.pod.uid.clone());
+        self.act.spawn(async move {
+            let forgotten = remove_checkpoint(&*engine.host, &engine.settings.paths, &uid).await;
+            ActReport::Purged(forgotten.map_err(|error| chain(&error)))
+        });
+    }
+
     fn purge_after(&mut self, delay: Duration) {
         let (engine, pod) = (self.engine.clone(), self.pod.clone());
         self.act.spawn(async move {
@@ -71,13 +82,7 @@ async fn release(engine: &Engine, uid: &PodUid) -> (Result<(), String>, bool) {
 async fn purge(engine: &Engine, observed: &PodObservation) -> Result<(), String> {
     let pod = &observed.pod;
     remove_links(engine, observed).await?;
-    for container in &observed.containers {
-        removed(engine.runtime.remove_container(&container.id).await)?;
-    }
-    for sandbox in &observed.sandboxes {
-        removed(engine.runtime.stop_sandbox(&sandbox.id).await)?;
-        removed(engine.runtime.remove_sandbox(&sandbox.id).await)?;
-    }
+    remove_records(engine, observed).await;
     if !pod.name.is_empty() {
         let logs = log_paths::pod_log_dir(&engine.node_facts.pod_logs_dir, pod);
         engine.host.remove_tree(Path::new(&logs)).await.map_err(|e| chain(&e))?;
@@ -96,9 +101,25 @@ async fn remove_links(engine: &Engine, observed: &PodObservation) -> Result<(), 
     Ok(())
 }
 
-fn removed(result: Result<(), ports::RuntimeError>) -> Result<(), String> {
-    match result {
-        Err(error) if !error.is_not_found() => Err(error.to_string()),
-        Ok(()) | Err(_) => Ok(()),
+/// A record that the runtime does not remove now does not hold up the pod: garbage collection tries again.
+async fn remove_records(engine: &Engine, observed: &PodObservation) {
+    let is_refused = |error: &RuntimeError| !error.is_not_found();
+    for container in &observed.containers {
+        if let Err(err) = engine.runtime.remove_container(&container.id).await
+            && is_refused(&err)
+        {
+            tracing::warn!(pod = %observed.pod, containerName = %container.name, containerID = %container.id, %err, "Failed to remove container, leaving it to garbage collection");
+        }
+    }
+    for sandbox in &observed.sandboxes {
+        let removed = async {
+            engine.runtime.stop_sandbox(&sandbox.id).await?;
+            engine.runtime.remove_sandbox(&sandbox.id).await
+        };
+        if let Err(err) = removed.await
+            && is_refused(&err)
+        {
+            tracing::warn!(pod = %observed.pod, podSandboxID = %sandbox.id, %err, "Failed to remove pod sandbox, leaving it to garbage collection");
+        }
     }
 }

@@ -5,14 +5,16 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use kubelet_core::pod::restart::{AfterExit, Memory, after_exit};
+use kubelet_core::pod::plan::KillReason;
+use kubelet_core::pod::restart::{AfterExit, Memory, after_exit, restarts_after_kill};
 use kubelet_core::pod::{deadline, worker};
 use kubelet_core::status::{
-    NodeFacts, PodStage, StatusInputs, TerminalReason, compute_pod_status, host_ip_family_mismatch,
+    NodeFacts, PodStage, StatusInputs, TerminalReason, compute_pod_status, forget_ended_init_containers,
+    host_ip_family_mismatch, is_static_pod,
 };
-use model::containers::{ContainerRef, regular_containers};
+use model::containers::{ContainerRef, find_container, regular_containers};
 use model::k8s::{Pod, PodStatus};
-use model::{ContainerState, PodRef};
+use model::{ContainerId, ContainerState, PodRef};
 
 use super::{PodWorker, messages};
 use crate::engine::Engine;
@@ -42,7 +44,7 @@ pub(super) fn was_rejected(last: &PodStatus) -> bool {
 
 /// What the API has of the pod's status; `None` for a pod from elsewhere.
 pub(super) fn said_in_api(pod: &Pod) -> Option<PodStatus> {
-    let is_from_api = !kubelet_core::status::is_static_pod(pod);
+    let is_from_api = !is_static_pod(pod);
     pod.status.clone().filter(|_| is_from_api)
 }
 
@@ -107,6 +109,7 @@ impl PodWorker {
             waiting: &self.waiting,
             starting: &self.starting,
             returning: &returning,
+            killed_to_restart: &self.killed_to_restart(pod),
             stage: self.pod_stage(),
             terminal: self.terminal.as_ref(),
             node: NodeFacts {
@@ -116,6 +119,26 @@ impl PodWorker {
             },
             now: self.engine.clock.now().wall,
         })
+    }
+
+    /// Instances that were stopped in order to start their container again, and have not been replaced yet.
+    fn killed_to_restart(&self, pod: &Pod) -> BTreeSet<ContainerId> {
+        let Some(observed) = self.observed.as_deref() else { return BTreeSet::new() };
+        let features = self.engine.node_facts.features;
+        let restarts = |id: &ContainerId, why: KillReason| {
+            let instance = observed.container(id)?;
+            let container = find_container(pod, &instance.name)?;
+            restarts_after_kill(pod, &container, why, features).then(|| id.clone())
+        };
+        self.killed.iter().filter_map(|(id, why)| restarts(id, *why)).collect()
+    }
+
+    /// What a restarted kubelet may still believe of the status that it wrote before.
+    pub(super) fn without_lost_ends(&self, mut said: PodStatus) -> PodStatus {
+        if self.desired.as_deref().is_some_and(is_static_pod) && !is_final(&said) {
+            forget_ended_init_containers(&mut said);
+        }
+        said
     }
 
     /// Ended containers that the plan starts again, whatever their exit says: the status must not call the pod done.

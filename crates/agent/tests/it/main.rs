@@ -20,6 +20,7 @@ mod image_access;
 mod image_events;
 mod isolation;
 mod joining;
+mod lifecycle;
 mod log_rotation;
 mod measuring;
 mod objects;

@@ -1,7 +1,8 @@
 //! Does a container that ended start again? (C.11)
 //!
-//! Owns the order of the rules: a changed spec first, then what we killed it for, then the container's restart rules,
-//! then its policy. Never looks at back-off or at other containers.
+//! Owns the order of the rules: first the reason that we killed it for, then the container's restart rules, then its
+//! policy. A changed spec counts for running containers only, as in the Go kubelet: it makes us kill one. Never looks at
+//! back-off or at other containers.
 
 use std::collections::BTreeMap;
 
@@ -95,13 +96,36 @@ pub fn after_exit(
     memory: Memory<'_>,
     features: Features,
 ) -> AfterExit {
-    if has_changed(container, instance) {
-        return AfterExit::Restarts(StartReason::Killed(KillReason::SpecChanged));
-    }
     let policy = effective_policy(pod, container, features);
-    match restart_after_kill(instance, policy, memory) {
+    match restart_after_kill(container.kind, instance, policy, memory) {
         Some(why) => AfterExit::Restarts(why),
         None => after_end(pod, container, instance.into(), features),
+    }
+}
+
+/// Whether a running container that is killed for this reason is started again. Rules do not count: there is no exit
+/// code yet.
+#[must_use]
+pub fn restarts_after_kill(
+    pod: &Pod,
+    container: &ContainerRef<'_>,
+    why: KillReason,
+    features: Features,
+) -> bool {
+    match why {
+        KillReason::UnknownState if container.kind == ContainerKind::Init => {
+            effective_policy(pod, container, features) != RestartPolicy::Never
+        }
+        KillReason::SpecChanged | KillReason::UnknownState => true,
+        KillReason::LivenessFailed | KillReason::StartupFailed | KillReason::SandboxReplaced => {
+            effective_policy(pod, container, features) != RestartPolicy::Never
+        }
+        KillReason::NotInSpec
+        | KillReason::Superseded
+        | KillReason::PodFinished
+        | KillReason::PodTerminating
+        | KillReason::RestartAllContainers
+        | KillReason::PostStartHookFailed => false,
     }
 }
 
@@ -124,6 +148,7 @@ pub fn after_end(pod: &Pod, container: &ContainerRef<'_>, end: End<'_>, features
 /// A container that we stopped may have ended with 0, which says nothing about success. So the reason it was stopped
 /// for decides, where we know it.
 fn restart_after_kill(
+    kind: ContainerKind,
     instance: &ContainerObservation,
     policy: RestartPolicy,
     memory: Memory<'_>,
@@ -132,6 +157,8 @@ fn restart_after_kill(
     let verdicts = memory.verdicts.get(&instance.id);
     match memory.killed.get(&instance.id).copied() {
         Some(KillReason::SpecChanged) => Some(StartReason::Killed(KillReason::SpecChanged)),
+        // Parity: of a pod that never restarts, only an init container in an unknown state ends the pod.
+        Some(KillReason::UnknownState) if kind == ContainerKind::Init => unless_never(StartReason::Unknown),
         Some(KillReason::UnknownState) => Some(StartReason::Unknown),
         Some(
             why @ (KillReason::LivenessFailed | KillReason::StartupFailed | KillReason::SandboxReplaced),

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use model::containers::{self, spec_of};
 use model::k8s::{LifecycleHandler, Pod};
-use model::{ContainerId, ContainerObservation, ContainerRecord, PodObservation, SandboxId};
+use model::{ContainerId, ContainerKind, ContainerObservation, ContainerRecord, PodObservation, SandboxId};
 
 use super::actions::{may_run, stop_turn};
 use super::plan::{KillContainer, KillReason};
@@ -105,6 +105,37 @@ impl ContainerKill {
     #[must_use]
     pub fn stop_timeout(&self, used: Duration) -> Duration {
         self.grace.saturating_sub(used).max(MIN_STOP_TIMEOUT)
+    }
+}
+
+/// The message of the event `Killing`. `restarts`: the container is started again afterwards.
+#[must_use]
+pub fn killing_message(
+    container: &str,
+    kind: Option<ContainerKind>,
+    why: KillReason,
+    restarts: bool,
+) -> String {
+    let subject = match kind {
+        Some(ContainerKind::Init | ContainerKind::Sidecar) => "Init container",
+        Some(ContainerKind::Regular | ContainerKind::Ephemeral) | None => "Container",
+    };
+    // Parity: the Go kubelet promises a restart of regular containers only.
+    let promise = if restarts && subject == "Container" { ", will be restarted" } else { "" };
+    match why {
+        KillReason::SpecChanged => format!("{subject} {container} definition changed{promise}"),
+        KillReason::LivenessFailed => format!("{subject} {container} failed liveness probe{promise}"),
+        KillReason::StartupFailed => format!("{subject} {container} failed startup probe{promise}"),
+        KillReason::UnknownState => {
+            format!("{subject} is in \"unknown\" state, try killing it before restart")
+        }
+        KillReason::PostStartHookFailed => "FailedPostStartHook".to_owned(),
+        KillReason::NotInSpec
+        | KillReason::Superseded
+        | KillReason::PodFinished
+        | KillReason::PodTerminating
+        | KillReason::SandboxReplaced
+        | KillReason::RestartAllContainers => format!("Stopping container {container}"),
     }
 }
 

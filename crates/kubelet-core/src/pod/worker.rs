@@ -3,8 +3,9 @@
 //! ```text
 //!  Syncing --Kill, Removed, deletion, work finished--> Terminating --stopped, seen after the last act--> Terminated
 //!     ^                                                                                                      |
-//!     `---------------------- the same UID was added again --------------------- Finished <---Released-------'
+//!                                                                              Finished <---Released-------'
 //! ```
+//! A UID that was removed and added again meanwhile gets a new worker once this one has finished.
 //! Pure: one task per pod UID feeds [`on_event`] and carries out the effects it returns. Containers are decided about
 //! elsewhere ([`super::actions`], [`super::termination`]); this only says which kind of pass runs when.
 
@@ -170,6 +171,9 @@ pub enum WorkerEffect {
     WakeIn(Duration),
     /// The task may end: a pod that is added again later gets a new one.
     Forget,
+    /// The same UID was added again while it ended: a new task is to start it. Records and logs of its containers stay,
+    /// so that it counts as a restart.
+    StartAgain,
 }
 
 /// A state and what to do on entering it.
@@ -221,8 +225,8 @@ pub fn on_event(state: WorkerState, event: WorkerEvent, now: Now) -> Step {
     match state {
         WorkerState::Syncing(state) => state.on_event(event, now),
         WorkerState::Terminating(state) => state.on_event(event, now),
-        WorkerState::Terminated(state) => state.on_event(event, now),
-        WorkerState::Finished(state) => state.on_event(event, now),
+        WorkerState::Terminated(state) => state.on_event(event),
+        WorkerState::Finished(state) => state.on_event(event),
     }
 }
 
@@ -399,7 +403,7 @@ impl Terminated {
         (state, effects)
     }
 
-    fn on_event(mut self, event: WorkerEvent, now: Now) -> Step {
+    fn on_event(mut self, event: WorkerEvent) -> Step {
         match event {
             WorkerEvent::Desired(pod) => {
                 match self.source {
@@ -412,7 +416,7 @@ impl Terminated {
                 self.source = Source::Gone;
                 self.stay(Vec::new())
             }
-            WorkerEvent::Released { ok: true } => self.finish(now),
+            WorkerEvent::Released { ok: true } => self.finish(),
             WorkerEvent::Released { ok: false } => {
                 self.is_releasing = false;
                 self.stay(vec![WorkerEffect::WakeIn(RETRY_AFTER)])
@@ -431,20 +435,19 @@ impl Terminated {
         self.stay(vec![WorkerEffect::ReleaseResources { pod }])
     }
 
-    fn finish(self, now: Now) -> Step {
+    fn finish(self) -> Step {
         let mut effects = vec![WorkerEffect::PublishStage(PodStage::Finished)];
         let is_gone = match self.source {
-            Source::AddedAgain(pod) => {
-                let (state, begun) = WorkerState::new(pod, now);
-                effects.extend(begun);
-                return (state, effects);
+            Source::AddedAgain(_) => {
+                effects.push(WorkerEffect::StartAgain);
+                true
             }
-            Source::Gone => true,
+            Source::Gone => {
+                effects.push(WorkerEffect::Forget);
+                true
+            }
             Source::Listed => false,
         };
-        if is_gone {
-            effects.push(WorkerEffect::Forget);
-        }
         (WorkerState::Finished(Finished { identity: self.identity, cause: self.cause, is_gone }), effects)
     }
 
@@ -454,14 +457,14 @@ impl Terminated {
 }
 
 impl Finished {
-    fn on_event(mut self, event: WorkerEvent, now: Now) -> Step {
+    fn on_event(mut self, event: WorkerEvent) -> Step {
         match event {
-            WorkerEvent::Desired(pod) if self.is_gone => WorkerState::new(pod, now),
-            WorkerEvent::Removed => {
+            WorkerEvent::Removed if !self.is_gone => {
                 self.is_gone = true;
                 (WorkerState::Finished(self), vec![WorkerEffect::Forget])
             }
             WorkerEvent::Desired(_)
+            | WorkerEvent::Removed
             | WorkerEvent::Kill { .. }
             | WorkerEvent::Observed { .. }
             | WorkerEvent::Wake

@@ -11,6 +11,7 @@ use super::containers::waits_for_all;
 use super::phase::Phase;
 use super::{ContainerStatuses, PodStage, StatusInputs, generation, whole_seconds};
 use crate::admission::preemption::{PREEMPTED_CONDITION, PREEMPTING};
+use crate::pod::restart::may_restart_all;
 
 const READY_TO_START: &str = "PodReadyToStartContainers";
 const INITIALIZED: &str = "Initialized";
@@ -51,7 +52,7 @@ pub(super) fn compute_conditions(
         (CONTAINERS_READY, containers_ready),
         (SCHEDULED, Finding::met()),
     ]);
-    findings.extend(restarting_all(inputs, statuses).map(|finding| (ALL_RESTARTING, finding)));
+    findings.extend(restarting_all(inputs, statuses, phase).map(|finding| (ALL_RESTARTING, finding)));
     let last = inputs.last_said();
     all.extend(findings.into_iter().map(|(kind, finding)| condition(inputs, last, kind, finding)));
     all
@@ -202,13 +203,22 @@ fn ready(pod: &Pod, conditions: &[PodCondition], containers_ready: &Finding) -> 
     if shut.is_empty() { Finding::met() } else { Finding::unmet("ReadinessGatesNotReady", shut.join(", ")) }
 }
 
-/// True while all containers restart, False afterwards; pods that never did so do not have it.
-fn restarting_all(inputs: &StatusInputs<'_>, statuses: &ContainerStatuses) -> Option<Finding> {
-    if statuses.init.iter().chain(&statuses.regular).any(waits_for_all) {
-        return Some(Finding { is_met: true, reason: "RestartAllContainersStarted", message: String::new() });
+/// Of every pod with a rule that can restart all containers; True while they restart.
+fn restarting_all(inputs: &StatusInputs<'_>, statuses: &ContainerStatuses, phase: Phase) -> Option<Finding> {
+    if !may_restart_all(inputs.pod, inputs.node.features) {
+        return None;
     }
-    let said = inputs.last_said().and_then(|s| s.conditions.as_deref()).unwrap_or_default();
-    find(said, ALL_RESTARTING).map(|_| Finding { is_met: false, ..Finding::met() })
+    let is_restarting = statuses.init.iter().chain(&statuses.regular).any(waits_for_all);
+    Some(match phase {
+        Phase::Succeeded => Finding::unmet("PodCompleted", String::new()),
+        Phase::Failed => Finding::unmet("PodFailed", String::new()),
+        Phase::Pending | Phase::Running if is_restarting => Finding {
+            is_met: true,
+            reason: "RestartAllContainersStarted",
+            message: "container exited with restart policy rule".to_owned(),
+        },
+        Phase::Pending | Phase::Running => Finding::unmet("", String::new()),
+    })
 }
 
 /// Containers that keep a condition from being met.

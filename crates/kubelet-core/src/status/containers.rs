@@ -171,12 +171,13 @@ impl<'a> Reader<'a> {
         let id = self.api_id(newest);
         let (state, restart_count) = self.state_of(container, newest, last);
         let resources = container.resources();
+        let own_end = self.is_between_kill_and_restart(newest).then(|| self.terminated_state(newest));
         ContainerStatus {
             name: container.name().to_owned(),
             image: if newest.image.is_empty() { container.image().to_owned() } else { newest.image.clone() },
             image_id: newest.image_id.clone(),
-            last_state: ended_before
-                .map(|o| self.terminated_state(o))
+            last_state: own_end
+                .or_else(|| ended_before.map(|o| self.terminated_state(o)))
                 .or_else(|| last.and_then(|l| remembered_end(l, &id))),
             container_id: Some(id),
             state: Some(state),
@@ -205,6 +206,7 @@ impl<'a> Reader<'a> {
         let state = match newest.state {
             ContainerState::Running if self.inputs.starting.contains(container.name()) => waiting(),
             ContainerState::Running => running_state(newest),
+            ContainerState::Exited if self.is_between_kill_and_restart(newest) => waiting(),
             ContainerState::Exited => self.terminated_state(newest),
             // What ended does not begin again as the same instance.
             ContainerState::Created => said_end.cloned().unwrap_or_else(waiting),
@@ -214,6 +216,11 @@ impl<'a> Reader<'a> {
             ContainerState::Unknown => said_end.cloned().unwrap_or_else(waiting),
         };
         (state, recorded.max(said))
+    }
+
+    fn is_between_kill_and_restart(&self, instance: &ContainerObservation) -> bool {
+        let is_to_restart = self.inputs.may_start() && self.inputs.killed_to_restart.contains(&instance.id);
+        is_to_restart && instance.state == ContainerState::Exited
     }
 
     /// The runtime has no instance of it.
@@ -283,7 +290,8 @@ impl<'a> Reader<'a> {
             Some(ContainerState::Running) => false,
             Some(ContainerState::Exited) => {
                 let restarts = |end| will_restart(self.inputs, container, end);
-                why.reason == RESTARTING_ALL || end.is_some_and(restarts)
+                let is_killed = newest.is_some_and(|newest| self.is_between_kill_and_restart(newest));
+                is_killed || why.reason == RESTARTING_ALL || end.is_some_and(restarts)
             }
         };
         if !is_to_start {

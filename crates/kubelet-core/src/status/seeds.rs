@@ -23,6 +23,14 @@ pub fn merge_for_restart(previous: &PodStatus, observed: &PodObservation) -> Vec
     said.into_iter().flatten().flatten().flat_map(|status| seeds_of(status, observed)).collect()
 }
 
+/// The API does not keep the status of a static pod: after a restart of the kubelet the runtime alone says how its init
+/// containers ended. One whose record is gone is taken as exited normally once the pod is initialized.
+pub fn forget_ended_init_containers(previous: &mut PodStatus) {
+    for status in previous.init_container_statuses.iter_mut().flatten() {
+        status.state = status.state.take().filter(|state| state.terminated.is_none());
+    }
+}
+
 fn seeds_of(status: &ContainerStatus, observed: &PodObservation) -> Vec<ProbeSeed> {
     let Some(container) = same_instance(status, observed) else { return Vec::new() };
     let seed = |holds: bool, kind| {

@@ -94,8 +94,8 @@ fn keep_running_sidecar(
     let is_started = container.startup_probe().is_none() || startup == Some(Verdict::Success);
     let Some((why, grace)) = draft.reason_to_kill(container, instance) else { return is_started };
     draft.kill_instance(instance, why, grace);
-    // A sidecar that started and then turned unhealthy does not hold up the ones behind it.
-    is_started && why == KillReason::LivenessFailed
+    // A sidecar that started and is restarted now does not hold up the ones behind it.
+    is_started && matches!(why, KillReason::LivenessFailed | KillReason::SpecChanged)
 }
 
 fn advance_one(draft: &mut Draft<'_>, container: &ContainerRef<'_>) -> Link {

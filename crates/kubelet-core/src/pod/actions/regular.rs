@@ -1,11 +1,11 @@
-//! The regular containers: started side by side once the init chain is done, and restarted by policy (C.11).
+//! The regular containers: started in the order of the spec once the init chain is done, and restarted by policy (C.11).
 
 use model::ContainerState;
 use model::containers::{self, ContainerRef};
 
 use super::Draft;
 use crate::pod::plan::StartReason;
-use crate::pod::restart::AfterExit;
+use crate::pod::restart::{AfterExit, restarts_after_kill};
 
 /// Decides about each regular container. Returns whether any of them lives or will live again.
 pub(super) fn advance(draft: &mut Draft<'_>) -> bool {
@@ -29,6 +29,7 @@ fn advance_one(draft: &mut Draft<'_>, container: &ContainerRef<'_>) -> bool {
         ContainerState::Running => {
             if let Some((why, grace)) = draft.reason_to_kill(container, instance) {
                 draft.kill_instance(instance, why, grace);
+                return restarts_after_kill(draft.inputs.pod, container, why, draft.inputs.features);
             }
         }
         ContainerState::Created if is_here => draft.start(container, StartReason::CreatedNotStarted),

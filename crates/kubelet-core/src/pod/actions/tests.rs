@@ -1,6 +1,7 @@
 //! Golden tables: one line of world in, the plan out. See [`super::super::fixture`] for how to read a line.
 
 mod laws;
+mod upstream;
 
 use expect_test::{Expect, expect};
 
@@ -195,7 +196,7 @@ fn a_failed_init_container_restarts_by_policy() {
     );
     check(
         "Never init:i1 main:a | sandbox i1=exited(137) killed:i1=UnknownState",
-        expect!["start Init i1#1 Unknown"],
+        expect!["teardown InitFailed; stop sb0"],
     );
     check("Always init:i1(Never) main:a | sandbox i1=exited(1)", expect!["teardown InitFailed; stop sb0"]);
     check(
@@ -340,7 +341,7 @@ fn sidecars_start_in_line() {
     check("init:i1 sidecar:s1 main:a | sandbox i1=exited(0)", expect!["start Sidecar s1#0 NeverStarted"]);
     check(
         "init:i1 sidecar:s1 main:a | sandbox s1=running(old) i1=exited(0)",
-        expect!["kill s1-0 SpecChanged"],
+        expect!["kill s1-0 SpecChanged; start Regular a#0 NeverStarted"],
     );
     check("Never sidecar:s1 main:a | sandbox s1=exited(1)", expect!["start Sidecar s1#1 Exited 1 Always"]);
 }
@@ -374,7 +375,7 @@ fn sidecars_are_kept_beside_the_regular_containers() {
     check("sidecar:s1 main:a | sandbox a=running s1=running(old)", expect!["kill s1-0 SpecChanged"]);
     check(
         "Never sidecar:s1 main:a | sandbox a=running s1=exited(0,old)",
-        expect!["start Sidecar s1#1 Killed SpecChanged"],
+        expect!["start Sidecar s1#1 Exited 0 Always"],
     );
     check("sidecar:s1 main:a | sandbox a=running s1=unknown", expect!["kill s1-0 UnknownState"]);
     check(
@@ -589,16 +590,18 @@ fn a_changed_spec_restarts_whatever_the_policy() {
     check("Always main:a | sandbox a=running(old)", expect!["kill a-0 SpecChanged"]);
     check("Never main:a | sandbox a=running(old)", expect!["kill a-0 SpecChanged"]);
     check("Never main:a main:b | sandbox a=running(old) b=running", expect!["kill a-0 SpecChanged"]);
-    check("Never main:a | sandbox a=exited(137,old)", expect!["start Regular a#1 Killed SpecChanged"]);
-    check("Never main:a | sandbox a=exited(0,old)", expect!["start Regular a#1 Killed SpecChanged"]);
-    check("OnFailure main:a | sandbox a=exited(0,old)", expect!["start Regular a#1 Killed SpecChanged"]);
+    // Only the change of a running container counts.
+    check("Never main:a | sandbox a=exited(137,old)", expect!["teardown Completed; stop sb0"]);
+    check("Never main:a | sandbox a=exited(0,old)", expect!["teardown Completed; stop sb0"]);
+    check("OnFailure main:a | sandbox a=exited(0,old)", expect!["teardown Completed; stop sb0"]);
+    check("OnFailure main:a | sandbox a=exited(1,old)", expect!["start Regular a#1 Exited 1 OnFailure"]);
     check("main:a | sandbox a=running(nohash)", expect!["settled"]);
     check("Never main:a | sandbox a=exited(0,nohash)", expect!["teardown Completed; stop sb0"]);
     check(
         "Never main:a | sandbox a=exited(0) killed:a=SpecChanged",
         expect!["start Regular a#1 Killed SpecChanged"],
     );
-    check("main:a(image=v2) | sandbox a=exited(1,5s,old)", expect!["start Regular a#1 Killed SpecChanged"]);
+    check("main:a(image=v2) | sandbox a=exited(1,5s,old)", expect!["start Regular a#1 Exited 1 Always"]);
     check("main:a(cpu=1) | sandbox a=running", expect!["settled"]);
 }
 
@@ -613,7 +616,20 @@ fn failed_probes_restart_unless_never() {
         expect!["kill a-0 LivenessFailed grace 5s"],
     );
     check(
-        "Never main:a(liveness=5s) | sandbox a=running a!liveness",
+        "Never main:a(liveness=5s) main:b | sandbox a=running b=running a!liveness",
+        expect!["kill a-0 LivenessFailed grace 5s"],
+    );
+    // Recording startup-fails.json: nothing is left to run, so the whole pod is stopped.
+    check(
+        "Never main:a(startup=5s) | sandbox a=running a!startup",
+        expect!["teardown Completed; kill a-0 PodFinished; stop sb0"],
+    );
+    check(
+        "Always main:a(Never,liveness=5s) | sandbox a=running a!liveness",
+        expect!["teardown Completed; kill a-0 PodFinished; stop sb0"],
+    );
+    check(
+        "Never main:a(OnFailure,liveness=5s) | sandbox a=running a!liveness",
         expect!["kill a-0 LivenessFailed grace 5s"],
     );
     check(

@@ -222,3 +222,34 @@ proptest! {
         prop_assert!(grace >= GracePeriod::MIN);
     }
 }
+
+// Go kubelet: computePodActions and computeInitContainerActions.
+#[test]
+fn killing_messages_promise_a_restart_only_if_there_is_one() {
+    let message = |kind, why, restarts| killing_message("app", kind, why, restarts);
+    let regular = Some(ContainerKind::Regular);
+    let cases = [
+        (KillReason::SpecChanged, true, "Container app definition changed, will be restarted"),
+        (KillReason::LivenessFailed, true, "Container app failed liveness probe, will be restarted"),
+        (KillReason::LivenessFailed, false, "Container app failed liveness probe"),
+        (KillReason::StartupFailed, true, "Container app failed startup probe, will be restarted"),
+        (KillReason::StartupFailed, false, "Container app failed startup probe"),
+        (KillReason::UnknownState, true, "Container is in \"unknown\" state, try killing it before restart"),
+        (KillReason::PostStartHookFailed, true, "FailedPostStartHook"),
+        (KillReason::PodTerminating, false, "Stopping container app"),
+        (KillReason::PodFinished, false, "Stopping container app"),
+    ];
+    for (why, restarts, expected) in cases {
+        assert_eq!(message(regular, why, restarts), expected);
+    }
+    let sidecar = Some(ContainerKind::Sidecar);
+    assert_eq!(
+        message(sidecar, KillReason::LivenessFailed, true),
+        "Init container app failed liveness probe"
+    );
+    assert_eq!(message(sidecar, KillReason::SpecChanged, true), "Init container app definition changed");
+    assert_eq!(
+        message(sidecar, KillReason::UnknownState, true),
+        "Init container is in \"unknown\" state, try killing it before restart"
+    );
+}

@@ -31,6 +31,7 @@ fn show_effect(effect: &WorkerEffect) -> String {
         WorkerEffect::PublishStage(stage) => format!("publish {stage:?}"),
         WorkerEffect::WakeIn(after) => format!("wake in {}s", after.as_secs()),
         WorkerEffect::Forget => "forget".into(),
+        WorkerEffect::StartAgain => "start again".into(),
     }
 }
 
@@ -172,7 +173,7 @@ fn a_deleted_pod_ends_in_order() {
         Released: publish Finished
         Desired: -
         Removed: forget
-        Desired: publish Syncing, sync
+        Desired: -
     "#]],
     );
     check(
@@ -301,7 +302,7 @@ fn the_same_uid_can_come_back_after_it_was_gone() {
         Desired: -
         Settled: observe
         Stopped: publish Terminated, release
-        Released: publish Finished, publish Syncing, sync
+        Released: publish Finished, start again
     "#]],
     );
     check(
@@ -313,7 +314,7 @@ fn the_same_uid_can_come_back_after_it_was_gone() {
         Settled: observe
         Stopped: publish Terminated, release
         Desired: -
-        Released: publish Finished, publish Syncing, sync
+        Released: publish Finished, start again
     "#]],
     );
     check(
@@ -338,7 +339,7 @@ fn the_same_uid_can_come_back_after_it_was_gone() {
         Settled: observe
         Stopped: publish Terminated, release
         Released: publish Finished, forget
-        Desired: publish Syncing, sync
+        Desired: -
     "#]],
     );
     check(
@@ -350,7 +351,7 @@ fn the_same_uid_can_come_back_after_it_was_gone() {
         Deleted=3: -
         Settled: observe
         Stopped: publish Terminated, release
-        Released: publish Finished, publish Terminating, terminate 3s Deleted
+        Released: publish Finished, start again
     "#]],
     );
     check(
@@ -373,7 +374,7 @@ fn the_same_uid_can_come_back_after_it_was_gone() {
         Desired: -
         Settled: observe
         Stopped: publish Terminated, release
-        Released: publish Finished, publish Syncing, sync
+        Released: publish Finished, start again
     "#]],
     );
 }
@@ -462,14 +463,17 @@ impl Watcher {
                 self.releasing = true;
             }
             WorkerEffect::PublishStage(stage) => self.see_stage(*stage, event)?,
-            WorkerEffect::Observe | WorkerEffect::WakeIn(_) | WorkerEffect::Forget => {}
+            WorkerEffect::Observe
+            | WorkerEffect::WakeIn(_)
+            | WorkerEffect::Forget
+            | WorkerEffect::StartAgain => {}
         }
         Ok(())
     }
 
     fn see_stage(&mut self, stage: PodStage, event: Option<&WorkerEvent>) -> Result<(), TestCaseError> {
         let allowed = match (self.stage, stage) {
-            (None | Some(PodStage::Finished), PodStage::Syncing | PodStage::Terminating)
+            (None, PodStage::Syncing | PodStage::Terminating)
             | (Some(PodStage::Syncing), PodStage::Terminating)
             | (Some(PodStage::Terminated), PodStage::Finished) => true,
             (Some(PodStage::Terminating), PodStage::Terminated) => {

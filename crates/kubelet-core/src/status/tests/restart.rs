@@ -4,7 +4,7 @@ use model::observation::ObservedUser;
 
 use super::scene::{Scene, play, pod, time};
 use crate::probe::results::{ProbeKind, ProbeVerdicts};
-use crate::status::{host_ip_family_mismatch, merge_for_restart};
+use crate::status::{forget_ended_init_containers, host_ip_family_mismatch, merge_for_restart};
 
 /// The verdicts that the status of the first script seeds for what the second one observes.
 fn seeds(before: &str, now: &str) -> Vec<(String, ProbeKind)> {
@@ -42,6 +42,24 @@ fn another_instance_or_start_time_proves_nothing() {
     let mut observed = Scene::parse("a=running").observed.expect("an observation");
     observed.containers[0].started_at = Some(time(5));
     assert_eq!(merge_for_restart(&played[0], &observed), []);
+}
+
+#[test]
+fn completed_init_container_without_a_record_is_taken_as_exited_normally() {
+    let (pod, played) = play("pod i:i a static | i=exited(0) a=running");
+    let mut known = played[0].clone();
+    forget_ended_init_containers(&mut known);
+    let init = |scene: &str| {
+        let status = Scene::parse(scene).compute(&pod, Some(&known), time(600));
+        status.init_container_statuses.unwrap().remove(0).state.unwrap()
+    };
+    let end = init("a=running").terminated.unwrap();
+    assert_eq!((end.exit_code, end.reason.as_deref()), (0, Some("Completed")));
+    let message = "Unable to get init container status from container runtime and pod has been initialized, treat it \
+                   as exited normally";
+    assert_eq!(end.message.as_deref(), Some(message));
+    assert_eq!(init("i=exited(0) a=running").terminated.unwrap().message, None, "its record says more");
+    assert!(init("box=ready").waiting.is_some(), "the pod is not initialized");
 }
 
 #[test]

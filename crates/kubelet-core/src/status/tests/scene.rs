@@ -2,13 +2,13 @@
 //! with the status of the one before as `previous`, a minute later.
 //!
 //! Pod words: `name[:flags]` with `i` init, `s` sidecar, `e` ephemeral, `R` readiness probe, `S` startup probe, `N`/`F`
-//! own restart policy Never/OnFailure, `3` restarts by rule on exit code 3; `policy=…`, `static`, `hostnet`,
+//! own restart policy Never/OnFailure, `3` restarts by rule on exit code 3, `A` restarts all containers then; `policy=…`, `static`, `hostnet`,
 //! `gate=kind`, `gen=n`, `api=phase`, `cond=kind:status`, `was=ip`.
 //!
 //! Scene words: `name=state,state…` instances oldest first, states `running`, `created`, `unknown`, `exited(code)`,
 //! `exited(code/reason)`, `#n` before the list for the first restart count; `box=ready|notready|none|twice|noip` (ready
 //! by default once there is a container); `unseen`; `ok(name.R)`, `bad(name.S)` verdicts about the newest instance;
-//! `why(name/reason)` a failed start; `starting(name)`; `back(name)` starts again whatever its exit; `end(reason)`; `deleting`; `@stage`; `ip=…`;
+//! `why(name/reason)` a failed start; `starting(name)`; `back(name)` starts again whatever its exit; `killed(name)` was stopped to be started again; `end(reason)`; `deleting`; `@stage`; `ip=…`;
 //! `host=…`; `off(rules)`, `off(ready-to-start)` for gates.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,6 +50,10 @@ fn container(name: &str, flags: &str) -> (&'static str, Value) {
             '3' => {
                 let codes = json!({"operator": "In", "values": [3]});
                 spec["restartPolicyRules"] = json!([{"action": "Restart", "exitCodes": codes}]);
+            }
+            'A' => {
+                let codes = json!({"operator": "In", "values": [3]});
+                spec["restartPolicyRules"] = json!([{"action": "RestartAllContainers", "exitCodes": codes}]);
             }
             'v' => {
                 spec["volumeMounts"] = json!([
@@ -109,6 +113,7 @@ pub(super) struct Scene {
     pub(super) waiting: BTreeMap<String, WaitingState>,
     pub(super) starting: BTreeSet<String>,
     pub(super) returning: BTreeSet<String>,
+    pub(super) killed_to_restart: BTreeSet<ContainerId>,
     pub(super) stage: PodStage,
     pub(super) terminal: Option<TerminalReason>,
     pub(super) host_ips: Vec<IpAddr>,
@@ -176,6 +181,7 @@ impl Scene {
             waiting: BTreeMap::new(),
             starting: BTreeSet::new(),
             returning: BTreeSet::new(),
+            killed_to_restart: BTreeSet::new(),
             stage: PodStage::Syncing,
             terminal: None,
             host_ips: vec!["192.168.0.1".parse().expect("an address")],
@@ -231,6 +237,11 @@ impl Scene {
             "starting" => {
                 self.starting.insert(inside.to_owned());
             }
+            "killed" => {
+                let id = &observed.newest(inside).expect("an instance before it was killed").id;
+                self.killed_to_restart.insert(id.clone());
+                self.returning.insert(inside.to_owned());
+            }
             "back" => {
                 self.returning.insert(inside.to_owned());
             }
@@ -259,6 +270,7 @@ impl Scene {
             waiting: &self.waiting,
             starting: &self.starting,
             returning: &self.returning,
+            killed_to_restart: &self.killed_to_restart,
             stage: self.stage,
             terminal: self.terminal.as_ref(),
             node: NodeFacts { host_ips: &self.host_ips, runtime_name: "test", features: self.features },

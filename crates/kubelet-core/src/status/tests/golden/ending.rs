@@ -154,6 +154,15 @@ fn a_terminal_phase_stays() {
         a exited 0 Completed test://a-0
     "#]],
     );
+    // Go kubelet: preemption.go; the message of the condition is another one than that of the status.
+    check(
+        "pod a | @terminated end(Preempting) a=exited(0) | @terminated",
+        expect![[r#"
+        Failed (Preempting: told)
+        +DisruptionTarget(TerminationByKubelet: Pod was preempted by Kubelet to accommodate a critical pod.) -PodReadyToStartContainers +Initialized -Ready(PodFailed)
+        a exited 0 Completed test://a-0
+    "#]],
+    );
 }
 
 #[test]

@@ -209,16 +209,16 @@ fn restart_counts_do_not_shrink() {
 fn a_restart_of_all_containers_has_a_condition() {
     let all = "why(a/RestartingAllContainers) why(b/RestartingAllContainers)";
     check(
-        &format!("pod a b policy=Never | a=exited(3) b=exited(137) {all}"),
+        &format!("pod a:A b policy=Never | a=exited(3) b=exited(137) {all}"),
         expect![[r#"
         Running
-        +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a b]) +AllContainersRestarting(RestartAllContainersStarted)
+        +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a b]) +AllContainersRestarting(RestartAllContainersStarted: container exited with restart policy rule)
         a waiting RestartingAllContainers: told, before: exited 3 Error test://a-0
         b waiting RestartingAllContainers: told, before: exited 137 Error test://b-0
     "#]],
     );
     check(
-        &format!("pod a b policy=Never | a=exited(3) b=exited(137) {all} | a=#1:running b=#1:running"),
+        &format!("pod a:A b policy=Never | a=exited(3) b=exited(137) {all} | a=#1:running b=#1:running"),
         expect![[r#"
             Running
             +PodReadyToStartContainers +Initialized +Ready -AllContainersRestarting
@@ -231,12 +231,12 @@ fn a_restart_of_all_containers_has_a_condition() {
 #[test]
 fn containers_that_were_removed_to_restart_all_say_so() {
     let all = "why(i/RestartingAllContainers) why(a/RestartingAllContainers) why(b/RestartingAllContainers)";
-    let begun = format!("pod i:i a b policy=Never | i=exited(0) a=exited(3) b=running {all}");
+    let begun = format!("pod i:i a:A b policy=Never | i=exited(0) a=exited(3) b=running {all}");
     check(
         &format!("{begun} | b=running {all}"),
         expect![[r#"
         Running
-        +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a]) +AllContainersRestarting(RestartAllContainersStarted)
+        +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a]) +AllContainersRestarting(RestartAllContainersStarted: container exited with restart policy rule)
         init i waiting RestartingAllContainers: told, before: exited 137 RestartingAllContainers, restarts 1
         a waiting RestartingAllContainers: told, before: exited 137 RestartingAllContainers, restarts 1
         b running, ready, started
@@ -246,7 +246,7 @@ fn containers_that_were_removed_to_restart_all_say_so() {
         &format!("{begun} | box=ready {all}"),
         expect![[r#"
         Running
-        +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a b]) +AllContainersRestarting(RestartAllContainersStarted)
+        +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a b]) +AllContainersRestarting(RestartAllContainersStarted: container exited with restart policy rule)
         init i waiting RestartingAllContainers: told, before: exited 137 RestartingAllContainers, restarts 1
         a waiting RestartingAllContainers: told, before: exited 137 RestartingAllContainers, restarts 1
         b waiting RestartingAllContainers: told, before: exited 137 RestartingAllContainers, restarts 1
@@ -256,7 +256,7 @@ fn containers_that_were_removed_to_restart_all_say_so() {
         &format!("{begun} | box=ready {all} | box=ready {all}"),
         expect![[r#"
         Running
-        +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a b]) +AllContainersRestarting(RestartAllContainersStarted)
+        +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a b]) +AllContainersRestarting(RestartAllContainersStarted: container exited with restart policy rule)
         init i waiting RestartingAllContainers: told, before: exited 137 RestartingAllContainers, restarts 1
         a waiting RestartingAllContainers: told, before: exited 137 RestartingAllContainers, restarts 1
         b waiting RestartingAllContainers: told, before: exited 137 RestartingAllContainers, restarts 1
@@ -276,7 +276,7 @@ fn containers_that_were_removed_to_restart_all_say_so() {
         &format!("{begun} | box=ready | i=#1:running"),
         expect![[r#"
         Pending
-        +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a b]) +AllContainersRestarting(RestartAllContainersStarted)
+        +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a b]) +AllContainersRestarting(RestartAllContainersStarted: container exited with restart policy rule)
         init i running, before: exited 137 RestartingAllContainers, restarts 1, started
         a waiting RestartingAllContainers: The container is removed because RestartAllContainers in place, before: exited 137 RestartingAllContainers, restarts 1
         b waiting RestartingAllContainers: The container is removed because RestartAllContainers in place, before: exited 137 RestartingAllContainers, restarts 1
@@ -295,10 +295,10 @@ fn containers_that_were_removed_to_restart_all_say_so() {
     "#]],
     );
     check(
-        &format!("{begun} | box=ready {all} deleting"),
+        &format!("{begun} | box=ready {all} deleting @terminating"),
         expect![[r#"
         Failed
-        +PodReadyToStartContainers +Initialized -Ready(PodFailed) -AllContainersRestarting
+        +PodReadyToStartContainers +Initialized -Ready(PodFailed) -AllContainersRestarting(PodFailed)
         init i waiting PodInitializing, before: exited 0 Completed test://i-0
         a waiting PodInitializing, before: exited 3 Error test://a-0
         b waiting PodInitializing, before: exited 137 ContainerStatusUnknown
@@ -322,6 +322,84 @@ fn a_pod_is_not_done_while_its_container_starts_again_for_a_reason_of_ours() {
         Running
         +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a])
         a exited 137 Error test://a-0
+    "#]],
+    );
+}
+
+// Go kubelet: GenerateAllContainersRestartingCondition.
+#[test]
+fn all_containers_restarting_is_on_every_pod_with_such_a_rule() {
+    check(
+        "pod a:A | a=running",
+        expect![[r#"
+        Running
+        +PodReadyToStartContainers +Initialized +Ready -AllContainersRestarting
+        a running, ready, started
+    "#]],
+    );
+    check(
+        "pod a:A policy=Never | a=exited(0)",
+        expect![[r#"
+        Succeeded
+        +PodReadyToStartContainers +Initialized(PodCompleted) -Ready(PodCompleted) -AllContainersRestarting(PodCompleted)
+        a exited 0 Completed test://a-0
+    "#]],
+    );
+    check(
+        "pod a:A policy=Never | a=exited(1)",
+        expect![[r#"
+        Failed
+        +PodReadyToStartContainers +Initialized -Ready(PodFailed) -AllContainersRestarting(PodFailed)
+        a exited 1 Error test://a-0
+    "#]],
+    );
+    check(
+        "pod a:3 policy=Never | a=running",
+        expect![[r#"
+        Running
+        +PodReadyToStartContainers +Initialized +Ready
+        a running, ready, started
+    "#]],
+    );
+}
+
+// The API refuses the way from terminated to anything else under OnFailure (after exit code 0) and Never.
+#[test]
+fn container_killed_to_restart_is_waiting_with_last_state_and_never_terminated() {
+    for policy in ["Always", "OnFailure", "Never"] {
+        check(
+            &format!("pod a b policy={policy} | a=running b=running | a=exited(0) b=running killed(a)"),
+            expect![[r#"
+                Running
+                +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a])
+                a waiting ContainerCreating, before: exited 0 Completed test://a-0
+                b running, ready, started
+            "#]],
+        );
+        check(
+            &format!("pod a policy={policy} | a=running | a=exited(0) killed(a) why(a/ErrImagePull)"),
+            expect![[r#"
+                Running
+                +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a])
+                a waiting ErrImagePull: told, before: exited 0 Completed test://a-0
+            "#]],
+        );
+        check(
+            &format!("pod a policy={policy} | a=running | a=exited(0) killed(a) | a=exited(0),running"),
+            expect![[r#"
+                Running
+                +PodReadyToStartContainers +Initialized +Ready
+                a running, before: exited 0 Completed test://a-0, restarts 1, ready, started
+            "#]],
+        );
+    }
+    // A pod that is being deleted does not restart anything any more.
+    check(
+        "pod a policy=OnFailure | a=running | a=exited(0) killed(a) deleting @terminating",
+        expect![[r#"
+        Succeeded
+        +PodReadyToStartContainers +Initialized(PodCompleted) -Ready(PodCompleted)
+        a exited 0 Completed test://a-0
     "#]],
     );
 }
