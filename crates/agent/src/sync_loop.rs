@@ -160,7 +160,7 @@ impl SyncLoop {
         } else if !self.complete.has_seen(set.source) {
             tracing::warn!(source = %set.source, "Some manifests cannot be used, and what they described before cannot be read: until one of both can, what nobody asks for is left alone");
         }
-        let merged = self.sources.set(set.source, set.pods);
+        let merged = self.sources.set(set.source, set.pods, self.engine.clock.now().wall);
         for duplicate in &merged.duplicates {
             self.engine.recorder.warning(
                 &PodRef::of(&duplicate.pod),

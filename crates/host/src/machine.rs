@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::ops::RangeInclusive;
 use std::path::Path;
 
 use ports::host::MachineInfo;
@@ -35,12 +36,40 @@ pub(crate) fn read(root: &Path) -> MachineInfo {
         hugepage_sizes: hugepage_sizes(root).into_iter().map(cgroup_size).collect(),
         hugepages: hugepage_sizes(root).into_iter().map(|kib| hugepages(root, kib)).collect(),
         architecture: architecture().to_owned(),
+        thermal_throttle_paths: thermal_throttle_paths(root, &text("sys/devices/system/cpu/possible")),
+        selinux_enabled: has_selinux(&text("proc/self/mounts"), &text("proc/self/attr/current")),
     }
 }
 
 pub(crate) fn has_apparmor(root: &Path) -> bool {
     fs::read(root.join("sys/module/apparmor/parameters/enabled"))
         .is_ok_and(|enabled| enabled.first() == Some(&b'Y'))
+}
+
+/// More processors than the kernel can be built for.
+const MAX_CPUS: u32 = 8192;
+
+/// Of each possible processor, as far as they exist. A runtime would mask a path that does not exist with an empty
+/// directory if the file tree were writable.
+fn thermal_throttle_paths(root: &Path, possible: &str) -> Vec<String> {
+    let cpus = cpu_ranges(possible).unwrap_or_else(|| vec![0..=cpus_for_us().saturating_sub(1)]);
+    let paths = cpus
+        .into_iter()
+        .flatten()
+        .take_while(|cpu| *cpu < MAX_CPUS)
+        .map(|cpu| format!("sys/devices/system/cpu/cpu{cpu}/thermal_throttle"));
+    paths.filter(|path| root.join(path).exists()).map(|path| format!("/{path}")).collect()
+}
+
+/// Mounted and writable, and with a policy: without one every process has the label `kernel`.
+fn has_selinux(mounts: &str, own_label: &str) -> bool {
+    let is_mounted = mounts.lines().any(|line| {
+        let mut words = line.split(' ').skip(2);
+        let (kind, options) = (words.next(), words.next().unwrap_or_default());
+        kind == Some("selinuxfs") && options.split(',').any(|option| option == "rw")
+    });
+    let label = own_label.trim_end_matches(['\0', '\n']);
+    is_mounted && !label.is_empty() && label != "kernel"
 }
 
 /// What this program was built for; a kubelet runs on nothing else.
@@ -93,13 +122,17 @@ fn cgroup_size(kib: u64) -> String {
 
 /// Of a list like `0-3,5`: the machine's CPUs, not only those this process may use.
 fn count_cpus(online: &str) -> Option<u32> {
-    let mut count: u32 = 0;
-    for range in online.trim().split(',') {
+    let sizes = cpu_ranges(online)?.into_iter().map(|range| (range.end() - range.start()).checked_add(1));
+    sizes.try_fold(0_u32, |count, size| count.checked_add(size?))
+}
+
+fn cpu_ranges(list: &str) -> Option<Vec<RangeInclusive<u32>>> {
+    let range = |range: &str| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
         let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
-        count = count.checked_add(last.checked_sub(first)?.checked_add(1)?)?;
-    }
-    Some(count)
+        (first <= last).then_some(first..=last)
+    };
+    list.trim().split(',').map(range).collect()
 }
 
 fn cpus_for_us() -> u32 {
@@ -143,6 +176,11 @@ mod tests {
             put(&format!("sys/devices/system/cpu/{cpu}/topology/core_id"), core);
             put(&format!("sys/devices/system/cpu/{cpu}/topology/physical_package_id"), "0\n");
         }
+        put("sys/devices/system/cpu/possible", "0-2\n");
+        put("sys/devices/system/cpu/cpu1/thermal_throttle/core_throttle_count", "0\n");
+        put("sys/devices/system/cpu/cpu7/thermal_throttle/core_throttle_count", "0\n");
+        put("proc/self/mounts", "selinuxfs /sys/fs/selinux selinuxfs rw,nosuid,noexec,relatime 0 0\n");
+        put("proc/self/attr/current", "system_u:system_r:init_t:s0\0");
         put("proc/meminfo", "MemTotal:       16384 kB\nMemFree:  1 kB\nSwapTotal: 1024 kB\n");
         put("sys/class/dmi/id/product_uuid", "4C4C-AB\n");
         put("proc/sys/kernel/random/boot_id", "b-o-o-t\n");
@@ -163,6 +201,23 @@ mod tests {
         assert_eq!((info.boot_id.as_str(), info.machine_id.as_str()), ("b-o-o-t", "m1"));
         assert_eq!(info.os_image, "Fancy Linux 1");
         assert!(has_apparmor(root.path()));
+        assert!(info.selinux_enabled);
+        assert_eq!(info.thermal_throttle_paths, ["/sys/devices/system/cpu/cpu1/thermal_throttle"]);
+    }
+
+    #[test]
+    fn selinux_is_enabled_only_with_a_policy() {
+        let mounted = "selinuxfs /sys/fs/selinux selinuxfs rw,relatime 0 0\n";
+        assert!(has_selinux(mounted, "system_u:system_r:kubelet_t:s0\n"));
+        assert!(!has_selinux(mounted, "kernel\0"));
+        assert!(!has_selinux("selinuxfs /sys/fs/selinux selinuxfs ro,relatime 0 0\n", "a:b:c:s0"));
+        assert!(!has_selinux("sysfs /sys sysfs rw 0 0\n", "unconfined\n"), "the label of AppArmor");
+    }
+
+    #[test]
+    fn thermal_throttle_paths_that_do_not_exist_are_left_out() {
+        let root = tempfile::tempdir().unwrap();
+        assert_eq!(thermal_throttle_paths(root.path(), "0-4294967295"), Vec::<String>::new());
     }
 
     #[test]
@@ -173,5 +228,6 @@ mod tests {
         assert_eq!(info.memory_bytes, 0);
         assert!(!info.kernel_version.is_empty() && !info.hostname.is_empty());
         assert!(!has_apparmor(root.path()));
+        assert!(!info.selinux_enabled && info.thermal_throttle_paths.is_empty());
     }
 }

@@ -25,7 +25,10 @@ use model::request::IdMapping;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeFacts {
     pub memory_capacity_bytes: u64,
-    pub cpu_cores: u32,
+    /// Directories that show how hot processors run, where the machine has them: hidden from containers.
+    pub thermal_throttle_paths: Vec<String>,
+    /// Files may be given labels.
+    pub selinux_enabled: bool,
     /// `clusterDomain`, like `cluster.local`; may be empty.
     pub cluster_domain: String,
     /// `/var/log/pods`.

@@ -147,7 +147,7 @@ impl Sources {
 
     /// Takes the full set of one source in place of what it said before. Pods get their source's annotation, and keep
     /// the time at which they were first seen.
-    pub fn set(&mut self, source: PodSource, pods: Vec<Arc<Pod>>) -> SourceReport {
+    pub fn set(&mut self, source: PodSource, pods: Vec<Arc<Pod>>, now: Timestamp) -> SourceReport {
         self.ready.saw(source);
         let (pods, duplicates) = without_duplicates(source, pods);
         let mut old = self.by_source.remove(&source).unwrap_or_default();
@@ -155,7 +155,7 @@ impl Sources {
         let mut changes = Vec::new();
         for (uid, pod) in pods {
             let known = old.remove(&uid);
-            let pod = adopt(pod, source, known.as_deref());
+            let pod = adopt(pod, source, known.as_deref(), now);
             if let Some(op) = op_for(known.as_deref(), &pod) {
                 changes.push(PodChange { op, source, pod: pod.clone() });
             }
@@ -195,16 +195,16 @@ fn without_duplicates(source: PodSource, pods: Vec<Arc<Pod>>) -> (ByUid, Vec<Dup
 }
 
 /// Notes on the pod where it came from and when it was first seen. Copies it only if that is not there already.
-fn adopt(mut pod: Arc<Pod>, source: PodSource, known: Option<&Pod>) -> Arc<Pod> {
-    let seen = known.and_then(|k| annotation(k, CONFIG_SEEN)).map(str::to_owned);
+fn adopt(mut pod: Arc<Pod>, source: PodSource, known: Option<&Pod>, now: Timestamp) -> Arc<Pod> {
+    // What the API says of the time is what somebody wrote there: only the kubelet knows when it saw the pod.
+    let of_pod = || annotation(&pod, CONFIG_SEEN).filter(|_| source.is_static());
+    let seen = known.and_then(|known| annotation(known, CONFIG_SEEN)).or_else(of_pod);
+    let seen = seen.map_or_else(|| now.to_string(), str::to_owned);
     let needs_source = annotation(&pod, CONFIG_SOURCE) != Some(source.as_str());
-    let needs_seen = seen.is_some() && annotation(&pod, CONFIG_SEEN) != seen.as_deref();
-    if needs_source || needs_seen {
+    if needs_source || annotation(&pod, CONFIG_SEEN) != Some(&seen) {
         let annotations = Arc::make_mut(&mut pod).metadata.annotations.get_or_insert_default();
         annotations.insert(CONFIG_SOURCE.to_owned(), source.as_str().to_owned());
-        if let Some(seen) = seen {
-            annotations.insert(CONFIG_SEEN.to_owned(), seen);
-        }
+        annotations.insert(CONFIG_SEEN.to_owned(), seen);
     }
     pod
 }

@@ -232,10 +232,12 @@ pub(crate) fn node_facts(
 ) -> NodeFacts {
     let kubelet = &resolved.kubelet;
     let machine = host.machine();
+    let memory = memory_rules(resolved, &machine, cgroup_v2);
     let period = kubelet.cpu_cfs_quota.then(|| kubelet.cpu_cfs_quota_period.as_std());
     NodeFacts {
         memory_capacity_bytes: machine.memory_bytes,
-        cpu_cores: machine.cpus,
+        thermal_throttle_paths: machine.thermal_throttle_paths,
+        selinux_enabled: machine.selinux_enabled,
         cluster_domain: kubelet.cluster_domain.clone(),
         pod_logs_dir: kubelet.pod_logs_dir.clone(),
         seccomp_dir: PathBuf::from(&resolved.flags.root_dir).join("seccomp").display().to_string(),
@@ -248,7 +250,7 @@ pub(crate) fn node_facts(
             (true, false) => Swap::NoSwap,
             (true, true) => Swap::Limited { node_swap_bytes: machine.swap_bytes },
         },
-        memory: memory_rules(resolved, &machine, cgroup_v2),
+        memory,
         hugepage_sizes: machine.hugepage_sizes,
         features: Features::of(&resolved.gates),
     }

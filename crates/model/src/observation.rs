@@ -67,7 +67,7 @@ pub struct ContainerObservation {
     pub message: String,
     /// The image as the user wrote it.
     pub image: String,
-    /// `imageID` of the API: the runtime's image id or digest reference.
+    /// `imageID` of the API: the runtime's `image_ref`, an id or a reference by digest.
     pub image_id: String,
     pub log_path: String,
     pub record: ContainerRecord,

@@ -20,7 +20,7 @@ pub struct SandboxRequest {
     pub cgroup_parent: String,
     pub sysctls: BTreeMap<String, String>,
     pub security: SandboxSecurity,
-    /// RuntimeClass overhead, where the pod has one.
+    /// RuntimeClass overhead; nothing is set in it where the pod has none.
     pub overhead: Option<LinuxResources>,
     /// Sum of what the containers ask for.
     pub resources: Option<LinuxResources>,

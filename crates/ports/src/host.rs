@@ -145,6 +145,10 @@ pub struct MachineInfo {
     pub system_uuid: String,
     /// In Go's words: `amd64`, `arm64`.
     pub architecture: String,
+    /// `/sys/devices/system/cpu/cpu<n>/thermal_throttle` of each possible processor that has it.
+    pub thermal_throttle_paths: Vec<String>,
+    /// The kernel has SELinux with a policy loaded.
+    pub selinux_enabled: bool,
 }
 
 /// What the machine sets aside for the user namespaces of one user.

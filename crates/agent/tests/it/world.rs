@@ -337,7 +337,8 @@ fn cgroups() -> CgroupSettings {
 fn node_facts(features: Features, cgroup_v2: bool) -> NodeFacts {
     NodeFacts {
         memory_capacity_bytes: 8 << 30,
-        cpu_cores: 4,
+        thermal_throttle_paths: Vec::new(),
+        selinux_enabled: false,
         cluster_domain: "cluster.local".to_owned(),
         pod_logs_dir: POD_LOGS.to_owned(),
         seccomp_dir: "/var/lib/kubelet/seccomp".to_owned(),

@@ -113,7 +113,7 @@ pub(crate) fn observation(
         reason: from.reason,
         message: from.message,
         image: from.image.map(image_as_written).unwrap_or_default(),
-        image_id: first_set(from.image_id, from.image_ref),
+        image_id: first_set(from.image_ref, from.image_id),
         log_path: from.log_path,
         record,
         user: from.user.and_then(|user| user.linux).map(observed_user),
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_prefers_what_the_user_wrote_and_the_newer_image_id() {
+    fn image_id_of_a_status_is_the_image_ref_of_the_runtime() {
         let spec = |image: &str, user: &str| {
             Some(wire::ImageSpec {
                 image: image.to_owned(),
@@ -177,8 +177,8 @@ mod tests {
             (observed.image, observed.image_id)
         };
         let pair = |image: &str, id: &str| (image.to_owned(), id.to_owned());
-        assert_eq!(seen(spec("sha256:1", "nginx:1"), "ref", "id"), pair("nginx:1", "id"));
-        assert_eq!(seen(spec("nginx:1", ""), "ref", ""), pair("nginx:1", "ref"));
+        assert_eq!(seen(spec("sha256:1", "nginx:1"), "ref", "id"), pair("nginx:1", "ref"));
+        assert_eq!(seen(spec("nginx:1", ""), "", "id"), pair("nginx:1", "id"));
         assert_eq!(seen(None, "", ""), pair("", ""));
     }
 

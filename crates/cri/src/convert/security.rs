@@ -25,11 +25,7 @@ pub(crate) fn sandbox_security(from: &SandboxSecurity) -> wire::LinuxSandboxSecu
 #[allow(deprecated, reason = "the old AppArmor text is all that runtimes before the typed field read")]
 pub(crate) fn container_security(from: &ContainerSecurity) -> wire::LinuxContainerSecurityContext {
     wire::LinuxContainerSecurityContext {
-        capabilities: Some(wire::Capability {
-            add_capabilities: from.add_capabilities.clone(),
-            drop_capabilities: from.drop_capabilities.clone(),
-            add_ambient_capabilities: Vec::new(),
-        }),
+        capabilities: capabilities(from),
         privileged: from.privileged,
         namespace_options: Some(namespaces(&from.namespaces)),
         selinux_options: from.selinux.as_ref().map(selinux),
@@ -47,6 +43,16 @@ pub(crate) fn container_security(from: &ContainerSecurity) -> wire::LinuxContain
         apparmor_profile: from.apparmor.as_ref().map(profile_text).unwrap_or_default(),
         ..Default::default()
     }
+}
+
+/// Absent where the container asks for none: an empty message is not the same to every runtime.
+fn capabilities(from: &ContainerSecurity) -> Option<wire::Capability> {
+    let asks = !from.add_capabilities.is_empty() || !from.drop_capabilities.is_empty();
+    asks.then(|| wire::Capability {
+        add_capabilities: from.add_capabilities.clone(),
+        drop_capabilities: from.drop_capabilities.clone(),
+        add_ambient_capabilities: Vec::new(),
+    })
 }
 
 const fn int64(value: i64) -> wire::Int64Value {
@@ -139,4 +145,18 @@ fn id_mappings(from: &[IdMapping]) -> Vec<wire::IdMapping> {
     from.iter()
         .map(|m| wire::IdMapping { host_id: m.host_id, container_id: m.container_id, length: m.length })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn capabilities_are_absent_where_none_are_asked_for() {
+        let none = ContainerSecurity::default();
+        assert_eq!(container_security(&none).capabilities, None);
+        let some = ContainerSecurity { drop_capabilities: vec!["ALL".to_owned()], ..none };
+        let sent = container_security(&some).capabilities.expect("capabilities");
+        assert_eq!((sent.add_capabilities.len(), sent.drop_capabilities), (0, vec!["ALL".to_owned()]));
+    }
 }

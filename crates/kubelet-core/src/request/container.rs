@@ -46,7 +46,8 @@ pub struct ContainerInputs<'a> {
 pub fn compute_container_request(inputs: &ContainerInputs<'_>) -> Result<ContainerRequest, ConfigError> {
     let ContainerInputs { pod, container, node, facts, restart_count, hash, image_ref, image, .. } = *inputs;
     let ContainerInputs { env, volumes, sub_paths, termination_log, target, .. } = *inputs;
-    let host = HostPaths { volumes, sub_paths, termination_log };
+    let selinux_enabled = node.selinux_enabled;
+    let host = HostPaths { volumes, sub_paths, termination_log, selinux_enabled };
     Ok(ContainerRequest {
         name: container.name().to_owned(),
         attempt: restart_count,

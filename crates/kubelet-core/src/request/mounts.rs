@@ -34,6 +34,8 @@ pub struct HostPaths<'a> {
     pub sub_paths: &'a BTreeMap<usize, String>,
     /// The file that becomes the container's `terminationMessagePath`.
     pub termination_log: Option<&'a str>,
+    /// Labels can be given at all.
+    pub selinux_enabled: bool,
 }
 
 const HOSTS_FILE: &str = "/etc/hosts";
@@ -53,11 +55,11 @@ pub fn container_mounts(
     }
     let has_own_hosts_file = mounts.iter().any(|mount| mount.container_path == HOSTS_FILE);
     if let Some(host_path) = facts.hosts_file.as_ref().filter(|_| !has_own_hosts_file) {
-        mounts.push(kubelet_file(host_path, HOSTS_FILE));
+        mounts.push(kubelet_file(host_path, HOSTS_FILE, host.selinux_enabled));
     }
     let path = container.termination_message_path();
     if let Some(host_path) = host.termination_log.filter(|_| !path.is_empty()) {
-        mounts.push(kubelet_file(host_path, &absolute(path)));
+        mounts.push(kubelet_file(host_path, &absolute(path), host.selinux_enabled));
     }
     Ok(mounts)
 }
@@ -79,11 +81,11 @@ pub fn container_devices(
     devices.collect()
 }
 
-fn kubelet_file(host_path: &str, container_path: &str) -> Mount {
+fn kubelet_file(host_path: &str, container_path: &str, selinux_relabel: bool) -> Mount {
     Mount {
         container_path: container_path.to_owned(),
         host_path: host_path.to_owned(),
-        selinux_relabel: true,
+        selinux_relabel,
         ..Mount::default()
     }
 }
@@ -112,7 +114,7 @@ fn volume_mount(
         host_path: host_path.clone(),
         read_only: mount.read_only.unwrap_or(false) || point.read_only,
         recursive_read_only: recursive_read_only(mount, facts)?,
-        selinux_relabel: point.selinux_relabel,
+        selinux_relabel: point.selinux_relabel && host.selinux_enabled,
         propagation: propagation(mount)?,
         ..Mount::default()
     })

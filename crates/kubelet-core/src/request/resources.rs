@@ -55,8 +55,10 @@ pub fn container_resources(pod: &Pod, container: &ContainerRef<'_>, node: &NodeF
     let of_pod = spec_of(pod).resources.as_ref();
     // Where a container has no limit of its own, the pod's is the closest one to show it.
     let limit_of = |name| own.and_then(|r| limit(r, name)).or_else(|| of_pod.and_then(|r| limit(r, name)));
+    // A request of zero is one: the fewest shares there are.
+    let requests_cpu = own.and_then(|r| r.requests.as_ref()).is_some_and(|all| all.contains_key("cpu"));
     let asked = Asked {
-        cpu_request: own.and_then(|r| request(r, "cpu")),
+        cpu_request: if requests_cpu { own.and_then(|r| request(r, "cpu")) } else { limit_of("cpu") },
         cpu_limit: limit_of("cpu"),
         memory_limit: limit_of("memory"),
     };
@@ -89,14 +91,14 @@ pub fn sandbox_resources(pod: &Pod, node: &NodeFacts) -> LinuxResources {
     compute_limits(&asked, node)
 }
 
-/// The overhead of the pod's RuntimeClass, if it has one.
+/// The overhead of the pod's RuntimeClass; nothing is set where it has none.
 #[must_use]
-pub fn overhead_resources(pod: &Pod, node: &NodeFacts) -> Option<LinuxResources> {
-    let overhead = spec_of(pod).overhead.as_ref()?;
+pub fn overhead_resources(pod: &Pod, node: &NodeFacts) -> LinuxResources {
+    let Some(overhead) = spec_of(pod).overhead.as_ref() else { return LinuxResources::default() };
     let amount = |name| overhead.get(name).and_then(|q| Amount::of(q).ok()).filter(|a| *a > Amount::ZERO);
     let asked =
         Asked { cpu_request: amount("cpu"), cpu_limit: amount("cpu"), memory_limit: amount("memory") };
-    Some(compute_limits(&asked, node))
+    compute_limits(&asked, node)
 }
 
 /// What the containers need at the same time at most: either all regular ones and sidecars together, or one init

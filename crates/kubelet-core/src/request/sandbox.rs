@@ -51,7 +51,7 @@ pub fn compute_sandbox_request(inputs: &SandboxInputs<'_>) -> Result<SandboxRequ
         cgroup_parent: cgroup_parent.to_owned(),
         sysctls: sysctls(pod),
         security: security::sandbox_security(pod, facts)?,
-        overhead: resources::overhead_resources(pod, node),
+        overhead: Some(resources::overhead_resources(pod, node)),
         resources: Some(resources::sandbox_resources(pod, node)),
         runtime_handler: facts.runtime_handler.clone(),
         pod: who,

@@ -47,9 +47,9 @@ pub fn container_security(
     let of_pod = spec_of(pod).security_context.as_ref();
     verify_non_root(pod, container, image)?;
     let privileged = is_privileged(container);
-    let capabilities = own.and_then(|c| c.capabilities.as_ref()).filter(|_| !privileged);
+    let capabilities = own.and_then(|c| c.capabilities.as_ref());
     let selinux = own.and_then(|c| c.se_linux_options.as_ref());
-    let (masked_paths, readonly_paths) = proc_paths(own, node.cpu_cores);
+    let (masked_paths, readonly_paths) = proc_paths(own, &node.thermal_throttle_paths);
     Ok(ContainerSecurity {
         namespaces: container_namespaces(pod, container, target, facts)?,
         add_capabilities: capabilities.and_then(|c| c.add.clone()).unwrap_or_default(),
@@ -209,13 +209,13 @@ const MASKED_PATHS: [&str; 12] = [
 
 const READONLY_PATHS: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 
-/// What of `/proc` and `/sys` is hidden, and what cannot be written. Runtimes skip paths that do not exist.
-fn proc_paths(context: Option<&SecurityContext>, cpu_cores: u32) -> (Vec<String>, Vec<String>) {
+/// What of `/proc` and `/sys` is hidden, and what cannot be written.
+fn proc_paths(context: Option<&SecurityContext>, thermal_throttle: &[String]) -> (Vec<String>, Vec<String>) {
     if context.and_then(|c| c.proc_mount.as_deref()) == Some("Unmasked") {
         return (Vec::new(), Vec::new());
     }
-    let throttles = (0..cpu_cores).map(|cpu| format!("/sys/devices/system/cpu/cpu{cpu}/thermal_throttle"));
-    let masked = MASKED_PATHS.iter().map(|path| (*path).to_owned()).chain(throttles).collect();
+    let masked =
+        MASKED_PATHS.iter().map(|path| (*path).to_owned()).chain(thermal_throttle.iter().cloned()).collect();
     (masked, READONLY_PATHS.iter().map(|path| (*path).to_owned()).collect())
 }
 

@@ -17,12 +17,15 @@ use serde_json::{Value, json};
 use super::*;
 use crate::static_pod::{Origin, parse_manifest};
 
+mod recorded;
+
 const GI: u64 = 1 << 30;
 
 fn node() -> NodeFacts {
     NodeFacts {
         memory_capacity_bytes: 8 * GI,
-        cpu_cores: 1,
+        thermal_throttle_paths: vec!["/sys/devices/system/cpu/cpu0/thermal_throttle".to_owned()],
+        selinux_enabled: true,
         cluster_domain: "cluster.local".to_owned(),
         pod_logs_dir: "/var/log/pods".to_owned(),
         seccomp_dir: "/var/lib/kubelet/seccomp".to_owned(),
@@ -444,15 +447,19 @@ fn apparmor_is_by_field_then_by_annotation() {
 }
 
 #[test]
-fn capabilities_pass_through_unless_all_are_given() {
+fn capabilities_pass_through_also_with_privileged() {
     let capabilities = json!({"add": ["NET_ADMIN"], "drop": ["ALL"]});
     let some = security_of(&json!({ "capabilities": capabilities }), &json!({})).unwrap();
     assert_eq!(
-        (some.add_capabilities, some.drop_capabilities),
-        (vec!["NET_ADMIN".to_owned()], vec!["ALL".to_owned()])
+        (&some.add_capabilities, &some.drop_capabilities),
+        (&vec!["NET_ADMIN".to_owned()], &vec!["ALL".to_owned()])
     );
     let all = security_of(&json!({"privileged": true, "capabilities": capabilities}), &json!({})).unwrap();
-    assert!(all.privileged && all.add_capabilities.is_empty() && all.drop_capabilities.is_empty());
+    assert!(all.privileged);
+    assert_eq!(
+        (all.add_capabilities, all.drop_capabilities),
+        (some.add_capabilities, some.drop_capabilities)
+    );
 }
 
 #[test]

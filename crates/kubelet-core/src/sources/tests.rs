@@ -7,6 +7,8 @@ use proptest::prelude::*;
 
 use super::*;
 
+const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
 fn source(name: &str) -> PodSource {
     match name {
         "file" => PodSource::File,
@@ -49,7 +51,7 @@ fn pod(word: &str) -> Arc<Pod> {
 
 fn set(sources: &mut Sources, text: &str) -> SourceReport {
     let (name, pods) = text.split_once(':').expect("source: pods");
-    sources.set(source(name.trim()), pods.split_whitespace().map(pod).collect())
+    sources.set(source(name.trim()), pods.split_whitespace().map(pod).collect(), NOW)
 }
 
 fn name(pod: &Pod) -> &str {
@@ -176,6 +178,18 @@ fn pods_know_their_source_and_when_they_were_first_seen() {
 }
 
 #[test]
+fn config_seen_of_a_pod_from_the_api_is_when_the_kubelet_first_saw_it() {
+    let mut sources = Sources::default();
+    let at = |second| Timestamp::from_second(second).expect("a time");
+    sources.set(PodSource::Api, vec![pod("a"), pod("b&monday")], at(5));
+    sources.set(PodSource::Api, vec![pod("a+changed"), pod("b&monday")], at(9));
+    for (_, pod) in sources.pods() {
+        assert_eq!(annotation(pod, CONFIG_SOURCE), Some("api"));
+        assert_eq!(annotation(pod, CONFIG_SEEN), Some("1970-01-01T00:00:05Z"));
+    }
+}
+
+#[test]
 fn nothing_is_ready_before_every_source_has_spoken() {
     let mut sources = Sources::new([PodSource::File, PodSource::Api]);
     assert!(!sources.ready().all_ready());
@@ -197,7 +211,7 @@ fn played(sets: &[(PodSource, Vec<String>)]) -> (Sources, Vec<PodChange>) {
     let mut sources = Sources::default();
     let changes = sets
         .iter()
-        .flat_map(|(source, words)| sources.set(*source, words.iter().map(|w| pod(w)).collect()).changes)
+        .flat_map(|(source, words)| sources.set(*source, words.iter().map(|w| pod(w)).collect(), NOW).changes)
         .collect();
     (sources, changes)
 }
