@@ -262,10 +262,15 @@ impl KubeletConfiguration {
         self.cluster_dns.iter().map(String::as_str).filter(|server| parse_ip(server).is_none())
     }
 
-    /// The JSON object that `/configz` shows, with `kind` and `apiVersion`.
+    /// The JSON object that `/configz` shows, with `kind` and `apiVersion`; fields that are not set are left out.
     #[must_use]
     pub fn configz(&self) -> Value {
         let mut tree = serde_json::to_value(self).unwrap_or(Value::Null);
+        let has_default_namespaces = self.user_namespaces == UserNamespaces::default();
+        omit_unset(&mut tree);
+        if let Some(fields) = tree.as_object_mut().filter(|_| has_default_namespaces) {
+            fields.remove("userNamespaces");
+        }
         crate::tree::set(&mut tree, "kind", KIND.into());
         crate::tree::set(&mut tree, "apiVersion", API_VERSION.into());
         tree
@@ -283,4 +288,54 @@ fn parse_ip(text: &str) -> Option<IpAddr> {
     };
     let plain: Vec<String> = text.split('.').map(without_zeros).collect();
     plain.join(".").parse().ok()
+}
+
+/// Numbers and booleans that say nothing where they are zero or false; of the others, zero is a choice.
+const ZERO_IS_UNSET: [&str; 17] = [
+    "enableContentionProfiling",
+    "eventBurst",
+    "evictionMaxPodGracePeriod",
+    "kernelMemcgNotification",
+    "kubeAPIBurst",
+    "maxOpenFiles",
+    "maxPods",
+    "nodeLeaseDurationSeconds",
+    "podsPerCore",
+    "port",
+    "protectKernelDefaults",
+    "readOnlyPort",
+    "registryBurst",
+    "rotateCertificates",
+    "runOnce",
+    "serverTLSBootstrap",
+    "splitStream",
+];
+/// Texts that are shown even where they are empty.
+const SHOWN_EMPTY: [&str; 2] = ["containerRuntimeEndpoint", "resolvConf"];
+/// Objects with fields of their own, which are shown even where none of them is set; the others are maps.
+const STRUCTS: [&str; 8] = [
+    "anonymous",
+    "authentication",
+    "authorization",
+    "crashLoopBackOff",
+    "logging",
+    "memorySwap",
+    "webhook",
+    "x509",
+];
+
+fn omit_unset(value: &mut Value) {
+    let Value::Object(fields) = value else { return };
+    fields.values_mut().for_each(omit_unset);
+    fields.retain(|key, value| {
+        let is_among = |names: &[&str]| names.contains(&key.as_str());
+        match value {
+            Value::Null => false,
+            Value::Bool(is_set) => *is_set || !is_among(&ZERO_IS_UNSET),
+            Value::Number(number) => number.as_f64() != Some(0.0) || !is_among(&ZERO_IS_UNSET),
+            Value::String(text) => !text.is_empty() || is_among(&SHOWN_EMPTY),
+            Value::Array(values) => !values.is_empty(),
+            Value::Object(fields) => !fields.is_empty() || is_among(&STRUCTS),
+        }
+    });
 }

@@ -208,6 +208,15 @@ fn flags_without_a_field_have_the_defaults_of_the_contract() {
 }
 
 #[test]
+fn configz_has_the_fields_of_the_go_kubelet() {
+    let recorded = include_str!("recorded_configz.json");
+    let files = Memory::default().raw("/k.json", recorded);
+    let shown = resolve("--config /k.json", &files).expect("valid").kubelet.configz();
+    let recorded: serde_json::Value = serde_json::from_str(recorded).expect("a recording");
+    assert_eq!(shown, recorded);
+}
+
+#[test]
 fn what_configz_shows_reads_back_the_same() {
     let files =
         Memory::default().with("/k.yaml", "maxPods: 5\ntracing: {endpoint: here}\nsyncFrequency: 90s\n");
