@@ -66,6 +66,8 @@ type ByLabel = Mutex<BTreeMap<String, u64>>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WorkerPass {
     Create,
+    /// The pod has changed.
+    Update,
     Sync,
     Kill,
 }
@@ -110,7 +112,7 @@ pub struct Metrics {
     /// By kind and reason, parted by a space.
     started_container_errors: ByLabel,
     containers_per_pod: Histogram,
-    worker_passes: [Histogram; 3],
+    worker_passes: [Histogram; 4],
     worker_start: Histogram,
     pod_start: Histogram,
     rejections: ByLabel,
@@ -142,7 +144,7 @@ struct Calls {
 
 const CONTAINER_STATES: [&str; 4] = ["created", "running", "exited", "unknown"];
 const CONTAINER_TYPES: [&str; 3] = ["container", "init_container", "ephemeral_container"];
-const WORKER_PASSES: [&str; 3] = ["create", "sync", "kill"];
+const WORKER_PASSES: [&str; 4] = ["create", "update", "sync", "kill"];
 
 impl Default for Metrics {
     fn default() -> Self {
@@ -169,7 +171,7 @@ impl Default for Metrics {
             started_containers: Default::default(),
             started_container_errors: Mutex::default(),
             containers_per_pod: Histogram::of_numbers(CONTAINERS_PER_POD),
-            worker_passes: [usual(), usual(), usual()],
+            worker_passes: [usual(), usual(), usual(), usual()],
             worker_start: usual(),
             pod_start: Histogram::new(POD_START),
             rejections: Mutex::default(),
@@ -308,8 +310,9 @@ impl Metrics {
     pub(crate) fn worker_passed(&self, pass: WorkerPass, took: Duration) {
         let place = match pass {
             WorkerPass::Create => 0,
-            WorkerPass::Sync => 1,
-            WorkerPass::Kill => 2,
+            WorkerPass::Update => 1,
+            WorkerPass::Sync => 2,
+            WorkerPass::Kill => 3,
         };
         self.worker_passes[place].observe(took);
     }

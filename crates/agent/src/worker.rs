@@ -368,6 +368,7 @@ impl PodWorker {
         } else {
             self.prepared = None;
             self.failing = None;
+            self.times.pod_changed();
             self.feed(WorkerEvent::Desired(pod.clone()));
         }
         self.times.seen_in_api(&self.engine.metrics, self.engine.clock.now(), pod);

@@ -166,6 +166,10 @@ impl Runtime for CriRuntime {
         verb::sandbox_status::sandbox_status(self, id).await
     }
 
+    async fn sandbox_info(&self, id: &SandboxId) -> RuntimeResult<String> {
+        verb::sandbox_status::sandbox_info(self, id).await
+    }
+
     async fn container_status(&self, id: &ContainerId) -> RuntimeResult<ContainerObservation> {
         verb::container_status::container_status(self, id).await
     }

@@ -19,11 +19,14 @@ pub(crate) fn read(root: &Path) -> MachineInfo {
         .unwrap_or_else(|| text("usr/lib/os-release"));
     let machine_id = machine_id.trim().to_owned();
     let (physical_cores, sockets) = topology(root);
+    let (books, drawers) = (distinct(root, "book_id"), distinct(root, "drawer_id"));
     let uuid = text("sys/class/dmi/id/product_uuid").trim().to_lowercase();
     MachineInfo {
         cpus: count_cpus(&text("sys/devices/system/cpu/online")).unwrap_or_else(cpus_for_us),
         physical_cores,
         sockets,
+        books,
+        drawers,
         memory_bytes: meminfo_bytes(&text("proc/meminfo"), "MemTotal:").unwrap_or(0),
         page_bytes: u64::try_from(rustix::param::page_size()).unwrap_or(4096),
         swap_bytes: meminfo_bytes(&text("proc/meminfo"), "SwapTotal:").unwrap_or(0),
@@ -91,6 +94,13 @@ fn topology(root: &Path) -> (u32, u32) {
 }
 
 /// In KiB, small ones first. The kernel has a directory for each size, like `hugepages-2048kB`.
+/// How many different values processors have of a fact of their topology.
+fn distinct(root: &Path, fact: &str) -> u32 {
+    let entries = fs::read_dir(root.join("sys/devices/system/cpu")).into_iter().flatten().flatten();
+    let read = |entry: fs::DirEntry| fs::read_to_string(entry.path().join("topology").join(fact)).ok();
+    u32::try_from(entries.filter_map(read).collect::<BTreeSet<_>>().len()).unwrap_or(u32::MAX)
+}
+
 fn hugepage_sizes(root: &Path) -> Vec<u64> {
     let entries = fs::read_dir(root.join("sys/kernel/mm/hugepages")).into_iter().flatten().flatten();
     let mut sizes: Vec<u64> = entries.filter_map(|entry| hugepage_kib(entry.file_name().to_str()?)).collect();
@@ -122,7 +132,7 @@ fn cgroup_size(kib: u64) -> String {
 
 /// Of a list like `0-3,5`: the machine's CPUs, not only those this process may use.
 fn count_cpus(online: &str) -> Option<u32> {
-    let sizes = cpu_ranges(online)?.into_iter().map(|range| (range.end() - range.start()).checked_add(1));
+    let mut sizes = cpu_ranges(online)?.into_iter().map(|range| (range.end() - range.start()).checked_add(1));
     sizes.try_fold(0_u32, |count, size| count.checked_add(size?))
 }
 
@@ -176,6 +186,7 @@ mod tests {
             put(&format!("sys/devices/system/cpu/{cpu}/topology/core_id"), core);
             put(&format!("sys/devices/system/cpu/{cpu}/topology/physical_package_id"), "0\n");
         }
+        put("sys/devices/system/cpu/cpu0/topology/book_id", "1\n");
         put("sys/devices/system/cpu/possible", "0-2\n");
         put("sys/devices/system/cpu/cpu1/thermal_throttle/core_throttle_count", "0\n");
         put("sys/devices/system/cpu/cpu7/thermal_throttle/core_throttle_count", "0\n");
@@ -201,6 +212,7 @@ mod tests {
         assert_eq!((info.boot_id.as_str(), info.machine_id.as_str()), ("b-o-o-t", "m1"));
         assert_eq!(info.os_image, "Fancy Linux 1");
         assert!(has_apparmor(root.path()));
+        assert_eq!((info.books, info.drawers), (1, 0));
         assert!(info.selinux_enabled);
         assert_eq!(info.thermal_throttle_paths, ["/sys/devices/system/cpu/cpu1/thermal_throttle"]);
     }

@@ -128,6 +128,9 @@ pub struct MachineInfo {
     pub physical_cores: u32,
     /// Packages that the cores are in; 0 if the machine does not say.
     pub sockets: u32,
+    /// Books of sockets, and drawers of books: only machines of IBM's Z series have them.
+    pub books: u32,
+    pub drawers: u32,
     pub memory_bytes: u64,
     /// The kernel gives memory away in pieces of so many bytes.
     pub page_bytes: u64,

@@ -5,11 +5,26 @@ use std::time::Duration;
 use kubelet_core::stats::exposition::{DEFAULT_BUCKETS, Kind, Value, family, line};
 use ports::edge::{ApiExchange, ApiObserver, PodResourcesCall, RequestKind, Review, ServingObserver};
 
+use super::histogram::write_plain;
 use super::table::{Counts, Family, Histograms};
 use super::{Histogram, Metrics};
 
 /// Limits for calls of the API, in seconds.
 const API_CALL: &[f64] = &[0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0];
+/// Limits for the age of certificates, in seconds: from ten minutes to four years.
+const ROTATION_AGE: &[f64] = &[
+    600.0,
+    1800.0,
+    3600.0,
+    14_400.0,
+    86_400.0,
+    604_800.0,
+    2_592_000.0,
+    7_776_000.0,
+    15_552_000.0,
+    31_104_000.0,
+    124_416_000.0,
+];
 /// Limits for what is sent to the API server and comes back, in bytes.
 const API_SIZE: &[f64] = &[
     64.0,
@@ -291,5 +306,9 @@ impl EdgeFigures {
         let help = "How long certificates from a login program are good for; none are taken from one.";
         family(text, name, Kind::Gauge, help);
         line(text, name, &[], Value::Float(f64::INFINITY), None);
+        let name = "rest_client_exec_plugin_certificate_rotation_age";
+        let help =
+            "Age of certificates from a login program when they were replaced; none are taken from one.";
+        write_plain(text, &[(name, help, &Histogram::new(ROTATION_AGE))]);
     }
 }

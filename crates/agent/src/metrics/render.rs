@@ -33,6 +33,8 @@ pub(crate) struct FromElsewhere<'a> {
     /// How many pods have workers that are how far; see [`WORKING_PODS`].
     pub(crate) working_pods: WorkingPods,
     pub(crate) gates: &'a FeatureGates,
+    /// Bytes kept for Guaranteed and for Burstable pods; `None` with the gate `MemoryQoS` off.
+    pub(crate) reserved_memory: Option<(u64, u64)>,
 }
 
 /// By what the worker does, whether the pod is still asked for, and whether it is a static one; the labels are
@@ -54,6 +56,7 @@ pub(crate) fn write(metrics: &Metrics, from: &FromElsewhere<'_>) -> String {
     write_calls(&mut text, metrics);
     write_cgroup_works(&mut text, metrics);
     write_costs(&mut text, metrics);
+    write_resource_managers(&mut text, from);
     metrics.pods.write(&mut text);
     metrics.edge.write(&mut text);
     metrics.images.render(&mut text);
@@ -351,10 +354,79 @@ fn write_cgroup_works(text: &mut String, metrics: &Metrics) {
     }
 }
 
+/// Families of what cannot happen on this node: the only policies of managers are those that do nothing, and no pod is
+/// resized in place.
+const NOTHING_YET: [(&str, Kind, &str); 8] = [
+    (
+        "kubelet_cpu_manager_exclusive_cpu_allocation_count",
+        Kind::Gauge,
+        "CPUs exclusively allocated to containers running on this node.",
+    ),
+    (
+        "kubelet_cpu_manager_pinning_errors_total",
+        Kind::Counter,
+        "CPU allocations that required pinning and failed.",
+    ),
+    ("kubelet_cpu_manager_pinning_requests_total", Kind::Counter, "CPU allocations that required pinning."),
+    (
+        "kubelet_cpu_manager_shared_pool_size_millicores",
+        Kind::Gauge,
+        "Shared CPU pool that the static policy keeps, in millicores; 0 with the policy none.",
+    ),
+    (
+        "kubelet_memory_manager_pinning_errors_total",
+        Kind::Counter,
+        "Memory allocations that required pinning and failed.",
+    ),
+    (
+        "kubelet_memory_manager_pinning_requests_total",
+        Kind::Counter,
+        "Memory allocations that required pinning.",
+    ),
+    ("kubelet_pod_in_progress_resizes", Kind::Gauge, "Pods that are being resized in place."),
+    (
+        "kubelet_pod_watch_events_dropped_total",
+        Kind::Counter,
+        "Events dropped for slow watchers of the pods API; it is not served.",
+    ),
+];
+
+fn write_resource_managers(text: &mut String, from: &FromElsewhere<'_>) {
+    for (name, kind, help) in NOTHING_YET {
+        one(text, name, kind, help, &[], 0);
+    }
+    write_memory_qos(text, from.reserved_memory);
+}
+
+fn write_memory_qos(text: &mut String, reserved: Option<(u64, u64)>) {
+    let Some((min, low)) = reserved else { return };
+    let name = "kubelet_memory_qos_node_memory_min_bytes";
+    let help = "Memory that is never reclaimed from Guaranteed pods (memory.min), in bytes.";
+    one(text, name, Kind::Gauge, help, &[], min);
+    let name = "kubelet_memory_qos_node_memory_low_bytes";
+    let help = "Memory that is reclaimed last from Burstable pods (memory.low), in bytes.";
+    one(text, name, Kind::Gauge, help, &[], low);
+}
+
 /// Ours: what measuring costs.
 fn write_costs(text: &mut String, metrics: &Metrics) {
     let name = "kubelet_rs_sampling_duration_seconds";
     family(text, name, Kind::Histogram, "How long it took to measure cgroups, and disks.");
     metrics.cgroup_samples.write(text, name, &[("what", "cgroups")]);
     metrics.disk_samples.write(text, name, &[("what", "disks")]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_qos_node_memory_is_reported_only_with_the_gate() {
+        let mut text = String::new();
+        write_memory_qos(&mut text, None);
+        assert_eq!(text, "");
+        write_memory_qos(&mut text, Some((64, 32)));
+        assert!(text.contains("\nkubelet_memory_qos_node_memory_min_bytes 64\n"), "{text}");
+        assert!(text.contains("\nkubelet_memory_qos_node_memory_low_bytes 32\n"), "{text}");
+    }
 }

@@ -14,7 +14,7 @@ use kubelet_core::stats::sample::{
 };
 use kubelet_core::stats::{place, procfs};
 use model::observation::NamespaceMode;
-use model::{ContainerId, ContainerObservation, MonoTime, Now, PodObservation};
+use model::{ContainerId, ContainerObservation, MonoTime, Now, PodObservation, QosClass, SandboxId};
 use tokio::sync::mpsc;
 
 use super::{Request, machine};
@@ -23,6 +23,9 @@ use crate::engine::Engine;
 /// A container that has run for this long has a cgroup, or something is wrong.
 const PLACED_AFTER: Duration = Duration::from_secs(10);
 
+/// How long a sample waits for the runtime to say which images sandboxes have.
+const IMAGES_WITHIN: Duration = Duration::from_secs(2);
+
 pub(super) struct CgroupSampler {
     engine: Arc<Engine>,
     hierarchy: Hierarchy,
@@ -30,6 +33,8 @@ pub(super) struct CgroupSampler {
     places: Places,
     /// By the path of the cgroup.
     baselines: BTreeMap<Box<str>, Reading>,
+    /// Of sandboxes that run, by their id.
+    images: BTreeMap<Box<str>, Box<str>>,
 }
 
 /// Where cgroups are, as far as they were looked for.
@@ -40,6 +45,7 @@ struct Places {
     /// By the UID of the pod.
     pods: BTreeMap<Box<str>, Box<str>>,
     all_pods: Option<Box<str>>,
+    qos: Vec<Box<str>>,
 }
 
 /// What one sample is made of besides the cgroups themselves.
@@ -53,7 +59,14 @@ struct Round {
 impl CgroupSampler {
     pub(super) fn new(engine: Arc<Engine>) -> Self {
         let hierarchy = if engine.node_facts.cgroup_v2 { Hierarchy::V2 } else { Hierarchy::V1 };
-        Self { engine, hierarchy, last: None, places: Places::default(), baselines: BTreeMap::new() }
+        Self {
+            engine,
+            hierarchy,
+            last: None,
+            places: Places::default(),
+            baselines: BTreeMap::new(),
+            images: BTreeMap::new(),
+        }
     }
 
     /// Runs until nobody can ask any more. A sample that nobody shares any more is let go.
@@ -95,16 +108,21 @@ impl CgroupSampler {
         let observed: Vec<Arc<PodObservation>> =
             self.engine.cache.in_runtime().into_iter().filter(|pod| !pod.is_stopped()).collect();
         self.find_places(&observed).await;
+        if detail == Detail::Full {
+            self.find_images(&observed).await;
+        }
         let now = self.engine.clock.now();
         let mut round = Round { now, detail, rates: BTreeMap::new(), is_incomplete: false };
         let (machine, root) = self.whole_node(&mut round).await;
         let mut pods = Vec::with_capacity(observed.len());
         for pod in &observed {
-            pods.push(self.pod(pod, &mut round).await);
+            pods.push(self.pod((pod, &machine), &mut round).await);
         }
+        let qos = self.qos(&mut round).await;
         let system = self.system(&pods, &machine.booted, &mut round).await;
         self.baselines = round.rates;
-        NodeSample { taken: now, detail, machine, root, system, pods, is_incomplete: round.is_incomplete }
+        let is_incomplete = round.is_incomplete;
+        NodeSample { taken: now, detail, machine, root, system, qos, pods, is_incomplete }
     }
 
     /// The node as a whole, and what all pods have together. Rates are for those who ask for more.
@@ -119,7 +137,8 @@ impl CgroupSampler {
             system.extend(together.map(|placed| SystemSample { name: "pods", started: None, placed }));
         }
         let is_incomplete = round.is_incomplete;
-        NodeSample { taken: now, detail, machine, root, system, pods: Vec::new(), is_incomplete }
+        let (qos, pods) = (Vec::new(), Vec::new());
+        NodeSample { taken: now, detail, machine, root, system, qos, pods, is_incomplete }
     }
 
     async fn whole_node(&self, round: &mut Round) -> (MachineSample, Placed) {
@@ -151,6 +170,8 @@ impl CgroupSampler {
         };
         self.places = Places::default();
         let names = self.engine.cgroup_names.borrow().clone();
+        let classes = [QosClass::Burstable, QosClass::BestEffort];
+        let qos = names.as_ref().map(|names| classes.map(|class| names.tier(class).path));
         let all_pods = names.map(|names| names.all_pods().path);
         let is_ours = |path: &str| all_pods.as_ref().is_some_and(|all| path.starts_with(&**all));
         for path in self.engine.host.directories_below(&tree).await {
@@ -161,19 +182,61 @@ impl CgroupSampler {
             }
         }
         self.places.all_pods = all_pods;
+        self.places.qos = qos.into_iter().flatten().collect();
+    }
+
+    /// The images of sandboxes that are not known yet. What the runtime does not say in time is asked for again by the
+    /// next sample.
+    async fn find_images(&mut self, observed: &[Arc<PodObservation>]) {
+        let sandboxes = observed.iter().filter_map(|pod| pod.ready_sandboxes().next()).map(|s| &s.id);
+        let sandboxes: BTreeSet<&str> = sandboxes.map(SandboxId::as_str).collect();
+        self.images.retain(|id, _| sandboxes.contains(&**id));
+        let deadline = self.engine.clock.mono() + IMAGES_WITHIN;
+        for id in sandboxes {
+            if self.images.contains_key(id) {
+                continue;
+            }
+            let id = SandboxId::from(id);
+            let info = tokio::select! {
+                info = self.engine.runtime.sandbox_info(&id) => info,
+                () = self.engine.clock.sleep_until(deadline) => return,
+            };
+            if let Some(image) = info.ok().and_then(|info| place::sandbox_image(&info)) {
+                self.images.insert(id.as_str().into(), image.into());
+            }
+        }
+    }
+
+    /// The cgroups of QoS classes, for those who want everything.
+    async fn qos(&self, round: &mut Round) -> Vec<Placed> {
+        let mut qos = Vec::new();
+        if round.detail == Detail::Full {
+            for path in &self.places.qos {
+                qos.extend(self.cgroup(path, round).await);
+            }
+        }
+        qos
     }
 
     fn root(&self) -> PathBuf {
         self.engine.settings.measure.cgroup_root.clone()
     }
 
-    async fn pod(&self, observed: &PodObservation, round: &mut Round) -> PodSample {
+    async fn pod(
+        &self,
+        (observed, machine): (&PodObservation, &MachineSample),
+        round: &mut Round,
+    ) -> PodSample {
         let mut sandbox = None;
         let mut interfaces = Vec::new();
         if let Some(ready) = observed.ready_sandboxes().next() {
-            sandbox = self.part(&ContainerId::from(ready.id.as_str()), "", "", ready.created_at, round).await;
+            let image = self.images.get(ready.id.as_str()).map(|image| &**image).unwrap_or_default();
+            let id = ContainerId::from(ready.id.as_str());
+            sandbox = self.part(&id, "", image, ready.created_at, round).await;
             let pid = sandbox.as_ref().and_then(|sandbox| sandbox.placed.cgroup.first_pid);
-            if let (Some(pid), true) = (pid, ready.network != NamespaceMode::Node) {
+            if ready.network == NamespaceMode::Node {
+                interfaces.clone_from(&machine.interfaces);
+            } else if let Some(pid) = pid {
                 let text = self.read(&[format!("/proc/{pid}/net/dev")]).await.pop().flatten();
                 interfaces = procfs::interfaces(&text.unwrap_or_default());
             }

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use kubelet_core::stats::cgroup::{CgroupSample, Detail, MemorySample, Pressures, field, pressure};
 use kubelet_core::stats::procfs::{self, ProcessSample};
-use kubelet_core::stats::sample::MachineSample;
+use kubelet_core::stats::sample::{LocalFilesystem, MachineSample};
 use ports::Host;
 
 const FILES: &[&str] = &[
@@ -18,9 +18,12 @@ const FILES: &[&str] = &[
     "/proc/pressure/cpu",
     "/proc/pressure/memory",
     "/proc/pressure/io",
-    // Last, because only a full sample wants it.
+    // Last, because only a full sample wants them.
     "/proc/diskstats",
+    "/proc/self/mountinfo",
 ];
+/// As many of them are for a full sample only.
+const FULL_ONLY: usize = 2;
 
 /// The contents of [`FILES`], empty where there are none.
 #[derive(Debug)]
@@ -36,7 +39,7 @@ impl Texts {
 pub(super) async fn read(host: &dyn Host, detail: Detail) -> (MachineSample, Texts) {
     let files = match detail {
         Detail::Full => FILES,
-        Detail::Node | Detail::Usage => FILES.split_last().map_or(FILES, |(_, files)| files),
+        Detail::Node | Detail::Usage => FILES.get(..FILES.len() - FULL_ONLY).unwrap_or(FILES),
     };
     let texts = Texts(host.read_each(files.iter().map(Into::into).collect()).await);
     let number = |path: &str| texts.get(path).trim().parse::<u64>().ok();
@@ -52,8 +55,19 @@ pub(super) async fn read(host: &dyn Host, detail: Detail) -> (MachineSample, Tex
         tasks: procfs::running_tasks(texts.get("/proc/loadavg")),
         most_tasks: limits.into_iter().flatten().min(),
         disks: procfs::disks(texts.get("/proc/diskstats")),
+        filesystems: filesystems(host, texts.get("/proc/self/mountinfo")).await,
     };
     (machine, texts)
+}
+
+/// Those of the machine itself; one that does not answer is left out.
+async fn filesystems(host: &dyn Host, mountinfo: &str) -> Vec<LocalFilesystem> {
+    let mut filesystems = Vec::new();
+    for (device, mount_point) in procfs::local_filesystems(mountinfo) {
+        let space = host.filesystem_space(mount_point.as_ref()).await;
+        filesystems.extend(space.ok().map(|space| LocalFilesystem { device: device.into(), space }));
+    }
+    filesystems
 }
 
 /// The root of all cgroups does not count everything itself; what it lacks is the machine's.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream;
+use kubelet_core::cgroup::{MemoryQos, compute_tiers};
 use kubelet_core::stats::age::{SHARED_FOR, SHARED_FOR_THE_HASTY};
 use kubelet_core::stats::cadvisor::{MachineNames, Telling};
 use kubelet_core::stats::cgroup::Detail;
@@ -70,6 +71,9 @@ pub(crate) async fn measurements(
         Measurements::Checks => {
             let mut text = String::new();
             engine.metrics.edge.write_checks(&mut text);
+            if let Some(process) = process(engine).await {
+                write_start(&mut text, &process);
+            }
             Ok(one(text))
         }
         Measurements::Kubelet => {
@@ -86,9 +90,10 @@ pub(crate) async fn measurements(
 
 /// What this process takes of the machine.
 async fn process(engine: &Engine) -> Option<ProcessFacts> {
-    let files = ["/proc/self/stat", "/proc/self/status", "/proc/self/limits", "/proc/stat"];
+    let files =
+        ["/proc/self/stat", "/proc/self/status", "/proc/self/limits", "/proc/self/net/netstat", "/proc/stat"];
     let texts = engine.host.read_each(files.iter().map(Into::into).collect()).await;
-    let texts = <[Option<String>; 4]>::try_from(texts).ok()?.map(Option::unwrap_or_default);
+    let texts = <[Option<String>; 5]>::try_from(texts).ok()?.map(Option::unwrap_or_default);
     let own = texts[0].split(' ').next().and_then(|pid| pid.parse().ok())?;
     let open = engine.host.open_files(vec![own]).await;
     ProcessFacts::parse(texts.each_ref().map(String::as_str), open.descriptors)
@@ -136,10 +141,22 @@ fn kubelet_text(engine: &Engine, disks: Option<&DiskSample>, process: Option<Pro
         pods: &pods,
         working_pods,
         gates: &engine.settings.gates,
+        reserved_memory: reserved_memory(engine),
     };
     let mut text = metrics::write(&engine.metrics, &from);
     text.push_str(&engine.metrics.certificates.render(engine.clock.now().wall));
     text
+}
+
+/// What the kernel keeps for Guaranteed pods, and takes last from Burstable ones; `None` with the gate `MemoryQoS` off.
+fn reserved_memory(engine: &Engine) -> Option<(u64, u64)> {
+    let rules = &engine.settings.cgroups.tiers;
+    if rules.memory_qos == MemoryQos::Off {
+        return None;
+    }
+    let tiers = engine.places.read(|ledger| compute_tiers(ledger.held(), rules));
+    let bytes = |kept: Option<i64>| kept.and_then(|kept| u64::try_from(kept).ok()).unwrap_or(0);
+    Some((bytes(tiers.all_pods.memory_min), bytes(tiers.all_pods.memory_low)))
 }
 
 fn one(text: String) -> TextPieces {
@@ -176,6 +193,8 @@ fn cadvisor_pieces(machine: MachineInfo, sample: Arc<NodeSample>) -> TextPieces 
             cores,
             physical_cores: or_cores(machine.physical_cores),
             sockets: u64::from(machine.sockets.max(1)),
+            books: u64::from(machine.books),
+            drawers: u64::from(machine.drawers),
         };
         Telling::new(&sample, names).piece(place)
     };

@@ -157,6 +157,7 @@ pub(super) async fn make(
     let Some(volume) = volumes.iter().find(|volume| volume.name == name) else {
         return Made::refused(format!("the pod has no volume {name:?}"));
     };
+    let asked_at = engine.clock.mono();
     let Claimed { plan, gid } = match plan(engine, order, volume).await {
         Ok(planned) => planned,
         Err(why) => return Made::refused(why),
@@ -178,10 +179,13 @@ pub(super) async fn make(
         leaving,
     };
     let began = engine.clock.mono();
+    // With what is to be mounted it is settled that nothing must be attached: no type that we have needs it.
+    let (plugin, took) = (plugin_of(&scene, &plan), began.saturating_since(asked_at));
+    engine.metrics.volumes.operated("verify_controller_attached_volume", plugin, true, took);
     let made = make_anew(&scene, &plan, is_uncertain).await;
     let made = made.map(|ready| ReadyVolume { gid, relabel: plan.is_relabelled(), ..ready });
     let took = engine.clock.mono().saturating_since(began);
-    engine.metrics.volumes.operated(act_of(&plan), plugin_of(&scene, &plan), made.is_ok(), took);
+    engine.metrics.volumes.operated(act_of(&plan), plugin, made.is_ok(), took);
     judge(&scene, &plan, made)
 }
 

@@ -14,6 +14,8 @@ pub(super) struct Times {
     /// The act in flight.
     act: Option<(MonoTime, WorkerPass)>,
     has_begun: bool,
+    /// The pod was changed since the last pass began.
+    has_changed: bool,
     has_run: bool,
     /// The API knows that the pod runs.
     is_known_to_run: bool,
@@ -28,6 +30,7 @@ impl Times {
             seen_at,
             act: None,
             has_begun: false,
+            has_changed: false,
             has_run: false,
             is_known_to_run: false,
             pulling: Duration::ZERO,
@@ -42,12 +45,18 @@ impl Times {
         self.is_known_to_run = self.has_run;
     }
 
+    pub(super) const fn pod_changed(&mut self) {
+        self.has_changed = true;
+    }
+
     pub(super) fn act_began(&mut self, metrics: &Metrics, now: MonoTime, is_kill: bool) {
         let is_first = !std::mem::replace(&mut self.has_begun, true);
-        let pass = match (is_kill, is_first) {
-            (true, _) => WorkerPass::Kill,
-            (false, true) => WorkerPass::Create,
-            (false, false) => WorkerPass::Sync,
+        let is_changed = std::mem::take(&mut self.has_changed);
+        let pass = match (is_kill, is_first, is_changed) {
+            (true, ..) => WorkerPass::Kill,
+            (false, true, _) => WorkerPass::Create,
+            (false, false, true) => WorkerPass::Update,
+            (false, false, false) => WorkerPass::Sync,
         };
         if pass == WorkerPass::Create {
             metrics.worker_began(now.saturating_since(self.seen_at));
@@ -147,6 +156,23 @@ mod tests {
             "spec": {"containers": [], "volumes": [{"name": "v", "emptyDir": {}}]},
             "status": {"phase": "Running", "initContainerStatuses": [status]},
         })
+    }
+
+    #[test]
+    fn the_first_pass_after_a_change_of_the_pod_is_an_update() {
+        let (metrics, mut times) = (Metrics::default(), Times::new(MonoTime::ZERO));
+        let mut pass = |changed: bool, is_kill: bool| {
+            if changed {
+                times.pod_changed();
+            }
+            times.act_began(&metrics, MonoTime::ZERO, is_kill);
+            times.act.take().map(|(_, pass)| pass)
+        };
+        assert_eq!(pass(true, false), Some(WorkerPass::Create));
+        assert_eq!(pass(false, false), Some(WorkerPass::Sync));
+        assert_eq!(pass(true, false), Some(WorkerPass::Update));
+        assert_eq!(pass(false, false), Some(WorkerPass::Sync));
+        assert_eq!(pass(true, true), Some(WorkerPass::Kill));
     }
 
     #[test]

@@ -89,6 +89,32 @@ async fn readers_who_come_together_share_one_sample_and_the_hasty_get_a_new_one(
 }
 
 #[tokio::test(start_paused = true)]
+async fn network_series_have_the_pause_image_and_exist_for_pods_in_the_host_network() {
+    let world = World::started().await;
+    world.apply(&pod("web", [container("app")]));
+    world.apply(&pod("agent", [container("app")]).spec(json!({"hostNetwork": true})));
+    world.until("the pods are ready", |w| w.is_ready("web") && w.is_ready("agent")).await;
+    use_cpu(&world, 1_000_000_000);
+    world.host.put("/proc/self/net/dev", "eth1: 11 1 0 0 0 0 0 0 21 2 0 0 0 0 0 0\n");
+    let text = world.measured(Measurements::Cadvisor).await;
+    let received: Vec<&str> =
+        text.lines().filter(|line| line.starts_with("container_network_receive_bytes_total{")).collect();
+    for (pod, interface, bytes) in [("web-node", "eth0", 10), ("agent-node", "eth1", 11)] {
+        let labels = [
+            format!("pod=\"{pod}\""),
+            format!("interface=\"{interface}\""),
+            "image=\"registry.k8s.io/pause:3.10\"".to_owned(),
+            format!("}} {bytes} "),
+        ];
+        let is_its = |line: &&&str| labels.iter().all(|label| line.contains(label));
+        assert!(received.iter().any(|line| is_its(&line)), "{labels:?} in {received:#?}");
+    }
+    let summary = summary(&world).await;
+    let agent = summary["pods"].as_array().unwrap().iter().find(|pod| pod["podRef"]["name"] == "agent-node");
+    assert_eq!(agent.unwrap()["network"]["interfaces"][0]["rxBytes"], json!(11), "{summary:#}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_has_ended_is_told_no_more() {
     let world = World::started().await;
     world.apply(&pod("web", [container("app")]));

@@ -212,7 +212,7 @@ fn configz_has_the_fields_of_the_go_kubelet() {
     let recorded = include_str!("recorded_configz.json");
     let files = Memory::default().raw("/k.json", recorded);
     let shown = resolve("--config /k.json", &files).expect("valid").kubelet.configz();
-    let recorded: serde_json::Value = serde_json::from_str(recorded).expect("a recording");
+    let recorded: Value = serde_json::from_str(recorded).expect("a recording");
     assert_eq!(shown, recorded);
 }
 

@@ -16,3 +16,11 @@ pub(crate) async fn sandbox_status(cri: &CriRuntime, id: &SandboxId) -> RuntimeR
         .and_then(sandbox::observation)
         .ok_or_else(|| call.malformed(format!("no status or metadata for pod sandbox {id}")))
 }
+
+/// containerd and CRI-O answer a verbose request with JSON below the key `info`.
+pub(crate) async fn sandbox_info(cri: &CriRuntime, id: &SandboxId) -> RuntimeResult<String> {
+    let call = cri.call("PodSandboxStatus");
+    let request = wire::PodSandboxStatusRequest { pod_sandbox_id: id.as_str().to_owned(), verbose: true };
+    let mut answer = call.answer(cri.runtime().pod_sandbox_status(call.request(request))).await?;
+    Ok(answer.info.remove("info").unwrap_or_default())
+}

@@ -172,6 +172,7 @@ fn node_using(used: u64, inactive: u64) -> NodeSample {
         machine: MachineSample { memory_bytes: 1000 << 20, ..MachineSample::default() },
         root: placed("/", None),
         system: vec![pods],
+        qos: Vec::new(),
         pods: Vec::new(),
         is_incomplete: false,
     }

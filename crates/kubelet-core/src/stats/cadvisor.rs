@@ -2,7 +2,7 @@
 //! dashboards know from cAdvisor.
 
 use jiff::Timestamp;
-use model::stats::{Pressure, Stall};
+use model::stats::{FilesystemSpace, Pressure, Stall};
 
 use super::cgroup::{DeviceIo, FullSample, Pressures, Throttling};
 use super::exposition::{Kind, Value, family, line};
@@ -20,6 +20,8 @@ pub struct MachineNames<'a> {
     pub cores: u64,
     pub physical_cores: u64,
     pub sockets: u64,
+    pub books: u64,
+    pub drawers: u64,
 }
 
 /// Whose cgroup: the six labels that every line has, empty where they do not apply.
@@ -70,6 +72,7 @@ fn subjects(sample: &NodeSample) -> Vec<Subject<'_>> {
     // What was added up has no cgroup of its own.
     let system = sample.system.iter().filter(|system| system.placed.path.starts_with('/'));
     all.extend(system.map(|system| plain(&system.placed, system.started, &[])));
+    all.extend(sample.qos.iter().map(|placed| plain(placed, None, &[])));
     for pod in &sample.pods {
         let (namespace, pod_name) = (&*pod.pod.namespace, &*pod.pod.name);
         if let Some(own) = &pod.own {
@@ -389,6 +392,18 @@ const DISK: &[Family] = &[
         "The same, times what was under way, in seconds.",
         |n, s, tell| disks(n, s, tell, |d| milliseconds(d.weighted_milliseconds)),
     ),
+    gauge("container_fs_inodes_free", "Inodes of the filesystem that are free.", |n, s, tell| {
+        filesystems(n, s, tell, |space| space.inodes_free);
+    }),
+    gauge("container_fs_inodes_total", "Inodes of the filesystem.", |n, s, tell| {
+        filesystems(n, s, tell, |space| space.inodes);
+    }),
+    gauge("container_fs_limit_bytes", "Size of the filesystem, in bytes.", |n, s, tell| {
+        filesystems(n, s, tell, |space| space.capacity_bytes);
+    }),
+    gauge("container_fs_usage_bytes", "Bytes of the filesystem in use.", |n, s, tell| {
+        filesystems(n, s, tell, |space| space.used_bytes);
+    }),
     counter("container_blkio_device_usage_total", "Bytes moved to or from the device.", |n, s, tell| {
         for device in full(s).map(|full| &*full.devices).unwrap_or_default() {
             let (major, minor) = (device.major.to_string(), device.minor.to_string());
@@ -422,6 +437,18 @@ fn devices(sample: &NodeSample, subject: &Subject<'_>, tell: &mut Tell<'_>, of: 
 fn disks(sample: &NodeSample, subject: &Subject<'_>, tell: &mut Tell<'_>, of: fn(&Disk) -> Value) {
     for disk in sample.machine.disks.iter().filter(|_| is_root(subject)) {
         tell(&[("device", &format!("/dev/{}", disk.name))], of(disk));
+    }
+}
+
+/// Of the machine as a whole: which part of them is a container's, the kernel does not count.
+fn filesystems(
+    sample: &NodeSample,
+    subject: &Subject<'_>,
+    tell: &mut Tell<'_>,
+    of: fn(&FilesystemSpace) -> u64,
+) {
+    for filesystem in sample.machine.filesystems.iter().filter(|_| is_root(subject)) {
+        tell(&[("device", &filesystem.device)], Value::Integer(of(&filesystem.space)));
     }
 }
 
@@ -574,7 +601,13 @@ impl<'a> Telling<'a> {
             ("system_uuid", machine.system_uuid),
         ];
         let numbers = [
+            ("machine_cpu_books", "Books that processors are in, on machines that have them.", machine.books),
             ("machine_cpu_cores", "Logical processors.", machine.cores),
+            (
+                "machine_cpu_drawers",
+                "Drawers that books are in, on machines that have them.",
+                machine.drawers,
+            ),
             ("machine_cpu_physical_cores", "Processor cores.", machine.physical_cores),
             ("machine_cpu_sockets", "Processor packages.", machine.sockets),
             ("machine_memory_bytes", "Memory of the machine, in bytes.", sample.machine.memory_bytes),

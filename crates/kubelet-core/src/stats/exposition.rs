@@ -48,13 +48,34 @@ pub fn line(text: &mut String, name: &str, labels: &[(&str, &str)], value: Value
             seconds(text, number);
             Ok(())
         }
-        Value::Float(f64::INFINITY) => write!(text, "+Inf"),
-        Value::Float(number) => write!(text, "{number}"),
+        Value::Float(number) => write!(text, "{}", go_float(number)),
     };
     let _ = match at {
         Some(at) => writeln!(text, " {}", at.as_millisecond()),
         None => writeln!(text),
     };
+}
+
+/// As few digits as tell the number from all others; below 0.0001 and from a million on with an exponent of at least two
+/// digits. The text of a bucket's bound is a label, so it must be the one that exporters in Go write
+/// (`strconv.FormatFloat(x, 'g', -1, 64)`).
+#[must_use]
+pub fn go_float(number: f64) -> String {
+    if number.is_nan() {
+        return "NaN".to_owned();
+    }
+    if number.is_infinite() {
+        return if number > 0.0 { "+Inf" } else { "-Inf" }.to_owned();
+    }
+    let scientific = format!("{number:e}");
+    let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
+    match exponent.parse::<i32>() {
+        Ok(exponent) if !(-4..6).contains(&exponent) => {
+            let sign = if exponent < 0 { '-' } else { '+' };
+            format!("{digits}e{sign}{:02}", exponent.unsigned_abs())
+        }
+        _ => number.to_string(),
+    }
 }
 
 fn escape(text: &mut String, value: &str) {
@@ -96,7 +117,7 @@ pub fn histogram(
     let bucket = format!("{name}_bucket");
     for (place, count) in counts.iter().enumerate() {
         total = total.saturating_add(*count);
-        let limit = limits.get(place).map_or_else(|| "+Inf".to_owned(), ToString::to_string);
+        let limit = limits.get(place).map_or_else(|| "+Inf".to_owned(), |limit| go_float(*limit));
         let with_limit: Vec<(&str, &str)> = labels.iter().copied().chain([("le", &*limit)]).collect();
         line(text, &bucket, &with_limit, Value::Integer(total), None);
     }

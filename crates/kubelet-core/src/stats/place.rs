@@ -1,14 +1,34 @@
 //! Whose cgroup a path is. Runtimes and cgroup drivers name them differently; the id in the last part tells.
 
 /// The container or sandbox id that the last part of a cgroup's path may name: all of it with cgroupfs, a scope like
-/// `cri-containerd-<id>.scope` with systemd.
+/// `cri-containerd-<id>.scope` with systemd. CRI-O writes `crio-<id>` with cgroupfs, too; its monitor of a container has a
+/// cgroup `crio-conmon-<id>` next to it, which is no container.
 #[must_use]
 pub fn container_id(path: &str) -> &str {
     let last = last(path);
-    match last.strip_suffix(".scope") {
-        Some(scope) => scope.rsplit('-').next().unwrap_or(scope),
-        None => last,
+    let (name, is_scope) = match last.strip_suffix(".scope") {
+        Some(scope) => (scope, true),
+        None => (last, false),
+    };
+    if name.starts_with("crio-conmon-") {
+        return "";
     }
+    match name.strip_prefix("crio-") {
+        Some(id) => id,
+        None if is_scope => name.rsplit('-').next().unwrap_or(name),
+        None => name,
+    }
+}
+
+/// The image of a sandbox, from what its runtime says of it: `{"image": "registry.k8s.io/pause:3.10", …}`.
+#[must_use]
+pub fn sandbox_image(info: &str) -> Option<String> {
+    #[derive(serde::Deserialize)]
+    struct Info {
+        image: String,
+    }
+    let info: Info = serde_json::from_str(info).ok()?;
+    Some(info.image).filter(|image| !image.is_empty())
 }
 
 /// The last part of a path.

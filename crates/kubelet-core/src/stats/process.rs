@@ -11,20 +11,25 @@ pub struct ProcessFacts {
     pub open_files: u64,
     /// `None`: as many as it likes.
     pub open_files_limit: Option<u64>,
+    pub virtual_bytes_limit: Option<u64>,
+    /// Received and sent over IP in this network namespace.
+    pub ip_bytes: Option<(u64, u64)>,
     /// Of the machine, in seconds since 1970.
     pub boot_seconds: u64,
 }
 
 impl ProcessFacts {
-    /// From `/proc/self/stat`, `/proc/self/status`, `/proc/self/limits` and `/proc/stat`; `None` if the first cannot be
-    /// read.
+    /// From `/proc/self/stat`, `/proc/self/status`, `/proc/self/limits`, `/proc/self/net/netstat` and `/proc/stat`; `None`
+    /// if the first cannot be read.
     #[must_use]
-    pub fn parse([stat, status, limits, machine]: [&str; 4], open_files: u64) -> Option<Self> {
+    pub fn parse([stat, status, limits, netstat, machine]: [&str; 5], open_files: u64) -> Option<Self> {
         Some(Self {
             sample: procfs::process(stat)?,
             resident_bytes: procfs::meminfo(status, "VmRSS").unwrap_or(0),
             open_files,
             open_files_limit: procfs::open_files_limit(limits),
+            virtual_bytes_limit: procfs::address_space_limit(limits),
+            ip_bytes: procfs::ip_bytes(netstat),
             boot_seconds: procfs::boot_seconds(machine).unwrap_or(0),
         })
     }
@@ -46,6 +51,24 @@ pub fn write_process(text: &mut String, process: &ProcessFacts) {
         let Some(number) = number else { continue };
         family(text, name, Kind::Gauge, help);
         line(text, name, &[], Value::Integer(number), None);
+    }
+    if let Some(limit) = process.virtual_bytes_limit {
+        let name = "process_virtual_memory_max_bytes";
+        family(text, name, Kind::Gauge, "Maximum amount of virtual memory available in bytes.");
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "no limit is the largest number, which nobody counts to"
+        )]
+        line(text, name, &[], Value::Float(limit as f64), None);
+    }
+    let (received, sent) = process.ip_bytes.unzip();
+    for (name, help, bytes) in [
+        ("process_network_receive_bytes_total", "Bytes received over IP in the network namespace.", received),
+        ("process_network_transmit_bytes_total", "Bytes sent over IP in the network namespace.", sent),
+    ] {
+        let Some(bytes) = bytes else { continue };
+        family(text, name, Kind::Counter, help);
+        line(text, name, &[], Value::Integer(bytes), None);
     }
     write_start(text, process);
 }

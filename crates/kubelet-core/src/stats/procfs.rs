@@ -120,8 +120,63 @@ pub fn process(stat: &str) -> Option<ProcessSample> {
 /// The soft limit of open files, from `/proc/<pid>/limits`. `None`: none, or not told.
 #[must_use]
 pub fn open_files_limit(limits: &str) -> Option<u64> {
-    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
-    line.split_ascii_whitespace().next()?.parse().ok()
+    soft_limit(limits, "Max open files")?.parse().ok()
+}
+
+/// The soft limit of virtual memory; the largest number where there is none. `None`: not reported.
+#[must_use]
+pub fn address_space_limit(limits: &str) -> Option<u64> {
+    match soft_limit(limits, "Max address space")? {
+        "unlimited" => Some(u64::MAX),
+        bytes => bytes.parse().ok(),
+    }
+}
+
+fn soft_limit<'a>(limits: &'a str, name: &str) -> Option<&'a str> {
+    limits.lines().find_map(|line| line.strip_prefix(name))?.split_ascii_whitespace().next()
+}
+
+/// Bytes that came and went over IP, from `/proc/<pid>/net/netstat`.
+#[must_use]
+pub fn ip_bytes(netstat: &str) -> Option<(u64, u64)> {
+    let mut lines = netstat.lines().filter_map(|line| line.strip_prefix("IpExt: "));
+    let (names, values) = (lines.next()?, lines.next()?);
+    let of = |wanted: &str| {
+        let place = names.split(' ').position(|name| name == wanted)?;
+        values.split(' ').nth(place)?.trim().parse().ok()
+    };
+    Some((of("InOctets")?, of("OutOctets")?))
+}
+
+/// A machine has fewer filesystems of its own than that.
+const MAX_FILESYSTEMS: usize = 64;
+
+/// Device and mount point of each filesystem of the machine itself, from `/proc/self/mountinfo`: on block devices, the
+/// first mount of each, and in memory, directly below `/` or one of its directories (`/run`, `/dev/shm`); deeper down are
+/// those of pods.
+#[must_use]
+pub fn local_filesystems(mountinfo: &str) -> Vec<(&str, &str)> {
+    let mut found: Vec<(&str, &str)> = Vec::new();
+    for line in mountinfo.lines() {
+        let Some((head, tail)) = line.split_once(" - ") else { continue };
+        let mut tail = tail.split(' ');
+        let (Some(mount_point), Some(kind), Some(source)) =
+            (head.split(' ').nth(4), tail.next(), tail.next())
+        else {
+            continue;
+        };
+        let device = match kind {
+            "ext2" | "ext3" | "ext4" | "xfs" | "btrfs" if source.starts_with("/dev/") => source,
+            "tmpfs" if mount_point.matches('/').count() <= 2 => mount_point,
+            _ => continue,
+        };
+        // A backslash stands for a letter that cannot be written there.
+        let is_known = found.iter().any(|(known, _)| *known == device);
+        if !is_known && !mount_point.contains('\\') && found.len() < MAX_FILESYSTEMS {
+            found.push((device, mount_point));
+        }
+    }
+    found
 }
 
 /// What one block device has done since the machine was started, from `/proc/diskstats`.

@@ -19,6 +19,8 @@ pub struct NodeSample {
     /// The root of all cgroups.
     pub root: Placed,
     pub system: Vec<SystemSample>,
+    /// The cgroups of the QoS classes that have one, with [`Detail::Full`] only.
+    pub qos: Vec<Placed>,
     /// In the order of their UIDs.
     pub pods: Vec<PodSample>,
     /// Something that should have been there could not be read.
@@ -36,6 +38,16 @@ pub struct MachineSample {
     pub most_tasks: Option<u64>,
     /// With [`Detail::Full`] only.
     pub disks: Vec<Disk>,
+    /// With [`Detail::Full`] only.
+    pub filesystems: Vec<LocalFilesystem>,
+}
+
+/// A filesystem of the machine itself, which is on a block device or in memory.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LocalFilesystem {
+    /// `/dev/vda1`; of one in memory where it is mounted.
+    pub device: Box<str>,
+    pub space: FilesystemSpace,
 }
 
 /// A cgroup with where it is and how fast it uses the CPU.
@@ -66,7 +78,7 @@ pub struct PodSample {
     /// What holds the pod's namespaces.
     pub sandbox: Option<ContainerSample>,
     pub containers: Vec<ContainerSample>,
-    /// Empty for a pod in the node's network: those numbers are the node's.
+    /// For a pod in the node's network, the node's.
     pub interfaces: Vec<Interface>,
 }
 
@@ -75,6 +87,7 @@ pub struct ContainerSample {
     pub id: ContainerId,
     /// Empty for a sandbox.
     pub name: Box<str>,
+    /// Of a sandbox, the pause image; empty where the runtime does not say.
     pub image: Box<str>,
     pub started: Timestamp,
     pub placed: Placed,

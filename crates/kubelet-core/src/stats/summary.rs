@@ -33,6 +33,9 @@ pub fn head(scope: Scope<'_>) -> String {
         object.text("name", system.name);
         object.time("startTime", system.started.unwrap_or(machine.booted));
         usage(&mut object, &system.placed, at, None);
+        if disks.is_some() {
+            io(&mut object, &system.placed.cgroup, at);
+        }
         swap(&mut object, &system.placed.cgroup, at);
         object.end();
     });
@@ -198,10 +201,9 @@ fn usage(object: &mut Object<'_>, placed: &Placed, at: Timestamp, machine_memory
 }
 
 fn io(object: &mut Object<'_>, cgroup: &CgroupSample, at: Timestamp) {
-    let pressures = cgroup.pressure.as_deref().filter(|all| all.io.is_some());
-    object.object("io", pressures, |object, all| {
+    object.object("io", Some(cgroup.pressure.as_deref()), |object, all| {
         object.time("time", at);
-        psi(object, Some(all), |all| all.io.as_ref());
+        psi(object, all, |all| all.io.as_ref());
     });
 }
 
@@ -214,20 +216,22 @@ fn swap(object: &mut Object<'_>, cgroup: &CgroupSample, at: Timestamp) {
     });
 }
 
+/// Zeros where the kernel counts no stalls: readers expect the fields of every node.
 fn psi<'a>(
     object: &mut Object<'_>,
     all: Option<&'a Pressures>,
     of: impl Fn(&'a Pressures) -> Option<&'a Pressure>,
 ) {
-    object.object("psi", all.and_then(of), |object, pressure| {
+    let pressure = all.and_then(of).cloned().unwrap_or_default();
+    object.object("psi", Some(pressure), |object, pressure| {
         let tell = |object: &mut Object<'_>, stall: Stall| {
             object.number("total", Some(stall.total));
             object.float("avg10", stall.avg10);
             object.float("avg60", stall.avg60);
             object.float("avg300", stall.avg300);
         };
-        object.object("full", pressure.full, tell);
-        object.object("some", pressure.some, tell);
+        object.object("full", Some(pressure.full.unwrap_or_default()), tell);
+        object.object("some", Some(pressure.some.unwrap_or_default()), tell);
     });
 }
 

@@ -23,8 +23,8 @@ use super::cadvisor::{MachineNames, Telling};
 use super::cgroup::{self, CgroupSample, Detail, Hierarchy};
 use super::exposition::{self, Kind, Value};
 use super::sample::{
-    ContainerSample, DiskSample, MachineSample, NodeSample, Placed, PodDisks, PodSample, RuntimeFilesystem,
-    SystemSample, VolumeSample,
+    ContainerSample, DiskSample, LocalFilesystem, MachineSample, NodeSample, Placed, PodDisks, PodSample,
+    RuntimeFilesystem, SystemSample, VolumeSample,
 };
 use super::{place, procfs, resource, summary, volumes};
 
@@ -152,6 +152,7 @@ fn node() -> NodeSample {
             tasks: Some(310),
             most_tasks: Some(32768),
             disks: procfs::disks("254 0 vda 10 1 80 5 20 2 160 7 0 9 12 0 0\n"),
+            filesystems: Vec::new(),
         },
         root: Placed { path: "/".into(), cgroup: root, rate: Some(1_000) },
         system: vec![SystemSample {
@@ -159,6 +160,7 @@ fn node() -> NodeSample {
             started: None,
             placed: Placed { path: "/system.slice/kubelet.service".into(), cgroup: v1(), rate: None },
         }],
+        qos: Vec::new(),
         pods: vec![pod],
         is_incomplete: false,
     }

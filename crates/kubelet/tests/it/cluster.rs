@@ -22,6 +22,7 @@ mod outages;
 mod pods;
 mod pressure;
 mod pulling;
+mod recorded_metrics;
 mod refusals;
 mod rotation;
 mod streams;

@@ -320,6 +320,13 @@ fn every_container_has_its_cgroup_told() {
     );
     let sandbox = ["container=\"\"", "pod=\"web-node\"", "interface=\"eth0\""];
     assert!(of("container_network_receive_bytes_total", &sandbox) >= 0.0);
+    let has_no_image = |line: &&str| {
+        line.contains("interface=\"eth0\"")
+            && line.contains("pod=\"web-node\"")
+            && line.contains("image=\"\"")
+    };
+    assert_eq!(text.lines().find(has_no_image), None, "sandboxes have the pause image");
+    assert!(of("container_memory_usage_bytes", &["/kubepods/burstable\","]) >= 0.0);
     assert!(of("container_cpu_usage_seconds_total", &["id=\"/\""]) > 0.0);
     assert!(of("machine_cpu_cores", &["boot_id=\""]) >= 1.0);
     assert!(of("machine_memory_bytes", &["machine_id=\""]) > 0.0);

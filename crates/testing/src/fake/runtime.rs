@@ -104,6 +104,11 @@ impl Runtime for FakeRuntime {
         self.look(Method::PodSandboxStatus, |state, _| state.sandbox_status(id)).await
     }
 
+    async fn sandbox_info(&self, id: &SandboxId) -> RuntimeResult<String> {
+        let found = self.look(Method::PodSandboxStatus, |state, _| state.sandbox_status(id)).await;
+        found.map(|_| r#"{"image":"registry.k8s.io/pause:3.10","pid":77}"#.to_owned())
+    }
+
     async fn container_status(&self, id: &ContainerId) -> RuntimeResult<ContainerObservation> {
         self.look(Method::ContainerStatus, |state, now| state.container_status(id, now)).await
     }

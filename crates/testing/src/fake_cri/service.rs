@@ -1,5 +1,6 @@
 //! The two gRPC services, verb by verb.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -111,9 +112,15 @@ impl RuntimeService for Service {
         &self,
         request: Request<wire::PodSandboxStatusRequest>,
     ) -> Answer<wire::PodSandboxStatusResponse> {
-        let id = SandboxId::from(request.into_inner().pod_sandbox_id);
+        let request = request.into_inner();
+        let id = SandboxId::from(request.pod_sandbox_id);
+        let mut info = BTreeMap::new();
+        if request.verbose {
+            info.extend(self.runtime.sandbox_info(&id).await.ok().map(|text| ("info".to_owned(), text)));
+        }
         answered!(self.runtime.sandbox_status(&id).await, status => wire::PodSandboxStatusResponse {
             status: Some(answer::sandbox_status(status)),
+            info,
             ..Default::default()
         })
     }

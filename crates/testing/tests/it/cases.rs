@@ -123,6 +123,8 @@ pub(crate) async fn labels_and_annotations_come_back_byte_for_byte(world: &World
 
 pub(crate) async fn a_container_is_created_then_runs(world: &World) {
     let (sandbox_id, sandbox) = world.run_sandbox("web").await;
+    let info = world.runtime.sandbox_info(&sandbox_id).await.unwrap();
+    assert!(info.contains("\"image\":\"") && !info.contains("\"image\":\"\""), "the pause image: {info}");
     let request = world.container_request(&sandbox, "app", Does::Sleep);
     let id = world.runtime.create_container(&sandbox_id, &request, &sandbox).await.unwrap();
     let created = world.status(&id).await;

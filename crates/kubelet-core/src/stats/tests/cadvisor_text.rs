@@ -12,9 +12,38 @@ fn cadvisor_of(sample: &NodeSample) -> String {
         cores: 4,
         physical_cores: 2,
         sockets: 1,
+        books: 0,
+        drawers: 0,
     };
     let telling = Telling::new(sample, machine);
     (0..).map_while(|place| telling.piece(place)).collect()
+}
+
+#[test]
+fn qos_cgroups_and_filesystems_of_the_machine_are_reported_without_a_pod() {
+    let mut sample = node();
+    sample.qos = vec![Placed { path: "/kubepods/burstable".into(), cgroup: v1(), rate: None }];
+    let space = FilesystemSpace {
+        capacity_bytes: 1000,
+        used_bytes: 500,
+        inodes: 100,
+        inodes_free: 60,
+        ..FilesystemSpace::default()
+    };
+    sample.machine.filesystems = vec![LocalFilesystem { device: "/dev/vda".into(), space }];
+    let text = cadvisor_of(&sample);
+    let of = |name: &str, device: &str, id: &str, number: u64| {
+        let device = if device.is_empty() { String::new() } else { format!("device=\"{device}\",") };
+        let labels =
+            format!("container=\"\",{device}id=\"{id}\",image=\"\",name=\"\",namespace=\"\",pod=\"\"");
+        let line = format!("\n{name}{{{labels}}} {number} 1700000200123\n");
+        assert!(text.contains(&line), "{line} in {text}");
+    };
+    of("container_memory_usage_bytes", "", "/kubepods/burstable", 20_000);
+    of("container_fs_limit_bytes", "/dev/vda", "/", 1000);
+    of("container_fs_usage_bytes", "/dev/vda", "/", 500);
+    of("container_fs_inodes_total", "/dev/vda", "/", 100);
+    of("container_fs_inodes_free", "/dev/vda", "/", 60);
 }
 
 #[test]
@@ -330,9 +359,15 @@ fn every_cgroup_is_told_under_the_names_of_cadvisor() {
         # HELP cadvisor_version_info Versions of what was measured and of what measures; always 1.
         # TYPE cadvisor_version_info gauge
         cadvisor_version_info{cadvisorRevision="",cadvisorVersion="",dockerVersion="",kernelVersion="6.1",osVersion="Linux \"12\""} 1
+        # HELP machine_cpu_books Books that processors are in, on machines that have them.
+        # TYPE machine_cpu_books gauge
+        machine_cpu_books{boot_id="b",machine_id="m",system_uuid="u"} 0
         # HELP machine_cpu_cores Logical processors.
         # TYPE machine_cpu_cores gauge
         machine_cpu_cores{boot_id="b",machine_id="m",system_uuid="u"} 4
+        # HELP machine_cpu_drawers Drawers that books are in, on machines that have them.
+        # TYPE machine_cpu_drawers gauge
+        machine_cpu_drawers{boot_id="b",machine_id="m",system_uuid="u"} 0
         # HELP machine_cpu_physical_cores Processor cores.
         # TYPE machine_cpu_physical_cores gauge
         machine_cpu_physical_cores{boot_id="b",machine_id="m",system_uuid="u"} 2

@@ -312,12 +312,28 @@ fn files_of_a_cgroup_are_where_its_hierarchy_has_them() {
 }
 
 #[test]
+fn image_of_a_sandbox_is_in_what_containerd_and_crio_say_of_it() {
+    let containerd = r#"{"pid":77,"processStatus":"running","netNamespaceClosed":false,"image":"registry.k8s.io/pause:3.8",
+        "snapshotKey":"4f2a","runtimeSpec":{"ociVersion":"1.2.0"}}"#;
+    assert_eq!(place::sandbox_image(containerd).as_deref(), Some("registry.k8s.io/pause:3.8"));
+    let crio = r#"{"image":"registry.k8s.io/pause:3.10","pid":77,"runtimeSpec":{}}"#;
+    assert_eq!(place::sandbox_image(crio).as_deref(), Some("registry.k8s.io/pause:3.10"));
+    for other in ["", "{}", "{\"image\":\"\"}", "{\"image\":7}", "[", "null"] {
+        assert_eq!(place::sandbox_image(other), None, "{other}");
+    }
+}
+
+#[test]
 fn a_path_tells_whose_cgroup_it_is() {
     for (path, id) in [
         ("/k8s.io/4f2a", "4f2a"),
         ("/kubepods/burstable/pod1-2/4f2a", "4f2a"),
         ("/kubepods.slice/kubepods-pod1_2.slice/cri-containerd-4f2a.scope", "4f2a"),
         ("/kubepods.slice/kubepods-pod1_2.slice/crio-4f2a.scope", "4f2a"),
+        ("/kubepods/burstable/pod1-2/crio-4f2a", "4f2a"),
+        ("/kubepods/burstable/pod1-2/crio-conmon-4f2a", ""),
+        ("/kubepods.slice/kubepods-pod1_2.slice/crio-conmon-4f2a.scope", ""),
+        ("/kubepods/burstable/pod0a-1b-4f2a", "pod0a-1b-4f2a"),
         ("/", ""),
     ] {
         assert_eq!(place::container_id(path), id, "{path}");

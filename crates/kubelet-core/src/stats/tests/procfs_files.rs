@@ -26,6 +26,10 @@ fn procfs_is_read() {
     let limits = "Limit  Soft Limit  Hard Limit  Units\nMax open files            1024                 4096    files\n";
     assert_eq!(procfs::open_files_limit(limits), Some(1024));
     assert_eq!(procfs::open_files_limit("Max open files  unlimited unlimited files"), None);
+    let limits = "Max address space         unlimited            unlimited            bytes\n";
+    assert_eq!(procfs::address_space_limit(limits), Some(u64::MAX));
+    let netstat = "TcpExt: A B\nTcpExt: 1 2\nIpExt: InNoRoutes InOctets OutOctets\nIpExt: 0 77 88\n";
+    assert_eq!(procfs::ip_bytes(netstat), Some((77, 88)));
     let disks =
         procfs::disks("254 0 vda 10 1 80 5 20 2 160 7 0 9 12 0 0\n 7 0 loop0 0 0 0 0 0 0 0 0 0 0 0\n");
     assert_eq!(disks.len(), 1);
@@ -34,5 +38,24 @@ fn procfs_is_read() {
         assert_eq!(procfs::cpu_times(damaged), None);
         assert_eq!(procfs::process(damaged), None);
         assert_eq!(procfs::running_tasks(damaged), None);
+        assert_eq!(procfs::ip_bytes(damaged), None);
+        assert_eq!(procfs::local_filesystems(damaged), []);
     }
+}
+
+#[test]
+fn local_filesystems_are_those_of_the_machine_and_not_of_pods() {
+    let mountinfo = "\
+        22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw\n\
+        23 22 0:21 / /proc rw - proc proc rw\n\
+        24 22 0:22 / /dev/shm rw - tmpfs tmpfs rw\n\
+        25 22 254:0 /x /var/lib/kubelet/pods/u/volumes/kubernetes.io~local-volume/v rw - ext4 /dev/vda rw\n\
+        26 22 0:30 / /var/lib/kubelet/pods/u/volumes/kubernetes.io~secret/s rw - tmpfs tmpfs rw\n\
+        27 22 0:31 / /mnt/server rw - nfs4 server:/x rw\n\
+        28 22 8:1 / /data\\040disk rw - xfs /dev/sda1 rw\n\
+        29 22 8:2 / /srv rw - xfs /dev/sda2 rw\n";
+    let expected = [("/dev/vda", "/"), ("/dev/shm", "/dev/shm"), ("/dev/sda2", "/srv")];
+    assert_eq!(procfs::local_filesystems(mountinfo), expected);
+    let many: String = (0..1000).map(|n| format!("1 1 8:{n} / /d{n} rw - ext4 /dev/d{n} rw\n")).collect();
+    assert_eq!(procfs::local_filesystems(&many).len(), 64);
 }

@@ -3,6 +3,33 @@
 use super::*;
 
 #[test]
+fn bucket_bounds_are_written_as_go_writes_floats() {
+    let cases = [
+        (0.005, "0.005"),
+        (0.0001, "0.0001"),
+        (0.000_01, "1e-05"),
+        (298.023_223_876_953_1, "298.0232238769531"),
+        (1.0, "1"),
+        (-1.0, "-1"),
+        (262_144.0, "262144"),
+        (999_999.0, "999999"),
+        (1_000_000.0, "1e+06"),
+        (1_048_576.0, "1.048576e+06"),
+        (2_592_000.0, "2.592e+06"),
+        (15_552_000.0, "1.5552e+07"),
+        (1e21, "1e+21"),
+        (18_446_744_073_709_551_615.0, "1.8446744073709552e+19"),
+        (f64::INFINITY, "+Inf"),
+    ];
+    for (number, text) in cases {
+        assert_eq!(exposition::go_float(number), text);
+    }
+    let mut text = String::new();
+    exposition::histogram(&mut text, "h", &[], &[15_552_000.0], (&[1, 0], Value::Integer(7)));
+    assert!(text.starts_with("h_bucket{le=\"1.5552e+07\"} 1\nh_bucket{le=\"+Inf\"} 1\n"), "{text}");
+}
+
+#[test]
 fn numbers_and_labels_are_written_so_that_they_can_be_read_back() {
     let mut text = String::new();
     exposition::family(&mut text, "a_seconds", Kind::Counter, "Help.");

@@ -98,3 +98,27 @@ fn claimed_volumes_are_told_once_and_logs_by_container() {
         ]
     );
 }
+
+/// Families and types of `/metrics/resource`, recorded from the Go kubelet 1.36.2.
+const RECORDED_FAMILIES: [&str; 12] = [
+    "container_cpu_usage_seconds_total counter",
+    "container_memory_working_set_bytes gauge",
+    "container_start_time_seconds gauge",
+    "container_swap_limit_bytes gauge",
+    "container_swap_usage_bytes gauge",
+    "node_cpu_usage_seconds_total counter",
+    "node_memory_working_set_bytes gauge",
+    "node_swap_usage_bytes gauge",
+    "pod_cpu_usage_seconds_total counter",
+    "pod_memory_working_set_bytes gauge",
+    "pod_swap_usage_bytes gauge",
+    "resource_scrape_error gauge",
+];
+
+#[test]
+fn metrics_resource_has_the_families_of_the_go_kubelet() {
+    let text: String = (0..resource::FAMILIES).map(|place| resource::family_text(&node(), place)).collect();
+    let mut ours: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect();
+    ours.sort_unstable();
+    assert_eq!(ours, RECORDED_FAMILIES);
+}

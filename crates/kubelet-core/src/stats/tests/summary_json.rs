@@ -35,11 +35,34 @@ fn the_summary_has_everything() {
               "time": "2023-11-14T22:16:40Z",
               "usedBytes": 500
             },
+            "io": {
+              "psi": {
+                "full": {
+                  "avg10": 0,
+                  "avg300": 0,
+                  "avg60": 0,
+                  "total": 0
+                },
+                "some": {
+                  "avg10": 0,
+                  "avg300": 0,
+                  "avg60": 0,
+                  "total": 0
+                }
+              },
+              "time": "2023-11-14T22:16:40Z"
+            },
             "memory": {
               "availableBytes": 1073722824,
               "majorPageFaults": 3,
               "pageFaults": 30,
               "psi": {
+                "full": {
+                  "avg10": 0,
+                  "avg300": 0,
+                  "avg60": 0,
+                  "total": 0
+                },
                 "some": {
                   "avg10": 0,
                   "avg300": 0,
@@ -104,13 +127,58 @@ fn the_summary_has_everything() {
             "systemContainers": [
               {
                 "cpu": {
+                  "psi": {
+                    "full": {
+                      "avg10": 0,
+                      "avg300": 0,
+                      "avg60": 0,
+                      "total": 0
+                    },
+                    "some": {
+                      "avg10": 0,
+                      "avg300": 0,
+                      "avg60": 0,
+                      "total": 0
+                    }
+                  },
                   "time": "2023-11-14T22:16:40Z",
                   "usageCoreNanoSeconds": 1500000001
+                },
+                "io": {
+                  "psi": {
+                    "full": {
+                      "avg10": 0,
+                      "avg300": 0,
+                      "avg60": 0,
+                      "total": 0
+                    },
+                    "some": {
+                      "avg10": 0,
+                      "avg300": 0,
+                      "avg60": 0,
+                      "total": 0
+                    }
+                  },
+                  "time": "2023-11-14T22:16:40Z"
                 },
                 "memory": {
                   "availableBytes": 67089864,
                   "majorPageFaults": 3,
                   "pageFaults": 30,
+                  "psi": {
+                    "full": {
+                      "avg10": 0,
+                      "avg300": 0,
+                      "avg60": 0,
+                      "total": 0
+                    },
+                    "some": {
+                      "avg10": 0,
+                      "avg300": 0,
+                      "avg60": 0,
+                      "total": 0
+                    }
+                  },
                   "rssBytes": 8192,
                   "time": "2023-11-14T22:16:40Z",
                   "usageBytes": 20000,
@@ -131,9 +199,40 @@ fn the_summary_has_everything() {
               "containers": [
                 {
                   "cpu": {
+                    "psi": {
+                      "full": {
+                        "avg10": 0,
+                        "avg300": 0,
+                        "avg60": 0,
+                        "total": 0
+                      },
+                      "some": {
+                        "avg10": 0,
+                        "avg300": 0,
+                        "avg60": 0,
+                        "total": 0
+                      }
+                    },
                     "time": "2023-11-14T22:16:40Z",
                     "usageCoreNanoSeconds": 1500000001,
                     "usageNanoCores": 250
+                  },
+                  "io": {
+                    "psi": {
+                      "full": {
+                        "avg10": 0,
+                        "avg300": 0,
+                        "avg60": 0,
+                        "total": 0
+                      },
+                      "some": {
+                        "avg10": 0,
+                        "avg300": 0,
+                        "avg60": 0,
+                        "total": 0
+                      }
+                    },
+                    "time": "2023-11-14T22:16:40Z"
                   },
                   "logs": {
                     "availableBytes": 400,
@@ -148,6 +247,20 @@ fn the_summary_has_everything() {
                     "availableBytes": 67089864,
                     "majorPageFaults": 3,
                     "pageFaults": 30,
+                    "psi": {
+                      "full": {
+                        "avg10": 0,
+                        "avg300": 0,
+                        "avg60": 0,
+                        "total": 0
+                      },
+                      "some": {
+                        "avg10": 0,
+                        "avg300": 0,
+                        "avg60": 0,
+                        "total": 0
+                      }
+                    },
                     "rssBytes": 8192,
                     "time": "2023-11-14T22:16:40Z",
                     "usageBytes": 20000,
@@ -172,6 +285,20 @@ fn the_summary_has_everything() {
                 }
               ],
               "cpu": {
+                "psi": {
+                  "full": {
+                    "avg10": 0,
+                    "avg300": 0,
+                    "avg60": 0,
+                    "total": 0
+                  },
+                  "some": {
+                    "avg10": 0,
+                    "avg300": 0,
+                    "avg60": 0,
+                    "total": 0
+                  }
+                },
                 "time": "2023-11-14T22:16:40Z",
                 "usageCoreNanoSeconds": 3000000002,
                 "usageNanoCores": 251
@@ -185,9 +312,40 @@ fn the_summary_has_everything() {
                 "time": "2023-11-14T22:16:40Z",
                 "usedBytes": 117
               },
+              "io": {
+                "psi": {
+                  "full": {
+                    "avg10": 0,
+                    "avg300": 0,
+                    "avg60": 0,
+                    "total": 0
+                  },
+                  "some": {
+                    "avg10": 0,
+                    "avg300": 0,
+                    "avg60": 0,
+                    "total": 0
+                  }
+                },
+                "time": "2023-11-14T22:16:40Z"
+              },
               "memory": {
                 "majorPageFaults": 6,
                 "pageFaults": 60,
+                "psi": {
+                  "full": {
+                    "avg10": 0,
+                    "avg300": 0,
+                    "avg60": 0,
+                    "total": 0
+                  },
+                  "some": {
+                    "avg10": 0,
+                    "avg300": 0,
+                    "avg60": 0,
+                    "total": 0
+                  }
+                },
                 "rssBytes": 16384,
                 "time": "2023-11-14T22:16:40Z",
                 "usageBytes": 40000,
@@ -294,6 +452,12 @@ fn the_summary_of_cpu_and_memory_has_nothing_else() {
               "majorPageFaults": 3,
               "pageFaults": 30,
               "psi": {
+                "full": {
+                  "avg10": 0,
+                  "avg300": 0,
+                  "avg60": 0,
+                  "total": 0
+                },
                 "some": {
                   "avg10": 0,
                   "avg300": 0,
@@ -316,6 +480,20 @@ fn the_summary_of_cpu_and_memory_has_nothing_else() {
             "systemContainers": [
               {
                 "cpu": {
+                  "psi": {
+                    "full": {
+                      "avg10": 0,
+                      "avg300": 0,
+                      "avg60": 0,
+                      "total": 0
+                    },
+                    "some": {
+                      "avg10": 0,
+                      "avg300": 0,
+                      "avg60": 0,
+                      "total": 0
+                    }
+                  },
                   "time": "2023-11-14T22:16:40Z",
                   "usageCoreNanoSeconds": 1500000001
                 },
@@ -323,6 +501,20 @@ fn the_summary_of_cpu_and_memory_has_nothing_else() {
                   "availableBytes": 67089864,
                   "majorPageFaults": 3,
                   "pageFaults": 30,
+                  "psi": {
+                    "full": {
+                      "avg10": 0,
+                      "avg300": 0,
+                      "avg60": 0,
+                      "total": 0
+                    },
+                    "some": {
+                      "avg10": 0,
+                      "avg300": 0,
+                      "avg60": 0,
+                      "total": 0
+                    }
+                  },
                   "rssBytes": 8192,
                   "time": "2023-11-14T22:16:40Z",
                   "usageBytes": 20000,
@@ -343,6 +535,20 @@ fn the_summary_of_cpu_and_memory_has_nothing_else() {
               "containers": [
                 {
                   "cpu": {
+                    "psi": {
+                      "full": {
+                        "avg10": 0,
+                        "avg300": 0,
+                        "avg60": 0,
+                        "total": 0
+                      },
+                      "some": {
+                        "avg10": 0,
+                        "avg300": 0,
+                        "avg60": 0,
+                        "total": 0
+                      }
+                    },
                     "time": "2023-11-14T22:16:40Z",
                     "usageCoreNanoSeconds": 1500000001,
                     "usageNanoCores": 250
@@ -351,6 +557,20 @@ fn the_summary_of_cpu_and_memory_has_nothing_else() {
                     "availableBytes": 67089864,
                     "majorPageFaults": 3,
                     "pageFaults": 30,
+                    "psi": {
+                      "full": {
+                        "avg10": 0,
+                        "avg300": 0,
+                        "avg60": 0,
+                        "total": 0
+                      },
+                      "some": {
+                        "avg10": 0,
+                        "avg300": 0,
+                        "avg60": 0,
+                        "total": 0
+                      }
+                    },
                     "rssBytes": 8192,
                     "time": "2023-11-14T22:16:40Z",
                     "usageBytes": 20000,
@@ -366,6 +586,20 @@ fn the_summary_of_cpu_and_memory_has_nothing_else() {
                 }
               ],
               "cpu": {
+                "psi": {
+                  "full": {
+                    "avg10": 0,
+                    "avg300": 0,
+                    "avg60": 0,
+                    "total": 0
+                  },
+                  "some": {
+                    "avg10": 0,
+                    "avg300": 0,
+                    "avg60": 0,
+                    "total": 0
+                  }
+                },
                 "time": "2023-11-14T22:16:40Z",
                 "usageCoreNanoSeconds": 3000000002,
                 "usageNanoCores": 251
@@ -373,6 +607,20 @@ fn the_summary_of_cpu_and_memory_has_nothing_else() {
               "memory": {
                 "majorPageFaults": 6,
                 "pageFaults": 60,
+                "psi": {
+                  "full": {
+                    "avg10": 0,
+                    "avg300": 0,
+                    "avg60": 0,
+                    "total": 0
+                  },
+                  "some": {
+                    "avg10": 0,
+                    "avg300": 0,
+                    "avg60": 0,
+                    "total": 0
+                  }
+                },
                 "rssBytes": 16384,
                 "time": "2023-11-14T22:16:40Z",
                 "usageBytes": 40000,
@@ -399,4 +647,43 @@ fn the_summary_of_a_node_without_pods_is_json() {
     let mut node = node();
     node.pods.clear();
     assert!(summary_of(&node, None).contains("\"pods\": []"));
+}
+
+/// The path of each value: `.node.cpu.time`, `.pods[].containers[].name`.
+fn fields(value: &serde_json::Value, path: &str, found: &mut std::collections::BTreeSet<String>) {
+    match value {
+        serde_json::Value::Object(entries) => {
+            entries.iter().for_each(|(key, value)| fields(value, &format!("{path}.{key}"), found));
+        }
+        serde_json::Value::Array(values) => {
+            values.iter().for_each(|value| fields(value, &format!("{path}[]"), found));
+        }
+        _ => {
+            found.insert(path.to_owned());
+        }
+    }
+}
+
+/// Recorded from the Go kubelet 1.36.2 on cgroup v1 with a kernel without pressure stall information.
+const RECORDED_FIELDS: &str = include_str!("recorded_summary_fields.txt");
+
+#[test]
+fn stats_summary_has_the_fields_of_the_go_kubelet_psi_among_them() {
+    let mut sample = node();
+    sample.root.cgroup.pressure = None;
+    sample.system[0].placed.rate = Some(1);
+    sample.pods[0].own = Some(sample.pods[0].containers[0].placed.clone());
+    let value = serde_json::from_str(&summary_of(&sample, Some(&disks()))).expect("JSON");
+    let mut ours = std::collections::BTreeSet::new();
+    fields(&value, "", &mut ours);
+    let missing: Vec<&str> = RECORDED_FIELDS.lines().filter(|field| !ours.contains(*field)).collect();
+    assert_eq!(missing, Vec::<&str>::new());
+    // The recording has no volumes, because they are measured once a minute, and no limit of swap on these cgroups.
+    let is_expected = |field: &&String| {
+        field.starts_with(".pods[].volume[].") || field.ends_with(".swap.swapAvailableBytes")
+    };
+    let recorded: Vec<&str> = RECORDED_FIELDS.lines().collect();
+    let more: Vec<_> =
+        ours.iter().filter(|f| !recorded.contains(&f.as_str())).filter(|f| !is_expected(f)).collect();
+    assert_eq!(more, Vec::<&String>::new());
 }

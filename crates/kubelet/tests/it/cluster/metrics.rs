@@ -92,11 +92,23 @@ const TOLD: &[(&str, &str)] = &[
     ("kubernetes_feature_enabled", "gauge"),
     ("kubernetes_healthcheck", "gauge"),
     ("kubernetes_healthchecks_total", "counter"),
+    ("kubelet_cpu_manager_exclusive_cpu_allocation_count", "gauge"),
+    ("kubelet_cpu_manager_pinning_errors_total", "counter"),
+    ("kubelet_cpu_manager_pinning_requests_total", "counter"),
+    ("kubelet_cpu_manager_shared_pool_size_millicores", "gauge"),
+    ("kubelet_memory_manager_pinning_errors_total", "counter"),
+    ("kubelet_memory_manager_pinning_requests_total", "counter"),
+    ("kubelet_pod_in_progress_resizes", "gauge"),
+    ("kubelet_pod_watch_events_dropped_total", "counter"),
     ("process_cpu_seconds_total", "counter"),
     ("process_max_fds", "gauge"),
     ("process_open_fds", "gauge"),
     ("process_resident_memory_bytes", "gauge"),
+    ("process_network_receive_bytes_total", "counter"),
+    ("process_network_transmit_bytes_total", "counter"),
     ("process_start_time_seconds", "gauge"),
+    ("process_virtual_memory_max_bytes", "gauge"),
+    ("rest_client_exec_plugin_certificate_rotation_age", "histogram"),
     ("process_virtual_memory_bytes", "gauge"),
     ("rest_client_exec_plugin_ttl_seconds", "gauge"),
     ("rest_client_rate_limiter_duration_seconds", "histogram"),
@@ -130,10 +142,6 @@ const REST: &[&str] = &[
     "kubelet_container_aligned_compute_resources_failure_count",
     "kubelet_container_requested_resizes_total",
     "kubelet_cpu_manager_allocation_per_numa",
-    "kubelet_cpu_manager_exclusive_cpu_allocation_count",
-    "kubelet_cpu_manager_pinning_errors_total",
-    "kubelet_cpu_manager_pinning_requests_total",
-    "kubelet_cpu_manager_shared_pool_size_millicores",
     "kubelet_credential_provider_config_info",
     "kubelet_credential_provider_plugin_duration",
     "kubelet_credential_provider_plugin_errors_total",
@@ -146,16 +154,12 @@ const REST: &[&str] = &[
     "kubelet_image_garbage_collected_total",
     "kubelet_imagemanager_inmemory_pulledrecords_usage_percent",
     "kubelet_imagemanager_inmemory_pullintents_usage_percent",
-    "kubelet_memory_manager_pinning_errors_total",
-    "kubelet_memory_manager_pinning_requests_total",
     "kubelet_memory_qos_node_memory_low_bytes",
     "kubelet_memory_qos_node_memory_min_bytes",
     "kubelet_pod_deferred_accepted_resizes_total",
-    "kubelet_pod_in_progress_resizes",
     "kubelet_pod_infeasible_resizes_total",
     "kubelet_pod_pending_resizes",
     "kubelet_pod_resize_duration_milliseconds",
-    "kubelet_pod_watch_events_dropped_total",
     "kubelet_podcertificate_states",
     "kubelet_server_expiration_renew_errors",
     "kubelet_started_host_process_containers_errors_total",
@@ -197,6 +201,9 @@ fn pod() -> Value {
     let mut pod = shell_pod("web", FOREVER);
     pod["spec"]["initContainers"] = json!([shell("init", "sleep 1")]);
     pod["spec"]["volumes"] = json!([{"name": "data", "emptyDir": {}}]);
+    pod["spec"]["containers"][0]["resources"] = json!({"limits": {"cpu": "500m", "memory": "64Mi"}});
+    pod["spec"]["containers"][0]["readinessProbe"] =
+        json!({"exec": {"command": ["true"]}, "periodSeconds": 1});
     pod["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "data", "mountPath": "/data"}]);
     pod
 }
@@ -238,6 +245,7 @@ fn a_node_of_a_cluster_tells_every_family_that_is_built() {
     let unknown: Vec<_> = told.keys().filter(|name| !is_known(name)).collect();
     assert!(unknown.is_empty(), "no name of the contract: {unknown:?}");
     told_of_callers(&cluster, &text);
+    super::recorded_metrics::compare(&cluster);
 }
 
 fn number(text: &str, sample: &str) -> f64 {
@@ -269,6 +277,13 @@ fn told_of_callers(cluster: &Cluster, text: &str) {
     assert!(text.contains(now), "the question itself is under way: {text}");
     cluster.node.get("/healthz").expect("it is healthy");
     let checks = cluster.node.get("/metrics/slis").expect("checks");
+    assert!(number(&checks, "process_start_time_seconds") > 1.6e9);
+    let le = "apiserver_client_certificate_expiration_seconds_bucket{le=\"1.5552e+07\"}";
+    assert!(number(text, le) >= 0.0, "bucket bounds are written as Go writes them");
+    let verified = "storage_operation_duration_seconds_count{migrated=\"false\",operation_name=\"verify_controller_attached_volume\",status=\"success\",volume_plugin=\"kubernetes.io/empty-dir\"}";
+    assert!(number(text, verified) >= 1.0);
+    let updated = "kubelet_cgroup_manager_duration_seconds_count{operation_type=\"update\"}";
+    assert!(number(text, updated) >= 1.0);
     assert!(checks.contains("kubernetes_healthcheck{name=\"syncloop\",type=\"healthz\"} 1\n"), "{checks}");
     assert!(
         number(&checks, "kubernetes_healthchecks_total{name=\"ping\",status=\"success\",type=\"healthz\"}")

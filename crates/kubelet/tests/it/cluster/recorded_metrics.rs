@@ -1,0 +1,106 @@
+//! The families of the Go kubelet 1.36.2, recorded as a node of a real API server, next to ours.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Cluster;
+
+/// Endpoint, family, type and the names of labels; those of the Go runtime and of API server libraries are left out.
+const RECORDED: &str = include_str!("recorded_metrics.tsv");
+
+const NO_RESIZE: &str = "no pod is resized in place";
+const NO_DRA: &str = "no dynamic resource allocation";
+const NO_TOPOLOGY: &str = "no topology manager: pods are admitted without it, so there is nothing to count";
+const GO_TRANSPORT: &str = "the cache of Go's HTTP transports: there is none";
+const GO_QUEUE: &str = "the work queues of client-go: there are none";
+const LOAD_READER: &str = "the Go kubelet's load reader is off: it writes 0 whatever the load is";
+const NO_MEMORY_CACHE: &str = "records of images are not kept in memory";
+const NVM: &str = "persistent memory modules are not measured";
+const ON_NODES_WITH: &str =
+    "only on nodes that have the thing: certificates to renew, a shutdown, block devices";
+
+/// The families that this kubelet does not have, and why; those that end in `*` by their beginning.
+const MISSING: &[(&str, &str)] = &[
+    ("container_cpu_load_*", LOAD_READER),
+    ("container_tasks_state", LOAD_READER),
+    ("dra_*", NO_DRA),
+    ("kubelet_container_requested_resizes_total", NO_RESIZE),
+    ("kubelet_imagemanager_inmemory_*", NO_MEMORY_CACHE),
+    ("kubelet_pod_resize_duration_milliseconds", NO_RESIZE),
+    ("kubelet_topology_manager_*", NO_TOPOLOGY),
+    ("machine_nvm_*", NVM),
+    ("rest_client_transport_*", GO_TRANSPORT),
+    ("volume_operation_total_seconds", "retries of a mount are not summed up"),
+    ("workqueue_*", GO_QUEUE),
+];
+
+/// Those that depend on the machine, or on what happened on it.
+const DEPENDS: &[(&str, &str)] = &[
+    ("container_fs_*", ON_NODES_WITH),
+    ("container_network_*", ON_NODES_WITH),
+    ("container_memory_*", ON_NODES_WITH),
+    ("container_swap_limit_bytes", ON_NODES_WITH),
+    ("kubelet_certificate_manager_client_*", ON_NODES_WITH),
+    ("kubelet_graceful_shutdown_*", ON_NODES_WITH),
+];
+
+fn is_listed(list: &[(&str, &str)], family: &str) -> bool {
+    list.iter().any(|(name, _)| match name.strip_suffix('*') {
+        Some(beginning) => family.starts_with(beginning),
+        None => family == *name,
+    })
+}
+
+/// Type and label names of each family of a text.
+fn families(text: &str) -> BTreeMap<&str, (&str, BTreeSet<&str>)> {
+    let mut families: BTreeMap<&str, (&str, BTreeSet<&str>)> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '))
+        .map(|(name, kind)| (name, (kind, BTreeSet::new())))
+        .collect();
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let (sample, labels) = line.split_once('{').unwrap_or((line.split(' ').next().unwrap_or(line), ""));
+        let family = ["_bucket", "_sum", "_count"].iter().find_map(|end| sample.strip_suffix(end));
+        let family = family.filter(|family| families.contains_key(family)).unwrap_or(sample);
+        let (_, known) = families.get_mut(family).unwrap_or_else(|| panic!("no type for {line}"));
+        // Every label is followed by `="`; a value cannot contain that without a backslash.
+        let labels = labels.split("=\"").map(|part| part.rsplit([',', '{']).next().unwrap_or(part));
+        known.extend(
+            labels.filter(|name| {
+                !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+            }),
+        );
+    }
+    families
+}
+
+/// Each recorded family is there with its type and labels, or listed above with the reason.
+pub(super) fn compare(cluster: &Cluster) {
+    let mut texts = BTreeMap::new();
+    for endpoint in ["/metrics", "/metrics/cadvisor", "/metrics/resource", "/metrics/probes"] {
+        texts.insert(endpoint, cluster.node.get(endpoint).expect(endpoint));
+    }
+    let (mut problems, mut missing) = (Vec::new(), BTreeSet::new());
+    for row in RECORDED.lines() {
+        let [endpoint, family, kind, labels] = row.split('\t').collect::<Vec<_>>()[..] else {
+            panic!("{row}")
+        };
+        let ours = families(&texts[endpoint]);
+        let Some((our_kind, our_labels)) = ours.get(family) else {
+            missing.insert(family);
+            continue;
+        };
+        let recorded: BTreeSet<&str> = labels.split(',').filter(|label| !label.is_empty()).collect();
+        if *our_kind != kind {
+            problems.push(format!("{endpoint} {family} is a {our_kind}, recorded as a {kind}"));
+        }
+        if !our_labels.is_empty() && *our_labels != recorded {
+            problems.push(format!("{endpoint} {family} has labels {our_labels:?}, recorded {recorded:?}"));
+        }
+        if is_listed(MISSING, family) {
+            problems.push(format!("{endpoint} {family} is listed as missing"));
+        }
+    }
+    let is_unlisted = |family: &&&str| !is_listed(MISSING, family) && !is_listed(DEPENDS, family);
+    let unlisted: Vec<_> = missing.iter().filter(is_unlisted).collect();
+    assert!(problems.is_empty() && unlisted.is_empty(), "missing: {unlisted:?}; {}", problems.join("\n"));
+}
