@@ -116,7 +116,7 @@ pub(super) fn leaves(at: &str, value: &Value, found: &mut Vec<(String, String)>)
         }
         Value::Array(items) if !items.is_empty() => {
             for (index, item) in items.iter().enumerate() {
-                let name = ["name", "type", "key", "container_path", "mountPath"]
+                let name = ["name", "type", "key", "container_path", "mountPath", "page_size"]
                     .iter()
                     .find_map(|field| item.get(field)?.as_str());
                 let name = name.map_or_else(|| index.to_string(), str::to_owned);
