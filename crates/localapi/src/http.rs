@@ -66,7 +66,8 @@ async fn handle(
 ) -> Result<Response<Body>, ApiError> {
     let user = authenticate(&api, chain, &request)?;
     let query = Query::parse(request.uri().query().unwrap_or_default());
-    let uri = request.uri().to_string();
+    // Over HTTP/2 the URI names the server, too.
+    let uri = request.uri().path_and_query().map_or_else(String::new, ToString::to_string);
     match path::target(request.uri().path()) {
         Some(target) if proxy::serves(&target) => {
             let wanted = call::attributes(request.method(), &query, &target)?;

@@ -157,7 +157,7 @@ impl View {
     }
 
     fn bookmark(&self, revision: Revision, end_of_initial: bool) -> Bytes {
-        let mut metadata = json!({"resourceVersion": revision.to_string(), "creationTimestamp": null});
+        let mut metadata = json!({"resourceVersion": revision.to_string()});
         if end_of_initial {
             metadata["annotations"] = json!({INITIAL_EVENTS_END: "true"});
         }

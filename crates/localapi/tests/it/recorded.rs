@@ -418,3 +418,26 @@ async fn a_status_that_takes_back_the_end_of_a_container_is_refused_with_422() {
         (422, Some(message), Some("Invalid"))
     );
 }
+
+#[tokio::test]
+async fn the_audit_log_has_what_a_node_asked_and_unknown_fields_are_added_to_answers() {
+    let audit = tempfile::NamedTempFile::new().expect("a file");
+    let path = audit.path().to_str().expect("a path");
+    let server = Server::start(&["--node", NODE, "--unknown-fields", "--audit-log-path", path]);
+    let (mut replay, _) = Replay::start(&server).await;
+    replay.create_pod("runs", true).await;
+    let uri = format!("/api/v1/namespaces/{NAMESPACE}/pods/runs/status?timeout=10s");
+    let patch = json!({"status": {"phase": "Running"}});
+    let (code, answer) = replay.send(&replay.node, "PATCH", &uri, STRATEGIC, &patch).await;
+    assert_eq!((code, &answer["status"]["unknownStruct"]["text"]), (200, &json!("new")));
+    let labels = answer["metadata"]["labels"].as_object().expect("labels");
+    assert_eq!(labels.keys().collect::<Vec<_>>(), ["app"], "another label would not be an unknown field");
+    let log = read(audit.path());
+    let entries: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!(entries.len(), 1, "an administrator's requests are not in it: {log}");
+    let expected = json!({"user": format!("system:node:{NODE}"), "verb": "patch", "uri": uri, "code": 200});
+    for (field, value) in expected.as_object().expect("a map") {
+        assert_eq!(&entries[0][field], value);
+    }
+    assert_eq!((&entries[0]["request"], &entries[0]["response"]["kind"]), (&patch, &json!("Pod")));
+}
