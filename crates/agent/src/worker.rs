@@ -141,6 +141,8 @@ pub(crate) struct PodWorker {
     saved: Option<Arc<Pod>>,
     terminal: Option<TerminalReason>,
     is_rejected: bool,
+    /// What the API showed when the last pass began.
+    was_running_in_api: bool,
     resync_at: MonoTime,
     /// The earliest moment that somebody asked to be woken at.
     wake_at: Option<MonoTime>,
@@ -218,6 +220,7 @@ impl PodWorker {
             saved: None,
             terminal: None,
             is_rejected: false,
+            was_running_in_api: false,
             resync_at: now.mono,
             wake_at: None,
             late_at: None,
@@ -609,10 +612,12 @@ impl PodWorker {
             let must_wait = has_no_room || self.orders.borrow().must_wait;
             match self.pending.take_if(|pending| !(must_wait && matches!(pending, Pending::Sync(_)))) {
                 Some(Pending::Sync(pod)) => {
+                    self.note_phase_in_api();
                     self.sync(pod, &observed);
                     self.note_act(false);
                 }
                 Some(Pending::Terminate { pod, grace }) => {
+                    self.note_phase_in_api();
                     self.terminate(pod, observed, grace);
                     self.note_act(true);
                 }

@@ -10,6 +10,7 @@ mod addresses;
 mod conditions;
 mod containers;
 mod phase;
+mod resources;
 mod seeds;
 #[cfg(test)]
 mod tests;
@@ -28,6 +29,7 @@ use crate::probe::results::ProbeVerdicts;
 pub use addresses::host_ip_family_mismatch;
 pub use containers::waiting_for_restart_of_all;
 pub use phase::Phase;
+pub use resources::PodCgroupResources;
 pub use seeds::{ProbeSeed, forget_ended_init_containers, merge_for_restart};
 
 /// Where the pod's worker is, as far as the status depends on it.
@@ -92,6 +94,8 @@ pub struct StatusInputs<'a> {
     pub killed_to_restart: &'a BTreeSet<ContainerId>,
     pub stage: PodStage,
     pub terminal: Option<&'a TerminalReason>,
+    /// What the pod's cgroup enforces, once the API showed the pod as Running when it was last synced.
+    pub cgroup: Option<PodCgroupResources>,
     pub node: NodeFacts<'a>,
     pub now: Timestamp,
 }
@@ -170,7 +174,6 @@ pub fn compute_pod_status(inputs: &StatusInputs<'_>) -> PodStatus {
     let verdict = phase::compute_phase(inputs, &statuses);
     let addresses = addresses::compute_addresses(inputs);
     let carried = inputs.pod.status.as_ref();
-    let last = inputs.last_said();
     PodStatus {
         conditions: not_empty(conditions::compute_conditions(inputs, &statuses, verdict.phase)),
         phase: Some(verdict.phase.as_str().to_owned()),
@@ -191,8 +194,8 @@ pub fn compute_pod_status(inputs: &StatusInputs<'_>) -> PodStatus {
         extended_resource_claim_status: carried.and_then(|s| s.extended_resource_claim_status.clone()),
         node_allocatable_resource_claim_statuses: carried
             .and_then(|s| s.node_allocatable_resource_claim_statuses.clone()),
-        resources: last.and_then(|s| s.resources.clone()),
-        allocated_resources: last.and_then(|s| s.allocated_resources.clone()),
+        resources: resources::pod_resources(inputs),
+        allocated_resources: resources::allocated_resources(inputs),
         resize: None,
     }
 }

@@ -5,12 +5,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use kubelet_core::cgroup::compute_pod_numbers;
 use kubelet_core::pod::plan::KillReason;
 use kubelet_core::pod::restart::{AfterExit, Memory, after_exit, restarts_after_kill};
 use kubelet_core::pod::{deadline, worker};
 use kubelet_core::status::{
-    NodeFacts, PodStage, StatusInputs, TerminalReason, compute_pod_status, forget_ended_init_containers,
-    host_ip_family_mismatch, is_static_pod,
+    NodeFacts, PodCgroupResources, PodStage, StatusInputs, TerminalReason, compute_pod_status,
+    forget_ended_init_containers, host_ip_family_mismatch, is_static_pod,
 };
 use model::containers::{ContainerRef, find_container, regular_containers};
 use model::k8s::{Pod, PodStatus};
@@ -112,6 +113,7 @@ impl PodWorker {
             killed_to_restart: &self.killed_to_restart(pod),
             stage: self.pod_stage(),
             terminal: self.terminal.as_ref(),
+            cgroup: self.cgroup_resources(pod),
             node: NodeFacts {
                 host_ips: self.engine.host_ips(),
                 runtime_name: &runtime_name,
@@ -139,6 +141,25 @@ impl PodWorker {
             forget_ended_init_containers(&mut said);
         }
         said
+    }
+
+    /// What the pod's cgroup enforces, if the API showed the pod as Running when its last pass began.
+    fn cgroup_resources(&self, pod: &Pod) -> Option<PodCgroupResources> {
+        if !self.was_running_in_api {
+            return None;
+        }
+        if !self.engine.settings.cgroups.per_qos {
+            return Some(PodCgroupResources::default());
+        }
+        let numbers = compute_pod_numbers(pod, &self.engine.settings.cgroups.pods);
+        Some(PodCgroupResources::of(&numbers, self.engine.cgroup_version()))
+    }
+
+    /// Remembers what the API shows at the beginning of a pass.
+    pub(super) fn note_phase_in_api(&mut self) {
+        let pod = self.desired.as_deref().filter(|pod| !kubelet_core::status::is_static_pod(pod));
+        let said = pod.and_then(|pod| pod.status.as_ref()?.phase.as_deref());
+        self.was_running_in_api = said == Some("Running");
     }
 
     /// Ended containers that the plan starts again, whatever their exit says: the status must not call the pod done.

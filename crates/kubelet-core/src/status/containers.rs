@@ -182,7 +182,7 @@ impl<'a> Reader<'a> {
             container_id: Some(id),
             state: Some(state),
             restart_count,
-            resources: container.full().map(|_| resources.cloned().unwrap_or_default()),
+            resources: Some(resources.cloned().unwrap_or_default()),
             allocated_resources: resources.and_then(|r| r.requests.clone()),
             user: newest.user.as_ref().map(api_user),
             ..ContainerStatus::default()
@@ -352,8 +352,9 @@ impl<'a> Reader<'a> {
                 exit_code: instance.exit_code,
                 reason: Some(reason.to_owned()),
                 message: (!message.is_empty()).then(|| message.to_owned()),
-                started_at: instance.started_at.map(whole_seconds),
-                finished_at: instance.finished_at.map(whole_seconds),
+                // A moment that the runtime does not know is the first second of 1970, as in the original.
+                started_at: Some(whole_seconds(instance.started_at.unwrap_or_default())),
+                finished_at: Some(whole_seconds(instance.finished_at.unwrap_or_default())),
                 signal: None,
             }),
             ..ApiState::default()

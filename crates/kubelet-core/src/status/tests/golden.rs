@@ -3,6 +3,7 @@
 mod addresses;
 mod ending;
 mod init;
+mod resources;
 mod restarting;
 mod shown;
 mod starting;

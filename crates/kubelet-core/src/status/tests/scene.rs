@@ -26,7 +26,9 @@ use model::{
 use serde_json::{Value, json};
 
 use crate::probe::results::{ProbeKind, ProbeVerdicts, Verdict};
-use crate::status::{NodeFacts, PodStage, StatusInputs, TerminalReason, WaitingState, compute_pod_status};
+use crate::status::{
+    NodeFacts, PodCgroupResources, PodStage, StatusInputs, TerminalReason, WaitingState, compute_pod_status,
+};
 
 pub(super) fn time(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_700_000_000 + seconds).expect("a time")
@@ -63,6 +65,11 @@ fn container(name: &str, flags: &str) -> (&'static str, Value) {
                 ]);
             }
             'r' => spec["resources"] = json!({"requests": {"cpu": "1"}, "limits": {"cpu": "2"}}),
+            'm' => {
+                let (requests, limits) =
+                    (json!({"cpu": "20m", "memory": "32Mi"}), json!({"cpu": "100m", "memory": "64Mi"}));
+                spec["resources"] = json!({"requests": requests, "limits": limits});
+            }
             other => panic!("no flag {other}"),
         }
     }
@@ -119,6 +126,7 @@ pub(super) struct Scene {
     pub(super) host_ips: Vec<IpAddr>,
     pub(super) deleting: bool,
     pub(super) features: Features,
+    pub(super) cgroup: Option<PodCgroupResources>,
 }
 
 fn instance(name: &str, attempt: u32, state: &str, at: i64) -> ContainerObservation {
@@ -187,6 +195,7 @@ impl Scene {
             host_ips: vec!["192.168.0.1".parse().expect("an address")],
             deleting: false,
             features: Features::default(),
+            cgroup: None,
         };
         let (mut box_state, mut ips, mut unseen) = ("", "10.0.0.1", false);
         for word in text.split_whitespace() {
@@ -273,6 +282,7 @@ impl Scene {
             killed_to_restart: &self.killed_to_restart,
             stage: self.stage,
             terminal: self.terminal.as_ref(),
+            cgroup: self.cgroup,
             node: NodeFacts { host_ips: &self.host_ips, runtime_name: "test", features: self.features },
             now,
         })

@@ -1,0 +1,147 @@
+//! The resources that the status of a pod shows: what it was allocated, and what its own cgroup enforces.
+//!
+//! A pod that the API does not show as Running yet has its allocated resources in both fields. Afterwards
+//! `status.resources` says what the cgroup enforces, as far as it says anything.
+
+use model::Amount;
+use model::cgroup::CgroupVersion;
+use model::containers::{all_containers, spec_of};
+use model::k8s::{Pod, Quantity, ResourceRequirements};
+use model::quantity::{binary_text, decimal_text};
+
+use super::{PodStage, StatusInputs};
+use crate::admission::requests::{Requests, pod_requests};
+use crate::cgroup::CgroupNumbers;
+use crate::request::resources::effective_sum;
+
+/// `memory.limit_in_bytes` of version 1 where there is no limit.
+const UNLIMITED_V1: i64 = 9_223_372_036_854_771_712;
+/// Up to this many milli-CPUs the kernel cannot tell requests apart: the allocated one is shown.
+const MIN_CPU_REQUEST: i64 = 2;
+/// The same for limits.
+const MIN_CPU_LIMIT: i64 = 10;
+
+type Quantities = std::collections::BTreeMap<String, Quantity>;
+
+/// What a pod's cgroup enforces, in the units of the API.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PodCgroupResources {
+    pub cpu_request_milli: Option<i64>,
+    pub cpu_limit_milli: Option<i64>,
+    pub memory_limit: Option<i64>,
+}
+
+impl PodCgroupResources {
+    /// As the kernel reports what was written.
+    #[must_use]
+    pub fn of(numbers: &CgroupNumbers, version: CgroupVersion) -> Self {
+        let unlimited = match version {
+            CgroupVersion::V1 => Some(UNLIMITED_V1),
+            CgroupVersion::V2 => None,
+        };
+        let quota = |quota: crate::cgroup::CpuQuota| {
+            Some(quota.micros?.saturating_mul(1000) / quota.period.filter(|period| *period > 0)?)
+        };
+        Self {
+            cpu_request_milli: numbers.cpu_shares.map(|shares| (shares.saturating_mul(1000) + 1023) / 1024),
+            cpu_limit_milli: numbers.cpu_quota.and_then(quota).filter(|milli| *milli > 0),
+            memory_limit: numbers.memory_limit.or(unlimited),
+        }
+    }
+}
+
+/// `status.resources`; absent for a pod that was rejected.
+pub(super) fn pod_resources(inputs: &StatusInputs<'_>) -> Option<ResourceRequirements> {
+    match inputs.stage {
+        PodStage::Rejected => return None,
+        PodStage::NotSynced | PodStage::Syncing | PodStage::Terminating | PodStage::Terminated => {}
+    }
+    let mut resources = spec_of(inputs.pod).resources.clone().unwrap_or_default();
+    match inputs.cgroup {
+        Some(cgroup) => enforced(inputs, cgroup, &mut resources),
+        None => {
+            resources.requests = Some(shown(inputs.pod, &pod_requests(inputs.pod)));
+            resources.limits = Some(shown(inputs.pod, &pod_limits(inputs.pod)));
+        }
+    }
+    resources.requests = resources.requests.filter(|requests| !requests.is_empty());
+    resources.limits = resources.limits.filter(|limits| !limits.is_empty());
+    Some(resources)
+}
+
+/// `status.allocatedResources`.
+pub(super) fn allocated_resources(inputs: &StatusInputs<'_>) -> Option<Quantities> {
+    if inputs.stage == PodStage::Rejected {
+        return None;
+    }
+    Some(shown(inputs.pod, &pod_requests(inputs.pod))).filter(|requests| !requests.is_empty())
+}
+
+fn enforced(inputs: &StatusInputs<'_>, cgroup: PodCgroupResources, resources: &mut ResourceRequirements) {
+    let milli = |list: &Quantities| list.get("cpu").and_then(|q| Amount::of(q).ok()).map_or(0, Amount::milli);
+    let cpu = |milli: i64| Quantity(Amount::from_milli(milli.into()).to_string());
+    let requests = resources.requests.get_or_insert_default();
+    if let Some(request) = cgroup.cpu_request_milli
+        && (request > MIN_CPU_REQUEST || milli(requests) > MIN_CPU_REQUEST)
+    {
+        requests.insert("cpu".to_owned(), cpu(request));
+    }
+    // No cgroup holds a memory request: what was shown first stays.
+    let said = inputs.last_said().filter(|said| said.phase.as_deref() == Some("Running"));
+    let said = said.and_then(|said| said.resources.as_ref()?.requests.as_ref()?.get("memory").cloned());
+    let allocated = || shown(inputs.pod, &pod_requests(inputs.pod)).remove("memory");
+    if let Some(memory) = said.or_else(|| requests.get("memory").cloned()).or_else(allocated) {
+        requests.insert("memory".to_owned(), memory);
+    }
+    let limits = resources.limits.get_or_insert_default();
+    if let Some(limit) = cgroup.cpu_limit_milli
+        && (limit > MIN_CPU_LIMIT || milli(limits) > MIN_CPU_LIMIT)
+    {
+        limits.insert("cpu".to_owned(), cpu(limit));
+    }
+    if let Some(limit) = cgroup.memory_limit {
+        limits.insert("memory".to_owned(), Quantity(binary_text(limit.into())));
+    }
+}
+
+/// The limits of all containers together, as far as they have any; those of the pod as a whole take their place, and
+/// overhead comes on top.
+fn pod_limits(pod: &Pod) -> Requests {
+    let spec = spec_of(pod);
+    let amount = |quantity: Option<&Quantity>| quantity.and_then(|quantity| Amount::of(quantity).ok());
+    let of =
+        |r: Option<&ResourceRequirements>, name: &str| amount(r.and_then(|r| r.limits.as_ref()?.get(name)));
+    let all = all_containers(pod).filter_map(|container| container.resources());
+    let names = all.chain(spec.resources.as_ref()).filter_map(|r| r.limits.as_ref()).flat_map(|l| l.keys());
+    let limit = |name: &String| {
+        let of_pod = of(spec.resources.as_ref(), name);
+        let sum = of_pod.or_else(|| effective_sum(spec, |c| of(c.resources.as_ref(), name)))?;
+        let overhead = amount(spec.overhead.as_ref().and_then(|overhead| overhead.get(name)));
+        Some((name.clone(), sum + overhead.filter(|_| !sum.is_zero()).unwrap_or_default()))
+    };
+    names.filter_map(limit).collect()
+}
+
+/// Sums keep the notation of what they are made of: powers of 1024 or of 1000.
+fn shown(pod: &Pod, amounts: &Requests) -> Quantities {
+    let texts: Vec<(&str, &str)> = quantities(pod).collect();
+    let text = |(name, amount): (&String, &Amount)| {
+        let is_binary = texts.iter().find(|(of, _)| of == name).is_some_and(|(_, text)| text.ends_with('i'));
+        let is_whole = amount.milli() % 1000 == 0;
+        let text = match (is_whole, is_binary) {
+            (false, _) => amount.to_string(),
+            (true, true) => binary_text(amount.units().into()),
+            (true, false) => decimal_text(amount.units().into()),
+        };
+        (name.clone(), Quantity(text))
+    };
+    amounts.iter().map(text).collect()
+}
+
+/// Every quantity that the pod asks for, by resource.
+fn quantities(pod: &Pod) -> impl Iterator<Item = (&str, &str)> {
+    let of_pod = spec_of(pod).resources.as_ref();
+    let all = of_pod.into_iter().chain(all_containers(pod).filter_map(|container| container.resources()));
+    let lists = all.flat_map(|r| [&r.requests, &r.limits]).flatten().chain(&spec_of(pod).overhead);
+    lists.flatten().map(|(name, quantity)| (name.as_str(), quantity.0.as_str()))
+}

@@ -1,0 +1,71 @@
+//! `status.resources` and `status.allocatedResources` of pods, as kube-apiserver 1.36.2 got them from the Go kubelet.
+
+use model::k8s::PodStatus;
+use serde_json::{Value, json};
+
+use super::super::scene::{Scene, play, time};
+use crate::status::PodCgroupResources;
+
+const RUNNING: &str = "a=running";
+
+fn shown(status: &PodStatus) -> Value {
+    json!([status.resources, status.allocated_resources])
+}
+
+/// The status with what the cgroup enforces, after one that showed the pod as Running.
+fn enforced(pod_text: &str, cgroup: PodCgroupResources) -> Value {
+    let (pod, played) = play(&format!("{pod_text} | {RUNNING}"));
+    let mut scene = Scene::parse(RUNNING);
+    scene.cgroup = Some(cgroup);
+    shown(&scene.compute(&pod, played.last(), time(300)))
+}
+
+const fn cgroup(
+    cpu_request_milli: Option<i64>,
+    cpu_limit_milli: Option<i64>,
+    memory_limit: Option<i64>,
+) -> PodCgroupResources {
+    PodCgroupResources { cpu_request_milli, cpu_limit_milli, memory_limit }
+}
+
+#[test]
+fn a_pod_has_its_allocated_resources_until_the_api_shows_it_as_running() {
+    let of = |text: &str| shown(play(&format!("pod {text} | unseen @notsynced")).1.last().expect("a scene"));
+    assert_eq!(of("a"), json!([{}, null]));
+    let requests = json!({"cpu": "20m", "memory": "32Mi"});
+    let limits = json!({"cpu": "100m", "memory": "64Mi"});
+    assert_eq!(of("a:m"), json!([{"requests": requests, "limits": limits}, requests]));
+    assert_eq!(of("a:m b"), json!([{"requests": requests, "limits": limits}, requests]));
+    let both = json!({"cpu": "1020m", "memory": "32Mi"});
+    let limits = json!({"cpu": "2100m", "memory": "64Mi"});
+    assert_eq!(of("a:m b:r"), json!([{"requests": both, "limits": limits}, both]));
+}
+
+#[test]
+fn a_rejected_pod_has_no_resources() {
+    let (_, played) = play("pod a:m | unseen @rejected end(OutOfcpu)");
+    assert_eq!(shown(&played[0]), json!([null, null]));
+}
+
+#[test]
+fn a_running_pod_has_the_resources_that_its_cgroup_enforces() {
+    let unlimited = cgroup(Some(2), None, Some(9_223_372_036_854_771_712));
+    assert_eq!(enforced("pod a", unlimited), json!([{"limits": {"memory": "9007199254740988Ki"}}, null]));
+    assert_eq!(enforced("pod a", cgroup(Some(2), None, None)), json!([{}, null]));
+    let resized = cgroup(Some(30), Some(150), Some(96 << 20));
+    // No cgroup holds a memory request, so that the first one stays.
+    assert_eq!(
+        enforced("pod a:m", resized),
+        json!([
+            {"requests": {"cpu": "30m", "memory": "32Mi"}, "limits": {"cpu": "150m", "memory": "96Mi"}},
+            {"cpu": "20m", "memory": "32Mi"},
+        ])
+    );
+}
+
+#[test]
+fn an_ephemeral_container_has_empty_resources() {
+    let status = play("pod a x:e | a=running x=running").1.remove(0);
+    let ephemeral = status.ephemeral_container_statuses.expect("a status");
+    assert_eq!(json!(ephemeral[0].resources), json!({}));
+}
