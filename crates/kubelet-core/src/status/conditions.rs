@@ -3,15 +3,15 @@
 //! Owns: the six conditions the kubelet writes, with their texts and transition times. Never: conditions of others,
 //! which pass through untouched.
 
-use model::ContainerKind;
 use model::containers::{init_containers, regular_containers, spec_of};
 use model::k8s::{ContainerStatus, Pod, PodCondition, PodStatus};
+use model::{ContainerKind, ContainerRef, ContainerState, PodObservation};
 
 use super::containers::waits_for_all;
 use super::phase::Phase;
 use super::{ContainerStatuses, PodStage, StatusInputs, generation, whole_seconds};
 use crate::admission::preemption::{PREEMPTED_CONDITION, PREEMPTING};
-use crate::pod::restart::may_restart_all;
+use crate::pod::restart::{AfterExit, after_end, may_restart_all};
 
 const READY_TO_START: &str = "PodReadyToStartContainers";
 const INITIALIZED: &str = "Initialized";
@@ -92,7 +92,8 @@ fn condition(
         message: (!finding.message.is_empty()).then_some(finding.message),
         last_transition_time: Some(since.unwrap_or_else(|| whole_seconds(inputs.now))),
         last_probe_time: None,
-        observed_generation: generation(inputs.pod),
+        // The original sets none on this one.
+        observed_generation: generation(inputs.pod).filter(|_| kind != ALL_RESTARTING),
     }
 }
 
@@ -203,21 +204,44 @@ fn ready(pod: &Pod, conditions: &[PodCondition], containers_ready: &Finding) -> 
     if shut.is_empty() { Finding::met() } else { Finding::unmet("ReadinessGatesNotReady", shut.join(", ")) }
 }
 
-/// Of every pod with a rule that can restart all containers; True while they restart.
+/// Every pod with a rule that restarts all containers has it. True from the exit that a rule matches until no container
+/// of the pod is left in the runtime.
 fn restarting_all(inputs: &StatusInputs<'_>, statuses: &ContainerStatuses, phase: Phase) -> Option<Finding> {
     if !may_restart_all(inputs.pod, inputs.node.features) {
         return None;
     }
-    let is_restarting = statuses.init.iter().chain(&statuses.regular).any(waits_for_all);
-    Some(match phase {
-        Phase::Succeeded => Finding::unmet("PodCompleted", String::new()),
-        Phase::Failed => Finding::unmet("PodFailed", String::new()),
-        Phase::Pending | Phase::Running if is_restarting => Finding {
-            is_met: true,
+    match phase {
+        Phase::Succeeded => return Some(Finding::unmet("PodCompleted", String::new())),
+        Phase::Failed => return Some(Finding::unmet("PodFailed", String::new())),
+        Phase::Pending | Phase::Running => {}
+    }
+    let said = inputs.last_said().and_then(|s| s.conditions.as_deref()).unwrap_or_default();
+    let has_begun = find(said, ALL_RESTARTING).is_some_and(|c| c.status == "True")
+        && statuses.init.iter().chain(&statuses.regular).any(waits_for_all);
+    let is_left = |o: &PodObservation| {
+        init_containers(inputs.pod)
+            .chain(regular_containers(inputs.pod))
+            .any(|c| o.newest(c.name()).is_some())
+    };
+    let is_met = (has_begun || exit_restarts_all(inputs)) && inputs.observed.is_none_or(is_left);
+    Some(match is_met {
+        true => Finding {
+            is_met,
             reason: "RestartAllContainersStarted",
             message: "container exited with restart policy rule".to_owned(),
         },
-        Phase::Pending | Phase::Running => Finding::unmet("", String::new()),
+        false => Finding { is_met, ..Finding::met() },
+    })
+}
+
+/// The last exit of some container matches a rule that restarts all.
+fn exit_restarts_all(inputs: &StatusInputs<'_>) -> bool {
+    let newest = |container: &ContainerRef<'_>| inputs.observed?.newest(container.name());
+    init_containers(inputs.pod).chain(regular_containers(inputs.pod)).any(|container| {
+        newest(&container).is_some_and(|instance| {
+            let after = after_end(inputs.pod, &container, instance.into(), inputs.node.features);
+            instance.state == ContainerState::Exited && matches!(after, AfterExit::RestartsAll { .. })
+        })
     })
 }
 

@@ -211,11 +211,11 @@ fn a_restart_of_all_containers_has_a_condition() {
     check(
         &format!("pod a:A b policy=Never | a=exited(3) b=exited(137) {all}"),
         expect![[r#"
-        Running
-        +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a b]) +AllContainersRestarting(RestartAllContainersStarted: container exited with restart policy rule)
-        a waiting RestartingAllContainers: told, before: exited 3 Error test://a-0
-        b waiting RestartingAllContainers: told, before: exited 137 Error test://b-0
-    "#]],
+            Running
+            +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a b]) +AllContainersRestarting(RestartAllContainersStarted: container exited with restart policy rule)
+            a waiting RestartingAllContainers: told, before: exited 3 Error test://a-0
+            b waiting RestartingAllContainers: told, before: exited 137 Error test://b-0
+        "#]],
     );
     check(
         &format!("pod a:A b policy=Never | a=exited(3) b=exited(137) {all} | a=#1:running b=#1:running"),
@@ -235,32 +235,32 @@ fn containers_that_were_removed_to_restart_all_say_so() {
     check(
         &format!("{begun} | b=running {all}"),
         expect![[r#"
-        Running
-        +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a]) +AllContainersRestarting(RestartAllContainersStarted: container exited with restart policy rule)
-        init i waiting RestartingAllContainers: told, before: exited 137 RestartingAllContainers, restarts 1
-        a waiting RestartingAllContainers: told, before: exited 137 RestartingAllContainers, restarts 1
-        b running, ready, started
-    "#]],
+            Running
+            +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a]) +AllContainersRestarting(RestartAllContainersStarted: container exited with restart policy rule)
+            init i waiting RestartingAllContainers: told, before: exited 137 RestartingAllContainers, restarts 1
+            a waiting RestartingAllContainers: told, before: exited 137 RestartingAllContainers, restarts 1
+            b running, ready, started
+        "#]],
     );
     check(
         &format!("{begun} | box=ready {all}"),
         expect![[r#"
-        Running
-        +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a b]) +AllContainersRestarting(RestartAllContainersStarted: container exited with restart policy rule)
-        init i waiting RestartingAllContainers: told, before: exited 137 RestartingAllContainers, restarts 1
-        a waiting RestartingAllContainers: told, before: exited 137 RestartingAllContainers, restarts 1
-        b waiting RestartingAllContainers: told, before: exited 137 RestartingAllContainers, restarts 1
-    "#]],
+            Running
+            +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a b]) -AllContainersRestarting
+            init i waiting RestartingAllContainers: told, before: exited 137 RestartingAllContainers, restarts 1
+            a waiting RestartingAllContainers: told, before: exited 137 RestartingAllContainers, restarts 1
+            b waiting RestartingAllContainers: told, before: exited 137 RestartingAllContainers, restarts 1
+        "#]],
     );
     check(
         &format!("{begun} | box=ready {all} | box=ready {all}"),
         expect![[r#"
-        Running
-        +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a b]) +AllContainersRestarting(RestartAllContainersStarted: container exited with restart policy rule)
-        init i waiting RestartingAllContainers: told, before: exited 137 RestartingAllContainers, restarts 1
-        a waiting RestartingAllContainers: told, before: exited 137 RestartingAllContainers, restarts 1
-        b waiting RestartingAllContainers: told, before: exited 137 RestartingAllContainers, restarts 1
-    "#]],
+            Running
+            +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a b]) -AllContainersRestarting
+            init i waiting RestartingAllContainers: told, before: exited 137 RestartingAllContainers, restarts 1
+            a waiting RestartingAllContainers: told, before: exited 137 RestartingAllContainers, restarts 1
+            b waiting RestartingAllContainers: told, before: exited 137 RestartingAllContainers, restarts 1
+        "#]],
     );
     check(
         &format!("{begun} | box=ready {all} | i=#1:exited(0) a=#1:running b=#1:running"),
@@ -275,12 +275,12 @@ fn containers_that_were_removed_to_restart_all_say_so() {
     check(
         &format!("{begun} | box=ready | i=#1:running"),
         expect![[r#"
-        Pending
-        +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a b]) +AllContainersRestarting(RestartAllContainersStarted: container exited with restart policy rule)
-        init i running, before: exited 137 RestartingAllContainers, restarts 1, started
-        a waiting RestartingAllContainers: The container is removed because RestartAllContainers in place, before: exited 137 RestartingAllContainers, restarts 1
-        b waiting RestartingAllContainers: The container is removed because RestartAllContainers in place, before: exited 137 RestartingAllContainers, restarts 1
-    "#]],
+            Pending
+            +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a b]) -AllContainersRestarting
+            init i running, before: exited 137 RestartingAllContainers, restarts 1, started
+            a waiting RestartingAllContainers: The container is removed because RestartAllContainers in place, before: exited 137 RestartingAllContainers, restarts 1
+            b waiting RestartingAllContainers: The container is removed because RestartAllContainers in place, before: exited 137 RestartingAllContainers, restarts 1
+        "#]],
     );
     check(
         &format!(
@@ -297,12 +297,12 @@ fn containers_that_were_removed_to_restart_all_say_so() {
     check(
         &format!("{begun} | box=ready {all} deleting @terminating"),
         expect![[r#"
-        Failed
-        +PodReadyToStartContainers +Initialized -Ready(PodFailed) -AllContainersRestarting(PodFailed)
-        init i waiting PodInitializing, before: exited 0 Completed test://i-0
-        a waiting PodInitializing, before: exited 3 Error test://a-0
-        b waiting PodInitializing, before: exited 137 ContainerStatusUnknown
-    "#]],
+            Running
+            +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a b]) -AllContainersRestarting
+            init i waiting PodInitializing, before: exited 0 Completed test://i-0
+            a waiting PodInitializing, before: exited 3 Error test://a-0
+            b waiting PodInitializing, before: exited 137 ContainerStatusUnknown
+        "#]],
     );
 }
 
