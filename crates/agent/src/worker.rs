@@ -135,6 +135,10 @@ pub(crate) struct PodWorker {
     killed: BTreeMap<ContainerId, KillReason>,
     log_restarts: BTreeMap<String, u32>,
     messages: BTreeMap<ContainerId, String>,
+    /// What the status shows while a pass is under way.
+    snapshot: Option<status::Snapshot>,
+    /// The last step only killed containers, and the next one starts them again.
+    is_replacing: bool,
     /// Shared with the view of all pods, which shows it.
     last_status: Option<Arc<PodStatus>>,
     /// The pod as it was last written to disk.
@@ -162,6 +166,11 @@ impl std::fmt::Debug for PodWorker {
             .field("stage", &self.state.stage())
             .finish_non_exhaustive()
     }
+}
+
+/// The step killed containers and left it to the next one to start them again.
+fn replaces(step: &PodStep) -> bool {
+    matches!(step, PodStep::Converge { kill, start, .. } if !kill.is_empty() && start.is_empty())
 }
 
 /// Never resolves for a pod without a place.
@@ -216,6 +225,8 @@ impl PodWorker {
             killed: BTreeMap::new(),
             log_restarts: BTreeMap::new(),
             messages: BTreeMap::new(),
+            snapshot: None,
+            is_replacing: false,
             last_status: None,
             saved: None,
             terminal: None,
@@ -319,6 +330,7 @@ impl PodWorker {
                 }
                 WorkerEffect::PublishStage(stage) => {
                     if stage >= PodStage::Terminated {
+                        self.release_status();
                         self.leave_place();
                     }
                     self.reconcile_probes();
@@ -541,6 +553,7 @@ impl PodWorker {
             // Not compared again before it is due: what the kernel rounds would be changed for ever.
             self.cgroup.state = CgroupState::AsItShouldBe;
         }
+        self.is_replacing = retry.is_none() && acted.as_ref().is_some_and(replaces);
         let (Some(step), Some(retry)) = (acted, retry) else {
             self.failing = None;
             return ActOutcome::Progressed;
@@ -618,6 +631,8 @@ impl PodWorker {
                 }
                 Some(Pending::Terminate { pod, grace }) => {
                     self.note_phase_in_api();
+                    self.is_replacing = false;
+                    self.hold_status(&observed);
                     self.terminate(pod, observed, grace);
                     self.note_act(true);
                 }
@@ -659,6 +674,7 @@ impl PodWorker {
         }
         self.register_objects(&pod);
         if plan.step == PodStep::Settled || self.must_wait(&plan.step) {
+            self.release_status();
             // Only now: no step waits for an API that is slow to answer.
             return match self.takes_stale_volumes(&pod) {
                 true => self.refresh_volumes(pod, observed.clone()),
@@ -666,6 +682,7 @@ impl PodWorker {
             };
         }
         tracing::debug!(pod = %self.pod, step = ?plan.step, "Next step");
+        self.hold_status(observed);
         self.acting = Some(plan.step.clone());
         note_step(&mut self.backoff, &pod, observed, &plan.step, now);
         self.note_kills(&plan.step);

@@ -1,7 +1,7 @@
 //! The pod's status: computed after every turn of the worker, published when it changed, kept on disk.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -10,12 +10,12 @@ use kubelet_core::pod::plan::KillReason;
 use kubelet_core::pod::restart::{AfterExit, Memory, after_exit, restarts_after_kill};
 use kubelet_core::pod::{deadline, worker};
 use kubelet_core::status::{
-    NodeFacts, PodCgroupResources, PodStage, StatusInputs, TerminalReason, compute_pod_status,
+    NodeFacts, PodCgroupResources, PodStage, StatusInputs, TerminalReason, WaitingState, compute_pod_status,
     forget_ended_init_containers, host_ip_family_mismatch, is_static_pod,
 };
 use model::containers::{ContainerRef, find_container, regular_containers};
 use model::k8s::{Pod, PodStatus};
-use model::{ContainerId, ContainerState, PodRef};
+use model::{ContainerId, ContainerState, PodObservation, PodRef};
 
 use super::{PodWorker, messages};
 use crate::engine::Engine;
@@ -57,7 +57,40 @@ pub(super) fn terminal_of(last: &PodStatus) -> Option<TerminalReason> {
     Some(TerminalReason { reason, message: last.message.clone().unwrap_or_default(), is_disruption: false })
 }
 
+/// What the status shows until the runtime has been observed after a pass.
+#[derive(Debug)]
+pub(super) struct Snapshot {
+    observed: Arc<PodObservation>,
+    waiting: BTreeMap<String, WaitingState>,
+}
+
 impl PodWorker {
+    /// Keeps what the status shows while the pass that begins now is under way. Clients do not see what lives only
+    /// between the calls of a pass: a container that is created but not started, one that was killed to be replaced, a
+    /// pod of which some containers have been stopped.
+    pub(super) fn hold_status(&mut self, observed: &Arc<PodObservation>) {
+        let is_kept = self.is_replacing && self.snapshot.is_some();
+        if !is_kept {
+            self.snapshot = Some(Snapshot { observed: observed.clone(), waiting: self.waiting.clone() });
+        }
+        self.is_replacing = false;
+    }
+
+    /// From the next observation on the status shows what is there.
+    pub(super) fn release_status(&mut self) {
+        self.snapshot = None;
+        self.is_replacing = false;
+    }
+
+    fn snapshot(&self) -> Option<&Snapshot> {
+        let is_stale = self.observed.as_ref().is_none_or(|observed| observed.taken_at < self.needs_after);
+        self.snapshot.as_ref().filter(|_| is_stale || self.is_replacing || !self.act.is_empty())
+    }
+
+    fn shown_observation(&self) -> Option<&PodObservation> {
+        self.snapshot().map_or(self.observed.as_deref(), |snapshot| Some(&snapshot.observed))
+    }
+
     /// When `activeDeadlineSeconds` runs out; `None` for a pod that has no such limit or has ended.
     pub(super) fn deadline(&self) -> Option<Timestamp> {
         let last = self.last_status.as_deref().filter(|last| !is_final(last))?;
@@ -101,13 +134,13 @@ impl PodWorker {
     pub(super) fn compute(&self, pod: &Pod) -> PodStatus {
         let runtime_name = self.engine.runtime_name();
         let returning = self.returning(pod);
-        let observed = self.observed.as_deref().map(|o| messages::with_messages(o, &self.messages));
+        let observed = self.shown_observation().map(|o| messages::with_messages(o, &self.messages));
         compute_pod_status(&StatusInputs {
             pod,
             observed: observed.as_ref().map(Cow::as_ref),
             previous: self.last_status.as_deref(),
             verdicts: &self.verdicts,
-            waiting: &self.waiting,
+            waiting: self.snapshot().map_or(&self.waiting, |snapshot| &snapshot.waiting),
             starting: &self.starting,
             returning: &returning,
             killed_to_restart: &self.killed_to_restart(pod),
@@ -164,7 +197,7 @@ impl PodWorker {
 
     /// Ended containers that the plan starts again, whatever their exit says: the status must not call the pod done.
     fn returning(&self, pod: &Pod) -> BTreeSet<String> {
-        let Some(observed) = self.observed.as_deref().filter(|_| self.pod_stage() == PodStage::Syncing)
+        let Some(observed) = self.shown_observation().filter(|_| self.pod_stage() == PodStage::Syncing)
         else {
             return BTreeSet::new();
         };
