@@ -8,6 +8,7 @@
 //! back. After an act the next decision waits for an observation that was begun after the act had ended.
 
 mod admission;
+mod allocation;
 mod cgroup;
 mod messages;
 mod objects;
@@ -107,10 +108,13 @@ pub(crate) struct PodWorker {
     engine: Arc<Engine>,
     pod: PodRef,
     orders: watch::Receiver<Order>,
+    /// With the resources that were allocated, whatever the API asks for by now.
     desired: Option<Arc<Pod>>,
     /// Of the order that was handled last.
     was_removed: bool,
     removals: u64,
+    /// The generation that asks for other resources.
+    pending_resize: Option<i64>,
     state: WorkerState,
     is_over: bool,
     observations: watch::Receiver<Option<Arc<PodObservation>>>,
@@ -206,6 +210,7 @@ impl PodWorker {
             desired,
             was_removed,
             removals,
+            pending_resize: None,
             state,
             is_over: false,
             observed: None,
@@ -286,6 +291,7 @@ impl PodWorker {
         self.log_restarts = messages::log_restarts(&self.engine, &self.pod).await;
         self.schedule_resync();
         self.carry_out(first);
+        self.restore_allocation().await;
         if let Some(pod) = self.desired.clone() {
             let ended_before = self.last_status.as_deref().is_some_and(is_final);
             self.terminal = self.last_status.as_deref().and_then(status::terminal_of);
@@ -372,6 +378,7 @@ impl PodWorker {
     }
 
     fn take_desired(&mut self, pod: &Arc<Pod>) {
+        let pod = &self.with_allocation(pod);
         let known = self.desired.replace(pod.clone());
         if known.as_ref().is_some_and(|known| Arc::ptr_eq(known, pod)) {
             return;

@@ -1,6 +1,7 @@
 //! Decisions about one pod.
 
 pub mod actions;
+pub mod allocation;
 pub mod backoff;
 pub mod create_error;
 pub mod deadline;

@@ -96,6 +96,8 @@ pub struct StatusInputs<'a> {
     pub terminal: Option<&'a TerminalReason>,
     /// What the pod's cgroup enforces, once the API showed the pod as Running when it was last synced.
     pub cgroup: Option<PodCgroupResources>,
+    /// The API asks for other resources than the allocated ones, which the pod keeps.
+    pub is_resize_pending: bool,
     pub node: NodeFacts<'a>,
     pub now: Timestamp,
 }

@@ -147,6 +147,7 @@ impl PodWorker {
             stage: self.pod_stage(),
             terminal: self.terminal.as_ref(),
             cgroup: self.cgroup_resources(pod),
+            is_resize_pending: self.pending_resize.is_some(),
             node: NodeFacts {
                 host_ips: self.engine.host_ips(),
                 runtime_name: &runtime_name,

@@ -11,6 +11,7 @@ use super::containers::waits_for_all;
 use super::phase::Phase;
 use super::{ContainerStatuses, PodStage, StatusInputs, generation, whole_seconds};
 use crate::admission::preemption::{PREEMPTED_CONDITION, PREEMPTING};
+use crate::pod::allocation;
 use crate::pod::restart::{AfterExit, after_end, may_restart_all};
 
 const READY_TO_START: &str = "PodReadyToStartContainers";
@@ -19,6 +20,7 @@ const READY: &str = "Ready";
 const CONTAINERS_READY: &str = "ContainersReady";
 const SCHEDULED: &str = "PodScheduled";
 const ALL_RESTARTING: &str = "AllContainersRestarting";
+const RESIZE_PENDING: &str = "PodResizePending";
 /// Written by others before they end a pod, and by the kubelet when it does.
 const DISRUPTION_TARGET: &str = "DisruptionTarget";
 const OWNED: [&str; 8] = [
@@ -28,7 +30,7 @@ const OWNED: [&str; 8] = [
     CONTAINERS_READY,
     SCHEDULED,
     ALL_RESTARTING,
-    "PodResizePending",
+    RESIZE_PENDING,
     "PodResizeInProgress",
 ];
 
@@ -43,6 +45,9 @@ pub(super) fn compute_conditions(
     }
     let containers_ready = containers_ready(inputs.pod, statuses, phase);
     let mut findings = Vec::new();
+    if inputs.is_resize_pending && !phase.is_terminal() {
+        findings.push((RESIZE_PENDING, resize_pending()));
+    }
     if inputs.node.features.ready_to_start_condition {
         findings.push((READY_TO_START, ready_to_start(inputs)));
     }
@@ -202,6 +207,10 @@ fn ready(pod: &Pod, conditions: &[PodCondition], containers_ready: &Finding) -> 
         })
         .collect();
     if shut.is_empty() { Finding::met() } else { Finding::unmet("ReadinessGatesNotReady", shut.join(", ")) }
+}
+
+fn resize_pending() -> Finding {
+    Finding { is_met: true, reason: allocation::INFEASIBLE, message: allocation::NOT_SUPPORTED.to_owned() }
 }
 
 /// Every pod with a rule that restarts all containers has it. True from the exit that a rule matches until no container

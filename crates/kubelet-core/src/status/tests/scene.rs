@@ -8,7 +8,7 @@
 //! Scene words: `name=state,state…` instances oldest first, states `running`, `created`, `unknown`, `exited(code)`,
 //! `exited(code/reason)`, `#n` before the list for the first restart count; `box=ready|notready|none|twice|noip` (ready
 //! by default once there is a container); `unseen`; `ok(name.R)`, `bad(name.S)` verdicts about the newest instance;
-//! `why(name/reason)` a failed start; `starting(name)`; `back(name)` starts again whatever its exit; `killed(name)` was stopped to be started again; `end(reason)`; `deleting`; `@stage`; `ip=…`;
+//! `why(name/reason)` a failed start; `starting(name)`; `back(name)` starts again whatever its exit; `killed(name)` was stopped to be started again; `end(reason)`; `deleting`; `resize-pending`; `@stage`; `ip=…`;
 //! `host=…`; `off(rules)`, `off(ready-to-start)` for gates.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -127,6 +127,7 @@ pub(super) struct Scene {
     pub(super) deleting: bool,
     pub(super) features: Features,
     pub(super) cgroup: Option<PodCgroupResources>,
+    pub(super) is_resize_pending: bool,
 }
 
 fn instance(name: &str, attempt: u32, state: &str, at: i64) -> ContainerObservation {
@@ -196,6 +197,7 @@ impl Scene {
             deleting: false,
             features: Features::default(),
             cgroup: None,
+            is_resize_pending: false,
         };
         let (mut box_state, mut ips, mut unseen) = ("", "10.0.0.1", false);
         for word in text.split_whitespace() {
@@ -212,6 +214,7 @@ impl Scene {
                 Some((name, states)) => add_instances(&mut observed, name, states),
                 None if word == "unseen" => unseen = true,
                 None if word == "deleting" => scene.deleting = true,
+                None if word == "resize-pending" => scene.is_resize_pending = true,
                 None => scene.stage = stage(word),
             }
         }
@@ -283,6 +286,7 @@ impl Scene {
             stage: self.stage,
             terminal: self.terminal.as_ref(),
             cgroup: self.cgroup,
+            is_resize_pending: self.is_resize_pending,
             node: NodeFacts { host_ips: &self.host_ips, runtime_name: "test", features: self.features },
             now,
         })

@@ -69,3 +69,16 @@ fn an_ephemeral_container_has_empty_resources() {
     let ephemeral = status.ephemeral_container_statuses.expect("a status");
     assert_eq!(json!(ephemeral[0].resources), json!({}));
 }
+
+#[test]
+fn a_resize_that_is_not_done_is_pending_until_the_pod_ends() {
+    let pending = |text: &str| {
+        let status = play(text).1.pop().expect("a scene");
+        let found = status.conditions.into_iter().flatten().find(|c| c.type_ == "PodResizePending");
+        found.map(|c| (c.status, c.reason.unwrap_or_default(), c.observed_generation))
+    };
+    let infeasible = Some(("True".to_owned(), "Infeasible".to_owned(), Some(2)));
+    assert_eq!(pending("pod a:m gen=2 | a=running resize-pending"), infeasible);
+    assert_eq!(pending("pod a:m gen=2 | a=running resize-pending | a=running"), None);
+    assert_eq!(pending("pod a:m gen=2 policy=Never | a=exited(0) resize-pending"), None);
+}

@@ -1,0 +1,103 @@
+//! The resources that a pod was admitted with. They stay its own when the API asks for others: this kubelet does not
+//! resize pods in place, so the request stays pending and is reported as infeasible.
+
+use std::collections::BTreeMap;
+
+use model::k8s::{Container, Pod, ResourceRequirements};
+use serde_json::{Map, Value, json};
+
+/// The reason of the condition `PodResizePending` and of its event.
+pub const INFEASIBLE: &str = "Infeasible";
+/// Why a resize is infeasible.
+pub const NOT_SUPPORTED: &str = "in-place resize of pods is not supported by this kubelet";
+
+/// The pod with the resources of `allocated`, an earlier version of it; `None` where they are the same.
+#[must_use]
+pub fn with_allocated_resources(requested: &Pod, allocated: &Pod) -> Option<Pod> {
+    let (from, to) = (allocated.spec.as_ref()?, requested.spec.as_ref()?);
+    let by_name: BTreeMap<&str, Option<&ResourceRequirements>> = containers(&from.init_containers)
+        .chain(&from.containers)
+        .map(|c| (c.name.as_str(), c.resources.as_ref()))
+        .collect();
+    let is_same = |c: &Container| by_name.get(c.name.as_str()).is_none_or(|r| *r == c.resources.as_ref());
+    let mut all = containers(&to.init_containers).chain(&to.containers);
+    if all.all(is_same) && from.resources == to.resources {
+        return None;
+    }
+    let mut pod = requested.clone();
+    let spec = pod.spec.as_mut()?;
+    spec.resources.clone_from(&from.resources);
+    for container in spec.init_containers.iter_mut().flatten().chain(&mut spec.containers) {
+        if let Some(resources) = by_name.get(container.name.as_str()) {
+            container.resources = resources.cloned();
+        }
+    }
+    Some(pod)
+}
+
+/// The message of the event about a resize that stays pending.
+#[must_use]
+pub fn resize_pending_message(requested: &Pod) -> String {
+    let summary = |list: &mut dyn Iterator<Item = &Container>| -> Value {
+        list.map(|c| json!({"name": c.name, "resources": c.resources.clone().unwrap_or_default()})).collect()
+    };
+    let mut fields = Map::new();
+    if let Some(spec) = &requested.spec {
+        if spec.init_containers.as_ref().is_some_and(|list| !list.is_empty()) {
+            fields.insert("initContainers".to_owned(), summary(&mut containers(&spec.init_containers)));
+        }
+        fields.insert("containers".to_owned(), summary(&mut spec.containers.iter()));
+    }
+    fields.insert("generation".to_owned(), json!(requested.metadata.generation.unwrap_or_default()));
+    fields.insert("error".to_owned(), json!(NOT_SUPPORTED));
+    // In the order of the original, which is not that of a map.
+    let order = ["initContainers", "containers", "generation", "error"];
+    let parts = order.iter().filter_map(|name| Some(format!("{}:{}", json!(name), fields.get(*name)?)));
+    format!("Pod resize {INFEASIBLE}: {{{}}}", parts.collect::<Vec<_>>().join(","))
+}
+
+fn containers(list: &Option<Vec<Container>>) -> impl Iterator<Item = &Container> {
+    list.iter().flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(cpu: &str, generation: i64) -> Pod {
+        let resources = json!({"requests": {"cpu": cpu}});
+        let containers = json!([{"name": "main", "image": "i", "resources": resources}, {"name": "other"}]);
+        let pod = json!({"metadata": {"generation": generation}, "spec": {"containers": containers}});
+        serde_json::from_value(pod).expect("a pod")
+    }
+
+    #[test]
+    fn a_resize_request_leaves_the_allocated_resources() {
+        let kept = with_allocated_resources(&pod("30m", 2), &pod("20m", 1)).expect("another pod");
+        assert_eq!(kept.spec, pod("20m", 1).spec);
+        assert_eq!(kept.metadata.generation, Some(2));
+        assert_eq!(with_allocated_resources(&pod("20m", 3), &kept), None);
+    }
+
+    #[test]
+    fn other_changes_of_the_spec_pass_through() {
+        let mut requested = pod("30m", 2);
+        let spec = requested.spec.as_mut().expect("a spec");
+        spec.containers[0].image = Some("new".to_owned());
+        let kept =
+            with_allocated_resources(&requested, &pod("20m", 1)).expect("another pod").spec.expect("a spec");
+        assert_eq!(kept.containers[0].image.as_deref(), Some("new"));
+        assert_eq!(kept.containers[0].resources, pod("20m", 1).spec.expect("a spec").containers[0].resources);
+    }
+
+    /// The form is that of a recorded event of the Go kubelet.
+    #[test]
+    fn the_event_names_the_requested_resources() {
+        assert_eq!(
+            resize_pending_message(&pod("30m", 2)),
+            "Pod resize Infeasible: {\"containers\":[{\"name\":\"main\",\"resources\":{\"requests\":{\"cpu\":\"30m\"}}},\
+             {\"name\":\"other\",\"resources\":{}}],\"generation\":2,\
+             \"error\":\"in-place resize of pods is not supported by this kubelet\"}"
+        );
+    }
+}
