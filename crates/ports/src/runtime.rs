@@ -64,6 +64,20 @@ impl RuntimeError {
             Self::TimedOut { .. } => "context deadline exceeded".to_owned(),
         }
     }
+
+    /// The same with the gRPC status, as the original shows errors that it does not unpack.
+    #[must_use]
+    pub fn rpc_message(&self) -> String {
+        let code = match self {
+            Self::NotFound { .. } => "NotFound",
+            Self::AlreadyExists { .. } => "AlreadyExists",
+            Self::TimedOut { .. } => "DeadlineExceeded",
+            Self::Unavailable { .. } => "Unavailable",
+            Self::Unimplemented { .. } => "Unimplemented",
+            Self::Failed { .. } => "Unknown",
+        };
+        format!("rpc error: code = {code} desc = {}", self.message())
+    }
 }
 
 pub type RuntimeResult<T> = Result<T, RuntimeError>;

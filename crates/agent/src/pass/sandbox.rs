@@ -57,6 +57,6 @@ pub async fn create(
             Ok(())
         }
         // An uncertain outcome needs no guess here: the next look shows whether the sandbox is there.
-        Err(error) => failed(format!("Failed to create pod sandbox: {}", error.message())),
+        Err(error) => failed(format!("Failed to create pod sandbox: {}", error.rpc_message())),
     }
 }

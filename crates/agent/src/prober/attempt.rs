@@ -103,7 +103,7 @@ fn judge_exec(answer: Result<ExecResult, RuntimeError>, command: &[String], spec
         Err(RuntimeError::TimedOut { .. }) => {
             classify_exec(ExecAnswer::TimedOut { command, after: spec.timeout })
         }
-        Err(error) => classify_exec(ExecAnswer::Failed(&error.message())),
+        Err(error) => classify_exec(ExecAnswer::Failed(&error.rpc_message())),
     }
 }
 
@@ -134,10 +134,9 @@ async fn grpc(net: &dyn Net, target: &Target, asked: (u16, &str), spec: &ProbeSp
         Ok(GrpcHealth::NotServing(status)) => classify_grpc(GrpcAnswer::NotServing(&status)),
         Ok(GrpcHealth::Unknown(why)) => classify_grpc(GrpcAnswer::Unimplemented(&why)),
         Err(NetError::TimedOut { after, .. }) => classify_grpc(GrpcAnswer::TimedOut(after)),
-        Err(NetError::Connect(why)) => classify_grpc(GrpcAnswer::NotConnected {
+        Err(NetError::Connect(_)) => classify_grpc(GrpcAnswer::NotConnected {
             address: &join_host_port(&ip.to_string(), port),
             within: spec.timeout,
-            why: &why,
         }),
         Err(error) => classify_grpc(GrpcAnswer::Failed(&error.to_string())),
     }

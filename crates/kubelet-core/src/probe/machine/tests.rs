@@ -375,10 +375,12 @@ fn grpc_services_pass_when_they_serve() {
         classify_grpc(GrpcAnswer::TimedOut(second)),
         expect!["failure: timeout: health rpc did not complete within 1s"],
     );
-    let refused = GrpcAnswer::NotConnected { address: "10.0.0.1:80", within: second, why: "refused" };
+    let refused = GrpcAnswer::NotConnected { address: "10.0.0.1:80", within: second };
     check_outcome(
         classify_grpc(refused),
-        expect![[r#"failure: timeout: failed to connect service "10.0.0.1:80" within 1s: refused"#]],
+        expect![[
+            r#"failure: timeout: failed to connect service "10.0.0.1:80" within 1s: context deadline exceeded"#
+        ]],
     );
     check_outcome(
         classify_grpc(GrpcAnswer::Failed("reset")),
