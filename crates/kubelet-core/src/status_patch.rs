@@ -8,7 +8,7 @@ mod merge;
 mod tests;
 
 use model::PodUid;
-use model::k8s::{Pod, PodStatus};
+use model::k8s::{Pod, PodStatus, ResourceRequirements};
 use serde_json::{Value, json};
 
 use crate::mirror::is_mirror_pod;
@@ -60,13 +60,25 @@ pub fn compute_status_sync(
     };
     let said = pod.status.clone().unwrap_or_default();
     let merged = merge_status(&said, status, facts.may_run);
-    if let Some(changes) = compute_strategic_patch(&json!(said), &json!(merged), &STATUS_LISTS) {
+    let changes = compute_strategic_patch(&json!(said), &json!(merged), &STATUS_LISTS);
+    if let Some(changes) = with_empty_resources(changes, &said, &merged) {
         return StatusSync::Patch(json!({"metadata": {"uid": uid.as_str()}, "status": changes}));
     }
     if may_delete(pod, &said, facts) {
         return StatusSync::Delete { uid: uid.as_str().to_owned() };
     }
     StatusSync::Nothing
+}
+
+/// The API tells pods without resources from pods that nobody has said anything about: `resources: {}` counts.
+fn with_empty_resources(changes: Option<Value>, said: &PodStatus, merged: &PodStatus) -> Option<Value> {
+    let is_new = said.resources.is_none() && merged.resources == Some(ResourceRequirements::default());
+    if !is_new {
+        return changes;
+    }
+    let mut changes = changes.unwrap_or_else(|| json!({}));
+    changes["resources"] = json!({});
+    Some(changes)
 }
 
 /// A pod leaves the API when somebody deleted it, all of it is gone here, and the API says how it ended. Mirrors are not

@@ -143,7 +143,6 @@ impl<'a> Reader<'a> {
         };
         let newest = observed.newest(container.name());
         self.apply_start_failure(&mut status, container, newest);
-        forget_itself(&mut status);
         self.apply_probes(&mut status, container, newest);
         status.volume_mounts = volume_mounts(container, newest);
         status
@@ -390,16 +389,6 @@ fn remembered_end(last: &ContainerStatus, id: &str) -> Option<ApiState> {
     said.filter(|s| s.terminated.is_some()).cloned()
 }
 
-/// While it waits for a restart, an instance stands in its own `lastState`. In any other state it is not its own
-/// predecessor.
-fn forget_itself(status: &mut ContainerStatus) {
-    let ended = status.last_state.as_ref().and_then(|s| s.terminated.as_ref());
-    let is_itself = ended.is_some_and(|e| e.container_id.is_some() && e.container_id == status.container_id);
-    if is_itself && status.state.as_ref().is_some_and(|s| s.waiting.is_none()) {
-        status.last_state = None;
-    }
-}
-
 /// At the end of a pod every container that was started, or should have been, has an end. Nobody knows whether it did
 /// its work, so it counts as failed.
 fn end_what_never_reported(pod: &Pod, statuses: &mut ContainerStatuses) {
@@ -415,7 +404,6 @@ fn end_what_never_reported(pod: &Pod, statuses: &mut ContainerStatuses) {
 fn end_if_not_ended(status: &mut ContainerStatus) {
     if status.state.as_ref().is_none_or(|s| s.terminated.is_none()) {
         status.state = Some(lost_state(LOST_AT_THE_END));
-        forget_itself(status);
         status.ready = false;
         status.started = Some(false);
     }

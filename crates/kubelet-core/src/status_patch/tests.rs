@@ -63,6 +63,13 @@ fn only_changes_are_sent() {
     );
 }
 
+#[test]
+fn empty_resources_of_the_pod_are_sent_once() {
+    let found = json!({"phase": "Pending", "resources": {}});
+    check(&json!({"phase": "Pending"}), &found, RUNS, &expect![[r#"{"resources":{}}"#]]);
+    check(&found, &found, RUNS, &expect!["nothing"]);
+}
+
 /// A status as kube-apiserver 1.36 returns it, with the structs and times that it writes although nobody set them.
 fn recorded_status() -> Value {
     serde_json::from_str(include_str!("recorded_status.json")).unwrap()

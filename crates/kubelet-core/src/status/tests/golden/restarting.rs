@@ -73,10 +73,10 @@ fn restarts_are_shown_with_the_run_before() {
     check(
         "pod a | a=exited(1) why(a/CrashLoopBackOff) | a=exited(1)",
         expect![[r#"
-        Running
-        +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a])
-        a exited 1 Error test://a-0
-    "#]],
+            Running
+            +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a])
+            a exited 1 Error test://a-0, before: exited 1 Error test://a-0
+        "#]],
     );
     check(
         "pod a | a=exited(1) why(a/CrashLoopBackOff) | why(a/CrashLoopBackOff)",
