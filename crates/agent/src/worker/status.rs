@@ -191,7 +191,7 @@ impl PodWorker {
 
     /// Remembers what the API shows at the beginning of a pass.
     pub(super) fn note_phase_in_api(&mut self) {
-        let pod = self.desired.as_deref().filter(|pod| !kubelet_core::status::is_static_pod(pod));
+        let pod = self.desired.as_deref().filter(|pod| !is_static_pod(pod));
         let said = pod.and_then(|pod| pod.status.as_ref()?.phase.as_deref());
         self.was_running_in_api = said == Some("Running");
     }

@@ -297,8 +297,8 @@ fn containers_that_were_removed_to_restart_all_say_so() {
     check(
         &format!("{begun} | box=ready {all} deleting @terminating"),
         expect![[r#"
-            Running
-            +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a b]) -AllContainersRestarting
+            Failed
+            +PodReadyToStartContainers +Initialized -Ready(PodFailed) -AllContainersRestarting(PodFailed)
             init i waiting PodInitializing, before: exited 0 Completed test://i-0
             a waiting PodInitializing, before: exited 3 Error test://a-0
             b waiting PodInitializing, before: exited 137 ContainerStatusUnknown
