@@ -382,13 +382,14 @@ fn none_if_gone<T>(result: RuntimeResult<T>) -> RuntimeResult<Option<T>> {
     }
 }
 
-/// The lists sorted by pod. Containers without the labels of the kubelet belong to nobody here.
+/// The lists sorted by pod. Containers without the labels of the kubelet, or with labels that no kubelet writes (a UID of
+/// `..` would lead out of the pod's directory), belong to nobody here.
 fn by_pod(
     sandboxes: &[SandboxSummary],
     containers: &[ContainerSummary],
 ) -> (Listing, BTreeMap<PodUid, PodRef>) {
     let (mut listing, mut identities) = (Listing::new(), BTreeMap::new());
-    for sandbox in sandboxes {
+    for sandbox in sandboxes.iter().filter(|sandbox| sandbox.pod.path_problem().is_none()) {
         let pod = listing.entry(sandbox.pod.uid.clone()).or_insert_with(PodListing::default);
         pod.sandboxes.insert(sandbox.id.clone(), sandbox.state);
         identities.entry(sandbox.pod.uid.clone()).or_insert_with(|| sandbox.pod.clone());
@@ -396,16 +397,15 @@ fn by_pod(
     for container in containers {
         let label = |key: &str| container.labels.get(key).map(String::as_str).unwrap_or_default();
         let uid = label(model::annotations::POD_UID_LABEL);
-        if uid.is_empty() {
+        let namespace = label(model::annotations::POD_NAMESPACE_LABEL);
+        let owner = PodRef::new(namespace, label(model::annotations::POD_NAME_LABEL), uid);
+        if owner.path_problem().is_some() {
             continue;
         }
-        let uid = PodUid::from(uid);
+        let uid = owner.uid.clone();
         let pod = listing.entry(uid.clone()).or_insert_with(PodListing::default);
         pod.containers.insert(container.id.clone(), container.state);
-        identities.entry(uid.clone()).or_insert_with(|| {
-            let namespace = label(model::annotations::POD_NAMESPACE_LABEL);
-            PodRef::new(namespace, label(model::annotations::POD_NAME_LABEL), uid)
-        });
+        identities.entry(uid).or_insert(owner);
     }
     (listing, identities)
 }

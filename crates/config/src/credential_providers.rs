@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use model::digest::sha256_hex;
+use model::path_component_problem;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -181,10 +182,7 @@ fn providers(text: &str, path: &Path) -> Result<Vec<CredentialProvider>, ConfigE
 fn check(provider: &CredentialProvider, gates: &FeatureGates, wrong: &mut dyn FnMut(String)) {
     let name = &provider.name;
     let mut wrong = |problem: String| wrong(format!("provider {name:?}: {problem}"));
-    let is_file_name = !name.is_empty()
-        && ![".", ".."].contains(&name.as_str())
-        && !name.contains('/')
-        && !name.contains(char::is_whitespace);
+    let is_file_name = path_component_problem(name).is_none() && !name.contains(char::is_whitespace);
     if !is_file_name {
         wrong("name must be that of a program: one or more characters, no spaces or slashes".to_owned());
     }

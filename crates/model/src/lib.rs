@@ -18,6 +18,7 @@ pub mod ids;
 pub mod k8s;
 pub mod node_logs;
 pub mod observation;
+pub mod path_component;
 pub mod payload;
 pub mod qos;
 pub mod quantity;
@@ -35,6 +36,7 @@ pub use node_logs::NodeLogOptions;
 pub use observation::{
     ContainerObservation, ContainerRecord, ContainerState, PodObservation, SandboxObservation, SandboxState,
 };
+pub use path_component::{path_component_problem, pod_path_problem, pod_uid_problem};
 pub use qos::QosClass;
 pub use quantity::Amount;
 pub use source::PodSource;

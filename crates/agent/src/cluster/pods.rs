@@ -1,10 +1,11 @@
 //! The pods that the API binds to this node, as one more source of the sync loop.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use kubelet_core::mirror::is_mirror_pod;
-use model::PodSource;
 use model::k8s::{Node, Pod};
+use model::{PodRef, PodSource, pod_path_problem};
 use ports::cluster::Selection;
 use tokio::sync::mpsc;
 
@@ -26,16 +27,58 @@ pub(crate) async fn feed(mut pods: Copy<Pod>, mut node: Copy<Node>, sets: mpsc::
     if pods.wait_for(|seen| seen.is_complete).await.is_err() {
         return;
     }
+    let mut refused = BTreeSet::new();
     loop {
-        let set =
-            SourceSet { source: PodSource::Api, pods: to_run(&pods.borrow_and_update()), is_complete: true };
+        let to_run = to_run(&pods.borrow_and_update(), &mut refused);
+        let set = SourceSet { source: PodSource::Api, pods: to_run, is_complete: true };
         if sets.send(set).await.is_err() || pods.changed().await.is_err() {
             return;
         }
     }
 }
 
-/// Mirrors only show static pods; what they show runs already.
-fn to_run(seen: &Followed<Pod>) -> Vec<Arc<Pod>> {
-    seen.objects.values().filter(|pod| !is_mirror_pod(pod)).cloned().collect()
+/// Mirrors only show static pods; what they show runs already. A pod whose names would lead out of its directory, which no API
+/// server lets through, is not run; `refused` holds those that were logged.
+fn to_run(seen: &Followed<Pod>, refused: &mut BTreeSet<PodRef>) -> Vec<Arc<Pod>> {
+    let logged = std::mem::take(refused);
+    let is_safe = |pod: &&Arc<Pod>| {
+        let Some(err) = pod_path_problem(pod) else { return true };
+        let identity = PodRef::of(pod);
+        if !logged.contains(&identity) {
+            tracing::error!(pod = %identity, err, "pod from the API server is not run: invalid name");
+        }
+        refused.insert(identity);
+        false
+    };
+    seen.objects.values().filter(|pod| !is_mirror_pod(pod)).filter(is_safe).cloned().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use kubelet_core::reflector::ObjectKey;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn pods_with_names_that_lead_out_of_their_directory_are_not_run() {
+        let pod = |uid: &str, container: &str| {
+            let pod = json!({
+                "metadata": {"name": "p", "namespace": "n", "uid": uid},
+                "spec": {"containers": [{"name": container}]},
+            });
+            Arc::new(serde_json::from_value::<Pod>(pod).unwrap())
+        };
+        let mut seen = Followed::<Pod>::default();
+        for (key, pod) in [("a", pod("u-1", "c")), ("b", pod("..", "c")), ("c", pod("u-2", "../c"))] {
+            seen.objects.insert(ObjectKey { namespace: "n".to_owned(), name: key.to_owned() }, pod);
+        }
+        let mut refused = BTreeSet::new();
+        let uids = |pods: Vec<Arc<Pod>>| pods.iter().map(|pod| PodRef::of(pod).uid).collect::<Vec<_>>();
+        assert_eq!(uids(to_run(&seen, &mut refused)), ["u-1".into()]);
+        assert_eq!(refused.len(), 2);
+        seen.objects.retain(|_, pod| PodRef::of(pod).uid.as_str() == "u-1");
+        assert_eq!(uids(to_run(&seen, &mut refused)), ["u-1".into()]);
+        assert!(refused.is_empty(), "what is gone is forgotten");
+    }
 }

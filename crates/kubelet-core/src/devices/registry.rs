@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use model::MonoTime;
 use model::devices::PluginDevice;
+use model::path_component_problem;
 
 use crate::node::DeviceAmounts;
 use crate::node::resources::is_extended_resource;
@@ -37,7 +38,7 @@ pub fn check_registration(version: &str, resource: &str, endpoint: &str) -> Resu
     if !is_resource_name(resource) {
         return Err(RegistrationError::Resource(resource.to_owned()));
     }
-    if endpoint.is_empty() || endpoint.contains('/') || [".", ".."].contains(&endpoint) {
+    if path_component_problem(endpoint).is_some() {
         return Err(RegistrationError::Endpoint(endpoint.to_owned()));
     }
     Ok(())
@@ -239,7 +240,7 @@ mod tests {
                 Err(format!("the ResourceName {name:?} is invalid"))
             );
         }
-        for endpoint in ["", "..", "a/b.sock", "/run/other.sock"] {
+        for endpoint in ["", "..", "a/b.sock", "/run/other.sock", "a\0.sock"] {
             let why = told("v1beta1", GPU, endpoint).unwrap_err();
             assert!(why.starts_with(&format!("the endpoint {endpoint:?} is invalid")), "{why}");
         }

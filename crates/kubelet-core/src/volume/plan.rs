@@ -14,6 +14,7 @@ use model::k8s::{
     EmptyDirVolumeSource, HostPathVolumeSource, LocalVolumeSource, PersistentVolume, PersistentVolumeClaim,
     Pod, Volume,
 };
+use model::path_component_problem;
 use model::qos::limit;
 
 use super::engine::ReadyVolume;
@@ -269,7 +270,9 @@ pub fn bound_volume<'a>(
     if !is_bound || name.is_empty() {
         return Err("PVC is not bound".to_owned());
     }
-    Ok(name)
+    match path_component_problem(name) {
+        Some(problem) => Err(format!("PVC has an invalid volume name {name:?}: {problem}")),
+        None => Ok(name),
 }
 
 /// What a volume with a claim is made from.
@@ -284,6 +287,9 @@ pub fn claimed_plan(
 ) -> Result<Claimed, String> {
     check_bound(claim, bound)?;
     let name = bound.metadata.name.clone().unwrap_or_default();
+    if let Some(problem) = path_component_problem(&name) {
+        return Err(format!("PV has an invalid name {name:?}: {problem}"));
+    }
     let spec = bound.spec.clone().unwrap_or_default();
     let is_device = spec.volume_mode.as_deref() == Some("Block");
     check_use(pod, &volume.name, is_device)?;

@@ -29,6 +29,11 @@ pub(super) fn check_metadata(pod: &Pod, found: &mut Findings) {
             }
         }
     }
+    // The API server gives pods their UIDs; only a manifest can bring a bad one.
+    let uid = meta.uid.as_deref().filter(|uid| !uid.is_empty());
+    if let Some((uid, problem)) = uid.and_then(|uid| Some((uid, model::pod_uid_problem(uid)?))) {
+        found.invalid("metadata.uid", uid, problem);
+    }
     for (key, value) in meta.labels.iter().flatten() {
         if let Some(problem) = names::qualified_name_problem(key) {
             found.invalid("metadata.labels", key.as_str(), problem);

@@ -118,6 +118,16 @@ fn metadata() {
         json!("a.b"),
         &format!("metadata.namespace: Invalid value: \"a.b\": {LABEL_RULE}"),
     );
+    check("metadata/uid", json!("9a15d2b5-c152-46b9-96e0-d57032629e1f"), "");
+    for (uid, problem) in [
+        ("../../../etc", "may not contain '/'"),
+        ("..", "may not be '..'"),
+        (".", "may not be '.'"),
+        ("a\0", "may not contain control characters"),
+    ] {
+        let complaint = format!("metadata.uid: Invalid value: {uid:?}: {problem}");
+        check("metadata/uid", json!(uid), &complaint);
+    }
     check("metadata/labels", json!({"example.org/a_B.c": "x.Y_1"}), "");
     check(
         "metadata/labels",

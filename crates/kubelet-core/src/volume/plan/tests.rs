@@ -133,6 +133,8 @@ fn a_claim_must_be_bound_and_the_pods_own_where_it_was_made_for_it() {
     assert_eq!(bound(&plain, &claim(|_| {})), "pv-1");
     assert_eq!(bound(&plain, &claim(|c| c["status"]["phase"] = "Pending".into())), "PVC is not bound");
     assert_eq!(bound(&plain, &claim(|c| c["spec"] = json!({}))), "PVC is not bound");
+    let up = claim(|c| c["spec"]["volumeName"] = "../nodes".into());
+    assert_eq!(bound(&plain, &up), "PVC has an invalid volume name \"../nodes\": may not contain '/'");
     let deleted = claim(|c| c["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into());
     assert_eq!(bound(&plain, &deleted), "PVC is being deleted");
     assert_eq!(bound(&own, &claim(|_| {})), "PVC shop/c was not created for pod shop/web (pod is not owner)");
