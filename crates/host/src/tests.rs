@@ -419,7 +419,7 @@ async fn a_tmpfs_is_mounted_once_and_taken_away_again() {
     assert_eq!(crate::mounts::mounted_below(&volume).unwrap().len(), 1);
     let size = rustix::fs::statfs(&volume).unwrap();
     assert_eq!(size.f_blocks * u64::try_from(size.f_bsize).unwrap(), 1 << 20);
-    assert_eq!(mode(&volume), 0o777);
+    assert_eq!(mode(&volume), 0o1777);
     let stays = options_of(&volume).contains(&"noswap".to_owned());
     assert_eq!(host().keeps_tmpfs_in_memory(), stays);
     if kernel_is_at_least(6, 4) {

@@ -10,14 +10,17 @@ use rustix::mount::{FsOpenFlags, MountFlags};
 
 use crate::{failed, fault, files, mounts};
 
-/// Permissions of a fresh mount; those of the volume are set on top by its owner.
-const MODE: u32 = 0o777;
+/// Permissions of a fresh mount, as the kernel has them where nothing else is said. The sticky bit keeps users from removing
+/// each other's files, and directories made for a subPath inherit it.
+const MODE: u32 = 0o1777;
+/// Of the directory below.
+const DIRECTORY_MODE: u32 = 0o777;
 
 pub(crate) fn ensure_tmpfs(path: &Path, size_bytes: u64) -> HostResult<()> {
     if mounts::mounted_at(path)?.is_some_and(|mount| mount.fs_type == "tmpfs") {
         return Ok(());
     }
-    files::ensure_dir(path, MODE)?;
+    files::ensure_dir(path, DIRECTORY_MODE)?;
     // Swapped out, a secret would reach the disk. Kernels before 6.4 do not know the option.
     fault::around("mount", path, || mount(path, size_bytes, true).or_else(|_| mount(path, size_bytes, false)))
         .map_err(failed("mount tmpfs on", path))
@@ -52,7 +55,7 @@ mod tests {
 
     #[test]
     fn a_size_of_zero_leaves_the_size_to_the_kernel() {
-        assert_eq!(options(0, false), "mode=777");
-        assert_eq!(options(65536, true), "mode=777,size=65536,noswap");
+        assert_eq!(options(0, false), "mode=1777");
+        assert_eq!(options(65536, true), "mode=1777,size=65536,noswap");
     }
 }

@@ -42,11 +42,12 @@ pub(super) async fn ensure_backing(
     if was_ready && (medium == Medium::Disk || host.is_mount_point(path).await?) {
         return Ok(());
     }
-    host.ensure_dir(path, 0o777).await?;
     match medium {
-        Medium::Disk => {}
+        Medium::Disk => host.ensure_dir(path, 0o777).await?,
+        // The mount has permissions of its own, which include the sticky bit.
         Medium::Memory { size_bytes } => host.ensure_tmpfs(path, bounded(scene, size_bytes)).await?,
         Medium::HugePages { page_bytes, size_bytes } => {
+            host.ensure_dir(path, 0o777).await?;
             host.ensure_huge_pages(path, page_bytes, size_bytes).await?;
         }
     }

@@ -70,7 +70,7 @@ fn positive(number: i64) -> Option<i64> {
 }
 
 /// What the pod may use together: only where nobody in it may use more. Overhead comes on top.
-fn pod_limit(pod: &Pod, name: &str) -> Option<Amount> {
+pub(crate) fn pod_limit(pod: &Pod, name: &str) -> Option<Amount> {
     let spec = spec_of(pod);
     let of = |resources: Option<&ResourceRequirements>| resources.and_then(|r| limit(r, name));
     let together = of(spec.resources.as_ref()).or_else(|| {

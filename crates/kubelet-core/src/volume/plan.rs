@@ -9,16 +9,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::Amount;
 use model::annotations::{MOUNT_OPTIONS, VOLUME_GID};
-use model::containers::{all_containers, regular_containers, spec_of};
+use model::containers::{all_containers, spec_of};
 use model::k8s::{
     EmptyDirVolumeSource, HostPathVolumeSource, LocalVolumeSource, PersistentVolume, PersistentVolumeClaim,
     Pod, Volume,
 };
 use model::path_component_problem;
-use model::qos::limit;
 
 use super::engine::ReadyVolume;
 use super::has_payload;
+use crate::cgroup::pod::pod_limit;
 use crate::stats::sample::VolumeSample;
 
 /// What metrics call a type that is none of ours.
@@ -163,14 +163,11 @@ fn medium(pod: &Pod, volume: &Volume, source: &EmptyDirVolumeSource) -> Result<M
     }
 }
 
-/// The smaller of the volume's own limit and what the pod's containers may use together; 0 where neither is set.
+/// The smaller of the volume's own limit and the memory limit of the pod's cgroup; 0 where neither is set.
 #[must_use]
 pub fn memory_size(pod: &Pod, source: &EmptyDirVolumeSource) -> u64 {
     let own = source.size_limit.as_ref().and_then(|q| Amount::of(q).ok()).map(Amount::units);
-    let limits: Option<Vec<i64>> = regular_containers(pod)
-        .map(|c| c.resources().and_then(|r| limit(r, "memory")).map(Amount::units))
-        .collect();
-    let of_pod = limits.map(|all| all.into_iter().sum::<i64>()).filter(|sum| *sum > 0);
+    let of_pod = pod_limit(pod, "memory").map(Amount::units);
     let size = [own, of_pod].into_iter().flatten().filter(|size| *size > 0).min();
     size.and_then(|size| u64::try_from(size).ok()).unwrap_or(0)
 }

@@ -347,6 +347,21 @@ fn an_export_is_mounted_by_the_machines_own_mount_and_a_failure_says_how_it_was_
     assert_eq!(mounts_at(&node.path(&place)).0, 0);
 }
 
+/// The case of the node conformance suite: `dgtrwxrwxrwx` in Go's words.
+#[test]
+fn empty_dir_in_memory_with_fs_group_keeps_sticky_and_set_group_id_bits_for_a_new_sub_path() {
+    let node = Node::start();
+    let mut pod = once_pod("sticky", "stat -c '%a %g' /whole /part");
+    pod["spec"]["securityContext"] = json!({"fsGroup": 123});
+    pod["spec"]["volumes"] = json!([{"name": "memory", "emptyDir": {"medium": "Memory"}}]);
+    pod["spec"]["containers"][0]["volumeMounts"] = json!([
+        {"name": "memory", "mountPath": "/whole"},
+        {"name": "memory", "mountPath": "/part", "subPath": "new"},
+    ]);
+    node.apply("sticky", &pod);
+    assert_eq!(node.output("sticky"), "3777 123\n3777 123\n");
+}
+
 /// One pod has the volume and swaps a directory in it for a link that leads out, all the time; others are shown that
 /// directory as a subPath. The link would lead to a file of the node.
 #[test]

@@ -90,6 +90,56 @@ fn volumes_are_counted_by_type_and_those_that_are_there_apart() {
     assert_eq!(counts, expected.into());
 }
 
+/// The first three are the cases of the Go kubelet's `TestCalculateEmptyDirMemorySize`; 0 leaves it to the node's
+/// allocatable memory. The others follow from its pod cgroup limit.
+#[test]
+fn empty_dir_in_memory_is_bounded_by_size_limit_and_pod_cgroup_limit() {
+    let limits = |memory: &str| json!({"name": "c", "resources": {"limits": {"memory": memory}}});
+    let requests = json!({"name": "c", "resources": {"requests": {"memory": "10Gi"}}});
+    let mut sidecar = limits("1Gi");
+    sidecar["restartPolicy"] = "Always".into();
+    let gi = |number: u64| number << 30;
+    let cases = [
+        ("EmptyDirLocalLimit", json!({"containers": [limits("10Gi")]}), "1Gi", gi(1)),
+        ("PodLocalLimit", json!({"containers": [limits("10Gi")]}), "0", gi(10)),
+        ("NodeAllocatableLimit", json!({"containers": [requests]}), "0", 0),
+        (
+            "pod-level limit",
+            json!({"containers": [limits("1Gi")], "resources": {"limits": {"memory": "3Gi"}}}),
+            "0",
+            gi(3),
+        ),
+        (
+            "pod-level limit alone",
+            json!({"containers": [{"name": "c"}], "resources": {"limits": {"memory": "3Gi"}}}),
+            "0",
+            gi(3),
+        ),
+        (
+            "largest init container",
+            json!({"containers": [limits("1Gi")], "initContainers": [limits("5Gi")]}),
+            "0",
+            gi(5),
+        ),
+        (
+            "an init container without a limit",
+            json!({"containers": [limits("1Gi")], "initContainers": [{"name": "i"}]}),
+            "0",
+            0,
+        ),
+        ("sidecar", json!({"containers": [limits("1Gi")], "initContainers": [sidecar]}), "0", gi(2)),
+        ("overhead", json!({"containers": [limits("1Gi")], "overhead": {"memory": "1Gi"}}), "0", gi(2)),
+        ("one without a limit", json!({"containers": [limits("1Gi"), {"name": "d"}]}), "2Gi", gi(2)),
+    ];
+    for (name, spec, size_limit, expected) in cases {
+        let pod = json!({"metadata": {"name": "p"}, "spec": spec});
+        let pod: Pod = serde_json::from_value(pod).expect("a pod");
+        let source = json!({"medium": "Memory", "sizeLimit": size_limit});
+        let source: EmptyDirVolumeSource = serde_json::from_value(source).expect("a source");
+        assert_eq!(memory_size(&pod, &source), expected, "{name}");
+    }
+}
+
 #[test]
 fn huge_pages_are_of_the_size_that_the_containers_ask_for() {
     let asks = |resources: Value| json!({"resources": {"limits": resources}});
