@@ -9,6 +9,7 @@ pub mod bundle;
 pub mod device;
 pub mod engine;
 pub mod image;
+mod mount_arguments;
 mod nested;
 pub mod objects;
 pub mod payload;

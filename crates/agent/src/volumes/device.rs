@@ -62,6 +62,7 @@ pub(super) async fn stage(scene: &Scene<'_>, name: &str, files: Files<'_>) -> Re
             scene.unless_leaving(scene.host().run_program(&call)).await.map_err(device_failed)?;
         }
         Step::Check => {
+            // Without `--`: fsck hands what comes after it to the checker and looks at no device. The path is absolute.
             let call = program("fsck", vec!["-a".to_owned(), device.clone()], LONG_WORK);
             match scene.unless_leaving(scene.host().run_to_end(&call)).await {
                 Ok(end) => judge_check(end.code, &said(&end), &device).map_err(MakeError::Device)?,
@@ -77,7 +78,7 @@ pub(super) async fn stage(scene: &Scene<'_>, name: &str, files: Files<'_>) -> Re
 }
 
 async fn look_at(scene: &Scene<'_>, device: &Path) -> Result<Content, MakeError> {
-    let args = ["-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "export"].map(str::to_owned).into_iter();
+    let args = ["-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "export", "--"].map(str::to_owned).into_iter();
     let call = program("blkid", args.chain([device.display().to_string()]).collect(), ANSWER);
     let end = scene.unless_leaving(scene.host().run_to_end(&call)).await.map_err(device_failed)?;
     compute_content(end.code, &said(&end), &end.complaint).map_err(MakeError::Device)
@@ -91,7 +92,7 @@ async fn mount(
 ) -> Result<(), MakeError> {
     let access = if files.read_only { "ro" } else { "defaults" };
     let options: Vec<&str> = [access].into_iter().chain(files.options.iter().map(String::as_str)).collect();
-    let texts = ["-t", files.fs_type, "-o", &options.join(",")].map(str::to_owned).into_iter();
+    let texts = ["-t", files.fs_type, "-o", &options.join(","), "--"].map(str::to_owned).into_iter();
     let places = [files.source, place].map(|path| path.display().to_string());
     let call = program("mount", texts.chain(places).collect(), ANSWER);
     let mounted = scene.unless_leaving(scene.host().run_program(&call)).await;

@@ -46,6 +46,6 @@ fn arguments(export: &str, options: &[String], path: &Path) -> Vec<String> {
     if !options.is_empty() {
         args.extend(["-o".to_owned(), options.join(",")]);
     }
-    args.extend([export.to_owned(), path.display().to_string()]);
+    args.extend(["--".to_owned(), export.to_owned(), path.display().to_string()]);
     args
 }

@@ -111,7 +111,7 @@ async fn what_a_mount_that_was_given_up_may_have_left_goes_before_the_next_one()
     world.until("it is mounted", |w| w.host.program_calls().len() == 1).await;
     let call = &world.host.program_calls()[0];
     let args: Vec<&str> = call.args.iter().map(String::as_str).collect();
-    assert_eq!(args[..3], ["-t", "nfs", "nas:/export"]);
+    assert_eq!(args[..4], ["-t", "nfs", "--", "nas:/export"]);
     world.until("the pod runs", |w| w.is_said_ready("web")).await;
 }
 

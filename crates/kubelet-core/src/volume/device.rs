@@ -72,7 +72,7 @@ pub fn compute_step(content: &Content, fs_type: &str, read_only: bool, device: &
                 "xfs" => &["-f"],
                 _ => &[],
             };
-            let args = options.iter().copied().chain([device]).map(str::to_owned).collect();
+            let args = options.iter().copied().chain(["--", device]).map(str::to_owned).collect();
             Ok(Step::Format { program: format!("mkfs.{fs_type}"), args })
         }
         Content::Signed(found) if found == fs_type && !read_only => Ok(Step::Check),
@@ -126,10 +126,10 @@ mod tests {
     fn only_an_empty_device_is_formatted() {
         let ext4 = "DEVNAME=/dev/x\nTYPE=ext4\n";
         let cases = [
-            (2, "", "ext4", false, "mkfs.ext4 -F -m0 /dev/x"),
-            (2, "", "xfs", false, "mkfs.xfs -f /dev/x"),
-            (2, "", "btrfs", false, "mkfs.btrfs /dev/x"),
-            (0, "DEVNAME=/dev/x\n", "ext3", false, "mkfs.ext3 -F -m0 /dev/x"),
+            (2, "", "ext4", false, "mkfs.ext4 -F -m0 -- /dev/x"),
+            (2, "", "xfs", false, "mkfs.xfs -f -- /dev/x"),
+            (2, "", "btrfs", false, "mkfs.btrfs -- /dev/x"),
+            (0, "DEVNAME=/dev/x\n", "ext3", false, "mkfs.ext3 -F -m0 -- /dev/x"),
             (
                 2,
                 "",

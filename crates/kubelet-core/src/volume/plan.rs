@@ -18,6 +18,7 @@ use model::path_component_problem;
 
 use super::engine::ReadyVolume;
 use super::has_payload;
+use super::mount_arguments::{check_export, check_fs_type, check_options, check_server};
 use crate::cgroup::pod::pod_limit;
 use crate::stats::sample::VolumeSample;
 
@@ -107,7 +108,7 @@ pub fn meaning(pod: &Pod, volume: &Volume) -> Result<Meaning, String> {
     }
     if let Some(source) = &volume.nfs {
         let read_only = source.read_only == Some(true);
-        let export = export(&source.server, &source.path);
+        let export = export(&source.server, &source.path)?;
         let (name, options) = (volume.name.clone(), mount_options(&[], read_only));
         return Ok(Meaning::Plan(VolumePlan::Nfs { name, export, options, read_only }));
     }
@@ -223,11 +224,14 @@ fn host_path(name: &str, source: &HostPathVolumeSource, read_only: bool) -> Volu
     VolumePlan::HostPath { name: name.to_owned(), path, kind, read_only }
 }
 
-fn export(server: &str, path: &str) -> String {
+/// What is mounted, as `mount` takes it: `[fd00::7]:/export`.
+fn export(server: &str, path: &str) -> Result<String, String> {
+    check_server(server)?;
+    check_export(path)?;
     if server.contains(':') && !server.starts_with('[') {
-        return format!("[{server}]:{path}");
+        return Ok(format!("[{server}]:{path}"));
     }
-    format!("{server}:{path}")
+    Ok(format!("{server}:{path}"))
 }
 
 fn mount_options(of_volume: &[String], read_only: bool) -> Vec<String> {
@@ -270,6 +274,7 @@ pub fn bound_volume<'a>(
     match path_component_problem(name) {
         Some(problem) => Err(format!("PVC has an invalid volume name {name:?}: {problem}")),
         None => Ok(name),
+    }
 }
 
 /// What a volume with a claim is made from.
@@ -291,14 +296,18 @@ pub fn claimed_plan(
     let is_device = spec.volume_mode.as_deref() == Some("Block");
     check_use(pod, &volume.name, is_device)?;
     let options = options_of(bound);
+    check_options(&options)?;
     let plan = if let Some(LocalVolumeSource { path, fs_type }) = spec.local {
         let fs_type = fs_type.filter(|fs_type| !fs_type.is_empty()).unwrap_or_else(|| DEFAULT_FS.to_owned());
+        check_fs_type(&fs_type)?;
         let shown = if is_device { Shown::Device } else { Shown::Files { fs_type, options } };
+        // `fsck` takes only what begins with a slash for a device.
+        let path = if path.starts_with('/') { path } else { format!("/{path}") };
         VolumePlan::Local { volume: name, path, shown, read_only: wanted.read_only }
     } else if let Some(nfs) = spec.nfs.filter(|_| !is_device) {
         let read_only = wanted.read_only || nfs.read_only == Some(true);
         let options = mount_options(&options, read_only);
-        VolumePlan::Nfs { name, export: export(&nfs.server, &nfs.path), options, read_only }
+        VolumePlan::Nfs { name, export: export(&nfs.server, &nfs.path)?, options, read_only }
     } else if let Some(source) = spec.host_path.filter(|_| !is_device) {
         if !options.is_empty() {
             return Err("Mount options are not supported for this volume type".to_owned());

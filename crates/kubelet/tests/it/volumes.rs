@@ -302,11 +302,10 @@ fn what_a_container_did_to_its_volume_survives_a_restart_of_the_kubelet_and_of_t
     }
 }
 
-#[test]
-fn an_export_is_mounted_by_the_machines_own_mount_and_a_failure_says_how_it_was_asked() {
+/// Puts a `mount` before the machine's own that writes down its arguments. This kernel has no NFS: memory takes the place of
+/// the export. Returns the file.
+fn record_mount(node: &Node) -> std::path::PathBuf {
     use std::os::unix::fs::PermissionsExt;
-    let node = Node::start();
-    // This kernel has no NFS: what the kubelet asks for is seen, and memory takes the place of the export.
     let (program, asked) = (node.path("bin/mount"), node.path("asked"));
     let script = format!(
         "#!/bin/sh\necho \"$@\" >> {}\ncase \"$*\" in *down:*) echo no route >&2; exit 32;; esac\n\
@@ -316,16 +315,59 @@ fn an_export_is_mounted_by_the_machines_own_mount_and_a_failure_says_how_it_was_
     std::fs::create_dir_all(node.path("bin")).expect("a directory");
     std::fs::write(&program, script).expect("a program");
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("permissions");
+    asked
+}
+
+fn with_nfs(name: &str, server: &str) -> Value {
+    let mut pod = shell_pod(name, FOREVER);
+    pod["spec"]["volumes"] =
+        json!([{"name": "nas", "nfs": {"server": server, "path": "/e", "readOnly": true}}]);
+    pod["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "nas", "mountPath": "/nas"}]);
+    pod
+}
+
+/// A server named `-T<file>` would make mount read a table of mounts that a pod wrote, and bind any path of the node.
+#[test]
+fn nfs_servers_that_mount_would_read_as_options_are_refused_and_mount_never_sees_them() {
+    let node = Node::start();
+    let asked = record_mount(&node);
+    let servers = [("table", "-T/tmp/fstab"), ("long", "--x"), ("bind", "-obind")];
+    for (name, server) in servers {
+        node.apply(name, &with_nfs(name, server));
+    }
+    for (name, server) in servers {
+        let words = format!("NFS server \"{server}\" must be a host name or an IP address");
+        node.eventually(&format!("an event refuses {server}"), |node| {
+            let log = node.kubelet_log().replace("\\\"", "\"");
+            let is_refused = |line: &str| {
+                line.contains("FailedMount")
+                    && line.contains(&format!("{name}-node"))
+                    && line.contains(&words)
+            };
+            if log.lines().any(is_refused) { Ok(()) } else { Err(log) }
+        });
+    }
+    node.apply("good", &with_nfs("good", "10.0.0.1"));
+    let good = node.running("good");
+    let said = std::fs::read_to_string(&asked).expect("it was asked");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(said.starts_with("-t nfs -o ro -- 10.0.0.1:/e "), "{said}");
+    for name in ["table", "long", "bind", "good"] {
+        node.delete(name);
+    }
+    node.gone("good", &uid(&good));
+}
+
+#[test]
+fn an_export_is_mounted_by_the_machines_own_mount_and_a_failure_says_how_it_was_asked() {
+    let node = Node::start();
+    let asked = record_mount(&node);
     for (name, server) in [("exported", "fd00::7"), ("unreachable", "down")] {
-        let mut pod = shell_pod(name, FOREVER);
-        pod["spec"]["volumes"] =
-            json!([{"name": "nas", "nfs": {"server": server, "path": "/e", "readOnly": true}}]);
-        pod["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "nas", "mountPath": "/nas"}]);
-        node.apply(name, &pod);
+        node.apply(name, &with_nfs(name, server));
     }
     let pod = node.running("exported");
     let place = format!("root/pods/{}/volumes/kubernetes.io~nfs/nas", uid(&pod));
-    let words = format!("-t nfs -o ro [fd00::7]:/e {}", node.path(&place).display());
+    let words = format!("-t nfs -o ro -- [fd00::7]:/e {}", node.path(&place).display());
     let said = std::fs::read_to_string(&asked).expect("it was asked");
     assert!(said.lines().any(|line| line == words), "{said}");
     node.eventually("the failure is told", |node| {
@@ -334,7 +376,7 @@ fn an_export_is_mounted_by_the_machines_own_mount_and_a_failure_says_how_it_was_
             "MountVolume.SetUp failed for volume",
             "mount failed",
             "no route",
-            "Mounting arguments: -t nfs -o ro down:/e",
+            "Mounting arguments: -t nfs -o ro -- down:/e",
         ];
         let is_told = log.lines().any(|line| parts.iter().all(|part| line.contains(part)));
         if is_told { Ok(()) } else { Err(log) }

@@ -48,6 +48,14 @@ fn each_type_has_its_plan_or_words_of_its_own() {
             "Nfs { name: \"data\", export: \"[fd00::1]:/e\", options: [\"ro\"], read_only: true }",
         ),
         (
+            json!({"nfs": {"server": "-T/tmp/fstab", "path": "/e"}}),
+            "refused: NFS server \"-T/tmp/fstab\" must be a host name or an IP address",
+        ),
+        (
+            json!({"nfs": {"server": "nas", "path": "-obind"}}),
+            "refused: NFS path \"-obind\" must be an absolute path",
+        ),
+        (
             json!({"persistentVolumeClaim": {"claimName": "c", "readOnly": true}}),
             "ClaimUse { name: \"c\", read_only: true, is_ephemeral: false }",
         ),
@@ -252,6 +260,31 @@ fn a_persistent_volume_must_point_back_and_be_used_as_what_it_is() {
             json!({"nfs": {"server": "nas", "path": "/e"}, "mountOptions": ["hard", "nfsvers=4.2"]}),
             &mounted,
             "Nfs { name: \"pv-1\", export: \"nas:/e\", options: [\"hard\", \"nfsvers=4.2\"], read_only: false }",
+        ),
+        (
+            json!({"nfs": {"server": "--x", "path": "/e"}}),
+            &mounted,
+            "NFS server \"--x\" must be a host name or an IP address",
+        ),
+        (
+            json!({"nfs": {"server": "nas", "path": "/e"}, "mountOptions": ["hard", "-T/x"]}),
+            &mounted,
+            "mount option \"-T/x\" must not begin with '-'",
+        ),
+        (
+            json!({"local": {"path": "/mnt/a"}, "mountOptions": [""]}),
+            &mounted,
+            "mount option \"\" must not be empty",
+        ),
+        (
+            json!({"local": {"path": "-T/x", "fsType": "xfs"}}),
+            &mounted,
+            "Local { volume: \"pv-1\", path: \"/-T/x\", shown: Files { fs_type: \"xfs\", options: [] }, read_only: false }",
+        ),
+        (
+            json!({"local": {"path": "/dev/sdb", "fsType": "../../bin/sh"}}),
+            &mounted,
+            "\"../../bin/sh\" is not the name of a filesystem type",
         ),
         (
             json!({"csi": {"driver": "d", "volumeHandle": "h"}}),
