@@ -54,6 +54,7 @@ mod sub_path;
 mod subordinate_ids;
 mod systemd;
 mod tmpfs;
+mod walk;
 mod watch;
 
 use std::io;
@@ -308,6 +309,21 @@ impl Host for LinuxHost {
     async fn tree_usage(&self, path: &Path) -> HostResult<TreeUsage> {
         let output = self.worker.carry_out(Job::Usage { path: path.to_path_buf() }).await?;
         job::usage(&output, path)
+    }
+
+    async fn files_usage(&self, paths: &[PathBuf]) -> HostResult<TreeUsage> {
+        let Some(first) = paths.first() else { return Ok(TreeUsage::default()) };
+        let all = paths.to_vec();
+        let measure = move |_: &Path| {
+            all.iter().try_fold(TreeUsage::default(), |sum, path| {
+                let one = measure::files_usage(path)?;
+                Ok(TreeUsage {
+                    bytes: sum.bytes.saturating_add(one.bytes),
+                    inodes: sum.inodes.saturating_add(one.inodes),
+                })
+            })
+        };
+        blocking(first, measure).await
     }
 
     async fn project_of(&self, path: &Path) -> HostResult<u32> {

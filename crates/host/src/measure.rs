@@ -2,15 +2,18 @@
 //! Nothing here knows what the numbers mean.
 
 use std::collections::BTreeSet;
-use std::fs::{self, Metadata};
-use std::io::{self, Read};
-use std::os::unix::fs::{DirEntryExt, MetadataExt};
+use std::fs;
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use model::stats::{FilesystemSpace, OpenFiles, TreeUsage};
 use ports::host::HostResult;
+use rustix::fs::{AtFlags, FileType, Mode, Stat};
+use rustix::io::Errno;
 
 use crate::failed;
+use crate::walk::{self, Entry, Visit, Visitor};
 
 /// A file of the kernel that is longer than this is no small one, and its end is not read.
 const MOST_BYTES: u64 = 1 << 20;
@@ -18,6 +21,10 @@ const MOST_BYTES: u64 = 1 << 20;
 const MOST_LEVELS: usize = 12;
 /// More cgroups than a node ever has; what is beyond them is not seen.
 const MOST_DIRECTORIES: usize = 20_000;
+/// Files with several names that are remembered during a walk, 8 bytes each.
+const MAX_LINKED: usize = 1 << 17;
+/// Divides by many numbers of names without a rest.
+const WHOLE: u64 = 720_720 << 20;
 /// Blocks are counted in these, whatever the filesystem has.
 const BLOCK_BYTES: u64 = 512;
 
@@ -80,36 +87,103 @@ pub(crate) fn filesystem_space(path: &Path) -> HostResult<FilesystemSpace> {
     })
 }
 
-/// Other filesystems mounted inside are others' matter. What goes away while we look does not count.
+/// Other filesystems mounted inside are not counted, nor is what goes away during the walk.
 pub(crate) fn tree_usage(path: &Path) -> HostResult<TreeUsage> {
-    let root = match fs::symlink_metadata(path) {
-        Ok(root) => root,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(TreeUsage::default()),
-        Err(error) => return Err(failed("measure", path)(error)),
-    };
-    let mut usage = TreeUsage { bytes: root.blocks().saturating_mul(BLOCK_BYTES), inodes: 1 };
-    let mut seen = BTreeSet::new();
-    let mut ahead = if root.is_dir() { vec![path.to_path_buf()] } else { Vec::new() };
-    while let Some(directory) = ahead.pop() {
-        let Ok(entries) = fs::read_dir(&directory) else { continue };
-        for entry in entries.flatten() {
-            let Ok(metadata) = entry.metadata() else { continue };
-            if metadata.dev() != root.dev() || has_been_counted(&metadata, entry.ino(), &mut seen) {
-                continue;
-            }
-            usage.bytes = usage.bytes.saturating_add(metadata.blocks().saturating_mul(BLOCK_BYTES));
-            usage.inodes += 1;
-            if metadata.is_dir() {
-                ahead.push(entry.path());
-            }
-        }
-    }
-    Ok(usage)
+    measure(path, true)
 }
 
-/// Only files with several names can be met twice.
-fn has_been_counted(metadata: &Metadata, inode: u64, seen: &mut BTreeSet<u64>) -> bool {
-    !metadata.is_dir() && metadata.nlink() > 1 && !seen.insert(inode)
+/// The same without directories, for places whose directories are the kubelet's own.
+pub(crate) fn files_usage(path: &Path) -> HostResult<TreeUsage> {
+    measure(path, false)
+}
+
+fn measure(path: &Path, with_directories: bool) -> HostResult<TreeUsage> {
+    let root = match rustix::fs::lstat(path) {
+        Ok(root) => root,
+        Err(Errno::NOENT) => return Ok(TreeUsage::default()),
+        Err(error) => return Err(failed("measure", path)(error)),
+    };
+    let mut meter = Meter { device: root.st_dev, with_directories, ..Meter::default() };
+    meter.count(&root);
+    if is_directory(&root) {
+        match rustix::fs::open(path, walk::OPEN_DIR, Mode::empty()) {
+            Ok(top) => walk::walk(top, path, &mut meter)?,
+            // Gone or replaced since.
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
+            Err(error) => return Err(failed("measure", path)(error)),
+        }
+    }
+    Ok(meter.usage())
+}
+
+/// Adds up what a tree takes.
+#[derive(Debug, Default)]
+struct Meter {
+    device: u64,
+    with_directories: bool,
+    usage: TreeUsage,
+    /// Inode numbers of files with several names.
+    linked: BTreeSet<u64>,
+    /// Inodes in parts of [`WHOLE`], for files with several names that there was no place for in `linked`.
+    shares: u64,
+}
+
+impl Meter {
+    fn count(&mut self, stat: &Stat) {
+        let bytes = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(BLOCK_BYTES);
+        let links = u64::from(stat.st_nlink);
+        if is_directory(stat) {
+            if !self.with_directories {
+                return;
+            }
+        } else if links > 1 {
+            if self.linked.contains(&stat.st_ino) {
+                return;
+            }
+            if self.linked.len() >= MAX_LINKED {
+                // Each name counts its part: together they are the file.
+                self.usage.bytes = self.usage.bytes.saturating_add(bytes.div_ceil(links));
+                self.shares = self.shares.saturating_add(WHOLE / links);
+                return;
+            }
+            self.linked.insert(stat.st_ino);
+        }
+        self.usage.bytes = self.usage.bytes.saturating_add(bytes);
+        self.usage.inodes += 1;
+    }
+
+    fn usage(&self) -> TreeUsage {
+        let inodes = self.usage.inodes.saturating_add(self.shares.div_ceil(WHOLE));
+        TreeUsage { inodes, ..self.usage }
+    }
+}
+
+impl Visitor for Meter {
+    fn visit(&mut self, entry: &Entry<'_>) -> HostResult<Visit> {
+        let Ok(stat) = rustix::fs::statat(entry.dir, entry.name, AtFlags::SYMLINK_NOFOLLOW) else {
+            return Ok(Visit::Next);
+        };
+        if stat.st_dev != self.device {
+            return Ok(Visit::Next);
+        }
+        self.count(&stat);
+        Ok(if is_directory(&stat) { Visit::Enter } else { Visit::Next })
+    }
+
+    fn unreadable(&mut self, path: PathBuf, why: Errno) -> HostResult<()> {
+        if why == Errno::NAMETOOLONG {
+            let path = path.display().to_string();
+            tracing::warn!(
+                path,
+                "Directories are nested too deep to be measured; what is below is not counted"
+            );
+        }
+        Ok(())
+    }
+}
+
+fn is_directory(stat: &Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == FileType::Directory
 }
 
 #[cfg(test)]
@@ -132,6 +206,36 @@ mod tests {
         assert_eq!(linked.inodes, 4);
         assert!(linked.bytes < one.bytes + (64 << 10), "{linked:?}");
         assert_eq!(tree_usage(&dir.path().join("absent")).unwrap(), TreeUsage::default());
+    }
+
+    #[test]
+    fn files_with_several_names_count_once_also_where_there_are_too_many_to_remember() {
+        let stat = |path: &Path| rustix::fs::lstat(path).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let (one, two) = (dir.path().join("one"), dir.path().join("two"));
+        fs::write(&one, vec![1; 64 << 10]).unwrap();
+        fs::hard_link(&one, &two).unwrap();
+        let (stat, names) = (stat(&one), [&one, &two]);
+        let mut meter = Meter { device: stat.st_dev, ..Meter::default() };
+        // Inode numbers of files that are elsewhere.
+        meter.linked = (0..MAX_LINKED as u64).map(|n| u64::MAX - n).collect();
+        names.iter().for_each(|_| meter.count(&stat));
+        assert_eq!(meter.linked.len(), MAX_LINKED);
+        let bytes = u64::try_from(stat.st_blocks).unwrap() * BLOCK_BYTES;
+        assert_eq!(meter.usage(), TreeUsage { bytes, inodes: 1 });
+    }
+
+    #[test]
+    fn files_alone_are_measured_without_the_directories_they_are_in() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("container")).unwrap();
+        assert_eq!(files_usage(dir.path()).unwrap(), TreeUsage::default());
+        let log = dir.path().join("container/00000000");
+        fs::write(&log, vec![1; 64 << 10]).unwrap();
+        let usage = files_usage(dir.path()).unwrap();
+        assert!(usage.bytes >= 64 << 10 && usage.inodes == 1, "{usage:?}");
+        assert_eq!(files_usage(&log).unwrap(), usage);
+        assert_eq!(files_usage(&dir.path().join("absent")).unwrap(), TreeUsage::default());
     }
 
     #[test]

@@ -1,27 +1,24 @@
 //! Giving a volume with all that is in it to the group of a pod (contract C.50).
 //!
-//! What is inside may belong to somebody who changes it while we look: so each directory is opened below the volume by the
-//! kernel's own rules, links are never followed, and other filesystems mounted inside are left alone.
+//! A container may change what is inside at the same time, so `walk` goes through it: links are never followed, and other
+//! filesystems mounted inside are left alone.
 
-use std::ffi::{CStr, OsStr};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::CStr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
 use ports::host::{GroupPolicy, HostResult};
-use rustix::fs::{AtFlags, Dir, FileType, Gid, Mode, OFlags, ResolveFlags, Stat};
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use crate::failed;
+use crate::walk::{self, Entry, OPEN_DIR, Visit, Visitor};
 
 /// Group members may read and write.
 const READ_WRITE: u32 = 0o660;
 /// They may enter directories, and what is made there belongs to the group too.
 const ENTER: u32 = 0o2110;
 const PERMISSIONS: u32 = 0o7777;
-
-const OPEN_DIR: OFlags =
-    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 pub(crate) fn give_tree(volume: &Path, gid: u32, policy: GroupPolicy) -> HostResult<()> {
     let top = rustix::fs::open(volume, OPEN_DIR, Mode::empty()).map_err(failed("open volume", volume))?;
@@ -30,9 +27,9 @@ pub(crate) fn give_tree(volume: &Path, gid: u32, policy: GroupPolicy) -> HostRes
         return Ok(());
     }
     // The top last: it is what says that all the rest is done.
-    let walk = Walk { volume, top: &top, device: root.st_dev, gid };
-    walk.run()?;
-    walk.give(&top, c"", &root).map_err(failed("set the group of", volume))
+    let mut owner = Owner { device: root.st_dev, gid };
+    walk::walk(top.try_clone().map_err(failed("open volume", volume))?, volume, &mut owner)?;
+    owner.give(top.as_fd(), c"", &root).map_err(failed("set the group of", volume))
 }
 
 fn is_given(stat: &Stat, gid: u32) -> bool {
@@ -44,68 +41,51 @@ fn wanted_bits(stat: &Stat) -> u32 {
     if is_dir { READ_WRITE | ENTER } else { READ_WRITE }
 }
 
-struct Walk<'a> {
-    volume: &'a Path,
-    top: &'a OwnedFd,
+struct Owner {
     device: u64,
     gid: u32,
 }
 
-impl Walk<'_> {
-    /// Directory by directory, each opened anew from the top: a deep tree takes no more descriptors than a flat one.
-    fn run(&self) -> HostResult<()> {
-        let mut ahead = vec![PathBuf::from(".")];
-        while let Some(inside) = ahead.pop() {
-            let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
-            let dir = match rustix::fs::openat2(self.top, &inside, OPEN_DIR, Mode::empty(), resolve) {
-                Ok(dir) => dir,
-                // Gone, replaced, or another filesystem since it was listed.
-                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV | Errno::AGAIN) => continue,
-                Err(error) => return Err(failed("open", &self.volume.join(&inside))(error)),
-            };
-            let shown = || self.volume.join(&inside);
-            for entry in Dir::read_from(&dir).map_err(failed("list", &shown()))? {
-                let entry = entry.map_err(failed("list", &shown()))?;
-                let name = entry.file_name();
-                if name == c"." || name == c".." {
-                    continue;
-                }
-                let is_dir = self.give_entry(&dir, name).map_err(|error| {
-                    failed("set the group of", &shown().join(OsStr::from_bytes(name.to_bytes())))(error)
-                })?;
-                if is_dir {
-                    ahead.push(inside.join(OsStr::from_bytes(name.to_bytes())));
-                }
-            }
-        }
-        Ok(())
+impl Visitor for Owner {
+    fn visit(&mut self, entry: &Entry<'_>) -> HostResult<Visit> {
+        self.give_entry(entry).map_err(|error| failed("set the group of", &entry.path())(error))
     }
 
-    /// Whether it is a directory to go into.
-    fn give_entry(&self, dir: &OwnedFd, name: &CStr) -> Result<bool, Errno> {
-        let stat = match rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+    fn unreadable(&mut self, path: PathBuf, why: Errno) -> HostResult<()> {
+        match why {
+            // Gone, replaced, or another filesystem since it was listed.
+            Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV | Errno::AGAIN => Ok(()),
+            error => Err(failed("open", &path)(error)),
+        }
+    }
+}
+
+impl Owner {
+    fn give_entry(&self, entry: &Entry<'_>) -> Result<Visit, Errno> {
+        let stat = match rustix::fs::statat(entry.dir, entry.name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => stat,
-            Err(Errno::NOENT) => return Ok(false),
+            Err(Errno::NOENT) => return Ok(Visit::Next),
             Err(error) => return Err(error),
         };
         if stat.st_dev != self.device {
-            return Ok(false);
+            return Ok(Visit::Next);
         }
-        match self.give(dir, name, &stat) {
-            Ok(()) | Err(Errno::NOENT) => Ok(FileType::from_raw_mode(stat.st_mode) == FileType::Directory),
+        let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+        match self.give(entry.dir, entry.name, &stat) {
+            Ok(()) | Err(Errno::NOENT) => Ok(if is_directory { Visit::Enter } else { Visit::Next }),
             Err(error) => Err(error),
         }
     }
 
     /// What has the group and the permissions already costs only the look at it.
-    fn give(&self, dir: &OwnedFd, name: &CStr, stat: &Stat) -> Result<(), Errno> {
+    fn give(&self, dir: BorrowedFd<'_>, name: &CStr, stat: &Stat) -> Result<(), Errno> {
         let kind = FileType::from_raw_mode(stat.st_mode);
         if is_given(stat, self.gid) || (kind == FileType::Symlink && stat.st_gid == self.gid) {
             return Ok(());
         }
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let opened = match name.is_empty() {
-            true => dir.as_fd().try_clone_to_owned().map_err(|_| Errno::MFILE)?,
+            true => dir.try_clone_to_owned().map_err(|_| Errno::MFILE)?,
             false => rustix::fs::openat(dir, name, flags, Mode::empty())?,
         };
         rustix::fs::chownat(&opened, c"", None, Some(Gid::from_raw(self.gid)), AtFlags::EMPTY_PATH)?;

@@ -1,37 +1,21 @@
 //! Removing a whole tree without ever leaving its filesystem.
 //!
 //! A pod's directory may still hold a mount (an unmount that failed, a volume somebody else mounted); going into it
-//! would delete the user's data. So: look at the mount table first, then walk by file descriptor, and refuse every
-//! directory that is the root of a mount or lies on another device. Links are removed, never followed.
+//! would delete the user's data. So the mount table is read first, then `walk` goes through the tree by file descriptor, and
+//! every directory that is the root of a mount or lies on another device ends the removal. Links are removed, never followed.
 
-use std::ffi::{CStr, CString, OsStr};
+use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use ports::host::{HostError, HostResult};
-use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, StatxAttributes, StatxFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
+use crate::walk::{self, Entry, HELD, OPEN_DIR, Visit, Visitor};
 use crate::{failed, mounts};
-
-/// A directory below this depth is first moved up to the top, so that a pod cannot make us run out of descriptors.
-const DEEPEST: usize = 64;
-/// So many names are held at a time, so that a pod cannot make us run out of memory.
-const NAMES_AT_ONCE: usize = 4096;
-
-const OPEN_DIR: OFlags =
-    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
-
-/// A directory on the way down.
-struct Level {
-    dir: OwnedFd,
-    name: CString,
-    /// For messages only.
-    path: PathBuf,
-    names: Vec<CString>,
-}
 
 pub(crate) fn remove_tree(path: &Path) -> HostResult<()> {
     if let Some(mounted) = mounts::mounted_below(path)?.first() {
@@ -49,125 +33,84 @@ pub(crate) fn remove_tree(path: &Path) -> HostResult<()> {
     let name = CString::new(name.as_bytes()).map_err(|bad| failed("remove", path)(io::Error::other(bad)))?;
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let outside = rustix::fs::openat(CWD, parent, flags, Mode::empty()).map_err(failed("open", parent))?;
-    Walk { top: path, device: None, stack: Vec::new(), moved: 0 }.run(&outside, name)
+    // Until nothing is left: entries come while we walk, and deep directories are moved up.
+    loop {
+        match rustix::fs::unlinkat(&outside, &name, AtFlags::REMOVEDIR) {
+            Ok(()) | Err(Errno::NOENT) => return Ok(()),
+            Err(Errno::NOTEMPTY | Errno::EXIST) => empty(&outside, &name, path)?,
+            Err(Errno::BUSY) => return Err(refuse(path, path)),
+            Err(error) => return Err(failed("remove", path)(error)),
+        }
+    }
 }
 
 fn refuse(tree: &Path, mounted: &Path) -> HostError {
     HostError::Unfit(format!("refusing to remove {}: {} is a mount point", tree.display(), mounted.display()))
 }
 
-struct Walk<'a> {
-    top: &'a Path,
-    /// Of the tree's own filesystem; known once its top is open.
-    device: Option<(u32, u32)>,
-    stack: Vec<Level>,
+/// Removes what is in the directory.
+fn empty(outside: &OwnedFd, name: &CString, path: &Path) -> HostResult<()> {
+    let inside = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+    let top = match rustix::fs::openat2(outside, name, OPEN_DIR, Mode::empty(), inside) {
+        Ok(top) => top,
+        Err(Errno::NOENT) => return Ok(()),
+        Err(Errno::XDEV) => return Err(refuse(path, path)),
+        Err(error) => return Err(failed("open", path)(error)),
+    };
+    let moved_to = top.try_clone().map_err(failed("open", path))?;
+    walk::walk(top, path, &mut Remover { tree: path, top: moved_to, moved: 0 })
+}
+
+struct Remover<'a> {
+    tree: &'a Path,
+    top: OwnedFd,
     /// Directories moved up to the top so far.
     moved: u64,
 }
 
-impl Walk<'_> {
-    fn run(mut self, outside: &OwnedFd, name: CString) -> HostResult<()> {
-        let Some(top) = self.open(outside, name, self.top.to_path_buf())? else { return Ok(()) };
-        self.stack.push(top);
-        while let Some(mut level) = self.stack.pop() {
-            if let Some(name) = level.names.pop() {
-                let below = self.remove_entry(&mut level, name)?;
-                self.stack.push(level);
-                self.stack.extend(below);
-                continue;
-            }
-            level.names = list(&level)?;
-            if !level.names.is_empty() {
-                self.stack.push(level);
-                continue;
-            }
-            let parent = self.stack.last().map_or(outside, |above| &above.dir);
-            match rustix::fs::unlinkat(parent, &level.name, AtFlags::REMOVEDIR) {
-                Ok(()) | Err(Errno::NOENT) => {}
-                // Somebody added to it; look again.
-                Err(Errno::NOTEMPTY) => self.stack.push(level),
-                Err(error) => return Err(failed("remove directory", &level.path)(error)),
-            }
-        }
-        Ok(())
-    }
-
-    /// Removes one entry that is not a directory, or answers the directory to empty first.
-    fn remove_entry(&mut self, level: &mut Level, name: CString) -> HostResult<Option<Level>> {
-        let path = level.path.join(OsStr::from_bytes(name.to_bytes()));
-        match rustix::fs::unlinkat(&level.dir, &name, AtFlags::empty()) {
-            Ok(()) | Err(Errno::NOENT) => Ok(None),
-            Err(error @ (Errno::ISDIR | Errno::PERM)) => {
-                let opened = self.open(&level.dir, name, path.clone());
-                // Not a directory after all: an immutable file, say.
-                let opened = opened.map_err(|other| {
-                    if is_not_a_directory(&other) { failed("remove", &path)(error) } else { other }
-                });
-                let Some(below) = opened? else { return Ok(None) };
-                if self.stack.len() < DEEPEST {
-                    return Ok(Some(below));
-                }
-                self.move_up(level, &below)?;
-                Ok(None)
-            }
-            Err(Errno::BUSY) => Err(refuse(self.top, &path)),
-            Err(error) => Err(failed("remove", &path)(error)),
+impl Visitor for Remover<'_> {
+    /// A directory is entered until it is empty. A deep one is moved up to the top, where a later round finds it, so that
+    /// every directory that has to be revisited is one that stays open.
+    fn visit(&mut self, entry: &Entry<'_>) -> HostResult<Visit> {
+        let unlinked = match rustix::fs::unlinkat(entry.dir, entry.name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => return Ok(Visit::Next),
+            Err(Errno::BUSY) => return Err(refuse(self.tree, &entry.path())),
+            Err(error @ (Errno::ISDIR | Errno::PERM)) => error,
+            Err(error) => return Err(failed("remove", &entry.path())(error)),
+        };
+        match rustix::fs::unlinkat(entry.dir, entry.name, AtFlags::REMOVEDIR) {
+            Ok(()) | Err(Errno::NOENT) => Ok(Visit::Next),
+            Err(Errno::NOTEMPTY | Errno::EXIST) if entry.level + 1 < HELD => Ok(Visit::EnterAndRevisit),
+            Err(Errno::NOTEMPTY | Errno::EXIST) => self.move_up(entry).map(|()| Visit::Next),
+            Err(Errno::BUSY) => Err(refuse(self.tree, &entry.path())),
+            // Not a directory after all: an immutable file, say.
+            Err(Errno::NOTDIR) => Err(failed("remove", &entry.path())(unlinked)),
+            Err(error) => Err(failed("remove directory", &entry.path())(error)),
         }
     }
 
-    /// Puts a deep directory directly below the top, where a later turn finds it.
-    fn move_up(&mut self, level: &Level, below: &Level) -> HostResult<()> {
-        let Some(top) = self.stack.first_mut() else { return Ok(()) };
+    fn unreadable(&mut self, path: PathBuf, why: Errno) -> HostResult<()> {
+        match why {
+            // Gone, or something else by now; the next round sees what it is.
+            Errno::NOENT | Errno::NOTDIR | Errno::LOOP => Ok(()),
+            Errno::XDEV => Err(refuse(self.tree, &path)),
+            error => Err(failed("open", &path)(error)),
+        }
+    }
+}
+
+impl Remover<'_> {
+    fn move_up(&mut self, entry: &Entry<'_>) -> HostResult<()> {
         loop {
             self.moved += 1;
             let Ok(name) = CString::new(format!(".kubelet-deep-{}", self.moved)) else { return Ok(()) };
             let flags = rustix::fs::RenameFlags::NOREPLACE;
-            match rustix::fs::renameat_with(&level.dir, &below.name, &top.dir, &name, flags) {
+            match rustix::fs::renameat_with(entry.dir, entry.name, &self.top, &name, flags) {
                 Ok(()) | Err(Errno::NOENT) => return Ok(()),
                 Err(Errno::EXIST) => {}
-                Err(error) => return Err(failed("move", &below.path)(error)),
+                Err(Errno::BUSY) => return Err(refuse(self.tree, &entry.path())),
+                Err(error) => return Err(failed("move", &entry.path())(error)),
             }
         }
     }
-
-    /// Opens a directory if it lies on the tree's own filesystem; None if it has gone.
-    fn open(&mut self, parent: &impl AsFd, name: CString, path: PathBuf) -> HostResult<Option<Level>> {
-        let dir = match rustix::fs::openat(parent, &name, OPEN_DIR, Mode::empty()) {
-            Ok(dir) => dir,
-            Err(Errno::NOENT) => return Ok(None),
-            Err(error) => return Err(failed("open", &path)(error)),
-        };
-        let seen = rustix::fs::statx(&dir, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)
-            .map_err(failed("look at", &path))?;
-        let device = (seen.stx_dev_major, seen.stx_dev_minor);
-        let is_mount = seen.stx_attributes.contains(StatxAttributes::MOUNT_ROOT);
-        if is_mount || *self.device.get_or_insert(device) != device {
-            return Err(refuse(self.top, &path));
-        }
-        Ok(Some(Level { dir, name, path, names: Vec::new() }))
-    }
-}
-
-fn is_not_a_directory(error: &HostError) -> bool {
-    match error {
-        HostError::Io { source, .. } => source.kind() == io::ErrorKind::NotADirectory,
-        HostError::Unfit(_) | HostError::GivenUp(_) => false,
-    }
-}
-
-/// Some names in the directory; none only if it is empty.
-fn list(level: &Level) -> HostResult<Vec<CString>> {
-    let mut names = Vec::new();
-    let entries = Dir::read_from(&level.dir).map_err(failed("list", &level.path))?;
-    for entry in entries {
-        let entry = entry.map_err(failed("list", &level.path))?;
-        let name: &CStr = entry.file_name();
-        if name != c"." && name != c".." {
-            names.push(name.to_owned());
-        }
-        if names.len() >= NAMES_AT_ONCE {
-            break;
-        }
-    }
-    Ok(names)
 }

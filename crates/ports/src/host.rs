@@ -347,6 +347,12 @@ pub trait Host: Send + Sync + std::fmt::Debug {
         Ok(TreeUsage::default())
     }
 
+    /// What the files at and below these paths of the kubelet's own directory take, without directories. A path that does not
+    /// exist takes nothing.
+    async fn files_usage(&self, _paths: &[PathBuf]) -> HostResult<TreeUsage> {
+        Ok(TreeUsage::default())
+    }
+
     /// The project of a directory that it passes on to what is made in it; 0 if it has none. A host whose filesystems know of
     /// no projects fails.
     async fn project_of(&self, path: &Path) -> HostResult<u32> {

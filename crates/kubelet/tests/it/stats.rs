@@ -55,6 +55,49 @@ fn open_gate(node: &Node, name: &str) {
     std::fs::write(node.path(name).join("open"), "").expect("the gate opens");
 }
 
+/// Deep enough that a list of full paths would take 800 MB. In memory, so that the tree is made and gone in seconds.
+#[test]
+fn measuring_200000_directories_under_a_long_path_takes_less_than_30_mb() {
+    use std::os::fd::OwnedFd;
+
+    use rustix::fs::{Mode, OFlags, mkdirat, openat};
+
+    const DIRECTORIES: u64 = 200_000;
+    let node = node();
+    let mut pod = shell_pod("wide", FOREVER);
+    pod["spec"]["volumes"] = json!([{"name": "data", "emptyDir": {"medium": "Memory"}}]);
+    pod["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "data", "mountPath": "/data"}]);
+    node.apply("wide", &pod);
+    let uid = uid(&node.running("wide"));
+    let inodes = |node: &Node| {
+        let (pod, _) = measured(node, "wide", "main")?;
+        number(&pod, "/volume/0/inodesUsed")
+    };
+    node.eventually("the volume is measured", inodes);
+    let before = crate::streaming::memory(&node, "VmHWM");
+    let volume = node.path("root/pods").join(&uid).join("volumes/kubernetes.io~empty-dir/data");
+    let directory = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let mut here: OwnedFd = rustix::fs::open(&volume, directory, Mode::empty()).expect("the volume");
+    for _ in 0..38 {
+        let name = "d".repeat(100);
+        mkdirat(&here, &name, Mode::RWXU).expect("a directory");
+        here = openat(&here, &name, directory, Mode::empty()).expect("a directory");
+    }
+    for n in 0..DIRECTORIES {
+        mkdirat(&here, n.to_string(), Mode::RWXU).expect("a directory");
+    }
+    // It would keep the volume from being unmounted.
+    drop(here);
+    node.eventually("the summary counts them", |node| match inodes(node)? {
+        used if used > DIRECTORIES => Ok(()),
+        used => Err(used.to_string()),
+    });
+    let grown = crate::streaming::memory(&node, "VmHWM").saturating_sub(before);
+    assert!(grown < 30_000, "{grown} kB more than {before} kB");
+    node.delete("wide");
+    node.gone("wide", &uid);
+}
+
 #[test]
 fn a_busy_container_uses_cpu_and_its_neighbour_does_not() {
     let node = node();

@@ -2,7 +2,7 @@
 
 use std::io::Error;
 use std::net::IpAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 use futures_util::StreamExt;
@@ -179,7 +179,8 @@ impl Host for FakeHost {
     }
 
     async fn ensure_tmpfs(&self, path: &Path, _size_bytes: u64) -> HostResult<()> {
-        self.act(HostMethod::EnsureTmpfs, "mount tmpfs on", path, |tree| tree.mount(path, Mount::Tmpfs)).await
+        let mount = |tree: &mut Tree| tree.make_dir(path).and_then(|()| tree.mount(path, Mount::Tmpfs));
+        self.act(HostMethod::EnsureTmpfs, "mount tmpfs on", path, mount).await
     }
 
     async fn ensure_huge_pages(&self, path: &Path, _page_bytes: u64, _size_bytes: u64) -> HostResult<()> {
@@ -346,6 +347,19 @@ impl Host for FakeHost {
         Ok(usage)
     }
 
+    async fn files_usage(&self, paths: &[PathBuf]) -> HostResult<TreeUsage> {
+        let tree = self.shared.tree.lock();
+        let mut usage = TreeUsage::default();
+        for path in paths {
+            for entry in std::iter::once(path).chain(tree.below(path)) {
+                let Some(content) = tree.content(entry) else { continue };
+                usage.bytes += content.len() as u64;
+                usage.inodes += 1;
+            }
+        }
+        Ok(usage)
+    }
+
     fn own_addresses(&self, candidates: &[IpAddr]) -> Vec<IpAddr> {
         let own = self.default_route_ip(false);
         candidates.iter().copied().filter(|ip| Some(*ip) == own).collect()
@@ -376,7 +390,7 @@ fn not_found(what: &'static str, path: &Path) -> HostError {
 #[derive(Debug)]
 struct FakeFile {
     host: FakeHost,
-    path: std::path::PathBuf,
+    path: PathBuf,
 }
 
 impl FakeFile {
