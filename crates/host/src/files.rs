@@ -13,6 +13,7 @@ use flate2::write::GzEncoder;
 use jiff::Timestamp;
 use ports::host::{DirEntry, HostError, HostResult, PathFacts};
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 
 use crate::{failed, fault};
 
@@ -65,6 +66,23 @@ fn write_new(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     file.set_permissions(Permissions::from_mode(mode & PERMISSIONS))?;
     file.write_all(content)
+}
+
+/// Writes into the file itself if it exists, so that containers that have it mounted see the new content, and no file without a
+/// name goes on growing.
+pub(crate) fn rewrite_file(path: &Path, content: &[u8], mode: u32) -> HostResult<()> {
+    let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    match rustix::fs::open(path, flags, Mode::empty()) {
+        Ok(file) => {
+            let mut file = regular(File::from(file), path)?;
+            let written = file.set_len(0).and_then(|()| file.write_all(content));
+            let written =
+                written.and_then(|()| file.set_permissions(Permissions::from_mode(mode & PERMISSIONS)));
+            written.map_err(failed("write file", path))
+        }
+        Err(Errno::NOENT) => write_file(path, content, mode),
+        Err(error) => Err(failed("open", path)(error)),
+    }
 }
 
 /// A fresh hidden name in the same directory, so that a rename stays on one filesystem. Hidden, because directories

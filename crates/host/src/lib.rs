@@ -146,6 +146,11 @@ impl Host for LinuxHost {
         blocking(path, move |path| files::write_file(path, &content, mode)).await
     }
 
+    async fn rewrite_file(&self, path: &Path, content: &[u8], mode: u32) -> HostResult<()> {
+        let content = content.to_vec();
+        blocking(path, move |path| files::rewrite_file(path, &content, mode)).await
+    }
+
     async fn read_file(&self, path: &Path, limit: usize, from_end: bool) -> HostResult<Vec<u8>> {
         blocking(path, move |path| files::read_file(path, limit, from_end)).await
     }

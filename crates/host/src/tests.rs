@@ -91,6 +91,22 @@ async fn a_written_file_replaces_the_old_one_and_leaves_nothing_beside_it() {
     assert_eq!(host().list_dir(place.0.path()).await.unwrap().len(), 1);
 }
 
+/// A container that has `/etc/hosts` mounted would otherwise keep, and fill, a file that nothing counts.
+#[tokio::test]
+async fn a_rewritten_file_keeps_its_inode_and_a_link_in_its_place_is_refused() {
+    let place = Place::new();
+    let path = place.at("etc-hosts");
+    host().rewrite_file(&path, b"first, and longer", 0o644).await.unwrap();
+    let inode = fs::metadata(&path).unwrap().ino();
+    host().rewrite_file(&path, b"second", 0o644).await.unwrap();
+    assert_eq!((fs::metadata(&path).unwrap().ino(), fs::read(&path).unwrap()), (inode, b"second".to_vec()));
+    assert_eq!(mode(&path), 0o644);
+    let outside = place.file("outside", "kept");
+    symlink(&outside, place.at("link")).unwrap();
+    assert!(host().rewrite_file(&place.at("link"), b"x", 0o644).await.is_err());
+    assert_eq!(fs::read(outside).unwrap(), b"kept");
+}
+
 #[tokio::test]
 async fn a_failed_write_leaves_no_temporary_file() {
     let place = Place::new();

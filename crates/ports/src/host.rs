@@ -209,6 +209,10 @@ pub trait Host: Send + Sync + std::fmt::Debug {
     async fn ensure_dir(&self, path: &Path, mode: u32) -> HostResult<()>;
     /// Creates or replaces a small file in one step: a reader sees the old or the new content.
     async fn write_file(&self, path: &Path, content: &[u8], mode: u32) -> HostResult<()>;
+    /// The same without a new file: what exists is cut and written again, so that containers that have the file mounted see it.
+    async fn rewrite_file(&self, path: &Path, content: &[u8], mode: u32) -> HostResult<()> {
+        self.write_file(path, content, mode).await
+    }
     /// Reads at most `limit` bytes; `from_end` reads the last ones instead of the first.
     async fn read_file(&self, path: &Path, limit: usize, from_end: bool) -> HostResult<Vec<u8>>;
     /// Reads a regular file inside a volume. No link that a container put there leads outside; a file longer than

@@ -18,6 +18,9 @@ use super::PassContext;
 use crate::sync_loop::uses_host_network;
 use crate::volumes::{ReadyVolumes, chain, ensure_sub_path};
 
+/// Holds a directory with termination logs for each container.
+const CONTAINERS: &str = "containers";
+
 /// Writes the pod's `/etc/hosts` once; `None` where the container brings its own or the pod has no address.
 pub async fn ensure_hosts_file(
     context: &PassContext,
@@ -29,7 +32,7 @@ pub async fn ensure_hosts_file(
         return Ok(None);
     }
     let engine = &context.engine;
-    let path = engine.settings.paths.pod(&context.identity.uid).join("etc-hosts");
+    let path = hosts_file_path(&engine.settings.paths.pod(&context.identity.uid));
     let text = if uses_host_network(&context.pod) {
         let node_file = engine.host.read_text(Path::new("/etc/hosts")).await.map_err(|e| chain(&e))?;
         host_network_hosts_file(&context.pod, &node_file)
@@ -39,19 +42,31 @@ pub async fn ensure_hosts_file(
             .map_err(|e| e.to_string())?;
         pod_hosts_file(&context.pod, &hostname, ips)
     };
-    // Replacing the file would leave running containers with the old one: their mount follows the inode.
+    // Written in place, as the Go kubelet does: the mounts of running containers follow the inode. A replaced one could be
+    // filled without being counted.
     let is_there = engine.host.read_file(&path, 1 << 20, false).await.is_ok_and(|old| old == text.as_bytes());
     if !is_there {
-        engine.host.write_file(&path, text.as_bytes(), 0o644).await.map_err(|e| chain(&e))?;
+        engine.host.rewrite_file(&path, text.as_bytes(), 0o644).await.map_err(|e| chain(&e))?;
     }
     Ok(Some(path.display().to_string()))
+}
+
+fn hosts_file_path(pod_dir: &Path) -> PathBuf {
+    pod_dir.join("etc-hosts")
+}
+
+/// What of the pod's directory is shown to containers as files that they can write, beside volumes. It counts as what the pod
+/// takes of the disk, or a pod could fill the disk past every limit (CVE-2020-8557).
+#[must_use]
+pub fn files_of_containers(pod_dir: &Path) -> [PathBuf; 2] {
+    [hosts_file_path(pod_dir), pod_dir.join(CONTAINERS)]
 }
 
 /// Where the container writes its last words. The name follows from the restart count, so that a later kubelet finds
 /// it without having been told.
 #[must_use]
 pub fn termination_log_path(pod_dir: &Path, container: &str, restart_count: u32) -> PathBuf {
-    pod_dir.join("containers").join(container).join(format!("{restart_count:08x}"))
+    pod_dir.join(CONTAINERS).join(container).join(format!("{restart_count:08x}"))
 }
 
 pub async fn ensure_termination_log(

@@ -20,6 +20,7 @@ use tokio::task::JoinSet;
 
 use super::Request;
 use crate::engine::Engine;
+use crate::pass::files::files_of_containers;
 use crate::volumes::{chain, counted, path_of};
 
 /// Walks through volumes that go on at the same time; the disk has other things to do.
@@ -176,6 +177,8 @@ impl DiskSampler {
             // Logs that cannot be looked at are not told of.
             disks.logs.extend(logs.ok().map(|used| (Box::from(&*container.name), used)));
         }
+        let own = files_of_containers(&self.engine.settings.paths.pod(&observed.pod.uid));
+        disks.files = self.engine.host.files_usage(&own).await.unwrap_or_default();
         disks.volumes =
             self.walked.get(&observed.pod.uid).map(|(_, volumes)| volumes.clone()).unwrap_or_default();
         disks

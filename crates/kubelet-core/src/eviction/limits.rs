@@ -72,7 +72,7 @@ fn passed_by_volume(pod: &Pod, disks: &PodDisks) -> Option<String> {
 
 fn passed_by_pod(pod: &Pod, usage: &PodUsage) -> Option<String> {
     let limit = pod_limit(pod)?;
-    let used = plus(plus(usage.layers(), usage.logs()), usage.volumes).bytes;
+    let used = plus(plus(usage.layers(), usage.logs()), plus(usage.volumes, usage.files)).bytes;
     is_over(used, &limit).then(|| {
         format!("Pod ephemeral local storage usage exceeds the total limit of containers {}. ", limit.0)
     })

@@ -56,7 +56,7 @@ fn used(usage: &PodUsage, signal: Signal, layout: DiskLayout) -> Option<i64> {
 
 /// What the pod has on the filesystem that runs short.
 fn on_filesystem(usage: &PodUsage, signal: Signal, layout: DiskLayout) -> TreeUsage {
-    let logs_and_volumes = plus(usage.logs(), usage.volumes);
+    let logs_and_volumes = plus(usage.logs(), plus(usage.volumes, usage.files));
     let is_of_images = match signal {
         Signal::ImageFsAvailable | Signal::ImageFsInodesFree => true,
         Signal::MemoryAvailable

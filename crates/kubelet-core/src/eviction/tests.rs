@@ -337,7 +337,7 @@ fn tree(bytes: u64, inodes: u64) -> Option<TreeUsage> {
     Some(TreeUsage { bytes, inodes })
 }
 
-/// `name priority request: memory processes layer logs volumes`, all numbers in the unit of the resource; a pod without
+/// `name priority request: memory processes layer logs volumes [files]`, all numbers in the unit of the resource; a pod without
 /// numbers is one of which nothing is known.
 fn candidates(lines: &str) -> Vec<(Pod, Option<PodUsage>)> {
     let one = |line: &str| {
@@ -357,6 +357,7 @@ fn candidates(lines: &str) -> Vec<(Pod, Option<PodUsage>)> {
                 logs: tree(used[3], used[3]),
             }],
             volumes: TreeUsage { bytes: used[4], inodes: used[4] },
+            files: TreeUsage { bytes: used.get(5).copied().unwrap_or(0), inodes: 0 },
         });
         (pod(who[0], &spec), usage)
     };
@@ -416,6 +417,19 @@ fn only_what_lies_on_the_filesystem_that_runs_short_counts() {
     check_rank(DISKS, Signal::NodeFsAvailable, DiskLayout::ImagesApart, "storer logger writer frugal");
     check_rank(DISKS, Signal::ImageFsAvailable, DiskLayout::ImagesApart, "writer storer logger frugal");
     check_rank(DISKS, Signal::ContainerFsAvailable, DiskLayout::Split, on_one);
+}
+
+/// `/etc/hosts` and termination logs are on the node's filesystem.
+#[test]
+fn etc_hosts_and_termination_log_count_in_the_ranking_for_nodefs() {
+    let pods = "
+        writer  0 10: 0 1 300 1 1 0
+        hosts   0 10: 0 1 1 1 1 400
+        frugal  0 10: 0 1 1 1 1 1
+    ";
+    check_rank(pods, Signal::NodeFsAvailable, DiskLayout::One, "hosts writer frugal");
+    check_rank(pods, Signal::NodeFsAvailable, DiskLayout::ImagesApart, "hosts frugal writer");
+    check_rank(pods, Signal::ImageFsAvailable, DiskLayout::ImagesApart, "writer hosts frugal");
 }
 
 #[track_caller]
@@ -716,6 +730,23 @@ fn a_pod_that_passes_a_limit_of_its_own_is_told_which() {
         "ephemeralpodfs.limit: Pod ephemeral local storage usage exceeds the total limit of containers 20Mi. ",
     );
     check_limits([None, None], [0, 0, 2100, 0, 0], one, "within limits");
+}
+
+/// CVE-2020-8557: `/etc/hosts` and termination logs are on no volume and in no layer.
+#[test]
+fn etc_hosts_and_termination_log_count_toward_the_ephemeral_storage_limit_of_the_pod() {
+    let limited =
+        json!({"containers": [{"name": "a", "resources": {"limits": {"ephemeral-storage": "100M"}}}]});
+    let pod = pod("a", &limited);
+    let found = |bytes: u64| {
+        let disks = PodDisks { files: TreeUsage { bytes, inodes: 1 }, ..PodDisks::default() };
+        let usage = PodUsage { files: disks.files, ..PodUsage::default() };
+        let found = compute_passed_limit(&pod, &usage, &disks, DiskLayout::One);
+        found.map(|(limit, notice)| (limit.as_str(), notice.message))
+    };
+    assert_eq!(found(100_000_000), None);
+    let message = "Pod ephemeral local storage usage exceeds the total limit of containers 100M. ";
+    assert_eq!(found(100_000_001), Some(("ephemeralpodfs.limit", message.to_owned())));
 }
 
 #[test]

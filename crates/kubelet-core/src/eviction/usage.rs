@@ -15,6 +15,8 @@ pub struct PodUsage {
     pub containers: Vec<ContainerUsage>,
     /// Volumes on the disk of the node: no claims, nothing in memory.
     pub volumes: TreeUsage,
+    /// Files of the kubelet that the pod's containers can write: `/etc/hosts` and termination logs.
+    pub files: TreeUsage,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -49,6 +51,7 @@ impl PodUsage {
             processes: sample.processes(),
             containers: containers.collect(),
             volumes: local_volumes(disks),
+            files: disks.files,
         }
     }
 
@@ -56,7 +59,12 @@ impl PodUsage {
     #[must_use]
     pub fn of_storage(observed: &PodObservation, disks: &PodDisks) -> Self {
         let containers = observed.running().map(|container| stored(&container.id, &container.name, disks));
-        Self { containers: containers.collect(), volumes: local_volumes(disks), ..Self::default() }
+        Self {
+            containers: containers.collect(),
+            volumes: local_volumes(disks),
+            files: disks.files,
+            ..Self::default()
+        }
     }
 
     /// What containers wrote beside their volumes.

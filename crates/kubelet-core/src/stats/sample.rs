@@ -181,6 +181,8 @@ pub struct PodDisks {
     pub layers: BTreeMap<ContainerId, FilesystemUsage>,
     /// By the container's name.
     pub logs: BTreeMap<Box<str>, TreeUsage>,
+    /// Files of the kubelet that the pod's containers can write: `/etc/hosts` and termination logs.
+    pub files: TreeUsage,
 }
 
 #[derive(Clone, Debug, PartialEq)]

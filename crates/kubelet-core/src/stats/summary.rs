@@ -154,7 +154,8 @@ fn write_container(
     object.end();
 }
 
-/// What the pod takes of the node's disk: layers, logs and volumes that are not in memory and not claimed.
+/// What the pod takes of the node's disk: layers, logs, volumes that are not in memory and not claimed, and the kubelet's files
+/// that containers write.
 fn ephemeral(disks: &PodDisks) -> TreeUsage {
     let layers = disks.layers.values().map(|layer| TreeUsage {
         bytes: layer.used_bytes.unwrap_or(0),
@@ -162,12 +163,14 @@ fn ephemeral(disks: &PodDisks) -> TreeUsage {
     });
     let volumes =
         disks.volumes.iter().filter(|v| !v.is_memory && v.claim.is_none()).map(|volume| volume.used);
-    layers.chain(disks.logs.values().copied()).chain(volumes).fold(TreeUsage::default(), |all, one| {
-        TreeUsage {
+    let files = std::iter::once(disks.files);
+    layers.chain(disks.logs.values().copied()).chain(volumes).chain(files).fold(
+        TreeUsage::default(),
+        |all, one| TreeUsage {
             bytes: all.bytes.saturating_add(one.bytes),
             inodes: all.inodes.saturating_add(one.inodes),
-        }
-    })
+        },
+    )
 }
 
 /// A pod has one interface from its network, which runtimes call `eth0`.

@@ -193,6 +193,7 @@ fn disks() -> DiskSample {
         ],
         layers: BTreeMap::from([(ContainerId::from("c1"), layer)]),
         logs: BTreeMap::from([("main".into(), used(100))]),
+        files: used(1000),
     };
     DiskSample {
         taken: node().taken,

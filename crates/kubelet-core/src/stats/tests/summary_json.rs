@@ -308,9 +308,9 @@ fn the_summary_has_everything() {
                 "capacityBytes": 1000,
                 "inodes": 100,
                 "inodesFree": 60,
-                "inodesUsed": 7,
+                "inodesUsed": 9,
                 "time": "2023-11-14T22:16:40Z",
-                "usedBytes": 117
+                "usedBytes": 1117
               },
               "io": {
                 "psi": {
