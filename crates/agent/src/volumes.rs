@@ -47,8 +47,11 @@ pub enum VolumeError {
     /// The complete text.
     #[error("{0}")]
     Missing(String),
-    #[error("failed to prepare subPath \"{sub_path}\" for volumeMount \"{volume}\": {detail}")]
-    SubPath { volume: String, sub_path: String, detail: String },
+    #[error("failed to prepare subPath for volumeMount {volume:?} of container {container:?}")]
+    SubPath { volume: String, container: String },
+    /// The complete text. The failures themselves had their events.
+    #[error("{0}")]
+    TimedOut(String),
     #[error("failed to release the volumes of pod {pod}: {detail}")]
     Release { pod: PodUid, detail: String },
     #[error("the kubelet stops")]
@@ -153,10 +156,16 @@ pub async fn ensure_sub_path(
     let (index, mount) = mount;
     let (volume_path, sub_path) = volume;
     let target = pod_dir.join("volume-subpaths").join(&mount.name).join(container).join(index.to_string());
-    host.bind_sub_path(volume_path, sub_path, &target).await.map_err(|error| VolumeError::SubPath {
-        volume: mount.name.clone(),
-        sub_path: sub_path.to_owned(),
-        detail: chain(&error),
+    host.bind_sub_path(volume_path, sub_path, &target).await.map_err(|error| {
+        let (target, err) = (target.display().to_string(), chain(&error));
+        tracing::error!(
+            containerName = container,
+            volume = mount.name,
+            target,
+            err,
+            "failed to bind subPath"
+        );
+        VolumeError::SubPath { volume: mount.name.clone(), container: container.to_owned() }
     })?;
     Ok(target)
 }

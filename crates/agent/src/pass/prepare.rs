@@ -19,7 +19,7 @@ use super::{PassContext, Retry};
 use crate::engine::Engine;
 use crate::pod_cgroups;
 use crate::sync_loop::uses_host_network;
-use crate::volumes::{ReadyVolumes, VolumeOrder};
+use crate::volumes::{ReadyVolumes, VolumeError, VolumeOrder};
 
 const NETWORK_RETRY: Duration = Duration::from_secs(1);
 
@@ -52,6 +52,10 @@ pub async fn prepare(context: &PassContext) -> Result<Prepared, Retry> {
     }
     let volumes = match engine.volumes.mount(volume_order(context)).await {
         Ok(volumes) => volumes,
+        Err(VolumeError::TimedOut(err)) => {
+            tracing::warn!(pod = %context.identity, err, "volumes were not mounted in time; retrying");
+            return Err(Retry::BackingOff);
+        }
         Err(error) => {
             engine.recorder.warning(&context.identity, None, "FailedMount", error.to_string());
             return Err(Retry::BackingOff);

@@ -251,6 +251,9 @@ impl Tracked {
                 let owned = |(name, volume): (&str, &ReadyVolume)| (name.to_owned(), volume.clone());
                 let _ = answer.send(Ok(self.volumes.ready().map(owned).collect()));
             }
+            (Waiter::Mounted(answer), Verdict::TimedOut(text)) => {
+                let _ = answer.send(Err(VolumeError::TimedOut(text)));
+            }
             (Waiter::Mounted(answer), Verdict::Missing(text)) => {
                 let _ = answer.send(Err(VolumeError::Missing(text)));
             }
@@ -263,7 +266,10 @@ impl Tracked {
             }
             (Waiter::Nobody, _)
             | (Waiter::Mounted(_), Verdict::Gone | Verdict::Stuck)
-            | (Waiter::Released(_), Verdict::Ready | Verdict::Tried | Verdict::Missing(_)) => {}
+            | (
+                Waiter::Released(_),
+                Verdict::Ready | Verdict::Tried | Verdict::Missing(_) | Verdict::TimedOut(_),
+            ) => {}
         }
     }
 }

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use model::MonoTime;
 
-/// A pod waits so long for its volumes; then it is told what is missing, and waits again.
+/// A pod waits so long for its volumes; then the log says what is missing, and it waits again.
 pub const PATIENCE: Duration = Duration::from_secs(123);
 /// How long a volume waits after its first failure; the wait doubles with every further one.
 pub const FIRST_WAIT: Duration = Duration::from_millis(500);
@@ -104,6 +104,8 @@ pub enum Verdict {
     Ready,
     /// The complete text of the event.
     Missing(String),
+    /// What is missing. No event, as in the Go kubelet: each try that failed had its own.
+    TimedOut(String),
     /// Every volume was tried once.
     Tried,
     Gone,
@@ -334,7 +336,7 @@ impl PodVolumes {
         if !why.is_empty() {
             return Some(Verdict::Missing(missing(&unmounted, &refused, &why.join("; "))));
         }
-        (until <= now).then(|| Verdict::Missing(missing(&unmounted, &[], TIMED_OUT)))
+        (until <= now).then(|| Verdict::TimedOut(missing(&unmounted, &[], TIMED_OUT)))
     }
 
     /// Only when nothing is made any more: what comes to its end later would stay.

@@ -97,7 +97,7 @@ fn after_two_minutes_and_three_seconds_the_pod_is_told_what_is_missing_and_the_b
     assert_eq!(
         told,
         "0: make a make b make c until 123000\n1: until 123000\n122999: until 123000\n\
-         123000: Missing(\"Unable to attach or mount volumes: unmounted volumes=[a c], unattached volumes=[], \
+         123000: TimedOut(\"Unable to attach or mount volumes: unmounted volumes=[a c], unattached volumes=[], \
          failed to process volumes=[]: timed out waiting for the condition\")\n\
          124000: make b make c until 247000\n124001: until 247000\n124002: until 247000\n124003: make a until 247000\n\
          124004: Ready\n"
