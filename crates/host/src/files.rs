@@ -19,6 +19,8 @@ use crate::{failed, fault};
 
 /// Text files of the node (`resolv.conf`, `hosts`) are far smaller; a bigger one is a mistake.
 const TEXT_LIMIT: usize = 4 << 20;
+/// No directory of ours has more entries; a volume of a pod may.
+const MAX_ENTRIES: usize = 100_000;
 /// The permission bits of a mode, with set-uid, set-gid and sticky.
 const PERMISSIONS: u32 = 0o7777;
 
@@ -160,6 +162,7 @@ pub(crate) fn list_dir(path: &Path) -> HostResult<Vec<DirEntry>> {
     let mut listed = Vec::new();
     for entry in entries {
         let entry = entry.map_err(failed("list", path))?;
+        check_length(path, listed.len())?;
         match describe(&entry) {
             Ok(described) => listed.push(described),
             // Gone since it was listed.
@@ -178,10 +181,21 @@ pub(crate) fn list_names(path: &Path) -> HostResult<Vec<String>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(failed("list", path)(error)),
     };
-    let names = entries.map(|entry| entry.map(|entry| entry.file_name().to_string_lossy().into_owned()));
-    let mut names: Vec<String> = names.collect::<io::Result<_>>().map_err(failed("list", path))?;
+    let mut names = Vec::new();
+    for entry in entries {
+        check_length(path, names.len())?;
+        let name = entry.map_err(failed("list", path))?.file_name();
+        names.push(name.to_string_lossy().into_owned());
+    }
     names.sort();
     Ok(names)
+}
+
+fn check_length(path: &Path, listed: usize) -> HostResult<()> {
+    if listed < MAX_ENTRIES {
+        return Ok(());
+    }
+    Err(HostError::Unfit(format!("{} has more than {MAX_ENTRIES} entries", path.display())))
 }
 
 fn describe(entry: &fs::DirEntry) -> io::Result<DirEntry> {

@@ -364,8 +364,7 @@ impl Host for LinuxHost {
     }
 
     async fn subordinate_ids(&self, user: &str) -> HostResult<Option<SubordinateIds>> {
-        let user = user.to_owned();
-        blocking(Path::new(subordinate_ids::PROGRAM), move |_| subordinate_ids::of(&user)).await
+        subordinate_ids::of(user).await
     }
 
     async fn read_text(&self, path: &Path) -> HostResult<String> {

@@ -1,34 +1,41 @@
 //! The ids set aside for a user's namespaces. `getsubids` is asked, because they may come from elsewhere than
 //! `/etc/subuid`.
 
-use std::io;
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use model::request::IdRange;
-use ports::host::{HostError, HostResult, SubordinateIds};
+use ports::host::{HostError, HostResult, ProgramCall, SubordinateIds};
 
-use crate::failed;
+use crate::program;
 
-pub(crate) const PROGRAM: &str = "getsubids";
+const PROGRAM: &str = "getsubids";
+/// It may ask a directory service.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// `None` if the program is missing or knows nothing of the user.
-pub(crate) fn of(user: &str) -> HostResult<Option<SubordinateIds>> {
-    let Some(uids) = ask(&[user])? else { return Ok(None) };
-    let Some(gids) = ask(&["-g", user])? else { return Ok(None) };
+pub(crate) async fn of(user: &str) -> HostResult<Option<SubordinateIds>> {
+    let Some(uids) = ask(&[user]).await? else { return Ok(None) };
+    let Some(gids) = ask(&["-g", user]).await? else { return Ok(None) };
     Ok(Some(SubordinateIds { uids, gids }))
 }
 
-fn ask(arguments: &[&str]) -> HostResult<Option<Vec<IdRange>>> {
-    let output = match Command::new(PROGRAM).args(arguments).stdin(Stdio::null()).output() {
-        Ok(output) => output,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(failed("run", Path::new(PROGRAM))(error)),
+async fn ask(arguments: &[&str]) -> HostResult<Option<Vec<IdRange>>> {
+    let call = ProgramCall {
+        path: PROGRAM.into(),
+        args: arguments.iter().map(|argument| (*argument).to_owned()).collect(),
+        env: Vec::new(),
+        input: Vec::new(),
+        deadline: TIMEOUT,
     };
-    if !output.status.success() {
+    let end = match program::run(&call).await {
+        Ok(end) => end,
+        Err(error) if error.is_not_found() => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    if end.code != Some(0) {
         return Ok(None);
     }
-    let text = String::from_utf8_lossy(&output.stdout);
+    let text = String::from_utf8_lossy(&end.output);
     match ranges(&text) {
         Some(ranges) => Ok(Some(ranges).filter(|ranges| !ranges.is_empty())),
         None => Err(HostError::Unfit(format!("{PROGRAM} {} answered {text:?}", arguments.join(" ")))),
@@ -73,8 +80,8 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_user_nobody_knows_has_none() {
-        assert_eq!(of("no-such-user-here").unwrap(), None);
+    #[tokio::test]
+    async fn a_user_nobody_knows_has_none() {
+        assert_eq!(of("no-such-user-here").await.unwrap(), None);
     }
 }

@@ -108,6 +108,22 @@ async fn a_rewritten_file_keeps_its_inode_and_a_link_in_its_place_is_refused() {
 }
 
 #[tokio::test]
+async fn listing_a_directory_is_bounded() {
+    let place = Place::new();
+    let many = place.dir("many");
+    // One file with many names: as many entries, and few inodes.
+    let dir = rustix::fs::open(&many, rustix::fs::OFlags::DIRECTORY, rustix::fs::Mode::empty()).unwrap();
+    for n in 0..=100_000 {
+        rustix::fs::symlinkat("x", &dir, n.to_string()).unwrap();
+    }
+    let refused = host().list_names(&many).await.unwrap_err().to_string();
+    assert_eq!(refused, format!("{} has more than 100000 entries", many.display()));
+    assert!(host().list_dir(&many).await.is_err());
+    fs::remove_file(many.join("0")).unwrap();
+    assert_eq!(host().list_names(&many).await.unwrap().len(), 100_000);
+}
+
+#[tokio::test]
 async fn a_failed_write_leaves_no_temporary_file() {
     let place = Place::new();
     let dir = place.dir("dir/below");

@@ -11,6 +11,7 @@ use model::PodRef;
 use model::containers::spec_of;
 use model::k8s::{Pod, Volume};
 use ports::{Host, HostError};
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::sync::CancellationToken;
 
 use super::claims::{self, ClaimError};
@@ -31,6 +32,27 @@ const LONGEST_NAME: usize = 253;
 pub(super) struct Shared {
     pub(super) devices: Devices,
     pub(super) projects: Projects,
+    pub(super) payloads: PayloadPermits,
+}
+
+/// So many volumes have their files in memory at the same time.
+const MAX_PAYLOADS: usize = 2;
+
+#[derive(Debug)]
+pub(super) struct PayloadPermits(Semaphore);
+
+impl Default for PayloadPermits {
+    fn default() -> Self {
+        Self(Semaphore::new(MAX_PAYLOADS))
+    }
+}
+
+impl PayloadPermits {
+    /// Waits for a permit; it is held until it is dropped.
+    pub(super) async fn acquire(&self) -> Option<SemaphorePermit<'_>> {
+        // Nobody closes it.
+        self.0.acquire().await.ok()
+    }
 }
 
 /// What one volume of a pod is made with.

@@ -18,6 +18,7 @@ pub(super) async fn make(scene: &Scene<'_>) -> Result<ReadyVolume, MakeError> {
     let volume = scene.volume;
     let required = RequiredObjects::of(volume);
     let objects = scene.objects.find(&required).await.map_err(|error| failed(&error))?;
+    let _permit = scene.shared.payloads.acquire().await;
     let inputs = PayloadInputs { pod: scene.pod, objects: &objects, facts: &scene.facts };
     let payload = compute_payload(volume, inputs).map_err(|error| failed(&error))?;
 

@@ -19,6 +19,11 @@ const DEFAULT_MODE: u32 = 0o644;
 const PRIVATE_MODE: u32 = 0o600;
 const PERMISSIONS: u32 = 0o777;
 
+/// All files of one volume together. An object has 1 MiB at most, but a pod may name the same key of it thousands of times.
+const MAX_BYTES: usize = 32 << 20;
+/// Files of one volume.
+const MAX_FILES: usize = 1 << 16;
+
 /// Why a volume has no files yet; the text goes into the event FailedMount.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PayloadError {
@@ -42,8 +47,47 @@ pub enum PayloadError {
     Path { path: String, why: &'static str },
     #[error("downward API item {path:?} names neither a field nor a resource")]
     EmptyItem { path: String },
+    #[error("the files of the volume are larger than {MAX_BYTES} bytes together")]
+    TooLarge,
+    #[error("the volume has more than {MAX_FILES} files")]
+    TooManyFiles,
     #[error(transparent)]
     Downward(#[from] DownwardError),
+}
+
+/// Files as they come together, within the bounds of a volume.
+#[derive(Debug, Default)]
+struct Files {
+    files: Payload,
+    /// Of all files, also of those that a later one of the same path replaced.
+    bytes: usize,
+}
+
+impl Files {
+    /// Checked before the content is copied.
+    fn insert(&mut self, path: &str, content: &[u8], mode: u32) -> Result<(), PayloadError> {
+        self.count(content.len())?;
+        self.files.insert(path.to_owned(), PayloadFile { content: content.to_vec(), mode, owner: None });
+        Ok(())
+    }
+
+    /// Of two sources that write one file the later counts.
+    fn extend(&mut self, more: Payload) -> Result<(), PayloadError> {
+        for (path, file) in more {
+            self.count(file.content.len())?;
+            self.files.insert(path, file);
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, bytes: usize) -> Result<(), PayloadError> {
+        self.bytes = self.bytes.saturating_add(bytes);
+        match (self.bytes, self.files.len()) {
+            (MAX_BYTES.., _) => Err(PayloadError::TooLarge),
+            (_, MAX_FILES..) => Err(PayloadError::TooManyFiles),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// What the files are made from.
@@ -112,22 +156,21 @@ impl<'a> Pick<'a> {
         data: &BTreeMap<&str, &[u8]>,
         missing: impl Fn(String) -> PayloadError,
     ) -> Result<Payload, PayloadError> {
-        let file = |content: &[u8], mode| PayloadFile { content: content.to_vec(), mode, owner: None };
+        let mut files = Files::default();
         if self.items.is_empty() {
-            let all = data.iter().map(|(key, content)| ((*key).to_owned(), file(content, self.default_mode)));
-            return Ok(all.collect());
+            data.iter().try_for_each(|(key, content)| files.insert(key, content, self.default_mode))?;
+            return Ok(files.files);
         }
-        let mut files = Payload::new();
         for item in self.items {
             match data.get(&*item.key) {
                 Some(content) => {
-                    files.insert(item.path.clone(), file(content, mode_or(item.mode, self.default_mode)));
+                    files.insert(&item.path, content, mode_or(item.mode, self.default_mode))?;
                 }
                 None if self.is_optional => {}
                 None => return Err(missing(item.key.clone())),
             }
         }
-        Ok(files)
+        Ok(files.files)
     }
 }
 
@@ -161,7 +204,7 @@ fn downward_files(
     default_mode: u32,
     inputs: PayloadInputs<'_>,
 ) -> Result<Payload, PayloadError> {
-    let mut files = Payload::new();
+    let mut files = Files::default();
     for item in items {
         let text = if let Some(field) = &item.field_ref {
             field_value(inputs.pod, &field.field_path, inputs.facts)?
@@ -173,10 +216,9 @@ fn downward_files(
         } else {
             return Err(PayloadError::EmptyItem { path: item.path.clone() });
         };
-        let mode = mode_or(item.mode, default_mode);
-        files.insert(item.path.clone(), PayloadFile { content: text.into_bytes(), mode, owner: None });
+        files.insert(&item.path, text.as_bytes(), mode_or(item.mode, default_mode))?;
     }
-    Ok(files)
+    Ok(files.files)
 }
 
 fn projected_files(
@@ -184,12 +226,11 @@ fn projected_files(
     inputs: PayloadInputs<'_>,
 ) -> Result<Payload, PayloadError> {
     let default_mode = source.default_mode;
-    let mut files = Payload::new();
+    let mut files = Files::default();
     for source in source.sources.as_deref().unwrap_or_default() {
-        // Of two sources that write one file the later counts.
-        files.extend(projection_files(source, default_mode, inputs)?);
+        files.extend(projection_files(source, default_mode, inputs)?)?;
     }
-    Ok(files)
+    Ok(files.files)
 }
 
 fn projection_files(

@@ -282,3 +282,38 @@ fn what_was_read_is_good_for_as_long_as_the_node_says() {
     assert_eq!((annotation("300"), annotation("0"), annotation("-5")), (300, 0, 0));
     assert_eq!((annotation("soon"), annotation("5s")), (60, 60), "what is no number is not taken");
 }
+
+/// A reference costs a pod 20 bytes, and what it names may be 1 MiB.
+#[test]
+fn the_files_of_a_volume_are_bounded_however_often_a_pod_names_the_same_key() {
+    let large = json!({"metadata": {"name": "large"}, "data": {"k": "x".repeat(1 << 20)}});
+    let many: serde_json::Map<String, Value> = (0..40_000).map(|n| (n.to_string(), json!(""))).collect();
+    let mut objects = objects();
+    for map in [large, json!({"metadata": {"name": "many"}, "data": many})] {
+        let map: ConfigMap = serde_json::from_value(map).expect("a config map");
+        objects.config_maps.insert(map.metadata.name.clone().expect("a name"), Arc::new(map));
+    }
+    let told = |volume: Value| {
+        let mut volume = volume;
+        volume["name"] = json!("v");
+        let text = files_of(&pod(json!({"volumes": [volume], "containers": [{"name": "c"}]})), &objects);
+        if text.starts_with("error") { text } else { format!("{} files", text.lines().count()) }
+    };
+    let items =
+        |count: usize| -> Value { (0..count).map(|n| json!({"key": "k", "path": n.to_string()})).collect() };
+    assert_eq!(told(json!({"configMap": {"name": "large", "items": items(20)}})), "20 files");
+    let too_large = "error: the files of the volume are larger than 33554432 bytes together\n";
+    assert_eq!(told(json!({"configMap": {"name": "large", "items": items(1000)}})), too_large);
+    let source =
+        |n: usize| json!({"configMap": {"name": "large", "items": [{"key": "k", "path": n.to_string()}]}});
+    let sources = |count: usize| -> Value { (0..count).map(source).collect() };
+    assert_eq!(told(json!({"projected": {"sources": sources(20)}})), "20 files");
+    assert_eq!(told(json!({"projected": {"sources": sources(1000)}})), too_large);
+    let below = |directory: &str| -> Value {
+        let items = (0..40_000).map(|n| json!({"key": n.to_string(), "path": format!("{directory}/{n}")}));
+        json!({"configMap": {"name": "many", "items": items.collect::<Value>()}})
+    };
+    assert_eq!(told(json!({"projected": {"sources": [below("a")]}})), "40000 files");
+    let too_many = "error: the volume has more than 65536 files\n";
+    assert_eq!(told(json!({"projected": {"sources": [below("a"), below("b")]}})), too_many);
+}
