@@ -155,7 +155,10 @@ impl Sources {
         let mut changes = Vec::new();
         for (uid, pod) in pods {
             let known = old.remove(&uid);
-            let pod = adopt(pod, source, known.as_deref(), now);
+            let pod = match &known {
+                Some(known) if is_same_version(known, &pod) => known.clone(),
+                Some(_) | None => adopt(pod, source, known.as_deref(), now),
+            };
             if let Some(op) = op_for(known.as_deref(), &pod) {
                 changes.push(PodChange { op, source, pod: pod.clone() });
             }
@@ -192,6 +195,13 @@ fn without_duplicates(source: PodSource, pods: Vec<Arc<Pod>>) -> (ByUid, Vec<Dup
         }
     }
     (kept, duplicates)
+}
+
+/// The API gives each version of an object a resource version: equal ones mean that nothing changed. Without this, one
+/// changed pod would copy all others of the node.
+fn is_same_version(known: &Pod, pod: &Pod) -> bool {
+    let version = |pod: &Pod| pod.metadata.resource_version.clone().filter(|version| !version.is_empty());
+    known.metadata.uid == pod.metadata.uid && version(known).is_some_and(|known| Some(known) == version(pod))
 }
 
 /// Notes on the pod where it came from and when it was first seen. Copies it only if that is not there already.

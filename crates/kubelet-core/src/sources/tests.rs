@@ -190,6 +190,18 @@ fn config_seen_of_a_pod_from_the_api_is_when_the_kubelet_first_saw_it() {
 }
 
 #[test]
+fn a_pod_of_the_same_resource_version_is_not_copied_again() {
+    let mut sources = Sources::default();
+    let kept = |sources: &Sources| sources.pods().map(|(_, pod)| pod.clone()).collect::<Vec<_>>();
+    set(&mut sources, "api: a^1 b^1");
+    let before = kept(&sources);
+    set(&mut sources, "api: a^1 b^2+changed");
+    let after = kept(&sources);
+    assert!(Arc::ptr_eq(&before[0], &after[0]), "pod a has not changed");
+    assert_eq!(after[1].spec.as_ref().and_then(|spec| spec.node_name.as_deref()), Some("changed"));
+}
+
+#[test]
 fn nothing_is_ready_before_every_source_has_spoken() {
     let mut sources = Sources::new([PodSource::File, PodSource::Api]);
     assert!(!sources.ready().all_ready());
