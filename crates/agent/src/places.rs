@@ -169,6 +169,13 @@ fn tell(counter: &watch::Sender<u64>) {
     counter.send_modify(|count| *count += 1);
 }
 
+/// What one attempt to decide came to.
+enum Verdict {
+    Final(Admission),
+    /// The pod is admitted or rejected as earlier pods are, which are not decided yet.
+    DependsOnOthers,
+}
+
 /// One pod's place; free again when dropped.
 #[derive(Debug)]
 pub struct Place {
@@ -181,20 +188,37 @@ pub struct Place {
 }
 
 impl Place {
-    /// Has the pod judged beside those that have a place, or asked for one before it. A pod that is refused leaves;
-    /// those that must make way for it are told to. `None`: it has left before.
-    pub fn judge(
+    /// Decides whether the node admits the pod, next to all that were admitted or asked earlier. An earlier pod that is
+    /// not decided yet may itself be rejected: where only such pods leave no room, the decision waits for theirs. A
+    /// rejected pod leaves; those that must make way for an admitted one are told to. `None`: the pod has left before.
+    /// Cancel safe: nothing is decided before the last await.
+    pub async fn judge(
         &mut self,
-        decide: impl FnOnce(&Beside<'_>) -> (Admission, PodDevices),
+        decide: impl Fn(&Beside<'_>) -> (Admission, PodDevices),
     ) -> Option<Admission> {
+        let mut changed = self.places.changed.subscribe();
+        loop {
+            match self.judge_now(&decide)? {
+                Verdict::Final(admission) => return Some(admission),
+                // The sender lives as long as `self`, so that this never ends the loop.
+                Verdict::DependsOnOthers => changed.changed().await.ok()?,
+            }
+        }
+    }
+
+    fn judge_now(&mut self, decide: impl Fn(&Beside<'_>) -> (Admission, PodDevices)) -> Option<Verdict> {
         let mut table = self.places.table.lock();
         let (admission, devices) = decide(&table.ledger.beside(self.turn)?);
         let victims: &[PodUid] = match &admission {
             Admission::Admitted { victims, .. } => victims,
             Admission::Rejected(_) => {
+                let decided = table.ledger.beside_decided(self.turn).map(|others| decide(&others).0);
                 drop(table);
+                if let Some(Admission::Admitted { .. }) = decided {
+                    return Some(Verdict::DependsOnOthers);
+                }
                 self.leave();
-                return Some(admission);
+                return Some(Verdict::Final(admission));
             }
         };
         table.ledger.admit(self.turn);
@@ -210,7 +234,7 @@ impl Place {
         if has_new_devices {
             tell(&self.places.devices);
         }
-        Some(admission)
+        Some(Verdict::Final(admission))
     }
 
     /// The pod was admitted before.
@@ -268,6 +292,9 @@ impl Drop for Place {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::Pin;
+    use std::task::Poll;
+
     use super::*;
     use kubelet_core::admission::Rejection;
 
@@ -293,33 +320,59 @@ mod tests {
         matches!(admission, Some(Admission::Admitted { .. }))
     }
 
-    #[test]
-    fn who_asked_first_is_served_first_whoever_is_judged_first() {
-        let places = Places::default();
-        let (mut first, mut second) = (places.ask(pod("a")), places.ask(pod("b")));
-        assert!(!is_admitted(&second.judge(up_to(1))));
-        assert!(is_admitted(&first.judge(up_to(1))));
+    /// Whether the decision about the pod waits for that of another one.
+    async fn waits(decision: &mut (impl Future + Unpin)) -> bool {
+        std::future::poll_fn(|context| Poll::Ready(Pin::new(&mut *decision).poll(context).is_pending())).await
     }
 
-    #[test]
-    fn a_place_is_free_once_its_pod_has_left() {
+    #[tokio::test]
+    async fn a_pod_that_asked_later_is_rejected_once_the_earlier_one_is_admitted() {
+        let places = Places::default();
+        let (mut first, mut second) = (places.ask(pod("a")), places.ask(pod("b")));
+        let mut decision = Box::pin(second.judge(up_to(1)));
+        assert!(waits(&mut decision).await);
+        assert!(is_admitted(&first.judge(up_to(1)).await));
+        assert!(!is_admitted(&decision.await));
+    }
+
+    #[tokio::test]
+    async fn a_pod_that_is_rejected_at_the_same_moment_takes_no_room_from_a_later_one() {
+        let places = Places::default();
+        let (mut first, mut second) = (places.ask(pod("a")), places.ask(pod("b")));
+        let mut decision = Box::pin(second.judge(up_to(1)));
+        assert!(waits(&mut decision).await);
+        assert!(!is_admitted(&first.judge(up_to(0)).await));
+        assert!(is_admitted(&decision.await));
+    }
+
+    #[tokio::test]
+    async fn a_pod_that_no_earlier_one_hinders_is_decided_at_once() {
+        let places = Places::default();
+        let (_first, mut second, mut third) =
+            (places.ask(pod("a")), places.ask(pod("b")), places.ask(pod("c")));
+        assert!(!is_admitted(&second.judge(up_to(0)).await), "it is rejected whatever becomes of the first");
+        assert!(is_admitted(&third.judge(up_to(2)).await), "there is room for both");
+    }
+
+    #[tokio::test]
+    async fn a_place_is_free_once_its_pod_has_left() {
         let places = Places::default();
         let mut first = places.ask(pod("a"));
-        assert!(is_admitted(&first.judge(up_to(1))));
-        assert!(!is_admitted(&places.ask(pod("b")).judge(up_to(1))));
+        assert!(is_admitted(&first.judge(up_to(1)).await));
+        assert!(!is_admitted(&places.ask(pod("b")).judge(up_to(1)).await));
         first.leave();
-        assert!(is_admitted(&places.ask(pod("c")).judge(up_to(1))));
+        assert!(is_admitted(&places.ask(pod("c")).judge(up_to(1)).await));
         drop(first);
         assert!(places.read(|ledger| ledger.held().count()) == 0 && places.table.lock().make_way.is_empty());
     }
 
-    #[test]
-    fn what_has_ended_is_free_before_its_pod_has_left() {
+    #[tokio::test]
+    async fn what_has_ended_is_free_before_its_pod_has_left() {
         let places = Places::default();
         let mut first = places.ask(pod("a"));
-        assert!(is_admitted(&first.judge(up_to(1))));
+        assert!(is_admitted(&first.judge(up_to(1)).await));
         first.note_ended(Ended::All);
-        assert!(is_admitted(&places.ask(pod("b")).judge(up_to(1))));
+        assert!(is_admitted(&places.ask(pod("b")).judge(up_to(1)).await));
     }
 
     #[tokio::test]
@@ -330,7 +383,8 @@ mod tests {
         new.judge(|_| {
             let victims = vec![PodUid::new("old")];
             (Admission::Admitted { victims, short_of: "cpu".to_owned() }, PodDevices::default())
-        });
+        })
+        .await;
         assert!(new.must_wait());
         assert!(matches!(old.news().await, Some(MakeWay::Preempted)));
         old.leave();

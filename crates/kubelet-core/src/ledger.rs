@@ -92,10 +92,21 @@ impl Ledger {
     /// What counts when this pod is judged; `None` for one that has left.
     #[must_use]
     pub fn beside(&self, turn: Turn) -> Option<Beside<'_>> {
+        self.others(turn, |other, entry| !entry.is_open || *other < turn)
+    }
+
+    /// The same without the pods that asked earlier and are not decided yet; `None` if there are none.
+    #[must_use]
+    pub fn beside_decided(&self, turn: Turn) -> Option<Beside<'_>> {
+        self.entries.range(..turn).find(|(_, entry)| entry.is_open)?;
+        self.others(turn, |_, entry| !entry.is_open)
+    }
+
+    fn others(&self, turn: Turn, counts: impl Fn(&Turn, &Entry) -> bool) -> Option<Beside<'_>> {
         let own = self.entries.get(&turn)?;
         let others = || self.entries.iter().filter(|(other, _)| **other != turn);
-        let counts = |(other, entry): &(&Turn, &Entry)| !entry.is_open || **other < turn;
-        let holdings = others().filter(counts).filter_map(|(_, entry)| entry.holding()).collect();
+        let holdings = others().filter(|(other, entry)| counts(other, entry));
+        let holdings = holdings.filter_map(|(_, entry)| entry.holding()).collect();
         let devices = others().map(|(_, entry)| &entry.devices).chain(self.remembered.values());
         let devices = devices.filter(|devices| !devices.is_empty()).collect();
         Some(Beside { holdings, devices, own_devices: &own.devices })

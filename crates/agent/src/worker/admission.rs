@@ -71,7 +71,7 @@ impl PodWorker {
         }
         let engine = self.engine.clone();
         engine.metrics.pod_taken(model::containers::spec_of(pod).containers.len());
-        match place.judge(|beside| judge(&engine, pod, beside)) {
+        match place.judge(|beside| judge(&engine, pod, beside)).await {
             Some(Admission::Admitted { victims, short_of }) => {
                 engine.metrics.pods.made_way(victims.len(), &short_of);
                 if let Err(why) = engine.devices.ensure(pod, &self.pod.uid).await {
