@@ -1,6 +1,7 @@
 //! A container's environment (contract C.44–C.46): declared variables, their sources, and `$(VAR)` expansion. Never reads
 //! the environment of the kubelet itself.
 
+mod expansion;
 mod files;
 mod objects;
 mod services;
@@ -11,10 +12,12 @@ use model::Amount;
 use model::containers::ContainerRef;
 use model::k8s::{EnvVar, EnvVarSource, FileKeySelector, Pod};
 
-pub use files::{EnvFile, EnvFileError, LONGEST_ENV_FILE, required_env_files};
+pub use expansion::{CommandExpander, MAX_TOTAL, SubPathError, TooLarge, expand_all, expand_sub_path};
+pub use files::{EnvFile, EnvFileError, LONGEST_ENV_FILE, MAX_ENV_FILES_TOTAL, required_env_files};
 pub use objects::{env_objects, required_env_objects};
 pub use services::service_variables;
 
+use self::expansion::{MAX_STRING, TooLong, cost, expand};
 use self::files::read_env_file;
 use crate::downward::{DownwardError, DownwardFacts, field_value, resource_value};
 
@@ -55,6 +58,8 @@ pub enum EnvError {
     #[error("couldn't parse env file {:?} of volume {:?}: {source}", file.path, file.volume)]
     BadFile { file: EnvFile, source: EnvFileError },
     #[error(transparent)]
+    TooLarge(#[from] TooLarge),
+    #[error(transparent)]
     Downward(#[from] DownwardError),
 }
 
@@ -62,7 +67,7 @@ pub enum EnvError {
 /// nobody declared come last.
 ///
 /// # Errors
-/// A source that is not optional does not exist, or a field cannot be read.
+/// A source that is not optional does not exist, a field cannot be read, or the kernel would not take the environment.
 pub fn compute_env(
     pod: &Pod,
     container: &ContainerRef<'_>,
@@ -70,11 +75,12 @@ pub fn compute_env(
     objects: &EnvObjects,
 ) -> Result<Vec<(String, String)>, EnvError> {
     let mut env = Environment::default();
+    let mut sources = Sources { pod, facts, objects, files: BTreeMap::new() };
     for source in container.env_from() {
         let prefix = source.prefix.as_deref().unwrap_or_default();
         if let Some(from) = &source.config_map_ref {
             match objects.config_maps.get(&from.name) {
-                Some(data) => env.set_all(prefix, data),
+                Some(data) => env.set_all(prefix, data)?,
                 None if from.optional == Some(true) => {}
                 None => return Err(EnvError::NoConfigMap { name: from.name.clone() }),
             }
@@ -85,7 +91,7 @@ pub fn compute_env(
                     if let Some((name, key)) = objects.not_text.iter().find(|(name, _)| *name == from.name) {
                         return Err(EnvError::NotText { key: key.clone(), name: name.clone() });
                     }
-                    env.set_all(prefix, data);
+                    env.set_all(prefix, data)?;
                 }
                 None if from.optional == Some(true) => {}
                 None => return Err(EnvError::NoSecret { name: from.name.clone() }),
@@ -95,97 +101,107 @@ pub fn compute_env(
     for variable in container.env() {
         let written = variable.value.as_deref().unwrap_or_default();
         let value = match &variable.value_from {
-            Some(source) if written.is_empty() => source_value(pod, (variable, source), facts, objects)?,
+            Some(source) if written.is_empty() => sources.value(variable, source)?,
             Some(_) | None => {
-                Some(expand(written, |name| env.get(name).or_else(|| objects.services.get(name)).cloned()))
+                let value_of = |name: &str| env.get(name).or_else(|| objects.services.get(name));
+                let value = expand(written, MAX_STRING, |name| value_of(name).map(String::as_str));
+                Some(value.map_err(|TooLong| TooLarge::Variable { name: variable.name.clone() })?)
             }
         };
         if let Some(value) = value {
-            env.set(&variable.name, value);
+            env.set(&variable.name, value)?;
         }
     }
     for (name, value) in &objects.services {
         if env.get(name).is_none() {
-            env.set(name, value.clone());
+            env.set(name, value.as_str())?;
         }
     }
     Ok(env.variables)
 }
 
-/// The value a variable takes from elsewhere; `None` where an optional source does not exist.
-fn source_value(
-    pod: &Pod,
-    (variable, source): (&EnvVar, &EnvVarSource),
-    facts: &DownwardFacts<'_>,
-    objects: &EnvObjects,
-) -> Result<Option<String>, EnvError> {
-    let namespace = || pod.metadata.namespace.clone().unwrap_or_default();
-    if let Some(field) = &source.field_ref {
-        return Ok(Some(field_value(pod, &field.field_path, facts)?));
-    }
-    if let Some(field) = &source.resource_field_ref {
-        let divisor = field.divisor.as_ref().and_then(|q| Amount::of(q).ok()).unwrap_or(Amount::ZERO);
-        let name = field.container_name.as_deref().filter(|name| !name.is_empty());
-        // The text of a variable always means the container it is declared in unless it names another.
-        let name = name.unwrap_or(facts.container);
-        return Ok(Some(resource_value(pod, name, &field.resource, divisor, facts)?));
-    }
-    if let Some(key) = &source.config_map_key_ref {
-        let found = objects.config_maps.get(&key.name);
-        let optional = key.optional == Some(true);
-        return match (found, found.and_then(|data| data.get(&key.key))) {
-            (_, Some(value)) => Ok(Some(value.clone())),
-            (_, None) if optional => Ok(None),
-            (None, None) => Err(EnvError::NoConfigMap { name: key.name.clone() }),
-            (Some(_), None) => Err(EnvError::NoConfigMapKey {
-                key: key.key.clone(),
-                namespace: namespace(),
-                name: key.name.clone(),
-            }),
-        };
-    }
-    if let Some(key) = &source.secret_key_ref {
-        if objects.not_text.contains(&(key.name.clone(), key.key.clone())) {
-            return Err(EnvError::NotText { key: key.key.clone(), name: key.name.clone() });
-        }
-        let found = objects.secrets.get(&key.name);
-        let optional = key.optional == Some(true);
-        return match (found, found.and_then(|data| data.get(&key.key))) {
-            (_, Some(value)) => Ok(Some(value.clone())),
-            (_, None) if optional => Ok(None),
-            (None, None) => Err(EnvError::NoSecret { name: key.name.clone() }),
-            (Some(_), None) => Err(EnvError::NoSecretKey {
-                key: key.key.clone(),
-                namespace: namespace(),
-                name: key.name.clone(),
-            }),
-        };
-    }
-    match &source.file_key_ref {
-        Some(selector) => match &objects.files {
-            Some(files) => file_value(selector, files),
-            None => Err(EnvError::FilesOff { variable: variable.name.clone() }),
-        },
-        None => Ok(Some(String::new())),
-    }
+/// Where values come from that are not written in the container.
+struct Sources<'a> {
+    pod: &'a Pod,
+    facts: &'a DownwardFacts<'a>,
+    objects: &'a EnvObjects,
+    /// What was found in files: each is read once, whatever the number of variables that are taken from it.
+    files: BTreeMap<EnvFile, Result<BTreeMap<&'a str, &'a str>, EnvFileError>>,
 }
 
-fn file_value(
-    selector: &FileKeySelector,
-    files: &BTreeMap<EnvFile, String>,
-) -> Result<Option<String>, EnvError> {
-    let file = EnvFile::of(selector);
-    let is_optional = selector.optional == Some(true);
-    let Some(text) = files.get(&file) else {
-        return if is_optional { Ok(None) } else { Err(EnvError::NoFile(file)) };
-    };
-    match read_env_file(text) {
-        Ok(variables) => match variables.get(selector.key.as_str()) {
-            Some(value) => Ok(Some((*value).to_owned())),
-            None if is_optional => Ok(None),
-            None => Err(EnvError::NoFileKey { key: selector.key.clone(), file }),
-        },
-        Err(source) => Err(EnvError::BadFile { file, source }),
+impl<'a> Sources<'a> {
+    /// The value a variable takes from elsewhere; `None` where an optional source does not exist.
+    fn value(&mut self, variable: &EnvVar, source: &EnvVarSource) -> Result<Option<String>, EnvError> {
+        let Self { pod, facts, objects, .. } = *self;
+        let namespace = || pod.metadata.namespace.clone().unwrap_or_default();
+        if let Some(field) = &source.field_ref {
+            return Ok(Some(field_value(pod, &field.field_path, facts)?));
+        }
+        if let Some(field) = &source.resource_field_ref {
+            let divisor = field.divisor.as_ref().and_then(|q| Amount::of(q).ok()).unwrap_or(Amount::ZERO);
+            let name = field.container_name.as_deref().filter(|name| !name.is_empty());
+            // The text of a variable always means the container it is declared in unless it names another.
+            let name = name.unwrap_or(facts.container);
+            return Ok(Some(resource_value(pod, name, &field.resource, divisor, facts)?));
+        }
+        if let Some(key) = &source.config_map_key_ref {
+            let found = objects.config_maps.get(&key.name);
+            let optional = key.optional == Some(true);
+            return match (found, found.and_then(|data| data.get(&key.key))) {
+                (_, Some(value)) => Ok(Some(value.clone())),
+                (_, None) if optional => Ok(None),
+                (None, None) => Err(EnvError::NoConfigMap { name: key.name.clone() }),
+                (Some(_), None) => Err(EnvError::NoConfigMapKey {
+                    key: key.key.clone(),
+                    namespace: namespace(),
+                    name: key.name.clone(),
+                }),
+            };
+        }
+        if let Some(key) = &source.secret_key_ref {
+            if objects.not_text.contains(&(key.name.clone(), key.key.clone())) {
+                return Err(EnvError::NotText { key: key.key.clone(), name: key.name.clone() });
+            }
+            let found = objects.secrets.get(&key.name);
+            let optional = key.optional == Some(true);
+            return match (found, found.and_then(|data| data.get(&key.key))) {
+                (_, Some(value)) => Ok(Some(value.clone())),
+                (_, None) if optional => Ok(None),
+                (None, None) => Err(EnvError::NoSecret { name: key.name.clone() }),
+                (Some(_), None) => Err(EnvError::NoSecretKey {
+                    key: key.key.clone(),
+                    namespace: namespace(),
+                    name: key.name.clone(),
+                }),
+            };
+        }
+        match &source.file_key_ref {
+            Some(selector) => match &objects.files {
+                Some(files) => self.file_value(selector, files),
+                None => Err(EnvError::FilesOff { variable: variable.name.clone() }),
+            },
+            None => Ok(Some(String::new())),
+        }
+    }
+
+    fn file_value(
+        &mut self,
+        selector: &FileKeySelector,
+        files: &'a BTreeMap<EnvFile, String>,
+    ) -> Result<Option<String>, EnvError> {
+        let file = EnvFile::of(selector);
+        let is_optional = selector.optional == Some(true);
+        let Some(text) = files.get(&file) else {
+            return if is_optional { Ok(None) } else { Err(EnvError::NoFile(file)) };
+        };
+        match self.files.entry(file.clone()).or_insert_with(|| read_env_file(text)) {
+            Ok(variables) => match variables.get(selector.key.as_str()) {
+                Some(value) => Ok(Some((*value).to_owned())),
+                None if is_optional => Ok(None),
+                None => Err(EnvError::NoFileKey { key: selector.key.clone(), file }),
+            },
+            Err(source) => Err(EnvError::BadFile { file, source: source.clone() }),
+        }
     }
 }
 
@@ -193,87 +209,45 @@ fn file_value(
 struct Environment {
     variables: Vec<(String, String)>,
     positions: BTreeMap<String, usize>,
+    /// What the kernel will need for the variables.
+    total: usize,
+    /// Bytes of all values that were ever set, the replaced ones too.
+    written: usize,
 }
+
+/// A container that sets one variable again and again does not make us copy without end either.
+const MAX_WRITTEN: usize = 4 * MAX_TOTAL;
 
 impl Environment {
     fn get(&self, name: &str) -> Option<&String> {
         self.positions.get(name).and_then(|at| self.variables.get(*at)).map(|(_, value)| value)
     }
 
-    fn set(&mut self, name: &str, value: String) {
-        match self.positions.get(name).and_then(|at| self.variables.get_mut(*at)) {
-            Some(variable) => variable.1 = value,
+    fn set(&mut self, name: &str, value: impl AsRef<str> + Into<String>) -> Result<(), TooLarge> {
+        let length = name.len() + 1 + value.as_ref().len();
+        if length >= MAX_STRING {
+            return Err(TooLarge::Variable { name: name.to_owned() });
+        }
+        let known = self.positions.get(name).and_then(|at| self.variables.get_mut(*at));
+        let replaced = known.as_ref().map_or(0, |(name, value)| cost(name.len() + 1 + value.len()));
+        self.total = self.total - replaced + cost(length);
+        self.written += length;
+        if self.total > MAX_TOTAL || self.written > MAX_WRITTEN {
+            return Err(TooLarge::Total);
+        }
+        match known {
+            Some(variable) => variable.1 = value.into(),
             None => {
                 self.positions.insert(name.to_owned(), self.variables.len());
-                self.variables.push((name.to_owned(), value));
+                self.variables.push((name.to_owned(), value.into()));
             }
         }
+        Ok(())
     }
 
-    fn set_all(&mut self, prefix: &str, data: &BTreeMap<String, String>) {
-        for (key, value) in data {
-            self.set(&format!("{prefix}{key}"), value.clone());
-        }
+    fn set_all(&mut self, prefix: &str, data: &BTreeMap<String, String>) -> Result<(), TooLarge> {
+        data.iter().try_for_each(|(key, value)| self.set(&format!("{prefix}{key}"), value.as_str()))
     }
-}
-
-/// Replaces `$(NAME)` by its value and `$$` by `$`. Names without a value, and anything that is no reference, stay as
-/// written.
-#[must_use]
-pub fn expand(text: &str, value_of: impl Fn(&str) -> Option<String>) -> String {
-    expand_with(text, |name| value_of(name).unwrap_or_else(|| format!("$({name})")))
-}
-
-fn expand_with(text: &str, mut value_of: impl FnMut(&str) -> String) -> String {
-    let mut expanded = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((before, after)) = rest.split_once('$') {
-        expanded.push_str(before);
-        rest = if let Some(escaped) = after.strip_prefix('$') {
-            expanded.push('$');
-            escaped
-        } else if let Some((name, behind)) = after.strip_prefix('(').and_then(|s| s.split_once(')')) {
-            expanded.push_str(&value_of(name));
-            behind
-        } else {
-            expanded.push('$');
-            after
-        };
-    }
-    expanded.push_str(rest);
-    expanded
-}
-
-/// Expands every word of a command line with a finished environment.
-#[must_use]
-pub fn expand_all(words: &[String], env: &[(String, String)]) -> Vec<String> {
-    let values: BTreeMap<&str, &str> = env.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
-    words.iter().map(|word| expand(word, |name| values.get(name).map(|v| (*v).to_owned()))).collect()
-}
-
-/// Variables of a `subPathExpr` have no value.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("missing value for {}", .names.iter().map(String::as_str).collect::<Vec<_>>().join(", "))]
-pub struct MissingValue {
-    pub names: BTreeSet<String>,
-}
-
-/// Expands a `subPathExpr`. Unlike elsewhere, a variable that does not exist or is empty is an error: the literal text
-/// would be a path, and an empty one the whole volume.
-///
-/// # Errors
-/// The names that have no value.
-pub fn expand_sub_path(expression: &str, env: &[(String, String)]) -> Result<String, MissingValue> {
-    let values: BTreeMap<&str, &str> = env.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
-    let mut names = BTreeSet::new();
-    let expanded = expand_with(expression, |name| {
-        let Some(value) = values.get(name).filter(|value| !value.is_empty()) else {
-            names.insert(name.to_owned());
-            return String::new();
-        };
-        (*value).to_owned()
-    });
-    if names.is_empty() { Ok(expanded) } else { Err(MissingValue { names }) }
 }
 
 #[cfg(test)]

@@ -100,6 +100,8 @@ pub struct IdMappings {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     #[error(transparent)]
+    TooLarge(#[from] crate::env::TooLarge),
+    #[error(transparent)]
     Hostname(#[from] crate::hostname::HostnameError),
     #[error("pod {pod:?} has hostUsers: false, but was given no user namespace")]
     NoUserNamespace { pod: String },

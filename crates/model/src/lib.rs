@@ -25,6 +25,7 @@ pub mod quantity;
 pub mod request;
 pub mod source;
 pub mod stats;
+pub mod text;
 pub mod time;
 mod trust_bundle;
 

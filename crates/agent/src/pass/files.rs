@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use kubelet_core::env::{EnvFile, LONGEST_ENV_FILE, required_env_files};
+use kubelet_core::env::{EnvFile, LONGEST_ENV_FILE, MAX_ENV_FILES_TOTAL, required_env_files};
 use kubelet_core::hostname::compute_hostname;
 use kubelet_core::hosts_file::{host_network_hosts_file, pod_hosts_file};
 use kubelet_core::log_paths;
@@ -120,12 +120,17 @@ pub async fn read_env_files(
         return Ok(None);
     }
     let mut texts = BTreeMap::new();
+    let mut total = 0;
     for file in required_env_files(container) {
         let Some(volume) = volumes.get(&file.volume) else { continue };
         match context.engine.host.read_in_volume(&volume.path, &file.path, LONGEST_ENV_FILE).await {
             Ok(content) => {
                 let text = String::from_utf8(content);
                 let text = text.map_err(|_| format!("env file {:?} is not UTF-8 text", file.path))?;
+                total += text.len();
+                if total > MAX_ENV_FILES_TOTAL {
+                    return Err(format!("env files are larger than {MAX_ENV_FILES_TOTAL} bytes together"));
+                }
                 texts.insert(file, text);
             }
             Err(error) if error.is_not_found() => {}

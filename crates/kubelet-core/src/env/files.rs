@@ -16,6 +16,8 @@ pub struct EnvFile {
 
 /// A file longer than this many bytes is refused.
 pub const LONGEST_ENV_FILE: usize = 64 << 10;
+/// All files that one container takes variables from may not be longer than this together.
+pub const MAX_ENV_FILES_TOTAL: usize = 2 << 20;
 
 /// Why a file gives no variables; the text follows the file's name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -186,7 +186,7 @@ fn a_missing_key_is_named() {
 #[track_caller]
 fn check_expand(text: &str, expected: &str) {
     let values = BTreeMap::from([("A", "1"), ("B", "$(A)"), ("", "empty"), ("A B", "two")]);
-    assert_eq!(expand(text, |name| values.get(name).map(|v| (*v).to_owned())), expected, "{text}");
+    assert_eq!(expand(text, 100, |name| values.get(name).copied()).as_deref(), Ok(expected), "{text}");
 }
 
 #[test]
@@ -217,20 +217,115 @@ fn a_sub_path_needs_all_its_values() {
     assert_eq!(expand_sub_path("$(NO)/$(POD)", &env).unwrap_err().to_string(), "missing value for NO");
 }
 
+/// Variables of which each is the one before twice.
+fn doublings(count: usize) -> Value {
+    let first = json!({"name": "V0", "value": "x"});
+    let others =
+        (1..=count).map(|n| json!({"name": format!("V{n}"), "value": format!("$(V{0})$(V{0})", n - 1)}));
+    json!({"env": std::iter::once(first).chain(others).collect::<Vec<_>>()})
+}
+
+#[test]
+fn an_environment_that_doubles_a_value_is_refused_when_one_string_is_longer_than_execve_takes() {
+    let fits = env_of(&doublings(16), &EnvObjects::default());
+    assert!(fits.len() > 1 << 16 && !fits.starts_with('!'), "{:.80}", fits);
+    // 2^17 bytes, the name and the NUL do not fit into MAX_ARG_STRLEN.
+    let expected = "! environment variable \"V17\" is longer than the limit of 131072 bytes";
+    assert_eq!(format!("{:.100}", env_of(&doublings(17), &EnvObjects::default())), expected);
+    assert_eq!(format!("{:.100}", env_of(&doublings(24), &EnvObjects::default())), expected);
+}
+
+#[test]
+fn the_total_of_environment_and_command_is_bounded_as_execve_bounds_it() {
+    let value = "v".repeat(100_000);
+    let variables = |count| -> Value {
+        let all = (0..count).map(|n| json!({"name": format!("V{n}"), "value": value}));
+        json!({"env": all.collect::<Vec<_>>()})
+    };
+    assert!(!env_of(&variables(20), &EnvObjects::default()).starts_with('!'));
+    let too_large = "! environment and command are larger than the limit of 2097152 bytes together";
+    assert_eq!(format!("{:.100}", env_of(&variables(21), &EnvObjects::default())), too_large);
+
+    let env: Vec<(String, String)> = (0..20).map(|n| (format!("V{n}"), value.clone())).collect();
+    let word = |text: &str| expand_all(&[text.to_owned()], &env).map(|words| words[0].len());
+    assert_eq!(word("$(V0)"), Err(TooLarge::Total), "20 variables leave less than 100,000 bytes");
+    assert_eq!(word("$(V0"), Ok(4));
+    let one = &env[..1];
+    assert_eq!(expand_all(&["$(V0)$(V0)".to_owned()], one), Err(TooLarge::Argument));
+    assert_eq!(expand_all(&vec!["$(V0)".to_owned(); 19], one).map(|words| words.len()), Ok(19));
+    assert_eq!(expand_all(&vec!["$(V0)".to_owned(); 20], one), Err(TooLarge::Total));
+    assert_eq!(expand_all(&vec![String::new(); 300_000], one), Err(TooLarge::Total), "pointers count");
+}
+
+#[test]
+fn values_from_objects_services_files_and_fields_count_towards_the_limits() {
+    let large = "v".repeat(200_000);
+    let map = |value: &str| BTreeMap::from([("key".to_owned(), value.to_owned())]);
+    let objects = EnvObjects {
+        config_maps: BTreeMap::from([("c".to_owned(), map(&large))]),
+        secrets: BTreeMap::from([("s".to_owned(), map(&large))]),
+        ..EnvObjects::default()
+    };
+    let too_long = "! environment variable \"key\" is longer than the limit of 131072 bytes";
+    assert_eq!(env_of(&json!({"envFrom": [{"configMapRef": {"name": "c"}}]}), &objects), too_long);
+    assert_eq!(env_of(&json!({"envFrom": [{"secretRef": {"name": "s"}}]}), &objects), too_long);
+    let from =
+        json!({"env": [{"name": "key", "valueFrom": {"configMapKeyRef": {"name": "c", "key": "key"}}}]});
+    assert_eq!(env_of(&from, &objects), too_long);
+    let services = EnvObjects { services: map(&large), ..EnvObjects::default() };
+    assert_eq!(env_of(&json!({}), &services), too_long);
+    let name = "N".repeat(200_000);
+    let refused = env_of(&json!({"env": [{"name": name}]}), &EnvObjects::default());
+    assert!(refused.starts_with("! environment variable \"NNN") && refused.len() < 250, "{:.300}", refused);
+}
+
+#[test]
+fn a_variable_that_is_set_again_and_again_is_refused_after_a_few_copies() {
+    let value = "v".repeat(100_000);
+    let again: Vec<Value> = (0..100).map(|_| json!({"name": "V", "value": "$(W)"})).collect();
+    let all: Vec<Value> = std::iter::once(json!({"name": "W", "value": value})).chain(again).collect();
+    let few: Vec<Value> = all[..80].to_vec();
+    assert!(env_of(&json!({"env": few}), &EnvObjects::default()).starts_with("W=v"));
+    let refused = env_of(&json!({"env": all}), &EnvObjects::default());
+    assert_eq!(refused, "! environment and command are larger than the limit of 2097152 bytes together");
+}
+
+#[test]
+fn a_text_of_openings_without_an_end_is_read_in_one_pass() {
+    let openings = "$(".repeat(1 << 20);
+    assert_eq!(expand(&openings, openings.len(), |_| None).as_deref(), Ok(openings.as_str()));
+    assert_eq!(expand(&openings, openings.len() - 1, |_| None), Err(TooLong));
+}
+
+#[test]
+fn a_sub_path_longer_than_path_max_is_refused() {
+    let env = [("V".to_owned(), "v".repeat(2000))];
+    assert_eq!(expand_sub_path("$(V)/$(V)", &env).map(|path| path.len()), Ok(4001));
+    assert_eq!(expand_sub_path("$(V)/$(V)/$(V)", &env), Err(SubPathError::TooLong));
+}
+
 proptest! {
     #[test]
+    fn expansion_never_makes_more_than_its_limit(text in "[a$()]{0,40}", max in 0_usize..60) {
+        let whole = expand(&text, usize::MAX >> 1, |_| Some("value")).unwrap();
+        let expected = if whole.len() <= max { Ok(whole) } else { Err(TooLong) };
+        prop_assert_eq!(expand(&text, max, |_| Some("value")), expected);
+    }
+
+    #[test]
     fn text_without_dollars_is_untouched(text in "[^$]{0,40}") {
-        prop_assert_eq!(expand(&text, |_| None), text);
+        prop_assert_eq!(expand(&text, 200, |_| None), Ok(text));
     }
 
     #[test]
     fn doubled_dollars_protect_any_text(text in "\\PC{0,40}") {
-        prop_assert_eq!(expand(&text.replace('$', "$$"), |_| Some("!".to_owned())), text);
+        prop_assert_eq!(expand(&text.replace('$', "$$"), 200, |_| Some("!")), Ok(text));
     }
 
     #[test]
     fn without_values_only_escapes_change(text in "[a$()]{0,12}") {
-        prop_assert_eq!(expand(&text, |_| None).replace('$', ""), text.replace('$', ""));
+        let expanded = expand(&text, 200, |_| None).unwrap();
+        prop_assert_eq!(expanded.replace('$', ""), text.replace('$', ""));
     }
 }
 

@@ -8,7 +8,7 @@ use model::ContainerRef;
 use model::k8s::{EnvVar, GRPCAction, Probe};
 
 use super::results::ProbeKind;
-use crate::env::expand_all;
+use crate::env::{TooLarge, expand_all};
 use crate::http_action::{HttpAction, PortError, port_number, resolve_port};
 
 /// What the kubelet calls itself towards probed servers.
@@ -19,6 +19,8 @@ pub const USER_AGENT: &str = "kube-probe/1.36";
 pub enum ProbeSpecError {
     #[error("missing probe handler for container {container}")]
     NoHandler { container: String },
+    #[error(transparent)]
+    TooLarge(#[from] TooLarge),
     #[error(transparent)]
     Port(#[from] PortError),
 }
@@ -82,7 +84,7 @@ impl ProbeHandler {
     fn of(probe: &Probe, container: &ContainerRef<'_>) -> Result<Self, ProbeSpecError> {
         if let Some(exec) = &probe.exec {
             let command = exec.command.as_deref().unwrap_or_default();
-            return Ok(Self::Exec { command: expand_all(command, &static_env(container)) });
+            return Ok(Self::Exec { command: expand_all(command, &static_env(container))? });
         }
         if let Some(get) = &probe.http_get {
             return HttpAction::of(get, Some(container), USER_AGENT).map(Self::HttpGet).map_err(Into::into);

@@ -10,7 +10,7 @@ use model::request::{ContainerRequest, ImageObservation};
 
 use super::mounts::{HostPaths, VolumeMountPoint, container_devices, container_mounts};
 use super::{ConfigError, NodeFacts, PodFacts, labels, resources, security};
-use crate::env::expand_all;
+use crate::env::CommandExpander;
 use crate::log_paths;
 
 /// Everything a container request is made from.
@@ -48,14 +48,15 @@ pub fn compute_container_request(inputs: &ContainerInputs<'_>) -> Result<Contain
     let ContainerInputs { env, volumes, sub_paths, termination_log, target, .. } = *inputs;
     let selinux_enabled = node.selinux_enabled;
     let host = HostPaths { volumes, sub_paths, termination_log, selinux_enabled };
+    let mut expander = CommandExpander::new(env)?;
     Ok(ContainerRequest {
         name: container.name().to_owned(),
         attempt: restart_count,
         image: image_ref.to_owned(),
         user_specified_image: container.image().to_owned(),
         runtime_handler: facts.runtime_handler.clone(),
-        command: expand_all(container.command(), env),
-        args: expand_all(container.args(), env),
+        command: expander.expand(container.command())?,
+        args: expander.expand(container.args())?,
         working_dir: container.working_dir().to_owned(),
         env: env.to_vec(),
         mounts: container_mounts(&container, host, facts)?,

@@ -19,6 +19,7 @@ mod fault_points;
 mod faults;
 mod guest;
 mod hanging_volumes;
+mod hostile;
 mod images;
 mod killed;
 mod lifecycle;

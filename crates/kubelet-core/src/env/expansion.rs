@@ -1,0 +1,164 @@
+//! `$(VAR)` expansion (contract C.44) within what execve(2) takes. Never makes a text that is longer than its limit: a
+//! pod that doubles a value forty times costs no more than one that does not.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The kernel takes no longer string in an environment or a command line, its NUL included (`MAX_ARG_STRLEN`: 32 pages of
+/// 4 KiB; execve(2)).
+pub(super) const MAX_STRING: usize = 128 << 10;
+/// What an environment and a command line may take together: a quarter of the usual stack limit of 8 MiB (execve(2)).
+pub const MAX_TOTAL: usize = 2 << 20;
+/// The kernel refuses longer paths (`PATH_MAX`).
+const MAX_PATH: usize = 4096;
+
+/// The environment or the command line of a container is larger than the kernel takes; the text goes into waiting reason
+/// `CreateContainerConfigError`.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TooLarge {
+    #[error(
+        "environment variable {:?} is longer than the limit of {MAX_STRING} bytes",
+        model::text::cut(name, 128)
+    )]
+    Variable { name: String },
+    #[error("an argument of the command is longer than the limit of {MAX_STRING} bytes after expansion")]
+    Argument,
+    #[error("environment and command are larger than the limit of {MAX_TOTAL} bytes together")]
+    Total,
+}
+
+/// A text would be longer than its limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TooLong;
+
+/// What a string takes in the memory of a new process: its bytes, a NUL, and a pointer to it.
+pub(super) const fn cost(length: usize) -> usize {
+    length.saturating_add(1 + size_of::<u64>())
+}
+
+/// Replaces `$(NAME)` by its value and `$$` by `$`. Names without a value, and anything that is no reference, stay as
+/// written.
+///
+/// # Errors
+/// The text would be longer than `max` bytes.
+pub(super) fn expand<'v>(
+    text: &str,
+    max: usize,
+    mut value_of: impl FnMut(&str) -> Option<&'v str>,
+) -> Result<String, TooLong> {
+    let mut expanded = Bounded { text: String::with_capacity(text.len().min(max)), max };
+    let mut rest = text;
+    // A text of nothing but `$(` must not be searched to its end for each of them.
+    let mut has_closing = true;
+    while let Some((before, after)) = rest.split_once('$') {
+        expanded.push(before)?;
+        let reference = after.strip_prefix('(').filter(|_| has_closing);
+        rest = if let Some(escaped) = after.strip_prefix('$') {
+            expanded.push("$")?;
+            escaped
+        } else if let Some((name, behind)) = reference.and_then(|inner| inner.split_once(')')) {
+            match value_of(name) {
+                Some(value) => expanded.push(value)?,
+                None => ["$(", name, ")"].into_iter().try_for_each(|part| expanded.push(part))?,
+            }
+            behind
+        } else {
+            has_closing &= reference.is_none();
+            expanded.push("$")?;
+            after
+        };
+    }
+    expanded.push(rest)?;
+    Ok(expanded.text)
+}
+
+struct Bounded {
+    text: String,
+    max: usize,
+}
+
+impl Bounded {
+    fn push(&mut self, part: &str) -> Result<(), TooLong> {
+        if part.len() > self.max.saturating_sub(self.text.len()) {
+            return Err(TooLong);
+        }
+        self.text.push_str(part);
+        Ok(())
+    }
+}
+
+/// Expands the words of command lines with a finished environment, all of which must fit together.
+#[derive(Debug)]
+pub struct CommandExpander<'a> {
+    values: BTreeMap<&'a str, &'a str>,
+    total: usize,
+}
+
+impl<'a> CommandExpander<'a> {
+    /// # Errors
+    /// The environment alone is too large.
+    pub fn new(env: &'a [(String, String)]) -> Result<Self, TooLarge> {
+        let total = env.iter().map(|(name, value)| cost(name.len() + 1 + value.len())).sum();
+        if total > MAX_TOTAL {
+            return Err(TooLarge::Total);
+        }
+        Ok(Self { values: env.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect(), total })
+    }
+
+    /// # Errors
+    /// A word is too long, or environment and words are too large together.
+    pub fn expand(&mut self, words: &[String]) -> Result<Vec<String>, TooLarge> {
+        let mut expanded = Vec::new();
+        for word in words {
+            let left = MAX_TOTAL.saturating_sub(self.total).saturating_sub(cost(0));
+            let max = left.min(MAX_STRING - 1);
+            let is_last_of_total = left < MAX_STRING - 1;
+            let word = expand(word, max, |name| self.values.get(name).copied())
+                .map_err(|TooLong| if is_last_of_total { TooLarge::Total } else { TooLarge::Argument })?;
+            self.total += cost(word.len());
+            if self.total > MAX_TOTAL {
+                return Err(TooLarge::Total);
+            }
+            expanded.push(word);
+        }
+        Ok(expanded)
+    }
+}
+
+/// Expands every word of one command line with a finished environment.
+///
+/// # Errors
+/// As [`CommandExpander::expand`].
+pub fn expand_all(words: &[String], env: &[(String, String)]) -> Result<Vec<String>, TooLarge> {
+    CommandExpander::new(env)?.expand(words)
+}
+
+/// Why a `subPathExpr` is no path.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SubPathError {
+    #[error("missing value for {}", .names.iter().map(String::as_str).collect::<Vec<_>>().join(", "))]
+    MissingValue { names: BTreeSet<String> },
+    #[error("the path is longer than {MAX_PATH} bytes after expansion")]
+    TooLong,
+}
+
+/// Expands a `subPathExpr`. Unlike elsewhere, a variable that does not exist or is empty is an error: the literal text
+/// would be a path, and an empty one the whole volume.
+///
+/// # Errors
+/// The names that have no value, or the path is longer than the kernel takes.
+pub fn expand_sub_path(expression: &str, env: &[(String, String)]) -> Result<String, SubPathError> {
+    let values: BTreeMap<&str, &str> = env.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+    let mut names = BTreeSet::new();
+    let expanded = expand(expression, MAX_PATH - 1, |name| {
+        let value = values.get(name).copied().unwrap_or_default();
+        if value.is_empty() {
+            names.insert(name.to_owned());
+        }
+        Some(value)
+    });
+    if names.is_empty() {
+        expanded.map_err(|TooLong| SubPathError::TooLong)
+    } else {
+        Err(SubPathError::MissingValue { names })
+    }
+}
