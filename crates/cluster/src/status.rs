@@ -26,7 +26,13 @@ struct Details {
 
 /// Seconds only: API servers send no dates.
 pub(crate) fn retry_after(header: &HeaderValue) -> Option<Duration> {
-    header.to_str().ok()?.trim().parse().ok().map(Duration::from_secs)
+    header
+        .to_str()
+        .ok()?
+        .trim()
+        .parse()
+        .ok()
+        .map(|seconds| Duration::from_secs(seconds).min(model::time::MAX_WAIT))
 }
 
 /// The error for an answer with this code and body.
@@ -41,7 +47,8 @@ pub(crate) fn to_error(call: String, code: u16, retry_after: Option<Duration>, b
         }
     };
     let seconds = status.details.unwrap_or_default().retry_after_seconds.filter(|seconds| *seconds > 0);
-    let retry_after = retry_after.or(seconds.map(Duration::from_secs));
+    let retry_after =
+        retry_after.or(seconds.map(|seconds| Duration::from_secs(seconds).min(model::time::MAX_WAIT)));
     match (status.reason.as_deref().unwrap_or_default(), code) {
         ("NotFound", _) => ClusterError::NotFound { call, message },
         ("AlreadyExists", _) => ClusterError::AlreadyExists { call, message },

@@ -4,6 +4,7 @@ use std::error::Error;
 use std::future::Future;
 use std::time::Duration;
 
+use model::time::MAX_WAIT;
 use ports::runtime::{CallObserver, RuntimeError, RuntimeResult};
 use tokio::time::Instant;
 use tonic::{Code, Request, Response, Status};
@@ -33,7 +34,8 @@ impl<'a> Call<'a> {
     pub(crate) fn request<T>(&self, message: T) -> Request<T> {
         let mut request = Request::new(message);
         if let Some(deadline) = self.deadline {
-            request.set_timeout(deadline);
+            // tonic panics at durations that its header cannot show.
+            request.set_timeout(deadline.min(MAX_WAIT));
         }
         request
     }

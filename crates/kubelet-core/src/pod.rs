@@ -6,6 +6,8 @@ pub mod backoff;
 pub mod create_error;
 pub mod deadline;
 #[cfg(test)]
+mod extremes;
+#[cfg(test)]
 pub(crate) mod fixture;
 pub mod hash;
 pub mod plan;

@@ -266,7 +266,7 @@ fn doors(server: &ApiServer, config: &KubeletConfiguration) -> ClusterDoors {
     let kube = budget(config.kube_api_qps, config.kube_api_burst);
     let events = budget(config.event_record_qps, config.event_burst);
     // A heartbeat that comes after the lease has expired is none.
-    let lease = Duration::from_secs(u64::try_from(config.node_lease_duration_seconds).unwrap_or(40));
+    let lease = model::time::wait_of(config.node_lease_duration_seconds.into());
     let beat = config.node_status_update_frequency.as_std().min(lease);
     ClusterDoors {
         general: Arc::new(server.handle(handle(kube, DEADLINE))),

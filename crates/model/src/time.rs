@@ -5,6 +5,29 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+/// No wait that pods, clients or servers ask for is longer than this: 68 years, the largest 32-bit number of seconds. What
+/// runtimes, timers and headers compute with it stays within their ranges (Go counts nanoseconds in 64 bits, gRPC has
+/// eight digits).
+pub const MAX_WAIT: Duration = Duration::from_secs(0x7fff_ffff);
+
+/// Seconds as objects of the API have them: none if negative, and at most [`MAX_WAIT`].
+#[must_use]
+pub fn wait_of(seconds: i64) -> Duration {
+    Duration::from_secs(u64::try_from(seconds).unwrap_or(0)).min(MAX_WAIT)
+}
+
+/// That long after a point in time; the last one there is if that is beyond it.
+#[must_use]
+pub fn wall_after(at: Timestamp, by: Duration) -> Timestamp {
+    at.checked_add(by).unwrap_or(Timestamp::MAX)
+}
+
+/// That long before a point in time; the first one there is if that is before it.
+#[must_use]
+pub fn wall_before(at: Timestamp, by: Duration) -> Timestamp {
+    at.checked_sub(by).unwrap_or(Timestamp::MIN)
+}
+
 /// A point on the monotonic clock: time since the process began. Deadlines and back-offs are measured with it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MonoTime(Duration);
@@ -64,5 +87,24 @@ impl Now {
             Ok(ahead) => self.mono + ahead,
             Err(_) => self.mono,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_arithmetic_with_extreme_numbers_stops_at_the_ends_of_time() {
+        assert_eq!(wait_of(i64::MIN), Duration::ZERO);
+        assert_eq!(wait_of(30), Duration::from_secs(30));
+        assert_eq!(wait_of(1_000_000_000_000), MAX_WAIT);
+        assert_eq!(wait_of(i64::MAX), MAX_WAIT);
+        let (now, second) = (Timestamp::UNIX_EPOCH, Duration::from_secs(1));
+        assert_eq!(wall_after(now, second).as_second(), 1);
+        assert_eq!(wall_before(now, second).as_second(), -1);
+        assert_eq!(wall_after(now, Duration::MAX), Timestamp::MAX);
+        assert_eq!(wall_before(now, Duration::MAX), Timestamp::MIN);
+        assert_eq!(MonoTime::from_start(second) + Duration::MAX, MonoTime::from_start(Duration::MAX));
     }
 }

@@ -43,11 +43,14 @@ impl Clock {
         self.now().mono
     }
 
-    /// Waits until the monotonic clock shows `at`.
+    /// Waits until the monotonic clock shows `at`; without end if it never will.
     ///
     /// Cancel safe: it only waits.
     pub async fn sleep_until(&self, at: MonoTime) {
         let (Self::System { start } | Self::Virtual { start, .. }) = self;
-        tokio::time::sleep_until(*start + at.since_start()).await;
+        match start.checked_add(at.since_start()) {
+            Some(at) => tokio::time::sleep_until(at).await,
+            None => std::future::pending().await,
+        }
     }
 }

@@ -281,6 +281,5 @@ fn next_restart_count(inputs: &PodInputs<'_>, name: &str) -> u32 {
 }
 
 fn probe_grace(probe: Option<&Probe>) -> Option<Duration> {
-    let seconds = probe?.termination_grace_period_seconds?;
-    Some(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
+    probe?.termination_grace_period_seconds.map(model::time::wait_of)
 }

@@ -36,6 +36,7 @@ use super::plan::{
 use crate::ledger::{Ended, EndedFacts, compute_ended};
 use crate::probe::results::{ProbeKind, ProbeVerdicts, Verdict};
 
+#[derive(Debug)]
 pub(crate) struct Case {
     pub(crate) pod: Pod,
     pub(crate) observed: PodObservation,

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use model::containers::{self, spec_of};
 use model::k8s::{LifecycleHandler, Pod};
+use model::time::wait_of;
 use model::{ContainerId, ContainerKind, ContainerObservation, ContainerRecord, PodObservation, SandboxId};
 
 use super::actions::{may_run, stop_turn};
@@ -30,10 +31,10 @@ impl GracePeriod {
     /// The least there is; also what a running pod gets that nobody wants any more.
     pub const MIN: Self = Self(1);
 
-    /// Values below one second are raised to it.
+    /// Values below one second are raised to it, and those beyond [`model::time::MAX_WAIT`] lowered.
     #[must_use]
     pub fn from_seconds(seconds: i64) -> Self {
-        Self(u64::try_from(seconds).unwrap_or(0).max(1))
+        Self(wait_of(seconds).as_secs().max(1))
     }
 
     #[must_use]
@@ -183,13 +184,12 @@ pub fn container_grace(pod: Option<&Pod>, record: &ContainerRecord, kill: &KillC
     if kill.why == KillReason::RestartAllContainers {
         return kill.grace.unwrap_or(Duration::ZERO);
     }
-    let seconds = |n: i64| Duration::from_secs(u64::try_from(n).unwrap_or(0));
-    let deletion = pod.and_then(|pod| pod.metadata.deletion_grace_period_seconds).map(seconds);
+    let deletion = pod.and_then(|pod| pod.metadata.deletion_grace_period_seconds).map(wait_of);
     let spec = match pod {
         Some(pod) => spec_of(pod).termination_grace_period_seconds,
         None => record.pod_termination_grace_seconds,
     };
-    deletion.or(kill.grace).or_else(|| spec.map(seconds)).unwrap_or(MIN_STOP_TIMEOUT)
+    deletion.or(kill.grace).or_else(|| spec.map(wait_of)).unwrap_or(MIN_STOP_TIMEOUT)
 }
 
 fn container_kill(

@@ -59,7 +59,7 @@ impl ProbeSpec {
             value.and_then(|v| u32::try_from(v).ok()).filter(|v| *v > 0).unwrap_or(default)
         };
         let seconds = |value: u32| Duration::from_secs(u64::from(value));
-        let grace = probe.termination_grace_period_seconds.and_then(|s| u64::try_from(s).ok());
+        let grace = probe.termination_grace_period_seconds.filter(|seconds| *seconds >= 0);
         Ok(Self {
             kind,
             handler: ProbeHandler::of(probe, container)?,
@@ -68,7 +68,7 @@ impl ProbeSpec {
             period: seconds(or(probe.period_seconds, 10)),
             success_threshold: or(probe.success_threshold, 1),
             failure_threshold: or(probe.failure_threshold, 3),
-            termination_grace: grace.map(Duration::from_secs),
+            termination_grace: grace.map(model::time::wait_of),
         })
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use model::k8s::{BoundObjectReference, Pod, TokenRequest, TokenRequestSpec};
+use model::time::{wait_of, wall_after, wall_before};
 
 use super::objects::TokenRequirement;
 
@@ -42,15 +43,11 @@ impl IssuedToken {
     pub fn of(answer: &TokenRequest) -> Option<Self> {
         let status = answer.status.as_ref()?;
         let token = status.token.clone().filter(|token| !token.is_empty())?;
-        let life = answer
-            .spec
-            .as_ref()
-            .and_then(|spec| spec.expiration_seconds)
-            .and_then(|seconds| u64::try_from(seconds).ok());
+        let life = answer.spec.as_ref().and_then(|spec| spec.expiration_seconds);
         Some(Self {
             token,
             expires_at: status.expiration_timestamp.as_ref()?.0,
-            life: Duration::from_secs(life.unwrap_or(SHORTEST_SECONDS.unsigned_abs())),
+            life: wait_of(life.filter(|seconds| *seconds >= 0).unwrap_or(SHORTEST_SECONDS)),
         })
     }
 }
@@ -68,11 +65,12 @@ pub enum TokenAge {
 /// Judges a token by its age; `jitter` is up to [`TOKEN_JITTER`].
 #[must_use]
 pub fn compute_token_age(token: &IssuedToken, jitter: Duration, now: Timestamp) -> TokenAge {
-    let issued_at = token.expires_at - token.life;
+    let issued_at = wall_before(token.expires_at, token.life);
+    let renewable_at = wall_after(issued_at, OLDEST.saturating_sub(jitter));
     let left = token.life / 100 * u32::try_from(LEFT_PERCENT).unwrap_or(u32::MAX);
     if now >= token.expires_at {
         TokenAge::Expired
-    } else if now > issued_at + OLDEST - jitter || now > token.expires_at - left - jitter {
+    } else if now > renewable_at || now > wall_before(token.expires_at, left.saturating_add(jitter)) {
         TokenAge::Renewable
     } else {
         TokenAge::Fresh
