@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 
+use model::text::cut_owned;
 use model::{Now, PodRef};
 use parking_lot::Mutex;
 use ports::Clock;
@@ -11,6 +12,11 @@ use tokio::sync::mpsc;
 
 /// How many events are remembered; the oldest go first.
 const REMEMBERED: usize = 1000;
+/// A longer message is cut: hooks, probes and runtimes may say megabytes, and the API takes no more than this in events of
+/// `events.k8s.io`.
+pub const MAX_MESSAGE: usize = 1024;
+/// A longer annotation is cut.
+const MAX_ANNOTATION: usize = 16 << 10;
 /// Events that may wait for the API; further ones are only logged.
 const WAITING: usize = 1000;
 
@@ -113,6 +119,9 @@ impl Recorder {
         (kind, reason, message): (EventType, Cow<'static, str>, String),
         annotations: Vec<(&'static str, String)>,
     ) {
+        let message = cut_owned(message, MAX_MESSAGE);
+        let annotations: Vec<_> =
+            annotations.into_iter().map(|(name, text)| (name, cut_owned(text, MAX_ANNOTATION))).collect();
         let name = pod.map(ToString::to_string);
         tracing::info!(pod = name, container, r#type = ?kind, %reason, message, "Event");
         let mut latest = self.latest.lock();
@@ -131,5 +140,23 @@ impl Recorder {
             }
         }
         latest.push_back(event);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_message_of_an_event_has_at_most_a_kibibyte_and_keeps_whole_characters() {
+        let recorder = Recorder::new(Clock::starting_at(Timestamp::UNIX_EPOCH));
+        recorder.node_warning("Failed", "x".repeat(MAX_MESSAGE));
+        recorder.node_warning("Failed", "ä".repeat(8 << 20));
+        let messages: Vec<String> = recorder.latest().into_iter().map(|event| event.message).collect();
+        assert_eq!(messages[0], "x".repeat(MAX_MESSAGE));
+        assert_eq!(messages[1], format!("{}...", "ä".repeat((MAX_MESSAGE - 3) / 2)));
+        assert!(messages[1].capacity() <= MAX_MESSAGE, "the rest is not kept");
     }
 }

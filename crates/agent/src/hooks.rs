@@ -8,6 +8,7 @@ use kubelet_core::http_action::{HttpAction, join_host_port};
 use model::containers::ContainerRef;
 use model::k8s::{HTTPGetAction, LifecycleHandler};
 use model::request::ExecResult;
+use model::text::cut_owned;
 use model::{ContainerId, PodRef};
 use ports::net::{HttpGet, NetError, Scheme};
 use ports::{Net, Runtime};
@@ -44,11 +45,18 @@ impl std::fmt::Debug for HookContext<'_> {
     }
 }
 
+/// What is kept of why a handler failed: as much as of the output of a probe.
+const MAX_FAILURE: usize = 10 << 10;
+
 /// Runs the handler to its end.
 ///
 /// # Errors
-/// Which handler of which container failed, and why, in the words of `state.waiting.message`.
+/// Which handler of which container failed, and why, in the words of `state.waiting.message`; cut where it is long.
 pub async fn run_handler(context: &HookContext<'_>, handler: &LifecycleHandler) -> Result<(), String> {
+    run(context, handler).await.map_err(|why| cut_owned(why, MAX_FAILURE))
+}
+
+async fn run(context: &HookContext<'_>, handler: &LifecycleHandler) -> Result<(), String> {
     if let Some(exec) = &handler.exec {
         return run_exec(context, exec.command.as_deref().unwrap_or_default()).await;
     }
@@ -56,8 +64,7 @@ pub async fn run_handler(context: &HookContext<'_>, handler: &LifecycleHandler) 
         return run_http(context, http_get).await;
     }
     if let Some(sleep) = &handler.sleep {
-        let seconds = u64::try_from(sleep.seconds).unwrap_or(0);
-        tokio::time::sleep(Duration::from_secs(seconds)).await;
+        tokio::time::sleep(model::time::wait_of(sleep.seconds)).await;
         return Ok(());
     }
     Err("Cannot run handler: invalid handler: it has none of exec, httpGet and sleep".to_owned())

@@ -13,6 +13,7 @@ mod call;
 mod channel;
 mod convert;
 mod endpoint;
+mod exec_answer;
 mod origin;
 mod trace;
 mod verb;
@@ -41,6 +42,7 @@ use tonic::transport::Channel;
 pub use endpoint::{Endpoint, EndpointError};
 
 use crate::call::Call;
+use crate::exec_answer::CutOutput;
 use crate::origin::Origins;
 use crate::trace::HandOn;
 
@@ -117,6 +119,11 @@ impl CriRuntime {
     fn runtime(&self) -> RuntimeServiceClient<Traced> {
         RuntimeServiceClient::with_interceptor(self.runtime.clone(), self.trace.clone())
             .max_decoding_message_size(channel::MAX_RECEIVE_BYTES)
+    }
+
+    /// A client for commands in containers, whose outputs it cuts.
+    fn exec_client(&self) -> RuntimeServiceClient<InterceptedService<CutOutput, HandOn>> {
+        RuntimeServiceClient::with_interceptor(CutOutput(self.runtime.clone()), self.trace.clone())
     }
 
     fn images(&self) -> ImageServiceClient<Traced> {

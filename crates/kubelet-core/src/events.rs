@@ -73,6 +73,7 @@ pub struct EventCorrelator {
 
 #[derive(Clone, Debug)]
 struct Similar {
+    /// Their digests.
     messages: BTreeSet<String>,
     last: Timestamp,
 }
@@ -105,14 +106,14 @@ impl EventCorrelator {
 
     /// Decides about one event.
     pub fn correlate(&mut self, occurrence: Occurrence, now: Now) -> EventStep {
-        let object = object_key(&occurrence.about);
-        let kind = format!("{object}\n{}\n{}", occurrence.is_warning, occurrence.reason);
+        let object = digest(&object_key(&occurrence.about));
+        let kind = digest(&format!("{object}\n{}\n{}", occurrence.is_warning, occurrence.reason));
         let is_combined = self.is_one_too_many(&kind, &occurrence.message, now.wall);
         let (key, message) = if is_combined {
             (kind, format!("(combined from similar events): {}", occurrence.message))
         } else {
             let field = occurrence.about.field_path.as_deref().unwrap_or_default();
-            (format!("{kind}\n{field}\n{}", occurrence.message), occurrence.message.clone())
+            (digest(&format!("{kind}\n{field}\n{}", occurrence.message)), occurrence.message.clone())
         };
         let mut event = self.event(occurrence, message, now.wall);
         let own_name = event.metadata.name.clone().unwrap_or_default();
@@ -163,7 +164,7 @@ impl EventCorrelator {
             similar.messages.clear();
         }
         similar.last = now;
-        similar.messages.insert(message.to_owned());
+        similar.messages.insert(digest(message));
         let is_too_many = similar.messages.len() >= SIMILAR;
         if is_too_many {
             // So that the set stays this small.
@@ -225,6 +226,13 @@ impl EventCorrelator {
 /// `<object>.<nanoseconds in hex>`.
 fn event_name(object: &str, now: Timestamp) -> String {
     format!("{object}.{:x}", now.as_nanosecond())
+}
+
+/// What is remembered instead of a text, so that remembering costs the same however long it is: 128 bits of its SHA-256.
+fn digest(text: &str) -> String {
+    let mut digest = model::digest::sha256_hex(text.as_bytes());
+    digest.truncate(32);
+    digest
 }
 
 fn object_key(about: &ObjectReference) -> String {

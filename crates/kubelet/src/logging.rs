@@ -89,6 +89,23 @@ impl<S: Subscriber> Layer<S> for Lines {
     }
 }
 
+/// A longer field is cut: what pods and runtimes say ends up in lines too.
+const MAX_FIELD: usize = 16 << 10;
+
+/// Takes no more than it has place for, so that what is long is not even formatted to its end.
+struct BoundedText(String);
+
+impl std::fmt::Write for BoundedText {
+    fn write_str(&mut self, part: &str) -> std::fmt::Result {
+        // One byte over shows that there was more.
+        if self.0.len() > MAX_FIELD {
+            return Err(std::fmt::Error);
+        }
+        self.0.push_str(&model::text::cut(part, MAX_FIELD + 1));
+        Ok(())
+    }
+}
+
 #[derive(Default)]
 struct Fields {
     message: String,
@@ -107,11 +124,14 @@ impl Fields {
 
 impl Visit for Fields {
     fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
-        self.put(field, format!("{value:?}"), false);
+        let mut text = BoundedText(String::new());
+        // It fails where there is no more place; what was written by then is shown.
+        let _ = write!(text, "{value:?}");
+        self.put(field, model::text::cut_owned(text.0, MAX_FIELD), false);
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
-        self.put(field, value.to_owned(), false);
+        self.put(field, model::text::cut(value, MAX_FIELD).into_owned(), false);
     }
 
     fn record_i64(&mut self, field: &Field, value: i64) {

@@ -10,6 +10,9 @@ use ports::runtime::ContainerSummary;
 
 use super::{created_at, first_set, resources, security, time};
 
+/// A longer message of a container is cut: the runtime may say up to 16 MiB.
+const MAX_MESSAGE: usize = 16 << 10;
+
 pub(crate) fn config(from: &ContainerRequest) -> wire::ContainerConfig {
     wire::ContainerConfig {
         metadata: Some(wire::ContainerMetadata { name: from.name.clone(), attempt: from.attempt }),
@@ -111,7 +114,8 @@ pub(crate) fn observation(
         finished_at: time(from.finished_at),
         exit_code: from.exit_code,
         reason: from.reason,
-        message: from.message,
+        // Kept with each observation; a status shows 4 KiB.
+        message: model::text::cut_owned(from.message, MAX_MESSAGE),
         image: from.image.map(image_as_written).unwrap_or_default(),
         image_id: first_set(from.image_ref, from.image_id),
         log_path: from.log_path,

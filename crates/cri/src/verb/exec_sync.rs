@@ -1,4 +1,4 @@
-//! ExecSync: a command in a container, for probes and hooks.
+//! ExecSync: a command in a container, for probes and hooks. Of its outputs only the beginning is kept (`exec_answer`).
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub(crate) async fn exec_sync(
         cmd: command.to_vec(),
         timeout: whole_seconds(timeout),
     };
-    let answer = call.answer(cri.runtime().exec_sync(call.request(request))).await;
+    let answer = call.answer(cri.exec_client().exec_sync(call.request(request))).await;
     let answer = answer.map_err(|error| name_the_commands_deadline(error, call, timeout))?;
     Ok(ExecResult { stdout: answer.stdout, stderr: answer.stderr, exit_code: answer.exit_code })
 }
