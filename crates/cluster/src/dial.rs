@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ports::Resolver;
 use rustls_pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -23,6 +24,9 @@ const MOST_PROXY_HEAD: usize = 16 << 10;
 const KEEPALIVE: Duration = Duration::from_secs(30);
 const KEEPALIVE_PROBES: u32 = 3;
 const UNACKNOWLEDGED: Duration = Duration::from_secs(60);
+
+/// Not shared with probes: their lookups must not keep this node from its API server.
+static RESOLVER: Resolver = Resolver::new();
 
 /// Why there is no connection. Cloned for everybody who waited for it.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -116,10 +120,8 @@ async fn within<T>(
 }
 
 async fn connect(host: &str, port: u16) -> Result<TcpStream, DialError> {
-    let addresses: Vec<SocketAddr> = within(CONNECT, &format!("lookup {host}"), async {
-        Ok(tokio::net::lookup_host((host, port)).await?.collect())
-    })
-    .await?;
+    let addresses: Vec<SocketAddr> =
+        within(CONNECT, &format!("lookup {host}"), async { RESOLVER.lookup(host, port).await }).await?;
     let share = CONNECT / u32::try_from(addresses.len()).unwrap_or(u32::MAX).max(1);
     let mut failure = DialError(format!("lookup {host}: no such host"));
     for address in addresses {

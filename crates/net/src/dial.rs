@@ -10,6 +10,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use ports::Resolver;
 use ports::net::NetError;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::net::TcpStream;
@@ -21,13 +22,17 @@ const LINGER: Duration = Duration::from_secs(1);
 /// What a peer may still send in that time.
 const MOST_LEFT_OVER: u64 = 64 << 10;
 
+/// For what pods and manifests name: probes, hooks, manifest servers.
+pub(crate) static RESOLVER: Resolver = Resolver::new();
+
 /// Connects to the first address of the host that answers. Without a deadline of its own.
 pub(crate) async fn connect(host: &str, port: u16) -> Result<TcpStream, NetError> {
     if port == 0 {
         return Err(NetError::Invalid(format!("dial tcp {}: invalid port 0", join_host_port(host, port))));
     }
     let host = bare_host(host);
-    let addresses = tokio::net::lookup_host((host, port))
+    let addresses = RESOLVER
+        .lookup(host, port)
         .await
         .map_err(|error| NetError::Connect(format!("dial tcp: lookup {host}: {}", in_words(&error))))?;
     let mut failure = format!("dial tcp: lookup {host}: no such host");

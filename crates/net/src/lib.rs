@@ -68,8 +68,8 @@ impl Net for LinuxNet {
     }
 
     async fn resolve(&self, name: &str, timeout: Duration) -> Result<Vec<IpAddr>, NetError> {
-        match tokio::time::timeout(timeout, tokio::net::lookup_host((name, 0))).await {
-            Ok(Ok(found)) => Ok(found.map(|address| address.ip()).collect()),
+        match tokio::time::timeout(timeout, dial::RESOLVER.lookup(name, 0)).await {
+            Ok(Ok(found)) => Ok(found.into_iter().map(|address| address.ip()).collect()),
             Ok(Err(error)) => Err(NetError::Connect(format!("lookup {name}: {error}"))),
             Err(_) => Err(NetError::TimedOut { what: format!("lookup {name}"), after: timeout }),
         }

@@ -2,7 +2,8 @@
 //! reaches the agent.
 //!
 //! Owns: the traits [`Runtime`], [`Cluster`], [`Certificates`], [`ClientIdentity`], [`Host`], [`Cgroups`], [`Net`],
-//! [`Plugins`], [`Shutdown`] (outward) and [`NodeApi`] (inward), their error types, [`Clock`] and [`TraceContext`].
+//! [`Plugins`], [`Shutdown`] (outward) and [`NodeApi`] (inward), their error types, [`Clock`], [`Resolver`] and
+//! [`TraceContext`].
 //!
 //! Architecture invariants:
 //! - a port decides nothing: retry, back-off and policy live with its callers;
@@ -20,6 +21,7 @@ pub mod host;
 pub mod net;
 pub mod node_api;
 pub mod plugins;
+pub mod resolver;
 pub mod runtime;
 pub mod shutdown;
 pub mod trace;
@@ -32,6 +34,7 @@ pub use host::{Host, HostError};
 pub use net::{Net, NetError};
 pub use node_api::{NodeApi, OwnProcess};
 pub use plugins::{DevicePlugin, PluginError, Plugins};
+pub use resolver::Resolver;
 pub use runtime::{Runtime, RuntimeError};
 pub use shutdown::{Shutdown, ShutdownError};
 pub use trace::TraceContext;
