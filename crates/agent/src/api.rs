@@ -137,7 +137,13 @@ impl NodeApi for AgentApi {
     }
 
     fn sync_loop_age(&self) -> (Duration, Duration) {
-        (self.engine.clock.mono().since_start().saturating_sub(self.heartbeat.last()), STUCK_AFTER)
+        let now = self.engine.clock.mono().since_start();
+        // A loop without the tasks that it depends on is as good as stuck.
+        let age = match self.engine.tasks.failed().is_cancelled() {
+            true => now.saturating_add(STUCK_AFTER),
+            false => now.saturating_sub(self.heartbeat.last()),
+        };
+        (age, STUCK_AFTER)
     }
 
     async fn measurements(&self, what: Measurements) -> Result<TextPieces, String> {

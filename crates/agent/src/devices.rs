@@ -233,7 +233,7 @@ impl Devices {
         shared.changed.send_modify(|count| *count += 1);
         tracing::info!(resource, socket = %socket.display(), "Device plugin is registered");
         let (devices, resource) = (self.clone(), resource.to_owned());
-        shared.tasks.spawn("device plugin", async move {
+        shared.tasks.spawn_isolated("device plugin", async move {
             tokio::select! {
                 () = replaced.cancelled() => {}
                 () = devices.follow(&resource, connection, &*plugin) => {}

@@ -162,10 +162,17 @@ impl Probes {
             record: self.engine.probe_metrics.of(&self.pod, &instance.name, kind),
         };
         let ended = end.clone();
-        self.engine.tasks.spawn("probe", async move {
-            tokio::select! {
-                () = ended.cancelled() => {}
-                () = task.run() => {}
+        let (pod, name) = (self.pod.clone(), instance.name.to_string());
+        let report = move |delay: Duration| {
+            tracing::error!(%pod, container = name, probe = ?kind, ?delay, "A probe panicked; it starts again");
+        };
+        self.engine.tasks.spawn_restarting("probe", self.engine.clock, report, move || {
+            let (ended, task) = (ended.clone(), task.clone());
+            async move {
+                tokio::select! {
+                    () = ended.cancelled() => {}
+                    () = task.run() => {}
+                }
             }
         });
         self.running.insert(key, RunningProbe { gate: sender, hurry, _ends: end.drop_guard() });
@@ -203,6 +210,7 @@ fn probes_of<'a>(container: &ContainerRef<'a>) -> impl Iterator<Item = (ProbeKin
     all.into_iter().filter_map(|(kind, probe)| probe.map(|probe| (kind, probe)))
 }
 
+#[derive(Clone)]
 struct ProbeTask {
     engine: Arc<Engine>,
     target: Target,

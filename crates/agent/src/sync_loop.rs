@@ -100,6 +100,15 @@ pub struct SyncLoop {
     next_scan: MonoTime,
 }
 
+/// Logs and records that the worker of a pod panicked, and when it starts again. Its containers go on.
+fn report_worker_panic(engine: Arc<Engine>, pod: PodRef) -> impl Fn(Duration) {
+    move |delay| {
+        tracing::error!(%pod, uid = %pod.uid, ?delay, "The worker of a pod panicked; it starts again");
+        let message = format!("error syncing pod: its worker panicked and starts again in {delay:?}");
+        engine.recorder.warning(&pod, None, "FailedSync", message);
+    }
+}
+
 impl SyncLoop {
     #[must_use]
     pub fn new(
@@ -281,19 +290,32 @@ impl SyncLoop {
         // From now on the pod counts as cared for.
         let followed = engine.cache.subscribe(&uid);
         self.workers.insert(pod.uid.clone(), WorkerHandle { pod, orders });
-        let place = receiver.borrow().desired.clone().filter(|pod| !has_ended(pod));
-        let place = place.map(|pod| self.engine.places.ask(pod));
-        self.engine.tasks.spawn("pod worker", async move {
-            let remembered = match is_known {
-                true => None,
-                false => load_pod(&*engine.host, &engine.settings.paths, &identity.uid).await.map(Arc::new),
-            };
-            let identity = remembered.as_deref().map_or(identity, PodRef::of);
-            let (worker, first) = PodWorker::new(engine, identity, receiver, remembered, place);
-            drop(followed);
-            worker.run(first).await;
-            // The loop outlives its workers, except at shutdown, when nobody needs to know.
-            let _ = finished.send(uid).await;
+        let (ask_of, orders) = (engine.clone(), receiver.clone());
+        let ask = move || {
+            let desired = orders.borrow().desired.clone().filter(|pod| !has_ended(pod));
+            desired.map(|pod| ask_of.places.ask(pod))
+        };
+        let mut asked = Some(ask());
+        let report = report_worker_panic(engine.clone(), identity.clone());
+        self.engine.tasks.spawn_restarting("pod worker", self.engine.clock, report, move || {
+            let (engine, identity, orders) = (engine.clone(), identity.clone(), receiver.clone());
+            let (uid, finished, followed) = (uid.clone(), finished.clone(), followed.clone());
+            // After a panic the pod is admitted as after a restart of the kubelet.
+            let place = asked.take().unwrap_or_else(&ask);
+            async move {
+                let remembered = match is_known {
+                    true => None,
+                    false => {
+                        load_pod(&*engine.host, &engine.settings.paths, &identity.uid).await.map(Arc::new)
+                    }
+                };
+                let identity = remembered.as_deref().map_or(identity, PodRef::of);
+                let (worker, first) = PodWorker::new(engine, identity, orders, remembered, place);
+                drop(followed);
+                worker.run(first).await;
+                // The loop outlives its workers, except at shutdown, when nobody needs to know.
+                let _ = finished.send(uid).await;
+            }
         });
     }
 
@@ -370,7 +392,7 @@ impl SyncLoop {
         self.next_scan = now + SCAN_PERIOD;
         self.engine.metrics.volumes.sweep_begins();
         let (engine, answer) = (self.engine.clone(), self.on_disk.0.clone());
-        self.engine.tasks.spawn("pod directory scan", async move {
+        self.engine.tasks.spawn_isolated("pod directory scan", async move {
             let with_cgroups = pod_cgroups::all(&engine).await;
             match engine.host.list_dir(&engine.settings.paths.pods()).await {
                 Ok(entries) => {

@@ -1,16 +1,28 @@
-//! The one place that spawns: every task has a name, its panic is reported instead of lost, and all of them end with
-//! the cancellation of the set.
+//! The one place that spawns: every task has a name, and all of them end with the cancellation of the set.
+//!
+//! A task that panics is never just missing. What the node cannot do without ends the process, so that the service manager
+//! starts it again ([`TaskSet::spawn`]); what serves one pod is started again ([`TaskSet::spawn_restarting`]); what serves
+//! one object or one round of work is reported ([`TaskSet::spawn_isolated`]).
 
 use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::time::Duration;
 
+use futures_util::FutureExt;
+use kubelet_core::pod::backoff::task_restart_delay;
+use ports::Clock;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+
+/// A task that ran for so long before it panicked starts again as after its first panic.
+const CALM_AFTER: Duration = Duration::from_secs(600);
 
 /// A family of tasks that ends together. Clones share the family.
 #[derive(Clone, Debug)]
 pub struct TaskSet {
     tracker: TaskTracker,
     cancel: CancellationToken,
+    failed: CancellationToken,
 }
 
 impl Default for TaskSet {
@@ -22,7 +34,11 @@ impl Default for TaskSet {
 impl TaskSet {
     #[must_use]
     pub fn new() -> Self {
-        Self { tracker: TaskTracker::new(), cancel: CancellationToken::new() }
+        Self {
+            tracker: TaskTracker::new(),
+            cancel: CancellationToken::new(),
+            failed: CancellationToken::new(),
+        }
     }
 
     /// Cancelled when the set is told to stop.
@@ -31,9 +47,56 @@ impl TaskSet {
         self.cancel.clone()
     }
 
-    /// Runs a task until it ends or the set stops; it is dropped at its next await then. A panic inside ends only this
-    /// task, and is logged with its name.
+    /// Cancelled when a task has panicked that the node cannot do without: the process must end, and is not healthy.
+    #[must_use]
+    pub fn failed(&self) -> CancellationToken {
+        self.failed.clone()
+    }
+
+    /// Runs a task that the node cannot do without, until it ends or the set stops; it is dropped at its next await then.
+    /// A panic inside fails the set.
     pub fn spawn(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        let failed = self.failed.clone();
+        self.spawn_cancelled(name, async move {
+            if AssertUnwindSafe(with_injected_panic(name, task)).catch_unwind().await.is_err() {
+                tracing::error!(task = name, "A task panicked; the kubelet ends, to be started again");
+                failed.cancel();
+            }
+        });
+    }
+
+    /// Runs a task that only few depend on. A panic inside ends only this task, and is logged with its name.
+    pub fn spawn_isolated(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        self.spawn_cancelled(name, with_injected_panic(name, task));
+    }
+
+    /// Runs a task that serves one pod. After a panic `make` makes it again: after a second at first, and at most five
+    /// minutes when it panics again and again. `report` is called with that delay.
+    pub fn spawn_restarting<F: Future<Output = ()> + Send + 'static>(
+        &self,
+        name: &'static str,
+        clock: Clock,
+        report: impl Fn(Duration) + Send + 'static,
+        mut make: impl FnMut() -> F + Send + 'static,
+    ) {
+        self.spawn_cancelled(name, async move {
+            let mut panics = 0_u32;
+            loop {
+                let began = clock.mono();
+                let task = Box::pin(with_injected_panic(name, make()));
+                if AssertUnwindSafe(task).catch_unwind().await.is_ok() {
+                    return;
+                }
+                let ran_for = clock.mono().saturating_since(began);
+                panics = if ran_for > CALM_AFTER { 1 } else { panics.saturating_add(1) };
+                let delay = task_restart_delay(panics);
+                report(delay);
+                clock.sleep_until(clock.mono() + delay).await;
+            }
+        });
+    }
+
+    fn spawn_cancelled(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
         let cancel = self.cancel.clone();
         // Boxed, because a block that takes a future in and then waits for it has room for it twice.
         let task = Box::pin(task);
@@ -62,5 +125,83 @@ impl TaskSet {
         self.cancel.cancel();
         self.tracker.close();
         self.tracker.wait().await;
+    }
+}
+
+#[cfg(not(debug_assertions))]
+async fn with_injected_panic<T>(_name: &'static str, task: impl Future<Output = T>) -> T {
+    task.await
+}
+
+/// Tests let tasks panic: in builds with debug assertions, and only where `KUBELET_PANIC_IN` names a file, a task panics
+/// once that file exists and holds its name.
+#[cfg(debug_assertions)]
+async fn with_injected_panic<T>(name: &'static str, task: impl Future<Output = T>) -> T {
+    use std::path::PathBuf;
+    use std::sync::OnceLock;
+
+    static FILE: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let Some(file) = FILE.get_or_init(|| std::env::var_os("KUBELET_PANIC_IN").map(PathBuf::from)) else {
+        return task.await;
+    };
+    let is_named = || std::fs::read_to_string(file).is_ok_and(|names| names.lines().any(|line| line == name));
+    let named = async {
+        while !is_named() {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    tokio::select! {
+        done = task => done,
+        () = named => std::panic::panic_any("injected by a test"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    fn boom() {
+        std::panic::panic_any("a bug");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_panic_in_an_essential_task_fails_the_set_and_one_in_an_isolated_task_does_not() {
+        let tasks = TaskSet::new();
+        tasks.spawn_isolated("isolated", async { boom() });
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(!tasks.failed().is_cancelled());
+        tasks.spawn("essential", async { boom() });
+        tasks.failed().cancelled().await;
+        tasks.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_task_of_a_pod_is_started_again_after_a_panic_with_growing_delays() {
+        let (tasks, clock) = (TaskSet::new(), Clock::starting_at(jiff::Timestamp::UNIX_EPOCH));
+        let (runs, delays) = (Arc::new(AtomicU32::new(0)), Arc::new(parking_lot::Mutex::new(Vec::new())));
+        let (counted, noted) = (runs.clone(), delays.clone());
+        tasks.spawn_restarting(
+            "worker",
+            clock,
+            move |delay| noted.lock().push(delay.as_secs()),
+            move || {
+                let run = counted.fetch_add(1, Ordering::Relaxed);
+                async move {
+                    if run < 11 {
+                        boom();
+                    }
+                }
+            },
+        );
+        while runs.load(Ordering::Relaxed) < 12 {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        assert_eq!(*delays.lock(), [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]);
+        assert!(!tasks.failed().is_cancelled());
+        tasks.stop().await;
+        assert_eq!(runs.load(Ordering::Relaxed), 12, "a task that ends without a panic is not started again");
     }
 }

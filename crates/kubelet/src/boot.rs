@@ -79,7 +79,8 @@ pub(crate) async fn run(resolved: &Resolved, spans: Option<Finished>) -> Result<
     let watchdog = feed_watchdog(api, agent.engine().clock, stop.clone());
     agent.engine().tasks.spawn("watchdog", watchdog);
     notify_ready();
-    let code = wait_for_end(&signals, contention.as_ref(), &given_up).await;
+    let failed = agent.engine().tasks.failed();
+    let code = wait_for_end(&signals, contention.as_ref(), &given_up, &failed).await;
     stop.cancel();
     agent.stop().await;
     Ok(code)
@@ -246,6 +247,7 @@ async fn wait_for_end(
     signals: &Signals,
     contention: Option<&Contention>,
     given_up: &CancellationToken,
+    failed: &CancellationToken,
 ) -> ExitCode {
     let lost_lock = async {
         match contention {
@@ -261,6 +263,8 @@ async fn wait_for_end(
         },
         // Who gave up has said why.
         () = given_up.cancelled() => return ExitCode::FAILURE,
+        // The task that panicked was logged with its name.
+        () = failed.cancelled() => return ExitCode::FAILURE,
     }
     ExitCode::SUCCESS
 }
@@ -275,7 +279,9 @@ async fn run_once(
     if kubelet.static_pod_path.is_empty() && kubelet.static_pod_url.is_empty() {
         return Err(StartError::NothingToRun);
     }
+    let failed = agent.engine().tasks.failed();
     let outcome = tokio::select! {
+        () = failed.cancelled() => return Ok(ExitCode::FAILURE),
         () = signals.first() => {
             agent.stop().await;
             return Ok(ExitCode::SUCCESS);

@@ -122,8 +122,11 @@ impl StatusWriter {
             let retry = self.start_calls(clock.mono());
             tokio::select! {
                 Some(answer) = self.calls.join_next(), if !self.calls.is_empty() => {
-                    if let Ok(answer) = answer {
-                        self.handle_answer(answer);
+                    match answer {
+                        Ok(answer) => self.handle_answer(answer),
+                        // Its pod would count as being called about from now on.
+                        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+                        Err(_) => {}
                     }
                 }
                 Ok(()) = changes.changed() => {}

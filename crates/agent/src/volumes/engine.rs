@@ -77,7 +77,7 @@ impl VolumeEngine {
 
     /// Runs until nobody can ask any more. Every select arm is cancel safe.
     pub(crate) async fn run(mut self) {
-        self.engine.tasks.spawn("volumes found", count_found(self.engine.clone()));
+        self.engine.tasks.spawn_isolated("volumes found", count_found(self.engine.clone()));
         loop {
             let clock = self.engine.clock;
             let wake_at = self.pods.values().filter_map(|tracked| tracked.wake_at).min();

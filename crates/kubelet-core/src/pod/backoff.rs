@@ -186,5 +186,13 @@ fn note_name(table: &mut BackoffTable, pod: &Pod, observed: &PodObservation, nam
     table.note(&restart_key(pod, &container), mono_of_past(finished_at, now), now.mono);
 }
 
+/// How long a task of one pod that panicked so many times in a row waits before it is started again.
+#[must_use]
+pub fn task_restart_delay(panics: u32) -> Duration {
+    const MAX_DELAY: Duration = Duration::from_secs(300);
+    let doublings = panics.saturating_sub(1).min(16);
+    Duration::from_secs(1).saturating_mul(1 << doublings).min(MAX_DELAY)
+}
+
 #[cfg(test)]
 mod tests;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use ports::Clock;
 use serde_json::{Value, json};
 use testing::fake::Method;
-use testing::{FakeRuntime, stretched};
+use testing::{Exec, FakeRuntime, Program, stretched};
 
 use crate::node::{FOREVER, Node, container, shell_pod};
 use crate::streaming::memory;
@@ -47,6 +47,18 @@ fn peak_growth(node: &Node, work: impl FnOnce()) -> u64 {
     std::fs::write(format!("/proc/{}/clear_refs", node.kubelet_pid()), "5").expect("the peak is reset");
     work();
     memory(node, "VmHWM").saturating_sub(before)
+}
+
+/// Waits until neither the kubelet nor the runtime knows the pod.
+#[track_caller]
+fn gone_from_fake(node: &Node, name: &str, runtime: &FakeRuntime, uid: &str) {
+    node.eventually(&format!("pod {name} is gone"), |node| {
+        if let Some(pod) = node.pod(name) {
+            return Err(pod["status"].to_string());
+        }
+        let left = runtime.containers().into_iter().filter(|(of, _)| of.as_str() == uid).count();
+        if left == 0 { Ok(()) } else { Err(format!("{left} containers")) }
+    });
 }
 
 fn is_config_error(pod: &Value, words: &str) -> bool {
@@ -102,4 +114,187 @@ fn env_that_expands_without_end_is_a_config_error_and_costs_no_memory() {
         gap < stretched(Duration::from_secs(5)),
         "a probe of another pod was {gap:?} after the one before"
     );
+}
+
+/// A DNS server that reads questions and never answers.
+fn start_silent_dns_server() -> (std::net::UdpSocket, String) {
+    for last in 1..=254 {
+        let address = format!("127.53.{}.{last}", std::process::id() % 250);
+        if let Ok(socket) = std::net::UdpSocket::bind((address.as_str(), 53)) {
+            return (socket, address);
+        }
+    }
+    panic!("no address for a DNS server");
+}
+
+/// Threads of the kubelet that look names up.
+fn lookup_threads(node: &Node) -> usize {
+    let tasks = format!("/proc/{}/task", node.kubelet_pid());
+    let names = crate::node::names_in(std::path::Path::new(&tasks));
+    let is_lookup = |task: &&String| {
+        std::fs::read_to_string(format!("{tasks}/{task}/comm")).is_ok_and(|name| name.trim() == "lookup")
+    };
+    names.iter().filter(is_lookup).count()
+}
+
+#[test]
+fn http_probes_on_a_name_whose_dns_server_never_answers_hold_up_no_other_pod() {
+    let (_server, address) = start_silent_dns_server();
+    let runtime = FakeRuntime::with_clock(Clock::system());
+    let mut node = Node::beside_fake(&runtime, json!({}));
+    node.set_resolver(&format!("nameserver {address}\noptions timeout:5 attempts:2\n"));
+    node.start_kubelet();
+    start_probed_pod(&node);
+    let probed = |number: usize| {
+        let mut container = fake_pod("x")["spec"]["containers"][0].clone();
+        container["name"] = format!("c{number}").into();
+        let get = json!({"host": format!("name-{number}.example.test"), "port": 80});
+        container["readinessProbe"] = json!({"httpGet": get, "periodSeconds": 1, "timeoutSeconds": 1});
+        container
+    };
+    let growth = peak_growth(&node, || {
+        let mut pod = fake_pod("lookups");
+        pod["spec"]["containers"] = (0..60).map(probed).collect();
+        node.apply("lookups", &pod);
+        node.eventually("lookups are under way", |node| match lookup_threads(node) {
+            8 => Ok(()),
+            count => Err(format!("{count} threads look names up")),
+        });
+        let began = std::time::Instant::now();
+        node.apply("late", &fake_pod("late"));
+        node.running("late");
+        let took = began.elapsed();
+        assert!(took < stretched(Duration::from_secs(10)), "a new pod started after {took:?}");
+        assert_eq!(lookup_threads(&node), 8);
+    });
+    assert!(growth < MAX_GROWTH_KIB, "{growth} KiB more");
+    let gap = longest_probe_gap(&runtime);
+    assert!(
+        gap < stretched(Duration::from_secs(5)),
+        "a probe of another pod was {gap:?} after the one before"
+    );
+}
+
+#[test]
+fn pre_stop_hooks_that_print_fifteen_megabytes_and_fail_leave_short_events_and_no_memory() {
+    const ROUNDS: usize = 10;
+    const CONTAINERS: usize = 20;
+    let runtime = FakeRuntime::with_clock(Clock::system());
+    let output = "x".repeat(15_000_000);
+    let failing = Program::runs().on_exec(move |_| Exec::exits(1).printing(&output));
+    for number in 0..CONTAINERS {
+        runtime.program(&format!("c{number}"), failing.clone());
+    }
+    let node = Node::on_fake(&runtime, json!({}));
+    let with_hook = |number: usize| {
+        let mut container = fake_pod("x")["spec"]["containers"][0].clone();
+        container["name"] = format!("c{number}").into();
+        container["lifecycle"] = json!({"preStop": {"exec": {"command": ["print"]}}});
+        container
+    };
+    let growth = peak_growth(&node, || {
+        for round in 0..ROUNDS {
+            let name = format!("loud-{round}");
+            let mut pod = fake_pod(&name);
+            pod["spec"]["terminationGracePeriodSeconds"] = 600.into();
+            pod["spec"]["containers"] = (0..CONTAINERS).map(with_hook).collect();
+            node.apply(&name, &pod);
+            let uid = crate::node::uid(&node.running(&name));
+            node.delete(&name);
+            gone_from_fake(&node, &name, &runtime, &uid);
+        }
+    });
+    assert!(growth < MAX_GROWTH_KIB, "{growth} KiB more");
+    let log = node.kubelet_log();
+    let events = log.lines().filter(|line| line.contains("\"FailedPreStopHook\"")).collect::<Vec<_>>();
+    assert_eq!(events.len(), ROUNDS * CONTAINERS);
+    // The message, and the fields around it.
+    let longest = events.iter().map(|line| line.len()).max().unwrap_or_default();
+    assert!(longest < 1024 + 400, "{longest} bytes");
+}
+
+#[test]
+fn grace_periods_of_extreme_length_end_with_sigterm_and_without_a_panic() {
+    let runtime = FakeRuntime::with_clock(Clock::system());
+    let node = Node::on_fake(&runtime, json!({}));
+    for (name, grace) in [("trillion", 1_000_000_000_000_i64), ("largest", i64::MAX)] {
+        let mut pod = fake_pod(name);
+        pod["spec"]["terminationGracePeriodSeconds"] = grace.into();
+        pod["spec"]["containers"][0]["lifecycle"] = json!({"preStop": {"exec": {"command": ["ok"]}}});
+        node.apply(name, &pod);
+        let uid = crate::node::uid(&node.running(name));
+        node.delete(name);
+        gone_from_fake(&node, name, &runtime, &uid);
+        let stopped = |line: &String| line.contains("StopContainer") && line.contains(name);
+        assert!(
+            runtime.call_lines().iter().any(stopped),
+            "{name} was not stopped: {:?}",
+            runtime.call_lines()
+        );
+    }
+    // A probe that has a container restarted with such a grace period.
+    let unhealthy = Program::runs().on_exec(|_| Exec::exits(1));
+    runtime.program("unhealthy", unhealthy);
+    let mut pod = fake_pod("restarts");
+    pod["spec"]["containers"][0]["name"] = "unhealthy".into();
+    pod["spec"]["containers"][0]["livenessProbe"] = json!({
+        "exec": {"command": ["no"]}, "periodSeconds": 1, "failureThreshold": 1,
+        "terminationGracePeriodSeconds": i64::MAX,
+    });
+    node.apply("restarts", &pod);
+    node.pod_when("restarts", "was restarted", |pod| crate::node::restarts(pod, "unhealthy") >= 1);
+    assert!(!node.kubelet_log().contains("panicked"), "{}", node.kubelet_log());
+    assert_eq!(node.healthz(), Ok("ok".to_owned()));
+}
+
+/// Names a task that is to panic; none where the name is empty.
+fn inject_panic(node: &Node, task: &str) {
+    std::fs::write(node.path("panic-in"), task).expect("a file is written");
+}
+
+#[test]
+fn a_pod_worker_or_probe_that_panics_is_started_again_and_touches_no_container() {
+    let runtime = FakeRuntime::with_clock(Clock::system());
+    let mut node = Node::beside_fake(&runtime, json!({}));
+    node.set_variable("KUBELET_PANIC_IN", node.path("panic-in"));
+    node.start_kubelet();
+    start_probed_pod(&node);
+    let before: Vec<_> = runtime.containers().into_iter().map(|(_, container)| container.id).collect();
+    for (task, words) in [
+        ("pod worker", "The worker of a pod panicked; it starts again"),
+        ("probe", "A probe panicked; it starts again"),
+    ] {
+        inject_panic(&node, task);
+        node.logged(words);
+        inject_panic(&node, "");
+        let probes = runtime.count(Method::ExecSync);
+        node.eventually("the pod is probed again", |_| {
+            let count = runtime.count(Method::ExecSync);
+            if count > probes + 1 { Ok(()) } else { Err(format!("{count} probes")) }
+        });
+    }
+    node.logged("its worker panicked and starts again in 1s");
+    let after: Vec<_> = runtime.containers().into_iter().map(|(_, container)| container.id).collect();
+    assert_eq!(after, before);
+    let uid = crate::node::uid(&node.running("probed"));
+    node.delete("probed");
+    gone_from_fake(&node, "probed", &runtime, &uid);
+}
+
+#[test]
+fn a_panic_in_a_task_that_the_node_needs_ends_the_kubelet_with_an_error_and_no_container() {
+    for task in ["PLEG", "volumes", "sync loop", "node watch"] {
+        let runtime = FakeRuntime::with_clock(Clock::system());
+        let mut node = Node::beside_fake(&runtime, json!({}));
+        node.set_variable("KUBELET_PANIC_IN", node.path("panic-in"));
+        node.start_kubelet();
+        node.apply("web", &fake_pod("web"));
+        node.running("web");
+        inject_panic(&node, task);
+        assert_eq!(node.wait_for_exit().code(), Some(1), "{task}");
+        let log = node.kubelet_log();
+        assert!(log.contains("A task panicked; the kubelet ends, to be started again"), "{task}: {log}");
+        assert!(log.contains(&format!("task=\"{task}\"")), "{task}: {log}");
+        assert_eq!(runtime.running(), ["web-node/main"]);
+    }
 }

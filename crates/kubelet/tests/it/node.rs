@@ -43,6 +43,8 @@ pub(crate) struct Node {
     extra: Value,
     flags: Vec<String>,
     variables: Vec<(&'static str, PathBuf)>,
+    /// A program with arguments that starts the kubelet.
+    wrapper: Vec<String>,
 }
 
 impl Node {
@@ -142,6 +144,7 @@ impl Node {
             extra,
             flags: Vec::new(),
             variables: Vec::new(),
+            wrapper: Vec::new(),
         };
         node.cgroup().make().expect("a cgroup");
         make_kernel_settings(&node.path("proc-sys")).expect("settings");
@@ -169,6 +172,15 @@ impl Node {
     /// A variable of the environment, for kubelets that start from now on.
     pub(crate) fn set_variable(&mut self, name: &'static str, value: PathBuf) {
         self.variables.push((name, value));
+    }
+
+    /// Kubelets that start from now on have these DNS servers, in a mount namespace of their own.
+    pub(crate) fn set_resolver(&mut self, resolv_conf: &str) {
+        let path = self.path("machine-resolv.conf");
+        std::fs::write(&path, resolv_conf).expect("resolv.conf is written");
+        let script = "mount --bind \"$0\" /etc/resolv.conf && exec \"$@\"";
+        let words = ["unshare", "--mount", "sh", "-c", script, path.to_str().expect("a path")];
+        self.wrapper = words.map(str::to_owned).to_vec();
     }
 
     /// Starts another kubelet if the last one has died. Returns whether it had.
@@ -382,7 +394,10 @@ impl Node {
     /// The command line of this node's kubelet.
     pub(crate) fn kubelet_command(&self) -> Command {
         let config = self.write_config();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_kubelet"));
+        let kubelet = [env!("CARGO_BIN_EXE_kubelet").to_owned()];
+        let mut words = self.wrapper.iter().chain(&kubelet);
+        let mut command = Command::new(words.next().expect("a program"));
+        command.args(words);
         command.arg("--config").arg(config);
         command.arg("--root-dir").arg(self.path("root"));
         command.arg("--cert-dir").arg(self.path("pki"));

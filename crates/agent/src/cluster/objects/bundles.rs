@@ -81,7 +81,7 @@ fn follow(engine: &Arc<Engine>, access: &Access, selection: Selection) -> Copy<T
     let (sender, seen) = watch::channel(Followed::default());
     let of: Of<TrustBundle> = |cluster| cluster.trust_bundles();
     let follower = Follower::new(engine, &access.cluster, (of, KIND), selection, sender.clone());
-    engine.tasks.spawn("ClusterTrustBundle follower", async move {
+    engine.tasks.spawn_isolated("ClusterTrustBundle follower", async move {
         tokio::select! {
             () = follower.run() => {}
             () = sender.closed() => {}

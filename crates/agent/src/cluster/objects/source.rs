@@ -200,7 +200,7 @@ fn follow<K: Kind>(engine: &Arc<Engine>, access: &Access, key: &ObjectKey) -> Co
         is_settled: K::is_immutable,
         ..Follower::new(engine, &access.cluster, (of, K::NAME), selection, sender.clone())
     };
-    engine.tasks.spawn(K::TASK, async move {
+    engine.tasks.spawn_isolated(K::TASK, async move {
         tokio::select! {
             () = follower.run() => {}
             () = sender.closed() => {}
