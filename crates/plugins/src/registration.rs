@@ -1,5 +1,6 @@
 //! How device plugins become known: the socket at which they register.
 
+use std::collections::VecDeque;
 use std::io;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::Path;
@@ -10,14 +11,13 @@ use grpc_api::device_plugin as wire;
 use ports::plugins::{DeviceRegistration, PluginError, PluginResult, Registrar};
 use prost::Message;
 use tokio::net::UnixListener;
-use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 
 use crate::one_call;
 
 const SOCKET: &str = "kubelet.sock";
 const SOCKET_MODE: u32 = 0o600;
-const MOST_CONNECTIONS: usize = 64;
+const MAX_CONNECTIONS: usize = 64;
 /// Before accepting again when the process is out of descriptors.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
@@ -43,22 +43,25 @@ fn remove_sockets(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Serves until dropped. Who finds no place waits to be accepted.
+/// Serves until dropped. A plugin needs its connection for one short call, so the oldest makes way for one more.
 pub(crate) async fn serve(listener: UnixListener, registrar: Arc<dyn Registrar>) {
-    let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
     let mut open = JoinSet::new();
+    let mut by_age: VecDeque<AbortHandle> = VecDeque::new();
     loop {
-        // The semaphore is never closed.
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
         while open.try_join_next().is_some() {}
+        by_age.retain(|connection| !connection.is_finished());
         match listener.accept().await {
             Ok((stream, _)) => {
+                if by_age.len() >= MAX_CONNECTIONS
+                    && let Some(oldest) = by_age.pop_front()
+                {
+                    oldest.abort();
+                }
                 let registrar = Arc::clone(&registrar);
-                open.spawn(async move {
-                    let _place = place;
+                by_age.push_back(open.spawn(async move {
                     // A plugin that breaks off is its own affair.
                     let _ = one_call::serve(stream, |message| register(&*registrar, message)).await;
-                });
+                }));
             }
             Err(error) => {
                 tracing::warn!(%error, "Cannot accept a connection of a device plugin");

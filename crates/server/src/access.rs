@@ -56,6 +56,13 @@ pub enum AuthorizationMode {
     },
 }
 
+/// A caller that the gate has let in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Admitted {
+    /// It showed no credentials.
+    pub(crate) is_anonymous: bool,
+}
+
 /// Guards one port.
 #[derive(Debug)]
 pub(crate) struct Gate {
@@ -79,7 +86,7 @@ impl Gate {
         &self,
         head: (&Method, &str, &http::HeaderMap),
         certificates: &[CertificateDer<'static>],
-    ) -> Result<(), Box<Response>> {
+    ) -> Result<Admitted, Box<Response>> {
         let (method, path, headers) = head;
         self.judge(&attributes::of(method, path), headers, certificates).await.map_err(Box::new)
     }
@@ -89,7 +96,7 @@ impl Gate {
         attributes: &Attributes,
         headers: &http::HeaderMap,
         certificates: &[CertificateDer<'static>],
-    ) -> Result<(), Response> {
+    ) -> Result<Admitted, Response> {
         let user = match self.authenticator.identify(headers, certificates).await {
             Ok(user) => user,
             Err(why) => {
@@ -105,7 +112,7 @@ impl Gate {
             )
         };
         match self.authorizer.judge(&user, attributes, &self.node_name).await {
-            Ok(Verdict::Allowed) => Ok(()),
+            Ok(Verdict::Allowed) => Ok(Admitted { is_anonymous: user.is_anonymous() }),
             Ok(Verdict::Denied) => Err(answer::text(StatusCode::FORBIDDEN, format!("Forbidden {}", asked()))),
             Err(error) => {
                 tracing::warn!(%error, user = user.name, "The API server was not able to say who may do what");
@@ -116,15 +123,16 @@ impl Gate {
     }
 }
 
-/// The verb that a method stands for.
-pub(crate) fn verb(method: &Method) -> String {
+/// The verb that a method stands for. As in the original, every other method has an empty verb, so that a client cannot
+/// make up any number of permissions to ask the API server for.
+pub(crate) fn verb(method: &Method) -> &'static str {
     match method.as_str() {
-        "POST" => "create".to_owned(),
-        "GET" => "get".to_owned(),
-        "PUT" => "update".to_owned(),
-        "PATCH" => "patch".to_owned(),
-        "DELETE" => "delete".to_owned(),
-        other => other.to_lowercase(),
+        "POST" => "create",
+        "GET" => "get",
+        "PUT" => "update",
+        "PATCH" => "patch",
+        "DELETE" => "delete",
+        _ => "",
     }
 }
 

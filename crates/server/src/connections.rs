@@ -1,9 +1,12 @@
 //! Accepting connections and serving HTTP on them, within bounds: HTTP/1.1, and on ports with TLS HTTP/2 as well.
 
+mod pace;
+pub(crate) mod table;
+
 use std::convert::Infallible;
 use std::fmt;
 use std::future::poll_fn;
-use std::io;
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,29 +26,41 @@ use ports::edge::ServingObserver;
 use rustls_pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tower_service::Service;
 use tracing::Instrument;
 
-use crate::access::Gate;
+use crate::access::{Admitted, Gate};
+use crate::answer;
 use crate::counted::Counted;
+use pace::{AcceptPace, HandshakePace};
+use table::{ConnectionTable, OpenConnection, Peer, Served, TableLimits};
 
 /// What a port allows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Who comes when so many are served waits in the kernel's queue.
+    /// Open connections; further clients wait in the kernel's queue.
     pub(crate) connections: usize,
-    /// For the head of a request, which is also how long a connection may idle.
+    /// Connections of one address that have not sent credentials that are let in.
+    pub(crate) per_peer: usize,
+    /// Until the first request of a connection is let in.
+    pub(crate) first_request: Duration,
+    /// For the head of a later request, which is also how long such a connection may idle.
     pub(crate) idle: Duration,
-    /// Then a connection is told to end, so that who never reads an answer is not served for ever.
+    /// Maximum age of a connection, so that a client that never reads its answer is not served forever.
     pub(crate) age: Duration,
 }
 
 /// Of the ports without TLS.
-pub(crate) const PLAIN: Limits =
-    Limits { connections: 512, idle: Duration::from_secs(10), age: Duration::from_secs(300) };
+pub(crate) const PLAIN: Limits = Limits {
+    connections: 512,
+    per_peer: 128,
+    first_request: Duration::from_secs(10),
+    idle: Duration::from_secs(10),
+    age: Duration::from_secs(300),
+};
 
 /// For the TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -57,6 +72,13 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 const MOST_HEAD_BYTES: usize = 64 << 10;
 /// Requests side by side on one connection (HTTP/2).
 const MOST_STREAMS: u32 = 100;
+/// Bytes of request bodies that a client may send ahead (HTTP/2), for a stream and for a connection: no endpoint reads more
+/// than a few.
+const WINDOW_BYTES: u32 = 64 << 10;
+/// Requests of one connection that may wait to be authenticated before the first was let in.
+const MAX_JUDGED: usize = 8;
+/// Requests of one connection that may be refused before the first was let in.
+const MAX_REFUSED: usize = 16;
 /// A silent connection (HTTP/2) is asked so often whether somebody is still there.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 
@@ -79,15 +101,24 @@ impl fmt::Debug for Site {
 
 pub(crate) async fn serve(listener: TcpListener, site: Site, shutdown: impl Future<Output = ()> + Send) {
     let mut shutdown = pin!(shutdown);
-    let places = Arc::new(Semaphore::new(site.limits.connections));
+    let limits = TableLimits { connections: site.limits.connections, per_peer: site.limits.per_peer };
+    let table = ConnectionTable::new(limits);
     let site = Arc::new(site);
     let (stop, stopped) = watch::channel(());
+    let handshakes = Arc::new(HandshakePace::default());
+    let mut pace = AcceptPace::default();
     let mut open = JoinSet::new();
     loop {
-        let (stream, place) = tokio::select! {
+        // Cancel safe: a connection that is not accepted yet stays in the kernel's queue.
+        let next = async {
+            pace.wait().await;
+            table.wait_for_slot().await;
+            listener.accept().await
+        };
+        let (stream, address) = tokio::select! {
             () = &mut shutdown => break,
             Some(_) = open.join_next() => continue,
-            accepted = next(&listener, &places) => match accepted {
+            accepted = next => match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     tracing::warn!(%error, "Cannot accept a connection");
@@ -96,7 +127,12 @@ pub(crate) async fn serve(listener: TcpListener, site: Site, shutdown: impl Futu
                 }
             },
         };
-        open.spawn(serve_one(stream, place, Arc::clone(&site), stopped.clone()));
+        pace.accepted();
+        // A refused connection is closed by dropping it.
+        if let Some(slot) = table.open(peer(address)) {
+            let accepted = Accepted { stream, slot: Arc::new(slot), handshakes: Arc::clone(&handshakes) };
+            open.spawn(serve_one(accepted, Arc::clone(&site), stopped.clone()));
+        }
     }
     drop(listener);
     drop(stop);
@@ -104,31 +140,29 @@ pub(crate) async fn serve(listener: TcpListener, site: Site, shutdown: impl Futu
     while open.join_next().await.is_some() {}
 }
 
-/// Cancel safe: a place not yet used is given back, and a connection not yet taken stays in the kernel's queue.
-async fn next(
-    listener: &TcpListener,
-    places: &Arc<Semaphore>,
-) -> io::Result<(TcpStream, OwnedSemaphorePermit)> {
-    let place = Arc::clone(places).acquire_owned().await.map_err(io::Error::other)?;
-    let (stream, _) = listener.accept().await?;
-    Ok((stream, place))
+fn peer(address: SocketAddr) -> Peer {
+    Peer::Address(address.ip().to_canonical())
 }
 
-/// A client that breaks off or sends no HTTP is its own affair, so results of connections are not looked at.
-async fn serve_one(
+/// A connection that nothing is known of yet.
+struct Accepted {
     stream: TcpStream,
-    _place: OwnedSemaphorePermit,
-    site: Arc<Site>,
-    mut stopped: watch::Receiver<()>,
-) {
+    slot: Arc<OpenConnection>,
+    handshakes: Arc<HandshakePace>,
+}
+
+/// Errors of single connections are not logged: any client can cause them.
+async fn serve_one(accepted: Accepted, site: Arc<Site>, mut stopped: watch::Receiver<()>) {
+    let Accepted { stream, slot, handshakes } = accepted;
     let Some(tls) = &site.tls else {
-        return Connection::new(&site, Vec::new()).http1(stream, stopped).await;
+        return Connection::new(&site, slot, Vec::new()).http1(stream, stopped).await;
     };
     // Small answers and keystrokes are sent at once; a connection that cannot do that serves all the same.
     let _ = stream.set_nodelay(true);
     let stream = tokio::select! {
         _ = stopped.changed() => return,
-        shaken = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)) => match shaken {
+        () = slot.closed() => return,
+        shaken = tokio::time::timeout(HANDSHAKE_TIMEOUT, handshakes.run(tls.accept(stream))) => match shaken {
             Ok(Ok(stream)) => stream,
             Ok(Err(_)) | Err(_) => return,
         },
@@ -137,7 +171,7 @@ async fn serve_one(
     let certificates = session.peer_certificates().unwrap_or_default();
     let certificates = certificates.iter().map(|certificate| certificate.clone().into_owned()).collect();
     let speaks_http2 = session.alpn_protocol() == Some(b"h2");
-    let connection = Connection::new(&site, certificates);
+    let connection = Connection::new(&site, slot, certificates);
     if speaks_http2 {
         connection.http2(stream, stopped).await
     } else {
@@ -149,17 +183,19 @@ async fn serve_one(
 #[derive(Clone, Default)]
 pub(crate) struct AfterUpgrade {
     work: Arc<Mutex<Option<BoxFuture<'static, ()>>>>,
-    counted: Arc<Mutex<Option<Counted>>>,
+    request: Arc<Mutex<Option<UpgradeRequest>>>,
 }
+
+/// The request that asked for the other protocol has not ended before the connection has.
+type UpgradeRequest = (Option<Counted>, Served);
 
 impl AfterUpgrade {
     pub(crate) fn run(&self, work: impl Future<Output = ()> + Send + 'static) {
         *self.work.lock() = Some(Box::pin(work));
     }
 
-    /// The request that asked for the other protocol has not ended before the connection has.
-    fn keep(&self, counted: Option<Counted>) {
-        *self.counted.lock() = counted;
+    fn keep(&self, request: UpgradeRequest) {
+        *self.request.lock() = Some(request);
     }
 }
 
@@ -167,6 +203,7 @@ impl AfterUpgrade {
 #[derive(Clone)]
 struct Connection {
     site: Arc<Site>,
+    slot: Arc<OpenConnection>,
     certificates: Arc<[CertificateDer<'static>]>,
     /// Answers under way.
     under_way: Arc<watch::Sender<usize>>,
@@ -174,9 +211,10 @@ struct Connection {
 }
 
 impl Connection {
-    fn new(site: &Arc<Site>, certificates: Vec<CertificateDer<'static>>) -> Self {
+    fn new(site: &Arc<Site>, slot: Arc<OpenConnection>, certificates: Vec<CertificateDer<'static>>) -> Self {
         Self {
             site: Arc::clone(site),
+            slot,
             certificates: certificates.into(),
             under_way: Arc::new(watch::Sender::new(0)),
             after: AfterUpgrade::default(),
@@ -199,14 +237,14 @@ impl Connection {
             .serve_connection(TokioIo::new(stream), service)
             .with_upgrades();
         let mut connection = pin!(connection);
-        tokio::select! {
-            _ = &mut connection => {}
-            _ = stopped.changed() => {
-                connection.as_mut().graceful_shutdown();
-                let _ = tokio::time::timeout(GRACE, connection).await;
-                return;
-            }
-            () = tokio::time::sleep(self.site.limits.age) => {
+        let ended = tokio::select! {
+            _ = &mut connection => None,
+            ending = self.ends(&mut stopped) => Some(ending),
+        };
+        match ended {
+            None => {}
+            Some(Ending::AtOnce) => return,
+            Some(Ending::Gracefully) => {
                 connection.as_mut().graceful_shutdown();
                 let _ = tokio::time::timeout(GRACE, connection).await;
                 return;
@@ -231,17 +269,36 @@ impl Connection {
             .timer(TokioTimer::new())
             .keep_alive_interval(PING_INTERVAL)
             .max_concurrent_streams(MOST_STREAMS)
+            .initial_stream_window_size(WINDOW_BYTES)
+            .initial_connection_window_size(WINDOW_BYTES)
             .max_header_list_size(u32::try_from(MOST_HEAD_BYTES).unwrap_or(u32::MAX))
             .serve_connection(TokioIo::new(stream), service);
         let mut connection = pin!(connection);
         tokio::select! {
             _ = &mut connection => return,
-            _ = stopped.changed() => {}
+            ending = self.ends(&mut stopped) => if ending == Ending::AtOnce { return },
             () = idles(self.under_way.subscribe(), self.site.limits.idle) => {}
-            () = tokio::time::sleep(self.site.limits.age) => {}
         }
         connection.as_mut().graceful_shutdown();
         let _ = tokio::time::timeout(GRACE, connection).await;
+    }
+
+    /// Waits until the connection has to end, whatever its client wants.
+    async fn ends(&self, stopped: &mut watch::Receiver<()>) -> Ending {
+        tokio::select! {
+            _ = stopped.changed() => Ending::Gracefully,
+            () = tokio::time::sleep(self.site.limits.age) => Ending::Gracefully,
+            () = self.slot.closed() => Ending::AtOnce,
+            () = self.first_request_is_late() => Ending::AtOnce,
+        }
+    }
+
+    /// Never returns once a request was let in.
+    async fn first_request_is_late(&self) {
+        idles(self.under_way.subscribe(), self.site.limits.first_request).await;
+        if self.slot.has_served() {
+            std::future::pending().await
+        }
     }
 
     async fn answer(self, request: Request<Incoming>) -> Result<Response, Infallible> {
@@ -262,27 +319,47 @@ impl Connection {
             Counted::begin(observer, &parts.method, parts.uri.path(), self.site.gate.is_some())
         });
         if let Some(gate) = &self.site.gate {
+            let Some(_judged) = self.slot.judge(MAX_JUDGED) else {
+                return Ok(answer::error(
+                    StatusCode::TOO_MANY_REQUESTS,
+                    "too many requests wait to be authenticated",
+                ));
+            };
             let head = (&parts.method, parts.uri.path(), &parts.headers);
-            if let Err(refused) = gate.admit(head, &self.certificates).await {
-                return Ok(*refused);
+            match gate.admit(head, &self.certificates).await {
+                Ok(Admitted { is_anonymous: true }) => {}
+                Ok(Admitted { is_anonymous: false }) => self.slot.trust(),
+                Err(refused) => {
+                    self.slot.refused(MAX_REFUSED);
+                    return Ok(*refused);
+                }
             }
         }
+        let served = self.slot.serve(self.site.gate.is_some());
         let request = Request::from_parts(parts, Body::new(body));
         let mut router = self.site.router.clone();
         poll_fn(|cx| Service::<Request<Body>>::poll_ready(&mut router, cx)).await?;
         let response = router.call(request).await?;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            self.after.keep(counted);
+            self.after.keep((counted, served));
             return Ok(response);
         }
         // The answer is under way until its last byte is.
         Ok(response.map(|body| {
             Body::new(body.map_frame(move |frame| {
-                let _until_the_end = (&busy, &counted);
+                let _until_the_end = (&busy, &counted, &served);
                 frame
             }))
         }))
     }
+}
+
+/// How a connection ends that does not end by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    AtOnce,
+    /// Requests under way are answered, within the grace.
+    Gracefully,
 }
 
 /// Counts an answer under way as long as it lives.

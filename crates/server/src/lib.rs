@@ -76,7 +76,7 @@ pub async fn serve_healthz(
     connections::serve(listener, plain(complete(router, api), None), shutdown).await;
 }
 
-/// Serves the read-only port (10255): health, pods, manifest problems and measurements, to everybody who can reach it.
+/// Serves the read-only port (10255): health, pods and measurements, to everybody who can reach it.
 /// Ends soon after `shutdown` does.
 pub async fn serve_read_only(
     listener: TcpListener,
@@ -90,7 +90,6 @@ pub async fn serve_read_only(
         .route("/healthz/syncloop", get(healthz::sync_loop))
         .route("/healthz/device-plugin", get(healthz::device_plugin))
         .route("/pods", get(pods::list))
-        .route("/debug/manifests", get(manifests::problems))
         .route("/stats/summary", get(stats_summary::show).post(stats_summary::show))
         .route("/metrics", get(metrics::kubelet))
         .route("/metrics/cadvisor", get(metrics::cadvisor))

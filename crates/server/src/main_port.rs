@@ -15,9 +15,14 @@ use crate::connections::{self, Limits, Site};
 use crate::tls::{self, ServingPair, TlsError, TlsSettings};
 use crate::{Api, complete, endpoint};
 
-/// As the original: how long a connection may idle, and how long it may last.
-const LIMITS: Limits =
-    Limits { connections: 1024, idle: Duration::from_secs(90), age: Duration::from_secs(4 * 3600) };
+/// As the original: how long a connection may idle, and how long it may last. The original has no other limits.
+const LIMITS: Limits = Limits {
+    connections: 1024,
+    per_peer: 256,
+    first_request: Duration::from_secs(10),
+    idle: Duration::from_secs(90),
+    age: Duration::from_secs(4 * 3600),
+};
 
 /// What the main port is made of.
 #[derive(Debug)]

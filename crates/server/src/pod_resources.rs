@@ -27,18 +27,21 @@ use ports::edge::PodResourcesCall;
 use ports::node_api::NodeDevice;
 use ports::{Clock, NodeApi};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tonic::body::Body;
 use tonic::{Response, Status};
 use tower_service::Service;
 
 use crate::Api;
+use crate::connections::table::{ConnectionTable, OpenConnection, Peer, TableLimits};
 
 /// Calls a second, in the long run and at once.
 const QPS: u32 = 100;
 const BURST: u32 = 10;
-const MOST_CONNECTIONS: usize = 64;
+/// An idle connection is closed for one more, first those of a process that has many.
+const LIMITS: TableLimits = TableLimits { connections: 64, per_peer: 16 };
+/// Calls at once on one connection.
+const MAX_STREAMS: u32 = 16;
 /// A silent client is asked so often whether it is still there.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 /// Before accepting again when the process is out of descriptors.
@@ -71,16 +74,18 @@ pub async fn serve(
     shutdown: impl Future<Output = ()> + Send,
 ) {
     let lister = Lister { api, features, rate: Arc::new(Rate::new(clock)) };
-    let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+    let table = ConnectionTable::new(LIMITS);
     let mut shutdown = pin!(shutdown);
     let mut open = JoinSet::new();
     loop {
         tokio::select! {
             () = &mut shutdown => return,
             Some(_) = open.join_next() => {}
-            accepted = next(&listener, &places) => match accepted {
-                Ok((stream, place)) => {
-                    open.spawn(serve_one(stream, place, lister.clone()));
+            accepted = next(&listener, &table) => match accepted {
+                Ok(stream) => {
+                    if let Some(slot) = table.open(peer(&stream)) {
+                        open.spawn(serve_one(stream, slot, lister.clone()));
+                    }
                 }
                 Err(error) => {
                     tracing::warn!(%error, "Cannot accept a connection to PodResources");
@@ -91,24 +96,38 @@ pub async fn serve(
     }
 }
 
-/// Cancel safe, as in `connections`.
-async fn next(
-    listener: &UnixListener,
-    places: &Arc<Semaphore>,
-) -> io::Result<(UnixStream, OwnedSemaphorePermit)> {
-    let place = Arc::clone(places).acquire_owned().await.map_err(io::Error::other)?;
-    let (stream, _) = listener.accept().await?;
-    Ok((stream, place))
+/// Cancel safe: a connection that is not accepted yet stays in the kernel's queue.
+async fn next(listener: &UnixListener, table: &ConnectionTable) -> io::Result<UnixStream> {
+    table.wait_for_slot().await;
+    listener.accept().await.map(|(stream, _)| stream)
 }
 
-/// A client that breaks off is its own affair.
-async fn serve_one(stream: UnixStream, _place: OwnedSemaphorePermit, lister: Lister) {
-    let service = service_fn(|request| answer(lister.clone(), request));
+fn peer(stream: &UnixStream) -> Peer {
+    Peer::Process(stream.peer_cred().ok().and_then(|credentials| credentials.pid()))
+}
+
+/// Errors of single connections are not logged: any client can cause them.
+async fn serve_one(stream: UnixStream, slot: OpenConnection, lister: Lister) {
+    let slot = Arc::new(slot);
+    let calls = Arc::clone(&slot);
+    let service = service_fn(move |request| {
+        let served = calls.serve(true);
+        let answer = answer(lister.clone(), request);
+        async move {
+            let answer = answer.await;
+            drop(served);
+            answer
+        }
+    });
     let connection = http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
         .keep_alive_interval(PING_INTERVAL)
+        .max_concurrent_streams(MAX_STREAMS)
         .serve_connection(TokioIo::new(stream), service);
-    let _ = connection.await;
+    tokio::select! {
+        _ = connection => {}
+        () = slot.closed() => {}
+    }
 }
 
 async fn answer(lister: Lister, request: Request<Incoming>) -> Result<http::Response<Body>, Infallible> {
@@ -300,6 +319,31 @@ mod tests {
             assert_eq!(is_listed(&pod, Features::default()), is_active, "{phase:?}");
             assert!(is_listed(&pod, all), "{phase:?}");
         }
+    }
+
+    /// A process that only opens connections does not keep another from being served.
+    #[tokio::test]
+    async fn idle_connections_make_way_for_new_ones() {
+        let dir = std::env::temp_dir().join(format!("pod-resources-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let socket = dir.join("kubelet.sock");
+        let listener = listen(&socket).unwrap();
+        let api: Api = Arc::new(crate::tests::Agent::default());
+        let clock = Clock::system();
+        let server = serve(listener, (api, Features::default()), clock, std::future::pending());
+        let clients = async {
+            let mut idle = Vec::new();
+            for _ in 0..200 {
+                idle.push(UnixStream::connect(&socket).await.unwrap());
+            }
+            let mut closed = 0;
+            for stream in &mut idle[..200 - LIMITS.per_peer] {
+                closed += usize::from(tokio::io::AsyncReadExt::read(stream, &mut [0; 64]).await.is_ok());
+            }
+            assert_eq!(closed, 200 - LIMITS.per_peer);
+        };
+        tokio::select! { () = server => unreachable!(), () = clients => {} }
+        std::fs::remove_dir_all(&dir).unwrap();
     }
 
     #[tokio::test(start_paused = true)]

@@ -199,6 +199,11 @@ impl ResolvesServerCert for Latest {
     }
 }
 
+/// Certificates in the chain of a client, and their bytes. They are kept for as long as the connection lives, whoever sent
+/// them.
+const MAX_CHAIN: usize = 8;
+const MAX_CHAIN_BYTES: usize = 16 << 10;
+
 /// Asks for a certificate whose holder has its key, and takes none for an answer.
 #[derive(Debug)]
 struct AskAndTake(Arc<CryptoProvider>);
@@ -214,10 +219,16 @@ impl ClientCertVerifier for AskAndTake {
 
     fn verify_client_cert(
         &self,
-        _own: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
+        own: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
         _now: UnixTime,
     ) -> Result<ClientCertVerified, rustls::Error> {
+        let bytes = intermediates.iter().map(|certificate| certificate.len()).sum::<usize>() + own.len();
+        if intermediates.len() >= MAX_CHAIN || bytes > MAX_CHAIN_BYTES {
+            return Err(rustls::Error::InvalidCertificate(
+                rustls::CertificateError::ApplicationVerificationFailure,
+            ));
+        }
         Ok(ClientCertVerified::assertion())
     }
 
@@ -248,6 +259,8 @@ impl ClientCertVerifier for AskAndTake {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn offered(settings: &TlsSettings) -> Result<(Vec<String>, Vec<NamedGroup>), TlsError> {
@@ -323,6 +336,20 @@ mod tests {
         let settings = TlsSettings { curves: texts(&["CurveP521"]), ..TlsSettings::default() };
         let refused = offered(&settings).unwrap_err().to_string();
         assert!(refused.ends_with("supported are X25519, CurveP256, CurveP384"), "{refused}");
+    }
+
+    #[test]
+    fn a_client_certificate_chain_has_a_bound() {
+        let verifier = AskAndTake(Arc::new(ring::default_provider()));
+        let taken = |own: usize, intermediates: &[usize]| {
+            let certificate = |length: usize| CertificateDer::from(vec![0; length]);
+            let chain: Vec<_> = intermediates.iter().map(|length| certificate(*length)).collect();
+            verifier
+                .verify_client_cert(&certificate(own), &chain, UnixTime::since_unix_epoch(Duration::ZERO))
+                .is_ok()
+        };
+        assert!(taken(1000, &[]) && taken(2000, &[2000, 2000, 2000, 2000]));
+        assert!(!taken(20 << 10, &[]) && !taken(1000, &[8 << 10, 8 << 10]) && !taken(10, &[10; 20]));
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod watch;
 mod deletion;
 mod device_plugins;
 mod devices;
+mod flood;
 mod image_disk;
 mod jobs;
 mod joining;

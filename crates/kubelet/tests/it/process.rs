@@ -144,7 +144,7 @@ fn pods_come_from_a_url_too() {
     server.join().expect("the server ends");
     // Nobody answers any more: what was good stays.
     node.eventually("the failure is visible", |node| {
-        let problems = node.get("/debug/manifests")?;
+        let problems = crate::server::get(node, "/debug/manifests")?.body;
         if problems.contains("127.0.0.1") { Ok(()) } else { Err(problems) }
     });
     node.running("remote");

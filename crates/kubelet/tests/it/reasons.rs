@@ -25,7 +25,7 @@ fn a_broken_manifest_is_named_with_its_line_and_leaves_the_running_pod_alone() {
     std::fs::write(node.manifest("web"), "apiVersion: v1\nkind: Pod\nmetadata: {name: web\nspec: [")
         .expect("written");
     let problems = node.eventually("the problem is visible", |node| {
-        let problems = node.get("/debug/manifests")?;
+        let problems = crate::server::get(node, "/debug/manifests")?.body;
         if problems.contains("web.json") { Ok(problems) } else { Err(problems) }
     });
     assert!(problems.contains("web.json:4:"), "file, line and column are named: {problems}");

@@ -246,7 +246,7 @@ fn what_a_context_may_not_ask_for_is_refused_with_its_field() {
         "cannot set `allowPrivilegeEscalation` to false and `privileged` to true",
     ];
     node.eventually("both problems are visible", |node| {
-        let problems = node.get("/debug/manifests")?;
+        let problems = crate::server::get(node, "/debug/manifests")?.body;
         let all = expected.iter().all(|text| problems.contains(text));
         if all { Ok(()) } else { Err(problems) }
     });

@@ -108,7 +108,7 @@ pub(crate) fn get(node: &Node, path: &str) -> Result<Answer, String> {
     ask(connect(node, &node.path("pki/kubelet.crt"), None)?, "GET", path)
 }
 
-fn authority() -> (rcgen::Issuer<'static, rcgen::KeyPair>, String) {
+pub(crate) fn authority() -> (rcgen::Issuer<'static, rcgen::KeyPair>, String) {
     let key = rcgen::KeyPair::generate().expect("a key");
     let mut params = rcgen::CertificateParams::default();
     params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
@@ -116,7 +116,7 @@ fn authority() -> (rcgen::Issuer<'static, rcgen::KeyPair>, String) {
     (rcgen::Issuer::new(params, key), pem)
 }
 
-fn client(issuer: &rcgen::Issuer<'_, rcgen::KeyPair>) -> Pair {
+pub(crate) fn client(issuer: &rcgen::Issuer<'_, rcgen::KeyPair>) -> Pair {
     let key = rcgen::KeyPair::generate().expect("a key");
     let mut params = rcgen::CertificateParams::default();
     params.distinguished_name.push(rcgen::DnType::CommonName, "admin");

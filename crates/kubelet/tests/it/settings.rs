@@ -56,7 +56,7 @@ fn what_no_watch_can_see_is_found_as_often_as_file_check_frequency_says() {
     std::os::unix::fs::symlink(&target, node.manifest("linked")).expect("linked");
     let shows = |text: &str| {
         node.eventually("the manifest is read anew", |node| {
-            let problems = node.get("/debug/manifests")?;
+            let problems = crate::server::get(node, "/debug/manifests")?.body;
             if problems.contains(text) { Ok(()) } else { Err(problems) }
         });
     };

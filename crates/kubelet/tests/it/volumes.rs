@@ -174,7 +174,7 @@ fn mounts_travel_between_node_and_container_as_their_propagation_says() {
     pod["spec"]["containers"][0]["volumeMounts"][0]["mountPropagation"] = "Bidirectional".into();
     node.apply("unprivileged", &pod);
     node.eventually("an unprivileged one is refused", |node| {
-        let problems = node.get("/debug/manifests")?;
+        let problems = crate::server::get(node, "/debug/manifests")?.body;
         if problems.contains("Bidirectional mount propagation is available only to privileged containers") {
             Ok(())
         } else {

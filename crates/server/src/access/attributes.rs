@@ -8,7 +8,7 @@ use crate::endpoint::Endpoint;
 /// What is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Attributes {
-    pub(crate) verb: String,
+    pub(crate) verb: &'static str,
     /// The most telling first.
     pub(crate) subresources: &'static [&'static str],
 }
@@ -77,8 +77,10 @@ mod tests {
             ("PUT", "update"),
             ("PATCH", "patch"),
             ("DELETE", "delete"),
-            ("HEAD", "head"),
-            ("OPTIONS", "options"),
+            // pkg/kubelet/server/auth.go: no verb for any other method.
+            ("HEAD", ""),
+            ("OPTIONS", ""),
+            ("MADEUP", ""),
         ] {
             assert_eq!(of(&Method::from_bytes(method.as_bytes()).unwrap(), "/pods").verb, verb);
         }

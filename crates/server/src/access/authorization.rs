@@ -22,7 +22,7 @@ pub(super) enum Verdict {
 }
 
 /// A caller, a verb and a subresource of the node.
-type Question = (User, String, &'static str);
+type Question = (User, &'static str, &'static str);
 
 #[derive(Debug)]
 pub(super) struct Authorizer {
@@ -47,7 +47,7 @@ impl Authorizer {
         node: &str,
     ) -> Result<Verdict, ClusterError> {
         for subresource in attributes.subresources {
-            let question = (user.clone(), attributes.verb.clone(), *subresource);
+            let question = (user.clone(), attributes.verb, *subresource);
             if self.answer(question, node).await? == Verdict::Allowed {
                 return Ok(Verdict::Allowed);
             }
@@ -87,7 +87,7 @@ impl Authorizer {
 
 fn review((user, verb, subresource): &Question, node: &str) -> SubjectAccessReview {
     let attributes = ResourceAttributes {
-        verb: Some(verb.clone()),
+        verb: Some((*verb).to_owned()),
         version: Some("v1".to_owned()),
         resource: Some("nodes".to_owned()),
         subresource: Some((*subresource).to_owned()),

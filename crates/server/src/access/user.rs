@@ -29,6 +29,10 @@ impl User {
         }
     }
 
+    pub(crate) fn is_anonymous(&self) -> bool {
+        self.name == ANONYMOUS
+    }
+
     /// CN is the name, each O a group. `None`: the certificate cannot be read or names nobody.
     pub(crate) fn of_certificate(certificate: &CertificateDer<'_>) -> Option<Self> {
         let (_, certificate) = X509Certificate::from_der(certificate).ok()?;

@@ -156,6 +156,15 @@ impl Port {
     }
 
     async fn connect(&self, client: Option<&Pair>, protocol: &[u8]) -> std::io::Result<TlsStream<TcpStream>> {
+        self.connect_from([127, 0, 0, 1], client, protocol).await
+    }
+
+    async fn connect_from(
+        &self,
+        from: [u8; 4],
+        client: Option<&Pair>,
+        protocol: &[u8],
+    ) -> std::io::Result<TlsStream<TcpStream>> {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(self.pair.certificate.as_bytes()).unwrap()).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -170,7 +179,9 @@ impl Port {
             }
         };
         config.alpn_protocols = vec![protocol.to_vec()];
-        let stream = TcpStream::connect(("127.0.0.1", self.port)).await.unwrap();
+        let socket = tokio::net::TcpSocket::new_v4()?;
+        socket.bind((from, 0).into())?;
+        let stream = socket.connect(([127, 0, 0, 1], self.port).into()).await?;
         TlsConnector::from(Arc::new(config)).connect(ServerName::try_from("node").unwrap(), stream).await
     }
 
@@ -397,6 +408,13 @@ async fn running_pods_come_from_the_runtime() {
     let agent = Agent { runtime_is_down: true, ..Agent::default() };
     let port = Port::open(agent, KubeletConfiguration::default()).await;
     port.get("/runningpods/").await.check(500, "runtime is down\n");
+}
+
+#[tokio::test]
+async fn problems_with_manifests_are_listed() {
+    let port = Port::open(Agent::default(), KubeletConfiguration::default()).await;
+    let expected = json!([{"origin": "file:/m/web.yaml", "message": "line 3: \"oops\""}]);
+    assert_eq!(port.get("/debug/manifests").await.json(), expected);
 }
 
 #[tokio::test]

@@ -52,7 +52,6 @@ async fn each_path_opens_to_its_own_subresources_and_the_methods_verb_and_to_not
             let own = endpoint.subresources();
             let status = async || port.ask(method, path, &caller).await.status();
             for subresource in own {
-                let verb = verb.clone();
                 cluster.set_access(move |review| {
                     let (user, asked, of) = question(review);
                     user == "scraper" && asked == verb && of == *subresource
@@ -62,7 +61,6 @@ async fn each_path_opens_to_its_own_subresources_and_the_methods_verb_and_to_not
             }
             cluster.set_access(move |review| !own.contains(&question(review).2.as_str()));
             assert_eq!(status().await, 403, "{method} {path} with everything else");
-            let verb = verb.clone();
             cluster.set_access(move |review| question(review).1 != verb);
             assert_eq!(status().await, 403, "{method} {path} with every other verb");
         }
