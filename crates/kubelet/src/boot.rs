@@ -46,6 +46,9 @@ pub(crate) enum StartError {
     /// Complete: it names the field or the file.
     #[error("{0}")]
     Certificates(String),
+    /// Complete, and as the original says it.
+    #[error("{0}")]
+    Access(String),
     #[error("run once needs a source of pods: set staticPodPath or staticPodURL")]
     NothingToRun,
 }

@@ -66,7 +66,7 @@ async fn main_server(
     reviews: Option<Arc<dyn Cluster>>,
 ) -> Result<MainServer, StartError> {
     let certificates = serving::load(resolved, engine, reviews.as_ref()).await?;
-    let access = access(&resolved.kubelet, &engine.settings.node_name, certificates.client_ca, reviews);
+    let access = access(&resolved.kubelet, &engine.settings.node_name, certificates.client_ca, reviews)?;
     let config = Arc::new(resolved.kubelet.clone());
     let port = MainPort {
         api: api.clone(),
@@ -86,22 +86,34 @@ fn access(
     node_name: &str,
     client_ca: Option<watch::Receiver<ClientCa>>,
     reviews: Option<Arc<dyn Cluster>>,
-) -> AccessSettings {
+) -> Result<AccessSettings, StartError> {
     let (authentication, authorization) = (&kubelet.authentication, &kubelet.authorization);
-    let token_review = reviews.clone().filter(|_| authentication.webhook.enabled);
-    let ttl = authentication.webhook.cache_ttl.as_std();
-    let asks = reviews.filter(|_| authorization.mode == "Webhook");
-    AccessSettings {
-        node_name: node_name.to_owned(),
-        anonymous: authentication.anonymous.enabled,
-        client_ca,
-        token_review: token_review.map(|cluster| TokenReviews { cluster, ttl }),
-        authorization: asks.map_or(AuthorizationMode::AlwaysAllow, |cluster| AuthorizationMode::Review {
+    let missing = |what: &str| StartError::Access(format!("no client provided, cannot use webhook {what}"));
+    let token_review = match (&reviews, authentication.webhook.enabled) {
+        (Some(cluster), true) => {
+            let ttl = authentication.webhook.cache_ttl.as_std();
+            Some(TokenReviews { cluster: Arc::clone(cluster), ttl })
+        }
+        (None, true) => return Err(missing("authentication")),
+        (_, false) => None,
+    };
+    // Only the configuration can open the port to everybody.
+    let authorization = match (authorization.mode.as_str(), reviews) {
+        ("AlwaysAllow", _) => AuthorizationMode::AlwaysAllow,
+        (_, Some(cluster)) => AuthorizationMode::Review {
             cluster,
             allowed_ttl: authorization.webhook.cache_authorized_ttl.as_std(),
             denied_ttl: authorization.webhook.cache_unauthorized_ttl.as_std(),
-        }),
-    }
+        },
+        (_, None) => return Err(missing("authorization")),
+    };
+    Ok(AccessSettings {
+        node_name: node_name.to_owned(),
+        anonymous: authentication.anonymous.enabled,
+        client_ca,
+        token_review,
+        authorization,
+    })
 }
 
 #[expect(clippy::disallowed_methods, reason = "three tasks that end with the process's own stop token")]
@@ -135,11 +147,25 @@ mod tests {
         kubelet.authorization.webhook.cache_authorized_ttl = GoDuration::from_secs(11);
         kubelet.authorization.webhook.cache_unauthorized_ttl = GoDuration::from_secs(13);
         let reviews: Arc<dyn Cluster> = Arc::new(FakeCluster::new());
-        let access = access(&kubelet, "node", None, Some(reviews));
+        let access = access(&kubelet, "node", None, Some(reviews)).expect("both can be asked");
         assert_eq!(access.token_review.expect("tokens are asked about").ttl, Duration::from_secs(7));
         let AuthorizationMode::Review { allowed_ttl, denied_ttl, .. } = access.authorization else {
             panic!("permissions are asked for: {:?}", access.authorization);
         };
         assert_eq!((allowed_ttl, denied_ttl), (Duration::from_secs(11), Duration::from_secs(13)));
+    }
+
+    #[test]
+    fn webhook_authorization_without_an_api_server_is_never_always_allow() {
+        let refused = |kubelet: &KubeletConfiguration| match access(kubelet, "node", None, None) {
+            Ok(access) => format!("{:?}", access.authorization),
+            Err(error) => error.to_string(),
+        };
+        let mut kubelet = KubeletConfiguration::default();
+        assert_eq!(refused(&kubelet), "no client provided, cannot use webhook authentication");
+        kubelet.authentication.webhook.enabled = false;
+        assert_eq!(refused(&kubelet), "no client provided, cannot use webhook authorization");
+        kubelet.authorization.mode = "AlwaysAllow".to_owned();
+        assert_eq!(refused(&kubelet), "AlwaysAllow");
     }
 }
