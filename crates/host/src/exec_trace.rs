@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use ports::host::ExecTrace;
-use rustix::process::{Pid, Signal};
+use rustix::process::{Pid, PidfdFlags, Signal};
 
 /// The kernel counts start times in ticks of this length, on every architecture.
 const TICK: Duration = Duration::from_millis(10);
@@ -52,40 +52,61 @@ pub(crate) fn find(proc: &Path, container: &str, command: &[String], age: Durati
 
 /// Kills the sessions, and what was started from them meanwhile.
 pub(crate) fn end(proc: &Path, container: &str, trace: &ExecTrace) {
-    let mut marked = BTreeSet::new();
+    // With the time when it started: a number may be given to another process.
+    let mut marked: BTreeMap<u32, u64> = BTreeMap::new();
     for _ in 0..ROUNDS {
         let processes = of_container(proc, container);
-        marked.extend(
-            processes.iter().filter(|(_, p)| trace.sessions.contains(&p.session)).map(|(pid, _)| *pid),
-        );
+        let is_same = |pid: &u32, started: u64| processes.get(pid).is_some_and(|p| p.started == started);
+        marked.retain(|pid, started| is_same(pid, *started));
+        let sessions = processes.iter().filter(|(_, p)| trace.sessions.contains(&p.session));
+        marked.extend(sessions.map(|(pid, p)| (*pid, p.started)));
         // Children have higher numbers than their parents nearly always; the next round finds the others.
-        let children: Vec<u32> =
-            processes.iter().filter(|(_, p)| marked.contains(&p.parent)).map(|(pid, _)| *pid).collect();
-        marked.extend(children);
-        marked.retain(|pid| processes.contains_key(pid));
+        let children: Vec<_> = processes.iter().filter(|(_, p)| marked.contains_key(&p.parent)).collect();
+        marked.extend(children.into_iter().map(|(pid, p)| (*pid, p.started)));
         if marked.is_empty() {
             return;
         }
-        for pid in marked.iter().filter_map(|pid| i32::try_from(*pid).ok().and_then(Pid::from_raw)) {
-            // It may have ended by itself just now.
-            let _ = rustix::process::kill_process(pid, Signal::KILL);
+        for (pid, started) in &marked {
+            kill(proc, container, *pid, *started);
         }
     }
+}
+
+/// Kills the process if it is still the one that was found.
+fn kill(proc: &Path, container: &str, pid: u32, started: u64) {
+    let Some(id) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return };
+    // From here on the descriptor names this process, whatever becomes of its number.
+    let descriptor = rustix::process::pidfd_open(id, PidfdFlags::empty());
+    let is_same = is_in_container(proc, container, pid)
+        && process(proc, pid).is_some_and(|process| process.started == started);
+    if !is_same {
+        return;
+    }
+    // It may have ended by itself just now.
+    let _ = match descriptor {
+        Ok(descriptor) => rustix::process::pidfd_send_signal(descriptor, Signal::KILL),
+        // Linux before 5.3.
+        Err(rustix::io::Errno::NOSYS) => rustix::process::kill_process(id, Signal::KILL),
+        Err(_) => return,
+    };
+}
+
+fn is_in_container(proc: &Path, container: &str, pid: u32) -> bool {
+    let cgroup = fs::read_to_string(proc.join(pid.to_string()).join("cgroup"));
+    cgroup.is_ok_and(|cgroup| cgroup.contains(container))
+}
+
+/// `None`: it is gone or a zombie.
+fn process(proc: &Path, pid: u32) -> Option<Process> {
+    parse_stat(&fs::read_to_string(proc.join(pid.to_string()).join("stat")).ok()?)
 }
 
 /// The processes of the container, by the name of their cgroup. Zombies are left out.
 fn of_container(proc: &Path, container: &str) -> Processes {
     let Ok(entries) = fs::read_dir(proc) else { return Processes::new() };
     let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let in_container = |pid: &u32| {
-        let cgroup = fs::read_to_string(proc.join(pid.to_string()).join("cgroup"));
-        cgroup.is_ok_and(|cgroup| cgroup.contains(container))
-    };
-    pids.filter(in_container)
-        .filter_map(|pid| {
-            let stat = fs::read_to_string(proc.join(pid.to_string()).join("stat")).ok()?;
-            Some((pid, parse_stat(&stat)?))
-        })
+    pids.filter(|pid| is_in_container(proc, container, *pid))
+        .filter_map(|pid| Some((pid, process(proc, pid)?)))
         .collect()
 }
 
@@ -165,6 +186,21 @@ mod tests {
         assert_eq!(parse_stat(line), Some(Process { parent: 3, session: 5, started: 77 }));
         assert_eq!(parse_stat("7 (x) Z 3 4 5"), None);
         assert_eq!(parse_stat("nonsense"), None);
+    }
+
+    /// The made-up process has the number of a real one, which must live on.
+    #[test]
+    fn a_process_that_got_the_number_of_another_is_not_killed() {
+        let dir = machine();
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = child.id();
+        add(dir.path(), [pid, 10, pid], 9_990, "sleep 60", "pipe:[5]");
+        kill(dir.path(), "abc123", pid, 9_930);
+        kill(dir.path(), "another", pid, 9_990);
+        assert!(child.try_wait().unwrap().is_none(), "it was not the one that was found");
+        kill(dir.path(), "abc123", pid, 9_990);
+        let ended = child.wait().unwrap();
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&ended), Some(9));
     }
 
     #[test]
