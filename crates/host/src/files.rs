@@ -245,8 +245,12 @@ pub(crate) fn compress(path: &Path) -> HostResult<()> {
 
 fn gzip(from: &mut File, to: &Path) -> io::Result<()> {
     let permissions = from.metadata()?.permissions();
-    // What an interrupted run left behind is overwritten.
-    let packed = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(to)?;
+    // An interrupted run may have left the name behind, or somebody else a link to another file.
+    match fs::remove_file(to) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    let packed = OpenOptions::new().write(true).create_new(true).mode(0o600).open(to)?;
     packed.set_permissions(permissions)?;
     let mut encoder = GzEncoder::new(packed, Compression::default());
     io::copy(from, &mut encoder)?;

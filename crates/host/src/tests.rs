@@ -192,6 +192,20 @@ async fn a_link_is_pointed_elsewhere_in_one_step() {
     host().remove_file(&link).await.unwrap();
 }
 
+/// A link in the way would let its maker overwrite any file of the node.
+#[tokio::test]
+async fn compressing_does_not_write_through_a_link() {
+    let dir = tempfile::tempdir().unwrap();
+    let (log, other) = (dir.path().join("0.log.20260101-000000"), dir.path().join("other"));
+    fs::write(&log, "line\n").unwrap();
+    fs::write(&other, "untouched").unwrap();
+    symlink(&other, dir.path().join("0.log.20260101-000000.tmp")).unwrap();
+    host().compress(&log).await.unwrap();
+    assert_eq!(fs::read_to_string(&other).unwrap(), "untouched");
+    let packed = dir.path().join("0.log.20260101-000000.gz");
+    assert!(fs::symlink_metadata(packed).unwrap().is_file());
+}
+
 #[tokio::test]
 async fn compressing_keeps_the_content_and_removes_the_original() {
     use std::io::Read;
