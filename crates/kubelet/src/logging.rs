@@ -3,10 +3,10 @@
 //! Verbosity follows `-v`: 0 to 3 show information and worse, 4 and 5 debugging, 6 and more everything. Libraries
 //! speak only from 8 on, apart from their warnings. `--vmodule` raises it for single files.
 
+mod queue;
 mod verbosity;
 
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -20,6 +20,8 @@ use tracing_subscriber::layer::{Context, Filter, Layer, SubscriberExt};
 
 pub(crate) use verbosity::Verbosity;
 
+use queue::LogQueue;
+
 use crate::traces::{OnlySpans, Spans};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,9 +33,21 @@ pub(crate) enum LogFormat {
 /// The rules of the log of this process; none before it has started.
 static RULES: OnceLock<Verbosity> = OnceLock::new();
 
+static QUEUE: LogQueue = LogQueue::new();
+/// At the end of the process a reader that stalls is waited for so long.
+pub(crate) const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// Starts logging for the life of the process. A second call changes nothing.
 pub(crate) fn start(format: LogFormat, verbosity: Verbosity, spans: Option<Spans>) {
     let layer = Lines { format, process: std::process::id() };
+    let dropped_line = match format {
+        LogFormat::Text => dropped_text,
+        LogFormat::Json => dropped_json,
+    };
+    if let Err(error) = QUEUE.start(dropped_line) {
+        write_last(&format!("E: cannot start the thread that writes the log: {error}\n"));
+    }
+    log_panics();
     let rules = RULES.get_or_init(|| verbosity);
     let subscriber = tracing_subscriber::registry().with(layer.with_filter(Rules(rules)));
     // Only fails when somebody else already listens, as in tests that start twice.
@@ -41,6 +55,61 @@ pub(crate) fn start(format: LogFormat, verbosity: Verbosity, spans: Option<Spans
         None => tracing::subscriber::set_global_default(subscriber),
         Some(spans) => tracing::subscriber::set_global_default(subscriber.with(spans.with_filter(OnlySpans))),
     };
+}
+
+/// A panic must not wait for a reader either.
+fn log_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let thread = std::thread::current();
+        write_last(&format!("E: thread '{}' {panic}\n", thread.name().unwrap_or("unnamed")));
+    }));
+}
+
+/// Writes a line that may be the last one, whether logging has started or not.
+pub(crate) fn write_last(line: &str) {
+    QUEUE.push(line);
+    flush(FLUSH_TIMEOUT);
+}
+
+/// Waits until all lines are written, or for `limit`.
+pub(crate) fn flush(limit: Duration) {
+    // What is not written by then has no reader.
+    let _ = QUEUE.flush(limit);
+}
+
+const DROPPED: &str = "Log lines were dropped because nobody read the log";
+
+fn dropped_text(count: u64) -> String {
+    let place = Place { level: Level::WARN, file: file!(), line: line!() };
+    let mut fields = Fields { message: DROPPED.to_owned(), ..Fields::default() };
+    fields.rest.push(("count", count.to_string(), true));
+    text_line(place, &fields, Timestamp::now(), std::process::id())
+}
+
+fn dropped_json(count: u64) -> String {
+    let place = Place { level: Level::WARN, file: file!(), line: line!() };
+    let mut fields = Fields { message: DROPPED.to_owned(), ..Fields::default() };
+    fields.rest.push(("count", count.to_string(), true));
+    json_line(place, &fields, Timestamp::now())
+}
+
+/// Where a line comes from.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    level: Level,
+    file: &'static str,
+    line: u32,
+}
+
+impl Place {
+    fn of(metadata: &Metadata<'static>) -> Self {
+        let file = metadata.file().unwrap_or("?");
+        Self { level: *metadata.level(), file, line: metadata.line().unwrap_or(0) }
+    }
+
+    fn file_name(&self) -> &'static str {
+        self.file.rsplit('/').next().unwrap_or("?")
+    }
 }
 
 /// From now on `-v` is that.
@@ -81,11 +150,10 @@ impl<S: Subscriber> Layer<S> for Lines {
         event.record(&mut fields);
         let now = Timestamp::now();
         let line = match self.format {
-            LogFormat::Text => text_line(event.metadata(), &fields, now, self.process),
-            LogFormat::Json => json_line(event.metadata(), &fields, now),
+            LogFormat::Text => text_line(Place::of(event.metadata()), &fields, now, self.process),
+            LogFormat::Json => json_line(Place::of(event.metadata()), &fields, now),
         };
-        // A log that cannot be written has nowhere to say so.
-        let _ = std::io::stderr().lock().write_all(line.as_bytes());
+        QUEUE.push(&line);
     }
 }
 
@@ -148,16 +216,16 @@ impl Visit for Fields {
 }
 
 /// `I1121 13:00:00.123456    1234 sync_loop.rs:120] "SyncLoop ADD" pod="default/web"`.
-fn text_line(metadata: &Metadata<'_>, fields: &Fields, now: Timestamp, process: u32) -> String {
-    let letter = match *metadata.level() {
+fn text_line(place: Place, fields: &Fields, now: Timestamp, process: u32) -> String {
+    let letter = match place.level {
         Level::ERROR => 'E',
         Level::WARN => 'W',
         _ => 'I',
     };
-    let file = metadata.file().and_then(|path| path.rsplit('/').next()).unwrap_or("?");
+    let file = place.file_name();
     let mut line = String::with_capacity(160);
     let time = now.strftime("%m%d %H:%M:%S.%6f");
-    let number = metadata.line().unwrap_or(0);
+    let number = place.line;
     let _ = write!(line, "{letter}{time} {process:7} {file}:{number}] {:?}", fields.message);
     for (name, value, is_bare) in &fields.rest {
         let _ = if *is_bare { write!(line, " {name}={value}") } else { write!(line, " {name}={value:?}") };
@@ -166,14 +234,13 @@ fn text_line(metadata: &Metadata<'_>, fields: &Fields, now: Timestamp, process: 
     line
 }
 
-fn json_line(metadata: &Metadata<'_>, fields: &Fields, now: Timestamp) -> String {
+fn json_line(place: Place, fields: &Fields, now: Timestamp) -> String {
     let mut object = serde_json::Map::new();
     let since_epoch = Duration::try_from(now.duration_since(Timestamp::UNIX_EPOCH)).unwrap_or_default();
     object.insert("ts".into(), (since_epoch.as_secs_f64() * 1000.0).into());
-    let file = metadata.file().and_then(|path| path.rsplit('/').next()).unwrap_or("?");
-    object.insert("caller".into(), format!("{file}:{}", metadata.line().unwrap_or(0)).into());
+    object.insert("caller".into(), format!("{}:{}", place.file_name(), place.line).into());
     object.insert("msg".into(), fields.message.clone().into());
-    match *metadata.level() {
+    match place.level {
         Level::ERROR => {}
         Level::WARN => drop(object.insert("level".into(), "warning".into())),
         Level::INFO => drop(object.insert("v".into(), 0.into())),

@@ -50,7 +50,10 @@ fn run(resolved: &Resolved) -> ExitCode {
     // Blocking work may hang on a dead disk for ever; the process does not wait for it.
     runtime.shutdown_background();
     match outcome {
-        Ok(code) => code,
+        Ok(code) => {
+            logging::flush(logging::FLUSH_TIMEOUT);
+            code
+        }
         Err(error) => fail(&format!("{error:#}")),
     }
 }
@@ -90,8 +93,7 @@ fn refuse(errors: &ConfigErrors) -> ExitCode {
     fail(&errors.to_string())
 }
 
-#[expect(clippy::print_stderr, reason = "the log may not have started yet")]
 fn fail(text: &str) -> ExitCode {
-    eprintln!("E: {text}");
+    logging::write_last(&format!("E: {text}\n"));
     ExitCode::FAILURE
 }

@@ -99,6 +99,8 @@ impl Signals {
     }
 }
 
+/// For what the log still has to write when a second signal comes.
+const LAST_WORDS: Duration = Duration::from_millis(200);
 /// The thread only waits.
 const STACK_BYTES: usize = 256 << 10;
 
@@ -112,6 +114,7 @@ async fn next([terminate, interrupt]: &mut [Signal; 2]) {
 
 #[expect(clippy::exit, reason = "the rest of the process may hang; nothing it could still do is waited for")]
 fn exit_at_once() {
+    crate::logging::flush(LAST_WORDS);
     std::process::exit(1)
 }
 

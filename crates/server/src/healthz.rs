@@ -38,7 +38,7 @@ pub(crate) async fn ping(State(api): State<Api>) -> Response {
     single(&*api, PING, Ok(()))
 }
 
-/// Our log is written synchronously; there is no writer that could be stuck without us.
+/// The log has a thread and a bounded queue of its own: a log that nobody reads delays nothing.
 pub(crate) async fn log(State(api): State<Api>) -> Response {
     single(&*api, LOG, Ok(()))
 }

@@ -37,6 +37,7 @@ mod server;
 mod service;
 mod settings;
 mod small_disk;
+mod stalled_log;
 mod stats;
 mod streaming;
 mod stubborn;

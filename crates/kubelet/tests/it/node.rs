@@ -423,7 +423,11 @@ impl Node {
     /// Starts the kubelet without waiting for anything.
     pub(crate) fn spawn_kubelet(&mut self) {
         let log = std::fs::OpenOptions::new().create(true).append(true).open(self.path("kubelet.log"));
-        let log = log.expect("a log file");
+        self.spawn_kubelet_logging_to(log.expect("a log file"));
+    }
+
+    /// The same with another reader of its log.
+    pub(crate) fn spawn_kubelet_logging_to(&mut self, log: impl Into<Stdio>) {
         let child = self.kubelet_command().stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn();
         self.kubelet = Some(child.expect("the kubelet starts"));
         self.kubelet_started = Instant::now();

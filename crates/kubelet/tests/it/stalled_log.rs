@@ -1,0 +1,53 @@
+//! A log that nobody reads, as when journald hangs: the node goes on, and says afterwards how many lines were lost.
+
+use std::io::{BufRead, BufReader};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use testing::FakeRuntime;
+
+use crate::node::{FOREVER, Node, shell_pod};
+
+/// Lines of these libraries are logged from `-v 8` on: a page of memory full of them for each call to the runtime.
+const VERBOSE: [&str; 2] = ["-v", "8"];
+
+/// A pod whose image the fake runtime has to pull.
+fn fake_pod(name: &str) -> Value {
+    let mut pod = shell_pod(name, FOREVER);
+    pod["spec"]["containers"][0]["imagePullPolicy"] = "IfNotPresent".into();
+    pod
+}
+
+#[test]
+fn a_log_reader_that_stalls_delays_nothing_and_learns_how_many_lines_were_dropped() {
+    let runtime = FakeRuntime::with_clock(ports::Clock::system());
+    let mut node = Node::beside_fake(&runtime, json!({}));
+    node.add_flags(&VERBOSE);
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    node.spawn_kubelet_logging_to(writer);
+    node.eventually("the kubelet serves /pods", |node| node.get("/pods").map(|_| ()));
+    // Each asks the runtime, and is told of in hundreds of lines: far more than pipe and queue hold.
+    for _ in 0..100 {
+        let answer = crate::server::get(&node, "/runningpods/").expect("an answer");
+        assert_eq!(answer.status, 200);
+    }
+    node.apply("web", &fake_pod("web"));
+    node.running("web");
+    let began = Instant::now();
+    assert_eq!(node.healthz().expect("an answer"), "ok");
+    assert!(began.elapsed() < testing::stretched(Duration::from_secs(5)), "{:?}", began.elapsed());
+
+    let mut lines = BufReader::new(reader).lines();
+    let count = lines.find_map(|line| {
+        let line = line.expect("a line");
+        let (_, count) = line.split_once("Log lines were dropped because nobody read the log\" count=")?;
+        count.trim().parse::<u64>().ok()
+    });
+    assert!(count.expect("it says how many were lost") > 0);
+    node.apply("second", &fake_pod("second"));
+    // Read to the end, or the pipe would be full again.
+    let reading = std::thread::spawn(move || lines.count());
+    node.running("second");
+    node.kill_kubelet();
+    assert!(reading.join().expect("read to the end") > 0);
+}
