@@ -26,6 +26,7 @@ use ports::{Clock, Host, HostError};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::damaged::set_aside;
 use crate::metrics::Metrics;
 use crate::places::Places;
 use crate::start::Doors;
@@ -319,7 +320,7 @@ impl Devices {
         let mut error = None;
         if text != *on_disk {
             let path = self.shared.dir.join(FILE);
-            match self.shared.host.write_file(&path, text.as_bytes(), CHECKPOINT_MODE).await {
+            match self.shared.host.write_durably(&path, text.as_bytes(), CHECKPOINT_MODE).await {
                 Ok(()) => *on_disk = text,
                 Err(why) => {
                     let why = chain(&why);
@@ -336,8 +337,14 @@ impl Devices {
 /// what they have, and the kubelet does not know of it.
 async fn remembered(doors: &Doors, path: &std::path::Path) -> (Remembered, bool) {
     let read = match doors.host.read_file(path, CHECKPOINT_LIMIT, false).await {
-        Ok(bytes) => parse_checkpoint(&String::from_utf8_lossy(&bytes), |bytes| doors.plugins.unpack(bytes))
-            .map_err(|error| chain(&error)),
+        Ok(bytes) => {
+            let unpack = |bytes: &[u8]| doors.plugins.unpack(bytes);
+            let parsed = parse_checkpoint(&String::from_utf8_lossy(&bytes), unpack);
+            if parsed.is_err() {
+                set_aside(&*doors.host, path).await;
+            }
+            parsed.map_err(|error| chain(&error))
+        }
         Err(error) if error.is_not_found() => return (Remembered::default(), true),
         Err(error) => Err(chain(&error)),
     };

@@ -21,6 +21,7 @@ mod checkpoints;
 pub mod cluster;
 mod collect;
 mod container_logs;
+mod damaged;
 pub mod devices;
 pub mod engine;
 pub mod events;

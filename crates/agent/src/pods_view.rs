@@ -12,7 +12,9 @@ use parking_lot::Mutex;
 use ports::{Host, HostError};
 use tokio::sync::watch;
 
+use crate::damaged::set_aside;
 use crate::settings::Paths;
+use crate::worker::is_final;
 
 /// A pod and what it is doing.
 #[derive(Clone, Debug)]
@@ -150,16 +152,26 @@ async fn read_pod(host: &dyn Host, paths: &Paths, uid: &PodUid) -> Result<Option
     const LIMIT: usize = 11 << 20;
     let json = host.read_file(&spec_path(paths, uid), LIMIT, false).await?;
     let pod = model::k8s::pod_from_json(&json).ok();
-    Ok(pod.filter(|pod| model::PodRef::of(pod).uid == *uid))
+    let pod = pod.filter(|pod| model::PodRef::of(pod).uid == *uid);
+    if pod.is_none() {
+        set_aside(host, &spec_path(paths, uid)).await;
+    }
+    Ok(pod)
 }
 
 /// Writes the status beside the pod's other files. Losing one costs only what a look at the runtime cannot tell again
-/// (start time, readiness, why the pod failed), so a failure is logged and nothing more.
+/// (start time, readiness, why the pod failed), so a failure is logged and nothing more. That a pod has ended must survive a
+/// power cut: it would run again.
 pub async fn save_checkpoint(host: &dyn Host, paths: &Paths, uid: &PodUid, status: &PodStatus) {
     let Ok(json) = serde_json::to_vec(status) else { return };
     let saved = async {
         host.ensure_dir(&paths.pod(uid), 0o750).await?;
-        host.write_file(&checkpoint_path(paths, uid), &json, 0o600).await
+        let path = checkpoint_path(paths, uid);
+        if is_final(status) {
+            host.write_durably(&path, &json, 0o600).await
+        } else {
+            host.write_file(&path, &json, 0o600).await
+        }
     };
     if let Err(error) = saved.await {
         tracing::warn!(%uid, error = crate::volumes::chain(&error), "Status checkpoint was not written");
@@ -180,11 +192,22 @@ pub async fn remove_checkpoint(host: &dyn Host, paths: &Paths, uid: &PodUid) -> 
 /// The status an earlier run of the kubelet left, if it did and it is whole.
 pub async fn load_checkpoint(host: &dyn Host, paths: &Paths, uid: &PodUid) -> Option<PodStatus> {
     const LIMIT: usize = 1 << 20;
-    let json = host.read_file(&checkpoint_path(paths, uid), LIMIT, false).await.ok()?;
+    let path = checkpoint_path(paths, uid);
+    let json = match host.read_file(&path, LIMIT, false).await {
+        Ok(json) => json,
+        Err(error) => {
+            if !error.is_not_found() {
+                let error = crate::volumes::chain(&error);
+                tracing::warn!(%uid, error, "Status checkpoint cannot be read; the status starts empty");
+            }
+            return None;
+        }
+    };
     match serde_json::from_slice(&json) {
         Ok(status) => Some(status),
         Err(error) => {
-            tracing::warn!(%uid, %error, "Status checkpoint is damaged; the status starts anew");
+            tracing::warn!(%uid, %error, "Status checkpoint is damaged; the status starts empty");
+            set_aside(host, &path).await;
             None
         }
     }

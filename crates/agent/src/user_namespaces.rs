@@ -75,7 +75,7 @@ impl PodIds {
         }
         let mappings = self.ids.lock().allocate(pod).map_err(|error| error.to_string())?;
         let path = settings.paths.pod(pod).join(FILE);
-        let written = host.write_file(&path, file_content(&mappings).as_bytes(), 0o644).await;
+        let written = host.write_durably(&path, file_content(&mappings).as_bytes(), 0o644).await;
         written.map_err(|error| format!("create user namespace: {}", chain(&error)))?;
         Ok(mappings)
     }

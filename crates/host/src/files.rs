@@ -22,7 +22,7 @@ const TEXT_LIMIT: usize = 4 << 20;
 /// No directory of ours has more entries; a volume of a pod may.
 const MAX_ENTRIES: usize = 100_000;
 /// The permission bits of a mode, with set-uid, set-gid and sticky.
-const PERMISSIONS: u32 = 0o7777;
+pub(crate) const PERMISSIONS: u32 = 0o7777;
 
 pub(crate) fn ensure_dir(path: &Path, mode: u32) -> HostResult<()> {
     DirBuilder::new().recursive(true).mode(0o755).create(path).map_err(failed("create directory", path))?;
@@ -89,7 +89,7 @@ pub(crate) fn rewrite_file(path: &Path, content: &[u8], mode: u32) -> HostResult
 
 /// A fresh hidden name in the same directory, so that a rename stays on one filesystem. Hidden, because directories
 /// of manifests are read without dot files.
-fn sibling(path: &Path) -> HostResult<PathBuf> {
+pub(crate) fn sibling(path: &Path) -> HostResult<PathBuf> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let Some(parent) = path.parent() else {
         return Err(HostError::Unfit(format!("{} is not the path of a file", path.display())));

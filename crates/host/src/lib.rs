@@ -26,6 +26,7 @@ mod async_inotify;
 mod bind;
 mod cgroups;
 mod dbus;
+mod durable;
 mod exec_trace;
 mod fault;
 mod files;
@@ -151,6 +152,11 @@ impl Host for LinuxHost {
         blocking(path, move |path| files::rewrite_file(path, &content, mode)).await
     }
 
+    async fn write_durably(&self, path: &Path, content: &[u8], mode: u32) -> HostResult<()> {
+        let content = content.to_vec();
+        blocking(path, move |path| durable::write(path, &content, mode)).await
+    }
+
     async fn read_file(&self, path: &Path, limit: usize, from_end: bool) -> HostResult<Vec<u8>> {
         blocking(path, move |path| files::read_file(path, limit, from_end)).await
     }
@@ -199,6 +205,11 @@ impl Host for LinuxHost {
             fault::around("rename to", &to, || std::fs::rename(from, &to)).map_err(failed("rename", from))
         };
         blocking(from, rename).await
+    }
+
+    async fn link_durably(&self, target: &Path, link: &Path) -> HostResult<()> {
+        let target = target.to_path_buf();
+        blocking(link, move |link| durable::link(&target, link)).await
     }
 
     async fn ensure_symlink(&self, target: &Path, link: &Path) -> HostResult<()> {

@@ -85,6 +85,7 @@ pub(crate) async fn connect(
     let clock = way.settings.clock;
     let bootstrap = Some(&resolved.flags.bootstrap_kubeconfig).filter(|path| !path.is_empty());
     let bootstrap = bootstrap.map(|path| way.bootstrap(PathBuf::from(path)));
+    way.repair_current().await;
     let mut found = way.find_login().await;
     if let (Some(bootstrap), Some(reason)) = (&bootstrap, compute_bootstrap_reason(&found, clock.now().wall))
     {
@@ -175,6 +176,13 @@ impl Way {
         }
     }
 
+    /// The kubeconfig may name the link to the current pair, behind which a power cut may have left an empty file.
+    async fn repair_current(&self) {
+        if let Err(error) = self.store.load().await {
+            tracing::debug!(%error, "The current client certificate cannot be used");
+        }
+    }
+
     async fn find_login(&self) -> LoginFound {
         let access = match kubeconfig::read(&self.path, &self.proxies) {
             Ok(access) => access,
@@ -239,7 +247,7 @@ impl Way {
             if let Some(dir) = self.path.parent() {
                 tokio::fs::create_dir_all(dir).await.map_err(|error| failed(&error))?;
             }
-            let written = self.store.host.write_file(&self.path, text.as_bytes(), 0o600).await;
+            let written = self.store.host.write_durably(&self.path, text.as_bytes(), 0o600).await;
             written.map_err(|error| failed(&agent::volumes::chain(&error)))
         };
         written.await

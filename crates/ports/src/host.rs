@@ -213,6 +213,11 @@ pub trait Host: Send + Sync + std::fmt::Debug {
     async fn rewrite_file(&self, path: &Path, content: &[u8], mode: u32) -> HostResult<()> {
         self.write_file(path, content, mode).await
     }
+    /// As [`Self::write_file`]; what was written also survives a power cut once this returns. Costs milliseconds of the disk:
+    /// for what nobody can compute again. A host that loses nothing just writes.
+    async fn write_durably(&self, path: &Path, content: &[u8], mode: u32) -> HostResult<()> {
+        self.write_file(path, content, mode).await
+    }
     /// Reads at most `limit` bytes; `from_end` reads the last ones instead of the first.
     async fn read_file(&self, path: &Path, limit: usize, from_end: bool) -> HostResult<Vec<u8>>;
     /// Reads a regular file inside a volume. No link that a container put there leads outside; a file longer than
@@ -247,6 +252,10 @@ pub trait Host: Send + Sync + std::fmt::Debug {
     async fn rename(&self, from: &Path, to: &Path) -> HostResult<()>;
     /// Makes `link` point to `target`, replacing what it pointed to.
     async fn ensure_symlink(&self, target: &Path, link: &Path) -> HostResult<()>;
+    /// As [`Self::ensure_symlink`], with the promise of [`Self::write_durably`].
+    async fn link_durably(&self, target: &Path, link: &Path) -> HostResult<()> {
+        self.ensure_symlink(target, link).await
+    }
     /// Writes `path` gzipped to `path` + `.gz` and removes the original.
     async fn compress(&self, path: &Path) -> HostResult<()>;
 

@@ -7,7 +7,7 @@ mod door;
 mod firewall;
 mod tree;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -96,6 +96,8 @@ struct Shared {
     spaces: Mutex<BTreeMap<PathBuf, FilesystemSpace>>,
     /// By directory; `None` where filesystems count nothing.
     projects: Mutex<Option<BTreeMap<PathBuf, u32>>>,
+    /// Files whose content a power cut loses.
+    unflushed: Mutex<BTreeSet<PathBuf>>,
 }
 
 /// Half full.
@@ -151,6 +153,7 @@ impl FakeHost {
             firewalls: Mutex::default(),
             spaces: Mutex::new([(PathBuf::from("/"), SPACE)].into()),
             projects: Mutex::default(),
+            unflushed: Mutex::default(),
         };
         let host = Self { shared: Arc::new(shared) };
         host.put("/etc/hosts", "127.0.0.1\tlocalhost\n").put("/etc/resolv.conf", "nameserver 10.0.0.2\n");
@@ -158,6 +161,16 @@ impl FakeHost {
     }
 
     // ---- what happens from outside ----
+
+    /// The power goes: files that were not written durably are there, and empty.
+    pub fn power_cut(&self) -> &Self {
+        for path in std::mem::take(&mut *self.shared.unflushed.lock()) {
+            if self.text(&path).is_some() {
+                self.put(&path, "");
+            }
+        }
+        self
+    }
 
     /// Writes a file, with the directories above it.
     pub fn put(&self, path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> &Self {

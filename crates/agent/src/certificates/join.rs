@@ -132,7 +132,7 @@ impl Join<'_> {
         }
         let key = self.store.certificates.new_key()?;
         super::ensure_cert_dir(&**host, &self.store.dir).await?;
-        host.write_file(&path, key.as_bytes(), 0o600).await.map_err(FileError::from)?;
+        host.write_durably(&path, key.as_bytes(), 0o600).await.map_err(FileError::from)?;
         Ok(key)
     }
 

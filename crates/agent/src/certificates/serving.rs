@@ -201,8 +201,8 @@ impl SelfSigned {
         let facts = self.certificates.read(&pair).map_err(content)?;
         ensure_cert_dir(&*self.host, &self.dir).await?;
         // Whoever reads between the two finds a pair that does not fit, and makes a new one.
-        self.host.write_file(&self.dir.join("kubelet.key"), pair.key.as_bytes(), 0o600).await?;
-        self.host.write_file(&path, pair.certificate.as_bytes(), 0o644).await?;
+        self.host.write_durably(&self.dir.join("kubelet.key"), pair.key.as_bytes(), 0o600).await?;
+        self.host.write_durably(&path, pair.certificate.as_bytes(), 0o644).await?;
         self.serves.send_replace(Some(Arc::new(pair)));
         tracing::info!(path = %path.display(), "A serving certificate was made; nobody has signed it");
         Ok(facts)

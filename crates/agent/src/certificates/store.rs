@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use model::{CertificateFacts, PemPair};
 use ports::certificates::CertificateError;
+use ports::host::DirEntry;
 use ports::{Certificates, Clock, Host};
 
 use super::FileError;
@@ -44,16 +45,56 @@ impl PairStore {
         self.dir.join(format!("{}-current.pem", self.name))
     }
 
-    /// The pair in use; `None` if there was none yet.
+    /// The pair in use; `None` if there was none yet. Where it is damaged, as after a power cut, the newest older pair that
+    /// can be read takes its place.
     ///
     /// # Errors
-    /// The file is damaged, or cannot be read.
+    /// The file is damaged, or cannot be read, and no older pair can be read either.
     pub async fn load(&self) -> Result<Option<StoredPair>, FileError> {
         let path = self.current_path();
-        match read_pair(&*self.host, &*self.certificates, &path, &path).await {
-            Err(FileError::Host(error)) if error.is_not_found() => Ok(None),
-            outcome => outcome.map(Some),
+        let error = match read_pair(&*self.host, &*self.certificates, &path, &path).await {
+            Ok(stored) => return Ok(Some(stored)),
+            Err(error) => error,
+        };
+        let is_missing = matches!(&error, FileError::Host(error) if error.is_not_found());
+        let entries = self.host.list_dir(&self.dir).await.unwrap_or_default();
+        // Without the link, somebody wants the node to begin again.
+        let has_link =
+            entries.iter().any(|entry| path.file_name().is_some_and(|name| name == entry.name.as_str()));
+        if has_link && let Some(older) = self.older(&entries, &error).await {
+            return Ok(Some(older));
         }
+        if is_missing { Ok(None) } else { Err(error) }
+    }
+
+    /// The newest of the dated pairs that can be read, which is made the current one.
+    async fn older(&self, entries: &[DirEntry], error: &FileError) -> Option<StoredPair> {
+        for name in self.dated(entries).rev() {
+            let path = self.dir.join(name);
+            let Ok(stored) = read_pair(&*self.host, &*self.certificates, &path, &path).await else {
+                continue;
+            };
+            tracing::warn!(%error, older = %path.display(), "The current certificate is damaged; an older one is used");
+            if let Err(error) = self.host.link_durably(&path, &self.current_path()).await {
+                let error = crate::volumes::chain(&error);
+                tracing::warn!(error, "The older certificate cannot be made the current one");
+            }
+            return Some(stored);
+        }
+        None
+    }
+
+    /// Names of the files that pairs were written to, the oldest first.
+    fn dated<'a>(&self, entries: &'a [DirEntry]) -> impl DoubleEndedIterator<Item = &'a str> + use<'a> {
+        let prefix = self.name;
+        let is_ours = move |name: &str| {
+            let rest = name.strip_prefix(prefix).and_then(|rest| rest.strip_suffix(".pem"));
+            rest.is_some_and(|rest| {
+                rest.len() == "-2006-01-02-15-04-05".len() && !rest.contains(char::is_alphabetic)
+            })
+        };
+        let files = entries.iter().filter(|entry| !entry.is_dir).map(|entry| &*entry.name);
+        files.filter(move |name| is_ours(name))
     }
 
     /// Makes this the pair in use.
@@ -65,8 +106,8 @@ impl PairStore {
         let time = now.to_zoned(TimeZone::UTC).strftime("%Y-%m-%d-%H-%M-%S");
         let dated = self.dir.join(format!("{}-{time}.pem", self.name));
         let content = format!("{}{}", pair.certificate, pair.key);
-        self.host.write_file(&dated, content.as_bytes(), PRIVATE).await?;
-        self.host.ensure_symlink(&dated, &self.current_path()).await?;
+        self.host.write_durably(&dated, content.as_bytes(), PRIVATE).await?;
+        self.host.link_durably(&dated, &self.current_path()).await?;
         self.forget_old().await;
         Ok(())
     }
@@ -90,16 +131,9 @@ impl PairStore {
     /// Removes pairs that are out of use for long; each has a key in it.
     async fn forget_old(&self) {
         let Ok(entries) = self.host.list_dir(&self.dir).await else { return };
-        let is_ours = |name: &str| {
-            let rest = name.strip_prefix(self.name).and_then(|rest| rest.strip_suffix(".pem"));
-            rest.is_some_and(|rest| {
-                rest.len() == "-2006-01-02-15-04-05".len() && !rest.contains(char::is_alphabetic)
-            })
-        };
-        let dated: Vec<_> =
-            entries.into_iter().filter(|entry| !entry.is_dir && is_ours(&entry.name)).collect();
-        for entry in dated.iter().take(dated.len().saturating_sub(KEPT)) {
-            let path = self.dir.join(&entry.name);
+        let dated: Vec<_> = self.dated(&entries).collect();
+        for name in dated.iter().take(dated.len().saturating_sub(KEPT)) {
+            let path = self.dir.join(name);
             if let Err(error) = self.host.remove_file(&path).await {
                 tracing::warn!(error = crate::volumes::chain(&error), "An old certificate is not removed");
             }

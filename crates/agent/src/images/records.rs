@@ -280,7 +280,7 @@ impl Keeper {
 
     async fn intend(&self, image: &str) -> Result<(), String> {
         let content = serde_json::to_vec(&ImagePullIntent::of(image)).map_err(|error| error.to_string())?;
-        let written = self.host.write_file(&self.intent_path(image), &content, 0o600).await;
+        let written = self.host.write_durably(&self.intent_path(image), &content, 0o600).await;
         written.map_err(|error| chain(&error))
     }
 
@@ -296,7 +296,7 @@ impl Keeper {
 
     async fn write_record(&self, record: &ImagePulledRecord) -> bool {
         let Ok(content) = serde_json::to_vec(record) else { return false };
-        let written = self.host.write_file(&self.record_path(&record.image_ref), &content, 0o600).await;
+        let written = self.host.write_durably(&self.record_path(&record.image_ref), &content, 0o600).await;
         if let Err(error) = &written {
             tracing::warn!(
                 image = record.image_ref,

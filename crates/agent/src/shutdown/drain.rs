@@ -87,7 +87,7 @@ pub(super) async fn note_times(engine: &Engine, change: impl FnOnce(&mut Shutdow
     }
     let times = engine.metrics.shutdown.change(change);
     let path = engine.settings.paths.shutdown_state();
-    if let Err(error) = engine.host.write_file(&path, times.text().as_bytes(), 0o644).await {
+    if let Err(error) = engine.host.write_durably(&path, times.text().as_bytes(), 0o644).await {
         tracing::warn!(error = chain(&error), "When the node was shut down was not written down");
     }
 }

@@ -167,6 +167,41 @@ async fn a_damaged_key_is_replaced_and_a_damaged_pair_named() {
     assert!(node.store.load().await.unwrap().is_some());
 }
 
+async fn saved(node: &Newcomer, count: usize) -> Vec<StoredPair> {
+    let names = wanted_names(CertificateUse::Client, "edge-1", [], []);
+    let mut pairs = Vec::new();
+    for _ in 0..count {
+        let pair = node.certificates.pair(&names, node.now(), DAY);
+        node.store.save(&pair, node.now()).await.unwrap();
+        pairs.push(node.store.load().await.unwrap().unwrap());
+        node.pass(minutes(1)).await;
+    }
+    pairs
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_power_cut_does_not_lose_the_client_certificate() {
+    let node = Newcomer::new();
+    let pairs = saved(&node, 2).await;
+    node.host.power_cut();
+    assert_eq!(node.store.load().await.unwrap().as_ref(), pairs.last());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_empty_current_certificate_falls_back_to_the_newest_older_pair() {
+    let node = Newcomer::new();
+    let pairs = saved(&node, 3).await;
+    let dated = |minute: u32| format!("{DIR}/kubelet-client-2026-01-01-00-0{minute}-00.pem");
+    node.host.put(dated(2), "");
+    assert_eq!(node.store.load().await.unwrap().as_ref(), pairs.get(1));
+    assert_eq!(node.host.text(CURRENT), node.host.text(dated(1)), "the kubeconfig names the link");
+    node.host.put(dated(1), "damaged").put(dated(0), "");
+    assert!(node.store.load().await.is_err(), "there is none left");
+    // An operator who removes the link wants the node to join again.
+    node.host.delete(CURRENT).put(dated(0), "");
+    assert_eq!(node.store.load().await.unwrap(), None);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_certificate_for_somebody_else_is_not_taken() {
     let node = Newcomer::new();

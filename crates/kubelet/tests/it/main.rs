@@ -26,6 +26,7 @@ mod lifecycle;
 mod logs;
 mod own_api;
 mod pod_resources;
+mod power_cut;
 mod probes;
 mod process;
 mod reasons;

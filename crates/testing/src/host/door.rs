@@ -56,7 +56,15 @@ impl Host for FakeHost {
 
     async fn write_file(&self, path: &Path, content: &[u8], _mode: u32) -> HostResult<()> {
         let node = Node::File(content.to_vec());
-        self.act(HostMethod::WriteFile, "write", path, |tree| tree.place(path, node)).await
+        self.act(HostMethod::WriteFile, "write", path, |tree| tree.place(path, node)).await?;
+        self.shared.unflushed.lock().insert(path.to_owned());
+        Ok(())
+    }
+
+    async fn write_durably(&self, path: &Path, content: &[u8], mode: u32) -> HostResult<()> {
+        self.write_file(path, content, mode).await?;
+        self.shared.unflushed.lock().remove(path);
+        Ok(())
     }
 
     async fn read_file(&self, path: &Path, limit: usize, from_end: bool) -> HostResult<Vec<u8>> {

@@ -106,6 +106,32 @@ fn a_node_joins_with_nothing_but_a_token_and_needs_no_second_certificate() {
     assert_eq!(std::fs::read_link(&current).expect("a link"), target);
 }
 
+/// As a power cut leaves it: the link is there, and the file behind it is empty.
+#[test]
+fn an_empty_current_certificate_falls_back_to_an_older_pair() {
+    let mut cluster = newcomer(&[], json!({}));
+    cluster.node.start_kubelet();
+    cluster.ready();
+    cluster.kubectl.apply(&[bound(shell_pod("first", FOREVER))]);
+    let before = cluster.running("first");
+    cluster.node.kill_kubelet();
+    let current = cluster.node.path("pki/kubelet-client-current.pem");
+    let newest = std::fs::read_link(&current).expect("a link to the pair in use");
+    let older = cluster.node.path("pki/kubelet-client-2020-01-01-00-00-00.pem");
+    std::fs::copy(&newest, &older).expect("an older pair");
+    std::fs::write(&newest, "").expect("emptied");
+    std::fs::remove_file(cluster.api.file("bootstrap.kubeconfig")).expect("removed");
+    cluster.node.start_kubelet();
+    cluster.node.logged("The current certificate is damaged; an older one is used");
+    cluster.kubectl.apply(&[bound(shell_pod("second", FOREVER))]);
+    cluster.running("second");
+    assert_eq!(std::fs::read_link(&current).expect("a link"), older);
+    let after = cluster.running("first");
+    let id = |pod: &Value| pod["status"]["containerStatuses"][0]["containerID"].clone();
+    assert_eq!(id(&after), id(&before));
+    only_request(&cluster);
+}
+
 #[test]
 fn a_node_waits_for_its_approval_over_a_restart_and_asks_once() {
     let mut cluster = newcomer(&["--approve-by-hand"], json!({}));

@@ -1,0 +1,22 @@
+//! Files of ours that cannot be read: kept under another name for an operator, and out of the way of the next write.
+
+use std::path::Path;
+
+use ports::Host;
+
+use crate::volumes::chain;
+
+/// Renames the file to `<name>.damaged`. The caller goes on as if the file did not exist.
+pub(crate) async fn set_aside(host: &dyn Host, path: &Path) {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".damaged");
+    let aside = Path::new(&name);
+    match host.rename(path, aside).await {
+        Ok(()) => {
+            tracing::warn!(path = %path.display(), aside = %aside.display(), "A damaged file was set aside")
+        }
+        Err(error) => {
+            tracing::warn!(path = %path.display(), error = chain(&error), "A damaged file cannot be set aside");
+        }
+    }
+}
