@@ -8,7 +8,13 @@ use libfuzzer_sys::fuzz_target;
 
 static TARGET: LazyLock<fn(&[u8])> = LazyLock::new(|| {
     let name = std::env::var("FUZZ_TARGET").unwrap_or_default();
-    let targets = [kubelet_core::fuzzing::TARGETS, server::fuzzing::TARGETS, cluster::fuzzing::TARGETS];
+    let targets = [
+        kubelet_core::fuzzing::TARGETS,
+        server::fuzzing::TARGETS,
+        cluster::fuzzing::TARGETS,
+        host::fuzzing::TARGETS,
+        plugins::fuzzing::TARGETS,
+    ];
     let found = targets.into_iter().flatten().find(|(known, _)| *known == name);
     found.unwrap_or_else(|| panic!("FUZZ_TARGET={name:?} is no target")).1
 });

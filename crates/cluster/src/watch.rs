@@ -17,7 +17,7 @@ const MOST_LINE: usize = 8 << 20;
 
 /// `ends` is when the server should long have ended the watch: then it has ended.
 pub(crate) fn changes<K: Object>(call: String, body: Answer, ends: Instant) -> Changes<K> {
-    let watch = Watch { call, body, ends, buffer: BytesMut::new(), searched: 0, kind: PhantomData };
+    let watch = Watch { call, body, ends, lines: Lines::default(), kind: PhantomData };
     futures_util::stream::unfold(Some(watch), |watch| async move {
         let mut watch = watch?;
         match watch.next().await {
@@ -34,39 +34,56 @@ struct Watch<K> {
     call: String,
     body: Answer,
     ends: Instant,
-    /// The beginning of a line, or several lines.
-    buffer: BytesMut,
-    /// So much of the buffer is known to have no end of line in it.
-    searched: usize,
+    lines: Lines,
     kind: PhantomData<fn() -> K>,
 }
 
 impl<K: Object> Watch<K> {
     async fn next(&mut self) -> Option<ClusterResult<Change<K>>> {
         loop {
-            while let Some(line) = self.line() {
+            while let Some(line) = self.lines.next() {
                 if !line.trim_ascii().is_empty() {
                     return Some(decode::event(&self.call, &line));
                 }
             }
-            if self.buffer.len() > MOST_LINE {
+            if self.lines.rest().len() > MOST_LINE {
                 let message = format!("an event is larger than {} MiB", MOST_LINE >> 20);
                 return Some(Err(ClusterError::Failed { call: self.call.clone(), code: 200, message }));
             }
             let frame = match tokio::time::timeout_at(self.ends, self.body.frame()).await {
                 Ok(Some(Ok(frame))) => frame,
                 Ok(Some(Err(error))) => return Some(Err(self.broken(in_full(&error)))),
-                Ok(None) if self.buffer.trim_ascii().is_empty() => return None,
+                Ok(None) if self.lines.rest().trim_ascii().is_empty() => return None,
                 Ok(None) => return Some(Err(self.broken("the watch ended within an event".to_owned()))),
                 Err(_) => return None,
             };
             if let Ok(data) = frame.into_data() {
-                self.buffer.extend_from_slice(&data);
+                self.lines.feed(&data);
             }
         }
     }
 
-    fn line(&mut self) -> Option<Bytes> {
+    fn broken(&self, message: String) -> ClusterError {
+        ClusterError::Unreachable { call: self.call.clone(), message }
+    }
+}
+
+/// Lines, out of the pieces in which they come.
+#[derive(Debug, Default)]
+pub(crate) struct Lines {
+    /// The beginning of a line, or several lines.
+    buffer: BytesMut,
+    /// So much of the buffer is known to have no end of line in it.
+    searched: usize,
+}
+
+impl Lines {
+    pub(crate) fn feed(&mut self, piece: &[u8]) {
+        self.buffer.extend_from_slice(piece);
+    }
+
+    /// The next line, with its end.
+    pub(crate) fn next(&mut self) -> Option<Bytes> {
         let unsearched = self.buffer.get(self.searched..).unwrap_or_default();
         match unsearched.iter().position(|byte| *byte == b'\n') {
             Some(end) => {
@@ -81,7 +98,8 @@ impl<K: Object> Watch<K> {
         }
     }
 
-    fn broken(&self, message: String) -> ClusterError {
-        ClusterError::Unreachable { call: self.call.clone(), message }
+    /// What came and is no whole line.
+    pub(crate) fn rest(&self) -> &[u8] {
+        &self.buffer
     }
 }

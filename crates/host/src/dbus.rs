@@ -160,5 +160,23 @@ impl Connection {
     }
 }
 
+/// For fuzzers: the bodies of all messages, the bytes coming in pieces, and what can be read in each of them.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn read_all(data: &[u8], piece: usize) -> Vec<Vec<u8>> {
+    let mut received = Received::default();
+    let mut bodies = Vec::new();
+    for piece in data.chunks(piece.max(1)) {
+        received.feed(piece);
+        loop {
+            match received.take_message() {
+                Ok(Some(message)) => bodies.push(message.read_as_anything()),
+                Ok(None) => break,
+                Err(_) => return bodies,
+            }
+        }
+    }
+    bodies
+}
+
 #[cfg(test)]
 pub(crate) mod tests;

@@ -120,6 +120,16 @@ fn parse_stat(stat: &str) -> Option<Process> {
     Some(Process { parent: small(1)?, session: small(3)?, started: number(19)? })
 }
 
+/// For fuzzers: a name in brackets changes nothing of what is read behind it.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn check_stat(stat: &str) {
+    if let Some((_, behind)) = stat.rsplit_once(')') {
+        assert_eq!(parse_stat(stat), parse_stat(&format!("1 (S) 1 (x){behind}")));
+    } else {
+        assert_eq!(parse_stat(stat), None);
+    }
+}
+
 fn uptime_ticks(proc: &Path) -> u64 {
     let text = fs::read_to_string(proc.join("uptime")).unwrap_or_default();
     let seconds = text.split_whitespace().next().and_then(|s| s.parse::<f64>().ok()).unwrap_or_default();

@@ -30,6 +30,8 @@ mod durable;
 mod exec_trace;
 mod fault;
 mod files;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod hand;
 mod holders;
 mod host_path;

@@ -38,7 +38,11 @@ pub(crate) fn mount_table() -> HostResult<Vec<Mount>> {
 /// The mounts that some process sees.
 pub(crate) fn read_table(path: &Path) -> HostResult<Vec<Mount>> {
     let table = std::fs::read(path).map_err(failed("read", path))?;
-    Ok(table.split(|byte| *byte == b'\n').filter_map(parse_mount).collect())
+    Ok(parse_table(&table))
+}
+
+pub(crate) fn parse_table(table: &[u8]) -> Vec<Mount> {
+    table.split(|byte| *byte == b'\n').filter_map(parse_mount).collect()
 }
 
 /// `id parent major:minor root mount-point options [optional…] - type source super-options`; None for anything else.

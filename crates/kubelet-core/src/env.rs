@@ -17,8 +17,9 @@ pub use files::{EnvFile, EnvFileError, LONGEST_ENV_FILE, MAX_ENV_FILES_TOTAL, re
 pub use objects::{env_objects, required_env_objects};
 pub use services::service_variables;
 
+pub(crate) use self::files::read_env_file;
+
 use self::expansion::{MAX_STRING, TooLong, cost, expand};
-use self::files::read_env_file;
 use crate::downward::{DownwardError, DownwardFacts, field_value, resource_value};
 
 /// The objects that variables may be taken from. A standalone kubelet has none.

@@ -5,10 +5,14 @@ use config::Features;
 use jiff::Timestamp;
 
 use crate::container_log::{LogFilter, LogReader, TailSearch};
+use crate::devices::checkpoint;
 use crate::image::keyring::Keyring;
 use crate::image::name;
 use crate::static_pod::{Manifest, Origin, parse_manifest};
 use crate::stats::cgroup::{self, Detail, Hierarchy};
+use crate::stats::process::ProcessFacts;
+use crate::stats::procfs;
+use crate::{dns, env};
 
 /// A name, which is also that of a corpus, and what is done with each input.
 pub type Target = (&'static str, fn(&[u8]));
@@ -19,6 +23,11 @@ pub const TARGETS: &[Target] = &[
     ("manifest", manifest),
     ("docker_config", docker_config),
     ("cgroup_files", cgroup_files),
+    ("device_checkpoint", device_checkpoint),
+    ("env_expansion", env_expansion),
+    ("env_file", env_file),
+    ("resolv_conf", resolv_conf),
+    ("process_stat", process_stat),
 ];
 
 /// A log is shown the same in whatever pieces it is read, and never more of it than was asked for.
@@ -87,6 +96,78 @@ pub fn cgroup_files(data: &[u8]) {
         let count = cgroup::files(hierarchy, Detail::Full).len();
         let _ = cgroup::parse(hierarchy, Detail::Full, &vec![Some(text.clone()); count]);
     }
+}
+
+/// A checkpoint of devices is refused with words, or names pods and resources that stand in it.
+pub fn device_checkpoint(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    // An attacker who can write the file can also compute its checksum, so it must not be what protects us.
+    for text in [text.as_ref().to_owned(), checkpoint::with_right_checksum(&text).unwrap_or_default()] {
+        match checkpoint::parse_checkpoint(&text, |bytes| bytes.is_empty().then(Default::default)) {
+            Ok(remembered) => {
+                let devices = remembered.pods.values().flat_map(|pod| pod.containers.values());
+                let given = devices.flat_map(|resources| resources.values());
+                assert!(given.map(|given| given.devices.len()).sum::<usize>() <= text.len());
+            }
+            Err(error) => assert!(!error.to_string().is_empty()),
+        }
+    }
+}
+
+/// The first half of the lines are variables, the rest words of a command: both stay within what a new process can take.
+pub fn env_expansion(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let lines: Vec<&str> = text.split('\n').collect();
+    let (variables, words) = lines.split_at(lines.len() / 2);
+    let variables = variables.iter().map(|line| line.split_once('=').unwrap_or((line, "")));
+    let variables: Vec<_> = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    let words: Vec<_> = words.iter().map(|word| (*word).to_owned()).collect();
+    if let Ok(expanded) = env::expand_all(&words, &variables) {
+        assert_eq!(expanded.len(), words.len());
+        let is_same = |(word, expanded): (&String, &String)| word.contains('$') || word == expanded;
+        assert!(words.iter().zip(&expanded).all(is_same), "without a reference nothing changes");
+        assert!(
+            expanded.iter().map(String::len).sum::<usize>() <= 2 << 20,
+            "more than a new process can take"
+        );
+    }
+    for word in &words {
+        if let Ok(path) = env::expand_sub_path(word, &variables) {
+            assert!(path.len() < 4096, "longer than PATH_MAX");
+        }
+    }
+}
+
+/// A file of variables is refused with its line, or each value stands in it as it is.
+pub fn env_file(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    match env::read_env_file(&text) {
+        Ok(variables) => {
+            assert!(variables.values().all(|value| text.contains(&format!("'{value}'"))));
+            assert!(variables.keys().all(|name| !name.is_empty() && !name.contains('\n')));
+        }
+        Err(error) => assert!(error.to_string().contains("line"), "{error}"),
+    }
+}
+
+/// A resolv.conf is refused with its line, or has no more in it than the text had words.
+pub fn resolv_conf(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let words = text.split_whitespace().count();
+    match dns::parse_resolv_conf(&text) {
+        Ok(dns) => assert!(dns.servers.len() + dns.searches.len() + dns.options.len() <= words),
+        Err(error) => assert!(error.line <= text.lines().count()),
+    }
+    let _ = dns::check_resolv_conf("/etc/resolv.conf", &text, "cluster.local");
+}
+
+/// Files of `/proc` say something or nothing.
+pub fn process_stat(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let _ = ProcessFacts::parse([&text, &text, &text, &text, &text], 1);
+    let _ = (procfs::cpu_times(&text), procfs::running_tasks(&text), procfs::default_interface(&text));
+    let lines = text.lines().count();
+    assert!(procfs::interfaces(&text).len() <= lines && procfs::disks(&text).len() <= lines);
 }
 
 #[cfg(test)]

@@ -12,6 +12,8 @@
 mod call;
 mod convert;
 mod device;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod one_call;
 mod registration;
 

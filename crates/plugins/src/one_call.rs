@@ -9,13 +9,13 @@ use std::io;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Of a frame, as long as nobody asks for more.
 const MOST_FRAME_BYTES: usize = 16_384;
 /// Of all calls of a connection that have not ended.
 const MOST_CALLS: usize = 16;
 /// Less than a client may send of one call without being told that there is room.
-const MOST_MESSAGE_BYTES: usize = 32 << 10;
+pub(crate) const MAX_MESSAGE_BYTES: usize = 32 << 10;
 /// What is told of an error.
 const MOST_COMPLAINT_BYTES: usize = 4096;
 
@@ -60,9 +60,9 @@ pub(crate) async fn serve<F>(
 where
     F: Future<Output = Result<Vec<u8>, String>>,
 {
-    let mut preface = [0; PREFACE.len()];
+    let mut preface = vec![0; PREFACE.len()];
     stream.read_exact(&mut preface).await?;
-    if &preface != PREFACE {
+    if preface != PREFACE {
         return Err(malformed("no HTTP/2"));
     }
     stream.write_all(&frame(SETTINGS, 0, 0, &[])).await?;
@@ -104,7 +104,7 @@ async fn take_data(
 ) -> io::Result<()> {
     if let Some(body) = calls.get_mut(&came.stream) {
         body.extend_from_slice(unpadded(came).ok_or_else(|| malformed("more padding than frame"))?);
-        if body.len() > MOST_MESSAGE_BYTES {
+        if body.len() > MAX_MESSAGE_BYTES {
             return Err(malformed("a message that is too large"));
         }
     }
@@ -279,12 +279,32 @@ mod tests {
             let refused = client.register(request("bad")).await.unwrap_err();
             assert_eq!(refused.code(), tonic::Code::Unknown);
             assert_eq!(refused.message(), "the ResourceName \"bad\" is invalid: 100 % ä");
-            let long = client.register(request(&"x".repeat(2 * MOST_MESSAGE_BYTES))).await;
+            let long = client.register(request(&"x".repeat(2 * MAX_MESSAGE_BYTES))).await;
             assert!(long.is_err());
         };
         tokio::select! { () = server => unreachable!(), () = calls => {} }
         assert_eq!(book.0.lock().len(), 100);
         assert!(dir.path().join("kept").exists() && !dir.path().join("old.sock").exists());
+    }
+
+    /// Connections that only stay open do not keep a plugin from registering.
+    #[tokio::test]
+    async fn idle_connections_make_way_for_a_registration() {
+        let dir = tempfile::tempdir().unwrap();
+        let book = Arc::new(Book::default());
+        let server = UnixPlugins.serve_registration(dir.path(), book.clone()).unwrap();
+        let socket = dir.path().join("kubelet.sock");
+        let calls = async {
+            let mut idle = Vec::new();
+            for _ in 0..200 {
+                idle.push(UnixStream::connect(&socket).await.unwrap());
+            }
+            let mut client = RegistrationClient::new(call::connect(&socket).await.unwrap());
+            client.register(request("example.com/gpu")).await.unwrap();
+            assert_eq!(idle[0].read(&mut [0; 64]).await.unwrap_or(0), 0, "the oldest was closed");
+        };
+        tokio::select! { () = server => unreachable!(), () = calls => {} }
+        assert_eq!(book.0.lock().len(), 1);
     }
 
     /// What Go's clients send that were given the path of a socket and a dialer: no URI has such an authority.
@@ -338,7 +358,7 @@ mod tests {
             client.shutdown().await.unwrap();
             serve(server, |_| async { Ok(Vec::new()) }).await.map_err(|error| error.to_string())
         };
-        let after_preface = |frames: &[u8]| [PREFACE.as_slice(), frames].concat();
+        let after_preface = |frames: &[u8]| [PREFACE, frames].concat();
         assert_eq!(ends(b"GET / HTTP/1.1\r\nHost: localhost\r\n").await, Err("no HTTP/2".to_owned()));
         let large = after_preface(b"\xff\xff\xff\0\0\0\0\0\x01");
         assert_eq!(ends(&large).await, Err("a frame that is too large".to_owned()));

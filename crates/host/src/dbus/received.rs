@@ -49,6 +49,11 @@ impl Received {
         Ok(())
     }
 
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub(super) fn feed(&mut self, piece: &[u8]) {
+        self.bytes.extend_from_slice(piece);
+    }
+
     /// A line without its end; `None` while that has not come.
     pub(super) fn take_line(&mut self) -> Result<Option<String>, DbusError> {
         let end = self.bytes.windows(2).position(|pair| pair == b"\r\n");

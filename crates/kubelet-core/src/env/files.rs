@@ -48,7 +48,7 @@ pub fn required_env_files(container: &ContainerRef<'_>) -> BTreeSet<EnvFile> {
 ///
 /// # Errors
 /// The first line that is something else.
-pub(super) fn read_env_file(text: &str) -> Result<BTreeMap<&str, &str>, EnvFileError> {
+pub(crate) fn read_env_file(text: &str) -> Result<BTreeMap<&str, &str>, EnvFileError> {
     let mut variables = BTreeMap::new();
     let mut rest = text;
     let mut line = 1;
