@@ -68,8 +68,8 @@ pub fn cpu_times(stat: &str) -> Option<(u64, u64, u64)> {
     let ticks: Vec<u64> = line.split_ascii_whitespace().filter_map(|tick| tick.parse().ok()).collect();
     // user nice system idle iowait irq softirq steal; guests are in user already.
     let [user, nice, system, _idle, _iowait, irq, softirq] = *ticks.first_chunk::<7>()?;
-    let user = (user + nice).checked_mul(TICK_NANOSECONDS)?;
-    let system = (system + irq + softirq).checked_mul(TICK_NANOSECONDS)?;
+    let user = user.checked_add(nice)?.checked_mul(TICK_NANOSECONDS)?;
+    let system = system.checked_add(irq)?.checked_add(softirq)?.checked_mul(TICK_NANOSECONDS)?;
     Some((user.checked_add(system)?, user, system))
 }
 
@@ -223,5 +223,5 @@ pub fn disks(diskstats: &str) -> Vec<Disk> {
             weighted_milliseconds: next()?,
         })
     };
-    diskstats.lines().filter_map(parse).filter(|disk| disk.reads + disk.writes > 0).collect()
+    diskstats.lines().filter_map(parse).filter(|disk| disk.reads > 0 || disk.writes > 0).collect()
 }
