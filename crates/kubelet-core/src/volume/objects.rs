@@ -21,7 +21,7 @@ const DEFAULT_TTL: Duration = Duration::from_secs(60);
 pub fn object_ttl(node: Option<&Node>) -> Duration {
     let annotation = node.and_then(|node| node.metadata.annotations.as_ref()?.get(OBJECT_TTL));
     let seconds = annotation.and_then(|text| text.parse::<i64>().ok());
-    seconds.map_or(DEFAULT_TTL, |seconds| model::time::wait_of(seconds))
+    seconds.map_or(DEFAULT_TTL, model::time::wait_of)
 }
 
 /// An object in the pod's namespace.
