@@ -153,6 +153,12 @@ impl FakeCluster {
         self
     }
 
+    /// Drops this field from every status, as a server does whose feature gate for it is off.
+    pub fn drop_status_field(&self, field: &'static str) -> &Self {
+        self.shared.store.lock().drop_status_field(field);
+        self
+    }
+
     /// Forgets every fault, and is reachable.
     pub fn calm(&self) -> &Self {
         self.shared.script.lock().calm();

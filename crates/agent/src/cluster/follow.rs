@@ -155,6 +155,7 @@ impl<K: Metadata<Ty = ObjectMeta> + Send + Sync + 'static> Follower<K> {
     }
 }
 
-fn is_same<K: Metadata<Ty = ObjectMeta>>(a: &K, b: &K) -> bool {
+/// The same version of the same object.
+pub(super) fn is_same<K: Metadata<Ty = ObjectMeta>>(a: &K, b: &K) -> bool {
     a.metadata().uid == b.metadata().uid && version_of(a) == version_of(b) && !version_of(a).is_empty()
 }

@@ -20,7 +20,7 @@ use ports::Cluster;
 use ports::cluster::{ClusterError, ClusterResult, Deletion, Part, Patch};
 use tokio::task::JoinSet;
 
-use super::follow::Copy;
+use super::follow::{Copy, is_same};
 use crate::engine::Engine;
 use crate::pods_view::PodEntry;
 
@@ -247,9 +247,11 @@ impl StatusWriter {
                     self.engine.metrics.pods.status_synced(now.saturating_since(since));
                 }
                 progress.failing = None;
-                // A deleted object may stay because of a finalizer; it is not deleted again.
-                progress.settled = is_deletion.then_some(compared);
-                if pod.is_some() {
+                let was_kept = pod.as_ref().is_none_or(|pod| !is_same(&**pod, &*compared.1));
+                // A deleted object may stay because of a finalizer; it is not deleted again. A patch that changed nothing
+                // is not sent again: the API server drops what it does not know, or whose feature gate is off.
+                progress.settled = (is_deletion || !was_kept).then_some(compared);
+                if pod.is_some() && was_kept {
                     progress.answer = pod;
                 }
             }

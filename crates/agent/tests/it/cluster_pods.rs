@@ -424,3 +424,18 @@ async fn a_rejected_status_backs_off_until_the_status_or_the_object_changes() {
     let shown = world.until("the status is sent again", is_shown).await;
     assert!(shown - changed < seconds(3), "it took {:?}", shown - changed);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_status_field_that_the_api_server_drops_is_not_patched_without_end() {
+    let world = with_web().await;
+    world.api().drop_status_field("hostIP");
+    world.api().forget_calls();
+    assert!(world.fake.end_container("web", "app", 1));
+    let is_shown = |w: &World| w.said("web").container_statuses.is_some_and(|all| all[0].restart_count == 1);
+    world.until("the restart is shown", is_shown).await;
+    world.pass(seconds(60)).await;
+    assert_eq!(world.said("web").host_ip, None, "the API server keeps no such field");
+    world.api().forget_calls();
+    world.pass(seconds(3600)).await;
+    assert_eq!(world.asked("patch pods/status default/web"), 0);
+}

@@ -39,6 +39,8 @@ pub(super) struct Store {
     compacted: u64,
     history: VecDeque<Happened>,
     on_change: Option<OnChange>,
+    /// Fields of a status that this server does not keep.
+    dropped_status_fields: Vec<&'static str>,
 }
 
 /// Called in the very moment of every change, with the collection, the object before and the object after. It must not
@@ -242,7 +244,12 @@ impl Store {
                 new["status"] = old["status"].clone();
             }
             Part::Whole => {}
-            Part::Status => new["spec"] = old["spec"].clone(),
+            Part::Status => {
+                new["spec"] = old["spec"].clone();
+                if let Some(status) = new["status"].as_object_mut() {
+                    status.retain(|field, _| !self.dropped_status_fields.contains(&field.as_str()));
+                }
+            }
         }
         strip_nulls(&mut new);
         if K::URL_PATH_SEGMENT == "pods" && new["spec"] != old["spec"] {
@@ -260,6 +267,10 @@ impl Store {
             self.write(key, None);
         }
         typed(call, &written.unwrap_or_default())
+    }
+
+    pub(super) fn drop_status_field(&mut self, field: &'static str) {
+        self.dropped_status_fields.push(field);
     }
 
     pub(super) fn delete<K: FakeObject>(
