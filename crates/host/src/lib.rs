@@ -7,7 +7,7 @@
 //! - blocking system calls run on tokio's blocking threads, never on its workers;
 //! - what a pod may have prepared (its volumes, its logs) is entered by file descriptor, never by a path it could
 //!   change under us;
-//! - no unsafe code but in `async_inotify` and `projects`, in functions of a few lines each: rustix wraps every other system
+//! - no unsafe code but in `async_inotify`, `projects` and `free_memory`, in functions of a few lines each: rustix wraps every other system
 //!   call we need.
 #![deny(unsafe_code)]
 #![cfg_attr(
@@ -30,6 +30,8 @@ mod durable;
 mod exec_trace;
 mod fault;
 mod files;
+#[cfg(target_env = "gnu")]
+mod free_memory;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod hand;

@@ -15,6 +15,12 @@ pub use crate::systemd::{sd_notify, watchdog_interval};
 /// The filesystem type number of a cgroup v2 hierarchy.
 const CGROUP2_MAGIC: i64 = 0x6367_7270;
 
+/// Gives memory that was freed back to the kernel: the C library keeps what lies between pieces that are still in use.
+pub fn release_free_memory() {
+    #[cfg(target_env = "gnu")]
+    crate::free_memory::release();
+}
+
 /// Sets how many files this process may have open, soft and hard.
 ///
 /// # Errors

@@ -1,7 +1,7 @@
 //! Project quotas of ext4 and xfs: which project a directory passes on to what is made in it, and what the filesystem counts
 //! for a project.
 //!
-//! Owns all unsafe code of the crate but that of `async_inotify`: rustix has no call for either, only the frame for the first.
+//! Owns all unsafe code of the crate but that of `async_inotify` and `free_memory`: rustix has no call for either, only the frame for the first.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};

@@ -16,6 +16,7 @@ use plugins::UnixPlugins;
 use ports::{Cgroups, Clock, Cluster, Host, HostError};
 use tokio_util::sync::CancellationToken;
 
+use crate::own_process::release_memory_of_gone_pods;
 use crate::process::{self, Signals, feed_watchdog, notify_ready, set_limits, share_root_dir};
 use crate::traces::{self, Finished};
 use crate::{cluster, serve, settings};
@@ -81,6 +82,8 @@ pub(crate) async fn run(resolved: &Resolved, spans: Option<Finished>) -> Result<
     serve::start(resolved, agent.engine(), (&api, reviews), &stop).await?;
     let watchdog = feed_watchdog(api, agent.engine().clock, stop.clone());
     agent.engine().tasks.spawn("watchdog", watchdog);
+    let release = release_memory_of_gone_pods(agent.engine().pods.clone(), agent.engine().clock);
+    agent.engine().tasks.spawn_isolated("memory of gone pods", release);
     notify_ready();
     let failed = agent.engine().tasks.failed();
     let code = wait_for_end(&signals, contention.as_ref(), &given_up, &failed).await;

@@ -1,13 +1,34 @@
 //! This process, for its debugging endpoints: what the kernel and the runtime of our tasks tell of it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use agent::pods_view::PodsView;
 use config::{KubeletConfiguration, NodeFlags};
 use jiff::Timestamp;
-use ports::OwnProcess;
 use ports::node_api::ThreadFacts;
+use ports::{Clock, OwnProcess};
 
 use crate::logging;
+
+/// How long after pods have gone their memory is released; pods that go in the meantime are included.
+const RELEASE_AFTER: Duration = Duration::from_secs(10);
+
+/// Releases free memory when there are fewer pods than before. Runs until dropped.
+pub(crate) async fn release_memory_of_gone_pods(pods: PodsView, clock: Clock) {
+    let mut changes = pods.changes();
+    let mut count = 0;
+    while changes.changed().await.is_ok() {
+        let now = pods.all().len();
+        if now >= count {
+            count = now;
+            continue;
+        }
+        clock.sleep_until(clock.mono() + RELEASE_AFTER).await;
+        host::process::release_free_memory();
+        count = pods.all().len();
+    }
+}
 
 #[derive(Debug)]
 pub(crate) struct RunningProcess {
