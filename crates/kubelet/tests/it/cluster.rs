@@ -23,6 +23,7 @@ mod outages;
 mod pods;
 mod pressure;
 mod pulling;
+mod quiet;
 mod recorded_metrics;
 mod refusals;
 mod rotation;

@@ -1,0 +1,134 @@
+//! A node on which nothing changes asks nothing of the API but to renew its lease, its heartbeat and its watches, also
+//! where the API answers with fields that nobody knows.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use testing::stretched;
+
+use super::{Cluster, bound};
+use crate::node::{FOREVER, IMAGE, Node, once_pod, shell, shell_pod};
+
+/// How long nothing may be asked.
+const WINDOW: Duration = Duration::from_secs(60);
+/// Nothing was asked for so long: what the pods set off is over.
+const SETTLED: Duration = Duration::from_secs(8);
+
+/// Requests that the node made since the API server started, but for those that go on forever.
+fn requests(cluster: &Cluster) -> Vec<String> {
+    let log = std::fs::read_to_string(cluster.api.file("audit.jsonl")).expect("an audit log");
+    let calls = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let calls = calls.filter(|call| {
+        let (verb, uri) =
+            (call["verb"].as_str().unwrap_or_default(), call["uri"].as_str().unwrap_or_default());
+        let is_lease = verb == "update" && uri.contains("/leases/node");
+        !is_lease && verb != "watch"
+    });
+    calls.map(|call| format!("{} {} {}", call["verb"], call["uri"], call["request"])).collect()
+}
+
+/// Pods of every kind that come to rest.
+fn pods() -> Vec<Value> {
+    let mut probed = shell_pod("probed", FOREVER);
+    probed["spec"]["containers"][0]["readinessProbe"] =
+        json!({"exec": {"command": ["true"]}, "periodSeconds": 1});
+    probed["spec"]["containers"][0]["livenessProbe"] =
+        json!({"exec": {"command": ["true"]}, "periodSeconds": 1});
+    let mut limited = shell_pod("limited", FOREVER);
+    limited["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "0.02", "memory": "16Mi"}, "limits": {"cpu": "0.1", "memory": "0.0625Gi"}});
+    let mut sidecar = once_pod("sidecar", "sleep 1");
+    let mut proxy = shell("proxy", FOREVER);
+    proxy["restartPolicy"] = json!("Always");
+    sidecar["spec"]["initContainers"] = json!([proxy, shell("setup", "true")]);
+    let mut volumes = shell_pod("volumes", FOREVER);
+    volumes["spec"]["volumes"] = json!([
+        {"name": "e", "emptyDir": {}},
+        {"name": "c", "configMap": {"name": "kube-root-ca.crt"}},
+        {"name": "t", "projected": {"sources": [{"serviceAccountToken": {"path": "token", "expirationSeconds": 3600}}]}},
+    ]);
+    volumes["spec"]["containers"][0]["volumeMounts"] = json!([
+        {"name": "e", "mountPath": "/e"}, {"name": "c", "mountPath": "/c"}, {"name": "t", "mountPath": "/t"},
+    ]);
+    let mut host = shell_pod("host", FOREVER);
+    host["spec"]["hostNetwork"] = json!(true);
+    let mut refused = shell_pod("refused", FOREVER);
+    refused["spec"]["nodeSelector"] = json!({"no": "such"});
+    let all = [
+        probed,
+        limited,
+        sidecar,
+        volumes,
+        host,
+        refused,
+        once_pod("completes", "true"),
+        once_pod("fails", "exit 3"),
+    ];
+    all.into_iter().map(bound).collect()
+}
+
+/// A static pod whose quantities the API writes in another form than its manifest.
+fn static_pod() -> Value {
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "static"}, "spec": {
+        "terminationGracePeriodSeconds": 1,
+        "containers": [{"name": "main", "image": IMAGE, "command": ["sleep", "3600"], "resources": {
+            "requests": {"cpu": "0.01", "memory": "0.015625Gi"}, "limits": {"cpu": "1000m", "memory": "65536Ki"}}}]}})
+}
+
+fn is_at_rest(cluster: &Cluster) -> Result<(), String> {
+    let expected = BTreeMap::from([
+        ("probed", "Running"),
+        ("limited", "Running"),
+        ("sidecar", "Succeeded"),
+        ("volumes", "Running"),
+        ("host", "Running"),
+        ("refused", "Failed"),
+        ("completes", "Succeeded"),
+        ("fails", "Failed"),
+        ("static-node", "Running"),
+    ]);
+    for (name, phase) in expected {
+        let pod = cluster.kubectl.get("pod", name)?;
+        if pod["status"]["phase"] != phase {
+            return Err(format!("{name}: {}", pod["status"]));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn an_idle_node_makes_no_request_for_a_minute_but_heartbeats_even_with_unknown_fields_in_answers() {
+    let node = Node::on_containerd(json!({"serverTLSBootstrap": true}));
+    let audit = node.path("api").join("audit.jsonl");
+    let audit = audit.to_str().expect("a path");
+    let mut cluster = Cluster::with_api(node, &["--unknown-fields", "--audit-log-path", audit]);
+    cluster.node.start_kubelet();
+    cluster.ready();
+    cluster.node.apply("static", &static_pod());
+    cluster.kubectl.create(&pods());
+    cluster.node.eventually("the pods are at rest", |_| is_at_rest(&cluster));
+
+    let (mut known, mut since) = (0, Instant::now());
+    cluster.node.eventually("the node is quiet", |_| {
+        let made = requests(&cluster);
+        if made.len() != known {
+            (known, since) = (made.len(), Instant::now());
+        }
+        if since.elapsed() >= stretched(SETTLED) {
+            Ok(())
+        } else {
+            Err(made[made.len().saturating_sub(5)..].join("\n"))
+        }
+    });
+
+    let began = Instant::now();
+    while began.elapsed() < WINDOW {
+        std::thread::sleep(Duration::from_millis(500));
+        let made = requests(&cluster).split_off(known);
+        let (heartbeats, others): (Vec<_>, Vec<_>) =
+            made.into_iter().partition(|line| line.starts_with("\"patch\" \"/api/v1/nodes/node/status"));
+        assert!(others.is_empty(), "after {:?}:\n{}", began.elapsed(), others.join("\n"));
+        // One every five minutes, give or take half, while nothing of the node changes.
+        assert!(heartbeats.len() <= 1, "after {:?}:\n{}", began.elapsed(), heartbeats.join("\n"));
+    }
+}
