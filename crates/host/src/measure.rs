@@ -131,6 +131,10 @@ struct Meter {
 impl Meter {
     fn count(&mut self, stat: &Stat) {
         let bytes = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(BLOCK_BYTES);
+        #[cfg_attr(
+            target_arch = "x86_64",
+            expect(clippy::useless_conversion, reason = "narrower on other architectures")
+        )]
         let links = u64::from(stat.st_nlink);
         if is_directory(stat) {
             if !self.with_directories {

@@ -123,6 +123,11 @@ pub(super) fn leaves(at: &str, value: &Value, found: &mut Vec<(String, String)>)
                 leaves(&format!("{at}[{name}]"), item, found);
             }
         }
-        _ => found.push((at.to_owned(), value.to_string())),
+        Value::Null
+        | Value::Bool(_)
+        | Value::Number(_)
+        | Value::String(_)
+        | Value::Array(_)
+        | Value::Object(_) => found.push((at.to_owned(), value.to_string())),
     }
 }

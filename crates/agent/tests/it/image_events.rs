@@ -111,7 +111,7 @@ async fn node_registry_credentials_are_read_again_every_five_minutes() {
     world.settings.images.credential_dirs = vec![dir.into()];
     world.fake.private("r.io/app:1", "ann");
     let config = |user: &str| json!({"auths": {"r.io": {"username": user, "password": "p"}}}).to_string();
-    world.host.put(format!("{dir}/config.json"), &config("old"));
+    world.host.put(format!("{dir}/config.json"), config("old"));
     world.start().await;
     world.until("the node is ready", World::is_node_ready).await;
     world.create(&pod(
@@ -119,7 +119,7 @@ async fn node_registry_credentials_are_read_again_every_five_minutes() {
         [container_with("main", json!({"image": "r.io/app:1", "imagePullPolicy": "Always"}))],
     ));
     world.until("the old password is refused", |w| w.recorded("BackOff") > 0).await;
-    world.host.put(format!("{dir}/config.json"), &config("ann"));
+    world.host.put(format!("{dir}/config.json"), config("ann"));
     world.pass(seconds(300)).await;
     world.until("the new password is used", |w| w.is_said_ready("web")).await;
 }

@@ -29,7 +29,7 @@ async fn a_pod_starts_with_its_calls_in_order() {
 async fn dns_problems_of_the_node_are_events_about_the_node() {
     let mut world = World::new();
     world.settings.network.cluster_dns = Vec::new();
-    world.host.put("/etc/resolv.conf", &format!("search {}\n", "d ".repeat(30)));
+    world.host.put("/etc/resolv.conf", format!("search {}\n", "d ".repeat(30)));
     world.start().await;
     world.until("the file is checked", |w| w.recorded("CheckLimitsForResolvConf") == 1).await;
     world.apply(&pod("web", [container("app")]));

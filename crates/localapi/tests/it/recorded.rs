@@ -217,7 +217,7 @@ impl Replay {
         }
         if path.contains("/serviceaccounts/") {
             let bound = call["request"]["spec"]["boundObjectRef"]["name"].as_str().expect("a pod");
-            self.create_pod(&bound.to_owned(), true).await;
+            self.create_pod(bound, true).await;
         }
         if verb == "patch" && path.contains("/events/") {
             self.create_event(&path, &call["response"]).await;

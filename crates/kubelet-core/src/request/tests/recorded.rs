@@ -47,7 +47,7 @@ fn without_empty(value: Value) -> Value {
                 .collect()
         }
         Value::Array(values) => values.into_iter().map(without_empty).collect(),
-        other => other,
+        other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) => other,
     }
 }
 

@@ -658,7 +658,10 @@ fn fields(value: &serde_json::Value, path: &str, found: &mut std::collections::B
         serde_json::Value::Array(values) => {
             values.iter().for_each(|value| fields(value, &format!("{path}[]"), found));
         }
-        _ => {
+        serde_json::Value::Null
+        | serde_json::Value::Bool(_)
+        | serde_json::Value::Number(_)
+        | serde_json::Value::String(_) => {
             found.insert(path.to_owned());
         }
     }
