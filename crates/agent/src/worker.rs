@@ -174,7 +174,11 @@ impl std::fmt::Debug for PodWorker {
 
 /// The step killed containers and left it to the next one to start them again.
 fn replaces(step: &PodStep) -> bool {
-    matches!(step, PodStep::Converge { kill, start, .. } if !kill.is_empty() && start.is_empty())
+    matches!(
+        step,
+        PodStep::Converge { kill, remove, start, .. }
+            if !kill.is_empty() && remove.is_empty() && start.is_empty()
+    )
 }
 
 /// Never resolves for a pod without a place.

@@ -197,9 +197,7 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
     async fn list_containers(&self, scope: &Scope) -> RuntimeResult<Vec<ContainerSummary>>;
     async fn sandbox_status(&self, id: &SandboxId) -> RuntimeResult<SandboxObservation>;
     /// What the runtime says of a sandbox in words of its own (JSON); empty where it says nothing.
-    async fn sandbox_info(&self, _id: &SandboxId) -> RuntimeResult<String> {
-        Ok(String::new())
-    }
+    async fn sandbox_info(&self, id: &SandboxId) -> RuntimeResult<String>;
     async fn container_status(&self, id: &ContainerId) -> RuntimeResult<ContainerObservation>;
 
     /// Creates and starts a sandbox; allowed twice the usual deadline, because it sets up the network.

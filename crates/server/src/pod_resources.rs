@@ -41,7 +41,7 @@ const BURST: u32 = 10;
 /// An idle connection is closed for one more, first those of a process that has many.
 const LIMITS: TableLimits = TableLimits { connections: 64, per_peer: 16 };
 /// Calls at once on one connection.
-const MAX_STREAMS: u32 = 16;
+const MAX_STREAMS: u32 = 100;
 /// A silent client is asked so often whether it is still there.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 /// Before accepting again when the process is out of descriptors.

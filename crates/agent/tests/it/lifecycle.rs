@@ -117,7 +117,7 @@ async fn states_during_image_change(policy: &str) -> Vec<String> {
 async fn image_change_never_shows_terminated_under_any_restart_policy() {
     for policy in ["Always", "OnFailure", "Never"] {
         let states = states_during_image_change(policy).await;
-        assert_eq!(states, ["running", "waiting:ContainerCreating", "running"], "{policy}");
+        assert_eq!(states, ["running"], "{policy}");
     }
 }
 

@@ -223,6 +223,11 @@ impl Runtime for Witness {
         Ok(all)
     }
 
+    async fn sandbox_info(&self, id: &SandboxId) -> RuntimeResult<String> {
+        self.meet(self.pod_of_sandbox(id), Method::PodSandboxStatus).await?;
+        self.fake.sandbox_info(id).await
+    }
+
     async fn sandbox_status(&self, id: &SandboxId) -> RuntimeResult<SandboxObservation> {
         self.meet(self.pod_of_sandbox(id), Method::PodSandboxStatus).await?;
         let mut status = self.fake.sandbox_status(id).await?;

@@ -56,6 +56,12 @@ pub(super) fn pod_resources(inputs: &StatusInputs<'_>) -> Option<ResourceRequire
         PodStage::Rejected => return None,
         PodStage::NotSynced | PodStage::Syncing | PodStage::Terminating | PodStage::Terminated => {}
     }
+    // The cgroup of a pod that has ended is gone: what it enforced at the end stays.
+    let ended =
+        inputs.last_said().filter(|said| matches!(said.phase.as_deref(), Some("Succeeded" | "Failed")));
+    if let (None, Some(ended)) = (inputs.cgroup, ended.and_then(|said| said.resources.clone())) {
+        return Some(ended);
+    }
     let mut resources = spec_of(inputs.pod).resources.clone().unwrap_or_default();
     match inputs.cgroup {
         Some(cgroup) => enforced(inputs, cgroup, &mut resources),

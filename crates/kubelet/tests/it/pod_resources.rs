@@ -93,7 +93,8 @@ fn agents_that_ask_too_often_are_told_so() {
         let answers = futures_util::future::join_all(calls).await;
         let refused: Vec<_> = answers.iter().filter_map(|answer| answer.as_ref().err()).collect();
         assert!(!refused.is_empty() && refused.len() < 1000, "{}", refused.len());
-        assert!(refused.iter().all(|error| error.code() == Code::ResourceExhausted), "{:?}", refused[0]);
+        let other = refused.iter().find(|error| error.code() != Code::ResourceExhausted);
+        assert!(other.is_none(), "{other:?}");
         assert_eq!(refused[0].message(), "rejected by rate limit");
     });
 }

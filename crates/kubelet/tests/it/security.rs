@@ -123,7 +123,7 @@ fn groups_and_the_ownership_of_volumes_follow_the_pods_context() {
     assert_eq!(&lines[..2], ["1234", "5678"]);
     let groups: Vec<&str> = lines[2].split_whitespace().skip(1).collect();
     assert!(groups.contains(&"4444") && groups.contains(&"7777"), "{groups:?}");
-    assert_eq!(&lines[3..], ["4444 2777", "4444 2777", "4444"], "{output}");
+    assert_eq!(&lines[3..], ["4444 2777", "4444 3777", "4444"], "{output}");
 }
 
 #[test]

@@ -386,9 +386,11 @@ fn program(name: &str) -> Command {
 /// Kubernetes' own names that break rules which promtool knows; dashboards want them all the same.
 const KNOWN_LINTS: &[&str] = &[
     "cadvisor_version_info ",
+    "container_fs_inodes_total ",
     "container_memory_failcnt ",
     "kubelet_certificate_manager_client_expiration_renew_errors ",
     "kubelet_containers_per_pod_count ",
+    "kubelet_cpu_manager_exclusive_cpu_allocation_count ",
     "kubelet_evented_pleg_connection_error_count ",
     "kubelet_evented_pleg_connection_success_count ",
     "kubelet_pleg_discard_events ",

@@ -64,6 +64,17 @@ fn a_running_pod_has_the_resources_that_its_cgroup_enforces() {
 }
 
 #[test]
+fn a_pod_that_has_ended_keeps_the_resources_that_its_cgroup_enforced() {
+    let (pod, mut played) = play("pod a | a=exited(0) @terminated end(Evicted)");
+    let mut last = played.pop().expect("a scene");
+    assert_eq!(last.phase.as_deref(), Some("Failed"));
+    let enforced = json!({"limits": {"memory": "9007199254740988Ki"}});
+    last.resources = serde_json::from_value(enforced.clone()).expect("resources");
+    let scene = Scene::parse("unseen @terminated end(Evicted)");
+    assert_eq!(json!(scene.compute(&pod, Some(&last), time(300)).resources), enforced);
+}
+
+#[test]
 fn an_ephemeral_container_has_empty_resources() {
     let status = play("pod a x:e | a=running x=running").1.remove(0);
     let ephemeral = status.ephemeral_container_statuses.expect("a status");
