@@ -136,7 +136,6 @@ async fn with_injected_panic<T>(_name: &'static str, task: impl Future<Output = 
 /// Tests let tasks panic: in builds with debug assertions, and only where `KUBELET_PANIC_IN` names a file, a task panics
 /// once that file exists and holds its name.
 #[cfg(debug_assertions)]
-#[expect(clippy::panic, reason = "a test asks for it")]
 async fn with_injected_panic<T>(name: &'static str, task: impl Future<Output = T>) -> T {
     use std::path::PathBuf;
     use std::sync::OnceLock;
