@@ -27,6 +27,7 @@ mod quiet;
 mod recorded_metrics;
 mod refusals;
 mod rotation;
+mod storage_limits;
 mod streams;
 pub(crate) mod volumes;
 
