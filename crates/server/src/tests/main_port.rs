@@ -425,6 +425,8 @@ async fn the_configuration_is_shown_with_its_kind() {
     assert_eq!(shown["kind"], "KubeletConfiguration");
     assert_eq!(shown["apiVersion"], "kubelet.config.k8s.io/v1beta1");
     assert_eq!((&shown["maxPods"], &shown["syncFrequency"]), (&json!(7), &json!("1m0s")));
+    let is_shown = |field: &str| shown.get(field).is_some();
+    assert!(!is_shown("podCIDR") && !is_shown("evictionSoft") && !is_shown("readOnlyPort"), "{shown:#}");
 }
 
 #[tokio::test]
