@@ -96,6 +96,12 @@ impl PodsView {
         self.entries.lock().values().cloned().collect()
     }
 
+    /// How many pods there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.entries.lock().len()
+    }
+
     /// Resolves with every change.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<u64> {

@@ -10,8 +10,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use k8s_openapi::Metadata;
 use model::annotations::{CONFIG_FILE, CONFIG_MIRROR, CONFIG_SEEN, CONFIG_SOURCE};
-use model::k8s::Pod;
+use model::k8s::{ObjectMeta, Pod};
 use model::{PodRef, PodSource, PodUid};
 
 use crate::static_pod::Origin;
@@ -156,7 +157,8 @@ impl Sources {
         for (uid, pod) in pods {
             let known = old.remove(&uid);
             let pod = match &known {
-                Some(known) if is_same_version(known, &pod) => known.clone(),
+                // Without this, one changed pod would copy all others of the node.
+                Some(known) if is_same_version(&**known, &*pod) => known.clone(),
                 Some(_) | None => adopt(pod, source, known.as_deref(), now),
             };
             if let Some(op) = op_for(known.as_deref(), &pod) {
@@ -197,11 +199,12 @@ fn without_duplicates(source: PodSource, pods: Vec<Arc<Pod>>) -> (ByUid, Vec<Dup
     (kept, duplicates)
 }
 
-/// The API gives each version of an object a resource version: equal ones mean that nothing changed. Without this, one
-/// changed pod would copy all others of the node.
-fn is_same_version(known: &Pod, pod: &Pod) -> bool {
-    let version = |pod: &Pod| pod.metadata.resource_version.clone().filter(|version| !version.is_empty());
-    known.metadata.uid == pod.metadata.uid && version(known).is_some_and(|known| Some(known) == version(pod))
+/// Whether both are the same version of the same object: the API gives each version a resource version of its own.
+#[must_use]
+pub fn is_same_version<K: Metadata<Ty = ObjectMeta>>(a: &K, b: &K) -> bool {
+    let (a, b) = (a.metadata(), b.metadata());
+    let version = a.resource_version.as_deref().filter(|version| !version.is_empty());
+    a.uid == b.uid && version.is_some() && version == b.resource_version.as_deref()
 }
 
 /// Notes on the pod where it came from and when it was first seen. Copies it only if that is not there already.

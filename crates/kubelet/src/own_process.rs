@@ -19,14 +19,14 @@ pub(crate) async fn release_memory_of_gone_pods(pods: PodsView, clock: Clock) {
     let mut changes = pods.changes();
     let mut count = 0;
     while changes.changed().await.is_ok() {
-        let now = pods.all().len();
+        let now = pods.count();
         if now >= count {
             count = now;
             continue;
         }
         clock.sleep_until(clock.mono() + RELEASE_AFTER).await;
         host::process::release_free_memory();
-        count = pods.all().len();
+        count = pods.count();
     }
 }
 

@@ -143,7 +143,7 @@ fn rules(resource: &str) -> Option<&'static [Rule]> {
 }
 
 /// Maps that are left out where they are empty. Other empty maps may be structs whose presence says something.
-const MAPS: [&str; 12] = [
+pub(crate) const MAPS: [&str; 12] = [
     "allocatable",
     "allocatedResources",
     "annotations",

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use futures_util::StreamExt;
 use k8s_openapi::Metadata;
 use kubelet_core::reflector::{ObjectKey, Reflector, ReflectorNews, ReflectorStep};
+use kubelet_core::sources::is_same_version;
 use model::k8s::ObjectMeta;
 use ports::Cluster;
 use ports::cluster::{Change, ClusterError, ClusterResult, Collection, Selection};
@@ -103,7 +104,7 @@ impl<K: Metadata<Ty = ObjectMeta> + Send + Sync + 'static> Follower<K> {
             let known = std::mem::replace(&mut seen.objects, objects);
             // Objects that are the same stay the same, for those who compare pointers.
             for (key, object) in &mut seen.objects {
-                if let Some(known) = known.get(key).filter(|known| is_same(&***known, &**object)) {
+                if let Some(known) = known.get(key).filter(|known| is_same_version(&***known, &**object)) {
                     *object = known.clone();
                 }
             }
@@ -153,9 +154,4 @@ impl<K: Metadata<Ty = ObjectMeta> + Send + Sync + 'static> Follower<K> {
             }
         }
     }
-}
-
-/// The same version of the same object.
-pub(super) fn is_same<K: Metadata<Ty = ObjectMeta>>(a: &K, b: &K) -> bool {
-    a.metadata().uid == b.metadata().uid && version_of(a) == version_of(b) && !version_of(a).is_empty()
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use kubelet_core::mirror::is_mirror_pod;
 use kubelet_core::reflector::ObjectKey;
+use kubelet_core::sources::is_same_version;
 use kubelet_core::status_patch::{StatusSync, SyncFacts, compute_status_sync};
 use kubelet_core::status_queue::{
     StatusFailure, WaitingStatus, compute_status_order, compute_status_retry, compute_status_urgency,
@@ -20,7 +21,7 @@ use ports::Cluster;
 use ports::cluster::{ClusterError, ClusterResult, Deletion, Part, Patch};
 use tokio::task::JoinSet;
 
-use super::follow::{Copy, is_same};
+use super::follow::Copy;
 use crate::engine::Engine;
 use crate::pods_view::PodEntry;
 
@@ -247,7 +248,7 @@ impl StatusWriter {
                     self.engine.metrics.pods.status_synced(now.saturating_since(since));
                 }
                 progress.failing = None;
-                let was_kept = pod.as_ref().is_none_or(|pod| !is_same(&**pod, &*compared.1));
+                let was_kept = pod.as_ref().is_none_or(|pod| !is_same_version(&**pod, &*compared.1));
                 // A deleted object may stay because of a finalizer; it is not deleted again. A patch that changed nothing
                 // is not sent again: the API server drops what it does not know, or whose feature gate is off.
                 progress.settled = (is_deletion || !was_kept).then_some(compared);

@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use crate::encoding::MAPS;
 use crate::events;
 use crate::resources::Resource;
 use crate::status::ApiError;
@@ -91,29 +92,17 @@ pub(crate) fn shown<'a>(resource: &Resource, object: &'a Value, unknown_fields: 
     shown
 }
 
-/// Maps whose keys users or nodes choose: a field added there would be another label, resource or setting.
-const FREE_KEYS: [&str; 13] = [
-    "allocatable",
-    "allocatedResources",
-    "annotations",
-    "binaryData",
-    "capacity",
-    "data",
-    "labels",
-    "limits",
-    "matchLabels",
-    "nodeSelector",
-    "overhead",
-    "requests",
-    "selector",
-];
+/// Whether users or nodes choose the keys below this field: a field added there would be another label, resource or setting.
+fn has_free_keys(field: &str) -> bool {
+    MAPS.contains(&field) || field == "selector"
+}
 
 /// Puts fields that no client knows next to all others, however deep.
 fn add_unknown_fields(value: &mut Value) {
     match value {
         Value::Object(fields) => {
             for (name, field) in fields.iter_mut() {
-                if !FREE_KEYS.contains(&name.as_str()) {
+                if !has_free_keys(name) {
                     add_unknown_fields(field);
                 }
             }
