@@ -181,6 +181,9 @@ impl<'a> Draft<'a> {
     /// Kills what cannot be worked with, whatever its kind: names the spec does not know, leftovers of another
     /// sandbox, older duplicates, and what the runtime has lost track of.
     fn kill_strays(&mut self) {
+        // A debug container starts once: killing one that may still run would end it for good.
+        let is_ephemeral =
+            |name: &str| containers::ephemeral_containers(self.inputs.pod).any(|c| c.name() == name);
         for container in self.inputs.observed.containers.iter().filter(|c| may_run(c)) {
             let is_newest = self.newest(&container.name).is_some_and(|newest| newest.id == container.id);
             let why = if containers::find_container(self.inputs.pod, &container.name).is_none() {
@@ -189,7 +192,7 @@ impl<'a> Draft<'a> {
                 KillReason::SandboxReplaced
             } else if !is_newest {
                 KillReason::Superseded
-            } else if container.state == ContainerState::Unknown {
+            } else if container.state == ContainerState::Unknown && !is_ephemeral(&container.name) {
                 KillReason::UnknownState
             } else {
                 continue;

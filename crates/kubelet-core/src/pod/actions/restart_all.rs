@@ -20,8 +20,10 @@ pub(super) fn plan(draft: &mut Draft<'_>) -> bool {
     if sources.is_empty() {
         return false;
     }
+    // Regular containers go before the sidecars that serve them.
+    let in_order = containers::regular_containers(pod).chain(containers::init_containers(pod));
     let affected: Vec<&ContainerObservation> =
-        all().flat_map(|c| draft.inputs.observed.instances(c.name())).collect();
+        in_order.flat_map(|c| draft.inputs.observed.instances(c.name())).collect();
     draft.kill.extend(
         affected
             .iter()

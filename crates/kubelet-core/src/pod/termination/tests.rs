@@ -127,8 +127,8 @@ fn a_container_gets_the_period_of_deletion_probe_or_pod() {
 #[test]
 fn a_restart_of_all_skips_hooks_and_grace() {
     let line = "Never grace=30 sidecar:s1(stop=4) main:a(Never,in42=RestartAll) main:b(stop=3) | sandbox b=running s1=running a=exited(42)";
-    check_step(line, None, expect!["0: s1-0 RestartAllContainers 0s; 0: b-0 RestartAllContainers 0s"]);
-    check_step(line, Some(9), expect!["0: s1-0 RestartAllContainers 0s; 0: b-0 RestartAllContainers 0s"]);
+    check_step(line, None, expect!["0: b-0 RestartAllContainers 0s; 0: s1-0 RestartAllContainers 0s"]);
+    check_step(line, Some(9), expect!["0: b-0 RestartAllContainers 0s; 0: s1-0 RestartAllContainers 0s"]);
 }
 
 #[test]
