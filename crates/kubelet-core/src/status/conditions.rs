@@ -14,6 +14,9 @@ use crate::admission::preemption::{PREEMPTED_CONDITION, PREEMPTING};
 use crate::pod::allocation;
 use crate::pod::restart::{AfterExit, after_end, may_restart_all};
 
+#[cfg(test)]
+mod tests;
+
 const READY_TO_START: &str = "PodReadyToStartContainers";
 const INITIALIZED: &str = "Initialized";
 const READY: &str = "Ready";

@@ -4,13 +4,16 @@
 
 use std::fmt;
 
-use model::ContainerKind;
 use model::containers::{ContainerRef, init_containers, regular_containers};
 use model::k8s::{ContainerStateTerminated, ContainerStatus, PodStatus};
+use model::{ContainerKind, ContainerObservation, SandboxState};
 
 use super::containers::{returns_with_all, will_restart};
 use super::{ContainerStatuses, PodStage, StatusInputs, is_static_pod};
 use crate::pod::restart::has_failed;
+
+#[cfg(test)]
+mod tests;
 
 /// `status.phase`. `Unknown` is not ours to say: only others say it about us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -115,6 +118,17 @@ fn phase_now(inputs: &StatusInputs<'_>, statuses: &ContainerStatuses) -> Phase {
     }
 }
 
+/// A regular container was created in the current sandbox: one of an earlier sandbox proves nothing about the init chain of
+/// this one.
+fn has_initialized(inputs: &StatusInputs<'_>, statuses: &ContainerStatuses) -> bool {
+    let Some(observed) = inputs.observed else { return statuses.is_initialized() };
+    let Some(sandbox) = observed.sandboxes.first().filter(|s| s.state == SandboxState::Ready) else {
+        return false;
+    };
+    let is_here = |c: &ContainerObservation| c.sandbox_id == sandbox.id;
+    regular_containers(inputs.pod).any(|c| observed.instances(c.name()).any(is_here))
+}
+
 /// How many containers stand where.
 #[derive(Debug, Default)]
 struct Tally {
@@ -133,7 +147,7 @@ struct Tally {
 
 impl Tally {
     fn of(inputs: &StatusInputs<'_>, statuses: &ContainerStatuses) -> Self {
-        let mut tally = Self { is_initialized: statuses.is_initialized(), ..Self::default() };
+        let mut tally = Self { is_initialized: has_initialized(inputs, statuses), ..Self::default() };
         for container in init_containers(inputs.pod).chain(regular_containers(inputs.pod)) {
             let standing = Standing::of(statuses.find(container.name()));
             match container.kind {

@@ -143,3 +143,24 @@ fn a_node_address_of_another_family_than_was_said_is_told() {
         )
     );
 }
+
+/// `container/helpers_test.go`, TestHasAnyActiveRegularContainerStarted: only what started in the sandbox of now counts.
+#[test]
+fn pod_with_sidecars_is_pending_again_while_it_initializes_in_a_new_sandbox() {
+    let (pod, played) = play("pod s:sS a | s=running ok(s.S) a=running");
+    let phase = |scene: &str, a_is_in: &str| {
+        let mut scene = Scene::parse(scene);
+        let observed = scene.observed.as_mut().expect("an observation");
+        let mut old = observed.sandboxes[0].clone();
+        (old.id, old.state) = ("old".into(), model::SandboxState::NotReady);
+        observed.sandboxes.push(old);
+        for container in observed.containers.iter_mut().filter(|c| &*c.name == "a") {
+            container.sandbox_id = a_is_in.into();
+        }
+        scene.compute(&pod, played.last(), time(600)).phase.expect("a phase")
+    };
+    assert_eq!(phase("s=exited(137),running a=exited(137)", "old"), "Pending");
+    assert_eq!(phase("s=exited(137),running ok(s.S) a=exited(137)", "old"), "Running");
+    assert_eq!(phase("s=exited(137),running a=exited(137)", "box"), "Running");
+    assert_eq!(phase("s=exited(137),running a=exited(137),running", "box"), "Running");
+}
