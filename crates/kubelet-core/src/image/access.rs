@@ -104,7 +104,8 @@ pub struct PullServiceAccount {
 pub enum VerificationPolicy {
     NeverVerify,
     NeverVerifyPreloadedImages,
-    /// Full names without tag (`docker.io/library/nginx`); `host/path/*` stands for all below.
+    /// Names without tag, as pods write them: `nginx` is not `docker.io/library/nginx`, because the runtime may resolve
+    /// short names elsewhere. `host/path/*` stands for all below.
     NeverVerifyAllowlistedImages(Vec<String>),
     AlwaysVerify,
 }
@@ -126,23 +127,15 @@ impl VerificationPolicy {
             Self::NeverVerify => false,
             Self::NeverVerifyPreloadedImages => was_pulled_here,
             Self::NeverVerifyAllowlistedImages(list) => {
-                let image = full_name(image);
+                let image = without_tag(image);
                 !list.iter().any(|pattern| match pattern.strip_suffix('*') {
                     Some(parent) => image.starts_with(parent),
-                    None => full_name(pattern) == image,
+                    None => pattern == image,
                 })
             }
             Self::AlwaysVerify => true,
         }
     }
-}
-
-/// The image without tag and digest, and with Docker Hub's short forms written out.
-fn full_name(image: &str) -> String {
-    parse(image).map_or_else(
-        |_| without_tag(image).to_owned(),
-        |name| format!("{}/{}", name.registry, name.repository),
-    )
 }
 
 /// What a pod could pull with.
@@ -185,11 +178,13 @@ pub fn compute_image_access(
     for secret in &pod.secrets {
         let is_same = |other: &PullSecret| is_same_secret(other, secret);
         let has_hash = |other: &PullSecret| other.credential_hash == secret.credential_hash;
+        // An empty hash is that of credentials that could not be hashed, and proves nothing about another secret.
+        let is_twin = |other: &PullSecret| !secret.credential_hash.is_empty() && has_hash(other);
         if known.kubernetes_secrets.iter().any(|other| is_same(other) && has_hash(other)) {
             return ImageAccess::Granted;
         }
         // The same secret with another content, or the same content in another secret.
-        if known.kubernetes_secrets.iter().any(|other| is_same(other) || has_hash(other)) {
+        if known.kubernetes_secrets.iter().any(|other| is_same(other) || is_twin(other)) {
             let mut noted = known.clone();
             note_secret(&mut noted, secret);
             return ImageAccess::GrantedAndNoted(noted);

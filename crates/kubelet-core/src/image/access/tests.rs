@@ -95,9 +95,10 @@ fn the_policy_says_whose_images_are_looked_at() {
     check("NeverVerifyAllowlistedImages", "r.io/freed/a", false, false);
     check("NeverVerifyAllowlistedImages", "r.io/one:7", false, true);
     check("NeverVerifyAllowlistedImages", "r.io/one/more", false, false);
-    check("NeverVerifyAllowlistedImages", "nginx:1", false, true);
+    check("NeverVerifyAllowlistedImages", "nginx:1", false, false);
     check("NeverVerifyAllowlistedImages", "me/nginx", false, false);
-    check("NeverVerifyAllowlistedImages", "docker.io/library/alpine:3", false, true);
+    check("NeverVerifyAllowlistedImages", "docker.io/library/alpine:3", false, false);
+    check("NeverVerifyAllowlistedImages", "alpine:3", false, true);
 }
 
 #[test]
@@ -208,5 +209,154 @@ proptest! {
         let record = pulled("r.io/a", &word);
         prop_assert_eq!(access(Some(&record), "r.io/a", &other), ImageAccess::MustPull);
         prop_assert_eq!(access(Some(&record), "r.io/a", ""), ImageAccess::MustPull);
+    }
+}
+
+/// The records of `images/pullmanager/testdata`, by the reference of their image.
+fn upstream_record(image_ref: &str) -> Option<ImagePulledRecord> {
+    let secret = |hash: &str| {
+        json!({"kubernetesSecrets": [{"uid": "testsecretuid", "namespace": "default", "name": "pull-secret",
+            "credentialHash": hash}]})
+    };
+    let account = json!({"uid": "test-sa-uid", "namespace": "default", "name": "test-sa"});
+    let credentials = match image_ref {
+        "testimageref" => secret("testsecrethash"),
+        "test-brokenhash" => secret(""),
+        "testimage-anonpull" => json!({"nodePodsAccessible": true}),
+        "testimageref-sa" => json!({"kubernetesServiceAccounts": [account]}),
+        "testemptycredmapping" => serde_json::Value::Null,
+        _ => return None,
+    };
+    let mut record = json!({"kind": "ImagePulledRecord", "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "lastUpdatedTime": "2024-10-21T12:26:40Z", "imageRef": image_ref});
+    if !credentials.is_null() {
+        record["credentialMapping"] = json!({"docker.io/testing/test": credentials});
+    }
+    parse_record_file(record.to_string().as_bytes())
+}
+
+/// `name | policy | image | reference | credentials | outcome`: credentials are `secret uid namespace hash` or `sa uid namespace`,
+/// the outcome is `pull`, or `use` what is there, and begins with `intent` where a pull was begun.
+const MUST_ATTEMPT_IMAGE_PULL: &str = "
+    exact secret | Preloaded | test | testimageref | secret testsecretuid default testsecrethash | use
+    no pod secrets | Preloaded | test | testimageref | | pull
+    another hash | Preloaded | test | testimageref | secret testsecretuid default differenthash | use
+    another UID | Preloaded | test | testimageref | secret different default differenthash | pull
+    another secret | Preloaded | test | testimageref | secret testsecretuid other differenthash | pull
+    another secret, same hash | Preloaded | test | testimageref | secret testsecretuid other testsecrethash | use
+    another image | Preloaded | different | testimageref | secret testsecretuid default testsecrethash | pull
+    empty credential mapping | Preloaded | test | testemptycredmapping | | pull
+    no records | Preloaded | test | testexistingref | | use
+    no records, AlwaysVerify | AlwaysVerify | test | testexistingref | | pull
+    only an intent | Preloaded | test | testexistingref | secret testsecretuid default testsecrethash | intent pull
+    only an intent, NeverVerify | NeverVerify | test | testexistingref | | intent use
+    node-accessible | Preloaded | test | testimage-anonpull | | use
+    node-accessible, secrets | Preloaded | test | testimage-anonpull | secret testsecretuid default x | use
+    empty hash, another secret | Preloaded | test | test-brokenhash | secret testsecretuid other - | pull
+    empty hash, same secret | Preloaded | test | test-brokenhash | secret testsecretuid default - | use
+    exact account | Preloaded | test | testimageref-sa | sa test-sa-uid default | use
+    no account | Preloaded | test | testimageref-sa | | pull
+    another account | Preloaded | test | testimageref-sa | sa different default | pull
+    account of another namespace | Preloaded | test | testimageref-sa | sa test-sa-uid other | pull
+    another image, same account | Preloaded | different | testimageref-sa | sa test-sa-uid default | pull
+    account, only an intent | Preloaded | test | testexistingref | sa test-sa-uid default | intent pull
+    node-accessible, account | Preloaded | test | testimage-anonpull | sa test-sa-uid default | use
+";
+
+/// `images/pullmanager/image_pull_manager_test.go`, TestFileBasedImagePullManager_MustAttemptImagePull.
+#[test]
+fn must_attempt_image_pull_table() {
+    for line in MUST_ATTEMPT_IMAGE_PULL.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        let columns: Vec<&str> = line.split('|').map(str::trim).collect();
+        let [_, policy, image, image_ref, pod, outcome] = columns[..] else { panic!("{line}") };
+        let mut credentials = PodCredentials::default();
+        let words: Vec<String> = pod.split(' ').map(|word| word.trim_matches('-').to_owned()).collect();
+        match words.as_slice() {
+            [kind, uid, namespace, hash] if kind == "secret" => credentials.secrets.push(PullSecret {
+                uid: uid.clone(),
+                namespace: namespace.clone(),
+                name: "pull-secret".to_owned(),
+                credential_hash: hash.clone(),
+            }),
+            [kind, uid, namespace] if kind == "sa" => {
+                let (uid, namespace) = (uid.clone(), namespace.clone());
+                credentials.service_account =
+                    Some(PullServiceAccount { uid, namespace, name: "test-sa".to_owned() });
+            }
+            _ => assert_eq!(pod, "", "{line}"),
+        }
+        // An unknown name stands for the default, NeverVerifyPreloadedImages.
+        let policy = VerificationPolicy::parse(policy, &[]);
+        let image = format!("docker.io/testing/{image}:latest");
+        let was_intended = outcome.starts_with("intent");
+        let record = upstream_record(image_ref);
+        let found = compute_image_access(&policy, &image, record.as_ref(), was_intended, &credentials);
+        assert_eq!(found == ImageAccess::MustPull, outcome.ends_with("pull"), "{line}: {found:?}");
+    }
+}
+
+/// `images/pullmanager/image_pull_policies_test.go`, TestNewNeverVerifyAllowListedPullPolicy and TestTrimImageTagDigest.
+#[test]
+fn never_verify_allow_listed_pull_policy_table() {
+    const DIGEST: &str = "sha256:38a8906435c4dd5f4258899d46621bfd8eea3ad6ff494ee3c2f17ef0321625bd";
+    let by_digest = format!("ubuntu@{DIGEST}");
+    let both = format!("ubuntu:v1@{DIGEST}");
+    for (image, list, must_verify) in [
+        ("test.io/test/test-image:tag", &["test.io/test/image1", "test.io/test/image2"][..], true),
+        ("test.io/test/test-image:tag", &["test.io/test/image1", "test.io/test/test-image"], false),
+        ("test.io/test/test-image:tag", &["test.io/test/image1", "different.repo/test/*"], true),
+        ("test.io/test/test-image:tag", &["test.io/test/image1", "test.io/test/*"], false),
+        ("test.io/test/test-image:tag", &["test.io/*"], false),
+        ("ubuntu", &["docker.io/library/ubuntu"], true),
+        ("ubuntu", &["docker.io/library/*"], true),
+        ("ubuntu", &["ubuntu"], false),
+        ("ubuntu:tagged", &["ubuntu"], false),
+        (&by_digest, &["ubuntu"], false),
+        (&both, &["ubuntu"], false),
+        ("myregistry:5000/myorg/myimage:v1", &["myregistry:5000/myorg/myimage"], false),
+    ] {
+        let list: Vec<String> = list.iter().map(|pattern| (*pattern).to_owned()).collect();
+        let policy = VerificationPolicy::NeverVerifyAllowlistedImages(list);
+        for was_pulled_here in [false, true] {
+            assert_eq!(policy.must_verify(image, was_pulled_here), must_verify, "{image} {policy:?}");
+        }
+    }
+}
+
+/// `images/pullmanager/image_pull_manager_test.go`, Test_pulledRecordMergeNewCreds: what is known after a pull. The newest
+/// stands last here, the Go kubelet sorts by namespace, name and UID.
+#[test]
+fn pulled_record_merge_new_credentials_table() {
+    for (name, known, with, expected) in [
+        ("new image record", None, "new:newhash", "new:newhash"),
+        ("another secret", Some("one:hash1"), "new:newhash", "one:hash1 new:newhash"),
+        ("node-accessible overrides", Some("one:hash1 two:hash2 sa"), "", "node"),
+        ("same secret, another hash", Some("one:hash1 two:hash2"), "two:newhash", "one:hash1 two:newhash"),
+        (
+            "same hash, another secret",
+            Some("one:hash1 two:hash2"),
+            "three:hash2",
+            "one:hash1 two:hash2 three:hash2",
+        ),
+        ("new service account record", None, "new", "sa new"),
+        ("another service account", Some("sa1"), "new", "sa sa1 new"),
+        ("same service account", Some("sa1"), "sa1", "sa sa1"),
+        ("account beside secrets", Some("one:hash1"), "new", "one:hash1 sa new"),
+        ("secret beside accounts", Some("sa1"), "new:hash", "new:hash sa sa1"),
+        ("node-accessible stays, secret", Some(""), "any:hash", "node"),
+        ("node-accessible stays, account", Some(""), "any", "node"),
+        ("several secrets", None, "z:1 a:2 m:3", "z:1 a:2 m:3"),
+    ] {
+        let before = known.map(|known| pulled("r.io/a", known));
+        let after = record_pull(before.as_ref(), "r.io/a", "sha256:1", &credentials(with), time());
+        let found = &after.credential_mapping["r.io/a"];
+        let mut words: Vec<String> =
+            found.kubernetes_secrets.iter().map(|s| format!("{}:{}", s.name, s.credential_hash)).collect();
+        if !found.kubernetes_service_accounts.is_empty() {
+            words.push("sa".to_owned());
+            words.extend(found.kubernetes_service_accounts.iter().map(|account| account.name.clone()));
+        }
+        words.extend(found.node_pods_accessible.then(|| "node".to_owned()));
+        assert_eq!(words.join(" "), expected, "{name}");
     }
 }
