@@ -89,6 +89,10 @@ pub(super) fn hugepage_limits(amounts: &Requests, sizes: &[String]) -> Vec<(Stri
         Some((kernel_page_size(size.units()), u64::try_from(amount.units()).unwrap_or(0)))
     });
     let asked: Vec<(String, u64)> = asked.collect();
-    let of = |size: &String| asked.iter().find(|(name, _)| name == size).map_or(0, |(_, bytes)| *bytes);
+    // One size has several spellings, such as 2Mi and 2097152.
+    let of = |size: &String| {
+        let all = asked.iter().filter(|(name, _)| name == size).map(|(_, bytes)| *bytes);
+        all.fold(0, u64::saturating_add)
+    };
     sizes.iter().map(|size| (size.clone(), of(size))).collect()
 }

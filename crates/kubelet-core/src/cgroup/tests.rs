@@ -12,6 +12,8 @@ use super::tiers::MemoryReserve;
 use super::*;
 use crate::ledger::Holding;
 
+mod upstream;
+
 const UID: &str = "0a1b-2c3d";
 
 fn names(driver: CgroupDriver, root: &str) -> String {
