@@ -293,6 +293,80 @@ mod tests {
         check_sysctl("net/ipv4/tcp_rmem", "welcome");
     }
 
+    /// `sysctl/allowlist_test.go`, TestAllowlist.
+    #[test]
+    fn sysctl_allowlist_table() {
+        let allowed = ["kernel.msg*", "kernel.sem", "net.b.*"].map(str::to_owned).to_vec();
+        let facts = AdmissionFacts { allowed_unsafe_sysctls: allowed, ..facts() };
+        let is_admitted = |name: &str, host: &str| {
+            let mut spec = json!({"containers": [],
+                "securityContext": {"sysctls": [{"name": name, "value": name}]}});
+            if !host.is_empty() {
+                spec[host] = true.into();
+            }
+            compute_rejection(&serde_json::from_value(json!({ "spec": spec })).unwrap(), &facts).is_none()
+        };
+        for name in [
+            "kernel.shm_rmid_forced",
+            "kernel/shm_rmid_forced",
+            "net.ipv4.ip_local_port_range",
+            "kernel.msgmax",
+            "kernel.sem",
+            "kernel/sem",
+        ] {
+            assert!(is_admitted(name, ""), "{name}");
+        }
+        for (name, host) in [
+            ("kernel.shm_rmid_forced", "hostIPC"),
+            ("net.ipv4.ip_local_port_range", "hostNetwork"),
+            ("foo", ""),
+            ("net.a.b.c", ""),
+            ("net.ipv4.ip_local_port_range.a.b.c", ""),
+            ("kernel.msgmax", "hostIPC"),
+            ("kernel.sem", "hostIPC"),
+            ("net.b.c", "hostNetwork"),
+        ] {
+            assert!(!is_admitted(name, host), "{name} {host}");
+        }
+    }
+
+    /// `sysctl/safe_sysctls_test.go`: what is safe from which kernel on.
+    #[test]
+    fn safe_sysctl_allowlist_by_kernel_version_table() {
+        const ALWAYS: [&str; 5] = [
+            "kernel.shm_rmid_forced",
+            "net.ipv4.ip_local_port_range",
+            "net.ipv4.tcp_syncookies",
+            "net.ipv4.ping_group_range",
+            "net.ipv4.ip_unprivileged_port_start",
+        ];
+        const SINCE_3_16: [&str; 1] = ["net.ipv4.ip_local_reserved_ports"];
+        const LATER: [&str; 6] = [
+            "net.ipv4.tcp_keepalive_time",
+            "net.ipv4.tcp_fin_timeout",
+            "net.ipv4.tcp_keepalive_intvl",
+            "net.ipv4.tcp_keepalive_probes",
+            "net.ipv4.tcp_rmem",
+            "net.ipv4.tcp_wmem",
+        ];
+        for (kernel, expected) in [
+            ("", [true, false, false]),
+            ("3.18.0-957.27.2.el7.x86_64", [true, true, false]),
+            ("5.15.0-75-generic", [true, true, true]),
+        ] {
+            let facts = AdmissionFacts { kernel_version: kernel.to_owned(), ..facts() };
+            for (names, is_safe) in [&ALWAYS[..], &SINCE_3_16, &LATER].into_iter().zip(expected) {
+                for name in names {
+                    let spec = json!({"containers": [],
+                        "securityContext": {"sysctls": [{"name": name, "value": "1"}]}});
+                    let pod: Pod = serde_json::from_value(json!({ "spec": spec })).unwrap();
+                    let found = compute_rejection(&pod, &facts).is_none();
+                    assert_eq!(found, is_safe, "{kernel}: {name}");
+                }
+            }
+        }
+    }
+
     #[test]
     fn other_sysctls_are_forbidden() {
         check_sysctl("kernel.sem", r#"SysctlForbidden: forbidden sysctl: "kernel.sem" not allowlisted"#);

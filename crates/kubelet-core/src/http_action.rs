@@ -116,3 +116,79 @@ pub(crate) fn resolve_port(
 pub(crate) fn port_number(number: i32) -> Result<u16, PortError> {
     u16::try_from(number).ok().filter(|n| *n > 0).ok_or(PortError::OutOfRange { number })
 }
+
+#[cfg(test)]
+mod tests {
+    use model::containers::find_container;
+    use model::k8s::Pod;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// The request of a hook of a container whose port `quux` is 8080, or what is wrong.
+    fn action(get: &Value) -> Result<HttpAction, PortError> {
+        let ports = json!([{"name": "quux", "containerPort": 8080}]);
+        let pod: Pod =
+            serde_json::from_value(json!({"spec": {"containers": [{"name": "c", "ports": ports}]}})).unwrap();
+        let get = serde_json::from_value(get.clone()).unwrap();
+        HttpAction::of(&get, find_container(&pod, "c").as_ref(), "kube-lifecycle/1.36")
+    }
+
+    /// `lifecycle/handlers_test.go`, TestRunHTTPHandler and TestRunHandlerHTTPPort. A scheme that is neither HTTP nor HTTPS is
+    /// refused by the API server; here it is HTTP.
+    #[test]
+    fn run_http_handler_table() {
+        for (name, get, pod_ip, expected) in [
+            (
+                "missing pod IP",
+                json!({"path": "foo", "port": "42", "host": "example.test", "scheme": "http"}),
+                "",
+                "http://example.test:42/foo",
+            ),
+            (
+                "missing host",
+                json!({"path": "foo", "port": "42", "scheme": "http"}),
+                "233.252.0.1",
+                "http://233.252.0.1:42/foo",
+            ),
+            (
+                "leading slash",
+                json!({"path": "/foo", "port": "42"}),
+                "233.252.0.1",
+                "http://233.252.0.1:42/foo",
+            ),
+            ("port resolution", json!({"path": "foo", "port": "quux"}), "1.2.3.4", "http://1.2.3.4:8080/foo"),
+            (
+                "https",
+                json!({"path": "foo", "port": "4430", "scheme": "https"}),
+                "1.2.3.4",
+                "https://1.2.3.4:4430/foo",
+            ),
+            ("query param", json!({"path": "foo?k=v", "port": "80"}), "1.2.3.4", "http://1.2.3.4:80/foo?k=v"),
+            ("fragment", json!({"path": "foo#frag", "port": "80"}), "1.2.3.4", "http://1.2.3.4:80/foo#frag"),
+            (
+                "consistent/with port",
+                json!({"path": "bar", "port": "70", "host": "foo", "scheme": "HTTPS"}),
+                "127.0.0.1",
+                "https://foo:70/bar",
+            ),
+        ] {
+            assert_eq!(action(&get).unwrap().url(pod_ip), expected, "{name}");
+        }
+        let without_port = action(&json!({"path": "bar", "port": "", "host": "foo"}));
+        assert!(matches!(without_port, Err(PortError::Unknown { .. })), "consistent/without port");
+    }
+
+    #[test]
+    fn run_http_handler_headers_table() {
+        let headers = |given: Value| {
+            let action = action(&json!({"path": "foo", "port": "80", "httpHeaders": given})).unwrap();
+            action.headers.iter().map(|(name, value)| format!("{name}: {value}")).collect::<Vec<_>>()
+        };
+        let own = ["User-Agent: kube-lifecycle/1.36", "Accept: */*"];
+        assert_eq!(headers(json!([])), own);
+        assert_eq!(headers(json!([{"name": "Foo", "value": "bar"}])), ["Foo: bar", own[0], own[1]]);
+        let host = headers(json!([{"name": "Host", "value": "from.header"}]));
+        assert_eq!(host, ["Host: from.header", own[0], own[1]]);
+    }
+}

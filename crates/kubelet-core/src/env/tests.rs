@@ -358,3 +358,98 @@ fn values_come_from_files_that_exist() {
         "! environment variable \"X\": fileKeyRef needs the feature gate EnvFiles, which is off"
     );
 }
+
+/// `kubelet_pods_test.go`, TestMakeEnvironmentVariables: expansion, and what is taken from whole objects.
+#[test]
+fn make_environment_variables_table() {
+    let expanded = json!([
+        {"name": "TEST_LITERAL", "value": "test-test-test"},
+        {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+        {"name": "OUT_OF_ORDER_TEST", "value": "$(OUT_OF_ORDER_TARGET)"},
+        {"name": "OUT_OF_ORDER_TARGET", "value": "FOO"},
+        {"name": "EMPTY_VAR"},
+        {"name": "EMPTY_TEST", "value": "foo-$(EMPTY_VAR)"},
+        {"name": "POD_NAME_TEST2", "value": "test2-$(POD_NAME)"},
+        {"name": "POD_NAME_TEST3", "value": "$(POD_NAME_TEST2)-3"},
+        {"name": "LITERAL_TEST", "value": "literal-$(TEST_LITERAL)"},
+        {"name": "SERVICE_VAR_TEST", "value": "$(TEST_SERVICE_HOST):$(TEST_SERVICE_PORT)"},
+        {"name": "TEST_UNDEFINED", "value": "$(UNDEFINED_VAR)"},
+    ]);
+    let sorted = |text: &str| {
+        let mut words: Vec<_> = text.split(' ').map(str::to_owned).collect();
+        words.sort();
+        words
+    };
+    let data = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
+        pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
+    };
+    let services = EnvObjects {
+        services: data(&[("TEST_SERVICE_HOST", "1.2.3.3"), ("TEST_SERVICE_PORT", "8083")]),
+        ..EnvObjects::default()
+    };
+    assert_eq!(
+        sorted(&env_of(&json!({"env": expanded}), &services)),
+        sorted(
+            "TEST_LITERAL=test-test-test POD_NAME=p OUT_OF_ORDER_TEST=$(OUT_OF_ORDER_TARGET) OUT_OF_ORDER_TARGET=FOO \
+             EMPTY_VAR= EMPTY_TEST=foo- POD_NAME_TEST2=test2-p POD_NAME_TEST3=test2-p-3 \
+             LITERAL_TEST=literal-test-test-test SERVICE_VAR_TEST=1.2.3.3:8083 TEST_UNDEFINED=$(UNDEFINED_VAR) \
+             TEST_SERVICE_HOST=1.2.3.3 TEST_SERVICE_PORT=8083"
+        ),
+        "env expansion, service env vars"
+    );
+    let own = json!([{"name": "TEST_LITERAL", "value": "test-test-test"},
+        {"name": "EXPANSION_TEST", "value": "$(REPLACE_ME)"}, {"name": "DUPE_TEST", "value": "ENV_VAR"}]);
+    let object =
+        || BTreeMap::from([("o".to_owned(), data(&[("REPLACE_ME", "FROM"), ("DUPE_TEST", "WHOLE")]))]);
+    let both = EnvObjects { config_maps: object(), secrets: object(), ..EnvObjects::default() };
+    for (kind, prefix) in [("configMapRef", "p_"), ("configMapRef", "1_"), ("secretRef", "p_")] {
+        let from = json!([{kind: {"name": "o"}}, {"prefix": prefix, kind: {"name": "o"}}]);
+        let expected = format!(
+            "TEST_LITERAL=test-test-test REPLACE_ME=FROM EXPANSION_TEST=FROM DUPE_TEST=ENV_VAR \
+             {prefix}REPLACE_ME=FROM {prefix}DUPE_TEST=WHOLE"
+        );
+        let found = env_of(&json!({"envFrom": from, "env": own}), &both);
+        assert_eq!(sorted(&found), sorted(&expected), "{kind} {prefix}");
+    }
+    let odd = EnvObjects {
+        config_maps: BTreeMap::from([("o".to_owned(), data(&[("1234", "abc")]))]),
+        ..EnvObjects::default()
+    };
+    let found = env_of(&json!({"envFrom": [{"prefix": "p_", "configMapRef": {"name": "o"}}]}), &odd);
+    assert_eq!(found, "p_1234=abc", "configmap_invalid_keys_valid");
+}
+
+/// `container/helpers_test.go`, TestExpandVolumeMountsWithSubpath.
+#[test]
+fn expand_volume_mounts_with_sub_path_table() {
+    for (name, expression, env, expected) in [
+        ("no expansion", "foo", vec![], Ok("foo")),
+        ("expanded", "foo/$(POD_NAME)", vec![("POD_NAME", "bar")], Ok("foo/bar")),
+        ("empty", "", vec![("POD_NAME", "bar")], Ok("")),
+        ("no variables", "/foo/$(POD_NAME)", vec![], Err("missing value for POD_NAME")),
+        ("leading variable", "$(POD_NAME)/bar", vec![("POD_NAME", "foo")], Ok("foo/bar")),
+        (
+            "empty variable",
+            "foo/$(POD_NAME)/$(ANNOTATION)",
+            vec![("ANNOTATION", "")],
+            Err("missing value for ANNOTATION, POD_NAME"),
+        ),
+        (
+            "missing variable",
+            "foo/$(ODD_NAME)/$(POD_NAME)",
+            vec![("ODD_NAME", "bar")],
+            Err("missing value for POD_NAME"),
+        ),
+        ("empty expansion", "$()", vec![], Err("missing value for ")),
+        (
+            "nested",
+            "$(POD_NAME$(ANNOTATION))",
+            vec![("POD_NAME", "foo"), ("ANNOTATION", "bar")],
+            Err("missing value for POD_NAME$(ANNOTATION"),
+        ),
+    ] {
+        let env: Vec<_> = env.into_iter().map(|(k, v): (&str, &str)| (k.to_owned(), v.to_owned())).collect();
+        let found = expand_sub_path(expression, &env).map_err(|error| error.to_string());
+        assert_eq!(found.as_deref().map_err(String::as_str), expected, "{name}");
+    }
+}

@@ -21,6 +21,8 @@ use super::{DiskLayout, Signal, Starved};
 use crate::stats::cgroup::{CgroupSample, Detail, MemorySample};
 use crate::stats::sample::{MachineSample, NodeSample, Placed, PodDisks, SystemSample, VolumeSample};
 
+mod upstream;
+
 const MI: i64 = 1 << 20;
 
 fn config(fields: &Value) -> KubeletConfiguration {

@@ -11,6 +11,8 @@ use serde_json::{Value, json};
 use super::*;
 use crate::strategic_patch::compute_strategic_patch;
 
+mod upstream;
+
 struct Case {
     config: KubeletConfiguration,
     flags: NodeFlags,

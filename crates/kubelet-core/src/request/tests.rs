@@ -18,6 +18,7 @@ use super::*;
 use crate::static_pod::{Origin, parse_manifest};
 
 mod recorded;
+mod upstream;
 
 const GI: u64 = 1 << 30;
 

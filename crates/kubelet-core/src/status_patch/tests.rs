@@ -242,3 +242,79 @@ proptest! {
         prop_assert_eq!(&merged.start_time, &said.start_time);
     }
 }
+
+/// `status/status_manager_test.go`, TestMergePodStatus: the pod in the API is Running and Ready; `+x=reason` adds a condition
+/// that is met, `-x` makes one unmet, and what is found always has all conditions of the kubelet.
+#[test]
+fn merge_pod_status_table() {
+    let base = || {
+        let condition = |kind: &str| json!({"type": kind, "status": "True"});
+        json!({"phase": "Running", "message": "Message",
+            "conditions": [condition("Ready"), condition("ContainersReady"), condition("PodScheduled")]})
+    };
+    let status = |words: &str| -> PodStatus {
+        let mut status = base();
+        for word in words.split_whitespace() {
+            let (kind, value) = word[1..].split_once('=').unwrap_or((&word[1..], ""));
+            match (&word[..1], kind) {
+                ("=", _) => status[kind] = value.replace('_', " ").into(),
+                (sign, _) => {
+                    let is_met = if sign == "+" { "True" } else { "False" };
+                    let conditions = status["conditions"].as_array_mut().unwrap();
+                    conditions.retain(|c| c["type"] != kind);
+                    let mut condition = json!({"type": kind, "status": is_met});
+                    if !value.is_empty() {
+                        condition["reason"] = value.into();
+                    }
+                    conditions.push(condition);
+                }
+            }
+        }
+        serde_json::from_value(status).unwrap()
+    };
+    let shown = |status: &PodStatus| {
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        let mut words: Vec<String> = status
+            .conditions
+            .iter()
+            .flatten()
+            .filter(|c| !(c.status == "True" && c.reason.is_none() && !c.type_.contains('.')))
+            .map(|c| {
+                let sign = if c.status == "True" { "+" } else { "-" };
+                format!("{sign}{}={}", c.type_, text(&c.reason))
+            })
+            .collect();
+        words.sort();
+        format!(
+            "{} {} {}: {}",
+            text(&status.phase),
+            text(&status.reason),
+            text(&status.message),
+            words.join(" ")
+        )
+    };
+    let failed = "-ContainersReady=PodFailed -Ready=PodFailed";
+    let ours = "+DisruptionTarget=TerminationByKubelet";
+    let theirs = "+DisruptionTarget=EvictedByEvictionAPI";
+    let failing = format!("=phase=Failed {ours}");
+    let (running, over) = ("Running  Message: ", "Failed  Message: ");
+    let evicted = "=phase=Failed =reason=Evicted =message=Was_Evicted";
+    for (name, may_run, said, found, expected) in [
+        ("no change", false, "", "", running.to_owned()),
+        ("add DisruptionTarget", false, "", &*failing, format!("{over}{ours} {failed}")),
+        ("not while containers may run", true, "", &failing, running.to_owned()),
+        ("preserve DisruptionTarget", false, ours, "", format!("{running}{ours}")),
+        ("override DisruptionTarget", false, theirs, &failing, format!("{over}{ours} {failed}")),
+        ("not while running", false, theirs, ours, format!("{running}{theirs}")),
+        ("not while containers may run", true, theirs, &failing, format!("{running}{theirs}")),
+        ("readiness changes", false, "", "-Ready", format!("{running}-Ready=")),
+        ("additional condition", false, "+a.b/c", "", format!("{running}+a.b/c=")),
+        ("additional, readiness", false, "+a.b/c", "-Ready", format!("{running}+a.b/c= -Ready=")),
+        ("additional changes", false, "+a.b/c", "-a.b/c", format!("{running}+a.b/c=")),
+        ("to failed", false, "=reason=Unknown", evicted, format!("Failed Evicted Was Evicted: {failed}")),
+        ("to failed, running", true, "=reason=Unknown", evicted, "Running Unknown Message: ".to_owned()),
+    ] {
+        let merged = merge_status(&status(said), &status(found), may_run);
+        assert_eq!(shown(&merged), expected, "{name}: {said} | {found}");
+    }
+}

@@ -242,3 +242,92 @@ proptest! {
         }
     }
 }
+
+/// `lifecycle/predicate_test.go`, TestGeneralPredicates: on a node of 10 thousandths of a core, 20 bytes and 32 pods. Where it
+/// lists several reasons, the event names the first.
+#[test]
+fn general_predicates_table() {
+    let fit = |pod: &Pod, active: &[&Pod], taints: Value, labels: Value| {
+        let node: Node = serde_json::from_value(
+            json!({"metadata": {"name": "machine1", "labels": labels}, "spec": {"taints": taints}}),
+        )
+        .unwrap();
+        let allocatable = [("cpu", "10m"), ("memory", "20"), ("pods", "32")]
+            .map(|(name, amount)| (name.to_owned(), model::k8s::Quantity(amount.to_owned())))
+            .into();
+        let active: Vec<Holding<'_>> = active.iter().map(|pod| Holding::whole(pod)).collect();
+        let facts = FitFacts {
+            node: &node,
+            allocatable: &allocatable,
+            active: &active,
+            features: Features::default(),
+        };
+        match compute_fit(pod, &facts) {
+            Fit::Fits => "fits".to_owned(),
+            Fit::FitsWithout { .. } => "preempts".to_owned(),
+            Fit::Refused(rejection) => rejection.reason.to_string(),
+        }
+    };
+    let empty = pod("new", &json!({}));
+    let with_port = |uid: &str| {
+        pod(uid, &json!({"containers": [{"name": "a", "ports": [{"containerPort": 1, "hostPort": 123}]}]}))
+    };
+    let taint = |key: &str, effect: &str| json!({"key": key, "effect": effect});
+    let tolerant = pod("new", &json!({"tolerations": [{"key": "foo"}, {"key": "bar"}]}));
+    let from_file = |spec: Value| {
+        let mut pod = pod("new", &spec);
+        let annotations = [("kubernetes.io/config.source".to_owned(), "file".to_owned())].into();
+        pod.metadata.annotations = Some(annotations);
+        pod
+    };
+    let wants_label = json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
+        {"nodeSelectorTerms": [{"matchExpressions": [{"key": "foo", "operator": "Exists"}]}]}}}});
+    let (nothing, foo) = (json!({}), json!({"foo": "bar"}));
+    let no_schedule = taint("foo", "NoSchedule");
+    let no_execute = taint("bar", "NoExecute");
+    let (greedy, busy) = (asking("new", 8, 10, false), asking("old", 5, 19, false));
+    let (port, taken) = (with_port("new"), with_port("old"));
+    let elsewhere = pod("new", &json!({"nodeName": "machine2"}));
+    let (file, picky) = (from_file(json!({})), from_file(wants_label));
+    for (name, pod, active, taints, labels, expected) in [
+        ("no resources/port/host requested always fits", &empty, vec![&busy], json!([]), &nothing, "fits"),
+        ("not enough cpu and memory resource", &greedy, vec![&busy], json!([]), &nothing, "OutOfcpu"),
+        ("host not match", &elsewhere, vec![], json!([]), &nothing, "NodeName"),
+        ("hostport conflict", &port, vec![&taken], json!([]), &nothing, "NodePorts"),
+        ("toleration match", &tolerant, vec![], json!([no_schedule, no_execute]), &nothing, "fits"),
+        ("NoSchedule not match", &empty, vec![], json!([no_schedule]), &nothing, "fits"),
+        ("NoExecute not match", &empty, vec![], json!([no_execute]), &nothing, "TaintToleration"),
+        ("PreferNoSchedule", &empty, vec![], json!([taint("baz", "PreferNoSchedule")]), &nothing, "fits"),
+        ("static pods ignore taints", &file, vec![], json!([no_schedule, no_execute]), &nothing, "fits"),
+        ("node affinity failure", &picky, vec![], json!([]), &nothing, "NodeAffinity"),
+        ("node affinity match", &picky, vec![], json!([]), &foo, "fits"),
+    ] {
+        assert_eq!(fit(pod, &active, taints, labels.clone()), expected, "{name}");
+    }
+}
+
+/// `lifecycle/predicate_test.go`, TestRemoveMissingExtendedResources: what the node does not know is not asked of it, what it
+/// knows to be none is.
+#[test]
+fn remove_missing_extended_resources_table() {
+    for (name, requests, allocatable, expected) in [
+        ("available", "1", Some("1"), "fits"),
+        ("not available", "1", None, "fits"),
+        ("allocatable is 0", "1", Some("0"), "OutOffoo.com/bar"),
+        ("more than there is", "2", Some("1"), "OutOffoo.com/bar"),
+    ] {
+        let node: Node = serde_json::from_value(json!({"metadata": {"name": "n"}, "spec": {}})).unwrap();
+        let quantity = |text: &str| model::k8s::Quantity(text.to_owned());
+        let mut known: std::collections::BTreeMap<_, _> = [("pods".to_owned(), quantity("4"))].into();
+        known.extend(allocatable.map(|amount| ("foo.com/bar".to_owned(), quantity(amount))));
+        let resources = json!({"requests": {"foo.com/bar": requests}, "limits": {"foo.com/bar": requests}});
+        let pod = pod("new", &json!({"containers": [{"name": "a", "resources": resources}]}));
+        let facts = FitFacts { node: &node, allocatable: &known, active: &[], features: Features::default() };
+        let found = match compute_fit(&pod, &facts) {
+            Fit::Fits => "fits".to_owned(),
+            Fit::FitsWithout { .. } => "preempts".to_owned(),
+            Fit::Refused(rejection) => rejection.reason.to_string(),
+        };
+        assert_eq!(found, expected, "{name}");
+    }
+}
