@@ -86,28 +86,31 @@ pub(super) fn allocated_resources(inputs: &StatusInputs<'_>) -> Option<Quantitie
 fn enforced(inputs: &StatusInputs<'_>, cgroup: PodCgroupResources, resources: &mut ResourceRequirements) {
     let milli = |list: &Quantities| list.get("cpu").and_then(|q| Amount::of(q).ok()).map_or(0, Amount::milli);
     let cpu = |milli: i64| Quantity(Amount::from_milli(milli.into()).to_string());
+    // Where the cgroup enforces nothing, what a status of the running pod showed before stays.
+    let shown_before = inputs.last_said().filter(|said| said.phase.as_deref() == Some("Running"));
+    let shown_before = shown_before.and_then(|said| said.resources.as_ref());
+    let request_before = |name: &str| shown_before?.requests.as_ref()?.get(name).cloned();
+    let limit_before = |name: &str| shown_before?.limits.as_ref()?.get(name).cloned();
     let requests = resources.requests.get_or_insert_default();
-    if let Some(request) = cgroup.cpu_request_milli
-        && (request > MIN_CPU_REQUEST || milli(requests) > MIN_CPU_REQUEST)
-    {
-        requests.insert("cpu".to_owned(), cpu(request));
-    }
-    // No cgroup holds a memory request: what was shown first stays.
-    let said = inputs.last_said().filter(|said| said.phase.as_deref() == Some("Running"));
-    let said = said.and_then(|said| said.resources.as_ref()?.requests.as_ref()?.get("memory").cloned());
+    let request = match cgroup.cpu_request_milli {
+        Some(request) if request > MIN_CPU_REQUEST || milli(requests) > MIN_CPU_REQUEST => Some(cpu(request)),
+        Some(_) => None,
+        None => request_before("cpu"),
+    };
+    requests.extend(request.map(|request| ("cpu".to_owned(), request)));
+    // No cgroup holds a memory request.
     let allocated = || shown(inputs.pod, &pod_requests(inputs.pod)).remove("memory");
-    if let Some(memory) = said.or_else(|| requests.get("memory").cloned()).or_else(allocated) {
-        requests.insert("memory".to_owned(), memory);
-    }
+    let request = request_before("memory").or_else(|| requests.get("memory").cloned()).or_else(allocated);
+    requests.extend(request.map(|request| ("memory".to_owned(), request)));
     let limits = resources.limits.get_or_insert_default();
-    if let Some(limit) = cgroup.cpu_limit_milli
-        && (limit > MIN_CPU_LIMIT || milli(limits) > MIN_CPU_LIMIT)
-    {
-        limits.insert("cpu".to_owned(), cpu(limit));
-    }
-    if let Some(limit) = cgroup.memory_limit {
-        limits.insert("memory".to_owned(), Quantity(binary_text(limit.into())));
-    }
+    let limit = match cgroup.cpu_limit_milli {
+        Some(limit) if limit > MIN_CPU_LIMIT || milli(limits) > MIN_CPU_LIMIT => Some(cpu(limit)),
+        Some(_) => None,
+        None => limit_before("cpu"),
+    };
+    limits.extend(limit.map(|limit| ("cpu".to_owned(), limit)));
+    let limit = cgroup.memory_limit.map(|limit| Quantity(binary_text(limit.into())));
+    limits.extend(limit.or_else(|| limit_before("memory")).map(|limit| ("memory".to_owned(), limit)));
 }
 
 /// The limits of all containers together, as far as they have any; those of the pod as a whole take their place, and

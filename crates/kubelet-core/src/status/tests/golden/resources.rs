@@ -14,8 +14,12 @@ fn shown(status: &PodStatus) -> Value {
 
 /// The status with what the cgroup enforces, after one that showed the pod as Running.
 fn enforced(pod_text: &str, cgroup: PodCgroupResources) -> Value {
-    let (pod, played) = play(&format!("{pod_text} | {RUNNING}"));
-    let mut scene = Scene::parse(RUNNING);
+    enforced_while(RUNNING, pod_text, cgroup)
+}
+
+fn enforced_while(running: &str, pod_text: &str, cgroup: PodCgroupResources) -> Value {
+    let (pod, played) = play(&format!("{pod_text} | {running}"));
+    let mut scene = Scene::parse(running);
     scene.cgroup = Some(cgroup);
     shown(&scene.compute(&pod, played.last(), time(300)))
 }
@@ -61,6 +65,21 @@ fn a_running_pod_has_the_resources_that_its_cgroup_enforces() {
             {"cpu": "20m", "memory": "32Mi"},
         ])
     );
+}
+
+#[test]
+fn a_running_pod_keeps_the_limits_that_its_cgroup_does_not_enforce() {
+    // Two containers, one without limits: the recorded pod `runs`.
+    let of = |cgroup| enforced_while("a=running b=running", "pod a:m b", cgroup);
+    let requests = json!({"cpu": "20m", "memory": "32Mi"});
+    let limits = json!({"cpu": "100m", "memory": "9007199254740988Ki"});
+    let unlimited = Some(9_223_372_036_854_771_712);
+    assert_eq!(
+        of(cgroup(Some(20), None, unlimited)),
+        json!([{"requests": requests, "limits": limits}, requests])
+    );
+    let limits = json!({"cpu": "100m", "memory": "64Mi"});
+    assert_eq!(of(cgroup(None, None, None)), json!([{"requests": requests, "limits": limits}, requests]));
 }
 
 #[test]
