@@ -16,10 +16,12 @@ pub fn sandbox_labels(pod: &Pod) -> BTreeMap<String, String> {
     labels
 }
 
-/// The pod's own annotations.
+/// The pod's own annotations, but for the one that only the kubelet's checkpoint needs.
 #[must_use]
 pub fn sandbox_annotations(pod: &Pod) -> BTreeMap<String, String> {
-    pod.metadata.annotations.clone().unwrap_or_default()
+    let mut annotations = pod.metadata.annotations.clone().unwrap_or_default();
+    annotations.remove(keys::CONFIG_FILE);
+    annotations
 }
 
 /// Which container of which pod.

@@ -72,6 +72,15 @@ fn sandbox_of(pod: &Pod, facts: &PodFacts) -> Result<SandboxRequest, ConfigError
     compute_sandbox_request(&inputs)
 }
 
+#[test]
+fn sandbox_annotations_of_a_static_pod_are_those_of_the_go_kubelet() {
+    let mut pod = pod(&json!({"containers": [{"name": "app", "image": "nginx:1"}]}));
+    crate::static_pod::mark_first_seen(&mut pod, jiff::Timestamp::UNIX_EPOCH);
+    let sandbox = sandbox_of(&pod, &PodFacts::default()).expect("a request");
+    let recorded = ["kubernetes.io/config.hash", "kubernetes.io/config.seen", "kubernetes.io/config.source"];
+    assert_eq!(sandbox.annotations.keys().collect::<Vec<_>>(), recorded);
+}
+
 /// What surrounds one container.
 #[derive(Default)]
 struct Around {
