@@ -10,6 +10,7 @@ use kubelet_core::cgroup::{MemoryQos, compute_tiers};
 use kubelet_core::stats::age::{SHARED_FOR, SHARED_FOR_THE_HASTY};
 use kubelet_core::stats::cadvisor::{MachineNames, Telling};
 use kubelet_core::stats::cgroup::Detail;
+use kubelet_core::stats::exposition::without_empty_families;
 use kubelet_core::stats::process::{ProcessFacts, write_start};
 use kubelet_core::stats::resource;
 use kubelet_core::stats::sample::{DiskSample, NodeSample};
@@ -66,7 +67,7 @@ pub(crate) async fn measurements(
             if let Some(process) = process(engine).await {
                 write_start(&mut text, &process);
             }
-            Ok(one(text))
+            Ok(one(without_empty_families(&text)))
         }
         Measurements::Checks => {
             let mut text = String::new();
@@ -74,7 +75,7 @@ pub(crate) async fn measurements(
             if let Some(process) = process(engine).await {
                 write_start(&mut text, &process);
             }
-            Ok(one(text))
+            Ok(one(without_empty_families(&text)))
         }
         Measurements::Kubelet => {
             let now = engine.clock.mono();
@@ -83,7 +84,8 @@ pub(crate) async fn measurements(
                 disks = samplers.disks(SHARED_AT_MOST_FOR) => disks,
                 () = engine.clock.sleep_until(now + PATIENCE_WITH_DISKS) => None,
             };
-            Ok(one(kubelet_text(engine, disks.as_deref(), process(engine).await)))
+            let text = kubelet_text(engine, disks.as_deref(), process(engine).await);
+            Ok(one(without_empty_families(&text)))
         }
     }
 }

@@ -43,6 +43,8 @@ struct Tracked {
     volumes: PodVolumes,
     waiter: Waiter,
     wake_at: Option<MonoTime>,
+    /// When a worker first asked for volumes that are not all mounted yet.
+    requested_at: MonoTime,
     /// Why the volumes could not be taken down.
     stuck_on: String,
     /// Cancelled when the pod's volumes must go: long work in them is given up.
@@ -126,7 +128,9 @@ impl VolumeEngine {
     }
 
     fn track(&mut self, uid: &PodUid) -> &mut Tracked {
+        let now = self.engine.clock.mono();
         self.pods.entry(uid.clone()).or_insert_with(|| Tracked {
+            requested_at: now,
             order: None,
             volumes: PodVolumes::default(),
             waiter: Waiter::Nobody,
@@ -195,9 +199,9 @@ impl VolumeEngine {
         match act {
             VolumeAct::Make { volume, is_uncertain } => {
                 let Some(order) = tracked.order.clone() else { return };
-                let leaving = tracked.leaving.clone();
+                let (leaving, requested_at) = (tracked.leaving.clone(), tracked.requested_at);
                 self.acts.spawn(async move {
-                    let wanted = Wanted { order: &order, volume: &volume, is_uncertain };
+                    let wanted = Wanted { order: &order, volume: &volume, is_uncertain, requested_at };
                     let work = Box::pin(make(&engine, wanted, &shared, &leaving));
                     let made = guarded(work).await.unwrap_or_else(Made::panicked);
                     (uid, Ended::Made { volume, made })

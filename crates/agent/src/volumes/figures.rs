@@ -20,6 +20,8 @@ type Key = (&'static str, &'static str, bool);
 #[derive(Debug, Default)]
 pub struct VolumeFigures {
     took: Mutex<BTreeMap<Key, Histogram>>,
+    /// By type, from the first request to the mounted volume.
+    mounted: Mutex<BTreeMap<&'static str, Histogram>>,
     reconstructed: AtomicU64,
     not_reconstructed: AtomicU64,
     force_cleaned: AtomicU64,
@@ -40,6 +42,11 @@ impl VolumeFigures {
     pub(crate) fn operated(&self, act: &'static str, plugin: &'static str, is_ok: bool, took: Duration) {
         let mut by_key = self.took.lock();
         by_key.entry((act, plugin, is_ok)).or_insert_with(|| Histogram::new(LIMITS)).observe(took);
+    }
+
+    /// A volume is mounted; `took` is the time since it was first requested, with all attempts that failed.
+    pub(crate) fn mounted(&self, plugin: &'static str, took: Duration) {
+        self.mounted.lock().entry(plugin).or_insert_with(|| Histogram::new(LIMITS)).observe(took);
     }
 
     /// A volume of an earlier kubelet was found on disk; `is_known`: it is of a type that we have.
@@ -86,6 +93,17 @@ impl VolumeFigures {
                 ("status", status),
                 ("volume_plugin", *plugin),
             ];
+            histogram.write(text, name, &labels);
+        }
+        let name = "volume_operation_total_seconds";
+        family(
+            text,
+            name,
+            Kind::Histogram,
+            "How long volumes took from the request to the mount, with retries.",
+        );
+        for (plugin, histogram) in &*self.mounted.lock() {
+            let labels = [("operation_name", "overall_volume_mount"), ("plugin_name", *plugin)];
             histogram.write(text, name, &labels);
         }
         let counters = [

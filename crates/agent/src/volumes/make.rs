@@ -7,9 +7,9 @@ use kubelet_core::downward::DownwardFacts;
 use kubelet_core::volume::bound_volume;
 use kubelet_core::volume::engine::{Attempt, ReadyVolume};
 use kubelet_core::volume::plan::{Claimed, Meaning, Shown, VolumePlan, claimed_plan, meaning, plugin_dir};
-use model::PodRef;
 use model::containers::spec_of;
 use model::k8s::{Pod, Volume};
+use model::{MonoTime, PodRef};
 use ports::{Host, HostError};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::sync::CancellationToken;
@@ -165,6 +165,7 @@ pub(super) struct Wanted<'a> {
     pub(super) volume: &'a str,
     /// An attempt was given up before its end: what it may have mounted goes first.
     pub(super) is_uncertain: bool,
+    pub(super) requested_at: MonoTime,
 }
 
 /// Makes the volume of that name, or sees that it is as it should be. Idempotent.
@@ -174,7 +175,7 @@ pub(super) async fn make(
     shared: &Shared,
     leaving: &CancellationToken,
 ) -> Made {
-    let Wanted { order, volume: name, is_uncertain } = wanted;
+    let Wanted { order, volume: name, is_uncertain, requested_at } = wanted;
     let volumes = spec_of(&order.pod).volumes.as_deref().unwrap_or_default();
     let Some(volume) = volumes.iter().find(|volume| volume.name == name) else {
         return Made::refused(format!("the pod has no volume {name:?}"));
@@ -206,8 +207,11 @@ pub(super) async fn make(
     engine.metrics.volumes.operated("verify_controller_attached_volume", plugin, true, took);
     let made = make_anew(&scene, &plan, is_uncertain).await;
     let made = made.map(|ready| ReadyVolume { gid, relabel: plan.is_relabelled(), ..ready });
-    let took = engine.clock.mono().saturating_since(began);
-    engine.metrics.volumes.operated(act_of(&plan), plugin, made.is_ok(), took);
+    let ended = engine.clock.mono();
+    engine.metrics.volumes.operated(act_of(&plan), plugin, made.is_ok(), ended.saturating_since(began));
+    if made.is_ok() {
+        engine.metrics.volumes.mounted(plugin, ended.saturating_since(requested_at));
+    }
     judge(&scene, &plan, made)
 }
 

@@ -207,6 +207,21 @@ const CPU: &[Family] = &[
     ),
 ];
 
+/// What cAdvisor measures with its load reader, which no kubelet turns on: zeros, as the Go kubelet exports them.
+const LOAD: &[Family] = &[
+    gauge("container_cpu_load_average_10s", "Not measured: always 0.", |_, _, tell| {
+        tell(&[], Value::Integer(0));
+    }),
+    gauge("container_cpu_load_d_average_10s", "Not measured: always 0.", |_, _, tell| {
+        tell(&[], Value::Integer(0));
+    }),
+    gauge("container_tasks_state", "Tasks by state. Not measured: always 0.", |_, _, tell| {
+        for state in ["iowaiting", "running", "sleeping", "stopped", "uninterruptible"] {
+            tell(&[("state", state)], Value::Integer(0));
+        }
+    }),
+];
+
 const MEMORY: &[Family] = &[
     gauge("container_memory_cache", "Bytes of the page cache.", |_, s, tell| {
         integer(tell, s.placed.cgroup.memory.cache);
@@ -543,7 +558,7 @@ const SPEC: &[Family] = &[
     ),
 ];
 
-const TABLES: &[&[Family]] = &[CPU, MEMORY, PRESSURE, NETWORK, DISK, PROCESSES, SPEC];
+const TABLES: &[&[Family]] = &[CPU, LOAD, MEMORY, PRESSURE, NETWORK, DISK, PROCESSES, SPEC];
 
 /// What one reader is told of. Made once for each of them.
 #[derive(Debug)]
@@ -617,9 +632,23 @@ impl<'a> Telling<'a> {
             family(text, name, Kind::Gauge, help);
             line(text, name, &labels, Value::Integer(number), None);
         }
+        persistent_memory(text, &labels);
         for name in ["container_scrape_error", "machine_scrape_error"] {
             family(text, name, Kind::Gauge, "1 if something could not be measured, 0 otherwise.");
             line(text, name, &[], Value::Integer(u64::from(sample.is_incomplete)), None);
         }
+    }
+}
+
+/// cAdvisor is built without support for persistent memory modules where the Go kubelet uses it: zeros, as that one exports.
+fn persistent_memory(text: &mut String, machine: &[(&str, &str); 3]) {
+    let name = "machine_nvm_avg_power_budget_watts";
+    family(text, name, Kind::Gauge, "Power budget of persistent memory. Not measured: always 0.");
+    line(text, name, machine, Value::Integer(0), None);
+    let name = "machine_nvm_capacity";
+    family(text, name, Kind::Gauge, "Capacity of persistent memory by mode. Not measured: always 0.");
+    let [boot, id, uuid] = *machine;
+    for mode in ["app_direct_mode", "memory_mode"] {
+        line(text, name, &[boot, id, ("mode", mode), uuid], Value::Integer(0), None);
     }
 }

@@ -20,7 +20,7 @@ pub enum Value {
     Float(f64),
 }
 
-/// Whether any line follows is the caller's business: a family without lines says that there is nothing to measure.
+/// The head of a family. One that no sample follows is removed by [`without_empty_families`].
 pub fn family(text: &mut String, name: &str, kind: Kind, help: &str) {
     let kind = match kind {
         Kind::Counter => "counter",
@@ -29,6 +29,28 @@ pub fn family(text: &mut String, name: &str, kind: Kind, help: &str) {
     };
     // Writing to a string cannot fail.
     let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+}
+
+/// The text without the heads of families that have no sample: exporters in Go write no such family.
+#[must_use]
+pub fn without_empty_families(text: &str) -> String {
+    let mut kept = String::with_capacity(text.len());
+    let mut head = String::new();
+    for line in text.split_inclusive('\n') {
+        match line.strip_prefix("# ") {
+            Some(rest) => {
+                if rest.starts_with("HELP ") {
+                    head.clear();
+                }
+                head.push_str(line);
+            }
+            None => {
+                kept.push_str(&std::mem::take(&mut head));
+                kept.push_str(line);
+            }
+        }
+    }
+    kept
 }
 
 /// One line. `at` only where the number is not of the moment it is asked for.

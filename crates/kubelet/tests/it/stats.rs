@@ -386,6 +386,7 @@ fn program(name: &str) -> Command {
 /// Kubernetes' own names that break rules which promtool knows; dashboards want them all the same.
 const KNOWN_LINTS: &[&str] = &[
     "cadvisor_version_info ",
+    "container_cpu_load_d_average_10s ",
     "container_fs_inodes_total ",
     "container_memory_failcnt ",
     "kubelet_certificate_manager_client_expiration_renew_errors ",

@@ -92,6 +92,40 @@ fn every_cgroup_is_told_under_the_names_of_cadvisor() {
         container_cpu_cfs_burst_seconds_total{container="",id="/system.slice/kubelet.service",image="",name="",namespace="",pod=""} 0.000000005 1700000200123
         container_cpu_cfs_burst_seconds_total{container="",id="/k8s.io/s1",image="docker.io/library/busybox:1",name="s1",namespace="default",pod="web"} 0.000000005 1700000200123
         container_cpu_cfs_burst_seconds_total{container="main",id="/k8s.io/c1",image="docker.io/library/busybox:1",name="c1",namespace="default",pod="web"} 0.000000005 1700000200123
+        # HELP container_cpu_load_average_10s Not measured: always 0.
+        # TYPE container_cpu_load_average_10s gauge
+        container_cpu_load_average_10s{container="",id="/",image="",name="",namespace="",pod=""} 0 1700000200123
+        container_cpu_load_average_10s{container="",id="/system.slice/kubelet.service",image="",name="",namespace="",pod=""} 0 1700000200123
+        container_cpu_load_average_10s{container="",id="/k8s.io/s1",image="docker.io/library/busybox:1",name="s1",namespace="default",pod="web"} 0 1700000200123
+        container_cpu_load_average_10s{container="main",id="/k8s.io/c1",image="docker.io/library/busybox:1",name="c1",namespace="default",pod="web"} 0 1700000200123
+        # HELP container_cpu_load_d_average_10s Not measured: always 0.
+        # TYPE container_cpu_load_d_average_10s gauge
+        container_cpu_load_d_average_10s{container="",id="/",image="",name="",namespace="",pod=""} 0 1700000200123
+        container_cpu_load_d_average_10s{container="",id="/system.slice/kubelet.service",image="",name="",namespace="",pod=""} 0 1700000200123
+        container_cpu_load_d_average_10s{container="",id="/k8s.io/s1",image="docker.io/library/busybox:1",name="s1",namespace="default",pod="web"} 0 1700000200123
+        container_cpu_load_d_average_10s{container="main",id="/k8s.io/c1",image="docker.io/library/busybox:1",name="c1",namespace="default",pod="web"} 0 1700000200123
+        # HELP container_tasks_state Tasks by state. Not measured: always 0.
+        # TYPE container_tasks_state gauge
+        container_tasks_state{container="",id="/",image="",name="",namespace="",pod="",state="iowaiting"} 0 1700000200123
+        container_tasks_state{container="",id="/",image="",name="",namespace="",pod="",state="running"} 0 1700000200123
+        container_tasks_state{container="",id="/",image="",name="",namespace="",pod="",state="sleeping"} 0 1700000200123
+        container_tasks_state{container="",id="/",image="",name="",namespace="",pod="",state="stopped"} 0 1700000200123
+        container_tasks_state{container="",id="/",image="",name="",namespace="",pod="",state="uninterruptible"} 0 1700000200123
+        container_tasks_state{container="",id="/system.slice/kubelet.service",image="",name="",namespace="",pod="",state="iowaiting"} 0 1700000200123
+        container_tasks_state{container="",id="/system.slice/kubelet.service",image="",name="",namespace="",pod="",state="running"} 0 1700000200123
+        container_tasks_state{container="",id="/system.slice/kubelet.service",image="",name="",namespace="",pod="",state="sleeping"} 0 1700000200123
+        container_tasks_state{container="",id="/system.slice/kubelet.service",image="",name="",namespace="",pod="",state="stopped"} 0 1700000200123
+        container_tasks_state{container="",id="/system.slice/kubelet.service",image="",name="",namespace="",pod="",state="uninterruptible"} 0 1700000200123
+        container_tasks_state{container="",id="/k8s.io/s1",image="docker.io/library/busybox:1",name="s1",namespace="default",pod="web",state="iowaiting"} 0 1700000200123
+        container_tasks_state{container="",id="/k8s.io/s1",image="docker.io/library/busybox:1",name="s1",namespace="default",pod="web",state="running"} 0 1700000200123
+        container_tasks_state{container="",id="/k8s.io/s1",image="docker.io/library/busybox:1",name="s1",namespace="default",pod="web",state="sleeping"} 0 1700000200123
+        container_tasks_state{container="",id="/k8s.io/s1",image="docker.io/library/busybox:1",name="s1",namespace="default",pod="web",state="stopped"} 0 1700000200123
+        container_tasks_state{container="",id="/k8s.io/s1",image="docker.io/library/busybox:1",name="s1",namespace="default",pod="web",state="uninterruptible"} 0 1700000200123
+        container_tasks_state{container="main",id="/k8s.io/c1",image="docker.io/library/busybox:1",name="c1",namespace="default",pod="web",state="iowaiting"} 0 1700000200123
+        container_tasks_state{container="main",id="/k8s.io/c1",image="docker.io/library/busybox:1",name="c1",namespace="default",pod="web",state="running"} 0 1700000200123
+        container_tasks_state{container="main",id="/k8s.io/c1",image="docker.io/library/busybox:1",name="c1",namespace="default",pod="web",state="sleeping"} 0 1700000200123
+        container_tasks_state{container="main",id="/k8s.io/c1",image="docker.io/library/busybox:1",name="c1",namespace="default",pod="web",state="stopped"} 0 1700000200123
+        container_tasks_state{container="main",id="/k8s.io/c1",image="docker.io/library/busybox:1",name="c1",namespace="default",pod="web",state="uninterruptible"} 0 1700000200123
         # HELP container_memory_cache Bytes of the page cache.
         # TYPE container_memory_cache gauge
         container_memory_cache{container="",id="/",image="",name="",namespace="",pod=""} 4096 1700000200123
@@ -380,6 +414,13 @@ fn every_cgroup_is_told_under_the_names_of_cadvisor() {
         # HELP machine_swap_bytes Swap of the machine, in bytes.
         # TYPE machine_swap_bytes gauge
         machine_swap_bytes{boot_id="b",machine_id="m",system_uuid="u"} 0
+        # HELP machine_nvm_avg_power_budget_watts Power budget of persistent memory. Not measured: always 0.
+        # TYPE machine_nvm_avg_power_budget_watts gauge
+        machine_nvm_avg_power_budget_watts{boot_id="b",machine_id="m",system_uuid="u"} 0
+        # HELP machine_nvm_capacity Capacity of persistent memory by mode. Not measured: always 0.
+        # TYPE machine_nvm_capacity gauge
+        machine_nvm_capacity{boot_id="b",machine_id="m",mode="app_direct_mode",system_uuid="u"} 0
+        machine_nvm_capacity{boot_id="b",machine_id="m",mode="memory_mode",system_uuid="u"} 0
         # HELP container_scrape_error 1 if something could not be measured, 0 otherwise.
         # TYPE container_scrape_error gauge
         container_scrape_error 0

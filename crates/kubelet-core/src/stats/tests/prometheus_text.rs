@@ -30,6 +30,20 @@ fn bucket_bounds_are_written_as_go_writes_floats() {
 }
 
 #[test]
+fn families_without_a_sample_are_left_out() {
+    let mut text = String::new();
+    exposition::family(&mut text, "empty", Kind::Counter, "A.");
+    exposition::family(&mut text, "full", Kind::Gauge, "B.");
+    exposition::line(&mut text, "full", &[], Value::Integer(1), None);
+    exposition::line(&mut text, "full", &[("l", "# x")], Value::Integer(2), None);
+    exposition::family(&mut text, "last", Kind::Histogram, "C.");
+    let kept = "# HELP full B.\n# TYPE full gauge\nfull 1\nfull{l=\"# x\"} 2\n";
+    assert_eq!(exposition::without_empty_families(&text), kept);
+    assert_eq!(exposition::without_empty_families(kept), kept);
+    assert_eq!(exposition::without_empty_families(""), "");
+}
+
+#[test]
 fn numbers_and_labels_are_written_so_that_they_can_be_read_back() {
     let mut text = String::new();
     exposition::family(&mut text, "a_seconds", Kind::Counter, "Help.");

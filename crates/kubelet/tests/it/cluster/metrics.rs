@@ -12,18 +12,12 @@ const TOLD: &[(&str, &str)] = &[
     ("kubelet_image_volume_requested_total", "counter"),
     ("kubelet_image_volume_mounted_succeed_total", "counter"),
     ("kubelet_image_volume_mounted_errors_total", "counter"),
-    ("kubelet_preemptions", "counter"),
     ("apiserver_client_certificate_expiration_seconds", "histogram"),
-    ("apiserver_delegated_authn_request_duration_seconds", "histogram"),
-    ("apiserver_delegated_authn_request_total", "counter"),
     ("apiserver_delegated_authz_request_duration_seconds", "histogram"),
     ("apiserver_delegated_authz_request_total", "counter"),
-    ("authentication_token_cache_request_duration_seconds", "histogram"),
-    ("authentication_token_cache_request_total", "counter"),
     ("disabled_metrics_total", "counter"),
     ("hidden_metrics_total", "counter"),
     ("kubelet_active_pods", "gauge"),
-    ("kubelet_admission_rejections_total", "counter"),
     ("kubelet_cgroup_version", "gauge"),
     ("kubelet_container_log_filesystem_used_bytes", "gauge"),
     ("kubelet_containers_per_pod_count", "histogram"),
@@ -36,7 +30,6 @@ const TOLD: &[(&str, &str)] = &[
     ("kubelet_http_requests_duration_seconds", "histogram"),
     ("kubelet_http_requests_total", "counter"),
     ("kubelet_image_manager_ensure_image_requests_total", "counter"),
-    ("kubelet_image_pull_duration_seconds", "histogram"),
     ("kubelet_imagemanager_image_mustpull_checks_total", "counter"),
     ("kubelet_imagemanager_ondisk_pulledrecords", "gauge"),
     ("kubelet_imagemanager_ondisk_pullintents", "gauge"),
@@ -56,13 +49,6 @@ const TOLD: &[(&str, &str)] = &[
     ("kubelet_pleg_pod_relist_duration_seconds", "histogram"),
     ("kubelet_pleg_relist_duration_seconds", "histogram"),
     ("kubelet_pleg_relist_interval_seconds", "histogram"),
-    ("kubelet_pod_resources_endpoint_errors_get", "counter"),
-    ("kubelet_pod_resources_endpoint_errors_get_allocatable", "counter"),
-    ("kubelet_pod_resources_endpoint_errors_list", "counter"),
-    ("kubelet_pod_resources_endpoint_requests_get", "counter"),
-    ("kubelet_pod_resources_endpoint_requests_get_allocatable", "counter"),
-    ("kubelet_pod_resources_endpoint_requests_list", "counter"),
-    ("kubelet_pod_resources_endpoint_requests_total", "counter"),
     ("kubelet_pod_start_duration_seconds", "histogram"),
     ("kubelet_pod_start_sli_duration_seconds", "histogram"),
     ("kubelet_pod_start_total_duration_seconds", "histogram"),
@@ -71,14 +57,12 @@ const TOLD: &[(&str, &str)] = &[
     ("kubelet_pod_worker_start_duration_seconds", "histogram"),
     ("kubelet_restarted_pods_total", "counter"),
     ("kubelet_run_podsandbox_duration_seconds", "histogram"),
-    ("kubelet_run_podsandbox_errors_total", "counter"),
     ("kubelet_running_containers", "gauge"),
     ("kubelet_running_pods", "gauge"),
     ("kubelet_runtime_operations_duration_seconds", "histogram"),
     ("kubelet_runtime_operations_errors_total", "counter"),
     ("kubelet_runtime_operations_total", "counter"),
     ("kubelet_sleep_action_terminated_early_total", "counter"),
-    ("kubelet_started_containers_errors_total", "counter"),
     ("kubelet_started_containers_total", "counter"),
     ("kubelet_started_pods_errors_total", "counter"),
     ("kubelet_started_pods_total", "counter"),
@@ -86,12 +70,9 @@ const TOLD: &[(&str, &str)] = &[
     ("kubelet_started_user_namespaced_pods_total", "counter"),
     ("kubelet_terminated_containers_total", "counter"),
     ("kubelet_volume_metric_collection_duration_seconds", "histogram"),
-    ("kubelet_websocket_streaming_requests_total", "counter"),
     ("kubelet_working_pods", "gauge"),
     ("kubernetes_build_info", "gauge"),
     ("kubernetes_feature_enabled", "gauge"),
-    ("kubernetes_healthcheck", "gauge"),
-    ("kubernetes_healthchecks_total", "counter"),
     ("kubelet_cpu_manager_exclusive_cpu_allocation_count", "gauge"),
     ("kubelet_cpu_manager_pinning_errors_total", "counter"),
     ("kubelet_cpu_manager_pinning_requests_total", "counter"),
@@ -118,12 +99,36 @@ const TOLD: &[(&str, &str)] = &[
     ("rest_client_response_size_bytes", "histogram"),
     ("volume_manager_total_volumes", "gauge"),
     ("storage_operation_duration_seconds", "histogram"),
+    ("volume_operation_total_seconds", "histogram"),
     ("reconstruct_volume_operations_total", "counter"),
     ("reconstruct_volume_operations_errors_total", "counter"),
     ("kubelet_orphan_pod_cleaned_volumes_errors", "gauge"),
     ("kubelet_orphan_pod_cleaned_volumes", "gauge"),
     ("force_cleaned_failed_volume_operations_total", "counter"),
     ("force_cleaned_failed_volume_operation_errors_total", "counter"),
+];
+
+/// Families that have no sample, and are left out as in the Go kubelet, until what they count has happened.
+const COUNTED_LATER: &[(&str, &str)] = &[
+    ("kubelet_preemptions", "counter"),
+    ("apiserver_delegated_authn_request_duration_seconds", "histogram"),
+    ("apiserver_delegated_authn_request_total", "counter"),
+    ("authentication_token_cache_request_duration_seconds", "histogram"),
+    ("authentication_token_cache_request_total", "counter"),
+    ("kubelet_admission_rejections_total", "counter"),
+    ("kubelet_image_pull_duration_seconds", "histogram"),
+    ("kubelet_pod_resources_endpoint_errors_get", "counter"),
+    ("kubelet_pod_resources_endpoint_errors_get_allocatable", "counter"),
+    ("kubelet_pod_resources_endpoint_errors_list", "counter"),
+    ("kubelet_pod_resources_endpoint_requests_get", "counter"),
+    ("kubelet_pod_resources_endpoint_requests_get_allocatable", "counter"),
+    ("kubelet_pod_resources_endpoint_requests_list", "counter"),
+    ("kubelet_pod_resources_endpoint_requests_total", "counter"),
+    ("kubelet_run_podsandbox_errors_total", "counter"),
+    ("kubelet_started_containers_errors_total", "counter"),
+    ("kubelet_websocket_streaming_requests_total", "counter"),
+    ("kubernetes_healthcheck", "gauge"),
+    ("kubernetes_healthchecks_total", "counter"),
 ];
 
 /// The other names of the contract: told only by nodes that do more than this one, or not built; docs/parity.md says which.
@@ -186,7 +191,6 @@ const REST: &[&str] = &[
     "volume_manager_selinux_volume_context_mismatch_errors_total",
     "volume_manager_selinux_volume_context_mismatch_warnings_total",
     "volume_manager_selinux_volumes_admitted_total",
-    "volume_operation_total_seconds",
 ];
 
 /// Types by family.
@@ -241,8 +245,12 @@ fn a_node_of_a_cluster_tells_every_family_that_is_built() {
     let is_lost = |(name, kind): &&(&str, &str)| told.get(name) != Some(kind);
     let lost: Vec<_> = TOLD.iter().filter(is_lost).collect();
     assert!(lost.is_empty(), "lost, or of another type: {lost:?}");
+    let is_of_another_type = |(name, kind): &&(&str, &str)| told.get(name).is_some_and(|told| told != kind);
+    assert_eq!(COUNTED_LATER.iter().find(is_of_another_type), None);
+    let has_sample = |name: &str| text.lines().any(|line| line.starts_with(name));
+    assert!(told.keys().all(|name| has_sample(name)), "a family without a sample");
     let is_known = |name: &str| {
-        TOLD.iter().any(|(known, _)| *known == name)
+        TOLD.iter().chain(COUNTED_LATER).any(|(known, _)| *known == name)
             || REST.contains(&name)
             || name.starts_with("kubelet_rs_")
     };

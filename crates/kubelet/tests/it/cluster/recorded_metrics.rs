@@ -12,24 +12,18 @@ const NO_DRA: &str = "no dynamic resource allocation";
 const NO_TOPOLOGY: &str = "no topology manager: pods are admitted without it, so there is nothing to count";
 const GO_TRANSPORT: &str = "the cache of Go's HTTP transports: there is none";
 const GO_QUEUE: &str = "the work queues of client-go: there are none";
-const LOAD_READER: &str = "the Go kubelet's load reader is off: it writes 0 whatever the load is";
 const NO_MEMORY_CACHE: &str = "records of images are not kept in memory";
-const NVM: &str = "persistent memory modules are not measured";
 const ON_NODES_WITH: &str =
     "only on nodes that have the thing: certificates to renew, a shutdown, block devices";
 
 /// The families that this kubelet does not have, and why; those that end in `*` by their beginning.
 const MISSING: &[(&str, &str)] = &[
-    ("container_cpu_load_*", LOAD_READER),
-    ("container_tasks_state", LOAD_READER),
     ("dra_*", NO_DRA),
     ("kubelet_container_requested_resizes_total", NO_RESIZE),
     ("kubelet_imagemanager_inmemory_*", NO_MEMORY_CACHE),
     ("kubelet_pod_resize_duration_milliseconds", NO_RESIZE),
     ("kubelet_topology_manager_*", NO_TOPOLOGY),
-    ("machine_nvm_*", NVM),
     ("rest_client_transport_*", GO_TRANSPORT),
-    ("volume_operation_total_seconds", "retries of a mount are not summed up"),
     ("workqueue_*", GO_QUEUE),
 ];
 
