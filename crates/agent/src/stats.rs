@@ -1,5 +1,5 @@
-//! Measurements: two tasks sample the node, and only when somebody asks; whoever asks soon after another gets the same
-//! sample. What is read, what it means and how it is told, `kubelet_core::stats` decides.
+//! Measurements: two tasks sample the node when somebody asks, and read its counters every five minutes; whoever asks soon
+//! after another gets the same sample. What is read, what it means and how it is told, `kubelet_core::stats` decides.
 
 mod cgroups;
 mod disks;

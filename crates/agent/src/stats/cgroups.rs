@@ -7,7 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kubelet_core::cgroup::name;
-use kubelet_core::stats::age::{AtHand, Reading, SHARED_FOR, compute_rate, is_good_enough, next_baseline};
+use kubelet_core::stats::age::{
+    AtHand, BASELINE_INTERVAL, Reading, SHARED_FOR, compute_rate, compute_rate_since_start, is_good_enough,
+    next_baseline,
+};
 use kubelet_core::stats::cgroup::{self, CgroupSample, Detail, Hierarchy};
 use kubelet_core::stats::sample::{
     ContainerSample, MachineSample, NodeSample, Placed, PodSample, SystemSample, add_up,
@@ -71,6 +74,7 @@ impl CgroupSampler {
 
     /// Runs until nobody can ask any more. A sample that nobody shares any more is let go.
     pub(super) async fn run(mut self, mut requests: mpsc::Receiver<Request<NodeSample>>) {
+        let mut baseline_at = self.engine.clock.mono() + BASELINE_INTERVAL;
         loop {
             let clock = self.engine.clock;
             let old_at = self.last.as_ref().map_or(MonoTime::ZERO, |last| last.taken.mono + SHARED_FOR);
@@ -80,6 +84,11 @@ impl CgroupSampler {
                     None => return,
                 },
                 () = clock.sleep_until(old_at), if self.last.is_some() => self.last = None,
+                // For its readings only.
+                () = clock.sleep_until(baseline_at) => {
+                    drop(self.sample(Detail::Usage).await);
+                    baseline_at = clock.mono() + BASELINE_INTERVAL;
+                }
             }
         }
     }
@@ -125,17 +134,18 @@ impl CgroupSampler {
         NodeSample { taken: now, detail, machine, root, system, qos, pods, is_incomplete }
     }
 
-    /// The node as a whole, and what all pods have together. Rates are for those who ask for more.
-    async fn sample_node(&self) -> NodeSample {
+    /// The node as a whole, and what all pods have together.
+    async fn sample_node(&mut self) -> NodeSample {
         let (now, detail) = (self.engine.clock.now(), Detail::Node);
         let mut round = Round { now, detail, rates: BTreeMap::new(), is_incomplete: false };
         let (machine, root) = self.whole_node(&mut round).await;
         let mut system = Vec::new();
         let names = self.engine.cgroup_names.borrow().clone();
         if let Some(names) = names {
-            let together = self.cgroup(&names.all_pods().path, &mut round).await;
+            let together = self.cgroup(&names.all_pods().path, None, &mut round).await;
             system.extend(together.map(|placed| SystemSample { name: "pods", started: None, placed }));
         }
+        self.baselines.extend(round.rates);
         let is_incomplete = round.is_incomplete;
         let (qos, pods) = (Vec::new(), Vec::new());
         NodeSample { taken: now, detail, machine, root, system, qos, pods, is_incomplete }
@@ -143,9 +153,13 @@ impl CgroupSampler {
 
     async fn whole_node(&self, round: &mut Round) -> (MachineSample, Placed) {
         let (machine, texts) = machine::read(&*self.engine.host, round.detail).await;
-        let mut root = self.cgroup("/", round).await.unwrap_or_default();
+        let mut root = self.cgroup("/", None, round).await.unwrap_or_default();
         machine::complete_root(&mut root.cgroup, &texts);
-        root.rate = self.rate("/", &root.cgroup, round);
+        if self.hierarchy == Hierarchy::V1 {
+            // No cgroup of version 1 has any, so that the machine's would stand alone.
+            root.cgroup.pressure = None;
+        }
+        root.rate = self.rate("/", &root.cgroup, None, round);
         round.is_incomplete |= root.cgroup.cpu_nanoseconds.is_none() || root.cgroup.memory.usage.is_none();
         (machine, root)
     }
@@ -212,7 +226,7 @@ impl CgroupSampler {
         let mut qos = Vec::new();
         if round.detail == Detail::Full {
             for path in &self.places.qos {
-                qos.extend(self.cgroup(path, round).await);
+                qos.extend(self.cgroup(path, None, round).await);
             }
         }
         qos
@@ -251,12 +265,12 @@ impl CgroupSampler {
         }
         containers.sort_by(|a, b| a.name.cmp(&b.name));
         let uid = observed.pod.uid.as_str();
-        let own = match self.places.pods.get(uid) {
-            Some(path) => self.cgroup(path, round).await,
-            None => None,
-        };
         let status = self.engine.pods.get(&observed.pod.uid).map(|entry| entry.status);
         let started = status.and_then(|status| status.start_time.as_ref().map(|time| time.0));
+        let own = match self.places.pods.get(uid) {
+            Some(path) => self.cgroup(path, started, round).await,
+            None => None,
+        };
         PodSample { pod: observed.pod.clone(), started, own, sandbox, containers, interfaces }
     }
 
@@ -281,12 +295,17 @@ impl CgroupSampler {
         round: &mut Round,
     ) -> Option<ContainerSample> {
         let path = self.places.containers.get(id.as_str())?;
-        let placed = self.cgroup(path, round).await?;
+        let placed = self.cgroup(path, Some(started), round).await?;
         Some(ContainerSample { id: id.clone(), name: name.into(), image: image.into(), started, placed })
     }
 
-    /// `None`: there is no such cgroup any more.
-    async fn cgroup(&self, path: &str, round: &mut Round) -> Option<Placed> {
+    /// `None`: there is no such cgroup any more. `started`: when its counters began, if that is known.
+    async fn cgroup(
+        &self,
+        path: &str,
+        started: Option<jiff::Timestamp>,
+        round: &mut Round,
+    ) -> Option<Placed> {
         let root = self.root();
         let files = cgroup::files(self.hierarchy, round.detail).iter();
         let paths = files.map(|file| root.join(cgroup::file_path(self.hierarchy, path, file)));
@@ -298,7 +317,7 @@ impl CgroupSampler {
         if path != "/" && round.detail == Detail::Full {
             self.add_open_files(path, &mut sample).await;
         }
-        let rate = self.rate(path, &sample, round);
+        let rate = self.rate(path, &sample, started, round);
         Some(Placed { path: path.into(), cgroup: sample, rate })
     }
 
@@ -320,11 +339,18 @@ impl CgroupSampler {
         }
     }
 
-    fn rate(&self, path: &str, sample: &CgroupSample, round: &mut Round) -> Option<u64> {
+    fn rate(
+        &self,
+        path: &str,
+        sample: &CgroupSample,
+        started: Option<jiff::Timestamp>,
+        round: &mut Round,
+    ) -> Option<u64> {
         let after = Reading { at: round.now.mono, used: sample.cpu_nanoseconds? };
         let before = self.baselines.get(path).copied();
         round.rates.insert(path.into(), next_baseline(before, after));
-        compute_rate(before?, after)
+        let since_start = || compute_rate_since_start(after.used, round.now.wall_since(started?));
+        before.and_then(|before| compute_rate(before, after)).or_else(since_start)
     }
 
     async fn read(&self, paths: &[String]) -> Vec<Option<String>> {
@@ -344,11 +370,11 @@ impl CgroupSampler {
         system.extend(kubelet);
         for (name, cgroup) in [("runtime", &settings.runtime), ("misc", &settings.system)] {
             let Some(cgroup) = cgroup else { continue };
-            let placed = self.cgroup(&cgroup.path, round).await;
+            let placed = self.cgroup(&cgroup.path, None, round).await;
             system.extend(placed.map(|placed| SystemSample { name, started: None, placed }));
         }
         let together = match &self.places.all_pods {
-            Some(path) => self.cgroup(path, round).await,
+            Some(path) => self.cgroup(path, None, round).await,
             None => None,
         };
         let wholes: Vec<Placed> = pods.iter().map(PodSample::whole).collect();
@@ -357,26 +383,24 @@ impl CgroupSampler {
         system
     }
 
-    /// In its cgroup; or, where it has none to itself, as a process.
+    /// In its cgroup; as a process where that is the root or is not measured. `None` where version 1 counts its CPU and its
+    /// memory in different ones.
     async fn kubelet(&self, booted: &jiff::Timestamp, round: &mut Round) -> Option<SystemSample> {
         let paths = ["/proc/self/cgroup", "/proc/self/stat", "/proc/self/status"].map(str::to_owned);
         let texts = <[Option<String>; 3]>::try_from(self.read(&paths).await).unwrap_or_default();
         let [own, stat, status] = texts.map(Option::unwrap_or_default);
         let process = procfs::process(&stat)?;
         let started = booted.checked_add(Duration::from_nanos(process.started_nanoseconds)).ok();
-        let own_path = match self.hierarchy {
-            Hierarchy::V1 => place::own_cgroup(&own, "memory")
-                .filter(|path| place::own_cgroup(&own, "cpuacct") == Some(path)),
-            Hierarchy::V2 => place::own_cgroup(&own, ""),
-        };
         let configured = self.engine.settings.processes.kubelet.as_ref().map(|cgroup| &*cgroup.path);
-        if let Some(path) = configured.or(own_path).filter(|path| *path != "/")
-            && let Some(placed) = self.cgroup(path, round).await
+        let is_v2 = self.hierarchy == Hierarchy::V2;
+        let path = configured.or_else(|| place::kubelet_cgroup(&own, is_v2))?;
+        if path != "/"
+            && let Some(placed) = self.cgroup(path, None, round).await
         {
             return Some(SystemSample { name: "kubelet", started, placed });
         }
         let cgroup = machine::process_as_cgroup(&process, &status);
-        let rate = self.rate("kubelet", &cgroup, round);
+        let rate = self.rate("kubelet", &cgroup, started, round);
         Some(SystemSample { name: "kubelet", started, placed: Placed { path: Box::default(), cgroup, rate } })
     }
 }

@@ -15,6 +15,9 @@ const SHORTEST_WINDOW: Duration = Duration::from_millis(500);
 /// …and a reading older than this says nothing about now.
 const LONGEST_WINDOW: Duration = Duration::from_secs(600);
 
+/// How often counters are read where nobody asks, so that each rate has a reading to be measured from.
+pub const BASELINE_INTERVAL: Duration = Duration::from_secs(300);
+
 /// A sample at hand: when it was taken, and how much is in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AtHand {
@@ -46,6 +49,13 @@ pub fn compute_rate(before: Reading, after: Reading) -> Option<u64> {
     }
     let used = u128::from(after.used.checked_sub(before.used)?);
     u64::try_from(used * 1_000_000_000 / window.as_nanos()).ok()
+}
+
+/// Nanoseconds of CPU for each second since the counter began, for a cgroup that has no earlier reading. `None` where that
+/// was too short or too long ago.
+#[must_use]
+pub fn compute_rate_since_start(used: u64, age: Duration) -> Option<u64> {
+    compute_rate(Reading { at: MonoTime::ZERO, used: 0 }, Reading { at: MonoTime::ZERO + age, used })
 }
 
 /// Which reading the next rate is measured from: the new one, unless it is too close to the old one to be of use.

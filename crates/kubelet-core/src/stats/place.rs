@@ -37,6 +37,18 @@ pub fn last(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or_default()
 }
 
+/// The cgroup whose usage counts as the kubelet's, from its `/proc/<pid>/cgroup`. With version 1 there is none unless CPU and
+/// memory are counted in the same one; systemd, where it is there, names it.
+#[must_use]
+pub fn kubelet_cgroup(proc_cgroup: &str, is_v2: bool) -> Option<&str> {
+    if is_v2 {
+        return own_cgroup(proc_cgroup, "");
+    }
+    let memory = own_cgroup(proc_cgroup, "memory")?;
+    let is_unified = own_cgroup(proc_cgroup, "cpu") == Some(memory);
+    is_unified.then(|| own_cgroup(proc_cgroup, "name=systemd").unwrap_or(memory))
+}
+
 /// The path of a process in the hierarchy of `controller` (`""` for version 2), from its `/proc/<pid>/cgroup`.
 #[must_use]
 pub fn own_cgroup<'a>(proc_cgroup: &'a str, controller: &str) -> Option<&'a str> {

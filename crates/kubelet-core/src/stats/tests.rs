@@ -18,7 +18,7 @@ use jiff::Timestamp;
 use model::stats::{FilesystemSpace, FilesystemUsage, TreeUsage};
 use model::{ContainerId, MonoTime, Now, PodRef, PodUid};
 
-use super::age::{AtHand, Reading, compute_rate, is_good_enough, next_baseline};
+use super::age::{AtHand, Reading, compute_rate, compute_rate_since_start, is_good_enough, next_baseline};
 use super::cadvisor::{MachineNames, Telling};
 use super::cgroup::{self, CgroupSample, Detail, Hierarchy};
 use super::exposition::{self, Kind, Value};

@@ -343,3 +343,19 @@ fn a_path_tells_whose_cgroup_it_is() {
     assert_eq!(place::own_cgroup(own, ""), Some("/c:d"));
     assert_eq!(place::own_cgroup(own, "pids"), None);
 }
+
+#[test]
+fn kubelet_cgroup_is_the_one_that_counts_cpu_and_memory() {
+    for (text, is_v2, path) in [
+        ("2:memory:/a\n1:cpu,cpuacct:/a\n", false, Some("/a")),
+        // As on the machine of the recording: the Go kubelet lists no system container for itself.
+        ("4:memory:/process_api/3e5f\n2:cpuacct:/\n1:cpu:/\n0::/\n", false, None),
+        ("9:name=systemd:/s\n4:memory:/\n1:cpu:/\n", false, Some("/s")),
+        ("9:name=systemd:/s\n4:memory:/m\n1:cpu:/\n", false, None),
+        ("9:name=systemd:/s\n1:cpu:/\n", false, None),
+        ("0::/system.slice/kubelet.service\n", true, Some("/system.slice/kubelet.service")),
+        ("1:cpu:/\n", true, None),
+    ] {
+        assert_eq!(place::kubelet_cgroup(text, is_v2), path, "{text}");
+    }
+}

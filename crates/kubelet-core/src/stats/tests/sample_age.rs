@@ -19,6 +19,13 @@ fn a_rate_needs_two_readings_that_are_neither_too_close_nor_too_far_apart() {
 }
 
 #[test]
+fn a_cgroup_without_an_earlier_reading_has_its_rate_since_it_was_started() {
+    let rate = |seconds| compute_rate_since_start(4_000_000_000, Duration::from_secs_f64(seconds));
+    assert_eq!(rate(20.0), Some(200_000_000));
+    assert_eq!((rate(0.1), rate(900.0)), (None, None));
+}
+
+#[test]
 fn a_sample_is_shared_while_it_is_young_and_says_enough() {
     let most = Duration::from_secs(5);
     let enough = |detail, wanted, now| {
