@@ -47,15 +47,29 @@ fn without_paths(value: &Value) -> Value {
 }
 
 fn objects(subject: &str, theirs: &Value, ours: &Value, found: &mut Vec<Difference>) {
-    if theirs.is_null() || ours.is_null() {
-        return;
+    if are_recorded(subject, !theirs.is_null(), !ours.is_null(), found) {
+        differences(subject, &object_leaves(theirs), &object_leaves(ours), found);
     }
-    differences(subject, &object_leaves(theirs), &object_leaves(ours), found);
+}
+
+/// Whether both have the part. That one of them lacks it is a difference; what neither has is not compared.
+fn are_recorded(subject: &str, theirs: bool, ours: bool, found: &mut Vec<Difference>) -> bool {
+    let shown = |is_there| if is_there { "recorded" } else { "missing" };
+    if theirs != ours {
+        found.push(Difference::new(subject, "(recording)", shown(theirs), shown(ours)));
+    }
+    theirs && ours
 }
 
 fn object_leaves(object: &Value) -> BTreeMap<String, String> {
+    let mut object = normal::value(object);
+    if let Some(features) = object["status"]["declaredFeatures"].as_array() {
+        // By name: one more must not move the others.
+        let by_name = features.iter().filter_map(|feature| Some((feature.as_str()?.to_owned(), true.into())));
+        object["status"]["declaredFeatures"] = Value::Object(by_name.collect());
+    }
     let mut leaves = Vec::new();
-    normal::leaves("", &normal::value(object), &mut leaves);
+    normal::leaves("", &object, &mut leaves);
     let shown = leaves.into_iter().filter_map(|(path, value)| {
         let field = OF_THE_MACHINE.iter().find(|field| path.starts_with(*field));
         match field {
@@ -72,18 +86,19 @@ fn object_leaves(object: &Value) -> BTreeMap<String, String> {
 fn runtime(theirs: &Recording, ours: &Recording, found: &mut Vec<Difference>) {
     let empty = serde_json::Map::new();
     let pods = |recording: &Recording| recording.cri.as_object().cloned().unwrap_or_default();
-    let (theirs, ours) = (pods(theirs), pods(ours));
-    if ours.is_empty() {
+    let (go_pods, own_pods) = (pods(theirs), pods(ours));
+    if !are_recorded("cri", !go_pods.is_empty(), !own_pods.is_empty(), found) {
         return;
     }
-    for (pod, go) in &theirs {
+    for (pod, go) in &go_pods {
         let go = go.as_object().unwrap_or(&empty);
-        let own = ours.get(pod).and_then(Value::as_object).unwrap_or(&empty);
+        let own = own_pods.get(pod).and_then(Value::as_object).unwrap_or(&empty);
         let containers: BTreeSet<&String> = go.keys().chain(own.keys()).collect();
         for container in containers {
+            let has_restarted = [theirs, ours].iter().all(|of| restarts(of, pod, container));
             let leaves = |of: &serde_json::Map<String, Value>| {
                 of.get(container)
-                    .map(request_leaves)
+                    .map(|request| request_leaves(request, has_restarted))
                     .unwrap_or_else(|| BTreeMap::from([("(request)".to_owned(), "(none)".to_owned())]))
             };
             differences(&format!("cri {pod}/{container}"), &leaves(go), &leaves(own), found);
@@ -91,9 +106,37 @@ fn runtime(theirs: &Recording, ours: &Recording, found: &mut Vec<Difference>) {
     }
 }
 
-fn request_leaves(request: &Value) -> BTreeMap<String, String> {
+/// Whether the container ran more than once.
+fn restarts(recording: &Recording, pod: &str, container: &str) -> bool {
+    let status = recording.pods.get(pod).map(|pod| &pod["final"]["status"]);
+    let lists = ["initContainerStatuses", "containerStatuses"].into_iter();
+    let statuses = lists.filter_map(|list| status?[list].as_array()).flatten();
+    statuses
+        .filter(|status| status["name"] == container)
+        .any(|status| status["restartCount"].as_u64() > Some(0))
+}
+
+/// Of a container that ran more than once, which run was recorded depends on what the runtime still had at that moment: the
+/// number of the run is left out, if all three places have the same one.
+fn without_attempt(request: &Value) -> Value {
+    const COUNT: &str = "io.kubernetes.container.restartCount";
+    let mut request = request.clone();
+    let name = request["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    let attempt = request["metadata"]["attempt"].as_u64().unwrap_or_default();
+    if request["annotations"][COUNT].as_str() == Some(&attempt.to_string())
+        && request["log_path"] == format!("{name}/{attempt}.log")
+    {
+        request["annotations"][COUNT] = "<attempt>".into();
+        request["metadata"]["attempt"] = "<attempt>".into();
+        request["log_path"] = format!("{name}/<attempt>.log").into();
+    }
+    request
+}
+
+fn request_leaves(request: &Value, has_restarted: bool) -> BTreeMap<String, String> {
+    let request = if has_restarted { without_attempt(request) } else { request.clone() };
     let mut leaves = Vec::new();
-    normal::leaves("", &normal::value(request), &mut leaves);
+    normal::leaves("", &normal::value(&request), &mut leaves);
     let is_of_the_run = |path: &str| {
         let last = path.rsplit(['.', '[']).next().unwrap_or_default();
         path.starts_with("log_directory")
@@ -101,7 +144,6 @@ fn request_leaves(request: &Value) -> BTreeMap<String, String> {
             || path.ends_with("cgroup_parent")
             || path.contains("image.image")
             || path.contains("io.kubernetes.container.hash")
-            || path.contains("kubernetes.io/config.hash")
             || last.starts_with("KUBERNETES_")
             || path.starts_with("envs[KUBERNETES_")
     };
@@ -116,7 +158,7 @@ fn request_leaves(request: &Value) -> BTreeMap<String, String> {
 
 /// Which fields the statistics have, for the node, system containers, pods and containers: not their values.
 fn summary(theirs: &Recording, ours: &Recording, found: &mut Vec<Difference>) {
-    if theirs.summary.is_null() || ours.summary.is_null() {
+    if !are_recorded("stats-summary", !theirs.summary.is_null(), !ours.summary.is_null(), found) {
         return;
     }
     let fields = |recording: &Recording| {
@@ -124,8 +166,15 @@ fn summary(theirs: &Recording, ours: &Recording, found: &mut Vec<Difference>) {
         summary_fields("", &recording.summary, &mut found);
         found
     };
-    differences("stats-summary", &fields(theirs), &fields(ours), found);
+    let (theirs, mut ours) = (fields(theirs), fields(ours));
+    // The Go kubelet measures a pod's volumes within a minute after it has seen the pod, and shows none before.
+    if !theirs.keys().any(|field| field.starts_with(VOLUMES)) {
+        ours.retain(|field, _| !field.starts_with(VOLUMES));
+    }
+    differences("stats-summary", &theirs, &ours, found);
 }
+
+const VOLUMES: &str = ".pods[].volume[]";
 
 /// Paths and types; all pods, containers, volumes and interfaces count as one.
 fn summary_fields(at: &str, value: &Value, found: &mut BTreeMap<String, String>) {
@@ -154,7 +203,7 @@ fn families(
     ours: &BTreeMap<String, String>,
     found: &mut Vec<Difference>,
 ) {
-    if !theirs.is_empty() && !ours.is_empty() {
+    if are_recorded(subject, !theirs.is_empty(), !ours.is_empty(), found) {
         differences(subject, theirs, ours, found);
     }
 }

@@ -2,11 +2,15 @@
 
 use serde_json::Value;
 
+/// What runc says since 1.2 in front of the reason why a process was not started.
+const RUNC_PHASE: &str = "unable to start container process: error during container init: ";
+
 /// A text without them.
 pub(super) fn text(text: &str) -> String {
+    let text = text.replace(RUNC_PHASE, "unable to start container process: ");
     let is_word = |c: char| c.is_ascii_alphanumeric() || "-:.+_".contains(c);
     let mut result = String::with_capacity(text.len());
-    let mut rest = text;
+    let mut rest = &*text;
     while let Some(first) = rest.chars().next() {
         let end = if is_word(first) {
             rest.find(|c: char| !is_word(c)).unwrap_or(rest.len())
@@ -45,6 +49,9 @@ fn word(word: &str) -> String {
         "<digest>".to_owned()
     } else if is_hex(trimmed, 64) {
         "<id>".to_owned()
+    } else if is_hex(trimmed, 32) {
+        // Of a static pod: where its manifest lies is part of it, and that of the recorded one is not known.
+        "<uid>".to_owned()
     } else if is_time(trimmed) {
         if trimmed.starts_with("1970-") { "<1970>".to_owned() } else { "<time>".to_owned() }
     } else if let Some(address) = address(trimmed) {

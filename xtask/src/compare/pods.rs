@@ -19,7 +19,7 @@ pub(super) fn compare(theirs: &Recording, ours: &Recording, found: &mut Vec<Diff
     for name in names {
         match (theirs.pods.get(name), ours.pods.get(name)) {
             (Some(go), Some(own)) => {
-                compare_final(name, &go["final"], &own["final"], found);
+                compare_final(name, go, own, found);
                 compare_states(name, &go["patches"], &own["patches"], found);
                 compare_events(name, &go["events"], &own["events"], found);
             }
@@ -36,15 +36,84 @@ pub(super) fn compare(theirs: &Recording, ours: &Recording, found: &mut Vec<Diff
 // ---- the end ----
 
 fn compare_final(name: &str, theirs: &Value, ours: &Value, found: &mut Vec<Difference>) {
-    let (theirs, ours) = (final_leaves(theirs), final_leaves(ours));
-    differences(&format!("final {name}"), &theirs, &ours, found);
+    let (mut go, mut own) = (normal::value(&theirs["final"]), normal::value(&ours["final"]));
+    settle_resources((&mut go, &theirs["patches"]), (&mut own, &ours["patches"]));
+    settle_restarts(&mut go["status"], &mut own["status"]);
+    differences(&format!("final {name}"), &final_leaves(&go), &final_leaves(&own), found);
+}
+
+/// `status.resources` shows what the pod was allocated, and from the first sync after it is shown as running what its cgroup
+/// enforces: which of the two is there depends on the moment of the last sync. The values are the same if each kubelet showed
+/// that of the other, too, for the same generation of the pod.
+fn settle_resources(theirs: (&mut Value, &Value), ours: (&mut Value, &Value)) {
+    let (go, own) = (&theirs.0["status"], &ours.0["status"]);
+    let has_shown = |patches: &Value, other: &Value| {
+        let of = |status: &Value| (status["resources"].clone(), status["observedGeneration"].clone());
+        patches.as_array().into_iter().flatten().any(|patch| of(&patch["status"]) == of(other))
+    };
+    if go["resources"] != own["resources"] && has_shown(theirs.1, own) && has_shown(ours.1, go) {
+        for pod in [theirs.0, ours.0] {
+            pod["status"]["resources"] = json!("allocated or enforced");
+        }
+    }
+}
+
+/// A container that keeps restarting may be read while it runs or between two runs, and its pod is ready in the first case
+/// only. How its last run ended must be the same.
+fn settle_restarts(theirs: &mut Value, ours: &mut Value) {
+    let mut is_between_runs = false;
+    for list in LISTS {
+        let mut own = containers_by_name(ours, list);
+        for (name, go) in containers_by_name(theirs, list) {
+            if let Some(own) = own.get_mut(&name) {
+                is_between_runs |= settle_pair(go, own);
+            }
+        }
+    }
+    for status in [theirs, ours].into_iter().filter(|_| is_between_runs) {
+        let conditions = status.get_mut("conditions").and_then(Value::as_array_mut);
+        for condition in conditions.into_iter().flatten() {
+            if condition["type"] == "Ready" || condition["type"] == "ContainersReady" {
+                *condition = json!({"type": condition["type"], "status": "<any>"});
+            }
+        }
+    }
+}
+
+fn containers_by_name<'a>(status: &'a mut Value, list: &str) -> BTreeMap<String, &'a mut Value> {
+    let containers = status.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten();
+    containers.map(|container| (container["name"].to_string(), container)).collect()
+}
+
+/// Whether one of the two was read while it ran, and the other between two runs.
+fn settle_pair(theirs: &mut Value, ours: &mut Value) -> bool {
+    let is_running = |container: &Value| container["state"]["running"].is_object();
+    let keeps_restarting = |container: &Value| container["restartCount"].as_u64() >= Some(OFTEN);
+    if !keeps_restarting(theirs) || !keeps_restarting(ours) {
+        return false;
+    }
+    let is_between_runs = is_running(theirs) != is_running(ours);
+    for container in [theirs, ours] {
+        container["restartCount"] = json!("often");
+        if is_between_runs {
+            let state = &container["state"];
+            let ended = if state["terminated"].is_object() { state } else { &container["lastState"] };
+            let ended = &ended["terminated"];
+            let ended = json!({"exitCode": ended["exitCode"], "reason": ended["reason"], "message": ended["message"]});
+            container["state"] = json!({"last end": ended});
+            for field in ["lastState", "containerID", "ready", "started"] {
+                container[field] = json!("<any>");
+            }
+        }
+    }
+    is_between_runs
 }
 
 fn final_leaves(pod: &Value) -> BTreeMap<String, String> {
-    if pod.is_null() {
+    if pod["metadata"].is_null() {
         return BTreeMap::from([("pod".to_owned(), "not in the API".to_owned())]);
     }
-    let mut status = normal::value(&pod["status"]);
+    let mut status = pod["status"].clone();
     for list in LISTS {
         for container in status.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
             settle(container);
@@ -54,9 +123,7 @@ fn final_leaves(pod: &Value) -> BTreeMap<String, String> {
     normal::leaves("", &status, &mut found);
     let annotations = pod["metadata"]["annotations"].as_object();
     for (key, value) in annotations.into_iter().flatten() {
-        let own = key.starts_with("kubernetes.io/config");
-        let shown = if own { json!("<any>") } else { normal::value(value) };
-        found.push((format!("annotations[{key}]"), shown.to_string()));
+        found.push((format!("annotations[{key}]"), value.to_string()));
     }
     found.into_iter().collect()
 }
@@ -67,13 +134,13 @@ fn settle(container: &mut Value) {
     if PULL_REASONS.contains(&reason.as_str()) {
         container["state"] = json!({"waiting": PULL_REASONS.join(" or ")});
     }
-    let restarts = container["restartCount"].as_u64().unwrap_or_default();
+    let has_restarted = container["restartCount"].as_u64() > Some(0) || container["restartCount"] == "often";
     let ended = if reason == "CrashLoopBackOff" {
         container["lastState"]["terminated"].take()
     } else {
         container["state"]["terminated"].clone()
     };
-    if restarts > 0 && !ended.is_null() {
+    if has_restarted && !ended.is_null() {
         container["state"] = json!({"ended or in back-off": {
             "exitCode": ended["exitCode"], "reason": ended["reason"], "message": ended["message"]}});
         container["lastState"] = json!("<any>");

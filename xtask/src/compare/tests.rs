@@ -63,6 +63,172 @@ fn either_state_of_a_restarting_container_may_be_read() {
 }
 
 #[test]
+fn a_container_that_keeps_restarting_may_be_read_while_it_runs() {
+    let end = |code: u64| json!({"terminated": {"exitCode": code, "reason": "Error"}});
+    let status = |restarts: u64, state: Value, last: Value, ready: bool| {
+        let shown = if ready { "True" } else { "False" };
+        pod(json!({
+            "conditions": [{"type": "Ready", "status": shown}, {"type": "PodScheduled", "status": "True"}],
+            "containerStatuses": [{"name": "c", "restartCount": restarts, "ready": ready, "state": state, "lastState": last}],
+        }))
+    };
+    let running = || json!({"running": {"startedAt": "2026-11-22T22:59:11Z"}});
+    let waiting = || json!({"waiting": {"reason": "CrashLoopBackOff"}});
+    assert_eq!(
+        lines(status(4, running(), end(137), true), status(3, end(137), end(137), false)),
+        Vec::<String>::new()
+    );
+    assert_eq!(
+        lines(status(4, running(), end(137), true), status(2, waiting(), end(137), false)),
+        Vec::<String>::new()
+    );
+    assert_eq!(
+        lines(status(4, running(), end(137), true), status(2, waiting(), end(1), false)),
+        ["final p containerStatuses[c].state.last end.exitCode: 137 | 1"],
+        "how it ended counts"
+    );
+    let found = lines(status(1, running(), end(137), true), status(1, end(137), end(137), false));
+    assert!(
+        found.contains(&"final p conditions[Ready].status: \"True\" | \"False\"".to_owned()),
+        "{found:?}"
+    );
+    let found = lines(status(4, running(), end(137), true), status(0, running(), json!({}), true));
+    assert!(found.contains(&"final p containerStatuses[c].restartCount: 4 | 0".to_owned()), "{found:?}");
+}
+
+#[test]
+fn resources_of_a_pod_may_be_allocated_or_enforced_if_both_kubelets_showed_both() {
+    let shown = |generation: u64, resources: &[Value]| {
+        let status = |resources: &Value| json!({"phase": "Running", "observedGeneration": generation, "resources": resources});
+        let last = status(resources.last().unwrap());
+        let patches: Vec<Value> =
+            resources.iter().map(|r| json!({"code": 200, "status": status(r)})).collect();
+        json!({"final": {"metadata": {}, "status": last}, "events": [], "patches": patches})
+    };
+    let (allocated, enforced) = (json!({"limits": {"memory": "32Mi"}}), json!({"limits": {"memory": "1Ki"}}));
+    let both = |last: &Value, first: &Value| shown(1, &[first.clone(), last.clone()]);
+    assert_eq!(lines(both(&allocated, &enforced), both(&enforced, &allocated)), Vec::<String>::new());
+    let difference = ["final p resources.limits.memory: \"1Ki\" | \"32Mi\""];
+    assert_eq!(
+        lines(both(&enforced, &allocated), shown(1, &[allocated.clone()])),
+        difference,
+        "never enforced"
+    );
+    let mut resized = both(&enforced, &allocated);
+    resized["final"]["status"]["observedGeneration"] = json!(2);
+    let mut ours = both(&allocated, &enforced);
+    ours["final"]["status"]["observedGeneration"] = json!(2);
+    assert_eq!(lines(resized, ours), difference, "as it was before the resize");
+}
+
+#[test]
+fn which_run_of_a_restarting_container_was_recorded_is_no_difference() {
+    let recording = |restarts: u64, attempt: u64, log: &str| Recording {
+        cri: json!({"p": {"c": {"metadata": {"name": "c", "attempt": attempt}, "log_path": log,
+            "annotations": {"io.kubernetes.container.restartCount": attempt.to_string()}}}}),
+        ..with_pod(pod(
+            json!({"containerStatuses": [{"name": "c", "restartCount": restarts, "state": {"running": {}}}]}),
+        ))
+    };
+    let found = |theirs: &Recording, ours: &Recording| {
+        let found = compare(theirs, ours).into_iter().filter(|d| d.subject.starts_with("cri"));
+        found.map(|difference| difference.what).collect::<Vec<_>>()
+    };
+    let theirs = recording(3, 2, "c/2.log");
+    assert_eq!(found(&theirs, &recording(3, 1, "c/1.log")), Vec::<String>::new());
+    assert_eq!(found(&theirs, &recording(3, 1, "c/0.log")).len(), 3, "the three must agree");
+    let once = recording(0, 0, "c/0.log");
+    assert_eq!(found(&once, &recording(0, 1, "c/1.log")).len(), 3, "it did not restart");
+}
+
+#[test]
+fn a_part_that_only_one_recording_has_is_a_difference() {
+    let recorded = Recording::read(&recorded()).unwrap();
+    let empty = Value::Null;
+    let without = |part: &str| {
+        let mut recording = recorded.clone();
+        match part {
+            "node" => recording.node = empty.clone(),
+            "lease" => recording.lease = empty.clone(),
+            "cri" => recording.cri = empty.clone(),
+            "configz" => recording.configz = empty.clone(),
+            "stats-summary" => recording.summary = empty.clone(),
+            "metrics-resource" => recording.metrics_resource.clear(),
+            _ => recording.families.clear(),
+        }
+        recording
+    };
+    for part in ["node", "lease", "cri", "configz", "stats-summary", "metrics-resource", "metrics"] {
+        let expected = Difference::new(part, "(recording)", "recorded", "missing");
+        assert_eq!(compare(&recorded, &without(part)), [expected]);
+    }
+}
+
+#[test]
+fn lease_holder_duration_and_owner_are_compared() {
+    let theirs = Recording::read(&recorded()).unwrap();
+    let mut ours = theirs.clone();
+    ours.lease["spec"]["holderIdentity"] = json!("another");
+    ours.lease["spec"]["leaseDurationSeconds"] = json!(41);
+    ours.lease["metadata"]["ownerReferences"][0]["kind"] = json!("Pod");
+    ours.lease["spec"]["renewTime"] = json!("2026-12-01T00:00:00.000000Z");
+    let found: Vec<String> =
+        compare(&theirs, &ours).into_iter().map(|d| format!("{} {}", d.subject, d.what)).collect();
+    assert_eq!(
+        found,
+        [
+            "lease metadata.ownerReferences[refnode].kind",
+            "lease spec.holderIdentity",
+            "lease spec.leaseDurationSeconds"
+        ]
+    );
+}
+
+#[test]
+fn volumes_that_the_go_kubelet_has_not_measured_yet_are_not_compared() {
+    let with = |pod: Value| Recording { summary: json!({"pods": [pod]}), ..Recording::default() };
+    let measured = with(json!({"volume": [{"name": "v", "usedBytes": 1}]}));
+    let none = with(json!({"podRef": {"name": "p"}}));
+    let both = with(json!({"podRef": {"name": "p"}, "volume": [{"name": "v"}]}));
+    let found = |theirs, ours| compare(theirs, ours).into_iter().map(|d| d.what).collect::<Vec<_>>();
+    assert_eq!(found(&none, &both), Vec::<String>::new());
+    assert_eq!(found(&both, &none), [".pods[].volume[].name"]);
+    assert_eq!(found(&both, &measured), [".pods[].podRef.name", ".pods[].volume[].usedBytes"]);
+}
+
+/// Each pod of the recording, with something wrong: nothing that is allowed hides it.
+#[test]
+fn a_wrong_phase_a_missing_event_and_a_wrong_transition_are_found_in_every_pod() {
+    let theirs = Recording::read(&recorded()).unwrap();
+    let allowed = Allowed::parse(&crate::read(&crate::workspace_root().join(super::ALLOWED)).unwrap());
+    let unexplained = |pod: &str, change: &dyn Fn(&mut Value)| {
+        let mut ours = theirs.clone();
+        change(ours.pods.get_mut(pod).unwrap());
+        let found = compare(&theirs, &ours);
+        found.iter().filter(|difference| allowed.reason(difference).is_none()).count()
+    };
+    for (name, pod) in &theirs.pods {
+        if !pod["final"].is_null() {
+            let wrong_phase = |pod: &mut Value| pod["final"]["status"]["phase"] = json!("Unknown");
+            assert!(unexplained(name, &wrong_phase) > 0, "{name}: phase");
+        }
+        let no_event = |pod: &mut Value| pod["events"] = json!([]);
+        let is_scheduled = |event: &Value| event["reason"] == "Scheduled";
+        if !pod["events"].as_array().unwrap().iter().all(is_scheduled) {
+            assert!(unexplained(name, &no_event) > 0, "{name}: events");
+        }
+        let wrong_way = |pod: &mut Value| {
+            let last =
+                pod["patches"].as_array().unwrap().iter().rfind(|patch| patch["status"]["phase"].is_string());
+            let mut patch = last.unwrap().clone();
+            patch["status"]["phase"] = json!("Unknown");
+            pod["patches"].as_array_mut().unwrap().push(patch);
+        };
+        assert!(unexplained(name, &wrong_way) > 0, "{name}: transition");
+    }
+}
+
+#[test]
 fn states_on_the_way_are_compared_by_their_steps() {
     let patches = |states: &[Value]| {
         let patch = |state: &Value| json!({"code": 200, "status": {"phase": "Running", "containerStatuses": [{"name": "c", "state": state}]}});
@@ -130,8 +296,13 @@ fn ids_times_and_addresses_are_no_differences() {
             "/pods/57d38e05-63b0-478c-a1aa-df88258d5a24/etc-hosts".to_owned(),
             "/pods/<uid>/etc-hosts".to_owned(),
         ),
+        ("e6ae886f6c5d7d12044e2f956e3c37bc".to_owned(), "<uid>".to_owned()),
         ("kube-api-access-95qvk".to_owned(), "kube-api-access-<any>".to_owned()),
         ("exit status 137: grüße".to_owned(), "exit status 137: grüße".to_owned()),
+        (
+            "unable to start container process: error during container init: exec: \"/x\"".to_owned(),
+            "unable to start container process: exec: \"/x\"".to_owned(),
+        ),
     ] {
         assert_eq!(normal::text(&text), expected);
     }
