@@ -167,17 +167,25 @@ impl ContainerStatuses {
 /// object; times are cut to seconds.
 #[must_use]
 pub fn compute_pod_status(inputs: &StatusInputs<'_>) -> PodStatus {
-    let statuses = match inputs.stage {
+    let mut statuses = match inputs.stage {
         PodStage::Rejected => ContainerStatuses::default(),
         PodStage::NotSynced | PodStage::Syncing | PodStage::Terminating | PodStage::Terminated => {
             containers::compute_container_statuses(inputs)
         }
     };
+    let condition_phase = phase::compute_condition_phase(inputs, &statuses);
+    let mut conditions = conditions::compute_conditions(inputs, &statuses, condition_phase);
+    if inputs.stage == PodStage::Terminated {
+        containers::end_what_never_reported(inputs.pod, &mut statuses);
+    }
     let verdict = phase::compute_phase(inputs, &statuses);
+    if verdict.phase.is_terminal() && conditions::is_any_ready(&conditions) {
+        conditions = conditions::compute_conditions(inputs, &statuses, verdict.phase);
+    }
     let addresses = addresses::compute_addresses(inputs);
     let carried = inputs.pod.status.as_ref();
     PodStatus {
-        conditions: not_empty(conditions::compute_conditions(inputs, &statuses, verdict.phase)),
+        conditions: not_empty(conditions),
         phase: Some(verdict.phase.as_str().to_owned()),
         reason: verdict.reason,
         message: verdict.message,

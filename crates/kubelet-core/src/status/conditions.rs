@@ -62,8 +62,29 @@ pub(super) fn compute_conditions(
     ]);
     findings.extend(restarting_all(inputs, statuses, phase).map(|finding| (ALL_RESTARTING, finding)));
     let last = inputs.last_said();
-    all.extend(findings.into_iter().map(|(kind, finding)| condition(inputs, last, kind, finding)));
+    all.extend(findings.into_iter().map(|(kind, finding)| {
+        said_at_the_end(inputs, kind).unwrap_or_else(|| condition(inputs, last, kind, finding))
+    }));
     all
+}
+
+/// The pod, or all of its containers, are said to be ready.
+pub(super) fn is_any_ready(conditions: &[PodCondition]) -> bool {
+    conditions.iter().any(|c| matches!(c.type_.as_str(), READY | CONTAINERS_READY) && c.status == "True")
+}
+
+/// What was said of the containers when the pod ended stays: nothing of them changes any more.
+fn said_at_the_end(inputs: &StatusInputs<'_>, kind: &str) -> Option<PodCondition> {
+    let is_terminal = |status: &PodStatus| Phase::of(Some(status)).is_some_and(Phase::is_terminal);
+    let previous = inputs.previous.filter(|p| inputs.stage == PodStage::Terminated && is_terminal(p))?;
+    let said = find(previous.conditions.as_deref()?, kind)?;
+    let stays = match kind {
+        READY | CONTAINERS_READY => said.status == "False",
+        INITIALIZED | ALL_RESTARTING => true,
+        _ => false,
+    };
+    let observed_generation = generation(inputs.pod).filter(|_| kind != ALL_RESTARTING);
+    stays.then(|| PodCondition { observed_generation, ..said.clone() })
 }
 
 /// What a condition says, before it gets its times.

@@ -14,7 +14,7 @@ use model::k8s::{
 };
 use model::{ContainerKind, ContainerObservation, ContainerState};
 
-use super::{ContainerStatuses, PodStage, StatusInputs, WaitingState, whole_seconds};
+use super::{ContainerStatuses, StatusInputs, WaitingState, whole_seconds};
 use crate::pod::restart::{AfterExit, after_end, has_failed};
 use crate::probe::results::Verdict;
 
@@ -84,9 +84,6 @@ pub(super) fn compute_container_statuses(inputs: &StatusInputs<'_>) -> Container
         regular: regular_containers(inputs.pod).map(|c| reader.status_of(&c)).collect(),
         ephemeral: ephemeral_containers(inputs.pod).map(|c| reader.status_of(&c)).collect(),
     };
-    if inputs.stage == PodStage::Terminated {
-        end_what_never_reported(inputs.pod, &mut statuses);
-    }
     statuses.regular.sort_by(|a, b| a.name.cmp(&b.name));
     statuses.ephemeral.sort_by(|a, b| a.name.cmp(&b.name));
     statuses
@@ -390,8 +387,9 @@ fn remembered_end(last: &ContainerStatus, id: &str) -> Option<ApiState> {
 }
 
 /// At the end of a pod every container that was started, or should have been, has an end. Nobody knows whether it did
-/// its work, so it counts as failed.
-fn end_what_never_reported(pod: &Pod, statuses: &mut ContainerStatuses) {
+/// its work, so it counts as failed. Comes after the conditions, as in the Go kubelet: those of a pod that never ran keep
+/// naming the containers that are not ready.
+pub(super) fn end_what_never_reported(pod: &Pod, statuses: &mut ContainerStatuses) {
     let started_init = statuses.init.iter().rposition(has_run).map_or(0, |last| last + 1);
     statuses.init.iter_mut().take(started_init).for_each(end_if_not_ended);
     let mut init = init_containers(pod).zip(&statuses.init);

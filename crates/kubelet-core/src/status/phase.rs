@@ -9,7 +9,8 @@ use model::k8s::{ContainerStateTerminated, ContainerStatus, PodStatus};
 use model::{ContainerKind, ContainerObservation, SandboxState};
 
 use super::containers::{returns_with_all, will_restart};
-use super::{ContainerStatuses, PodStage, StatusInputs, is_static_pod};
+use super::{ContainerStatuses, PodStage, StatusInputs, TerminalReason, is_static_pod};
+use crate::pod::deadline;
 use crate::pod::restart::has_failed;
 
 #[cfg(test)]
@@ -95,6 +96,21 @@ pub(super) fn compute_phase(inputs: &StatusInputs<'_>, statuses: &ContainerStatu
         return unchanged(phase, &[last, in_api]);
     }
     PhaseVerdict { phase, reason: None, message: None }
+}
+
+/// The phase that the conditions follow. It does not wait until nothing runs any more, and a pod that never ran is not
+/// Failed for them: the Go kubelet generates the conditions first, and corrects the phase afterwards.
+pub(super) fn compute_condition_phase(inputs: &StatusInputs<'_>, statuses: &ContainerStatuses) -> Phase {
+    let said = [inputs.pod.status.as_ref(), inputs.previous];
+    if let Some(ended) = said.into_iter().find_map(|said| Phase::of(said).filter(|p| p.is_terminal())) {
+        return ended;
+    }
+    let is_past_deadline = |why: &TerminalReason| why.reason == deadline::REASON;
+    let ends_now = inputs.terminal.is_some_and(|why| is_past_deadline(why) || !inputs.may_run());
+    if ends_now || inputs.stage == PodStage::Rejected {
+        return Phase::Failed;
+    }
+    Tally::of(inputs, statuses).phase(inputs.is_stopped_for_good())
 }
 
 /// Reason and message belong to the phase: whoever said it first explained it.

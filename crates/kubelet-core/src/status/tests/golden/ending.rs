@@ -170,18 +170,18 @@ fn a_terminal_phase_waits_for_the_containers() {
     check(
         "pod a | a=running | a=running end(DeadlineExceeded)",
         expect![[r#"
-        Running
-        +PodReadyToStartContainers +Initialized +Ready
-        a running, ready, started
-    "#]],
+            Running
+            +PodReadyToStartContainers +Initialized -Ready(PodFailed)
+            a running, ready, started
+        "#]],
     );
     check(
         "pod a | a=running | a=running end(DeadlineExceeded) @terminating",
         expect![[r#"
-        Running
-        +PodReadyToStartContainers +Initialized +Ready
-        a running, ready, started
-    "#]],
+            Running
+            +PodReadyToStartContainers +Initialized -Ready(PodFailed)
+            a running, ready, started
+        "#]],
     );
     check(
         "pod a | a=running | a=exited(137) end(DeadlineExceeded) @terminating",
@@ -194,27 +194,27 @@ fn a_terminal_phase_waits_for_the_containers() {
     check(
         "pod a | a=running | a=unknown end(DeadlineExceeded) @terminating",
         expect![[r#"
-        Running
-        +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a])
-        a exited 137 ContainerStatusUnknown, restarts 1
-    "#]],
+            Running
+            +PodReadyToStartContainers +Initialized -Ready(PodFailed)
+            a exited 137 ContainerStatusUnknown, restarts 1
+        "#]],
     );
     check(
         "pod a | a=running | unseen end(DeadlineExceeded) @terminating",
         expect![[r#"
-        Running
-        +PodReadyToStartContainers +Initialized +Ready
-        a running, ready, started
-    "#]],
+            Running
+            +PodReadyToStartContainers +Initialized -Ready(PodFailed)
+            a running, ready, started
+        "#]],
     );
     check(
         "pod a b policy=Never | a=running b=running | a=exited(1) b=unknown",
         expect![[r#"
-        Running
-        +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a b])
-        a exited 1 Error test://a-0
-        b exited 137 ContainerStatusUnknown, restarts 1
-    "#]],
+            Running
+            +PodReadyToStartContainers +Initialized -Ready(PodFailed)
+            a exited 1 Error test://a-0
+            b exited 137 ContainerStatusUnknown, restarts 1
+        "#]],
     );
 }
 
@@ -283,27 +283,27 @@ fn a_stopped_pod_ends_whatever_its_policy() {
         "pod a | deleting @terminated",
         expect![[r#"
         Failed
-        -PodReadyToStartContainers +Initialized -Ready(PodFailed)
+        -PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a])
         a exited 137 ContainerStatusUnknown
     "#]],
     );
     check(
         "pod i:i a | i=running | deleting @terminated",
         expect![[r#"
-        Failed
-        -PodReadyToStartContainers -Initialized(ContainersNotInitialized: containers with incomplete status: [i]) -Ready(PodFailed)
-        init i exited 137 ContainerStatusUnknown, before: exited 137 ContainerStatusUnknown
-        a waiting PodInitializing
-    "#]],
+            Failed
+            -PodReadyToStartContainers -Initialized(ContainersNotInitialized: containers with incomplete status: [i]) -Ready(ContainersNotReady: containers with unready status: [a])
+            init i exited 137 ContainerStatusUnknown, before: exited 137 ContainerStatusUnknown
+            a waiting PodInitializing
+        "#]],
     );
     check(
         "pod i:i a | deleting @terminated",
         expect![[r#"
-        Failed
-        -PodReadyToStartContainers -Initialized(ContainersNotInitialized: containers with incomplete status: [i]) -Ready(PodFailed)
-        init i waiting PodInitializing
-        a waiting PodInitializing
-    "#]],
+            Failed
+            -PodReadyToStartContainers -Initialized(ContainersNotInitialized: containers with incomplete status: [i]) -Ready(ContainersNotReady: containers with unready status: [a])
+            init i waiting PodInitializing
+            a waiting PodInitializing
+        "#]],
     );
     check(
         "pod a | a=running | deleting @terminated",
@@ -388,5 +388,52 @@ fn without_their_gate_rules_of_a_container_do_not_keep_its_pod_alive() {
         +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a])
         a exited 0 Completed test://a-0
     "#]],
+    );
+}
+
+// Recordings: config-missing.json, image-never.json, init-crash-loop.json. The Go kubelet generates the conditions while
+// containers still wait, and calls the pod Failed afterwards (`TerminatePod`).
+#[test]
+fn pending_pod_that_is_deleted_keeps_containers_not_ready() {
+    let failed = "why(a/CreateContainerConfigError)";
+    check(
+        &format!(
+            "pod a | box=ready {failed} | box=notready deleting @terminated | box=notready deleting @terminated"
+        ),
+        expect![[r#"
+            Failed
+            -PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a])
+            a exited 137 ContainerStatusUnknown
+        "#]],
+    );
+    check(
+        "pod i:i a | i=exited(1),exited(1) | i=exited(1),exited(1) box=notready deleting @terminated",
+        expect![[r#"
+            Failed
+            -PodReadyToStartContainers -Initialized(ContainersNotInitialized: containers with incomplete status: [i]) -Ready(ContainersNotReady: containers with unready status: [a])
+            init i exited 1 Error test://i-1, before: exited 1 Error test://i-0, restarts 1
+            a waiting PodInitializing
+        "#]],
+    );
+}
+
+// Recording: deadline.json. The phase waits until nothing runs; the conditions do not.
+#[test]
+fn pod_past_its_deadline_is_not_ready_while_it_is_stopped() {
+    check(
+        "pod a | a=running | a=running end(DeadlineExceeded) @terminating",
+        expect![[r#"
+            Running
+            +PodReadyToStartContainers +Initialized -Ready(PodFailed)
+            a running, ready, started
+        "#]],
+    );
+    check(
+        "pod a | a=running | a=running end(Evicted) @terminating",
+        expect![[r#"
+            Running
+            +DisruptionTarget(TerminationByKubelet: told) +PodReadyToStartContainers +Initialized +Ready
+            a running, ready, started
+        "#]],
     );
 }
