@@ -39,9 +39,6 @@ use crate::settings::Settings;
 use crate::start::Doors;
 use crate::tasks::TaskSet;
 
-/// A container whose pull failed is tried again this soon, which shows the back-off it is in.
-const BACK_OFF_SHOWS_AFTER: Duration = Duration::from_secs(1);
-
 /// An image that a container waits for, to run it or to be shown it.
 #[derive(Clone, Copy, Debug)]
 pub struct WantedImage<'a> {
@@ -385,12 +382,11 @@ impl Images {
                     intent.failed().await;
                 }
                 let (problem, message) = pull::classify_pull_error(wanted, &error.message);
-                self.note_failure(&key, problem, &message);
+                let retry_at = self.note_failure(&key, problem, &message);
                 let event = pull::failed_message(wanted, &error.message);
                 self.recorder.warning(pod, wanted_by.container, "Failed", event);
                 let failure = self.refuse(pod, wanted_by, None, problem, message);
-                // The back-off shows itself in the next try, a moment later.
-                Err(ImageFailure { retry_at: Some(self.clock.mono() + BACK_OFF_SHOWS_AFTER), ..failure })
+                Err(ImageFailure { retry_at: Some(retry_at), ..failure })
             }
         }
     }
@@ -466,14 +462,16 @@ impl Images {
         Err(ImageFailure { reason: ImageProblem::BackOff.as_str(), message, retry_at: Some(delay.until) })
     }
 
-    fn note_failure(&self, key: &str, problem: ImageProblem, message: &str) {
+    /// Returns when the back-off ends that the failure begins.
+    fn note_failure(&self, key: &str, problem: ImageProblem, message: &str) -> MonoTime {
         let mut back_off = self.back_off.lock();
         let now = self.clock.mono();
         back_off.table.gc(now);
-        back_off.table.note(key, now, now);
+        let delay = back_off.table.note(key, now, now);
         back_off.last_error.insert(key.to_owned(), (problem, message.to_owned()));
         let BackOffs { table, last_error } = &mut *back_off;
         last_error.retain(|key, _| table.pending(key, now).is_some());
+        now + delay
     }
 
     /// The failure, and the event that names its cause where there is one. That the container failed for it is an event of

@@ -16,6 +16,7 @@ mod release;
 mod status;
 mod terminate;
 mod times;
+mod waiting;
 
 pub(crate) use status::is_final;
 
@@ -24,16 +25,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kubelet_core::pod::actions::{PodInputs, compute_pod_actions};
-use kubelet_core::pod::backoff::{BackoffTable, crash_loop_message, note_step, step_retry_delay};
+use kubelet_core::pod::backoff::{BackoffTable, SYNC_RETRY, note_step, step_retry_delay};
 use kubelet_core::pod::deadline;
-use kubelet_core::pod::plan::{KillReason, PodPlan, PodStep, WaitingReason};
+use kubelet_core::pod::plan::{KillReason, PodStep};
 use kubelet_core::pod::termination::GracePeriod;
 use kubelet_core::pod::worker::{
     ActOutcome, PodStage, TerminationCause, WorkerEffect, WorkerEvent, WorkerState, on_event,
 };
 use kubelet_core::probe::results::ProbeVerdicts;
 use kubelet_core::sources::differs_semantically;
-use kubelet_core::status::{TerminalReason, WaitingState, waiting_for_restart_of_all};
+use kubelet_core::status::TerminalReason;
 use model::cgroup::CgroupState;
 use model::containers::find_container;
 use model::k8s::{Pod, PodStatus};
@@ -50,6 +51,7 @@ use crate::pass::{PassContext, PassNote, PassReport, Retry};
 use crate::places::{MakeWay, Place};
 use crate::prober::{ProbeNews, Probes};
 use times::Times;
+use waiting::WaitingContainers;
 
 /// News from within acts and probes that may wait; senders wait when it is full.
 const NEWS_QUEUE: usize = 64;
@@ -133,7 +135,7 @@ pub(crate) struct PodWorker {
     prepared: Option<Arc<Prepared>>,
     cgroup: CgroupWatch,
     registration: Registration,
-    waiting: BTreeMap<String, WaitingState>,
+    waiting: WaitingContainers,
     /// Containers whose postStart hook runs.
     starting: BTreeSet<String>,
     killed: BTreeMap<ContainerId, KillReason>,
@@ -229,7 +231,7 @@ impl PodWorker {
             prepared: None,
             cgroup: CgroupWatch::default(),
             registration: Registration::default(),
-            waiting: BTreeMap::new(),
+            waiting: WaitingContainers::default(),
             starting: BTreeSet::new(),
             killed: BTreeMap::new(),
             log_restarts: BTreeMap::new(),
@@ -509,15 +511,14 @@ impl PodWorker {
             PassNote::Pulled { began, ended } => self.times.pulled(began, ended),
             PassNote::Failed { container, waiting } => {
                 self.starting.remove(&container);
-                self.waiting
-                    .insert(container, WaitingState { reason: waiting.reason, message: waiting.message });
+                self.waiting.start_failed(&container, waiting, self.engine.clock.mono());
             }
             PassNote::HookBegan { container } => {
                 self.starting.insert(container);
             }
             PassNote::Started { container } => {
                 self.starting.remove(&container);
-                self.waiting.remove(&container);
+                self.waiting.started(&container);
             }
         }
     }
@@ -557,7 +558,7 @@ impl PodWorker {
         }
     }
 
-    /// A step that failed makes the same step wait, the longer the more often it fails in a row.
+    /// A step that failed makes the same step wait.
     fn judge_step(&mut self, retry: Option<Retry>) -> ActOutcome {
         let acted = self.acting.take();
         if acted == Some(PodStep::MendCgroup) && retry.is_none() {
@@ -569,13 +570,15 @@ impl PodWorker {
             self.failing = None;
             return ActOutcome::Progressed;
         };
-        let before = self.failing.take().filter(|failing| failing.step == step);
-        let times = before.map_or(0, |failing| failing.times) + 1;
+        let before = self.failing.take().filter(|failing| step.repeats(&failing.step));
+        let times = before.map_or(0, |failing| failing.times).saturating_add(1);
+        let jitter = self.engine.chance.up_to(SYNC_RETRY / 2);
+        let next = self.needs_after + step_retry_delay(times, jitter);
         let until = match retry {
-            Retry::At(at) => at,
+            Retry::At(at) => at.min(next),
             // What the step found missing may have come meanwhile.
             Retry::BackingOff if self.registration.has_changed => self.needs_after,
-            Retry::BackingOff => self.needs_after + step_retry_delay(times),
+            Retry::BackingOff => next,
         };
         self.failing = Some(Failing { step, times, until });
         ActOutcome::Failed { retry_after: until.saturating_since(self.needs_after) }
@@ -583,7 +586,7 @@ impl PodWorker {
 
     /// The same step failed a moment ago, and nothing has changed since.
     fn must_wait(&mut self, step: &PodStep) -> bool {
-        let Some(until) = self.failing.as_ref().filter(|f| f.step == *step).map(|f| f.until) else {
+        let Some(until) = self.failing.as_ref().filter(|f| step.repeats(&f.step)).map(|f| f.until) else {
             return false;
         };
         let must_wait = until > self.engine.clock.mono();
@@ -715,28 +718,6 @@ impl PodWorker {
             observed,
             objects: self.registration.objects.clone(),
             notes: self.news.0.clone(),
-        }
-    }
-
-    /// Containers that are held back say so in their state.
-    fn note_waiting(&mut self, plan: &PodPlan) {
-        for waiting in &plan.waiting {
-            let state = match &waiting.reason {
-                WaitingReason::CrashLoopBackOff { delay, .. } => WaitingState {
-                    reason: "CrashLoopBackOff".to_owned(),
-                    message: crash_loop_message(*delay, &waiting.container, &self.pod),
-                },
-                WaitingReason::RestartingAllContainers => waiting_for_restart_of_all(),
-            };
-            let is_new = self.waiting.get(&*waiting.container) != Some(&state);
-            if is_new && state.reason == "CrashLoopBackOff" {
-                let message = format!(
-                    "Back-off restarting failed container {} in pod {}_{}({})",
-                    waiting.container, self.pod.name, self.pod.namespace, self.pod.uid
-                );
-                self.engine.recorder.warning(&self.pod, Some(&waiting.container), "BackOff", message);
-            }
-            self.waiting.insert(waiting.container.to_string(), state);
         }
     }
 

@@ -71,7 +71,8 @@ impl PodWorker {
     pub(super) fn hold_status(&mut self, observed: &Arc<PodObservation>) {
         let is_kept = self.is_replacing && self.snapshot.is_some();
         if !is_kept {
-            self.snapshot = Some(Snapshot { observed: observed.clone(), waiting: self.waiting.clone() });
+            self.snapshot =
+                Some(Snapshot { observed: observed.clone(), waiting: self.waiting.states().clone() });
         }
         self.is_replacing = false;
     }
@@ -140,7 +141,7 @@ impl PodWorker {
             observed: observed.as_ref().map(Cow::as_ref),
             previous: self.last_status.as_deref(),
             verdicts: &self.verdicts,
-            waiting: self.snapshot().map_or(&self.waiting, |snapshot| &snapshot.waiting),
+            waiting: self.snapshot().map_or_else(|| self.waiting.states(), |snapshot| &snapshot.waiting),
             starting: &self.starting,
             returning: &returning,
             killed_to_restart: &self.killed_to_restart(pod),

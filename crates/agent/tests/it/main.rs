@@ -29,6 +29,7 @@ mod pressure;
 mod probing;
 mod renewing;
 mod restarting;
+mod retrying;
 mod serving;
 mod shutdown;
 mod simulation;

@@ -124,14 +124,46 @@ impl Entry {
     }
 }
 
-/// How long a step that has failed this often in a row (at least once) waits before it is tried again: half a second,
-/// doubling to a minute. The same failure again soon tells nobody anything new, and costs the runtime work.
+/// How long a failed sync waits before it is tried again, as in the Go kubelet; up to half as long again.
+pub const SYNC_RETRY: Duration = Duration::from_secs(10);
+/// How soon the first failure is followed by another try, and how long its reason is shown at least. The Go kubelet gets
+/// there by the event of its own sandbox or container, which causes another sync.
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+
+/// How long a step that has failed this often in a row (at least once) waits before it is tried again, if nothing changes
+/// before. `jitter` spreads the retries of pods that fail together.
 #[must_use]
-pub fn step_retry_delay(failures: u32) -> Duration {
-    const FIRST: Duration = Duration::from_millis(500);
-    const LONGEST: Duration = Duration::from_secs(60);
-    let doublings = failures.saturating_sub(1).min(16);
-    FIRST.saturating_mul(1 << doublings).min(LONGEST)
+pub fn step_retry_delay(failures: u32, jitter: Duration) -> Duration {
+    if failures <= 1 { FIRST_RETRY } else { SYNC_RETRY + jitter.min(SYNC_RETRY / 2) }
+}
+
+/// What becomes of the waiting state of a container that a back-off holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BackOffNotice {
+    /// Its last start failed a moment ago: that stays shown until then.
+    ShowFailureUntil(MonoTime),
+    /// The event `BackOff` is due, and the state says that it backs off.
+    Report,
+    /// All of it was said.
+    Nothing,
+}
+
+/// Decides that. `shown` is the message of the present waiting state, if it is a back-off, and when it was set or its event
+/// recorded; the event repeats after `repeat_after`, when the Go kubelet syncs the pod again.
+#[must_use]
+pub fn compute_back_off_notice(
+    shown: Option<(Option<&str>, MonoTime)>,
+    message: &str,
+    repeat_after: Duration,
+    now: MonoTime,
+) -> BackOffNotice {
+    match shown {
+        Some((None, failed_at)) if now < failed_at + FIRST_RETRY => {
+            BackOffNotice::ShowFailureUntil(failed_at + FIRST_RETRY)
+        }
+        Some((Some(known), at)) if known == message && now < at + repeat_after => BackOffNotice::Nothing,
+        Some(_) | None => BackOffNotice::Report,
+    }
 }
 
 /// The key of a container in a crash-loop table: another image or other resources are a new chance.

@@ -36,6 +36,24 @@ pub enum PodStep {
     Teardown { kill: Vec<KillContainer>, stop: Vec<SandboxId>, why: TeardownReason },
 }
 
+impl PodStep {
+    /// This step tries no more than one that has failed: the next sandbox, whatever number it has by now, or containers that
+    /// were among those to start.
+    #[must_use]
+    pub fn repeats(&self, failed: &Self) -> bool {
+        match (self, failed) {
+            (Self::CreateSandbox { .. }, Self::CreateSandbox { .. }) => true,
+            (
+                Self::Converge { kill, remove, start, sandbox },
+                Self::Converge { start: all, sandbox: before, .. },
+            ) if kill.is_empty() && remove.is_empty() && !start.is_empty() => {
+                sandbox == before && start.iter().all(|one| all.contains(one))
+            }
+            _ => self == failed,
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StartContainer {
     pub name: Arc<str>,

@@ -827,3 +827,15 @@ fn old_init_instances_are_removed() {
         expect!["remove i1-0 OldInitInstance"],
     );
 }
+
+#[test]
+fn a_step_repeats_a_failed_one_that_tried_no_less() {
+    let repeats = |line: &str, failed: &str| case(line).plan().step.repeats(&case(failed).plan().step);
+    assert!(repeats("main:a | sandbox", "main:a | sandbox"));
+    assert!(repeats("main:a main:b | sandbox b=running", "main:a main:b | sandbox"), "b has started");
+    assert!(!repeats("main:a main:b | sandbox", "main:a main:b | sandbox b=running"), "b is to start, too");
+    assert!(!repeats("main:a | sandbox a=exited(1)", "main:a | sandbox"), "the next instance");
+    assert!(!repeats("main:a | sandbox a=created", "main:a | sandbox"), "the create got through");
+    assert!(repeats("main:a | sandbox=dead", "main:a |"), "whatever number the sandbox has");
+    assert!(!repeats("main:a | sandbox", "main:a |"));
+}

@@ -133,3 +133,28 @@ fn the_message_names_delay_container_and_pod() {
     assert_eq!(message(80), "back-off 1m20s restarting failed container=a pod=p_ns(uid)");
     assert_eq!(message(40), "back-off 40s restarting failed container=a pod=p_ns(uid)");
 }
+
+// Go kubelet: `backOffPeriod` with `workerBackOffPeriodJitterFactor`.
+#[test]
+fn failed_sync_is_retried_after_a_second_once_and_then_every_ten_to_fifteen_seconds() {
+    let delay = |failures, jitter| step_retry_delay(failures, Duration::from_secs(jitter));
+    let delays: Vec<u64> = (1..=5).map(|failures| secs(delay(failures, 0))).collect();
+    assert_eq!(delays, [1, 10, 10, 10, 10]);
+    assert_eq!(secs(delay(2, 5)), 15);
+    assert_eq!(secs(delay(2, 60)), 15, "never more than half as long again");
+    assert_eq!(secs(delay(u32::MAX, 0)), 10);
+}
+
+#[test]
+fn back_off_event_repeats_with_each_resync_and_lets_the_failure_be_seen_first() {
+    let resync = Duration::from_secs(60);
+    let notice = |shown, now| compute_back_off_notice(shown, "back-off 20s", resync, at(now));
+    assert_eq!(notice(None, 100), BackOffNotice::Report);
+    let failed = Some((None, at(100)));
+    assert_eq!(notice(failed, 100), BackOffNotice::ShowFailureUntil(at(101)));
+    assert_eq!(notice(failed, 101), BackOffNotice::Report);
+    let backs_off = |message| Some((Some(message), at(100)));
+    assert_eq!(notice(backs_off("back-off 10s"), 100), BackOffNotice::Report, "another delay");
+    assert_eq!(notice(backs_off("back-off 20s"), 159), BackOffNotice::Nothing);
+    assert_eq!(notice(backs_off("back-off 20s"), 160), BackOffNotice::Report);
+}

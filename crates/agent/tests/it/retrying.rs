@@ -1,0 +1,119 @@
+//! How often a pod whose sync failed is tried again, and which events repeat meanwhile: `completeWork` of the Go kubelet's
+//! pod workers, and its recordings `config-missing.json`, `image-missing.json`, `crash-loop.json`, `post-start-fails.json`.
+
+use std::time::Duration;
+
+use agent::events::Event;
+use model::k8s::ConfigMap;
+use serde_json::{Value, json};
+use testing::{Exec, Fault, Method, Program};
+
+use crate::pods::{container, container_with, pod};
+use crate::world::{World, seconds};
+
+fn events(world: &World, reason: &str) -> Vec<Event> {
+    let latest = world.agent.as_ref().unwrap().recorder().latest();
+    latest.into_iter().filter(|event| event.reason == reason).collect()
+}
+
+/// The time between events of that reason and message.
+fn intervals(world: &World, reason: &str, message: &str) -> Vec<Duration> {
+    let all = events(world, reason);
+    let at: Vec<_> = all.iter().filter(|e| e.message.starts_with(message)).map(|e| e.at.mono).collect();
+    at.windows(2).map(|pair| pair[1].saturating_since(pair[0])).collect()
+}
+
+/// A retry after a failed sync: ten seconds and up to half as long again.
+fn is_sync_retry(interval: &Duration) -> bool {
+    (seconds(10)..Duration::from_millis(15_100)).contains(interval)
+}
+
+fn waiting_reason(world: &World, name: &str) -> Option<String> {
+    let statuses = world.said(name).container_statuses?;
+    statuses.first()?.state.clone()?.waiting?.reason
+}
+
+fn with_config_map() -> Value {
+    container_with("app", json!({"envFrom": [{"configMapRef": {"name": "nowhere"}}]}))
+}
+
+#[tokio::test(start_paused = true)]
+async fn failed_start_is_retried_once_after_a_second_and_then_every_ten_to_fifteen_seconds() {
+    let world = World::joined().await;
+    world.create(&pod("web", [with_config_map()]));
+    world.until("it failed", |w| w.recorded("Failed") > 0).await;
+    world.pass(seconds(120)).await;
+    let retries = intervals(&world, "Failed", "Error: configmap \"nowhere\" not found");
+    assert!(retries[0] >= seconds(1) && retries[0] < seconds(2), "{retries:?}");
+    assert!(retries.len() > 7 && retries[1..].iter().all(is_sync_retry), "{retries:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn config_map_that_arrives_starts_the_container_without_waiting_for_the_retry() {
+    let world = World::joined().await;
+    world.create(&pod("web", [with_config_map()]));
+    world.until("it failed thrice", |w| w.recorded("Failed") == 3).await;
+    let map = json!({"metadata": {"name": "nowhere", "namespace": "default"}, "data": {"a": "b"}});
+    world.api().put(&serde_json::from_value::<ConfigMap>(map).unwrap());
+    let arrived = world.now();
+    let runs_at = world.until("it runs", |w| w.runs("web/app")).await;
+    assert!(runs_at - arrived < seconds(2), "{:?}", runs_at - arrived);
+}
+
+#[tokio::test(start_paused = true)]
+async fn failed_sandbox_is_retried_once_after_a_second_and_then_every_ten_to_fifteen_seconds() {
+    let world = World::joined().await;
+    world.fake.fault_always(Method::RunPodSandbox, Some(Fault::Failed("no network".to_owned())));
+    world.create(&pod("web", [container("app")]));
+    world.until("it failed", |w| w.recorded("FailedCreatePodSandBox") > 0).await;
+    world.pass(seconds(120)).await;
+    let retries = intervals(&world, "FailedCreatePodSandBox", "Failed to create pod sandbox");
+    assert!(retries.len() > 7 && retries[1..].iter().all(is_sync_retry), "{retries:?}");
+}
+
+/// The events repeat with each sync while the back-off lasts; the pull itself does not wait longer than that.
+#[tokio::test(start_paused = true)]
+async fn image_pull_back_off_events_repeat_and_the_pull_is_due_when_the_back_off_ends() {
+    let world = World::joined().await;
+    world.fake.unpullable("r.io/app:1", "no such host");
+    world.create(&pod("web", [container_with("app", json!({"image": "r.io/app:1"}))]));
+    world.until("the fifth pull failed", |w| w.recorded("Pulling") == 5).await;
+    let pulls = intervals(&world, "Pulling", "");
+    for (pull, back_off) in pulls.iter().zip([10, 20, 40, 80]) {
+        assert!(*pull >= seconds(back_off) && *pull < seconds(back_off + 1), "{pulls:?}");
+    }
+    let repeated = intervals(&world, "BackOff", "Back-off pulling image \"r.io/app:1\"");
+    // One a second after the first failure; then one for each retry within 20, 40 and 80 seconds.
+    assert!((1 + 1 + 2 + 5..=1 + 1 + 3 + 7).contains(&(repeated.len() + 1)), "{repeated:?}");
+    let failed = intervals(&world, "Failed", "Error: ImagePullBackOff");
+    assert_eq!(failed, repeated, "each comes with Failed");
+}
+
+/// The event comes with the end of the container, and again with each resync of a pod that is still in back-off.
+#[tokio::test(start_paused = true)]
+async fn crash_loop_back_off_event_repeats_with_each_resync() {
+    let world = World::joined().await;
+    world.fake.program("app", Program::exits(1, seconds(2)));
+    world.create(&pod("web", [container("app")]));
+    let restarts = |w: &World| w.fake.count(Method::StartContainer);
+    world.until("the fourth delay ended", |w| restarts(w) == 6).await;
+    let message = "Back-off restarting failed container app in pod web_default(";
+    let before = intervals(&world, "BackOff", message).len() + 1;
+    assert!((4..=5).contains(&before), "one for each back-off of 10, 20, 40 and 80 seconds: {before}");
+    world.until("the delay of 160 seconds ended", |w| restarts(w) == 7).await;
+    let during = intervals(&world, "BackOff", message).len() + 1 - before;
+    assert!((2..=3).contains(&during), "at its end and every 60 to 90 seconds: {during}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn failed_start_is_shown_for_a_second_before_the_back_off_replaces_it() {
+    let world = World::joined().await;
+    world.fake.program("app", Program::runs().on_exec(|_| Exec::exits(9)));
+    let hook = json!({"lifecycle": {"postStart": {"exec": {"command": ["false"]}}}});
+    world.create(&pod("web", [container_with("app", hook)]));
+    let reason = |w: &World| waiting_reason(w, "web");
+    for _ in 0..2 {
+        world.until("it backs off", |w| reason(w).as_deref() == Some("CrashLoopBackOff")).await;
+        world.until("the hook failed again", |w| reason(w).as_deref() == Some("PostStartHookError")).await;
+    }
+}
