@@ -4,6 +4,7 @@
 //! every await, because the next decision is made from a fresh observation, in which anything half done is seen.
 
 pub mod files;
+mod image_volumes;
 pub mod kill;
 pub mod prepare;
 pub mod sandbox;

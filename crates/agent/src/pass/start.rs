@@ -3,7 +3,6 @@
 //! A container that was created but never started, by us or by a kubelet before us, is adopted instead of created
 //! again: a create that timed out may have got through.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -15,7 +14,7 @@ use kubelet_core::image::pull_secrets::{keyring_of, missing_secrets_message};
 use kubelet_core::pod::create_error::create_error_reason;
 use kubelet_core::pod::hash::container_hash;
 use kubelet_core::pod::plan::{KillContainer, KillReason, StartContainer};
-use kubelet_core::request::{ContainerInputs, PodFacts, VolumeMountPoint, compute_container_request};
+use kubelet_core::request::{ContainerInputs, PodFacts, compute_container_request};
 use kubelet_core::volume::image::{check_runtime, image_volumes};
 use model::containers::{ContainerRef, find_container};
 use model::request::{ContainerRequest, SandboxRequest};
@@ -23,6 +22,7 @@ use model::{ContainerId, ContainerKind, ContainerObservation, ContainerState, Po
 use ports::RuntimeError;
 
 use super::files;
+use super::image_volumes::{self, PulledImages, with_images};
 use super::prepare::{Prepared, sandbox_request};
 use super::{PassContext, PassNote, Retry, Waiting};
 use crate::hooks::{HookContext, run_handler};
@@ -67,7 +67,11 @@ pub async fn start_all(
         }
     };
     let login = PodLogin { keyring: pod_keyring(context).await, objects: context.objects.clone() };
-    let scene = Scene { context, prepared, sandbox, sandbox_request: &request, login: &login };
+    let image_volumes = match starts.is_empty() {
+        true => PulledImages::new(),
+        false => image_volumes::pull_all(context, &request, &login).await,
+    };
+    let scene = Scene { context, prepared, sandbox, sandbox_request: &request, login: &login, image_volumes };
     let mut retry = None;
     for start in starts {
         let outcome = scene.start(start).await;
@@ -80,19 +84,6 @@ pub async fn start_all(
     retry
 }
 
-/// Volumes, and beside them those that show images.
-fn with_images<'a>(
-    volumes: &'a BTreeMap<String, VolumeMountPoint>,
-    shown: &BTreeMap<String, String>,
-) -> Cow<'a, BTreeMap<String, VolumeMountPoint>> {
-    let mut all = Cow::Borrowed(volumes);
-    for (volume, image) in shown {
-        let point = VolumeMountPoint { image: Some(image.clone()), ..VolumeMountPoint::default() };
-        all.to_mut().insert(volume.clone(), point);
-    }
-    all
-}
-
 /// What all containers of one sandbox share.
 struct Scene<'a> {
     context: &'a PassContext,
@@ -100,6 +91,7 @@ struct Scene<'a> {
     sandbox: &'a SandboxId,
     sandbox_request: &'a SandboxRequest,
     login: &'a PodLogin,
+    image_volumes: PulledImages,
 }
 
 /// The credentials in the pod's pull secrets. Without those that cannot be had, pulling is tried all the same.
@@ -139,13 +131,13 @@ impl Scene<'_> {
             None => {
                 let engine = &self.context.engine;
                 let (pod, sandbox) = (&self.context.identity, self.sandbox_request);
+                let shown = self.shown_images(container)?;
                 let wanted = WantedImage::of(container);
                 let image = engine.images.ensure(pod, wanted, sandbox, self.login).await;
                 let image = image.inspect_err(|failure| {
                     self.fail_event(container, &container_event(failure.reason));
                 })?;
-                self.note_pull(&image).await;
-                let shown = self.shown_images(container).await?;
+                image_volumes::note_pull(self.context, &image).await;
                 let request = self.request(container, start, (&image, &shown)).await?;
                 let created = self.create(container, &request).await;
                 engine.metrics.pods.images_shown(shown.len(), created.is_ok());
@@ -155,15 +147,9 @@ impl Scene<'_> {
         self.run(container, &id, start.restart_count).await
     }
 
-    async fn note_pull(&self, image: &ReadyImage) {
-        if let Some((began, ended)) = image.pulled {
-            self.context.note(PassNote::Pulled { began, ended }).await;
-        }
-    }
-
     /// What the runtime calls the images that the container's volumes show, by the name of the volume; all of them are
     /// there.
-    async fn shown_images(&self, container: &ContainerRef<'_>) -> Result<BTreeMap<String, String>, Failure> {
+    fn shown_images(&self, container: &ContainerRef<'_>) -> Result<BTreeMap<String, String>, Failure> {
         let engine = &self.context.engine;
         let volumes = image_volumes(&self.context.pod, container);
         if volumes.is_empty() {
@@ -177,18 +163,21 @@ impl Scene<'_> {
                 Failure::new("CreateContainerConfigError", why)
             })?;
         let mut shown = BTreeMap::new();
+        let mut failure = None;
         for volume in volumes {
-            let wanted = WantedImage::shown(volume);
-            let image =
-                engine.images.ensure(&self.context.identity, wanted, self.sandbox_request, self.login).await;
-            let image = image.inspect_err(|failure| {
-                self.fail_event(container, &container_event(failure.reason));
-                engine.metrics.pods.images_shown(1, false);
-            })?;
-            self.note_pull(&image).await;
-            shown.insert(volume.volume.to_owned(), image.reference);
+            match self.image_volumes.get(volume.volume) {
+                Some(Ok(image)) => {
+                    shown.insert(volume.volume.to_owned(), image.clone());
+                }
+                Some(Err(why)) => {
+                    self.fail_event(container, &container_event(why.reason));
+                    engine.metrics.pods.images_shown(1, false);
+                    failure = Some(why.clone());
+                }
+                None => {}
+            }
         }
-        Ok(shown)
+        failure.map_or(Ok(shown), |failure| Err(failure.into()))
     }
 
     /// The newest instance, if it was created from this spec in this sandbox and only waits to be started.

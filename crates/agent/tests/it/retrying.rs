@@ -117,3 +117,42 @@ async fn failed_start_is_shown_for_a_second_before_the_back_off_replaces_it() {
         world.until("the hook failed again", |w| reason(w).as_deref() == Some("PostStartHookError")).await;
     }
 }
+
+fn image_volume_pod(volume_image: &str) -> crate::pods::Manifest {
+    let mounts = json!({"volumeMounts": [{"name": "v", "mountPath": "/v"}], "image": "r.io/app:1"});
+    let volumes = json!({"volumes": [{"name": "v", "image": {"reference": volume_image}}]});
+    pod("web", [container_with("app", mounts)]).spec(volumes)
+}
+
+/// Recording: image-volume-missing.json.
+#[tokio::test(start_paused = true)]
+async fn image_volumes_are_pulled_before_the_image_of_the_container() {
+    let world = World::joined().await;
+    world.fake.unpullable("r.io/data:9", "no such host");
+    world.create(&image_volume_pod("r.io/data:9"));
+    world.until("it backs off", |w| waiting_reason(w, "web").as_deref() == Some("ImagePullBackOff")).await;
+    let all = world.agent.as_ref().unwrap().recorder().latest();
+    let about_pod = all.into_iter().filter(|event| event.pod.as_ref().is_some_and(|pod| *pod.name == *"web"));
+    let shown: Vec<String> = about_pod
+        .map(|e| format!("{} {}: {}", e.container.unwrap_or_default(), e.reason, e.message))
+        .collect();
+    let expected = [
+        " Pulling: Pulling image \"r.io/data:9\"",
+        " Failed: Failed to pull image \"r.io/data:9\": no such host",
+        "app Failed: Error: ErrImagePull",
+        " BackOff: Back-off pulling image \"r.io/data:9\"",
+        "app Failed: Error: ImagePullBackOff",
+    ];
+    assert_eq!(shown, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn image_volume_that_no_container_mounts_is_pulled_and_holds_nothing_back() {
+    let world = World::joined().await;
+    world.fake.unpullable("r.io/data:9", "no such host");
+    let volumes = json!({"volumes": [{"name": "v", "image": {"reference": "r.io/data:9"}}]});
+    world.create(&pod("web", [container("app")]).spec(volumes));
+    world.until("it runs", |w| w.runs("web/app")).await;
+    assert_eq!(intervals(&world, "Pulling", "Pulling image \"r.io/data:9\"").len(), 0);
+    assert_eq!(events(&world, "Failed").len(), 1, "the pull, and no container");
+}

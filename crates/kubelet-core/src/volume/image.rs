@@ -23,6 +23,23 @@ pub const fn is_image(volume: &Volume) -> bool {
     volume.image.is_some()
 }
 
+/// Those of the pod, in the order of its spec, mounted or not.
+#[must_use]
+pub fn all_image_volumes(pod: &Pod) -> Vec<ImageVolume<'_>> {
+    let volumes = spec_of(pod).volumes.iter().flatten();
+    volumes.filter_map(|volume| image_volume(volume, false)).collect()
+}
+
+fn image_volume(volume: &Volume, has_part: bool) -> Option<ImageVolume<'_>> {
+    let source = volume.image.as_ref()?;
+    Some(ImageVolume {
+        volume: &volume.name,
+        image: source.reference.as_deref().unwrap_or_default(),
+        pull_policy: source.pull_policy.as_deref(),
+        has_part,
+    })
+}
+
 /// Those that the container mounts, each once.
 #[must_use]
 pub fn image_volumes<'a>(pod: &'a Pod, container: &ContainerRef<'_>) -> Vec<ImageVolume<'a>> {
@@ -30,16 +47,8 @@ pub fn image_volumes<'a>(pod: &'a Pod, container: &ContainerRef<'_>) -> Vec<Imag
     let is_mounted =
         |volume: &&Volume| container.volume_mounts().iter().any(|mount| mount.name == volume.name);
     let shown = volumes.filter(is_mounted).filter_map(|volume| {
-        let source = volume.image.as_ref()?;
         let mut mounts = container.volume_mounts().iter().filter(|mount| mount.name == volume.name);
-        let has_part = mounts.any(has_sub_path);
-        let image = source.reference.as_deref().unwrap_or_default();
-        Some(ImageVolume {
-            volume: &volume.name,
-            image,
-            pull_policy: source.pull_policy.as_deref(),
-            has_part,
-        })
+        image_volume(volume, mounts.any(has_sub_path))
     });
     shown.collect()
 }
@@ -97,6 +106,8 @@ mod tests {
             has_part: true,
         };
         assert_eq!(image_volumes(&pod, &main), [tools]);
+        let names: Vec<&str> = all_image_volumes(&pod).iter().map(|volume| volume.volume).collect();
+        assert_eq!(names, ["tools", "other"]);
     }
 
     #[test]
