@@ -104,7 +104,7 @@ impl PullError {
 
     fn of(errors: &[RuntimeError]) -> Self {
         let texts: Vec<String> =
-            errors.iter().map(|error| pull::without_unknown_code(&error.message()).to_owned()).collect();
+            errors.iter().map(|error| pull::without_unknown_code(&error.rpc_message()).to_owned()).collect();
         Self {
             message: pull::join_errors(&texts),
             is_uncertain: errors.iter().any(RuntimeError::is_uncertain),
@@ -289,7 +289,7 @@ impl Images {
             return Ok(None);
         }
         let present = self.runtime.image_status(request).await.map_err(|e| {
-            let message = pull::inspect_failed_message(&e.message());
+            let message = pull::inspect_failed_message(&e.rpc_message());
             self.refuse(pod, wanted_by, Some("InspectFailed"), ImageProblem::Inspect, message)
         })?;
         counted.is_present = Some(present.is_some());

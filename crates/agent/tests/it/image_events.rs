@@ -56,7 +56,7 @@ async fn image_never_present_emits_err_image_never_pull_and_failed() {
 async fn image_inspect_error_emits_inspect_failed_and_failed() {
     let world = World::joined().await;
     world.fake.fault_always(Method::ImageStatus, Some(Fault::Failed("unknown inspectError".to_owned())));
-    let text = "Warning InspectFailed: Failed to inspect image \"\": unknown inspectError";
+    let text = "Warning InspectFailed: Failed to inspect image \"\": rpc error: code = Unknown desc = unknown inspectError";
     check(&world, "r.io/app:1", "IfNotPresent", &[text, "Warning Failed: Error: ImageInspectError"]).await;
     let labels = r#"present_locally="unknown",pull_policy="ifnotpresent",pull_required="unknown""#;
     assert!(has_metric(&world, labels).await);

@@ -156,3 +156,15 @@ async fn image_volume_that_no_container_mounts_is_pulled_and_holds_nothing_back(
     assert_eq!(intervals(&world, "Pulling", "Pulling image \"r.io/data:9\"").len(), 0);
     assert_eq!(events(&world, "Failed").len(), 1, "the pull, and no container");
 }
+
+/// As the CRI client of the Go kubelet: only the code `Unknown` is left out.
+#[tokio::test(start_paused = true)]
+async fn pull_error_keeps_its_grpc_code_unless_it_is_unknown() {
+    let world = World::joined().await;
+    world.fake.fault_always(Method::PullImage, Some(Fault::NotFound));
+    world.create(&pod("web", [container_with("app", json!({"image": "r.io/app:1"}))]));
+    world.until("it failed", |w| waiting_reason(w, "web").is_some_and(|r| r == "ImagePullBackOff")).await;
+    let failed = events(&world, "Failed");
+    let start = "Failed to pull image \"r.io/app:1\": rpc error: code = NotFound desc = ";
+    assert!(failed[0].message.starts_with(start), "{}", failed[0].message);
+}
