@@ -10,6 +10,7 @@
 mod admission;
 mod allocation;
 mod cgroup;
+mod deadline;
 mod messages;
 mod objects;
 mod release;
@@ -26,7 +27,6 @@ use std::time::Duration;
 
 use kubelet_core::pod::actions::{PodInputs, compute_pod_actions};
 use kubelet_core::pod::backoff::{BackoffTable, SYNC_RETRY, note_step, step_retry_delay};
-use kubelet_core::pod::deadline;
 use kubelet_core::pod::plan::{KillReason, PodStep};
 use kubelet_core::pod::termination::GracePeriod;
 use kubelet_core::pod::worker::{
@@ -341,6 +341,9 @@ impl PodWorker {
                     self.release();
                 }
                 WorkerEffect::PublishStage(stage) => {
+                    if stage == PodStage::Terminated {
+                        self.report_deadline();
+                    }
                     if stage >= PodStage::Terminated {
                         self.release_status();
                         self.leave_place();
@@ -538,7 +541,10 @@ impl PodWorker {
                 self.feed(WorkerEvent::ActDone(outcome));
             }
             Ok(ActReport::Refreshed) => self.feed(WorkerEvent::ActDone(ActOutcome::Settled)),
-            Ok(ActReport::Terminated) => self.feed(WorkerEvent::ActDone(ActOutcome::Progressed)),
+            Ok(ActReport::Terminated) => {
+                self.report_deadline();
+                self.feed(WorkerEvent::ActDone(ActOutcome::Progressed));
+            }
             Ok(ActReport::Released(result)) => {
                 let ok = self.note_stuck(result);
                 self.feed(WorkerEvent::Released { ok });
@@ -611,19 +617,6 @@ impl PodWorker {
         false
     }
 
-    fn check_deadline(&mut self) {
-        let Some(deadline) = self.deadline() else { return };
-        let now = self.engine.clock.now();
-        if deadline > now.wall {
-            return self.wake_no_later_than(now.mono_at(deadline));
-        }
-        if self.terminal.is_none() {
-            self.terminal = Some(status::deadline_exceeded());
-            self.engine.recorder.normal(&self.pod, None, deadline::REASON, deadline::MESSAGE);
-            self.feed(WorkerEvent::Kill { cause: TerminationCause::DeadlineExceeded, grace_override: None });
-        }
-    }
-
     /// Begins the pass that waits, once nothing else is under way and the picture shows what the last act did.
     fn start_pending(&mut self) {
         // A pass without anything to do ends at once, and may ask for the next one; each round needs news, so this
@@ -647,6 +640,7 @@ impl PodWorker {
                     self.note_phase_in_api();
                     self.is_replacing = false;
                     self.hold_status(&observed);
+                    self.report_deadline();
                     self.terminate(pod, observed, grace);
                     self.note_act(true);
                 }

@@ -118,6 +118,30 @@ async fn failed_start_is_shown_for_a_second_before_the_back_off_replaces_it() {
     }
 }
 
+fn with_deadline(seconds: u64) -> Value {
+    json!({"activeDeadlineSeconds": seconds, "terminationGracePeriodSeconds": 1})
+}
+
+/// Recording: deadline.json. The deadline is noticed by the sync after the one that starts the container.
+#[tokio::test(start_paused = true)]
+async fn deadline_does_not_cancel_the_start_of_a_container() {
+    let world = World::joined().await;
+    world.fake.latency(Method::CreateContainer, seconds(2));
+    world.fake.latency(Method::StartContainer, seconds(2));
+    world.fake.program("app", Program::runs().ignoring_term());
+    world.create(&pod("job", [container("app")]).spec(with_deadline(1)));
+    world.until("it failed", |w| w.said_phase("job") == "Failed").await;
+    let status = world.said("job");
+    assert_eq!(status.reason.as_deref(), Some("DeadlineExceeded"));
+    let end = status.container_statuses.unwrap()[0].state.clone().unwrap().terminated.unwrap();
+    assert_eq!((end.exit_code, end.reason.as_deref()), (137, Some("Error")));
+    assert_eq!((world.recorded("Started"), world.recorded("Killing")), (1, 1));
+    world.pass(seconds(60)).await;
+    // Each status that the Go kubelet generates past the deadline has its event: the sync that notices it, before and
+    // after stopping, and the last one.
+    assert_eq!(world.recorded("DeadlineExceeded"), 4);
+}
+
 fn image_volume_pod(volume_image: &str) -> crate::pods::Manifest {
     let mounts = json!({"volumeMounts": [{"name": "v", "mountPath": "/v"}], "image": "r.io/app:1"});
     let volumes = json!({"volumes": [{"name": "v", "image": {"reference": volume_image}}]});
