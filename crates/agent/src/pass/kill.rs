@@ -121,17 +121,21 @@ async fn run_pre_stop(
         container_name: &kill.name,
         container: victim.spec.and_then(|pod| find_container(pod, &kill.name)),
     };
+    // The output of the hook may hold secrets: events, which more people can read, do not show it.
+    let report_failure =
+        || engine.recorder.warning(victim.pod, Some(&kill.name), "FailedPreStopHook", "PreStopHook failed");
     tokio::select! {
         result = run_handler(&hook, handler) => if let Err(why) = result {
             tracing::warn!(pod = %victim.pod, containerName = %kill.name, err = why, "PreStop hook failed");
-            // The output of the hook may hold secrets: events, which more people can read, do not show it.
-            engine.recorder.warning(victim.pod, Some(&kill.name), "FailedPreStopHook", "PreStopHook failed");
+            report_failure();
         },
         () = engine.clock.sleep_until(deadline) => {
-            if handler.sleep.is_some() {
-                engine.metrics.sleep_was_cut();
+            tracing::info!(pod = %victim.pod, containerName = %kill.name, "PreStop hook not completed in grace period");
+            match handler.sleep {
+                Some(_) => engine.metrics.sleep_was_cut(),
+                // What it called ends with the container, which is killed now; in the Go kubelet the hook fails by that.
+                None => report_failure(),
             }
-            tracing::info!(pod = %victim.pod, container = %kill.name, "preStop hook did not end within the grace period");
         }
     }
 }

@@ -192,3 +192,28 @@ async fn pull_error_keeps_its_grpc_code_unless_it_is_unknown() {
     let start = "Failed to pull image \"r.io/app:1\": rpc error: code = NotFound desc = ";
     assert!(failed[0].message.starts_with(start), "{}", failed[0].message);
 }
+
+/// Recording: pre-stop-too-long.json. The hook fails with its container, which is killed when the grace period ends.
+#[tokio::test(start_paused = true)]
+async fn pre_stop_hook_that_outlasts_the_grace_period_emits_failed_pre_stop_hook() {
+    let world = World::joined().await;
+    world.fake.program("app", Program::runs().on_exec(|_| Exec::exits(0).taking(seconds(30))));
+    let hook = json!({"lifecycle": {"preStop": {"exec": {"command": ["sleep", "30"]}}}});
+    world.create(&pod("web", [container_with("app", hook)]));
+    world.until("it runs", |w| w.runs("web/app")).await;
+    world.delete("web", Some(3));
+    world.until("it is gone", |w| w.in_api("web").is_none()).await;
+    let failed: Vec<String> = events(&world, "FailedPreStopHook").into_iter().map(|e| e.message).collect();
+    assert_eq!(failed, ["PreStopHook failed"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn sleep_hook_that_outlasts_the_grace_period_emits_nothing() {
+    let world = World::joined().await;
+    let hook = json!({"lifecycle": {"preStop": {"sleep": {"seconds": 30}}}});
+    world.create(&pod("web", [container_with("app", hook)]));
+    world.until("it runs", |w| w.runs("web/app")).await;
+    world.delete("web", Some(3));
+    world.until("it is gone", |w| w.in_api("web").is_none()).await;
+    assert_eq!(world.recorded("FailedPreStopHook"), 0);
+}

@@ -135,8 +135,8 @@ pub fn killing_message(
         | KillReason::Superseded
         | KillReason::PodFinished
         | KillReason::PodTerminating
-        | KillReason::SandboxReplaced
-        | KillReason::RestartAllContainers => format!("Stopping container {container}"),
+        | KillReason::SandboxReplaced => format!("Stopping container {container}"),
+        KillReason::RestartAllContainers => "killing".to_owned(),
     }
 }
 

@@ -236,6 +236,8 @@ fn killing_messages_promise_a_restart_only_if_there_is_one() {
         (KillReason::StartupFailed, false, "Container app failed startup probe"),
         (KillReason::UnknownState, true, "Container is in \"unknown\" state, try killing it before restart"),
         (KillReason::PostStartHookFailed, true, "FailedPostStartHook"),
+        // Go kubelet: SyncPod passes this word where it resets containers.
+        (KillReason::RestartAllContainers, true, "killing"),
         (KillReason::PodTerminating, false, "Stopping container app"),
         (KillReason::PodFinished, false, "Stopping container app"),
     ];
