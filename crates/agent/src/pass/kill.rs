@@ -1,6 +1,8 @@
 //! Stopping containers as a kill plan says: events, preStop hooks, signals, in turns, all within the grace period.
 
 use std::collections::BTreeMap;
+use std::pin::{Pin, pin};
+use std::time::Duration;
 
 use kubelet_core::pod::plan::KillContainer;
 use kubelet_core::pod::restart::restarts_after_kill;
@@ -22,6 +24,9 @@ pub struct Victim<'a> {
     pub spec: Option<&'a Pod>,
     pub observed: &'a PodObservation,
 }
+
+/// How long the runtime may take to report the end of a hook after the end of its container.
+const HOOK_FAILURE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How many containers of each turn are not stopped yet; later turns wait for earlier ones.
 type Turns = watch::Sender<BTreeMap<usize, usize>>;
@@ -57,23 +62,76 @@ async fn kill_one(
     turns: &Turns,
 ) {
     let (kill, container) = target;
+    record_killing(engine, victim, kill);
+    let deadline = began + kill.grace;
+    let mut hook = pin!(async {
+        if container.state == ContainerState::Running {
+            run_pre_stop(engine, victim, target).await;
+        }
+    });
+    let hook_ended = tokio::select! {
+        () = &mut hook => true,
+        () = engine.clock.sleep_until(deadline) => false,
+    };
+    let end = async {
+        await_turn(engine, kill.turn, deadline, turns).await;
+        let used = engine.clock.mono().saturating_since(began);
+        stop(engine, victim.pod, kill, used).await;
+        turns.send_modify(|left| {
+            if let Some(count) = left.get_mut(&kill.turn) {
+                *count = count.saturating_sub(1);
+            }
+        });
+    };
+    if hook_ended {
+        end.await;
+    } else {
+        hook_overran(engine, victim, kill);
+        if !end_while_hook_runs(engine, kill, end, hook).await {
+            record_hook_failure(engine, victim, kill);
+        }
+    }
+}
+
+fn record_killing(engine: &Engine, victim: Victim<'_>, kill: &ContainerKill) {
     let spec = victim.spec.and_then(|pod| Some((pod, find_container(pod, &kill.name)?)));
     let features = engine.node_facts.features;
     let restarts = spec.is_some_and(|(pod, spec)| restarts_after_kill(pod, &spec, kill.why, features));
     let message = killing_message(&kill.name, spec.map(|(_, spec)| spec.kind), kill.why, restarts);
     engine.recorder.normal(victim.pod, Some(&kill.name), "Killing", message);
-    let deadline = began + kill.grace;
-    if container.state == ContainerState::Running {
-        run_pre_stop(engine, victim, target, deadline).await;
+}
+
+fn hook_overran(engine: &Engine, victim: Victim<'_>, kill: &ContainerKill) {
+    if kill.pre_stop.as_ref().is_some_and(|handler| handler.sleep.is_some()) {
+        engine.metrics.sleep_was_cut();
     }
-    await_turn(engine, kill.turn, deadline, turns).await;
-    let used = engine.clock.mono().saturating_since(began);
-    stop(engine, victim.pod, kill, used).await;
-    turns.send_modify(|left| {
-        if let Some(count) = left.get_mut(&kill.turn) {
-            *count = count.saturating_sub(1);
+    tracing::info!(pod = %victim.pod, containerName = %kill.name, "PreStop hook not completed in grace period");
+}
+
+/// Stops a container whose hook used up the grace period. The hook runs until the container is killed, as in the Go
+/// kubelet; the runtime would kill the process of a hook as soon as its call were dropped. Returns whether the hook has
+/// ended, too: the end of the container ends an exec or HTTP hook, and a sleep is not waited for.
+async fn end_while_hook_runs(
+    engine: &Engine,
+    kill: &ContainerKill,
+    end: impl Future<Output = ()>,
+    mut hook: Pin<&mut impl Future<Output = ()>>,
+) -> bool {
+    let mut end = pin!(end);
+    tokio::select! {
+        () = &mut end => {}
+        () = &mut hook => {
+            end.await;
+            return true;
         }
-    });
+    }
+    if kill.pre_stop.as_ref().is_none_or(|handler| handler.sleep.is_some()) {
+        return true;
+    }
+    tokio::select! {
+        () = hook => true,
+        () = engine.clock.sleep_until(engine.clock.mono() + HOOK_FAILURE_TIMEOUT) => false,
+    }
 }
 
 async fn await_turn(engine: &Engine, turn: usize, deadline: MonoTime, turns: &Turns) {
@@ -85,7 +143,7 @@ async fn await_turn(engine: &Engine, turn: usize, deadline: MonoTime, turns: &Tu
     }
 }
 
-async fn stop(engine: &Engine, pod: &PodRef, kill: &ContainerKill, used: std::time::Duration) {
+async fn stop(engine: &Engine, pod: &PodRef, kill: &ContainerKill, used: Duration) {
     match engine.runtime.stop_container(&kill.id, kill.stop_timeout(used)).await {
         Ok(()) => {}
         Err(error) if error.is_not_found() => {}
@@ -100,13 +158,7 @@ async fn stop(engine: &Engine, pod: &PodRef, kill: &ContainerKill, used: std::ti
     }
 }
 
-/// A hook that is still running when the grace period ends is abandoned.
-async fn run_pre_stop(
-    engine: &Engine,
-    victim: Victim<'_>,
-    target: (&ContainerKill, &ContainerObservation),
-    deadline: MonoTime,
-) {
+async fn run_pre_stop(engine: &Engine, victim: Victim<'_>, target: (&ContainerKill, &ContainerObservation)) {
     let (kill, container) = target;
     let Some(handler) = &kill.pre_stop else { return };
     let pod_ip = victim.observed.sandboxes.iter().find_map(|s| s.ips.first().copied());
@@ -121,21 +173,13 @@ async fn run_pre_stop(
         container_name: &kill.name,
         container: victim.spec.and_then(|pod| find_container(pod, &kill.name)),
     };
-    // The output of the hook may hold secrets: events, which more people can read, do not show it.
-    let report_failure =
-        || engine.recorder.warning(victim.pod, Some(&kill.name), "FailedPreStopHook", "PreStopHook failed");
-    tokio::select! {
-        result = run_handler(&hook, handler) => if let Err(why) = result {
-            tracing::warn!(pod = %victim.pod, containerName = %kill.name, err = why, "PreStop hook failed");
-            report_failure();
-        },
-        () = engine.clock.sleep_until(deadline) => {
-            tracing::info!(pod = %victim.pod, containerName = %kill.name, "PreStop hook not completed in grace period");
-            match handler.sleep {
-                Some(_) => engine.metrics.sleep_was_cut(),
-                // What it called ends with the container, which is killed now; in the Go kubelet the hook fails by that.
-                None => report_failure(),
-            }
-        }
+    if let Err(why) = run_handler(&hook, handler).await {
+        tracing::warn!(pod = %victim.pod, containerName = %kill.name, err = why, "PreStop hook failed");
+        record_hook_failure(engine, victim, kill);
     }
+}
+
+/// The output of the hook may hold secrets: events, which more people can read, do not show it.
+fn record_hook_failure(engine: &Engine, victim: Victim<'_>, kill: &ContainerKill) {
+    engine.recorder.warning(victim.pod, Some(&kill.name), "FailedPreStopHook", "PreStopHook failed");
 }

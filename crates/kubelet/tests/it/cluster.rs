@@ -26,6 +26,7 @@ mod pulling;
 mod quiet;
 mod recorded_metrics;
 mod refusals;
+mod restarts;
 mod rotation;
 mod storage_limits;
 mod streams;

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::node::{FOREVER, container, shell_pod, uid};
+use crate::node::{FOREVER, container, restarts, shell_pod, uid};
 
 use super::Cluster;
 
@@ -70,4 +70,25 @@ fn kubectl_reaches_a_static_pod_by_the_name_and_the_uid_of_its_mirror() {
     assert_eq!(run(&uid(&pod)).as_deref(), Ok("hello\n"));
     assert_eq!(run(&uid(&mirror)).as_deref(), Ok("hello\n"));
     assert!(run("other").is_err());
+}
+
+#[test]
+fn static_manifest_deleted_and_written_again_restarts_the_container_of_the_same_pod() {
+    let cluster = Cluster::start();
+    let manifest = shell_pod("web", FOREVER);
+    cluster.node.apply("web", &manifest);
+    let pod = cluster.node.running("web");
+    mirror_of(&cluster, &pod);
+    cluster.node.delete("web");
+    cluster.node.apply("web", &manifest);
+    let again = cluster.node.pod_when("web", "runs again", |pod| {
+        restarts(pod, "main") == 1 && container(pod, "main")["state"]["running"].is_object()
+    });
+    assert_eq!(uid(&again), uid(&pod), "the same content is the same pod");
+    assert_ne!(container(&again, "main")["containerID"], container(&pod, "main")["containerID"]);
+    let mirror = mirror_of(&cluster, &again);
+    assert_eq!(restarts(&mirror, "main"), 1, "{mirror}");
+    cluster.node.delete("web");
+    cluster.gone(&mirror);
+    cluster.node.gone("web", &uid(&pod));
 }
