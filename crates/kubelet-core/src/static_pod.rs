@@ -6,6 +6,7 @@
 mod core_pod;
 pub mod defaults;
 pub mod identity;
+mod quantity_text;
 pub mod references;
 pub mod validation;
 

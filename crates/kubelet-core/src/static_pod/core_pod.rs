@@ -4,26 +4,106 @@
 //! Owns the format; the types are in `core_pod.txt`. Never hashes. With the same text a change-over from the Go kubelet
 //! keeps static pods running (docs/decisions/0043).
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
-use model::k8s::Pod;
-use serde_json::{Map, Value};
+use model::k8s::{Container, Pod, PodSpec};
+use serde_json::{Map, Value, json};
+
+use super::defaults::apply_stored_defaults;
+use super::quantity_text::Quantity;
 
 const TYPES: &str = include_str!("core_pod.txt");
 /// Fields that `v1.PodSpec` has itself and `core.PodSpec` has in its security context.
 const HOST_FIELDS: [&str; 5] = ["hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace", "hostUsers"];
 const ZERO_TIME: &str = "{Time:(time.Time){wall:(uint64)0 ext:(int64)0 loc:(*time.Location)<nil>}}";
 
-/// The text of a pod that has its defaults, but neither UID nor the name of its node. `None`: it has a value whose text
-/// is not known here, such as a time or a quantity beyond 64 bits.
-pub(super) fn core_pod_text(pod: &Pod) -> Option<String> {
-    let mut value = serde_json::to_value(pod).ok()?;
-    move_host_fields(value.get_mut("spec")?.as_object_mut()?);
-    let mut printer = Printer { types: types(), out: String::new() };
+/// The text of a pod as written, with its defaults but without UID and name of its node. `None`: it has a value whose text
+/// is not known here, such as a time or a negative quantity.
+pub(super) fn core_pod_text(written: &Pod) -> Option<String> {
+    let mut pod = written.clone();
+    apply_stored_defaults(&mut pod);
+    let mut value = serde_json::to_value(&pod).ok()?;
+    let spec = value.get_mut("spec")?.as_object_mut()?;
+    move_host_fields(spec);
+    let computed = computed_pod_requests(written.spec.as_ref()?, pod.spec.as_ref()?)?;
+    let mut printer = Printer { types: types(), computed, out: String::new() };
+    if let Some(requests) = spec.get_mut("resources").and_then(|r| r.get_mut("requests")) {
+        for (index, name) in printer.computed.iter().map(|(name, _)| *name).enumerate() {
+            requests.as_object_mut()?.insert(name.to_owned(), json!({ COMPUTED: index }));
+        }
+    }
     printer.out.push_str("(*core.Pod)");
     printer.print("core.Pod", &value)?;
     Some(printer.out)
+}
+
+/// The member that stands for a quantity without a text of its own, in place of the text.
+const COMPUTED: &str = "computed";
+
+type Computed = Vec<(&'static str, Quantity)>;
+
+/// Pod-level requests that are the sum of those of the containers: sums have no text of their own.
+fn computed_pod_requests(written: &PodSpec, spec: &PodSpec) -> Option<Computed> {
+    let Some(resources) = &written.resources else { return Some(Vec::new()) };
+    if resources.limits.as_ref().is_none_or(BTreeMap::is_empty) {
+        return Some(Vec::new());
+    }
+    let is_missing = |name: &&str| resources.requests.as_ref().is_none_or(|list| !list.contains_key(*name));
+    let mut computed = Vec::new();
+    for name in ["cpu", "memory"].into_iter().filter(is_missing) {
+        computed.extend(sum_of_requests(spec, name)?.map(|sum| (name, sum)));
+    }
+    Some(computed)
+}
+
+/// What the containers request together: all regular ones and sidecars, or an init container with the sidecars before it.
+fn sum_of_requests(spec: &PodSpec, name: &str) -> Option<Option<Quantity>> {
+    let request = |container: &Container| -> Option<Option<Quantity>> {
+        let requests = container.resources.as_ref().and_then(|resources| resources.requests.as_ref());
+        match requests.and_then(|requests| requests.get(name)) {
+            Some(quantity) => Quantity::parse(&quantity.0).map(Some),
+            None => Some(None),
+        }
+    };
+    let (mut all, mut sidecars, mut init) = (None, None, None);
+    for container in &spec.containers {
+        add(&mut all, request(container)?)?;
+    }
+    for container in spec.init_containers.iter().flatten() {
+        let mut current = request(container)?;
+        if container.restart_policy.as_deref() == Some("Always") {
+            add(&mut all, current.clone())?;
+            add(&mut sidecars, current)?;
+            current = sidecars.clone();
+        } else {
+            add(&mut current, sidecars.clone())?;
+        }
+        take_larger(&mut init, current)?;
+    }
+    take_larger(&mut all, init)?;
+    Some(all)
+}
+
+fn add(sum: &mut Option<Quantity>, more: Option<Quantity>) -> Option<()> {
+    match (sum.as_mut(), more) {
+        (_, None) => {}
+        (Some(sum), Some(more)) => sum.add(&more)?,
+        (None, more) => *sum = more,
+    }
+    Some(())
+}
+
+fn take_larger(of: &mut Option<Quantity>, other: Option<Quantity>) -> Option<()> {
+    let Some(other) = other else { return Some(()) };
+    let is_larger = match of {
+        Some(of) => other.compare(of)? == Ordering::Greater,
+        None => true,
+    };
+    if is_larger {
+        *of = Some(other);
+    }
+    Some(())
 }
 
 fn move_host_fields(spec: &mut Map<String, Value>) {
@@ -69,6 +149,7 @@ fn types() -> BTreeMap<&'static str, Shape<'static>> {
 
 struct Printer<'a> {
     types: BTreeMap<&'a str, Shape<'a>>,
+    computed: Computed,
     out: String,
 }
 
@@ -96,7 +177,7 @@ impl<'a> Printer<'a> {
             "bool" => self.push(&[if bool_of(value)? { "true" } else { "false" }]),
             "int32" | "int64" => self.push(&[&int_of(value)?.to_string()]),
             "v1.Time" => self.push(&[value.is_null().then_some(ZERO_TIME)?]),
-            "resource.Quantity" => self.push(&[&quantity_text(text_of(value)?)?]),
+            "resource.Quantity" => self.push(&[&Quantity::parse(text_of(value)?)?.print()]),
             "intstr.IntOrString" => self.push(&[&int_or_string_text(value)?]),
             _ => return self.print_named(kind, value),
         }
@@ -127,9 +208,24 @@ impl<'a> Printer<'a> {
         self.push(&["map["]);
         for (index, (key, item)) in sorted.into_iter().enumerate() {
             self.push(&[if index > 0 { " " } else { "" }, key, ":"]);
-            self.print(element, item)?;
+            match element {
+                "resource.Quantity" => self.print_resource(item)?,
+                _ => self.print(element, item)?,
+            }
         }
         self.push(&["]"]);
+        Some(())
+    }
+
+    /// A quantity in a list of resources.
+    fn print_resource(&mut self, value: &Value) -> Option<()> {
+        let computed = value.get(COMPUTED).and_then(Value::as_u64).and_then(|at| usize::try_from(at).ok());
+        let mut quantity = match computed {
+            Some(index) => self.computed.get(index)?.1.clone(),
+            None => Quantity::parse(text_of(value)?)?,
+        };
+        quantity.round_up_to_milli()?;
+        self.push(&[&quantity.print()]);
         Some(())
     }
 
@@ -151,9 +247,7 @@ impl<'a> Printer<'a> {
                 "-" => &Value::Null,
                 json => value.get(json).unwrap_or(&Value::Null),
             };
-            // Our defaults write out the divisor that the Go kubelet leaves empty.
-            let is_default = name == "Divisor" && member.as_str() == Some("0");
-            self.print_typed(kind, if is_default { &Value::Null } else { member })?;
+            self.print_typed(kind, member)?;
         }
         self.push(&["}"]);
         Some(())
@@ -184,93 +278,9 @@ fn int_or_string_text(value: &Value) -> Option<String> {
     Some(format!("{{Type:(intstr.Type){kind} IntVal:(int32){number} StrVal:(string){text}}}"))
 }
 
-/// `resource.Quantity` as parsing leaves it: a number with a decimal scale, and the text itself where it is canonical.
-fn quantity_text(text: &str) -> Option<String> {
-    let (value, scale, format, canonical) = match text {
-        "" => (0, 0, "", false),
-        "0" => (0, 0, "DecimalSI", true),
-        text => parse_quantity(text)?,
-    };
-    let kept = if canonical { text } else { "" };
-    let mut out =
-        format!("{{i:(resource.int64Amount){{value:(int64){value} scale:(resource.Scale){scale}}} ");
-    write!(
-        out,
-        "d:(resource.infDecAmount){{Dec:(*inf.Dec)<nil>}} s:(string){kept} Format:(resource.Format){format}}}"
-    )
-    .ok()?;
-    Some(out)
-}
-
-/// Value, scale, format, and whether the text is canonical. `None`: the Go kubelet keeps it as a large decimal number.
-fn parse_quantity(text: &str) -> Option<(i64, i32, &'static str, bool)> {
-    let (is_negative, unsigned) = match text.strip_prefix('-') {
-        Some(rest) => (true, rest),
-        None => (false, text.strip_prefix('+').unwrap_or(text)),
-    };
-    let digits = unsigned.len() - unsigned.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.').len();
-    let (number, suffix) = unsigned.split_at(digits);
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    let whole = Some(whole.trim_start_matches('0')).filter(|whole| !whole.is_empty()).unwrap_or("0");
-    let shifted = format!("{whole}{fraction}");
-    let value: i64 = shifted.parse().ok()?;
-    let signed = |value: i64| if is_negative { -value } else { value };
-    let length = i32::try_from(shifted.len()).ok()?;
-    let of =
-        |list: [&str; 6]| list.into_iter().position(|s| s == suffix).and_then(|at| i32::try_from(at).ok());
-    if let Some(power) = of(["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"]) {
-        let exponent = (power + 1) * 10;
-        let is_small = 15 - length - exponent * 3 / 10 > 0;
-        let value_in_bytes = value.checked_mul(1_i64.checked_shl(exponent.unsigned_abs())?)?;
-        let is_canonical = value & 7 != 0;
-        return (fraction.is_empty() && is_small).then_some((
-            signed(value_in_bytes),
-            0,
-            "BinarySI",
-            is_canonical,
-        ));
-    }
-    let exponent = match suffix {
-        "" => 0,
-        "m" => -3,
-        _ => (of(["k", "M", "G", "T", "P", "E"])? + 1) * 3,
-    };
-    let scale = exponent - i32::try_from(fraction.len()).ok()?;
-    // Below a thousandth the API rounds, and above 18 digits numbers are decimal ones.
-    if length > 18 || scale < -3 {
-        return None;
-    }
-    let is_canonical = scale % 3 == 0 && !shifted.ends_with("000") && !shifted.starts_with('0');
-    Some((signed(value), scale, "DecimalSI", is_canonical))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn quantity(text: &str) -> String {
-        let text = quantity_text(text).unwrap();
-        let text =
-            text.replace("(int64)", "").replace("(resource.Scale)", "").replace("(resource.Format)", "");
-        text.replace("d:(resource.infDecAmount){Dec:(*inf.Dec)<nil>} ", "")
-            .replace("(resource.int64Amount)", "")
-    }
-
-    // By the rules of ParseQuantity of Kubernetes 1.36.
-    #[test]
-    fn quantities_keep_their_text_where_it_is_canonical() {
-        assert_eq!(quantity("250m"), "{i:{value:250 scale:-3} s:(string)250m Format:DecimalSI}");
-        assert_eq!(quantity("1"), "{i:{value:1 scale:0} s:(string)1 Format:DecimalSI}");
-        assert_eq!(quantity("0.5"), "{i:{value:5 scale:-1} s:(string) Format:DecimalSI}");
-        assert_eq!(quantity("1000m"), "{i:{value:1000 scale:-3} s:(string) Format:DecimalSI}");
-        assert_eq!(quantity("100Mi"), "{i:{value:104857600 scale:0} s:(string)100Mi Format:BinarySI}");
-        assert_eq!(quantity("128Mi"), "{i:{value:134217728 scale:0} s:(string) Format:BinarySI}");
-        assert_eq!(quantity("2G"), "{i:{value:2 scale:9} s:(string)2G Format:DecimalSI}");
-        assert_eq!(quantity("0"), "{i:{value:0 scale:0} s:(string)0 Format:DecimalSI}");
-        for unknown in ["1.5Gi", "0.0001", "1e3", "1234567890123456789", "x"] {
-            assert_eq!(quantity_text(unknown), None, "{unknown}");
-        }
-    }
 
     #[test]
     fn every_type_that_a_field_names_is_known() {

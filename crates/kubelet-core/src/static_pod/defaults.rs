@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use model::Amount;
 use model::k8s::{
-    Container, EnvVar, HTTPGetAction, IntOrString, Lifecycle, LifecycleHandler, Pod, PodSpec, Probe,
+    Container, EnvVarSource, HTTPGetAction, IntOrString, Lifecycle, LifecycleHandler, Pod, PodSpec, Probe,
     Quantity, ResourceRequirements, Volume,
 };
 
@@ -14,6 +14,16 @@ use crate::image::name::default_pull_policy;
 
 /// Fills in every field that an API server would default. Doing it twice changes nothing more.
 pub fn apply_defaults(pod: &mut Pod) {
+    apply_stored_defaults(pod);
+    for source in env_sources(pod.spec.get_or_insert_default()) {
+        if let Some(resource) = &mut source.resource_field_ref {
+            resource.divisor.get_or_insert_with(|| Quantity("0".to_owned()));
+        }
+    }
+}
+
+/// The same without those that only the JSON of an API server shows: an empty divisor is written as "0".
+pub(super) fn apply_stored_defaults(pod: &mut Pod) {
     let spec = pod.spec.get_or_insert_default();
     default_pod_spec(spec);
     let host_network = spec.host_network.unwrap_or(false);
@@ -25,8 +35,8 @@ pub fn apply_defaults(pod: &mut Pod) {
         set(&mut container.image_pull_policy, default_pull_policy(container.image.as_deref()));
         set(&mut container.termination_message_path, "/dev/termination-log");
         set(&mut container.termination_message_policy, "File");
-        default_env(container.env.as_deref_mut().unwrap_or_default());
     }
+    env_sources(spec).for_each(default_env_source);
     for volume in spec.volumes.iter_mut().flatten() {
         default_volume(volume);
     }
@@ -68,7 +78,6 @@ fn default_container(container: &mut Container, host_network: bool) {
         }
     }
     default_requests(container.resources.get_or_insert_default());
-    default_env(container.env.as_deref_mut().unwrap_or_default());
     let probes =
         [&mut container.liveness_probe, &mut container.readiness_probe, &mut container.startup_probe];
     probes.into_iter().flatten().for_each(default_probe);
@@ -93,6 +102,9 @@ fn default_pod_requests(spec: &mut PodSpec) {
     let Some(ResourceRequirements { limits: Some(limits), requests, .. }) = &mut spec.resources else {
         return;
     };
+    if limits.is_empty() {
+        return;
+    }
     let requests = requests.get_or_insert_default();
     for (name, sum) in sums {
         requests.entry(name.to_owned()).or_insert_with(|| Quantity(sum.to_string()));
@@ -109,14 +121,22 @@ fn sum_of_requests(spec: &PodSpec, name: &str) -> Option<Amount> {
     })
 }
 
-fn default_env(env: &mut [EnvVar]) {
-    for source in env.iter_mut().filter_map(|variable| variable.value_from.as_mut()) {
-        if let Some(field) = &mut source.field_ref {
-            set(&mut field.api_version, "v1");
-        }
-        if let Some(resource) = &mut source.resource_field_ref {
-            resource.divisor.get_or_insert_with(|| Quantity("0".to_owned()));
-        }
+/// What the variables of all containers are read from.
+fn env_sources(spec: &mut PodSpec) -> impl Iterator<Item = &mut EnvVarSource> {
+    let init = spec.init_containers.iter_mut().flatten().filter_map(|container| container.env.as_mut());
+    let ephemeral =
+        spec.ephemeral_containers.iter_mut().flatten().filter_map(|container| container.env.as_mut());
+    let regular = spec.containers.iter_mut().filter_map(|container| container.env.as_mut());
+    let variables = regular.chain(init).chain(ephemeral).flatten();
+    variables.filter_map(|variable| variable.value_from.as_mut())
+}
+
+fn default_env_source(source: &mut EnvVarSource) {
+    if let Some(field) = &mut source.field_ref {
+        set(&mut field.api_version, "v1");
+    }
+    if let Some(file) = &mut source.file_key_ref {
+        file.optional.get_or_insert(false);
     }
 }
 
@@ -182,7 +202,26 @@ fn default_volume(volume: &mut Volume) {
             }
         }
     }
+    default_network_volume(volume);
+}
+
+fn default_network_volume(volume: &mut Volume) {
     if let Some(iscsi) = &mut volume.iscsi {
         set(&mut iscsi.iscsi_interface, "default");
+    }
+    if let Some(rbd) = &mut volume.rbd {
+        set(&mut rbd.pool, "rbd");
+        set(&mut rbd.user, "admin");
+        set(&mut rbd.keyring, "/etc/ceph/keyring");
+    }
+    if let Some(disk) = &mut volume.azure_disk {
+        disk.caching_mode.get_or_insert_with(|| "ReadWrite".to_owned());
+        disk.fs_type.get_or_insert_with(|| "ext4".to_owned());
+        disk.read_only.get_or_insert(false);
+        disk.kind.get_or_insert_with(|| "Shared".to_owned());
+    }
+    if let Some(scale_io) = &mut volume.scale_io {
+        set(&mut scale_io.storage_mode, "ThinProvisioned");
+        set(&mut scale_io.fs_type, "xfs");
     }
 }

@@ -9,7 +9,6 @@ use model::annotations as keys;
 use model::k8s::{Pod, Toleration};
 
 use super::core_pod::core_pod_text;
-use super::defaults::apply_defaults;
 
 /// Where a manifest came from.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -88,9 +87,7 @@ fn tolerate_no_execute(tolerations: &mut Vec<Toleration>) {
 
 fn content_uid(pod: &Pod, origin: &Origin, node_name: &str) -> String {
     let mut hash = Fnv128a::new();
-    let mut complete = pod.clone();
-    apply_defaults(&mut complete);
-    match core_pod_text(&complete) {
+    match core_pod_text(pod) {
         Some(text) => hash.write(text.as_bytes()),
         // Object fields are written in one order and maps are sorted, so the JSON is canonical. A pod always has a JSON
         // form; were there none, name and place would still tell pods apart.

@@ -1,5 +1,7 @@
 //! Manifests in, pods or complaints out.
 
+use std::collections::BTreeMap;
+
 use config::Features;
 use expect_test::{Expect, expect, expect_file};
 use proptest::prelude::*;
@@ -509,4 +511,26 @@ proptest! {
             let _ = read(&format!("{head}{with}{tail}"));
         }
     }
+}
+
+/// UIDs that the Go kubelet 1.36.2 gave to these manifests, each in a file of its name, on the node `node`.
+#[test]
+fn static_pod_uids_of_whole_manifests_are_those_recorded_from_the_go_kubelet() {
+    let recorded: BTreeMap<&str, &str> =
+        include_str!("golden/uids.txt").lines().filter_map(|line| line.split_once(' ')).collect();
+    let manifests: Vec<&str> = include_str!("golden/uids.yaml").split("\n---\n").collect();
+    assert_eq!(recorded.len(), manifests.len());
+    let mut different = Vec::new();
+    for text in manifests {
+        let read = |origin: &Origin| parse_manifest(text.as_bytes(), origin, "node", Features::default());
+        let pods = read(&file()).unwrap_or_else(|errors| panic!("{errors:?} in\n{text}")).pods;
+        let name = pods[0].metadata.name.as_deref().and_then(|name| name.strip_suffix("-node")).unwrap();
+        let origin = Origin::File(format!("/etc/kubernetes/manifests/{name}.yaml"));
+        let pods = read(&origin).expect("a good manifest").pods;
+        let uid = pods[0].metadata.uid.clone().unwrap();
+        if recorded.get(name) != Some(&uid.as_str()) {
+            different.push(format!("{name}: {uid}, recorded {:?}", recorded.get(name)));
+        }
+    }
+    assert_eq!(different, Vec::<String>::new());
 }
