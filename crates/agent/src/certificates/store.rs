@@ -69,11 +69,8 @@ impl PairStore {
 
     /// The newest of the dated pairs that can be read, which is made the current one.
     async fn older(&self, entries: &[DirEntry], error: &FileError) -> Option<StoredPair> {
-        for name in self.dated(entries).rev() {
-            let path = self.dir.join(name);
-            let Ok(stored) = read_pair(&*self.host, &*self.certificates, &path, &path).await else {
-                continue;
-            };
+        for (name, stored) in self.dated(entries).await.into_iter().rev() {
+            let (path, Some(stored)) = (self.dir.join(name), stored) else { continue };
             tracing::warn!(%error, older = %path.display(), "The current certificate is damaged; an older one is used");
             if let Err(error) = self.host.link_durably(&path, &self.current_path()).await {
                 let error = crate::volumes::chain(&error);
@@ -84,17 +81,23 @@ impl PairStore {
         None
     }
 
-    /// Names of the files that pairs were written to, the oldest first.
-    fn dated<'a>(&self, entries: &'a [DirEntry]) -> impl DoubleEndedIterator<Item = &'a str> + use<'a> {
-        let prefix = self.name;
-        let is_ours = move |name: &str| {
-            let rest = name.strip_prefix(prefix).and_then(|rest| rest.strip_suffix(".pem"));
+    /// Files that pairs were written to, the oldest first, those that cannot be read before all others. Names are in UTC
+    /// here and in local time in the Go kubelet, so that the certificates decide.
+    async fn dated<'a>(&self, entries: &'a [DirEntry]) -> Vec<(&'a str, Option<StoredPair>)> {
+        let is_ours = |name: &str| {
+            let rest = name.strip_prefix(self.name).and_then(|rest| rest.strip_suffix(".pem"));
             rest.is_some_and(|rest| {
                 rest.len() == "-2006-01-02-15-04-05".len() && !rest.contains(char::is_alphabetic)
             })
         };
         let files = entries.iter().filter(|entry| !entry.is_dir).map(|entry| &*entry.name);
-        files.filter(move |name| is_ours(name))
+        let mut dated = Vec::new();
+        for name in files.filter(|name| is_ours(name)) {
+            let path = self.dir.join(name);
+            dated.push((name, read_pair(&*self.host, &*self.certificates, &path, &path).await.ok()));
+        }
+        dated.sort_by_key(|(name, stored)| (stored.as_ref().map(|stored| stored.facts.not_before), *name));
+        dated
     }
 
     /// Makes this the pair in use.
@@ -108,7 +111,7 @@ impl PairStore {
         let content = format!("{}{}", pair.certificate, pair.key);
         self.host.write_durably(&dated, content.as_bytes(), PRIVATE).await?;
         self.host.link_durably(&dated, &self.current_path()).await?;
-        self.forget_old().await;
+        self.forget_old(&dated).await;
         Ok(())
     }
 
@@ -129,11 +132,12 @@ impl PairStore {
     }
 
     /// Removes pairs that are out of use for long; each has a key in it.
-    async fn forget_old(&self) {
+    async fn forget_old(&self, saved: &Path) {
         let Ok(entries) = self.host.list_dir(&self.dir).await else { return };
-        let dated: Vec<_> = self.dated(&entries).collect();
-        for name in dated.iter().take(dated.len().saturating_sub(KEPT)) {
-            let path = self.dir.join(name);
+        let dated = self.dated(&entries).await;
+        let old = dated.iter().take(dated.len().saturating_sub(KEPT)).map(|(name, _)| self.dir.join(name));
+        // The pair in use stays, whatever the clock was when the others were signed.
+        for path in old.filter(|path| path != saved) {
             if let Err(error) = self.host.remove_file(&path).await {
                 tracing::warn!(error = crate::volumes::chain(&error), "An old certificate is not removed");
             }

@@ -234,3 +234,25 @@ async fn few_old_pairs_are_kept_and_other_files_left_alone() {
     assert!(files.iter().any(|file| file.ends_with("kubelet-client-of-mine.pem")), "{files:?}");
     assert!(node.host.text(CURRENT).unwrap().contains("key 5"));
 }
+
+/// The Go kubelet names its files in local time: here ten hours ahead of UTC, which ours are in.
+#[tokio::test(start_paused = true)]
+async fn certificate_files_of_the_go_kubelet_named_in_local_time_are_older_than_new_ones() {
+    let node = Newcomer::new();
+    let names = wanted_names(CertificateUse::Client, "edge-1", [], []);
+    for minute in 0..3 {
+        let pair = node.certificates.pair(&names, node.now(), DAY);
+        let path = format!("{DIR}/kubelet-client-2026-01-01-10-0{minute}-00.pem");
+        node.host.put(path, format!("{}{}", pair.certificate, pair.key));
+        node.pass(minutes(1)).await;
+    }
+    let pairs = saved(&node, 2).await;
+    assert_eq!(node.store.load().await.unwrap().as_ref(), pairs.last());
+    let mut files = node.host.files_below(DIR);
+    files.retain(|file| file.contains("-2026-01-01-"));
+    let names = ["00-03-00", "00-04-00", "10-02-00"];
+    assert_eq!(files, names.map(|time| format!("{DIR}/kubelet-client-2026-01-01-{time}.pem")));
+    // After a power cut, the newest that is whole takes the place of the current one.
+    node.host.put(format!("{DIR}/kubelet-client-2026-01-01-00-04-00.pem"), "");
+    assert_eq!(node.store.load().await.unwrap().as_ref(), pairs.first());
+}
