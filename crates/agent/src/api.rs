@@ -29,6 +29,7 @@ pub struct AgentApi {
     pub(crate) heartbeat: Heartbeat,
     /// Places for followers of logs that are told of changes.
     pub(crate) log_watches: Arc<Semaphore>,
+    pub(crate) journal_queries: Arc<Semaphore>,
     pub(crate) samplers: Samplers,
 }
 
@@ -103,7 +104,7 @@ impl NodeApi for AgentApi {
     }
 
     async fn service_logs(&self, services: &[String], options: &NodeLogOptions) -> LogPieces {
-        system_logs::of_services(&self.engine, services, options).await
+        system_logs::of_services(&self.engine, &self.journal_queries, services, options).await
     }
 
     async fn checkpoint(

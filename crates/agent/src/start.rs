@@ -48,6 +48,7 @@ use crate::sources::http::HttpSource;
 use crate::sources::{ManifestProblems, SourceSet};
 use crate::stats::Samplers;
 use crate::sync_loop::{Heartbeat, SourcesReadiness, SyncLoop};
+use crate::system_logs::MAX_JOURNAL_QUERIES;
 use crate::system_processes::SystemProcesses;
 use crate::tasks::TaskSet;
 use crate::user_namespaces::PodIds;
@@ -127,6 +128,7 @@ impl Agent {
             problems: self.problems.clone(),
             heartbeat: self.heartbeat.clone(),
             log_watches: Arc::new(Semaphore::new(MOST_WATCHES)),
+            journal_queries: Arc::new(Semaphore::new(MAX_JOURNAL_QUERIES)),
             samplers: self.samplers.clone(),
         })
     }

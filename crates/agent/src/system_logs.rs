@@ -3,6 +3,7 @@
 
 use std::io::ErrorKind;
 use std::path::{Component, Path};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::stream::{self, BoxStream};
@@ -12,6 +13,7 @@ use model::NodeLogOptions;
 use ports::HostError;
 use ports::host::{HostResult, OpenFile};
 use ports::node_api::{LogPieces, SystemLog, SystemLogError};
+use tokio::sync::Semaphore;
 
 use crate::engine::Engine;
 use crate::volumes::chain;
@@ -54,8 +56,20 @@ fn refusal(error: HostError) -> SystemLogError {
     }
 }
 
-/// What those services said. What goes wrong is told in between, where the log would be.
-pub(crate) async fn of_services(engine: &Engine, services: &[String], options: &NodeLogOptions) -> LogPieces {
+/// Queries of the journal that run at the same time, each with one process of `journalctl`. Each ends after [`DEADLINE`].
+pub(crate) const MAX_JOURNAL_QUERIES: usize = 4;
+
+/// The log of these services. Errors are part of the answer, where the log would be.
+pub(crate) async fn of_services(
+    engine: &Engine,
+    queries: &Arc<Semaphore>,
+    services: &[String],
+    options: &NodeLogOptions,
+) -> LogPieces {
+    let Ok(permit) = queries.clone().try_acquire_owned() else {
+        let error = format!("more than {MAX_JOURNAL_QUERIES} queries of the journal at the same time");
+        return said(format!("\nerror: {error}\n")).map_err(|error| chain(&error)).boxed();
+    };
     let deadline = tokio::time::sleep(DEADLINE);
     let units = tokio::time::timeout(DEADLINE, units(engine)).await.unwrap_or_default();
     let (in_journal, in_files) = part(services, &units);
@@ -75,7 +89,11 @@ pub(crate) async fn of_services(engine: &Engine, services: &[String], options: &
         )));
     }
     let pieces = stream::iter(parts).flatten().take_until(deadline);
-    pieces.map_err(|error| chain(&error)).boxed()
+    let with_permit = pieces.map_err(move |error| {
+        let _until_the_stream_is_dropped = &permit;
+        chain(&error)
+    });
+    with_permit.boxed()
 }
 
 /// The names of all units in the journal; none without a journal.

@@ -115,6 +115,36 @@ fn services_of_the_node_are_asked_for_by_name() {
     }
 }
 
+/// A journal that notes each query and answers when there is a file `answer`.
+const SLOW_JOURNAL: &str = "#!/bin/sh\nif [ \"$1\" = --field ]; then echo kubelet.service; exit 0; fi\n\
+                            cd \"$(dirname \"$0\")\"; echo >> queries\n\
+                            until test -e answer; do sleep 0.1; done; echo answered\n";
+
+#[test]
+fn parallel_queries_of_the_journal_are_limited() {
+    let node = fake_node(json!({"enableSystemLogQuery": true}));
+    std::fs::create_dir_all(node.path("bin")).expect("made");
+    let program = node.path("bin/journalctl");
+    std::fs::write(&program, SLOW_JOURNAL).expect("written");
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("made a program");
+    let queries = || std::fs::read(node.path("bin/queries")).unwrap_or_default().len();
+    let query = || got(&node, "/logs/?query=kubelet").1;
+    std::thread::scope(|scope| {
+        let first: Vec<_> = (0..4).map(|_| scope.spawn(query)).collect();
+        node.eventually("four queries of the journal run", |_| match queries() {
+            4 => Ok(()),
+            count => Err(format!("{count}")),
+        });
+        assert_eq!(query(), "\nerror: more than 4 queries of the journal at the same time\n");
+        assert_eq!(queries(), 4);
+        std::fs::write(node.path("bin/answer"), "").expect("written");
+        for answer in first {
+            assert_eq!(answer.join().expect("an answer"), "answered\n");
+        }
+    });
+    assert_eq!(query(), "answered\n", "the place of a query that has ended is free again");
+}
+
 #[test]
 fn flags_and_status_are_shown_to_people_and_programs() {
     let mut node = fake_node(json!({"maxPods": 77, "staticPodURLHeader": {"Authorization": ["Bearer x"]}}));
