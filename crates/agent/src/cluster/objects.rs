@@ -33,12 +33,18 @@ use self::tokens::PodTokens;
 use super::follow::{Copy, Followed, Follower, Of};
 use crate::engine::Engine;
 
+/// ConfigMaps and Secrets that one pod may refer to, each of at most 1 MiB: the API takes pods that name tens of thousands
+/// of them (docs/decisions/0065).
+const MAX_OBJECTS: usize = 256;
+
 /// Why an object cannot be had. That it does not exist is no error here.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ObjectError {
     /// The first list has not come in yet.
     #[error("failed to sync {kind} cache: timed out waiting for the condition")]
     NotSynced { kind: &'static str },
+    #[error("pod refers to {count} ConfigMaps and Secrets, but a pod may refer to at most {MAX_OBJECTS}")]
+    TooManyObjects { count: usize },
     #[error("services have not yet been read at least once, cannot construct envvars")]
     NoServices,
     #[error("runtimeclass.node.k8s.io {name:?} not found")]
@@ -98,7 +104,9 @@ impl ClusterObjects {
     fn register(&self, engine: &Arc<Engine>, pod: &Arc<Pod>, before: Option<&Registered>) -> Registered {
         let namespace = pod.metadata.namespace.clone().unwrap_or_default();
         let (mut config_maps, mut secrets) = (BTreeMap::new(), BTreeMap::new());
-        for name in all_names(pod) {
+        let names = all_names(pod);
+        let object_count = names.len();
+        for name in names.into_iter().filter(|_| object_count <= MAX_OBJECTS) {
             let key = |name: &str| ObjectKey { namespace: namespace.clone(), name: name.to_owned() };
             match name {
                 ObjectName::ConfigMap(name) => {
@@ -127,6 +135,7 @@ impl ClusterObjects {
         Registered {
             access: self.access.clone(),
             pod: pod.clone(),
+            object_count,
             config_maps,
             secrets,
             bundles,
@@ -156,6 +165,8 @@ pub struct PodObjects {
 struct Registered {
     access: Access,
     pod: Arc<Pod>,
+    /// ConfigMaps and Secrets that the pod refers to. None of them is read where they are more than [`MAX_OBJECTS`].
+    object_count: usize,
     config_maps: BTreeMap<String, Arc<Source<ConfigMap>>>,
     secrets: BTreeMap<String, Arc<Source<Secret>>>,
     /// `None` where the node shows none.
@@ -284,6 +295,9 @@ impl Registered {
         names: &BTreeSet<ObjectName>,
         found: &mut VolumeObjects,
     ) -> Result<(), ObjectError> {
+        if self.object_count > MAX_OBJECTS && !names.is_empty() {
+            return Err(ObjectError::TooManyObjects { count: self.object_count });
+        }
         for name in names {
             match name {
                 ObjectName::ConfigMap(name) => {

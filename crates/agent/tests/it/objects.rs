@@ -522,3 +522,29 @@ async fn token_request_refused_right_after_binding_is_repeated_without_an_event(
     world.create(&pod_with_token("other", 3600));
     world.until("the event is recorded", |w| w.recorded("FailedMount") > 0).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn pod_that_refers_to_more_config_maps_and_secrets_than_the_limit_waits_and_none_is_read() {
+    let world = World::joined().await;
+    let of = |count: usize| {
+        let sources = (0..count).map(|n| match n % 2 {
+            0 => json!({"configMapRef": {"name": format!("bulk-{n}"), "optional": true}}),
+            _ => json!({"secretRef": {"name": format!("bulk-{n}"), "optional": true}}),
+        });
+        json!({"envFrom": sources.collect::<Vec<Value>>()})
+    };
+    world.create(&pod("large", [container_with("app", of(256))]));
+    world.until("a pod with as many as the limit is ready", |w| w.is_said_ready("large")).await;
+    world.api().forget_calls();
+    world.create(&pod("larger", [container_with("app", of(257))]));
+    let text = "pod refers to 257 ConfigMaps and Secrets, but a pod may refer to at most 256";
+    let expected = ("CreateContainerConfigError".to_owned(), text.to_owned());
+    world.until("the reason is in the status", |w| waiting(w, "larger").as_ref() == Some(&expected)).await;
+    assert_eq!(calls_about(&world, "bulk-256"), Vec::<String>::new());
+    // Those of its volumes count, too.
+    let sources: Vec<Value> = (0..257).map(|n| json!({"secret": {"name": format!("bulk-{n}")}})).collect();
+    let volume = json!({"projected": {"sources": sources}});
+    world.create(&pod_with_volume("volume", volume));
+    let failed = |w: &World| message(w, "FailedMount").is_some_and(|message| message.contains(text));
+    world.until("the event gives the reason", failed).await;
+}
