@@ -27,7 +27,8 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// in a while.
 pub(crate) const MOST_WATCHES: usize = 32;
 
-/// Opens the log and returns the part that is asked for, read as it is taken.
+/// Opens the log and returns the part that is asked for, read as it is taken. Links are followed, because cri-dockerd has links
+/// at the paths of logs; only root can make one there, or a pod that mounts the log directory of the host for writing.
 pub(crate) async fn open(
     engine: &Arc<Engine>,
     watches: &Arc<Semaphore>,

@@ -10,7 +10,8 @@ const BYTES: usize = 2048;
 /// Log lines carry a time and a stream each, so more is read than is shown.
 const READ: usize = 16 << 10;
 
-/// The last lines a container wrote, without what the runtime put before them. Empty if there is no log.
+/// The last lines a container wrote, without what the runtime put before them. Empty if there is no log. Links are followed,
+/// as in `container_logs::open`.
 pub(crate) async fn last_words(host: &dyn Host, log: &Path) -> String {
     let raw = host.read_file(log, READ, true).await.unwrap_or_default();
     tail(&String::from_utf8_lossy(&raw), raw.len() == READ)

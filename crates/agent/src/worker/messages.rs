@@ -31,6 +31,7 @@ pub(super) async fn read_new(
 async fn read(engine: &Engine, pod: &PodRef, container: &ContainerObservation) -> String {
     let record = &container.record;
     let dir = engine.settings.paths.pod(&pod.uid);
+    // This file alone is mounted into the container, which can therefore not put a link in its place.
     let file = termination_log_path(&dir, &container.name, record.restart_count);
     let bytes = engine.host.read_file(&file, MESSAGE_LIMIT, false).await.unwrap_or_default();
     let failed_at_work = container.exit_code != 0 && container.reason != "ContainerCannotRun";
