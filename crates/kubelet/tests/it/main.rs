@@ -15,6 +15,7 @@ mod processes;
 mod certificates;
 mod cgroups;
 mod cluster;
+mod disk_errors;
 mod fault_points;
 mod faults;
 mod guest;

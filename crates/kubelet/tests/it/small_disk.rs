@@ -39,6 +39,22 @@ impl SmallDisk {
         disk
     }
 
+    /// From now on everything that reaches the filesystem fails with EIO, as on a disk that has died.
+    pub(crate) fn fail(&self) {
+        const EXT4_IOC_SHUTDOWN: &str = "0x8004587D";
+        let call = format!("my $how = pack('L', 0); ioctl(F, {EXT4_IOC_SHUTDOWN}, $how) or die $!");
+        let script = format!("open(F, '<', $ARGV[0]) or die $!; {call}");
+        run("perl", &["-e", &script, &text(&self.path())]);
+    }
+
+    /// Puts a healthy disk with the same content in the place of one that failed.
+    pub(crate) fn replace(&self) {
+        let [failed, healthy] = ["image", "healthy"].map(|name| self.dir.path().join(name));
+        std::fs::copy(failed, &healthy).expect("a copy of the disk");
+        run("umount", &["--lazy", &text(&self.path())]);
+        run("mount", &["-o", "loop", &text(&healthy), &text(&self.path())]);
+    }
+
     /// Where it is mounted.
     pub(crate) fn path(&self) -> PathBuf {
         self.place.clone()
