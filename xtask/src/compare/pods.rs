@@ -10,6 +10,8 @@ use super::{Difference, normal};
 const LISTS: [&str; 3] = ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"];
 /// Reasons of which either may be there at the moment of reading.
 const PULL_REASONS: [&str; 2] = ["ErrImagePull", "ImagePullBackOff"];
+/// Reasons to wait of a container that has ended and is to run again.
+const BETWEEN_RUNS: [&str; 2] = ["CrashLoopBackOff", "PostStartHookError"];
 /// How often an event that repeats was counted depends on the moment of reading; once and often are different.
 const OFTEN: u64 = 2;
 const COUNT_SLACK: u64 = 2;
@@ -44,14 +46,16 @@ fn compare_final(name: &str, theirs: &Value, ours: &Value, found: &mut Vec<Diffe
 
 /// `status.resources` shows what the pod was allocated, and from the first sync after it is shown as running what its cgroup
 /// enforces: which of the two is there depends on the moment of the last sync. The values are the same if each kubelet showed
-/// that of the other, too, for the same generation of the pod.
+/// that of the other, too, for the same generation of the pod; ours need not for a pod that has ended, maybe before that sync.
 fn settle_resources(theirs: (&mut Value, &Value), ours: (&mut Value, &Value)) {
     let (go, own) = (&theirs.0["status"], &ours.0["status"]);
     let has_shown = |patches: &Value, other: &Value| {
         let of = |status: &Value| (status["resources"].clone(), status["observedGeneration"].clone());
         patches.as_array().into_iter().flatten().any(|patch| of(&patch["status"]) == of(other))
     };
-    if go["resources"] != own["resources"] && has_shown(theirs.1, own) && has_shown(ours.1, go) {
+    let has_ended = |status: &Value| status["phase"] == "Failed" || status["phase"] == "Succeeded";
+    let ours_may_be = || has_shown(ours.1, go) || (has_ended(go) && has_ended(own));
+    if go["resources"] != own["resources"] && has_shown(theirs.1, own) && ours_may_be() {
         for pod in [theirs.0, ours.0] {
             pod["status"]["resources"] = json!("allocated or enforced");
         }
@@ -135,7 +139,7 @@ fn settle(container: &mut Value) {
         container["state"] = json!({"waiting": PULL_REASONS.join(" or ")});
     }
     let has_restarted = container["restartCount"].as_u64() > Some(0) || container["restartCount"] == "often";
-    let ended = if reason == "CrashLoopBackOff" {
+    let ended = if BETWEEN_RUNS.contains(&reason.as_str()) {
         container["lastState"]["terminated"].take()
     } else {
         container["state"]["terminated"].clone()

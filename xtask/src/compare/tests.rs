@@ -54,6 +54,9 @@ fn either_state_of_a_restarting_container_may_be_read() {
     let just_ended = pod(json!({"containerStatuses": [{"name": "c", "restartCount": 2,
         "state": {"terminated": ended}, "lastState": {"terminated": ended}}]}));
     assert_eq!(lines(in_back_off.clone(), just_ended.clone()), Vec::<String>::new());
+    let hook_failed = pod(json!({"containerStatuses": [{"name": "c", "restartCount": 3,
+        "state": {"waiting": {"reason": "PostStartHookError", "message": "failed"}}, "lastState": {"terminated": ended}}]}));
+    assert_eq!(lines(in_back_off.clone(), hook_failed), Vec::<String>::new());
     let mut other_code = just_ended;
     other_code["final"]["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] = json!(2);
     assert_eq!(
@@ -114,6 +117,14 @@ fn resources_of_a_pod_may_be_allocated_or_enforced_if_both_kubelets_showed_both(
         difference,
         "never enforced"
     );
+    let ended = |mut pod: Value| {
+        pod["final"]["status"]["phase"] = json!("Failed");
+        pod
+    };
+    let ours = ended(shown(1, &[allocated.clone()]));
+    assert_eq!(lines(ended(both(&enforced, &allocated)), ours), Vec::<String>::new(), "ended before that");
+    let ours = ended(shown(1, &[json!({"limits": {"memory": "2Ki"}})]));
+    assert_eq!(lines(ended(both(&enforced, &allocated)), ours).len(), 1, "a value that was never shown");
     let mut resized = both(&enforced, &allocated);
     resized["final"]["status"]["observedGeneration"] = json!(2);
     let mut ours = both(&allocated, &enforced);
