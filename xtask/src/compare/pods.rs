@@ -46,12 +46,16 @@ fn compare_final(name: &str, theirs: &Value, ours: &Value, found: &mut Vec<Diffe
 
 /// `status.resources` shows what the pod was allocated, and from the first sync after it is shown as running what its cgroup
 /// enforces: which of the two is there depends on the moment of the last sync. The values are the same if each kubelet showed
-/// that of the other, too, for the same generation of the pod; ours need not for a pod that has ended, maybe before that sync.
+/// that of the other, too, for the same generation of the pod or a later one; a pod that has ended may have done so before ours
+/// showed the second.
 fn settle_resources(theirs: (&mut Value, &Value), ours: (&mut Value, &Value)) {
     let (go, own) = (&theirs.0["status"], &ours.0["status"]);
     let has_shown = |patches: &Value, other: &Value| {
-        let of = |status: &Value| (status["resources"].clone(), status["observedGeneration"].clone());
-        patches.as_array().into_iter().flatten().any(|patch| of(&patch["status"]) == of(other))
+        let generation = |status: &Value| status["observedGeneration"].as_u64();
+        let is_same = |status: &Value| {
+            status["resources"] == other["resources"] && generation(status) >= generation(other)
+        };
+        patches.as_array().into_iter().flatten().any(|patch| is_same(&patch["status"]))
     };
     let has_ended = |status: &Value| status["phase"] == "Failed" || status["phase"] == "Succeeded";
     let ours_may_be = || has_shown(ours.1, go) || (has_ended(go) && has_ended(own));
@@ -174,13 +178,16 @@ pub(super) fn differences(
 /// The steps from one state to the next that only one of the two shows.
 fn compare_states(name: &str, theirs: &Value, ours: &Value, found: &mut Vec<Difference>) {
     let (theirs, ours) = (transitions(theirs), transitions(ours));
+    let (short_theirs, short_ours) = (has_short_run(&theirs), has_short_run(&ours));
     let keys: BTreeSet<&String> = theirs.keys().chain(ours.keys()).collect();
     for key in keys {
+        let is_readiness = key == "condition Ready" || key == "condition ContainersReady";
         let empty = BTreeSet::new();
         let (go, own) = (theirs.get(key).unwrap_or(&empty), ours.get(key).unwrap_or(&empty));
         for step in go.symmetric_difference(own) {
-            let other = if go.contains(step) { own } else { go };
-            if is_skipped(step, if go.contains(step) { go } else { own }, other) {
+            let (all, other, is_short) =
+                if go.contains(step) { (go, own, short_ours) } else { (own, go, short_theirs) };
+            if is_skipped(step, all, other) || (is_readiness && is_short && is_way_back(step, other)) {
                 continue;
             }
             let (go, own) = if go.contains(step) { ("yes", "no") } else { ("no", "yes") };
@@ -201,6 +208,19 @@ fn is_skipped(step: &Step, all: &BTreeSet<Step>, other: &BTreeSet<Step>) -> bool
     let is_first = may_be_skipped(to) && all.iter().any(|(b, c)| b == to && has(other, from, c));
     let is_second = may_be_skipped(from) && all.iter().any(|(a, b)| b == from && has(other, a, to));
     has_detour || is_first || is_second
+}
+
+/// Whether a container is shown to have ended that was not shown to run: its run was too short.
+fn has_short_run(steps: &BTreeMap<String, BTreeSet<Step>>) -> bool {
+    let of_containers =
+        steps.iter().filter(|(key, _)| key.starts_with("container ")).flat_map(|(_, steps)| steps);
+    of_containers.into_iter().any(|(from, to)| from.starts_with("waiting") && to.starts_with("terminated"))
+}
+
+/// From ready to what was there before. The pod of a container whose first run was too short was not shown to be ready then,
+/// but in a later one.
+fn is_way_back((from, to): &Step, other: &BTreeSet<Step>) -> bool {
+    from.starts_with("True") && other.contains(&(to.clone(), from.clone()))
 }
 
 /// From one state to the next.

@@ -264,6 +264,27 @@ fn states_on_the_way_are_compared_by_their_steps() {
 }
 
 #[test]
+fn a_run_that_was_too_short_to_be_shown_makes_no_pod_ready() {
+    let patches = |states: &[(&str, &str)]| {
+        let patch = |(state, ready): &(&str, &str)| {
+            let (status, reason) = ready.split_once(' ').unwrap_or((ready, ""));
+            json!({"code": 200, "status": {"phase": "Running", "containerStatuses": [{"name": "c", "state": {(*state): {}}}],
+                "conditions": [{"type": "Ready", "status": status, "reason": reason}]}})
+        };
+        json!({"final": null, "events": [], "patches": states.iter().map(patch).collect::<Vec<_>>()})
+    };
+    let (waits, ends, runs) =
+        (("waiting", "False NotReady"), ("terminated", "False NotReady"), ("running", "True"));
+    let done = ("terminated", "False PodCompleted");
+    let theirs = || patches(&[waits, runs, ends, runs, done]);
+    assert_eq!(lines(theirs(), patches(&[waits, ends, runs, done])), Vec::<String>::new());
+    let found = lines(theirs(), patches(&[waits, runs, ("terminated", "True"), runs, done]));
+    assert_eq!(found, ["states p condition Ready: True  -> False NotReady: yes | no"], "it was shown to run");
+    let found = lines(theirs(), patches(&[waits, ends, waits, done]));
+    assert!(!found.is_empty(), "it was never ready");
+}
+
+#[test]
 fn events_are_compared_by_type_reason_message_and_count() {
     let events = |list: Value| json!({"final": null, "patches": [], "events": list});
     let event = |reason: &str, message: &str, count: u64| json!({"type": "Normal", "reason": reason, "message": message, "count": count});
