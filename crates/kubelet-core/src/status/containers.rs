@@ -18,6 +18,9 @@ use super::{ContainerStatuses, StatusInputs, WaitingState, whole_seconds};
 use crate::pod::restart::{AfterExit, after_end, has_failed};
 use crate::probe::results::Verdict;
 
+#[cfg(test)]
+mod tests;
+
 /// What the termination messages of one pod may take together; each container gets an equal share.
 const POD_TERMINATION_MESSAGE_BYTES: usize = 12 * 1024;
 /// The exit code shown for a container nobody saw ending: that of one killed by SIGKILL.
@@ -201,7 +204,12 @@ impl<'a> Reader<'a> {
         let waiting = || waiting_state(self.default_reason, "");
         let state = match newest.state {
             ContainerState::Running if self.inputs.starting.contains(container.name()) => waiting(),
-            ContainerState::Running => running_state(newest),
+            ContainerState::Running => {
+                // What ended was counted up to here, whatever this instance recorded.
+                let is_next = said_state.is_some_and(|s| s.terminated.is_some()) && !is_same;
+                let next = if is_next { said.saturating_add(1) } else { said };
+                return (running_state(newest), recorded.max(next));
+            }
             ContainerState::Exited if self.is_between_kill_and_restart(newest) => waiting(),
             ContainerState::Exited => self.terminated_state(newest),
             // What ended does not begin again as the same instance.
@@ -390,11 +398,13 @@ fn remembered_end(last: &ContainerStatus, id: &str) -> Option<ApiState> {
 /// its work, so it counts as failed. Comes after the conditions, as in the Go kubelet: those of a pod that never ran keep
 /// naming the containers that are not ready.
 pub(super) fn end_what_never_reported(pod: &Pod, statuses: &mut ContainerStatuses) {
-    let started_init = statuses.init.iter().rposition(has_run).map_or(0, |last| last + 1);
+    let is_past_init = statuses.is_initialized();
+    // Of init containers that never started only the first one should have.
+    let started_init = statuses.init.iter().rposition(has_run).map_or(1, |last| last + 1);
     statuses.init.iter_mut().take(started_init).for_each(end_if_not_ended);
     let mut init = init_containers(pod).zip(&statuses.init);
-    let is_initialized = init.all(|(c, s)| if c.kind == ContainerKind::Init { s.ready } else { has_run(s) });
-    if is_initialized {
+    let is_done = init.all(|(c, s)| if c.kind == ContainerKind::Init { s.ready } else { has_run(s) });
+    if is_past_init || is_done {
         statuses.regular.iter_mut().for_each(end_if_not_ended);
     }
 }

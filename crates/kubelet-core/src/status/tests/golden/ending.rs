@@ -301,7 +301,7 @@ fn a_stopped_pod_ends_whatever_its_policy() {
         expect![[r#"
             Failed
             -PodReadyToStartContainers -Initialized(ContainersNotInitialized: containers with incomplete status: [i]) -Ready(ContainersNotReady: containers with unready status: [a])
-            init i waiting PodInitializing
+            init i exited 137 ContainerStatusUnknown
             a waiting PodInitializing
         "#]],
     );

@@ -185,6 +185,28 @@ fn a_start_that_failed_between_does_not_hide_the_run_before() {
     );
 }
 
+/// `kubelet_pods_test.go`, TestConvertToAPIContainerStatuses: a run that follows an end is counted although its record says
+/// less.
+#[test]
+fn restart_count_grows_past_the_record_of_a_container_that_runs_again() {
+    check(
+        "pod a | a=#5:exited(1) | a=#0:running",
+        expect![[r#"
+        Running
+        +PodReadyToStartContainers +Initialized +Ready
+        a running, before: exited 1 Error test://a-5, restarts 6, ready, started
+    "#]],
+    );
+    check(
+        "pod a | a=#5:exited(1) | a=#0:running | a=#0:running",
+        expect![[r#"
+        Running
+        +PodReadyToStartContainers +Initialized +Ready
+        a running, before: exited 1 Error test://a-5, restarts 6, ready, started
+    "#]],
+    );
+}
+
 #[test]
 fn restart_counts_do_not_shrink() {
     check(
