@@ -139,7 +139,8 @@ fn select_containers<'a>(inputs: &GcInputs<'a>) -> Vec<Chosen<'a>> {
     for ((pod, _), mut instances) in units {
         instances.sort_by(|a, b| (b.created_at, &b.id).cmp(&(a.created_at, &a.id)));
         if inputs.is_gone(pod) {
-            let idle = instances.into_iter().filter(|c| c.state != ContainerState::Running);
+            let is_idle = |c: &&GcContainer| c.state != ContainerState::Running;
+            let idle = instances.into_iter().filter(|c| is_idle(c) && inputs.is_old_enough(c.created_at));
             chosen.extend(idle.map(|c| (c, GcReason::PodGone)));
             continue;
         }

@@ -151,6 +151,75 @@ fn young_containers_stay() {
     );
 }
 
+/// `kuberuntime/kuberuntime_gc_test.go`, TestContainerGC: what is removed. Creation times are those of the table, `90` is young.
+/// Where the Go kubelet removes the newest instance of a container of a live pod, or more than the limit asks for, ours does
+/// not (docs/decisions/0067).
+#[test]
+fn container_gc_table() {
+    let policy = GcPolicy { age_min: Duration::from_secs(60), dead_per_container: 2, dead_total: Some(6) };
+    let per_node = GcPolicy { dead_per_container: 100, dead_total: Some(4), ..policy };
+    let unlimited = GcPolicy { dead_per_container: 100, dead_total: None, ..policy };
+    for (name, policy, world, expected) in [
+        (
+            "max containers without a limit per container",
+            per_node,
+            "p/bar: exited@4 exited@3 exited@2 exited@1 exited@0",
+            "pbar0 (TooManyDead)",
+        ),
+        ("no limits", unlimited, "p/bar: exited@2 exited@1 exited@0", ""),
+        ("recently started", policy, "p/bar: exited@90 exited@91 exited@92", ""),
+        ("oldest of a container", policy, "p/bar: exited@2 exited@1 exited@0", "pbar0 (Superseded)"),
+        ("running", policy, "p/bar: exited@2 exited@1 running@0", ""),
+        ("limits not exceeded", policy, "p/bar: exited@1 exited@0", ""),
+        (
+            "per UID and container",
+            policy,
+            "p/bar: exited@2 exited@1 exited@0 | q/baz: exited@2 exited@1 exited@0 | q/bar: exited@2 exited@1 exited@0",
+            "pbar0 (Superseded), qbar0 (Superseded), qbaz0 (Superseded)",
+        ),
+        (
+            "all of terminating pods but what runs",
+            policy,
+            "x/bar: exited@2 exited@1 | p/bar2: exited@1 | x/bar3: running@0",
+            "xbar1 (PodGone), xbar2 (PodGone)",
+        ),
+        (
+            "deleted pods respect the age too",
+            policy,
+            "p/bar: exited@1 exited@0 | deleted/bar1: exited@90 exited@1 exited@0",
+            "deletedbar10 (PodGone), deletedbar11 (PodGone)",
+        ),
+    ] {
+        assert_eq!(shown(&World::parse(world).plan(policy, true)), expected, "{name}");
+    }
+    let early = World::parse("deleted/bar1: exited@0").plan(policy, false);
+    assert_eq!(shown(&early), "", "not all sources ready");
+}
+
+/// `kuberuntime/kuberuntime_gc_test.go`, TestSandboxGC and TestPodLogDirectoryGC.
+#[test]
+fn sandbox_gc_table() {
+    for (name, world, expected) in [
+        ("notready of a deleted pod", "gone/box: notready@0", "box gone.0 (PodGone)"),
+        ("ready of a deleted pod", "gone/box: ready@0", ""),
+        ("existing pods", "p/box: ready@0 | q/box: notready@0", ""),
+        ("older exited", "p/box: notready@1 notready@0", "box p.0 (Superseded)"),
+        ("older exited with containers", "p/box: notready@1 notready@0 | p/a: exited@5^0", ""),
+        ("of terminating pods", "p/box: ready@0 | x/box: notready@0", "box x.0 (PodGone)"),
+        ("with containers", "p/box: notready@0 | p/a: exited@5^0", ""),
+        (
+            "several",
+            "p/box: ready@1 notready@0 | q/box: notready@1 notready@0 | q/a: exited@5^1 | gone/box: notready@0",
+            "box gone.0 (PodGone), box p.0 (Superseded), box q.0 (Superseded)",
+        ),
+        ("log directories", "logs: ns_name_p ns_name_654", "logs ns_name_654"),
+    ] {
+        assert_eq!(shown(&World::parse(world).plan(GcPolicy::default(), true)), expected, "{name}");
+    }
+    let early = World::parse("logs: ns_name_654").plan(GcPolicy::default(), false);
+    assert_eq!(shown(&early), "", "not all sources ready");
+}
+
 #[test]
 fn a_limit_for_the_node_takes_the_oldest_spares() {
     let policy = GcPolicy { dead_total: Some(2), ..GcPolicy::default() };

@@ -194,6 +194,21 @@ fn the_grace_of_a_pod_comes_from_the_strongest_source() {
     assert_eq!(grace(Some(30), None, None, Some(40)), 40, "the spec no longer counts once a period was set");
 }
 
+/// `pod_workers_test.go`, Test_calculateEffectiveGracePeriod.
+#[test]
+fn calculate_effective_grace_period_table() {
+    for (name, deletion, kill_override, expected) in [
+        ("termination grace period of the spec", None, None, 30),
+        ("deletionGracePeriodSeconds", Some(5), None, 5),
+        ("override", Some(5), Some(2), 2),
+        ("deletionGracePeriodSeconds of zero", Some(0), None, 1),
+        ("override of zero", Some(5), Some(0), 1),
+    ] {
+        let sources = GraceSources { spec: Some(30), deletion, kill_override };
+        assert_eq!(compute_grace(sources, None).as_secs(), expected, "{name}");
+    }
+}
+
 #[test]
 fn the_kill_deadline_is_half_as_long_again() {
     assert_eq!(GracePeriod::MIN.kill_deadline().as_secs(), 10);
