@@ -30,6 +30,10 @@ impl Check<'_> {
                 let allowed =
                     "the name of a sysctl such as net.core.somaxconn, or its beginning with * at the end";
                 self.invalid("allowedUnsafeSysctls", format!("{sysctl:?}"), allowed);
+            } else if !has_namespace(sysctl) {
+                let allowed =
+                    "a sysctl of a namespace: kernel.shm*, kernel.msg*, kernel.sem, fs.mqueue.* or net.*";
+                self.invalid("allowedUnsafeSysctls", format!("{sysctl:?}"), allowed);
             }
         }
         self.taints();
@@ -67,6 +71,14 @@ impl Check<'_> {
             self.needs_gate(field, "KubeletCrashLoopBackOffMax");
         }
     }
+}
+
+/// The kernel has this sysctl, or all that begin so, once for each IPC or network namespace: others are the node's, and a pod
+/// cannot set them.
+fn has_namespace(pattern: &str) -> bool {
+    let name = pattern.strip_suffix('*').unwrap_or(pattern).replace('/', ".");
+    let prefixes = ["kernel.shm", "kernel.msg", "fs.mqueue.", "net."];
+    name == "kernel.sem" || prefixes.iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// Names with dots or slashes; only the last character may be `*`.

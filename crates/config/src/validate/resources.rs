@@ -189,7 +189,11 @@ impl Check<'_> {
         self.thresholds("evictionHard", &config.eviction_hard, "above 0");
         self.thresholds("evictionSoft", &config.eviction_soft, "above 0");
         self.thresholds("evictionMinimumReclaim", &config.eviction_minimum_reclaim, "of 0 or more");
-        for signal in config.eviction_soft.keys() {
+        let is_off = |threshold: &str| {
+            let percent = threshold.strip_suffix('%').and_then(|percent| percent.parse::<f64>().ok());
+            percent.is_some_and(|percent| percent <= 0.0 || percent >= 100.0)
+        };
+        for (signal, _) in config.eviction_soft.iter().filter(|(_, threshold)| !is_off(threshold)) {
             if !config.eviction_soft_grace_period.contains_key(signal) {
                 self.conflict(format!(
                     "evictionSoft (--eviction-soft) {signal} needs evictionSoftGracePeriod (--eviction-soft-grace-period)"

@@ -179,6 +179,15 @@ impl Check<'_> {
                 "preloadedImagesVerificationAllowlist must be set only if imagePullCredentialsVerificationPolicy is NeverVerifyAllowlistedImages",
             );
         }
+        for pattern in &config.preloaded_images_verification_allowlist {
+            if !is_image_pattern(pattern) {
+                self.invalid(
+                    "preloadedImagesVerificationAllowlist",
+                    format!("{pattern:?}"),
+                    "the name of an image without tag and digest, or its beginning with /* at the end",
+                );
+            }
+        }
         if policy != "NeverVerifyPreloadedImages" {
             self.needs_gate("imagePullCredentialsVerificationPolicy", "KubeletEnsureSecretPulledImages");
         }
@@ -228,4 +237,15 @@ fn is_plain_absolute(path: &str) -> bool {
         Path::new(path).components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
     let rebuilt: std::path::PathBuf = Path::new(path).components().collect();
     path.is_ascii() && path.starts_with('/') && plain && rebuilt.as_os_str() == path
+}
+
+/// `registry.example/team/app`, or `registry.example/*` for all below.
+fn is_image_pattern(pattern: &str) -> bool {
+    let (name, is_prefix) = match pattern.strip_suffix("/*") {
+        Some(name) => (name, true),
+        None => (pattern, false),
+    };
+    let has_tag = !is_prefix && name.rsplit('/').next().is_some_and(|last| last.contains(':'));
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-._:/[]".contains(c);
+    !name.is_empty() && !name.ends_with('/') && !has_tag && name.chars().all(is_plain)
 }

@@ -211,6 +211,24 @@ fn names_of_policies_and_strategies_are_ones_that_are_known() {
         "enforceNodeAllocatable: [all]\n",
         "enforceNodeAllocatable (--enforce-node-allocatable) is \"all\", but must be pods, system-reserved, kube-reserved, system-reserved-compressible, kube-reserved-compressible or none",
     );
+    // `sysctl/allowlist_test.go`, TestNewAllowlist.
+    check("allowedUnsafeSysctls: ['kernel.msg*', kernel.sem, 'kernel/msg*', kernel/sem]\n", "");
+    for refused in [" kernel.msg*", "kernel.msg* ", "net.-", "net.*.foo", "net.*/foo"] {
+        let text =
+            "must be the name of a sysctl such as net.core.somaxconn, or its beginning with * at the end";
+        check(
+            &format!("allowedUnsafeSysctls: ['{refused}']\n"),
+            &format!("allowedUnsafeSysctls (--allowed-unsafe-sysctls) is {refused:?}, but {text}"),
+        );
+    }
+    for refused in ["foo", "foo*", "vm.swappiness"] {
+        let text =
+            "must be a sysctl of a namespace: kernel.shm*, kernel.msg*, kernel.sem, fs.mqueue.* or net.*";
+        check(
+            &format!("allowedUnsafeSysctls: ['{refused}']\n"),
+            &format!("allowedUnsafeSysctls (--allowed-unsafe-sysctls) is {refused:?}, but {text}"),
+        );
+    }
     check(
         "allowedUnsafeSysctls: ['net.*.x', 'kernel.msg*', 'net.ipv4.*', '*']\n",
         "allowedUnsafeSysctls (--allowed-unsafe-sysctls) is \"net.*.x\", but must be the name of a sysctl such as net.core.somaxconn, or its beginning with * at the end\ninvalid configuration: allowedUnsafeSysctls (--allowed-unsafe-sysctls) is \"*\", but must be the name of a sysctl such as net.core.somaxconn, or its beginning with * at the end",
@@ -296,6 +314,8 @@ fn settings_that_need_or_exclude_each_other_are_held_to_it() {
     // A grace period alone has no effect, and the Go kubelet accepts it (`eviction/helpers.go`, ParseThresholdConfig).
     check("evictionSoftGracePeriod: {memory.available: 1m}\n", "");
     check("evictionSoft: {memory.available: 1Gi}\nevictionSoftGracePeriod: {memory.available: 1m}\n", "");
+    // A threshold that is off needs none.
+    check("evictionSoft: {memory.available: 0%, pid.available: 100%}\n", "");
     check(
         "shutdownGracePeriod: 10s\nshutdownGracePeriodCriticalPods: 20s\n",
         "shutdownGracePeriodCriticalPods is 20s, but must be at most shutdownGracePeriod 10s",
@@ -334,6 +354,28 @@ fn settings_that_need_or_exclude_each_other_are_held_to_it_further() {
         "registerWithTaints a: timeAdded must not be set, the API server sets it",
     );
     check("imagePullCredentialsVerificationPolicy: NeverVerifyAllowlistedImages\n", "");
+    // `images/pullmanager/image_pull_policies_test.go`: patterns without effect would leave out what they were meant for.
+    let digest = "38a8906435c4dd5f4258899d46621bfd8eea3ad6ff494ee3c2f17ef0321625bd";
+    for pattern in [
+        "image.repo/pokus*/imagename",
+        "image.repo/pokus*",
+        "image.repo/*/imagename",
+        "/*",
+        "image.repo/",
+        "",
+        "*",
+        "test.io/test/image1:tagged",
+        &format!("test.io/test/image1@sha256:{digest}"),
+        "test.io/test/image1 ",
+    ] {
+        let policy = "imagePullCredentialsVerificationPolicy: NeverVerifyAllowlistedImages\n";
+        check(
+            &format!("{policy}preloadedImagesVerificationAllowlist: ['{pattern}']\n"),
+            &format!(
+                "preloadedImagesVerificationAllowlist is {pattern:?}, but must be the name of an image without tag and digest, or its beginning with /* at the end"
+            ),
+        );
+    }
     check(
         "preloadedImagesVerificationAllowlist: [a]\n",
         "preloadedImagesVerificationAllowlist must be set only if imagePullCredentialsVerificationPolicy is NeverVerifyAllowlistedImages",
