@@ -73,6 +73,19 @@ async fn of_two_pods_that_come_together_one_gets_the_last_processor() {
     assert_eq!((0..6).filter(|n| reason(&world, &format!("web-{n}")) == "OutOfcpu").count(), 4);
 }
 
+/// As the Go kubelet, which sorts the pods that arrive together (`HandlePodAdditions`).
+#[tokio::test(start_paused = true)]
+async fn pods_that_arrive_together_are_admitted_in_order_of_creation() {
+    let mut world = World::of_cluster();
+    for name in ["b", "c", "a"] {
+        world.create(&asking(name, "1500m"));
+        world.pass(seconds(1)).await;
+    }
+    world.start().await;
+    world.until("all are decided", |w| ["a", "b", "c"].iter().all(|n| w.said_phase(n) != "Pending")).await;
+    assert_eq!(["a", "b", "c"].map(|name| reason(&world, name)), ["OutOfcpu", "", ""]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn jobs_that_follow_each_other_closely_find_the_room_of_the_one_before() {
     let world = World::joined().await;

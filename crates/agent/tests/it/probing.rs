@@ -148,3 +148,21 @@ async fn a_container_that_is_not_ready_is_asked_at_once_when_the_status_changes(
     let took = world.now() - changed;
     assert!(took < seconds(5), "it took {took:?}");
 }
+
+// Recording: readiness.json. Readiness is probed until the whole pod has stopped, its sandbox included.
+#[tokio::test(start_paused = true)]
+async fn exec_probe_of_a_container_that_has_exited_emits_the_error_of_the_runtime() {
+    let world = World::started().await;
+    world.fake.program("app", Program::runs().on_exec(|_| Exec::exits(0)));
+    let probe = json!({"readinessProbe": {"exec": {"command": ["cat", "/tmp/ok"]}, "periodSeconds": 1}});
+    world.apply(&pod("web", [container_with("app", probe)]));
+    world.until("the pod is ready", |w| w.is_ready("web")).await;
+    world.fake.latency(Method::StopPodSandbox, seconds(3));
+    world.remove("web");
+    world.until("nothing is left", |w| w.traces().is_empty()).await;
+    let events = world.agent.as_ref().unwrap().recorder().latest();
+    let unhealthy = events.into_iter().find(|event| event.reason == "Unhealthy").unwrap().message;
+    let expected =
+        "Readiness probe errored and resulted in unknown state: rpc error: code = Unknown desc = container ";
+    assert!(unhealthy.starts_with(expected), "{unhealthy}");
+}
