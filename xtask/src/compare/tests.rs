@@ -113,7 +113,7 @@ fn resources_of_a_pod_may_be_allocated_or_enforced_if_both_kubelets_showed_both(
     assert_eq!(lines(both(&allocated, &enforced), both(&enforced, &allocated)), Vec::<String>::new());
     let difference = ["final p resources.limits.memory: \"1Ki\" | \"32Mi\""];
     assert_eq!(
-        lines(both(&enforced, &allocated), shown(1, &[allocated.clone()])),
+        lines(both(&enforced, &allocated), shown(1, std::slice::from_ref(&allocated))),
         difference,
         "never enforced"
     );
