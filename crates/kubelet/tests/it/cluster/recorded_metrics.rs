@@ -16,6 +16,8 @@ const NO_MEMORY_CACHE: &str = "records of images are not kept in memory";
 const ON_NODES_WITH: &str =
     "only on nodes that have the thing: certificates to renew, a shutdown, block devices";
 
+const ONCE_IT_HAPPENED: &str = "no sample, and so no family, before the first of what it counts";
+
 /// The families that this kubelet does not have, and why; those that end in `*` by their beginning.
 const MISSING: &[(&str, &str)] = &[
     ("dra_*", NO_DRA),
@@ -33,8 +35,10 @@ const DEPENDS: &[(&str, &str)] = &[
     ("container_network_*", ON_NODES_WITH),
     ("container_memory_*", ON_NODES_WITH),
     ("container_swap_limit_bytes", ON_NODES_WITH),
+    ("kubelet_admission_rejections_total", ONCE_IT_HAPPENED),
     ("kubelet_certificate_manager_client_*", ON_NODES_WITH),
     ("kubelet_graceful_shutdown_*", ON_NODES_WITH),
+    ("kubelet_started_containers_errors_total", ONCE_IT_HAPPENED),
 ];
 
 fn is_listed(list: &[(&str, &str)], family: &str) -> bool {
