@@ -44,12 +44,12 @@ pub async fn reload(identity: Arc<dyn ClientIdentity>, clock: Clock) {
         clock.sleep_until(clock.mono() + RELOAD).await;
         match identity.reload().await {
             Ok(true) => {
-                tracing::info!("The certificate files of the kubeconfig are new; later calls use them")
+                tracing::info!("Loaded changed certificate files of the kubeconfig")
             }
             Ok(false) => {}
             Err(error) if complaint.as_ref() == Some(&error) => continue,
             Err(error) => {
-                tracing::warn!(%error, "The certificate files of the kubeconfig cannot be used; the old ones count");
+                tracing::warn!(err = %error, "Failed to load changed certificate files of the kubeconfig, keeping the old ones");
                 complaint = Some(error);
                 continue;
             }

@@ -44,21 +44,21 @@ impl DriverQuestion {
         let (configured, error) = (self.configured, error.map(|error| error.to_string()));
         match why {
             DriverReason::RuntimeSays => {
-                tracing::info!(%driver, %configured, "The container runtime says which cgroup driver to use");
+                tracing::info!(%driver, %configured, "Using cgroup driver setting received from the CRI runtime");
             }
             DriverReason::RuntimeTooOld => {
                 self.metrics.runtime_loses_support();
                 tracing::warn!(
                     %driver,
-                    "The container runtime does not say its cgroup driver, so cgroupDriver is used; update the runtime, \
+                    "CRI implementation does not report its cgroup driver, falling back to cgroupDriver from the configuration; update the runtime, \
                      because Kubernetes 1.37 needs one that does"
                 );
             }
             DriverReason::RuntimeRefuses => {
                 tracing::error!(
                     %driver,
-                    error,
-                    "The container runtime cannot say its cgroup driver, so cgroupDriver is used"
+                    err = error,
+                    "CRI implementation does not report its cgroup driver, falling back to cgroupDriver from the configuration"
                 );
             }
         }

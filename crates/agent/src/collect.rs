@@ -149,7 +149,7 @@ impl Collector {
         let (engine, mut problems) = (&self.engine, Vec::new());
         for (id, why) in plan.containers {
             if let Err(error) = engine.runtime.remove_container(&id).await {
-                tracing::warn!(container_id = %id, ?why, %error, "Dead container was not removed");
+                tracing::warn!(containerID = %id, reason = ?why, err = %error, "Failed to remove dead container");
                 problems.push(error.to_string());
             }
         }
@@ -159,20 +159,20 @@ impl Collector {
                 engine.runtime.remove_sandbox(&id).await
             };
             if let Err(error) = removed.await {
-                tracing::warn!(sandbox = %id, ?why, %error, "Dead sandbox was not removed");
+                tracing::warn!(sandbox = %id, reason = ?why, err = %error, "Failed to remove dead pod sandbox");
                 problems.push(error.to_string());
             }
         }
         for dir in plan.log_dirs {
             if let Err(error) = engine.host.remove_tree(&engine.settings.paths.pod_logs.join(&dir)).await {
-                tracing::warn!(dir, error = chain(&error), "Log directory was not removed");
+                tracing::warn!(dir, err = chain(&error), "Failed to remove log directory");
             }
         }
         for link in plan.log_links {
             if let Err(error) =
                 engine.host.remove_file(&engine.settings.paths.container_links.join(&link)).await
             {
-                tracing::warn!(link, error = chain(&error), "Log link was not removed");
+                tracing::warn!(link, err = chain(&error), "Failed to remove legacy log symlink");
             }
         }
         problems

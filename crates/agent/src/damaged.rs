@@ -13,10 +13,10 @@ pub(crate) async fn set_aside(host: &dyn Host, path: &Path) {
     let aside = Path::new(&name);
     match host.rename(path, aside).await {
         Ok(()) => {
-            tracing::warn!(path = %path.display(), aside = %aside.display(), "A damaged file was set aside")
+            tracing::warn!(path = %path.display(), aside = %aside.display(), "Moved damaged file aside")
         }
         Err(error) => {
-            tracing::warn!(path = %path.display(), error = chain(&error), "A damaged file cannot be set aside");
+            tracing::warn!(path = %path.display(), err = chain(&error), "Failed to move damaged file aside");
         }
     }
 }

@@ -138,7 +138,7 @@ impl Devices {
         shared.tasks.spawn("registration of device plugins", async move {
             serve.await;
             devices.shared.is_serving.store(false, Ordering::Relaxed);
-            tracing::error!("Device plugins cannot register any more");
+            tracing::error!("Device plugin registration server stopped");
         });
         shared.tasks.spawn("devices", self.clone().run(complete));
         Ok(())
@@ -232,7 +232,7 @@ impl Devices {
             connection
         };
         shared.changed.send_modify(|count| *count += 1);
-        tracing::info!(resource, socket = %socket.display(), "Device plugin is registered");
+        tracing::info!(resource, socket = %socket.display(), "Registered device plugin");
         let (devices, resource) = (self.clone(), resource.to_owned());
         shared.tasks.spawn_isolated("device plugin", async move {
             tokio::select! {
@@ -255,7 +255,7 @@ impl Devices {
             }
             was_it
         });
-        tracing::warn!(resource, why, "Device plugin has gone; its devices are not healthy any more");
+        tracing::warn!(resource, err = why, "Device plugin disconnected, its devices are unhealthy");
     }
 
     async fn listen_to(
@@ -269,7 +269,7 @@ impl Devices {
             let devices = devices?;
             let count = devices.len();
             if self.change(|table| table.registry.listed(resource, connection, devices)) {
-                tracing::info!(resource, count, "Device plugin has told of its devices");
+                tracing::info!(resource, count, "Device plugin reported its devices");
             }
         }
         Ok(())
@@ -324,7 +324,7 @@ impl Devices {
                 Ok(()) => *on_disk = text,
                 Err(why) => {
                     let why = chain(&why);
-                    tracing::error!(error = why, "Who has which devices cannot be written down");
+                    tracing::error!(err = why, "Failed to write device checkpoint");
                     error = Some(why);
                 }
             }
@@ -349,7 +349,7 @@ async fn remembered(doors: &Doors, path: &std::path::Path) -> (Remembered, bool)
         Err(error) => Err(chain(&error)),
     };
     let remembered = read.unwrap_or_else(|error| {
-        tracing::error!(path = %path.display(), error, "It is not known which devices pods have");
+        tracing::error!(path = %path.display(), err = error, "Failed to read device checkpoint");
         Remembered::default()
     });
     (remembered, false)
@@ -366,7 +366,7 @@ impl Registrar for Devices {
             refused @ Err(_) => refused,
         };
         if let Err(why) = &registered {
-            tracing::warn!(resource, endpoint, why, "Device plugin is not registered");
+            tracing::warn!(resource, endpoint, err = why, "Failed to register device plugin");
         }
         registered
     }

@@ -123,7 +123,7 @@ impl Recorder {
         let annotations: Vec<_> =
             annotations.into_iter().map(|(name, text)| (name, cut_owned(text, MAX_ANNOTATION))).collect();
         let name = pod.map(ToString::to_string);
-        tracing::info!(pod = name, container, r#type = ?kind, %reason, message, "Event");
+        tracing::info!(pod = name, containerName = container, r#type = ?kind, %reason, message, "Event");
         let mut latest = self.latest.lock();
         if latest.len() == REMEMBERED {
             latest.pop_front();
@@ -135,7 +135,7 @@ impl Recorder {
             match teller.try_reserve() {
                 Ok(place) => place.send(event.clone()),
                 Err(_) => {
-                    tracing::warn!(reason = %event.reason, "Too many events wait for the API; this one stays in the log");
+                    tracing::warn!(reason = %event.reason, "Too many events are waiting for the API server, dropping event");
                 }
             }
         }

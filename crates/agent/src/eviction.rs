@@ -93,7 +93,7 @@ impl Evictor {
     ) -> Self {
         let in_vain = set_in_vain(&engine.settings.eviction.thresholds);
         if !in_vain.is_empty() {
-            tracing::warn!(signals = ?in_vain, "These thresholds are ignored: containerfs has those of the filesystem it is on");
+            tracing::warn!(signals = ?in_vain, "Ignoring containerfs thresholds, containerfs has the thresholds of its filesystem");
         }
         Self {
             thresholds: fit_to_layout(&engine.settings.eviction.thresholds, DiskLayout::One),
@@ -150,7 +150,7 @@ impl Evictor {
             () = clock.sleep_until(began + PERIOD) => {}
             Ok(()) = self.pods_cgroup.changed() => {}
             () = alarm => {
-                tracing::info!("The kernel says that memory is used up to a threshold");
+                tracing::info!("Memory threshold crossed, notified by the kernel");
                 // Memory that goes up and down around a mark keeps nobody busy.
                 clock.sleep_until(began + FRESH).await;
                 self.alarm.has_rung = true;
@@ -166,13 +166,16 @@ impl Evictor {
         match self.engine.cgroups.watch_memory(&self.alarm.marks).await {
             Ok(alarm) => {
                 self.alarm.is_broken = false;
-                tracing::debug!(marks = ?self.alarm.marks, "The kernel watches memory");
+                tracing::debug!(marks = ?self.alarm.marks, "Started kernel memory notification");
                 alarm
             }
             Err(error) => {
                 if !std::mem::replace(&mut self.alarm.is_broken, true) {
                     let error = chain(&error);
-                    tracing::warn!(error, "The kernel does not watch memory; it is looked at every 10 s");
+                    tracing::warn!(
+                        err = error,
+                        "Kernel memory notification is unavailable, polling memory every 10 s"
+                    );
                 }
                 pending().boxed()
             }
@@ -264,7 +267,7 @@ impl Evictor {
             signal = signal.as_str(),
             observed = ?look.observations.get(signal),
             threshold = ?threshold,
-            "The node runs short"
+            "Eviction threshold met, attempting to reclaim"
         );
         self.engine.recorder.node_warning(THRESHOLD_MET, threshold_met(signal.starved()));
         let reclaim = compute_reclaim(signal, self.layout);
@@ -316,7 +319,10 @@ impl Evictor {
                 return Some(uid);
             }
         }
-        tracing::error!(signal = threshold.signal.as_str(), "The node runs short and has no pod to evict");
+        tracing::error!(
+            signal = threshold.signal.as_str(),
+            "Must evict a pod to reclaim resources, but found none"
+        );
         None
     }
 
@@ -344,7 +350,7 @@ impl Evictor {
             tokio::select! {
                 Ok(()) = changes.changed() => {}
                 () = self.engine.clock.sleep_until(deadline) => {
-                    tracing::warn!(?pods, "Evicted pods are not gone yet; the node is looked at again without them");
+                    tracing::warn!(?pods, "Timed out waiting for evicted pods to be cleaned up");
                     return;
                 }
             }

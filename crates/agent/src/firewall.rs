@@ -46,11 +46,11 @@ impl Firewall {
             match self.round().await {
                 Ok(()) => (self.is_made, self.said) = (true, None),
                 Err(Trouble::NoProgram) => {
-                    return tracing::info!(program, "Not on this machine; its chains are not made");
+                    return tracing::info!(program, "iptables is not available, not creating its chains");
                 }
                 Err(Trouble::Failed(why)) => {
                     if self.said.as_ref() != Some(&why) {
-                        tracing::error!(program, why, "The node's chains could not be made");
+                        tracing::error!(program, err = why, "Failed to create iptables chains");
                     }
                     (self.is_made, self.said) = (false, Some(why));
                 }
@@ -65,7 +65,10 @@ impl Firewall {
             return Ok(());
         }
         if self.is_made {
-            tracing::info!(program = self.family.program(), "The node's chains are gone, and made anew");
+            tracing::info!(
+                program = self.family.program(),
+                "iptables chains were removed externally, creating them again"
+            );
         }
         for piece in pieces(self.family) {
             if !self.lacks_none_of(&[piece]).await? {

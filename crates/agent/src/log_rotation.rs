@@ -63,7 +63,7 @@ impl LogRotation {
         let now = self.engine.clock.now().wall.to_zoned(settings.time_zone.clone()).datetime();
         for step in compute_log_rotation(live, &files, policy, now) {
             if let Err(why) = self.carry_out(dir, container, &step).await {
-                tracing::warn!(log = %log.display(), ?step, why, "Log rotation stopped; it goes on with the next check");
+                tracing::warn!(log = %log.display(), ?step, err = why, "Log rotation panicked, continuing with the next check");
                 return;
             }
         }

@@ -209,7 +209,7 @@ fn tell_runtime(view: &NodeView, said: &mut Option<bool>) {
         );
     } else {
         let why = view.error.as_deref().unwrap_or(&view.status.runtime_ready.message);
-        tracing::error!(why, "Container runtime is not ready");
+        tracing::error!(err = why, "Container runtime is not ready");
     }
 }
 

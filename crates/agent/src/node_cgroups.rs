@@ -117,7 +117,7 @@ impl NodeCgroups {
             if is_due || tiers != known {
                 match self.apply_tiers(names, &tiers, CgroupWork::Update).await {
                     Ok(()) => known = tiers,
-                    Err(why) => tracing::warn!(why, "Cgroups of the tiers are not as they should be"),
+                    Err(why) => tracing::warn!(err = why, "Failed to update QoS cgroups"),
                 }
             }
             tokio::select! {

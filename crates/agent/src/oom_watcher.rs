@@ -16,8 +16,8 @@ pub(crate) async fn run(engine: Arc<Engine>) {
         Ok(records) => records,
         Err(error) => {
             tracing::warn!(
-                error = chain(&error),
-                "The kernel's log cannot be read; nobody tells of SystemOOM"
+                err = chain(&error),
+                "Failed to read the kernel log, SystemOOM events are not reported"
             );
             return;
         }
@@ -28,8 +28,8 @@ pub(crate) async fn run(engine: Arc<Engine>) {
             engine.metrics.eviction.system_ran_out_of_memory();
             engine.recorder.node_warning(SYSTEM_OOM, system_oom_message(&kill));
         } else {
-            tracing::info!(kill.pid, kill.process, "The kernel ended a process whose cgroup was full");
+            tracing::info!(kill.pid, kill.process, "Got OOM kill event");
         }
     }
-    tracing::warn!("The kernel's log has ended; nobody tells of SystemOOM any more");
+    tracing::warn!("Kernel log ended, SystemOOM events are no longer reported");
 }

@@ -124,7 +124,7 @@ async fn carry_out(
             start::start_all(context, &prepared, &sandbox, &start).await.map_or(Ok(()), Err)
         }
         PodStep::Teardown { kill, stop, why } => {
-            tracing::info!(pod = %context.identity, ?why, "Pod is done; its sandbox is stopped");
+            tracing::info!(pod = %context.identity, reason = ?why, "Pod finished, stopped its sandbox");
             kill::kill_all(context, &kill).await;
             sandbox::stop_all(context, &stop).await
         }
@@ -136,7 +136,7 @@ async fn remove_all(context: &PassContext, remove: &[RemoveContainer]) {
     for old in remove {
         match context.engine.runtime.remove_container(&old.id).await {
             Err(error) if !error.is_not_found() => {
-                tracing::warn!(pod = %context.identity, container = %old.name, %error, "Old container was not removed");
+                tracing::warn!(pod = %context.identity, containerName = %old.name, err = %error, "Failed to remove old container");
                 return;
             }
             Ok(()) | Err(_) => {}

@@ -197,17 +197,19 @@ impl Pleg {
             metrics.hints_asked(clock.mono().saturating_since(asked_at), answer.is_ok());
             match answer {
                 Ok(hints) => {
-                    tracing::debug!("Waiting for event hints of the runtime");
+                    tracing::debug!("Connecting to the container event stream");
                     stream::once(async { HintNews::Open }).chain(hints.map(HintNews::Hint)).boxed()
                 }
                 Err(RuntimeError::Unimplemented { .. }) => {
-                    tracing::debug!("The runtime gives no event hints; relisting every second only");
+                    tracing::debug!(
+                        "Container runtime does not support container events, relisting every second only"
+                    );
                     // It may be exchanged for one that does, without us.
                     clock.sleep_until(clock.mono() + HINT_REFUSED_RETRY).await;
                     stream::empty().boxed()
                 }
                 Err(error) => {
-                    tracing::debug!(%error, "No event hints for now");
+                    tracing::debug!(err = %error, "Container event stream ended");
                     stream::empty().boxed()
                 }
             }
@@ -216,7 +218,7 @@ impl Pleg {
     }
 
     fn take_hint(&mut self, hint: &RuntimeHint) {
-        tracing::debug!(uid = %hint.pod, "Hint of the runtime");
+        tracing::debug!(podUID = %hint.pod, "Received container event");
         if let Some(pod) = self.identities.get(&hint.pod).cloned() {
             self.start_inspection(pod);
         }
@@ -229,7 +231,7 @@ impl Pleg {
 
     fn finish_relist(&mut self, listing: Result<(MonoTime, RuntimeResult<Lists>), tokio::task::JoinError>) {
         let Ok((began, listing)) = listing else {
-            tracing::error!("A relist panicked; the next one is due in a second");
+            tracing::error!("PLEG relist panicked, retrying in one second");
             return;
         };
         let now = self.clock.now();
@@ -238,7 +240,7 @@ impl Pleg {
         let (sandboxes, containers) = match listing {
             Ok(lists) => lists,
             Err(error) => {
-                tracing::warn!(%error, "Relist failed");
+                tracing::warn!(err = %error, "Relist failed");
                 return;
             }
         };
@@ -250,7 +252,7 @@ impl Pleg {
         let relook: BTreeSet<PodUid> = owed.keys().cloned().collect();
         let diff = compute_pleg_diff(&self.known, &listing, &relook);
         for event in &diff.events {
-            tracing::debug!(uid = %event.pod, what = ?event.what, "PLEG");
+            tracing::debug!(podUID = %event.pod, what = ?event.what, "PLEG");
         }
         self.identities.extend(identities);
         self.identities.extend(owed);
@@ -280,7 +282,7 @@ impl Pleg {
 
     fn finish_inspection(&mut self, done: Result<Inspection, tokio::task::JoinError>) {
         let Ok(Inspection { pod, result, took }) = done else {
-            tracing::error!("An inspection panicked; the pod is inspected again with the next change");
+            tracing::error!("Inspecting the pod panicked, inspecting it again with the next change");
             self.in_flight.clear();
             return;
         };
@@ -288,7 +290,7 @@ impl Pleg {
         match result {
             Ok(observation) => self.publish(pod.clone(), observation),
             Err(error) => {
-                tracing::warn!(pod = %pod, uid = %pod.uid, %error, "Inspection of a pod failed; it is retried");
+                tracing::warn!(pod = %pod, podUID = %pod.uid, err = %error, "Inspection of a pod failed; it is retried");
                 // A pod that the runtime does not know has no line whose change would bring another look.
                 let mut health = self.health.lock();
                 health.stuck.insert(pod.uid.clone(), (pod.clone(), error.to_string()));

@@ -56,7 +56,7 @@ pub(crate) async fn state(engine: &Engine, pod: &Pod, with_numbers: bool) -> Opt
     match engine.cgroups.compare(&cgroup, &settings).await {
         Ok(state) => Some(state),
         Err(error) => {
-            tracing::warn!(%cgroup, error = chain(&error), "Cgroup of a pod cannot be looked at");
+            tracing::warn!(%cgroup, err = chain(&error), "Failed to read pod cgroup");
             None
         }
     }
@@ -66,7 +66,7 @@ pub(crate) async fn state(engine: &Engine, pod: &Pod, with_numbers: bool) -> Opt
 pub(crate) async fn kill_leftovers(engine: &Engine, uid: &PodUid) {
     for cgroup in places_of(engine, uid) {
         if let Err(error) = engine.cgroups.kill(&cgroup).await {
-            tracing::warn!(%cgroup, error = chain(&error), "What a pod left running was not killed");
+            tracing::warn!(%cgroup, err = chain(&error), "Failed to kill remaining processes of the pod");
         }
     }
 }
@@ -91,7 +91,7 @@ async fn remove_one(engine: &Engine, cgroup: &CgroupPath) -> bool {
             Ok(CgroupRemoval::Gone) => return true,
             Ok(CgroupRemoval::Busy { pids }) => inside = pids,
             Err(error) => {
-                tracing::warn!(%cgroup, error = chain(&error), "Cgroup of a pod was not removed");
+                tracing::warn!(%cgroup, err = chain(&error), "Failed to remove pod cgroup");
                 return false;
             }
         }
@@ -100,7 +100,7 @@ async fn remove_one(engine: &Engine, cgroup: &CgroupPath) -> bool {
         // Who is killed may have had the time to start somebody else.
         let _ = engine.cgroups.kill(cgroup).await;
     }
-    tracing::warn!(%cgroup, ?inside, "Processes of a pod do not end; its cgroup stays until they have");
+    tracing::warn!(%cgroup, ?inside, "Processes of the pod do not exit, keeping its cgroup until they have");
     false
 }
 

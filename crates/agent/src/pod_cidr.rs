@@ -19,9 +19,9 @@ pub(crate) async fn tell(engine: Arc<Engine>, cidr: String) {
             return;
         }
         match engine.runtime.set_pod_cidr(&cidr).await {
-            Ok(()) => return tracing::info!(cidr, "The runtime knows the pod CIDR"),
+            Ok(()) => return tracing::info!(cidr, "Updated pod CIDR of the container runtime"),
             Err(error) => {
-                tracing::error!(%error, cidr, "The runtime does not take the pod CIDR");
+                tracing::error!(err = %error, cidr, "Failed to update pod CIDR of the container runtime");
                 if matches!(error, RuntimeError::Unimplemented { .. }) {
                     return;
                 }

@@ -128,7 +128,7 @@ pub async fn save_pod(host: &dyn Host, paths: &Paths, uid: &PodUid, pod: &Pod) {
         host.write_file(&spec_path(paths, uid), &json, 0o600).await
     };
     if let Err(error) = saved.await {
-        tracing::warn!(%uid, error = crate::volumes::chain(&error), "Pod was not written down");
+        tracing::warn!(podUID = %uid, err = crate::volumes::chain(&error), "Failed to write pod checkpoint");
     }
 }
 
@@ -180,7 +180,7 @@ pub async fn save_checkpoint(host: &dyn Host, paths: &Paths, uid: &PodUid, statu
         }
     };
     if let Err(error) = saved.await {
-        tracing::warn!(%uid, error = crate::volumes::chain(&error), "Status checkpoint was not written");
+        tracing::warn!(podUID = %uid, err = crate::volumes::chain(&error), "Failed to write status checkpoint");
     }
 }
 
@@ -204,7 +204,7 @@ pub async fn load_checkpoint(host: &dyn Host, paths: &Paths, uid: &PodUid) -> Op
         Err(error) => {
             if !error.is_not_found() {
                 let error = crate::volumes::chain(&error);
-                tracing::warn!(%uid, error, "Status checkpoint cannot be read; the status starts empty");
+                tracing::warn!(podUID = %uid, err = error, "Failed to read status checkpoint, starting with an empty status");
             }
             return None;
         }
@@ -212,7 +212,7 @@ pub async fn load_checkpoint(host: &dyn Host, paths: &Paths, uid: &PodUid) -> Op
     match serde_json::from_slice(&json) {
         Ok(status) => Some(status),
         Err(error) => {
-            tracing::warn!(%uid, %error, "Status checkpoint is damaged; the status starts empty");
+            tracing::warn!(podUID = %uid, err = %error, "Failed to parse status checkpoint, starting with an empty status");
             set_aside(host, &path).await;
             None
         }

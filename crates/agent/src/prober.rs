@@ -164,7 +164,7 @@ impl Probes {
         let ended = end.clone();
         let (pod, name) = (self.pod.clone(), instance.name.to_string());
         let report = move |delay: Duration| {
-            tracing::error!(%pod, container = name, probe = ?kind, ?delay, "A probe panicked; it starts again");
+            tracing::error!(%pod, containerName = name, probe = ?kind, ?delay, "Probe worker panicked, restarting it");
         };
         self.engine.tasks.spawn_restarting("probe", self.engine.clock, report, move || {
             let (ended, task) = (ended.clone(), task.clone());

@@ -44,12 +44,12 @@ impl Outcome {
         for PodOutcome { pod, verdict } in &self.pods {
             match verdict {
                 Verdict::Running => tracing::info!(pod = %pod, "Run once: pod is running"),
-                Verdict::Succeeded => tracing::info!(pod = %pod, "Run once: pod has succeeded"),
-                Verdict::Failed(why) => tracing::error!(pod = %pod, why, "Run once: pod has failed"),
+                Verdict::Succeeded => tracing::info!(pod = %pod, "Run once: pod succeeded"),
+                Verdict::Failed(why) => tracing::error!(pod = %pod, err = why, "Run once: pod failed"),
             }
         }
         for problem in &self.problems {
-            tracing::error!(problem, "Run once: manifest was not usable");
+            tracing::error!(problem, "Run once: failed to parse manifest");
         }
         let is_failure = |outcome: &PodOutcome| matches!(outcome.verdict, Verdict::Failed(_));
         self.problems.is_empty() && !self.pods.iter().any(is_failure)

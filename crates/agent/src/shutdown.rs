@@ -72,12 +72,12 @@ impl ShutdownTask {
             Ok(text) => match ShutdownTimes::parse(&text) {
                 Some(times) => self.engine.metrics.shutdown.set(times),
                 None => {
-                    tracing::warn!(path = %path.display(), "When the node was last shut down cannot be read")
+                    tracing::warn!(path = %path.display(), "Failed to read graceful shutdown state")
                 }
             },
             Err(error) if error.is_not_found() => {}
             Err(error) => {
-                tracing::warn!(error = chain(&error), "When the node was last shut down cannot be read")
+                tracing::warn!(err = chain(&error), "Failed to read graceful shutdown state")
             }
         }
     }
@@ -171,13 +171,13 @@ impl ShutdownTask {
         tracing::info!(
             is_held_up = self.lock.is_some(),
             delay = ?compute_delay(&self.engine.settings.shutdown.periods),
-            "The end of this machine will be announced, and waits for the pods"
+            "Acquired the shutdown inhibit lock, graceful node shutdown is active"
         );
     }
 
     fn tell_trouble(&mut self, why: String) {
         if self.trouble.as_ref() != Some(&why) {
-            tracing::error!(why, "Nobody announces the end of this machine now; pods would end with it");
+            tracing::error!(err = why, "Lost connection to logind, graceful node shutdown is inactive");
             self.trouble = Some(why);
         }
     }
@@ -189,8 +189,6 @@ const fn failed(why: String) -> ShutdownError {
 
 fn tell_panic(ended: Result<(), JoinError>) {
     if ended.is_err_and(|error| error.is_panic()) {
-        tracing::error!(
-            "Ending the pods for the end of the machine panicked; the machine is held up no longer"
-        );
+        tracing::error!("Graceful node shutdown panicked, releasing the inhibit lock");
     }
 }

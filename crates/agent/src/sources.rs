@@ -34,7 +34,7 @@ async fn written_down(host: &dyn Host, paths: &Paths) -> Option<Vec<Arc<Pod>>> {
         Ok(pods) => Some(pods.into_iter().map(Arc::new).collect()),
         Err(error) => {
             let error = crate::volumes::chain(&error);
-            tracing::warn!(error, "What sources described before cannot be read");
+            tracing::warn!(err = error, "Failed to read the checkpoint of pod sources");
             None
         }
     }
@@ -75,7 +75,7 @@ impl ManifestProblems {
             tracing::error!(
                 origin,
                 problem,
-                "Manifest is not usable; what runs from its last good version stays"
+                "Failed to parse manifest, pods of its last valid version continue"
             );
         }
         if problems.is_empty() {

@@ -103,7 +103,7 @@ pub struct SyncLoop {
 /// Logs and records that the worker of a pod panicked, and when it starts again. Its containers go on.
 fn report_worker_panic(engine: Arc<Engine>, pod: PodRef) -> impl Fn(Duration) {
     move |delay| {
-        tracing::error!(%pod, uid = %pod.uid, ?delay, "The worker of a pod panicked; it starts again");
+        tracing::error!(%pod, podUID = %pod.uid, ?delay, "Pod worker panicked, restarting it");
         let message = format!("error syncing pod: its worker panicked and starts again in {delay:?}");
         engine.recorder.warning(&pod, None, "FailedSync", message);
     }
@@ -167,7 +167,7 @@ impl SyncLoop {
         if set.is_complete {
             self.complete.saw(set.source);
         } else if !self.complete.has_seen(set.source) {
-            tracing::warn!(source = %set.source, "Some manifests cannot be used, and what they described before cannot be read: until one of both can, what nobody asks for is left alone");
+            tracing::warn!(source = %set.source, "Failed to parse manifests and to read their checkpoint, not removing undesired pods until one of both succeeds");
         }
         let merged = self.sources.set(set.source, set.pods, self.engine.clock.now().wall);
         for duplicate in &merged.duplicates {
@@ -212,7 +212,7 @@ impl SyncLoop {
     fn apply(&mut self, change: &PodChange) {
         let PodChange { op, source, pod } = change;
         let identity = PodRef::of(pod);
-        tracing::info!(pod = %identity, uid = %identity.uid, %source, ?op, "SyncLoop");
+        tracing::info!(pod = %identity, podUID = %identity.uid, %source, ?op, "SyncLoop");
         match op {
             PodOp::Add => self.add(pod.clone()),
             PodOp::Update | PodOp::Delete | PodOp::Reconcile => match self.workers.get(&identity.uid) {
@@ -235,7 +235,7 @@ impl SyncLoop {
         }
         let full_name = identity.full_name();
         if self.workers.values().any(|worker| worker.pod.full_name() == full_name) {
-            tracing::info!(pod = %identity, uid = %identity.uid, "Pod waits until its predecessor of the same name is gone");
+            tracing::info!(pod = %identity, podUID = %identity.uid, "Pod waits until the previous pod of the same full name has terminated");
             self.held_back.insert(full_name, pod);
             return;
         }
@@ -354,12 +354,12 @@ impl SyncLoop {
         });
         for uid in plan.kill_orphans {
             self.engine.metrics.orphan_found();
-            tracing::info!(%uid, "Pod in the runtime is not desired; taking it down");
+            tracing::info!(podUID = %uid, "Killing pod that is running but not desired");
             let known = in_runtime.get(&uid).map(|(pod, _)| pod.clone());
             self.take_down(uid, known);
         }
         for uid in plan.remove_dirs {
-            tracing::info!(%uid, "Traces of a pod that is not desired; cleaning up");
+            tracing::info!(podUID = %uid, "Cleaning up orphaned pod");
             let known = in_runtime.get(&uid).map(|(pod, _)| pod.clone());
             self.take_down(uid, known);
         }
@@ -403,7 +403,10 @@ impl SyncLoop {
                 }
                 Err(error) => {
                     let error = crate::volumes::chain(&error);
-                    tracing::warn!(error, "Directories of pods cannot be listed; orphans among them stay");
+                    tracing::warn!(
+                        err = error,
+                        "Failed to list pod directories, orphaned directories are kept"
+                    );
                 }
             }
         });

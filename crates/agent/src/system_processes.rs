@@ -134,7 +134,7 @@ async fn gather(engine: &Engine, cgroup: &CgroupPath) -> Outcome {
 async fn enter(engine: &Engine, cgroup: &CgroupPath, pid: u32) -> HostResult<()> {
     engine.cgroups.ensure(cgroup, &CgroupSettings::default()).await?;
     engine.cgroups.join(cgroup, pid).await?;
-    tracing::info!(pid, %cgroup, "Moved a process into its cgroup");
+    tracing::info!(pid, %cgroup, "Moved process into cgroup");
     Ok(())
 }
 
@@ -163,7 +163,7 @@ impl Said {
         if let Err(why) = &outcome
             && self.last != outcome
         {
-            tracing::warn!(of = self.of, why, "A process of the node is not as it should be");
+            tracing::warn!(of = self.of, err = why, "Failed to set up system process");
         }
         self.last = outcome;
     }

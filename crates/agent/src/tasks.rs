@@ -59,7 +59,7 @@ impl TaskSet {
         let failed = self.failed.clone();
         self.spawn_cancelled(name, async move {
             if AssertUnwindSafe(with_injected_panic(name, task)).catch_unwind().await.is_err() {
-                tracing::error!(task = name, "A task panicked; the kubelet ends, to be started again");
+                tracing::error!(task = name, "Task panicked, exiting so that the kubelet is restarted");
                 failed.cancel();
             }
         });
@@ -115,7 +115,7 @@ impl TaskSet {
             if let Err(error) = inner.await
                 && error.is_panic()
             {
-                tracing::error!(task = name, "A task panicked; the others go on");
+                tracing::error!(task = name, "Task panicked, other tasks continue");
             }
         });
     }

@@ -50,7 +50,7 @@ impl PodIds {
                 }
             };
             if let Some(problem) = problem {
-                tracing::error!(%uid, problem, "No new user namespaces until this pod is gone: its ids are unknown");
+                tracing::error!(podUID = %uid, problem, "Failed to read the user namespace of a pod, not creating user namespaces until it is gone");
             }
         }
         Ok(Self { ids: Arc::new(Mutex::new(ids)) })

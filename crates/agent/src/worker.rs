@@ -331,7 +331,7 @@ impl PodWorker {
             match effect {
                 WorkerEffect::SyncPass(pod) => self.pending = Some(Pending::Sync(pod)),
                 WorkerEffect::TerminatePass { pod, grace, cause } => {
-                    tracing::info!(pod = %self.pod, uid = %self.pod.uid, ?cause, grace = grace.as_secs(), "Pod is being terminated");
+                    tracing::info!(pod = %self.pod, podUID = %self.pod.uid, ?cause, grace = grace.as_secs(), "Terminating pod");
                     self.pending = Some(Pending::Terminate { pod, grace });
                 }
                 WorkerEffect::CancelAct => self.cancel_act(),
@@ -557,7 +557,7 @@ impl PodWorker {
             }
             Err(error) => {
                 if error.is_panic() {
-                    tracing::error!(pod = %self.pod, "An act on this pod panicked; it is decided about anew");
+                    tracing::error!(pod = %self.pod, "Pod operation panicked, syncing the pod again");
                 }
                 self.feed(failed());
             }

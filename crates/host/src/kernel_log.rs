@@ -58,7 +58,7 @@ impl Log {
                 // Records were overwritten before we read them; reading goes on after them.
                 Err(error) if error.raw_os_error() == Some(Errno::PIPE.raw_os_error()) => {}
                 Err(error) => {
-                    tracing::warn!(%error, "The kernel's log cannot be read any more");
+                    tracing::warn!(err = %error, "Failed to continue reading the kernel log");
                     return None;
                 }
             }

@@ -177,10 +177,7 @@ impl Visitor for Meter {
     fn unreadable(&mut self, path: PathBuf, why: Errno) -> HostResult<()> {
         if why == Errno::NAMETOOLONG {
             let path = path.display().to_string();
-            tracing::warn!(
-                path,
-                "Directories are nested too deep to be measured; what is below is not counted"
-            );
+            tracing::warn!(path, "Directory nesting exceeds the limit, deeper directories are not measured");
         }
         Ok(())
     }

@@ -89,7 +89,7 @@ async fn next_change(
             match arm(path) {
                 Ok(watches) => return Some(watches),
                 Err(error) => {
-                    tracing::warn!(path = %path.display(), %error, "Cannot watch for changes, trying again");
+                    tracing::warn!(path = %path.display(), err = %error, "Failed to watch for changes, retrying");
                     tokio::time::sleep(RETRY).await;
                 }
             }
@@ -100,7 +100,7 @@ async fn next_change(
             Ok((watches, Meaning::Changed)) => return Some(watches),
             Ok((_, Meaning::Moved)) => {}
             Err(error) => {
-                tracing::warn!(path = %path.display(), %error, "Lost the watch for changes, setting it up anew");
+                tracing::warn!(path = %path.display(), err = %error, "Lost the watch for changes, setting it up again");
                 tokio::time::sleep(RETRY).await;
             }
         }

@@ -93,7 +93,7 @@ pub(crate) async fn run(resolved: &Resolved, spans: Option<Finished>) -> Result<
 }
 
 fn announce(resolved: &Resolved) {
-    tracing::info!(version = config::KUBERNETES_VERSION, implementation = "kubelet-rs", "Kubelet starts");
+    tracing::info!(version = config::KUBERNETES_VERSION, implementation = "kubelet-rs", "Starting kubelet");
     for warning in &resolved.warnings {
         tracing::warn!("{warning}");
     }
@@ -158,7 +158,7 @@ async fn acquire_lock(
     if path.as_os_str().is_empty() {
         return Ok(Some((None, None)));
     }
-    tracing::info!(path = %path.display(), "Acquiring the lock file");
+    tracing::info!(path = %path.display(), "Acquiring file lock");
     tokio::select! {
         () = signals.first() => Ok(None),
         lock = LockFile::acquire(&path, resolved.flags.exit_on_lock_contention) => match lock {
@@ -262,10 +262,10 @@ async fn wait_for_end(
         }
     };
     tokio::select! {
-        () = signals.first() => tracing::info!("Signal received; the kubelet stops, its containers go on"),
+        () = signals.first() => tracing::info!("Received signal, stopping the kubelet while containers continue"),
         lost = lost_lock => match lost {
-            Ok(()) => tracing::info!("Somebody else wants the lock file; the kubelet makes way"),
-            Err(error) => tracing::error!(%error, "The lock file cannot be watched any more; the kubelet stops"),
+            Ok(()) => tracing::info!("Lock file contended, exiting"),
+            Err(error) => tracing::error!(err = %error, "Failed to watch the lock file, exiting"),
         },
         // Who gave up has said why.
         () = given_up.cancelled() => return ExitCode::FAILURE,

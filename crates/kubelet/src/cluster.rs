@@ -89,7 +89,7 @@ pub(crate) async fn connect(
     let mut found = way.find_login().await;
     if let (Some(bootstrap), Some(reason)) = (&bootstrap, compute_bootstrap_reason(&found, clock.now().wall))
     {
-        tracing::info!(reason, "The node joins by its bootstrap kubeconfig");
+        tracing::info!(reason, "Bootstrapping client certificate with the bootstrap kubeconfig");
         way.join(bootstrap).await?;
         found = way.find_login().await;
     }
@@ -170,7 +170,7 @@ impl Way {
                 stored.filter(|stored| stored.facts.is_good_at(now) && stored.facts.names.cover(&wanted))
             }
             Err(error) => {
-                tracing::warn!(%error, "The renewed client certificate cannot be used");
+                tracing::warn!(err = %error, "Failed to load rotated client certificate");
                 None
             }
         }
@@ -179,7 +179,7 @@ impl Way {
     /// The kubeconfig may name the link to the current pair, behind which a power cut may have left an empty file.
     async fn repair_current(&self) {
         if let Err(error) = self.store.load().await {
-            tracing::debug!(%error, "The current client certificate cannot be used");
+            tracing::debug!(err = %error, "Failed to load current client certificate");
         }
     }
 
@@ -219,12 +219,12 @@ impl Way {
             Ok(Some(stored)) if now < stored.facts.not_after => return false,
             Ok(_) => {}
             Err(error) => {
-                tracing::warn!(%error, "the stored client certificate is replaced by that of the kubeconfig")
+                tracing::warn!(err = %error, "the stored client certificate is replaced by that of the kubeconfig")
             }
         }
         let Ok(Some(pair)) = access.client_pair() else { return false };
         if let Err(error) = self.store.save(&pair, now).await {
-            tracing::warn!(%error, "failed to store the client certificate of the kubeconfig");
+            tracing::warn!(err = %error, "failed to store the client certificate of the kubeconfig");
         }
         true
     }
@@ -264,7 +264,7 @@ impl Way {
             let identity = ClientIdentity::from_pem(pair.certificate.as_bytes(), pair.key.as_bytes());
             identity.and_then(|identity| server.set_identity(identity)).map_err(|error| named(&error))?;
         }
-        tracing::info!(url = server.url(), "The cluster's API server");
+        tracing::info!(url = server.url(), "Using API server");
         Ok((server, access))
     }
 }

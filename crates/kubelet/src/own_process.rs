@@ -58,7 +58,7 @@ impl OwnProcess for RunningProcess {
 
     fn set_verbosity(&self, level: u32) {
         logging::set_verbosity(level);
-        tracing::info!(level, "The log has another verbosity now");
+        tracing::info!(level, "Changed log verbosity");
     }
 
     fn threads(&self) -> Vec<ThreadFacts> {

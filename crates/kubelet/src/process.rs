@@ -13,15 +13,15 @@ use tokio_util::sync::CancellationToken;
 /// Raises the file limit and lowers the OOM score. Neither is worth a node: what fails is logged.
 pub(crate) fn set_limits(resolved: &Resolved) {
     if !host::process::is_root() {
-        tracing::error!("The kubelet needs to run as root (uid 0); most of what it does will fail");
+        tracing::error!("The kubelet must run as root (uid 0)");
     }
     let files = u64::try_from(resolved.kubelet.max_open_files).unwrap_or(1_000_000);
     if let Err(error) = host::process::set_nofile_limit(files) {
-        tracing::warn!(files, %error, "The limit of open files was not set");
+        tracing::warn!(files, err = %error, "Failed to set the limit of open files");
     }
     let score = i16::try_from(resolved.kubelet.oom_score_adj).unwrap_or(-999);
     if let Err(error) = host::process::set_own_oom_score_adj(score) {
-        tracing::warn!(score, %error, "The kubelet's own OOM score was not set");
+        tracing::warn!(score, err = %error, "Failed to set the kubelet's OOM score");
     }
 }
 
@@ -43,10 +43,10 @@ pub(crate) fn tune_kernel(is_protected: bool) -> Result<(), String> {
                     setting = tunable.path,
                     value = tunable.value,
                     was = now,
-                    "Kernel setting changed"
+                    "Changed kernel flag"
                 ),
                 Err(error) => {
-                    tracing::warn!(setting = tunable.path, value = tunable.value, %error, "Kernel setting was not changed");
+                    tracing::warn!(setting = tunable.path, value = tunable.value, err = %error, "Failed to change kernel flag");
                 }
             },
             TunablePlan::Refuse(why) => refused.push(why),
@@ -62,7 +62,7 @@ pub(crate) async fn share_root_dir(host: &dyn Host, root: &Path) -> Result<(), H
     host.ensure_dir(root, 0o750).await?;
     if let Err(error) = host::process::ensure_shared_mount(root) {
         let error = agent::volumes::chain(&error);
-        tracing::error!(root = %root.display(), error, "The root directory is no shared mount; pods cannot pass mounts on");
+        tracing::error!(root = %root.display(), err = error, "Root directory is not a shared mount, mount propagation does not work");
     }
     Ok(())
 }
@@ -121,7 +121,7 @@ fn exit_at_once() {
 /// Tells systemd that the kubelet is up, where systemd listens.
 pub(crate) fn notify_ready() {
     if let Err(error) = host::process::sd_notify("READY=1") {
-        tracing::warn!(%error, "systemd was not told that the kubelet is ready");
+        tracing::warn!(err = %error, "systemd was not told that the kubelet is ready");
     }
 }
 
@@ -153,9 +153,9 @@ async fn feed(
         clock.sleep_until(clock.mono() + period).await;
         let (age, limit) = age();
         if age > limit {
-            tracing::error!(age = ?age, "The sync loop hangs; the watchdog is not fed");
+            tracing::error!(age = ?age, "Sync loop is stuck, not notifying the systemd watchdog");
         } else if let Err(error) = tell_patiently(clock, &mut tell).await {
-            tracing::warn!(%error, "systemd's watchdog was not fed");
+            tracing::warn!(err = %error, "systemd's watchdog was not fed");
         }
     }
 }

@@ -54,7 +54,7 @@ async fn serve_pod_resources(engine: &Engine, api: &Arc<dyn NodeApi>, stop: &Can
             spawn(pod_resources::serve(listener, (api.clone(), features), engine.clock, stopped));
         }
         Err(error) => {
-            tracing::error!(dir = %dir.display(), error, "PodResources is not served");
+            tracing::error!(dir = %dir.display(), err = error, "Failed to serve the PodResources endpoint");
         }
     }
 }

@@ -106,10 +106,12 @@ async fn follow<T: Send + Sync + 'static>(
             };
             match outcome {
                 Ok(value) => {
-                    tracing::info!(field, "New certificates were read");
+                    tracing::info!(field, "Loaded new certificates");
                     sender.send_replace(value);
                 }
-                Err(why) => tracing::warn!(field, why, "New certificates are no good; the old ones stay"),
+                Err(why) => {
+                    tracing::warn!(field, err = why, "Failed to load new certificates, keeping the old ones")
+                }
             }
         }
     });
@@ -203,7 +205,7 @@ fn served(
     let parse = |pem: Option<Arc<PemPair>>| {
         let pem = pem?;
         ServingPair::from_pem(pem.certificate.as_bytes(), pem.key.as_bytes())
-            .inspect_err(|error| tracing::error!(%error, "The serving certificate cannot be used"))
+            .inspect_err(|error| tracing::error!(err = %error, "Failed to load serving certificate"))
             .ok()
     };
     let now = parse(pems.borrow_and_update().clone());

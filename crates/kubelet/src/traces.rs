@@ -258,7 +258,7 @@ pub(crate) async fn export(mut finished: Finished, host_name: String, stop: Canc
     let endpoint = match Endpoint::from_shared(format!("http://{}", finished.endpoint)) {
         Ok(endpoint) => endpoint,
         Err(error) => {
-            tracing::error!(endpoint = finished.endpoint, %error, "tracing.endpoint is no address; no spans are told of");
+            tracing::error!(endpoint = finished.endpoint, err = %error, "tracing.endpoint is no address; no spans are told of");
             return;
         }
     };
@@ -286,13 +286,13 @@ pub(crate) async fn export(mut finished: Finished, host_name: String, stop: Canc
         let lost = finished.lost.swap(0, Ordering::Relaxed);
         match outcome {
             Err(error) if !is_failing => {
-                tracing::warn!(endpoint = finished.endpoint, error, "Spans could not be told of");
+                tracing::warn!(endpoint = finished.endpoint, err = error, "Failed to export spans");
             }
             Err(_) | Ok(()) => {}
         }
         is_failing = outcome.is_err();
         if lost > 0 {
-            tracing::warn!(lost, "Spans were dropped, as they came faster than the collector took them");
+            tracing::warn!(lost, "Dropped spans because the collector is too slow");
         }
     }
 }

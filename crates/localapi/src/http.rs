@@ -108,7 +108,7 @@ fn authenticate(
         shown = true;
         match api.clients.user(chain, now) {
             Ok(user) => return Ok(user.authenticated()),
-            Err(why) => tracing::info!(why, "a client certificate is not believed"),
+            Err(why) => tracing::info!(err = why, "a client certificate is not believed"),
         }
     }
     let header = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
@@ -118,7 +118,7 @@ fn authenticate(
             api.store.read(|objects| api.tokens.review(token.trim(), &Tokens::own_audiences(), objects, now));
         match reviewed {
             Ok((user, _)) => return Ok(user.authenticated()),
-            Err(why) => tracing::info!(why, "a bearer token is not believed"),
+            Err(why) => tracing::info!(err = why, "a bearer token is not believed"),
         }
     }
     if api.behaviour.anonymous && !shown { Ok(User::anonymous()) } else { Err(ApiError::unauthorized()) }

@@ -60,7 +60,7 @@ fn empty(api: &Api, namespace: &str) {
             })
         });
         if let Err(error) = deleted {
-            tracing::warn!(%error, name = key.name, "cannot delete an object of a namespace that goes");
+            tracing::warn!(err = %error, name = key.name, "cannot delete an object of a namespace that goes");
         }
     }
 }

@@ -33,7 +33,7 @@ pub(crate) async fn serve(listener: TcpListener, tls: TlsAcceptor, api: Arc<Api>
             accepted = listener.accept(), if connections.len() < MAX_CONNECTIONS => match accepted {
                 Ok((stream, _)) => drop(connections.spawn(connection(stream, tls.clone(), Arc::clone(&api)))),
                 Err(error) => {
-                    tracing::warn!(%error, "cannot accept a connection");
+                    tracing::warn!(err = %error, "cannot accept a connection");
                     tokio::time::sleep(ACCEPT_AGAIN).await;
                 }
             },
@@ -49,12 +49,12 @@ pub(crate) async fn serve(listener: TcpListener, tls: TlsAcceptor, api: Arc<Api>
 
 async fn connection(stream: TcpStream, tls: TlsAcceptor, api: Arc<Api>) {
     if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "cannot set TCP_NODELAY");
+        tracing::debug!(err = %error, "cannot set TCP_NODELAY");
     }
     let stream = match timeout(HANDSHAKE, tls.accept(stream)).await {
         Ok(Ok(stream)) => stream,
-        Ok(Err(error)) => return tracing::info!(%error, "TLS handshake failed"),
-        Err(_) => return tracing::info!("TLS handshake took too long"),
+        Ok(Err(error)) => return tracing::info!(err = %error, "TLS handshake failed"),
+        Err(_) => return tracing::info!("TLS handshake timed out"),
     };
     let chain: Chain = stream
         .get_ref()
@@ -82,6 +82,6 @@ async fn connection(stream: TcpStream, tls: TlsAcceptor, api: Arc<Api>) {
         }
     };
     if let Err(error) = ended {
-        tracing::debug!(error, "a connection ended badly");
+        tracing::debug!(err = error, "a connection ended badly");
     }
 }

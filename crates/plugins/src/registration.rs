@@ -64,7 +64,7 @@ pub(crate) async fn serve(listener: UnixListener, registrar: Arc<dyn Registrar>)
                 }));
             }
             Err(error) => {
-                tracing::warn!(%error, "Cannot accept a connection of a device plugin");
+                tracing::warn!(err = %error, "Failed to accept connection from device plugin");
                 tokio::time::sleep(ACCEPT_RETRY).await;
             }
         }

@@ -100,7 +100,7 @@ impl Gate {
         let user = match self.authenticator.identify(headers, certificates).await {
             Ok(user) => user,
             Err(why) => {
-                tracing::debug!(why, "A request without a believable name was refused");
+                tracing::debug!(err = why, "Unable to authenticate the request");
                 return Err(answer::text(StatusCode::UNAUTHORIZED, "Unauthorized"));
             }
         };
@@ -115,7 +115,7 @@ impl Gate {
             Ok(Verdict::Allowed) => Ok(Admitted { is_anonymous: user.is_anonymous() }),
             Ok(Verdict::Denied) => Err(answer::text(StatusCode::FORBIDDEN, format!("Forbidden {}", asked()))),
             Err(error) => {
-                tracing::warn!(%error, user = user.name, "The API server was not able to say who may do what");
+                tracing::warn!(err = %error, user = user.name, "Failed to authorize the request with the API server");
                 let text = format!("Authorization error {}", asked());
                 Err(answer::text(StatusCode::INTERNAL_SERVER_ERROR, text))
             }

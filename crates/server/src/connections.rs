@@ -121,7 +121,7 @@ pub(crate) async fn serve(listener: TcpListener, site: Site, shutdown: impl Futu
             accepted = next => match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    tracing::warn!(%error, "Cannot accept a connection");
+                    tracing::warn!(err = %error, "Failed to accept connection");
                     tokio::time::sleep(ACCEPT_RETRY).await;
                     continue;
                 }

@@ -37,7 +37,9 @@ pub(crate) async fn show(
         Ok(pieces) => {
             let pieces = pieces.map(|piece| {
                 // The head is sent, so that all that can be done is to break off, which the client sees.
-                piece.inspect_err(|error| tracing::warn!(error, "A container log broke off"))
+                piece.inspect_err(|error| {
+                    tracing::warn!(err = error, "Failed to read container log to its end")
+                })
             });
             answer::with_type(StatusCode::OK, PLAIN, Body::from_stream(pieces))
         }

@@ -44,7 +44,9 @@ pub(crate) async fn below(
                 None => {
                     let pieces = state.api.service_logs(&asked.services, &asked.options).await;
                     let pieces = pieces.map(|piece| {
-                        piece.inspect_err(|error| tracing::warn!(error, "A log of the node broke off"))
+                        piece.inspect_err(|error| {
+                            tracing::warn!(err = error, "Failed to read node log to its end")
+                        })
                     });
                     answer::with_type(StatusCode::OK, PLAIN, Body::from_stream(pieces))
                 }

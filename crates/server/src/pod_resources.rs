@@ -88,7 +88,7 @@ pub async fn serve(
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "Cannot accept a connection to PodResources");
+                    tracing::warn!(err = %error, "Failed to accept connection to the PodResources endpoint");
                     tokio::time::sleep(ACCEPT_RETRY).await;
                 }
             },

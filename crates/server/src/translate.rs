@@ -136,7 +136,7 @@ async fn join(
     tokio::select! {
         left = up => {
             if let Err(error) = left {
-                tracing::debug!(%error, "The client of a stream left without a word");
+                tracing::debug!(err = %error, "Stream client disconnected without closing");
             }
             return;
         }
@@ -144,7 +144,7 @@ async fn join(
         () = to_backend => {}
         () = &mut to_client => return,
         () = still => {
-            tracing::info!("A stream in which nothing moved was ended");
+            tracing::info!("Closed idle stream");
             return;
         }
     }
@@ -235,7 +235,7 @@ async fn from_streams(
         }
     }
     if awaited.iter().any(|(channel, _)| *channel == ERROR) {
-        tracing::debug!("The runtime ended a stream before its outcome");
+        tracing::debug!("Container runtime closed the stream before sending its result");
     }
     put(&client, frame(Opcode::Close, &[&1000_u16.to_be_bytes()])).await;
 }

@@ -98,7 +98,7 @@ where
 }
 
 fn failed(why: &str) -> Response {
-    tracing::warn!(why, "The runtime's streaming server was not reached");
+    tracing::warn!(err = why, "Failed to connect to the streaming server of the container runtime");
     answer::error(StatusCode::INTERNAL_SERVER_ERROR, &format!("error dialing the streaming server: {why}"))
 }
 
@@ -218,7 +218,7 @@ async fn splice(client: Upgraded, backend: Upgraded, idle: Idle) {
     };
     tokio::select! {
         () = both => {}
-        () = stands_still(&moved, idle) => tracing::info!("A stream in which nothing moved was ended"),
+        () = stands_still(&moved, idle) => tracing::info!("Closed idle stream"),
     }
 }
 

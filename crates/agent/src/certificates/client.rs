@@ -88,7 +88,7 @@ impl ClientCertificate {
                 CertificateStep::Exit => {
                     tracing::error!(
                         since = ?EXIT_AFTER,
-                        "The API server answers, but the node has had no good client certificate for too long; it ends"
+                        "It has been too long since the client certificate was valid and the API server is reachable, exiting"
                     );
                     return self.given_up.cancel();
                 }
@@ -97,7 +97,7 @@ impl ClientCertificate {
             };
             match outcome {
                 Ok(facts) => {
-                    tracing::info!(not_after = %facts.not_after, "The client certificate is renewed");
+                    tracing::info!(not_after = %facts.not_after, "Rotated client certificate");
                     (self.current, trouble, chance) = (Some(facts), Trouble::default(), self.chance.share());
                     self.is_embedded = false;
                 }
@@ -105,7 +105,7 @@ impl ClientCertificate {
                     trouble.failures = trouble.failures.saturating_add(1);
                     metrics.certificates.failed(CertificateUse::Client);
                     trouble.last_failure = Some(self.clock.now().wall);
-                    tracing::warn!(%error, "The client certificate is not renewed; it is tried again");
+                    tracing::warn!(err = %error, "Failed to rotate client certificate, retrying");
                 }
             }
         }
@@ -153,7 +153,7 @@ impl ClientCertificate {
         let pair = match self.identity.on_disk().await {
             Ok(Some(pair)) => pair,
             Ok(None) => return,
-            Err(error) => return tracing::debug!(%error, "The client certificate on disk cannot be used"),
+            Err(error) => return tracing::debug!(err = %error, "Failed to load client certificate from disk"),
         };
         let Ok(facts) = self.store.certificates.read(&pair) else { return };
         if !facts.is_good_at(now) {
@@ -161,10 +161,10 @@ impl ClientCertificate {
         }
         match self.identity.show(&pair) {
             Ok(()) => {
-                tracing::info!(not_after = %facts.not_after, "The client certificate was renewed on disk");
+                tracing::info!(not_after = %facts.not_after, "Client certificate was rotated on disk");
                 self.current = Some(facts);
             }
-            Err(error) => tracing::warn!(%error, "The client certificate on disk cannot be used"),
+            Err(error) => tracing::warn!(err = %error, "Failed to load client certificate from disk"),
         }
     }
 
@@ -185,7 +185,7 @@ impl ClientCertificate {
 
     async fn join(&self) -> Result<CertificateFacts, RenewError> {
         let cluster = self.identity.bootstrap().await?.ok_or(RenewError::NoBootstrap)?;
-        tracing::warn!("The client certificate is not good any more; the node joins anew");
+        tracing::warn!("Client certificate is no longer valid, bootstrapping again");
         let join = Join {
             cluster: &*cluster,
             clock: self.clock,

@@ -67,7 +67,7 @@ impl Join<'_> {
         };
         self.store.save(&pair, self.clock.now().wall).await?;
         self.forget_key().await?;
-        tracing::info!(not_after = %facts.not_after, "The node has its client certificate");
+        tracing::info!(not_after = %facts.not_after, "Obtained client certificate");
         Ok(StoredPair { pair, facts })
     }
 
@@ -86,7 +86,7 @@ impl Join<'_> {
             };
             let next = self.clock.mono() + ASK_HEALTH;
             if next >= deadline {
-                return tracing::warn!(%error, "The API server does not answer; the node asks for its certificate anyway");
+                return tracing::warn!(err = %error, "API server does not respond, requesting the client certificate anyway");
             }
             self.clock.sleep_until(next).await;
         }
@@ -111,7 +111,7 @@ impl Join<'_> {
             if next >= deadline {
                 return Err(JoinError::Unreachable(self.patience, error.into()));
             }
-            tracing::warn!(%error, "The API server does not take the signing request; it is tried again");
+            tracing::warn!(err = %error, "Failed to create certificate signing request, retrying");
             self.clock.sleep_until(next).await;
         }
     }
@@ -125,7 +125,7 @@ impl Join<'_> {
         match store::read_text(&**host, &path).await {
             Ok(key) if self.store.certificates.key_id(&key).is_ok() => return Ok(key),
             Ok(_) | Err(FileError::Content { .. }) => {
-                tracing::warn!(path = %path.display(), "The key is damaged; the node makes a new one");
+                tracing::warn!(path = %path.display(), "Private key is damaged, generating a new one");
             }
             Err(FileError::Host(error)) if error.is_not_found() => {}
             Err(error) => return Err(error.into()),

@@ -90,7 +90,7 @@ impl ClusterSigned {
                         failures = failures.saturating_add(1);
                         metrics.certificates.failed(CertificateUse::Serving);
                         last_failure = Some(self.clock.now().wall);
-                        tracing::warn!(%error, "The serving certificate is not renewed; it is tried again");
+                        tracing::warn!(err = %error, "Failed to rotate serving certificate, retrying");
                     }
                 },
             }
@@ -99,7 +99,7 @@ impl ClusterSigned {
 
     async fn stored(&self) -> Option<CertificateFacts> {
         let stored = self.store.load().await.unwrap_or_else(|error| {
-            tracing::warn!(%error, "The serving certificate cannot be used; the node asks for a new one");
+            tracing::warn!(err = %error, "Failed to load serving certificate, requesting a new one");
             None
         });
         let StoredPair { pair, facts } =
@@ -124,7 +124,7 @@ impl ClusterSigned {
         let StoredPair { pair, facts } = order.run().await?;
         self.serves.send_replace(Some(Arc::new(pair.clone())));
         self.store.save_or_warn(&pair, self.clock).await;
-        tracing::info!(not_after = %facts.not_after, "The serving certificate is renewed");
+        tracing::info!(not_after = %facts.not_after, "Rotated serving certificate");
         Ok(facts)
     }
 
@@ -162,8 +162,8 @@ impl SelfSigned {
                 self.serves.send_replace(Some(Arc::new(pair)));
                 return Ok(facts);
             }
-            Ok(_) => tracing::info!("The node's own serving certificate is out of date"),
-            Err(error) => tracing::info!(%error, "The node has no serving certificate of its own yet"),
+            Ok(_) => tracing::info!("Stored serving certificate has expired"),
+            Err(error) => tracing::info!(err = %error, "No serving certificate available for the kubelet"),
         }
         self.make().await
     }
@@ -180,7 +180,7 @@ impl SelfSigned {
             match self.make().await {
                 Ok(new) => facts = new,
                 Err(error) => {
-                    tracing::error!(%error, "The node has no new serving certificate; it is tried again");
+                    tracing::error!(err = %error, "Failed to rotate serving certificate, retrying");
                     self.clock.sleep_until(self.clock.mono() + WRITE_AGAIN).await;
                 }
             }
@@ -204,7 +204,7 @@ impl SelfSigned {
         self.host.write_durably(&self.dir.join("kubelet.key"), pair.key.as_bytes(), 0o600).await?;
         self.host.write_durably(&path, pair.certificate.as_bytes(), 0o644).await?;
         self.serves.send_replace(Some(Arc::new(pair)));
-        tracing::info!(path = %path.display(), "A serving certificate was made; nobody has signed it");
+        tracing::info!(path = %path.display(), "Generated self-signed serving certificate");
         Ok(facts)
     }
 }

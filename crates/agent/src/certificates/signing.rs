@@ -76,7 +76,11 @@ pub(super) async fn sign(
         created => created?,
     };
     let name = created.metadata.name.clone().unwrap_or_default();
-    tracing::info!(name, signer = created.spec.signer_name, "Waiting for the certificate to be signed");
+    tracing::info!(
+        name,
+        signer = created.spec.signer_name,
+        "Waiting for the certificate signing request to be approved"
+    );
     let follower = Follower { cluster, clock, name: name.clone() };
     tokio::select! {
         outcome = follower.outcome(created) => outcome,
@@ -118,7 +122,7 @@ impl Follower<'_> {
                 Ok(Some(changed)) => changed,
                 Ok(None) => self.poll(&mut pause).await?,
                 Err(error) => {
-                    tracing::debug!(%error, name, "The signing request cannot be watched");
+                    tracing::debug!(err = %error, name, "Failed to watch certificate signing request");
                     self.poll(&mut pause).await?
                 }
             };
@@ -151,7 +155,7 @@ impl Follower<'_> {
             *pause = (*pause * 2).min(LONGEST_POLL);
             match self.cluster.signing_requests().get("", &self.name).await {
                 Err(error) if error.may_pass() => {
-                    tracing::warn!(%error, "The signing request cannot be looked at; it is tried again");
+                    tracing::warn!(err = %error, "Failed to get certificate signing request, retrying");
                 }
                 looked => return Ok(looked?),
             }

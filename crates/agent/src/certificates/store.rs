@@ -71,10 +71,10 @@ impl PairStore {
     async fn older(&self, entries: &[DirEntry], error: &FileError) -> Option<StoredPair> {
         for (name, stored) in self.dated(entries).await.into_iter().rev() {
             let (path, Some(stored)) = (self.dir.join(name), stored) else { continue };
-            tracing::warn!(%error, older = %path.display(), "The current certificate is damaged; an older one is used");
+            tracing::warn!(err = %error, older = %path.display(), "Current certificate is damaged, using an older one");
             if let Err(error) = self.host.link_durably(&path, &self.current_path()).await {
                 let error = crate::volumes::chain(&error);
-                tracing::warn!(error, "The older certificate cannot be made the current one");
+                tracing::warn!(err = error, "Failed to make the older certificate the current one");
             }
             return Some(stored);
         }
@@ -125,10 +125,7 @@ impl PairStore {
             },
             () = clock.sleep_until(deadline) => format!("the disk did not take it within {SAVE_TIMEOUT:?}"),
         };
-        tracing::error!(
-            problem,
-            "The new certificate is used, but it is not kept: a restart does not know it"
-        );
+        tracing::error!(problem, "Failed to store new certificate, it is lost with a restart of the kubelet");
     }
 
     /// Removes pairs that are out of use for long; each has a key in it.
@@ -139,7 +136,7 @@ impl PairStore {
         // The pair in use stays, whatever the clock was when the others were signed.
         for path in old.filter(|path| path != saved) {
             if let Err(error) = self.host.remove_file(&path).await {
-                tracing::warn!(error = crate::volumes::chain(&error), "An old certificate is not removed");
+                tracing::warn!(err = crate::volumes::chain(&error), "Failed to remove old certificate");
             }
         }
     }

@@ -142,7 +142,7 @@ impl EventTeller {
             // Counted up; or an attempt to create it that seemed to fail got through.
             (Ok(_), Some(_)) | (Err(ClusterError::AlreadyExists { .. }), None) => {}
             (Err(error), _) => {
-                tracing::warn!(%error, "An event was not told to the API");
+                tracing::warn!(err = %error, "Failed to send event to the API server");
                 self.correlator.note_lost(&key);
             }
         }
@@ -233,7 +233,7 @@ async fn try_often(engine: &Engine, cluster: &dyn Cluster, call: &Call) -> Clust
         };
         match outcome {
             Err(error) if error.may_pass() && tries < TRIES => {
-                tracing::debug!(%error, tries, "An event waits to be told");
+                tracing::debug!(err = %error, tries, "Event is waiting to be sent to the API server");
             }
             outcome => return outcome,
         }

@@ -53,7 +53,7 @@ impl GatheredFacts {
         let info = engine.host.machine();
         let storage = engine.host.filesystem_bytes(&engine.settings.paths.root).await;
         if let Err(error) = &storage {
-            tracing::warn!(error = chain(error), "The node does not say how much storage it has");
+            tracing::warn!(err = chain(error), "Failed to get the storage capacity of the node");
         }
         Self {
             hostname: hostname(settings, &info),
@@ -99,7 +99,7 @@ impl GatheredFacts {
         if !is_given && self.hostname.parse::<IpAddr>().is_err() {
             let name = &engine.settings.node_name;
             self.resolved_ips = engine.net.resolve(name, RESOLVE_TIMEOUT).await.unwrap_or_else(|error| {
-                tracing::debug!(%error, "The node's name does not resolve; its default route says the address");
+                tracing::debug!(err = %error, "Failed to resolve the node name, using the address of the default route");
                 Vec::new()
             });
         }
@@ -124,7 +124,9 @@ impl GatheredFacts {
                     })
                     .collect();
             }
-            Err(error) => tracing::warn!(%error, "Images cannot be listed; the Node keeps those it had"),
+            Err(error) => {
+                tracing::warn!(err = %error, "Failed to list images, keeping the node status images")
+            }
         }
     }
 

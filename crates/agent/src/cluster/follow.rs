@@ -90,10 +90,10 @@ impl<K: Metadata<Ty = ObjectMeta> + Send + Sync + 'static> Follower<K> {
 
     fn failed(&self, what: &str, error: &ClusterError) -> ReflectorNews {
         if let ClusterError::Expired { .. } = error {
-            tracing::info!(kind = self.what, "What changed meanwhile is not known any more; listing anew");
+            tracing::info!(kind = self.what, "Watch expired, listing again");
             return ReflectorNews::Expired;
         }
-        tracing::warn!(kind = self.what, %error, "Objects of the API cannot be {what}");
+        tracing::warn!(kind = self.what, err = %error, "Failed to list or watch objects: cannot be {what}");
         ReflectorNews::Failed
     }
 

@@ -39,7 +39,7 @@ fn answer_of(result: ClusterResult<Lease>) -> LeaseAnswer {
         Err(ClusterError::NotFound { .. }) => LeaseAnswer::NotFound,
         Err(ClusterError::Conflict { .. } | ClusterError::AlreadyExists { .. }) => LeaseAnswer::Conflict,
         Err(error) => {
-            tracing::warn!(%error, "The node's lease was not renewed");
+            tracing::warn!(err = %error, "Failed to renew node lease");
             LeaseAnswer::Failed
         }
     }

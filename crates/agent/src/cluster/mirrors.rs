@@ -71,7 +71,7 @@ impl Mirrors {
             match self.take(&key, step).await {
                 Ok(()) => {}
                 Err(error) => {
-                    tracing::warn!(pod = %key, %error, "The mirror of a static pod is not as it should be")
+                    tracing::warn!(pod = %key, err = %error, "Failed to update mirror pod")
                 }
             }
             taken.insert(key, in_view);
@@ -126,11 +126,11 @@ impl Mirrors {
         match step {
             MirrorStep::Nothing => Ok(()),
             MirrorStep::Create(pod) => {
-                tracing::info!(pod = %key, "Creating the mirror of a static pod");
+                tracing::info!(pod = %key, "Creating a mirror pod for static pod");
                 pods.create(&key.namespace, &pod).await.map(drop)
             }
             MirrorStep::Delete { uid } => {
-                tracing::info!(pod = %key, uid, "Deleting a mirror pod");
+                tracing::info!(pod = %key, uid, "Deleting mirror pod");
                 let deletion = Deletion { uid: Some(uid), grace_seconds: Some(0) };
                 match pods.delete(&key.namespace, &key.name, &deletion).await {
                     Err(ClusterError::NotFound { .. }) | Ok(()) => Ok(()),

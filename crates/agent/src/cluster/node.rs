@@ -117,8 +117,15 @@ impl NodeReporter {
         loop {
             self.facts.refresh(&self.engine, &self.settings).await;
             match self.try_register().await {
-                Ok(()) => return tracing::info!(node = self.engine.settings.node_name, "Node is registered"),
-                Err(error) => tracing::warn!(%error, retry = ?delay, "Node is not registered yet"),
+                Ok(()) => {
+                    return tracing::info!(
+                        node = self.engine.settings.node_name,
+                        "Successfully registered node"
+                    );
+                }
+                Err(error) => {
+                    tracing::warn!(err = %error, retry = ?delay, "Failed to register node, retrying")
+                }
             }
             let jitter = self.engine.chance.up_to(delay / 10);
             self.engine.clock.sleep_until(self.engine.clock.mono() + delay + jitter).await;
@@ -168,15 +175,13 @@ impl NodeReporter {
                 Ok(()) => return,
                 Err(error) => error,
             };
-            tracing::warn!(%error, attempt, "The status of the node could not be reported");
+            tracing::warn!(err = %error, attempt, "Error updating node status, will retry");
             if error.is_uncertain() {
                 // The server, or what lies between, may have gone away without a word.
                 self.cluster.close_connections();
             }
         }
-        tracing::error!(
-            "The status of the node could not be reported {TRIES} times; it is tried again later"
-        );
+        tracing::error!("Unable to update node status, exceeded {TRIES} retries");
     }
 
     async fn try_report(&mut self, may_use_seen: bool) -> ClusterResult<()> {
@@ -255,7 +260,7 @@ impl NodeReporter {
     /// Tells what happened to the node, once the API knows how it is.
     fn tell(&self, outcome: &NodeOutcome) {
         if let Some(error) = &outcome.address_error {
-            tracing::error!(%error, "The node has no address to tell");
+            tracing::error!(err = %error, "Failed to determine node addresses");
         }
         for event in &outcome.events {
             if event.is_warning {
@@ -271,10 +276,12 @@ impl NodeReporter {
         let Some(cidr) = compute_pod_cidr_update(node, &self.told_cidr) else { return };
         match self.engine.runtime.set_pod_cidr(&cidr).await {
             Ok(()) => {
-                tracing::info!(cidr, "The runtime knows the pod CIDR");
+                tracing::info!(cidr, "Updated pod CIDR of the container runtime");
                 self.told_cidr = cidr;
             }
-            Err(error) => tracing::error!(%error, cidr, "The runtime does not take the pod CIDR"),
+            Err(error) => {
+                tracing::error!(err = %error, cidr, "Failed to update pod CIDR of the container runtime")
+            }
         }
     }
 

@@ -226,7 +226,7 @@ impl PodObjects {
                 Ok(Some(secret)) => found.push(secret),
                 Ok(None) => missing.push(name.to_owned()),
                 Err(error) => {
-                    tracing::warn!(secret = name, %error, "A pull secret cannot be read");
+                    tracing::warn!(secret = name, err = %error, "Failed to read image pull secret");
                     missing.push(name.to_owned());
                 }
             }

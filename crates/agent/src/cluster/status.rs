@@ -227,7 +227,7 @@ impl StatusWriter {
                     patched.map(|pod| Some(Arc::new(pod)))
                 }
                 StatusSync::Delete { uid } => {
-                    tracing::info!(pod = %PodRef::of(&in_api), uid, "Pod is finished; it leaves the API");
+                    tracing::info!(pod = %PodRef::of(&in_api), uid, "Pod fully terminated, removing it from the API server");
                     let deletion = Deletion { uid: Some(uid), grace_seconds: Some(0) };
                     pods.delete(&namespace, &name, &deletion).await.map(|()| None)
                 }

@@ -67,7 +67,7 @@ impl Devices {
         let took = self.shared.clock.mono().saturating_since(began);
         self.shared.metrics.devices.allocated(resource, took);
         let grant = grant.map_err(|error| error.to_string())?;
-        tracing::info!(%uid, container, resource, devices = ?ids, "Devices are handed out");
+        tracing::info!(podUID = %uid, containerName = container, resource, devices = ?ids, "Allocated devices");
         self.shared.places.set_devices(uid, |beside| {
             let mut own = beside.own_devices.clone();
             if let Some(given) = own.get_mut(container, resource) {

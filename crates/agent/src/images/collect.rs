@@ -94,10 +94,10 @@ impl ImageCollector {
             return;
         };
         if self.has_failed {
-            tracing::error!(problem, "Images were not collected, several times in a row");
+            tracing::error!(problem, "Image garbage collection failed multiple times in a row");
             self.engine.recorder.node_warning(IMAGE_GC_FAILED, problem);
         } else {
-            tracing::warn!(problem, "Images were not collected");
+            tracing::warn!(problem, "Image garbage collection failed");
         }
         self.has_failed = true;
     }
@@ -124,7 +124,7 @@ impl ImageCollector {
         tracing::info!(
             need.used_percent,
             need.bytes,
-            "The disk of images is too full; unused ones are removed"
+            "Disk usage on image filesystem is over the high threshold, removing unused images"
         );
         let settled = self.history.settled(&spare, &policy, now);
         let removal = self.remove(&settled, need.bytes, ImageGcReason::Space).await;
@@ -150,10 +150,10 @@ impl ImageCollector {
                 let removal = self.remove(&settled, EVERYTHING, ImageGcReason::Space).await;
                 is_less = removal.freed > 0;
                 if let Err(problem) = refuse_errors(EVERYTHING, &removal) {
-                    tracing::warn!(problem, "Some unused images were not removed");
+                    tracing::warn!(problem, "Failed to remove some unused images");
                 }
             }
-            Err(problem) => tracing::warn!(problem, "Unused images are not known, and stay"),
+            Err(problem) => tracing::warn!(problem, "Failed to detect unused images, keeping them"),
         }
         // Who has left does not wait any more.
         let _ = done.send(is_less);
@@ -165,11 +165,7 @@ impl ImageCollector {
         let images = engine.runtime.list_images().await.map_err(|error| error.to_string())?;
         let spare = self.history.note(&images, &self.used()?, listed_at.mono);
         if !std::mem::replace(&mut self.has_listed, true) {
-            tracing::info!(
-                images = images.len(),
-                unused = spare.len(),
-                "It is known which images are in use"
-            );
+            tracing::info!(images = images.len(), unused = spare.len(), "Determined which images are in use");
         }
         engine.images.note_listing(listed_at.wall, images).await;
         Ok(spare)
@@ -202,7 +198,7 @@ impl ImageCollector {
             let request = ImageRequest { image: image.id.clone(), ..ImageRequest::default() };
             match self.engine.runtime.remove_image(&request).await {
                 Ok(()) => {
-                    tracing::info!(image = image.id, image.size_bytes, ?why, "Unused image is removed");
+                    tracing::info!(image = image.id, image.size_bytes, reason = ?why, "Removing unused image");
                     removal.freed = removal.freed.saturating_add(image.size_bytes);
                     self.engine.metrics.images.collected(why);
                 }

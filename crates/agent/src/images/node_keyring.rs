@@ -53,7 +53,7 @@ impl NodeKeyring {
                 match parse(&String::from_utf8_lossy(&content)) {
                     Ok(keyring) => return keyring,
                     Err(error) => {
-                        tracing::warn!(path = %path.display(), %error, "failed to parse the node's registry credentials");
+                        tracing::warn!(path = %path.display(), err = %error, "failed to parse the node's registry credentials");
                     }
                 }
             }

@@ -87,7 +87,7 @@ impl Provider {
                     provider = self.config.name,
                     image,
                     problem,
-                    "A credential provider gave no credentials"
+                    "Credential provider returned no credentials"
                 );
                 None
             }

@@ -266,13 +266,13 @@ impl Keeper {
             Ok(content) => match parse_record_file::<ImagePulledRecord>(&content) {
                 Some(record) if record.image_ref == image_ref => Ok(Some(record)),
                 Some(_) | None => {
-                    tracing::warn!(path = %path.display(), "The record of a pull is damaged; its image must be pulled again");
+                    tracing::warn!(path = %path.display(), "Image pull record is damaged, image must be pulled again");
                     Err(())
                 }
             },
             Err(error) if error.is_not_found() => Ok(None),
             Err(error) => {
-                tracing::warn!(error = chain(&error), "The record of a pull cannot be read");
+                tracing::warn!(err = chain(&error), "Failed to read image pull record");
                 Err(())
             }
         }
@@ -290,7 +290,7 @@ impl Keeper {
             return;
         }
         if let Err(error) = self.host.remove_file(&self.intent_path(image)).await {
-            tracing::warn!(image, error = chain(&error), "The note of a pull was not removed");
+            tracing::warn!(image, err = chain(&error), "Failed to remove image pull intent");
         }
     }
 
@@ -300,8 +300,8 @@ impl Keeper {
         if let Err(error) = &written {
             tracing::warn!(
                 image = record.image_ref,
-                error = chain(error),
-                "A pull was not recorded; the image must be pulled again"
+                err = chain(error),
+                "Failed to record image pull, image must be pulled again"
             );
         }
         written.is_ok()
@@ -377,7 +377,7 @@ impl Keeper {
 
     async fn remove(&self, path: &Path) {
         if let Err(error) = self.host.remove_file(path).await {
-            tracing::warn!(error = chain(&error), "A record of a pull was not removed");
+            tracing::warn!(err = chain(&error), "Failed to remove image pull record");
         }
     }
 }

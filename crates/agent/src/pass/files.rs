@@ -164,7 +164,7 @@ pub async fn link_log(
     let name = log_paths::container_link_name(&context.identity, container.name(), id.as_str());
     let link = engine.settings.paths.container_links.join(name);
     if let Err(error) = engine.host.ensure_symlink(&log, &link).await {
-        tracing::warn!(pod = %context.identity, container = container.name(), error = chain(&error), "Log link was not made");
+        tracing::warn!(pod = %context.identity, containerName = container.name(), err = chain(&error), "Failed to create legacy log symlink");
     }
 }
 
@@ -184,5 +184,5 @@ pub async fn remove_log(context: &PassContext, id: &ContainerId) {
 }
 
 fn log_leftover(path: &Path, error: &HostError) {
-    tracing::warn!(path = %path.display(), error = chain(error), "Log was not removed; collection tries again");
+    tracing::warn!(path = %path.display(), err = chain(error), "Failed to remove log, garbage collection retries");
 }

@@ -53,7 +53,7 @@ pub async fn create(
     engine.metrics.pod_started(&request.runtime_handler, has_own_users, took, created.is_ok());
     match created {
         Ok(id) => {
-            tracing::info!(pod = %context.identity, sandbox = %id, attempt, ?why, "Sandbox created");
+            tracing::info!(pod = %context.identity, sandbox = %id, attempt, reason = ?why, "Created pod sandbox");
             Ok(())
         }
         // An uncertain outcome needs no guess here: the next look shows whether the sandbox is there.

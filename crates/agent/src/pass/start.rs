@@ -62,7 +62,7 @@ pub async fn start_all(
     let request = match sandbox_request(context, prepared, attempt) {
         Ok(request) => request,
         Err(error) => {
-            tracing::warn!(pod = %context.identity, %error, "Containers cannot be started");
+            tracing::warn!(pod = %context.identity, err = %error, "Failed to start containers");
             return Some(Retry::BackingOff);
         }
     };
@@ -314,7 +314,7 @@ impl Scene<'_> {
         let is_still_created =
             runtime.container_status(id).await.is_ok_and(|status| status.state == ContainerState::Created);
         if is_still_created && let Err(error) = runtime.remove_container(id).await {
-            tracing::warn!(pod = %self.context.identity, container_id = %id, %error, "Refused container was not removed");
+            tracing::warn!(pod = %self.context.identity, containerID = %id, err = %error, "Failed to remove container that the runtime refused to start");
         }
     }
 
@@ -334,7 +334,7 @@ impl Scene<'_> {
             container: Some(*container),
         };
         let Err(why) = run_handler(&hook, handler).await else { return Ok(()) };
-        tracing::warn!(pod = %self.context.identity, container = container.name(), why, "postStart hook failed");
+        tracing::warn!(pod = %self.context.identity, containerName = container.name(), err = why, "postStart hook failed");
         let name = Some(container.name());
         // The output of the hook may hold secrets: events, which more people can read, do not show it.
         engine.recorder.warning(&self.context.identity, name, "FailedPostStartHook", "PostStartHook failed");

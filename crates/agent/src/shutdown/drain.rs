@@ -28,7 +28,7 @@ impl Drain {
         }
         note_times(&self.engine, |times| times.ended = now()).await;
         drop(self.lock);
-        tracing::info!("The pods have ended, or their time has; the machine may end");
+        tracing::info!("Shutdown manager completed, releasing the inhibit lock");
     }
 
     /// All that run, or still hold something.
@@ -45,7 +45,7 @@ impl Drain {
             priority = group.priority,
             within = ?group.within,
             pods = group.pods.len(),
-            "Pods are ended before the machine is"
+            "Shutdown manager is terminating pods"
         );
         let mut changes = self.engine.pods.changes();
         let deadline = self.engine.clock.mono() + group.within;
@@ -58,7 +58,7 @@ impl Drain {
                 Ok(()) = changes.changed() => {}
                 () = self.engine.clock.sleep_until(deadline) => {
                     let left: Vec<String> = self.left(group).map(ToString::to_string).collect();
-                    tracing::warn!(priority = group.priority, ?left, "These pods have not ended in time");
+                    tracing::warn!(priority = group.priority, ?left, "Shutdown manager timed out waiting for pods to terminate");
                     return;
                 }
             }
@@ -88,6 +88,6 @@ pub(super) async fn note_times(engine: &Engine, change: impl FnOnce(&mut Shutdow
     let times = engine.metrics.shutdown.change(change);
     let path = engine.settings.paths.shutdown_state();
     if let Err(error) = engine.host.write_durably(&path, times.text().as_bytes(), 0o644).await {
-        tracing::warn!(error = chain(&error), "When the node was shut down was not written down");
+        tracing::warn!(err = chain(&error), "Failed to write graceful shutdown state");
     }
 }

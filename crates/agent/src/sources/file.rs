@@ -96,7 +96,7 @@ impl FileSource {
     fn open_watch(&self) -> BoxStream<'static, DirectoryChange> {
         self.host.watch(&self.path).unwrap_or_else(|error| {
             let error = crate::volumes::chain(&error);
-            tracing::warn!(path = %self.path.display(), error, "Manifests are not watched, only read anew now and then");
+            tracing::warn!(path = %self.path.display(), err = error, "Failed to watch manifests, reading them periodically only");
             stream::pending().boxed()
         })
     }
@@ -133,7 +133,7 @@ impl FileSource {
         let Some(written_down) = written_down(&*self.host, &self.paths).await else { return };
         for (path, file) in known.iter_mut().filter(|(_, file)| file.pods.is_none()) {
             let pods = last_described_by(&Origin::File(path.display().to_string()), &written_down);
-            tracing::info!(path = %path.display(), pods = pods.len(), "Manifest is broken since the start; its pods go on as they were written down");
+            tracing::info!(path = %path.display(), pods = pods.len(), "Failed to parse manifest since the start, its pods continue from their checkpoint");
             file.pods = Some(pods);
         }
     }

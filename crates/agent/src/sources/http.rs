@@ -85,7 +85,7 @@ impl HttpSource {
         tracing::info!(
             url = self.url,
             pods = pods.len(),
-            "The manifest server gives nothing usable since the start; its pods go on as they were written down"
+            "Failed to read manifests from URL since the start, pods continue from their checkpoint"
         );
         Some(SourceSet { source: PodSource::Http, pods, is_complete: true })
     }

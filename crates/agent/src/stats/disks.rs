@@ -209,7 +209,7 @@ impl DiskSampler {
                     Some(Ok((uid, volumes))) => {
                         self.walked.insert(uid, (clock.mono(), volumes));
                     }
-                    Some(Err(_)) => tracing::error!("A walk through volumes panicked; the next one is due later"),
+                    Some(Err(_)) => tracing::error!("Measuring volumes panicked, retrying with the next round"),
                     None => {}
                 },
                 () = clock.sleep_until(deadline), if !self.walks.is_empty() => return,
@@ -245,7 +245,7 @@ async fn walk(engine: Arc<Engine>, uid: PodUid, pod: Arc<Pod>) -> Walk {
                 used,
             }),
             Err(error) => {
-                tracing::debug!(%uid, volume = volume.name, error = chain(&error), "A volume was not measured");
+                tracing::debug!(podUID = %uid, volume = volume.name, err = chain(&error), "Failed to measure volume");
             }
         }
     }

@@ -91,7 +91,7 @@ impl VolumeEngine {
                 Some(ended) = self.acts.join_next(), if !self.acts.is_empty() => match ended {
                     Ok((uid, ended)) => self.take_end(&uid, ended),
                     // Acts catch their own panics: `guarded`.
-                    Err(error) => tracing::error!(%error, "An act on a volume was lost"),
+                    Err(error) => tracing::error!(err = %error, "Volume operation was lost"),
                 },
                 () = clock.sleep_until(wake_at.unwrap_or(MonoTime::ZERO)), if wake_at.is_some() => self.wake(),
             }

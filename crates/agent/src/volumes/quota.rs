@@ -47,7 +47,7 @@ pub(super) async fn ensure(scene: &Scene<'_>, path: &Path) {
         // A filesystem without quotas is no failure of the volume.
         Err(error) if !projects.is_said.swap(true, Ordering::Relaxed) => {
             let error = chain(&error);
-            tracing::warn!(error, "No project quota counts what is in volumes; they are walked through");
+            tracing::warn!(err = error, "Project quotas are unavailable, measuring volumes by walking them");
         }
         Err(_) => {}
     }

@@ -35,7 +35,7 @@ impl PodWorker {
         };
         self.cgroup.are_numbers_known = true;
         if state == CgroupState::Missing {
-            tracing::warn!(pod = %self.pod, "Somebody removed the cgroup of a pod that runs; the pod is made anew");
+            tracing::warn!(pod = %self.pod, "Pod cgroup was removed externally, restarting the pod");
         }
     }
 }

@@ -88,7 +88,7 @@ async fn purge(engine: &Engine, observed: &PodObservation) -> Result<(), String>
         engine.host.remove_tree(Path::new(&logs)).await.map_err(|e| chain(&e))?;
     }
     remove_pod_dir(&*engine.host, &engine.settings.paths, &pod.uid).await.map_err(|e| chain(&e))?;
-    tracing::info!(pod = %pod, uid = %pod.uid, "Pod has left no trace");
+    tracing::info!(pod = %pod, podUID = %pod.uid, "Pod is completely removed");
     Ok(())
 }
 

@@ -270,7 +270,7 @@ fn a_pod_that_eats_memory_is_killed_alone() {
 #[test]
 fn what_a_pod_left_running_is_killed_and_its_cgroup_goes_whenever_the_kubelet_is_killed() {
     let mut node = Node::start();
-    for moment in ["Sandbox created", "Stopping container main", "Pod is being terminated"] {
+    for moment in ["Created pod sandbox", "Stopping container main", "Terminating pod"] {
         node.apply("web", &shell_pod("web", FOREVER));
         let pod = node.running("web");
         // A process that is in the pod's cgroup, and in no container of it: the runtime knows nothing of it.

@@ -267,8 +267,8 @@ fn a_pod_worker_or_probe_that_panics_is_started_again_and_touches_no_container()
     start_probed_pod(&node);
     let before: Vec<_> = runtime.containers().into_iter().map(|(_, container)| container.id).collect();
     for (task, words) in [
-        ("pod worker", "The worker of a pod panicked; it starts again"),
-        ("probe", "A probe panicked; it starts again"),
+        ("pod worker", "Pod worker panicked, restarting it"),
+        ("probe", "Probe worker panicked, restarting it"),
     ] {
         inject_panic(&node, task);
         node.logged(words);
@@ -299,7 +299,7 @@ fn a_panic_in_a_task_that_the_node_needs_ends_the_kubelet_with_an_error_and_no_c
         inject_panic(&node, task);
         assert_eq!(node.wait_for_exit().code(), Some(1), "{task}");
         let log = node.kubelet_log();
-        assert!(log.contains("A task panicked; the kubelet ends, to be started again"), "{task}: {log}");
+        assert!(log.contains("Task panicked, exiting so that the kubelet is restarted"), "{task}: {log}");
         assert!(log.contains(&format!("task=\"{task}\"")), "{task}: {log}");
         assert_eq!(runtime.running(), ["web-node/main"]);
     }

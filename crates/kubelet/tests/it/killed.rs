@@ -214,7 +214,7 @@ fn a_broken_manifest_leaves_the_running_pod_alone_even_if_the_kubelet_is_killed_
     let (web, other) = (node.running("web"), node.running("other"));
     std::fs::write(node.manifest("web"), "apiVersion: v1\nkind: Pod\nmetadata: {name: web\nspec: [")
         .expect("written");
-    node.kill_at("Manifest is not usable");
+    node.kill_at("Failed to parse manifest");
     assert_eq!(id(&node.running("other"), "main"), id(&other, "main"));
     // Housekeeping comes by every two seconds; a new pod takes a look or two as well.
     node.apply("new", &shell_pod("new", FOREVER));
@@ -238,7 +238,7 @@ fn an_unpullable_image_goes_on_backing_off_whenever_the_kubelet_is_killed() {
     pod["spec"]["containers"][0]["image"] = "127.0.0.1:1/no/such:1".into();
     pod["spec"]["containers"][0]["imagePullPolicy"] = "Always".into();
     node.apply("unpullable", &pod);
-    for mark in ["Sandbox created", "Pulling image", "ErrImagePull", "Back-off pulling image"] {
+    for mark in ["Created pod sandbox", "Pulling image", "ErrImagePull", "Back-off pulling image"] {
         node.kill_at(mark);
     }
     let pod = node.pod_when("unpullable", "backs off", |pod| {

@@ -62,7 +62,7 @@ fn empty_and_damaged_files_of_our_own_cost_no_container() {
             "ok",
             "a new serving pair"
         );
-        node.logged("Status checkpoint is damaged");
+        node.logged("Failed to parse status checkpoint");
         assert!(devices.with_extension("damaged").exists(), "it is kept for an operator");
     }
 }

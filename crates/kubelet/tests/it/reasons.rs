@@ -31,7 +31,7 @@ fn a_broken_manifest_is_named_with_its_line_and_leaves_the_running_pod_alone() {
     assert!(problems.contains("web.json:4:"), "file, line and column are named: {problems}");
     let after = node.running("web");
     assert_eq!(container(&after, "main")["containerID"], container(&before, "main")["containerID"]);
-    let logged = node.kubelet_log().matches("Manifest is not usable").count();
+    let logged = node.kubelet_log().matches("Failed to parse manifest").count();
     assert_eq!(logged, 1, "logged once for one change");
 }
 

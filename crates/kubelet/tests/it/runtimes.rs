@@ -56,7 +56,8 @@ fn an_end_is_noticed_at_once_where_the_runtime_tells_of_it() {
     node.resume_runtime();
     time_to_notice(&node, 3);
     if offers_hints {
-        let reopened = |node: &Node| node.kubelet_log().matches("Waiting for event hints").count();
+        let reopened =
+            |node: &Node| node.kubelet_log().matches("Connecting to the container event stream").count();
         node.eventually("the stream is opened anew", |node| match reopened(node) {
             0 | 1 => Err("not yet".to_owned()),
             _ => Ok(()),
@@ -140,11 +141,11 @@ fn the_runtime_is_asked_for_its_cgroup_driver_and_an_old_one_is_told_of() {
     let node = Node::start();
     let losing = "kubelet_cri_losing_support{version=\"1.37.0\"} 1\n";
     if node.cgroup_driver().is_some() {
-        node.logged("The container runtime says which cgroup driver to use");
+        node.logged("Using cgroup driver setting received from the CRI runtime");
         let metrics = node.get("/metrics").expect("metrics");
         assert!(!metrics.contains("kubelet_cri_losing_support"), "{metrics}");
     } else {
-        node.logged("The container runtime does not say its cgroup driver");
+        node.logged("CRI implementation does not report its cgroup driver");
         let metrics = node.get("/metrics").expect("metrics");
         assert!(metrics.contains(losing), "{metrics}");
     }

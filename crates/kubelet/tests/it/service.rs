@@ -70,7 +70,7 @@ fn verbosity_decides_how_much_is_said() {
         let second = Second::start(&node, |command| {
             command.args(flags);
         });
-        second.logs(&node, "Kubelet starts");
+        second.logs(&node, "Starting kubelet");
         node.eventually("it serves", |node| node.get("/pods"));
         // What comes at -v 4 from every start.
         node.apply(pod, &shell_pod(pod, FOREVER));
@@ -108,7 +108,7 @@ fn a_second_kubelet_waits_for_the_lock_and_the_first_makes_way_if_told_so() {
     node.eventually("the second serves now", |node| node.get("/pods"));
     // A third that meets a lock without the flag's holder making way waits, and leaves when told to.
     let mut third = Second::start(&node, with_lock);
-    third.logs(&node, "Acquiring the lock file");
+    third.logs(&node, "Acquiring file lock");
     signal(third.child.id(), "TERM");
     assert_eq!(third.child.wait().expect("the third ends").code(), Some(0));
     assert!(second.try_wait().expect("the second's state").is_none(), "the second goes on");

@@ -282,7 +282,7 @@ fn the_chains_of_the_node_are_in_the_firewall_where_the_configuration_wants_them
         has(program, "filter", &["-N KUBE-KUBELET-CANARY"]);
     }
     assert!(!shown("ip6tables", "filter").contains("KUBE-FIREWALL"));
-    assert!(!node.kubelet_log().contains("chains could not be made"), "{}", node.kubelet_log());
+    assert!(!node.kubelet_log().contains("Failed to create iptables chains"), "{}", node.kubelet_log());
 }
 
 /// Answers a TLS greeting the way plain web servers do, and everything else with success.

@@ -326,7 +326,7 @@ fn a_still_stream_is_ended_after_the_configured_time_and_one_that_moves_is_not()
         assert_eq!(said, 0);
         assert!(took >= Duration::from_secs(7) && took < Duration::from_secs(60), "{took:?}");
     });
-    node.logged("A stream in which nothing moved was ended");
+    node.logged("Closed idle stream");
 }
 
 #[test]

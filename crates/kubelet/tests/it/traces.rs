@@ -112,6 +112,6 @@ fn a_collector_sees_syncs_with_their_calls_and_requests_with_their_callers() {
 #[test]
 fn pods_run_while_no_collector_is_there() {
     let node = traced(&format!("127.0.0.1:{}", free_port()), 1_000_000);
-    node.logged("Spans could not be told of");
+    node.logged("Failed to export spans");
     node.running("web");
 }

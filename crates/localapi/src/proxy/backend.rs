@@ -174,7 +174,7 @@ async fn exchange(
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     streams.run(permit, async move {
         if let Err(error) = connection.with_upgrades().await {
-            tracing::debug!(%error, "a connection to a backend ended badly");
+            tracing::debug!(err = %error, "a connection to a backend ended badly");
         }
     });
     Ok(sender.send_request(request).await?)

@@ -137,7 +137,7 @@ async fn join(client: OnUpgrade, backend: OnUpgrade) {
     };
     match joined.await {
         Ok((up, down)) => tracing::debug!(up, down, "a tunnel ended"),
-        Err(error) => tracing::debug!(%error, "a tunnel broke"),
+        Err(error) => tracing::debug!(err = %error, "a tunnel broke"),
     }
 }
 

@@ -77,7 +77,7 @@ fn refuse(error: &SystemLogError) -> Response {
         SystemLogError::NotFound => answer::error(StatusCode::NOT_FOUND, "404 page not found"),
         SystemLogError::Denied => answer::error(StatusCode::FORBIDDEN, "403 Forbidden"),
         SystemLogError::Failed(why) => {
-            tracing::warn!(why, "A log of the node cannot be shown");
+            tracing::warn!(err = why, "Failed to read node log");
             answer::error(StatusCode::INTERNAL_SERVER_ERROR, "500 Internal Server Error")
         }
     }

@@ -56,7 +56,7 @@ impl PodTokens {
             }
             (Err(error), Some(old), Some(TokenAge::Renewable)) => {
                 let (pod, audience) = (&pod.metadata.name, &requirement.audience);
-                tracing::warn!(?pod, audience, %error, expires_at = %old.expires_at, "A token was not renewed; the old one serves on");
+                tracing::warn!(?pod, audience, err = %error, expires_at = %old.expires_at, "Failed to renew service account token, using the old one");
                 Ok(old.token)
             }
             (Err(error), ..) => Err(ObjectError::Token(error)),

@@ -50,7 +50,7 @@ fn use_once(cluster: &mut Cluster, recent: &str) {
     cluster.node.restart_kubelet();
     cluster.node.eventually("the kubelet knows who uses which image", |node| {
         let said = node.kubelet_log().split_off(earlier);
-        if said.contains("It is known which images are in use") { Ok(()) } else { Err(said) }
+        if said.contains("Determined which images are in use") { Ok(()) } else { Err(said) }
     });
     cluster.kubectl.ok(&["delete", "pod", "past"]);
     cluster.gone(&past);
@@ -92,7 +92,7 @@ fn a_disk_of_images_loses_those_that_nobody_uses_and_then_who_wrote_most_to_it()
     }));
     cluster.node.start_kubelet();
     cluster.ready();
-    cluster.node.logged("These thresholds are ignored");
+    cluster.node.logged("Ignoring containerfs thresholds");
     let stays = if pin(&cluster, "pinned") { vec!["used", "pinned"] } else { vec!["used"] };
     start_pods(&cluster);
     // Without its use, it would be the first to go: of those that nobody knows to be used, by their names.
@@ -109,7 +109,7 @@ fn a_disk_of_images_loses_those_that_nobody_uses_and_then_who_wrote_most_to_it()
     let turns = cluster.node.eventually("it is said what was removed", |node| {
         let log = node.kubelet_log();
         let removed =
-            |id: &str| log.lines().position(|l| l.contains("Unused image is removed") && l.contains(id));
+            |id: &str| log.lines().position(|l| l.contains("Removing unused image") && l.contains(id));
         removed(&never).zip(removed(&recent)).ok_or_else(|| "not yet".to_owned())
     });
     assert!(turns.0 < turns.1, "{never} was not used for longer than {recent}");

@@ -122,7 +122,7 @@ fn an_empty_current_certificate_falls_back_to_an_older_pair() {
     std::fs::write(&newest, "").expect("emptied");
     std::fs::remove_file(cluster.api.file("bootstrap.kubeconfig")).expect("removed");
     cluster.node.start_kubelet();
-    cluster.node.logged("The current certificate is damaged; an older one is used");
+    cluster.node.logged("Current certificate is damaged, using an older one");
     cluster.kubectl.apply(&[bound(shell_pod("second", FOREVER))]);
     cluster.running("second");
     assert_eq!(std::fs::read_link(&current).expect("a link"), older);
@@ -137,11 +137,12 @@ fn a_node_waits_for_its_approval_over_a_restart_and_asks_once() {
     let mut cluster = newcomer(&["--approve-by-hand"], json!({}));
     cluster.node.spawn_kubelet();
     let name = pending(&cluster);
-    cluster.node.logged("Waiting for the certificate to be signed");
+    cluster.node.logged("Waiting for the certificate signing request to be approved");
     cluster.node.kill_kubelet();
     cluster.node.spawn_kubelet();
     cluster.node.eventually("the next kubelet waits too", |node| {
-        let waits = node.kubelet_log().matches("Waiting for the certificate to be signed").count();
+        let waits =
+            node.kubelet_log().matches("Waiting for the certificate signing request to be approved").count();
         if waits == 2 { Ok(()) } else { Err(format!("{waits} times")) }
     });
     assert_eq!(pending(&cluster), name, "the same key asks the same");

@@ -168,7 +168,7 @@ fn a_node_that_must_not_register_waits_for_its_object_and_then_reports() {
     let settings = json!({"registerNode": false, "nodeStatusUpdateFrequency": "1s"});
     let mut cluster = Cluster::around(Node::beside_fake(&fake, settings));
     cluster.node.start_kubelet();
-    cluster.node.logged("The status of the node could not be reported");
+    cluster.node.logged("Error updating node status, will retry");
     assert!(cluster.kubectl.get("node", "node").is_err(), "nobody made it");
     let object = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node"}});
     cluster.kubectl.apply(&[object]);

@@ -243,8 +243,9 @@ fn pods_that_run_short_of_memory_lose_who_took_more_than_it_asked_for() {
     if !is_v2() {
         // The kernel said so, and the next look was not waited for.
         let log = cluster.node.kubelet_log();
-        let (before, _) = log.split_once("The node runs short").expect("it was logged");
-        assert!(before.contains("The kernel says that memory is used up to a threshold"), "{before}");
+        let (before, _) =
+            log.split_once("Eviction threshold met, attempting to reclaim").expect("it was logged");
+        assert!(before.contains("Memory threshold crossed, notified by the kernel"), "{before}");
     }
     let free = evicted(&cluster, "free", short);
     let message = free["status"]["message"].as_str().unwrap_or_default();
@@ -267,7 +268,7 @@ fn after_a_look(cluster: &Cluster) {
     let looks = || {
         let log = cluster.node.kubelet_log();
         log.lines()
-            .filter(|line| line.contains("The kernel watches memory") && line.contains("/kubepods"))
+            .filter(|line| line.contains("Started kernel memory notification") && line.contains("/kubepods"))
             .count()
     };
     let before = looks();

@@ -174,7 +174,7 @@ fn pods_live_in_slices_of_systemd_with_the_numbers_of_their_classes_and_leave_no
     cluster.kubectl.delete("burstable-node");
     node.delete("guaranteed");
     node.delete("besteffort");
-    node.logged("Processes of a pod do not end; its cgroup stays until they have");
+    node.logged("Processes of the pod do not exit, keeping its cgroup until they have");
     assert!(stubborn.lives() && best_effort.exists());
     stubborn.let_go();
     for (name, pod) in ["guaranteed", "burstable", "besteffort"].iter().zip(&pods) {
