@@ -8,11 +8,11 @@ use async_trait::async_trait;
 use model::k8s::{Container, ObjectMeta, Pod, PodSpec};
 use model::{NodeLogOptions, PodUid};
 use ports::NodeApi;
-use ports::edge::ServingObserver;
 use ports::node_api::{
     LogPieces, LogSource, LogView, ManifestProblem, Measurements, NodeDevice, PodRefusal, PodTarget,
     SystemLog, SystemLogError, TextPieces,
 };
+use ports::request_metrics::ServingObserver;
 use ports::runtime::{Scope, Streams};
 use tokio::sync::Semaphore;
 
@@ -27,7 +27,7 @@ pub struct AgentApi {
     pub(crate) engine: Arc<Engine>,
     pub(crate) problems: ManifestProblems,
     pub(crate) heartbeat: Heartbeat,
-    /// Places for followers of logs that are told of changes.
+    /// Admissions for followers of logs that are told of changes.
     pub(crate) log_watches: Arc<Semaphore>,
     pub(crate) journal_queries: Arc<Semaphore>,
     pub(crate) samplers: Samplers,

@@ -4,8 +4,8 @@
 //! `kubelet_core::certificates`; making and reading keys is done behind `ports::Certificates`.
 
 mod client;
-mod figures;
 mod join;
+mod metrics;
 mod serving;
 mod signing;
 mod store;
@@ -19,8 +19,8 @@ use ports::certificates::CertificateError;
 use ports::{Certificates, ClientIdentity, Clock, Host, HostError};
 
 pub use client::ClientCertificate;
-pub use figures::CertificateFigures;
 pub use join::{Join, JoinError};
+pub use metrics::CertificateMetrics;
 pub use serving::{ClusterSigned, SelfSigned, Serves};
 pub use signing::SigningError;
 pub use store::{PairStore, StoredPair};

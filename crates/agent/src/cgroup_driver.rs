@@ -32,7 +32,7 @@ impl DriverQuestion {
             match compute_cgroup_driver(meaning(&answer), tries, self.configured) {
                 DriverPlan::AskAgain { after } => self.clock.sleep_until(self.clock.mono() + after).await,
                 DriverPlan::Use { driver, why } => {
-                    self.tell(driver, why, answer.err());
+                    self.report(driver, why, answer.err());
                     self.answer.send_replace(Some(driver));
                     return;
                 }
@@ -40,7 +40,7 @@ impl DriverQuestion {
         }
     }
 
-    fn tell(&self, driver: CgroupDriver, why: DriverReason, error: Option<RuntimeError>) {
+    fn report(&self, driver: CgroupDriver, why: DriverReason, error: Option<RuntimeError>) {
         let (configured, error) = (self.configured, error.map(|error| error.to_string()));
         match why {
             DriverReason::RuntimeSays => {

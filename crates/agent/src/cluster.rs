@@ -5,12 +5,12 @@
 
 mod events;
 mod facts;
-pub mod follow;
 mod lease;
 mod mirrors;
 mod node;
 pub mod objects;
 mod pods;
+pub mod reflector;
 mod status;
 
 use std::collections::BTreeSet;
@@ -24,18 +24,18 @@ use ports::Cluster;
 use ports::cluster::Selection;
 use tokio::sync::{mpsc, watch};
 
-use self::events::EventTeller;
+use self::events::EventWriter;
 pub(crate) use self::facts::machine;
-use self::follow::{Followed, Follower, Of};
 use self::mirrors::Mirrors;
 use self::node::NodeReporter;
+use self::reflector::{Of, Reflector, Store};
 use self::status::StatusWriter;
 use crate::engine::Engine;
 use crate::sources::SourceSet;
 
 /// The ways to the API server. Each has a budget of its own, so that no kind of traffic waits behind another.
 #[derive(Clone, Debug)]
-pub struct ClusterDoors {
+pub struct ApiClients {
     /// Reads and watches, registration, mirror pods, tokens.
     pub general: Arc<dyn Cluster>,
     /// The status of pods, and the deletion of those that are done.
@@ -48,9 +48,9 @@ pub struct ClusterDoors {
 /// What the tasks of the cluster share with the rest of the agent.
 pub(crate) struct LoopSide {
     /// Where everybody looks for this node.
-    pub(crate) own_node: watch::Sender<Followed<Node>>,
+    pub(crate) own_node: watch::Sender<Store<Node>>,
     /// Where everybody looks for what the API has of this node's pods.
-    pub(crate) pods: watch::Sender<Followed<Pod>>,
+    pub(crate) pods: watch::Sender<Store<Pod>>,
     /// Takes the pods of the API.
     pub(crate) sets: mpsc::Sender<SourceSet>,
     /// The static pods that some source wants.
@@ -60,7 +60,7 @@ pub(crate) struct LoopSide {
 }
 
 /// Starts every task that talks to the API.
-pub(crate) async fn start(engine: &Arc<Engine>, doors: &ClusterDoors, side: LoopSide) {
+pub(crate) async fn start(engine: &Arc<Engine>, clients: &ApiClients, side: LoopSide) {
     let Some(settings) = &engine.settings.node else { return };
     let tasks = &engine.tasks;
     let name = &engine.settings.node_name;
@@ -68,16 +68,17 @@ pub(crate) async fn start(engine: &Arc<Engine>, doors: &ClusterDoors, side: Loop
     let pods = engine.pods_in_api.clone();
     let only_this = Selection { fields: Some(format!("metadata.name={name}")), ..Selection::default() };
     let nodes: Of<Node> = |cluster| cluster.nodes();
-    let follow_node = Follower::new(engine, &doors.general, (nodes, "Node"), only_this, side.own_node);
+    let follow_node = Reflector::new(engine, &clients.general, (nodes, "Node"), only_this, side.own_node);
     let bound: Of<Pod> = |cluster| cluster.pods();
-    let follow_pods = Follower::new(engine, &doors.general, (bound, "Pod"), pods::on_node(name), side.pods);
-    let heartbeat = doors.heartbeat.clone();
+    let follow_pods =
+        Reflector::new(engine, &clients.general, (bound, "Pod"), pods::on_node(name), side.pods);
+    let heartbeat = clients.heartbeat.clone();
     let reporter = NodeReporter::new(engine.clone(), heartbeat.clone(), settings.clone(), node.clone()).await;
-    let statuses = StatusWriter::new(engine.clone(), doors.status.clone(), pods.clone());
-    let events = EventTeller::new(engine.clone(), doors.events.clone(), node.clone());
+    let statuses = StatusWriter::new(engine.clone(), clients.status.clone(), pods.clone());
+    let events = EventWriter::new(engine.clone(), clients.events.clone(), node.clone());
     let mirrors = Mirrors {
         engine: engine.clone(),
-        cluster: doors.general.clone(),
+        cluster: clients.general.clone(),
         in_api: pods.clone(),
         node: node.clone(),
         wanted: side.wanted,
@@ -87,18 +88,18 @@ pub(crate) async fn start(engine: &Arc<Engine>, doors: &ClusterDoors, side: Loop
         objects.start(engine);
     }
     let lease_seconds = settings.config.node_lease_duration_seconds;
-    tasks.spawn("node follower", follow_node.run());
-    tasks.spawn("pod follower", follow_pods.run());
+    tasks.spawn("node reflector", follow_node.run());
+    tasks.spawn("pod reflector", follow_pods.run());
     tasks.spawn("node reporter", reporter.run());
     tasks.spawn("lease", lease::keep(engine.clone(), heartbeat, node.clone(), lease_seconds));
     tasks.spawn("API source", pods::feed(pods, node, side.sets));
     tasks.spawn("status writer", statuses.run());
     tasks.spawn("mirrors", mirrors.run());
-    tasks.spawn("event teller", events.run(engine.recorder.tell_to()));
+    tasks.spawn("event writer", events.run(engine.recorder.write_to()));
 }
 
 /// The Node, of a copy that holds no other.
-pub(crate) fn own_node(seen: &Followed<Node>) -> Option<Arc<Node>> {
+pub(crate) fn own_node(seen: &Store<Node>) -> Option<Arc<Node>> {
     seen.objects.values().next().cloned()
 }
 

@@ -41,7 +41,7 @@ pub(crate) async fn open(
         return Err(PodRefusal::NotFound(text));
     }
     let instance = find_instance(&entry.status, &source.pod, &source.container, source.previous);
-    let instance = instance.map_err(PodRefusal::Unfit)?;
+    let instance = instance.map_err(PodRefusal::Invalid)?;
     let uid = model::PodRef::of(&entry.pod).uid;
     let path = log_path(engine, &uid, &instance).await?;
     let failed = |error: HostError| PodRefusal::Failed(chain(&error));

@@ -1,9 +1,9 @@
 //! Devices of plugins: who is registered, what plugins say of their devices, and handing those out to pods.
 //!
 //! Owns the connections to plugins, the registry of what they said, and the checkpoint on disk. Who has which devices is in
-//! the ledger of [`Places`]. Never decides: that is `kubelet_core::devices`. Sleeps until somebody has something to say.
+//! the allocations in [`Admissions`]. Never decides: that is `kubelet_core::devices`. Sleeps until somebody has something to say.
 
-mod hand_out;
+mod allocate;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -12,10 +12,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 use futures_util::StreamExt;
+use kubelet_core::allocations::Allocations;
 use kubelet_core::devices::checkpoint::{FILE, Remembered, parse_checkpoint, write_checkpoint};
 use kubelet_core::devices::registry::check_registration;
 use kubelet_core::devices::{Connection, Registry};
-use kubelet_core::ledger::Ledger;
 use kubelet_core::node::DeviceAmounts;
 use model::PodUid;
 use model::devices::PluginOptions;
@@ -26,10 +26,10 @@ use ports::{Clock, Host, HostError};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::admissions::Admissions;
 use crate::damaged::set_aside;
 use crate::metrics::Metrics;
-use crate::places::Places;
-use crate::start::Doors;
+use crate::start::Ports;
 use crate::tasks::TaskSet;
 use crate::volumes::chain;
 
@@ -48,7 +48,7 @@ pub struct Devices {
 #[derive(Debug)]
 struct Shared {
     table: Mutex<Table>,
-    places: Places,
+    admissions: Admissions,
     plugins: Arc<dyn Plugins>,
     host: Arc<dyn Host>,
     clock: Clock,
@@ -91,22 +91,22 @@ impl Devices {
     /// # Errors
     /// The directory of device plugins cannot be made.
     pub async fn load(
-        doors: &Doors,
+        ports: &Ports,
         root: PathBuf,
         tasks: TaskSet,
         metrics: Arc<Metrics>,
     ) -> Result<Self, HostError> {
         let dir = root.join(DIR);
-        doors.host.ensure_dir(&dir, 0o750).await?;
-        let (remembered, is_new) = remembered(doors, &dir.join(FILE)).await;
+        ports.host.ensure_dir(&dir, 0o750).await?;
+        let (remembered, is_new) = remembered(ports, &dir.join(FILE)).await;
         let Remembered { pods, resources } = remembered;
-        let registry = Registry::remembering(resources, doors.clock.mono());
+        let registry = Registry::remembering(resources, ports.clock.mono());
         let shared = Shared {
             table: Mutex::new(Table { registry, plugins: BTreeMap::new() }),
-            places: Places::new(Ledger::remembering(pods)),
-            plugins: doors.plugins.clone(),
-            host: doors.host.clone(),
-            clock: doors.clock,
+            admissions: Admissions::new(Allocations::remembering(pods)),
+            plugins: ports.plugins.clone(),
+            host: ports.host.clone(),
+            clock: ports.clock,
             tasks,
             metrics,
             dir,
@@ -120,8 +120,8 @@ impl Devices {
 
     /// Where it stands who has which devices.
     #[must_use]
-    pub fn places(&self) -> Places {
-        self.shared.places.clone()
+    pub fn admissions(&self) -> Admissions {
+        self.shared.admissions.clone()
     }
 
     /// Opens the socket for plugins and keeps the checkpoint, until the tasks stop. `complete` tells when every pod that is
@@ -132,7 +132,7 @@ impl Devices {
     pub fn start(&self, complete: watch::Receiver<bool>) -> Result<(), HostError> {
         let shared = &self.shared;
         let serve = shared.plugins.serve_registration(&shared.dir, Arc::new(self.clone()));
-        let serve = serve.map_err(|error| HostError::Unfit(format!("device plugins: {error}")))?;
+        let serve = serve.map_err(|error| HostError::Invalid(format!("device plugins: {error}")))?;
         shared.is_serving.store(true, Ordering::Relaxed);
         let devices = self.clone();
         shared.tasks.spawn("registration of device plugins", async move {
@@ -171,7 +171,7 @@ impl Devices {
     /// The devices that a container has.
     #[must_use]
     pub fn of_container(&self, uid: &PodUid, container: &str) -> Vec<NodeDevice> {
-        let devices = self.shared.places.devices_of(uid).unwrap_or_default();
+        let devices = self.shared.admissions.devices_of(uid).unwrap_or_default();
         let given = devices.containers.get(container).into_iter().flatten();
         let each = given.flat_map(|(resource, given)| given.devices.iter().map(move |d| (resource, d)));
         each.map(|(resource, (id, numa_nodes))| NodeDevice {
@@ -277,7 +277,7 @@ impl Devices {
 
     /// Writes down who has which devices, and forgets resources whose plugins stay away.
     async fn run(self, mut complete: watch::Receiver<bool>) {
-        let (mut held, mut told) = (self.shared.places.device_changes(), self.changes());
+        let (mut held, mut told) = (self.shared.admissions.device_changes(), self.changes());
         let mut has_asked = false;
         let mut on_disk = if self.shared.is_new { self.checkpoint() } else { String::new() };
         loop {
@@ -296,7 +296,7 @@ impl Devices {
                 Ok(()) = told.changed() => {}
                 Ok(_) = complete.wait_for(|complete| *complete), if !has_asked => {
                     has_asked = true;
-                    self.shared.places.forget_unclaimed();
+                    self.shared.admissions.forget_unclaimed();
                 }
                 () = wake => {
                     let now = self.shared.clock.mono();
@@ -307,9 +307,11 @@ impl Devices {
     }
 
     fn checkpoint(&self) -> String {
-        self.shared.places.read(|ledger| {
+        self.shared.admissions.read(|allocations| {
             self.read(|registry| {
-                write_checkpoint(ledger.devices(), registry, |grant| self.shared.plugins.pack(grant))
+                write_checkpoint(allocations.devices(), registry, |response| {
+                    self.shared.plugins.pack(response)
+                })
             })
         })
     }
@@ -335,13 +337,13 @@ impl Devices {
 
 /// What an earlier kubelet left, and whether there was none. One that cannot be read is as good as none: pods that run keep
 /// what they have, and the kubelet does not know of it.
-async fn remembered(doors: &Doors, path: &std::path::Path) -> (Remembered, bool) {
-    let read = match doors.host.read_file(path, CHECKPOINT_LIMIT, false).await {
+async fn remembered(ports: &Ports, path: &std::path::Path) -> (Remembered, bool) {
+    let read = match ports.host.read_file(path, CHECKPOINT_LIMIT, false).await {
         Ok(bytes) => {
-            let unpack = |bytes: &[u8]| doors.plugins.unpack(bytes);
+            let unpack = |bytes: &[u8]| ports.plugins.unpack(bytes);
             let parsed = parse_checkpoint(&String::from_utf8_lossy(&bytes), unpack);
             if parsed.is_err() {
-                set_aside(&*doors.host, path).await;
+                set_aside(&*ports.host, path).await;
             }
             parsed.map_err(|error| chain(&error))
         }

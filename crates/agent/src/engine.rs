@@ -1,4 +1,4 @@
-//! What every pod worker shares: the doors, the settings and the handles of the other tasks. Immutable after start;
+//! What every pod worker shares: the ports, the settings and the handles of the other tasks. Immutable after start;
 //! whatever changes sits behind a handle with an owner of its own.
 
 use std::collections::BTreeMap;
@@ -13,20 +13,20 @@ use model::{CgroupDriver, MonoTime};
 use ports::{Cgroups, Clock, Host, Net, Runtime};
 use tokio::sync::{Notify, watch};
 
+use crate::admissions::Admissions;
 use crate::cache::PodCache;
-use crate::chance::Chance;
-use crate::cluster::follow::Copy;
 use crate::cluster::objects::ClusterObjects;
 use crate::cluster::own_node;
+use crate::cluster::reflector::StoreReader;
 use crate::devices::Devices;
 use crate::events::Recorder;
 use crate::images::Images;
 use crate::metrics::Metrics;
 use crate::node::NodeView;
-use crate::places::Places;
 use crate::pleg::PlegHandle;
 use crate::pods_view::PodsView;
 use crate::probe_metrics::ProbeMetrics;
+use crate::rng::Rng;
 use crate::settings::Settings;
 use crate::tasks::TaskSet;
 use crate::user_namespaces::PodIds;
@@ -62,20 +62,20 @@ pub struct Engine {
     /// The node's addresses, as it last reported them.
     pub node_addresses: watch::Sender<Vec<NodeAddress>>,
     pub pods: PodsView,
-    pub places: Places,
+    pub admissions: Admissions,
     pub devices: Devices,
     /// What the node runs short of, written by `eviction`.
     pub pressure: watch::Receiver<NodePressure>,
     /// The machine is about to end, written by `shutdown`.
     pub shutting_down: watch::Receiver<bool>,
     /// This node in the API; nothing for one that stands alone.
-    pub own_node: Copy<Node>,
+    pub own_node: StoreReader<Node>,
     /// The pods bound to this node in the API, mirrors among them; nothing for a node that stands alone.
-    pub pods_in_api: Copy<Pod>,
+    pub pods_in_api: StoreReader<Pod>,
     pub metrics: Arc<Metrics>,
     pub probe_metrics: ProbeMetrics,
     pub tasks: TaskSet,
-    pub chance: Chance,
+    pub rng: Rng,
 }
 
 impl Engine {

@@ -45,13 +45,13 @@ pub struct Recorder {
     clock: Clock,
     latest: Arc<Mutex<VecDeque<Event>>>,
     /// Set once, when the API is to be told.
-    teller: Arc<OnceLock<mpsc::Sender<Event>>>,
+    writer: Arc<OnceLock<mpsc::Sender<Event>>>,
 }
 
 impl Recorder {
     #[must_use]
     pub fn new(clock: Clock) -> Self {
-        Self { clock, latest: Arc::default(), teller: Arc::default() }
+        Self { clock, latest: Arc::default(), writer: Arc::default() }
     }
 
     pub fn normal(
@@ -94,7 +94,7 @@ impl Recorder {
     }
 
     /// From now on events also come out here. What happened before comes first.
-    pub(crate) fn tell_to(&self) -> mpsc::Receiver<Event> {
+    pub(crate) fn write_to(&self) -> mpsc::Receiver<Event> {
         let (sender, receiver) = mpsc::channel(WAITING);
         let latest = self.latest.lock();
         for event in latest.iter() {
@@ -102,7 +102,7 @@ impl Recorder {
             let _ = sender.try_send(event.clone());
         }
         // Only the first caller is told; there is one.
-        let _ = self.teller.set(sender);
+        let _ = self.writer.set(sender);
         receiver
     }
 
@@ -131,8 +131,8 @@ impl Recorder {
         let container = container.map(str::to_owned);
         let (at, pod) = (self.clock.now(), pod.cloned());
         let event = Event { at, pod, container, kind, reason, message, annotations };
-        if let Some(teller) = self.teller.get() {
-            match teller.try_reserve() {
+        if let Some(writer) = self.writer.get() {
+            match writer.try_reserve() {
                 Ok(place) => place.send(event.clone()),
                 Err(_) => {
                     tracing::warn!(reason = %event.reason, "Too many events are waiting for the API server, dropping event");

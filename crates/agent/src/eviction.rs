@@ -37,7 +37,7 @@ use crate::volumes::chain;
 /// Between two looks, as long as there is something to look for.
 const PERIOD: Duration = Duration::from_secs(10);
 /// A pod that was told to go is waited for, though not for ever.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// Runtimes remove files some time after they have said that an image or a container is gone. No pod goes meanwhile.
 const SETTLE_TIME: Duration = Duration::from_secs(5);
 /// Who takes more than it may gets this many seconds, as does everybody where a hard threshold is passed.
@@ -124,7 +124,7 @@ impl Evictor {
     /// One round; returns the pods that were told to go. After them, the next round looks at once.
     async fn round(&mut self) -> Vec<PodUid> {
         let due = match self.look().await {
-            Some(look) => self.judge(look),
+            Some(look) => self.evaluate(look),
             None => None,
         };
         let evicted = self.enforce_limits().await;
@@ -212,7 +212,7 @@ impl Evictor {
     }
 
     /// Shows what one look says; returns the thresholds that something must be done about.
-    fn judge(&mut self, look: Look) -> Option<(Vec<usize>, Look)> {
+    fn evaluate(&mut self, look: Look) -> Option<(Vec<usize>, Look)> {
         let transition = self.engine.settings.eviction.transition;
         let now = self.engine.clock.mono();
         let (state, view) =
@@ -230,7 +230,7 @@ impl Evictor {
         if !self.engine.settings.eviction.limits_storage {
             return Vec::new();
         }
-        let admitted = self.engine.places.admitted();
+        let admitted = self.engine.admissions.admitted();
         admitted.into_iter().filter(|pod| has_limits(pod) && !is_critical_pod(pod)).collect()
     }
 
@@ -251,7 +251,7 @@ impl Evictor {
             let Some((limit, notice)) = compute_passed_limit(&pod, &usage, of_pod, self.layout) else {
                 continue;
             };
-            if self.engine.places.evict(&uid, notice, AT_ONCE) {
+            if self.engine.admissions.evict(&uid, notice, AT_ONCE) {
                 self.engine.metrics.eviction.evicted(limit.as_str(), None);
                 evicted.push(uid);
             }
@@ -305,7 +305,7 @@ impl Evictor {
     }
 
     async fn evict_one(&self, threshold: &Threshold, look: &Look) -> Option<PodUid> {
-        let pods = self.engine.places.admitted();
+        let pods = self.engine.admissions.admitted();
         let (node, disks) =
             tokio::join!(self.samplers.node(Detail::Usage, FRESH), self.samplers.disks(FRESH));
         let mut candidates = candidates(&pods, node.as_deref(), disks.as_deref());
@@ -314,7 +314,7 @@ impl Evictor {
         for candidate in &candidates {
             let uid = PodRef::of(candidate.pod).uid;
             let notice = notice(candidate, threshold, &look.observations);
-            if self.engine.places.evict(&uid, notice, self.grace(threshold, candidate.pod)) {
+            if self.engine.admissions.evict(&uid, notice, self.grace(threshold, candidate.pod)) {
                 self.engine.metrics.eviction.evicted(threshold.signal.as_str(), Some(age));
                 return Some(uid);
             }
@@ -343,7 +343,7 @@ impl Evictor {
     }
 
     async fn wait_until_gone(&self, pods: &[PodUid]) {
-        let deadline = self.engine.clock.mono() + PATIENCE;
+        let deadline = self.engine.clock.mono() + TIMEOUT;
         let mut changes = self.engine.pods.changes();
         let is_gone = |uid: &PodUid| self.engine.pods.get(uid).is_none_or(|entry| entry.progress.is_released);
         while !pods.iter().all(is_gone) {

@@ -102,7 +102,7 @@ impl Firewall {
             Ok(end) if end.code == Some(0) => Ok(Ok(())),
             Ok(end) => Ok(Err(format!("{program} {said}: {}", end.complaint))),
             Err(error) if error.is_not_found() => Err(Trouble::NoProgram),
-            Err(error @ (HostError::Io { .. } | HostError::Unfit(_) | HostError::GivenUp(_))) => {
+            Err(error @ (HostError::Io { .. } | HostError::Invalid(_) | HostError::GivenUp(_))) => {
                 Err(Trouble::Failed(chain(&error)))
             }
         }

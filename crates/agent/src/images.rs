@@ -4,8 +4,8 @@
 //! side and how often, and the back-off of failing ones. Whether to pull, and every text users see, is decided in
 //! `kubelet_core::image`.
 
-pub(crate) mod collect;
-pub mod figures;
+pub(crate) mod garbage_collection;
+pub mod metrics;
 mod node_keyring;
 mod providers;
 mod records;
@@ -36,7 +36,7 @@ use crate::cluster::objects::PodObjects;
 use crate::events::Recorder;
 use crate::metrics::Metrics;
 use crate::settings::Settings;
-use crate::start::Doors;
+use crate::start::Ports;
 use crate::tasks::TaskSet;
 
 /// An image that a container waits for, to run it or to be shown it.
@@ -180,18 +180,18 @@ impl Images {
     /// # Errors
     /// The directories of the records cannot be made.
     pub async fn start(
-        doors: &Doors,
+        ports: &Ports,
         settings: &Settings,
         recorder: Recorder,
         metrics: Arc<Metrics>,
         tasks: &TaskSet,
     ) -> Result<Self, HostError> {
         let (root, settings) = (&settings.paths.root, &settings.images);
-        let (runtime, host, clock) = (&doors.runtime, &doors.host, doors.clock);
+        let (runtime, host, clock) = (&ports.runtime, &ports.host, ports.clock);
         let checked = match &settings.verification {
             Some(policy) => {
-                let doors = (host.clone(), clock);
-                let records = PullRecords::start(doors, root, metrics.clone(), tasks).await?;
+                let ports = (host.clone(), clock);
+                let records = PullRecords::start(ports, root, metrics.clone(), tasks).await?;
                 Some((policy.clone(), records))
             }
             None => None,

@@ -12,14 +12,14 @@
 //! - nothing here names an adapter: the world is reached through `ports` only.
 #![forbid(unsafe_code)]
 
+pub mod admissions;
 pub mod api;
 pub mod cache;
 pub mod certificates;
 pub mod cgroup_driver;
-pub mod chance;
 mod checkpoints;
 pub mod cluster;
-mod collect;
+mod container_garbage_collection;
 mod container_logs;
 mod damaged;
 pub mod devices;
@@ -37,13 +37,13 @@ pub mod node;
 mod node_cgroups;
 mod oom_watcher;
 pub mod pass;
-pub mod places;
 pub mod pleg;
 mod pod_cgroups;
 mod pod_cidr;
 pub mod pods_view;
 mod probe_metrics;
 mod prober;
+pub mod rng;
 pub mod run_once;
 pub mod settings;
 mod shutdown;
@@ -60,5 +60,5 @@ pub mod volumes;
 mod worker;
 
 pub use settings::Settings;
-pub use start::{Agent, Doors};
+pub use start::{Agent, Ports};
 pub use stats::Samplers;

@@ -4,11 +4,11 @@
 //! short table whose keys come from fixed sets, so that the number of lines is bounded.
 
 mod devices;
-mod edge;
 mod eviction;
 mod histogram;
 mod pods;
 mod render;
+mod requests;
 mod shutdown;
 mod table;
 
@@ -23,15 +23,15 @@ use model::{ContainerKind, ContainerState};
 use parking_lot::Mutex;
 use ports::runtime::CallObserver;
 
-use crate::certificates::CertificateFigures;
-use crate::images::figures::ImageFigures;
-use crate::volumes::figures::VolumeFigures;
+use crate::certificates::CertificateMetrics;
+use crate::images::metrics::ImageMetrics;
+use crate::volumes::metrics::VolumeMetrics;
 
-use eviction::EvictionFigures;
+use eviction::EvictionMetrics;
 pub(crate) use histogram::Histogram;
 pub(crate) use pods::{NodeStart, PodStart};
 pub(crate) use render::{FromElsewhere, WorkingPods, write};
-use shutdown::ShutdownFigures;
+use shutdown::ShutdownMetrics;
 
 /// Limits for how long pods take to start, in seconds.
 const POD_START: &[f64] = &[
@@ -120,20 +120,20 @@ pub struct Metrics {
     runtime_loses_support: AtomicBool,
     hook_fallbacks: AtomicU64,
     cut_sleeps: AtomicU64,
-    pub(crate) images: ImageFigures,
-    pub(crate) volumes: VolumeFigures,
-    pub(crate) eviction: EvictionFigures,
-    pub(crate) shutdown: ShutdownFigures,
-    pub(crate) devices: devices::DeviceFigures,
+    pub(crate) images: ImageMetrics,
+    pub(crate) volumes: VolumeMetrics,
+    pub(crate) eviction: EvictionMetrics,
+    pub(crate) shutdown: ShutdownMetrics,
+    pub(crate) devices: devices::DeviceMetrics,
     calls: Mutex<BTreeMap<&'static str, Calls>>,
     cgroup_samples: Histogram,
     /// In the order of [`CgroupWork`].
     cgroup_works: [Histogram; 3],
     disk_samples: Histogram,
-    pub(crate) edge: edge::EdgeFigures,
-    pub(crate) pods: pods::PodFigures,
+    pub(crate) requests: requests::RequestMetrics,
+    pub(crate) pods: pods::PodMetrics,
     /// They are shown beside these.
-    pub certificates: CertificateFigures,
+    pub certificates: CertificateMetrics,
 }
 
 #[derive(Debug)]
@@ -179,18 +179,18 @@ impl Default for Metrics {
             runtime_loses_support: AtomicBool::default(),
             hook_fallbacks: AtomicU64::default(),
             cut_sleeps: AtomicU64::default(),
-            images: ImageFigures::default(),
-            volumes: VolumeFigures::default(),
-            eviction: EvictionFigures::default(),
-            shutdown: ShutdownFigures::default(),
-            devices: devices::DeviceFigures::default(),
+            images: ImageMetrics::default(),
+            volumes: VolumeMetrics::default(),
+            eviction: EvictionMetrics::default(),
+            shutdown: ShutdownMetrics::default(),
+            devices: devices::DeviceMetrics::default(),
             calls: Mutex::default(),
             cgroup_samples: usual(),
             cgroup_works: [usual(), usual(), usual()],
             disk_samples: usual(),
-            edge: edge::EdgeFigures::default(),
-            pods: pods::PodFigures::default(),
-            certificates: CertificateFigures::default(),
+            requests: requests::RequestMetrics::default(),
+            pods: pods::PodMetrics::default(),
+            certificates: CertificateMetrics::default(),
         }
     }
 }

@@ -123,7 +123,7 @@ impl NodeWatch {
         let mut said = Said::default();
         loop {
             let now = self.look().await;
-            self.tell(&mut said, now);
+            self.report(&mut said, now);
             let is_starting = !said.was_ready && now.since_start() < FIRST_PERIODS_FOR;
             let period = if is_starting { FIRST_PERIOD } else { PERIOD };
             tokio::select! {
@@ -169,9 +169,9 @@ impl NodeWatch {
         Ok((version, status))
     }
 
-    fn tell(&self, said: &mut Said, now: MonoTime) {
+    fn report(&self, said: &mut Said, now: MonoTime) {
         let view = self.view.borrow().clone();
-        tell_runtime(&view, &mut said.is_runtime_ready);
+        report_runtime(&view, &mut said.is_runtime_ready);
         let problems = view.problems(&self.pleg, *self.shutting_down.borrow(), now);
         said.was_ready |= problems.is_empty();
         // Until the runtime has answered once nothing is known, and nothing is said.
@@ -195,7 +195,7 @@ impl NodeWatch {
     }
 }
 
-fn tell_runtime(view: &NodeView, said: &mut Option<bool>) {
+fn report_runtime(view: &NodeView, said: &mut Option<bool>) {
     let is_ready = view.error.is_none() && view.status.runtime_ready.status;
     if *said == Some(is_ready) {
         return;

@@ -1,4 +1,4 @@
-//! The cgroups that the node has whatever its pods: the one of all pods, the tiers below it, and the reserved ones of the
+//! The cgroups that the node has whatever its pods: the one of all pods, the QoS cgroups below it, and the reserved ones of the
 //! system and of Kubernetes.
 //!
 //! Owns: those cgroups. Pods' own are their workers'. What cannot be made ends the kubelet, because pods without limits
@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kubelet_core::cgroup::{
-    CgroupNames, CgroupNumbers, Enforcement, ReservedCgroup, TierNumbers, compute_enforcement,
-    compute_settings, compute_tiers,
+    CgroupNames, CgroupNumbers, Enforcement, QosCgroupNumbers, ReservedCgroup, compute_enforcement,
+    compute_qos_cgroups, compute_settings,
 };
 use kubelet_core::node::{Quantities, compute_capacity};
 use model::cgroup::{CgroupPath, CgroupSettings, CgroupVersion};
@@ -26,7 +26,7 @@ use crate::volumes::chain;
 
 /// Whatever somebody changed is put right again after this long, and what failed is tried again.
 const PERIOD: Duration = Duration::from_secs(60);
-/// Pods come and go in bursts; the tiers follow them together.
+/// Pods come and go in bursts; the QoS cgroups follow them together.
 const GATHER: Duration = Duration::from_millis(200);
 
 const ENFORCED: &str = "NodeAllocatableEnforced";
@@ -78,7 +78,7 @@ impl NodeCgroups {
         }
         let nothing = CgroupNumbers::default();
         self.apply(&names.all_pods(), &nothing, CgroupWork::Create).await?;
-        self.apply_tiers(names, &self.tiers(), CgroupWork::Create).await
+        self.apply_qos_cgroups(names, &self.qos(), CgroupWork::Create).await
     }
 
     /// Those who made these cgroups run in them; without them the configuration is wrong.
@@ -104,19 +104,19 @@ impl NodeCgroups {
     /// Follows the pods, and puts right what others changed.
     async fn keep(&self, names: &CgroupNames, enforcement: &Enforcement) {
         let clock = self.engine.clock;
-        let mut changes = self.engine.places.changes();
-        let (mut known, mut is_enforced) = (TierNumbers::default(), false);
+        let mut changes = self.engine.admissions.changes();
+        let (mut known, mut is_enforced) = (QosCgroupNumbers::default(), false);
         let mut repair_at = MonoTime::ZERO;
         loop {
             let is_due = clock.mono() >= repair_at;
-            let tiers = self.tiers();
+            let qos = self.qos();
             if is_due {
                 is_enforced = self.enforce_on_pods(names, enforcement, is_enforced).await;
                 repair_at = clock.mono() + PERIOD;
             }
-            if is_due || tiers != known {
-                match self.apply_tiers(names, &tiers, CgroupWork::Update).await {
-                    Ok(()) => known = tiers,
+            if is_due || qos != known {
+                match self.apply_qos_cgroups(names, &qos, CgroupWork::Update).await {
+                    Ok(()) => known = qos,
                     Err(why) => tracing::warn!(err = why, "Failed to update QoS cgroups"),
                 }
             }
@@ -149,21 +149,23 @@ impl NodeCgroups {
         }
     }
 
-    fn tiers(&self) -> TierNumbers {
-        self.engine.places.read(|ledger| compute_tiers(ledger.held(), &self.engine.settings.cgroups.tiers))
+    fn qos(&self) -> QosCgroupNumbers {
+        self.engine
+            .admissions
+            .read(|allocations| compute_qos_cgroups(allocations.held(), &self.engine.settings.cgroups.qos))
     }
 
-    async fn apply_tiers(
+    async fn apply_qos_cgroups(
         &self,
         names: &CgroupNames,
-        tiers: &TierNumbers,
+        qos: &QosCgroupNumbers,
         work: CgroupWork,
     ) -> Result<(), String> {
-        if tiers.all_pods != CgroupNumbers::default() {
-            self.apply(&names.all_pods(), &tiers.all_pods, work).await?;
+        if qos.all_pods != CgroupNumbers::default() {
+            self.apply(&names.all_pods(), &qos.all_pods, work).await?;
         }
-        self.apply(&names.tier(QosClass::Burstable), &tiers.burstable, work).await?;
-        self.apply(&names.tier(QosClass::BestEffort), &tiers.best_effort, work).await
+        self.apply(&names.qos_cgroup(QosClass::Burstable), &qos.burstable, work).await?;
+        self.apply(&names.qos_cgroup(QosClass::BestEffort), &qos.best_effort, work).await
     }
 
     async fn apply(

@@ -21,7 +21,7 @@ use tokio::sync::mpsc;
 use crate::cluster::objects::PodObjects;
 use crate::engine::Engine;
 use crate::pass::prepare::Prepared;
-use crate::worker::WorkerNews;
+use crate::worker::WorkerMessage;
 
 /// Why a container (or the whole pod) is not running: its waiting state.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,13 +51,13 @@ pub struct PassContext {
     pub identity: PodRef,
     pub observed: Arc<PodObservation>,
     pub objects: PodObjects,
-    pub(crate) notes: mpsc::Sender<WorkerNews>,
+    pub(crate) notes: mpsc::Sender<WorkerMessage>,
 }
 
 impl PassContext {
     pub(crate) async fn note(&self, note: PassNote) {
         // The worker is gone only when the whole pod is being dropped; then nobody needs the news.
-        let _ = self.notes.send(WorkerNews::Pass(note)).await;
+        let _ = self.notes.send(WorkerMessage::Pass(note)).await;
     }
 }
 
@@ -106,7 +106,7 @@ async fn carry_out(
 ) -> Result<(), Retry> {
     match step {
         PodStep::Settled => Ok(()),
-        PodStep::MendCgroup => prepare::mend_cgroup(context).await,
+        PodStep::RepairCgroup => prepare::repair_cgroup(context).await,
         PodStep::CreateSandbox { attempt, stop, kill, why } => {
             kill::kill_all(context, &kill).await;
             sandbox::stop_all(context, &stop).await?;

@@ -78,7 +78,7 @@ impl PlegHandle {
 }
 
 /// From the stream of the runtime's events.
-enum HintNews {
+enum HintEvent {
     Open,
     Hint(RuntimeHint),
 }
@@ -161,9 +161,9 @@ impl Pleg {
                     self.finish_inspection(done);
                 }
                 Some(pod) = self.requests.recv() => self.start_inspection(pod),
-                news = hints.next() => match news {
-                    Some(HintNews::Open) => self.events_since = Some(self.clock.mono()),
-                    Some(HintNews::Hint(hint)) => self.take_hint(&hint),
+                event = hints.next() => match event {
+                    Some(HintEvent::Open) => self.events_since = Some(self.clock.mono()),
+                    Some(HintEvent::Hint(hint)) => self.handle_hint(&hint),
                     // The runtime may have been restarted; whatever it would have told is in the next listing.
                     None => {
                         self.events_since = None;
@@ -188,7 +188,7 @@ impl Pleg {
 
     /// A stream that asks for hints after a pause and passes them on. It ends when they do, or when there are none. The
     /// loop goes on meanwhile: a runtime may take its time to answer.
-    fn hints_after(&self, pause: Duration) -> BoxStream<'static, HintNews> {
+    fn hints_after(&self, pause: Duration) -> BoxStream<'static, HintEvent> {
         let (runtime, clock, metrics) = (self.runtime.clone(), self.clock, self.metrics.clone());
         let opened = async move {
             clock.sleep_until(clock.mono() + pause).await;
@@ -198,7 +198,7 @@ impl Pleg {
             match answer {
                 Ok(hints) => {
                     tracing::debug!("Connecting to the container event stream");
-                    stream::once(async { HintNews::Open }).chain(hints.map(HintNews::Hint)).boxed()
+                    stream::once(async { HintEvent::Open }).chain(hints.map(HintEvent::Hint)).boxed()
                 }
                 Err(RuntimeError::Unimplemented { .. }) => {
                     tracing::debug!(
@@ -217,7 +217,7 @@ impl Pleg {
         stream::once(opened).flatten().boxed()
     }
 
-    fn take_hint(&mut self, hint: &RuntimeHint) {
+    fn handle_hint(&mut self, hint: &RuntimeHint) {
         tracing::debug!(podUID = %hint.pod, "Received container event");
         if let Some(pod) = self.identities.get(&hint.pod).cloned() {
             self.start_inspection(pod);

@@ -115,7 +115,7 @@ pub(crate) async fn all(engine: &Engine) -> Vec<PodUid> {
     let Some(names) = engine.cgroup_names.borrow().clone() else { return Vec::new() };
     let mut found = Vec::new();
     for class in [QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort] {
-        let children = engine.cgroups.children(&names.tier(class)).await;
+        let children = engine.cgroups.children(&names.qos_cgroup(class)).await;
         found.extend(children.iter().filter_map(|name| kubelet_core::cgroup::name::pod_of(name)));
     }
     found

@@ -11,7 +11,7 @@ use crate::engine::Engine;
 const PAUSE: Duration = Duration::from_secs(60);
 
 /// Ends when the runtime knows it, or says that it never will.
-pub(crate) async fn tell(engine: Arc<Engine>, cidr: String) {
+pub(crate) async fn run(engine: Arc<Engine>, cidr: String) {
     let mut node = engine.node.clone();
     loop {
         // Before that there is nobody to tell.

@@ -21,12 +21,12 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::engine::Engine;
 use crate::probe_metrics::ProbeRecord;
-use crate::worker::WorkerNews;
+use crate::worker::WorkerMessage;
 use attempt::Target;
 
 /// A probe has come to a verdict.
 #[derive(Clone, Debug)]
-pub(crate) struct ProbeNews {
+pub(crate) struct ProbeEvent {
     pub(crate) container: ContainerId,
     pub(crate) kind: ProbeKind,
     pub(crate) verdict: Verdict,
@@ -38,7 +38,7 @@ type Key = (ContainerId, ProbeKind);
 pub(crate) struct Probes {
     engine: Arc<Engine>,
     pod: PodRef,
-    news: mpsc::Sender<WorkerNews>,
+    inbox: mpsc::Sender<WorkerMessage>,
     running: BTreeMap<Key, RunningProbe>,
 }
 
@@ -56,8 +56,8 @@ struct RunningProbe {
 }
 
 impl Probes {
-    pub(crate) fn new(engine: Arc<Engine>, pod: PodRef, news: mpsc::Sender<WorkerNews>) -> Self {
-        Self { engine, pod, news, running: BTreeMap::new() }
+    pub(crate) fn new(engine: Arc<Engine>, pod: PodRef, inbox: mpsc::Sender<WorkerMessage>) -> Self {
+        Self { engine, pod, inbox, running: BTreeMap::new() }
     }
 
     /// Starts the probes of containers that run, ends those of containers that do not, and opens or closes the gates
@@ -158,7 +158,7 @@ impl Probes {
             due,
             gate: receiver,
             hurry: hurry.clone(),
-            news: self.news.clone(),
+            inbox: self.inbox.clone(),
             record: self.engine.probe_metrics.of(&self.pod, &instance.name, kind),
         };
         let ended = end.clone();
@@ -190,7 +190,7 @@ impl Probes {
         let age = now.wall_since(started_at);
         let started = now.mono - age;
         let was_there_before = age > now.mono.since_start();
-        let offset = if was_there_before { self.engine.chance.up_to(spec.period) } else { Duration::ZERO };
+        let offset = if was_there_before { self.engine.rng.up_to(spec.period) } else { Duration::ZERO };
         let began = if was_there_before { now.mono } else { started };
         let mut state = ProbeState::begin(spec, began, offset);
         if let Some(verdict) = seed {
@@ -221,7 +221,7 @@ struct ProbeTask {
     gate: watch::Receiver<Gate>,
     /// At most one is kept while an attempt is under way.
     hurry: Arc<Notify>,
-    news: mpsc::Sender<WorkerNews>,
+    inbox: mpsc::Sender<WorkerMessage>,
     record: Arc<ProbeRecord>,
 }
 
@@ -261,9 +261,9 @@ impl ProbeTask {
             self.due = next;
         }
         if let Some(verdict) = decision.verdict {
-            let news = ProbeNews { container: self.target.id.clone(), kind: self.kind, verdict };
+            let event = ProbeEvent { container: self.target.id.clone(), kind: self.kind, verdict };
             // The worker outlives its probes.
-            let _ = self.news.send(WorkerNews::Probe(news)).await;
+            let _ = self.inbox.send(WorkerMessage::Probe(event)).await;
         }
     }
 }

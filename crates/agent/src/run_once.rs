@@ -12,7 +12,7 @@ use crate::Agent;
 use crate::pods_view::PodEntry;
 
 /// A pod that has not even started by then has failed.
-const PATIENCE: Duration = Duration::from_secs(300);
+const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// How one pod fared.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,14 +59,14 @@ impl Outcome {
 /// Waits for the verdicts about all pods of all sources.
 pub async fn run(agent: &Agent) -> Outcome {
     let engine = agent.engine();
-    let deadline = engine.clock.mono() + PATIENCE;
+    let deadline = engine.clock.mono() + TIMEOUT;
     let mut ready = agent.sources_ready();
     // The sender lives as long as the sync loop, and that as long as the agent.
     let _ = ready.wait_for(|ready| *ready).await;
     let mut changes = engine.pods.changes();
     loop {
         let entries = engine.pods.all();
-        let verdicts: Vec<Option<Verdict>> = entries.iter().map(judge).collect();
+        let verdicts: Vec<Option<Verdict>> = entries.iter().map(verdict).collect();
         let is_decided = verdicts.iter().all(Option::is_some) && entries.len() == agent.desired_pods();
         let is_working = |entry: &PodEntry| entry.status.phase.as_deref() == Some("Running");
         let is_late = engine.clock.mono() >= deadline && !entries.iter().any(is_working);
@@ -83,7 +83,7 @@ pub async fn run(agent: &Agent) -> Outcome {
 fn outcome(agent: &Agent, entries: &[PodEntry], verdicts: Vec<Option<Verdict>>) -> Outcome {
     let late = |entry: &PodEntry| {
         let phase = entry.status.phase.as_deref().unwrap_or("unknown");
-        Verdict::Failed(format!("phase {phase} after {PATIENCE:?}: {}", explain(&entry.status)))
+        Verdict::Failed(format!("phase {phase} after {TIMEOUT:?}: {}", explain(&entry.status)))
     };
     let pods = entries.iter().zip(verdicts).map(|(entry, verdict)| PodOutcome {
         pod: PodRef::of(&entry.pod),
@@ -103,7 +103,7 @@ fn outcome(agent: &Agent, entries: &[PodEntry], verdicts: Vec<Option<Verdict>>) 
 
 /// `None`: not decided yet. A pod that restarts for ever has fared well once it runs; one that works to an end is
 /// waited for.
-fn judge(entry: &PodEntry) -> Option<Verdict> {
+fn verdict(entry: &PodEntry) -> Option<Verdict> {
     let status = &*entry.status;
     let policy = RestartPolicy::parse(spec_of(&entry.pod).restart_policy.as_deref());
     match status.phase.as_deref() {

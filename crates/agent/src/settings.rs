@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use config::{CredentialProviders, KubeletConfiguration};
 use jiff::tz::TimeZone;
-use kubelet_core::cgroup::{PodRules, TierRules};
+use kubelet_core::cgroup::{PodRules, QosCgroupRules};
 use kubelet_core::eviction::threshold::Threshold;
 use kubelet_core::image::access::VerificationPolicy;
 use kubelet_core::image::gc::ImageGcPolicy;
@@ -158,7 +158,7 @@ pub struct CgroupSettings {
     /// `cgroupRoot`: what all that is below.
     pub root: String,
     pub pods: PodRules,
-    pub tiers: TierRules,
+    pub qos: QosCgroupRules,
     /// What is reserved, and enforced.
     pub config: Arc<KubeletConfiguration>,
 }

@@ -34,7 +34,7 @@ const RELOAD_PAUSES: [Duration; 4] = [
 
 pub(crate) struct ShutdownTask {
     engine: Arc<Engine>,
-    door: Arc<dyn Shutdown>,
+    port: Arc<dyn Shutdown>,
     shown: watch::Sender<bool>,
     /// Given to the drain when that begins, which drops it when it is done.
     lock: Option<Box<dyn ShutdownLock>>,
@@ -45,8 +45,8 @@ pub(crate) struct ShutdownTask {
 }
 
 impl ShutdownTask {
-    pub(crate) fn new(engine: Arc<Engine>, door: Arc<dyn Shutdown>, shown: watch::Sender<bool>) -> Self {
-        Self { engine, door, shown, lock: None, drain: JoinSet::new(), trouble: None, pause: PAUSE }
+    pub(crate) fn new(engine: Arc<Engine>, port: Arc<dyn Shutdown>, shown: watch::Sender<bool>) -> Self {
+        Self { engine, port, shown, lock: None, drain: JoinSet::new(), trouble: None, pause: PAUSE }
     }
 
     /// Runs until dropped.
@@ -54,7 +54,7 @@ impl ShutdownTask {
         self.remember().await;
         loop {
             let Err(error) = self.follow().await;
-            self.tell_trouble(error.to_string());
+            self.report_trouble(error.to_string());
             self.engine.clock.sleep_until(self.engine.clock.mono() + self.pause).await;
             self.pause = (self.pause * 2).min(PAUSE_MOST);
         }
@@ -84,7 +84,7 @@ impl ShutdownTask {
 
     /// One connection, for as long as it holds.
     async fn follow(&mut self) -> ShutdownResult<std::convert::Infallible> {
-        let mut watch = self.door.watch().await?;
+        let mut watch = self.port.watch().await?;
         self.ensure_delay(&mut *watch).await?;
         let mut is_new = true;
         loop {
@@ -100,11 +100,11 @@ impl ShutdownTask {
                 self.lock = Some(watch.hold_up().await?);
             }
             if std::mem::take(&mut is_new) {
-                self.tell_watching();
+                self.report_watching();
             }
             tokio::select! {
                 hint = watch.hint() => hint?,
-                Some(ended) = self.drain.join_next(), if !self.drain.is_empty() => tell_panic(ended),
+                Some(ended) = self.drain.join_next(), if !self.drain.is_empty() => report_panic(ended),
             }
         }
     }
@@ -157,7 +157,7 @@ impl ShutdownTask {
         self.shown.send_replace(false);
         self.engine.recorder.node_normal(EVENT, CANCELLED);
         while let Some(ended) = self.drain.try_join_next() {
-            tell_panic(ended);
+            report_panic(ended);
         }
         if !self.drain.is_empty() {
             self.drain.shutdown().await;
@@ -165,7 +165,7 @@ impl ShutdownTask {
         }
     }
 
-    fn tell_watching(&mut self) {
+    fn report_watching(&mut self) {
         self.pause = PAUSE;
         self.trouble = None;
         tracing::info!(
@@ -175,7 +175,7 @@ impl ShutdownTask {
         );
     }
 
-    fn tell_trouble(&mut self, why: String) {
+    fn report_trouble(&mut self, why: String) {
         if self.trouble.as_ref() != Some(&why) {
             tracing::error!(err = why, "Lost connection to logind, graceful node shutdown is inactive");
             self.trouble = Some(why);
@@ -187,7 +187,7 @@ const fn failed(why: String) -> ShutdownError {
     ShutdownError { what: "raise the time that logind waits", why }
 }
 
-fn tell_panic(ended: Result<(), JoinError>) {
+fn report_panic(ended: Result<(), JoinError>) {
     if ended.is_err_and(|error| error.is_panic()) {
         tracing::error!("Graceful node shutdown panicked, releasing the inhibit lock");
     }

@@ -18,11 +18,10 @@ use tokio_util::sync::CancellationToken;
 use crate::api::AgentApi;
 use crate::cache::PodCache;
 use crate::cgroup_driver::DriverQuestion;
-use crate::chance::Chance;
-use crate::cluster::follow::Followed;
 use crate::cluster::objects::ClusterObjects;
-use crate::cluster::{self, ClusterDoors, LoopSide};
-use crate::collect::Collector;
+use crate::cluster::reflector::Store;
+use crate::cluster::{self, ApiClients, LoopSide};
+use crate::container_garbage_collection::ContainerGarbageCollector;
 use crate::container_logs::MOST_WATCHES;
 use crate::devices::Devices;
 use crate::engine::Engine;
@@ -30,7 +29,7 @@ use crate::events::Recorder;
 use crate::eviction::{Evictor, Removers};
 use crate::firewall::Firewall;
 use crate::images::Images;
-use crate::images::collect::ImageCollector;
+use crate::images::garbage_collection::ImageGarbageCollector;
 use crate::log_rotation::LogRotation;
 use crate::metrics::Metrics;
 use crate::node::{NodeView, NodeWatch};
@@ -41,6 +40,7 @@ use crate::pleg::Pleg;
 use crate::pod_cidr;
 use crate::pods_view::PodsView;
 use crate::probe_metrics::ProbeMetrics;
+use crate::rng::Rng;
 use crate::settings::{NodeSettings, Settings};
 use crate::shutdown::ShutdownTask;
 use crate::sources::file::FileSource;
@@ -59,7 +59,7 @@ const SET_QUEUE: usize = 8;
 
 /// The outside world.
 #[derive(Clone, Debug)]
-pub struct Doors {
+pub struct Ports {
     pub runtime: Arc<dyn Runtime>,
     pub host: Arc<dyn Host>,
     pub cgroups: Arc<dyn Cgroups>,
@@ -68,7 +68,7 @@ pub struct Doors {
     pub plugins: Arc<dyn Plugins>,
     pub clock: Clock,
     /// `None` for a kubelet that stands alone.
-    pub cluster: Option<ClusterDoors>,
+    pub cluster: Option<ApiClients>,
 }
 
 /// A running agent.
@@ -88,13 +88,13 @@ impl Agent {
     /// # Errors
     /// A directory of the kubelet cannot be made.
     pub async fn start(
-        doors: Doors,
+        ports: Ports,
         settings: Settings,
         node_facts: NodeFacts,
         seed: u64,
     ) -> Result<Self, HostError> {
-        make_directories(&*doors.host, &settings).await?;
-        let (engine, ends) = engine(&doors, settings, node_facts, seed).await?;
+        make_directories(&*ports.host, &settings).await?;
+        let (engine, ends) = engine(&ports, settings, node_facts, seed).await?;
         engine.recorder.node_normal("Starting", "Starting kubelet.");
         if !engine.node_facts.cgroup_v2 {
             engine.recorder.node_warning("CgroupV1", CGROUP_V1_WARNING);
@@ -104,12 +104,12 @@ impl Agent {
             engine.recorder.node_warning(MEMORY_ON_DISK, warning);
         }
         let (own_node, pods, pressure) = (ends.own_node.clone(), ends.pods.clone(), ends.pressure.clone());
-        let given_up = ends.spawn(&engine, &doors);
+        let given_up = ends.spawn(&engine, &ports);
         let (problems, heartbeat) = (ManifestProblems::default(), Heartbeat::default());
         let readiness = SourcesReadiness::default();
         engine.devices.start(readiness.complete.subscribe())?;
         let api_sets = start_loop(&engine, &problems, &heartbeat, readiness.clone());
-        if let (Some(cluster), Some(sets)) = (&doors.cluster, api_sets) {
+        if let (Some(cluster), Some(sets)) = (&ports.cluster, api_sets) {
             let (wanted, sources) = (readiness.static_pods.subscribe(), readiness.complete.subscribe());
             let side = LoopSide { sets, own_node, pods, wanted, sources };
             cluster::start(&engine, cluster, side).await;
@@ -176,8 +176,8 @@ impl Agent {
 struct Ends {
     pleg: Pleg,
     node: watch::Sender<NodeView>,
-    own_node: watch::Sender<Followed<Node>>,
-    pods: watch::Sender<Followed<Pod>>,
+    own_node: watch::Sender<Store<Node>>,
+    pods: watch::Sender<Store<Pod>>,
     cgroup_driver: watch::Sender<Option<CgroupDriver>>,
     cgroup_names: watch::Sender<Option<Arc<CgroupNames>>>,
     pressure: watch::Sender<NodePressure>,
@@ -186,32 +186,32 @@ struct Ends {
 }
 
 async fn engine(
-    doors: &Doors,
+    ports: &Ports,
     settings: Settings,
     node_facts: NodeFacts,
     seed: u64,
 ) -> Result<(Arc<Engine>, Ends), HostError> {
     let (tasks, metrics) = (TaskSet::new(), Arc::new(Metrics::default()));
-    let recorder = Recorder::new(doors.clock);
-    doors.runtime.observe(metrics.clone());
+    let recorder = Recorder::new(ports.clock);
+    ports.runtime.observe(metrics.clone());
     let cache = PodCache::default();
-    let (runtime, features) = (doors.runtime.clone(), node_facts.features);
-    let (pleg, pleg_handle) = Pleg::new(runtime, doors.clock, cache.clone(), metrics.clone(), features);
+    let (runtime, features) = (ports.runtime.clone(), node_facts.features);
+    let (pleg, pleg_handle) = Pleg::new(runtime, ports.clock, cache.clone(), metrics.clone(), features);
     let (node_sender, node) = watch::channel(NodeView::default());
-    let (own_node_sender, own_node) = watch::channel(Followed::default());
-    let (pods_sender, pods_in_api) = watch::channel(Followed::default());
+    let (own_node_sender, own_node) = watch::channel(Store::default());
+    let (pods_sender, pods_in_api) = watch::channel(Store::default());
     let (driver_sender, cgroup_driver) = watch::channel(None);
     let (names_sender, cgroup_names) = watch::channel(None);
     let (pressure_sender, pressure) = watch::channel(NodePressure::default());
     let (shutting_down_sender, shutting_down) = watch::channel(false);
     let (volumes, volume_requests) = Volumes::new();
     let root = settings.paths.root.clone();
-    let devices = Devices::load(doors, root, tasks.clone(), metrics.clone()).await?;
+    let devices = Devices::load(ports, root, tasks.clone(), metrics.clone()).await?;
     let engine = Arc::new(Engine {
-        own_allocatable: own_allocatable(&*doors.host, &settings),
-        objects: cluster_objects(doors, &settings),
-        images: Images::start(doors, &settings, recorder.clone(), metrics.clone(), &tasks).await?,
-        pod_ids: PodIds::load(&*doors.host, &settings).await?,
+        own_allocatable: own_allocatable(&*ports.host, &settings),
+        objects: cluster_objects(ports, &settings),
+        images: Images::start(ports, &settings, recorder.clone(), metrics.clone(), &tasks).await?,
+        pod_ids: PodIds::load(&*ports.host, &settings).await?,
         volumes,
         cache,
         pleg: pleg_handle,
@@ -221,7 +221,7 @@ async fn engine(
         leftovers: Arc::new(Notify::new()),
         node_addresses: watch::channel(Vec::new()).0,
         pods: PodsView::default(),
-        places: devices.places(),
+        admissions: devices.admissions(),
         devices,
         pressure,
         shutting_down,
@@ -231,12 +231,12 @@ async fn engine(
         probe_metrics: ProbeMetrics::default(),
         recorder,
         tasks,
-        chance: Chance::from_seed(seed),
-        runtime: doors.runtime.clone(),
-        host: doors.host.clone(),
-        cgroups: doors.cgroups.clone(),
-        net: doors.net.clone(),
-        clock: doors.clock,
+        rng: Rng::from_seed(seed),
+        runtime: ports.runtime.clone(),
+        host: ports.host.clone(),
+        cgroups: ports.cgroups.clone(),
+        net: ports.net.clone(),
+        clock: ports.clock,
         settings,
         node_facts,
     });
@@ -257,7 +257,7 @@ async fn engine(
 impl Ends {
     /// Starts the tasks that every kubelet has, with or without an API; what comes back is cancelled if the kubelet cannot
     /// do its work.
-    fn spawn(self, engine: &Arc<Engine>, doors: &Doors) -> CancellationToken {
+    fn spawn(self, engine: &Arc<Engine>, ports: &Ports) -> CancellationToken {
         let node_watch = NodeWatch {
             runtime: engine.runtime.clone(),
             clock: engine.clock,
@@ -265,7 +265,7 @@ impl Ends {
             recorder: engine.recorder.clone(),
             view: self.node,
             shutting_down: engine.shutting_down.clone(),
-            stands_alone: doors.cluster.is_none(),
+            stands_alone: ports.cluster.is_none(),
         };
         let given_up = start_cgroups(engine, self.cgroup_driver, self.cgroup_names);
         engine.tasks.spawn("node watch", node_watch.run());
@@ -276,7 +276,7 @@ impl Ends {
         engine.tasks.spawn("resolv.conf check", check_node_dns(engine.clone()));
         start_network(engine);
         if !engine.settings.shutdown.periods.is_empty() {
-            let shutdown = ShutdownTask::new(engine.clone(), doors.shutdown.clone(), self.shutting_down);
+            let shutdown = ShutdownTask::new(engine.clone(), ports.shutdown.clone(), self.shutting_down);
             engine.tasks.spawn("shutdown", shutdown.run());
         }
         given_up
@@ -287,7 +287,7 @@ impl Ends {
 fn start_network(engine: &Arc<Engine>) {
     let settings = &engine.settings.network;
     if let Some(cidr) = &settings.pod_cidr {
-        engine.tasks.spawn("pod CIDR", pod_cidr::tell(engine.clone(), cidr.clone()));
+        engine.tasks.spawn("pod CIDR", pod_cidr::run(engine.clone(), cidr.clone()));
     }
     if settings.firewall_chains {
         for family in Family::ALL {
@@ -303,10 +303,11 @@ fn start_collecting(
     readiness: &SourcesReadiness,
     shown: watch::Sender<NodePressure>,
 ) {
-    let (collector, dead_containers) = Collector::new(engine.clone(), readiness.complete.subscribe());
-    engine.tasks.spawn("collector", collector.run());
-    let (collector, images) = ImageCollector::new(engine.clone(), samplers.clone());
-    engine.tasks.spawn("image collector", collector.run());
+    let (collector, dead_containers) =
+        ContainerGarbageCollector::new(engine.clone(), readiness.complete.subscribe());
+    engine.tasks.spawn("container garbage collector", collector.run());
+    let (collector, images) = ImageGarbageCollector::new(engine.clone(), samplers.clone());
+    engine.tasks.spawn("image garbage collector", collector.run());
     let evictor = Evictor::new(engine.clone(), samplers.clone(), Removers { dead_containers, images }, shown);
     engine.tasks.spawn("eviction", evictor.run());
     engine.tasks.spawn("OOM watcher", oom_watcher::run(engine.clone()));
@@ -395,10 +396,10 @@ fn start_loop(
 }
 
 /// What pods need of the API besides themselves, where there is one.
-fn cluster_objects(doors: &Doors, settings: &Settings) -> Option<ClusterObjects> {
-    let (cluster, node) = (doors.cluster.as_ref()?, settings.node.as_ref()?);
+fn cluster_objects(ports: &Ports, settings: &Settings) -> Option<ClusterObjects> {
+    let (cluster, node) = (ports.cluster.as_ref()?, settings.node.as_ref()?);
     let strategy = &node.config.config_map_and_secret_change_detection_strategy;
-    Some(ClusterObjects::new(cluster.general.clone(), doors.clock, strategy))
+    Some(ClusterObjects::new(cluster.general.clone(), ports.clock, strategy))
 }
 
 /// What a container without limits may use. A node that stands alone gives it the whole machine.

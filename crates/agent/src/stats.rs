@@ -4,7 +4,7 @@
 mod cgroups;
 mod disks;
 mod machine;
-mod tell;
+mod report;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::engine::Engine;
 use cgroups::CgroupSampler;
 use disks::DiskSampler;
 
-pub(crate) use tell::measurements;
+pub(crate) use report::measurements;
 
 /// Readers that wait for the same sampler; further ones wait for a place.
 const QUEUE: usize = 16;

@@ -68,7 +68,7 @@ fn running_container(engine: &Engine, pod: &PodTarget, name: &str) -> Result<Con
     let containers = observed.iter().flat_map(|observed| &observed.containers);
     let mut running = containers.filter(|c| &*c.name == name && c.state == ContainerState::Running);
     let found = running.next().map(|container| container.id.clone());
-    found.ok_or_else(|| PodRefusal::Unfit(format!("container not found ({name:?})")))
+    found.ok_or_else(|| PodRefusal::Invalid(format!("container not found ({name:?})")))
 }
 
 fn ready_sandbox(engine: &Engine, pod: &PodTarget) -> Result<SandboxId, PodRefusal> {
@@ -78,7 +78,7 @@ fn ready_sandbox(engine: &Engine, pod: &PodTarget) -> Result<SandboxId, PodRefus
     let name = || format!("{}_{}", pod.pod, pod.namespace);
     found
         .map(|sandbox| sandbox.id.clone())
-        .ok_or_else(|| PodRefusal::Unfit(format!("pod not found ({:?})", name())))
+        .ok_or_else(|| PodRefusal::Invalid(format!("pod not found ({:?})", name())))
 }
 
 /// Of the pod that is meant; a UID in the question must be its own, or that of the mirror which shows it.

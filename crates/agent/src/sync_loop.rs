@@ -147,7 +147,7 @@ impl SyncLoop {
             self.heartbeat.beat(clock.mono().since_start());
             tokio::select! {
                 biased;
-                Some(uid) = self.finished.recv() => self.bury(&uid),
+                Some(uid) = self.finished.recv() => self.worker_finished(&uid),
                 Some(set) = self.sets.recv() => self.take_set(set),
                 Some(uids) = self.on_disk.1.recv() => self.dirs = uids,
                 () = self.engine.leftovers.notified() => {
@@ -155,7 +155,7 @@ impl SyncLoop {
                 }
                 Ok(()) = self.listings.changed(), if !self.has_kept_house => self.keep_house_first(),
                 () = clock.sleep_until(next_housekeeping) => {
-                    self.keep_house();
+                    self.run_housekeeping();
                     self.let_begin();
                     next_housekeeping = clock.mono() + HOUSEKEEPING_PERIOD;
                 }
@@ -192,12 +192,12 @@ impl SyncLoop {
         self.let_begin();
         if !self.has_kept_house && self.listings.borrow().is_some() && *self.readiness.complete.borrow() {
             self.has_kept_house = true;
-            self.keep_house();
+            self.run_housekeeping();
         }
     }
 
     fn note_reported(&mut self) {
-        let tell = |channel: &watch::Sender<bool>, now: bool| {
+        let notify = |channel: &watch::Sender<bool>, now: bool| {
             channel.send_if_modified(|known| std::mem::replace(known, now) != now);
         };
         let statics = self.sources.pods().filter(|(source, _)| source.is_static());
@@ -205,8 +205,8 @@ impl SyncLoop {
         self.readiness
             .static_pods
             .send_if_modified(|known| std::mem::replace(known, statics.clone()) != statics);
-        tell(&self.readiness.reported, self.sources.ready().all_ready());
-        tell(&self.readiness.complete, self.complete.all_ready());
+        notify(&self.readiness.reported, self.sources.ready().all_ready());
+        notify(&self.readiness.complete, self.complete.all_ready());
     }
 
     fn apply(&mut self, change: &PodChange) {
@@ -293,7 +293,7 @@ impl SyncLoop {
         let (ask_of, orders) = (engine.clone(), receiver.clone());
         let ask = move || {
             let desired = orders.borrow().desired.clone().filter(|pod| !has_ended(pod));
-            desired.map(|pod| ask_of.places.ask(pod))
+            desired.map(|pod| ask_of.admissions.ask(pod))
         };
         let mut asked = Some(ask());
         let report = report_worker_panic(engine.clone(), identity.clone());
@@ -320,7 +320,7 @@ impl SyncLoop {
     }
 
     /// A worker has ended: its pod has left no trace.
-    fn bury(&mut self, uid: &PodUid) {
+    fn worker_finished(&mut self, uid: &PodUid) {
         let Some(worker) = self.workers.remove(uid) else { return };
         self.engine.pods.forget(uid);
         let order = worker.orders.borrow().clone();
@@ -336,7 +336,7 @@ impl SyncLoop {
     }
 
     /// Finds what nobody asks for any more, and has it taken down by workers of its own.
-    fn keep_house(&mut self) {
+    fn run_housekeeping(&mut self) {
         let Some(in_runtime) = self.engine.cache.presence() else { return };
         let runtime: BTreeMap<PodUid, RuntimePresence> =
             in_runtime.iter().map(|(uid, (_, presence))| (uid.clone(), *presence)).collect();

@@ -45,7 +45,7 @@ pub(crate) async fn open(engine: &Engine, inside: &Path) -> Result<SystemLog, Sy
 fn refusal(error: HostError) -> SystemLogError {
     let kind = match &error {
         HostError::Io { source, .. } => source.kind(),
-        HostError::Unfit(_) | HostError::GivenUp(_) => ErrorKind::Other,
+        HostError::Invalid(_) | HostError::GivenUp(_) => ErrorKind::Other,
     };
     if matches!(kind, ErrorKind::NotFound | ErrorKind::NotADirectory) {
         SystemLogError::NotFound
@@ -115,7 +115,7 @@ async fn of_files(engine: &Engine, service: &str) -> BoxStream<'static, HostResu
         match engine.host.open_below(&engine.settings.paths.system_logs, &name).await {
             Ok(file) => return whole(file),
             // A directory may have the log in it.
-            Err(HostError::Unfit(_) | HostError::GivenUp(_)) => {}
+            Err(HostError::Invalid(_) | HostError::GivenUp(_)) => {}
             Err(error) if error.is_not_found() => {}
             Err(error) => return said(format!("\nerror getting log for {service}: {}\n", chain(&error))),
         }

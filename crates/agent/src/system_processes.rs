@@ -61,12 +61,12 @@ impl SystemProcesses {
         let engine = self.engine.clone();
         let settings = &engine.settings.processes;
         let own = adjust(&engine, settings.own_pid, settings.kubelet.as_ref(), settings.oom_score_adj).await;
-        self.kubelet.tell(own);
+        self.kubelet.report(own);
         if let Some(cgroup) = &settings.runtime {
-            self.runtime.tell(adjust_runtime(&engine, cgroup).await);
+            self.runtime.report(adjust_runtime(&engine, cgroup).await);
         }
         if let Some(cgroup) = &settings.system {
-            self.system.tell(gather(&engine, cgroup).await);
+            self.system.report(gather(&engine, cgroup).await);
         }
     }
 }
@@ -159,7 +159,7 @@ impl Said {
         Self { of, last: Ok(()) }
     }
 
-    fn tell(&mut self, outcome: Outcome) {
+    fn report(&mut self, outcome: Outcome) {
         if let Err(why) = &outcome
             && self.last != outcome
         {

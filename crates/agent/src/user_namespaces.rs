@@ -37,7 +37,7 @@ impl PodIds {
     /// # Errors
     /// The machine sets ids aside that cannot be used, or the directory of all pods cannot be listed.
     pub async fn load(host: &dyn Host, settings: &Settings) -> HostResult<Self> {
-        let unusable = |error| HostError::Unfit(format!("create user namespace manager: {error}"));
+        let unusable = |error| HostError::Invalid(format!("create user namespace manager: {error}"));
         let mut ids = pool(host, settings).await.map_err(unusable)?;
         for entry in host.list_dir(&settings.paths.pods()).await?.into_iter().filter(|entry| entry.is_dir) {
             let uid = PodUid::from(entry.name);

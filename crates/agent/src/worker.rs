@@ -45,16 +45,16 @@ use tracing::Instrument;
 
 use self::cgroup::CgroupWatch;
 use self::objects::Registration;
+use crate::admissions::{AdmissionSlot, TerminationRequest};
 use crate::engine::Engine;
 use crate::pass::prepare::Prepared;
 use crate::pass::{PassContext, PassNote, PassReport, Retry};
-use crate::places::{MakeWay, Place};
-use crate::prober::{ProbeNews, Probes};
+use crate::prober::{ProbeEvent, Probes};
 use times::Times;
 use waiting::WaitingContainers;
 
 /// News from within acts and probes that may wait; senders wait when it is full.
-const NEWS_QUEUE: usize = 64;
+const MESSAGE_QUEUE: usize = 64;
 /// An act that was cut short is tried again after this long.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -88,9 +88,9 @@ struct Failing {
 
 /// What a worker is told while it waits. One queue for all of it: each costs an idle pod kilobytes.
 #[derive(Debug)]
-pub(crate) enum WorkerNews {
+pub(crate) enum WorkerMessage {
     Pass(PassNote),
-    Probe(ProbeNews),
+    Probe(ProbeEvent),
 }
 
 /// How an act ended.
@@ -128,7 +128,7 @@ pub(crate) struct PodWorker {
     /// What the act in flight carries out, if it is a step of a plan.
     acting: Option<PodStep>,
     failing: Option<Failing>,
-    news: (mpsc::Sender<WorkerNews>, mpsc::Receiver<WorkerNews>),
+    inbox: (mpsc::Sender<WorkerMessage>, mpsc::Receiver<WorkerMessage>),
     probes: Probes,
     verdicts: ProbeVerdicts,
     backoff: BackoffTable,
@@ -159,7 +159,7 @@ pub(crate) struct PodWorker {
     /// It makes way for others, and should have ended by then.
     late_at: Option<MonoTime>,
     /// The pod's place on the node; `None` for one that takes none.
-    place: Option<Place>,
+    slot: Option<AdmissionSlot>,
     /// What keeps the pod's resources, as logged last.
     stuck_on: Option<String>,
     times: Times,
@@ -184,9 +184,9 @@ fn replaces(step: &PodStep) -> bool {
 }
 
 /// Never resolves for a pod without a place.
-async fn news_of(place: Option<&mut Place>) -> Option<MakeWay> {
-    match place {
-        Some(place) => place.news().await,
+async fn termination_request(slot: Option<&mut AdmissionSlot>) -> Option<TerminationRequest> {
+    match slot {
+        Some(slot) => slot.termination_requested().await,
         None => std::future::pending().await,
     }
 }
@@ -199,10 +199,10 @@ impl PodWorker {
         pod: PodRef,
         orders: watch::Receiver<Order>,
         remembered: Option<Arc<Pod>>,
-        place: Option<Place>,
+        slot: Option<AdmissionSlot>,
     ) -> (Box<Self>, Vec<WorkerEffect>) {
         let observations = engine.cache.subscribe(&pod.uid);
-        let news = mpsc::channel(NEWS_QUEUE);
+        let inbox = mpsc::channel(MESSAGE_QUEUE);
         let back_off_max = engine.settings.containers.back_off_max;
         let now = engine.clock.now();
         let desired = orders.borrow().desired.clone().or(remembered);
@@ -212,7 +212,7 @@ impl PodWorker {
             None => WorkerState::orphan(pod.clone(), now),
         };
         let worker = Self {
-            probes: Probes::new(engine.clone(), pod.clone(), news.0.clone()),
+            probes: Probes::new(engine.clone(), pod.clone(), inbox.0.clone()),
             desired,
             was_removed,
             removals,
@@ -225,7 +225,7 @@ impl PodWorker {
             act: JoinSet::new(),
             acting: None,
             failing: None,
-            news,
+            inbox,
             verdicts: ProbeVerdicts::default(),
             backoff: BackoffTable::crash_loop(back_off_max, engine.node_facts.features),
             prepared: None,
@@ -248,7 +248,7 @@ impl PodWorker {
             late_at: None,
             stuck_on: None,
             times: Times::new(now.mono),
-            place,
+            slot,
             engine,
             pod,
             orders,
@@ -269,9 +269,9 @@ impl PodWorker {
                 biased;
                 Ok(()) = self.orders.changed() => self.take_order(),
                 Some(done) = self.act.join_next(), if !self.act.is_empty() => self.take_report(done),
-                Some(news) = self.news.1.recv() => self.take_news(news),
+                Some(message) = self.inbox.1.recv() => self.handle_message(message),
                 Ok(()) = self.observations.changed() => self.take_observation().await,
-                why = news_of(self.place.as_mut()) => if let Some(why) = why { self.make_way(why) },
+                why = termination_request(self.slot.as_mut()) => if let Some(why) = why { self.terminate_for(why) },
                 () = self.registration.changes.next() => self.take_object_change(),
                 () = clock.sleep_until(wake_at) => self.take_wake(),
             }
@@ -289,7 +289,7 @@ impl PodWorker {
         };
         let known = known.map(|said| self.without_lost_ends(said));
         let is_due_again = |said: &PodStatus| {
-            self.desired.as_deref().is_some_and(|pod| kubelet_core::shutdown::begins_anew(pod, said))
+            self.desired.as_deref().is_some_and(|pod| kubelet_core::shutdown::begins_again(pod, said))
         };
         let known = known.filter(|said| !is_due_again(said));
         self.last_status = known.map(Arc::new);
@@ -433,7 +433,7 @@ impl PodWorker {
 
     fn schedule_resync(&mut self) {
         let period = self.engine.settings.sync_frequency;
-        self.resync_at = self.engine.clock.mono() + period + self.engine.chance.up_to(period / 2);
+        self.resync_at = self.engine.clock.mono() + period + self.engine.rng.up_to(period / 2);
     }
 
     fn wake_no_later_than(&mut self, at: MonoTime) {
@@ -479,7 +479,7 @@ impl PodWorker {
     /// A restarted kubelet believes what it wrote before about containers that are still the same.
     fn seed_verdicts(&mut self, observed: &PodObservation) {
         let Some(previous) = &self.last_status else { return };
-        if self.engine.node_facts.features.status_starts_anew {
+        if self.engine.node_facts.features.status_starts_again {
             return;
         }
         for seed in kubelet_core::status::merge_for_restart(previous, observed) {
@@ -494,22 +494,22 @@ impl PodWorker {
         }
     }
 
-    fn take_news(&mut self, news: WorkerNews) {
-        match news {
-            WorkerNews::Pass(note) => self.take_note(note),
-            WorkerNews::Probe(news) => self.take_probe_news(&news),
+    fn handle_message(&mut self, message: WorkerMessage) {
+        match message {
+            WorkerMessage::Pass(note) => self.handle_note(note),
+            WorkerMessage::Probe(event) => self.handle_probe_event(&event),
         }
     }
 
-    fn take_probe_news(&mut self, news: &ProbeNews) {
-        let is_known = self.observed.as_ref().is_some_and(|o| o.container(&news.container).is_some());
-        if is_known && self.verdicts.set(&news.container, news.kind, news.verdict) {
+    fn handle_probe_event(&mut self, event: &ProbeEvent) {
+        let is_known = self.observed.as_ref().is_some_and(|o| o.container(&event.container).is_some());
+        if is_known && self.verdicts.set(&event.container, event.kind, event.verdict) {
             self.reconcile_probes();
             self.feed(WorkerEvent::Wake);
         }
     }
 
-    fn take_note(&mut self, note: PassNote) {
+    fn handle_note(&mut self, note: PassNote) {
         match note {
             PassNote::Pulled { began, ended } => self.times.pulled(began, ended),
             PassNote::Failed { container, waiting } => {
@@ -530,14 +530,14 @@ impl PodWorker {
         self.needs_after = self.engine.clock.mono();
         self.times.act_ended(&self.engine.metrics, self.needs_after);
         self.engine.pleg.inspect(&self.pod);
-        while let Ok(news) = self.news.1.try_recv() {
-            self.take_news(news);
+        while let Ok(message) = self.inbox.1.try_recv() {
+            self.handle_message(message);
         }
         let failed = || WorkerEvent::ActDone(ActOutcome::Failed { retry_after: RETRY });
         match done {
             Ok(ActReport::Synced(report)) => {
                 self.prepared = report.prepared.or_else(|| self.prepared.take());
-                let outcome = self.judge_step(report.retry);
+                let outcome = self.step_outcome(report.retry);
                 self.feed(WorkerEvent::ActDone(outcome));
             }
             Ok(ActReport::Refreshed) => self.feed(WorkerEvent::ActDone(ActOutcome::Settled)),
@@ -565,9 +565,9 @@ impl PodWorker {
     }
 
     /// A step that failed makes the same step wait.
-    fn judge_step(&mut self, retry: Option<Retry>) -> ActOutcome {
+    fn step_outcome(&mut self, retry: Option<Retry>) -> ActOutcome {
         let acted = self.acting.take();
-        if acted == Some(PodStep::MendCgroup) && retry.is_none() {
+        if acted == Some(PodStep::RepairCgroup) && retry.is_none() {
             // Not compared again before it is due: what the kernel rounds would be changed for ever.
             self.cgroup.state = CgroupState::AsItShouldBe;
         }
@@ -578,7 +578,7 @@ impl PodWorker {
         };
         let before = self.failing.take().filter(|failing| step.repeats(&failing.step));
         let times = before.map_or(0, |failing| failing.times).saturating_add(1);
-        let jitter = self.engine.chance.up_to(SYNC_RETRY / 2);
+        let jitter = self.engine.rng.up_to(SYNC_RETRY / 2);
         let next = self.needs_after + step_retry_delay(times, jitter);
         let until = match retry {
             Retry::At(at) => at.min(next),
@@ -628,7 +628,7 @@ impl PodWorker {
             let Some(observed) = self.observed.clone().filter(|o| o.taken_at >= self.needs_after) else {
                 return;
             };
-            let has_no_room = self.place.as_ref().is_some_and(Place::must_wait);
+            let has_no_room = self.slot.as_ref().is_some_and(AdmissionSlot::must_wait);
             let must_wait = has_no_room || self.orders.borrow().must_wait;
             match self.pending.take_if(|pending| !(must_wait && matches!(pending, Pending::Sync(_)))) {
                 Some(Pending::Sync(pod)) => {
@@ -711,7 +711,7 @@ impl PodWorker {
             identity: self.pod.clone(),
             observed,
             objects: self.registration.objects.clone(),
-            notes: self.news.0.clone(),
+            notes: self.inbox.0.clone(),
         }
     }
 
@@ -727,7 +727,7 @@ impl PodWorker {
 
     fn note_kills(&mut self, step: &PodStep) {
         let kills = match step {
-            PodStep::Settled | PodStep::MendCgroup => return,
+            PodStep::Settled | PodStep::RepairCgroup => return,
             PodStep::CreateSandbox { kill, .. }
             | PodStep::Converge { kill, .. }
             | PodStep::Teardown { kill, .. } => kill,

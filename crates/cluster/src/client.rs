@@ -10,7 +10,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Body as _;
 use ports::TraceContext;
 use ports::cluster::{ClusterError, ClusterResult};
-use ports::edge::{ApiExchange, ApiObserver};
+use ports::request_metrics::{ApiExchange, ApiObserver};
 use ports::trace::TRACEPARENT;
 use tokio::time::Instant;
 use tracing::Instrument;

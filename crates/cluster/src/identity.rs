@@ -6,7 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use model::PemPair;
 use ports::certificates::{CertificateError, CertificateResult};
-use ports::{ClientIdentity as IdentityDoor, Cluster};
+use ports::{ClientIdentity as IdentityPort, Cluster};
 
 use crate::access::{Access, Content, Login};
 use crate::error::AccessError;
@@ -51,7 +51,7 @@ pub struct NodeIdentity {
 }
 
 #[async_trait]
-impl IdentityDoor for NodeIdentity {
+impl IdentityPort for NodeIdentity {
     fn show(&self, pair: &PemPair) -> CertificateResult<()> {
         let identity = ClientIdentity::from_pem(pair.certificate.as_bytes(), pair.key.as_bytes());
         identity.and_then(|identity| self.server.set_identity(identity)).map_err(wrong)

@@ -18,7 +18,6 @@
 pub mod access;
 mod budget;
 mod certificates;
-mod chance;
 mod client;
 mod connection;
 mod credentials;
@@ -34,6 +33,7 @@ mod objects;
 mod plugin;
 mod pool;
 mod proxy;
+mod rng;
 mod server;
 mod status;
 mod tls;

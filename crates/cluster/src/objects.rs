@@ -16,10 +16,10 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::chance::Chance;
 use crate::client::{Call, Client};
 use crate::decode::{self, Object};
 use crate::encode::percent;
+use crate::rng::Rng;
 use crate::watch;
 
 const MOST_LIST: usize = 64 << 20;
@@ -40,7 +40,7 @@ pub(crate) enum Scope {
 /// The objects of one kind.
 pub(crate) struct Objects<K> {
     client: Arc<Client>,
-    chance: Arc<Chance>,
+    rng: Arc<Rng>,
     scope: Scope,
     /// What a server may have instead of the version that the kind names.
     older: Option<&'static str>,
@@ -56,10 +56,10 @@ impl<K: Object> fmt::Debug for Objects<K> {
 }
 
 impl<K: Object> Objects<K> {
-    pub(crate) fn new(client: &Arc<Client>, chance: &Arc<Chance>, scope: Scope) -> Self {
+    pub(crate) fn new(client: &Arc<Client>, rng: &Arc<Rng>, scope: Scope) -> Self {
         Self {
             client: Arc::clone(client),
-            chance: Arc::clone(chance),
+            rng: Arc::clone(rng),
             scope,
             older: None,
             is_older: AtomicBool::new(false),
@@ -180,7 +180,7 @@ impl<K: Object> Collection<K> for Objects<K> {
 
     async fn watch(&self, selection: &Selection, since: &str) -> ClusterResult<Changes<K>> {
         let (name, query) = self.selected("watch", selection);
-        let seconds = WATCH_SECONDS + self.chance.below(WATCH_SECONDS);
+        let seconds = WATCH_SECONDS + self.rng.below(WATCH_SECONDS);
         let target = format!(
             "{}?watch=true&allowWatchBookmarks=true&resourceVersion={}&timeoutSeconds={seconds}{query}",
             self.path(selection.namespace.as_deref()),

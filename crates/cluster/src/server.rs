@@ -13,14 +13,13 @@ use model::k8s::{
     TrustBundle,
 };
 use ports::cluster::{Cluster, ClusterError, ClusterResult, Collection};
-use ports::edge::ApiObserver;
+use ports::request_metrics::ApiObserver;
 use ports::{Clock, TraceContext};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::access::{Access, Impersonation};
 use crate::budget::{Bucket, Budget};
-use crate::chance::Chance;
 use crate::client::{Call, Client, Watched};
 use crate::credentials::Credentials;
 use crate::dial::Dialer;
@@ -28,6 +27,7 @@ use crate::encode::percent;
 use crate::error::AccessError;
 use crate::objects::{JSON, MOST_OBJECT, Objects, Scope, json_body, malformed};
 use crate::pool::Pool;
+use crate::rng::Rng;
 use crate::tls::{ClientIdentity, Tls};
 
 /// How we present ourselves, and what comes in from outside.
@@ -62,7 +62,7 @@ pub struct ApiServer {
     headers: HeaderMap,
     tls: Option<Arc<Tls>>,
     credentials: Arc<Credentials>,
-    chance: Arc<Chance>,
+    rng: Arc<Rng>,
     shared: Arc<Pool>,
     watched: Arc<Watched>,
     trace: Option<Arc<dyn TraceContext>>,
@@ -82,11 +82,11 @@ impl ApiServer {
         let tls = if access.server.tls { Some(Arc::new(Tls::new(&access, settings.http2)?)) } else { None };
         let headers = headers(&settings.user_agent, &access.impersonation)?;
         let credentials = Arc::new(Credentials::new(&access.login, settings.clock, tls.clone()));
-        let chance = Arc::new(Chance::new(settings.seed));
+        let rng = Arc::new(Rng::new(settings.seed));
         let shared = pool(&access, &tls, &authority);
         let watched = Arc::new(Watched { host: authority.to_string(), observer: OnceLock::new() });
         let trace = settings.trace;
-        Ok(Self { access, authority, headers, tls, credentials, chance, shared, watched, trace })
+        Ok(Self { access, authority, headers, tls, credentials, rng, shared, watched, trace })
     }
 
     /// A handle that shares its connections with all others but those of [`Self::handle_apart`].
@@ -112,7 +112,7 @@ impl ApiServer {
             watched: Arc::clone(&self.watched),
             trace: self.trace.clone(),
         };
-        ApiHandle::new(&Arc::new(client), &self.chance)
+        ApiHandle::new(&Arc::new(client), &self.rng)
     }
 
     /// From now on `observer` is told of every call. Only the first one is kept.
@@ -185,7 +185,7 @@ const TRUST_BUNDLES_BEFORE: &str = "certificates.k8s.io/v1alpha1";
 #[derive(Debug)]
 pub struct ApiHandle {
     client: Arc<Client>,
-    chance: Arc<Chance>,
+    rng: Arc<Rng>,
     nodes: Objects<Node>,
     pods: Objects<Pod>,
     leases: Objects<Lease>,
@@ -200,23 +200,23 @@ pub struct ApiHandle {
 }
 
 impl ApiHandle {
-    fn new(client: &Arc<Client>, chance: &Arc<Chance>) -> Self {
+    fn new(client: &Arc<Client>, rng: &Arc<Rng>) -> Self {
         let namespaced = Scope::Namespaced;
         let cluster = Scope::Cluster;
         Self {
-            nodes: Objects::new(client, chance, cluster),
-            pods: Objects::new(client, chance, namespaced),
-            leases: Objects::new(client, chance, namespaced),
-            events: Objects::new(client, chance, namespaced),
-            services: Objects::new(client, chance, namespaced),
-            config_maps: Objects::new(client, chance, namespaced),
-            secrets: Objects::new(client, chance, namespaced),
-            service_accounts: Objects::new(client, chance, namespaced),
-            runtime_classes: Objects::new(client, chance, cluster),
-            trust_bundles: Objects::new(client, chance, cluster).or(TRUST_BUNDLES_BEFORE),
-            signing_requests: Objects::new(client, chance, cluster),
+            nodes: Objects::new(client, rng, cluster),
+            pods: Objects::new(client, rng, namespaced),
+            leases: Objects::new(client, rng, namespaced),
+            events: Objects::new(client, rng, namespaced),
+            services: Objects::new(client, rng, namespaced),
+            config_maps: Objects::new(client, rng, namespaced),
+            secrets: Objects::new(client, rng, namespaced),
+            service_accounts: Objects::new(client, rng, namespaced),
+            runtime_classes: Objects::new(client, rng, cluster),
+            trust_bundles: Objects::new(client, rng, cluster).or(TRUST_BUNDLES_BEFORE),
+            signing_requests: Objects::new(client, rng, cluster),
             client: Arc::clone(client),
-            chance: Arc::clone(chance),
+            rng: Arc::clone(rng),
         }
     }
 
@@ -281,12 +281,12 @@ impl Cluster for ApiHandle {
     }
 
     async fn claim(&self, namespace: &str, name: &str) -> ClusterResult<PersistentVolumeClaim> {
-        let claims = Objects::<PersistentVolumeClaim>::new(&self.client, &self.chance, Scope::Namespaced);
+        let claims = Objects::<PersistentVolumeClaim>::new(&self.client, &self.rng, Scope::Namespaced);
         claims.get(namespace, name).await
     }
 
     async fn persistent_volume(&self, name: &str) -> ClusterResult<PersistentVolume> {
-        Objects::<PersistentVolume>::new(&self.client, &self.chance, Scope::Cluster).get("", name).await
+        Objects::<PersistentVolume>::new(&self.client, &self.rng, Scope::Cluster).get("", name).await
     }
 
     async fn request_token(

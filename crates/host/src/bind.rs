@@ -29,7 +29,7 @@ fn flags_of(options: &str) -> HostResult<MountFlags> {
     for option in options.split(',').filter(|option| !option.is_empty()) {
         let known = FLAGS.iter().find(|(name, _)| *name == option);
         let unknown =
-            || HostError::Unfit(format!("a directory cannot be mounted with the option {option:?}"));
+            || HostError::Invalid(format!("a directory cannot be mounted with the option {option:?}"));
         flags |= known.ok_or_else(unknown)?.1;
     }
     Ok(flags)

@@ -92,7 +92,7 @@ pub(crate) fn rewrite_file(path: &Path, content: &[u8], mode: u32) -> HostResult
 pub(crate) fn sibling(path: &Path) -> HostResult<PathBuf> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let Some(parent) = path.parent() else {
-        return Err(HostError::Unfit(format!("{} is not the path of a file", path.display())));
+        return Err(HostError::Invalid(format!("{} is not the path of a file", path.display())));
     };
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     Ok(parent.join(format!(".kubelet-{}-{number}.tmp", std::process::id())))
@@ -133,13 +133,14 @@ pub(crate) fn regular(file: File, path: &Path) -> HostResult<File> {
     if kind.is_file() {
         Ok(file)
     } else {
-        Err(HostError::Unfit(format!("{} is not a regular file", path.display())))
+        Err(HostError::Invalid(format!("{} is not a regular file", path.display())))
     }
 }
 
 pub(crate) fn read_text(path: &Path) -> HostResult<String> {
     let content = read_file(path, TEXT_LIMIT, false)?;
-    String::from_utf8(content).map_err(|_| HostError::Unfit(format!("{} is not UTF-8 text", path.display())))
+    String::from_utf8(content)
+        .map_err(|_| HostError::Invalid(format!("{} is not UTF-8 text", path.display())))
 }
 
 pub(crate) fn look_at(path: &Path) -> HostResult<PathFacts> {
@@ -195,7 +196,7 @@ fn check_length(path: &Path, listed: usize) -> HostResult<()> {
     if listed < MAX_ENTRIES {
         return Ok(());
     }
-    Err(HostError::Unfit(format!("{} has more than {MAX_ENTRIES} entries", path.display())))
+    Err(HostError::Invalid(format!("{} has more than {MAX_ENTRIES} entries", path.display())))
 }
 
 fn describe(entry: &fs::DirEntry) -> io::Result<DirEntry> {

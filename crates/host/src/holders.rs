@@ -1,7 +1,7 @@
 //! Who keeps a mount from going away: processes whose root, working directory or open files lie in it, in whichever mount
 //! namespace they live. The kernel keeps these names itself, so that nothing asks the mounted filesystem.
 //!
-//! A table of mounts can be read only while nobody changes it; who must not wait for that looks from a hand.
+//! A table of mounts can be read only while nobody changes it; who must not wait for that reads it from a volume helper.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -28,10 +28,9 @@ pub(crate) fn ensure_host_path(path: &Path, kind: HostPathKind) -> HostResult<()
         (HostPathKind::DirectoryOrCreate, None) => files::ensure_dir(path, DIRECTORY_MODE),
         (HostPathKind::FileOrCreate, None) => create_file(path),
         (kind, there) => match expected(kind) {
-            Some((fits, noun)) if !there.is_some_and(|there| fits(&there)) => Err(HostError::Unfit(format!(
-                "hostPath type check failed: {} is not a {noun}",
-                path.display()
-            ))),
+            Some((fits, noun)) if !there.is_some_and(|there| fits(&there)) => Err(HostError::Invalid(
+                format!("hostPath type check failed: {} is not a {noun}", path.display()),
+            )),
             Some(_) | None => Ok(()),
         },
     }

@@ -28,13 +28,13 @@ pub(crate) fn read(volume: &Path, inside: &str, limit: usize) -> HostResult<Vec<
     let file = match opened {
         Ok(descriptor) => files::regular(File::from(descriptor), &shown)?,
         Err(Errno::XDEV) => {
-            return Err(HostError::Unfit(format!("{} leads out of its volume", shown.display())));
+            return Err(HostError::Invalid(format!("{} leads out of its volume", shown.display())));
         }
         Err(error) => return Err(failed("open", &shown)(error)),
     };
     let content = files::read_at_most(&mut &file, limit.saturating_add(1)).map_err(failed("read", &shown))?;
     if content.len() > limit {
-        return Err(HostError::Unfit(format!("{} is longer than {limit} bytes", shown.display())));
+        return Err(HostError::Invalid(format!("{} is longer than {limit} bytes", shown.display())));
     }
     Ok(content)
 }

@@ -198,7 +198,7 @@ fn read_numbers<const N: usize>(output: &[u8], of: &Path) -> HostResult<[u64; N]
     let text = String::from_utf8_lossy(output);
     let numbers: Option<Vec<u64>> = text.split_whitespace().map(|word| word.parse().ok()).collect();
     let numbers = numbers.and_then(|numbers| numbers.try_into().ok());
-    numbers.ok_or_else(|| HostError::Unfit(format!("{}: measured as {text:?}", of.display())))
+    numbers.ok_or_else(|| HostError::Invalid(format!("{}: measured as {text:?}", of.display())))
 }
 
 pub(crate) fn usage(output: &[u8], of: &Path) -> HostResult<TreeUsage> {

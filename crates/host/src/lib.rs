@@ -34,7 +34,6 @@ mod files;
 mod free_memory;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
-mod hand;
 mod holders;
 mod host_path;
 mod huge_pages;
@@ -59,6 +58,7 @@ mod sub_path;
 mod subordinate_ids;
 mod systemd;
 mod tmpfs;
+mod volume_helper;
 mod walk;
 mod watch;
 
@@ -69,7 +69,6 @@ use std::sync::OnceLock;
 
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
-use hand::{Hands, Worker};
 use jiff::Timestamp;
 use job::Job;
 use model::payload::Payload;
@@ -79,11 +78,12 @@ use ports::host::{
     CommandOutput, DirEntry, DirectoryChange, ExecTrace, GroupPolicy, HostError, HostPathKind, HostResult,
     MachineInfo, ManifestFile, OpenFile, PathFacts, ProgramCall, ProgramEnd, SubordinateIds,
 };
+use volume_helper::{VolumeHelpers, Worker};
 
 pub use addresses::host_ips;
 pub use cgroups::LinuxCgroups;
-pub use hand::serve as serve_as_hand;
 pub use logind::Logind;
+pub use volume_helper::serve as serve_as_volume_helper;
 
 /// The machine this process runs on.
 #[derive(Debug)]
@@ -109,10 +109,10 @@ impl LinuxHost {
     }
 
     /// From now on `program` goes into volumes on filesystems that hold none of these paths; it must begin with
-    /// [`serve_as_hand`].
+    /// [`serve_as_volume_helper`].
     #[must_use]
-    pub fn with_hands(self, program: PathBuf, own: Vec<PathBuf>) -> Self {
-        Self { worker: Worker::Hand { program, own, hands: Hands::default() }, ..self }
+    pub fn with_volume_helpers(self, program: PathBuf, own: Vec<PathBuf>) -> Self {
+        Self { worker: Worker::Helper { program, own, helpers: VolumeHelpers::default() }, ..self }
     }
 }
 

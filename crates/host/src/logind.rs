@@ -164,7 +164,7 @@ impl ShutdownWatch for LogindWatch {
                     let mut arguments = signal.reader();
                     let (name, before) = (arguments.string(), arguments.string());
                     if name.as_deref() == Some(LOGIND) && before.is_some_and(|owner| !owner.is_empty()) {
-                        return Err(failed("it has ended, or begun anew".to_owned()));
+                        return Err(failed("it has ended, or begun again".to_owned()));
                     }
                 }
                 _ => {}

@@ -41,7 +41,7 @@ fn read_one(path: &Path) -> Option<ManifestFile> {
         // A dangling link is still an entry, and a mistake its owner wants to see.
         Err(error) if error.is_not_found() && fs::symlink_metadata(path).is_err() => return None,
         Err(HostError::Io { source, .. }) => Err(reason(&source)),
-        Err(HostError::Unfit(text) | HostError::GivenUp(text)) => Err(text),
+        Err(HostError::Invalid(text) | HostError::GivenUp(text)) => Err(text),
     };
     Some(ManifestFile { path: path.to_path_buf(), content })
 }
@@ -50,7 +50,7 @@ fn read_whole(path: &Path) -> HostResult<Vec<u8>> {
     let mut file = open_regular(path)?;
     let content = read_at_most(&mut file, LARGEST + 1).map_err(failed("read", path))?;
     if content.len() > LARGEST {
-        return Err(HostError::Unfit(format!("larger than {} MiB", LARGEST >> 20)));
+        return Err(HostError::Invalid(format!("larger than {} MiB", LARGEST >> 20)));
     }
     Ok(content)
 }

@@ -198,7 +198,7 @@ pub(crate) fn unmount_or_tell(mount_point: &Path) -> HostResult<()> {
     match unmounted {
         Err((error, holders)) if is_busy(&error) => {
             let holders = if holders.is_empty() { "nobody is seen to hold it".to_owned() } else { holders };
-            Err(HostError::Unfit(format!(
+            Err(HostError::Invalid(format!(
                 "unmount {}: device or resource busy ({holders})",
                 mount_point.display()
             )))
@@ -238,7 +238,7 @@ fn while_nobody_is_seen(
 pub(crate) fn is_busy(error: &HostError) -> bool {
     match error {
         HostError::Io { source, .. } => source.kind() == io::ErrorKind::ResourceBusy,
-        HostError::Unfit(_) | HostError::GivenUp(_) => false,
+        HostError::Invalid(_) | HostError::GivenUp(_) => false,
     }
 }
 

@@ -126,7 +126,7 @@ fn new_data_dir(volume: &Path, now: Timestamp) -> HostResult<PathBuf> {
             Err(error) => return Err(failed("create directory", &dir)(error)),
         }
     }
-    Err(HostError::Unfit(format!(
+    Err(HostError::Invalid(format!(
         "{} was written {MOST_IN_A_SECOND} times within a second",
         volume.display()
     )))

@@ -51,14 +51,14 @@ async fn finish(mut running: Running, call: &ProgramCall) -> HostResult<ProgramE
         tokio::join!(feed, read(stdout, MOST_OUTPUT + 1), read(stderr, MOST_COMPLAINT));
     let status = child.wait().await.map_err(failed("wait for", &call.path))?;
     if output.len() as u64 > MOST_OUTPUT {
-        return Err(unfit(call, &format!("it wrote more than {MOST_OUTPUT} bytes")));
+        return Err(invalid(call, &format!("it wrote more than {MOST_OUTPUT} bytes")));
     }
     let complaint = String::from_utf8_lossy(&complaint).trim().to_owned();
     Ok(ProgramEnd { code: status.code(), output, complaint })
 }
 
-fn unfit(call: &ProgramCall, problem: &str) -> HostError {
-    HostError::Unfit(format!("{}: {problem}", call.path.display()))
+fn invalid(call: &ProgramCall, problem: &str) -> HostError {
+    HostError::Invalid(format!("{}: {problem}", call.path.display()))
 }
 
 async fn read(pipe: Option<impl AsyncRead + Unpin>, most: u64) -> Vec<u8> {

@@ -27,7 +27,7 @@ pub(crate) fn remove_tree(path: &Path) -> HostResult<()> {
         Err(error) => return Err(failed("remove", path)(error)),
     }
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-        return Err(HostError::Unfit(format!("{} cannot be removed", path.display())));
+        return Err(HostError::Invalid(format!("{} cannot be removed", path.display())));
     };
     let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
     let name = CString::new(name.as_bytes()).map_err(|bad| failed("remove", path)(io::Error::other(bad)))?;
@@ -45,7 +45,11 @@ pub(crate) fn remove_tree(path: &Path) -> HostResult<()> {
 }
 
 fn refuse(tree: &Path, mounted: &Path) -> HostError {
-    HostError::Unfit(format!("refusing to remove {}: {} is a mount point", tree.display(), mounted.display()))
+    HostError::Invalid(format!(
+        "refusing to remove {}: {} is a mount point",
+        tree.display(),
+        mounted.display()
+    ))
 }
 
 /// Removes what is in the directory.

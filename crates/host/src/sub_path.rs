@@ -50,7 +50,7 @@ pub(crate) fn bind_sub_path(volume: &Path, sub_path: &str, target: &Path) -> Hos
     }
     // Cannot happen while the descriptor is open; but what we did not check must not stay.
     rustix::mount::unmount(target, UnmountFlags::NOFOLLOW).map_err(failed("unmount", target))?;
-    Err(HostError::Unfit(format!("{} does not show {sub_path} after binding it", target.display())))
+    Err(HostError::Invalid(format!("{} does not show {sub_path} after binding it", target.display())))
 }
 
 fn is_same(target: &Path, what: &Stat) -> HostResult<bool> {
@@ -102,10 +102,10 @@ impl<'a> Walk<'a> {
             Self { volume, sub_path, way: vec![top], steps: Vec::new(), links_left: MOST_LINKS, mode };
         let asked = Path::new(sub_path);
         if asked.is_absolute() {
-            return Err(HostError::Unfit(format!("subPath {sub_path:?} must not be absolute")));
+            return Err(HostError::Invalid(format!("subPath {sub_path:?} must not be absolute")));
         }
         if asked.components().any(|step| step == Component::ParentDir) {
-            return Err(HostError::Unfit(format!("subPath {sub_path:?} must not contain '..'")));
+            return Err(HostError::Invalid(format!("subPath {sub_path:?} must not contain '..'")));
         }
         walk.queue(asked);
         Ok(walk)
@@ -164,7 +164,7 @@ impl<'a> Walk<'a> {
                 Err(error) => return Err(failed("create directory", &self.shown())(error)),
             }
         }
-        Err(HostError::Unfit(format!("{} keeps coming and going", self.shown().display())))
+        Err(HostError::Invalid(format!("{} keeps coming and going", self.shown().display())))
     }
 
     /// Gives the directory we just made the volume's permissions, whatever the umask. Somebody may have put another
@@ -211,7 +211,7 @@ impl<'a> Walk<'a> {
     }
 
     fn escapes(&self) -> HostError {
-        HostError::Unfit(format!(
+        HostError::Invalid(format!(
             "subpath {:?} not within volume path {:?}",
             self.shown().display(),
             self.volume.display()
@@ -219,7 +219,7 @@ impl<'a> Walk<'a> {
     }
 
     fn too(&self, much: &str) -> HostError {
-        HostError::Unfit(format!("subPath {:?} in {}: too {much}", self.sub_path, self.volume.display()))
+        HostError::Invalid(format!("subPath {:?} in {}: too {much}", self.sub_path, self.volume.display()))
     }
 }
 

@@ -38,7 +38,7 @@ async fn ask(arguments: &[&str]) -> HostResult<Option<Vec<IdRange>>> {
     let text = String::from_utf8_lossy(&end.output);
     match ranges(&text) {
         Some(ranges) => Ok(Some(ranges).filter(|ranges| !ranges.is_empty())),
-        None => Err(HostError::Unfit(format!("{PROGRAM} {} answered {text:?}", arguments.join(" ")))),
+        None => Err(HostError::Invalid(format!("{PROGRAM} {} answered {text:?}", arguments.join(" ")))),
     }
 }
 

@@ -52,9 +52,9 @@ fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o7777
 }
 
-fn unfit(result: Result<(), HostError>) -> String {
+fn invalid(result: Result<(), HostError>) -> String {
     match result.unwrap_err() {
-        HostError::Unfit(text) => text,
+        HostError::Invalid(text) => text,
         other @ (HostError::Io { .. } | HostError::GivenUp(_)) => panic!("{other:?}"),
     }
 }
@@ -149,7 +149,7 @@ async fn a_fifo_is_refused_instead_of_waited_for() {
     let fifo = place.at("fifo");
     make_node(&fifo, rustix::fs::FileType::Fifo);
     let refused = host().read_file(&fifo, 10, false).await.map(drop);
-    assert!(unfit(refused).ends_with("fifo is not a regular file"));
+    assert!(invalid(refused).ends_with("fifo is not a regular file"));
 }
 
 fn make_node(path: &Path, kind: rustix::fs::FileType) {
@@ -226,7 +226,7 @@ async fn text_that_is_not_utf8_is_refused() {
     let file = place.file("hosts", "127.0.0.1 localhost\n");
     assert_eq!(host().read_text(&file).await.unwrap(), "127.0.0.1 localhost\n");
     fs::write(&file, [0xff]).unwrap();
-    assert!(unfit(host().read_text(&file).await.map(drop)).ends_with("is not UTF-8 text"));
+    assert!(invalid(host().read_text(&file).await.map(drop)).ends_with("is not UTF-8 text"));
 }
 
 // Manifests
@@ -419,7 +419,7 @@ async fn a_host_path_is_checked_against_its_type() {
         (Path::new("/absent"), HostPathKind::Socket, "socket file"),
     ] {
         let expected = format!("hostPath type check failed: {} is not a {noun}", path.display());
-        assert_eq!(unfit(host.ensure_host_path(path, kind).await), expected);
+        assert_eq!(invalid(host.ensure_host_path(path, kind).await), expected);
     }
 }
 
@@ -560,7 +560,7 @@ async fn a_tree_with_a_mount_inside_is_refused_untouched() {
     let mounted = place.at("tree/m/volume");
     host().ensure_tmpfs(&mounted, 0).await.unwrap();
     let precious = place.file("tree/m/volume/precious", "x");
-    let refused = unfit(host().remove_tree(&place.at("tree")).await);
+    let refused = invalid(host().remove_tree(&place.at("tree")).await);
     let tree = place.at("tree");
     assert_eq!(
         refused,
@@ -644,7 +644,7 @@ async fn links_that_stay_inside_the_volume_are_followed() {
 }
 
 #[tokio::test]
-async fn a_changed_sub_path_is_bound_anew() {
+async fn a_changed_sub_path_is_bound_again() {
     let place = Place::new();
     place.file("volume/key", "one");
     let target = place.at("subpaths/0");
@@ -667,13 +667,13 @@ async fn links_that_leave_the_volume_are_refused() {
     symlink("loop", volume.join("loop")).unwrap();
     let target = place.at("subpaths/0");
     for name in ["up", "up/precious", "absolute/precious", "magic/etc"] {
-        let refused = unfit(host().bind_sub_path(&volume, name, &target).await);
+        let refused = invalid(host().bind_sub_path(&volume, name, &target).await);
         assert!(refused.contains("not within volume path"), "{refused}");
     }
-    assert!(unfit(host().bind_sub_path(&volume, "loop", &target).await).ends_with("too many links"));
-    let up = unfit(host().bind_sub_path(&volume, "a/../..", &target).await);
+    assert!(invalid(host().bind_sub_path(&volume, "loop", &target).await).ends_with("too many links"));
+    let up = invalid(host().bind_sub_path(&volume, "a/../..", &target).await);
     assert_eq!(up, "subPath \"a/../..\" must not contain '..'");
-    let absolute = unfit(host().bind_sub_path(&volume, "/etc", &target).await);
+    let absolute = invalid(host().bind_sub_path(&volume, "/etc", &target).await);
     assert_eq!(absolute, "subPath \"/etc\" must not be absolute");
     assert!(!target.exists());
 }
@@ -704,12 +704,12 @@ async fn a_file_is_read_inside_its_volume_only() {
     assert_eq!(read("inner", 5).await.unwrap(), b"A='1'");
     assert!(read("none", 5).await.unwrap_err().is_not_found());
     for name in ["up", "absolute/precious", "magic/etc/hosts", "../outside/precious"] {
-        let refused = unfit(read(name, 5).await.map(drop));
+        let refused = invalid(read(name, 5).await.map(drop));
         assert!(refused.ends_with("leads out of its volume"), "{refused}");
     }
-    assert!(unfit(read("conf/env", 4).await.map(drop)).ends_with("is longer than 4 bytes"));
-    assert!(unfit(read("conf", 5).await.map(drop)).ends_with("is not a regular file"));
-    assert!(unfit(read("fifo", 5).await.map(drop)).ends_with("is not a regular file"));
+    assert!(invalid(read("conf/env", 4).await.map(drop)).ends_with("is longer than 4 bytes"));
+    assert!(invalid(read("conf", 5).await.map(drop)).ends_with("is not a regular file"));
+    assert!(invalid(read("fifo", 5).await.map(drop)).ends_with("is not a regular file"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -743,7 +743,7 @@ async fn who_swaps_directory_and_link_while_we_bind_never_gets_out() {
                 assert_ne!(fs::metadata(&target).unwrap().ino(), forbidden);
                 host().unmount_tree(&target).await.unwrap();
             }
-            Err(HostError::Unfit(_)) => refused += 1,
+            Err(HostError::Invalid(_)) => refused += 1,
             Err(error @ (HostError::Io { .. } | HostError::GivenUp(_))) => panic!("{error:?}"),
         }
         if round >= 200 && bound > 20 && refused > 20 {
@@ -783,5 +783,5 @@ async fn an_open_file_stays_the_same_when_its_name_goes_to_another() {
     assert_ne!(next.identity(), file.identity());
     assert_eq!(host.open_file(&place.at("0.log.old")).await.unwrap().identity(), file.identity());
     assert!(host.open_file(&place.at("none")).await.unwrap_err().is_not_found());
-    assert!(matches!(host.open_file(&place.dir("dir")).await, Err(HostError::Unfit(_))));
+    assert!(matches!(host.open_file(&place.dir("dir")).await, Err(HostError::Invalid(_))));
 }

@@ -135,7 +135,7 @@ async fn next_burst(watches: Armed, removed: &mut BTreeSet<PathBuf>) -> io::Resu
             let of_contents = watched.contents.as_ref() == Some(&event.wd);
             let mut step = watched.step.iter();
             let of_step = step.any(|(wd, name)| *wd == event.wd && event.name == Some(name));
-            meaning = meaning.max(judge(event.mask, of_contents, of_step));
+            meaning = meaning.max(evaluate(event.mask, of_contents, of_step));
             if event.mask.intersects(EventMask::DELETE | EventMask::MOVED_FROM) {
                 removed.extend(watched.path_of(&event.wd, event.name));
             }
@@ -144,7 +144,7 @@ async fn next_burst(watches: Armed, removed: &mut BTreeSet<PathBuf>) -> io::Resu
     Ok((Armed { inotify: ready.into_inner(), watched }, meaning))
 }
 
-fn judge(mask: EventMask, of_contents: bool, of_step: bool) -> Meaning {
+fn evaluate(mask: EventMask, of_contents: bool, of_step: bool) -> Meaning {
     let lost = EventMask::DELETE_SELF | EventMask::MOVE_SELF | EventMask::IGNORED | EventMask::UNMOUNT;
     if of_step || mask.intersects(lost) {
         Meaning::Moved

@@ -93,11 +93,11 @@ pub fn serving_addresses(addresses: &[NodeAddress]) -> (BTreeSet<String>, BTreeS
     (names, ips)
 }
 
-/// When a certificate is to be renewed: after 70 to 90 % of its life, as `chance` (from 0 to 1) says.
+/// When a certificate is to be renewed: after 70 to 90 % of its life, as `random` (from 0 to 1) says.
 #[must_use]
-pub fn rotation_deadline(certificate: &CertificateFacts, chance: f64) -> Timestamp {
+pub fn rotation_deadline(certificate: &CertificateFacts, random: f64) -> Timestamp {
     let life = certificate.not_after.duration_since(certificate.not_before).max(SignedDuration::ZERO);
-    let share = EARLIEST + SPREAD * chance.clamp(0.0, 1.0);
+    let share = EARLIEST + SPREAD * random.clamp(0.0, 1.0);
     certificate.not_before.saturating_add(life.mul_f64(share)).unwrap_or(certificate.not_before)
 }
 
@@ -109,7 +109,7 @@ pub struct CertificateState<'a> {
     pub current: Option<&'a CertificateFacts>,
     pub wanted: &'a CertificateNames,
     /// Where in its span the renewal falls, from 0 to 1: drawn once for each certificate.
-    pub chance: f64,
+    pub random: f64,
     /// Renewal is switched on (`rotateCertificates`, `serverTLSBootstrap`).
     pub rotates: bool,
     /// The certificate in use was embedded in the kubeconfig, as kubeadm does for control plane nodes: it is renewed at
@@ -120,7 +120,7 @@ pub struct CertificateState<'a> {
     /// The API answered lately.
     pub is_api_reachable: bool,
     /// Since when there has been no certificate that is good; `None` if there is one.
-    pub unfit_since: Option<Timestamp>,
+    pub invalid_since: Option<Timestamp>,
     /// Requests that failed since the last that worked, and the last of them.
     pub failures: u32,
     pub last_failure: Option<Timestamp>,
@@ -148,7 +148,7 @@ pub fn compute_certificate_step(state: &CertificateState<'_>, now: Timestamp) ->
     let due = match good {
         Some(good) if !state.rotates => return keep_until_end(state, good),
         Some(_) if state.is_embedded => Timestamp::MIN,
-        Some(good) if good.names.cover(state.wanted) => rotation_deadline(good, state.chance),
+        Some(good) if good.names.cover(state.wanted) => rotation_deadline(good, state.random),
         Some(_) | None => Timestamp::MIN,
     };
     if now < due {
@@ -163,7 +163,7 @@ pub fn compute_certificate_step(state: &CertificateState<'_>, now: Timestamp) ->
             if good.is_none()
                 && !may_heal
                 && state.is_api_reachable
-                && state.unfit_since.is_some_and(is_overdue)
+                && state.invalid_since.is_some_and(is_overdue)
             {
                 return CertificateStep::Exit;
             }

@@ -1,10 +1,10 @@
-//! Cgroups of pods, tiers and the node: what they are called and what is written into them (contract C.66 to C.69).
+//! Cgroups of pods, QoS classes and the node: what they are called and what is written into them (contract C.66 to C.69).
 //!
 //! ```text
 //! <cgroupRoot>/kubepods                   all pods: what the node can give them
 //!     pod<uid>                            a Guaranteed pod
-//!     burstable/pod<uid>                  a tier weighs what its pods request
-//!     besteffort/pod<uid>                 a tier that gets what is left
+//!     burstable/pod<uid>                  a QoS cgroup weighs what its pods request
+//!     besteffort/pod<uid>                 a QoS cgroup that gets what is left
 //! ```
 //! Owns: [`CgroupNames`], and [`CgroupNumbers`] with their translation for both versions of cgroups and for systemd.
 //! Never touches a cgroup; containers' own are asked of the runtime ([`crate::request::resources`]).
@@ -14,13 +14,13 @@ pub mod node;
 pub mod numbers;
 pub mod pod;
 pub mod processes;
-pub mod tiers;
+pub mod qos;
 
 pub use name::CgroupNames;
 pub use node::{Enforcement, ReservedCgroup, compute_enforcement};
 pub use numbers::{CgroupNumbers, CpuQuota, compute_settings};
 pub use pod::{MemoryQos, PodRules, compute_pod_numbers};
-pub use tiers::{TierNumbers, TierRules, compute_tiers};
+pub use qos::{QosCgroupNumbers, QosCgroupRules, compute_qos_cgroups};
 
 #[cfg(test)]
 mod tests;

@@ -44,7 +44,7 @@ pub struct Piece {
 }
 
 /// Others write to the same tables: so many seconds we wait for our turn.
-const PATIENCE_SECONDS: &str = "5";
+const LOCK_TIMEOUT_SECONDS: &str = "5";
 
 const HINT: &str = "KUBE-IPTABLES-HINT";
 const FIREWALL: &str = "KUBE-FIREWALL";
@@ -121,7 +121,7 @@ impl Piece {
     }
 
     fn words(&self, act: &str, rule: &[&str]) -> Vec<String> {
-        let begin = ["-w", PATIENCE_SECONDS, "-t", self.table, act, self.chain];
+        let begin = ["-w", LOCK_TIMEOUT_SECONDS, "-t", self.table, act, self.chain];
         begin.iter().chain(rule).map(|word| (*word).to_owned()).collect()
     }
 }

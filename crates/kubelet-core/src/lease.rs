@@ -101,9 +101,9 @@ impl NodeLease {
         }
     }
 
-    /// Takes the answer to the step that [`NodeLease::next`] named. `chance` is from 0 to 1. True: connections to the
+    /// Takes the answer to the step that [`NodeLease::next`] named. `random` is from 0 to 1. True: connections to the
     /// API may be dead without knowing it, and should be opened anew.
-    pub fn note(&mut self, step: &LeaseStep, answer: LeaseAnswer, chance: f64, now: MonoTime) -> bool {
+    pub fn note(&mut self, step: &LeaseStep, answer: LeaseAnswer, random: f64, now: MonoTime) -> bool {
         match (step, answer) {
             (LeaseStep::Wait { .. }, _) => return false,
             (LeaseStep::Get, LeaseAnswer::Lease(lease)) => {
@@ -116,14 +116,14 @@ impl NodeLease {
             }
             (LeaseStep::Create(_) | LeaseStep::Update(_), LeaseAnswer::Lease(lease)) => {
                 self.latest = Some(*lease);
-                self.stage = Stage::Renewed { due: now + self.period(chance) };
+                self.stage = Stage::Renewed { due: now + self.period(random) };
                 self.failures = 0;
             }
             // Somebody wrote it meanwhile: read it, and go on from there.
             (LeaseStep::Create(_) | LeaseStep::Update(_), LeaseAnswer::Conflict | LeaseAnswer::NotFound) => {
                 self.stage = Stage::Looking { due: now, delay: self.delay() };
             }
-            (LeaseStep::Update(_), LeaseAnswer::Failed) => return self.note_failed_renewal(chance, now),
+            (LeaseStep::Update(_), LeaseAnswer::Failed) => return self.note_failed_renewal(random, now),
             (LeaseStep::Get, LeaseAnswer::Conflict | LeaseAnswer::Failed)
             | (LeaseStep::Create(_), LeaseAnswer::Failed) => {
                 let delay = (self.delay() * 2).clamp(FIRST_DELAY, LONGEST_DELAY);
@@ -133,7 +133,7 @@ impl NodeLease {
         false
     }
 
-    fn note_failed_renewal(&mut self, chance: f64, now: MonoTime) -> bool {
+    fn note_failed_renewal(&mut self, random: f64, now: MonoTime) -> bool {
         let failed = match self.stage {
             Stage::Renewing { failed } => failed + 1,
             Stage::Renewed { .. } | Stage::Looking { .. } | Stage::Creating { .. } => 1,
@@ -142,7 +142,7 @@ impl NodeLease {
         self.stage = if failed < RENEW_ATTEMPTS {
             Stage::Renewing { failed }
         } else {
-            Stage::Renewed { due: now + self.period(chance) }
+            Stage::Renewed { due: now + self.period(random) }
         };
         self.failures > 1
     }
@@ -155,9 +155,9 @@ impl NodeLease {
         }
     }
 
-    fn period(&self, chance: f64) -> Duration {
+    fn period(&self, random: f64) -> Duration {
         let seconds = f64::from(self.duration_seconds.max(1));
-        Duration::from_secs_f64(seconds / 4.0 * (1.0 + JITTER * chance.clamp(0.0, 1.0)))
+        Duration::from_secs_f64(seconds / 4.0 * (1.0 + JITTER * random.clamp(0.0, 1.0)))
     }
 
     fn renewed(&self, mut lease: Lease, node_uid: Option<&str>, now: Now) -> Lease {

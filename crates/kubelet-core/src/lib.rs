@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod admission;
+pub mod allocations;
 pub mod certificates;
 pub mod cgroup;
 pub mod cgroup_driver;
@@ -29,7 +30,6 @@ pub mod http_action;
 pub mod image;
 pub mod kernel;
 pub mod lease;
-pub mod ledger;
 pub mod log_paths;
 pub mod log_rotation;
 mod lru;

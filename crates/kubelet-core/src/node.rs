@@ -20,7 +20,7 @@ use config::{KubeletConfiguration, NodeFlags};
 use jiff::Timestamp;
 use model::k8s::NodeRuntimeHandler;
 
-pub use addresses::{AddressError, NodeAddresses, compute_addresses, unfit_node_ip};
+pub use addresses::{AddressError, NodeAddresses, compute_addresses, invalid_node_ip};
 pub use images::{NodeImage, compute_images};
 pub use register::{compute_initial_node, compute_reconciliation};
 pub use report::{

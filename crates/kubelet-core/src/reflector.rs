@@ -29,7 +29,7 @@ pub enum ReflectorStep {
 
 /// What came of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ReflectorNews {
+pub enum ReflectorEvent {
     /// The full list was taken over.
     Listed {
         resource_version: String,
@@ -49,7 +49,7 @@ pub enum ReflectorNews {
 
 /// Where one copy of a collection stands.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Reflector {
+pub struct ReflectorState {
     /// What has been taken over; `None` before the first list, and after a gap.
     since: Option<String>,
     watch: Option<Watch>,
@@ -65,7 +65,7 @@ struct Watch {
     has_told: bool,
 }
 
-impl Reflector {
+impl ReflectorState {
     #[must_use]
     pub fn next(&self, now: MonoTime) -> ReflectorStep {
         if now < self.due {
@@ -77,12 +77,12 @@ impl Reflector {
         }
     }
 
-    /// Takes in what happened. `chance` is from 0 to 1 and spreads the retries of many nodes.
-    pub fn note(&mut self, news: ReflectorNews, chance: f64, now: MonoTime) {
-        match news {
-            ReflectorNews::Listed { resource_version } => self.since = Some(resource_version),
-            ReflectorNews::WatchStarted => self.watch = Some(Watch { started: now, has_told: false }),
-            ReflectorNews::Reached { resource_version } => {
+    /// Takes in what happened. `random` is from 0 to 1 and spreads the retries of many nodes.
+    pub fn note(&mut self, event: ReflectorEvent, random: f64, now: MonoTime) {
+        match event {
+            ReflectorEvent::Listed { resource_version } => self.since = Some(resource_version),
+            ReflectorEvent::WatchStarted => self.watch = Some(Watch { started: now, has_told: false }),
+            ReflectorEvent::Reached { resource_version } => {
                 if let Some(watch) = &mut self.watch {
                     watch.has_told = true;
                 }
@@ -91,34 +91,34 @@ impl Reflector {
                     self.since = Some(resource_version);
                 }
             }
-            ReflectorNews::Ended => {
+            ReflectorEvent::Ended => {
                 let was_useful = self.watch.take().is_some_and(|watch| {
                     watch.has_told || now.saturating_since(watch.started) >= SHORTEST_WATCH
                 });
                 if !was_useful {
-                    self.back_off(chance, now);
+                    self.back_off(random, now);
                 }
             }
-            ReflectorNews::Expired => {
+            ReflectorEvent::Expired => {
                 // A list at once is right, but not one after the other.
                 let is_first = self.since.take().is_some();
                 self.watch = None;
                 if !is_first {
-                    self.back_off(chance, now);
+                    self.back_off(random, now);
                 }
             }
-            ReflectorNews::Failed => {
+            ReflectorEvent::Failed => {
                 self.watch = None;
-                self.back_off(chance, now);
+                self.back_off(random, now);
             }
         }
     }
 
-    fn back_off(&mut self, chance: f64, now: MonoTime) {
+    fn back_off(&mut self, random: f64, now: MonoTime) {
         let is_fresh = self.last_error.is_none_or(|last| now.saturating_since(last) > RESET_AFTER);
         self.delay = if is_fresh { FIRST_DELAY } else { (self.delay * 2).min(LONGEST_DELAY) };
         self.last_error = Some(now);
-        self.due = now + self.delay.mul_f64(1.0 + chance.clamp(0.0, 1.0));
+        self.due = now + self.delay.mul_f64(1.0 + random.clamp(0.0, 1.0));
     }
 }
 

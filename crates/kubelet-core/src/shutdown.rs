@@ -166,7 +166,7 @@ pub const fn compute_turn(was_ending: bool, is_ending: bool) -> Turn {
 /// The pod ended with the machine, or came too late, and is due again with the next kubelet: a static pod has nobody who
 /// would put another one in its place.
 #[must_use]
-pub fn begins_anew(pod: &Pod, said: &PodStatus) -> bool {
+pub fn begins_again(pod: &Pod, said: &PodStatus) -> bool {
     let reason = said.reason.as_deref().unwrap_or_default();
     let has_ended = said.phase.as_deref() == Some("Failed");
     is_static_pod(pod) && has_ended && [TERMINATED.0, REFUSED.0].contains(&reason)

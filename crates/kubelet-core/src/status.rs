@@ -3,7 +3,7 @@
 //! Owns: the translation of one observation (and what is known beyond it) to a `PodStatus`, and what a restarted
 //! kubelet may believe of the status it wrote before. Never: writing it anywhere, versions of it, probing.
 //!
-//! Laws: a terminal phase never reverts; a terminal phase is withheld while anything may run; restart counts never
+//! Invariants: a terminal phase never reverts; a terminal phase is withheld while anything may run; restart counts never
 //! shrink; the same inputs with the result as `previous` give the same result.
 
 mod addresses;

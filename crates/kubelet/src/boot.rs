@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use agent::{Agent, Doors};
+use agent::{Agent, Ports};
 use config::{KubeletConfiguration, MachineFacts, Resolved};
 use cri::CriRuntime;
 use host::process::{CgroupVersion, Contention, LockFile};
@@ -180,7 +180,7 @@ struct Started {
 /// This machine. Into volumes on filesystems that are not the kubelet's own goes this program, started once more for each job.
 fn machine(resolved: &Resolved) -> LinuxHost {
     let own = vec![PathBuf::from("/"), PathBuf::from(&resolved.flags.root_dir)];
-    LinuxHost::new().with_hands(PathBuf::from("/proc/self/exe"), own)
+    LinuxHost::new().with_volume_helpers(PathBuf::from("/proc/self/exe"), own)
 }
 
 async fn start_agent(resolved: &Resolved, cgroup_v2: bool) -> Result<Started, StartError> {
@@ -209,11 +209,11 @@ async fn start_agent(resolved: &Resolved, cgroup_v2: bool) -> Result<Started, St
     let reviews = connected.as_ref().map(|connected| connected.reviews.clone());
     share_root_dir(&*host, &settings.paths.root).await.map_err(host_error)?;
     let net = Arc::new(LinuxNet::new());
-    let cluster = connected.as_ref().map(|connected| connected.doors.clone());
+    let cluster = connected.as_ref().map(|connected| connected.clients.clone());
     let (shutdown, plugins) = (Arc::new(Logind::new()), Arc::new(UnixPlugins));
     let (runtime, clock) = (Arc::new(runtime), Clock::system());
-    let doors = Doors { runtime, host, cgroups, net, shutdown, plugins, clock, cluster };
-    let agent = Agent::start(doors, settings, node_facts, seed).await.map_err(host_error)?;
+    let ports = Ports { runtime, host, cgroups, net, shutdown, plugins, clock, cluster };
+    let agent = Agent::start(ports, settings, node_facts, seed).await.map_err(host_error)?;
     let given_up = agent.given_up().clone();
     if let Some(connected) = connected {
         connected.keep(resolved, agent.engine(), given_up.clone());

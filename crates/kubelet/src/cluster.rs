@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent::certificates::{ClientCertificate, Join, PairStore, StoredPair};
-use agent::cluster::ClusterDoors;
+use agent::cluster::ApiClients;
 use agent::engine::Engine;
 use cluster::{
     Access, ApiServer, Bootstrap, Budget, ClientIdentity, HandleSettings, NodeIdentity, ProxyEnv, Settings,
@@ -29,7 +29,7 @@ const REVIEW_DEADLINE: Duration = Duration::from_secs(10);
 
 /// The API server, and as whom it knows us.
 pub(crate) struct Connected {
-    pub(crate) doors: ClusterDoors,
+    pub(crate) clients: ApiClients,
     /// For questions about callers of the main port, without a budget: whoever is kept waiting there is a person.
     pub(crate) reviews: Arc<dyn Cluster>,
     pub(crate) identity: Arc<NodeIdentity>,
@@ -43,7 +43,7 @@ pub(crate) struct Connected {
 impl Connected {
     /// Keeps the login good for as long as the agent runs; cancels `given_up` when that is not possible.
     pub(crate) fn keep(self, resolved: &Resolved, engine: &Arc<Engine>, given_up: CancellationToken) {
-        let Self { doors, identity, store, certificate, is_embedded, reviews: _ } = self;
+        let Self { clients, identity, store, certificate, is_embedded, reviews: _ } = self;
         identity.server.observe(engine.metrics.clone());
         let tasks = &engine.tasks;
         tasks.spawn("API files", agent::certificates::reload(identity.clone(), engine.clock));
@@ -56,9 +56,9 @@ impl Connected {
         let keeper = ClientCertificate {
             store,
             identity,
-            cluster: doors.general,
+            cluster: clients.general,
             clock: engine.clock,
-            chance: engine.chance.branch(),
+            rng: engine.rng.branch(),
             node_name: engine.settings.node_name.clone(),
             rotates,
             has_bootstrap,
@@ -100,10 +100,10 @@ pub(crate) async fn connect(
     };
     let (server, access) = way.open().await?;
     let is_embedded = way.store_embedded(&access).await;
-    let doors = doors(&server, &resolved.kubelet);
+    let clients = clients(&server, &resolved.kubelet);
     let reviews = Arc::new(server.handle(HandleSettings { budget: None, deadline: REVIEW_DEADLINE }));
     let identity = Arc::new(NodeIdentity { server: Arc::new(server), access, bootstrap });
-    Ok(Some(Connected { doors, reviews, identity, store: way.store, certificate, is_embedded }))
+    Ok(Some(Connected { clients, reviews, identity, store: way.store, certificate, is_embedded }))
 }
 
 /// How this node gets to its API server.
@@ -240,7 +240,7 @@ impl Way {
             clock: self.settings.clock,
             store: &self.store,
             node_name: &self.node_name,
-            patience: BOOTSTRAP_TIMEOUT,
+            timeout: BOOTSTRAP_TIMEOUT,
         };
         join.run().await.map_err(|error| failed(&error))?;
         let written = async {
@@ -269,14 +269,14 @@ impl Way {
     }
 }
 
-fn doors(server: &ApiServer, config: &KubeletConfiguration) -> ClusterDoors {
+fn clients(server: &ApiServer, config: &KubeletConfiguration) -> ApiClients {
     let handle = |budget, deadline| HandleSettings { budget, deadline };
     let kube = budget(config.kube_api_qps, config.kube_api_burst);
     let events = budget(config.event_record_qps, config.event_burst);
     // A heartbeat that comes after the lease has expired is none.
     let lease = model::time::wait_of(config.node_lease_duration_seconds.into());
     let beat = config.node_status_update_frequency.as_std().min(lease);
-    ClusterDoors {
+    ApiClients {
         general: Arc::new(server.handle(handle(kube, DEADLINE))),
         status: Arc::new(server.handle(handle(kube, DEADLINE))),
         events: Arc::new(server.handle(handle(events, DEADLINE))),

@@ -20,7 +20,7 @@ use std::process::ExitCode;
 use config::{ConfigErrors, Invocation, Resolved};
 
 fn main() -> ExitCode {
-    if let Some(code) = host::serve_as_hand() {
+    if let Some(code) = host::serve_as_volume_helper() {
         return code;
     }
     match config::from_args(std::env::args().skip(1), &config::Disk) {

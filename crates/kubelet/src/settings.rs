@@ -12,8 +12,8 @@ use agent::settings::{
 };
 use config::{Features, KubeletConfiguration, Resolved};
 use cri::Endpoint;
-use kubelet_core::cgroup::tiers::MemoryReserve;
-use kubelet_core::cgroup::{MemoryQos, PodRules, TierRules};
+use kubelet_core::cgroup::qos::MemoryReserve;
+use kubelet_core::cgroup::{MemoryQos, PodRules, QosCgroupRules};
 use kubelet_core::eviction::threshold::compute_thresholds;
 use kubelet_core::image::access::VerificationPolicy;
 use kubelet_core::image::gc::ImageGcPolicy;
@@ -171,7 +171,7 @@ fn cgroups(config: &Arc<KubeletConfiguration>, facts: &NodeFacts) -> CgroupSetti
             hugepage_sizes: facts.hugepage_sizes.clone(),
             memory_qos: facts.memory.qos,
         },
-        tiers: TierRules {
+        qos: QosCgroupRules {
             hugepage_sizes: facts.hugepage_sizes.clone(),
             memory_qos: facts.memory.qos,
             memory_reserve,

@@ -10,7 +10,7 @@ use crate::audit::AuditLog;
 use crate::auth::authority::Authority;
 use crate::auth::tokens::Tokens;
 use crate::auth::x509::ClientCertificates;
-use crate::clock::{Chance, Clock};
+use crate::clock::{Clock, Rng};
 use crate::options::Behaviour;
 use crate::proxy::{Backends, Streams};
 use crate::store::Store;
@@ -19,7 +19,7 @@ use crate::store::Store;
 pub(crate) struct Api {
     pub(crate) store: Arc<Store>,
     pub(crate) clock: Clock,
-    pub(crate) chance: Chance,
+    pub(crate) rng: Rng,
     pub(crate) authority: Authority,
     pub(crate) clients: ClientCertificates,
     pub(crate) tokens: Tokens,

@@ -36,12 +36,12 @@ impl fmt::Debug for Clock {
 
 /// Random bytes from the system; when the system has none, this is not a machine to run a server on.
 #[derive(Clone, Debug)]
-pub(crate) struct Chance(SystemRandom);
+pub(crate) struct Rng(SystemRandom);
 
 /// No vowels and nothing that looks alike, so that no suffix is a word or is misread.
 const SUFFIX_LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
-impl Chance {
+impl Rng {
     pub(crate) fn new() -> Self {
         Self(SystemRandom::new())
     }
@@ -81,10 +81,10 @@ mod tests {
 
     #[test]
     fn uids_are_version_4_and_differ() {
-        let chance = Chance::new();
-        let (one, other) = (chance.uid(), chance.uid());
+        let rng = Rng::new();
+        let (one, other) = (rng.uid(), rng.uid());
         assert_eq!((one.len(), &one[14..15]), (36, "4"));
         assert_ne!(one, other);
-        assert_eq!(chance.suffix().len(), 5);
+        assert_eq!(rng.suffix().len(), 5);
     }
 }

@@ -24,7 +24,7 @@ use crate::auth::service_account::Signer;
 use crate::auth::tokens::Tokens;
 use crate::auth::x509::ClientCertificates;
 use crate::auth::{NODE_USER_PREFIX, NODES};
-use crate::clock::Chance;
+use crate::clock::Rng;
 use crate::options::{Options, State};
 use crate::proxy::{Backends, Streams};
 use crate::store::Store;
@@ -106,7 +106,7 @@ impl LocalApi {
         let api = Arc::new(Api {
             store,
             clock: options.clock,
-            chance: Chance::new(),
+            rng: Rng::new(),
             authority,
             clients,
             tokens: Tokens { given: options.tokens, signer },

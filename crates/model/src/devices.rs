@@ -24,7 +24,7 @@ pub struct PluginDevice {
 
 /// What a plugin wants done to a container for the devices that it was given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DeviceGrant {
+pub struct AllocateResponse {
     pub env: BTreeMap<String, String>,
     pub mounts: Vec<Mount>,
     pub devices: Vec<Device>,

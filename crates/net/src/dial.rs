@@ -18,7 +18,7 @@ use tokio::net::TcpStream;
 use crate::url::{bare_host, join_host_port};
 
 /// How long a peer that was asked to close may take before we do.
-const LINGER: Duration = Duration::from_secs(1);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 /// What a peer may still send in that time.
 const MOST_LEFT_OVER: u64 = 64 << 10;
 
@@ -63,7 +63,7 @@ pub(crate) async fn await_close(stream: impl AsyncRead + Unpin) {
     let mut left_over = stream.take(MOST_LEFT_OVER);
     let mut unread = tokio::io::sink();
     // Whatever happens, the connection is dropped next.
-    let _ = tokio::time::timeout(LINGER, tokio::io::copy(&mut left_over, &mut unread)).await;
+    let _ = tokio::time::timeout(DRAIN_TIMEOUT, tokio::io::copy(&mut left_over, &mut unread)).await;
 }
 
 /// As Go programs say it: `connection refused`, without number and capitals.

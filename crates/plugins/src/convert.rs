@@ -1,7 +1,7 @@
 //! Between the wire and `model`.
 
 use grpc_api::device_plugin as wire;
-use model::devices::{DeviceGrant, PluginDevice, PluginOptions};
+use model::devices::{AllocateResponse, PluginDevice, PluginOptions};
 use model::request::{Device, Mount};
 
 const HEALTHY: &str = "Healthy";
@@ -22,7 +22,7 @@ pub(crate) fn device(from: wire::Device) -> PluginDevice {
     }
 }
 
-pub(crate) fn grant(from: wire::ContainerAllocateResponse) -> DeviceGrant {
+pub(crate) fn allocate_response(from: wire::ContainerAllocateResponse) -> AllocateResponse {
     let mount = |mount: wire::Mount| Mount {
         container_path: mount.container_path,
         host_path: mount.host_path,
@@ -34,7 +34,7 @@ pub(crate) fn grant(from: wire::ContainerAllocateResponse) -> DeviceGrant {
         host_path: device.host_path,
         permissions: device.permissions,
     };
-    DeviceGrant {
+    AllocateResponse {
         env: from.envs,
         mounts: from.mounts.into_iter().map(mount).collect(),
         devices: from.devices.into_iter().map(device).collect(),
@@ -43,8 +43,8 @@ pub(crate) fn grant(from: wire::ContainerAllocateResponse) -> DeviceGrant {
     }
 }
 
-/// The way back, of what [`grant`] keeps.
-pub(crate) fn packed(from: &DeviceGrant) -> wire::ContainerAllocateResponse {
+/// The way back, of what [`allocate_response`] keeps.
+pub(crate) fn packed(from: &AllocateResponse) -> wire::ContainerAllocateResponse {
     let mount = |mount: &Mount| wire::Mount {
         container_path: mount.container_path.clone(),
         host_path: mount.host_path.clone(),
@@ -74,7 +74,7 @@ mod tests {
     #[test]
     fn a_grant_survives_being_packed() {
         let text = |text: &str| text.to_owned();
-        let grant = DeviceGrant {
+        let response = AllocateResponse {
             env: [(text("A"), text("1")), (text("B"), text("2"))].into(),
             mounts: vec![Mount {
                 container_path: text("/in"),
@@ -90,7 +90,7 @@ mod tests {
             annotations: [(text("k"), text("v"))].into(),
             cdi_devices: vec![text("vendor.com/class=a")],
         };
-        assert_eq!(UnixPlugins.unpack(&UnixPlugins.pack(&grant)), Some(grant));
+        assert_eq!(UnixPlugins.unpack(&UnixPlugins.pack(&response)), Some(response));
         assert_eq!(UnixPlugins.unpack(b"\xff\xff"), None);
     }
 

@@ -8,7 +8,7 @@ use futures_util::StreamExt;
 use futures_util::stream;
 use grpc_api::device_plugin as wire;
 use grpc_api::device_plugin::device_plugin_client::DevicePluginClient;
-use model::devices::{DeviceGrant, PluginDevice, PluginOptions};
+use model::devices::{AllocateResponse, PluginDevice, PluginOptions};
 use ports::plugins::{DeviceLists, DevicePlugin, PluginError, PluginResult};
 use tonic::transport::Channel;
 
@@ -72,13 +72,13 @@ impl DevicePlugin for Client {
         Ok(said.container_responses.into_iter().next().map(|said| said.device_ids).unwrap_or_default())
     }
 
-    async fn allocate(&self, devices: &[String]) -> PluginResult<DeviceGrant> {
+    async fn allocate(&self, devices: &[String]) -> PluginResult<AllocateResponse> {
         let mut calls = self.calls.clone();
         let request = wire::ContainerAllocateRequest { device_ids: devices.to_vec() };
         let asked = calls.allocate(wire::AllocateRequest { container_requests: vec![request] });
         let said = answer("Allocate", ALLOCATE_TIMEOUT, asked).await?;
         let none = || PluginError::Malformed("no containers return in allocation response".to_owned());
-        said.container_responses.into_iter().next().map(convert::grant).ok_or_else(none)
+        said.container_responses.into_iter().next().map(convert::allocate_response).ok_or_else(none)
     }
 
     async fn pre_start(&self, devices: &[String]) -> PluginResult<()> {

@@ -24,7 +24,7 @@ use async_trait::async_trait;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use grpc_api::device_plugin as wire;
-use model::devices::DeviceGrant;
+use model::devices::AllocateResponse;
 use ports::plugins::{DevicePlugin, PluginResult, Plugins, Registrar};
 use prost::Message;
 
@@ -49,11 +49,11 @@ impl Plugins for UnixPlugins {
         Ok(Arc::new(Client::connect(socket).await?))
     }
 
-    fn pack(&self, grant: &DeviceGrant) -> Vec<u8> {
-        convert::packed(grant).encode_to_vec()
+    fn pack(&self, response: &AllocateResponse) -> Vec<u8> {
+        convert::packed(response).encode_to_vec()
     }
 
-    fn unpack(&self, bytes: &[u8]) -> Option<DeviceGrant> {
-        wire::ContainerAllocateResponse::decode(bytes).ok().map(convert::grant)
+    fn unpack(&self, bytes: &[u8]) -> Option<AllocateResponse> {
+        wire::ContainerAllocateResponse::decode(bytes).ok().map(convert::allocate_response)
     }
 }

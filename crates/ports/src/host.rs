@@ -25,7 +25,7 @@ pub enum HostError {
     },
     /// The path is not what it must be. The text is complete: it names the path and what was expected.
     #[error("{0}")]
-    Unfit(String),
+    Invalid(String),
     /// The work did not end in time, or would have had to wait for such work. What it was to do may still happen. The text
     /// is complete.
     #[error("{0}")]
@@ -37,7 +37,7 @@ impl HostError {
     pub fn is_not_found(&self) -> bool {
         match self {
             Self::Io { source, .. } => source.kind() == std::io::ErrorKind::NotFound,
-            Self::Unfit(_) | Self::GivenUp(_) => false,
+            Self::Invalid(_) | Self::GivenUp(_) => false,
         }
     }
 }
@@ -231,16 +231,16 @@ pub trait Host: Send + Sync + std::fmt::Debug {
     }
     /// What is there. A host that keeps no times does not say.
     async fn look_at(&self, path: &Path) -> HostResult<PathFacts> {
-        Err(HostError::Unfit(format!("{} has no times here", path.display())))
+        Err(HostError::Invalid(format!("{} has no times here", path.display())))
     }
     /// Starts `journalctl` with these arguments. What it writes to both outputs comes as it is read; it is killed when
     /// nobody reads any more. A host without a journal fails.
     async fn journal(&self, _arguments: &[String]) -> HostResult<CommandOutput> {
-        Err(HostError::Unfit("this machine has no journal".to_owned()))
+        Err(HostError::Invalid("this machine has no journal".to_owned()))
     }
     /// What the kernel writes to its log from now on, line by line. A host without such a log fails.
     fn kernel_log(&self, path: &Path) -> HostResult<BoxStream<'static, String>> {
-        Err(HostError::Unfit(format!("{} is no kernel's log", path.display())))
+        Err(HostError::Invalid(format!("{} is no kernel's log", path.display())))
     }
     /// The entries of a directory, sorted by name; empty if there is no such directory.
     async fn list_dir(&self, path: &Path) -> HostResult<Vec<DirEntry>>;
@@ -271,7 +271,7 @@ pub trait Host: Send + Sync + std::fmt::Debug {
     async fn ensure_tmpfs(&self, path: &Path, size_bytes: u64) -> HostResult<()>;
     /// Mounts huge pages of that size, unless some are mounted there already.
     async fn ensure_huge_pages(&self, path: &Path, _page_bytes: u64, _size_bytes: u64) -> HostResult<()> {
-        Err(HostError::Unfit(format!("{}: there are no huge pages here", path.display())))
+        Err(HostError::Invalid(format!("{}: there are no huge pages here", path.display())))
     }
     /// Binds a directory to a place of ours, which is made for it. `options`: as `mount` has them, of those that a bind can
     /// have (`ro`, `noexec`). Idempotent.
@@ -327,7 +327,7 @@ pub trait Host: Send + Sync + std::fmt::Debug {
                 let status =
                     code.map_or("ended by a signal".to_owned(), |code| format!("exit status: {code}"));
                 let problem = if complaint.is_empty() { status } else { format!("{status}: {complaint}") };
-                Err(HostError::Unfit(format!("{}: {problem}", call.path.display())))
+                Err(HostError::Invalid(format!("{}: {problem}", call.path.display())))
             }
         }
     }
@@ -369,15 +369,15 @@ pub trait Host: Send + Sync + std::fmt::Debug {
     /// The project of a directory that it passes on to what is made in it; 0 if it has none. A host whose filesystems know of
     /// no projects fails.
     async fn project_of(&self, path: &Path) -> HostResult<u32> {
-        Err(HostError::Unfit(format!("{}: there are no projects here", path.display())))
+        Err(HostError::Invalid(format!("{}: there are no projects here", path.display())))
     }
     /// Gives the directory, and what is made in it from now on, to a project.
     async fn set_project(&self, path: &Path, _project: u32) -> HostResult<()> {
-        Err(HostError::Unfit(format!("{}: there are no projects here", path.display())))
+        Err(HostError::Invalid(format!("{}: there are no projects here", path.display())))
     }
     /// What the filesystem of the directory counts for that project; it fails where none are counted.
     async fn project_usage(&self, path: &Path, _project: u32) -> HostResult<TreeUsage> {
-        Err(HostError::Unfit(format!("{}: there are no projects here", path.display())))
+        Err(HostError::Invalid(format!("{}: there are no projects here", path.display())))
     }
 
     fn machine(&self) -> MachineInfo;

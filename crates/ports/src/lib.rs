@@ -1,4 +1,4 @@
-//! The doors of the kubelet: traits through which the agent reaches the outside world, and through which the server
+//! The ports of the kubelet: traits through which the agent reaches the outside world, and through which the server
 //! reaches the agent.
 //!
 //! Owns: the traits [`Runtime`], [`Cluster`], [`Certificates`], [`ClientIdentity`], [`Host`], [`Cgroups`], [`Net`],
@@ -16,11 +16,11 @@ pub mod certificates;
 pub mod cgroups;
 pub mod clock;
 pub mod cluster;
-pub mod edge;
 pub mod host;
 pub mod net;
 pub mod node_api;
 pub mod plugins;
+pub mod request_metrics;
 pub mod resolver;
 pub mod runtime;
 pub mod shutdown;

@@ -10,8 +10,8 @@ use jiff::Timestamp;
 use model::NodeLogOptions;
 use model::k8s::Pod;
 
-use crate::edge::ServingObserver;
 use crate::host::{DirEntry, OpenFile};
+use crate::request_metrics::ServingObserver;
 use crate::runtime::Streams;
 
 /// One problem with a manifest, as `/debug/manifests` shows it.
@@ -102,7 +102,7 @@ pub enum PodRefusal {
     NotFound(String),
     /// The question cannot be answered for this container now.
     #[error("{0}")]
-    Unfit(String),
+    Invalid(String),
     /// The runtime or the disk failed.
     #[error("{0}")]
     Failed(String),

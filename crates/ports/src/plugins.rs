@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
-use model::devices::{DeviceGrant, PluginDevice, PluginOptions};
+use model::devices::{AllocateResponse, PluginDevice, PluginOptions};
 
 /// Why a call of a plugin, or listening for plugins, failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -62,7 +62,7 @@ pub trait DevicePlugin: Send + Sync + std::fmt::Debug {
         needed: &[String],
         wanted: usize,
     ) -> PluginResult<Vec<String>>;
-    async fn allocate(&self, devices: &[String]) -> PluginResult<DeviceGrant>;
+    async fn allocate(&self, devices: &[String]) -> PluginResult<AllocateResponse>;
     async fn pre_start(&self, devices: &[String]) -> PluginResult<()>;
 }
 
@@ -77,8 +77,8 @@ pub trait Plugins: Send + Sync + std::fmt::Debug {
     ) -> PluginResult<BoxFuture<'static, ()>>;
     /// Connects to a device plugin. It fails where nobody listens.
     async fn connect(&self, socket: &Path) -> PluginResult<Arc<dyn DevicePlugin>>;
-    /// A grant as the bytes in which plugins send it, to keep it beyond this process.
-    fn pack(&self, grant: &DeviceGrant) -> Vec<u8>;
-    /// `None`: the bytes are no grant.
-    fn unpack(&self, bytes: &[u8]) -> Option<DeviceGrant>;
+    /// An allocate response as the bytes in which plugins send it, to keep it beyond this process.
+    fn pack(&self, response: &AllocateResponse) -> Vec<u8>;
+    /// `None`: the bytes are no allocate response.
+    fn unpack(&self, bytes: &[u8]) -> Option<AllocateResponse>;
 }

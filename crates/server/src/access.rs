@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use axum::response::Response;
 use http::{Method, StatusCode};
-use ports::edge::ServingObserver;
+use ports::request_metrics::ServingObserver;
 use ports::{Clock, Cluster};
 use rustls_pki_types::CertificateDer;
 use tokio::sync::watch;
@@ -88,10 +88,10 @@ impl Gate {
         certificates: &[CertificateDer<'static>],
     ) -> Result<Admitted, Box<Response>> {
         let (method, path, headers) = head;
-        self.judge(&attributes::of(method, path), headers, certificates).await.map_err(Box::new)
+        self.authorize(&attributes::of(method, path), headers, certificates).await.map_err(Box::new)
     }
 
-    async fn judge(
+    async fn authorize(
         &self,
         attributes: &Attributes,
         headers: &http::HeaderMap,
@@ -111,7 +111,7 @@ impl Gate {
                 user.name, attributes.verb
             )
         };
-        match self.authorizer.judge(&user, attributes, &self.node_name).await {
+        match self.authorizer.authorize(&user, attributes, &self.node_name).await {
             Ok(Verdict::Allowed) => Ok(Admitted { is_anonymous: user.is_anonymous() }),
             Ok(Verdict::Denied) => Err(answer::text(StatusCode::FORBIDDEN, format!("Forbidden {}", asked()))),
             Err(error) => {

@@ -29,7 +29,7 @@ pub(crate) async fn write(
     match api.checkpoint(&pod, &container, timeout).await {
         Ok(file) => answer::json(serde_json::to_vec(&json!({"items": [file]}))),
         Err(PodRefusal::NotFound(text)) => answer::text(StatusCode::NOT_FOUND, text),
-        Err(PodRefusal::Unfit(text) | PodRefusal::Failed(text)) => {
+        Err(PodRefusal::Invalid(text) | PodRefusal::Failed(text)) => {
             answer::text(StatusCode::INTERNAL_SERVER_ERROR, text)
         }
     }

@@ -22,7 +22,7 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use parking_lot::Mutex;
-use ports::edge::ServingObserver;
+use ports::request_metrics::ServingObserver;
 use rustls_pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -319,7 +319,7 @@ impl Connection {
             Counted::begin(observer, &parts.method, parts.uri.path(), self.site.gate.is_some())
         });
         if let Some(gate) = &self.site.gate {
-            let Some(_judged) = self.slot.judge(MAX_JUDGED) else {
+            let Some(_judged) = self.slot.begin_review(MAX_JUDGED) else {
                 return Ok(answer::error(
                     StatusCode::TOO_MANY_REQUESTS,
                     "too many requests wait to be authenticated",

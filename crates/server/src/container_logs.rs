@@ -44,7 +44,7 @@ pub(crate) async fn show(
             answer::with_type(StatusCode::OK, PLAIN, Body::from_stream(pieces))
         }
         Err(PodRefusal::NotFound(text)) => answer::text(StatusCode::NOT_FOUND, text),
-        Err(PodRefusal::Unfit(text) | PodRefusal::Failed(text)) => {
+        Err(PodRefusal::Invalid(text) | PodRefusal::Failed(text)) => {
             answer::text(StatusCode::BAD_REQUEST, text)
         }
     }

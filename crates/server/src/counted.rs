@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use http::Method;
-use ports::edge::{RequestKind, ServingObserver};
+use ports::request_metrics::{RequestKind, ServingObserver};
 use tokio::time::Instant;
 
 use crate::endpoint::Endpoint;

@@ -55,7 +55,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::routing::get;
 use ports::NodeApi;
-use ports::edge::ServingObserver;
+use ports::request_metrics::ServingObserver;
 use tokio::net::TcpListener;
 
 pub use access::{AccessSettings, AuthorizationMode, TokenReviews};

@@ -165,7 +165,7 @@ fn idle(state: &MainState) -> upgrade::Idle {
 fn refused(refusal: &PodRefusal) -> Response {
     let status = match refusal {
         PodRefusal::NotFound(_) => StatusCode::NOT_FOUND,
-        PodRefusal::Unfit(_) | PodRefusal::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        PodRefusal::Invalid(_) | PodRefusal::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
     };
     answer::text(status, refusal.to_string())
 }

@@ -44,7 +44,7 @@ pub(crate) struct Agent {
 impl Agent {
     fn url(&self, path: &str) -> Result<String, PodRefusal> {
         let port =
-            self.streaming.ok_or_else(|| PodRefusal::Unfit("container not found (\"main\")".to_owned()))?;
+            self.streaming.ok_or_else(|| PodRefusal::Invalid("container not found (\"main\")".to_owned()))?;
         Ok(format!("http://127.0.0.1:{port}/{path}"))
     }
 }
@@ -71,7 +71,7 @@ impl NodeApi for Agent {
             return Err(PodRefusal::NotFound(format!("pod {:?} does not exist", source.pod)));
         };
         if source.previous {
-            return Err(PodRefusal::Unfit("there was none before".to_owned()));
+            return Err(PodRefusal::Invalid("there was none before".to_owned()));
         }
         let pieces = [Ok(format!("{view:?}\n").into_bytes()), Ok(log.clone().into_bytes())];
         Ok(stream::iter(pieces).boxed())

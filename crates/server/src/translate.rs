@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 use crate::answer;
 use crate::pieces::PIECE_BYTES;
 use crate::spdy::{self, FrameWriter};
-use crate::upgrade::{self, Idle, LINGER, count, stands_still};
+use crate::upgrade::{self, DRAIN_TIMEOUT, Idle, count, stands_still};
 use crate::websocket::{self, FrameReader, Opcode, frame};
 
 /// The protocol of channels whose client can close each of them.
@@ -149,7 +149,7 @@ async fn join(
         }
     }
     // Both directions have let go of the queue.
-    let _ = tokio::time::timeout(LINGER, to_client).await;
+    let _ = tokio::time::timeout(DRAIN_TIMEOUT, to_client).await;
 }
 
 async fn translate(client: Upgraded, backend: Upgraded, streams: Streams, idle: Idle) {

@@ -24,13 +24,13 @@ use crate::answer;
 use crate::connections::AfterUpgrade;
 
 /// For the connection to the streaming server, and for its answer.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// What is read of an answer that is no upgrade; it is an error in a few words.
 const MOST_ERROR_BYTES: usize = 64 << 10;
 /// Of each direction.
 const BUFFER_BYTES: usize = 32 << 10;
 /// How long a client may take to end what the runtime has ended.
-pub(crate) const LINGER: Duration = Duration::from_secs(10);
+pub(crate) const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Whether the client asks for another protocol, and may: HTTP/2 has no such thing.
 pub(crate) fn is_asked_for(request: &Request<Body>) -> bool {
@@ -78,12 +78,12 @@ where
         let (place, question) = question?;
         ask(question, place).await
     };
-    match tokio::time::timeout(PATIENCE, outcome).await {
+    match tokio::time::timeout(TIMEOUT, outcome).await {
         Ok(Ok(Outcome::Upgrade { mut response, backend, connection })) => {
             after.run(async move {
                 let both = async { tokio::join!(client, backend, connection) };
                 // Each is there as soon as the client has the answer.
-                let Ok((Ok(client), Ok(backend), ())) = tokio::time::timeout(PATIENCE, both).await else {
+                let Ok((Ok(client), Ok(backend), ())) = tokio::time::timeout(TIMEOUT, both).await else {
                     return;
                 };
                 then(client, backend).await;
@@ -211,7 +211,7 @@ async fn splice(client: Upgraded, backend: Upgraded, idle: Idle) {
             }
             ended = &mut down => {
                 if ended.is_ok() {
-                    let _ = tokio::time::timeout(LINGER, up).await;
+                    let _ = tokio::time::timeout(DRAIN_TIMEOUT, up).await;
                 }
             }
         }

@@ -177,7 +177,7 @@ impl State {
 
     fn check(&self, path: &str) -> HostResult<()> {
         if self.broken.iter().any(|broken| is_inside(path, broken)) {
-            return Err(HostError::Unfit(format!("scripted: {path} is broken")));
+            return Err(HostError::Invalid(format!("scripted: {path} is broken")));
         }
         Ok(())
     }
@@ -249,7 +249,7 @@ impl Cgroups for FakeCgroups {
         let mut state = self.state.lock();
         state.check(&cgroup.path)?;
         let Some(process) = state.processes.iter_mut().find(|process| process.facts.pid == pid) else {
-            return Err(HostError::Unfit(format!("there is no process {pid}")));
+            return Err(HostError::Invalid(format!("there is no process {pid}")));
         };
         let from = std::mem::replace(&mut process.cgroup, cgroup.path.to_string());
         let child = process.child.take();
@@ -277,7 +277,7 @@ impl Cgroups for FakeCgroups {
     async fn set_oom_score_adj(&self, pid: u32, score: i32) -> HostResult<()> {
         let mut state = self.state.lock();
         if state.keeps_scores {
-            return Err(HostError::Unfit("scripted: scores stay as they are".to_owned()));
+            return Err(HostError::Invalid("scripted: scores stay as they are".to_owned()));
         }
         let processes = state.processes.iter_mut().filter(|process| process.facts.pid == pid);
         processes.for_each(|process| process.facts.oom_score_adj = score);

@@ -63,7 +63,7 @@ struct Shared {
     tokens: Mutex<Vec<(String, String)>>,
     access: Mutex<Access>,
     /// Changes whenever watches have something to look at.
-    news: watch::Sender<u64>,
+    changes: watch::Sender<u64>,
 }
 
 impl std::fmt::Debug for Shared {
@@ -94,7 +94,7 @@ impl FakeCluster {
             script: Mutex::default(),
             tokens: Mutex::default(),
             access: Mutex::new(Box::new(|_| true)),
-            news: watch::channel(0).0,
+            changes: watch::channel(0).0,
         });
         Self {
             nodes: FakeObjects::new(&shared),
@@ -275,13 +275,13 @@ impl FakeCluster {
     /// Watches that are open now.
     #[must_use]
     pub fn open_watches(&self) -> usize {
-        self.shared.news.receiver_count()
+        self.shared.changes.receiver_count()
     }
 }
 
 impl Shared {
     fn announce(&self) {
-        self.news.send_modify(|count| *count += 1);
+        self.changes.send_modify(|count| *count += 1);
     }
 }
 

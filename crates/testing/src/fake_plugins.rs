@@ -8,7 +8,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt, stream};
-use model::devices::{DeviceGrant, PluginDevice, PluginOptions};
+use model::devices::{AllocateResponse, PluginDevice, PluginOptions};
 use parking_lot::Mutex;
 use ports::plugins::{
     DeviceLists, DevicePlugin, DeviceRegistration, PluginError, PluginResult, Plugins, Registrar,
@@ -18,7 +18,7 @@ use tokio::sync::watch;
 /// The variable by which a container sees which devices it has.
 const VARIABLE: &str = "DEVICES";
 
-/// The door to plugins, behind which there is nobody at first. Clones share everything.
+/// A `Plugins` port that has no plugin at first. Clones share everything.
 #[derive(Clone, Debug, Default)]
 pub struct FakePlugins {
     state: Arc<Mutex<State>>,
@@ -117,17 +117,17 @@ impl Plugins for FakePlugins {
         plugin.map(|plugin| plugin as Arc<dyn DevicePlugin>).ok_or_else(unreachable)
     }
 
-    fn pack(&self, grant: &DeviceGrant) -> Vec<u8> {
-        grant.env.get(VARIABLE).cloned().unwrap_or_default().into_bytes()
+    fn pack(&self, response: &AllocateResponse) -> Vec<u8> {
+        response.env.get(VARIABLE).cloned().unwrap_or_default().into_bytes()
     }
 
-    fn unpack(&self, bytes: &[u8]) -> Option<DeviceGrant> {
-        Some(grant_of(String::from_utf8(bytes.to_vec()).ok()?))
+    fn unpack(&self, bytes: &[u8]) -> Option<AllocateResponse> {
+        Some(response_of(String::from_utf8(bytes.to_vec()).ok()?))
     }
 }
 
-fn grant_of(devices: String) -> DeviceGrant {
-    DeviceGrant { env: [(VARIABLE.to_owned(), devices)].into(), ..DeviceGrant::default() }
+fn response_of(devices: String) -> AllocateResponse {
+    AllocateResponse { env: [(VARIABLE.to_owned(), devices)].into(), ..AllocateResponse::default() }
 }
 
 #[async_trait]
@@ -157,12 +157,12 @@ impl DevicePlugin for FakePlugin {
         Ok(available.iter().take(wanted).cloned().collect())
     }
 
-    async fn allocate(&self, devices: &[String]) -> PluginResult<DeviceGrant> {
+    async fn allocate(&self, devices: &[String]) -> PluginResult<AllocateResponse> {
         if let Some(message) = self.refusal.lock().clone() {
             return Err(PluginError::Failed { code: "Unknown".to_owned(), message });
         }
         self.handed_out.lock().push(devices.to_vec());
-        Ok(grant_of(devices.join(",")))
+        Ok(response_of(devices.join(",")))
     }
 
     async fn pre_start(&self, _devices: &[String]) -> PluginResult<()> {

@@ -3,8 +3,8 @@
 //!
 //! Owns [`FakeHost`]. Never blocks and never spawns, so it works on tokio's paused time.
 
-mod door;
 mod firewall;
+mod port;
 mod tree;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

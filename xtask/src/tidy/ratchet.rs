@@ -32,11 +32,11 @@ pub(super) fn check(sources: &[Source]) -> Vec<Finding> {
         {
             let allowed = functions.remove(&format!("{path} {}", function.name));
             let what = format!("function `{}`", function.name);
-            let breach = judge(&what, "lines", function.length, FUNCTION_LINES, allowed);
+            let breach = evaluate(&what, "lines", function.length, FUNCTION_LINES, allowed);
             findings.extend(breach.map(|what| finding(source, function.line, what)));
         }
         let lines = source.lines.iter().filter(|line| !line.test).count();
-        let breach = judge("this file", "lines without tests", lines, FILE_LINES, files.remove(path));
+        let breach = evaluate("this file", "lines without tests", lines, FILE_LINES, files.remove(path));
         findings.extend(breach.map(|what| finding(source, 0, what)));
     }
     findings.extend(gone(functions.keys().filter_map(|key| key.split(' ').next())));
@@ -45,7 +45,7 @@ pub(super) fn check(sources: &[Source]) -> Vec<Finding> {
 }
 
 /// What is wrong with `size`, given the general limit and what the list allows this one; none when all is well.
-fn judge(what: &str, unit: &str, size: usize, limit: usize, allowed: Option<usize>) -> Option<String> {
+fn evaluate(what: &str, unit: &str, size: usize, limit: usize, allowed: Option<usize>) -> Option<String> {
     match allowed {
         None if size > limit => Some(format!("{what} has {size} {unit}; the limit is {limit}")),
         Some(allowed) if size > allowed => {
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn a_limit_holds_unless_the_list_says_otherwise_and_the_list_must_be_exact() {
-        let say = |size, allowed| judge("f", "lines", size, 100, allowed).unwrap_or_default();
+        let say = |size, allowed| evaluate("f", "lines", size, 100, allowed).unwrap_or_default();
         assert_eq!(say(100, None), "");
         assert_eq!(say(101, None), "f has 101 lines; the limit is 100");
         assert_eq!(say(120, Some(120)), "");

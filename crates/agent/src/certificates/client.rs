@@ -19,8 +19,8 @@ use tokio_util::sync::CancellationToken;
 use super::join::{Join, JoinError};
 use super::signing::{Order, SigningError};
 use super::store::{PairStore, StoredPair};
-use crate::chance::Chance;
 use crate::metrics::Metrics;
+use crate::rng::Rng;
 
 /// The wall clock may jump: it is looked at so often, whatever there is to wait for.
 const LOOK: Duration = Duration::from_secs(60);
@@ -33,7 +33,7 @@ pub struct ClientCertificate {
     pub cluster: Arc<dyn Cluster>,
     pub clock: Clock,
     /// Where in its span each renewal falls.
-    pub chance: Chance,
+    pub rng: Rng,
     pub node_name: String,
     /// `rotateCertificates`.
     pub rotates: bool,
@@ -50,7 +50,7 @@ pub struct ClientCertificate {
 /// What went wrong since the last success.
 #[derive(Debug, Default)]
 struct Trouble {
-    unfit_since: Option<Timestamp>,
+    invalid_since: Option<Timestamp>,
     failures: u32,
     last_failure: Option<Timestamp>,
 }
@@ -71,10 +71,10 @@ impl ClientCertificate {
     pub async fn run(mut self) {
         let wanted = wanted_names(CertificateUse::Client, &self.node_name, [], []);
         let mut trouble = Trouble::default();
-        let mut chance = self.chance.share();
+        let mut random = self.rng.share();
         let metrics = self.metrics.clone();
         loop {
-            let step = self.step(&wanted, &mut trouble, chance).await;
+            let step = self.step(&wanted, &mut trouble, random).await;
             metrics.certificates.uses(CertificateUse::Client, self.current.as_ref());
             let outcome = match step {
                 CertificateStep::Wait { until } => {
@@ -98,7 +98,7 @@ impl ClientCertificate {
             match outcome {
                 Ok(facts) => {
                     tracing::info!(not_after = %facts.not_after, "Rotated client certificate");
-                    (self.current, trouble, chance) = (Some(facts), Trouble::default(), self.chance.share());
+                    (self.current, trouble, random) = (Some(facts), Trouble::default(), self.rng.share());
                     self.is_embedded = false;
                 }
                 Err(error) => {
@@ -115,24 +115,24 @@ impl ClientCertificate {
         &mut self,
         wanted: &CertificateNames,
         trouble: &mut Trouble,
-        chance: f64,
+        random: f64,
     ) -> CertificateStep {
         let now = self.clock.now().wall;
         if !self.is_good(now) {
             self.take_over(now).await;
         }
         let is_good = self.is_good(now);
-        trouble.unfit_since = if is_good { None } else { trouble.unfit_since.or(Some(now)) };
+        trouble.invalid_since = if is_good { None } else { trouble.invalid_since.or(Some(now)) };
         let state = CertificateState {
             kind: CertificateUse::Client,
             current: self.current.as_ref(),
             wanted,
-            chance,
+            random,
             rotates: self.rotates,
             is_embedded: self.is_embedded,
             has_bootstrap: self.has_bootstrap,
             is_api_reachable: !is_good && self.api_answers().await,
-            unfit_since: trouble.unfit_since,
+            invalid_since: trouble.invalid_since,
             failures: trouble.failures,
             last_failure: trouble.last_failure,
         };
@@ -191,7 +191,7 @@ impl ClientCertificate {
             clock: self.clock,
             store: &self.store,
             node_name: &self.node_name,
-            patience: SIGNING_TIMEOUT,
+            timeout: SIGNING_TIMEOUT,
         };
         let StoredPair { pair, facts } = join.run().await?;
         self.identity.show(&pair)?;

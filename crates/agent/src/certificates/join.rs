@@ -43,7 +43,7 @@ pub struct Join<'a> {
     pub store: &'a PairStore,
     pub node_name: &'a str,
     /// How long somebody may take to approve and sign.
-    pub patience: Duration,
+    pub timeout: Duration,
 }
 
 impl Join<'_> {
@@ -98,7 +98,7 @@ impl Join<'_> {
         let pem = certificates.signing_request(key, names)?;
         let name = bootstrap_request_name(&certificates.key_id(key)?);
         let request = signing_request(CertificateUse::Client, KeyKind::Ecdsa, pem.as_bytes(), Some(name));
-        let deadline = self.clock.mono() + self.patience;
+        let deadline = self.clock.mono() + self.timeout;
         let mut failures = 0;
         loop {
             let left = deadline.since_start().saturating_sub(self.clock.mono().since_start());
@@ -109,7 +109,7 @@ impl Join<'_> {
             failures += 1;
             let next = self.clock.mono() + retry_delay(failures);
             if next >= deadline {
-                return Err(JoinError::Unreachable(self.patience, error.into()));
+                return Err(JoinError::Unreachable(self.timeout, error.into()));
             }
             tracing::warn!(err = %error, "Failed to create certificate signing request, retrying");
             self.clock.sleep_until(next).await;

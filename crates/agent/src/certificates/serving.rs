@@ -21,8 +21,8 @@ use super::client::wait_until;
 use super::signing::Order;
 use super::store::{self, PairStore, StoredPair};
 use super::{FileError, ensure_cert_dir};
-use crate::chance::Chance;
 use crate::metrics::Metrics;
+use crate::rng::Rng;
 
 /// Shows the pair in use; `None` until there is one.
 pub type Serves = watch::Sender<Option<Arc<PemPair>>>;
@@ -37,7 +37,7 @@ pub struct ClusterSigned {
     pub store: PairStore,
     pub cluster: Arc<dyn Cluster>,
     pub clock: Clock,
-    pub chance: Chance,
+    pub rng: Rng,
     pub node_name: String,
     /// Addresses as the node reports them.
     pub addresses: watch::Receiver<Vec<NodeAddress>>,
@@ -49,7 +49,7 @@ impl ClusterSigned {
     /// Keeps the certificate good until dropped.
     pub async fn run(mut self) {
         let mut current = self.stored().await;
-        let (mut failures, mut last_failure, mut chance) = (0_u32, None, self.chance.share());
+        let (mut failures, mut last_failure, mut random) = (0_u32, None, self.rng.share());
         let metrics = self.metrics.clone();
         loop {
             metrics.certificates.uses(CertificateUse::Serving, current.as_ref());
@@ -59,12 +59,12 @@ impl ClusterSigned {
                 kind: CertificateUse::Serving,
                 current: current.as_ref(),
                 wanted: &wanted,
-                chance,
+                random,
                 rotates: true,
                 is_embedded: false,
                 has_bootstrap: false,
                 is_api_reachable: false,
-                unfit_since: None,
+                invalid_since: None,
                 failures,
                 last_failure,
             };
@@ -84,7 +84,7 @@ impl ClusterSigned {
                             );
                         }
                         (current, failures, last_failure) = (Some(facts), 0, None);
-                        chance = self.chance.share();
+                        random = self.rng.share();
                     }
                     Err(error) => {
                         failures = failures.saturating_add(1);
@@ -144,7 +144,7 @@ pub struct SelfSigned {
     pub host: Arc<dyn Host>,
     pub certificates: Arc<dyn Certificates>,
     pub clock: Clock,
-    pub chance: Chance,
+    pub rng: Rng,
     /// `--cert-dir`.
     pub dir: PathBuf,
     pub names: CertificateNames,
@@ -170,9 +170,9 @@ impl SelfSigned {
 
     /// Makes the pair anew before it ends, until dropped. `facts` are those of the pair in use.
     pub async fn run(self, mut facts: CertificateFacts) {
-        let mut chance = self.chance.share();
+        let mut random = self.rng.share();
         loop {
-            let due = rotation_deadline(&facts, chance);
+            let due = rotation_deadline(&facts, random);
             if self.clock.now().wall < due {
                 wait_until(self.clock, due).await;
                 continue;
@@ -184,7 +184,7 @@ impl SelfSigned {
                     self.clock.sleep_until(self.clock.mono() + WRITE_AGAIN).await;
                 }
             }
-            chance = self.chance.share();
+            random = self.rng.share();
         }
     }
 

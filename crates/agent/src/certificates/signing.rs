@@ -64,9 +64,9 @@ pub(super) async fn sign(
     cluster: &dyn Cluster,
     clock: Clock,
     request: &CertificateSigningRequest,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<Signed, SigningError> {
-    let deadline = clock.mono() + patience;
+    let deadline = clock.mono() + timeout;
     let created = match cluster.signing_requests().create("", request).await {
         // It was asked before: by us, before a restart, or by an attempt whose answer was lost.
         Err(ClusterError::AlreadyExists { .. }) => {
@@ -84,7 +84,7 @@ pub(super) async fn sign(
     let follower = Follower { cluster, clock, name: name.clone() };
     tokio::select! {
         outcome = follower.outcome(created) => outcome,
-        () = clock.sleep_until(deadline) => Err(SigningError::Unanswered { name, after: patience }),
+        () = clock.sleep_until(deadline) => Err(SigningError::Unanswered { name, after: timeout }),
     }
 }
 

@@ -18,7 +18,7 @@ use ports::Cluster;
 use ports::cluster::{ClusterError, ClusterResult, Part, Patch};
 use tokio::sync::mpsc;
 
-use super::follow::Copy;
+use super::reflector::StoreReader;
 use crate::engine::Engine;
 use crate::events::{Event, EventType};
 
@@ -33,23 +33,23 @@ const WAITING: usize = 1000;
 
 /// Tells events until dropped. Those about one object are told one after the other, because the later ones count up what
 /// the earlier ones created; a call that hangs holds up no others.
-pub(crate) struct EventTeller {
+pub(crate) struct EventWriter {
     engine: Arc<Engine>,
     cluster: Arc<dyn Cluster>,
-    node: Copy<Node>,
+    node: StoreReader<Node>,
     correlator: EventCorrelator,
     /// By object: what waits while a call about it is under way.
     lanes: BTreeMap<Lane, VecDeque<Event>>,
     /// How many wait in all lanes.
     waiting: usize,
-    calls: FuturesUnordered<BoxFuture<'static, Told>>,
+    calls: FuturesUnordered<BoxFuture<'static, Sent>>,
 }
 
 /// The pod that events are about, or the node.
 type Lane = Option<PodUid>;
 
 /// How a call came out.
-struct Told {
+struct Sent {
     lane: Lane,
     key: EventKey,
     outcome: ClusterResult<k8s::Event>,
@@ -63,8 +63,8 @@ enum Call {
     Patch { namespace: String, name: String, patch: Patch },
 }
 
-impl EventTeller {
-    pub(crate) fn new(engine: Arc<Engine>, cluster: Arc<dyn Cluster>, node: Copy<Node>) -> Self {
+impl EventWriter {
+    pub(crate) fn new(engine: Arc<Engine>, cluster: Arc<dyn Cluster>, node: StoreReader<Node>) -> Self {
         Self {
             correlator: EventCorrelator::new(&engine.settings.node_name),
             engine,
@@ -85,7 +85,7 @@ impl EventTeller {
                     Some(event) => self.take(event),
                     None => is_open = false,
                 },
-                Some(told) = self.calls.next() => self.go_on(told),
+                Some(sent) = self.calls.next() => self.go_on(sent),
             }
         }
     }
@@ -97,12 +97,12 @@ impl EventTeller {
                 waiting.push_back(event);
                 self.waiting += 1;
             }
-            None => self.tell(lane, event),
+            None => self.send(lane, event),
         }
     }
 
     /// Begins to tell an event about an object that no call is under way for, or else the next one that waits.
-    fn tell(&mut self, lane: Lane, event: Event) {
+    fn send(&mut self, lane: Lane, event: Event) {
         let mut next = Some(event);
         while let Some(event) = next {
             let at = event.at;
@@ -129,8 +129,8 @@ impl EventTeller {
         Some(next)
     }
 
-    fn go_on(&mut self, told: Told) {
-        let Told { lane, key, outcome, instead } = told;
+    fn go_on(&mut self, sent: Sent) {
+        let Sent { lane, key, outcome, instead } = sent;
         match (outcome, instead) {
             (Ok(created), None) => {
                 self.correlator.note_created(&key, created.metadata.name.as_deref().unwrap_or_default());
@@ -147,18 +147,18 @@ impl EventTeller {
             }
         }
         match self.next_of(&lane) {
-            Some(event) => self.tell(lane, event),
+            Some(event) => self.send(lane, event),
             None => drop(self.lanes.remove(&lane)),
         }
     }
 
     fn call(&mut self, lane: Lane, key: EventKey, call: Call, instead: Option<Box<k8s::Event>>) {
         let (engine, cluster) = (self.engine.clone(), self.cluster.clone());
-        let told = async move {
+        let sent = async move {
             let outcome = try_often(&engine, &*cluster, &call).await;
-            Told { lane, key, outcome, instead }
+            Sent { lane, key, outcome, instead }
         };
-        self.calls.push(told.boxed());
+        self.calls.push(sent.boxed());
     }
 
     /// The same event under a name that was not used yet.
@@ -238,7 +238,7 @@ async fn try_often(engine: &Engine, cluster: &dyn Cluster, call: &Call) -> Clust
             outcome => return outcome,
         }
         tries += 1;
-        let wait = RETRY + engine.chance.up_to(RETRY / 10);
+        let wait = RETRY + engine.rng.up_to(RETRY / 10);
         engine.clock.sleep_until(engine.clock.mono() + wait).await;
     }
 }

@@ -7,11 +7,16 @@ use kubelet_core::lease::{LEASE_NAMESPACE, LeaseAnswer, LeaseStep, NodeLease};
 use model::k8s::{Lease, Node};
 use ports::cluster::{Cluster, ClusterError, ClusterResult};
 
-use super::follow::Copy;
+use super::reflector::StoreReader;
 use crate::engine::Engine;
 
 /// Renews the lease until dropped; it is left to expire then.
-pub(crate) async fn keep(engine: Arc<Engine>, cluster: Arc<dyn Cluster>, seen: Copy<Node>, seconds: i32) {
+pub(crate) async fn keep(
+    engine: Arc<Engine>,
+    cluster: Arc<dyn Cluster>,
+    seen: StoreReader<Node>,
+    seconds: i32,
+) {
     let name = &engine.settings.node_name;
     let mut lease = NodeLease::new(name, seconds);
     loop {
@@ -27,7 +32,7 @@ pub(crate) async fn keep(engine: Arc<Engine>, cluster: Arc<dyn Cluster>, seen: C
             LeaseStep::Update(wanted) => cluster.leases().update(LEASE_NAMESPACE, wanted).await,
         };
         let answer = answer_of(answer);
-        if lease.note(&step, answer, engine.chance.share(), engine.clock.mono()) {
+        if lease.note(&step, answer, engine.rng.share(), engine.clock.mono()) {
             cluster.close_connections();
         }
     }

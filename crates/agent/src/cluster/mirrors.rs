@@ -12,7 +12,7 @@ use ports::Cluster;
 use ports::cluster::{ClusterError, ClusterResult, Deletion};
 use tokio::sync::watch;
 
-use super::follow::Copy;
+use super::reflector::StoreReader;
 use crate::engine::Engine;
 use crate::pods_view::PodEntry;
 
@@ -23,8 +23,8 @@ const SWEEP: Duration = Duration::from_secs(10);
 pub(crate) struct Mirrors {
     pub(crate) engine: Arc<Engine>,
     pub(crate) cluster: Arc<dyn Cluster>,
-    pub(crate) in_api: Copy<Pod>,
-    pub(crate) node: Copy<Node>,
+    pub(crate) in_api: StoreReader<Pod>,
+    pub(crate) node: StoreReader<Node>,
     /// The static pods that some source wants.
     pub(crate) wanted: watch::Receiver<BTreeSet<ObjectKey>>,
     /// All sources have reported, and left nothing out.

@@ -14,7 +14,7 @@ use model::k8s::Node;
 use ports::cluster::{Cluster, ClusterError, ClusterResult, Part, Patch};
 
 use super::facts::GatheredFacts;
-use super::follow::Copy;
+use super::reflector::StoreReader;
 use crate::engine::Engine;
 use crate::metrics::NodeStart;
 use crate::settings::NodeSettings;
@@ -33,7 +33,7 @@ pub(crate) struct NodeReporter {
     cluster: Arc<dyn Cluster>,
     settings: NodeSettings,
     /// The Node as its watch last showed it.
-    seen: Copy<Node>,
+    seen: StoreReader<Node>,
     /// As the API answered our last patch, which the watch shows a little later.
     answer: Option<Arc<Node>>,
     facts: GatheredFacts,
@@ -57,7 +57,7 @@ impl NodeReporter {
         engine: Arc<Engine>,
         cluster: Arc<dyn Cluster>,
         settings: NodeSettings,
-        seen: Copy<Node>,
+        seen: StoreReader<Node>,
     ) -> Self {
         Self {
             facts: GatheredFacts::new(&engine, &settings).await,
@@ -83,7 +83,7 @@ impl NodeReporter {
             self.report().await;
             let now = self.engine.clock.mono();
             let period = self.settings.config.node_status_update_frequency.as_std();
-            next = next.max(now) + period + self.engine.chance.up_to(period / JITTER_PART);
+            next = next.max(now) + period + self.engine.rng.up_to(period / JITTER_PART);
             // A node that becomes ready, or ceases to be, begins or ceases to run short, or gets or loses devices, says so
             // at once.
             loop {
@@ -127,7 +127,7 @@ impl NodeReporter {
                     tracing::warn!(err = %error, retry = ?delay, "Failed to register node, retrying")
                 }
             }
-            let jitter = self.engine.chance.up_to(delay / 10);
+            let jitter = self.engine.rng.up_to(delay / 10);
             self.engine.clock.sleep_until(self.engine.clock.mono() + delay + jitter).await;
             delay = (delay * 2).min(REGISTER_RETRY_MOST);
         }
@@ -145,7 +145,7 @@ impl NodeReporter {
                 }
             }
         }
-        self.tell(&initial);
+        self.export(&initial);
         Ok(())
     }
 
@@ -189,7 +189,7 @@ impl NodeReporter {
             Some(node) => node,
             None => Arc::new(self.get().await?),
         };
-        self.tell_pod_cidr(&existing).await;
+        self.report_pod_cidr(&existing).await;
         let outcome = compute_node_status(
             &existing,
             &self.facts.view(&self.engine, &self.settings),
@@ -207,11 +207,11 @@ impl NodeReporter {
                 self.answer = Some(Arc::new(self.patch(patch).await?));
             }
             let frequency = self.settings.config.node_status_report_frequency.as_std();
-            self.reports.note_sent(has_changed, frequency, self.engine.chance.share(), now);
+            self.reports.note_sent(has_changed, frequency, self.engine.rng.share(), now);
         }
         self.note_ready(&outcome.node).await;
         // What somebody else changed is told although it is no part of the status.
-        self.tell(&outcome);
+        self.export(&outcome);
         self.was_unschedulable = existing.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true);
         Ok(())
     }
@@ -258,7 +258,7 @@ impl NodeReporter {
     }
 
     /// Tells what happened to the node, once the API knows how it is.
-    fn tell(&self, outcome: &NodeOutcome) {
+    fn export(&self, outcome: &NodeOutcome) {
         if let Some(error) = &outcome.address_error {
             tracing::error!(err = %error, "Failed to determine node addresses");
         }
@@ -272,7 +272,7 @@ impl NodeReporter {
     }
 
     /// The runtime gives addresses from this range to pods.
-    async fn tell_pod_cidr(&mut self, node: &Node) {
+    async fn report_pod_cidr(&mut self, node: &Node) {
         let Some(cidr) = compute_pod_cidr_update(node, &self.told_cidr) else { return };
         match self.engine.runtime.set_pod_cidr(&cidr).await {
             Ok(()) => {

@@ -30,7 +30,7 @@ use tokio::sync::watch;
 use self::bundles::{Bundles, Selected};
 use self::source::{Access, Source, Sources, Strategy, wait_for_sync};
 use self::tokens::PodTokens;
-use super::follow::{Copy, Followed, Follower, Of};
+use super::reflector::{Of, Reflector, Store, StoreReader};
 use crate::engine::Engine;
 
 /// ConfigMaps and Secrets that one pod may refer to, each of at most 1 MiB: the API takes pods that name tens of thousands
@@ -64,8 +64,8 @@ pub struct ClusterObjects {
     config_maps: Sources<ConfigMap>,
     secrets: Sources<Secret>,
     bundles: Bundles,
-    services: watch::Sender<Followed<Service>>,
-    runtime_classes: watch::Sender<Followed<RuntimeClass>>,
+    services: watch::Sender<Store<Service>>,
+    runtime_classes: watch::Sender<Store<RuntimeClass>>,
 }
 
 impl ClusterObjects {
@@ -77,8 +77,8 @@ impl ClusterObjects {
             config_maps: Sources::default(),
             secrets: Sources::default(),
             bundles: Bundles::default(),
-            services: watch::Sender::new(Followed::default()),
-            runtime_classes: watch::Sender::new(Followed::default()),
+            services: watch::Sender::new(Store::default()),
+            runtime_classes: watch::Sender::new(Store::default()),
         }
     }
 
@@ -92,12 +92,12 @@ impl ClusterObjects {
         let (cluster, all) = (&self.access.cluster, Selection::default());
         let services: Of<Service> = |cluster| cluster.services();
         let services =
-            Follower::new(engine, cluster, (services, "Service"), all.clone(), self.services.clone());
+            Reflector::new(engine, cluster, (services, "Service"), all.clone(), self.services.clone());
         let classes: Of<RuntimeClass> = |cluster| cluster.runtime_classes();
         let runtime_classes =
-            Follower::new(engine, cluster, (classes, "RuntimeClass"), all, self.runtime_classes.clone());
-        engine.tasks.spawn("Service follower", services.run());
-        engine.tasks.spawn("RuntimeClass follower", runtime_classes.run());
+            Reflector::new(engine, cluster, (classes, "RuntimeClass"), all, self.runtime_classes.clone());
+        engine.tasks.spawn("Service reflector", services.run());
+        engine.tasks.spawn("RuntimeClass reflector", runtime_classes.run());
     }
 
     /// `before`: what was registered for an earlier version of the pod. What it knows is kept.
@@ -122,7 +122,7 @@ impl ClusterObjects {
                 }
             }
         }
-        let tokens = before.map_or_else(|| PodTokens::new(&engine.chance), |before| before.tokens.clone());
+        let tokens = before.map_or_else(|| PodTokens::new(&engine.rng), |before| before.tokens.clone());
         let required = required_objects(pod);
         tokens.keep_only(|requirement| required.tokens.contains(requirement));
         let bundles = engine.node_facts.features.trust_bundles.then(|| {
@@ -172,8 +172,8 @@ struct Registered {
     /// `None` where the node shows none.
     bundles: Option<BTreeMap<BundleRequirement, Arc<Selected>>>,
     tokens: Arc<PodTokens>,
-    services: Copy<Service>,
-    runtime_classes: Copy<RuntimeClass>,
+    services: StoreReader<Service>,
+    runtime_classes: StoreReader<RuntimeClass>,
 }
 
 impl PodObjects {
@@ -338,9 +338,9 @@ impl Registered {
 /// Tells of changes, where the strategy notices any.
 #[derive(Debug, Default)]
 pub struct ObjectChanges {
-    config_maps: Vec<Copy<ConfigMap>>,
-    secrets: Vec<Copy<Secret>>,
-    bundles: Vec<Copy<TrustBundle>>,
+    config_maps: Vec<StoreReader<ConfigMap>>,
+    secrets: Vec<StoreReader<Secret>>,
+    bundles: Vec<StoreReader<TrustBundle>>,
 }
 
 impl ObjectChanges {
@@ -358,7 +358,7 @@ impl ObjectChanges {
 }
 
 /// A copy that nobody keeps up to date any more never changes.
-async fn changed<K>(seen: &mut Copy<K>) {
+async fn changed<K>(seen: &mut StoreReader<K>) {
     if seen.changed().await.is_err() {
         pending::<()>().await;
     }

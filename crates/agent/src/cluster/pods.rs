@@ -9,7 +9,7 @@ use model::{PodRef, PodSource, pod_path_problem};
 use ports::cluster::Selection;
 use tokio::sync::mpsc;
 
-use super::follow::{Copy, Followed};
+use super::reflector::{Store, StoreReader};
 use crate::sources::SourceSet;
 
 /// Pods of this node, in all namespaces.
@@ -19,7 +19,11 @@ pub(crate) fn on_node(node: &str) -> Selection {
 
 /// Hands the pods over whenever they change, until dropped. The first time is after the Node was seen: labels that
 /// decide on admission are known then.
-pub(crate) async fn feed(mut pods: Copy<Pod>, mut node: Copy<Node>, sets: mpsc::Sender<SourceSet>) {
+pub(crate) async fn feed(
+    mut pods: StoreReader<Pod>,
+    mut node: StoreReader<Node>,
+    sets: mpsc::Sender<SourceSet>,
+) {
     // An error means that the follower is gone, at the end of the process.
     if node.wait_for(|seen| super::own_node(seen).is_some()).await.is_err() {
         return;
@@ -39,7 +43,7 @@ pub(crate) async fn feed(mut pods: Copy<Pod>, mut node: Copy<Node>, sets: mpsc::
 
 /// Mirrors only show static pods; what they show runs already. A pod whose names would lead out of its directory, which no API
 /// server lets through, is not run; `refused` holds those that were logged.
-fn to_run(seen: &Followed<Pod>, refused: &mut BTreeSet<PodRef>) -> Vec<Arc<Pod>> {
+fn to_run(seen: &Store<Pod>, refused: &mut BTreeSet<PodRef>) -> Vec<Arc<Pod>> {
     let logged = std::mem::take(refused);
     let is_safe = |pod: &&Arc<Pod>| {
         let Some(err) = pod_path_problem(pod) else { return true };
@@ -69,7 +73,7 @@ mod tests {
             });
             Arc::new(serde_json::from_value::<Pod>(pod).unwrap())
         };
-        let mut seen = Followed::<Pod>::default();
+        let mut seen = Store::<Pod>::default();
         for (key, pod) in [("a", pod("u-1", "c")), ("b", pod("..", "c")), ("c", pod("u-2", "../c"))] {
             seen.objects.insert(ObjectKey { namespace: "n".to_owned(), name: key.to_owned() }, pod);
         }

@@ -21,7 +21,7 @@ use ports::Cluster;
 use ports::cluster::{ClusterError, ClusterResult, Deletion, Part, Patch};
 use tokio::task::JoinSet;
 
-use super::follow::Copy;
+use super::reflector::StoreReader;
 use crate::engine::Engine;
 use crate::pods_view::PodEntry;
 
@@ -34,7 +34,7 @@ const AFTER_REJECTION: Duration = Duration::from_secs(1);
 pub(crate) struct StatusWriter {
     engine: Arc<Engine>,
     cluster: Arc<dyn Cluster>,
-    in_api: Copy<Pod>,
+    in_api: StoreReader<Pod>,
     /// One entry for each pod of this node, by the UID it has here.
     pods: BTreeMap<PodUid, Progress>,
     under_way: BTreeSet<PodUid>,
@@ -104,7 +104,7 @@ struct Job {
 }
 
 impl StatusWriter {
-    pub(crate) fn new(engine: Arc<Engine>, cluster: Arc<dyn Cluster>, in_api: Copy<Pod>) -> Self {
+    pub(crate) fn new(engine: Arc<Engine>, cluster: Arc<dyn Cluster>, in_api: StoreReader<Pod>) -> Self {
         Self {
             engine,
             cluster,
@@ -266,7 +266,7 @@ impl StatusWriter {
                 let rejected = matches!(error, ClusterError::Invalid { .. });
                 let rejected = rejected.then_some((entry.status, in_api));
                 let delay = progress.next_delay(rejected.as_ref());
-                let until = now + delay + self.engine.chance.up_to(delay / 4);
+                let until = now + delay + self.engine.rng.up_to(delay / 4);
                 progress.failing =
                     Some(Failing { delay, until, rejected, changed_until: now + AFTER_REJECTION });
             }

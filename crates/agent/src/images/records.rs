@@ -109,12 +109,12 @@ pub(super) struct PullRecords {
 impl PullRecords {
     /// Makes the directories and starts the task.
     pub(super) async fn start(
-        doors: (Arc<dyn Host>, Clock),
+        ports: (Arc<dyn Host>, Clock),
         root: &Path,
         metrics: Arc<Metrics>,
         tasks: &TaskSet,
     ) -> Result<Self, HostError> {
-        let (host, clock) = doors;
+        let (host, clock) = ports;
         let base = root.join("image_manager");
         let (pulling, pulled) = (base.join("pulling"), base.join("pulled"));
         for dir in [&base, &pulling, &pulled] {

@@ -18,18 +18,18 @@ const ALLOCATIONS: Family = Family::new(
 );
 
 #[derive(Debug)]
-pub(crate) struct DeviceFigures {
+pub(crate) struct DeviceMetrics {
     registrations: Counts,
     allocations: Histograms,
 }
 
-impl Default for DeviceFigures {
+impl Default for DeviceMetrics {
     fn default() -> Self {
         Self { registrations: Counts::default(), allocations: Histograms::new(DEFAULT_BUCKETS) }
     }
 }
 
-impl DeviceFigures {
+impl DeviceMetrics {
     pub(crate) fn registered(&self, resource: &str) {
         self.registrations.add(&[resource]);
     }

@@ -11,13 +11,13 @@ use super::Histogram;
 
 /// Keys are names of signals, so there is a bound to them.
 #[derive(Debug, Default)]
-pub(crate) struct EvictionFigures {
+pub(crate) struct EvictionMetrics {
     evictions: Mutex<BTreeMap<&'static str, u64>>,
     ages: Mutex<BTreeMap<&'static str, Histogram>>,
     system_ooms: AtomicU64,
 }
 
-impl EvictionFigures {
+impl EvictionMetrics {
     /// A pod was told to go; `age` is that of the measurement that decided it.
     pub(crate) fn evicted(&self, signal: &'static str, age: Option<Duration>) {
         *self.evictions.lock().entry(signal).or_default() += 1;

@@ -57,7 +57,7 @@ pub(crate) struct PodStart {
 }
 
 #[derive(Debug)]
-pub(crate) struct PodFigures {
+pub(crate) struct PodMetrics {
     start_total: Histogram,
     start_own_part: Histogram,
     /// Nanoseconds of the first pod with a network of its own.
@@ -77,7 +77,7 @@ pub(crate) struct PodFigures {
     node_start: OnceLock<NodeStart>,
 }
 
-impl Default for PodFigures {
+impl Default for PodMetrics {
     fn default() -> Self {
         Self {
             start_total: Histogram::new(POD_START),
@@ -99,7 +99,7 @@ impl Default for PodFigures {
     }
 }
 
-impl PodFigures {
+impl PodMetrics {
     /// The API knows that a pod runs.
     pub(crate) fn runs(&self, start: PodStart) {
         self.start_total.observe(start.since_created);
@@ -265,19 +265,19 @@ impl PodFigures {
 mod tests {
     use super::*;
 
-    fn written(figures: &PodFigures) -> String {
+    fn written(metrics: &PodMetrics) -> String {
         let mut text = String::new();
-        figures.write(&mut text);
+        metrics.write(&mut text);
         text
     }
 
     #[test]
     fn pulls_are_told_apart_by_the_size_of_what_came() {
-        let figures = PodFigures::default();
+        let metrics = PodMetrics::default();
         for bytes in [0, 1, (10 << 20) - 1, 10 << 20, 3 << 30, 200 << 30] {
-            figures.pulled(bytes, Duration::from_secs(7));
+            metrics.pulled(bytes, Duration::from_secs(7));
         }
-        let text = written(&figures);
+        let text = written(&metrics);
         for (size, count) in [("N/A", 1), ("0-10MB", 2), ("10MB-100MB", 1), ("1GB-5GB", 1), ("GT100GB", 1)] {
             let line = format!(
                 "kubelet_image_pull_duration_seconds_count{{image_size_in_bytes=\"{size}\"}} {count}\n"
@@ -288,17 +288,17 @@ mod tests {
 
     #[test]
     fn of_the_first_pod_with_a_network_the_time_is_kept_and_of_no_other() {
-        let figures = PodFigures::default();
+        let metrics = PodMetrics::default();
         let start = |seconds, has_own_network| PodStart {
             since_created: Duration::from_secs(seconds),
             own_part: Some(Duration::from_secs(1)),
             has_own_network,
         };
-        figures.runs(start(1, false));
-        assert!(!written(&figures).contains("first_network"));
-        figures.runs(start(30, true));
-        figures.runs(start(2, true));
-        let text = written(&figures);
+        metrics.runs(start(1, false));
+        assert!(!written(&metrics).contains("first_network"));
+        metrics.runs(start(30, true));
+        metrics.runs(start(2, true));
+        let text = written(&metrics);
         assert!(text.contains("\nkubelet_first_network_pod_start_sli_duration_seconds 30\n"), "{text}");
         assert!(text.contains("\nkubelet_pod_start_total_duration_seconds_sum 33\n"), "{text}");
         assert!(text.contains("\nkubelet_pod_start_sli_duration_seconds_sum 3\n"), "{text}");
@@ -306,16 +306,16 @@ mod tests {
 
     #[test]
     fn a_node_that_was_new_tells_how_it_came_to_be_ready() {
-        let figures = PodFigures::default();
-        assert!(!written(&figures).contains("node_startup"));
+        let metrics = PodMetrics::default();
+        assert!(!written(&metrics).contains("node_startup"));
         let seconds = Duration::from_millis;
-        figures.node_is_ready(NodeStart {
+        metrics.node_is_ready(NodeStart {
             pre_kubelet: seconds(20_000),
             pre_registration: seconds(500),
             registration: seconds(250),
             post_registration: seconds(1000),
         });
-        let text = written(&figures);
+        let text = written(&metrics);
         assert!(text.contains("\nkubelet_node_startup_registration_duration_seconds 0.25\n"), "{text}");
         assert!(text.contains("\nkubelet_node_startup_duration_seconds 21.75\n"), "{text}");
     }

@@ -58,7 +58,7 @@ pub(crate) fn write(metrics: &Metrics, from: &FromElsewhere<'_>) -> String {
     write_costs(&mut text, metrics);
     write_resource_managers(&mut text, from);
     metrics.pods.write(&mut text);
-    metrics.edge.write(&mut text);
+    metrics.requests.write(&mut text);
     metrics.images.render(&mut text);
     write_volumes(&mut text, &from.volumes);
     metrics.volumes.render(&mut text);

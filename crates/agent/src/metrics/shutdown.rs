@@ -9,9 +9,9 @@ use parking_lot::Mutex;
 use super::render::one;
 
 #[derive(Debug, Default)]
-pub(crate) struct ShutdownFigures(Mutex<ShutdownTimes>);
+pub(crate) struct ShutdownMetrics(Mutex<ShutdownTimes>);
 
-impl ShutdownFigures {
+impl ShutdownMetrics {
     pub(crate) fn set(&self, times: ShutdownTimes) {
         *self.0.lock() = times;
     }

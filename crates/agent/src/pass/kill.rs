@@ -18,7 +18,7 @@ use crate::hooks::{HookContext, run_handler};
 
 /// Whose containers are stopped.
 #[derive(Clone, Copy, Debug)]
-pub struct Victim<'a> {
+pub struct KillTarget<'a> {
     pub pod: &'a PodRef,
     /// Absent for a pod whose spec is gone.
     pub spec: Option<&'a Pod>,
@@ -34,13 +34,14 @@ type Turns = watch::Sender<BTreeMap<usize, usize>>;
 /// Stops what a step of a pod's plan asks for.
 pub async fn kill_all(context: &PassContext, kills: &[KillContainer]) {
     let kills = plan_kills(&context.pod, &context.observed, kills);
-    let victim = Victim { pod: &context.identity, spec: Some(&context.pod), observed: &context.observed };
-    kill_in_turns(&context.engine, victim, &kills).await;
+    let kill_target =
+        KillTarget { pod: &context.identity, spec: Some(&context.pod), observed: &context.observed };
+    kill_in_turns(&context.engine, kill_target, &kills).await;
 }
 
 /// Stops the containers: all hooks at once, then the signals in turns. What fails is logged; the next look shows who
 /// is left.
-pub async fn kill_in_turns(engine: &Engine, victim: Victim<'_>, kills: &[ContainerKill]) {
+pub async fn kill_in_turns(engine: &Engine, kill_target: KillTarget<'_>, kills: &[ContainerKill]) {
     let mut left: BTreeMap<usize, usize> = BTreeMap::new();
     for kill in kills {
         *left.entry(kill.turn).or_default() += 1;
@@ -48,25 +49,25 @@ pub async fn kill_in_turns(engine: &Engine, victim: Victim<'_>, kills: &[Contain
     let turns = watch::Sender::new(left);
     let began = engine.clock.mono();
     let each = kills.iter().filter_map(|kill| {
-        let container = victim.observed.container(&kill.id)?;
-        Some(kill_one(engine, victim, (kill, container), began, &turns))
+        let container = kill_target.observed.container(&kill.id)?;
+        Some(kill_one(engine, kill_target, (kill, container), began, &turns))
     });
     futures_util::future::join_all(each).await;
 }
 
 async fn kill_one(
     engine: &Engine,
-    victim: Victim<'_>,
+    kill_target: KillTarget<'_>,
     target: (&ContainerKill, &ContainerObservation),
     began: MonoTime,
     turns: &Turns,
 ) {
     let (kill, container) = target;
-    record_killing(engine, victim, kill);
+    record_killing(engine, kill_target, kill);
     let deadline = began + kill.grace;
     let mut hook = pin!(async {
         if container.state == ContainerState::Running {
-            run_pre_stop(engine, victim, target).await;
+            run_pre_stop(engine, kill_target, target).await;
         }
     });
     let hook_ended = tokio::select! {
@@ -76,7 +77,7 @@ async fn kill_one(
     let end = async {
         await_turn(engine, kill.turn, deadline, turns).await;
         let used = engine.clock.mono().saturating_since(began);
-        stop(engine, victim.pod, kill, used).await;
+        stop(engine, kill_target.pod, kill, used).await;
         turns.send_modify(|left| {
             if let Some(count) = left.get_mut(&kill.turn) {
                 *count = count.saturating_sub(1);
@@ -86,26 +87,26 @@ async fn kill_one(
     if hook_ended {
         end.await;
     } else {
-        hook_overran(engine, victim, kill);
+        hook_overran(engine, kill_target, kill);
         if !end_while_hook_runs(engine, kill, end, hook).await {
-            record_hook_failure(engine, victim, kill);
+            record_hook_failure(engine, kill_target, kill);
         }
     }
 }
 
-fn record_killing(engine: &Engine, victim: Victim<'_>, kill: &ContainerKill) {
-    let spec = victim.spec.and_then(|pod| Some((pod, find_container(pod, &kill.name)?)));
+fn record_killing(engine: &Engine, kill_target: KillTarget<'_>, kill: &ContainerKill) {
+    let spec = kill_target.spec.and_then(|pod| Some((pod, find_container(pod, &kill.name)?)));
     let features = engine.node_facts.features;
     let restarts = spec.is_some_and(|(pod, spec)| restarts_after_kill(pod, &spec, kill.why, features));
     let message = killing_message(&kill.name, spec.map(|(_, spec)| spec.kind), kill.why, restarts);
-    engine.recorder.normal(victim.pod, Some(&kill.name), "Killing", message);
+    engine.recorder.normal(kill_target.pod, Some(&kill.name), "Killing", message);
 }
 
-fn hook_overran(engine: &Engine, victim: Victim<'_>, kill: &ContainerKill) {
+fn hook_overran(engine: &Engine, kill_target: KillTarget<'_>, kill: &ContainerKill) {
     if kill.pre_stop.as_ref().is_some_and(|handler| handler.sleep.is_some()) {
         engine.metrics.sleep_was_cut();
     }
-    tracing::info!(pod = %victim.pod, containerName = %kill.name, "PreStop hook not completed in grace period");
+    tracing::info!(pod = %kill_target.pod, containerName = %kill.name, "PreStop hook not completed in grace period");
 }
 
 /// Stops a container whose hook used up the grace period. The hook runs until the container is killed, as in the Go
@@ -158,28 +159,32 @@ async fn stop(engine: &Engine, pod: &PodRef, kill: &ContainerKill, used: Duratio
     }
 }
 
-async fn run_pre_stop(engine: &Engine, victim: Victim<'_>, target: (&ContainerKill, &ContainerObservation)) {
+async fn run_pre_stop(
+    engine: &Engine,
+    kill_target: KillTarget<'_>,
+    target: (&ContainerKill, &ContainerObservation),
+) {
     let (kill, container) = target;
     let Some(handler) = &kill.pre_stop else { return };
-    let pod_ip = victim.observed.sandboxes.iter().find_map(|s| s.ips.first().copied());
+    let pod_ip = kill_target.observed.sandboxes.iter().find_map(|s| s.ips.first().copied());
     let hook = HookContext {
         runtime: &*engine.runtime,
         net: &*engine.net,
         recorder: &engine.recorder,
         metrics: &engine.metrics,
-        pod: victim.pod,
+        pod: kill_target.pod,
         pod_ip: pod_ip.or_else(|| engine.host_ips().first().copied()),
         container_id: &container.id,
         container_name: &kill.name,
-        container: victim.spec.and_then(|pod| find_container(pod, &kill.name)),
+        container: kill_target.spec.and_then(|pod| find_container(pod, &kill.name)),
     };
     if let Err(why) = run_handler(&hook, handler).await {
-        tracing::warn!(pod = %victim.pod, containerName = %kill.name, err = why, "PreStop hook failed");
-        record_hook_failure(engine, victim, kill);
+        tracing::warn!(pod = %kill_target.pod, containerName = %kill.name, err = why, "PreStop hook failed");
+        record_hook_failure(engine, kill_target, kill);
     }
 }
 
 /// The output of the hook may hold secrets: events, which more people can read, do not show it.
-fn record_hook_failure(engine: &Engine, victim: Victim<'_>, kill: &ContainerKill) {
-    engine.recorder.warning(victim.pod, Some(&kill.name), "FailedPreStopHook", "PreStopHook failed");
+fn record_hook_failure(engine: &Engine, kill_target: KillTarget<'_>, kill: &ContainerKill) {
+    engine.recorder.warning(kill_target.pod, Some(&kill.name), "FailedPreStopHook", "PreStopHook failed");
 }

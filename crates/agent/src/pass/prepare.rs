@@ -96,7 +96,7 @@ pub async fn ensure_cgroup(context: &PassContext) -> Result<String, Retry> {
 }
 
 /// Sets right what somebody changed in the cgroup of a pod that runs.
-pub async fn mend_cgroup(context: &PassContext) -> Result<(), Retry> {
+pub async fn repair_cgroup(context: &PassContext) -> Result<(), Retry> {
     tracing::info!(pod = %context.identity, "Pod cgroup was changed externally, restoring it");
     ensure_cgroup(context).await.map(drop)
 }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use kubelet_core::devices::grant::{show_devices, with_env};
+use kubelet_core::devices::allocate_response::{show_devices, with_env};
 use kubelet_core::downward::DownwardFacts;
 use kubelet_core::env::{EnvObjects, compute_env};
 use kubelet_core::image::pull::container_event;
@@ -71,10 +71,11 @@ pub async fn start_all(
         true => PulledImages::new(),
         false => image_volumes::pull_all(context, &request, &login).await,
     };
-    let scene = Scene { context, prepared, sandbox, sandbox_request: &request, login: &login, image_volumes };
+    let start_context =
+        StartContext { context, prepared, sandbox, sandbox_request: &request, login: &login, image_volumes };
     let mut retry = None;
     for start in starts {
-        let outcome = scene.start(start).await;
+        let outcome = start_context.start(start).await;
         retry = Retry::earliest(retry, outcome);
         // The containers behind an init container need its work; the failure of any other one holds back only itself.
         if outcome.is_some() && start.kind == ContainerKind::Init {
@@ -85,7 +86,7 @@ pub async fn start_all(
 }
 
 /// What all containers of one sandbox share.
-struct Scene<'a> {
+struct StartContext<'a> {
     context: &'a PassContext,
     prepared: &'a Prepared,
     sandbox: &'a SandboxId,
@@ -106,7 +107,7 @@ async fn pod_keyring(context: &PassContext) -> PodKeyring {
     keyring_of(&secrets)
 }
 
-impl Scene<'_> {
+impl StartContext<'_> {
     async fn start(&self, start: &StartContainer) -> Option<Retry> {
         let container = find_container(&self.context.pod, &start.name)?;
         let outcome = self.try_start(&container, start).await;
@@ -213,8 +214,8 @@ impl Scene<'_> {
         let env = compute_env(&self.context.pod, container, &downward, &objects)
             .map_err(|error| refused(error.to_string()))?;
         let (pod, uid) = (&self.context.pod, &self.context.identity.uid);
-        let grant = engine.devices.of_starting(pod, uid, container).await.map_err(refused)?;
-        let env = with_env(&grant, env);
+        let response = engine.devices.of_starting(pod, uid, container).await.map_err(refused)?;
+        let env = with_env(&response, env);
         let hosts_file = files::ensure_hosts_file(self.context, container, &ips).await.map_err(refused)?;
         let facts = PodFacts { hosts_file, ..self.prepared.facts.clone() };
         let termination_log = files::ensure_termination_log(self.context, container, start.restart_count)
@@ -243,7 +244,7 @@ impl Scene<'_> {
             target: target.as_ref(),
         })
         .map_err(|error| refused(error.to_string()))?;
-        show_devices(&mut request, grant);
+        show_devices(&mut request, response);
         Ok(request)
     }
 
@@ -351,9 +352,9 @@ impl Scene<'_> {
             why: KillReason::PostStartHookFailed,
             grace: None,
         };
-        let mut scene = PodObservation::clone(&self.context.observed);
-        scene.containers.insert(0, observed);
-        let context = PassContext { observed: scene.into(), ..self.context.clone() };
+        let mut start_context = PodObservation::clone(&self.context.observed);
+        start_context.containers.insert(0, observed);
+        let context = PassContext { observed: start_context.into(), ..self.context.clone() };
         super::kill::kill_all(&context, &[kill]).await;
     }
 

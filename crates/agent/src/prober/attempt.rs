@@ -50,13 +50,13 @@ fn no_address() -> Outcome {
 /// that a probe is judged in time, leaves nothing behind, and is never started beside one that still runs.
 async fn exec(engine: &Engine, target: &Target, command: &[String], spec: &ProbeSpec) -> Outcome {
     let (clock, host, id) = (engine.clock, &engine.host, target.id.as_str());
-    let judge = |answer| judge_exec(answer, command, spec);
+    let outcome = |answer| exec_outcome(answer, command, spec);
     let call = engine.runtime.exec_sync(&target.id, command, spec.timeout);
     tokio::pin!(call);
     let began = clock.mono();
     tokio::select! {
         biased;
-        answer = &mut call => return judge(answer),
+        answer = &mut call => return outcome(answer),
         () = clock.sleep_until(began + spec.timeout) => {}
     }
     let find = || host.find_exec(id, command, clock.mono().saturating_since(began) + START_SLACK);
@@ -70,7 +70,7 @@ async fn exec(engine: &Engine, target: &Target, command: &[String], spec: &Probe
                 if !ended_by_itself {
                     host.end_exec(id, &trace).await;
                 }
-                return if is_over_time { judge(Err(timed_out(spec))) } else { judge(answer) };
+                return if is_over_time { outcome(Err(timed_out(spec))) } else { outcome(answer) };
             }
             () = clock.sleep_until(clock.mono() + EXEC_LOOK_EVERY) => {}
         }
@@ -79,7 +79,7 @@ async fn exec(engine: &Engine, target: &Target, command: &[String], spec: &Probe
         trace.sessions.extend(now.sessions);
         host.end_exec(id, &trace).await;
     }
-    judge(Err(timed_out(spec)))
+    outcome(Err(timed_out(spec)))
 }
 
 /// When a command is over its time and the runtime does not answer, it is looked at this often…
@@ -93,7 +93,7 @@ fn timed_out(spec: &ProbeSpec) -> RuntimeError {
     RuntimeError::TimedOut { call: "ExecSync", deadline: spec.timeout }
 }
 
-fn judge_exec(answer: Result<ExecResult, RuntimeError>, command: &[String], spec: &ProbeSpec) -> Outcome {
+fn exec_outcome(answer: Result<ExecResult, RuntimeError>, command: &[String], spec: &ProbeSpec) -> Outcome {
     match answer {
         Ok(result) => classify_exec(ExecAnswer::Exited {
             code: result.exit_code,

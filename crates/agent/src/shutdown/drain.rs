@@ -34,7 +34,7 @@ impl Drain {
     /// All that run, or still hold something.
     fn pods(&self) -> Vec<Arc<Pod>> {
         let held = self.engine.pods.all().into_iter().filter(|entry| !entry.progress.is_released);
-        let admitted = self.engine.places.admitted();
+        let admitted = self.engine.admissions.admitted();
         let all = held.map(|entry| entry.pod).chain(admitted);
         let by_uid: BTreeMap<PodUid, Arc<Pod>> = all.map(|pod| (PodRef::of(&pod).uid, pod)).collect();
         by_uid.into_values().collect()
@@ -51,7 +51,7 @@ impl Drain {
         let deadline = self.engine.clock.mono() + group.within;
         for end in &group.pods {
             // One that holds no place ends already.
-            let _ = self.engine.places.end_with_node(&end.pod.uid, end.grace_seconds);
+            let _ = self.engine.admissions.end_with_node(&end.pod.uid, end.grace_seconds);
         }
         while !self.are_gone(group) {
             tokio::select! {
@@ -71,7 +71,7 @@ impl Drain {
 
     /// Pods whose volumes are still there, or that their worker has not spoken of yet.
     fn left<'a>(&self, group: &'a PodGroup) -> impl Iterator<Item = &'a PodRef> {
-        let admitted = self.engine.places.admitted();
+        let admitted = self.engine.admissions.admitted();
         let pods = self.engine.pods.clone();
         group.pods.iter().map(|end| &end.pod).filter(move |pod| {
             let has_place = || admitted.iter().any(|other| PodRef::of(other).uid == pod.uid);

@@ -185,7 +185,7 @@ impl CgroupSampler {
         self.places = Places::default();
         let names = self.engine.cgroup_names.borrow().clone();
         let classes = [QosClass::Burstable, QosClass::BestEffort];
-        let qos = names.as_ref().map(|names| classes.map(|class| names.tier(class).path));
+        let qos = names.as_ref().map(|names| classes.map(|class| names.qos_cgroup(class).path));
         let all_pods = names.map(|names| names.all_pods().path);
         let is_ours = |path: &str| all_pods.as_ref().is_some_and(|all| path.starts_with(&**all));
         for path in self.engine.host.directories_below(&tree).await {

@@ -26,10 +26,10 @@ use crate::volumes::{chain, counted, path_of};
 /// Walks through volumes that go on at the same time; the disk has other things to do.
 const WALKS: usize = 2;
 /// How long a reader waits for walks. One that takes longer goes on, and its outcome is in a later sample.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The same for the runtime's own numbers.
-const PATIENCE_WITH_RUNTIME: Duration = Duration::from_secs(5);
+const RUNTIME_TIMEOUT: Duration = Duration::from_secs(5);
 /// Nobody who asks wants one older than that.
 pub(super) const SHARED_AT_MOST_FOR: Duration = Duration::from_secs(60);
 
@@ -98,7 +98,7 @@ impl DiskSampler {
         // A runtime that hangs takes its own numbers away and nobody else's.
         let (listed, filesystems) = tokio::select! {
             (listed, filesystems) = calls => (listed.ok(), filesystems.ok()),
-            () = engine.clock.sleep_until(engine.clock.mono() + PATIENCE_WITH_RUNTIME) => (None, None),
+            () = engine.clock.sleep_until(engine.clock.mono() + RUNTIME_TIMEOUT) => (None, None),
         };
         let is_incomplete = listed.is_none() || filesystems.is_none();
         self.note_filesystems(filesystems.as_ref());
@@ -122,7 +122,7 @@ impl DiskSampler {
         if self.filesystems.as_ref().is_none_or(|(at, _)| is_old(*at)) {
             let said = tokio::select! {
                 said = engine.runtime.image_filesystems() => said.ok(),
-                () = engine.clock.sleep_until(now.mono + PATIENCE_WITH_RUNTIME) => None,
+                () = engine.clock.sleep_until(now.mono + RUNTIME_TIMEOUT) => None,
             };
             self.note_filesystems(said.as_ref());
         }
@@ -188,7 +188,7 @@ impl DiskSampler {
     async fn walk_volumes(&mut self, observed: &[Arc<PodObservation>]) {
         let (clock, period) = (self.engine.clock, self.engine.settings.measure.volume_stats_period);
         let Some(period) = period else { return };
-        let deadline = clock.mono() + PATIENCE;
+        let deadline = clock.mono() + TIMEOUT;
         let known = |uid: &PodUid| observed.iter().any(|pod| pod.pod.uid == *uid);
         self.walked.retain(|uid, _| known(uid));
         let is_due = |uid: &PodUid| {

@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use kubelet_core::volume::device::{Content, Step, compute_content, compute_step, judge_check, mount_failed};
+use kubelet_core::volume::device::{
+    Content, Step, compute_content, compute_step, evaluate_check, mount_failed,
+};
 use model::PodUid;
 use parking_lot::Mutex;
 use ports::host::ProgramEnd;
@@ -16,7 +18,7 @@ use ports::{Host, HostError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::local::{Files, PLUGIN};
-use super::make::{MakeError, Scene};
+use super::make::{MakeError, MountContext};
 use super::{chain, program};
 use crate::settings::Paths;
 
@@ -48,24 +50,31 @@ impl Devices {
 
 /// Mounts the device at the place that all pods share, formatted before if nothing is on it. Idempotent; whoever calls has
 /// the device's turn.
-pub(super) async fn stage(scene: &Scene<'_>, name: &str, files: Files<'_>) -> Result<PathBuf, MakeError> {
-    let place = scene.engine.settings.paths.root.join(MOUNTS).join(name);
-    if scene.host().is_mount_point(&place).await? {
+pub(super) async fn stage(
+    mount_context: &MountContext<'_>,
+    name: &str,
+    files: Files<'_>,
+) -> Result<PathBuf, MakeError> {
+    let place = mount_context.engine.settings.paths.root.join(MOUNTS).join(name);
+    if mount_context.host().is_mount_point(&place).await? {
         return Ok(place);
     }
-    scene.host().ensure_dir(&place, DIRECTORY_MODE).await?;
-    let content = look_at(scene, files.source).await?;
+    mount_context.host().ensure_dir(&place, DIRECTORY_MODE).await?;
+    let content = look_at(mount_context, files.source).await?;
     let device = files.source.display().to_string();
     match compute_step(&content, files.fs_type, files.read_only, &device).map_err(MakeError::Device)? {
         Step::Format { program: path, args } => {
             let call = program(&path, args, LONG_WORK);
-            scene.unless_leaving(scene.host().run_program(&call)).await.map_err(device_failed)?;
+            mount_context
+                .unless_leaving(mount_context.host().run_program(&call))
+                .await
+                .map_err(device_failed)?;
         }
         Step::Check => {
             // Without `--`: fsck hands what comes after it to the checker and looks at no device. The path is absolute.
             let call = program("fsck", vec!["-a".to_owned(), device.clone()], LONG_WORK);
-            match scene.unless_leaving(scene.host().run_to_end(&call)).await {
-                Ok(end) => judge_check(end.code, &said(&end), &device).map_err(MakeError::Device)?,
+            match mount_context.unless_leaving(mount_context.host().run_to_end(&call)).await {
+                Ok(end) => evaluate_check(end.code, &said(&end), &device).map_err(MakeError::Device)?,
                 // A machine without the program mounts unchecked.
                 Err(error) if error.is_not_found() => {}
                 Err(error) => return Err(device_failed(error)),
@@ -73,19 +82,20 @@ pub(super) async fn stage(scene: &Scene<'_>, name: &str, files: Files<'_>) -> Re
         }
         Step::Nothing => {}
     }
-    mount(scene, &content, files, &place).await?;
+    mount(mount_context, &content, files, &place).await?;
     Ok(place)
 }
 
-async fn look_at(scene: &Scene<'_>, device: &Path) -> Result<Content, MakeError> {
+async fn look_at(mount_context: &MountContext<'_>, device: &Path) -> Result<Content, MakeError> {
     let args = ["-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "export", "--"].map(str::to_owned).into_iter();
     let call = program("blkid", args.chain([device.display().to_string()]).collect(), ANSWER);
-    let end = scene.unless_leaving(scene.host().run_to_end(&call)).await.map_err(device_failed)?;
+    let end =
+        mount_context.unless_leaving(mount_context.host().run_to_end(&call)).await.map_err(device_failed)?;
     compute_content(end.code, &said(&end), &end.complaint).map_err(MakeError::Device)
 }
 
 async fn mount(
-    scene: &Scene<'_>,
+    mount_context: &MountContext<'_>,
     content: &Content,
     files: Files<'_>,
     place: &Path,
@@ -95,10 +105,10 @@ async fn mount(
     let texts = ["-t", files.fs_type, "-o", &options.join(","), "--"].map(str::to_owned).into_iter();
     let places = [files.source, place].map(|path| path.display().to_string());
     let call = program("mount", texts.chain(places).collect(), ANSWER);
-    let mounted = scene.unless_leaving(scene.host().run_program(&call)).await;
+    let mounted = mount_context.unless_leaving(mount_context.host().run_program(&call)).await;
     mounted.map(drop).map_err(|error| match error {
         HostError::GivenUp(_) => error.into(),
-        HostError::Io { .. } | HostError::Unfit(_) => {
+        HostError::Io { .. } | HostError::Invalid(_) => {
             MakeError::Device(mount_failed(content, files.fs_type, &chain(&error)))
         }
     })
@@ -107,7 +117,7 @@ async fn mount(
 fn device_failed(error: HostError) -> MakeError {
     match error {
         HostError::GivenUp(_) => error.into(),
-        HostError::Io { .. } | HostError::Unfit(_) => MakeError::Device(chain(&error)),
+        HostError::Io { .. } | HostError::Invalid(_) => MakeError::Device(chain(&error)),
     }
 }
 

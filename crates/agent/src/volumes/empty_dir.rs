@@ -7,22 +7,23 @@ use kubelet_core::volume::plan::Medium;
 use model::Amount;
 use ports::HostError;
 
-use super::make::{MakeError, Scene};
+use super::make::{MakeError, MountContext};
 use super::quota;
 
 pub(super) const DIRECTORY: &str = "volumes/kubernetes.io~empty-dir";
 const MARKS: &str = "plugins/kubernetes.io~empty-dir";
 
-pub(super) async fn make(scene: &Scene<'_>, medium: Medium) -> Result<ReadyVolume, MakeError> {
-    let path = scene.pod_dir().join(DIRECTORY).join(&scene.volume.name);
-    ensure_backing(scene, &path, &scene.volume.name, medium).await?;
-    quota::ensure(scene, &path).await;
+pub(super) async fn make(mount_context: &MountContext<'_>, medium: Medium) -> Result<ReadyVolume, MakeError> {
+    let path = mount_context.pod_dir().join(DIRECTORY).join(&mount_context.volume.name);
+    ensure_backing(mount_context, &path, &mount_context.volume.name, medium).await?;
+    quota::ensure(mount_context, &path).await;
     Ok(ReadyVolume::at(path))
 }
 
 /// No more than all pods together may use; that much where nothing else is said.
-fn bounded(scene: &Scene<'_>, size_bytes: u64) -> u64 {
-    let of_node = scene.facts.allocatable.get("memory").and_then(|quantity| Amount::of(quantity).ok());
+fn bounded(mount_context: &MountContext<'_>, size_bytes: u64) -> u64 {
+    let of_node =
+        mount_context.facts.allocatable.get("memory").and_then(|quantity| Amount::of(quantity).ok());
     let of_node = of_node.and_then(|amount| u64::try_from(amount.units()).ok()).unwrap_or(0);
     [size_bytes, of_node].into_iter().filter(|size| *size > 0).min().unwrap_or(0)
 }
@@ -30,13 +31,13 @@ fn bounded(scene: &Scene<'_>, size_bytes: u64) -> u64 {
 /// A directory for a volume is made once: what its containers do to its permissions later is theirs, also over restarts
 /// of the kubelet. A mark beside the volumes says that it is ready; one in memory is gone after a reboot all the same.
 pub(super) async fn ensure_backing(
-    scene: &Scene<'_>,
+    mount_context: &MountContext<'_>,
     path: &Path,
     mark_name: &str,
     medium: Medium,
 ) -> Result<(), HostError> {
-    let host = scene.host();
-    let mark_dir = scene.pod_dir().join(MARKS).join(mark_name);
+    let host = mount_context.host();
+    let mark_dir = mount_context.pod_dir().join(MARKS).join(mark_name);
     let mark = mark_dir.join("ready");
     let was_ready = host.read_file(&mark, 1, false).await.is_ok();
     if was_ready && (medium == Medium::Disk || host.is_mount_point(path).await?) {
@@ -45,13 +46,13 @@ pub(super) async fn ensure_backing(
     match medium {
         Medium::Disk => host.ensure_dir(path, 0o777).await?,
         // The mount has permissions of its own, which include the sticky bit.
-        Medium::Memory { size_bytes } => host.ensure_tmpfs(path, bounded(scene, size_bytes)).await?,
+        Medium::Memory { size_bytes } => host.ensure_tmpfs(path, bounded(mount_context, size_bytes)).await?,
         Medium::HugePages { page_bytes, size_bytes } => {
             host.ensure_dir(path, 0o777).await?;
             host.ensure_huge_pages(path, page_bytes, size_bytes).await?;
         }
     }
-    if let Some(gid) = scene.group() {
+    if let Some(gid) = mount_context.group() {
         host.give_to_group(path, gid).await?;
     }
     host.ensure_dir(&mark_dir, 0o750).await?;

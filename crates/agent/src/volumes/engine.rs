@@ -143,7 +143,7 @@ impl VolumeEngine {
     fn take_end(&mut self, uid: &PodUid, ended: Ended) {
         match ended {
             Ended::Made { volume, made } => {
-                self.tell_failure(uid, &made);
+                self.report_failure(uid, &made);
                 self.feed(uid, VolumeEvent::Made { volume, attempt: made.attempt });
             }
             Ended::TakenDown(result) => {
@@ -157,7 +157,7 @@ impl VolumeEngine {
     }
 
     /// Each failure is told, also to who does not wait any more.
-    fn tell_failure(&self, uid: &PodUid, made: &Made) {
+    fn report_failure(&self, uid: &PodUid, made: &Made) {
         let order = self.pods.get(uid).and_then(|tracked| tracked.order.as_ref());
         if let (Some(order), Some(failure)) = (order, &made.failure) {
             let identity = PodRef::of(&order.pod);

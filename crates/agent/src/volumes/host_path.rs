@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use kubelet_core::volume::engine::ReadyVolume;
 use ports::host::HostPathKind;
 
-use super::make::{MakeError, Scene};
+use super::make::{MakeError, MountContext};
 
 pub(super) async fn make(
-    scene: &Scene<'_>,
+    mount_context: &MountContext<'_>,
     path: &str,
     kind: &str,
     read_only: bool,
@@ -25,6 +25,6 @@ pub(super) async fn make(
         "BlockDevice" => HostPathKind::BlockDevice,
         other => return Err(MakeError::Failed(format!("hostPath type {other:?} is unknown"))),
     };
-    scene.unless_leaving(scene.host().ensure_host_path(&path, kind)).await?;
+    mount_context.unless_leaving(mount_context.host().ensure_host_path(&path, kind)).await?;
     Ok(ReadyVolume { read_only, ..ReadyVolume::at(path) })
 }

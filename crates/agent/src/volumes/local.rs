@@ -11,7 +11,7 @@ use ports::host::{GroupPolicy, HostPathKind};
 
 use super::chain;
 use super::device;
-use super::make::{MakeError, Scene};
+use super::make::{MakeError, MountContext};
 
 pub(super) const PLUGIN: &str = "kubernetes.io~local-volume";
 /// Giving a tree to a group is said to be slow after this, and again after each further minute.
@@ -31,115 +31,142 @@ pub(super) struct Files<'a> {
 
 /// Binds the directory, or the filesystem on the device, into the pod's own, and gives it to the pod's group. A mark says
 /// that both are done.
-pub(super) async fn mount(scene: &Scene<'_>, name: &str, files: Files<'_>) -> Result<ReadyVolume, MakeError> {
+pub(super) async fn mount(
+    mount_context: &MountContext<'_>,
+    name: &str,
+    files: Files<'_>,
+) -> Result<ReadyVolume, MakeError> {
     let read_only = files.read_only;
     // Nobody unmounts a device between its being mounted and its being bound.
-    let turn = scene.shared.devices.turn(name).await?;
-    let is_device = is_device(scene, files.source).await?;
-    let path = scene.pod_dir().join("volumes").join(PLUGIN).join(name);
+    let turn = mount_context.shared.devices.turn(name).await?;
+    let is_device = is_device(mount_context, files.source).await?;
+    let path = mount_context.pod_dir().join("volumes").join(PLUGIN).join(name);
     let ready = ReadyVolume { read_only, ..ReadyVolume::at(path.clone()) };
     // What containers did to its permissions since is theirs.
-    if scene.is_marked(PLUGIN, name).await && scene.host().is_mount_point(&path).await? {
+    if mount_context.is_marked(PLUGIN, name).await && mount_context.host().is_mount_point(&path).await? {
         return Ok(ready);
     }
-    scene.host().ensure_dir(path.parent().unwrap_or(&path), DIRECTORY_MODE).await?;
-    let is_bound = scene.host().is_mount_point(&path).await?;
+    mount_context.host().ensure_dir(path.parent().unwrap_or(&path), DIRECTORY_MODE).await?;
+    let is_bound = mount_context.host().is_mount_point(&path).await?;
     let access = read_only.then(|| "ro".to_owned()).into_iter();
     let (source, options) = if is_device {
         // Says that the pod uses the device, also if the kubelet is killed, or the pod leaves, before it is bound here.
         if !is_bound {
-            scene.host().ensure_dir(&path, DIRECTORY_MODE).await?;
+            mount_context.host().ensure_dir(&path, DIRECTORY_MODE).await?;
         }
-        (device::stage(scene, name, files).await?, access.collect())
+        (device::stage(mount_context, name, files).await?, access.collect())
     } else {
         (files.source.to_owned(), access.chain(files.options.iter().cloned()).collect::<Vec<String>>())
     };
-    if let Some(gid) = scene.group().filter(|_| !is_bound) {
-        warn_if_taken_away(scene, name, &source, gid).await?;
+    if let Some(gid) = mount_context.group().filter(|_| !is_bound) {
+        warn_if_taken_away(mount_context, name, &source, gid).await?;
     }
-    scene.unless_leaving(scene.host().bind_volume(&source, &path, &options)).await?;
+    mount_context.unless_leaving(mount_context.host().bind_volume(&source, &path, &options)).await?;
     drop(turn);
-    if let Some(gid) = scene.group().filter(|_| !read_only) {
-        let began = scene.engine.clock.mono();
-        let given = give_to_group(scene, &path, gid).await;
-        let took = scene.engine.clock.mono().saturating_since(began);
-        let figures = &scene.engine.metrics.volumes;
-        figures.operated("volume_apply_access_control", plugin_name(PLUGIN), given.is_ok(), took);
+    if let Some(gid) = mount_context.group().filter(|_| !read_only) {
+        let began = mount_context.engine.clock.mono();
+        let given = give_to_group(mount_context, &path, gid).await;
+        let took = mount_context.engine.clock.mono().saturating_since(began);
+        let metrics = &mount_context.engine.metrics.volumes;
+        metrics.operated("volume_apply_access_control", plugin_name(PLUGIN), given.is_ok(), took);
         given?;
     }
-    scene.mark(PLUGIN, name).await?;
+    mount_context.mark(PLUGIN, name).await?;
     Ok(ready)
 }
 
 /// Other pods that use it may find it belonging to another group.
-async fn warn_if_taken_away(scene: &Scene<'_>, name: &str, source: &Path, gid: u32) -> Result<(), MakeError> {
+async fn warn_if_taken_away(
+    mount_context: &MountContext<'_>,
+    name: &str,
+    source: &Path,
+    gid: u32,
+) -> Result<(), MakeError> {
     // A host that does not tell whose it is has nothing to warn of.
-    let Ok(facts) = scene.host().look_at(source).await else { return Ok(()) };
-    if facts.gid != gid && device::is_used(scene.host(), &scene.engine.settings.paths, name).await? {
+    let Ok(facts) = mount_context.host().look_at(source).await else { return Ok(()) };
+    if facts.gid != gid
+        && device::is_used(mount_context.host(), &mount_context.engine.settings.paths, name).await?
+    {
         let message = format!(
             "The requested fsGroup is {gid}, but the volume {name} has GID {}. The volume may not be shareable.",
             facts.gid
         );
-        scene.engine.recorder.warning(&scene.identity(), None, "AlreadyMountedVolume", message);
+        mount_context.engine.recorder.warning(
+            &mount_context.identity(),
+            None,
+            "AlreadyMountedVolume",
+            message,
+        );
     }
     Ok(())
 }
 
-async fn is_device(scene: &Scene<'_>, source: &Path) -> Result<bool, MakeError> {
-    match exists(scene, source, HostPathKind::Directory).await {
+async fn is_device(mount_context: &MountContext<'_>, source: &Path) -> Result<bool, MakeError> {
+    match exists(mount_context, source, HostPathKind::Directory).await {
         Ok(()) => Ok(false),
-        Err(MakeError::Unfit(why)) => match exists(scene, source, HostPathKind::BlockDevice).await {
-            Ok(()) => Ok(true),
-            // It is neither.
-            Err(MakeError::Unfit(_)) => Err(MakeError::Unfit(why)),
-            Err(error) => Err(error),
-        },
+        Err(MakeError::Invalid(why)) => {
+            match exists(mount_context, source, HostPathKind::BlockDevice).await {
+                Ok(()) => Ok(true),
+                // It is neither.
+                Err(MakeError::Invalid(_)) => Err(MakeError::Invalid(why)),
+                Err(error) => Err(error),
+            }
+        }
         Err(error) => Err(error),
     }
 }
 
 /// Makes a link to the device, by which containers get it.
 pub(super) async fn map(
-    scene: &Scene<'_>,
+    mount_context: &MountContext<'_>,
     name: &str,
     source: &Path,
     read_only: bool,
 ) -> Result<ReadyVolume, MakeError> {
-    exists(scene, source, HostPathKind::BlockDevice).await?;
-    let directory = scene.pod_dir().join("volumeDevices").join(PLUGIN);
-    scene.host().ensure_dir(&directory, DIRECTORY_MODE).await?;
+    exists(mount_context, source, HostPathKind::BlockDevice).await?;
+    let directory = mount_context.pod_dir().join("volumeDevices").join(PLUGIN);
+    mount_context.host().ensure_dir(&directory, DIRECTORY_MODE).await?;
     let path: PathBuf = directory.join(name);
-    let is_new = !scene.host().list_names(&directory).await?.iter().any(|known| known == name);
-    scene.host().ensure_symlink(source, &path).await?;
+    let is_new = !mount_context.host().list_names(&directory).await?.iter().any(|known| known == name);
+    mount_context.host().ensure_symlink(source, &path).await?;
     if is_new {
         let message = format!(
             "MapVolume.MapPodDevice succeeded for volume {name:?} volumeMapPath {:?}",
             directory.display().to_string()
         );
-        scene.engine.recorder.normal(&scene.identity(), None, "SuccessfulMountVolume", message);
+        mount_context.engine.recorder.normal(
+            &mount_context.identity(),
+            None,
+            "SuccessfulMountVolume",
+            message,
+        );
     }
     Ok(ReadyVolume { is_device: true, read_only, ..ReadyVolume::at(path) })
 }
 
-async fn exists(scene: &Scene<'_>, source: &Path, kind: HostPathKind) -> Result<(), MakeError> {
-    match scene.unless_leaving(scene.host().ensure_host_path(source, kind)).await {
+async fn exists(
+    mount_context: &MountContext<'_>,
+    source: &Path,
+    kind: HostPathKind,
+) -> Result<(), MakeError> {
+    match mount_context.unless_leaving(mount_context.host().ensure_host_path(source, kind)).await {
         Ok(()) => Ok(()),
         Err(error @ HostError::GivenUp(_)) => Err(error.into()),
-        Err(error @ (HostError::Io { .. } | HostError::Unfit(_))) => {
-            Err(MakeError::Unfit(format!("path {:?} cannot be used: {}", source.display(), chain(&error))))
+        Err(error @ (HostError::Io { .. } | HostError::Invalid(_))) => {
+            Err(MakeError::Invalid(format!("path {:?} cannot be used: {}", source.display(), chain(&error))))
         }
     }
 }
 
 /// May take hours on a large tree; the pod's end ends it.
-async fn give_to_group(scene: &Scene<'_>, path: &Path, gid: u32) -> Result<(), MakeError> {
-    let context = spec_of(scene.pod).security_context.as_ref();
+async fn give_to_group(mount_context: &MountContext<'_>, path: &Path, gid: u32) -> Result<(), MakeError> {
+    let context = spec_of(mount_context.pod).security_context.as_ref();
     let policy = match context.and_then(|context| context.fs_group_change_policy.as_deref()) {
         Some("OnRootMismatch") => GroupPolicy::OnRootMismatch,
         Some(_) | None => GroupPolicy::Always,
     };
-    let clock = scene.engine.clock;
-    let work = scene.unless_leaving(scene.host().give_tree_to_group(path, gid, policy));
+    let clock = mount_context.engine.clock;
+    let work = mount_context.unless_leaving(mount_context.host().give_tree_to_group(path, gid, policy));
     tokio::pin!(work);
     let mut slow_at = clock.mono() + SLOW_AFTER;
     loop {
@@ -152,7 +179,7 @@ async fn give_to_group(scene: &Scene<'_>, path: &Path, gid: u32) -> Result<(), M
                      https://kubernetes.io/docs/tasks/configure-pod-container/security-context/#configure-volume-permission-and-ownership-change-policy-for-pods",
                     path.display()
                 );
-                scene.engine.recorder.warning(&scene.identity(), None, "VolumePermissionChangeInProgress", message);
+                mount_context.engine.recorder.warning(&mount_context.identity(), None, "VolumePermissionChangeInProgress", message);
             }
         }
     }

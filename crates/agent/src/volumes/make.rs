@@ -56,7 +56,7 @@ impl PayloadPermits {
 }
 
 /// What one volume of a pod is made with.
-pub(super) struct Scene<'a> {
+pub(super) struct MountContext<'a> {
     pub(super) engine: &'a Engine,
     pub(super) pod: &'a Pod,
     pub(super) volume: &'a Volume,
@@ -67,7 +67,7 @@ pub(super) struct Scene<'a> {
     pub(super) leaving: &'a CancellationToken,
 }
 
-impl Scene<'_> {
+impl MountContext<'_> {
     pub(super) fn host(&self) -> &dyn Host {
         &*self.engine.host
     }
@@ -120,7 +120,7 @@ pub(super) enum MakeError {
     /// The device that pods share cannot be had.
     Device(String),
     /// Before anything was tried: the thing to mount is not there, or not of the right kind.
-    Unfit(String),
+    Invalid(String),
 }
 
 impl From<HostError> for MakeError {
@@ -128,7 +128,7 @@ impl From<HostError> for MakeError {
         let text = chain(&error);
         match error {
             HostError::GivenUp(_) => Self::GivenUp(text),
-            HostError::Io { .. } | HostError::Unfit(_) => Self::Failed(text),
+            HostError::Io { .. } | HostError::Invalid(_) => Self::Failed(text),
         }
     }
 }
@@ -186,7 +186,7 @@ pub(super) async fn make(
         Err(why) => return Made::refused(why),
     };
     let allocatable = engine.allocatable();
-    let scene = Scene {
+    let mount_context = MountContext {
         engine,
         pod: &order.pod,
         volume,
@@ -203,16 +203,16 @@ pub(super) async fn make(
     };
     let began = engine.clock.mono();
     // With what is to be mounted it is settled that nothing must be attached: no type that we have needs it.
-    let (plugin, took) = (plugin_of(&scene, &plan), began.saturating_since(asked_at));
+    let (plugin, took) = (plugin_of(&mount_context, &plan), began.saturating_since(asked_at));
     engine.metrics.volumes.operated("verify_controller_attached_volume", plugin, true, took);
-    let made = make_anew(&scene, &plan, is_uncertain).await;
+    let made = recreate(&mount_context, &plan, is_uncertain).await;
     let made = made.map(|ready| ReadyVolume { gid, relabel: plan.is_relabelled(), ..ready });
     let ended = engine.clock.mono();
     engine.metrics.volumes.operated(act_of(&plan), plugin, made.is_ok(), ended.saturating_since(began));
     if made.is_ok() {
         engine.metrics.volumes.mounted(plugin, ended.saturating_since(requested_at));
     }
-    judge(&scene, &plan, made)
+    outcome(&mount_context, &plan, made)
 }
 
 async fn plan(engine: &Engine, order: &VolumeOrder, volume: &Volume) -> Result<Claimed, String> {
@@ -231,25 +231,25 @@ async fn plan(engine: &Engine, order: &VolumeOrder, volume: &Volume) -> Result<C
 }
 
 /// What an attempt that was given up may have mounted meanwhile, nobody has seen whole.
-async fn make_anew(
-    scene: &Scene<'_>,
+async fn recreate(
+    mount_context: &MountContext<'_>,
     plan: &VolumePlan,
     is_uncertain: bool,
 ) -> Result<ReadyVolume, MakeError> {
     if is_uncertain {
-        clear(scene, plan).await.map_err(|error| MakeError::GivenUp(chain(&error)))?;
+        clear(mount_context, plan).await.map_err(|error| MakeError::GivenUp(chain(&error)))?;
     }
-    make_type(scene, plan).await
+    make_type(mount_context, plan).await
 }
 
 /// The pod's own mount first, and then that of the device, unless another pod uses it.
-async fn clear(scene: &Scene<'_>, plan: &VolumePlan) -> Result<(), HostError> {
-    let Some(place) = mount_point(scene, plan) else { return Ok(()) };
-    scene.host().unmount_tree(&place).await?;
+async fn clear(mount_context: &MountContext<'_>, plan: &VolumePlan) -> Result<(), HostError> {
+    let Some(place) = mount_point(mount_context, plan) else { return Ok(()) };
+    mount_context.host().unmount_tree(&place).await?;
     match plan {
         VolumePlan::Local { volume, .. } => {
-            let (paths, names) = (&scene.engine.settings.paths, [volume.clone()]);
-            device::release(scene.host(), paths, &scene.shared.devices, &names).await
+            let (paths, names) = (&mount_context.engine.settings.paths, [volume.clone()]);
+            device::release(mount_context.host(), paths, &mount_context.shared.devices, &names).await
         }
         VolumePlan::Nfs { .. }
         | VolumePlan::EmptyDir(_)
@@ -259,8 +259,8 @@ async fn clear(scene: &Scene<'_>, plan: &VolumePlan) -> Result<(), HostError> {
 }
 
 /// Where the volume is mounted, if others than this kernel answer for that.
-fn mount_point(scene: &Scene<'_>, plan: &VolumePlan) -> Option<PathBuf> {
-    let volumes = scene.pod_dir().join("volumes");
+fn mount_point(mount_context: &MountContext<'_>, plan: &VolumePlan) -> Option<PathBuf> {
+    let volumes = mount_context.pod_dir().join("volumes");
     match plan {
         VolumePlan::Local { volume, shown: Shown::Files { .. }, .. } => {
             Some(volumes.join(local::PLUGIN).join(volume))
@@ -273,31 +273,35 @@ fn mount_point(scene: &Scene<'_>, plan: &VolumePlan) -> Option<PathBuf> {
     }
 }
 
-async fn make_type(scene: &Scene<'_>, plan: &VolumePlan) -> Result<ReadyVolume, MakeError> {
+async fn make_type(mount_context: &MountContext<'_>, plan: &VolumePlan) -> Result<ReadyVolume, MakeError> {
     match plan {
-        VolumePlan::EmptyDir(medium) => empty_dir::make(scene, *medium).await,
+        VolumePlan::EmptyDir(medium) => empty_dir::make(mount_context, *medium).await,
         VolumePlan::HostPath { path, kind, read_only, .. } => {
-            host_path::make(scene, path, kind, *read_only).await
+            host_path::make(mount_context, path, kind, *read_only).await
         }
-        VolumePlan::Payload => payload::make(scene).await,
+        VolumePlan::Payload => payload::make(mount_context).await,
         VolumePlan::Local { volume, path, shown: Shown::Device, read_only } => {
-            local::map(scene, volume, path.as_ref(), *read_only).await
+            local::map(mount_context, volume, path.as_ref(), *read_only).await
         }
         VolumePlan::Local { volume, path, shown: Shown::Files { fs_type, options }, read_only } => {
             let files = local::Files { source: path.as_ref(), fs_type, options, read_only: *read_only };
-            local::mount(scene, volume, files).await
+            local::mount(mount_context, volume, files).await
         }
         VolumePlan::Nfs { name, export, options, read_only } => {
-            nfs::mount(scene, (name, export), options, *read_only).await
+            nfs::mount(mount_context, (name, export), options, *read_only).await
         }
     }
 }
 
-fn judge(scene: &Scene<'_>, plan: &VolumePlan, made: Result<ReadyVolume, MakeError>) -> Made {
+fn outcome(
+    mount_context: &MountContext<'_>,
+    plan: &VolumePlan,
+    made: Result<ReadyVolume, MakeError>,
+) -> Made {
     let (name, is_device) = match plan {
         VolumePlan::Local { volume, shown, .. } => (volume, *shown == Shown::Device),
         VolumePlan::Nfs { name, .. } | VolumePlan::HostPath { name, .. } => (name, false),
-        VolumePlan::EmptyDir(_) | VolumePlan::Payload => (&scene.volume.name, false),
+        VolumePlan::EmptyDir(_) | VolumePlan::Payload => (&mount_context.volume.name, false),
     };
     let reason = if is_device { "FailedMapVolume" } else { "FailedMount" };
     let step = if is_device { "MapVolume.SetUpDevice failed" } else { "MountVolume.SetUp failed" };
@@ -311,7 +315,7 @@ fn judge(scene: &Scene<'_>, plan: &VolumePlan, made: Result<ReadyVolume, MakeErr
             let failure = failure("MountVolume.MountDevice failed", why);
             Made { attempt: Attempt::Failed, failure: Some(failure) }
         }
-        Err(MakeError::Unfit(why)) => {
+        Err(MakeError::Invalid(why)) => {
             let step = if is_device { "MapVolume.NewBlockVolumeMapper" } else { "MountVolume.NewMounter" };
             let failure = failure(&format!("{step} initialization failed"), why);
             Made { attempt: Attempt::Failed, failure: Some(failure) }
@@ -332,8 +336,8 @@ const fn act_of(plan: &VolumePlan) -> &'static str {
 }
 
 /// The name of the type in metrics: `kubernetes.io/nfs`.
-fn plugin_of(scene: &Scene<'_>, plan: &VolumePlan) -> &'static str {
-    kubelet_core::volume::plan::plugin_name(plugin_dir(scene.volume, plan))
+fn plugin_of(mount_context: &MountContext<'_>, plan: &VolumePlan) -> &'static str {
+    kubelet_core::volume::plan::plugin_name(plugin_dir(mount_context.volume, plan))
 }
 
 /// Where the volume is, if it lies in the pod's directory. One with a claim is found by the mark that it got when it was

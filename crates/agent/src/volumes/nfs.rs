@@ -6,7 +6,7 @@ use std::time::Duration;
 use kubelet_core::volume::engine::ReadyVolume;
 use ports::HostError;
 
-use super::make::{MakeError, Scene};
+use super::make::{MakeError, MountContext};
 use super::{chain, program};
 
 pub(super) const PLUGIN: &str = "kubernetes.io~nfs";
@@ -15,27 +15,27 @@ const DEADLINE: Duration = Duration::from_secs(120);
 const DIRECTORY_MODE: u32 = 0o750;
 
 pub(super) async fn mount(
-    scene: &Scene<'_>,
+    mount_context: &MountContext<'_>,
     (name, export): (&str, &str),
     options: &[String],
     read_only: bool,
 ) -> Result<ReadyVolume, MakeError> {
-    let path = scene.pod_dir().join("volumes").join(PLUGIN).join(name);
+    let path = mount_context.pod_dir().join("volumes").join(PLUGIN).join(name);
     let ready = ReadyVolume { read_only, ..ReadyVolume::at(path.clone()) };
-    if scene.host().is_mount_point(&path).await? {
+    if mount_context.host().is_mount_point(&path).await? {
         return Ok(ready);
     }
-    scene.host().ensure_dir(&path, DIRECTORY_MODE).await?;
-    scene.mark(PLUGIN, name).await?;
+    mount_context.host().ensure_dir(&path, DIRECTORY_MODE).await?;
+    mount_context.mark(PLUGIN, name).await?;
     let call = program("mount", arguments(export, options, &path), DEADLINE);
-    let mounted = scene.unless_leaving(scene.host().run_program(&call)).await;
+    let mounted = mount_context.unless_leaving(mount_context.host().run_program(&call)).await;
     mounted.map_err(|error| {
         let (why, arguments) = (chain(&error), call.args.join(" "));
         let text = format!("mount failed: {why}\nMounting command: mount\nMounting arguments: {arguments}");
         match error {
             // Its server may answer any moment.
             HostError::GivenUp(_) => MakeError::GivenUp(text),
-            HostError::Io { .. } | HostError::Unfit(_) => MakeError::Failed(text),
+            HostError::Io { .. } | HostError::Invalid(_) => MakeError::Failed(text),
         }
     })?;
     Ok(ready)

@@ -14,7 +14,7 @@ use tokio::sync::Semaphore;
 
 use super::chain;
 use super::empty_dir::DIRECTORY;
-use super::make::Scene;
+use super::make::MountContext;
 use crate::engine::Engine;
 use crate::settings::Paths;
 
@@ -36,13 +36,13 @@ impl Default for Projects {
 }
 
 /// Lets the filesystem count what is going to be in the directory, if it is to and can.
-pub(super) async fn ensure(scene: &Scene<'_>, path: &Path) {
-    let features = scene.engine.node_facts.features;
-    if !is_counted(scene.pod, scene.volume, features) {
+pub(super) async fn ensure(mount_context: &MountContext<'_>, path: &Path) {
+    let features = mount_context.engine.node_facts.features;
+    if !is_counted(mount_context.pod, mount_context.volume, features) {
         return;
     }
-    let projects = &scene.shared.projects;
-    match join(scene.host(), &scene.engine.settings.paths, projects, path).await {
+    let projects = &mount_context.shared.projects;
+    match join(mount_context.host(), &mount_context.engine.settings.paths, projects, path).await {
         Ok(()) => {}
         // A filesystem without quotas is no failure of the volume.
         Err(error) if !projects.is_said.swap(true, Ordering::Relaxed) => {
@@ -69,7 +69,7 @@ async fn join(host: &dyn Host, paths: &Paths, projects: &Projects, path: &Path) 
         }
         taken.insert(project);
     }
-    Err(HostError::Unfit("all projects that were tried have files".to_owned()))
+    Err(HostError::Invalid("all projects that were tried have files".to_owned()))
 }
 
 /// The projects of all volumes on disk.

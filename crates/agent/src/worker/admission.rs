@@ -4,10 +4,10 @@
 use kubelet_core::admission::fit::{FitFacts, refuse_beyond};
 use kubelet_core::admission::preemption::PREEMPTING;
 use kubelet_core::admission::{Admission, AdmissionFacts, Rejection, compute_admission};
+use kubelet_core::allocations::{EndedFacts, OtherPods, compute_ended};
 use kubelet_core::devices::assign::{allocatable_devices, rejection};
 use kubelet_core::devices::{DeviceShortage, PodDevices};
 use kubelet_core::eviction::message::EVICTED;
-use kubelet_core::ledger::{Beside, EndedFacts, compute_ended};
 use kubelet_core::pod::termination::{EXCEEDED_GRACE_PERIOD, GraceSources, compute_grace};
 use kubelet_core::pod::worker::{PodStage, TerminationCause, WorkerEvent};
 use kubelet_core::shutdown::TERMINATED;
@@ -15,9 +15,9 @@ use kubelet_core::status::TerminalReason;
 use model::k8s::Pod;
 
 use super::PodWorker;
+use crate::admissions::TerminationRequest;
 use crate::cluster::own_node;
 use crate::engine::Engine;
-use crate::places::MakeWay;
 
 /// How a pod ends that somebody on this node ends.
 struct End {
@@ -31,9 +31,9 @@ struct End {
 }
 
 impl End {
-    fn of(why: MakeWay) -> Self {
+    fn of(why: TerminationRequest) -> Self {
         match why {
-            MakeWay::Preempted => Self {
+            TerminationRequest::Preempted => Self {
                 cause: TerminationCause::Preempted,
                 grace_override: None,
                 reason: PREEMPTING.0,
@@ -41,7 +41,7 @@ impl End {
                 is_disruption: true,
                 told_with: Some(Vec::new()),
             },
-            MakeWay::Evicted { notice, grace } => Self {
+            TerminationRequest::Evicted { notice, grace } => Self {
                 cause: TerminationCause::Evicted,
                 grace_override: Some(grace),
                 reason: EVICTED,
@@ -49,7 +49,7 @@ impl End {
                 is_disruption: notice.is_disruption,
                 told_with: Some(notice.annotations.clone()),
             },
-            MakeWay::NodeShutdown { grace } => Self {
+            TerminationRequest::NodeShutdown { grace } => Self {
                 cause: TerminationCause::NodeShutdown,
                 grace_override: Some(grace),
                 reason: TERMINATED.0,
@@ -64,14 +64,14 @@ impl End {
 impl PodWorker {
     /// Judges the pod once. One that already ran before a restart of the kubelet was admitted then.
     pub(super) async fn admit(&mut self, pod: &Pod) {
-        let Some(place) = &mut self.place else { return };
+        let Some(slot) = &mut self.slot else { return };
         let ran_before = self.last_status.as_ref().is_some_and(|status| status.container_statuses.is_some());
         if ran_before {
-            return place.keep();
+            return slot.keep();
         }
         let engine = self.engine.clone();
         engine.metrics.pod_taken(model::containers::spec_of(pod).containers.len());
-        match place.judge(|beside| judge(&engine, pod, beside)).await {
+        match slot.admit(|others| decide(&engine, pod, others)).await {
             Some(Admission::Admitted { victims, short_of }) => {
                 engine.metrics.pods.made_way(victims.len(), &short_of);
                 if let Err(why) = engine.devices.ensure(pod, &self.pod.uid).await {
@@ -96,7 +96,7 @@ impl PodWorker {
 
     /// The room of this pod is needed, or it took more than it may, or the machine ends. One that ends already ends as it
     /// began to, though perhaps faster.
-    pub(super) fn make_way(&mut self, why: MakeWay) {
+    pub(super) fn terminate_for(&mut self, why: TerminationRequest) {
         let end = End::of(why);
         if self.terminal.is_none() {
             if let Some(annotations) = end.told_with {
@@ -135,7 +135,7 @@ impl PodWorker {
 
     /// What of the pod will not run again needs no room any more.
     pub(super) fn note_ended(&self) {
-        let (Some(place), Some(pod), Some(observed)) = (&self.place, &self.desired, &self.observed) else {
+        let (Some(slot), Some(pod), Some(observed)) = (&self.slot, &self.desired, &self.observed) else {
             return;
         };
         let facts = EndedFacts {
@@ -144,35 +144,35 @@ impl PodWorker {
             features: self.engine.node_facts.features,
             is_stopping: self.state.stage() != PodStage::Syncing,
         };
-        place.note_ended(compute_ended(pod, observed, &facts));
+        slot.note_ended(compute_ended(pod, observed, &facts));
     }
 
     /// Its room is for others from now on.
     pub(super) fn leave_place(&self) {
-        if let Some(place) = &self.place {
-            place.leave();
+        if let Some(slot) = &self.slot {
+            slot.release();
         }
     }
 }
 
 /// The answer, and the devices that the pod has if it is taken.
-fn judge(engine: &Engine, pod: &Pod, beside: &Beside<'_>) -> (Admission, PodDevices) {
-    match engine.devices.choose(pod, beside) {
-        Ok(devices) => (judge_with(engine, pod, (beside, &devices), None), devices),
+fn decide(engine: &Engine, pod: &Pod, others: &OtherPods<'_>) -> (Admission, PodDevices) {
+    match engine.devices.choose(pod, others) {
+        Ok(devices) => (decide_with(engine, pod, (others, &devices), None), devices),
         Err(shortage) => {
             let none = PodDevices::default();
-            (judge_with(engine, pod, (beside, &none), Some(shortage)), none)
+            (decide_with(engine, pod, (others, &none), Some(shortage)), none)
         }
     }
 }
 
-fn judge_with(
+fn decide_with(
     engine: &Engine,
     pod: &Pod,
-    (beside, own): (&Beside<'_>, &PodDevices),
+    (others, own): (&OtherPods<'_>, &PodDevices),
     shortage: Option<DeviceShortage>,
 ) -> Admission {
-    let others = beside.holdings.as_slice();
+    let active = others.allocations.as_slice();
     // Before the runtime has said what it can do, nothing is refused for it.
     let runtime = engine.node.borrow().clone();
     let facts = AdmissionFacts {
@@ -188,15 +188,15 @@ fn judge_with(
     let node = own_node(&engine.own_node.borrow());
     let allocatable = node.as_ref().and_then(|node| node.status.as_ref()?.allocatable.clone());
     if let (Some(node), Some(mut allocatable)) = (&node, allocatable) {
-        let having = beside.devices.iter().copied().chain([own]);
+        let having = others.devices.iter().copied().chain([own]);
         allocatable.extend(allocatable_devices(&engine.devices.amounts(), having));
-        let fit = FitFacts { node, allocatable: &allocatable, active: others, features: facts.features };
+        let fit = FitFacts { node, allocatable: &allocatable, active, features: facts.features };
         return compute_admission(pod, &facts, Some(&fit));
     }
     // A node that stands alone, or was not yet seen, has nobody to tell it how large it is.
     match compute_admission(pod, &facts, None) {
         Admission::Admitted { victims, short_of } => {
-            match refuse_beyond(engine.settings.containers.max_pods, others) {
+            match refuse_beyond(engine.settings.containers.max_pods, active) {
                 Some(rejection) => Admission::Rejected(rejection),
                 None => Admission::Admitted { victims, short_of },
             }

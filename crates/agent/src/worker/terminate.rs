@@ -8,7 +8,7 @@ use model::k8s::Pod;
 use tracing::Instrument;
 
 use super::{ActReport, PodWorker};
-use crate::pass::kill::{Victim, kill_in_turns};
+use crate::pass::kill::{KillTarget, kill_in_turns};
 
 impl PodWorker {
     /// Starts the act that stops the containers and then the sandboxes.
@@ -24,8 +24,8 @@ impl PodWorker {
             tracing::info_span!(target: "trace", "syncTerminatingPod", k8s.pod = %name, k8s.pod.uid = uid);
         let pass = async move {
             let plan = compute_kill_plan(pod.as_deref(), &observed, grace);
-            let victim = Victim { pod: &observed.pod, spec: pod.as_deref(), observed: &observed };
-            kill_in_turns(&engine, victim, &plan.kills).await;
+            let target = KillTarget { pod: &observed.pod, spec: pod.as_deref(), observed: &observed };
+            kill_in_turns(&engine, target, &plan.kills).await;
             for sandbox in &plan.stop {
                 match engine.runtime.stop_sandbox(sandbox).await {
                     Ok(()) => {}

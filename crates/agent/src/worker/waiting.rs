@@ -73,7 +73,7 @@ impl PodWorker {
                     self.engine.recorder.warning(&self.pod, Some(container), "BackOff", event);
                     let state = WaitingState { reason: CRASH_LOOP.to_owned(), message };
                     self.waiting.set(container, state, now);
-                    self.wake_no_later_than(now + period + self.engine.chance.up_to(period / 2));
+                    self.wake_no_later_than(now + period + self.engine.rng.up_to(period / 2));
                 }
                 BackOffNotice::Nothing => {}
             }

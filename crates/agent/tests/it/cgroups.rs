@@ -6,7 +6,7 @@ use testing::{Fault, Method};
 use crate::pods::{Manifest, container, container_with, pod};
 use crate::world::{World, seconds};
 
-const TIER: &str = "/kubepods/burstable";
+const BURSTABLE: &str = "/kubepods/burstable";
 const CGROUP: &str = "/kubepods/burstable/pod7";
 
 /// What this pod asks for weighs 20 of 10000.
@@ -31,12 +31,12 @@ fn instance(world: &World) -> Option<String> {
     world.container("web", "app")?.container_id
 }
 
-fn runs_anew(world: &World, before: Option<&String>) -> bool {
+fn runs_again(world: &World, before: Option<&String>) -> bool {
     world.is_ready("web") && instance(world).as_ref() != before
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_whose_cgroup_somebody_removed_is_made_anew_with_it() {
+async fn a_pod_whose_cgroup_somebody_removed_is_made_again_with_it() {
     let mut world = with_a_pod().await;
     for is_restart in [false, true] {
         let before = instance(&world);
@@ -48,7 +48,7 @@ async fn a_pod_whose_cgroup_somebody_removed_is_made_anew_with_it() {
         if is_restart {
             world.start().await;
         }
-        let made = world.until("it runs in another sandbox", |w| runs_anew(w, before.as_ref())).await;
+        let made = world.until("it runs in another sandbox", |w| runs_again(w, before.as_ref())).await;
         assert!(made - since < seconds(100), "{:?}", made - since);
         assert_eq!(weight(&world, CGROUP).as_deref(), Some("20"));
         assert_eq!(world.fake.ready_sandboxes().len(), 1);
@@ -67,7 +67,7 @@ async fn who_could_not_be_stopped_outside_gets_no_cgroup_before_it_is() {
     world.until("it is tried", |w| w.times_of("StopPodSandbox web-node").len() > stops + 1).await;
     assert_eq!(weight(&world, CGROUP), None);
     world.fake.fault_always(Method::StopPodSandbox, None);
-    world.until("it runs in another sandbox", |w| runs_anew(w, before.as_ref())).await;
+    world.until("it runs in another sandbox", |w| runs_again(w, before.as_ref())).await;
     assert_eq!(weight(&world, CGROUP).as_deref(), Some("20"));
 }
 
@@ -100,20 +100,20 @@ async fn a_cgroup_that_cannot_be_looked_at_is_not_taken_for_gone() {
     world.pass(seconds(300)).await;
     assert_eq!(instance(&world), before);
     world.cgroups.repair();
-    world.until("it runs in another sandbox", |w| runs_anew(w, before.as_ref())).await;
+    world.until("it runs in another sandbox", |w| runs_again(w, before.as_ref())).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn tiers_are_set_right_each_minute() {
+async fn qos_cgroups_are_corrected_each_minute() {
     let world = with_a_pod().await;
-    let is_right = |w: &World| weight(w, TIER).as_deref() == Some("20");
-    world.until("the tier weighs what its pods request", is_right).await;
-    world.cgroups.write(TIER, "cpu.weight", "77");
+    let is_right = |w: &World| weight(w, BURSTABLE).as_deref() == Some("20");
+    world.until("the QoS cgroup weighs what its pods request", is_right).await;
+    world.cgroups.write(BURSTABLE, "cpu.weight", "77");
     let since = world.now();
-    let right = world.until("the tier is set right", is_right).await;
+    let right = world.until("the QoS cgroup is set right", is_right).await;
     assert!(right - since <= seconds(61), "{:?}", right - since);
     world.cgroups.take("/kubepods/besteffort");
-    world.until("the other tier is there again", |w| weight(w, "/kubepods/besteffort").is_some()).await;
+    world.until("the other QoS cgroup is there again", |w| weight(w, "/kubepods/besteffort").is_some()).await;
     world.apply(&pod("other", [container("app")]));
     world.until("a pod finds its place in it", |w| w.is_ready("other")).await;
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use agent::cluster::ClusterDoors;
+use agent::cluster::ApiClients;
 use agent::settings::NodeSettings;
 use config::{KubeletConfiguration, NodeFlags};
 use model::k8s::{Event, Node, NodeCondition, Pod, PodStatus};
@@ -12,10 +12,10 @@ use testing::FakeCluster;
 use crate::pods::Manifest;
 use crate::world::World;
 
-/// All doors lead to the same cluster.
-pub(crate) fn doors_to(cluster: &FakeCluster) -> ClusterDoors {
-    let door: Arc<dyn Cluster> = Arc::new(cluster.clone());
-    ClusterDoors { general: door.clone(), status: door.clone(), events: door.clone(), heartbeat: door }
+/// All clients reach the same cluster.
+pub(crate) fn ports_to(cluster: &FakeCluster) -> ApiClients {
+    let client: Arc<dyn Cluster> = Arc::new(cluster.clone());
+    ApiClients { general: client.clone(), status: client.clone(), events: client.clone(), heartbeat: client }
 }
 
 impl World {

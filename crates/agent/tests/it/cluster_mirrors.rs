@@ -84,14 +84,14 @@ async fn who_asks_by_the_mirrors_uid_reaches_the_pod_it_shows() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_mirror_that_is_edited_is_made_anew() {
+async fn a_mirror_that_is_edited_is_made_again() {
     let world = with_mirror().await;
     let old = mirror_uid(&world);
     let mut edited = world.in_api("web-node").unwrap();
     let annotations = edited.metadata.annotations.get_or_insert_default();
     annotations.insert("kubernetes.io/config.mirror".to_owned(), "another".to_owned());
     world.api().put(&edited);
-    world.until("it is made anew", |w| w.is_said_ready("web-node") && mirror_uid(w) != old).await;
+    world.until("it is made again", |w| w.is_said_ready("web-node") && mirror_uid(w) != old).await;
     assert_untouched(&world);
 }
 

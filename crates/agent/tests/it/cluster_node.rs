@@ -251,7 +251,7 @@ async fn heartbeats_go_on_while_everything_else_hangs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn connections_that_say_nothing_are_opened_anew() {
+async fn connections_that_say_nothing_are_opened_again() {
     let world = World::joined().await;
     world.pass(seconds(30)).await;
     assert_eq!(world.api().closed_connections(), 0);

@@ -90,14 +90,14 @@ async fn a_deleted_pod_leaves_the_api_only_when_all_of_it_is_gone() {
 #[tokio::test(start_paused = true)]
 async fn no_object_is_deleted_while_a_container_runs() {
     let world = with_web().await;
-    world.witness.fault("web", Method::StopContainer, Some(Fault::Failed("stuck".to_owned())));
-    world.witness.fault("web", Method::StopPodSandbox, Some(Fault::Failed("stuck".to_owned())));
+    world.runtime.fault("web", Method::StopContainer, Some(Fault::Failed("stuck".to_owned())));
+    world.runtime.fault("web", Method::StopPodSandbox, Some(Fault::Failed("stuck".to_owned())));
     world.delete("web", Some(5));
     world.pass(seconds(300)).await;
     assert!(world.in_api("web").is_some() && world.runs("web/app"));
     assert_eq!(world.said_phase("web"), "Running");
-    world.witness.fault("web", Method::StopContainer, None);
-    world.witness.fault("web", Method::StopPodSandbox, None);
+    world.runtime.fault("web", Method::StopContainer, None);
+    world.runtime.fault("web", Method::StopPodSandbox, None);
     world.until("it is gone", is_gone).await;
 }
 

@@ -113,7 +113,7 @@ async fn a_restarted_agent_knows_who_has_which_devices() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_has_which_devices_is_asked_anew_where_what_was_written_is_lost() {
+async fn who_has_which_devices_is_asked_again_where_what_was_written_is_lost() {
     let mut world = world_with(&["a"]).await;
     runs(&world, "first").await;
     world.crash().await;

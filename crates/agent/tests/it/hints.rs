@@ -44,7 +44,7 @@ async fn a_runtime_that_tells_nothing_is_listed_every_second() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_stream_costs_no_event_and_is_opened_anew() {
+async fn a_lost_stream_costs_no_event_and_is_opened_again() {
     let mut world = World::new();
     world.fake.offer_hints();
     world.start().await;

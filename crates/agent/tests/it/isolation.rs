@@ -24,7 +24,7 @@ async fn another_comes_and_goes(world: &World) {
 #[tokio::test(start_paused = true)]
 async fn a_hung_pull_delays_no_other_pod() {
     let world = World::started().await;
-    world.witness.fault("stuck-node", Method::PullImage, Some(Fault::Hang));
+    world.runtime.fault("stuck-node", Method::PullImage, Some(Fault::Hang));
     world.apply(&pod("stuck", [container("big")]));
     world.until("the sandbox is there", |w| !w.fake.ready_sandboxes().is_empty()).await;
     another_comes_and_goes(&world).await;
@@ -33,7 +33,7 @@ async fn a_hung_pull_delays_no_other_pod() {
 #[tokio::test(start_paused = true)]
 async fn a_hung_hook_delays_no_other_pod() {
     let world = World::started().await;
-    world.witness.fault("stuck-node", Method::ExecSync, Some(Fault::Hang));
+    world.runtime.fault("stuck-node", Method::ExecSync, Some(Fault::Hang));
     let hook = json!({"lifecycle": {"postStart": {"exec": {"command": ["begin"]}}}});
     world.apply(&pod("stuck", [container_with("app", hook)]));
     world.until("it runs", |w| w.runs("stuck-node/app")).await;
@@ -45,7 +45,7 @@ async fn a_hung_hook_delays_no_other_pod() {
 #[tokio::test(start_paused = true)]
 async fn a_hung_stop_delays_no_other_pod() {
     let world = World::started().await;
-    world.witness.fault("stuck-node", Method::StopContainer, Some(Fault::Hang));
+    world.runtime.fault("stuck-node", Method::StopContainer, Some(Fault::Hang));
     world.apply(&pod("stuck", [container("app")]));
     world.until("it runs", |w| w.is_ready("stuck")).await;
     world.remove("stuck");
@@ -55,7 +55,7 @@ async fn a_hung_stop_delays_no_other_pod() {
 #[tokio::test(start_paused = true)]
 async fn a_hung_sandbox_delays_no_other_pod() {
     let world = World::started().await;
-    world.witness.fault("stuck-node", Method::RunPodSandbox, Some(Fault::Hang));
+    world.runtime.fault("stuck-node", Method::RunPodSandbox, Some(Fault::Hang));
     world.apply(&pod("stuck", [container("app")]));
     world.pass(seconds(2)).await;
     another_comes_and_goes(&world).await;
@@ -64,12 +64,12 @@ async fn a_hung_sandbox_delays_no_other_pod() {
 #[tokio::test(start_paused = true)]
 async fn a_pod_whose_inspection_times_out_is_named_and_the_others_go_on() {
     let world = World::started().await;
-    world.witness.fault("stuck-node", Method::ContainerStatus, Some(Fault::TimedOut));
+    world.runtime.fault("stuck-node", Method::ContainerStatus, Some(Fault::TimedOut));
     world.apply(&pod("stuck", [container("app")]));
     let named = |w: &World| w.agent.as_ref().map_or(0, |agent| agent.engine().pleg.stuck_pods().len());
     world.until("the pod is named", |w| named(w) == 1).await;
     another_comes_and_goes(&world).await;
-    world.witness.fault("stuck-node", Method::ContainerStatus, None);
+    world.runtime.fault("stuck-node", Method::ContainerStatus, None);
     world.until("the pod is ready", |w| w.is_ready("stuck")).await;
     assert_eq!(named(&world), 0);
     assert_eq!(world.times_of("StartContainer stuck-node/app").len(), 1);

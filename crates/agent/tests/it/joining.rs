@@ -42,7 +42,7 @@ impl Newcomer {
             clock: self.clock,
             store: &self.store,
             node_name: "edge-1",
-            patience: BOOTSTRAP_TIMEOUT,
+            timeout: BOOTSTRAP_TIMEOUT,
         };
         join.run().await
     }

@@ -21,7 +21,7 @@ async fn reopened(workers: usize) -> Vec<Duration> {
     for (_, container) in world.fake.containers() {
         world.host.put(&container.log_path, "more than ten bytes");
     }
-    world.until("all logs are opened anew", |w| w.fake.count(Method::ReopenContainerLog) == 4).await;
+    world.until("all logs are opened again", |w| w.fake.count(Method::ReopenContainerLog) == 4).await;
     let mut times: Vec<Duration> = ["a", "b", "c", "d"]
         .iter()
         .flat_map(|name| world.times_of(&format!("ReopenContainerLog web-node/{name}")))

@@ -389,8 +389,8 @@ async fn while_no_new_token_can_be_had_the_old_one_stays() {
 }
 
 /// As `World::until`, for what takes longer.
-async fn loop_until(world: &World, patience: Duration, condition: impl Fn(&World) -> bool) -> Duration {
-    let deadline = world.now() + patience;
+async fn loop_until(world: &World, timeout: Duration, condition: impl Fn(&World) -> bool) -> Duration {
+    let deadline = world.now() + timeout;
     while !condition(world) {
         assert!(world.now() < deadline, "waited in vain\n{}", world.describe());
         world.pass(seconds(1)).await;

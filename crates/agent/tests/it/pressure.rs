@@ -144,7 +144,7 @@ async fn a_node_short_of_memory_ends_who_takes_most_beyond_its_request_and_recov
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_kernel_says_when_memory_runs_short_and_is_asked_anew_after_each_look() {
+async fn the_kernel_says_when_memory_runs_short_and_is_asked_again_after_each_look() {
     let mut world = short_world_unstarted(json!({"evictionHard": {"memory.available": "1Gi"}}));
     world.settings.eviction.by_kernel = true;
     world.start().await;
@@ -206,7 +206,7 @@ async fn an_evicted_pod_that_the_runtime_does_not_kill_in_time_is_told_of_once()
     use_memory(&world, "two", MI);
     let stops = [Method::StopContainer, Method::StopPodSandbox];
     for method in stops {
-        world.witness.fault("two", method, Some(Fault::Failed("stuck".to_owned())));
+        world.runtime.fault("two", method, Some(Fault::Failed("stuck".to_owned())));
     }
     leave_memory(&world, 10 * MI);
     world.until("the first has gone in time", |w| is_evicted(w, "one")).await;
@@ -219,7 +219,7 @@ async fn an_evicted_pod_that_the_runtime_does_not_kill_in_time_is_told_of_once()
     let messages: Vec<_> = latest.filter(|e| e.reason == "ExceededGracePeriod").map(|e| e.message).collect();
     assert_eq!(messages, ["Container runtime did not kill the pod within specified grace period."]);
     for method in stops {
-        world.witness.fault("two", method, None);
+        world.runtime.fault("two", method, None);
     }
     world.until("it has gone", |w| is_evicted(w, "two")).await;
 }

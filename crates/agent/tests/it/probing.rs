@@ -60,7 +60,7 @@ async fn a_pod_that_was_ready_stays_so_over_a_restart_of_the_agent() {
 #[tokio::test(start_paused = true)]
 async fn with_its_gate_a_restart_of_the_agent_sets_the_status_back_until_the_probes_pass() {
     let mut world = World::new();
-    world.features.status_starts_anew = true;
+    world.features.status_starts_again = true;
     world.start().await;
     world.net.serve(80, Service::http(200));
     let probe = json!({"readinessProbe": {"httpGet": {"path": "/", "port": 80}, "periodSeconds": 5}});
@@ -102,13 +102,13 @@ async fn a_command_of_a_probe_is_never_started_while_the_last_one_runs() {
     world.until("the pod is ready", |w| w.is_ready("web")).await;
     world.pass(seconds(60)).await;
     assert!(world.times_of("ExecSync web-node/app: check").len() >= 5);
-    assert_eq!(world.witness.overlapping_execs(), Vec::<String>::new());
+    assert_eq!(world.runtime.overlapping_execs(), Vec::<String>::new());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_probe_that_hangs_delays_no_other() {
     let world = World::started().await;
-    world.witness.fault("slow-node", Method::ExecSync, Some(Fault::Hang));
+    world.runtime.fault("slow-node", Method::ExecSync, Some(Fault::Hang));
     let probe = json!({"readinessProbe": {"exec": {"command": ["check"]}, "periodSeconds": 1}});
     world.apply(&pod("slow", [container_with("app", probe.clone())]));
     world.until("the slow one runs", |w| w.runs("slow-node/app")).await;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent::certificates::{ClientCertificate, PairStore};
-use agent::chance::Chance;
+use agent::rng::Rng;
 use agent::tasks::TaskSet;
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -98,7 +98,7 @@ impl Member {
             identity: self.identity.clone(),
             cluster: Arc::new(self.api.clone()),
             clock: self.clock,
-            chance: Chance::from_seed(1),
+            rng: Rng::from_seed(1),
             node_name: "edge-1".to_owned(),
             rotates,
             has_bootstrap: self.identity.bootstrap.lock().is_some(),
@@ -165,7 +165,7 @@ async fn embedded_client_certificate_is_renewed_at_once_and_then_in_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_nobody_signs_is_made_anew_after_a_quarter_of_an_hour() {
+async fn a_request_that_nobody_signs_is_made_again_after_a_quarter_of_an_hour() {
     let node = Member::new();
     node.keep(10 * HOUR, true);
     node.pass(7 * HOUR).await;
@@ -212,7 +212,7 @@ async fn a_disk_that_hangs_holds_up_no_renewal() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_expired_certificate_heals_by_joining_anew() {
+async fn an_expired_certificate_heals_by_joining_again() {
     let node = Member::new();
     let newcomers = FakeCluster::with_clock(node.clock);
     *node.identity.bootstrap.lock() = Some(newcomers.clone());

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent::certificates::{ClusterSigned, PairStore, SelfSigned};
-use agent::chance::Chance;
+use agent::rng::Rng;
 use agent::tasks::TaskSet;
 use kubelet_core::certificates::{CertificateUse, wanted_names};
 use model::k8s::{CertificateSigningRequest, NodeAddress};
@@ -51,7 +51,7 @@ impl Server {
             },
             cluster: Arc::new(self.api.clone()),
             clock: self.clock,
-            chance: Chance::from_seed(1),
+            rng: Rng::from_seed(1),
             node_name: "edge-1".to_owned(),
             addresses: self.addresses.subscribe(),
             metrics: Arc::default(),
@@ -65,7 +65,7 @@ impl Server {
             host: Arc::new(self.host.clone()),
             certificates: self.certificates.clone(),
             clock: self.clock,
-            chance: Chance::from_seed(1),
+            rng: Rng::from_seed(1),
             dir: "/pki".into(),
             names: names(),
             serves: self.serves.clone(),
@@ -162,7 +162,7 @@ async fn a_node_that_nobody_gives_a_pair_makes_its_own_for_a_year() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_own_pair_that_is_damaged_or_out_of_date_is_made_anew() {
+async fn an_own_pair_that_is_damaged_or_out_of_date_is_made_again() {
     let server = Server::new();
     let old = server.certificates.pair(&names(), server.clock.now().wall, MINUTE);
     server.host.put("/pki/kubelet.crt", &old.certificate).put("/pki/kubelet.key", &old.key);
@@ -175,8 +175,8 @@ async fn an_own_pair_that_is_damaged_or_out_of_date_is_made_anew() {
     let again = Server { tasks: TaskSet::new(), serves: watch::channel(None).0, ..server };
     again.start_self_signed();
     again.pass(MINUTE).await;
-    let anew = again.served().unwrap();
-    assert!(anew.not_before > made.not_before);
+    let renewed = again.served().unwrap();
+    assert!(renewed.not_before > made.not_before);
     again.pass(340 * DAY).await;
-    assert!(again.served().unwrap().not_before > anew.not_before, "it is renewed before it ends");
+    assert!(again.served().unwrap().not_before > renewed.not_before, "it is renewed before it ends");
 }

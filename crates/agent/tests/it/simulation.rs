@@ -1,11 +1,11 @@
 //! The simulation: minutes of a node's life thrown with dice, with everything going wrong that can, again and again. At
-//! every moment the oracle's laws hold; and once nothing goes wrong any more, the node comes to what the manifests say.
+//! every moment the invariants hold; and once nothing goes wrong any more, the node comes to what the manifests say.
 //!
 //! `SIM_SEED=n` runs one seed, `SIM_SEEDS=a..b` a range. Seeds that once failed are kept in `simulation/pinned.txt`.
 
 mod cluster;
 mod dice;
-mod oracle;
+mod invariants;
 mod schedule;
 mod shapes;
 
@@ -20,14 +20,14 @@ use parking_lot::Mutex;
 use testing::{HostFault, Service};
 use tokio::sync::Notify;
 
-use self::oracle::Oracle;
+use self::invariants::InvariantChecker;
 use self::schedule::{Schedule, Step};
 use self::shapes::{Outcome, PROBED_PORT, Shape};
 use crate::pods::{container, pod};
-use crate::witness::Act;
+use crate::recording_runtime::Act;
 use crate::world::{LINKS, MANIFESTS, POD_LOGS, PODS, World, manifest_path, seconds};
 
-/// How often the oracle looks, beside looking at every act.
+/// How often the invariants are checked, in addition to every act.
 const LOOK_EVERY: Duration = Duration::from_millis(1000);
 /// Within this, a node that nothing disturbs any more comes to rest.
 const REST_WITHIN: Duration = Duration::from_secs(480);
@@ -74,7 +74,7 @@ fn run(seed: u64) -> Result<(), String> {
 
 struct Simulation {
     world: World,
-    oracle: Arc<Mutex<Oracle>>,
+    checker: Arc<Mutex<InvariantChecker>>,
     /// What is in each slot: its shape, its version, whether versions share a UID, and its UID.
     slots: BTreeMap<u64, Slot>,
     /// When a storm over a method ends, or the runtime is back.
@@ -108,20 +108,20 @@ impl Simulation {
         for (method, latency) in &schedule.latencies {
             world.fake.latency(*method, *latency);
         }
-        world.witness.let_outlive(schedule.outliving_every);
+        world.runtime.let_outlive(schedule.outliving_every);
         world.net.serve(PROBED_PORT, Service::http(200));
-        let oracle = Arc::new(Mutex::new(Oracle::new(world.fake.clone(), world.clock)));
+        let checker = Arc::new(Mutex::new(InvariantChecker::new(world.fake.clone(), world.clock)));
         let (crash_at, crash_now) = (Arc::new(Mutex::new(None)), Arc::new(Notify::new()));
-        let (judge, at, now) = (oracle.clone(), crash_at.clone(), crash_now.clone());
-        world.witness.watch(Arc::new(move |act: &Act| {
-            let mut oracle = judge.lock();
-            oracle.judge(act);
-            if at.lock().take_if(|at| *at <= oracle.acts).is_some() {
+        let (judge, at, now) = (checker.clone(), crash_at.clone(), crash_now.clone());
+        world.runtime.watch(Arc::new(move |act: &Act| {
+            let mut checker = judge.lock();
+            checker.check(act);
+            if at.lock().take_if(|at| *at <= checker.acts).is_some() {
                 now.notify_one();
             }
         }));
         let has_server = schedule.has_server;
-        Self { world, oracle, slots: BTreeMap::new(), storms: Vec::new(), crash_at, crash_now, has_server }
+        Self { world, checker, slots: BTreeMap::new(), storms: Vec::new(), crash_at, crash_now, has_server }
     }
 
     async fn play(&mut self, schedule: &Schedule) -> Result<(), String> {
@@ -144,25 +144,25 @@ impl Simulation {
         self.world.host.calm();
         self.world.start().await;
         if let Some(agent) = &self.world.agent {
-            self.oracle.lock().agent_started(agent.sources_ready());
+            self.checker.lock().agent_started(agent.sources_ready());
         }
     }
 
     async fn crash(&mut self, away: Duration) -> Result<(), String> {
         self.world.crash().await;
-        self.oracle.lock().agent_crashed();
+        self.checker.lock().agent_crashed();
         self.pass(away).await?;
         self.start().await;
         Ok(())
     }
 
-    /// Lets time go by while the oracle looks.
+    /// Lets time pass while the invariants are checked.
     async fn pass(&mut self, time: Duration) -> Result<(), String> {
         let until = self.world.now() + time;
         loop {
             self.end_storms();
-            if let Some(first) = self.oracle.lock().look(self.world.agent.as_ref()) {
-                return Err(format!("law broken: {first}"));
+            if let Some(first) = self.checker.lock().look(self.world.agent.as_ref()) {
+                return Err(format!("invariant broken: {first}"));
             }
             let left = until.saturating_sub(self.world.now());
             if left.is_zero() {
@@ -220,7 +220,7 @@ impl Simulation {
             Step::Health { is_good: true } => self.heal(),
             Step::Health { is_good: false } => {
                 self.world.net.serve(PROBED_PORT, Service::http(500));
-                self.oracle.lock().probes_turned_bad();
+                self.checker.lock().probes_turned_bad();
             }
             Step::Server { is_up: true } => self.serve_manifests(),
             Step::Server { is_up: false } => drop(self.world.net.close(SERVER_PORT)),
@@ -229,7 +229,7 @@ impl Simulation {
     }
 
     async fn crash_at_act(&mut self, n: u64, away: Duration) -> Result<(), String> {
-        let acts = self.oracle.lock().acts;
+        let acts = self.checker.lock().acts;
         *self.crash_at.lock() = Some(acts + n);
         let crash_now = self.crash_now.clone();
         let deadline = self.world.now() + seconds(15);
@@ -251,26 +251,26 @@ impl Simulation {
         let manifest = shape.manifest(&name, version, keeps_uid);
         let parsed = parse(&manifest.text(), &manifest_path(&name).display().to_string());
         let uid = parsed.metadata.uid.clone().unwrap_or_default();
-        let mut oracle = self.oracle.lock();
+        let mut checker = self.checker.lock();
         if let Some(old) = self.slots.get(&slot).filter(|old| old.uid != uid) {
-            oracle.unwant(&old.uid);
+            checker.unwant(&old.uid);
         }
         // Work that has ended does not begin again because its manifest changed; a test of that is not this one.
-        oracle.want(shape, parsed);
+        checker.want(shape, parsed);
         self.slots.insert(slot, Slot { shape, version, keeps_uid, uid });
         self.world.apply(&manifest);
     }
 
     fn remove(&mut self, slot: u64) {
         if let Some(old) = self.slots.remove(&slot) {
-            self.oracle.lock().unwant(&old.uid);
+            self.checker.lock().unwant(&old.uid);
             self.world.remove(&slot_name(slot));
         }
     }
 
     fn heal(&self) {
         self.world.net.serve(PROBED_PORT, Service::http(200));
-        self.oracle.lock().probes_turned_good();
+        self.checker.lock().probes_turned_good();
     }
 
     /// The server of manifests asks for one pod of its own.
@@ -282,7 +282,7 @@ impl Simulation {
             "node",
             Features::default(),
         );
-        self.oracle.lock().want(Shape::Plain, parsed.unwrap().pods.remove(0));
+        self.checker.lock().want(Shape::Plain, parsed.unwrap().pods.remove(0));
         self.world.net.serve(SERVER_PORT, Service::Http { status: 200, body: manifest.text() });
     }
 
@@ -345,8 +345,8 @@ impl Simulation {
     async fn clear_away(&mut self) -> Result<(), String> {
         self.slots.keys().copied().collect::<Vec<_>>().into_iter().for_each(|slot| self.remove(slot));
         if self.has_server {
-            let remote: Vec<String> = self.oracle.lock().wanted.keys().cloned().collect();
-            remote.iter().for_each(|uid| self.oracle.lock().unwant(uid));
+            let remote: Vec<String> = self.checker.lock().wanted.keys().cloned().collect();
+            remote.iter().for_each(|uid| self.checker.lock().unwant(uid));
             let nothing = r#"{"apiVersion": "v1", "kind": "PodList", "items": []}"#;
             self.world.net.serve(SERVER_PORT, Service::Http { status: 200, body: nothing.to_owned() });
         }
@@ -362,19 +362,19 @@ impl Simulation {
 
     /// What is not yet as the manifests say.
     fn complaints(&self) -> Vec<String> {
-        let oracle = self.oracle.lock();
+        let checker = self.checker.lock();
         let mut complaints = Vec::new();
         let Some(agent) = &self.world.agent else { return vec!["no agent".to_owned()] };
-        for (uid, want) in &oracle.wanted {
+        for (uid, want) in &checker.wanted {
             let entry = agent.engine().pods.get(&uid.as_str().into());
             let status = entry.map(|entry| entry.status);
             let phase = status.as_ref().and_then(|s| s.phase.clone()).unwrap_or_default();
             let conditions = status.iter().flat_map(|s| s.conditions.iter().flatten());
             let is_ready = conditions.filter(|c| c.type_ == "Ready").any(|c| c.status == "True");
-            let sandboxes = oracle.ready_sandboxes(uid).len();
+            let sandboxes = checker.ready_sandboxes(uid).len();
             let is_fine = match want.shape.outcome() {
                 Outcome::Ready => {
-                    phase == "Running" && is_ready && sandboxes == 1 && oracle.runs_as_wanted(uid)
+                    phase == "Running" && is_ready && sandboxes == 1 && checker.runs_as_wanted(uid)
                 }
                 Outcome::Restarts => phase == "Running" && sandboxes == 1,
                 Outcome::Done => matches!(phase.as_str(), "Succeeded" | "Failed") && sandboxes == 0,
@@ -385,7 +385,7 @@ impl Simulation {
                 complaints.push(why);
             }
         }
-        let is_foreign = |text: &str| !oracle.wanted.keys().any(|uid| text.contains(uid.as_str()));
+        let is_foreign = |text: &str| !checker.wanted.keys().any(|uid| text.contains(uid.as_str()));
         let sandboxes = self.world.fake.sandboxes().into_iter().map(|s| s.pod.uid.to_string());
         let containers = self.world.fake.containers().into_iter().map(|(uid, _)| uid.to_string());
         let files = [PODS, POD_LOGS].into_iter().flat_map(|place| self.world.host.files_below(place));

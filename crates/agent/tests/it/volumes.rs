@@ -116,7 +116,7 @@ async fn what_a_mount_that_was_given_up_may_have_left_goes_before_the_next_one()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_device_whose_mount_was_given_up_is_mounted_anew_or_goes_with_its_pod() {
+async fn a_device_whose_mount_was_given_up_is_mounted_again_or_goes_with_its_pod() {
     let world = with_device().await;
     world.host.fault_below(HostMethod::RunProgram, "mount", HostFault::GivesUpAndIsDone);
     world.create(&user("web"));

@@ -8,12 +8,12 @@ use agent::settings::{
     CgroupSettings, CollectionSettings, ContainerSettings, EvictionSettings, ImageSettings, LogSettings,
     MeasureSettings, NetworkSettings, Paths, ProcessSettings, ShutdownSettings, SourceSettings,
 };
-use agent::{Agent, Doors, Settings};
+use agent::{Agent, Ports, Settings};
 use config::{CredentialProviders, Features};
 use futures_util::StreamExt;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use kubelet_core::cgroup::{MemoryQos, PodRules, TierRules};
+use kubelet_core::cgroup::{MemoryQos, PodRules, QosCgroupRules};
 use kubelet_core::image::access::VerificationPolicy;
 use kubelet_core::image::gc::ImageGcPolicy;
 use kubelet_core::request::{MemoryRules, NodeFacts, Swap};
@@ -22,9 +22,9 @@ use ports::node_api::Measurements;
 use ports::{Clock, HostError};
 use testing::{FakeCgroups, FakeCluster, FakeHost, FakeNet, FakePlugins, FakeRuntime, FakeShutdown, Method};
 
-use crate::cluster::doors_to;
+use crate::cluster::ports_to;
 use crate::pods::Manifest;
-use crate::witness::Witness;
+use crate::recording_runtime::RecordingRuntime;
 
 pub(crate) const MANIFESTS: &str = "/etc/kubernetes/manifests";
 pub(crate) const PODS: &str = "/var/lib/kubelet/pods";
@@ -34,11 +34,11 @@ pub(crate) const LINKS: &str = "/var/log/containers";
 /// 2026-01-01T00:00:00Z.
 const EPOCH_SECONDS: i64 = 1_767_225_600;
 /// How long a story waits for what must come.
-const PATIENCE: Duration = Duration::from_secs(300);
+const TIMEOUT: Duration = Duration::from_secs(300);
 
 pub(crate) struct World {
     pub(crate) fake: FakeRuntime,
-    pub(crate) witness: Witness,
+    pub(crate) runtime: RecordingRuntime,
     pub(crate) host: FakeHost,
     pub(crate) cgroups: FakeCgroups,
     pub(crate) net: FakeNet,
@@ -68,10 +68,10 @@ impl World {
         }
         let host = FakeHost::new();
         host.put(format!("{MANIFESTS}/.keep"), "");
-        let witness = Witness::new(fake.clone());
+        let runtime = RecordingRuntime::new(fake.clone());
         Self {
             fake,
-            witness,
+            runtime,
             host,
             cgroups: FakeCgroups::new(),
             net: FakeNet::new(),
@@ -101,17 +101,17 @@ impl World {
 
     pub(crate) async fn try_start(&self) -> Result<Agent, HostError> {
         let clock = Clock::starting_at(self.clock.now().wall);
-        let doors = Doors {
-            runtime: Arc::new(self.witness.clone()),
+        let ports = Ports {
+            runtime: Arc::new(self.runtime.clone()),
             host: Arc::new(self.host.clone()),
             cgroups: Arc::new(self.cgroups.clone()),
             net: Arc::new(self.net.clone()),
             shutdown: Arc::new(self.shutdown.clone()),
             plugins: Arc::new(self.plugins.clone()),
             clock,
-            cluster: self.cluster.as_ref().map(doors_to),
+            cluster: self.cluster.as_ref().map(ports_to),
         };
-        Agent::start(doors, self.settings.clone(), node_facts(self.features, self.cgroup_v2), self.seed).await
+        Agent::start(ports, self.settings.clone(), node_facts(self.features, self.cgroup_v2), self.seed).await
     }
 
     /// The process is killed: every task of it ends where it stands.
@@ -155,7 +155,7 @@ impl World {
 
     /// Waits until that is so; returns when it was.
     pub(crate) async fn until(&self, what: &str, condition: impl Fn(&Self) -> bool) -> Duration {
-        let deadline = self.now() + PATIENCE;
+        let deadline = self.now() + TIMEOUT;
         while !condition(self) {
             assert!(self.now() < deadline, "waited in vain until {what}\n{}", self.describe());
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -329,7 +329,7 @@ fn cgroups() -> CgroupSettings {
             hugepage_sizes: Vec::new(),
             memory_qos: MemoryQos::Off,
         },
-        tiers: TierRules { hugepage_sizes: Vec::new(), memory_qos: MemoryQos::Off, memory_reserve: None },
+        qos: QosCgroupRules { hugepage_sizes: Vec::new(), memory_qos: MemoryQos::Off, memory_reserve: None },
         config: Arc::default(),
     }
 }

@@ -88,7 +88,7 @@ features! {
     /// Tolerations may compare numbers.
     comparing_tolerations: "TaintTolerationComparisonOperators",
     /// A restart of the kubelet sets containers back to not ready and not started until their probes have passed.
-    status_starts_anew: "ChangeContainerStatusOnKubeletRestart",
+    status_starts_again: "ChangeContainerStatusOnKubeletRestart",
 }
 
 impl Default for Features {

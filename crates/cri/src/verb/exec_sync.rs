@@ -19,8 +19,8 @@ pub(crate) async fn exec_sync(
 ) -> RuntimeResult<ExecResult> {
     // The runtime kills the command after `timeout`; we only guard against a runtime that does not. No timeout for the
     // command means none for the call.
-    let patience = (!timeout.is_zero()).then(|| cri.request_timeout.saturating_add(timeout));
-    let call = cri.call_within("ExecSync", patience);
+    let deadline = (!timeout.is_zero()).then(|| cri.request_timeout.saturating_add(timeout));
+    let call = cri.call_within("ExecSync", deadline);
     let request = wire::ExecSyncRequest {
         container_id: id.as_str().to_owned(),
         cmd: command.to_vec(),

@@ -89,7 +89,7 @@ async fn within(
     slice: &CgroupPath,
     work: impl Future<Output = Result<(), DbusError>>,
 ) -> HostResult<()> {
-    let failed = |why: String| HostError::Unfit(format!("{what} {}: {why}", slice.name()));
+    let failed = |why: String| HostError::Invalid(format!("{what} {}: {why}", slice.name()));
     match tokio::time::timeout(DEADLINE, work).await {
         Ok(result) => result.map_err(|error| failed(error.to_string())),
         Err(_) => Err(failed(format!("systemd took more than {} s", DEADLINE.as_secs()))),

@@ -277,7 +277,7 @@ async fn systemd_makes_a_slice_and_is_told_its_numbers() {
 }
 
 #[tokio::test]
-async fn a_slice_that_runs_is_given_its_numbers_anew() {
+async fn a_slice_that_runs_is_given_its_numbers_again() {
     let dir = tempfile::tempdir().unwrap();
     let exists = || Answer::Error("org.freedesktop.systemd1.UnitExists");
     let mut systemd = Systemd::answering(vec![exists(), Answer::Nothing, exists()]);

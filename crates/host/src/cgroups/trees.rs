@@ -44,7 +44,7 @@ impl Trees {
     pub(super) fn memory_tree(&self) -> HostResult<PathBuf> {
         match self.version {
             CgroupVersion::V1 => Ok(self.root.join("memory")),
-            CgroupVersion::V2 => Err(HostError::Unfit("cgroup v2 cannot watch memory".to_owned())),
+            CgroupVersion::V2 => Err(HostError::Invalid("cgroup v2 cannot watch memory".to_owned())),
         }
     }
 

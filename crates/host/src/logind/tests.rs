@@ -208,7 +208,7 @@ async fn only_news_of_logind_is_a_hint_and_its_end_is_an_error() {
     assert!(watch.is_ending().await.unwrap(), "it is asked");
     watch.hint().await.unwrap();
     let error = watch.hint().await.unwrap_err().to_string();
-    assert_eq!(error, "wait for news of logind: it has ended, or begun anew");
+    assert_eq!(error, "wait for news of logind: it has ended, or begun again");
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ use model::{Amount, ContainerKind};
 use super::affinity::selects;
 use super::requests::{Requests, add, pod_requests};
 use super::{Rejection, is_critical_pod, preemption};
-use crate::ledger::Holding;
+use crate::allocations::Allocation;
 use crate::node::resources::{Quantities, is_extended_resource};
 use crate::status::is_static_pod;
 
@@ -24,7 +24,7 @@ pub struct FitFacts<'a> {
     /// What pods may use.
     pub allocatable: &'a Quantities,
     /// What all other pods hold that were admitted and have not ended.
-    pub active: &'a [Holding<'a>],
+    pub active: &'a [Allocation<'a>],
     pub features: Features,
 }
 
@@ -107,12 +107,12 @@ pub fn compute_fit(pod: &Pod, facts: &FitFacts<'_>) -> Fit {
 
 /// The rejection of one more pod on a node that takes so many, and has these.
 #[must_use]
-pub fn refuse_beyond(max_pods: u32, active: &[Holding<'_>]) -> Option<Rejection> {
+pub fn refuse_beyond(max_pods: u32, active: &[Allocation<'_>]) -> Option<Rejection> {
     let shortage = out_of_places(i64::from(max_pods), active)?;
     Some(rejection(&Misfit::Resource(shortage)))
 }
 
-fn out_of_places(places: i64, active: &[Holding<'_>]) -> Option<Shortage> {
+fn out_of_places(places: i64, active: &[Allocation<'_>]) -> Option<Shortage> {
     let used = i64::try_from(active.len()).unwrap_or(i64::MAX);
     let is_full = used >= places;
     is_full.then(|| Shortage { resource: "pods".to_owned(), requested: 1, used, capacity: places })
@@ -202,7 +202,7 @@ fn host_ports(pod: &Pod) -> impl Iterator<Item = &ContainerPort> {
         .filter(|port| port.host_port.is_some_and(|port| port > 0))
 }
 
-fn has_free_ports(pod: &Pod, active: &[Holding<'_>]) -> bool {
+fn has_free_ports(pod: &Pod, active: &[Allocation<'_>]) -> bool {
     let taken = || active.iter().flat_map(|other| host_ports(other.pod()));
     host_ports(pod).all(|wanted| !taken().any(|other| collides(wanted, other)))
 }

@@ -7,7 +7,7 @@ use model::{PodUid, QosClass};
 
 use super::fit::{Shortage, measure};
 use super::is_critical_pod;
-use crate::ledger::Holding;
+use crate::allocations::Allocation;
 
 /// The reason and the message of a pod that had to make way.
 pub const PREEMPTING: (&str, &str) = ("Preempting", "Preempted in order to admit critical pod");
@@ -29,17 +29,18 @@ type Needs = Vec<(String, i64)>;
 /// claims of others allow.
 pub(super) fn compute_victims(
     pod: &Pod,
-    active: &[Holding<'_>],
+    active: &[Allocation<'_>],
     shortages: &[Shortage],
 ) -> Result<Vec<PodUid>, NoVictims> {
     let needs: Needs = shortages.iter().map(|s| (s.resource.clone(), s.missing())).collect();
-    let of = |class: QosClass| -> Vec<Holding<'_>> {
-        let may_go = |held: &Holding<'_>| may_preempt(pod, held.pod()) && QosClass::of(held.pod()) == class;
+    let of = |class: QosClass| -> Vec<Allocation<'_>> {
+        let may_go =
+            |held: &Allocation<'_>| may_preempt(pod, held.pod()) && QosClass::of(held.pod()) == class;
         active.iter().copied().filter(may_go).collect()
     };
     let (best_effort, burstable, guaranteed) =
         (of(QosClass::BestEffort), of(QosClass::Burstable), of(QosClass::Guaranteed));
-    let without = |sets: [&[Holding<'_>]; 2]| less(&needs, sets.into_iter().flatten().copied());
+    let without = |sets: [&[Allocation<'_>]; 2]| less(&needs, sets.into_iter().flatten().copied());
     let unmet = less(&without([&best_effort, &burstable]), guaranteed.iter().copied());
     if !unmet.is_empty() {
         let list: String = unmet.iter().map(|(name, q)| format!("(res: {name}, q: {q}), ")).collect();
@@ -48,7 +49,7 @@ pub(super) fn compute_victims(
     let of_guaranteed = closest(guaranteed, without([&best_effort, &burstable]));
     let of_burstable = closest(burstable, without([&best_effort, &of_guaranteed]));
     let of_best_effort = closest(best_effort, without([&of_burstable, &of_guaranteed]));
-    let uid = |held: Holding<'_>| PodUid::new(held.pod().metadata.uid.as_deref().unwrap_or_default());
+    let uid = |held: Allocation<'_>| PodUid::new(held.pod().metadata.uid.as_deref().unwrap_or_default());
     Ok(of_best_effort.into_iter().chain(of_burstable).chain(of_guaranteed).map(uid).collect())
 }
 
@@ -61,7 +62,7 @@ fn may_preempt(pod: &Pod, other: &Pod) -> bool {
     matches!((priority(pod), priority(other)), (Some(own), Some(theirs)) if own > theirs)
 }
 
-fn frees(held: Holding<'_>, resource: &str) -> i64 {
+fn frees(held: Allocation<'_>, resource: &str) -> i64 {
     if resource == "pods" {
         return 1;
     }
@@ -69,7 +70,7 @@ fn frees(held: Holding<'_>, resource: &str) -> i64 {
 }
 
 /// What is still needed once these are gone.
-fn less<'a>(needs: &Needs, leaving: impl IntoIterator<Item = Holding<'a>>) -> Needs {
+fn less<'a>(needs: &Needs, leaving: impl IntoIterator<Item = Allocation<'a>>) -> Needs {
     let mut left = needs.clone();
     for held in leaving {
         for (resource, quantity) in &mut left {
@@ -81,11 +82,11 @@ fn less<'a>(needs: &Needs, leaving: impl IntoIterator<Item = Holding<'a>>) -> Ne
 }
 
 /// Takes the pod that comes closest to the needs, again and again, until they are met or nobody is left.
-fn closest<'a>(mut pods: Vec<Holding<'a>>, mut needs: Needs) -> Vec<Holding<'a>> {
+fn closest<'a>(mut pods: Vec<Allocation<'a>>, mut needs: Needs) -> Vec<Allocation<'a>> {
     let mut chosen = Vec::new();
     while !needs.is_empty() {
-        let by_distance = |a: &(usize, &Holding<'_>), b: &(usize, &Holding<'_>)| {
-            let size = |held: Holding<'_>| (frees(held, "memory"), frees(held, "cpu"));
+        let by_distance = |a: &(usize, &Allocation<'_>), b: &(usize, &Allocation<'_>)| {
+            let size = |held: Allocation<'_>| (frees(held, "memory"), frees(held, "cpu"));
             let (left, right) = (distance(&needs, *a.1), distance(&needs, *b.1));
             left.total_cmp(&right).then_with(|| size(*a.1).cmp(&size(*b.1)))
         };
@@ -98,7 +99,7 @@ fn closest<'a>(mut pods: Vec<Holding<'a>>, mut needs: Needs) -> Vec<Holding<'a>>
 }
 
 /// How far from enough the pod's leaving would be: the sum of the squares of the shares that remain.
-fn distance(needs: &Needs, held: Holding<'_>) -> f64 {
+fn distance(needs: &Needs, held: Allocation<'_>) -> f64 {
     needs
         .iter()
         .map(|(resource, quantity)| {

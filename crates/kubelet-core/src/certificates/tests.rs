@@ -29,12 +29,12 @@ fn check(words: &str, second: i64, expected: &str) {
         kind: CertificateUse::Client,
         current: None,
         wanted: &usual,
-        chance: 0.5,
+        random: 0.5,
         rotates: true,
         is_embedded: false,
         has_bootstrap: false,
         is_api_reachable: true,
-        unfit_since: None,
+        invalid_since: None,
         failures: 0,
         last_failure: None,
     };
@@ -53,7 +53,7 @@ fn check(words: &str, second: i64, expected: &str) {
             ("embedded", _) => state.is_embedded = true,
             ("bootstrap", _) => state.has_bootstrap = true,
             ("offline", _) => state.is_api_reachable = false,
-            ("unfit", since) => state.unfit_since = Some(at(since.parse().unwrap())),
+            ("unfit", since) => state.invalid_since = Some(at(since.parse().unwrap())),
             ("failed", times) => {
                 state.failures = times.parse().unwrap();
                 state.last_failure = Some(at(second - 1));
@@ -188,7 +188,7 @@ fn a_node_serves_under_each_of_its_addresses() {
 }
 
 #[test]
-fn a_node_joins_anew_only_when_it_cannot_go_on() {
+fn a_node_joins_again_only_when_it_cannot_go_on() {
     let found = |facts| LoginFound::Certificate { facts, origin: "/pki/c.pem".into() };
     assert_eq!(compute_bootstrap_reason(&found(certificate(client())), at(1999)), None);
     let reason = compute_bootstrap_reason(&found(certificate(client())), at(2000)).unwrap();
@@ -212,9 +212,9 @@ fn more_names_than_wanted_do_no_harm_but_another_node_does() {
 
 proptest! {
     #[test]
-    fn renewal_falls_between_seventy_and_ninety_percent(from in -1_000_000_i64..1_000_000, life in 0..1_000_000_i64, chance in -1.0..2.0) {
+    fn renewal_falls_between_seventy_and_ninety_percent(from in -1_000_000_i64..1_000_000, life in 0..1_000_000_i64, random in -1.0..2.0) {
         let certificate = CertificateFacts { not_before: at(from), not_after: at(from + life), names: client() };
-        let deadline = rotation_deadline(&certificate, chance);
+        let deadline = rotation_deadline(&certificate, random);
         let share = deadline.duration_since(at(from)).as_secs_f64();
         #[expect(clippy::cast_precision_loss, reason = "small numbers")]
         let life = life as f64;
@@ -225,8 +225,8 @@ proptest! {
     fn a_wait_always_ends_in_the_future(second in 0..4000_i64, failures in 0..9_u32, bootstrap: bool, rotates: bool) {
         let (current, wanted) = (certificate(client()), client());
         let state = CertificateState {
-            kind: CertificateUse::Client, current: Some(&current), wanted: &wanted, chance: 0.3, rotates, is_embedded: false,
-            has_bootstrap: bootstrap, is_api_reachable: true, unfit_since: None, failures, last_failure: Some(at(second)),
+            kind: CertificateUse::Client, current: Some(&current), wanted: &wanted, random: 0.3, rotates, is_embedded: false,
+            has_bootstrap: bootstrap, is_api_reachable: true, invalid_since: None, failures, last_failure: Some(at(second)),
         };
         if let CertificateStep::Wait { until } = compute_certificate_step(&state, at(second)) {
             prop_assert!(until > at(second));

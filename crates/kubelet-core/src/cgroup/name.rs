@@ -37,9 +37,9 @@ impl CgroupNames {
 
     /// The cgroup of all pods of a class; Guaranteed pods have none to themselves.
     #[must_use]
-    pub fn tier(&self, class: QosClass) -> CgroupPath {
-        match tier(class) {
-            Some(tier) => self.below_root(&[ALL_PODS, tier]),
+    pub fn qos_cgroup(&self, class: QosClass) -> CgroupPath {
+        match class_name(class) {
+            Some(name) => self.below_root(&[ALL_PODS, name]),
             None => self.all_pods(),
         }
     }
@@ -47,8 +47,8 @@ impl CgroupNames {
     #[must_use]
     pub fn pod(&self, class: QosClass, uid: &PodUid) -> CgroupPath {
         let pod = format!("pod{uid}");
-        match tier(class) {
-            Some(tier) => self.below_root(&[ALL_PODS, tier, &pod]),
+        match class_name(class) {
+            Some(name) => self.below_root(&[ALL_PODS, name, &pod]),
             None => self.below_root(&[ALL_PODS, &pod]),
         }
     }
@@ -101,7 +101,7 @@ pub fn pod_of(name: &str) -> Option<PodUid> {
     (!uid.is_empty()).then(|| PodUid::from(uid))
 }
 
-const fn tier(class: QosClass) -> Option<&'static str> {
+const fn class_name(class: QosClass) -> Option<&'static str> {
     match class {
         QosClass::Guaranteed => None,
         QosClass::Burstable => Some("burstable"),

@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 use super::name::pod_of;
 use super::pod::compute_pod_numbers;
 use super::processes::{Adjustment, Untouchable, compute_adjustment, is_movable, new_ones};
-use super::tiers::MemoryReserve;
+use super::qos::MemoryReserve;
 use super::*;
-use crate::ledger::Holding;
+use crate::allocations::Allocation;
 
 mod upstream;
 
@@ -27,7 +27,7 @@ fn names(driver: CgroupDriver, root: &str) -> String {
 }
 
 #[test]
-fn a_pod_is_below_its_tier_and_a_guaranteed_one_below_no_tier() {
+fn pod_cgroup_is_below_its_qos_cgroup_unless_guaranteed() {
     expect![[r#"
         all pods    /kubepods
         Guaranteed  /kubepods/pod0a1b-2c3d
@@ -287,7 +287,7 @@ fn shares_become_weights_from_the_least_to_the_most() {
     assert_eq!(weights, [1, 1, 1, 39, 10_000, 10_000]);
 }
 
-fn tier_pods() -> Vec<Pod> {
+fn pods_of_each_class() -> Vec<Pod> {
     let asked = json!({"cpu": "500m", "memory": "100Mi"});
     let guaranteed = container(asked.clone(), asked.clone());
     let burstable = container(asked, json!({}));
@@ -297,45 +297,51 @@ fn tier_pods() -> Vec<Pod> {
 }
 
 #[test]
-fn a_tier_weighs_what_its_pods_request() {
-    let pods = tier_pods();
-    let rules =
-        TierRules { hugepage_sizes: vec!["2MB".into()], memory_qos: MemoryQos::Off, memory_reserve: None };
-    let tiers = compute_tiers(pods.iter().map(Holding::whole), &rules);
-    assert_eq!(tiers.all_pods, CgroupNumbers::default());
+fn qos_cgroup_weight_is_that_of_its_pods_requests() {
+    let pods = pods_of_each_class();
+    let rules = QosCgroupRules {
+        hugepage_sizes: vec!["2MB".into()],
+        memory_qos: MemoryQos::Off,
+        memory_reserve: None,
+    };
+    let qos = compute_qos_cgroups(pods.iter().map(Allocation::whole), &rules);
+    assert_eq!(qos.all_pods, CgroupNumbers::default());
     check(
-        &tiers.burstable,
+        &qos.burstable,
         expect![[r#"
             cpu/cpu.shares=1024 hugetlb/hugetlb.2MB.limit_in_bytes=4611686018427387904
             CPUShares=1024
             cpu.weight=39 hugetlb.2MB.max=4611686018427387904 hugetlb.2MB.rsvd.max=4611686018427387904
             CPUWeight=39"#]],
     );
-    assert_eq!(tiers.best_effort.cpu_shares, Some(2));
-    assert_eq!(compute_tiers([], &rules).burstable.cpu_shares, Some(2));
+    assert_eq!(qos.best_effort.cpu_shares, Some(2));
+    assert_eq!(compute_qos_cgroups([], &rules).burstable.cpu_shares, Some(2));
 }
 
 #[test]
 fn what_better_classes_request_is_kept_from_the_others() {
     let mebi = |n: i64| n << 20;
     let reserve = |percent| {
-        let rules = TierRules {
+        let rules = QosCgroupRules {
             hugepage_sizes: Vec::new(),
             memory_qos: MemoryQos::Off,
             memory_reserve: Some(MemoryReserve { percent, allocatable_bytes: mebi(1000) }),
         };
-        let tiers = compute_tiers(tier_pods().iter().map(Holding::whole), &rules);
-        (tiers.burstable.memory_limit.unwrap(), tiers.best_effort.memory_limit.unwrap())
+        let qos = compute_qos_cgroups(pods_of_each_class().iter().map(Allocation::whole), &rules);
+        (qos.burstable.memory_limit.unwrap(), qos.best_effort.memory_limit.unwrap())
     };
     assert_eq!(reserve(100), (mebi(900), mebi(700)));
     assert_eq!(reserve(50), (mebi(950), mebi(850)));
     assert_eq!(reserve(0), (mebi(1000), mebi(1000)));
-    let rules =
-        TierRules { hugepage_sizes: Vec::new(), memory_qos: MemoryQos::Reservation, memory_reserve: None };
-    let tiers = compute_tiers(tier_pods().iter().map(Holding::whole), &rules);
-    assert_eq!((tiers.all_pods.memory_min, tiers.all_pods.memory_low), (Some(mebi(100)), Some(mebi(200))));
-    assert_eq!((tiers.burstable.memory_min, tiers.burstable.memory_low), (None, Some(mebi(200))));
-    assert_eq!((tiers.best_effort.memory_min, tiers.best_effort.memory_low), (None, None));
+    let rules = QosCgroupRules {
+        hugepage_sizes: Vec::new(),
+        memory_qos: MemoryQos::Reservation,
+        memory_reserve: None,
+    };
+    let qos = compute_qos_cgroups(pods_of_each_class().iter().map(Allocation::whole), &rules);
+    assert_eq!((qos.all_pods.memory_min, qos.all_pods.memory_low), (Some(mebi(100)), Some(mebi(200))));
+    assert_eq!((qos.burstable.memory_min, qos.burstable.memory_low), (None, Some(mebi(200))));
+    assert_eq!((qos.best_effort.memory_min, qos.best_effort.memory_low), (None, None));
 }
 
 /// Of a node with 4 CPUs, 8 GiB and 32768 processes.

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::containers::{ContainerRef, init_containers, regular_containers};
-use model::devices::DeviceGrant;
+use model::devices::AllocateResponse;
 use model::k8s::{Pod, Quantity};
 use model::{Amount, ContainerKind};
 
@@ -22,7 +22,7 @@ pub struct Given {
     /// By id, the NUMA nodes that each is near to.
     pub devices: BTreeMap<String, Vec<i64>>,
     /// What the plugin said is to be done with the container. `None`: it was not asked yet.
-    pub grant: Option<DeviceGrant>,
+    pub response: Option<AllocateResponse>,
 }
 
 /// The devices of a pod, by container and resource.
@@ -136,7 +136,7 @@ pub fn compute_pod_devices(pod: &Pod, claims: &Claims<'_>) -> Result<PodDevices,
 #[must_use]
 pub fn has_its_devices(container: &ContainerRef<'_>, registry: &Registry, own: &PodDevices) -> bool {
     let has =
-        |resource: &String| own.get(container.name(), resource).is_some_and(|given| given.grant.is_some());
+        |resource: &String| own.get(container.name(), resource).is_some_and(|given| given.response.is_some());
     wanted(container, registry).keys().all(has)
 }
 
@@ -146,7 +146,7 @@ pub fn next_to_ask(pod: &Pod, own: &PodDevices) -> Option<(String, String)> {
     let mut containers = init_containers(pod).chain(regular_containers(pod));
     containers.find_map(|container| {
         let mut devices = own.containers.get(container.name())?.iter();
-        let (resource, _) = devices.find(|(_, given)| given.grant.is_none())?;
+        let (resource, _) = devices.find(|(_, given)| given.response.is_none())?;
         Some((container.name().to_owned(), resource.clone()))
     })
 }
@@ -158,7 +158,7 @@ pub fn up_to(pod: &Pod, container: &str, mut devices: PodDevices) -> PodDevices 
     let later = containers.skip_while(|other| other.name() != container).skip(1);
     for other in later {
         if let Some(resources) = devices.containers.get_mut(other.name()) {
-            resources.retain(|_, given| given.grant.is_some());
+            resources.retain(|_, given| given.response.is_some());
         }
     }
     devices
@@ -228,7 +228,7 @@ impl<'a> Choice<'a> {
             let nodes = self.registry.numa_nodes(resource, &id).to_vec();
             (id, nodes)
         };
-        let given = Given { devices: chosen.into_iter().map(near).collect(), grant: None };
+        let given = Given { devices: chosen.into_iter().map(near).collect(), response: None };
         self.made.insert(name, resource, given);
         Ok(())
     }

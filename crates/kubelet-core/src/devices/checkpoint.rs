@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use model::PodUid;
-use model::devices::DeviceGrant;
+use model::devices::AllocateResponse;
 use serde::{Deserialize, Serialize};
 
 use super::{Given, PodDevices, Registry};
@@ -69,19 +69,19 @@ struct Entry {
 pub fn write_checkpoint<'a>(
     pods: impl Iterator<Item = (PodUid, &'a PodDevices)>,
     registry: &Registry,
-    pack: impl Fn(&DeviceGrant) -> Vec<u8>,
+    pack: impl Fn(&AllocateResponse) -> Vec<u8>,
 ) -> String {
     let mut entries = Vec::new();
     for (uid, devices) in pods {
         for (container, resources) in &devices.containers {
             for (resource, given) in resources {
-                let Some(grant) = &given.grant else { continue };
+                let Some(response) = &given.response else { continue };
                 entries.push(Entry {
                     pod_uid: uid.to_string(),
                     container_name: container.clone(),
                     resource_name: resource.clone(),
                     device_ids: by_node(given),
-                    alloc_resp: BASE64.encode(pack(grant)),
+                    alloc_resp: BASE64.encode(pack(response)),
                 });
             }
         }
@@ -110,7 +110,7 @@ fn by_node(given: &Given) -> BTreeMap<i64, Vec<String>> {
 /// The text is none that a kubelet has written, or not all of it.
 pub fn parse_checkpoint(
     text: &str,
-    unpack: impl Fn(&[u8]) -> Option<DeviceGrant>,
+    unpack: impl Fn(&[u8]) -> Option<AllocateResponse>,
 ) -> Result<Remembered, CheckpointError> {
     let File { data, checksum: told } = serde_json::from_str(text)?;
     let found = checksum(&data);
@@ -120,7 +120,7 @@ pub fn parse_checkpoint(
     let mut remembered =
         Remembered { resources: data.registered_devices.into_keys().collect(), ..Remembered::default() };
     for entry in data.pod_device_entries.into_iter().flatten() {
-        let mut given = Given { grant: unpack(&packed(&entry)), ..Given::default() };
+        let mut given = Given { response: unpack(&packed(&entry)), ..Given::default() };
         for (node, ids) in entry.device_ids {
             for id in ids {
                 given.devices.entry(id).or_default().extend((node != NO_NODE).then_some(node));
@@ -140,7 +140,7 @@ pub(crate) fn with_right_checksum(text: &str) -> Option<String> {
     serde_json::to_string(&File { data, checksum }).ok()
 }
 
-/// What is no base64 is no grant either, and is asked for again.
+/// What is no base64 is no allocate response either, and the plugin is asked again.
 fn packed(entry: &Entry) -> Vec<u8> {
     BASE64.decode(&entry.alloc_resp).unwrap_or_default()
 }
@@ -194,19 +194,19 @@ mod tests {
     const EMPTY: &str = r#"{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{"nvidia.com/gpu":["GPU-0650a168-e770-3ea8-8ac3-8a1d419763e0"]}},"Checksum":3952659280}"#;
     const HELD: &str = r#"{"Data":{"PodDeviceEntries":[{"PodUID":"9a15d2b5-c152-46b9-96e0-d57032629e1f","ContainerName":"app","ResourceName":"nvidia.com/gpu","DeviceIDs":{"1":["GPU-9b341c59-f96b-ba85-c137-78c3652fea65","GPU-c1e9f249-b37b-81c2-a8d9-ba5ca0294841"]},"AllocResp":"CmsKFk5WSURJQV9WSVNJQkxFX0RFVklDRVMSUUdQVS1jMWU5ZjI0OS1iMzdiLTgxYzItYThkOS1iYTVjYTAyOTQ4NDEsR1BVLTliMzQxYzU5LWY5NmItYmE4NS1jMTM3LTc4YzM2NTJmZWE2NRokCg4vZGV2L252aWRpYWN0bBIOL2Rldi9udmlkaWFjdGwaAnJ3GiYKDy9kZXYvbnZpZGlhLXV2bRIPL2Rldi9udmlkaWEtdXZtGgJydxoyChUvZGV2L252aWRpYS11dm0tdG9vbHMSFS9kZXYvbnZpZGlhLXV2bS10b29scxoCcncaLgoTL2Rldi9udmlkaWEtbW9kZXNldBITL2Rldi9udmlkaWEtbW9kZXNldBoCcncaIAoML2Rldi9udmlkaWExEgwvZGV2L252aWRpYTEaAnJ3GiAKDC9kZXYvbnZpZGlhMhIML2Rldi9udmlkaWEyGgJydw=="}],"RegisteredDevices":{"nvidia.com/gpu":["GPU-77a702db-e37f-3a74-d46d-c5713f66058c","GPU-9b341c59-f96b-ba85-c137-78c3652fea65","GPU-c1e9f249-b37b-81c2-a8d9-ba5ca0294841"]}},"Checksum":2530956716}"#;
 
-    /// A grant is one annotation here, so that its bytes can be seen.
-    fn pack(grant: &DeviceGrant) -> Vec<u8> {
-        grant.annotations["packed"].clone().into_bytes()
+    /// An allocate response is one annotation here, so that its bytes can be seen.
+    fn pack(response: &AllocateResponse) -> Vec<u8> {
+        response.annotations["packed"].clone().into_bytes()
     }
 
     fn owned(pods: &BTreeMap<PodUid, PodDevices>) -> impl Iterator<Item = (PodUid, &PodDevices)> {
         pods.iter().map(|(uid, devices)| (uid.clone(), devices))
     }
 
-    fn unpack(bytes: &[u8]) -> Option<DeviceGrant> {
+    fn unpack(bytes: &[u8]) -> Option<AllocateResponse> {
         let text = String::from_utf8_lossy(bytes).into_owned();
         let annotations = [("packed".to_owned(), text)].into();
-        Some(DeviceGrant { annotations, ..DeviceGrant::default() })
+        Some(AllocateResponse { annotations, ..AllocateResponse::default() })
     }
 
     #[test]
@@ -226,13 +226,15 @@ mod tests {
         let given =
             pods[&PodUid::new("9a15d2b5-c152-46b9-96e0-d57032629e1f")].get("app", "nvidia.com/gpu").unwrap();
         assert_eq!(given.devices["GPU-9b341c59-f96b-ba85-c137-78c3652fea65"], [1]);
-        assert!(pack(given.grant.as_ref().unwrap()).starts_with(b"\x0a\x6b\x0a\x16NVIDIA_VISIBLE_DEVICES"));
+        assert!(
+            pack(given.response.as_ref().unwrap()).starts_with(b"\x0a\x6b\x0a\x16NVIDIA_VISIBLE_DEVICES")
+        );
     }
 
     #[test]
     fn a_device_near_to_several_nodes_or_to_none_comes_back_as_it_was() {
         let devices = [("a".to_owned(), vec![0, 1]), ("b".to_owned(), Vec::new())].into();
-        let given = Given { devices, grant: unpack(b"x") };
+        let given = Given { devices, response: unpack(b"x") };
         let mut devices = PodDevices::default();
         devices.containers.insert("main".to_owned(), [("example.com/x".to_owned(), given)].into());
         let pods = BTreeMap::from([(PodUid::new("u"), devices)]);
@@ -246,7 +248,7 @@ mod tests {
 
     #[test]
     fn what_is_not_granted_is_not_kept() {
-        let given = Given { devices: [("a".to_owned(), Vec::new())].into(), grant: None };
+        let given = Given { devices: [("a".to_owned(), Vec::new())].into(), response: None };
         let mut devices = PodDevices::default();
         devices.containers.insert("main".to_owned(), [("example.com/x".to_owned(), given)].into());
         let pods = BTreeMap::from([(PodUid::new("u"), devices)]);

@@ -109,9 +109,9 @@ impl Registry {
             (device.id, Known { is_healthy: device.is_healthy, numa_nodes: device.numa_nodes })
         };
         let devices = devices.into_iter().map(known).collect();
-        let is_news = resource.devices != devices;
+        let is_changed = resource.devices != devices;
         resource.devices = devices;
-        is_news
+        is_changed
     }
 
     /// The plugin has gone: nobody knows any more how its devices are. Returns whether it counted.

@@ -122,7 +122,7 @@ fn an_object_has_a_budget_of_its_own() {
 }
 
 #[test]
-fn an_event_that_the_api_lost_is_created_anew() {
+fn an_event_that_the_api_lost_is_created_again() {
     let mut correlator = EventCorrelator::new("n1");
     let EventStep::Create { key, .. } = correlator.correlate(about("p", "F", "x"), at(1)) else { panic!() };
     correlator.note_created(&key, "p.other");

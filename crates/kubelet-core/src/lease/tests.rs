@@ -128,7 +128,7 @@ fn an_owner_that_is_there_stays() {
 
 proptest! {
     #[test]
-    fn whatever_the_api_answers_the_next_call_is_never_further_off_than_a_period(words in prop::collection::vec(prop::sample::select(vec!["ok", "404", "409", "err"]), 0..40), chance in 0.0..1.0) {
+    fn whatever_the_api_answers_the_next_call_is_never_further_off_than_a_period(words in prop::collection::vec(prop::sample::select(vec!["ok", "404", "409", "err"]), 0..40), random in 0.0..1.0) {
         let mut lease = NodeLease::new("n1", 40);
         let mut now = MonoTime::ZERO;
         let mut calls_at_once = 0;
@@ -141,7 +141,7 @@ proptest! {
             }
             calls_at_once = if word == "err" { calls_at_once + 1 } else { 0 };
             prop_assert!(calls_at_once <= 6);
-            lease.note(&step, answer(&step, word), chance, now);
+            lease.note(&step, answer(&step, word), random, now);
         }
     }
 }

@@ -19,7 +19,7 @@ pub struct NodeAddresses {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
     #[error("failed to validate nodeIP: {0}")]
-    UnfitNodeIp(String),
+    InvalidNodeIp(String),
     #[error(
         "can't get ip address of node {node}: give --node-ip, make the name resolve, or add a default route"
     )]
@@ -40,8 +40,8 @@ pub fn compute_addresses(
         Some(_) | None => Vec::new(),
     };
     for ip in &given {
-        if let Some(problem) = unfit_node_ip(*ip, facts.interface_ips) {
-            return Err(AddressError::UnfitNodeIp(problem));
+        if let Some(problem) = invalid_node_ip(*ip, facts.interface_ips) {
+            return Err(AddressError::InvalidNodeIp(problem));
         }
     }
     let is_external = facts.flags.cloud_provider == "external";
@@ -74,7 +74,7 @@ fn found(facts: &NodeFacts<'_>, family: Option<IpAddr>) -> Result<IpAddr, Addres
         return Ok(ip);
     }
     let wants_ipv4 = family.is_none_or(|ip| ip.is_ipv4());
-    let fit = || facts.resolved_ips.iter().filter(|ip| unfit_node_ip(**ip, facts.interface_ips).is_none());
+    let fit = || facts.resolved_ips.iter().filter(|ip| invalid_node_ip(**ip, facts.interface_ips).is_none());
     fit()
         .find(|ip| ip.is_ipv4() == wants_ipv4)
         .or_else(|| fit().next())
@@ -85,7 +85,7 @@ fn found(facts: &NodeFacts<'_>, family: Option<IpAddr>) -> Result<IpAddr, Addres
 
 /// Why an address cannot be the node's; `None` if it can.
 #[must_use]
-pub fn unfit_node_ip(ip: IpAddr, interface_ips: &[IpAddr]) -> Option<String> {
+pub fn invalid_node_ip(ip: IpAddr, interface_ips: &[IpAddr]) -> Option<String> {
     let is_link_local = match ip {
         IpAddr::V4(ip) => ip.is_link_local(),
         IpAddr::V6(ip) => ip.is_unicast_link_local(),

@@ -40,10 +40,10 @@ pub fn compute_status_report(reports: &StatusReports, has_changed: bool, now: Mo
 
 impl StatusReports {
     /// Notes that a report got through. After a change the next periodic one comes up to half of `frequency` earlier or
-    /// later, as `chance` (from 0 to 1) says.
-    pub fn note_sent(&mut self, has_changed: bool, frequency: Duration, chance: f64, now: MonoTime) {
-        let chance = if has_changed { chance.clamp(0.0, 1.0) } else { 0.5 };
-        self.due = Some(now + frequency.mul_f64(0.5 + chance));
+    /// later, as `random` (from 0 to 1) says.
+    pub fn note_sent(&mut self, has_changed: bool, frequency: Duration, random: f64, now: MonoTime) {
+        let random = if has_changed { random.clamp(0.0, 1.0) } else { 0.5 };
+        self.due = Some(now + frequency.mul_f64(0.5 + random));
     }
 }
 

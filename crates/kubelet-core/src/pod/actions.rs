@@ -74,7 +74,7 @@ pub fn compute_pod_actions(inputs: &PodInputs<'_>) -> PodPlan {
         Ok(sandbox) => {
             let mut plan = plan_within(inputs, &sandbox.id);
             if plan.step == PodStep::Settled && inputs.cgroup == CgroupState::Changed {
-                plan.step = PodStep::MendCgroup;
+                plan.step = PodStep::RepairCgroup;
             }
             plan
         }

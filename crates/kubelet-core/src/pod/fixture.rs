@@ -33,7 +33,7 @@ use super::hash::container_hash;
 use super::plan::{
     KillContainer, KillReason, PodPlan, PodStep, StartContainer, StartReason, Waiting, WaitingReason,
 };
-use crate::ledger::{Ended, EndedFacts, compute_ended};
+use crate::allocations::{Ended, EndedFacts, compute_ended};
 use crate::probe::results::{ProbeKind, ProbeVerdicts, Verdict};
 
 #[derive(Debug)]
@@ -367,7 +367,7 @@ pub(super) fn show(plan: &PodPlan, now: Now) -> String {
     let mut parts = Vec::new();
     match &plan.step {
         PodStep::Settled => parts.push("settled".to_owned()),
-        PodStep::MendCgroup => parts.push("mend cgroup".to_owned()),
+        PodStep::RepairCgroup => parts.push("mend cgroup".to_owned()),
         PodStep::CreateSandbox { attempt, stop, kill, why } => {
             parts.extend(kill.iter().map(show_kill));
             parts.extend(stop.iter().map(|id| format!("stop {id}")));

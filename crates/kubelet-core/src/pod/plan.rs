@@ -22,7 +22,7 @@ pub enum PodStep {
     /// Nothing to do until something changes.
     Settled,
     /// All is well but the numbers of the pod's cgroup, which somebody changed: set them right.
-    MendCgroup,
+    RepairCgroup,
     /// Stop what is left of earlier sandboxes, then create the next one. Containers are decided about afterwards.
     CreateSandbox { attempt: u32, stop: Vec<SandboxId>, kill: Vec<KillContainer>, why: SandboxReason },
     /// Carry out, in this order: kill, remove, start (regular containers side by side, the others one by one).

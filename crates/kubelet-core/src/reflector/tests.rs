@@ -6,20 +6,20 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn news(word: &str) -> ReflectorNews {
+fn event(word: &str) -> ReflectorEvent {
     match word.split_once('@').unwrap_or((word, "")) {
-        ("list", version) => ReflectorNews::Listed { resource_version: version.into() },
-        ("ev", version) => ReflectorNews::Reached { resource_version: version.into() },
-        ("watch", _) => ReflectorNews::WatchStarted,
-        ("end", _) => ReflectorNews::Ended,
-        ("expired", _) => ReflectorNews::Expired,
-        _ => ReflectorNews::Failed,
+        ("list", version) => ReflectorEvent::Listed { resource_version: version.into() },
+        ("ev", version) => ReflectorEvent::Reached { resource_version: version.into() },
+        ("watch", _) => ReflectorEvent::WatchStarted,
+        ("end", _) => ReflectorEvent::Ended,
+        ("expired", _) => ReflectorEvent::Expired,
+        _ => ReflectorEvent::Failed,
     }
 }
 
 #[track_caller]
 fn check(script: &str, expected: Expect) {
-    let mut reflector = Reflector::default();
+    let mut reflector = ReflectorState::default();
     let mut now = MonoTime::ZERO;
     let mut shown = Vec::new();
     for word in script.split_whitespace() {
@@ -30,7 +30,7 @@ fn check(script: &str, expected: Expect) {
         if let ReflectorStep::Wait { until } = reflector.next(now) {
             now = until;
         }
-        reflector.note(news(word), 0.5, now);
+        reflector.note(event(word), 0.5, now);
         shown.push(match reflector.next(now) {
             ReflectorStep::List => format!("{word}: list"),
             ReflectorStep::Watch { since } => format!("{word}: watch {since}"),
@@ -91,8 +91,8 @@ fn a_stream_that_ends_at_once_and_empty_backs_off() {
 
 proptest! {
     #[test]
-    fn no_version_is_skipped_and_every_wait_is_bounded(words in prop::collection::vec(prop::sample::select(vec!["list@5", "watch", "ev@6", "ev@7", "end", "expired", "err"]), 0..40), chance in 0.0..1.0) {
-        let mut reflector = Reflector::default();
+    fn no_version_is_skipped_and_every_wait_is_bounded(words in prop::collection::vec(prop::sample::select(vec!["list@5", "watch", "ev@6", "ev@7", "end", "expired", "err"]), 0..40), random in 0.0..1.0) {
+        let mut reflector = ReflectorState::default();
         let mut last: Option<String> = None;
         for word in words {
             match word.split_once('@') {
@@ -100,7 +100,7 @@ proptest! {
                 None if word == "expired" => last = None,
                 None => {}
             }
-            reflector.note(news(word), chance, MonoTime::ZERO);
+            reflector.note(event(word), random, MonoTime::ZERO);
             match reflector.next(MonoTime::from_start(Duration::from_secs(60))) {
                 ReflectorStep::Watch { since } => prop_assert_eq!(Some(since), last.clone()),
                 ReflectorStep::List => prop_assert_eq!(&last, &None),

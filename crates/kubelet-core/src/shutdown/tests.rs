@@ -137,13 +137,13 @@ fn each_turn_is_taken_once() {
 }
 
 #[test]
-fn only_static_pods_that_ended_with_the_node_begin_anew() {
+fn only_static_pods_that_ended_with_the_node_begin_again() {
     let of = |source: &str, phase: &str, reason: &str| {
         let pod: Pod = serde_json::from_value(
             json!({"metadata": {"annotations": {"kubernetes.io/config.source": source}}}),
         )
         .unwrap();
-        begins_anew(&pod, &serde_json::from_value(json!({"phase": phase, "reason": reason})).unwrap())
+        begins_again(&pod, &serde_json::from_value(json!({"phase": phase, "reason": reason})).unwrap())
     };
     assert!(of("file", "Failed", "Terminated") && of("http", "Failed", "NodeShutdown"));
     assert!(!of("api", "Failed", "Terminated"), "another one takes its place");

@@ -260,15 +260,15 @@ impl<'a> Reader<'a> {
     /// Its instance was removed so that the whole pod can begin again. That is told of once for each instance: what is
     /// shown from then on has none.
     fn begin_again(&self, container: &ContainerRef<'_>, last: &ContainerStatus) -> Option<ContainerStatus> {
-        let is_news = last.container_id.is_some();
-        if !self.is_restarting_all || !(is_news || waits_for_all(last)) {
+        let is_new = last.container_id.is_some();
+        if !self.is_restarting_all || !(is_new || waits_for_all(last)) {
             return None;
         }
         let end = || terminated(LOST_EXIT_CODE, RESTARTING_ALL, REMOVED_TO_RESTART_ALL);
         Some(ContainerStatus {
             state: Some(waiting_state(RESTARTING_ALL, REMOVED_TO_RESTART_ALL)),
-            last_state: if is_news { Some(end()) } else { last.last_state.clone() },
-            restart_count: last.restart_count.saturating_add(i32::from(is_news)),
+            last_state: if is_new { Some(end()) } else { last.last_state.clone() },
+            restart_count: last.restart_count.saturating_add(i32::from(is_new)),
             ..self.waiting(container)
         })
     }

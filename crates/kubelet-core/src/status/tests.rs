@@ -1,6 +1,6 @@
-//! Golden tables and laws of the pod status. `scene.rs` has the little language they are written in.
+//! Golden tables and invariants of the pod status. `scenario.rs` has the little language they are written in.
 
 mod golden;
-mod laws;
+mod invariants;
 mod restart;
-mod scene;
+mod scenario;

@@ -85,7 +85,7 @@ pub fn compute_step(content: &Content, fs_type: &str, read_only: bool, device: &
 ///
 /// # Errors
 /// There are errors that were not put right. The text is complete.
-pub fn judge_check(code: Option<i32>, output: &str, device: &str) -> Result<(), String> {
+pub fn evaluate_check(code: Option<i32>, output: &str, device: &str) -> Result<(), String> {
     match code {
         Some(UNCORRECTED) => Err(format!(
             "'fsck' found errors on device {device} but could not correct them: {}",
@@ -183,9 +183,9 @@ mod tests {
     #[test]
     fn only_errors_that_were_not_put_right_keep_a_device_from_being_mounted() {
         for code in [Some(0), Some(1), Some(8), Some(16), None] {
-            assert_eq!(judge_check(code, "", "/dev/x"), Ok(()), "{code:?}");
+            assert_eq!(evaluate_check(code, "", "/dev/x"), Ok(()), "{code:?}");
         }
-        let error = judge_check(Some(4), "UNEXPECTED INCONSISTENCY\n", "/dev/x").unwrap_err();
+        let error = evaluate_check(Some(4), "UNEXPECTED INCONSISTENCY\n", "/dev/x").unwrap_err();
         assert_eq!(
             error,
             "'fsck' found errors on device /dev/x but could not correct them: UNEXPECTED INCONSISTENCY"

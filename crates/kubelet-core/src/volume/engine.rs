@@ -12,7 +12,7 @@
 //! looks at first. What is remembered here is only what neither can tell: which act is under way, how often one failed,
 //! and where an act was given up without having come to an end (*uncertain*: it may still happen).
 //!
-//! Laws, which the tests check on random stories: one act at a time for each volume; nothing is made while the pod is
+//! Invariants, which the tests check on random scenarios: one act at a time for each volume; nothing is made while the pod is
 //! taken down, and nothing is taken down while something is made; a try that failed waits longer each time.
 //! Never: how a volume of some type is made, which is `agent::volumes`.
 
@@ -23,7 +23,7 @@ use std::time::Duration;
 use model::MonoTime;
 
 /// A pod waits so long for its volumes; then the log says what is missing, and it waits again.
-pub const PATIENCE: Duration = Duration::from_secs(123);
+pub const TIMEOUT: Duration = Duration::from_secs(123);
 /// How long a volume waits after its first failure; the wait doubles with every further one.
 pub const FIRST_WAIT: Duration = Duration::from_millis(500);
 /// The longest such wait.
@@ -249,7 +249,7 @@ impl PodVolumes {
                 Some(State::Due { .. } | State::Failed { .. } | State::Uncertain { .. }) => {}
             }
         }
-        self.wish = Wish::Mounted { volumes, until: is_patient.then(|| now + PATIENCE) };
+        self.wish = Wish::Mounted { volumes, until: is_patient.then(|| now + TIMEOUT) };
     }
 
     fn look_again(&mut self) {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use agent::certificates::{ClientCertificate, Join, JoinError, PairStore, StoredPair};
-use agent::chance::Chance;
+use agent::rng::Rng;
 use agent::tasks::TaskSet;
 use cluster::{ApiServer, Bootstrap, HandleSettings, NodeIdentity, ProxyEnv, Settings, X509, kubeconfig};
 use futures_util::StreamExt;
@@ -18,7 +18,7 @@ use ports::{Clock, Cluster};
 use tokio_util::sync::CancellationToken;
 
 const TOKEN: &str = "abcdef.0123456789abcdef";
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 const UNLIMITED: HandleSettings = HandleSettings { budget: None, deadline: Duration::from_secs(30) };
 
 /// A cluster, and the directory of a node that wants to join it.
@@ -76,7 +76,7 @@ impl Home {
             clock: self.clock,
             store: &self.store(),
             node_name: "edge-1",
-            patience: testing::stretched(PATIENCE),
+            timeout: testing::stretched(TIMEOUT),
         };
         join.run().await
     }
@@ -96,7 +96,7 @@ impl Home {
             identity: Arc::new(identity.clone()),
             cluster: Arc::new(identity.server.handle(UNLIMITED)),
             clock: self.clock,
-            chance: Chance::from_seed(1),
+            rng: Rng::from_seed(1),
             node_name: "edge-1".to_owned(),
             rotates,
             is_embedded: false,
@@ -119,7 +119,7 @@ impl Home {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         };
-        tokio::time::timeout(testing::stretched(PATIENCE), look).await.expect("the certificate is renewed")
+        tokio::time::timeout(testing::stretched(TIMEOUT), look).await.expect("the certificate is renewed")
     }
 }
 

@@ -1,4 +1,4 @@
-//! The cgroups that the kubelet makes on this machine: numbers of pods, tiers and the node, compared with the contract's;
+//! The cgroups that the kubelet makes on this machine: numbers of pods, QoS classes and the node, compared with the contract's;
 //! that memory is one pod's own affair; and that nothing is left, whatever happens in between.
 
 use std::path::{Path, PathBuf};
@@ -44,7 +44,7 @@ fn pod(name: &str, resources: Value) -> Value {
 const MEMORY: &str = "67108864";
 
 #[test]
-fn pods_tiers_and_the_node_have_the_numbers_of_the_contract() {
+fn cgroups_of_pods_qos_and_the_node_have_the_expected_numbers() {
     let mut node = Node::on_containerd(json!({
         "syncFrequency": "1s", "podPidsLimit": 100, "systemReserved": {"memory": "256Mi"}, "kubeReserved": {"cpu": "500m"},
         "featureGates": {"QOSReserved": true}, "qosReserved": {"memory": "50%"},
@@ -79,7 +79,7 @@ fn pods_tiers_and_the_node_have_the_numbers_of_the_contract() {
         numbers(&node, &format!("kubepods/besteffort/pod{besteffort}")),
         expected(["2", "-1", UNLIMITED, "100"], ["1", "max 100000", "max", "100"])
     );
-    node.eventually("the tier weighs what its pods request", |node| {
+    node.eventually("the QoS cgroup weighs what its pods request", |node| {
         let shares = read(node, "kubepods/burstable", "cpu/cpu.shares", "cpu.weight");
         if shares == expected(["512"; 4], ["20"; 4])[0] { Ok(()) } else { Err(shares) }
     });
@@ -179,11 +179,11 @@ fn pods_get_their_cgroups_and_numbers_back(node: &mut Node, uids: [&str; 3]) {
         if is_down {
             node.start_kubelet();
         }
-        let anew = |pod: &Value| {
+        let again = |pod: &Value| {
             let main = container(pod, "main");
             main["ready"] == true && main["containerID"] != id
         };
-        node.pod_when(name, "runs in a new sandbox", anew);
+        node.pod_when(name, "runs in a new sandbox", again);
         assert_eq!(numbers(node, &cgroup), written, "{name}");
         let inside: Vec<_> = node.cgroup().find(&cgroup).iter().flat_map(|dir| directories_in(dir)).collect();
         assert!(!inside.is_empty(), "the containers are in {cgroup}");
@@ -237,7 +237,7 @@ fn what_others_change_is_put_right_by_a_restart(mut node: Node) {
         format!("/sys/fs/cgroup/cpu{root}/kubepods/burstable/cpu.shares")
     };
     let tier_weighs = |node: &Node, expected: &str| {
-        node.eventually("the tier weighs what its pods request", |_| {
+        node.eventually("the QoS cgroup weighs what its pods request", |_| {
             let weight = std::fs::read_to_string(&file).map_err(|e| e.to_string())?;
             if weight.trim() == expected { Ok(()) } else { Err(weight) }
         });

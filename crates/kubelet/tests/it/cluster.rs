@@ -61,7 +61,7 @@ impl Cluster {
 
     /// On a fake runtime, for more pods than a real one starts in the time of a test.
     fn on_fake(runtime: &FakeRuntime) -> Self {
-        let mut cluster = Self::around(Node::beside_fake(runtime, json!({})));
+        let mut cluster = Self::around(Node::with_fake(runtime, json!({})));
         cluster.node.start_kubelet();
         cluster
     }

@@ -12,7 +12,7 @@ use crate::cluster::Cluster;
 use crate::cluster::volumes::{bind, set_bound};
 use crate::node::{FOREVER, Node, condition, shell_pod, uid};
 
-const PATIENCE: Duration = Duration::from_secs(240);
+const TIMEOUT: Duration = Duration::from_secs(240);
 
 /// Volumes of each way to be made: a directory, memory, files of ours, a part of the node's own and of a volume.
 fn everything(node: &Node) -> Value {
@@ -51,7 +51,7 @@ fn mounts_below(node: &Node, uid: &str) -> Vec<String> {
 fn through_deaths(node: &mut Node, what: &str, mut is_so: impl FnMut(&Node) -> bool) -> usize {
     let (began, mut deaths) = (Instant::now(), 0);
     while !is_so(node) {
-        assert!(began.elapsed() < PATIENCE, "waited in vain for: {what}\n{}", node.kubelet_log());
+        assert!(began.elapsed() < TIMEOUT, "waited in vain for: {what}\n{}", node.kubelet_log());
         deaths += usize::from(node.revive_kubelet());
         std::thread::park_timeout(Duration::from_millis(25));
     }
@@ -114,7 +114,7 @@ fn moments(points: &Path) -> BTreeSet<String> {
 #[test]
 fn killed_before_and_after_each_step_the_next_kubelet_ends_with_exactly_the_right_mounts() {
     let runtime = FakeRuntime::with_clock(ports::Clock::system());
-    let mut node = Node::beside_fake(&runtime, json!({}));
+    let mut node = Node::with_fake(&runtime, json!({}));
     let points = node.path("points");
     std::fs::write(&points, "").expect("a file");
     node.set_variable("KUBELET_FAULT_POINTS", points.clone());
@@ -182,7 +182,7 @@ fn config_map(color: &str) -> Value {
 #[test]
 fn killed_around_the_steps_of_a_claimed_volume_and_of_an_update_the_next_kubelet_goes_on() {
     let runtime = FakeRuntime::with_clock(ports::Clock::system());
-    let mut cluster = Cluster::around(Node::beside_fake(&runtime, json!({})));
+    let mut cluster = Cluster::around(Node::with_fake(&runtime, json!({})));
     let points = cluster.node.path("points");
     set_moments(&points, both(&COMMON));
     cluster.node.set_variable("KUBELET_FAULT_POINTS", points.clone());

@@ -21,12 +21,13 @@ fn with_host_path(mut pod: Value, path: &Path, mount: &Value) -> Value {
 }
 
 /// Processes of ours that were started to go into volumes, by the name they were given.
-fn hands() -> usize {
+fn helpers() -> usize {
     let processes = names_in(Path::new("/proc"));
-    let is_hand = |pid: &String| {
-        fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.starts_with(b"kubelet-volume-hand\0"))
+    let is_helper = |pid: &String| {
+        fs::read(format!("/proc/{pid}/cmdline"))
+            .is_ok_and(|line| line.starts_with(b"kubelet-volume-helper\0"))
     };
-    processes.iter().filter(|pid| is_hand(pid)).count()
+    processes.iter().filter(|pid| is_helper(pid)).count()
 }
 
 #[test]
@@ -78,7 +79,9 @@ fn a_filesystem_that_hangs_keeps_only_its_own_pods_waiting() {
     node.delete("early");
     drop(fuse);
     node.gone("early", &early);
-    node.eventually("no hand is left", |_| if hands() == 0 { Ok(()) } else { Err(hands().to_string()) });
+    node.eventually("no volume helper is left", |_| {
+        if helpers() == 0 { Ok(()) } else { Err(helpers().to_string()) }
+    });
 }
 
 #[test]

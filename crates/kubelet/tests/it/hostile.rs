@@ -147,7 +147,7 @@ fn lookup_threads(node: &Node) -> usize {
 fn http_probes_on_a_name_whose_dns_server_never_answers_hold_up_no_other_pod() {
     let (_server, address) = start_silent_dns_server();
     let runtime = FakeRuntime::with_clock(Clock::system());
-    let mut node = Node::beside_fake(&runtime, json!({}));
+    let mut node = Node::with_fake(&runtime, json!({}));
     node.set_resolver(&format!("nameserver {address}\noptions timeout:5 attempts:2\n"));
     node.start_kubelet();
     start_probed_pod(&node);
@@ -261,7 +261,7 @@ fn inject_panic(node: &Node, task: &str) {
 #[test]
 fn a_pod_worker_or_probe_that_panics_is_started_again_and_touches_no_container() {
     let runtime = FakeRuntime::with_clock(Clock::system());
-    let mut node = Node::beside_fake(&runtime, json!({}));
+    let mut node = Node::with_fake(&runtime, json!({}));
     node.set_variable("KUBELET_PANIC_IN", node.path("panic-in"));
     node.start_kubelet();
     start_probed_pod(&node);
@@ -291,7 +291,7 @@ fn a_pod_worker_or_probe_that_panics_is_started_again_and_touches_no_container()
 fn a_panic_in_a_task_that_the_node_needs_ends_the_kubelet_with_an_error_and_no_container() {
     for task in ["PLEG", "volumes", "sync loop", "node watch"] {
         let runtime = FakeRuntime::with_clock(Clock::system());
-        let mut node = Node::beside_fake(&runtime, json!({}));
+        let mut node = Node::with_fake(&runtime, json!({}));
         node.set_variable("KUBELET_PANIC_IN", node.path("panic-in"));
         node.start_kubelet();
         node.apply("web", &fake_pod("web"));

@@ -22,7 +22,7 @@ use testing::{FakeCri, FakeRuntime, PrivateCgroup, stretched};
 use crate::small_disk::SmallDisk;
 
 /// Long enough for a loaded machine with two cores; a passing test never waits this long.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 /// So long a pod that goes may take before it is asked whether its runtime is to blame.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(20);
 /// How long is waited between two looks: four times what a look takes, within these bounds.
@@ -107,7 +107,7 @@ impl Node {
 
     /// A node whose runtime is a fake one, for what a real one does not tell: which calls it gets.
     pub(crate) fn on_fake(runtime: &FakeRuntime, extra: Value) -> Self {
-        let mut node = Self::beside_fake(runtime, extra);
+        let mut node = Self::with_fake(runtime, extra);
         node.start_kubelet();
         node
     }
@@ -118,7 +118,7 @@ impl Node {
     }
 
     /// A node with a fake runtime, whose kubelet does not run yet.
-    pub(crate) fn beside_fake(runtime: &FakeRuntime, extra: Value) -> Self {
+    pub(crate) fn with_fake(runtime: &FakeRuntime, extra: Value) -> Self {
         runtime.set_cgroup_driver(testing::containerd::cgroup_driver());
         let mut node = Self::without_runtime(extra);
         let endpoint = node.serve(runtime, "runtime.sock");
@@ -452,7 +452,7 @@ impl Node {
         let began = Instant::now();
         while !self.kubelet_log().contains(text) {
             assert!(
-                began.elapsed() < stretched(PATIENCE),
+                began.elapsed() < stretched(TIMEOUT),
                 "{text:?} was never logged:\n{}",
                 self.kubelet_log()
             );
@@ -532,7 +532,7 @@ impl Node {
             let asked = Instant::now();
             match ask(self) {
                 Ok(answer) => return answer,
-                Err(why) if began.elapsed() > stretched(PATIENCE) => {
+                Err(why) if began.elapsed() > stretched(TIMEOUT) => {
                     let log = self.kubelet_log();
                     let tail = log.lines().rev().take(60).collect::<Vec<_>>();
                     let tail = tail.into_iter().rev().collect::<Vec<_>>().join("\n");

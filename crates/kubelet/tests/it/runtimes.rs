@@ -58,7 +58,7 @@ fn an_end_is_noticed_at_once_where_the_runtime_tells_of_it() {
     if offers_hints {
         let reopened =
             |node: &Node| node.kubelet_log().matches("Connecting to the container event stream").count();
-        node.eventually("the stream is opened anew", |node| match reopened(node) {
+        node.eventually("the stream is opened again", |node| match reopened(node) {
             0 | 1 => Err("not yet".to_owned()),
             _ => Ok(()),
         });

@@ -55,7 +55,7 @@ fn what_no_watch_can_see_is_found_as_often_as_file_check_frequency_says() {
     std::fs::write(&target, "{").expect("written");
     std::os::unix::fs::symlink(&target, node.manifest("linked")).expect("linked");
     let shows = |text: &str| {
-        node.eventually("the manifest is read anew", |node| {
+        node.eventually("the manifest is read again", |node| {
             let problems = crate::server::get(node, "/debug/manifests")?.body;
             if problems.contains(text) { Ok(()) } else { Err(problems) }
         });
@@ -254,7 +254,7 @@ impl Drop for OwnNetwork {
 
 #[test]
 fn the_chains_of_the_node_are_in_the_firewall_where_the_configuration_wants_them() {
-    let mut node = Node::beside_fake(&runtime(), json!({"makeIPTablesUtilChains": true}));
+    let mut node = Node::with_fake(&runtime(), json!({"makeIPTablesUtilChains": true}));
     // The node looks for programs there first.
     let (network, programs) = (OwnNetwork::of(&node), node.path("bin"));
     std::fs::create_dir_all(&programs).expect("a directory");

@@ -21,7 +21,7 @@ fn fake_pod(name: &str) -> Value {
 #[test]
 fn a_log_reader_that_stalls_delays_nothing_and_learns_how_many_lines_were_dropped() {
     let runtime = FakeRuntime::with_clock(ports::Clock::system());
-    let mut node = Node::beside_fake(&runtime, json!({}));
+    let mut node = Node::with_fake(&runtime, json!({}));
     node.add_flags(&VERBOSE);
     let (reader, writer) = std::io::pipe().expect("a pipe");
     node.spawn_kubelet_logging_to(writer);

@@ -53,7 +53,7 @@ fn set_service_account(context: &Context<'_>, resource: &Resource, pod: &mut Val
     let of_account = found.get("automountServiceAccountToken").and_then(Value::as_bool);
     let of_pod = spec.get("automountServiceAccountToken").and_then(Value::as_bool);
     if of_pod.or(of_account).unwrap_or(true) {
-        mount_token(pod, &format!("kube-api-access-{}", context.api.chance.suffix()));
+        mount_token(pod, &format!("kube-api-access-{}", context.api.rng.suffix()));
     }
     Ok(())
 }

@@ -86,7 +86,7 @@ fn name(api: &Api, resource: &Resource, namespace: &str, object: &mut Value) -> 
     let mut name = object::name(object).to_owned();
     if name.is_empty() && !generate.is_empty() {
         // The real server cuts the base so that the whole stays a label.
-        name = format!("{}{}", generate.chars().take(58).collect::<String>(), api.chance.suffix());
+        name = format!("{}{}", generate.chars().take(58).collect::<String>(), api.rng.suffix());
     }
     if name.is_empty() {
         let said = "Required value: name or generateName is required";
@@ -98,7 +98,7 @@ fn name(api: &Api, resource: &Resource, namespace: &str, object: &mut Value) -> 
         metadata.remove(ours);
     }
     metadata.insert("name".to_owned(), Value::String(name));
-    metadata.insert("uid".to_owned(), Value::String(api.chance.uid()));
+    metadata.insert("uid".to_owned(), Value::String(api.rng.uid()));
     metadata.insert("creationTimestamp".to_owned(), Value::String(object::time(api.now())));
     if resource.namespaced {
         metadata.insert("namespace".to_owned(), Value::String(namespace.to_owned()));

@@ -32,7 +32,7 @@ pub(super) fn request(call: &Call) -> Result<Response<Body>, ApiError> {
     let metadata = object::metadata(&mut request);
     metadata.insert("name".to_owned(), json!(call.name()));
     metadata.insert("namespace".to_owned(), json!(call.namespace()));
-    metadata.insert("uid".to_owned(), json!(call.api.chance.uid()));
+    metadata.insert("uid".to_owned(), json!(call.api.rng.uid()));
     metadata.insert("creationTimestamp".to_owned(), json!(object::time(now)));
     Ok(answer::json(StatusCode::CREATED, &request))
 }
@@ -62,7 +62,7 @@ fn grant(call: &Call, request: &Value, objects: &Objects, now: Timestamp) -> Res
         account_uid: object::uid(account).to_owned(),
         audiences,
         bound: bound(call, &request["spec"], objects)?,
-        id: call.api.chance.uid(),
+        id: call.api.rng.uid(),
         from: now,
         until,
     })

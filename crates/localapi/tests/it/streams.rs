@@ -21,7 +21,7 @@ use tokio::sync::mpsc;
 use tokio_rustls::TlsConnector;
 
 use crate::kubelet::{Asked, FAREWELL, Kubelet};
-use crate::server::{PATIENCE, Server};
+use crate::server::{Server, TIMEOUT};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const ASKS_AS: &str = "O=system:masters, CN=kube-apiserver-kubelet-client";
@@ -242,7 +242,7 @@ async fn a_tunnel_takes_no_more_than_its_reader() {
     let response = cluster.upgrade(&format!("{PODS}/web/attach?stdout=1")).await;
     let tunnel = hyper::upgrade::on(response).await.expect("upgraded");
     let stalled = cluster.kubelet.stalled.wait_for(Option::is_some);
-    let written = tokio::time::timeout(PATIENCE, stalled).await.expect("the writer waits for the reader");
+    let written = tokio::time::timeout(TIMEOUT, stalled).await.expect("the writer waits for the reader");
     let written = written.expect("the stand-in lives").expect("a number");
     // The buffers of four sockets are in between.
     assert!(written < 64 * 1024 * 1024, "{written} bytes were taken that nobody read");

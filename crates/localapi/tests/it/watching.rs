@@ -8,7 +8,7 @@ use kube::runtime::watcher::{self, Event};
 use kube::{Api, ResourceExt};
 use tokio::time::timeout;
 
-use crate::server::{PATIENCE, Server};
+use crate::server::{Server, TIMEOUT};
 
 const MAP: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: NAME, labels: {own: 'yes'}}\n";
 
@@ -38,7 +38,7 @@ async fn until(
             }
         }
     };
-    let followed = timeout(PATIENCE, follow).await;
+    let followed = timeout(TIMEOUT, follow).await;
     assert!(followed.is_ok(), "waited too long for {expected:?}");
 }
 

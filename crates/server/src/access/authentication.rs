@@ -8,7 +8,7 @@ use http::header::AUTHORIZATION;
 use model::MonoTime;
 use model::k8s::{TokenReview, TokenReviewSpec};
 use ports::Clock;
-use ports::edge::{Review, answer_code};
+use ports::request_metrics::{Review, answer_code};
 use rustls_pki_types::{CertificateDer, UnixTime};
 use tokio::sync::{Semaphore, watch};
 

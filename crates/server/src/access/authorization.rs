@@ -1,7 +1,7 @@
 //! Asking whether a caller may do what he asks for.
 
 use model::k8s::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
-use ports::edge::{Review, answer_code};
+use ports::request_metrics::{Review, answer_code};
 use ports::{Clock, ClusterError};
 use tokio::sync::Semaphore;
 
@@ -40,7 +40,7 @@ impl Authorizer {
     }
 
     /// Allowed is who may use any of the subresources.
-    pub(super) async fn judge(
+    pub(super) async fn authorize(
         &self,
         user: &User,
         attributes: &Attributes,

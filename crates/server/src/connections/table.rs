@@ -193,7 +193,7 @@ impl OpenConnection {
 
     /// Counts a request as waiting for its verdict for as long as the result lives. `None`: on a connection on which none was
     /// let in yet, `max` wait already.
-    pub(crate) fn judge(&self, max: usize) -> Option<Judged<'_>> {
+    pub(crate) fn begin_review(&self, max: usize) -> Option<Judged<'_>> {
         let judged = Judged(&self.judged);
         let waiting = self.judged.fetch_add(1, Ordering::Relaxed);
         (waiting < max || self.has_served()).then_some(judged)
@@ -292,14 +292,14 @@ mod tests {
     async fn requests_that_wait_or_are_refused_are_bounded_until_one_is_let_in() {
         let table = ConnectionTable::new(LIMITS);
         let connection = Arc::new(table.open(peer(1)).unwrap());
-        let waiting: Vec<_> = (0..3).map(|_| connection.judge(2)).collect();
+        let waiting: Vec<_> = (0..3).map(|_| connection.begin_review(2)).collect();
         assert_eq!(waiting.iter().flatten().count(), 2);
         drop(waiting);
-        assert!(connection.judge(2).is_some());
+        assert!(connection.begin_review(2).is_some());
         (0..3).for_each(|_| connection.refused(2));
         connection.closed().await;
         drop(connection.serve(true));
-        let waiting: Vec<_> = (0..3).map(|_| connection.judge(2)).collect();
+        let waiting: Vec<_> = (0..3).map(|_| connection.begin_review(2)).collect();
         assert_eq!(waiting.iter().flatten().count(), 3);
     }
 

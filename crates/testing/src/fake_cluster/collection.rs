@@ -108,7 +108,7 @@ impl<K: FakeObject> Collection<K> for FakeObjects<K> {
             drop(script);
             Ok(Watch {
                 shared: Arc::clone(&self.shared),
-                news: shared.news.subscribe(),
+                changes: shared.changes.subscribe(),
                 selection: selection.clone(),
                 call: call.clone(),
                 since,
@@ -174,7 +174,7 @@ fn expired(call: &str, since: u64) -> ClusterError {
 
 struct Watch<K> {
     shared: Arc<Shared>,
-    news: watch::Receiver<u64>,
+    changes: watch::Receiver<u64>,
     selection: Selection,
     call: String,
     since: u64,
@@ -187,13 +187,13 @@ struct Watch<K> {
 impl<K: FakeObject> Watch<K> {
     async fn next(&mut self) -> Option<ClusterResult<Change<K>>> {
         loop {
-            self.news.mark_unchanged();
+            self.changes.mark_unchanged();
             match self.look() {
                 Look::Change(change) => return Some(change),
                 Look::End => return None,
                 Look::Nothing => {}
             }
-            match tokio::time::timeout(PING, self.news.changed()).await {
+            match tokio::time::timeout(PING, self.changes.changed()).await {
                 Ok(changed) => changed.ok()?,
                 Err(_) if self.is_silent() => return Some(Err(self.broken("ping timed out"))),
                 Err(_) => {}

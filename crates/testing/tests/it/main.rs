@@ -1,4 +1,4 @@
-//! What the kubelet relies on in its two large doors, the same cases over what is fake and what is real.
+//! What the kubelet relies on of its two large ports, the same cases over what is fake and what is real.
 //!
 //! One contract for a cluster, over the fake API and over the adapter with a real API server.
 //! One contract for runtimes, three of them: the fake, the adapter over a fake server, and the adapter over a real containerd. What

@@ -11,7 +11,7 @@ use testing::{FakeCri, FakeRuntime, Fault, Method};
 
 use crate::world::{Case, World};
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The fake behind a socket, and the adapter before it.
 struct Wire {
@@ -21,11 +21,11 @@ struct Wire {
     cri: Arc<CriRuntime>,
 }
 
-fn wire(patience: Duration) -> Wire {
+fn wire(timeout: Duration) -> Wire {
     let dir = tempfile::tempdir().unwrap();
     let fake = crate::fake::fake();
     let server = FakeCri::serve(Arc::new(fake.clone()), &dir.path().join("cri.sock")).unwrap();
-    let cri = Arc::new(CriRuntime::new(&server.endpoint(), "", patience).unwrap());
+    let cri = Arc::new(CriRuntime::new(&server.endpoint(), "", timeout).unwrap());
     Wire { dir, fake, _server: server, cri }
 }
 
@@ -39,7 +39,7 @@ fn world(wire: &Wire) -> World {
 }
 
 async fn run(case: Case) {
-    let wire = wire(PATIENCE);
+    let wire = wire(TIMEOUT);
     case(world(&wire)).await;
 }
 
@@ -50,7 +50,7 @@ contract!(
 
 #[tokio::test]
 async fn offered_hints_arrive_although_the_runtime_is_silent_at_first() {
-    let wire = wire(PATIENCE);
+    let wire = wire(TIMEOUT);
     wire.fake.offer_hints();
     crate::cases::hints_are_offered_or_declined_plainly(&world(&wire)).await;
 }
@@ -100,7 +100,7 @@ async fn a_checkpoint_may_take_as_long_as_the_longer_of_two_deadlines() {
 
 #[tokio::test]
 async fn what_is_to_be_streamed_arrives_as_it_was_meant() {
-    let wire = wire(PATIENCE);
+    let wire = wire(TIMEOUT);
     let world = world(&wire);
     wire.fake.stream_from("http://127.0.0.1:4000");
     let sandbox = world.run_sandbox("web").await;
@@ -125,7 +125,7 @@ async fn what_is_to_be_streamed_arrives_as_it_was_meant() {
 
 #[tokio::test]
 async fn a_checkpoint_is_written_where_it_was_asked_for() {
-    let wire = wire(PATIENCE);
+    let wire = wire(TIMEOUT);
     let world = world(&wire);
     let sandbox = world.run_sandbox("web").await;
     let id = world.start(&sandbox, "app", crate::world::Does::Sleep).await;
@@ -137,7 +137,7 @@ async fn a_checkpoint_is_written_where_it_was_asked_for() {
 /// Some containerd answer so, with a code that says nothing.
 #[tokio::test]
 async fn an_update_of_a_pods_resources_that_is_not_implemented_says_so_by_its_type() {
-    let wire = wire(PATIENCE);
+    let wire = wire(TIMEOUT);
     let update = async || {
         let id = model::SandboxId::new("s1");
         wire.cri.update_sandbox_resources(&id, None, &Default::default()).await.unwrap_err()
@@ -157,7 +157,7 @@ async fn an_update_of_a_pods_resources_that_is_not_implemented_says_so_by_its_ty
 /// What crosses the wire is what the runtime measured, to the last number.
 #[tokio::test]
 async fn measurements_arrive_as_they_were_taken() {
-    let wire = wire(PATIENCE);
+    let wire = wire(TIMEOUT);
     let world = world(&wire);
     let sandbox = world.run_sandbox("web").await;
     world.start(&sandbox, "app", crate::world::Does::Sleep).await;
@@ -210,7 +210,7 @@ async fn a_pull_may_take_as_long_as_it_likes() {
 /// The wire does not say in a container's status which sandbox it is in; an earlier kubelet may have made it.
 #[tokio::test]
 async fn a_container_made_by_an_earlier_kubelet_is_placed_in_its_sandbox() {
-    let wire = wire(PATIENCE);
+    let wire = wire(TIMEOUT);
     let world = world(&wire);
     let sandbox = world.sandbox_request("web");
     let sandbox_id = wire.fake.run_sandbox(&sandbox).await.unwrap();
@@ -225,7 +225,7 @@ async fn a_container_made_by_an_earlier_kubelet_is_placed_in_its_sandbox() {
 
 #[tokio::test]
 async fn errors_keep_their_meaning_across_the_wire() {
-    let wire = wire(PATIENCE);
+    let wire = wire(TIMEOUT);
     wire.fake.fault(Method::Status, Fault::Failed("disk on fire".to_owned()));
     wire.fake.fault(Method::Status, Fault::NotFound);
     wire.fake.fault(Method::Status, Fault::Unavailable);
@@ -240,7 +240,7 @@ async fn errors_keep_their_meaning_across_the_wire() {
 async fn a_runtime_that_comes_up_late_is_found() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("cri.sock");
-    let cri = CriRuntime::new(&format!("unix://{}", socket.display()), "", PATIENCE).unwrap();
+    let cri = CriRuntime::new(&format!("unix://{}", socket.display()), "", TIMEOUT).unwrap();
     let error = cri.version().await.unwrap_err();
     assert!(matches!(&error, RuntimeError::Unavailable { .. }), "{error:?}");
     assert!(error.message().contains("cri.sock"), "{error:?}");
@@ -251,10 +251,10 @@ async fn a_runtime_that_comes_up_late_is_found() {
 
 #[tokio::test]
 async fn an_image_service_of_its_own_must_answer_too() {
-    let wire = wire(PATIENCE);
+    let wire = wire(TIMEOUT);
     let images = wire.dir.path().join("images.sock");
     let at = |name: &str| format!("unix://{}", wire.dir.path().join(name).display());
-    let cri = CriRuntime::new(&at("cri.sock"), &at("images.sock"), PATIENCE).unwrap();
+    let cri = CriRuntime::new(&at("cri.sock"), &at("images.sock"), TIMEOUT).unwrap();
     let error = cri.version().await.unwrap_err();
     assert!(matches!(&error, RuntimeError::Unavailable { .. }), "{error:?}");
     assert!(error.message().contains("images.sock"), "{error:?}");
@@ -280,7 +280,7 @@ async fn a_runtime_that_was_restarted_is_picked_up() {
     let socket = dir.path().join("cri.sock");
     let fake = FakeRuntime::new();
     let (apart, server) = serve_apart(&fake, &socket);
-    let cri = Arc::new(CriRuntime::new(&server.endpoint(), "", PATIENCE).unwrap());
+    let cri = Arc::new(CriRuntime::new(&server.endpoint(), "", TIMEOUT).unwrap());
     cri.version().await.unwrap();
 
     fake.fault(Method::Status, Fault::Hang);
@@ -304,7 +304,7 @@ async fn a_runtime_that_was_restarted_is_picked_up() {
 
 #[tokio::test]
 async fn a_large_listing_is_read_and_a_huge_one_is_an_error() {
-    let wire = wire(PATIENCE);
+    let wire = wire(TIMEOUT);
     let world = world(&wire);
     let mut request = world.sandbox_request("large");
     request.labels.insert("example.com/bulk".to_owned(), "x".repeat(8 * 1024 * 1024));
@@ -325,7 +325,7 @@ async fn images_can_live_behind_another_socket() {
     images.image("localhost/only-there:1");
     let runtime_server = FakeCri::serve(Arc::new(runtime.clone()), &dir.path().join("r.sock")).unwrap();
     let image_server = FakeCri::serve(Arc::new(images.clone()), &dir.path().join("i.sock")).unwrap();
-    let cri = CriRuntime::new(&runtime_server.endpoint(), &image_server.endpoint(), PATIENCE).unwrap();
+    let cri = CriRuntime::new(&runtime_server.endpoint(), &image_server.endpoint(), TIMEOUT).unwrap();
     cri.version().await.unwrap();
     assert_eq!(cri.list_images().await.unwrap().len(), 1);
     assert_eq!((runtime.count(Method::ListImages), images.count(Method::Version)), (0, 0));
@@ -340,7 +340,7 @@ async fn requests_arrive_as_they_were_meant() {
         Device, IdMapping, Mount, PortMapping, Propagation, Protocol, RunAs, SecurityProfile, SelinuxLabel,
         SupplementalGroupsPolicy, UserNamespace,
     };
-    let wire = wire(PATIENCE);
+    let wire = wire(TIMEOUT);
     let world = world(&wire);
     let mappings = vec![IdMapping { host_id: 65536, container_id: 0, length: 65536 }];
     let user = UserNamespace::Pod { uids: mappings.clone(), gids: mappings };

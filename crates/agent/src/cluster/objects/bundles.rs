@@ -14,7 +14,7 @@ use tokio::sync::watch;
 
 use super::ObjectError;
 use super::source::{Access, wait_for_sync};
-use crate::cluster::follow::{Copy, Followed, Follower, Of};
+use crate::cluster::reflector::{Of, Reflector, Store, StoreReader};
 use crate::engine::Engine;
 
 const KIND: &str = "clustertrustbundle";
@@ -23,7 +23,7 @@ const KIND: &str = "clustertrustbundle";
 #[derive(Debug)]
 pub(super) struct Selected {
     /// `None`: it selects nothing.
-    seen: Option<Copy<TrustBundle>>,
+    seen: Option<StoreReader<TrustBundle>>,
 }
 
 impl Selected {
@@ -36,7 +36,7 @@ impl Selected {
         Ok(objects)
     }
 
-    pub(super) fn changes(&self) -> Option<Copy<TrustBundle>> {
+    pub(super) fn changes(&self) -> Option<StoreReader<TrustBundle>> {
         self.seen.clone()
     }
 }
@@ -77,13 +77,13 @@ fn selection(requirement: &BundleRequirement) -> Option<Selection> {
 }
 
 /// Follows the selection until nobody reads the copy any more.
-fn follow(engine: &Arc<Engine>, access: &Access, selection: Selection) -> Copy<TrustBundle> {
-    let (sender, seen) = watch::channel(Followed::default());
+fn follow(engine: &Arc<Engine>, access: &Access, selection: Selection) -> StoreReader<TrustBundle> {
+    let (sender, seen) = watch::channel(Store::default());
     let of: Of<TrustBundle> = |cluster| cluster.trust_bundles();
-    let follower = Follower::new(engine, &access.cluster, (of, KIND), selection, sender.clone());
-    engine.tasks.spawn_isolated("ClusterTrustBundle follower", async move {
+    let reflector = Reflector::new(engine, &access.cluster, (of, KIND), selection, sender.clone());
+    engine.tasks.spawn_isolated("ClusterTrustBundle reflector", async move {
         tokio::select! {
-            () = follower.run() => {}
+            () = reflector.run() => {}
             () = sender.closed() => {}
         }
     });

@@ -19,8 +19,8 @@ use ports::{Clock, Cluster};
 use tokio::sync::watch;
 
 use super::ObjectError;
-use crate::cluster::follow::{Copy, Followed, Follower, Of};
 use crate::cluster::own_node;
+use crate::cluster::reflector::{Of, Reflector, Store, StoreReader};
 use crate::engine::Engine;
 
 /// A pod waits so long for the first list of an object; then its step fails and is tried again.
@@ -60,7 +60,7 @@ pub(super) trait Kind: Metadata<Ty = ObjectMeta> + std::fmt::Debug + Send + Sync
 
 impl Kind for ConfigMap {
     const NAME: &'static str = "configmap";
-    const TASK: &'static str = "ConfigMap follower";
+    const TASK: &'static str = "ConfigMap reflector";
 
     fn of(cluster: &dyn Cluster) -> &dyn Collection<Self> {
         cluster.config_maps()
@@ -73,7 +73,7 @@ impl Kind for ConfigMap {
 
 impl Kind for Secret {
     const NAME: &'static str = "secret";
-    const TASK: &'static str = "Secret follower";
+    const TASK: &'static str = "Secret reflector";
 
     fn of(cluster: &dyn Cluster) -> &dyn Collection<Self> {
         cluster.secrets()
@@ -102,7 +102,7 @@ pub(super) struct Source<K> {
 
 #[derive(Debug)]
 enum State<K> {
-    Followed(Copy<K>),
+    Store(StoreReader<K>),
     Read(Cached<K>),
 }
 
@@ -111,7 +111,7 @@ enum State<K> {
 struct Cached<K> {
     last: Mutex<Option<Answer<K>>>,
     /// It says for how long that is good.
-    own_node: Copy<Node>,
+    own_node: StoreReader<Node>,
 }
 
 #[derive(Debug)]
@@ -124,7 +124,7 @@ struct Answer<K> {
 impl<K: Kind> Source<K> {
     fn start(engine: &Arc<Engine>, access: &Access, key: &ObjectKey) -> Self {
         let state = match access.strategy {
-            Strategy::Watch => State::Followed(follow(engine, access, key)),
+            Strategy::Watch => State::Store(follow(engine, access, key)),
             Strategy::Cache | Strategy::Get => {
                 State::Read(Cached { last: Mutex::default(), own_node: engine.own_node.clone() })
             }
@@ -135,7 +135,7 @@ impl<K: Kind> Source<K> {
     /// The object; `None` if there is none.
     pub(super) async fn get(&self) -> Result<Option<Arc<K>>, ObjectError> {
         match &self.state {
-            State::Followed(seen) => {
+            State::Store(seen) => {
                 let mut seen = seen.clone();
                 wait_for_sync(self.access.clock, &mut seen, K::NAME).await?;
                 let object = seen.borrow().objects.get(&self.key).cloned();
@@ -146,9 +146,9 @@ impl<K: Kind> Source<K> {
     }
 
     /// Tells of every change; absent where the strategy does not notice any.
-    pub(super) fn changes(&self) -> Option<Copy<K>> {
+    pub(super) fn changes(&self) -> Option<StoreReader<K>> {
         match &self.state {
-            State::Followed(seen) => Some(seen.clone()),
+            State::Store(seen) => Some(seen.clone()),
             State::Read(_) => None,
         }
     }
@@ -188,21 +188,21 @@ impl<K: Kind> Source<K> {
 }
 
 /// Follows one object until nobody reads the copy any more.
-fn follow<K: Kind>(engine: &Arc<Engine>, access: &Access, key: &ObjectKey) -> Copy<K> {
-    let (sender, seen) = watch::channel(Followed::default());
+fn follow<K: Kind>(engine: &Arc<Engine>, access: &Access, key: &ObjectKey) -> StoreReader<K> {
+    let (sender, seen) = watch::channel(Store::default());
     let selection = Selection {
         namespace: Some(key.namespace.clone()),
         fields: Some(format!("metadata.name={}", key.name)),
         labels: None,
     };
     let of: Of<K> = K::of;
-    let follower = Follower {
+    let reflector = Reflector {
         is_settled: K::is_immutable,
-        ..Follower::new(engine, &access.cluster, (of, K::NAME), selection, sender.clone())
+        ..Reflector::new(engine, &access.cluster, (of, K::NAME), selection, sender.clone())
     };
     engine.tasks.spawn_isolated(K::TASK, async move {
         tokio::select! {
-            () = follower.run() => {}
+            () = reflector.run() => {}
             () = sender.closed() => {}
         }
     });
@@ -212,7 +212,7 @@ fn follow<K: Kind>(engine: &Arc<Engine>, access: &Access, key: &ObjectKey) -> Co
 /// Waits a moment for a copy to be complete.
 pub(super) async fn wait_for_sync<K>(
     clock: Clock,
-    seen: &mut Copy<K>,
+    seen: &mut StoreReader<K>,
     kind: &'static str,
 ) -> Result<(), ObjectError> {
     let synced = seen.wait_for(|seen| seen.is_complete);

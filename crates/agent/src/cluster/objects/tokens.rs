@@ -17,7 +17,7 @@ use ports::cluster::ClusterError;
 
 use super::ObjectError;
 use super::source::Access;
-use crate::chance::Chance;
+use crate::rng::Rng;
 
 /// A pod whose spec names no account has this one.
 const DEFAULT_ACCOUNT: &str = "default";
@@ -26,12 +26,12 @@ const DEFAULT_ACCOUNT: &str = "default";
 pub(super) struct PodTokens {
     issued: Mutex<BTreeMap<TokenRequirement, IssuedToken>>,
     /// Spreads the renewals of many pods.
-    chance: Chance,
+    rng: Rng,
 }
 
 impl PodTokens {
-    pub(super) fn new(chance: &Chance) -> Arc<Self> {
-        Arc::new(Self { issued: Mutex::default(), chance: chance.branch() })
+    pub(super) fn new(rng: &Rng) -> Arc<Self> {
+        Arc::new(Self { issued: Mutex::default(), rng: rng.branch() })
     }
 
     /// The token: one that is good for a while, or else a new one. While none can be had, the old one serves as long as
@@ -43,7 +43,7 @@ impl PodTokens {
         requirement: &TokenRequirement,
     ) -> Result<String, ObjectError> {
         let known = self.issued.lock().get(requirement).cloned();
-        let jitter = self.chance.up_to(TOKEN_JITTER);
+        let jitter = self.rng.up_to(TOKEN_JITTER);
         let age = known.as_ref().map(|token| compute_token_age(token, jitter, access.clock.now().wall));
         if let (Some(token), Some(TokenAge::Fresh)) = (&known, age) {
             return Ok(token.token.clone());

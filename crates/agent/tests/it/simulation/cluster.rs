@@ -1,7 +1,7 @@
 //! The second mode: a node of a cluster. Users create, delete and recreate pods, controllers touch them, the API goes
-//! away, forgets its history and answers too late, and the agent is killed. Laws, judged at every change of the API and at
+//! away, forgets its history and answers too late, and the agent is killed. Invariants, checked at every change of the API and at
 //! every start of a container:
-//! - no object leaves the API by the kubelet's hand while a container of that pod runs;
+//! - the kubelet deletes no object from the API while a container of that pod runs;
 //! - a phase never goes back, and what is Succeeded or Failed in the API runs nothing;
 //! - a UID that has ended, or is gone, is not run again.
 //!
@@ -19,7 +19,7 @@ use testing::{ClusterFault, FakeCluster, FakeRuntime, Outage, Program, Verb};
 
 use super::dice::Dice;
 use crate::pods::{Manifest, container, pod};
-use crate::witness::Act;
+use crate::recording_runtime::Act;
 use crate::world::{World, seconds};
 
 const NAMES: [&str; 4] = ["web", "job", "slow", "fails"];
@@ -39,15 +39,15 @@ fn whatever_happens_to_the_api_it_comes_to_say_what_runs() {
     }
 }
 
-/// A runtime that says of running containers that they have ended makes the kubelet break the laws; were that not noticed,
-/// the laws would be worth nothing.
+/// A runtime that says of running containers that they have ended makes the kubelet break the invariants; were that not noticed,
+/// the invariants would be worth nothing.
 #[test]
 fn a_broken_rule_is_noticed() {
-    let law = "is Succeeded and runs";
+    let invariant = "is Succeeded and runs";
     let first_line = |why: String| why.lines().next().unwrap_or_default().to_owned();
-    let broken = |seed| run_with(seed, |world| world.witness.lie_about_stops());
+    let broken = |seed| run_with(seed, |world| world.runtime.lie_about_stops());
     let seen: Vec<String> = (0..10).filter_map(|seed| broken(seed).err().map(first_line)).collect();
-    assert!(seen.iter().any(|line| line.ends_with(law)), "seen instead: {seen:#?}");
+    assert!(seen.iter().any(|line| line.ends_with(invariant)), "seen instead: {seen:#?}");
 }
 
 fn pinned() -> Vec<u64> {
@@ -72,12 +72,12 @@ fn run_with(seed: u64, breaks: impl Fn(&World)) -> Result<(), String> {
 
 struct Run {
     world: World,
-    judge: Arc<Mutex<Judge>>,
+    checker: Arc<Mutex<ApiChecker>>,
     steps: Vec<String>,
 }
 
 /// Sees every change in the moment it is made.
-struct Judge {
+struct ApiChecker {
     fake: FakeRuntime,
     /// By UID, the phase that the API said last; of pods that are gone, nothing.
     phases: BTreeMap<String, String>,
@@ -87,7 +87,7 @@ struct Judge {
     violations: Vec<String>,
 }
 
-impl Judge {
+impl ApiChecker {
     /// UIDs of which a container runs.
     fn running(&self) -> BTreeSet<String> {
         let all = self.fake.containers();
@@ -150,26 +150,26 @@ impl Run {
             .program("slow", Program::runs().stopping(seconds(4), 0))
             .program("fails", Program::exits(3, seconds(5)));
         world.api().set_deadline(seconds(10));
-        let judge = Arc::new(Mutex::new(Judge {
+        let checker = Arc::new(Mutex::new(ApiChecker {
             fake: world.fake.clone(),
             phases: BTreeMap::new(),
             gone: BTreeSet::new(),
             forced: BTreeSet::new(),
             violations: Vec::new(),
         }));
-        let of_api = judge.clone();
+        let of_api = checker.clone();
         world.api().watch_changes(move |plural, before, after| {
             if plural == "pods" {
                 of_api.lock().pod_changed(before, after);
             }
         });
-        let of_runtime = judge.clone();
-        world.witness.watch(Arc::new(move |act: &Act| {
+        let of_runtime = checker.clone();
+        world.runtime.watch(Arc::new(move |act: &Act| {
             if let Act::Start(id) = act {
                 of_runtime.lock().starts(id);
             }
         }));
-        Self { world, judge, steps: Vec::new() }
+        Self { world, checker, steps: Vec::new() }
     }
 
     async fn play(&mut self, seed: u64) -> Result<(), String> {
@@ -219,7 +219,7 @@ impl Run {
     /// Deleted by force, and there again under a new UID in the same moment.
     fn recreate(&mut self, name: &str) {
         if let Some(uid) = self.world.in_api(name).and_then(|pod| pod.metadata.uid) {
-            self.judge.lock().forced.insert(uid);
+            self.checker.lock().forced.insert(uid);
         }
         self.world.api().remove::<Pod>("default", name, Some(0));
         self.world.create(&manifest(name));
@@ -258,7 +258,7 @@ impl Run {
     }
 
     fn look(&self) -> Result<(), String> {
-        self.judge.lock().violations.first().map_or(Ok(()), |violation| Err(violation.clone()))
+        self.checker.lock().violations.first().map_or(Ok(()), |violation| Err(violation.clone()))
     }
 
     async fn come_to_rest(&mut self) -> Result<(), String> {

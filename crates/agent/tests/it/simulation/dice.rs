@@ -1,4 +1,4 @@
-//! Chance for the simulation: one generator for each purpose, so that a new use of one leaves the others as they were.
+//! Rng for the simulation: one generator for each purpose, so that a new use of one leaves the others as they were.
 
 /// A small generator (splitmix64).
 #[derive(Debug)]

@@ -18,7 +18,7 @@ use tokio::time::sleep;
 use crate::dbus::{Body, Connection, DbusError, Message, MessageType, Method};
 
 /// How long the connection stays when nobody wants anything of it: pods come and go one after another, too.
-const LINGER: Duration = Duration::from_secs(1);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Requests that have not been sent yet. Who comes when it is full waits until some are.
 const MOST_UNSENT: usize = 64;
 
@@ -61,7 +61,7 @@ struct Waiting {
 
 impl Waiting {
     /// Whoever has given up does not hear of it.
-    fn tell(self, result: Result<(), DbusError>) {
+    fn answer(self, result: Result<(), DbusError>) {
         let _ = self.fulfilled.send(result);
     }
 }
@@ -104,9 +104,9 @@ async fn serve(socket: PathBuf, mut requests: Receiver<Request>) {
     if let Err(error) = serve_all(&socket, &mut requests, &mut jobs).await {
         requests.close();
         let error = error.to_string();
-        jobs.all().into_iter().for_each(|waiting| waiting.tell(Err(broken(&error))));
+        jobs.all().into_iter().for_each(|waiting| waiting.answer(Err(broken(&error))));
         while let Some(request) = requests.recv().await {
-            request.waiting.tell(Err(broken(&error)));
+            request.waiting.answer(Err(broken(&error)));
         }
     }
 }
@@ -117,24 +117,24 @@ async fn serve_all(
     jobs: &mut Jobs,
 ) -> Result<(), DbusError> {
     let mut systemd = Connection::open(socket).await?;
-    let mut linger = Box::pin(sleep(LINGER));
+    let mut idle = Box::pin(sleep(IDLE_TIMEOUT));
     let mut is_open = true;
     while is_open || !jobs.are_none() {
         tokio::select! {
             request = requests.recv(), if is_open => match request {
                 Some(Request { method, body, waiting }) => {
                     jobs.asked(systemd.send(method, &body).await?, waiting);
-                    linger.set(sleep(LINGER));
+                    idle.set(sleep(IDLE_TIMEOUT));
                 }
                 None => is_open = false,
             },
             message = systemd.next() => jobs.heard(&message?),
-            () = &mut linger => {
+            () = &mut idle => {
                 jobs.forget_who_has_given_up();
                 match jobs.are_none() {
                     // What is in there already still comes.
                     true => requests.close(),
-                    false => linger.set(sleep(LINGER)),
+                    false => idle.set(sleep(IDLE_TIMEOUT)),
                 }
             }
         }
@@ -176,8 +176,8 @@ impl Jobs {
     fn answered(&mut self, message: &Message) {
         let Some(waiting) = message.reply_to.and_then(|serial| self.asked.remove(&serial)) else { return };
         match (waiting.until, message.reader().string()) {
-            (Until::Answered, _) => waiting.tell(Ok(())),
-            (Until::JobDone, None) => waiting.tell(Err(DbusError::Garbled)),
+            (Until::Answered, _) => waiting.answer(Ok(())),
+            (Until::JobDone, None) => waiting.answer(Err(DbusError::Garbled)),
             // systemd tells who began a job which one it is before it tells anybody that the job has ended.
             (Until::JobDone, Some(job)) => drop(self.begun.insert(job, waiting)),
         }
@@ -185,7 +185,7 @@ impl Jobs {
 
     fn refused(&mut self, message: &Message) {
         let Some(waiting) = message.reply_to.and_then(|serial| self.asked.remove(&serial)) else { return };
-        waiting.tell(Err(message.failure()));
+        waiting.answer(Err(message.failure()));
     }
 
     fn ended(&mut self, message: &Message) {
@@ -194,7 +194,7 @@ impl Jobs {
         let Some(waiting) = self.begun.remove(&job) else { return };
         let (_unit, result) = (arguments.string(), arguments.string().unwrap_or_default());
         let member = waiting.member;
-        waiting.tell(match result.as_str() {
+        waiting.answer(match result.as_str() {
             "done" => Ok(()),
             result => {
                 Err(DbusError::Failed { name: member.to_owned(), message: format!("the job is {result}") })

@@ -39,7 +39,7 @@ fn shown_with(features: Features, pod: &Pod, active: &[&Pod]) -> String {
     let allocatable = [("cpu", "2"), ("memory", "1000"), ("pods", "4"), ("example.com/gpu", "1")]
         .map(|(name, amount)| (name.to_owned(), quantity(amount)))
         .into();
-    let active: Vec<Holding<'_>> = active.iter().map(|pod| Holding::whole(pod)).collect();
+    let active: Vec<Allocation<'_>> = active.iter().map(|pod| Allocation::whole(pod)).collect();
     match compute_fit(pod, &FitFacts { node: &node, allocatable: &allocatable, active: &active, features }) {
         Fit::Fits => "fits".into(),
         Fit::FitsWithout { victims, .. } => {
@@ -255,7 +255,7 @@ fn general_predicates_table() {
         let allocatable = [("cpu", "10m"), ("memory", "20"), ("pods", "32")]
             .map(|(name, amount)| (name.to_owned(), model::k8s::Quantity(amount.to_owned())))
             .into();
-        let active: Vec<Holding<'_>> = active.iter().map(|pod| Holding::whole(pod)).collect();
+        let active: Vec<Allocation<'_>> = active.iter().map(|pod| Allocation::whole(pod)).collect();
         let facts = FitFacts {
             node: &node,
             allocatable: &allocatable,

@@ -46,7 +46,7 @@ fn held(line: &str) -> PodDevices {
     for word in line.split_whitespace() {
         let (container, ids) = word.split_once('=').unwrap();
         let ids = ids.chars().map(|id| (id.to_string(), Vec::new())).collect();
-        devices.insert(container, X, Given { devices: ids, grant: Some(DeviceGrant::default()) });
+        devices.insert(container, X, Given { devices: ids, response: Some(AllocateResponse::default()) });
     }
     devices
 }

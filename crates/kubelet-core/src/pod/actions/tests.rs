@@ -1,6 +1,6 @@
 //! Golden tables: one line of world in, the plan out. See [`super::super::fixture`] for how to read a line.
 
-mod laws;
+mod invariants;
 mod upstream;
 
 use expect_test::{Expect, expect};
@@ -54,7 +54,7 @@ fn a_sandbox_is_made_when_none_is_usable() {
 }
 
 #[test]
-fn a_pod_without_its_cgroup_is_made_anew_and_one_with_other_numbers_goes_on() {
+fn a_pod_without_its_cgroup_is_made_again_and_one_with_other_numbers_goes_on() {
     check(
         "main:a sidecar:s1 | sandbox a=running s1=running cgroup=missing",
         expect!["kill a-0 SandboxReplaced; kill s1-0 SandboxReplaced; stop sb0; create sandbox 1 CgroupGone"],

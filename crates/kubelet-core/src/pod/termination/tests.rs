@@ -34,7 +34,7 @@ fn check_step(line: &str, deletion: Option<i64>, expected: Expect) {
     let mut case = case(line);
     case.pod.metadata.deletion_grace_period_seconds = deletion;
     let kills = match case.plan().step {
-        PodStep::Settled | PodStep::MendCgroup => Vec::new(),
+        PodStep::Settled | PodStep::RepairCgroup => Vec::new(),
         PodStep::CreateSandbox { kill, .. }
         | PodStep::Converge { kill, .. }
         | PodStep::Teardown { kill, .. } => kill,

@@ -1,4 +1,4 @@
-//! The worker's stories, and its laws under any order of events.
+//! Scenarios of the pod worker, and its invariants under any order of events.
 
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
@@ -496,7 +496,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn the_laws_hold_in_any_order_of_events(words in proptest::collection::vec(0..WORDS.len(), 1..60)) {
+    fn invariants_hold_in_any_order_of_events(words in proptest::collection::vec(0..WORDS.len(), 1..60)) {
         let mut watcher = Watcher::default();
         let (mut state, begun) = WorkerState::new(pod(None), at(0));
         for effect in &begun {

@@ -219,7 +219,7 @@ fn a_slow_probe_skips_the_periods_it_missed() {
 }
 
 #[test]
-fn chance_only_moves_the_first_probe() {
+fn random_delay_only_moves_the_first_probe() {
     let spec = spec("readiness delay=2 period=10");
     let state = ProbeState::begin(&spec, MonoTime::ZERO, Duration::from_secs(3));
     assert_eq!(seconds(state.next_at()), "5");

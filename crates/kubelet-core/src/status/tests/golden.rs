@@ -10,10 +10,10 @@ mod starting;
 
 use expect_test::Expect;
 
-use super::scene::{play, shown};
+use super::scenario::{play, shown};
 
 #[track_caller]
 fn check(script: &str, expected: Expect) {
     let (_, played) = play(script);
-    expected.assert_eq(&shown(played.last().expect("a scene")));
+    expected.assert_eq(&shown(played.last().expect("a scenario")));
 }

@@ -2,15 +2,15 @@
 
 use model::observation::ObservedUser;
 
-use super::scene::{Scene, play, pod, time};
+use super::scenario::{Scenario, play, pod, time};
 use crate::probe::results::{ProbeKind, ProbeVerdicts};
 use crate::status::{forget_ended_init_containers, host_ip_family_mismatch, merge_for_restart};
 
 /// The verdicts that the status of the first script seeds for what the second one observes.
 fn seeds(before: &str, now: &str) -> Vec<(String, ProbeKind)> {
     let (_, played) = play(before);
-    let observed = Scene::parse(now).observed.expect("an observation");
-    let seeds = merge_for_restart(played.last().expect("a scene"), &observed);
+    let observed = Scenario::parse(now).observed.expect("an observation");
+    let seeds = merge_for_restart(played.last().expect("a scenario"), &observed);
     seeds.into_iter().map(|seed| (seed.container.to_string(), seed.kind)).collect()
 }
 
@@ -39,7 +39,7 @@ fn another_instance_or_start_time_proves_nothing() {
     assert_eq!(seeds("pod a | a=running", "a=exited(0)"), []);
     assert_eq!(seeds("pod a | a=running", "box=ready"), []);
     let (_, played) = play("pod a | a=running");
-    let mut observed = Scene::parse("a=running").observed.expect("an observation");
+    let mut observed = Scenario::parse("a=running").observed.expect("an observation");
     observed.containers[0].started_at = Some(time(5));
     assert_eq!(merge_for_restart(&played[0], &observed), []);
 }
@@ -49,8 +49,8 @@ fn completed_init_container_without_a_record_is_taken_as_exited_normally() {
     let (pod, played) = play("pod i:i a static | i=exited(0) a=running");
     let mut known = played[0].clone();
     forget_ended_init_containers(&mut known);
-    let init = |scene: &str| {
-        let status = Scene::parse(scene).compute(&pod, Some(&known), time(600));
+    let init = |scenario: &str| {
+        let status = Scenario::parse(scenario).compute(&pod, Some(&known), time(600));
         status.init_container_statuses.unwrap().remove(0).state.unwrap()
     };
     let end = init("a=running").terminated.unwrap();
@@ -65,21 +65,21 @@ fn completed_init_container_without_a_record_is_taken_as_exited_normally() {
 #[test]
 fn seeded_verdicts_keep_the_pod_ready() {
     let (pod, played) = play("pod a:RS | a=running ok(a.S) ok(a.R)");
-    let mut scene = Scene::parse("a=running");
-    scene.verdicts = ProbeVerdicts::default();
-    for seed in merge_for_restart(&played[0], scene.observed.as_ref().expect("an observation")) {
-        scene.verdicts.set(&seed.container, seed.kind, seed.verdict);
+    let mut scenario = Scenario::parse("a=running");
+    scenario.verdicts = ProbeVerdicts::default();
+    for seed in merge_for_restart(&played[0], scenario.observed.as_ref().expect("an observation")) {
+        scenario.verdicts.set(&seed.container, seed.kind, seed.verdict);
     }
-    assert_eq!(scene.compute(&pod, played.last(), time(600)), played[0]);
+    assert_eq!(scenario.compute(&pod, played.last(), time(600)), played[0]);
 }
 
 #[test]
 fn termination_messages_share_twelve_kibibytes_and_keep_whole_characters() {
-    let mut scene = Scene::parse("a=exited(1) b=exited(1) box=none");
-    for container in &mut scene.observed.as_mut().expect("an observation").containers {
+    let mut scenario = Scenario::parse("a=exited(1) b=exited(1) box=none");
+    for container in &mut scenario.observed.as_mut().expect("an observation").containers {
         container.message = "é".repeat(5000);
     }
-    let status = scene.compute(&pod("pod a b c policy=Never"), None, time(0));
+    let status = scenario.compute(&pod("pod a b c policy=Never"), None, time(0));
     let lengths: Vec<_> = status
         .container_statuses
         .iter()
@@ -91,11 +91,11 @@ fn termination_messages_share_twelve_kibibytes_and_keep_whole_characters() {
 
 #[test]
 fn a_container_shows_who_it_runs_as_and_which_mounts_are_read_only_all_the_way_down() {
-    let mut scene = Scene::parse("a=running");
-    let container = &mut scene.observed.as_mut().expect("an observation").containers[0];
+    let mut scenario = Scenario::parse("a=running");
+    let container = &mut scenario.observed.as_mut().expect("an observation").containers[0];
     container.user = Some(ObservedUser { uid: 1000, gid: 3000, supplemental_groups: vec![3000, 4000] });
     container.recursive_read_only_mounts = vec!["/rro".to_owned()];
-    let status = scene.compute(&pod("pod a:v"), None, time(0));
+    let status = scenario.compute(&pod("pod a:v"), None, time(0));
     let shown = &status.container_statuses.expect("containers")[0];
     let linux = shown.user.as_ref().and_then(|user| user.linux.as_ref()).expect("a user");
     assert_eq!((linux.uid, linux.gid), (1000, 3000));
@@ -107,18 +107,18 @@ fn a_container_shows_who_it_runs_as_and_which_mounts_are_read_only_all_the_way_d
 
 #[test]
 fn a_runtime_that_forgot_the_image_does_not_hide_it() {
-    let mut scene = Scene::parse("a=running");
-    scene.observed.as_mut().expect("an observation").containers[0].image = String::new();
-    let status = scene.compute(&pod("pod a"), None, time(0));
+    let mut scenario = Scenario::parse("a=running");
+    scenario.observed.as_mut().expect("an observation").containers[0].image = String::new();
+    let status = scenario.compute(&pod("pod a"), None, time(0));
     assert_eq!(status.container_statuses.expect("containers")[0].image, "a:1");
 }
 
 #[test]
 fn times_are_cut_to_seconds() {
-    let mut scene = Scene::parse("a=running");
+    let mut scenario = Scenario::parse("a=running");
     let precise = time(1) + jiff::SignedDuration::from_millis(900);
-    scene.observed.as_mut().expect("an observation").containers[0].started_at = Some(precise);
-    let status = scene.compute(&pod("pod a"), None, precise);
+    scenario.observed.as_mut().expect("an observation").containers[0].started_at = Some(precise);
+    let status = scenario.compute(&pod("pod a"), None, precise);
     let running = status.container_statuses.as_ref().expect("containers")[0].state.clone();
     let started = running.and_then(|s| s.running).and_then(|r| r.started_at).expect("a time");
     assert_eq!(started.0, time(1));
@@ -148,16 +148,16 @@ fn a_node_address_of_another_family_than_was_said_is_told() {
 #[test]
 fn pod_with_sidecars_is_pending_again_while_it_initializes_in_a_new_sandbox() {
     let (pod, played) = play("pod s:sS a | s=running ok(s.S) a=running");
-    let phase = |scene: &str, a_is_in: &str| {
-        let mut scene = Scene::parse(scene);
-        let observed = scene.observed.as_mut().expect("an observation");
+    let phase = |scenario: &str, a_is_in: &str| {
+        let mut scenario = Scenario::parse(scenario);
+        let observed = scenario.observed.as_mut().expect("an observation");
         let mut old = observed.sandboxes[0].clone();
         (old.id, old.state) = ("old".into(), model::SandboxState::NotReady);
         observed.sandboxes.push(old);
         for container in observed.containers.iter_mut().filter(|c| &*c.name == "a") {
             container.sandbox_id = a_is_in.into();
         }
-        scene.compute(&pod, played.last(), time(600)).phase.expect("a phase")
+        scenario.compute(&pod, played.last(), time(600)).phase.expect("a phase")
     };
     assert_eq!(phase("s=exited(137),running a=exited(137)", "old"), "Pending");
     assert_eq!(phase("s=exited(137),running ok(s.S) a=exited(137)", "old"), "Running");

@@ -45,7 +45,7 @@ fn a_deleted_pod_gets_its_hook_and_its_grace_and_is_gone_when_kubectl_says_so() 
 }
 
 #[test]
-fn a_pod_without_patience_is_killed_when_its_grace_is_over() {
+fn pod_that_ignores_sigterm_is_killed_after_its_grace_period() {
     let cluster = Cluster::start();
     cluster.kubectl.apply(&[bound(shell_pod("deaf", "trap '' TERM; while :; do sleep 1; done"))]);
     let pod = cluster.running("deaf");

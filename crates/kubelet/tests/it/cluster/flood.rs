@@ -79,7 +79,7 @@ fn renewals(cluster: &Cluster) -> usize {
 #[test]
 fn idle_tls_connections_and_a_flood_of_handshakes_delay_no_client_with_credentials() {
     let runtime = FakeRuntime::with_clock(ports::Clock::system());
-    let mut node = Node::beside_fake(&runtime, json!({"nodeLeaseDurationSeconds": 4}));
+    let mut node = Node::with_fake(&runtime, json!({"nodeLeaseDurationSeconds": 4}));
     let (issuer, pem) = server::authority();
     std::fs::write(node.path("ca.crt"), pem).expect("written");
     node.configure(json!({"authentication": {

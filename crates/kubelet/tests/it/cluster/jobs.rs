@@ -20,7 +20,7 @@ use crate::node::{FOREVER, IMAGE, Node, free_port, names_in, once_pod, shell_pod
 use crate::stubborn::{Stubborn, stray};
 
 /// Longer than all jobs take on a loaded machine.
-const PATIENCE: Duration = Duration::from_secs(600);
+const TIMEOUT: Duration = Duration::from_secs(600);
 /// So long a process that is killed goes on.
 const STUBBORN_FOR: Duration = Duration::from_secs(4);
 
@@ -109,7 +109,7 @@ fn turn_over(
             }
         }
         assert!(
-            began.elapsed() < stretched(PATIENCE),
+            began.elapsed() < stretched(TIMEOUT),
             "{left} left, {open:?} open\n{}",
             cluster.node.kubelet_log()
         );
@@ -148,7 +148,7 @@ fn pods_that_systemd_knows(node: &Node) -> String {
         return String::new();
     }
     let tiers = node.cgroup().find("kubepods/besteffort");
-    assert!(!tiers.is_empty(), "the tier is there as long as the node is");
+    assert!(!tiers.is_empty(), "the QoS cgroup is there as long as the node is");
     let names = tiers.iter().filter_map(|tier| tier.file_stem()?.to_str());
     let patterns = names.map(|name| format!("{name}-pod*"));
     let list = ["list-units", "--all", "--plain", "--no-legend"].map(str::to_owned);

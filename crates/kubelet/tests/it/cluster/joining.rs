@@ -178,7 +178,7 @@ fn a_denied_node_says_so_and_ends_and_joins_once_it_is_allowed_to_ask_again() {
 }
 
 #[test]
-fn a_kubelet_that_was_away_past_the_end_of_its_certificate_joins_anew() {
+fn a_kubelet_that_was_away_past_the_end_of_its_certificate_joins_again() {
     let mut cluster = newcomer(&["--certificate-lifetime-seconds=8"], json!({}));
     cluster.node.start_kubelet();
     cluster.ready();

@@ -166,7 +166,7 @@ fn a_node_is_told_of_as_its_flags_and_settings_say() {
 fn a_node_that_must_not_register_waits_for_its_object_and_then_reports() {
     let fake = FakeRuntime::with_clock(ports::Clock::system());
     let settings = json!({"registerNode": false, "nodeStatusUpdateFrequency": "1s"});
-    let mut cluster = Cluster::around(Node::beside_fake(&fake, settings));
+    let mut cluster = Cluster::around(Node::with_fake(&fake, settings));
     cluster.node.start_kubelet();
     cluster.node.logged("Error updating node status, will retry");
     assert!(cluster.kubectl.get("node", "node").is_err(), "nobody made it");
@@ -199,7 +199,7 @@ fn cgroup_root_that_does_not_exist_ends_the_start_before_the_node_registers() {
 fn the_api_is_called_no_more_often_than_the_configuration_allows() {
     let fake = FakeRuntime::with_clock(ports::Clock::system());
     let rates = json!({"kubeAPIQPS": 20, "kubeAPIBurst": 1, "eventRecordQPS": 2, "eventBurst": 1});
-    let mut cluster = Cluster::around(Node::beside_fake(&fake, rates));
+    let mut cluster = Cluster::around(Node::with_fake(&fake, rates));
     cluster.node.start_kubelet();
     let names: Vec<String> = (0..4).map(|n| format!("web-{n}")).collect();
     for name in &names {

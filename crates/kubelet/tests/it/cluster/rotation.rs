@@ -151,7 +151,7 @@ fn certificates_of_the_program_are_renewed_under_load_and_nothing_fails() {
         all.iter().filter(|(_, status)| [401, 403, 429].contains(status) || *status >= 500).collect();
     assert!(refused.is_empty(), "{refused:?}");
     assert!(!cluster.api.log().contains("is not believed"), "{}", cluster.api.log());
-    assert_eq!(watches(&cluster), asked_before, "no watch was begun anew");
+    assert_eq!(watches(&cluster), asked_before, "no watch was begun again");
     assert_eq!(complaints(&cluster.node, quiet_from), Vec::<String>::new());
     assert_eq!(listener.try_wait().expect("its state"), None, "who listens goes on listening");
     let _ = listener.kill();

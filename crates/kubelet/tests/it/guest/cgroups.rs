@@ -142,7 +142,7 @@ fn pods_live_in_slices_of_systemd_with_the_numbers_of_their_classes_and_leave_no
         (of("CPUWeight"), of("CPUQuotaPerSecUSec"), of("TasksMax")),
         ("20".into(), "500ms".into(), "200".into())
     );
-    node.eventually("the tiers follow their pods, and all pods what the node has", |_| {
+    node.eventually("the QoS cgroups follow their pods, and all pods what the node has", |_| {
         let tiers = ["kubepods-burstable.slice", "kubepods-besteffort.slice"];
         let weights = tiers.map(|tier| read(&Path::new(KUBEPODS).join(tier), "cpu.weight"));
         let has_limit = read(Path::new(KUBEPODS), "memory.max") != "max";

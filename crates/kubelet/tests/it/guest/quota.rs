@@ -48,7 +48,7 @@ fn until_used(node: &Node, what: &str, expected: [(&str, u64); 3]) {
 fn the_filesystem_counts_the_volumes_of_pods_with_users_of_their_own_over_restarts_too() {
     let gates = json!({"LocalStorageCapacityIsolationFSQuotaMonitoring": true});
     let runtime = FakeRuntime::with_clock(ports::Clock::system());
-    let mut node = Node::beside_fake(&runtime, json!({"featureGates": gates, "volumeStatsAggPeriod": "1ms"}));
+    let mut node = Node::with_fake(&runtime, json!({"featureGates": gates, "volumeStatsAggPeriod": "1ms"}));
     let disk = SmallDisk::with_quotas(node.path("root"), 128);
     node.start_kubelet();
     let mut volumes = BTreeMap::new();

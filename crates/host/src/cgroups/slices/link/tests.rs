@@ -75,7 +75,7 @@ async fn those_who_ask_at_the_same_time_share_a_connection_and_none_waits_for_th
 }
 
 #[tokio::test]
-async fn a_connection_that_breaks_is_told_to_all_who_wait_and_made_anew_for_the_next() {
+async fn a_connection_that_breaks_is_told_to_all_who_wait_and_made_again_for_the_next() {
     let systemd = Systemd::new();
     let link = systemd.link();
     let ask = || link.ask(METHOD, Body::default(), Until::JobDone);

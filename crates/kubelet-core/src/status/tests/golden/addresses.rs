@@ -1,12 +1,12 @@
 //! Addresses of pods and of their node.
 
-use super::super::scene::play;
+use super::super::scenario::play;
 
 /// Address lines: pod addresses, then node addresses.
 #[track_caller]
 fn check_addresses(script: &str, expected: &str) {
     let (_, played) = play(script);
-    let status = played.last().expect("a scene");
+    let status = played.last().expect("a scenario");
     let pod_ips: Vec<_> = status.pod_ips.iter().flatten().map(|ip| ip.ip.clone()).collect();
     let host_ips: Vec<_> = status.host_ips.iter().flatten().map(|ip| ip.ip.clone()).collect();
     assert_eq!(status.pod_ip, pod_ips.first().cloned(), "{script}");

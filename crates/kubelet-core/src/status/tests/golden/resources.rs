@@ -3,7 +3,7 @@
 use model::k8s::PodStatus;
 use serde_json::{Value, json};
 
-use super::super::scene::{Scene, play, time};
+use super::super::scenario::{Scenario, play, time};
 use crate::status::PodCgroupResources;
 
 const RUNNING: &str = "a=running";
@@ -19,9 +19,9 @@ fn enforced(pod_text: &str, cgroup: PodCgroupResources) -> Value {
 
 fn enforced_while(running: &str, pod_text: &str, cgroup: PodCgroupResources) -> Value {
     let (pod, played) = play(&format!("{pod_text} | {running}"));
-    let mut scene = Scene::parse(running);
-    scene.cgroup = Some(cgroup);
-    shown(&scene.compute(&pod, played.last(), time(300)))
+    let mut scenario = Scenario::parse(running);
+    scenario.cgroup = Some(cgroup);
+    shown(&scenario.compute(&pod, played.last(), time(300)))
 }
 
 const fn cgroup(
@@ -34,7 +34,8 @@ const fn cgroup(
 
 #[test]
 fn a_pod_has_its_allocated_resources_until_the_api_shows_it_as_running() {
-    let of = |text: &str| shown(play(&format!("pod {text} | unseen @notsynced")).1.last().expect("a scene"));
+    let of =
+        |text: &str| shown(play(&format!("pod {text} | unseen @notsynced")).1.last().expect("a scenario"));
     assert_eq!(of("a"), json!([{}, null]));
     let requests = json!({"cpu": "20m", "memory": "32Mi"});
     let limits = json!({"cpu": "100m", "memory": "64Mi"});
@@ -85,12 +86,12 @@ fn a_running_pod_keeps_the_limits_that_its_cgroup_does_not_enforce() {
 #[test]
 fn a_pod_that_has_ended_keeps_the_resources_that_its_cgroup_enforced() {
     let (pod, mut played) = play("pod a | a=exited(0) @terminated end(Evicted)");
-    let mut last = played.pop().expect("a scene");
+    let mut last = played.pop().expect("a scenario");
     assert_eq!(last.phase.as_deref(), Some("Failed"));
     let enforced = json!({"limits": {"memory": "9007199254740988Ki"}});
     last.resources = serde_json::from_value(enforced.clone()).expect("resources");
-    let scene = Scene::parse("unseen @terminated end(Evicted)");
-    assert_eq!(json!(scene.compute(&pod, Some(&last), time(300)).resources), enforced);
+    let scenario = Scenario::parse("unseen @terminated end(Evicted)");
+    assert_eq!(json!(scenario.compute(&pod, Some(&last), time(300)).resources), enforced);
 }
 
 #[test]
@@ -103,7 +104,7 @@ fn an_ephemeral_container_has_empty_resources() {
 #[test]
 fn a_resize_that_is_not_done_is_pending_until_the_pod_ends() {
     let pending = |text: &str| {
-        let status = play(text).1.pop().expect("a scene");
+        let status = play(text).1.pop().expect("a scenario");
         let found = status.conditions.into_iter().flatten().find(|c| c.type_ == "PodResizePending");
         found.map(|c| (c.status, c.reason.unwrap_or_default(), c.observed_generation))
     };

@@ -2,7 +2,7 @@
 
 use expect_test::expect;
 
-use super::super::scene::{play, time};
+use super::super::scenario::{play, time};
 use super::check;
 
 #[test]

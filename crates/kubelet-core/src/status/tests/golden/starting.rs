@@ -2,7 +2,7 @@
 
 use expect_test::expect;
 
-use super::super::scene::play;
+use super::super::scenario::play;
 use super::check;
 
 #[test]

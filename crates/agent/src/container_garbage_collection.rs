@@ -30,13 +30,13 @@ enum Ended {
 }
 
 #[derive(Debug)]
-pub(crate) struct Collector {
+pub(crate) struct ContainerGarbageCollector {
     engine: Arc<Engine>,
     sources_ready: watch::Receiver<bool>,
     requests: mpsc::Receiver<oneshot::Sender<bool>>,
 }
 
-impl Collector {
+impl ContainerGarbageCollector {
     pub(crate) fn new(engine: Arc<Engine>, sources_ready: watch::Receiver<bool>) -> (Self, Remover) {
         // One who asks waits for the answer, and there is one who asks.
         let (sender, requests) = mpsc::channel(1);

@@ -1,14 +1,14 @@
 //! Handing devices out: what is chosen for a pod is agreed with the plugins and written down before anything of it starts.
 
+use kubelet_core::allocations::OtherPods;
+use kubelet_core::devices::allocate_response::merge_responses;
 use kubelet_core::devices::assign::{
     Claims, compute_pod_devices, compute_preference, compute_preferred, has_its_devices, next_to_ask, up_to,
 };
-use kubelet_core::devices::grant::merge_grants;
 use kubelet_core::devices::{DeviceShortage, PodDevices};
-use kubelet_core::ledger::Beside;
 use model::PodUid;
 use model::containers::ContainerRef;
-use model::devices::{DeviceGrant, PluginOptions};
+use model::devices::{AllocateResponse, PluginOptions};
 use model::k8s::Pod;
 
 use super::{Devices, Registered};
@@ -18,9 +18,9 @@ impl Devices {
     ///
     /// # Errors
     /// There are too few.
-    pub fn choose(&self, pod: &Pod, beside: &Beside<'_>) -> Result<PodDevices, DeviceShortage> {
+    pub fn choose(&self, pod: &Pod, others: &OtherPods<'_>) -> Result<PodDevices, DeviceShortage> {
         self.read(|registry| {
-            let claims = Claims { registry, others: &beside.devices, own: beside.own_devices };
+            let claims = Claims { registry, others: &others.devices, own: others.own_devices };
             compute_pod_devices(pod, &claims)
         })
     }
@@ -33,7 +33,7 @@ impl Devices {
         let mut has_asked = false;
         loop {
             // Where nothing is to be had, this has nothing to wait for.
-            let chosen = self.shared.places.choose_devices(uid, |beside| self.choose(pod, beside));
+            let chosen = self.shared.admissions.choose_devices(uid, |others| self.choose(pod, others));
             let Some(chosen) = chosen else { return Ok(()) };
             let chosen = chosen.map_err(|why| why.to_string())?;
             let Some((container, resource)) = next_to_ask(pod, &chosen) else { break };
@@ -63,15 +63,15 @@ impl Devices {
         }
         let ids = self.ids(uid, container, resource);
         let began = self.shared.clock.mono();
-        let grant = plugin.allocate(&ids).await;
+        let response = plugin.allocate(&ids).await;
         let took = self.shared.clock.mono().saturating_since(began);
         self.shared.metrics.devices.allocated(resource, took);
-        let grant = grant.map_err(|error| error.to_string())?;
+        let response = response.map_err(|error| error.to_string())?;
         tracing::info!(podUID = %uid, containerName = container, resource, devices = ?ids, "Allocated devices");
-        self.shared.places.set_devices(uid, |beside| {
-            let mut own = beside.own_devices.clone();
+        self.shared.admissions.set_devices(uid, |others| {
+            let mut own = others.own_devices.clone();
             if let Some(given) = own.get_mut(container, resource) {
-                given.grant = Some(grant);
+                given.response = Some(response);
             }
             own
         });
@@ -86,9 +86,9 @@ impl Devices {
         container: &str,
         choose: impl FnOnce(&Claims<'_>) -> PodDevices,
     ) {
-        self.shared.places.set_devices(uid, |beside| {
-            let own = up_to(pod, container, beside.own_devices.clone());
-            self.read(|registry| choose(&Claims { registry, others: &beside.devices, own: &own }))
+        self.shared.admissions.set_devices(uid, |others| {
+            let own = up_to(pod, container, others.own_devices.clone());
+            self.read(|registry| choose(&Claims { registry, others: &others.devices, own: &own }))
         });
     }
 
@@ -97,14 +97,14 @@ impl Devices {
     }
 
     fn ids(&self, uid: &PodUid, container: &str, resource: &str) -> Vec<String> {
-        let devices = self.shared.places.devices_of(uid).unwrap_or_default();
+        let devices = self.shared.admissions.devices_of(uid).unwrap_or_default();
         let given = devices.get(container, resource);
         given.map(|given| given.devices.keys().cloned().collect()).unwrap_or_default()
     }
 
     /// Waits until all that was handed out so far is on disk.
     async fn written_down(&self) -> Result<(), String> {
-        let change = *self.shared.places.device_changes().borrow();
+        let change = *self.shared.admissions.device_changes().borrow();
         let mut saved = self.shared.saved.subscribe();
         // The sender is ours.
         let Ok(saved) = saved.wait_for(|saved| saved.change >= change).await else { return Ok(()) };
@@ -120,16 +120,18 @@ impl Devices {
         pod: &Pod,
         uid: &PodUid,
         container: &ContainerRef<'_>,
-    ) -> Result<DeviceGrant, String> {
+    ) -> Result<AllocateResponse, String> {
         let has_all =
             |devices: &PodDevices| self.read(|registry| has_its_devices(container, registry, devices));
-        let mut devices = self.shared.places.devices_of(uid).unwrap_or_default();
+        let mut devices = self.shared.admissions.devices_of(uid).unwrap_or_default();
         if !has_all(&devices) {
             // What an earlier kubelet handed out was lost, or a plugin has come since.
             self.ensure(pod, uid).await?;
-            devices = self.shared.places.devices_of(uid).unwrap_or_default();
+            devices = self.shared.admissions.devices_of(uid).unwrap_or_default();
         }
-        let Some(given) = devices.containers.get(container.name()) else { return Ok(DeviceGrant::default()) };
+        let Some(given) = devices.containers.get(container.name()) else {
+            return Ok(AllocateResponse::default());
+        };
         for (resource, given) in given {
             if let Some(Registered { plugin, options: PluginOptions { pre_start: true, .. }, .. }) =
                 self.registered(resource)
@@ -141,6 +143,6 @@ impl Devices {
                 })?;
             }
         }
-        Ok(merge_grants(given.values().filter_map(|given| given.grant.as_ref())))
+        Ok(merge_responses(given.values().filter_map(|given| given.response.as_ref())))
     }
 }

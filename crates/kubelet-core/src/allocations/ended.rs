@@ -67,9 +67,9 @@ pub fn compute_ended(pod: &Pod, observed: &PodObservation, facts: &EndedFacts<'_
     if may_restart_all(pod, facts.features) {
         return Ended::NOTHING;
     }
-    let begins_anew = may_begin_anew(pod, facts.features);
+    let begins_again = may_begin_again(pod, facts.features);
     let may_end = |container: &ContainerRef<'_>| match container.kind {
-        ContainerKind::Init => !begins_anew && is_in_sandbox(pod, container, observed),
+        ContainerKind::Init => !begins_again && is_in_sandbox(pod, container, observed),
         // While others run it comes back.
         ContainerKind::Sidecar => false,
         ContainerKind::Regular | ContainerKind::Ephemeral => true,
@@ -155,7 +155,7 @@ fn has_no_newer_sandbox(pod: &Pod, container: &ContainerRef<'_>, observed: &PodO
 }
 
 /// A pod whose sandbox dies gets another one if one of its containers wants to run again, and begins with its init chain.
-fn may_begin_anew(pod: &Pod, features: Features) -> bool {
+fn may_begin_again(pod: &Pod, features: Features) -> bool {
     let never = |container: ContainerRef<'_>| {
         effective_policy(pod, &container, features) == RestartPolicy::Never
             && container.restart_policy_rules().is_empty()

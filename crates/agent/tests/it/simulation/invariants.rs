@@ -15,7 +15,7 @@ use testing::{FakeRuntime, Method};
 use tokio::sync::watch;
 
 use super::shapes::{Outcome, Shape};
-use crate::witness::Act;
+use crate::recording_runtime::Act;
 
 /// Two ready sandboxes of one pod may stand side by side no longer than this: a look, some stops that fail.
 const TWO_SANDBOXES: Duration = Duration::from_secs(120);
@@ -24,7 +24,7 @@ const UNSEEN: Duration = Duration::from_secs(1);
 /// So many listings of sandboxes in a second, on average over ten, are an agent that runs in circles.
 const LISTINGS_A_SECOND: u64 = 30;
 /// How long after the probes were bad a container may still be stopped for it.
-const PROBES_LINGER: Duration = Duration::from_secs(60);
+const PROBES_SETTLE: Duration = Duration::from_secs(60);
 
 /// A pod that the sources ask for.
 #[derive(Clone, Debug)]
@@ -35,7 +35,7 @@ pub(super) struct Want {
     pub(super) since: Timestamp,
 }
 
-pub(super) struct Oracle {
+pub(super) struct InvariantChecker {
     fake: FakeRuntime,
     /// By UID.
     pub(super) wanted: BTreeMap<String, Want>,
@@ -57,7 +57,7 @@ pub(super) struct Oracle {
     clock: ports::Clock,
 }
 
-impl Oracle {
+impl InvariantChecker {
     pub(super) fn new(fake: FakeRuntime, clock: ports::Clock) -> Self {
         Self {
             fake,
@@ -119,30 +119,30 @@ impl Oracle {
 
     pub(super) fn probes_turned_good(&mut self) {
         if self.probes_bad_until == Duration::MAX {
-            self.probes_bad_until = self.now() + PROBES_LINGER;
+            self.probes_bad_until = self.now() + PROBES_SETTLE;
         }
     }
 
     // ---- at each act ----
 
-    pub(super) fn judge(&mut self, act: &Act) {
+    pub(super) fn check(&mut self, act: &Act) {
         self.acts += 1;
         self.learn();
         match act {
-            Act::RunSandbox(pod) => self.judge_sandbox(pod),
-            Act::Start(id) => self.judge_start(id),
+            Act::RunSandbox(pod) => self.check_sandbox(pod),
+            Act::Start(id) => self.check_start(id),
             Act::Stop(id) | Act::Remove(id) => {
                 let container = self.fake.containers().into_iter().find(|(_, c)| c.id == *id);
                 if let Some((uid, container)) = container {
-                    self.judge_end(uid.as_str(), &container, act);
+                    self.check_end(uid.as_str(), &container, act);
                 }
             }
-            Act::StopSandbox(id) | Act::RemoveSandbox(id) => self.judge_sandbox_end(id, act),
+            Act::StopSandbox(id) | Act::RemoveSandbox(id) => self.check_sandbox_end(id, act),
         }
     }
 
     /// A sandbox is asked for only where none is ready, and none of another pod of that name.
-    fn judge_sandbox(&mut self, pod: &PodRef) {
+    fn check_sandbox(&mut self, pod: &PodRef) {
         let (now, seen_since) = (self.clock.now().wall, UNSEEN);
         let sandboxes = self.fake.sandboxes();
         let in_the_way = sandboxes.iter().find(|sandbox| {
@@ -160,7 +160,7 @@ impl Oracle {
         }
     }
 
-    fn judge_start(&mut self, id: &ContainerId) {
+    fn check_start(&mut self, id: &ContainerId) {
         let all = self.fake.containers();
         let Some((uid, container)) = all.iter().find(|(_, c)| c.id == *id) else { return };
         let Some(spec) = self.specs.get(uid.as_str()).cloned() else { return };
@@ -184,7 +184,7 @@ impl Oracle {
         self.begun.insert(sandbox.clone());
     }
 
-    fn judge_sandbox_end(&mut self, id: &SandboxId, act: &Act) {
+    fn check_sandbox_end(&mut self, id: &SandboxId, act: &Act) {
         let Some(sandbox) = self.fake.sandboxes().into_iter().find(|s| s.id == *id) else { return };
         if sandbox.state != SandboxState::Ready {
             return;
@@ -193,9 +193,9 @@ impl Oracle {
         let running: Vec<ContainerObservation> =
             self.containers_of(&uid).filter(|c| c.sandbox_id == *id).collect();
         for container in &running {
-            self.judge_end(&uid, container, act);
+            self.check_end(&uid, container, act);
         }
-        self.judge_sources(&uid, act);
+        self.check_sources(&uid, act);
         let Some(want) = self.wanted.get(&uid) else { return };
         let is_only = self.ready_sandboxes(&uid).len() == 1;
         if want.shape.outcome() == Outcome::Ready && is_only && sandbox.created_at > want.since {
@@ -203,7 +203,7 @@ impl Oracle {
         }
     }
 
-    fn judge_sources(&mut self, uid: &str, act: &Act) {
+    fn check_sources(&mut self, uid: &str, act: &Act) {
         let all_reported = self.sources_ready.as_ref().is_some_and(|ready| *ready.borrow());
         if !all_reported && !self.announced.contains(uid) {
             self.violated(format!("{act:?} tears down {uid} before all sources have reported"));
@@ -211,11 +211,11 @@ impl Oracle {
     }
 
     /// A running container may end only for a reason.
-    fn judge_end(&mut self, uid: &str, container: &ContainerObservation, act: &Act) {
+    fn check_end(&mut self, uid: &str, container: &ContainerObservation, act: &Act) {
         if container.state != ContainerState::Running {
             return;
         }
-        self.judge_sources(uid, act);
+        self.check_sources(uid, act);
         let Some(want) = self.wanted.get(uid).cloned() else { return };
         if !self.has_reason(uid, &want, container) {
             self.violated(format!(
@@ -254,7 +254,7 @@ impl Oracle {
         }
     }
 
-    /// Returns the first law that was broken, if any was.
+    /// Returns the first invariant that was broken, if any was.
     pub(super) fn look(&mut self, agent: Option<&agent::Agent>) -> Option<String> {
         self.learn();
         for twin in self.fake.double_starts() {

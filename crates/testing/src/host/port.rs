@@ -79,7 +79,7 @@ impl Host for FakeHost {
     async fn read_in_volume(&self, volume: &Path, inside: &str, limit: usize) -> HostResult<Vec<u8>> {
         let content = self.read_file(&volume.join(inside), usize::MAX, false).await?;
         if content.len() > limit {
-            return Err(HostError::Unfit(format!("{inside} is longer than {limit} bytes")));
+            return Err(HostError::Invalid(format!("{inside} is longer than {limit} bytes")));
         }
         Ok(content)
     }
@@ -129,7 +129,7 @@ impl Host for FakeHost {
                 Ok(vec![ManifestFile { path: path.to_owned(), content: Ok(content.clone()) }])
             }
             Some(Node::Link(_) | Node::Device) => {
-                Err(HostError::Unfit(format!("{} is a link or a device", path.display())))
+                Err(HostError::Invalid(format!("{} is a link or a device", path.display())))
             }
             Some(Node::Dir) => {
                 let plain = |e: &DirEntry| !e.is_dir && !e.name.starts_with('.');
@@ -170,7 +170,8 @@ impl Host for FakeHost {
     async fn ensure_host_path(&self, path: &Path, kind: HostPathKind) -> HostResult<()> {
         self.begin(HostMethod::EnsureHostPath, "check host path", path).await?;
         let found = self.shared.tree.lock().node(path).cloned();
-        let unfit = |wanted: &str| HostError::Unfit(format!("hostPath {}: is not {wanted}", path.display()));
+        let invalid =
+            |wanted: &str| HostError::Invalid(format!("hostPath {}: is not {wanted}", path.display()));
         match (kind, found) {
             (HostPathKind::Unset, _)
             | (HostPathKind::DirectoryOrCreate | HostPathKind::Directory, Some(Node::Dir))
@@ -178,10 +179,10 @@ impl Host for FakeHost {
             | (HostPathKind::BlockDevice, Some(Node::Device)) => Ok(()),
             (HostPathKind::DirectoryOrCreate, None) => self.ensure_dir(path, 0o755).await,
             (HostPathKind::FileOrCreate, None) => self.write_file(path, b"", 0o644).await,
-            (HostPathKind::DirectoryOrCreate | HostPathKind::Directory, _) => Err(unfit("a directory")),
-            (HostPathKind::FileOrCreate | HostPathKind::File, _) => Err(unfit("a file")),
+            (HostPathKind::DirectoryOrCreate | HostPathKind::Directory, _) => Err(invalid("a directory")),
+            (HostPathKind::FileOrCreate | HostPathKind::File, _) => Err(invalid("a file")),
             (HostPathKind::Socket | HostPathKind::CharDevice | HostPathKind::BlockDevice, _) => {
-                Err(unfit("a socket or device"))
+                Err(invalid("a socket or device"))
             }
         }
     }
@@ -272,7 +273,7 @@ impl Host for FakeHost {
         let answer = self.shared.programs.lock().get(&call.path).cloned();
         let output = answer.ok_or_else(|| not_found("run", &call.path))?;
         let output =
-            output.map_err(|problem| HostError::Unfit(format!("{}: {problem}", call.path.display())))?;
+            output.map_err(|problem| HostError::Invalid(format!("{}: {problem}", call.path.display())))?;
         if call.path == Path::new("mount") {
             self.mount_as_told(&call.args)?;
         }
@@ -387,7 +388,7 @@ impl Host for FakeHost {
 }
 
 fn no_projects(path: &Path) -> HostError {
-    HostError::Unfit(format!("{}: nothing is counted here", path.display()))
+    HostError::Invalid(format!("{}: nothing is counted here", path.display()))
 }
 
 fn not_found(what: &'static str, path: &Path) -> HostError {

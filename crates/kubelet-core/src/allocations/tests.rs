@@ -18,11 +18,11 @@ fn check(line: &str, is_stopping: bool, expected: &str) {
 
 fn shown(case: &Case, is_stopping: bool) -> String {
     let ended = case.ended(is_stopping);
-    let mut ledger = Ledger::default();
-    let turn = ledger.ask(Arc::new(case.pod.clone()));
-    ledger.admit(turn);
-    ledger.note(turn, ended);
-    let Some(held) = ledger.held().next() else { return "nothing".to_owned() };
+    let mut allocations = Allocations::default();
+    let ticket = allocations.ask(Arc::new(case.pod.clone()));
+    allocations.admit(ticket);
+    allocations.note(ticket, ended);
+    let Some(held) = allocations.held().next() else { return "nothing".to_owned() };
     let cpus = |requests: Requests| requests.get("cpu").map(ToString::to_string);
     let mut shown = Vec::new();
     for name in ["i", "s", "a", "b"] {
@@ -72,7 +72,7 @@ fn a_pod_whose_work_is_done_gives_back_its_place_before_its_sandbox_is_gone() {
 }
 
 #[test]
-fn the_start_is_over_once_nothing_can_begin_it_anew() {
+fn the_start_is_over_once_nothing_can_begin_it_again() {
     let line = "init:i(cpu=3) main:a(cpu=2) | sandbox a=running i=exited(0)";
     check(&format!("Never {line}"), false, "a=2 together=2");
     check(&format!("OnFailure {line}"), false, "i=3 a=2 together=3");
@@ -102,23 +102,23 @@ fn pod(uid: usize, cpus: &[i64]) -> Arc<Pod> {
 
 const CAPACITY: i64 = 10;
 
-fn fits(ledger: &Ledger, turn: Turn, pod: &Pod) -> bool {
+fn fits(allocations: &Allocations, ticket: Ticket, pod: &Pod) -> bool {
     let node = Node::default();
     let quantity = |text: String| model::k8s::Quantity(text);
     let allocatable =
         [("cpu", CAPACITY), ("pods", 4)].map(|(name, n)| (name.to_owned(), quantity(n.to_string()))).into();
-    let beside = ledger.beside(turn).unwrap();
+    let others = allocations.other_pods(ticket).unwrap();
     let facts = FitFacts {
         node: &node,
         allocatable: &allocatable,
-        active: &beside.holdings,
+        active: &others.allocations,
         features: config::Features::default(),
     };
     compute_fit(pod, &facts) == Fit::Fits
 }
 
-fn held(ledger: &Ledger) -> Amount {
-    ledger.held().filter_map(|held| held.requests().remove("cpu")).fold(Amount::ZERO, |a, b| a + b)
+fn held(allocations: &Allocations) -> Amount {
+    allocations.held().filter_map(|held| held.requests().remove("cpu")).fold(Amount::ZERO, |a, b| a + b)
 }
 
 #[derive(Clone, Debug)]
@@ -140,58 +140,58 @@ fn any_event() -> impl Strategy<Value = Event> {
 }
 
 proptest! {
-    /// Pods come, are judged, lose containers, end and leave in any order. Beside the ledger stands a plain list of what
+    /// Pods come, are judged, lose containers, end and leave in any order. The allocations are compared with a plain list of what
     /// each container holds, which must come to the same sum.
     #[test]
     fn the_node_is_never_overbooked_and_what_is_held_is_given_back_once(
         events in prop::collection::vec(any_event(), 0..60),
     ) {
-        let mut ledger = Ledger::default();
-        let mut there: Vec<(Turn, Vec<i64>, Ended)> = Vec::new();
+        let mut allocations = Allocations::default();
+        let mut there: Vec<(Ticket, Vec<i64>, Ended)> = Vec::new();
         for (uid, event) in events.into_iter().enumerate() {
             let at = |n: usize| (!there.is_empty()).then(|| n % there.len().max(1));
             match event {
                 Event::Comes(cpus) => {
                     let pod = pod(uid, &cpus);
-                    let turn = ledger.ask(pod.clone());
-                    if fits(&ledger, turn, &pod) {
-                        ledger.admit(turn);
-                        there.push((turn, cpus, Ended::default()));
+                    let ticket = allocations.ask(pod.clone());
+                    if fits(&allocations, ticket, &pod) {
+                        allocations.admit(ticket);
+                        there.push((ticket, cpus, Ended::default()));
                     } else {
-                        prop_assert!(ledger.release(turn));
+                        prop_assert!(allocations.release(ticket));
                     }
                 }
                 Event::Ends(n, container) => if let Some(n) = at(n) {
-                    let (turn, cpus, ended) = &mut there[n];
+                    let (ticket, cpus, ended) = &mut there[n];
                     if let Ended::Containers(names) = ended {
                         let at = container % cpus.len();
                         let is_new = names.insert(at.to_string().into());
                         cpus[at] = 0;
-                        prop_assert_eq!(ledger.note(*turn, ended.clone()), is_new, "told once");
+                        prop_assert_eq!(allocations.note(*ticket, ended.clone()), is_new, "told once");
                     }
                 },
                 Event::IsOver(n) => if let Some(n) = at(n) {
-                    let (turn, cpus, ended) = &mut there[n];
+                    let (ticket, cpus, ended) = &mut there[n];
                     let is_new = *ended != Ended::All;
                     *ended = Ended::All;
                     cpus.fill(0);
-                    prop_assert_eq!(ledger.note(*turn, Ended::All), is_new, "told once");
-                    prop_assert!(!ledger.has(*turn));
+                    prop_assert_eq!(allocations.note(*ticket, Ended::All), is_new, "told once");
+                    prop_assert!(!allocations.has(*ticket));
                 },
                 Event::Leaves(n) => if let Some(n) = at(n) {
-                    let (turn, _, _) = there.remove(n);
-                    prop_assert!(ledger.release(turn));
-                    prop_assert!(!ledger.release(turn), "once");
+                    let (ticket, _, _) = there.remove(n);
+                    prop_assert!(allocations.release(ticket));
+                    prop_assert!(!allocations.release(ticket), "once");
                 },
             }
             let expected: i64 = there.iter().flat_map(|(_, cpus, _)| cpus).sum();
-            prop_assert_eq!(held(&ledger), Amount::from_units(expected));
+            prop_assert_eq!(held(&allocations), Amount::from_units(expected));
             prop_assert!(expected <= CAPACITY, "{expected} of {CAPACITY}");
-            prop_assert!(ledger.held().count() <= 4);
+            prop_assert!(allocations.held().count() <= 4);
         }
-        for (turn, _, _) in there {
-            ledger.release(turn);
+        for (ticket, _, _) in there {
+            allocations.release(ticket);
         }
-        prop_assert_eq!(held(&ledger), Amount::ZERO);
+        prop_assert_eq!(held(&allocations), Amount::ZERO);
     }
 }

@@ -1,8 +1,8 @@
-//! What is allocated on this node: which pods have a place, and how much each of their containers holds.
+//! What is allocated on this node: which pods are admitted, and how much each of their containers holds.
 //!
-//! Owns: the order in which pods are judged, and the amounts held, from the moment a pod is admitted until nothing of it
-//! will run again. Admission, the cgroups of the tiers and preemption read the same [`Holding`]s, so that none of them
-//! counts what another one has given back. Never decides who is admitted ([`crate::admission`]), never looks at the
+//! Owns: the order in which pods are admitted, and the amounts held, from the moment a pod is admitted until nothing of it
+//! will run again. Admission, the QoS cgroups and preemption read the same [`Allocation`]s, so that none of them
+//! counts what another one has released. Never decides who is admitted ([`crate::admission`]), never looks at the
 //! runtime.
 
 mod ended;
@@ -24,31 +24,31 @@ static NOTHING: Ended = Ended::NOTHING;
 
 pub use ended::{Ended, EndedFacts, compute_ended};
 
-/// A pod's turn to be judged: who asked earlier comes earlier.
+/// The position of a pod in the order of admission: a pod that asked earlier has a smaller ticket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Turn(u64);
+pub struct Ticket(u64);
 
-/// The pods that asked for a place on the node, by their turn.
+/// The pods that asked for admission, by ticket.
 #[derive(Clone, Debug, Default)]
-pub struct Ledger {
-    next_turn: u64,
-    entries: BTreeMap<Turn, Entry>,
-    /// What an earlier kubelet gave to pods that have not asked for a place yet.
+pub struct Allocations {
+    next_ticket: u64,
+    entries: BTreeMap<Ticket, Entry>,
+    /// What an earlier kubelet gave to pods that have not asked for admission yet.
     remembered: BTreeMap<PodUid, PodDevices>,
 }
 
 #[derive(Clone, Debug)]
 struct Entry {
     pod: Arc<Pod>,
-    /// Not judged yet; pods whose turn comes later count on it all the same.
+    /// Not decided yet; pods with a later ticket count it all the same.
     is_open: bool,
     ended: Ended,
     devices: PodDevices,
 }
 
 impl Entry {
-    fn holding(&self) -> Option<Holding<'_>> {
-        (self.ended != Ended::All).then_some(Holding { pod: &self.pod, ended: &self.ended })
+    fn allocation(&self) -> Option<Allocation<'_>> {
+        (self.ended != Ended::All).then_some(Allocation { pod: &self.pod, ended: &self.ended })
     }
 }
 
@@ -56,83 +56,83 @@ fn uid_of(pod: &Pod) -> PodUid {
     PodUid::new(pod.metadata.uid.as_deref().unwrap_or_default())
 }
 
-/// What counts when a pod is judged.
+/// What counts when the admission of a pod is decided.
 #[derive(Clone, Debug)]
-pub struct Beside<'a> {
+pub struct OtherPods<'a> {
     /// All that others hold, and what others asked for before it.
-    pub holdings: Vec<Holding<'a>>,
+    pub allocations: Vec<Allocation<'a>>,
     /// Devices that others have.
     pub devices: Vec<&'a PodDevices>,
-    /// Devices that it has itself, from an earlier kubelet or from being judged before.
+    /// Devices that it has itself, from an earlier kubelet or from an earlier decision.
     pub own_devices: &'a PodDevices,
 }
 
-impl Ledger {
+impl Allocations {
     /// One that knows which devices an earlier kubelet gave to whom.
     #[must_use]
     pub fn remembering(devices: BTreeMap<PodUid, PodDevices>) -> Self {
         Self { remembered: devices, ..Self::default() }
     }
 
-    /// Every pod that is still there has asked for its place: what an earlier kubelet gave to others is free. Returns
+    /// Every pod that still exists has asked for admission: what an earlier kubelet gave to others is free. Returns
     /// whether there was any.
     pub fn forget_unclaimed(&mut self) -> bool {
         !std::mem::take(&mut self.remembered).is_empty()
     }
 
     /// Puts the pod in line, after all that asked before it.
-    pub fn ask(&mut self, pod: Arc<Pod>) -> Turn {
-        let turn = Turn(self.next_turn);
-        self.next_turn += 1;
+    pub fn ask(&mut self, pod: Arc<Pod>) -> Ticket {
+        let ticket = Ticket(self.next_ticket);
+        self.next_ticket += 1;
         let devices = self.remembered.remove(&uid_of(&pod)).unwrap_or_default();
-        self.entries.insert(turn, Entry { pod, is_open: true, ended: Ended::default(), devices });
-        turn
+        self.entries.insert(ticket, Entry { pod, is_open: true, ended: Ended::default(), devices });
+        ticket
     }
 
-    /// What counts when this pod is judged; `None` for one that has left.
+    /// What counts for the admission of this pod; `None` for one that was released.
     #[must_use]
-    pub fn beside(&self, turn: Turn) -> Option<Beside<'_>> {
-        self.others(turn, |other, entry| !entry.is_open || *other < turn)
+    pub fn other_pods(&self, ticket: Ticket) -> Option<OtherPods<'_>> {
+        self.others(ticket, |other, entry| !entry.is_open || *other < ticket)
     }
 
     /// The same without the pods that asked earlier and are not decided yet; `None` if there are none.
     #[must_use]
-    pub fn beside_decided(&self, turn: Turn) -> Option<Beside<'_>> {
-        self.entries.range(..turn).find(|(_, entry)| entry.is_open)?;
-        self.others(turn, |_, entry| !entry.is_open)
+    pub fn other_decided_pods(&self, ticket: Ticket) -> Option<OtherPods<'_>> {
+        self.entries.range(..ticket).find(|(_, entry)| entry.is_open)?;
+        self.others(ticket, |_, entry| !entry.is_open)
     }
 
-    fn others(&self, turn: Turn, counts: impl Fn(&Turn, &Entry) -> bool) -> Option<Beside<'_>> {
-        let own = self.entries.get(&turn)?;
-        let others = || self.entries.iter().filter(|(other, _)| **other != turn);
-        let holdings = others().filter(|(other, entry)| counts(other, entry));
-        let holdings = holdings.filter_map(|(_, entry)| entry.holding()).collect();
+    fn others(&self, ticket: Ticket, counts: impl Fn(&Ticket, &Entry) -> bool) -> Option<OtherPods<'_>> {
+        let own = self.entries.get(&ticket)?;
+        let others = || self.entries.iter().filter(|(other, _)| **other != ticket);
+        let allocations = others().filter(|(other, entry)| counts(other, entry));
+        let allocations = allocations.filter_map(|(_, entry)| entry.allocation()).collect();
         let devices = others().map(|(_, entry)| &entry.devices).chain(self.remembered.values());
         let devices = devices.filter(|devices| !devices.is_empty()).collect();
-        Some(Beside { holdings, devices, own_devices: &own.devices })
+        Some(OtherPods { allocations, devices, own_devices: &own.devices })
     }
 
     /// From now on the pod holds what it asked for.
-    pub fn admit(&mut self, turn: Turn) {
-        if let Some(entry) = self.entries.get_mut(&turn) {
+    pub fn admit(&mut self, ticket: Ticket) {
+        if let Some(entry) = self.entries.get_mut(&ticket) {
             entry.is_open = false;
         }
     }
 
     /// The pod has these devices from now on. Returns whether that is news.
-    pub fn set_devices(&mut self, turn: Turn, devices: PodDevices) -> bool {
-        let Some(entry) = self.entries.get_mut(&turn) else { return false };
-        let is_news = entry.devices != devices;
+    pub fn set_devices(&mut self, ticket: Ticket, devices: PodDevices) -> bool {
+        let Some(entry) = self.entries.get_mut(&ticket) else { return false };
+        let is_changed = entry.devices != devices;
         entry.devices = devices;
-        is_news
+        is_changed
     }
 
     /// The turn of the pod, and the devices that it has.
     #[must_use]
-    pub fn devices_of(&self, uid: &PodUid) -> Option<(Turn, &PodDevices)> {
+    pub fn devices_of(&self, uid: &PodUid) -> Option<(Ticket, &PodDevices)> {
         let is_it = |entry: &Entry| entry.pod.metadata.uid.as_deref() == Some(uid.as_str());
         let found = self.entries.iter().find(|(_, entry)| is_it(entry));
-        found.map(|(turn, entry)| (*turn, &entry.devices))
+        found.map(|(ticket, entry)| (*ticket, &entry.devices))
     }
 
     /// Who has which devices.
@@ -143,47 +143,50 @@ impl Ledger {
     }
 
     /// Takes note of what of the pod will not run again; returns whether more or less is held than before.
-    pub fn note(&mut self, turn: Turn, ended: Ended) -> bool {
-        let Some(entry) = self.entries.get_mut(&turn) else { return false };
-        let is_news = entry.ended != ended;
+    pub fn note(&mut self, ticket: Ticket, ended: Ended) -> bool {
+        let Some(entry) = self.entries.get_mut(&ticket) else { return false };
+        let is_changed = entry.ended != ended;
         if ended == Ended::All {
             entry.devices = PodDevices::default();
         }
         entry.ended = ended;
-        is_news && !entry.is_open
+        is_changed && !entry.is_open
     }
 
     /// The pod leaves; returns whether it was there.
-    pub fn release(&mut self, turn: Turn) -> bool {
-        self.entries.remove(&turn).is_some()
+    pub fn release(&mut self, ticket: Ticket) -> bool {
+        self.entries.remove(&ticket).is_some()
     }
 
     /// What admitted pods hold.
-    pub fn held(&self) -> impl Iterator<Item = Holding<'_>> {
-        self.entries.values().filter(|entry| !entry.is_open).filter_map(Entry::holding)
+    pub fn held(&self) -> impl Iterator<Item = Allocation<'_>> {
+        self.entries.values().filter(|entry| !entry.is_open).filter_map(Entry::allocation)
     }
 
     /// The admitted pods that hold something.
-    pub fn pods(&self) -> impl Iterator<Item = (Turn, &Arc<Pod>)> {
+    pub fn pods(&self) -> impl Iterator<Item = (Ticket, &Arc<Pod>)> {
         let holds = |entry: &Entry| !entry.is_open && entry.ended != Ended::All;
-        self.entries.iter().filter(move |(_, entry)| holds(entry)).map(|(turn, entry)| (*turn, &entry.pod))
+        self.entries
+            .iter()
+            .filter(move |(_, entry)| holds(entry))
+            .map(|(ticket, entry)| (*ticket, &entry.pod))
     }
 
     /// The pod holds something, or may do so once it is judged.
     #[must_use]
-    pub fn has(&self, turn: Turn) -> bool {
-        self.entries.get(&turn).is_some_and(|entry| entry.holding().is_some())
+    pub fn has(&self, ticket: Ticket) -> bool {
+        self.entries.get(&ticket).is_some_and(|entry| entry.allocation().is_some())
     }
 }
 
 /// What one pod holds of the node.
 #[derive(Clone, Copy, Debug)]
-pub struct Holding<'a> {
+pub struct Allocation<'a> {
     pod: &'a Pod,
     ended: &'a Ended,
 }
 
-impl<'a> Holding<'a> {
+impl<'a> Allocation<'a> {
     /// Of a pod of which everything may still run.
     #[must_use]
     pub const fn whole(pod: &'a Pod) -> Self {

@@ -10,7 +10,7 @@ use model::{
 };
 use proptest::prelude::*;
 
-use crate::ledger::Ended;
+use crate::allocations::Ended;
 use crate::pod::actions::{find_usable, may_run};
 use crate::pod::backoff;
 use crate::pod::fixture::{Case, case, hash_in, new_instance, show};
@@ -106,7 +106,7 @@ fn number(instances: &[Instance], sandboxes: usize) -> String {
 
 fn kills(plan: &PodPlan) -> &[KillContainer] {
     match &plan.step {
-        PodStep::Settled | PodStep::MendCgroup => &[],
+        PodStep::Settled | PodStep::RepairCgroup => &[],
         PodStep::CreateSandbox { kill, .. }
         | PodStep::Converge { kill, .. }
         | PodStep::Teardown { kill, .. } => kill,
@@ -116,9 +116,10 @@ fn kills(plan: &PodPlan) -> &[KillContainer] {
 fn starts(plan: &PodPlan) -> &[StartContainer] {
     match &plan.step {
         PodStep::Converge { start, .. } => start,
-        PodStep::Settled | PodStep::MendCgroup | PodStep::CreateSandbox { .. } | PodStep::Teardown { .. } => {
-            &[]
-        }
+        PodStep::Settled
+        | PodStep::RepairCgroup
+        | PodStep::CreateSandbox { .. }
+        | PodStep::Teardown { .. } => &[],
     }
 }
 
@@ -144,7 +145,7 @@ fn has_passed(case: &Case, container: &ContainerRef<'_>) -> bool {
     instance.state == ContainerState::Exited && !has_failed(container.kind, instance.into())
 }
 
-fn check_laws(case: &Case, plan: &PodPlan) -> Result<(), TestCaseError> {
+fn check_invariants(case: &Case, plan: &PodPlan) -> Result<(), TestCaseError> {
     prop_assert_eq!(plan, &case.plan(), "the same world gives the same plan");
     let started: BTreeSet<&str> = starts(plan).iter().map(|s| &*s.name).collect();
     prop_assert_eq!(started.len(), starts(plan).len(), "one name starts once");
@@ -206,7 +207,7 @@ fn act(case: &mut Case, plan: &PodPlan) {
     }
     match &plan.step {
         PodStep::Settled => {}
-        PodStep::MendCgroup => case.cgroup = CgroupState::AsItShouldBe,
+        PodStep::RepairCgroup => case.cgroup = CgroupState::AsItShouldBe,
         PodStep::Teardown { stop, .. } => stop_sandboxes(case, stop),
         PodStep::CreateSandbox { attempt, stop, .. } => {
             case.cgroup = CgroupState::AsItShouldBe;
@@ -305,7 +306,7 @@ fn run_until_rest(case: &mut Case) -> Result<(), TestCaseError> {
     let mut place = None;
     for _ in 0..60 {
         let plan = case.plan();
-        check_laws(case, &plan)?;
+        check_invariants(case, &plan)?;
         let ended = case.ended(false);
         // A spec that changed makes a pod go on that had ended, and init containers count as long as their sandbox is there.
         let sandbox = find_usable(&case.pod, &case.observed).ok().map(|sandbox| sandbox.id.clone());
@@ -358,7 +359,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1500))]
 
     #[test]
-    fn every_world_comes_to_rest_and_obeys_the_laws(line in any_line()) {
+    fn every_world_comes_to_rest_and_keeps_the_invariants(line in any_line()) {
         let mut case = case(&line);
         run_until_rest(&mut case)?;
         check_rest(&case)?;

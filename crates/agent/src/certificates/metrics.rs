@@ -26,7 +26,7 @@ const AGES: [i64; 10] = [
 
 /// Counts of both kinds; every access is short.
 #[derive(Debug, Default)]
-pub struct CertificateFigures {
+pub struct CertificateMetrics {
     client: Mutex<Option<Kept>>,
     serving: Mutex<Option<Kept>>,
 }
@@ -44,7 +44,7 @@ struct Kept {
     used: f64,
 }
 
-impl CertificateFigures {
+impl CertificateMetrics {
     /// This one is in use from now on.
     pub(crate) fn uses(&self, kind: CertificateUse, current: Option<&CertificateFacts>) {
         let mut kept = self.of(kind).lock();
@@ -141,36 +141,36 @@ mod tests {
     }
 
     /// The samples without their explanations.
-    fn samples(figures: &CertificateFigures, now: &str) -> Vec<String> {
-        let text = figures.render(now.parse().unwrap());
+    fn samples(metrics: &CertificateMetrics, now: &str) -> Vec<String> {
+        let text = metrics.render(now.parse().unwrap());
         text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
     }
 
     #[test]
     fn who_keeps_no_certificate_tells_of_none() {
-        assert_eq!(samples(&CertificateFigures::default(), "2026-01-01T00:00:00Z"), Vec::<String>::new());
+        assert_eq!(samples(&CertificateMetrics::default(), "2026-01-01T00:00:00Z"), Vec::<String>::new());
     }
 
     #[test]
     fn the_client_certificate_counts_down_past_its_end() {
-        let figures = CertificateFigures::default();
-        figures.uses(CertificateUse::Client, None);
+        let metrics = CertificateMetrics::default();
+        metrics.uses(CertificateUse::Client, None);
         let ttl = "kubelet_certificate_manager_client_ttl_seconds";
         let errors = "kubelet_certificate_manager_client_expiration_renew_errors";
-        assert_eq!(samples(&figures, "2026-01-01T00:00:00Z"), [format!("{ttl} +Inf"), format!("{errors} 0")]);
-        figures.uses(CertificateUse::Client, Some(&facts("2026-01-01T00:00:00Z", "2026-01-01T01:00:00Z")));
-        figures.failed(CertificateUse::Client);
-        assert_eq!(samples(&figures, "2026-01-01T00:59:00Z"), [format!("{ttl} 60"), format!("{errors} 1")]);
-        assert_eq!(samples(&figures, "2026-01-01T01:00:30Z")[0], format!("{ttl} -30"));
+        assert_eq!(samples(&metrics, "2026-01-01T00:00:00Z"), [format!("{ttl} +Inf"), format!("{errors} 0")]);
+        metrics.uses(CertificateUse::Client, Some(&facts("2026-01-01T00:00:00Z", "2026-01-01T01:00:00Z")));
+        metrics.failed(CertificateUse::Client);
+        assert_eq!(samples(&metrics, "2026-01-01T00:59:00Z"), [format!("{ttl} 60"), format!("{errors} 1")]);
+        assert_eq!(samples(&metrics, "2026-01-01T01:00:30Z")[0], format!("{ttl} -30"));
     }
 
     #[test]
     fn serving_certificates_leave_their_age_behind() {
-        let figures = CertificateFigures::default();
+        let metrics = CertificateMetrics::default();
         let old = facts("2026-01-01T00:00:00Z", "2026-01-01T02:00:00Z");
-        figures.uses(CertificateUse::Serving, Some(&old));
-        figures.replaced(CertificateUse::Serving, &old, "2026-01-01T01:30:00Z".parse().unwrap());
-        let shown = samples(&figures, "2026-01-01T01:30:00Z");
+        metrics.uses(CertificateUse::Serving, Some(&old));
+        metrics.replaced(CertificateUse::Serving, &old, "2026-01-01T01:30:00Z".parse().unwrap());
+        let shown = samples(&metrics, "2026-01-01T01:30:00Z");
         let rotation = "kubelet_certificate_manager_server_rotation_seconds";
         for line in [
             "kubelet_certificate_manager_server_ttl_seconds 1800".to_owned(),

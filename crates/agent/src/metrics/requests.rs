@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use kubelet_core::stats::exposition::{DEFAULT_BUCKETS, Kind, Value, family, line};
-use ports::edge::{ApiExchange, ApiObserver, PodResourcesCall, RequestKind, Review, ServingObserver};
+use ports::request_metrics::{
+    ApiExchange, ApiObserver, PodResourcesCall, RequestKind, Review, ServingObserver,
+};
 
 use super::histogram::write_plain;
 use super::table::{Counts, Family, Histograms};
@@ -64,7 +66,7 @@ const REQUEST_LABELS: &[&str] = &["long_running", "method", "path", "server_type
 const API_LABELS: &[&str] = &["host", "verb"];
 
 #[derive(Debug)]
-pub(crate) struct EdgeFigures {
+pub(crate) struct RequestMetrics {
     requests: Counts,
     requests_now: Counts,
     requests_took: Histograms,
@@ -117,7 +119,7 @@ const POD_RESOURCES_CALLS: [(Family, Family); 3] = {
     ]
 };
 
-impl Default for EdgeFigures {
+impl Default for RequestMetrics {
     fn default() -> Self {
         Self {
             requests: Counts::default(),
@@ -155,34 +157,34 @@ fn labels_of(request: RequestKind) -> [&'static str; 4] {
 impl ServingObserver for Metrics {
     fn request_began(&self, request: RequestKind) {
         let labels = labels_of(request);
-        self.edge.requests.add(&labels);
-        self.edge.requests_now.add(&labels);
+        self.requests.requests.add(&labels);
+        self.requests.requests_now.add(&labels);
     }
 
     fn request_ended(&self, request: RequestKind, took: Duration) {
         let labels = labels_of(request);
-        self.edge.requests_now.take(&labels);
-        self.edge.requests_took.observe(&labels, took);
+        self.requests.requests_now.take(&labels);
+        self.requests.requests_took.observe(&labels, took);
     }
 
     fn websocket_asked(&self, subresource: &'static str) {
-        self.edge.websockets.add(&[subresource]);
+        self.requests.websockets.add(&[subresource]);
     }
 
     fn certificate_believed(&self, good_for: Duration) {
-        self.edge.certificates.observe(good_for);
+        self.requests.certificates.observe(good_for);
     }
 
     fn token_looked_up(&self, was_known: bool, took: Duration) {
         let status = if was_known { "hit" } else { "miss" };
-        self.edge.tokens.add(&[status]);
-        self.edge.tokens_took.observe(&[status], took);
+        self.requests.tokens.add(&[status]);
+        self.requests.tokens_took.observe(&[status], took);
     }
 
     fn reviewed(&self, review: Review, code: &'static str, took: Duration) {
         let (counts, durations) = match review {
-            Review::Token => (&self.edge.token_reviews, &self.edge.token_reviews_took),
-            Review::Access => (&self.edge.access_reviews, &self.edge.access_reviews_took),
+            Review::Token => (&self.requests.token_reviews, &self.requests.token_reviews_took),
+            Review::Access => (&self.requests.access_reviews, &self.requests.access_reviews_took),
         };
         counts.add(&[code]);
         durations.observe(&[code], took);
@@ -194,16 +196,16 @@ impl ServingObserver for Metrics {
             PodResourcesCall::GetAllocatable => 1,
             PodResourcesCall::Get => 2,
         };
-        self.edge.pod_resources.add(&[version]);
-        self.edge.pod_resources_calls[place].add(&[version]);
+        self.requests.pod_resources.add(&[version]);
+        self.requests.pod_resources_calls[place].add(&[version]);
         if !is_ok {
-            self.edge.pod_resources_errors[place].add(&[version]);
+            self.requests.pod_resources_errors[place].add(&[version]);
         }
     }
 
     fn checked(&self, name: &'static str, is_ok: bool) {
-        self.edge.checks.set(&[name, "healthz"], u64::from(is_ok));
-        self.edge.checks_ever.add(&[name, if is_ok { "success" } else { "error" }, "healthz"]);
+        self.requests.checks.set(&[name, "healthz"], u64::from(is_ok));
+        self.requests.checks_ever.add(&[name, if is_ok { "success" } else { "error" }, "healthz"]);
     }
 }
 
@@ -211,21 +213,21 @@ impl ApiObserver for Metrics {
     fn exchanged(&self, exchange: &ApiExchange<'_>) {
         let ApiExchange { host, method, code, took, request_bytes } = *exchange;
         let code = code.map_or_else(|| "<error>".to_owned(), |code| code.to_string());
-        self.edge.calls.add(&[&code, host, method]);
-        self.edge.calls_took.observe(&[host, method], took);
-        self.edge.sent.observe_number(&[host, method], request_bytes);
+        self.requests.calls.add(&[&code, host, method]);
+        self.requests.calls_took.observe(&[host, method], took);
+        self.requests.sent.observe_number(&[host, method], request_bytes);
     }
 
     fn read(&self, host: &str, method: &str, response_bytes: u64) {
-        self.edge.read.observe_number(&[host, method], response_bytes);
+        self.requests.read.observe_number(&[host, method], response_bytes);
     }
 
     fn waited(&self, host: &str, method: &str, took: Duration) {
-        self.edge.waited.observe(&[host, method], took);
+        self.requests.waited.observe(&[host, method], took);
     }
 }
 
-impl EdgeFigures {
+impl RequestMetrics {
     pub(super) fn write(&self, text: &mut String) {
         self.write_requests(text);
         self.write_callers(text);

@@ -18,7 +18,7 @@ const LIMITS: &[f64] = &[0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 
 type Key = (&'static str, &'static str, bool);
 
 #[derive(Debug, Default)]
-pub struct VolumeFigures {
+pub struct VolumeMetrics {
     took: Mutex<BTreeMap<Key, Histogram>>,
     /// By type, from the first request to the mounted volume.
     mounted: Mutex<BTreeMap<&'static str, Histogram>>,
@@ -38,7 +38,7 @@ struct Orphans {
     stuck: BTreeSet<PodUid>,
 }
 
-impl VolumeFigures {
+impl VolumeMetrics {
     pub(crate) fn operated(&self, act: &'static str, plugin: &'static str, is_ok: bool, took: Duration) {
         let mut by_key = self.took.lock();
         by_key.entry((act, plugin, is_ok)).or_insert_with(|| Histogram::new(LIMITS)).observe(took);

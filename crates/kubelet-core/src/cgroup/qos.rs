@@ -1,16 +1,16 @@
-//! The numbers of the tiers, from all pods that have a place on the node (contract C.67): a tier as a whole weighs what
+//! The numbers of the QoS cgroups, from all pods that have a place on the node (contract C.67): a QoS cgroup as a whole weighs what
 //! its pods request, so that those without requests get what is left and no more.
 
 use model::{Amount, QosClass};
 
 use super::numbers::{CgroupNumbers, UNBOUNDED_HUGEPAGES};
 use super::pod::MemoryQos;
-use crate::ledger::Holding;
+use crate::allocations::Allocation;
 use crate::request::resources::{MIN_SHARES, cpu_shares};
 
-/// What is true of the tiers of this node.
+/// What is true of the QoS cgroups of this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TierRules {
+pub struct QosCgroupRules {
     pub hugepage_sizes: Vec<String>,
     pub memory_qos: MemoryQos,
     /// `qosReserved`: how much of what better classes request is kept from the others, and what pods may use together.
@@ -25,7 +25,7 @@ pub struct MemoryReserve {
 
 /// The cgroups that change with the pods on the node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TierNumbers {
+pub struct QosCgroupNumbers {
     /// Only what the pods decide; what the node can give is enforced apart.
     pub all_pods: CgroupNumbers,
     pub burstable: CgroupNumbers,
@@ -40,7 +40,7 @@ struct Requested {
 }
 
 impl Requested {
-    fn add(&mut self, held: Holding<'_>) {
+    fn add(&mut self, held: Allocation<'_>) {
         let requests = held.requests();
         let of = |name: &str| requests.get(name).copied().unwrap_or(Amount::ZERO);
         self.cpu_milli = self.cpu_milli.saturating_add(of("cpu").milli());
@@ -48,9 +48,12 @@ impl Requested {
     }
 }
 
-/// The numbers of the tiers for what these pods hold.
+/// The numbers of the QoS cgroups for what these pods hold.
 #[must_use]
-pub fn compute_tiers<'a>(held: impl IntoIterator<Item = Holding<'a>>, rules: &TierRules) -> TierNumbers {
+pub fn compute_qos_cgroups<'a>(
+    held: impl IntoIterator<Item = Allocation<'a>>,
+    rules: &QosCgroupRules,
+) -> QosCgroupNumbers {
     let (mut guaranteed, mut burstable) = (Requested::default(), Requested::default());
     for held in held {
         match QosClass::of(held.pod()) {
@@ -63,7 +66,7 @@ pub fn compute_tiers<'a>(held: impl IntoIterator<Item = Holding<'a>>, rules: &Ti
         rules.hugepage_sizes.iter().map(|size| (size.clone(), UNBOUNDED_HUGEPAGES)).collect();
     let (burstable_limit, best_effort_limit) = memory_limits(rules.memory_reserve, guaranteed, burstable);
     let reserved = |bytes: i64| (rules.memory_qos == MemoryQos::Reservation).then_some(bytes);
-    TierNumbers {
+    QosCgroupNumbers {
         all_pods: CgroupNumbers {
             memory_min: reserved(guaranteed.memory_bytes),
             memory_low: reserved(burstable.memory_bytes),

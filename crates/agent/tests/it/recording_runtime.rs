@@ -41,7 +41,7 @@ pub(crate) enum Act {
 }
 
 #[derive(Clone)]
-pub(crate) struct Witness {
+pub(crate) struct RecordingRuntime {
     fake: FakeRuntime,
     shared: Arc<Mutex<Shared>>,
 }
@@ -71,13 +71,13 @@ enum Pretended {
     RemoveSandbox,
 }
 
-impl std::fmt::Debug for Witness {
+impl std::fmt::Debug for RecordingRuntime {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Witness").finish_non_exhaustive()
+        f.debug_struct("RecordingRuntime").finish_non_exhaustive()
     }
 }
 
-impl Witness {
+impl RecordingRuntime {
     pub(crate) fn new(fake: FakeRuntime) -> Self {
         Self { fake, shared: Arc::default() }
     }
@@ -192,7 +192,7 @@ impl Witness {
 }
 
 #[async_trait]
-impl Runtime for Witness {
+impl Runtime for RecordingRuntime {
     async fn version(&self) -> RuntimeResult<RuntimeVersion> {
         self.fake.version().await
     }

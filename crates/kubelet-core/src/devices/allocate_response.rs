@@ -1,30 +1,30 @@
 //! What a container sees of its devices: what the plugins of several resources want done to it, together.
 
-use model::devices::DeviceGrant;
+use model::devices::AllocateResponse;
 use model::request::ContainerRequest;
 
 /// All grants in one. Where two want different things under one name, the first has it.
 #[must_use]
-pub fn merge_grants<'a>(grants: impl IntoIterator<Item = &'a DeviceGrant>) -> DeviceGrant {
-    let mut all = DeviceGrant::default();
-    for grant in grants {
-        for (name, value) in &grant.env {
+pub fn merge_responses<'a>(responses: impl IntoIterator<Item = &'a AllocateResponse>) -> AllocateResponse {
+    let mut all = AllocateResponse::default();
+    for response in responses {
+        for (name, value) in &response.env {
             all.env.entry(name.clone()).or_insert_with(|| value.clone());
         }
-        for (name, value) in &grant.annotations {
+        for (name, value) in &response.annotations {
             all.annotations.entry(name.clone()).or_insert_with(|| value.clone());
         }
-        for mount in &grant.mounts {
+        for mount in &response.mounts {
             if all.mounts.iter().all(|other| other.container_path != mount.container_path) {
                 all.mounts.push(mount.clone());
             }
         }
-        for device in &grant.devices {
+        for device in &response.devices {
             if all.devices.iter().all(|other| other.container_path != device.container_path) {
                 all.devices.push(device.clone());
             }
         }
-        for name in &grant.cdi_devices {
+        for name in &response.cdi_devices {
             if !all.cdi_devices.contains(name) {
                 all.cdi_devices.push(name.clone());
             }
@@ -35,20 +35,20 @@ pub fn merge_grants<'a>(grants: impl IntoIterator<Item = &'a DeviceGrant>) -> De
 
 /// The variables of the container with those of its devices before them. What the spec says counts.
 #[must_use]
-pub fn with_env(grant: &DeviceGrant, own: Vec<(String, String)>) -> Vec<(String, String)> {
+pub fn with_env(response: &AllocateResponse, own: Vec<(String, String)>) -> Vec<(String, String)> {
     let is_new = |name: &&String| own.iter().all(|(other, _)| other != *name);
-    let new = grant.env.iter().filter(|(name, _)| is_new(name));
+    let new = response.env.iter().filter(|(name, _)| is_new(name));
     let mut all: Vec<(String, String)> = new.map(|(n, v)| (n.clone(), v.clone())).collect();
     all.extend(own);
     all
 }
 
 /// Adds to a request what is to be seen of devices, variables apart: they stand first, and annotations of our own count.
-pub fn show_devices(request: &mut ContainerRequest, grant: DeviceGrant) {
-    request.mounts.splice(..0, grant.mounts);
-    request.devices.splice(..0, grant.devices);
-    request.cdi_devices.extend(grant.cdi_devices);
-    for (name, value) in grant.annotations {
+pub fn show_devices(request: &mut ContainerRequest, response: AllocateResponse) {
+    request.mounts.splice(..0, response.mounts);
+    request.devices.splice(..0, response.devices);
+    request.cdi_devices.extend(response.cdi_devices);
+    for (name, value) in response.annotations {
         request.annotations.entry(name).or_insert(value);
     }
 }
@@ -59,9 +59,9 @@ mod tests {
 
     use super::*;
 
-    fn grant(name: &str, value: &str) -> DeviceGrant {
+    fn response(name: &str, value: &str) -> AllocateResponse {
         let text = str::to_owned;
-        DeviceGrant {
+        AllocateResponse {
             env: [(text(name), text(value))].into(),
             mounts: vec![Mount { container_path: text(name), host_path: text(value), ..Mount::default() }],
             devices: vec![Device {
@@ -76,8 +76,8 @@ mod tests {
 
     #[test]
     fn what_two_plugins_want_is_done_and_under_one_name_what_the_first_wants() {
-        let (first, second, other) = (grant("a", "1"), grant("a", "2"), grant("b", "3"));
-        let all = merge_grants([&first, &second, &other]);
+        let (first, second, other) = (response("a", "1"), response("a", "2"), response("b", "3"));
+        let all = merge_responses([&first, &second, &other]);
         assert_eq!(all.env, [("a".to_owned(), "1".to_owned()), ("b".to_owned(), "3".to_owned())].into());
         assert_eq!(all.annotations, all.env);
         assert_eq!(all.mounts.iter().map(|m| m.host_path.as_str()).collect::<Vec<_>>(), ["1", "3"]);
@@ -87,9 +87,10 @@ mod tests {
 
     #[test]
     fn what_the_spec_says_of_a_variable_counts() {
-        let grant = merge_grants([&grant("A", "device"), &grant("B", "device")]);
+        let response = merge_responses([&response("A", "device"), &response("B", "device")]);
         let own = vec![("B".to_owned(), "spec".to_owned())];
-        let all: Vec<String> = with_env(&grant, own).into_iter().map(|(n, v)| format!("{n}={v}")).collect();
+        let all: Vec<String> =
+            with_env(&response, own).into_iter().map(|(n, v)| format!("{n}={v}")).collect();
         assert_eq!(all, ["A=device", "B=spec"]);
     }
 }

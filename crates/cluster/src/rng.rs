@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 #[derive(Debug)]
-pub(crate) struct Chance(AtomicU64);
+pub(crate) struct Rng(AtomicU64);
 
-impl Chance {
+impl Rng {
     pub(crate) const fn new(seed: u64) -> Self {
         Self(AtomicU64::new(seed))
     }
@@ -26,9 +26,9 @@ mod tests {
 
     #[test]
     fn it_stays_below_the_limit_and_spreads() {
-        let chance = Chance::new(7);
-        let drawn: std::collections::BTreeSet<u64> = (0..1000).map(|_| chance.below(300)).collect();
+        let rng = Rng::new(7);
+        let drawn: std::collections::BTreeSet<u64> = (0..1000).map(|_| rng.below(300)).collect();
         assert!(drawn.len() > 200 && drawn.iter().all(|value| *value < 300), "{drawn:?}");
-        assert_eq!(Chance::new(7).below(300), Chance::new(7).below(300));
+        assert_eq!(Rng::new(7).below(300), Rng::new(7).below(300));
     }
 }

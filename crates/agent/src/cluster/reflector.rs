@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use futures_util::StreamExt;
 use k8s_openapi::Metadata;
-use kubelet_core::reflector::{ObjectKey, Reflector, ReflectorNews, ReflectorStep};
+use kubelet_core::reflector::{ObjectKey, ReflectorEvent, ReflectorState, ReflectorStep};
 use kubelet_core::sources::is_same_version;
 use model::k8s::ObjectMeta;
 use ports::Cluster;
@@ -20,26 +20,26 @@ use crate::engine::Engine;
 
 /// The objects as last seen.
 #[derive(Debug)]
-pub struct Followed<K> {
+pub struct Store<K> {
     pub objects: BTreeMap<ObjectKey, Arc<K>>,
     /// A full list was seen once: what is not here was not there.
     pub is_complete: bool,
 }
 
-impl<K> Default for Followed<K> {
+impl<K> Default for Store<K> {
     fn default() -> Self {
         Self { objects: BTreeMap::new(), is_complete: false }
     }
 }
 
 /// Reads a copy; clones share it.
-pub type Copy<K> = watch::Receiver<Followed<K>>;
+pub type StoreReader<K> = watch::Receiver<Store<K>>;
 
 /// Which collection is meant.
 pub(crate) type Of<K> = fn(&dyn Cluster) -> &dyn Collection<K>;
 
 /// Keeps the copy that `seen` shows up to date until dropped, or until nothing in it can change any more.
-pub(crate) struct Follower<K> {
+pub(crate) struct Reflector<K> {
     pub(crate) engine: Arc<Engine>,
     pub(crate) cluster: Arc<dyn Cluster>,
     pub(crate) of: Of<K>,
@@ -48,17 +48,17 @@ pub(crate) struct Follower<K> {
     pub(crate) selection: Selection,
     /// An object that cannot change any more: once the copy holds one, it is no longer followed.
     pub(crate) is_settled: fn(&K) -> bool,
-    pub(crate) seen: watch::Sender<Followed<K>>,
+    pub(crate) seen: watch::Sender<Store<K>>,
 }
 
-impl<K: Metadata<Ty = ObjectMeta> + Send + Sync + 'static> Follower<K> {
+impl<K: Metadata<Ty = ObjectMeta> + Send + Sync + 'static> Reflector<K> {
     /// Follows objects that may always change. `of` says which, with what the log calls them.
     pub(crate) fn new(
         engine: &Arc<Engine>,
         cluster: &Arc<dyn Cluster>,
         of: (Of<K>, &'static str),
         selection: Selection,
-        seen: watch::Sender<Followed<K>>,
+        seen: watch::Sender<Store<K>>,
     ) -> Self {
         let (of, what) = of;
         let (engine, cluster) = (engine.clone(), cluster.clone());
@@ -66,14 +66,14 @@ impl<K: Metadata<Ty = ObjectMeta> + Send + Sync + 'static> Follower<K> {
     }
 
     pub(crate) async fn run(self) {
-        let mut reflector = Reflector::default();
+        let mut reflector = ReflectorState::default();
         while !self.is_done() {
             let clock = self.engine.clock;
             match reflector.next(clock.mono()) {
                 ReflectorStep::Wait { until } => clock.sleep_until(until).await,
                 ReflectorStep::List => {
-                    let news = self.list().await.unwrap_or_else(|error| self.failed("listed", &error));
-                    self.note(&mut reflector, news);
+                    let event = self.list().await.unwrap_or_else(|error| self.failed("listed", &error));
+                    self.note(&mut reflector, event);
                 }
                 ReflectorStep::Watch { since } => self.watch(&mut reflector, &since).await,
             }
@@ -84,20 +84,20 @@ impl<K: Metadata<Ty = ObjectMeta> + Send + Sync + 'static> Follower<K> {
         self.seen.borrow().objects.values().any(|object| (self.is_settled)(object))
     }
 
-    fn note(&self, reflector: &mut Reflector, news: ReflectorNews) {
-        reflector.note(news, self.engine.chance.share(), self.engine.clock.mono());
+    fn note(&self, reflector: &mut ReflectorState, event: ReflectorEvent) {
+        reflector.note(event, self.engine.rng.share(), self.engine.clock.mono());
     }
 
-    fn failed(&self, what: &str, error: &ClusterError) -> ReflectorNews {
+    fn failed(&self, what: &str, error: &ClusterError) -> ReflectorEvent {
         if let ClusterError::Expired { .. } = error {
             tracing::info!(kind = self.what, "Watch expired, listing again");
-            return ReflectorNews::Expired;
+            return ReflectorEvent::Expired;
         }
         tracing::warn!(kind = self.what, err = %error, "Failed to list or watch objects: cannot be {what}");
-        ReflectorNews::Failed
+        ReflectorEvent::Failed
     }
 
-    async fn list(&self) -> ClusterResult<ReflectorNews> {
+    async fn list(&self) -> ClusterResult<ReflectorEvent> {
         let listed = (self.of)(&*self.cluster).list(&self.selection).await?;
         let objects = listed.items.into_iter().map(|object| (key_of(&object), Arc::new(object))).collect();
         self.seen.send_modify(|seen| {
@@ -110,20 +110,20 @@ impl<K: Metadata<Ty = ObjectMeta> + Send + Sync + 'static> Follower<K> {
             }
             seen.is_complete = true;
         });
-        Ok(ReflectorNews::Listed { resource_version: listed.resource_version })
+        Ok(ReflectorEvent::Listed { resource_version: listed.resource_version })
     }
 
-    async fn watch(&self, reflector: &mut Reflector, since: &str) {
+    async fn watch(&self, reflector: &mut ReflectorState, since: &str) {
         let mut changes = match (self.of)(&*self.cluster).watch(&self.selection, since).await {
             Ok(changes) => changes,
             Err(error) => return self.note(reflector, self.failed("watched", &error)),
         };
-        self.note(reflector, ReflectorNews::WatchStarted);
+        self.note(reflector, ReflectorEvent::WatchStarted);
         while let Some(change) = changes.next().await {
             match change {
                 Ok(change) => {
                     let resource_version = self.take(change);
-                    self.note(reflector, ReflectorNews::Reached { resource_version });
+                    self.note(reflector, ReflectorEvent::Reached { resource_version });
                     if self.is_done() {
                         return;
                     }
@@ -131,7 +131,7 @@ impl<K: Metadata<Ty = ObjectMeta> + Send + Sync + 'static> Follower<K> {
                 Err(error) => return self.note(reflector, self.failed("watched", &error)),
             }
         }
-        self.note(reflector, ReflectorNews::Ended);
+        self.note(reflector, ReflectorEvent::Ended);
     }
 
     /// Takes a change over, and says which version that is.

@@ -13,7 +13,7 @@ use crate::metrics::Histogram;
 
 /// What is counted. Labels are names of configured providers and words of ours, so there is a bound to them.
 #[derive(Debug, Default)]
-pub struct ImageFigures {
+pub struct ImageMetrics {
     inner: Mutex<Inner>,
 }
 
@@ -28,7 +28,7 @@ struct Inner {
     config_hash: String,
 }
 
-impl ImageFigures {
+impl ImageMetrics {
     pub(crate) fn checked(&self, access: &ImageAccess) {
         let result = match access {
             ImageAccess::NotVerified => "credentialPolicyAllowed",
@@ -130,12 +130,12 @@ mod tests {
 
     #[test]
     fn durations_are_counted_below_each_edge() {
-        let figures = ImageFigures::default();
+        let metrics = ImageMetrics::default();
         for millis in [5, 300, 20_000] {
-            figures.provider_ran("p", Duration::from_millis(millis), millis != 300);
+            metrics.provider_ran("p", Duration::from_millis(millis), millis != 300);
         }
         let mut text = String::new();
-        figures.render(&mut text);
+        metrics.render(&mut text);
         let expected = [
             "kubelet_credential_provider_plugin_errors_total{plugin_name=\"p\"} 1",
             "kubelet_credential_provider_plugin_duration_bucket{plugin_name=\"p\",le=\"0.005\"} 1",

@@ -2,8 +2,8 @@
 //!
 //! A filesystem that does not answer holds whoever touches it, and a thread cannot be taken back: the process could not
 //! even end, and its ports stayed taken. So whatever goes into a volume on a filesystem that is neither the node's own nor
-//! in memory is done by a *hand*: this very program, started again for one job, killed when its time is over. Decision
-//! 0019 says why. Owns: how many hands work on which mount, and those that were given up and have not ended yet.
+//! in memory is done by a *volume helper*: this very program, started again for one job, killed when its time is over. Decision
+//! 0019 says why. Owns: how many volume helpers work on which mount, and those that were given up and have not ended yet.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -23,13 +23,13 @@ use crate::mounts::{self, Mount};
 use crate::{blocking, failed};
 
 /// The name under which this program is started to do one job.
-pub(crate) const NAME: &str = "kubelet-volume-hand";
-/// Hands that work on one mount at the same time, those that were given up among them.
+pub(crate) const NAME: &str = "kubelet-volume-helper";
+/// VolumeHelpers that work on one mount at the same time, those that were given up among them.
 const PER_MOUNT: usize = 4;
-/// What a hand may write: the longest file that is read in a volume, and then some.
+/// What a volume helper may write: the longest file that is read in a volume, and then some.
 const MOST_OUTPUT: u64 = 1 << 20;
 const MOST_COMPLAINT: u64 = 16 << 10;
-/// How a hand ends whose job failed because something was not there; other failures are 1.
+/// How a volume helper ends whose job failed because something was not there; other failures are 1.
 const NOT_FOUND: u8 = 2;
 
 /// Filesystems that live in this kernel's memory: nobody else is asked.
@@ -53,9 +53,9 @@ const IN_MEMORY: [&str; 17] = [
     "binfmt_misc",
 ];
 
-/// Hands by the mount they work on.
+/// VolumeHelpers by the mount they work on.
 #[derive(Debug, Default)]
-pub(crate) struct Hands {
+pub(crate) struct VolumeHelpers {
     mounts: Mutex<BTreeMap<PathBuf, Arc<AtMount>>>,
 }
 
@@ -65,7 +65,7 @@ struct AtMount {
     given_up: Mutex<Vec<(Child, OwnedSemaphorePermit)>>,
 }
 
-/// A hand at work. Dropped before its end, it is killed, and keeps its place until it is gone.
+/// A running volume helper. Dropped before its end, it is killed, and counts until it has exited.
 struct AtWork {
     child: Option<(Child, OwnedSemaphorePermit)>,
     mount: Arc<AtMount>,
@@ -76,20 +76,20 @@ struct AtWork {
 pub(crate) enum Worker {
     /// On a thread of ours, always.
     Thread,
-    /// By a hand where the volume is not on one of the filesystems that the kubelet itself lives on.
-    Hand { program: PathBuf, own: Vec<PathBuf>, hands: Hands },
+    /// By a volume helper where the volume is not on one of the filesystems that the kubelet itself lives on.
+    Helper { program: PathBuf, own: Vec<PathBuf>, helpers: VolumeHelpers },
 }
 
 impl Worker {
     pub(crate) async fn carry_out(&self, job: Job) -> HostResult<Vec<u8>> {
         match self {
             Self::Thread => on_thread(job).await,
-            Self::Hand { program, own, hands } => {
+            Self::Helper { program, own, helpers } => {
                 let (place, own) = (job.place().to_path_buf(), own.clone());
                 let foreign = blocking(&place, move |place| foreign_mount(place, &own)).await?;
                 match foreign {
                     None => on_thread(job).await,
-                    Some(mount) => hands.carry_out(program, &mount, &job).await,
+                    Some(mount) => helpers.carry_out(program, &mount, &job).await,
                 }
             }
         }
@@ -99,7 +99,7 @@ impl Worker {
     pub(crate) async fn unmount_tree(&self, path: &Path) -> HostResult<()> {
         let own = match self {
             Self::Thread => None,
-            Self::Hand { own, .. } => Some(own.clone()),
+            Self::Helper { own, .. } => Some(own.clone()),
         };
         let (mut stuck, left) = blocking(path, move |path| unmount_own(path, own.as_deref())).await?;
         for mount_point in left {
@@ -109,16 +109,16 @@ impl Worker {
         stuck.map_or(Ok(()), Err)
     }
 
-    /// By a hand wherever it is.
+    /// By a volume helper wherever it is.
     async fn carry_out_apart(&self, job: Job) -> HostResult<Vec<u8>> {
         match self {
             Self::Thread => on_thread(job).await,
-            Self::Hand { program, hands, .. } => hands.carry_out(program, job.place(), &job).await,
+            Self::Helper { program, helpers, .. } => helpers.carry_out(program, job.place(), &job).await,
         }
     }
 }
 
-/// Unmounts what is not foreign. Returns what failed first, and what a hand must see to: foreign mounts, and those that
+/// Unmounts what is not foreign. Returns what failed first, and what a volume helper must see to: foreign mounts, and those that
 /// somebody holds, because who that is says a look at every process, which may take its time.
 fn unmount_own(path: &Path, own: Option<&[PathBuf]>) -> HostResult<(Option<HostError>, Vec<PathBuf>)> {
     let table = mounts::mount_table()?;
@@ -158,7 +158,7 @@ fn foreign_mount(path: &Path, own: &[PathBuf]) -> HostResult<Option<PathBuf>> {
     Ok(mounts::first_on_way(&table, path, is_foreign)?.map(|mount| mount.mount_point.clone()))
 }
 
-impl Hands {
+impl VolumeHelpers {
     async fn carry_out(&self, program: &Path, mount: &Path, job: &Job) -> HostResult<Vec<u8>> {
         let at_mount = self.at(mount);
         let stuck = || {
@@ -173,9 +173,10 @@ impl Hands {
         }
         let work = async {
             let place = at_mount.places.clone().acquire_owned().await;
-            let place = place.map_err(|_| HostError::GivenUp("no hand is free".to_owned()))?;
-            let hand = AtWork::start(program, job, place, at_mount.clone())?;
-            hand.finish(job).await
+            let place = place
+                .map_err(|_| HostError::GivenUp("all volume helpers of the mount are busy".to_owned()))?;
+            let helper = AtWork::start(program, job, place, at_mount.clone())?;
+            helper.finish(job).await
         };
         match job.deadline() {
             None => work.await,
@@ -218,7 +219,7 @@ impl AtWork {
         let mut command = Command::new(program);
         command.arg0(NAME).args(job.to_args()).env_clear();
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let child = command.spawn().map_err(failed("start a hand for", job.place()))?;
+        let child = command.spawn().map_err(failed("start a volume helper for", job.place()))?;
         Ok(Self { child: Some((child, place)), mount })
     }
 
@@ -236,7 +237,7 @@ impl AtWork {
             }
         };
         read.await;
-        let status = child.wait().await.map_err(failed("wait for the hand at", job.place()))?;
+        let status = child.wait().await.map_err(failed("wait for the volume helper of", job.place()))?;
         self.child = None;
         let complaint = String::from_utf8_lossy(&complaint).into_owned();
         match status.code() {
@@ -244,10 +245,11 @@ impl AtWork {
             Some(code) if code == i32::from(NOT_FOUND) => {
                 Err(failed("find", job.place())(std::io::Error::new(std::io::ErrorKind::NotFound, complaint)))
             }
-            Some(_) if !complaint.is_empty() => Err(HostError::Unfit(complaint)),
-            Some(_) | None => {
-                Err(HostError::Unfit(format!("the hand at {} ended with {status}", job.place().display())))
-            }
+            Some(_) if !complaint.is_empty() => Err(HostError::Invalid(complaint)),
+            Some(_) | None => Err(HostError::Invalid(format!(
+                "volume helper for {} exited with {status}",
+                job.place().display()
+            ))),
         }
     }
 }
@@ -281,7 +283,8 @@ pub fn serve() -> Option<ExitCode> {
 }
 
 fn do_one(args: Vec<OsString>) -> HostResult<()> {
-    let job = Job::from_args(args).ok_or_else(|| HostError::Unfit("a hand without a job".to_owned()))?;
+    let job = Job::from_args(args)
+        .ok_or_else(|| HostError::Invalid("volume helper started without a job".to_owned()))?;
     let output = job.run()?;
     std::io::Write::write_all(&mut std::io::stdout(), &output).map_err(failed("tell about", job.place()))
 }

@@ -3,7 +3,7 @@
 use model::k8s::{Pod, PodStatus};
 use proptest::prelude::*;
 
-use super::scene::{Scene, pod, time};
+use super::scenario::{Scenario, pod, time};
 use crate::status::Phase;
 
 const CONTAINERS: [&str; 4] = ["i", "s", "a", "b"];
@@ -35,7 +35,7 @@ fn any_container_words() -> impl Strategy<Value = String> {
     })
 }
 
-fn any_scene() -> impl Strategy<Value = Scene> {
+fn any_scenario() -> impl Strategy<Value = Scenario> {
     let stage = prop_oneof![4 => Just(""), 1 => Just("@notsynced"), 1 => Just("@terminating"), 1 => Just("@terminated")];
     let why = prop_oneof![
         3 => Just(""),
@@ -49,7 +49,7 @@ fn any_scene() -> impl Strategy<Value = Scene> {
     ];
     let sandbox = prop_oneof![Just(""), Just("box=notready"), Just("box=noip"), Just("box=none")];
     (any_container_words(), stage, why, sandbox).prop_map(|(containers, stage, why, sandbox)| {
-        Scene::parse(&format!("{containers} {stage} {why} {sandbox}"))
+        Scenario::parse(&format!("{containers} {stage} {why} {sandbox}"))
     })
 }
 
@@ -62,10 +62,10 @@ fn restarts(status: &PodStatus) -> Vec<(String, i32)> {
     lists.into_iter().flatten().flatten().map(|s| (s.name.clone(), s.restart_count)).collect()
 }
 
-fn played(pod: &Pod, scenes: &[Scene]) -> Vec<PodStatus> {
+fn played(pod: &Pod, scenes: &[Scenario]) -> Vec<PodStatus> {
     let mut all: Vec<PodStatus> = Vec::new();
-    for (minute, scene) in (1..).zip(scenes) {
-        let status = scene.compute(pod, all.last(), time(minute * 60));
+    for (minute, scenario) in (1..).zip(scenes) {
+        let status = scenario.compute(pod, all.last(), time(minute * 60));
         all.push(status);
     }
     all
@@ -73,7 +73,7 @@ fn played(pod: &Pod, scenes: &[Scene]) -> Vec<PodStatus> {
 
 proptest! {
     #[test]
-    fn a_terminal_phase_never_reverts(pod in any_pod(), scenes in prop::collection::vec(any_scene(), 1..6)) {
+    fn a_terminal_phase_never_reverts(pod in any_pod(), scenes in prop::collection::vec(any_scenario(), 1..6)) {
         let all = played(&pod, &scenes);
         for pair in all.windows(2) {
             if phase(&pair[0]).is_terminal() {
@@ -85,14 +85,14 @@ proptest! {
     #[test]
     fn a_pod_does_not_become_terminal_while_a_container_may_run(
         pod in any_pod(),
-        scenes in prop::collection::vec(any_scene(), 1..6),
+        scenes in prop::collection::vec(any_scenario(), 1..6),
     ) {
         let all = played(&pod, &scenes);
         let mut was_terminal = false;
-        for (scene, status) in scenes.iter().zip(&all) {
+        for (scenario, status) in scenes.iter().zip(&all) {
             let terminal = phase(status).is_terminal();
-            let ended = scene.stage == crate::status::PodStage::Terminated;
-            let stopped = scene.observed.as_ref().is_some_and(|o| {
+            let ended = scenario.stage == crate::status::PodStage::Terminated;
+            let stopped = scenario.observed.as_ref().is_some_and(|o| {
                 o.containers.iter().all(|c| !super::super::containers::may_run(c.state))
             });
             if terminal && !was_terminal {
@@ -103,7 +103,7 @@ proptest! {
     }
 
     #[test]
-    fn a_terminal_pod_is_never_ready(pod in any_pod(), scenes in prop::collection::vec(any_scene(), 1..6)) {
+    fn a_terminal_pod_is_never_ready(pod in any_pod(), scenes in prop::collection::vec(any_scenario(), 1..6)) {
         for status in played(&pod, &scenes).iter().filter(|s| phase(s).is_terminal()) {
             let ready = status.conditions.iter().flatten().filter(|c| c.type_.ends_with("Ready"));
             prop_assert!(ready.into_iter().all(|c| c.status == "False"));
@@ -111,7 +111,7 @@ proptest! {
     }
 
     #[test]
-    fn restart_counts_never_shrink(pod in any_pod(), scenes in prop::collection::vec(any_scene(), 1..6)) {
+    fn restart_counts_never_shrink(pod in any_pod(), scenes in prop::collection::vec(any_scenario(), 1..6)) {
         for pair in played(&pod, &scenes).windows(2) {
             for (before, after) in restarts(&pair[0]).iter().zip(restarts(&pair[1])) {
                 prop_assert_eq!(&before.0, &after.0);
@@ -123,18 +123,18 @@ proptest! {
     #[test]
     fn computing_again_from_the_result_changes_nothing(
         pod in any_pod(),
-        scenes in prop::collection::vec(any_scene(), 1..5),
+        scenes in prop::collection::vec(any_scenario(), 1..5),
     ) {
         let all = played(&pod, &scenes);
-        let (Some(scene), Some(last)) = (scenes.last(), all.last()) else { return Ok(()) };
-        let again = scene.compute(&pod, Some(last), time(9999));
+        let (Some(scenario), Some(last)) = (scenes.last(), all.last()) else { return Ok(()) };
+        let again = scenario.compute(&pod, Some(last), time(9999));
         prop_assert_eq!(&again, last);
     }
 
     #[test]
     fn every_container_of_the_spec_has_one_status_in_one_state(
         pod in any_pod(),
-        scenes in prop::collection::vec(any_scene(), 1..4),
+        scenes in prop::collection::vec(any_scenario(), 1..4),
     ) {
         for status in played(&pod, &scenes) {
             let names: Vec<String> = restarts(&status).into_iter().map(|(name, _)| name).collect();

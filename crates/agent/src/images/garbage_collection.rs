@@ -31,7 +31,7 @@ const EVERYTHING: u64 = i64::MAX.unsigned_abs();
 
 const UNKNOWN: &str = "what all containers use is not known yet";
 
-pub(crate) struct ImageCollector {
+pub(crate) struct ImageGarbageCollector {
     engine: Arc<Engine>,
     samplers: Samplers,
     requests: mpsc::Receiver<oneshot::Sender<bool>>,
@@ -48,7 +48,7 @@ struct Removal {
     errors: Vec<String>,
 }
 
-impl ImageCollector {
+impl ImageGarbageCollector {
     pub(crate) fn new(engine: Arc<Engine>, samplers: Samplers) -> (Self, Remover) {
         // One who asks waits for the answer, and there is one who asks.
         let (sender, requests) = mpsc::channel(1);

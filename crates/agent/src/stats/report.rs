@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream;
-use kubelet_core::cgroup::{MemoryQos, compute_tiers};
+use kubelet_core::cgroup::{MemoryQos, compute_qos_cgroups};
 use kubelet_core::stats::age::{SHARED_FOR, SHARED_FOR_THE_HASTY};
 use kubelet_core::stats::cadvisor::{MachineNames, Telling};
 use kubelet_core::stats::cgroup::Detail;
@@ -31,7 +31,7 @@ use crate::pods_view::PodEntry;
 /// Readers of disks that come closer together than this share one sample.
 const DISKS_SHARED_FOR: Duration = Duration::from_secs(10);
 /// How long the kubelet's own metrics, where disks are a side matter, wait for them.
-const PATIENCE_WITH_DISKS: Duration = Duration::from_secs(2);
+const DISKS_TIMEOUT: Duration = Duration::from_secs(2);
 /// Only for the shape of what is told when the kubelet stops.
 const STOPPING: &str = "the kubelet stops";
 
@@ -71,7 +71,7 @@ pub(crate) async fn measurements(
         }
         Measurements::Checks => {
             let mut text = String::new();
-            engine.metrics.edge.write_checks(&mut text);
+            engine.metrics.requests.write_checks(&mut text);
             if let Some(process) = process(engine).await {
                 write_start(&mut text, &process);
             }
@@ -82,7 +82,7 @@ pub(crate) async fn measurements(
             // What the kubelet counts itself must be had whatever the disks do.
             let disks = tokio::select! {
                 disks = samplers.disks(SHARED_AT_MOST_FOR) => disks,
-                () = engine.clock.sleep_until(now + PATIENCE_WITH_DISKS) => None,
+                () = engine.clock.sleep_until(now + DISKS_TIMEOUT) => None,
             };
             let text = kubelet_text(engine, disks.as_deref(), process(engine).await);
             Ok(one(without_empty_families(&text)))
@@ -152,13 +152,13 @@ fn kubelet_text(engine: &Engine, disks: Option<&DiskSample>, process: Option<Pro
 
 /// What the kernel keeps for Guaranteed pods, and takes last from Burstable ones; `None` with the gate `MemoryQoS` off.
 fn reserved_memory(engine: &Engine) -> Option<(u64, u64)> {
-    let rules = &engine.settings.cgroups.tiers;
+    let rules = &engine.settings.cgroups.qos;
     if rules.memory_qos == MemoryQos::Off {
         return None;
     }
-    let tiers = engine.places.read(|ledger| compute_tiers(ledger.held(), rules));
+    let qos = engine.admissions.read(|allocations| compute_qos_cgroups(allocations.held(), rules));
     let bytes = |kept: Option<i64>| kept.and_then(|kept| u64::try_from(kept).ok()).unwrap_or(0);
-    Some((bytes(tiers.all_pods.memory_min), bytes(tiers.all_pods.memory_low)))
+    Some((bytes(qos.all_pods.memory_min), bytes(qos.all_pods.memory_low)))
 }
 
 fn one(text: String) -> TextPieces {

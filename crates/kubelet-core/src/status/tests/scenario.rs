@@ -5,7 +5,7 @@
 //! own restart policy Never/OnFailure, `3` restarts by rule on exit code 3, `A` restarts all containers then; `policy=…`, `static`, `hostnet`,
 //! `gate=kind`, `gen=n`, `api=phase`, `cond=kind:status`, `was=ip`.
 //!
-//! Scene words: `name=state,state…` instances oldest first, states `running`, `created`, `unknown`, `exited(code)`,
+//! Scenario words: `name=state,state…` instances oldest first, states `running`, `created`, `unknown`, `exited(code)`,
 //! `exited(code/reason)`, `#n` before the list for the first restart count; `box=ready|notready|none|twice|noip` (ready
 //! by default once there is a container); `unseen`; `ok(name.R)`, `bad(name.S)` verdicts about the newest instance;
 //! `why(name/reason)` a failed start; `starting(name)`; `back(name)` starts again whatever its exit; `killed(name)` was stopped to be started again; `end(reason)`; `deleting`; `resize-pending`; `@stage`; `ip=…`;
@@ -114,7 +114,7 @@ pub(super) fn pod(text: &str) -> Pod {
 
 /// What one scene says.
 #[derive(Clone, Debug)]
-pub(super) struct Scene {
+pub(super) struct Scenario {
     pub(super) observed: Option<PodObservation>,
     pub(super) verdicts: ProbeVerdicts,
     pub(super) waiting: BTreeMap<String, WaitingState>,
@@ -181,10 +181,10 @@ fn call(word: &str) -> Option<(&str, &str)> {
     (!kind.contains('=')).then_some((kind, inside))
 }
 
-impl Scene {
+impl Scenario {
     pub(super) fn parse(text: &str) -> Self {
         let mut observed = PodObservation::empty(PodRef::new("ns", "pod", "uid"), MonoTime::ZERO);
-        let mut scene = Self {
+        let mut scenario = Self {
             observed: None,
             verdicts: ProbeVerdicts::default(),
             waiting: BTreeMap::new(),
@@ -202,20 +202,20 @@ impl Scene {
         let (mut box_state, mut ips, mut unseen) = ("", "10.0.0.1", false);
         for word in text.split_whitespace() {
             if let Some((kind, inside)) = call(word) {
-                scene.parse_call(kind, inside, &observed);
+                scenario.parse_call(kind, inside, &observed);
                 continue;
             }
             match word.split_once('=') {
                 Some(("box", state)) => box_state = state,
                 Some(("ip", list)) => ips = list,
                 Some(("host", list)) => {
-                    scene.host_ips = list.split(',').filter_map(|ip| ip.parse().ok()).collect();
+                    scenario.host_ips = list.split(',').filter_map(|ip| ip.parse().ok()).collect();
                 }
                 Some((name, states)) => add_instances(&mut observed, name, states),
                 None if word == "unseen" => unseen = true,
-                None if word == "deleting" => scene.deleting = true,
-                None if word == "resize-pending" => scene.is_resize_pending = true,
-                None => scene.stage = stage(word),
+                None if word == "deleting" => scenario.deleting = true,
+                None if word == "resize-pending" => scenario.is_resize_pending = true,
+                None => scenario.stage = stage(word),
             }
         }
         let default_box = if observed.containers.is_empty() { "none" } else { "ready" };
@@ -228,8 +228,8 @@ impl Scene {
             "twice" => vec![ready("box2"), ready("box")],
             other => panic!("no box {other}"),
         };
-        scene.observed = (!unseen).then_some(observed);
-        scene
+        scenario.observed = (!unseen).then_some(observed);
+        scenario
     }
 
     fn parse_call(&mut self, kind: &str, inside: &str, observed: &PodObservation) {
@@ -267,7 +267,7 @@ impl Scene {
                 "ready-to-start" => self.features.ready_to_start_condition = false,
                 other => panic!("no gate {other}"),
             },
-            other => panic!("no scene word {other}"),
+            other => panic!("no scenario word {other}"),
         }
     }
 
@@ -299,7 +299,7 @@ fn stage(word: &str) -> PodStage {
         "@notsynced" => PodStage::NotSynced,
         "@terminating" => PodStage::Terminating,
         "@terminated" => PodStage::Terminated,
-        other => panic!("no scene word {other}"),
+        other => panic!("no scenario word {other}"),
     }
 }
 
@@ -321,8 +321,8 @@ pub(super) fn play(script: &str) -> (Pod, Vec<PodStatus>) {
     let mut parts = script.split('|');
     let pod = pod(parts.next().expect("a pod"));
     let mut played: Vec<PodStatus> = Vec::new();
-    for (minute, scene) in (1..).zip(parts) {
-        let status = Scene::parse(scene).compute(&pod, played.last(), time(minute * 60));
+    for (minute, scenario) in (1..).zip(parts) {
+        let status = Scenario::parse(scenario).compute(&pod, played.last(), time(minute * 60));
         played.push(status);
     }
     (pod, played)

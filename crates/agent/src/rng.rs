@@ -5,11 +5,11 @@ use std::time::Duration;
 
 /// A small generator (splitmix64); for spreading load, not for secrets.
 #[derive(Debug)]
-pub struct Chance {
+pub struct Rng {
     state: AtomicU64,
 }
 
-impl Chance {
+impl Rng {
     #[must_use]
     pub const fn from_seed(seed: u64) -> Self {
         Self { state: AtomicU64::new(seed) }
@@ -52,9 +52,9 @@ mod tests {
 
     #[test]
     fn draws_stay_within_bounds_and_differ() {
-        let chance = Chance::from_seed(7);
+        let rng = Rng::from_seed(7);
         let max = Duration::from_secs(60);
-        let draws: Vec<_> = (0..100).map(|_| chance.up_to(max)).collect();
+        let draws: Vec<_> = (0..100).map(|_| rng.up_to(max)).collect();
         assert!(draws.iter().all(|d| *d < max));
         assert!(draws.windows(2).any(|pair| pair[0] != pair[1]));
     }

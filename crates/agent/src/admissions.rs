@@ -1,0 +1,430 @@
+//! Which pods are admitted on this node: those that were admitted and have not ended.
+//!
+//! Owns the one [`Allocations`], by which pods that arrive together are admitted one after another, so that no two of them take
+//! the same resources. Never decides: that is `kubelet_core::admission`. Holds one entry for each worker of a desired pod.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use kubelet_core::admission::Admission;
+use kubelet_core::allocations::{Allocations, Ended, OtherPods, Ticket};
+use kubelet_core::devices::PodDevices;
+use kubelet_core::eviction::message::EvictionNotice;
+use model::PodUid;
+use model::k8s::Pod;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+/// The table; clones share it. Every access is short.
+#[derive(Clone, Debug)]
+pub struct Admissions {
+    table: Arc<Mutex<Table>>,
+    /// Counts the slots that were released.
+    freed: Arc<watch::Sender<u64>>,
+    /// Counts changes of what is held.
+    changed: Arc<watch::Sender<u64>>,
+    /// Counts changes of who has which devices.
+    devices: Arc<watch::Sender<u64>>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    allocations: Allocations,
+    requests: BTreeMap<Ticket, watch::Sender<Option<TerminationRequest>>>,
+}
+
+/// Why an admitted pod must terminate.
+#[derive(Clone, Debug)]
+pub enum TerminationRequest {
+    /// A critical pod needs its resources.
+    Preempted,
+    /// The node runs short, or the pod took more than it may. It gets so many seconds to end.
+    Evicted { notice: Arc<EvictionNotice>, grace: i64 },
+    /// The machine is about to end, and leaves it so many seconds.
+    NodeShutdown { grace: i64 },
+}
+
+impl Default for Admissions {
+    fn default() -> Self {
+        Self::new(Allocations::default())
+    }
+}
+
+impl Admissions {
+    #[must_use]
+    pub fn new(allocations: Allocations) -> Self {
+        let counter = || Arc::new(watch::Sender::new(0));
+        let table = Arc::new(Mutex::new(Table { allocations, requests: BTreeMap::new() }));
+        Self { table, freed: counter(), changed: counter(), devices: counter() }
+    }
+
+    /// A place for a pod that is yet to be judged, after all that asked before it.
+    #[must_use]
+    pub fn ask(&self, pod: Arc<Pod>) -> AdmissionSlot {
+        let (request, requested) = watch::channel(None);
+        let mut table = self.table.lock();
+        let ticket = table.allocations.ask(pod);
+        table.requests.insert(ticket, request);
+        drop(table);
+        AdmissionSlot {
+            admissions: self.clone(),
+            ticket,
+            waits_for: Vec::new(),
+            requested,
+            freed: self.freed.subscribe(),
+        }
+    }
+
+    /// The pods that were admitted and have not ended: what the node has promised.
+    #[must_use]
+    pub fn admitted(&self) -> Vec<Arc<Pod>> {
+        self.table.lock().allocations.pods().map(|(_, pod)| pod.clone()).collect()
+    }
+
+    /// Reads what is held. The table is locked meanwhile.
+    pub fn read<T>(&self, read: impl FnOnce(&Allocations) -> T) -> T {
+        read(&self.table.lock().allocations)
+    }
+
+    /// Tells an admitted pod to go. `false`: it has gone, or was told to go before.
+    #[must_use]
+    pub fn evict(&self, uid: &PodUid, notice: EvictionNotice, grace: i64) -> bool {
+        self.request_termination(uid, |requested| {
+            let is_first = requested.is_none();
+            if is_first {
+                *requested = Some(TerminationRequest::Evicted { notice: Arc::new(notice), grace });
+            }
+            is_first
+        })
+    }
+
+    /// Tells an admitted pod to go with the machine, also one that was told to go before: it may get less time now.
+    /// `false`: it has gone.
+    #[must_use]
+    pub fn end_with_node(&self, uid: &PodUid, grace: i64) -> bool {
+        self.request_termination(uid, |requested| {
+            *requested = Some(TerminationRequest::NodeShutdown { grace });
+            true
+        })
+    }
+
+    fn request_termination(
+        &self,
+        uid: &PodUid,
+        set: impl FnOnce(&mut Option<TerminationRequest>) -> bool,
+    ) -> bool {
+        let table = self.table.lock();
+        let found = table.allocations.pods().find(|(_, pod)| has_uid(pod, uid)).map(|(ticket, _)| ticket);
+        let request = found.and_then(|ticket| table.requests.get(&ticket));
+        request.is_some_and(|request| request.send_if_modified(set))
+    }
+
+    /// What an earlier kubelet gave to pods that have not asked for a place is free.
+    pub fn forget_unclaimed(&self) {
+        if self.table.lock().allocations.forget_unclaimed() {
+            increment(&self.devices);
+        }
+    }
+
+    /// The devices of that pod; `None` for one that has no place.
+    #[must_use]
+    pub fn devices_of(&self, uid: &PodUid) -> Option<PodDevices> {
+        self.table.lock().allocations.devices_of(uid).map(|(_, devices)| devices.clone())
+    }
+
+    /// Chooses devices for a pod, with nobody else choosing meanwhile. `None`: it has no place.
+    pub fn choose_devices<E>(
+        &self,
+        uid: &PodUid,
+        choose: impl FnOnce(&OtherPods<'_>) -> Result<PodDevices, E>,
+    ) -> Option<Result<PodDevices, E>> {
+        let mut table = self.table.lock();
+        let (ticket, _) = table.allocations.devices_of(uid)?;
+        let chosen = choose(&table.allocations.other_pods(ticket)?);
+        if let Ok(devices) = &chosen
+            && table.allocations.set_devices(ticket, devices.clone())
+        {
+            drop(table);
+            increment(&self.devices);
+        }
+        Some(chosen)
+    }
+
+    /// The same where nothing can be short.
+    pub fn set_devices(&self, uid: &PodUid, choose: impl FnOnce(&OtherPods<'_>) -> PodDevices) {
+        let chosen = self.choose_devices(uid, |others| Ok::<_, Infallible>(choose(others)));
+        // A pod that has left needs none.
+        drop(chosen);
+    }
+
+    /// Tells whenever somebody else has a device.
+    #[must_use]
+    pub fn device_changes(&self) -> watch::Receiver<u64> {
+        self.devices.subscribe()
+    }
+
+    /// Tells whenever what is held has changed.
+    #[must_use]
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+}
+
+fn has_uid(pod: &Pod, uid: &PodUid) -> bool {
+    pod.metadata.uid.as_deref() == Some(uid.as_str())
+}
+
+fn increment(counter: &watch::Sender<u64>) {
+    counter.send_modify(|count| *count += 1);
+}
+
+/// What one attempt to decide came to.
+enum Verdict {
+    Final(Admission),
+    /// The pod is admitted or rejected as earlier pods are, which are not decided yet.
+    DependsOnOthers,
+}
+
+/// The admission of one pod; released when dropped.
+#[derive(Debug)]
+pub struct AdmissionSlot {
+    admissions: Admissions,
+    ticket: Ticket,
+    /// The tickets of the pods that are preempted for this one.
+    waits_for: Vec<Ticket>,
+    requested: watch::Receiver<Option<TerminationRequest>>,
+    freed: watch::Receiver<u64>,
+}
+
+impl AdmissionSlot {
+    /// Decides whether the node admits the pod, next to all that were admitted or asked earlier. An earlier pod that is
+    /// not decided yet may itself be rejected: where only such pods leave too little, the decision waits for theirs. A
+    /// rejected pod leaves; those that an admitted one preempts are asked to terminate. `None`: the pod has left before.
+    /// Cancel safe: nothing is decided before the last await.
+    pub async fn admit(
+        &mut self,
+        decide: impl Fn(&OtherPods<'_>) -> (Admission, PodDevices),
+    ) -> Option<Admission> {
+        let mut changed = self.admissions.changed.subscribe();
+        loop {
+            match self.decide_now(&decide)? {
+                Verdict::Final(admission) => return Some(admission),
+                // The sender lives as long as `self`, so that this never ends the loop.
+                Verdict::DependsOnOthers => changed.changed().await.ok()?,
+            }
+        }
+    }
+
+    fn decide_now(&mut self, decide: impl Fn(&OtherPods<'_>) -> (Admission, PodDevices)) -> Option<Verdict> {
+        let mut table = self.admissions.table.lock();
+        let (admission, devices) = decide(&table.allocations.other_pods(self.ticket)?);
+        let victims: &[PodUid] = match &admission {
+            Admission::Admitted { victims, .. } => victims,
+            Admission::Rejected(_) => {
+                let decided =
+                    table.allocations.other_decided_pods(self.ticket).map(|others| decide(&others).0);
+                drop(table);
+                if let Some(Admission::Admitted { .. }) = decided {
+                    return Some(Verdict::DependsOnOthers);
+                }
+                self.release();
+                return Some(Verdict::Final(admission));
+            }
+        };
+        table.allocations.admit(self.ticket);
+        let has_new_devices = table.allocations.set_devices(self.ticket, devices);
+        let is_victim = |pod: &Pod| victims.iter().any(|victim| has_uid(pod, victim));
+        self.waits_for =
+            table.allocations.pods().filter(|(_, pod)| is_victim(pod)).map(|(ticket, _)| ticket).collect();
+        for request in self.waits_for.iter().filter_map(|ticket| table.requests.get(ticket)) {
+            request.send_replace(Some(TerminationRequest::Preempted));
+        }
+        drop(table);
+        increment(&self.admissions.changed);
+        if has_new_devices {
+            increment(&self.admissions.devices);
+        }
+        Some(Verdict::Final(admission))
+    }
+
+    /// The pod was admitted before.
+    pub fn keep(&self) {
+        self.admissions.table.lock().allocations.admit(self.ticket);
+        increment(&self.admissions.changed);
+    }
+
+    /// What of the pod will not run again: others may have its resources at once.
+    pub fn note_ended(&self, ended: Ended) {
+        if self.admissions.table.lock().allocations.note(self.ticket, ended) {
+            increment(&self.admissions.freed);
+            increment(&self.admissions.changed);
+            increment(&self.admissions.devices);
+        }
+    }
+
+    /// Nothing of the pod runs any more, or nobody wants it: others may have its resources.
+    pub fn release(&self) {
+        let mut table = self.admissions.table.lock();
+        table.requests.remove(&self.ticket);
+        let was_there = table.allocations.release(self.ticket);
+        drop(table);
+        if was_there {
+            increment(&self.admissions.freed);
+            increment(&self.admissions.changed);
+            increment(&self.admissions.devices);
+        }
+    }
+
+    /// The preempted pods have not all gone.
+    #[must_use]
+    pub fn must_wait(&self) -> bool {
+        let table = self.admissions.table.lock();
+        self.waits_for.iter().any(|ticket| table.allocations.has(*ticket))
+    }
+
+    /// Resolves with the reason why this pod must terminate, or with `None` if somebody has gone for whom it waits. Cancel
+    /// safe: watches lose nothing.
+    pub async fn termination_requested(&mut self) -> Option<TerminationRequest> {
+        let waits = self.must_wait();
+        tokio::select! {
+            Ok(()) = self.requested.changed() => self.requested.borrow().clone(),
+            Ok(()) = self.freed.changed(), if waits => None,
+            else => std::future::pending().await,
+        }
+    }
+}
+
+impl Drop for AdmissionSlot {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::Pin;
+    use std::task::Poll;
+
+    use super::*;
+    use kubelet_core::admission::Rejection;
+
+    fn pod(uid: &str) -> Arc<Pod> {
+        let mut pod = Pod::default();
+        pod.metadata.uid = Some(uid.to_owned());
+        Arc::new(pod)
+    }
+
+    /// Admits as long as there are fewer than that many others.
+    fn up_to(most: usize) -> impl Fn(&OtherPods<'_>) -> (Admission, PodDevices) {
+        move |others| {
+            let admission = if others.allocations.len() < most {
+                Admission::Admitted { victims: Vec::new(), short_of: String::new() }
+            } else {
+                Admission::Rejected(Rejection { reason: "OutOfpods".into(), message: String::new() })
+            };
+            (admission, PodDevices::default())
+        }
+    }
+
+    fn is_admitted(admission: &Option<Admission>) -> bool {
+        matches!(admission, Some(Admission::Admitted { .. }))
+    }
+
+    /// Whether the decision about the pod waits for that of another one.
+    async fn waits(decision: &mut (impl Future + Unpin)) -> bool {
+        std::future::poll_fn(|context| Poll::Ready(Pin::new(&mut *decision).poll(context).is_pending())).await
+    }
+
+    #[tokio::test]
+    async fn a_pod_that_asked_later_is_rejected_once_the_earlier_one_is_admitted() {
+        let admissions = Admissions::default();
+        let (mut first, mut second) = (admissions.ask(pod("a")), admissions.ask(pod("b")));
+        let mut decision = Box::pin(second.admit(up_to(1)));
+        assert!(waits(&mut decision).await);
+        assert!(is_admitted(&first.admit(up_to(1)).await));
+        assert!(!is_admitted(&decision.await));
+    }
+
+    #[tokio::test]
+    async fn a_pod_that_is_rejected_at_the_same_moment_takes_no_room_from_a_later_one() {
+        let admissions = Admissions::default();
+        let (mut first, mut second) = (admissions.ask(pod("a")), admissions.ask(pod("b")));
+        let mut decision = Box::pin(second.admit(up_to(1)));
+        assert!(waits(&mut decision).await);
+        assert!(!is_admitted(&first.admit(up_to(0)).await));
+        assert!(is_admitted(&decision.await));
+    }
+
+    #[tokio::test]
+    async fn a_pod_that_no_earlier_one_hinders_is_decided_at_once() {
+        let admissions = Admissions::default();
+        let (_first, mut second, mut third) =
+            (admissions.ask(pod("a")), admissions.ask(pod("b")), admissions.ask(pod("c")));
+        assert!(!is_admitted(&second.admit(up_to(0)).await), "it is rejected whatever becomes of the first");
+        assert!(is_admitted(&third.admit(up_to(2)).await), "there is room for both");
+    }
+
+    #[tokio::test]
+    async fn a_place_is_free_once_its_pod_has_left() {
+        let admissions = Admissions::default();
+        let mut first = admissions.ask(pod("a"));
+        assert!(is_admitted(&first.admit(up_to(1)).await));
+        assert!(!is_admitted(&admissions.ask(pod("b")).admit(up_to(1)).await));
+        first.release();
+        assert!(is_admitted(&admissions.ask(pod("c")).admit(up_to(1)).await));
+        drop(first);
+        assert!(
+            admissions.read(|allocations| allocations.held().count()) == 0
+                && admissions.table.lock().requests.is_empty()
+        );
+    }
+
+    #[tokio::test]
+    async fn what_has_ended_is_free_before_its_pod_has_left() {
+        let admissions = Admissions::default();
+        let mut first = admissions.ask(pod("a"));
+        assert!(is_admitted(&first.admit(up_to(1)).await));
+        first.note_ended(Ended::All);
+        assert!(is_admitted(&admissions.ask(pod("b")).admit(up_to(1)).await));
+    }
+
+    #[tokio::test]
+    async fn a_pod_waits_for_those_that_make_way() {
+        let admissions = Admissions::default();
+        let (mut old, mut new) = (admissions.ask(pod("old")), admissions.ask(pod("new")));
+        old.keep();
+        new.admit(|_| {
+            let victims = vec![PodUid::new("old")];
+            (Admission::Admitted { victims, short_of: "cpu".to_owned() }, PodDevices::default())
+        })
+        .await;
+        assert!(new.must_wait());
+        assert!(matches!(old.termination_requested().await, Some(TerminationRequest::Preempted)));
+        old.release();
+        assert!(!new.must_wait());
+    }
+
+    #[tokio::test]
+    async fn a_pod_is_evicted_once_and_only_while_it_has_a_place() {
+        let admissions = Admissions::default();
+        let mut slot = admissions.ask(pod("a"));
+        let evict = || admissions.evict(&PodUid::new("a"), EvictionNotice::own_fault("full".to_owned()), 1);
+        assert!(!evict() && admissions.admitted().is_empty(), "nobody has judged it");
+        slot.keep();
+        assert_eq!(admissions.admitted().len(), 1);
+        assert!(evict() && !evict());
+        assert!(matches!(
+            slot.termination_requested().await,
+            Some(TerminationRequest::Evicted { grace: 1, .. })
+        ));
+        let end = || admissions.end_with_node(&PodUid::new("a"), 2);
+        assert!(end() && end(), "one that goes already may have to go faster");
+        assert!(matches!(
+            slot.termination_requested().await,
+            Some(TerminationRequest::NodeShutdown { grace: 2 })
+        ));
+        slot.release();
+        assert!(!evict() && !end() && admissions.admitted().is_empty());
+    }
+}
