@@ -25,7 +25,7 @@ const PIECE_BYTES: usize = 64 << 10;
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// Followers that are told when their log grows; each takes one of the few watches a machine has. Further ones look once
 /// in a while.
-pub(crate) const MOST_WATCHES: usize = 32;
+pub(crate) const MAX_WATCHES: usize = 32;
 
 /// Opens the log and returns the part that is asked for, read as it is taken. Links are followed, because cri-dockerd has links
 /// at the paths of logs; only root can make one there, or a pod that mounts the log directory of the host for writing.

@@ -37,7 +37,7 @@ const DIR: &str = "device-plugins";
 const CHECKPOINT_LIMIT: usize = 16 << 20;
 const CHECKPOINT_MODE: u32 = 0o600;
 /// Plugins that can be registered at once.
-const MOST_PLUGINS: usize = 256;
+const MAX_PLUGINS: usize = 256;
 
 /// A handle; clones share all of it.
 #[derive(Clone, Debug)]
@@ -221,8 +221,8 @@ impl Devices {
         let replaced = CancellationToken::new();
         let connection = {
             let mut table = shared.table.lock();
-            if table.plugins.len() >= MOST_PLUGINS && !table.plugins.contains_key(resource) {
-                return Err(format!("there are {MOST_PLUGINS} device plugins already"));
+            if table.plugins.len() >= MAX_PLUGINS && !table.plugins.contains_key(resource) {
+                return Err(format!("there are {MAX_PLUGINS} device plugins already"));
             }
             let connection = table.registry.connected(resource);
             let new = Registered { plugin: plugin.clone(), options, replaced: replaced.clone() };

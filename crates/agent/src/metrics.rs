@@ -57,7 +57,7 @@ const RUNTIME_CALL: &[f64] = &[
     745.058_059_692_382_8,
 ];
 /// Reasons and handlers come from outside; beyond so many they are counted together.
-const MOST_KEYS: usize = 50;
+const MAX_KEYS: usize = 50;
 
 /// Counts of one family by one label.
 type ByLabel = Mutex<BTreeMap<String, u64>>;
@@ -210,7 +210,7 @@ fn one_more(counter: &AtomicU64) {
 
 fn count(table: &ByLabel, key: String) {
     let mut table = table.lock();
-    let is_full = table.len() >= MOST_KEYS && !table.contains_key(&key);
+    let is_full = table.len() >= MAX_KEYS && !table.contains_key(&key);
     *table.entry(if is_full { "Other".to_owned() } else { key }).or_default() += 1;
 }
 
@@ -277,7 +277,7 @@ impl Metrics {
         }
         {
             let mut took_by_handler = self.sandbox_took.lock();
-            let is_full = took_by_handler.len() >= MOST_KEYS && !took_by_handler.contains_key(handler);
+            let is_full = took_by_handler.len() >= MAX_KEYS && !took_by_handler.contains_key(handler);
             let key = if is_full { "Other" } else { handler };
             took_by_handler
                 .entry(key.to_owned())

@@ -23,7 +23,7 @@ use crate::volumes::chain;
 
 /// A connection that is lost is made again after this long, then twice as long each time, up to the second figure.
 const PAUSE: Duration = Duration::from_secs(1);
-const PAUSE_MOST: Duration = Duration::from_secs(60);
+const MAX_PAUSE: Duration = Duration::from_secs(60);
 /// What was configured is looked for before the first and after each of these.
 const RELOAD_PAUSES: [Duration; 4] = [
     Duration::from_millis(100),
@@ -56,7 +56,7 @@ impl ShutdownTask {
             let Err(error) = self.follow().await;
             self.report_trouble(error.to_string());
             self.engine.clock.sleep_until(self.engine.clock.mono() + self.pause).await;
-            self.pause = (self.pause * 2).min(PAUSE_MOST);
+            self.pause = (self.pause * 2).min(MAX_PAUSE);
         }
     }
 

@@ -22,7 +22,7 @@ use crate::cluster::objects::ClusterObjects;
 use crate::cluster::reflector::Store;
 use crate::cluster::{self, ApiClients, LoopSide};
 use crate::container_garbage_collection::ContainerGarbageCollector;
-use crate::container_logs::MOST_WATCHES;
+use crate::container_logs::MAX_WATCHES;
 use crate::devices::Devices;
 use crate::engine::Engine;
 use crate::events::Recorder;
@@ -127,7 +127,7 @@ impl Agent {
             engine: self.engine.clone(),
             problems: self.problems.clone(),
             heartbeat: self.heartbeat.clone(),
-            log_watches: Arc::new(Semaphore::new(MOST_WATCHES)),
+            log_watches: Arc::new(Semaphore::new(MAX_WATCHES)),
             journal_queries: Arc::new(Semaphore::new(MAX_JOURNAL_QUERIES)),
             samplers: self.samplers.clone(),
         })

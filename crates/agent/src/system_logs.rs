@@ -21,7 +21,7 @@ use crate::volumes::chain;
 /// All of a question to the journal.
 const DEADLINE: Duration = Duration::from_secs(30);
 /// Names of units, at most.
-const MOST_UNITS_BYTES: usize = 1 << 20;
+const MAX_UNITS_BYTES: usize = 1 << 20;
 const PIECE_BYTES: usize = 64 << 10;
 
 /// What is at that path below the directory of logs. Links are followed wherever they lead, as it has always been: logs of
@@ -102,7 +102,7 @@ async fn units(engine: &Engine) -> String {
     if let Ok(mut pieces) = engine.host.journal(&UNITS.map(str::to_owned)).await {
         while let Some(Ok(piece)) = pieces.next().await {
             names.extend(piece);
-            if names.len() > MOST_UNITS_BYTES {
+            if names.len() > MAX_UNITS_BYTES {
                 break;
             }
         }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kubelet_core::cgroup::processes::{
-    MOST_ROUNDS, RUNTIME_OOM_SCORE, compute_adjustment, is_movable, new_ones,
+    MAX_ROUNDS, RUNTIME_OOM_SCORE, compute_adjustment, is_movable, new_ones,
 };
 use model::cgroup::{CgroupPath, CgroupSettings, ProcessFacts};
 use ports::host::HostResult;
@@ -111,7 +111,7 @@ async fn adjust(engine: &Engine, pid: u32, cgroup: Option<&CgroupPath>, score: i
 async fn gather(engine: &Engine, cgroup: &CgroupPath) -> Outcome {
     let root = CgroupPath::directory("/");
     let (mut done, mut outcome) = (BTreeSet::new(), Ok(()));
-    for _ in 0..MOST_ROUNDS {
+    for _ in 0..MAX_ROUNDS {
         let listed = engine.cgroups.members(&root).await.map_err(|error| chain(&error))?;
         let new = new_ones(&listed, &done);
         if new.is_empty() {

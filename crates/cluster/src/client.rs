@@ -23,9 +23,9 @@ use crate::pool::Pool;
 use crate::status;
 
 /// What the server may say when it says no.
-const MOST_ERROR: usize = 64 << 10;
+const MAX_ERROR: usize = 64 << 10;
 /// How much memory a server gets by only announcing a length.
-const MOST_RESERVED: usize = 1 << 20;
+const MAX_RESERVED: usize = 1 << 20;
 
 /// What every call of one handle has in common.
 #[derive(Debug)]
@@ -161,7 +161,7 @@ impl Client {
         }
         let code = response.status().as_u16();
         let retry_after = response.headers().get(RETRY_AFTER).and_then(status::retry_after);
-        let body = collect(response.into_body(), MOST_ERROR, None).await.unwrap_or_default();
+        let body = collect(response.into_body(), MAX_ERROR, None).await.unwrap_or_default();
         Err(status::to_error(call.name.clone(), code, retry_after, &body))
     }
 
@@ -220,7 +220,7 @@ enum Incomplete {
 }
 
 async fn collect(mut body: Answer, most: usize, hint: Option<usize>) -> Result<Bytes, Incomplete> {
-    let mut whole = BytesMut::with_capacity(hint.unwrap_or(0).min(most).min(MOST_RESERVED));
+    let mut whole = BytesMut::with_capacity(hint.unwrap_or(0).min(most).min(MAX_RESERVED));
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| Incomplete::Broken(in_full(&error)))?;
         let Ok(data) = frame.into_data() else { continue };

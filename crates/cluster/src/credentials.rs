@@ -17,7 +17,7 @@ use crate::tls::Tls;
 /// How long the content of a token file is believed.
 const TOKEN_FILE_HOLDS: Duration = Duration::from_secs(60);
 /// Tokens have a few kilobytes.
-const MOST_TOKEN: u64 = 1 << 20;
+const MAX_TOKEN: u64 = 1 << 20;
 
 #[derive(Debug)]
 pub(crate) struct Credentials {
@@ -97,7 +97,7 @@ async fn read_token(path: &Path) -> Result<HeaderValue, String> {
     let named = |error: &dyn std::fmt::Display| format!("the token file {}: {error}", path.display());
     let file = tokio::fs::File::open(path).await.map_err(|error| named(&error))?;
     let mut token = String::new();
-    file.take(MOST_TOKEN).read_to_string(&mut token).await.map_err(|error| named(&error))?;
+    file.take(MAX_TOKEN).read_to_string(&mut token).await.map_err(|error| named(&error))?;
     if token.trim().is_empty() {
         return Err(named(&"it is empty"));
     }

@@ -19,7 +19,7 @@ use crate::tls::{self, Tls};
 const CONNECT: Duration = Duration::from_secs(30);
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// What a proxy may say before the connection is ours.
-const MOST_PROXY_HEAD: usize = 16 << 10;
+const MAX_PROXY_HEAD: usize = 16 << 10;
 /// A peer that vanished without a word is noticed within a minute or so: three probes, and as long for unread data.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 const KEEPALIVE_PROBES: u32 = 3;
@@ -164,7 +164,7 @@ async fn tunnel(stream: &mut Box<dyn Stream>, proxy: &ProxyUrl, server: &ServerU
     // Byte by byte: what comes after the empty line belongs to the server.
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
-        if head.len() >= MOST_PROXY_HEAD {
+        if head.len() >= MAX_PROXY_HEAD {
             return Err(io::Error::other("its answer has no end"));
         }
         head.push(stream.read_u8().await?);

@@ -22,8 +22,8 @@ use crate::encode::percent;
 use crate::rng::Rng;
 use crate::watch;
 
-const MOST_LIST: usize = 64 << 20;
-pub(crate) const MOST_OBJECT: usize = 8 << 20;
+const MAX_LIST: usize = 64 << 20;
+pub(crate) const MAX_OBJECT: usize = 8 << 20;
 pub(crate) const JSON: &str = "application/json";
 /// Servers are asked to end a watch after this long, or up to twice as long: so that watches do not end together.
 const WATCH_SECONDS: u64 = 300;
@@ -109,7 +109,7 @@ impl<K: Object> Objects<K> {
             return Err(ClusterError::Invalid { call, message });
         }
         let target = format!("{}/{}", self.path(Some(namespace)), percent(name));
-        Ok(Call { name: call, method, target, body: None, most: MOST_OBJECT })
+        Ok(Call { name: call, method, target, body: None, most: MAX_OBJECT })
     }
 
     async fn object(&self, call: &Call) -> ClusterResult<K> {
@@ -121,7 +121,7 @@ impl<K: Object> Objects<K> {
         let (name, query) = self.selected("list", selection);
         let query = query.strip_prefix('&').map(|query| format!("?{query}")).unwrap_or_default();
         let target = format!("{}{query}", self.path(selection.namespace.as_deref()));
-        let call = Call { name, method: Method::GET, target, body: None, most: MOST_LIST };
+        let call = Call { name, method: Method::GET, target, body: None, most: MAX_LIST };
         let json = self.client.answer(&call).await?;
         decode::list(&json).map_err(|error| malformed(&call, &error))
     }

@@ -21,9 +21,9 @@ use crate::tls::{ClientIdentity, Tls};
 
 /// How long a program may take; it also ends when nobody waits for it any more.
 const PLUGIN_DEADLINE: Duration = Duration::from_secs(60);
-const MOST_OUTPUT: u64 = 1 << 20;
+const MAX_OUTPUT: u64 = 1 << 20;
 /// So much of what it complains about is shown.
-const MOST_COMPLAINT: u64 = 4 << 10;
+const MAX_COMPLAINT: u64 = 4 << 10;
 
 type Login = BoxFuture<'static, Result<Option<HeaderValue>, String>>;
 
@@ -172,7 +172,7 @@ impl Inner {
             .spawn()
             .map_err(|error| self.not_started(&error))?;
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-        let (output, complaint) = tokio::join!(read(stdout, MOST_OUTPUT), read(stderr, MOST_COMPLAINT));
+        let (output, complaint) = tokio::join!(read(stdout, MAX_OUTPUT), read(stderr, MAX_COMPLAINT));
         let status = child.wait().await.map_err(|error| error.to_string())?;
         if status.success() {
             return Ok(output);

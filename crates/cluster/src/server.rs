@@ -25,7 +25,7 @@ use crate::credentials::Credentials;
 use crate::dial::Dialer;
 use crate::encode::percent;
 use crate::error::AccessError;
-use crate::objects::{JSON, MOST_OBJECT, Objects, Scope, json_body, malformed};
+use crate::objects::{JSON, MAX_OBJECT, Objects, Scope, json_body, malformed};
 use crate::pool::Pool;
 use crate::rng::Rng;
 use crate::tls::{ClientIdentity, Tls};
@@ -228,7 +228,7 @@ impl ApiHandle {
         question: &Q,
     ) -> ClusterResult<Q> {
         let body = Some(json_body(&name, question)?);
-        let call = Call { name, method: Method::POST, target, body, most: MOST_OBJECT };
+        let call = Call { name, method: Method::POST, target, body, most: MAX_OBJECT };
         let json = self.client.answer(&call).await?;
         serde_json::from_slice(&json).map_err(|error| malformed(&call, &error))
     }
@@ -321,7 +321,7 @@ impl Cluster for ApiHandle {
             method: Method::GET,
             target: "/healthz".to_owned(),
             body: None,
-            most: MOST_OBJECT,
+            most: MAX_OBJECT,
         };
         self.client.answer(&call).await.map(drop)
     }

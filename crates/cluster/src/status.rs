@@ -7,7 +7,7 @@ use ports::cluster::ClusterError;
 use serde::Deserialize;
 
 /// Enough of a text that is no Status, as a proxy in between may send it.
-const MOST_SHOWN: usize = 512;
+const MAX_SHOWN: usize = 512;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -42,7 +42,7 @@ pub(crate) fn to_error(call: String, code: u16, retry_after: Option<Duration>, b
     let message = match status.message.filter(|message| !message.is_empty()) {
         Some(message) => message,
         None => {
-            let text: String = String::from_utf8_lossy(body).trim().chars().take(MOST_SHOWN).collect();
+            let text: String = String::from_utf8_lossy(body).trim().chars().take(MAX_SHOWN).collect();
             if text.is_empty() { format!("the server answered {code}") } else { text }
         }
     };
@@ -118,7 +118,7 @@ mod tests {
         else {
             panic!("no failure")
         };
-        assert_eq!(message.chars().count(), MOST_SHOWN);
+        assert_eq!(message.chars().count(), MAX_SHOWN);
         let ClusterError::NotFound { message, .. } = to_error("x".to_owned(), 404, None, b"") else {
             panic!("no failure")
         };

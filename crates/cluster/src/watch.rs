@@ -13,7 +13,7 @@ use crate::decode::{self, Object};
 use crate::error::in_full;
 
 /// Bytes of one line. Objects have at most 1.5 MiB where the server stores them in etcd.
-const MOST_LINE: usize = 8 << 20;
+const MAX_LINE: usize = 8 << 20;
 
 /// `ends` is when the server should long have ended the watch: then it has ended.
 pub(crate) fn changes<K: Object>(call: String, body: Answer, ends: Instant) -> Changes<K> {
@@ -46,8 +46,8 @@ impl<K: Object> Watch<K> {
                     return Some(decode::event(&self.call, &line));
                 }
             }
-            if self.lines.rest().len() > MOST_LINE {
-                let message = format!("an event is larger than {} MiB", MOST_LINE >> 20);
+            if self.lines.rest().len() > MAX_LINE {
+                let message = format!("an event is larger than {} MiB", MAX_LINE >> 20);
                 return Some(Err(ClusterError::Failed { call: self.call.clone(), code: 200, message }));
             }
             let frame = match tokio::time::timeout_at(self.ends, self.body.frame()).await {

@@ -16,7 +16,7 @@ use received::Received;
 pub(crate) use wire::{Body, Message, MessageType, Variant};
 
 /// Signals that wait while an answer is awaited. Who sends more makes the connection useless.
-const MOST_SIGNALS: usize = 1000;
+const MAX_SIGNALS: usize = 1000;
 /// The first call on the message bus, without which it carries no other.
 const HELLO: Method = Method {
     destination: "org.freedesktop.DBus",
@@ -100,7 +100,7 @@ impl Connection {
         loop {
             let message = self.next().await?;
             match message.kind {
-                MessageType::Signal if self.signals.len() < MOST_SIGNALS => self.signals.push(message),
+                MessageType::Signal if self.signals.len() < MAX_SIGNALS => self.signals.push(message),
                 MessageType::Signal => return Err(DbusError::Garbled),
                 MessageType::Return if message.reply_to == Some(serial) => return Ok(message),
                 MessageType::Error if message.reply_to == Some(serial) => return Err(message.failure()),

@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use crate::mounts::{self, Mount};
 
 /// So many are named; one is enough to go on with.
-const MOST_NAMED: usize = 5;
+const MAX_NAMED: usize = 5;
 /// Descriptors of one process that are looked at.
-const MOST_FILES: usize = 4096;
+const MAX_FILES: usize = 4096;
 
 /// Where the mount is seen, by mount namespace; the namespace as the kernel writes it: `mnt:[4026531841]`.
 type Places = BTreeMap<PathBuf, Vec<PathBuf>>;
@@ -39,11 +39,11 @@ pub(crate) fn told(proc: &Path, mount_point: &Path) -> String {
         } else if is_new && !at.is_empty() {
             seeing.push(name());
         }
-        if holding.len() >= MOST_NAMED {
+        if holding.len() >= MAX_NAMED {
             break;
         }
     }
-    seeing.truncate(MOST_NAMED);
+    seeing.truncate(MAX_NAMED);
     match (holding.is_empty(), seeing.is_empty()) {
         (false, _) => format!("held by {}", holding.join(", ")),
         (true, false) => format!("also mounted in the mount namespace of {}", seeing.join(", ")),
@@ -69,7 +69,7 @@ fn holds(process: &Path, places: &[PathBuf]) -> bool {
     };
     let files = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
     ["root", "cwd", "exe"].into_iter().any(|name| leads_in(process.join(name)))
-        || files.take(MOST_FILES).any(|file| leads_in(file.path()))
+        || files.take(MAX_FILES).any(|file| leads_in(file.path()))
 }
 
 #[cfg(test)]

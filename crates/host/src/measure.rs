@@ -16,11 +16,11 @@ use crate::failed;
 use crate::walk::{self, Entry, Visit, Visitor};
 
 /// A file of the kernel that is longer than this is no small one, and its end is not read.
-const MOST_BYTES: u64 = 1 << 20;
+const MAX_BYTES: u64 = 1 << 20;
 /// Cgroups deeper than this are nobody's that we know.
-const MOST_LEVELS: usize = 12;
+const MAX_LEVELS: usize = 12;
 /// More cgroups than a node ever has; what is beyond them is not seen.
-const MOST_DIRECTORIES: usize = 20_000;
+const MAX_DIRECTORIES: usize = 20_000;
 /// Files with several names that are remembered during a walk, 8 bytes each.
 const MAX_LINKED: usize = 1 << 17;
 /// Divides by many numbers of names without a rest.
@@ -32,7 +32,7 @@ pub(crate) fn read_each(paths: &[PathBuf]) -> Vec<Option<String>> {
     let read = |path: &PathBuf| {
         let mut text = String::new();
         // Such files have no size to go by; most of them are a few bytes long.
-        fs::File::open(path).ok()?.take(MOST_BYTES).read_to_string(&mut text).ok()?;
+        fs::File::open(path).ok()?.take(MAX_BYTES).read_to_string(&mut text).ok()?;
         Some(text)
     };
     paths.iter().map(read).collect()
@@ -46,11 +46,11 @@ pub(crate) fn directories_below(root: &Path) -> Vec<String> {
         // One that is gone meanwhile, or whose name is no text, is none that is looked for.
         let directories = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
         for name in directories.filter_map(|entry| entry.file_name().into_string().ok()) {
-            if found.len() >= MOST_DIRECTORIES {
+            if found.len() >= MAX_DIRECTORIES {
                 return found;
             }
             let child = format!("{path}/{name}");
-            if level < MOST_LEVELS {
+            if level < MAX_LEVELS {
                 ahead.push((child.clone(), level + 1));
             }
             found.push(child);

@@ -135,7 +135,7 @@ pub(crate) fn holder<'a>(table: &'a [Mount], path: &Path) -> Option<&'a Mount> {
 }
 
 /// As many links as the kernel itself would follow.
-const MOST_LINKS: usize = 40;
+const MAX_LINKS: usize = 40;
 
 /// The first mount on the way along the path that is one of these; nothing beyond it is touched. Links are followed.
 pub(crate) fn first_on_way<'a>(
@@ -155,7 +155,7 @@ pub(crate) fn first_on_way<'a>(
             return Ok(Some(mount));
         }
         match std::fs::read_link(&next) {
-            Ok(target) if links < MOST_LINKS => {
+            Ok(target) if links < MAX_LINKS => {
                 links += 1;
                 if target.is_absolute() {
                     here = PathBuf::from("/");

@@ -25,7 +25,7 @@ const NEW_DATA: &str = "..data_tmp";
 /// Ours begin like this; a key cannot.
 const OURS: &str = "..";
 /// Two writes within a second need different names; nobody writes more often than this.
-const MOST_IN_A_SECOND: u32 = 1000;
+const MAX_PER_SECOND: u32 = 1000;
 const DIR_MODE: u32 = 0o755;
 const PERMISSIONS: u32 = 0o7777;
 /// What the group of the pod may do with files, and with directories.
@@ -118,7 +118,7 @@ fn files_below(dir: &Path, prefix: &str) -> io::Result<BTreeSet<String>> {
 /// A directory of our own for the new files, named after the time as readers of such volumes know it.
 fn new_data_dir(volume: &Path, now: Timestamp) -> HostResult<PathBuf> {
     let stamp = now.strftime("%Y_%m_%d_%H_%M_%S");
-    for number in 0..MOST_IN_A_SECOND {
+    for number in 0..MAX_PER_SECOND {
         let dir = volume.join(format!("{OURS}{stamp}.{number}"));
         match DirBuilder::new().mode(DIR_MODE).create(&dir) {
             Ok(()) => return Ok(dir),
@@ -127,7 +127,7 @@ fn new_data_dir(volume: &Path, now: Timestamp) -> HostResult<PathBuf> {
         }
     }
     Err(HostError::Invalid(format!(
-        "{} was written {MOST_IN_A_SECOND} times within a second",
+        "{} was written {MAX_PER_SECOND} times within a second",
         volume.display()
     )))
 }

@@ -14,9 +14,9 @@ use crate::failed;
 /// another program, which must not mount anything after we gave up.
 struct Running(Child);
 
-const MOST_OUTPUT: u64 = 1 << 20;
+const MAX_OUTPUT: u64 = 1 << 20;
 /// So much of what it complains about is shown.
-const MOST_COMPLAINT: u64 = 4 << 10;
+const MAX_COMPLAINT: u64 = 4 << 10;
 
 pub(crate) async fn run(call: &ProgramCall) -> HostResult<ProgramEnd> {
     let child = Command::new(&call.path)
@@ -48,10 +48,10 @@ async fn finish(mut running: Running, call: &ProgramCall) -> HostResult<ProgramE
     };
     // One byte more than allowed tells that there was too much.
     let ((), output, complaint) =
-        tokio::join!(feed, read(stdout, MOST_OUTPUT + 1), read(stderr, MOST_COMPLAINT));
+        tokio::join!(feed, read(stdout, MAX_OUTPUT + 1), read(stderr, MAX_COMPLAINT));
     let status = child.wait().await.map_err(failed("wait for", &call.path))?;
-    if output.len() as u64 > MOST_OUTPUT {
-        return Err(invalid(call, &format!("it wrote more than {MOST_OUTPUT} bytes")));
+    if output.len() as u64 > MAX_OUTPUT {
+        return Err(invalid(call, &format!("it wrote more than {MAX_OUTPUT} bytes")));
     }
     let complaint = String::from_utf8_lossy(&complaint).trim().to_owned();
     Ok(ProgramEnd { code: status.code(), output, complaint })

@@ -20,7 +20,7 @@ use rustix::mount::UnmountFlags;
 use crate::{failed, fault, files, mounts};
 
 /// As many links as the kernel itself would follow.
-const MOST_LINKS: u32 = 40;
+const MAX_LINKS: u32 = 40;
 /// Directories deeper in the volume than this are refused; each costs a descriptor while we walk.
 const DEEPEST: usize = 256;
 /// How often a step is looked at again when it comes and goes.
@@ -99,7 +99,7 @@ impl<'a> Walk<'a> {
         let top = rustix::fs::open(volume, flags, Mode::empty()).map_err(failed("open volume", volume))?;
         let mode = look_at(&top, volume)?.st_mode & 0o7777;
         let mut walk =
-            Self { volume, sub_path, way: vec![top], steps: Vec::new(), links_left: MOST_LINKS, mode };
+            Self { volume, sub_path, way: vec![top], steps: Vec::new(), links_left: MAX_LINKS, mode };
         let asked = Path::new(sub_path);
         if asked.is_absolute() {
             return Err(HostError::Invalid(format!("subPath {sub_path:?} must not be absolute")));

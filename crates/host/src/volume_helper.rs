@@ -27,8 +27,8 @@ pub(crate) const NAME: &str = "kubelet-volume-helper";
 /// VolumeHelpers that work on one mount at the same time, those that were given up among them.
 const PER_MOUNT: usize = 4;
 /// What a volume helper may write: the longest file that is read in a volume, and then some.
-const MOST_OUTPUT: u64 = 1 << 20;
-const MOST_COMPLAINT: u64 = 16 << 10;
+const MAX_OUTPUT: u64 = 1 << 20;
+const MAX_COMPLAINT: u64 = 16 << 10;
 /// How a volume helper ends whose job failed because something was not there; other failures are 1.
 const NOT_FOUND: u8 = 2;
 
@@ -230,10 +230,10 @@ impl AtWork {
         let read = async {
             // How it ends says whether what it wrote counts.
             if let Some(stdout) = stdout {
-                let _ = stdout.take(MOST_OUTPUT).read_to_end(&mut output).await;
+                let _ = stdout.take(MAX_OUTPUT).read_to_end(&mut output).await;
             }
             if let Some(stderr) = stderr {
-                let _ = stderr.take(MOST_COMPLAINT).read_to_end(&mut complaint).await;
+                let _ = stderr.take(MAX_COMPLAINT).read_to_end(&mut complaint).await;
             }
         };
         read.await;

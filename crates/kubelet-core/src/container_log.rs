@@ -13,7 +13,7 @@ pub use instance::{LogInstance, find_instance};
 pub use tail::TailSearch;
 
 /// A line that is longer is taken in pieces; runtimes cut far earlier (16 KiB).
-const MOST_LINE_BYTES: usize = 256 << 10;
+const MAX_LINE_BYTES: usize = 256 << 10;
 
 /// Which lines of a log are shown, and how.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -72,7 +72,7 @@ impl LogReader {
             if part.ends_with(b"\n") {
                 let line = std::mem::take(&mut self.pending);
                 self.line(&line, &mut shown);
-            } else if self.pending.len() > MOST_LINE_BYTES {
+            } else if self.pending.len() > MAX_LINE_BYTES {
                 self.begin_long(&mut shown);
             }
         }

@@ -28,7 +28,7 @@ const TARGET: &str = "trace";
 const USUAL_ENDPOINT: &str = "localhost:4317";
 /// Spans that wait to be told of; about a kilobyte each at most.
 const QUEUE: usize = 2048;
-const MOST_IN_BATCH: usize = 512;
+const MAX_BATCH: usize = 512;
 /// A span waits no longer for others to travel with.
 const BATCH_DELAY: Duration = Duration::from_secs(5);
 const EXPORT_DEADLINE: Duration = Duration::from_secs(10);
@@ -267,12 +267,12 @@ pub(crate) async fn export(mut finished: Finished, host_name: String, stop: Canc
     while !stop.is_cancelled() {
         let mut batch = Vec::new();
         tokio::select! {
-            _ = finished.queue.recv_many(&mut batch, MOST_IN_BATCH) => {}
+            _ = finished.queue.recv_many(&mut batch, MAX_BATCH) => {}
             () = stop.cancelled() => {}
         }
         let gathering = async {
-            while batch.len() < MOST_IN_BATCH {
-                let room = MOST_IN_BATCH.saturating_sub(batch.len());
+            while batch.len() < MAX_BATCH {
+                let room = MAX_BATCH.saturating_sub(batch.len());
                 finished.queue.recv_many(&mut batch, room).await;
             }
         };

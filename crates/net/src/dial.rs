@@ -20,7 +20,7 @@ use crate::url::{bare_host, join_host_port};
 /// How long a peer that was asked to close may take before we do.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 /// What a peer may still send in that time.
-const MOST_LEFT_OVER: u64 = 64 << 10;
+const MAX_LEFT_OVER: u64 = 64 << 10;
 
 /// For what pods and manifests name: probes, hooks, manifest servers.
 pub(crate) static RESOLVER: Resolver = Resolver::new();
@@ -60,7 +60,7 @@ async fn connect_to(address: SocketAddr) -> io::Result<TcpStream> {
 
 /// Gives a peer that was asked to close the time to do it; the one who closes second keeps no entry.
 pub(crate) async fn await_close(stream: impl AsyncRead + Unpin) {
-    let mut left_over = stream.take(MOST_LEFT_OVER);
+    let mut left_over = stream.take(MAX_LEFT_OVER);
     let mut unread = tokio::io::sink();
     // Whatever happens, the connection is dropped next.
     let _ = tokio::time::timeout(DRAIN_TIMEOUT, tokio::io::copy(&mut left_over, &mut unread)).await;

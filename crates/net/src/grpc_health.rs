@@ -23,7 +23,7 @@ const CHECK: &str = "/grpc.health.v1.Health/Check";
 /// As servers see us.
 const USER_AGENT: &str = "kube-probe/1.36";
 /// An answer has one small number in it.
-const MOST_ANSWER_BYTES: usize = 64 << 10;
+const MAX_ANSWER_BYTES: usize = 64 << 10;
 
 /// `grpc.health.v1.HealthCheckRequest`.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -98,7 +98,7 @@ async fn ask(
         .connect_with_connector(Connected(Some(stream)))
         .await
         .map_err(|error| NetError::Protocol(format!("error: health rpc probe failed: {}", chain(&error))))?;
-    let mut client = Grpc::new(channel).max_decoding_message_size(MOST_ANSWER_BYTES);
+    let mut client = Grpc::new(channel).max_decoding_message_size(MAX_ANSWER_BYTES);
     client
         .ready()
         .await

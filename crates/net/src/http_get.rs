@@ -18,9 +18,9 @@ use crate::tls::Tls;
 use crate::url::Url;
 
 /// Requests one call may make by following redirects.
-const MOST_REQUESTS: usize = 10;
+const MAX_REQUESTS: usize = 10;
 /// More than this of status line and headers is refused.
-const MOST_HEADER_BYTES: usize = 1 << 20;
+const MAX_HEADER_BYTES: usize = 1 << 20;
 
 /// How far a call got, for the text of a timeout.
 #[derive(Clone, Copy)]
@@ -59,7 +59,7 @@ async fn follow(tls: &Tls, request: &HttpGet, phase: &mut Phase) -> Result<HttpA
     let mut url = Url::of(request);
     let first_host = url.host.clone();
     let mut headers = headers_of(request)?;
-    for _ in 0..MOST_REQUESTS {
+    for _ in 0..MAX_REQUESTS {
         *phase = Phase::AwaitingHeaders;
         let call = Call { tls, request, url: &url, headers: &headers };
         let (answer, location) = call.run(phase).await?;
@@ -78,7 +78,7 @@ async fn follow(tls: &Tls, request: &HttpGet, phase: &mut Phase) -> Result<HttpA
         }
         url = next;
     }
-    Err(NetError::Protocol(format!("Get \"{url}\": stopped after {MOST_REQUESTS} redirects")))
+    Err(NetError::Protocol(format!("Get \"{url}\": stopped after {MAX_REQUESTS} redirects")))
 }
 
 fn headers_of(request: &HttpGet) -> Result<HeaderMap, NetError> {
@@ -140,7 +140,7 @@ impl Call<'_> {
     {
         let (mut sender, connection) = hyper::client::conn::http1::Builder::new()
             .title_case_headers(true)
-            .max_buf_size(MOST_HEADER_BYTES)
+            .max_buf_size(MAX_HEADER_BYTES)
             .handshake(TokioIo::new(stream))
             .await
             .map_err(|error| self.broken(&error))?;

@@ -11,13 +11,13 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Of a frame, as long as nobody asks for more.
-const MOST_FRAME_BYTES: usize = 16_384;
+const MAX_FRAME_BYTES: usize = 16_384;
 /// Of all calls of a connection that have not ended.
-const MOST_CALLS: usize = 16;
+const MAX_CALLS: usize = 16;
 /// Less than a client may send of one call without being told that there is room.
 pub(crate) const MAX_MESSAGE_BYTES: usize = 32 << 10;
 /// What is told of an error.
-const MOST_COMPLAINT_BYTES: usize = 4096;
+const MAX_COMPLAINT_BYTES: usize = 4096;
 
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
@@ -74,7 +74,7 @@ where
         match came.kind {
             SETTINGS if !came.has(ACK) => stream.write_all(&frame(SETTINGS, ACK, 0, &[])).await?,
             PING if !came.has(ACK) => stream.write_all(&frame(PING, ACK, 0, &came.payload)).await?,
-            HEADERS if calls.len() < MOST_CALLS => {
+            HEADERS if calls.len() < MAX_CALLS => {
                 calls.entry(came.stream).or_default();
             }
             HEADERS => return Err(malformed("too many calls at once")),
@@ -124,7 +124,7 @@ async fn read(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Frame> {
     stream.read_exact(&mut head).await?;
     let [a, b, c, kind, flags, d, e, f, g] = head;
     let length = u32::from_be_bytes([0, a, b, c]) as usize;
-    if length > MOST_FRAME_BYTES {
+    if length > MAX_FRAME_BYTES {
         return Err(malformed("a frame that is too large"));
     }
     let mut payload = vec![0; length];
@@ -210,7 +210,7 @@ fn put_text(block: &mut Vec<u8>, text: &str) {
 /// As headers of gRPC carry messages.
 fn escaped(text: &str) -> String {
     let mut escaped = String::new();
-    for byte in text.bytes().take(MOST_COMPLAINT_BYTES) {
+    for byte in text.bytes().take(MAX_COMPLAINT_BYTES) {
         match byte {
             b'%' => escaped.push_str("%25"),
             b' '..=b'~' => escaped.push(char::from(byte)),

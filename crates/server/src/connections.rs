@@ -69,9 +69,9 @@ const GRACE: Duration = Duration::from_secs(5);
 /// Before accepting again when the process is out of descriptors.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// Head of a request, at most.
-const MOST_HEAD_BYTES: usize = 64 << 10;
+const MAX_HEAD_BYTES: usize = 64 << 10;
 /// Requests side by side on one connection (HTTP/2).
-const MOST_STREAMS: u32 = 100;
+const MAX_STREAMS: u32 = 100;
 /// Bytes of request bodies that a client may send ahead (HTTP/2), for a stream and for a connection: no endpoint reads more
 /// than a few.
 const WINDOW_BYTES: u32 = 64 << 10;
@@ -233,7 +233,7 @@ impl Connection {
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(self.site.limits.idle)
-            .max_buf_size(MOST_HEAD_BYTES)
+            .max_buf_size(MAX_HEAD_BYTES)
             .serve_connection(TokioIo::new(stream), service)
             .with_upgrades();
         let mut connection = pin!(connection);
@@ -268,10 +268,10 @@ impl Connection {
         let connection = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
             .keep_alive_interval(PING_INTERVAL)
-            .max_concurrent_streams(MOST_STREAMS)
+            .max_concurrent_streams(MAX_STREAMS)
             .initial_stream_window_size(WINDOW_BYTES)
             .initial_connection_window_size(WINDOW_BYTES)
-            .max_header_list_size(u32::try_from(MOST_HEAD_BYTES).unwrap_or(u32::MAX))
+            .max_header_list_size(u32::try_from(MAX_HEAD_BYTES).unwrap_or(u32::MAX))
             .serve_connection(TokioIo::new(stream), service);
         let mut connection = pin!(connection);
         tokio::select! {

@@ -10,13 +10,13 @@ use crate::answer;
 use crate::main_port::MainState;
 
 /// A number needs no more.
-const MOST_BODY_BYTES: usize = 64;
+const MAX_BODY_BYTES: usize = 64;
 
 pub(crate) async fn set(State(state): State<MainState>, method: Method, body: Body) -> Response {
     if method != Method::PUT {
         return answer::error(StatusCode::NOT_ACCEPTABLE, "unrecognized http method");
     }
-    let text = match Limited::new(body, MOST_BODY_BYTES).collect().await {
+    let text = match Limited::new(body, MAX_BODY_BYTES).collect().await {
         Ok(body) => String::from_utf8_lossy(&body.to_bytes()).into_owned(),
         Err(error) => {
             let text = format!("error reading request body: {error}");

@@ -21,7 +21,7 @@ const HTML: HeaderValue = HeaderValue::from_static("text/html; charset=utf-8");
 const BYTES: HeaderValue = HeaderValue::from_static("application/octet-stream");
 /// Of a profile of the processor, where the client says nothing.
 const USUAL_SECONDS: u64 = 30;
-const MOST_SECONDS: u64 = 300;
+const MAX_SECONDS: u64 = 300;
 
 /// The profiles there are, with what each shows.
 const PROFILES: [(&str, &str); 4] = [
@@ -59,7 +59,7 @@ pub(crate) async fn profile(
         "profile" => {
             let seconds = query::first(&query, "seconds").and_then(|text| text.parse().ok());
             let seconds = seconds.filter(|seconds| *seconds > 0).unwrap_or(USUAL_SECONDS);
-            of_processor(process, Duration::from_secs(seconds.min(MOST_SECONDS))).await
+            of_processor(process, Duration::from_secs(seconds.min(MAX_SECONDS))).await
         }
         name if OF_GO.contains(&name) => {
             let text = format!("{name}: only a Go runtime keeps this profile, and this kubelet has none");

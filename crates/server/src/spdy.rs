@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use crate::pieces::piece_of;
 
 /// No frame of control that a streaming server sends is longer.
-const MOST_CONTROL_BYTES: u64 = 64 << 10;
+const MAX_CONTROL_BYTES: u64 = 64 << 10;
 const SYN_STREAM: u16 = 1;
 const RST_STREAM: u16 = 3;
 const PING: u16 = 6;
@@ -142,7 +142,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
     }
 
     async fn control(&mut self, kind: u16, length: u64) -> io::Result<Option<Piece>> {
-        if length > MOST_CONTROL_BYTES {
+        if length > MAX_CONTROL_BYTES {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "a frame of control that is too long"));
         }
         let mut content = vec![0; usize::try_from(length).unwrap_or(0)];

@@ -26,7 +26,7 @@ use crate::connections::AfterUpgrade;
 /// For the connection to the streaming server, and for its answer.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// What is read of an answer that is no upgrade; it is an error in a few words.
-const MOST_ERROR_BYTES: usize = 64 << 10;
+const MAX_ERROR_BYTES: usize = 64 << 10;
 /// Of each direction.
 const BUFFER_BYTES: usize = 32 << 10;
 /// How long a client may take to end what the runtime has ended.
@@ -190,7 +190,7 @@ async fn read_error(response: http::Response<Incoming>) -> Result<Response, Stri
     for name in [CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING] {
         head.headers.remove(name);
     }
-    let body = Limited::new(body, MOST_ERROR_BYTES).collect().await.map_err(|error| error.to_string())?;
+    let body = Limited::new(body, MAX_ERROR_BYTES).collect().await.map_err(|error| error.to_string())?;
     Ok(Response::from_parts(head, Body::from(body.to_bytes())))
 }
 

@@ -15,7 +15,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use crate::pieces::piece_of;
 
 /// Frames that are no data are short.
-const MOST_CONTROL_BYTES: u64 = 125;
+const MAX_CONTROL_BYTES: u64 = 125;
 /// What the protocol adds to a key before it is hashed.
 const ACCEPT: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
@@ -114,7 +114,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
                     (self.left, self.mask, self.masked) = (head.length, head.mask, 0);
                 }
                 Opcode::Close | Opcode::Ping | Opcode::Pong => {
-                    if head.length > MOST_CONTROL_BYTES || !head.is_last {
+                    if head.length > MAX_CONTROL_BYTES || !head.is_last {
                         return Err(broken("a frame of control is long or in parts"));
                     }
                     let mut content = vec![0; usize::try_from(head.length).unwrap_or(0)];

@@ -21,7 +21,7 @@ use crate::settings::NodeSettings;
 
 /// Registration is tried again after this long, then twice as long each time, up to the second figure; for ever.
 const REGISTER_RETRY: Duration = Duration::from_millis(100);
-const REGISTER_RETRY_MOST: Duration = Duration::from_secs(7);
+const MAX_REGISTER_RETRY: Duration = Duration::from_secs(7);
 /// A report that fails is tried so often at once; then connections are opened anew.
 const TRIES: u32 = 5;
 /// A period is stretched by up to this part, so that nodes do not report in step.
@@ -129,7 +129,7 @@ impl NodeReporter {
             }
             let jitter = self.engine.rng.up_to(delay / 10);
             self.engine.clock.sleep_until(self.engine.clock.mono() + delay + jitter).await;
-            delay = (delay * 2).min(REGISTER_RETRY_MOST);
+            delay = (delay * 2).min(MAX_REGISTER_RETRY);
         }
     }
 

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use super::Histogram;
 
 /// Rows of one family; what has more values than that has them from outside.
-const MOST_ROWS: usize = 256;
+const MAX_ROWS: usize = 256;
 /// In keys, between the values of labels.
 const BETWEEN: char = '\n';
 /// In the place of each value when there is no room for more.
@@ -37,7 +37,7 @@ impl Family {
 
 fn key<T>(rows: &BTreeMap<String, T>, values: &[&str]) -> String {
     let mut key = values.join("\n");
-    if rows.len() >= MOST_ROWS && !rows.contains_key(&key) {
+    if rows.len() >= MAX_ROWS && !rows.contains_key(&key) {
         key = vec![OTHER; values.len()].join("\n");
     }
     key
@@ -141,13 +141,13 @@ mod tests {
     #[test]
     fn what_comes_beyond_the_bound_is_counted_together() {
         let counts = Counts::default();
-        for code in 0..10 * MOST_ROWS {
+        for code in 0..10 * MAX_ROWS {
             counts.add(&[&code.to_string(), "GET"]);
         }
         let mut text = String::new();
         counts.write(&mut text, Kind::Counter, FAMILY);
-        assert_eq!(text.lines().count(), 2 + MOST_ROWS + 1);
-        let rest = 9 * MOST_ROWS;
+        assert_eq!(text.lines().count(), 2 + MAX_ROWS + 1);
+        let rest = 9 * MAX_ROWS;
         assert!(text.contains(&format!("{{code=\"Other\",method=\"Other\"}} {rest}\n")), "{text}");
     }
 }

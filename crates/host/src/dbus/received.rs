@@ -12,11 +12,11 @@ use super::wire::{self, FIXED_HEADER};
 use super::{DbusError, Message};
 
 /// Nothing that is asked here has an answer that comes near to this.
-const MOST_BYTES: usize = 1 << 20;
+const MAX_BYTES: usize = 1 << 20;
 /// Lines of the greeting are short.
-const MOST_LINE: usize = 1024;
+const MAX_LINE: usize = 1024;
 /// No answer carries more than one.
-const MOST_FILES: usize = 4;
+const MAX_FILES: usize = 4;
 const PIECE: usize = 4096;
 
 #[derive(Debug, Default)]
@@ -30,7 +30,7 @@ impl Received {
     /// Takes in what is there.
     pub(super) fn take_in(&mut self, socket: impl AsFd) -> io::Result<()> {
         let mut piece = [0; PIECE];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FILES))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FILES))];
         let mut beside = RecvAncillaryBuffer::new(&mut space);
         let got =
             recvmsg(socket, &mut [IoSliceMut::new(&mut piece)], &mut beside, RecvFlags::CMSG_CLOEXEC)?.bytes;
@@ -42,7 +42,7 @@ impl Received {
         if got == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        if self.files.len() > MOST_FILES {
+        if self.files.len() > MAX_FILES {
             return Err(io::Error::other("more open files came than anybody asked for"));
         }
         self.bytes.extend(piece.iter().take(got));
@@ -58,11 +58,11 @@ impl Received {
     pub(super) fn take_line(&mut self) -> Result<Option<String>, DbusError> {
         let end = self.bytes.windows(2).position(|pair| pair == b"\r\n");
         match end {
-            Some(end) if end <= MOST_LINE => {
+            Some(end) if end <= MAX_LINE => {
                 let line: Vec<u8> = self.bytes.drain(..end + 2).take(end).collect();
                 Ok(Some(String::from_utf8_lossy(&line).into_owned()))
             }
-            None if self.bytes.len() <= MOST_LINE => Ok(None),
+            None if self.bytes.len() <= MAX_LINE => Ok(None),
             Some(_) | None => Err(DbusError::Garbled),
         }
     }
@@ -70,7 +70,7 @@ impl Received {
     /// A message with its files; `None` while some of it has not come.
     pub(super) fn take_message(&mut self) -> Result<Option<Message>, DbusError> {
         let Some(fixed) = self.bytes.get(..FIXED_HEADER) else { return Ok(None) };
-        let rest = wire::rest_of(fixed).filter(|rest| *rest <= MOST_BYTES).ok_or(DbusError::Garbled)?;
+        let rest = wire::rest_of(fixed).filter(|rest| *rest <= MAX_BYTES).ok_or(DbusError::Garbled)?;
         let length = FIXED_HEADER + rest;
         if self.bytes.len() < length {
             return Ok(None);

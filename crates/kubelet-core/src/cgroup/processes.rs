@@ -10,7 +10,7 @@ use crate::stats::place::own_cgroup;
 pub const RUNTIME_OOM_SCORE: i32 = -999;
 
 /// How often a list of processes is read before it must have stopped changing.
-pub const MOST_ROUNDS: usize = 10;
+pub const MAX_ROUNDS: usize = 10;
 
 /// Processes that were not seen before: what is left to do in this round. Somebody who is adjusted may have started
 /// another one a moment earlier, who is not; so the list is read until nothing in it is new.

@@ -92,13 +92,13 @@ fn a_last_line_without_its_end_is_shown_when_the_log_is_over() {
 
 #[test]
 fn a_line_of_any_length_is_shown_in_bounded_memory() {
-    let text = "x".repeat(3 * MOST_LINE_BYTES);
+    let text = "x".repeat(3 * MAX_LINE_BYTES);
     let log = format!("2026-01-01T00:00:01Z stdout F {text}\n2026-01-01T00:00:01Z stdout F next\n");
     let mut reader = LogReader::new(LogFilter::default());
     let mut shown = Vec::new();
     for piece in log.as_bytes().chunks(4096) {
         shown.extend(reader.feed(piece));
-        assert!(reader.pending.len() <= MOST_LINE_BYTES + 4096);
+        assert!(reader.pending.len() <= MAX_LINE_BYTES + 4096);
     }
     assert_eq!(shown, format!("{text}\nnext\n").into_bytes());
     let unwanted = LogFilter { stream: Some("stderr"), ..LogFilter::default() };

@@ -18,7 +18,7 @@ use super::name::parse;
 use crate::volume::TokenRequirement;
 
 /// So many answers of one program are kept; what would end first makes room.
-const MOST_ANSWERS: usize = 1000;
+const MAX_ANSWERS: usize = 1000;
 /// How long the API makes tokens live for whoever does not say.
 const TOKEN_SECONDS: i64 = 3600;
 
@@ -265,7 +265,7 @@ impl AnswerCache {
         if answer.keep_for.is_zero() {
             return;
         }
-        if self.answers.len() >= MOST_ANSWERS {
+        if self.answers.len() >= MAX_ANSWERS {
             let first = self.answers.iter().min_by_key(|(_, (until, _))| *until);
             if let Some(key) = first.map(|(key, _)| key.clone()) {
                 self.answers.remove(&key);

@@ -76,7 +76,7 @@ const STEPS: [&str; 14] = [
     "unmount 3",
 ];
 /// Volumes are made side by side: a death at one moment can skip that of another, which then comes with the next pod.
-const MOST_PODS: usize = 5;
+const MAX_PODS: usize = 5;
 
 /// The pod comes and goes, and with it as many kubelets as there are new moments; returns how many died.
 fn come_and_go(node: &mut Node) -> usize {
@@ -123,7 +123,7 @@ fn killed_before_and_after_each_step_the_next_kubelet_ends_with_exactly_the_righ
     let due: BTreeSet<String> = due.collect();
 
     let mut deaths = 0;
-    for _ in 0..MOST_PODS {
+    for _ in 0..MAX_PODS {
         deaths += come_and_go(&mut node);
         if due.is_subset(&moments(&points)) {
             break;

@@ -18,12 +18,12 @@ use super::{Observer, TokenReviews};
 use crate::tls::ClientCa;
 
 /// Tokens whose holders are remembered.
-const MOST_TOKENS: usize = 1024;
+const MAX_TOKENS: usize = 1024;
 /// No token in use is longer; what is, is not remembered and not sent on.
-const MOST_TOKEN_BYTES: usize = 16 << 10;
+const MAX_TOKEN_BYTES: usize = 16 << 10;
 /// The API server is asked so much at a time; who comes then waits, and finds the answer there if it was the same
 /// question.
-const MOST_REVIEWS: usize = 8;
+const MAX_REVIEWS: usize = 8;
 
 #[derive(Debug)]
 pub(super) struct Authenticator {
@@ -43,7 +43,7 @@ impl Authenticator {
         clock: Clock,
         observer: Observer,
     ) -> Self {
-        let (tokens, asking) = (TimedCache::new(MOST_TOKENS), Semaphore::new(MOST_REVIEWS));
+        let (tokens, asking) = (TimedCache::new(MAX_TOKENS), Semaphore::new(MAX_REVIEWS));
         Self { anonymous, client_ca, reviews, tokens, asking, clock, observer }
     }
 
@@ -92,7 +92,7 @@ impl Authenticator {
     }
 
     async fn by_token(&self, token: &str, reviews: &TokenReviews) -> Result<User, String> {
-        if token.len() > MOST_TOKEN_BYTES {
+        if token.len() > MAX_TOKEN_BYTES {
             return Err("bearer token: too long".to_owned());
         }
         let known = |user: Option<User>| user.ok_or_else(|| "bearer token: nobody's".to_owned());

@@ -11,9 +11,9 @@ use super::user::User;
 use super::{AuthorizationMode, Observer};
 
 /// Verdicts that are remembered.
-const MOST_VERDICTS: usize = 1024;
+const MAX_VERDICTS: usize = 1024;
 /// The API server is asked so much at a time.
-const MOST_REVIEWS: usize = 8;
+const MAX_REVIEWS: usize = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
@@ -35,7 +35,7 @@ pub(super) struct Authorizer {
 
 impl Authorizer {
     pub(super) fn new(mode: AuthorizationMode, clock: Clock, observer: Observer) -> Self {
-        let (verdicts, asking) = (TimedCache::new(MOST_VERDICTS), Semaphore::new(MOST_REVIEWS));
+        let (verdicts, asking) = (TimedCache::new(MAX_VERDICTS), Semaphore::new(MAX_REVIEWS));
         Self { mode, verdicts, asking, clock, observer }
     }
 

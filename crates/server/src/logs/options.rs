@@ -7,9 +7,9 @@ use model::NodeLogOptions;
 
 use crate::query::first;
 
-const MOST_SERVICES: usize = 4;
-const MOST_NAME_BYTES: usize = 256;
-const MOST_LINES: i64 = 100_000;
+const MAX_SERVICES: usize = 4;
+const MAX_NAME_BYTES: usize = 256;
+const MAX_LINES: i64 = 100_000;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
@@ -84,15 +84,15 @@ impl Asked {
         let mut problems = Vec::new();
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_@".contains(c);
         for service in &self.services {
-            if service.len() > MOST_NAME_BYTES {
+            if service.len() > MAX_NAME_BYTES {
                 problems.push(invalid("query", service, "length must be less than 257"));
             } else if !service.chars().all(is_plain) {
                 problems.push(invalid("query", service, "input contains unsupported characters"));
             }
         }
         let (services, options) = (self.services.len(), &self.options);
-        if services > MOST_SERVICES {
-            problems.push(format!("query: Too many: {services}: must have at most {MOST_SERVICES} items"));
+        if services > MAX_SERVICES {
+            problems.push(format!("query: Too many: {services}: must have at most {MAX_SERVICES} items"));
         }
         match (self.files.len(), services) {
             (0, 0) => problems.push("query: Required value: cannot be empty with options".to_owned()),
@@ -116,8 +116,8 @@ impl Asked {
         if let Some(boot) = options.boot.filter(|boot| *boot > 0) {
             problems.push(invalid("boot", &boot, "must be less than 1"));
         }
-        if let Some(lines) = options.tail_lines.filter(|lines| !(0..=MOST_LINES).contains(lines)) {
-            let why = format!("must be between 0 and {MOST_LINES}, inclusive");
+        if let Some(lines) = options.tail_lines.filter(|lines| !(0..=MAX_LINES).contains(lines)) {
+            let why = format!("must be between 0 and {MAX_LINES}, inclusive");
             problems.push(invalid("tailLines", &lines, &why));
         }
         together(problems)

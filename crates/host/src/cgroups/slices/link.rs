@@ -20,7 +20,7 @@ use crate::dbus::{Body, Connection, DbusError, Message, MessageType, Method};
 /// How long the connection stays when nobody wants anything of it: pods come and go one after another, too.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Requests that have not been sent yet. Who comes when it is full waits until some are.
-const MOST_UNSENT: usize = 64;
+const MAX_UNSENT: usize = 64;
 
 #[derive(Debug)]
 pub(super) struct Link {
@@ -87,7 +87,7 @@ impl Link {
                 Err(SendError(request)) => request,
             },
         };
-        let (sender, receiver) = channel(MOST_UNSENT);
+        let (sender, receiver) = channel(MAX_UNSENT);
         // It is empty.
         let _ = sender.try_send(request);
         let mut served = self.served.lock();

@@ -186,7 +186,7 @@ proptest! {
         for (second, image) in images.iter().enumerate() {
             cache.put(image, "", &kept, at(second as u64));
         }
-        prop_assert!(cache.answers.len() <= MOST_ANSWERS);
+        prop_assert!(cache.answers.len() <= MAX_ANSWERS);
         prop_assert!(cache.get(images.last().unwrap(), "", at(images.len() as u64)).is_some());
         let _ = parse_answer(&provider(&[]), output.as_bytes());
     }

@@ -11,7 +11,7 @@ use super::watch::{Watch, oddities};
 use super::{Cluster, bound};
 
 /// A pod's life in changes: sandbox, container, deletion asked for, container ended, sandbox stopped; some in two steps.
-const MOST_CHANGES: usize = 12;
+const MAX_CHANGES: usize = 12;
 
 /// Creates that many pods at once, waits until all run, deletes them all, and accounts for all that was seen.
 fn come_and_go(cluster: &Cluster, count: usize, pod: impl Fn(&str) -> Value) {
@@ -38,7 +38,7 @@ fn come_and_go(cluster: &Cluster, count: usize, pod: impl Fn(&str) -> Value) {
     let events = watch.events();
     eprintln!("{count} pods: created {created:?}, ran {ran:?}, deleted {deleted:?}, {} events", events.len());
     assert_eq!(watch.count("ADDED"), count);
-    assert_eq!(oddities(&events, MOST_CHANGES), Vec::<String>::new());
+    assert_eq!(oddities(&events, MAX_CHANGES), Vec::<String>::new());
     cluster.node.eventually("the node has nothing of them", |node| {
         let pods = node.pods();
         if pods.is_empty() { Ok(()) } else { Err(format!("{} pods", pods.len())) }
