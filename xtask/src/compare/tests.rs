@@ -121,7 +121,7 @@ fn resources_of_a_pod_may_be_allocated_or_enforced_if_both_kubelets_showed_both(
         pod["final"]["status"]["phase"] = json!("Failed");
         pod
     };
-    let ours = ended(shown(1, &[allocated.clone()]));
+    let ours = ended(shown(1, std::slice::from_ref(&allocated)));
     assert_eq!(lines(ended(both(&enforced, &allocated)), ours), Vec::<String>::new(), "ended before that");
     let ours = ended(shown(1, &[json!({"limits": {"memory": "2Ki"}})]));
     assert_eq!(lines(ended(both(&enforced, &allocated)), ours).len(), 1, "a value that was never shown");
