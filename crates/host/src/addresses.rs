@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_no_peer_could_reach_are_unfit() {
+    fn addresses_no_peer_could_reach_are_invalid() {
         for text in ["127.0.0.1", "169.254.1.1", "224.0.0.1", "0.0.0.0", "::1", "fe80::1", "ff02::1", "::"] {
             assert!(!is_fit_for_node(text.parse().unwrap()), "{text}");
         }

@@ -78,7 +78,7 @@ use ports::host::{
     CommandOutput, DirEntry, DirectoryChange, ExecTrace, GroupPolicy, HostError, HostPathKind, HostResult,
     MachineInfo, ManifestFile, OpenFile, PathFacts, ProgramCall, ProgramEnd, SubordinateIds,
 };
-use volume_helper::{VolumeHelpers, Worker};
+use volume_helper::{HelperProcesses, Worker};
 
 pub use addresses::host_ips;
 pub use cgroups::LinuxCgroups;
@@ -112,7 +112,7 @@ impl LinuxHost {
     /// [`serve_as_volume_helper`].
     #[must_use]
     pub fn with_volume_helpers(self, program: PathBuf, own: Vec<PathBuf>) -> Self {
-        Self { worker: Worker::Helper { program, own, helpers: VolumeHelpers::default() }, ..self }
+        Self { worker: Worker::Helper { program, own, helpers: HelperProcesses::default() }, ..self }
     }
 }
 

@@ -24,7 +24,7 @@ use crate::{blocking, failed};
 
 /// The name under which this program is started to do one job.
 pub(crate) const NAME: &str = "kubelet-volume-helper";
-/// VolumeHelpers that work on one mount at the same time, those that were given up among them.
+/// HelperProcesses that work on one mount at the same time, those that were given up among them.
 const PER_MOUNT: usize = 4;
 /// What a volume helper may write: the longest file that is read in a volume, and then some.
 const MAX_OUTPUT: u64 = 1 << 20;
@@ -53,9 +53,9 @@ const IN_MEMORY: [&str; 17] = [
     "binfmt_misc",
 ];
 
-/// VolumeHelpers by the mount they work on.
+/// HelperProcesses by the mount they work on.
 #[derive(Debug, Default)]
-pub(crate) struct VolumeHelpers {
+pub(crate) struct HelperProcesses {
     mounts: Mutex<BTreeMap<PathBuf, Arc<AtMount>>>,
 }
 
@@ -77,7 +77,7 @@ pub(crate) enum Worker {
     /// On a thread of ours, always.
     Thread,
     /// By a volume helper where the volume is not on one of the filesystems that the kubelet itself lives on.
-    Helper { program: PathBuf, own: Vec<PathBuf>, helpers: VolumeHelpers },
+    Helper { program: PathBuf, own: Vec<PathBuf>, helpers: HelperProcesses },
 }
 
 impl Worker {
@@ -158,7 +158,7 @@ fn foreign_mount(path: &Path, own: &[PathBuf]) -> HostResult<Option<PathBuf>> {
     Ok(mounts::first_on_way(&table, path, is_foreign)?.map(|mount| mount.mount_point.clone()))
 }
 
-impl VolumeHelpers {
+impl HelperProcesses {
     async fn carry_out(&self, program: &Path, mount: &Path, job: &Job) -> HostResult<Vec<u8>> {
         let at_mount = self.at(mount);
         let stuck = || {

@@ -114,7 +114,7 @@ fn a_restart_of_all_is_charged_once_to_its_source() {
 }
 
 #[test]
-fn another_image_or_other_resources_are_a_new_chance() {
+fn another_image_or_other_resources_reset_the_back_off() {
     let key = |spec: &str| {
         let pod = crate::pod::fixture::pod(spec);
         let container = containers::find_container(&pod, "a").unwrap();

@@ -302,7 +302,7 @@ fn random_story(seed: u64) -> usize {
 }
 
 #[test]
-fn on_random_stories_the_laws_hold() {
+fn invariants_hold_in_random_scenarios() {
     let acts: usize = (0..500).map(random_story).sum();
     assert!(acts > 10_000, "{acts} acts are too few to mean anything");
 }
