@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 /// Definitions, and where their Rust form is checked in, relative to the workspace.
 #[derive(Debug)]
 struct Protocol {
-    room: &'static str,
+    crate_name: &'static str,
     /// Below `proto`.
     file: &'static str,
     /// Below `src/generated`.
@@ -17,31 +17,31 @@ struct Protocol {
 
 const PROTOCOLS: &[Protocol] = &[
     Protocol {
-        room: "crates/cri-api",
+        crate_name: "crates/cri-api",
         file: "runtime/v1/api.proto",
         generated: "runtime.v1.rs",
         codec: "crate::Codec",
     },
     Protocol {
-        room: "crates/grpc-api",
+        crate_name: "crates/grpc-api",
         file: "podresources/v1/api.proto",
         generated: "v1.rs",
         codec: "tonic_prost::ProstCodec",
     },
     Protocol {
-        room: "crates/grpc-api",
+        crate_name: "crates/grpc-api",
         file: "podresources/v1alpha1/api.proto",
         generated: "v1alpha1.rs",
         codec: "tonic_prost::ProstCodec",
     },
     Protocol {
-        room: "crates/grpc-api",
+        crate_name: "crates/grpc-api",
         file: "deviceplugin/v1beta1/api.proto",
         generated: "v1beta1.rs",
         codec: "tonic_prost::ProstCodec",
     },
     Protocol {
-        room: "crates/grpc-api",
+        crate_name: "crates/grpc-api",
         file: "otlp/trace.proto",
         generated: "opentelemetry.proto.collector.trace.v1.rs",
         codec: "tonic_prost::ProstCodec",
@@ -50,7 +50,7 @@ const PROTOCOLS: &[Protocol] = &[
 
 impl Protocol {
     fn checked_in(&self) -> PathBuf {
-        workspace().join(self.room).join("src/generated")
+        workspace().join(self.crate_name).join("src/generated")
     }
 }
 
@@ -77,7 +77,7 @@ pub(crate) fn regenerate() -> Result<PathBuf, CodegenError> {
 fn generate_into(protocol: &Protocol, out: &Path) -> Result<PathBuf, CodegenError> {
     let file = protocol.file;
     let failed = |what: &str, error: &dyn std::fmt::Display| CodegenError(format!("{what} {file}: {error}"));
-    let include = workspace().join(protocol.room).join("proto");
+    let include = workspace().join(protocol.crate_name).join("proto");
     std::fs::create_dir_all(out).map_err(|e| failed("create output directory for", &e))?;
     let descriptors = protox::compile([file], [&include]).map_err(|e| failed("parse", &e))?;
     tonic_prost_build::configure()

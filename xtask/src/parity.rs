@@ -124,7 +124,7 @@ struct Evidence {
 /// A test function and the names under which it can be found.
 #[derive(Debug, PartialEq, Eq)]
 struct Test {
-    room: String,
+    crate_name: String,
     /// The names of its file, directories and inline modules, in no order.
     within: BTreeSet<String>,
     name: String,
@@ -139,7 +139,11 @@ fn tests(sources: &[Source]) -> Vec<Test> {
         within.extend(source.lines.iter().filter_map(|line| inline_module(&line.code)));
         for function in source.functions() {
             if is_test(source, function.line) {
-                tests.push(Test { room: source.room.clone(), within: within.clone(), name: function.name });
+                tests.push(Test {
+                    crate_name: source.crate_name.clone(),
+                    within: within.clone(),
+                    name: function.name,
+                });
             }
         }
     }
@@ -178,9 +182,11 @@ impl Evidence {
         }
         let mut parts: Vec<&str> = test.split("::").collect();
         let (Some(name), true) = (parts.pop(), parts.len() > 1 || !parts.is_empty()) else { return false };
-        let room = parts.remove(0).replace('_', "-");
+        let crate_name = parts.remove(0).replace('_', "-");
         self.tests.iter().any(|known| {
-            known.room == room && known.name == name && parts.iter().all(|part| known.within.contains(*part))
+            known.crate_name == crate_name
+                && known.name == name
+                && parts.iter().all(|part| known.within.contains(*part))
         })
     }
 }

@@ -11,7 +11,7 @@ pub struct Source {
     /// Path below the workspace root, with `/`.
     pub path: String,
     /// The crate's directory name (`kubelet-core`, `xtask`).
-    pub room: String,
+    pub crate_name: String,
     /// The lines, in order.
     pub lines: Vec<Line>,
 }
@@ -79,8 +79,8 @@ impl Source {
         if path.contains("/tests/") || path.ends_with("/tests.rs") || path.starts_with("tests/") {
             lines.iter_mut().for_each(|line| line.test = true);
         }
-        let room = path.strip_prefix("crates/").unwrap_or(path).split('/').next().unwrap_or_default();
-        Self { path: path.to_owned(), room: room.to_owned(), lines }
+        let crate_name = path.strip_prefix("crates/").unwrap_or(path).split('/').next().unwrap_or_default();
+        Self { path: path.to_owned(), crate_name: crate_name.to_owned(), lines }
     }
 
     /// The lines with their numbers, counted from 1.

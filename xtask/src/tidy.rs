@@ -6,18 +6,19 @@ use std::path::Path;
 use crate::source::{self, Source};
 use crate::{CheckError, Finding};
 
+mod dependencies;
 mod purity;
 mod ratchet;
-mod rooms;
 mod roots;
 mod sleeps;
+mod vocabulary;
 mod words;
 
 /// Every breach of the rules in the workspace at `root`, in order of file and line.
 pub fn check(root: &Path) -> Result<Vec<Finding>, CheckError> {
     let sources = source::read_all(root)?;
     let mut findings = check_sources(&sources);
-    findings.extend(rooms::check(root)?);
+    findings.extend(dependencies::check(root)?);
     findings.sort();
     Ok(findings)
 }
@@ -25,9 +26,15 @@ pub fn check(root: &Path) -> Result<Vec<Finding>, CheckError> {
 /// The rules that look at files alone.
 pub fn check_sources(sources: &[Source]) -> Vec<Finding> {
     let each = sources.iter().flat_map(|source| {
-        [words::check(source), purity::check(source), roots::check(source), sleeps::check(source)]
-            .into_iter()
-            .flatten()
+        [
+            words::check(source),
+            vocabulary::check(source),
+            purity::check(source),
+            roots::check(source),
+            sleeps::check(source),
+        ]
+        .into_iter()
+        .flatten()
     });
     each.chain(ratchet::check(sources)).collect()
 }

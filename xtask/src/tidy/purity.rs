@@ -1,11 +1,11 @@
-//! Keeps `kubelet-core` a brain: it decides, and touches nothing. Its dependencies are checked with the rooms; here it is
+//! Keeps `kubelet-core` pure: it decides, and has no side effects. Its dependencies are checked with those of all crates; here it is
 //! what the standard library would let it do.
 
 use crate::Finding;
 use crate::source::{Source, words};
 use crate::tidy::finding;
 
-const PURE_ROOM: &str = "kubelet-core";
+const DECISION_CORE: &str = "kubelet-core";
 /// Modules of `std` that reach outside. Addresses (`std::net::IpAddr`) are plain data and stay allowed.
 const REACHING_MODULES: &[&str] = &["fs", "process", "env", "thread", "os"];
 /// Names that reach outside, or differ from run to run, wherever they come from.
@@ -25,7 +25,7 @@ const REACHING_NAMES: &[&str] = &[
 ];
 
 pub(super) fn check(source: &Source) -> Vec<Finding> {
-    if source.room != PURE_ROOM {
+    if source.crate_name != DECISION_CORE {
         return Vec::new();
     }
     let mut findings = Vec::new();
@@ -41,7 +41,9 @@ pub(super) fn check(source: &Source) -> Vec<Finding> {
         importing_std &= !code.ends_with(';');
         found.dedup();
         for name in found {
-            let what = format!("`{name}` in the brain: time, chance and the world come in as arguments");
+            let what = format!(
+                "`{name}` in the decision core: time, randomness and everything outside come in as arguments"
+            );
             findings.push(finding(source, number, what));
         }
     }

@@ -4,7 +4,7 @@ use crate::Finding;
 use crate::source::Source;
 use crate::tidy::finding;
 
-/// The one room that may need unsafe code, block by block, each with its reason.
+/// The one crate that may need unsafe code, block by block, each with its reason.
 const MAY_ALLOW_UNSAFE: &str = "host";
 
 pub(super) fn check(source: &Source) -> Vec<Finding> {
@@ -31,6 +31,6 @@ fn is_crate_root(path: &str) -> bool {
 fn says_unsafe_is_out(source: &Source) -> bool {
     source.lines.iter().any(|line| {
         line.code.contains("#![forbid(unsafe_code)]")
-            || (source.room == MAY_ALLOW_UNSAFE && line.code.contains("#![deny(unsafe_code)]"))
+            || (source.crate_name == MAY_ALLOW_UNSAFE && line.code.contains("#![deny(unsafe_code)]"))
     })
 }

@@ -43,7 +43,7 @@ fn a_file_begins_with_a_page_about_itself() {
 
 #[test]
 fn a_crate_says_no_to_unsafe_code_and_only_host_may_say_it_softly() {
-    let soft = "//! A room.\n#![deny(unsafe_code)]\n";
+    let soft = "//! A crate.\n#![deny(unsafe_code)]\n";
     check("crates/agent/src/lib.rs", soft, &["1: is a crate's root without"]);
     check("crates/host/src/lib.rs", soft, &[]);
     check("crates/kubelet/src/main.rs", "//! A binary.\n", &["1: is a crate's root without"]);
@@ -66,10 +66,14 @@ fn work_is_neither_stubbed_nor_put_off_nor_ignored() {
 }
 
 #[test]
-fn the_brain_touches_nothing() {
+fn decision_core_has_no_side_effects() {
     let text = "//! A page.\nuse std::net::IpAddr;\nuse std::{\n    collections::BTreeMap,\n    fs,\n};\nfn f() { std::env::var(\"A\"); }\n\
                 use std::collections::HashMap;\nlet env = 1;\n";
-    let expected = ["5: `fs` in the brain", "7: `env` in the brain", "8: `HashMap` in the brain"];
+    let expected = [
+        "5: `fs` in the decision core",
+        "7: `env` in the decision core",
+        "8: `HashMap` in the decision core",
+    ];
     check("crates/kubelet-core/src/a.rs", text, &expected);
     check("crates/agent/src/a.rs", text, &[]);
 }

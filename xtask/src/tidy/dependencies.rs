@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use crate::{CheckError, Finding, read};
 
-/// A room, and the rooms it may import.
-const ROOMS: &[(&str, &[&str])] = &[
+/// A crate, and the crates it may import.
+const CRATES: &[(&str, &[&str])] = &[
     ("agent", &["config", "kubelet-core", "model", "ports"]),
     ("cluster", &["model", "ports", "yaml"]),
     ("config", &["model", "yaml"]),
@@ -45,13 +45,13 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("xtask", &[]),
     ("yaml", &[]),
 ];
-/// What tests may import on top, in any room: the fakes, the protocol a fake runtime speaks, and our API server.
+/// What tests may import on top, in any crate: the fakes, the protocol a fake runtime speaks, and our API server.
 const FOR_TESTS: &[&str] = &["cri-api", "localapi", "testing"];
 /// The suites that run over what is fake and what is real need the adapters of those doors, and nothing else of their
 /// kind.
 const CONTRACT_SUITES: [(&str, &str); 2] = [("testing", "cluster"), ("testing", "cri")];
 /// Rooms that know no runtime and no socket, and the crates that would bring one in.
-const QUIET_ROOMS: &[&str] = &["config", "kubelet-core", "model", "yaml"];
+const PURE_DEPENDENCIES: &[&str] = &["config", "kubelet-core", "model", "yaml"];
 const LOUD_CRATES: &[&str] =
     &["axum", "hyper", "parking_lot", "reqwest", "rustix", "tokio", "tonic", "tracing"];
 
@@ -61,14 +61,14 @@ pub(super) fn check(root: &Path) -> Result<Vec<Finding>, CheckError> {
     let names: Vec<&str> = packages.iter().filter_map(|package| package["name"].as_str()).collect();
     let mut findings = Vec::new();
     for package in packages {
-        let room = package["name"].as_str().ok_or_else(|| broken("a package without a name"))?;
+        let crate_name = package["name"].as_str().ok_or_else(|| broken("a package without a name"))?;
         for (target, for_tests) in dependencies(package) {
             let complaint = if names.contains(&target) {
-                edge(room, target, for_tests)
+                edge(crate_name, target, for_tests)
             } else {
-                noise(room, target, for_tests)
+                noise(crate_name, target, for_tests)
             };
-            findings.extend(complaint.map(|what| Finding { file: manifest(room), line: 0, what }));
+            findings.extend(complaint.map(|what| Finding { file: manifest(crate_name), line: 0, what }));
         }
     }
     findings.extend(unlisted(&names));
@@ -103,36 +103,40 @@ fn dependencies(package: &Value) -> Vec<(&str, bool)> {
         .collect()
 }
 
-fn edge(room: &str, target: &str, for_tests: bool) -> Option<String> {
+fn edge(crate_name: &str, target: &str, for_tests: bool) -> Option<String> {
     let allowed =
-        ROOMS.iter().find(|(name, _)| *name == room).map(|(_, allowed)| *allowed).unwrap_or_default();
-    let in_tests = FOR_TESTS.contains(&target) || CONTRACT_SUITES.contains(&(room, target));
+        CRATES.iter().find(|(name, _)| *name == crate_name).map(|(_, allowed)| *allowed).unwrap_or_default();
+    let in_tests = FOR_TESTS.contains(&target) || CONTRACT_SUITES.contains(&(crate_name, target));
     let fine = allowed.contains(&target) || (for_tests && in_tests);
-    (!fine).then(|| format!("{room} may not import {target}: see the table in docs/ARCHITECTURE.md"))
+    (!fine).then(|| format!("{crate_name} may not import {target}: see the table in docs/ARCHITECTURE.md"))
 }
 
-fn noise(room: &str, target: &str, for_tests: bool) -> Option<String> {
-    let loud = !for_tests && QUIET_ROOMS.contains(&room) && LOUD_CRATES.contains(&target);
-    loud.then(|| format!("{room} is plain data and decisions; {target} brings in the outside world"))
+fn noise(crate_name: &str, target: &str, for_tests: bool) -> Option<String> {
+    let loud = !for_tests && PURE_DEPENDENCIES.contains(&crate_name) && LOUD_CRATES.contains(&target);
+    loud.then(|| format!("{crate_name} is plain data and decisions; {target} brings in the outside world"))
 }
 
 fn unlisted(names: &[&str]) -> Vec<Finding> {
-    let unknown = names.iter().filter(|name| !ROOMS.iter().any(|(room, _)| room == *name));
-    let what = "is a new room: add its row to xtask/src/tidy/rooms.rs and to docs/ARCHITECTURE.md";
-    unknown.map(|room| Finding { file: manifest(room), line: 0, what: what.to_owned() }).collect()
+    let unknown = names.iter().filter(|name| !CRATES.iter().any(|(crate_name, _)| crate_name == *name));
+    let what = "is a new crate: add its row to xtask/src/tidy/dependencies.rs and to docs/ARCHITECTURE.md";
+    unknown.map(|crate_name| Finding { file: manifest(crate_name), line: 0, what: what.to_owned() }).collect()
 }
 
 /// Rooms that the code map does not show.
 fn unmapped(root: &Path, names: &[&str]) -> Result<Vec<Finding>, CheckError> {
     let map = read(&root.join("docs/ARCHITECTURE.md"))?;
-    let missing = names.iter().filter(|room| !map.contains(&format!("`{room}`")));
-    let what = |room: &&str| format!("the code map does not name `{room}`");
+    let missing = names.iter().filter(|crate_name| !map.contains(&format!("`{crate_name}`")));
+    let what = |crate_name: &&str| format!("the code map does not name `{crate_name}`");
     let file = "docs/ARCHITECTURE.md".to_owned();
-    Ok(missing.map(|room| Finding { file: file.clone(), line: 0, what: what(room) }).collect())
+    Ok(missing.map(|crate_name| Finding { file: file.clone(), line: 0, what: what(crate_name) }).collect())
 }
 
-fn manifest(room: &str) -> String {
-    if room == "xtask" { "xtask/Cargo.toml".to_owned() } else { format!("crates/{room}/Cargo.toml") }
+fn manifest(crate_name: &str) -> String {
+    if crate_name == "xtask" {
+        "xtask/Cargo.toml".to_owned()
+    } else {
+        format!("crates/{crate_name}/Cargo.toml")
+    }
 }
 
 #[cfg(test)]
@@ -140,10 +144,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn adapters_never_import_each_other_or_the_brain() {
-        for (room, target) in [("cri", "host"), ("host", "net"), ("cri", "kubelet-core"), ("server", "agent")]
+    fn adapters_never_import_each_other_or_the_decision_core() {
+        for (crate_name, target) in
+            [("cri", "host"), ("host", "net"), ("cri", "kubelet-core"), ("server", "agent")]
         {
-            assert!(edge(room, target, false).is_some(), "{room} -> {target}");
+            assert!(edge(crate_name, target, false).is_some(), "{crate_name} -> {target}");
         }
         assert_eq!(edge("cri", "ports", false), None);
     }
@@ -160,14 +165,14 @@ mod tests {
     }
 
     #[test]
-    fn the_brain_depends_on_no_runtime() {
+    fn decision_core_depends_on_no_runtime() {
         assert!(noise("kubelet-core", "tokio", false).is_some());
         assert_eq!(noise("agent", "tokio", false), None);
         assert_eq!(noise("model", "proptest", true), None);
     }
 
     #[test]
-    fn a_room_without_a_row_is_named() {
+    fn crate_without_a_row_is_reported() {
         let found = unlisted(&["model", "kitchen"]);
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].file, "crates/kitchen/Cargo.toml");
