@@ -1,4 +1,4 @@
-//! One program for all fuzz targets; `FUZZ_TARGET` names the one to run. What they do stands beside the code that they
+//! One program for all fuzz targets; `FUZZ_TARGET` names the one to run. What they do stands next to the code that they
 //! try, in the `fuzzing` module of each room.
 #![no_main]
 

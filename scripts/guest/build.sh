@@ -18,7 +18,7 @@ ensure_vm_packages() {
     PACKAGES="qemu-system-x86_64:qemu-system-x86 mmdebstrap:mmdebstrap mkfs.ext4:e2fsprogs debugfs:e2fsprogs objcopy:binutils" ensure_packages
 }
 
-# Changes when the guest has to be made anew.
+# Changes when the guest has to be made again.
 recipe() {
     { echo "$RELEASE" && cat "$GUEST_FILES"/*.{service,target} "$GUEST_FILES/build.sh"; } | sha256sum | cut -d' ' -f1
 }

@@ -1,4 +1,4 @@
-//! Finds out the cgroup driver at start, beside everything else: no pod waits for it that does not need it. Owns the
+//! Finds out the cgroup driver at start, next to everything else: no pod waits for it that does not need it. Owns the
 //! answer, which never changes once it is there.
 
 use std::sync::Arc;

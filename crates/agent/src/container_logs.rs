@@ -122,7 +122,7 @@ async fn find_tail(file: &dyn OpenFile, size: u64, lines: u64) -> Result<u64, Ho
     Ok(search.start())
 }
 
-/// Tells when something happens beside the log, as long as there are watches left.
+/// Tells when something happens next to the log, as long as there are watches left.
 fn watch(engine: &Engine, watches: &Arc<Semaphore>, path: &Path) -> BoxStream<'static, ()> {
     let permit: Option<OwnedSemaphorePermit> = Arc::clone(watches).try_acquire_owned().ok();
     let hints = permit.zip(path.parent()).and_then(|(permit, dir)| {

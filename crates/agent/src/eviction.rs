@@ -36,7 +36,7 @@ use crate::volumes::chain;
 
 /// Between two looks, as long as there is something to look for.
 const PERIOD: Duration = Duration::from_secs(10);
-/// A pod that was told to go is waited for, though not for ever.
+/// A pod that was told to go is waited for, though not forever.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// Runtimes remove files some time after they have said that an image or a container is gone. No pod goes meanwhile.
 const SETTLE_TIME: Duration = Duration::from_secs(5);

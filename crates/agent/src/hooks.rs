@@ -18,7 +18,7 @@ use crate::http_action::http_get;
 use crate::metrics::Metrics;
 
 /// HTTP handlers of the Go kubelet have no deadline but the connection's; this one keeps a dead peer from holding a
-/// pod for ever.
+/// pod forever.
 const HTTP_TIMEOUT: Duration = Duration::from_secs(60);
 /// How much of the output of a failed hook its error keeps; the runtime returns up to 16 MiB.
 const MAX_HOOK_OUTPUT: usize = 4096;

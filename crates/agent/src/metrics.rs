@@ -132,7 +132,7 @@ pub struct Metrics {
     disk_samples: Histogram,
     pub(crate) requests: requests::RequestMetrics,
     pub(crate) pods: pods::PodMetrics,
-    /// They are shown beside these.
+    /// They are shown next to these.
     pub certificates: CertificateMetrics,
 }
 

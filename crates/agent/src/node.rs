@@ -16,7 +16,7 @@ use crate::events::Recorder;
 use crate::pleg::PlegHandle;
 
 const PERIOD: Duration = Duration::from_secs(5);
-/// Until the node is ready for the first time it is looked at more often, though not for ever.
+/// Until the node is ready for the first time it is looked at more often, though not forever.
 const FIRST_PERIOD: Duration = Duration::from_millis(100);
 const FIRST_PERIODS_FOR: Duration = Duration::from_secs(120);
 /// A runtime that has not answered for this long is down.

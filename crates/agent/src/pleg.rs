@@ -30,7 +30,7 @@ use crate::metrics::Metrics;
 
 /// Requests for a look beyond this wait for the next relist instead.
 const REQUEST_QUEUE: usize = 200;
-/// Waiting time before the hint stream is opened anew.
+/// Waiting time before the hint stream is opened again.
 const HINT_RETRY: Duration = Duration::from_secs(5);
 /// The same where the runtime has said that it knows no hints.
 const HINT_REFUSED_RETRY: Duration = Duration::from_secs(60);
@@ -149,7 +149,7 @@ impl Pleg {
     }
 
     /// Runs until dropped. Every select arm is cancel safe: channels and join sets lose nothing, and the listing is
-    /// started anew if it is abandoned.
+    /// started again if it is abandoned.
     pub async fn run(mut self) {
         let mut hints = self.hints_after(Duration::ZERO);
         let mut last_relist = None;

@@ -45,7 +45,7 @@ pub(crate) async fn ensure(engine: &Engine, pod: &Pod) -> Result<String, String>
 }
 
 /// How the cgroup of a pod that runs is: whether it is there, and, if all of it is asked for, whether it says what it
-/// should. What is not known is as it should be: no pod is made anew for a look that failed.
+/// should. What is not known is as it should be: no pod is made again for a look that failed.
 pub(crate) async fn state(engine: &Engine, pod: &Pod, with_numbers: bool) -> Option<CgroupState> {
     let names = engine.cgroup_names.borrow().clone()?;
     let cgroup = names.pod(QosClass::of(pod), &PodRef::of(pod).uid);

@@ -165,7 +165,7 @@ async fn read_pod(host: &dyn Host, paths: &Paths, uid: &PodUid) -> Result<Option
     Ok(pod)
 }
 
-/// Writes the status beside the pod's other files. Losing one costs only what a look at the runtime cannot tell again
+/// Writes the status next to the pod's other files. Losing one costs only what a look at the runtime cannot tell again
 /// (start time, readiness, why the pod failed), so a failure is logged and nothing more. That a pod has ended must survive a
 /// power cut: it would run again.
 pub async fn save_checkpoint(host: &dyn Host, paths: &Paths, uid: &PodUid, status: &PodStatus) {

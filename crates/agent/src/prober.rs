@@ -2,7 +2,7 @@
 //!
 //! A task owns its probe's state machine (`kubelet_core::probe::machine`) and reports every new verdict to the pod's
 //! worker. It never starts an attempt while one is under way. What starts and ends tasks is [`Probes::reconcile`],
-//! called by the worker whenever it sees the pod anew.
+//! called by the worker whenever it sees the pod again.
 
 mod attempt;
 

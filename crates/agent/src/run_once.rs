@@ -101,7 +101,7 @@ fn outcome(agent: &Agent, entries: &[PodEntry], verdicts: Vec<Option<Verdict>>) 
     }
 }
 
-/// `None`: not decided yet. A pod that restarts for ever has fared well once it runs; one that works to an end is
+/// `None`: not decided yet. A pod that restarts forever has fared well once it runs; one that works to an end is
 /// waited for.
 fn verdict(entry: &PodEntry) -> Option<Verdict> {
     let status = &*entry.status;

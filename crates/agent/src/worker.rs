@@ -568,7 +568,7 @@ impl PodWorker {
     fn step_outcome(&mut self, retry: Option<Retry>) -> ActOutcome {
         let acted = self.acting.take();
         if acted == Some(PodStep::RepairCgroup) && retry.is_none() {
-            // Not compared again before it is due: what the kernel rounds would be changed for ever.
+            // Not compared again before it is due: what the kernel rounds would be changed forever.
             self.cgroup.state = CgroupState::AsItShouldBe;
         }
         self.is_replacing = retry.is_none() && acted.as_ref().is_some_and(replaces);

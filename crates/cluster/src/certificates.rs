@@ -83,7 +83,7 @@ fn failed(what: &str, error: &dyn std::fmt::Display) -> CertificateError {
     CertificateError(format!("{what}: {error}"))
 }
 
-/// The first certificate of a PEM text, which may have a key beside it: that of its owner.
+/// The first certificate of a PEM text, which may have a key next to it: that of its owner.
 ///
 /// # Errors
 /// There is none, or it cannot be read.

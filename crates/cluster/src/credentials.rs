@@ -71,7 +71,7 @@ impl Credentials {
         }
     }
 
-    /// The server did not accept what we sent: the next call gets it anew.
+    /// The server did not accept what we sent: the next call gets it again.
     pub(crate) fn rejected(&self) {
         match &self.kind {
             Kind::None | Kind::Fixed(_) => {}

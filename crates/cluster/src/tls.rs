@@ -1,7 +1,7 @@
 //! TLS towards the API server: whom we trust and who we are, both of which may change while connections are open.
 //!
 //! Every change makes a new configuration with a higher version. Connections remember theirs, so that a pool can tell
-//! which ones are of yesterday. A configuration is made anew, rather than one with a certificate that is looked up at
+//! which ones are of yesterday. A configuration is made again, rather than one with a certificate that is looked up at
 //! each handshake, because TLS sessions that are resumed keep the identity they began with.
 
 use std::fmt;

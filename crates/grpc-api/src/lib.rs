@@ -1,4 +1,4 @@
-//! gRPC protocols beside the CRI, generated from our own definitions.
+//! gRPC protocols next to the CRI, generated from our own definitions.
 //!
 //! Owns: the definitions in `proto` and the Rust messages, clients and servers made from them: PodResources, which the
 //! kubelet serves; those that it and device plugins speak; and the part of OTLP in which it tells

@@ -40,7 +40,7 @@ fn point(moment: &str, step: &str, path: &Path) {
         return;
     }
     let opened = std::fs::OpenOptions::new().append(true).open(file);
-    // A moment that cannot be written down would come again for ever.
+    // A moment that cannot be written down would come again forever.
     if opened.and_then(|mut opened| opened.write_all(format!("{line}\n").as_bytes())).is_ok() {
         let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
     }

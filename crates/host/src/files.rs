@@ -127,7 +127,7 @@ pub(crate) fn open_regular(path: &Path) -> HostResult<File> {
     regular(File::from(file), path)
 }
 
-/// A fifo or device, which could keep us waiting for ever, is refused.
+/// A fifo or device, which could keep us waiting forever, is refused.
 pub(crate) fn regular(file: File, path: &Path) -> HostResult<File> {
     let kind = file.metadata().map_err(failed("look at", path))?;
     if kind.is_file() {

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use crate::{failed, files};
 
-/// How often the path is resolved anew when something in it is renamed meanwhile.
+/// How often the path is resolved again when something in it is renamed meanwhile.
 const TRIES: u32 = 16;
 
 pub(crate) fn read(volume: &Path, inside: &str, limit: usize) -> HostResult<Vec<u8>> {

@@ -2,7 +2,7 @@
 //!
 //! The directory is watched, and its parent for the moment it is replaced; of something that does not exist the
 //! nearest ancestor is watched for the step that leads there. Whenever the way itself changes the watches are set up
-//! anew and a change is reported, so the reader looks again with the new watches in place and misses nothing.
+//! again and a change is reported, so the reader looks again with the new watches in place and misses nothing.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};

@@ -1,6 +1,6 @@
 //! The certificates of the kubelet (contract C.86): when one is renewed, what is asked for, and when the process gives up.
 //!
-//! Owns: the deadlines, the words of a signing request, and when a node joins anew. Never: making a key, parsing a certificate, reading a file,
+//! Owns: the deadlines, the words of a signing request, and when a node joins again. Never: making a key, parsing a certificate, reading a file,
 //! calling the API.
 
 use std::collections::BTreeSet;
@@ -16,7 +16,7 @@ use model::{CertificateFacts, CertificateNames};
 /// A certificate is renewed after this share of its life, and up to [`SPREAD`] later.
 const EARLIEST: f64 = 0.7;
 const SPREAD: f64 = 0.2;
-/// A request that nobody has signed by then is made anew.
+/// A request that nobody has signed by then is made again.
 pub const SIGNING_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 /// The first certificate of a node may take an administrator.
 pub const BOOTSTRAP_TIMEOUT: Duration = Duration::from_secs(3600);

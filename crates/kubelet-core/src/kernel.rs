@@ -16,7 +16,7 @@ pub const TUNABLES: [Tunable; 6] = [
     tunable("vm/overcommit_memory", 1),
     // Out of memory ends a process, not the machine.
     tunable("vm/panic_on_oom", 0),
-    // A kernel that is broken starts anew soon.
+    // A kernel that is broken starts again soon.
     tunable("kernel/panic", 10),
     tunable("kernel/panic_on_oops", 1),
     // Each container takes a key.

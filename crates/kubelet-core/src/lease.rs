@@ -102,7 +102,7 @@ impl NodeLease {
     }
 
     /// Takes the answer to the step that [`NodeLease::next`] named. `random` is from 0 to 1. True: connections to the
-    /// API may be dead without knowing it, and should be opened anew.
+    /// API may be dead without knowing it, and should be opened again.
     pub fn note(&mut self, step: &LeaseStep, answer: LeaseAnswer, random: f64, now: MonoTime) -> bool {
         match (step, answer) {
             (LeaseStep::Wait { .. }, _) => return false,

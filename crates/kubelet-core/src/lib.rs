@@ -1,4 +1,4 @@
-//! The brain: every decision of the kubelet as a pure, synchronous function from what is desired and what was observed
+//! The decision core: every decision of the kubelet as a pure, synchronous function from what is desired and what was observed
 //! to a plan.
 //!
 //! Architecture invariants:

@@ -47,7 +47,7 @@ fn run(resolved: &Resolved) -> ExitCode {
         Err(error) => return fail(&format!("cannot start threads: {error}")),
     };
     let outcome = runtime.block_on(boot::run(resolved, finished));
-    // Blocking work may hang on a dead disk for ever; the process does not wait for it.
+    // Blocking work may hang on a dead disk forever; the process does not wait for it.
     runtime.shutdown_background();
     match outcome {
         Ok(code) => {

@@ -104,7 +104,7 @@ fn is_fine(request: &Value) -> bool {
     }
 }
 
-/// The usages must hold `purpose`, and beside it only what goes with the key.
+/// The usages must hold `purpose`, and next to it only what goes with the key.
 fn usages_are(request: &Value, purpose: &str) -> bool {
     let usages: BTreeSet<&str> = items(request, "/spec/usages").iter().filter_map(Value::as_str).collect();
     let allowed = ["digital signature", "key encipherment", purpose];

@@ -9,7 +9,7 @@ use crate::k8s::{Container, EphemeralContainer, Pod, PodSpec};
 pub enum ContainerKind {
     /// Runs to completion before the next one starts.
     Init,
-    /// An init container with `restartPolicy: Always`: starts in line, then stays beside the main containers.
+    /// An init container with `restartPolicy: Always`: starts in line, then stays next to the main containers.
     Sidecar,
     Regular,
     /// Added to a running pod for debugging; never restarted.

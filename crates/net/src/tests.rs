@@ -292,7 +292,7 @@ async fn silence_before_the_headers_and_in_the_body_are_told_apart() {
     expect_no_trace_of_ours(server).await;
 }
 
-/// A call that was given up takes its connection along, though the server would keep it for ever.
+/// A call that was given up takes its connection along, though the server would keep it forever.
 async fn expect_no_trace_of_ours(server: Server) {
     expect_no_trace(server.port).await;
     assert!(!server.task.is_finished());

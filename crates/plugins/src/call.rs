@@ -19,7 +19,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// A plugin may have thousands of devices.
 pub(crate) const MAX_RECEIVE_BYTES: usize = 16 << 20;
 
-/// A connection to the socket. It is not made anew once it broke: who listens then may be another plugin.
+/// A connection to the socket. It is not made again once it broke: who listens then may be another plugin.
 pub(crate) async fn connect(socket: &Path) -> PluginResult<Channel> {
     // The URI only yields the `:authority` header; the path of the socket is not part of it.
     Endpoint::from_static("http://localhost")

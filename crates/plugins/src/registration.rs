@@ -22,7 +22,7 @@ const MAX_CONNECTIONS: usize = 64;
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
 /// Opens the socket. Those that are in the directory, ours and those of plugins, are of no use to anybody: a plugin that
-/// lives makes its own anew when ours is.
+/// lives makes its own again when ours is.
 pub(crate) fn listen(dir: &Path) -> PluginResult<UnixListener> {
     let socket = dir.join(SOCKET);
     let opened = remove_sockets(dir).and_then(|()| {

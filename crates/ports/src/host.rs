@@ -108,7 +108,7 @@ pub type CommandOutput = BoxStream<'static, HostResult<Vec<u8>>>;
 /// Something changed below a watched path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DirectoryChange {
-    /// Entries that were deleted or moved away. One that exists all the same was created anew.
+    /// Entries that were deleted or moved away. One that exists all the same was created again.
     pub removed: BTreeSet<PathBuf>,
 }
 

@@ -33,7 +33,7 @@ pub type PluginResult<T> = Result<T, PluginError>;
 pub struct DeviceRegistration {
     /// Of the protocol that it speaks: `v1beta1`.
     pub version: String,
-    /// The name of its socket, beside ours.
+    /// The name of its socket, next to ours.
     pub endpoint: String,
     pub resource: String,
 }

@@ -4,7 +4,7 @@
 //!
 //! Architecture invariants:
 //! - an endpoint asks [`ports::NodeApi`] and writes down the answer; it knows nothing of how the agent works;
-//! - no client can hold more than one connection's worth of memory, and none for ever;
+//! - no client can hold more than one connection's worth of memory, and none forever;
 //! - a failure here never reaches the agent.
 #![forbid(unsafe_code)]
 #![cfg_attr(

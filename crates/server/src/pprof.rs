@@ -30,7 +30,7 @@ const PROFILES: [(&str, &str); 4] = [
     ("profile", "processor time by thread, over ?seconds= (30 if it is not given)"),
     ("threadcreate", "threads of the process, by name"),
 ];
-/// Those that a Go runtime has beside them.
+/// Those that a Go runtime has next to them.
 const OF_GO: [&str; 5] = ["allocs", "block", "mutex", "symbol", "trace"];
 
 pub(crate) async fn index() -> Response {

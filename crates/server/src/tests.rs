@@ -35,7 +35,7 @@ pub(crate) struct Agent {
     refuses_device_plugins: bool,
     metrics: String,
     log: Option<String>,
-    /// Logs say nothing for ever; who reads them is counted here.
+    /// Logs say nothing forever; who reads them is counted here.
     readers: Option<tokio::sync::watch::Sender<()>>,
     /// Of the runtime's streaming server; where there is none, containers do not run.
     streaming: Option<u16>,

@@ -45,7 +45,7 @@ pub(crate) fn required() -> Response {
     answer::error(StatusCode::BAD_REQUEST, "Upgrade request required")
 }
 
-/// How long nothing may move; zero: for ever.
+/// How long nothing may move; zero: forever.
 pub(crate) type Idle = Duration;
 
 /// What is asked of the streaming server, and where; `Err` says why nothing can be.

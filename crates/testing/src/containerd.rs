@@ -343,7 +343,7 @@ fn run(program: &str, arguments: &[&str]) -> Outcome<String> {
     }
 }
 
-/// The cgroup driver that a containerd under test uses. Older ones do not say it, so kubelets beside it must be told.
+/// The cgroup driver that a containerd under test uses. Older ones do not say it, so kubelets next to it must be told.
 #[must_use]
 pub fn cgroup_driver() -> CgroupDriver {
     let named = std::env::var(CGROUP_DRIVER_VARIABLE).ok();

@@ -1,4 +1,4 @@
-//! A device plugin as others write them: a gRPC server on a socket beside the kubelet's. Its devices are files in `/dev`
+//! A device plugin as others write them: a gRPC server on a socket next to the kubelet's. Its devices are files in `/dev`
 //! that every machine has.
 //!
 //! Runs in a thread of its own runtime, so that tests that know no `async` can use it; ends when dropped.
@@ -86,7 +86,7 @@ impl DevicePlugin {
         runtime.spawn(server.serve_with_incoming(UnixListenerStream::new(listener)));
     }
 
-    /// Tells the kubelet of itself, as soon as that listens; first opens its own socket anew if the kubelet has removed it.
+    /// Tells the kubelet of itself, as soon as that listens; first opens its own socket again if the kubelet has removed it.
     ///
     /// # Errors
     /// What the kubelet says.

@@ -130,7 +130,7 @@ impl PodBuilder {
         self.add("initContainers", name)
     }
 
-    /// Adds an init container that goes on beside the main ones.
+    /// Adds an init container that goes on next to the main ones.
     pub fn sidecar(self, name: &str) -> Self {
         self.add("initContainers", name).with(json!({ "restartPolicy": "Always" }))
     }

@@ -27,7 +27,7 @@ pub struct Position {
     pub column: u64,
 }
 
-/// What is wrong with a text, or with one value in it. Its text names the field, not the place, which is beside it.
+/// What is wrong with a text, or with one value in it. Its text names the field, not the place, which is next to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     pub position: Option<Position>,
@@ -137,7 +137,7 @@ fn options(duplicate_keys: DuplicateKeyPolicy) -> Options {
 fn problem(error: &serde_saphyr::Error) -> Problem {
     let position = error.location().and_then(tree::position);
     let text = error.to_string();
-    // The place is kept beside the message, not said twice.
+    // The place is kept next to the message, not said twice.
     let place = position.map(|at| format!(" at line {}, column {}", at.line, at.column));
     let message = place.and_then(|place| text.strip_suffix(&place).map(str::to_owned)).unwrap_or(text);
     Problem { position, path: String::new(), message }

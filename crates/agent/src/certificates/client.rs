@@ -1,4 +1,4 @@
-//! The client certificate, kept good: renewed before it ends, taken over from disk, healed by joining anew; and the end
+//! The client certificate, kept good: renewed before it ends, taken over from disk, healed by joining again; and the end
 //! of the process when none of that is possible.
 //!
 //! Owns the count of failures. What to do next is decided in `kubelet_core::certificates`.

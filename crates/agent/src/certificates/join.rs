@@ -1,4 +1,4 @@
-//! How a node gets its first client certificate, or one anew when it has none that is good.
+//! How a node gets its first client certificate, or one again when it has none that is good.
 //!
 //! Owns `kubelet-client.key.tmp`: the key that was asked with, until its certificate is there. After a crash the same key
 //! finds the same request again.

@@ -168,7 +168,7 @@ impl SelfSigned {
         self.make().await
     }
 
-    /// Makes the pair anew before it ends, until dropped. `facts` are those of the pair in use.
+    /// Makes the pair again before it ends, until dropped. `facts` are those of the pair in use.
     pub async fn run(self, mut facts: CertificateFacts) {
         let mut random = self.rng.share();
         loop {

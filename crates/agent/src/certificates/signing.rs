@@ -102,7 +102,7 @@ struct Follower<'a> {
 }
 
 impl Follower<'_> {
-    /// Waits for ever.
+    /// Waits forever.
     async fn outcome(&self, mut seen: CertificateSigningRequest) -> Result<Signed, SigningError> {
         let name = self.name.clone();
         let mut pause = FIRST_POLL;

@@ -19,10 +19,10 @@ use crate::engine::Engine;
 use crate::metrics::NodeStart;
 use crate::settings::NodeSettings;
 
-/// Registration is tried again after this long, then twice as long each time, up to the second figure; for ever.
+/// Registration is tried again after this long, then twice as long each time, up to the second figure; forever.
 const REGISTER_RETRY: Duration = Duration::from_millis(100);
 const MAX_REGISTER_RETRY: Duration = Duration::from_secs(7);
-/// A report that fails is tried so often at once; then connections are opened anew.
+/// A report that fails is tried so often at once; then connections are opened again.
 const TRIES: u32 = 5;
 /// A period is stretched by up to this part, so that nodes do not report in step.
 const JITTER_PART: u32 = 25;

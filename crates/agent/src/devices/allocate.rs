@@ -78,7 +78,7 @@ impl Devices {
         Ok(())
     }
 
-    /// Changes what was chosen up to that container; what comes after it is chosen anew then.
+    /// Changes what was chosen up to that container; what comes after it is chosen again then.
     fn rechoose(
         &self,
         pod: &Pod,

@@ -306,7 +306,7 @@ impl StartContext<'_> {
         self.run_post_start(container, id).await
     }
 
-    /// A created container that cannot be started would be adopted for ever.
+    /// A created container that cannot be started would be adopted forever.
     async fn discard_if_refused(&self, id: &ContainerId, error: &RuntimeError) {
         if error.is_uncertain() {
             return;

@@ -102,7 +102,7 @@ impl CgroupSampler {
             // Of no use to those who want more, so it is not kept.
             Some(_) | None if request.detail == Detail::Node => Arc::new(self.sample_node().await),
             Some(_) | None => {
-                // The old one is not kept beside the new one.
+                // The old one is not kept next to the new one.
                 self.last = None;
                 let sample = Arc::new(self.sample(request.detail).await);
                 self.engine.metrics.cgroups_sampled(self.engine.clock.mono().saturating_since(now));
@@ -357,7 +357,7 @@ impl CgroupSampler {
         self.engine.host.read_each(paths.iter().map(PathBuf::from).collect()).await
     }
 
-    /// What the node runs beside pods, and all pods together.
+    /// What the node runs next to pods, and all pods together.
     async fn system(
         &self,
         pods: &[PodSample],

@@ -184,7 +184,7 @@ impl DiskSampler {
         disks
     }
 
-    /// Starts walks that are due and waits for them, though not for ever.
+    /// Starts walks that are due and waits for them, though not forever.
     async fn walk_volumes(&mut self, observed: &[Arc<PodObservation>]) {
         let (clock, period) = (self.engine.clock, self.engine.settings.measure.volume_stats_period);
         let Some(period) = period else { return };

@@ -29,7 +29,7 @@ fn bounded(mount_context: &MountContext<'_>, size_bytes: u64) -> u64 {
 }
 
 /// A directory for a volume is made once: what its containers do to its permissions later is theirs, also over restarts
-/// of the kubelet. A mark beside the volumes says that it is ready; one in memory is gone after a reboot all the same.
+/// of the kubelet. A mark next to the volumes says that it is ready; one in memory is gone after a reboot all the same.
 pub(super) async fn ensure_backing(
     mount_context: &MountContext<'_>,
     path: &Path,

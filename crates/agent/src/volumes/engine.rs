@@ -230,7 +230,7 @@ async fn count_found(engine: Arc<Engine>) {
     }
 }
 
-/// `None` if the work panicked: the pod it was about must not wait for ever.
+/// `None` if the work panicked: the pod it was about must not wait forever.
 async fn guarded<T>(work: impl Future<Output = T> + Send) -> Option<T> {
     use futures_util::FutureExt;
     std::panic::AssertUnwindSafe(work).catch_unwind().await.ok()

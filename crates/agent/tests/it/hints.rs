@@ -90,7 +90,7 @@ async fn listings(features: Features) -> u64 {
 #[tokio::test(start_paused = true)]
 async fn with_evented_pleg_a_runtime_that_tells_of_events_is_seldom_listed() {
     assert!(listings(Features::default()).await > 200);
-    // The pod is looked at anew now and then.
+    // The pod is looked at again now and then.
     assert!(listings(Features { evented_pleg: true, ..Features::default() }).await < 20);
 }
 

@@ -84,7 +84,7 @@ async fn a_node_joins_when_somebody_approves_it() {
     assert_eq!(request.metadata.name.as_deref(), Some("node-csr-id1"));
 }
 
-/// What is read back: certificate and key come from one file, each with the other beside it.
+/// What is read back: certificate and key come from one file, each with the other next to it.
 fn joined_with_file(node: &Newcomer, joined: &StoredPair) -> StoredPair {
     let text = node.host.text(CURRENT).unwrap();
     assert_eq!(text, format!("{}{}", joined.pair.certificate, joined.pair.key));

@@ -8,7 +8,7 @@ use testing::{Fault, Method};
 use crate::pods::{container, pod};
 use crate::world::{World, seconds};
 
-/// When the runtime was asked to open each of four logs anew, which takes it five seconds.
+/// When the runtime was asked to open each of four logs again, which takes it five seconds.
 async fn reopened(workers: usize) -> Vec<Duration> {
     let mut world = World::new();
     world.settings.logs.max_size_bytes = 10;

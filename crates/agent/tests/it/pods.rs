@@ -10,7 +10,7 @@ pub(crate) struct Manifest {
     value: Value,
 }
 
-/// A pod of the given containers that is restarted for ever and has a grace period of 30 seconds.
+/// A pod of the given containers that is restarted forever and has a grace period of 30 seconds.
 pub(crate) fn pod(name: &str, containers: impl IntoIterator<Item = Value>) -> Manifest {
     let containers: Vec<Value> = containers.into_iter().collect();
     let value = json!({

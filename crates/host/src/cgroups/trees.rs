@@ -1,6 +1,6 @@
 //! The trees of cgroups as directories: one for each controller of version 1, a single one of version 2.
 //!
-//! A machine with both has the controllers in trees of version 1 and an empty tree of version 2 beside them, which is
+//! A machine with both has the controllers in trees of version 1 and an empty tree of version 2 next to them, which is
 //! left as it is: nothing is made in it, but what a runtime made there for a pod is removed with the pod.
 
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! What came over the socket, in the pieces in which it came: bytes, and open files beside them. Whole lines and messages are
+//! What came over the socket, in the pieces in which it came: bytes, and open files next to them. Whole lines and messages are
 //! taken from it, so that nothing is lost when somebody stops waiting for the rest of one.
 
 use std::collections::VecDeque;

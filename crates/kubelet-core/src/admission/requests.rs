@@ -9,7 +9,7 @@ use model::{Amount, ContainerKind};
 /// Amounts by resource.
 pub type Requests = BTreeMap<String, Amount>;
 
-/// Regular containers and sidecars run together; each init container runs beside the sidecars before it. What the pod as
+/// Regular containers and sidecars run together; each init container runs next to the sidecars before it. What the pod as
 /// a whole asks for takes the place of the sum; overhead comes on top.
 #[must_use]
 pub fn pod_requests(pod: &Pod) -> Requests {

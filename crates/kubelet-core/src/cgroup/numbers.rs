@@ -90,7 +90,7 @@ fn files_v2(numbers: &CgroupNumbers) -> Vec<CgroupFile> {
     files
 }
 
-/// systemd writes these itself, also when it reads its units anew.
+/// systemd writes these itself, also when it reads its units again.
 fn properties(numbers: &CgroupNumbers, version: CgroupVersion) -> Vec<UnitProperty> {
     let mut properties = Vec::new();
     let mut add = |name, value: Option<i64>| {

@@ -294,7 +294,7 @@ pub fn compute_preference(claims: &Claims<'_>, container: &str, resource: &str) 
 }
 
 /// The pod's devices with those that the plugin would rather have given to that container, as far as they are free; what
-/// containers after it have is to be chosen anew.
+/// containers after it have is to be chosen again.
 #[must_use]
 pub fn compute_preferred(
     claims: &Claims<'_>,

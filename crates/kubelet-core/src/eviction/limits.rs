@@ -85,7 +85,7 @@ fn passed_by_container(pod: &Pod, usage: &PodUsage, layout: DiskLayout) -> Optio
         let logs = container.logs.unwrap_or_default();
         let used = match layout {
             DiskLayout::One => plus(logs, container.layer.unwrap_or_default()),
-            // What it wrote beside its volumes is on no disk that is shared with other pods' files.
+            // What it wrote next to its volumes is on no disk that is shared with other pods' files.
             DiskLayout::ImagesApart | DiskLayout::Split => logs,
         };
         is_over(used.bytes, limit).then(|| {
@@ -95,7 +95,7 @@ fn passed_by_container(pod: &Pod, usage: &PodUsage, layout: DiskLayout) -> Optio
 }
 
 /// What all containers together may take; a pod of which only some have a limit is limited all the same. Init
-/// containers run before the others, sidecars beside them.
+/// containers run before the others, sidecars next to them.
 fn pod_limit(pod: &Pod) -> Option<Quantity> {
     let mut together: Option<Quantity> = None;
     for container in regular_containers(pod) {

@@ -23,7 +23,7 @@ pub struct PodUsage {
 pub struct ContainerUsage {
     pub name: Box<str>,
     pub memory: Option<u64>,
-    /// What it wrote beside its volumes.
+    /// What it wrote next to its volumes.
     pub layer: Option<TreeUsage>,
     pub logs: Option<TreeUsage>,
 }
@@ -67,7 +67,7 @@ impl PodUsage {
         }
     }
 
-    /// What containers wrote beside their volumes.
+    /// What containers wrote next to their volumes.
     #[must_use]
     pub fn layers(&self) -> TreeUsage {
         self.containers.iter().filter_map(|container| container.layer).fold(TreeUsage::default(), plus)

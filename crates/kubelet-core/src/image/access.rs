@@ -152,7 +152,7 @@ pub enum ImageAccess {
     NotVerified,
     /// It could have pulled it.
     Granted,
-    /// It may, and its credentials are to be noted beside those of the record.
+    /// It may, and its credentials are to be noted next to those of the record.
     GrantedAndNoted(ImagePullCredentials),
     /// It must show by pulling that it may.
     MustPull,
@@ -239,7 +239,7 @@ pub fn record_unknown(image_ref: &str, now: Time) -> ImagePulledRecord {
     }
 }
 
-/// The record once a pod's credentials were noted beside those that are known; see [`ImageAccess::GrantedAndNoted`].
+/// The record once a pod's credentials were noted next to those that are known; see [`ImageAccess::GrantedAndNoted`].
 #[must_use]
 pub fn record_note(
     record: &ImagePulledRecord,

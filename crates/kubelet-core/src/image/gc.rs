@@ -17,7 +17,7 @@ pub const FREE_DISK_SPACE_FAILED: &str = "FreeDiskSpaceFailed";
 pub const IMAGE_GC_FAILED: &str = "ImageGCFailed";
 pub const INVALID_DISK_CAPACITY: &str = "InvalidDiskCapacity";
 
-/// `imageGCHighThresholdPercent` and the fields beside it.
+/// `imageGCHighThresholdPercent` and the fields next to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImageGcPolicy {
     /// From this share of the disk in use on, images go…
@@ -36,7 +36,7 @@ impl Default for ImageGcPolicy {
     }
 }
 
-/// Since when an image is known, and when it was last in use. Kept in memory only: a kubelet that starts anew knows no
+/// Since when an image is known, and when it was last in use. Kept in memory only: a kubelet that starts again knows no
 /// image to be young, and no image to have been unused for long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Known {

@@ -329,7 +329,7 @@ impl Terminating {
         }
     }
 
-    /// A shorter period takes effect at once: the kill begins anew with it.
+    /// A shorter period takes effect at once: the kill begins again with it.
     fn shrink_grace(mut self, sources: GraceSources) -> Step {
         let shorter = compute_grace(sources, Some(self.grace));
         if shorter == self.grace {

@@ -40,7 +40,7 @@ pub struct Reading {
 }
 
 /// Nanoseconds of CPU for each second between the two readings. `None` where they are too close or too far apart, or
-/// where the counter began anew between them.
+/// where the counter began again between them.
 #[must_use]
 pub fn compute_rate(before: Reading, after: Reading) -> Option<u64> {
     let window = after.at.saturating_since(before.at);

@@ -9,7 +9,7 @@ use super::exposition::{Kind, Value, family, line};
 use super::procfs::{Disk, Interface};
 use super::sample::{NodeSample, Placed};
 
-/// The machine beside what a sample says of it.
+/// The machine next to what a sample says of it.
 #[derive(Clone, Copy, Debug)]
 pub struct MachineNames<'a> {
     pub boot_id: &'a str,
@@ -94,7 +94,7 @@ fn subjects(sample: &NodeSample) -> Vec<Subject<'_>> {
     all
 }
 
-/// Takes one line of a family: the labels it has beside the six, and the number.
+/// Takes one line of a family: the labels it has next to the six, and the number.
 type Tell<'a> = dyn FnMut(&Labels<'_>, Value) + 'a;
 
 /// One family over all cgroups.

@@ -1,4 +1,4 @@
-//! One look at the whole node: what was measured of the machine, of what the system runs beside pods, and of each pod;
+//! One look at the whole node: what was measured of the machine, of what the system runs next to pods, and of each pod;
 //! and, less often, of the disks.
 
 use std::collections::BTreeMap;
@@ -60,7 +60,7 @@ pub struct Placed {
     pub rate: Option<u64>,
 }
 
-/// Something that the node runs beside pods.
+/// Something that the node runs next to pods.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SystemSample {
     /// `kubelet`, `runtime`, `misc` or `pods`.

@@ -15,7 +15,7 @@ pub struct ProbeSeed {
 }
 
 /// The verdicts that survive a restart of the kubelet: those of containers that still run as the same instance, which
-/// is proven by both id and start time. A pod must not turn unready, and its startup probe not begin anew, only
+/// is proven by both id and start time. A pod must not turn unready, and its startup probe not begin again, only
 /// because nobody was there to ask.
 #[must_use]
 pub fn merge_for_restart(previous: &PodStatus, observed: &PodObservation) -> Vec<ProbeSeed> {

@@ -78,7 +78,7 @@ fn take_readiness(condition: &mut PodCondition, found: &PodStatus, said: &PodSta
     }
 }
 
-/// The API keeps whole seconds; finer ones would differ from what it has for ever.
+/// The API keeps whole seconds; finer ones would differ from what it has forever.
 fn cut_times(status: &mut PodStatus) {
     cut(&mut status.start_time);
     for condition in status.conditions.iter_mut().flatten() {

@@ -91,7 +91,7 @@ pub fn bundle_text(
     Ok(certificates.iter().map(|certificate| pem(certificate)).collect())
 }
 
-/// The certificates of a bundle, each as one run of base64. What is between and beside them is left out.
+/// The certificates of a bundle, each as one run of base64. What is between and next to them is left out.
 fn certificates(bundle: &str) -> Vec<String> {
     let (mut found, mut inside): (Vec<String>, Option<String>) = (Vec::new(), None);
     for line in bundle.lines().map(str::trim) {

@@ -14,7 +14,7 @@ pub enum Content {
     Nothing,
     /// A filesystem, or anything else that has a signature: part of a volume group, a key store.
     Signed(String),
-    /// A table of partitions, and no filesystem beside it.
+    /// A table of partitions, and no filesystem next to it.
     Partitions,
 }
 
@@ -50,7 +50,7 @@ pub fn compute_content(code: Option<i32>, output: &str, complaint: &str) -> Resu
         lines.filter(|(name, value)| *name == key && !value.is_empty()).map(|(_, value)| value).next()
     };
     Ok(match (value("TYPE"), value("PTTYPE")) {
-        // A filesystem beside a table of partitions: whose it is nobody can tell.
+        // A filesystem next to a table of partitions: whose it is nobody can tell.
         (_, Some(_)) => Content::Partitions,
         (Some(found), None) => Content::Signed(found.to_owned()),
         (None, None) => Content::Nothing,

@@ -2,7 +2,7 @@
 //! (contract A.5, B.7).
 //!
 //! A claim is followed through its PersistentVolume to one of the same types. Types that this kubelet does not offer are
-//! refused here, each in words of its own: CSI has its place beside `Local` and `Nfs`, with an attach and a stage before
+//! refused here, each in words of its own: CSI has its place next to `Local` and `Nfs`, with an attach and a stage before
 //! it. Never: looking an object up, or at a path.
 
 use std::collections::{BTreeMap, BTreeSet};

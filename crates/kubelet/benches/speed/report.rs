@@ -1,4 +1,4 @@
-//! What came out, beside the marks: as a table for people and as JSON for programs.
+//! What came out, next to the marks: as a table for people and as JSON for programs.
 
 use std::fmt::Write as _;
 

@@ -226,7 +226,7 @@ impl Node {
         self.tokio.block_on(containerd.resume()).expect("containerd starts again");
     }
 
-    /// Asks the runtime itself, beside the kubelet.
+    /// Asks the runtime itself, next to the kubelet.
     fn ask<T, F>(&self, question: impl FnOnce(CriRuntime) -> F) -> Result<T, String>
     where
         F: Future<Output = Result<T, RuntimeError>>,
@@ -577,7 +577,7 @@ impl Node {
         });
     }
 
-    /// What an operator does where containerd 1.6 refuses for ever to remove a container: once in many times, a start whose
+    /// What an operator does where containerd 1.6 refuses forever to remove a container: once in many times, a start whose
     /// caller dies leaves it with a task of a container that it says has ended, and no call of the CRI ends that one. The
     /// kubelet says so (`FailedKillPod`), and tries again.
     fn end_forgotten_tasks(&self) {
@@ -782,7 +782,7 @@ pub(crate) fn signal(pid: u32, name: &str) {
 /// A port that nobody listens on, never the same twice. It is not one that the kernel gives away: until the kubelet takes
 /// it, any connection of another test could have become its owner.
 pub(crate) fn free_port() -> u16 {
-    // Tests that run beside these in another process begin elsewhere.
+    // Tests that run next to these in another process begin elsewhere.
     static NEXT: LazyLock<AtomicU32> = LazyLock::new(|| AtomicU32::new(std::process::id().wrapping_mul(61)));
     let (first, last) = (12_000, first_given_away().max(22_000));
     for _ in first..last {

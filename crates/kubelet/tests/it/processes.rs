@@ -1,4 +1,4 @@
-//! What runs inside a container beside its own program, read from `/proc` of the machine.
+//! What runs inside a container next to its own program, read from `/proc` of the machine.
 
 use std::collections::BTreeMap;
 use std::path::Path;

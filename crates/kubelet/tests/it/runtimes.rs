@@ -166,7 +166,7 @@ fn showing(name: &str, part: Option<&str>) -> Value {
     pod
 }
 
-/// Waits until the container waits for ever with words that begin like this.
+/// Waits until the container waits forever with words that begin like this.
 fn is_refused(node: &Node, name: &str, words: &str) {
     node.pod_when(name, "says what it would take", |pod| {
         let waiting = container(pod, "main")["state"]["waiting"].clone();

@@ -158,7 +158,7 @@ fn fifty_streams_at_once_move_a_gibibyte_without_growing_the_process() {
     // What the first stream brings with it stays.
     assert_eq!(Socket::exec(&node, "echo warm", "output=1").expect("a stream").text(), "warm\n");
     let before = memory(&node, "VmRSS");
-    // From here on the peak is counted anew.
+    // From here on the peak is counted again.
     std::fs::write(format!("/proc/{}/clear_refs", node.kubelet_pid()), "5").expect("the peak is reset");
     let all_open = Barrier::new(STREAMS);
     let down = || {

@@ -1,5 +1,5 @@
 //! What a request is about, in the API server's words: a verb and the subresources of this node any of which lets the
-//! caller in. Pure; the rules themselves stand beside the endpoints.
+//! caller in. Pure; the rules themselves stand next to the endpoints.
 
 use http::Method;
 

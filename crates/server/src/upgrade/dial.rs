@@ -85,7 +85,7 @@ fn config(roots: RootCertStore) -> Result<ClientConfig, String> {
     Ok(builder.with_root_certificates(roots).with_no_client_auth())
 }
 
-/// Read anew for each stream: few runtimes serve TLS, and what is trusted may change.
+/// Read again for each stream: few runtimes serve TLS, and what is trusted may change.
 async fn roots(trusted: &[PathBuf]) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     for file in trusted {

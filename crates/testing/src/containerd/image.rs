@@ -27,7 +27,7 @@ pub(super) fn import(layout: &Layout) -> Outcome<()> {
     import_archive(layout, archive)
 }
 
-/// Makes busybox with a file of that size beside it and imports it.
+/// Makes busybox with a file of that size next to it and imports it.
 pub(super) fn import_large(layout: &Layout, name: &str, mebibytes: usize) -> Outcome<()> {
     import_archive(layout, |scratch| large_archive(scratch, name, mebibytes))
 }

@@ -337,7 +337,7 @@ impl State {
         Ok(())
     }
 
-    /// Opens the log anew, as after a rename.
+    /// Opens the log again, as after a rename.
     pub(super) fn reopen_log(&self, id: &ContainerId, now: Moment) -> RuntimeResult<()> {
         let method = Method::ReopenContainerLog;
         let container = self.find(method, id)?;

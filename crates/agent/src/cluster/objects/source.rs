@@ -153,7 +153,7 @@ impl<K: Kind> Source<K> {
         }
     }
 
-    /// A pod that comes anew sees the object as it is now.
+    /// A pod that comes again sees the object as it is now.
     fn expire(&self) {
         if let State::Read(cached) = &self.state
             && let Some(answer) = &mut *cached.last.lock()

@@ -166,7 +166,7 @@ fn a_plugin_is_asked_about_what_is_free_and_what_the_pod_has() {
 
 proptest! {
     /// Whatever comes: a container has as many as it asks for, all of them well, and none that another pod has or that
-    /// two containers hold that run beside each other.
+    /// two containers hold that run next to each other.
     #[test]
     fn no_device_is_given_twice(
         asks in proptest::collection::vec((0..3_usize, 0..4_usize), 1..5),

@@ -9,7 +9,7 @@ fn a_rate_needs_two_readings_that_are_neither_too_close_nor_too_far_apart() {
     assert_eq!(compute_rate(before, reading(12.0, 2_000_000_000)), Some(500_000_000));
     assert_eq!(compute_rate(before, reading(10.1, 2_000_000_000)), None);
     assert_eq!(compute_rate(before, reading(900.0, 2_000_000_000)), None);
-    // The container was started anew.
+    // The container was started again.
     assert_eq!(compute_rate(before, reading(12.0, 5)), None);
     let soon = reading(10.1, 1_000_000_001);
     assert_eq!(next_baseline(Some(before), soon), before);

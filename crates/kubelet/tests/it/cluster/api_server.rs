@@ -87,7 +87,7 @@ impl Drop for ApiServer {
     }
 }
 
-/// The binary beside the kubelet's. `cargo test --workspace` has built it; where only the kubelet was built, or the
+/// The binary next to the kubelet's. `cargo test --workspace` has built it; where only the kubelet was built, or the
 /// sources are newer, it is built first.
 fn localapi() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
@@ -117,7 +117,7 @@ fn build(profile_dir: &Path) {
     assert!(status.expect("cargo runs").success(), "cargo build -p localapi fails");
 }
 
-/// Whether no source that cargo lists beside the binary has changed since it was built.
+/// Whether no source that cargo lists next to the binary has changed since it was built.
 fn is_current(binary: &Path) -> bool {
     let changed = |path: &Path| path.metadata().and_then(|meta| meta.modified()).ok();
     let (Some(built), Ok(list)) = (changed(binary), std::fs::read_to_string(binary.with_extension("d")))

@@ -145,7 +145,7 @@ fn processes_left() -> i64 {
     number("/proc/sys/kernel/pid_max").min(number("/proc/sys/kernel/threads-max")) - running
 }
 
-/// A pod that begins more processes than the machine has to spare goes; one beside it that has a few stays.
+/// A pod that begins more processes than the machine has to spare goes; one next to it that has a few stays.
 fn too_many_processes(cluster: &Cluster, threshold: &str) {
     let begin = |number: u32| format!("i=0; while [ $i -lt {number} ]; do sleep 3600 & i=$((i + 1)); done");
     cluster.kubectl.create(&[bound(shell_pod("few", &format!("{}; {FOREVER}", begin(5))))]);

@@ -162,7 +162,7 @@ fn pods_live_in_slices_of_systemd_with_the_numbers_of_their_classes_and_leave_no
     swap_is_shared_out(asked, &scopes);
     processes_are_where_they_are_named(node, &in_root);
 
-    // systemd reads its units anew, the kubelet starts anew: nothing changes for the pods.
+    // systemd reads its units again, the kubelet starts again: nothing changes for the pods.
     systemctl(&["daemon-reload"]);
     node.restart_kubelet();
     let again = node.running("burstable");

@@ -77,7 +77,7 @@ fn nfs_mounts(cluster: &Cluster) -> Vec<String> {
     table.lines().filter(is_nfs).map(str::to_owned).collect()
 }
 
-/// A pod that writes for ever, through a claim. Its name in the API is such that it is found as a static pod would be.
+/// A pod that writes forever, through a claim. Its name in the API is such that it is found as a static pod would be.
 fn writer(cluster: &Cluster, server: &Server) {
     let options = json!(["nfsvers=4.2", "noatime"]);
     let nfs = json!({"server": "127.0.0.1", "path": server.export});
