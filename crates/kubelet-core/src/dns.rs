@@ -1,6 +1,8 @@
 //! A pod's DNS configuration (contract C.41): the node's resolv.conf, the cluster's servers, the pod's own wishes, and
 //! the limits of resolvers. Never reads the file itself.
 
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use model::PodRef;
@@ -74,7 +76,7 @@ pub struct ResolvConfError {
 /// # Errors
 /// A `nameserver` line has no address.
 pub fn parse_resolv_conf(text: &str) -> Result<DnsRequest, ResolvConfError> {
-    let mut dns = DnsRequest::default();
+    let (mut dns, mut options) = (DnsRequest::default(), Vec::new());
     for (index, line) in text.lines().enumerate() {
         let line = line.trim();
         if line.starts_with('#') {
@@ -90,14 +92,11 @@ pub fn parse_resolv_conf(text: &str) -> Result<DnsRequest, ResolvConfError> {
                 // A lone dot is the root, which every resolver tries anyway.
                 dns.searches = words.filter(|domain| *domain != ".").map(without_dot).collect();
             }
-            Some("options") => {
-                for option in words {
-                    set_option(&mut dns.options, option.to_owned());
-                }
-            }
+            Some("options") => options.extend(words.map(str::to_owned)),
             Some(_) | None => {}
         }
     }
+    set_options(&mut dns.options, options);
     Ok(dns)
 }
 
@@ -106,12 +105,20 @@ fn without_dot(domain: &str) -> String {
     domain.strip_suffix('.').unwrap_or(domain).to_owned()
 }
 
-/// Options are `name` or `name:value`; a later one replaces an earlier one of that name.
-fn set_option(options: &mut Vec<String>, option: String) {
+/// Options are `name` or `name:value`; a later one replaces an earlier one of that name. The API server limits name servers
+/// and search domains of a pod, but not its options.
+fn set_options(options: &mut Vec<String>, more: impl IntoIterator<Item = String>) {
     let name = |option: &str| option.split_once(':').map_or(option, |(name, _)| name).to_owned();
-    match options.iter_mut().find(|existing| name(existing) == name(&option)) {
-        Some(existing) => *existing = option,
-        None => options.push(option),
+    let mut positions: BTreeMap<String, usize> =
+        options.iter().enumerate().map(|(position, option)| (name(option), position)).collect();
+    for option in more {
+        match positions.entry(name(&option)) {
+            Entry::Occupied(position) => options[*position.get()] = option,
+            Entry::Vacant(position) => {
+                position.insert(options.len());
+                options.push(option);
+            }
+        }
     }
 }
 
@@ -203,23 +210,21 @@ fn missing_cluster_dns(pod: &Pod) -> DnsWarning {
 fn add_wishes(dns: &mut DnsRequest, wishes: &PodDNSConfig) {
     add_new(&mut dns.servers, wishes.nameservers.as_deref().unwrap_or_default());
     add_new(&mut dns.searches, wishes.searches.as_deref().unwrap_or_default());
-    for option in wishes.options.iter().flatten() {
+    let options = wishes.options.iter().flatten().map(|option| {
         let name = option.name.as_deref().unwrap_or_default();
-        let text = match option.value.as_deref() {
+        match option.value.as_deref() {
             Some(value) if !value.is_empty() => format!("{name}:{value}"),
             Some(_) | None => name.to_owned(),
-        };
-        set_option(&mut dns.options, text);
-    }
+        }
+    });
+    set_options(&mut dns.options, options);
 }
 
 /// Adds what is not there yet, and drops what the list already held twice.
 fn add_new(list: &mut Vec<String>, more: &[String]) {
-    for item in std::mem::take(list).into_iter().chain(more.iter().cloned()) {
-        if !list.contains(&item) {
-            list.push(item);
-        }
-    }
+    let mut seen = BTreeSet::new();
+    list.extend_from_slice(more);
+    list.retain(|item| seen.insert(item.clone()));
 }
 
 fn limit_servers(dns: &mut DnsRequest, warnings: &mut Vec<DnsWarning>) {

@@ -318,3 +318,17 @@ proptest! {
         }
     }
 }
+
+/// The API server takes any number of options, as far as the pod fits into a request. Compared with each other one by one,
+/// these would stop the kubelet for minutes.
+#[test]
+fn dns_config_with_a_hundred_thousand_options_is_merged_at_once() {
+    let names = (0..100_000).map(|n| n.to_string());
+    let options: Vec<Value> = names.clone().chain(names).map(|name| json!({"name": name})).collect();
+    let searches: Vec<String> = (0..100_000).map(|n| format!("d{n}")).collect();
+    let spec = json!({"dnsPolicy": "None", "dnsConfig": {"options": options, "searches": searches}});
+    let dns = compute_pod_dns(&pod(&spec), &node()).unwrap().dns;
+    assert_eq!((dns.options.len(), dns.searches.len()), (100_000, MAX_SEARCHES));
+    let file = (0..100_000).map(|n| format!("options a{n}\n")).collect::<String>();
+    assert_eq!(parse_resolv_conf(&file).unwrap().options.len(), 100_000);
+}
