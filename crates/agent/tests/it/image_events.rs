@@ -84,6 +84,68 @@ async fn image_pull_back_off_emits_back_off_and_failed() {
     world.until("the waiting message repeats the error", shows).await;
 }
 
+/// A row of the table of `image_manager_test.go`: the image, whether it is present, the policy; the reasons of the events, and
+/// the labels of `kubelet_image_manager_ensure_image_requests_total`.
+type ImageManagerRow = (&'static str, Present, &'static str, &'static [&'static str], [&'static str; 2]);
+
+#[derive(Clone, Copy)]
+enum Present {
+    Yes,
+    No,
+    NeitherThereNorInTheRegistry,
+}
+
+const IMAGE_MANAGER_TABLE: [ImageManagerRow; 8] = [
+    ("r.io/missing:1", Present::No, "IfNotPresent", &["Pulling", "Pulled"], ["false", "true"]),
+    ("r.io/present:1", Present::Yes, "IfNotPresent", &["Pulled"], ["true", "false"]),
+    ("r.io/present:1", Present::Yes, "Always", &["Pulling", "Pulled"], ["unknown", "true"]),
+    ("r.io/missing:1", Present::No, "Never", &["ErrImageNeverPull"], ["false", "unknown"]),
+    (
+        "r.io/typo:1",
+        Present::NeitherThereNorInTheRegistry,
+        "IfNotPresent",
+        &["Pulling", "Failed", "BackOff", "Pulling", "Failed"],
+        ["false", "true"],
+    ),
+    ("FAILED_IMAGE", Present::No, "Always", &["InspectFailed"], ["unknown", "unknown"]),
+    ("http://url", Present::No, "Always", &["InspectFailed"], ["unknown", "unknown"]),
+    (
+        "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
+        Present::No,
+        "Always",
+        &["InspectFailed"],
+        ["unknown", "unknown"],
+    ),
+];
+
+#[tokio::test(start_paused = true)]
+async fn image_manager_table() {
+    for (image, present, policy, reasons, [is_present, is_pulled]) in IMAGE_MANAGER_TABLE {
+        let world = World::joined().await;
+        match present {
+            Present::Yes => _ = world.fake.image(image),
+            Present::No => {}
+            Present::NeitherThereNorInTheRegistry => _ = world.fake.unpullable(image, "404"),
+        }
+        world.create(&pod(
+            "web",
+            [container_with("main", json!({"image": image, "imagePullPolicy": policy}))],
+        ));
+        let seen = |w: &World| -> Vec<String> {
+            // What follows from an image that is not ready is an event of the container; the table is of the image alone.
+            let of_images = events(w).into_iter().filter(|event| !event.contains("Failed: Error: "));
+            let reasons = of_images.filter_map(|event| Some(event.split([' ', ':']).nth(1)?.to_owned()));
+            reasons.filter(|reason| !["Created", "Started"].contains(&reason.as_str())).collect()
+        };
+        world.until(&format!("events about {image}"), |w| seen(w).len() >= reasons.len()).await;
+        assert_eq!(seen(&world)[..reasons.len()], *reasons, "{image} {policy}");
+        let policy = policy.to_lowercase();
+        let labels =
+            format!(r#"present_locally="{is_present}",pull_policy="{policy}",pull_required="{is_pulled}""#);
+        assert!(has_metric(&world, &labels).await, "{image} {policy}: {labels}");
+    }
+}
+
 /// `imagePullPolicy: Always` pulls without asking whether the image is present, as `image present, pull` of the table.
 #[tokio::test(start_paused = true)]
 async fn image_pull_policy_always_does_not_inspect_first() {
