@@ -268,16 +268,23 @@ fn a_run_that_was_too_short_to_be_shown_makes_no_pod_ready() {
     let patches = |states: &[(&str, &str)]| {
         let patch = |(state, ready): &(&str, &str)| {
             let (status, reason) = ready.split_once(' ').unwrap_or((ready, ""));
-            json!({"code": 200, "status": {"phase": "Running", "containerStatuses": [{"name": "c", "state": {(*state): {}}}],
+            let (state, reason_of_end) = state.split_once(' ').unwrap_or((state, ""));
+            json!({"code": 200, "status": {"phase": "Running",
+                "containerStatuses": [{"name": "c", "state": {state: {"reason": reason_of_end}}}],
                 "conditions": [{"type": "Ready", "status": status, "reason": reason}]}})
         };
         json!({"final": null, "events": [], "patches": states.iter().map(patch).collect::<Vec<_>>()})
     };
     let (waits, ends, runs) =
         (("waiting", "False NotReady"), ("terminated", "False NotReady"), ("running", "True"));
-    let done = ("terminated", "False PodCompleted");
+    let done = ("terminated Completed", "False PodCompleted");
     let theirs = || patches(&[waits, runs, ends, runs, done]);
     assert_eq!(lines(theirs(), patches(&[waits, ends, runs, done])), Vec::<String>::new());
+    assert_eq!(
+        lines(theirs(), patches(&[waits, ends, done])),
+        Vec::<String>::new(),
+        "every run was too short"
+    );
     let found = lines(theirs(), patches(&[waits, runs, ("terminated", "True"), runs, done]));
     assert_eq!(found, ["states p condition Ready: True  -> False NotReady: yes | no"], "it was shown to run");
     let found = lines(theirs(), patches(&[waits, ends, waits, done]));
