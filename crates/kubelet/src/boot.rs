@@ -93,7 +93,7 @@ pub(crate) async fn run(resolved: &Resolved, spans: Option<Finished>) -> Result<
 }
 
 fn announce(resolved: &Resolved) {
-    tracing::info!(version = config::KUBERNETES_VERSION, implementation = "kubelet-rs", "Starting kubelet");
+    tracing::info!(kubeletVersion = config::KUBERNETES_VERSION, implementation = "kubelet-rs", "Kubelet version");
     for warning in &resolved.warnings {
         tracing::warn!("{warning}");
     }

@@ -132,7 +132,7 @@ fn a_kubelet_killed_while_the_runtime_is_down_finds_everything_when_it_is_back()
     node.spawn_kubelet();
     node.eventually("the kubelet has tried to reach the runtime", |node| {
         let log = node.kubelet_log();
-        let last_start = log.rfind("Starting kubelet").unwrap_or_default();
+        let last_start = log.rfind("Kubelet version").unwrap_or_default();
         let has_tried = log[last_start..].contains("Container runtime is not ready");
         if has_tried { Ok(()) } else { Err("not yet".to_owned()) }
     });

@@ -70,7 +70,7 @@ fn verbosity_decides_how_much_is_said() {
         let second = Second::start(&node, |command| {
             command.args(flags);
         });
-        second.logs(&node, "Starting kubelet");
+        second.logs(&node, "Kubelet version");
         node.eventually("it serves", |node| node.get("/pods"));
         // What comes at -v 4 from every start.
         node.apply(pod, &shell_pod(pod, FOREVER));
