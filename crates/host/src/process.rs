@@ -15,6 +15,13 @@ pub use crate::systemd::{sd_notify, watchdog_interval};
 /// The filesystem type number of a cgroup v2 hierarchy.
 const CGROUP2_MAGIC: i64 = 0x6367_7270;
 
+/// Makes all threads allocate from one arena. Each arena keeps free memory of its own, and threads that work on files only have
+/// little need of several. To be called before the first thread starts.
+pub fn share_one_arena() {
+    #[cfg(target_env = "gnu")]
+    crate::free_memory::share_one_arena();
+}
+
 /// Gives memory that was freed back to the kernel: the C library keeps what lies between pieces that are still in use.
 pub fn release_free_memory() {
     #[cfg(target_env = "gnu")]

@@ -93,7 +93,11 @@ pub(crate) async fn run(resolved: &Resolved, spans: Option<Finished>) -> Result<
 }
 
 fn announce(resolved: &Resolved) {
-    tracing::info!(kubeletVersion = config::KUBERNETES_VERSION, implementation = "kubelet-rs", "Kubelet version");
+    tracing::info!(
+        kubeletVersion = config::KUBERNETES_VERSION,
+        implementation = "kubelet-rs",
+        "Kubelet version"
+    );
     for warning in &resolved.warnings {
         tracing::warn!("{warning}");
     }

@@ -33,6 +33,7 @@ fn main() -> ExitCode {
 }
 
 fn run(resolved: &Resolved) -> ExitCode {
+    host::process::share_one_arena();
     let verbosity =
         logging::Verbosity { of_all: resolved.verbosity().into(), of_files: resolved.vmodule().to_vec() };
     let (spans, finished) = traces::prepare(resolved.kubelet.tracing.as_ref()).unzip();
@@ -58,8 +59,8 @@ fn run(resolved: &Resolved) -> ExitCode {
     }
 }
 
-/// File work that may wait for a disk. Each thread has a heap of its own. Everything else is done by the first thread:
-/// it serves hundreds of pods in a few milliseconds a second, and others would hand work over instead of doing it.
+/// File work that may wait for a disk. Everything else is done by the first thread: it serves hundreds of pods in a few
+/// milliseconds a second, and more threads would pass work on instead of doing it.
 const BLOCKING_THREADS: usize = 8;
 const STACK_BYTES: usize = 1 << 20;
 
