@@ -1,4 +1,4 @@
-//! How fast and how small: the kubelet beside raw calls to the same runtime, and idle next to a runtime that costs
+//! How fast and how small: the kubelet compared with raw calls to the same runtime, and idle next to a runtime that costs
 //! nothing. `scripts/bench` builds what is measured and runs this.
 //!
 //! Owns: the measurements, the marks they are held against, and the words they are shown in. Never judges one run by

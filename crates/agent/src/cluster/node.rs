@@ -19,7 +19,7 @@ use crate::engine::Engine;
 use crate::metrics::NodeStart;
 use crate::settings::NodeSettings;
 
-/// Registration is tried again after this long, then twice as long each time, up to the second figure; forever.
+/// The first delay before registration is retried, which doubles each time, and the longest one.
 const REGISTER_RETRY: Duration = Duration::from_millis(100);
 const MAX_REGISTER_RETRY: Duration = Duration::from_secs(7);
 /// A report that fails is tried so often at once; then connections are opened again.
