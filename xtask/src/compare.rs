@@ -7,6 +7,7 @@
 
 mod allowed;
 mod endpoints;
+mod exposition;
 mod normal;
 mod pods;
 mod recording;

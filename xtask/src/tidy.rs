@@ -6,6 +6,7 @@ use std::path::Path;
 use crate::source::{self, Source};
 use crate::{CheckError, Finding};
 
+mod circles;
 mod dependencies;
 mod purity;
 mod ratchet;
@@ -18,6 +19,7 @@ mod words;
 pub fn check(root: &Path) -> Result<Vec<Finding>, CheckError> {
     let sources = source::read_all(root)?;
     let mut findings = check_sources(&sources);
+    findings.extend(circles::check(&sources));
     findings.extend(dependencies::check(root)?);
     findings.sort();
     Ok(findings)

@@ -1,153 +1,30 @@
-//! The agent as the server sees it.
+//! The node as a member of a cluster: everything that talks to the Kubernetes API.
+//!
+//! Owns the connections' use, and nothing about pods: pods come in as one more source of the sync loop, and their status
+//! goes out from [`crate::pods_view::PodsView`]. A standalone kubelet starts none of this.
 
-use std::path::{Path, PathBuf};
+pub mod certificates;
+pub(crate) mod events;
+pub(crate) mod meta;
+pub(crate) mod mirrors;
+pub(crate) mod node_allocatable;
+pub mod objects;
+pub(crate) mod pods;
+pub mod reflector;
+pub(crate) mod status;
+
 use std::sync::Arc;
-use std::time::Duration;
 
-use async_trait::async_trait;
-use model::k8s::{Container, ObjectMeta, Pod, PodSpec};
-use model::{NodeLogOptions, PodUid};
-use ports::NodeApi;
-use ports::node_api::{
-    LogPieces, LogSource, LogView, ManifestProblem, Measurements, NodeDevice, PodRefusal, PodTarget,
-    SystemLog, SystemLogError, TextPieces,
-};
-use ports::request_metrics::ServingObserver;
-use ports::runtime::{Scope, Streams};
-use tokio::sync::Semaphore;
+use ports::Cluster;
 
-use crate::engine::Engine;
-use crate::sources::ManifestProblems;
-use crate::sync_loop::{Heartbeat, STUCK_AFTER};
-use crate::{Samplers, checkpoints, container_logs, stats, streams, system_logs};
-
-/// Answers from the shared views, the runtime and the files.
+/// The ways to the API server. Each has a budget of its own, so that no kind of traffic waits behind another.
 #[derive(Clone, Debug)]
-pub struct AgentApi {
-    pub(crate) engine: Arc<Engine>,
-    pub(crate) problems: ManifestProblems,
-    pub(crate) heartbeat: Heartbeat,
-    /// Admissions for followers of logs that are told of changes.
-    pub(crate) log_watches: Arc<Semaphore>,
-    pub(crate) journal_queries: Arc<Semaphore>,
-    pub(crate) samplers: Samplers,
-}
-
-#[async_trait]
-impl NodeApi for AgentApi {
-    fn pods(&self) -> Vec<Pod> {
-        let with_status = |entry: crate::pods_view::PodEntry| {
-            let mut pod = Pod::clone(&entry.pod);
-            pod.status = Some((*entry.status).clone());
-            pod
-        };
-        self.engine.pods.all().into_iter().map(with_status).collect()
-    }
-
-    async fn running_pods(&self) -> Result<Vec<Pod>, String> {
-        let runtime = &self.engine.runtime;
-        let lists =
-            tokio::try_join!(runtime.list_sandboxes(&Scope::Node), runtime.list_containers(&Scope::Node));
-        let (sandboxes, containers) = lists.map_err(|error| error.to_string())?;
-        let is_ready = |s: &&ports::runtime::SandboxSummary| s.state == model::SandboxState::Ready;
-        let pods = sandboxes.iter().filter(is_ready).map(|sandbox| {
-            let running = containers
-                .iter()
-                .filter(|c| c.sandbox_id == sandbox.id && c.state == model::ContainerState::Running)
-                .map(|c| Container {
-                    name: c.name.clone(),
-                    image: Some(c.image.clone()),
-                    ..Container::default()
-                });
-            Pod {
-                metadata: ObjectMeta {
-                    name: Some(sandbox.pod.name.to_string()),
-                    namespace: Some(sandbox.pod.namespace.to_string()),
-                    uid: Some(sandbox.pod.uid.to_string()),
-                    ..ObjectMeta::default()
-                },
-                spec: Some(PodSpec { containers: running.collect(), ..PodSpec::default() }),
-                status: None,
-            }
-        });
-        Ok(pods.collect())
-    }
-
-    async fn container_log(&self, source: &LogSource, view: &LogView) -> Result<LogPieces, PodRefusal> {
-        container_logs::open(&self.engine, &self.log_watches, source, view).await
-    }
-
-    async fn exec(
-        &self,
-        pod: &PodTarget,
-        container: &str,
-        command: &[String],
-        streams: Streams,
-    ) -> Result<String, PodRefusal> {
-        streams::exec(&self.engine, (pod, container), command, streams).await
-    }
-
-    async fn attach(&self, pod: &PodTarget, container: &str, streams: Streams) -> Result<String, PodRefusal> {
-        streams::attach(&self.engine, (pod, container), streams).await
-    }
-
-    async fn port_forward(&self, pod: &PodTarget, ports: &[u16]) -> Result<String, PodRefusal> {
-        streams::port_forward(&self.engine, pod, ports).await
-    }
-
-    async fn run(&self, pod: &PodTarget, container: &str, command: &[String]) -> Result<Vec<u8>, PodRefusal> {
-        streams::run(&self.engine, (pod, container), command).await
-    }
-
-    async fn system_log(&self, inside: &Path) -> Result<SystemLog, SystemLogError> {
-        system_logs::open(&self.engine, inside).await
-    }
-
-    async fn service_logs(&self, services: &[String], options: &NodeLogOptions) -> LogPieces {
-        system_logs::of_services(&self.engine, &self.journal_queries, services, options).await
-    }
-
-    async fn checkpoint(
-        &self,
-        pod: &PodTarget,
-        container: &str,
-        timeout: Option<Duration>,
-    ) -> Result<PathBuf, PodRefusal> {
-        checkpoints::write(&self.engine, pod, container, timeout).await
-    }
-
-    fn devices_of(&self, pod: &Pod, container: &str) -> Vec<NodeDevice> {
-        let uid = PodUid::new(pod.metadata.uid.as_deref().unwrap_or_default());
-        self.engine.devices.of_container(&uid, container)
-    }
-
-    fn allocatable_devices(&self) -> Vec<NodeDevice> {
-        self.engine.devices.allocatable()
-    }
-
-    fn takes_device_plugins(&self) -> bool {
-        self.engine.devices.is_serving()
-    }
-
-    fn observer(&self) -> Option<Arc<dyn ServingObserver>> {
-        Some(self.engine.metrics.clone())
-    }
-
-    fn manifest_problems(&self) -> Vec<ManifestProblem> {
-        self.problems.all()
-    }
-
-    fn sync_loop_age(&self) -> (Duration, Duration) {
-        let now = self.engine.clock.mono().since_start();
-        // A loop without the tasks that it depends on is as good as stuck.
-        let age = match self.engine.tasks.failed().is_cancelled() {
-            true => now.saturating_add(STUCK_AFTER),
-            false => now.saturating_sub(self.heartbeat.last()),
-        };
-        (age, STUCK_AFTER)
-    }
-
-    async fn measurements(&self, what: Measurements) -> Result<TextPieces, String> {
-        stats::measurements(&self.engine, &self.samplers, what).await
-    }
+pub struct ApiClients {
+    /// Reads and watches, registration, mirror pods, tokens.
+    pub general: Arc<dyn Cluster>,
+    /// The status of pods, and the deletion of those that are done.
+    pub status: Arc<dyn Cluster>,
+    pub events: Arc<dyn Cluster>,
+    /// The status of the node, and its lease.
+    pub heartbeat: Arc<dyn Cluster>,
 }

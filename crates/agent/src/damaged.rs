@@ -4,7 +4,7 @@ use std::path::Path;
 
 use ports::Host;
 
-use crate::volumes::chain;
+use crate::error_chain::chain;
 
 /// Renames the file to `<name>.damaged`. The caller goes on as if the file did not exist.
 pub(crate) async fn set_aside(host: &dyn Host, path: &Path) {

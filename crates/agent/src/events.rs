@@ -1,8 +1,8 @@
-//! Events about pods and the node: to the log, into a bounded memory of the latest, and to the API where there is one.
+//! Events about pods and the node: to the log, and to the queue for the API where there is one.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use model::text::cut_owned;
 use model::{Now, PodRef};
@@ -10,8 +10,6 @@ use parking_lot::Mutex;
 use ports::Clock;
 use tokio::sync::mpsc;
 
-/// How many events are remembered; the oldest go first.
-const REMEMBERED: usize = 1000;
 /// A longer message is cut: hooks, probes and runtimes may say megabytes, and the API takes no more than this in events of
 /// `events.k8s.io`.
 pub const MAX_MESSAGE: usize = 1024;
@@ -39,19 +37,27 @@ pub struct Event {
     pub annotations: Vec<(&'static str, String)>,
 }
 
-/// Takes events; clones share the memory.
+/// Takes events; clones are the same recorder.
 #[derive(Clone, Debug)]
 pub struct Recorder {
     clock: Clock,
     latest: Arc<Mutex<VecDeque<Event>>>,
-    /// Set once, when the API is to be told.
-    writer: Arc<OnceLock<mpsc::Sender<Event>>>,
+    kept: usize,
+    /// To the event writer; `None` for a standalone kubelet.
+    queue: Option<mpsc::Sender<Event>>,
 }
 
 impl Recorder {
+    /// Keeps the latest `kept` events for [`Self::latest`].
     #[must_use]
-    pub fn new(clock: Clock) -> Self {
-        Self { clock, latest: Arc::default(), writer: Arc::default() }
+    pub fn new(clock: Clock, kept: usize) -> Self {
+        Self { clock, latest: Arc::default(), kept, queue: None }
+    }
+
+    /// The same recorder with a queue for the API, and the end of the queue that the event writer reads.
+    pub(crate) fn with_queue(self) -> (Self, mpsc::Receiver<Event>) {
+        let (sender, receiver) = mpsc::channel(WAITING);
+        (Self { queue: Some(sender), ..self }, receiver)
     }
 
     pub fn normal(
@@ -93,20 +99,7 @@ impl Recorder {
         self.record(None, None, (EventType::Normal, reason.into(), message.into()), Vec::new());
     }
 
-    /// From now on events also come out here. What happened before comes first.
-    pub(crate) fn write_to(&self) -> mpsc::Receiver<Event> {
-        let (sender, receiver) = mpsc::channel(WAITING);
-        let latest = self.latest.lock();
-        for event in latest.iter() {
-            // There is room for all that are remembered.
-            let _ = sender.try_send(event.clone());
-        }
-        // Only the first caller is told; there is one.
-        let _ = self.writer.set(sender);
-        receiver
-    }
-
-    /// The latest events, oldest first.
+    /// The latest events, oldest first: as many as the recorder keeps.
     #[must_use]
     pub fn latest(&self) -> Vec<Event> {
         self.latest.lock().iter().cloned().collect()
@@ -124,22 +117,26 @@ impl Recorder {
             annotations.into_iter().map(|(name, text)| (name, cut_owned(text, MAX_ANNOTATION))).collect();
         let name = pod.map(ToString::to_string);
         tracing::info!(pod = name, containerName = container, r#type = ?kind, %reason, message, "Event");
+        let container = container.map(str::to_owned);
+        let event =
+            Event { at: self.clock.now(), pod: pod.cloned(), container, kind, reason, message, annotations };
+        self.keep(&event);
+        let Some(queue) = &self.queue else { return };
+        if let Err(error) = queue.try_send(event) {
+            let reason = error.into_inner().reason;
+            tracing::warn!(%reason, "Too many events are waiting for the API server, dropping event");
+        }
+    }
+
+    fn keep(&self, event: &Event) {
+        if self.kept == 0 {
+            return;
+        }
         let mut latest = self.latest.lock();
-        if latest.len() == REMEMBERED {
+        if latest.len() == self.kept {
             latest.pop_front();
         }
-        let container = container.map(str::to_owned);
-        let (at, pod) = (self.clock.now(), pod.cloned());
-        let event = Event { at, pod, container, kind, reason, message, annotations };
-        if let Some(writer) = self.writer.get() {
-            match writer.try_reserve() {
-                Ok(place) => place.send(event.clone()),
-                Err(_) => {
-                    tracing::warn!(reason = %event.reason, "Too many events are waiting for the API server, dropping event");
-                }
-            }
-        }
-        latest.push_back(event);
+        latest.push_back(event.clone());
     }
 }
 
@@ -151,7 +148,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_message_of_an_event_has_at_most_a_kibibyte_and_keeps_whole_characters() {
-        let recorder = Recorder::new(Clock::starting_at(Timestamp::UNIX_EPOCH));
+        let recorder = Recorder::new(Clock::starting_at(Timestamp::UNIX_EPOCH), 2);
         recorder.node_warning("Failed", "x".repeat(MAX_MESSAGE));
         recorder.node_warning("Failed", "ä".repeat(8 << 20));
         let messages: Vec<String> = recorder.latest().into_iter().map(|event| event.message).collect();

@@ -5,7 +5,6 @@
 //! `kubelet_core::image`.
 
 pub(crate) mod garbage_collection;
-pub mod metrics;
 mod node_keyring;
 mod providers;
 mod records;
@@ -32,12 +31,10 @@ use tokio::sync::Semaphore;
 use self::node_keyring::NodeKeyring;
 use self::providers::Providers;
 use self::records::PullRecords;
-use crate::cluster::objects::PodObjects;
+use crate::api::objects::PodObjects;
+use crate::context::Context;
 use crate::events::Recorder;
 use crate::metrics::Metrics;
-use crate::settings::Settings;
-use crate::start::Ports;
-use crate::tasks::TaskSet;
 
 /// An image that a container waits for, to run it or to be shown it.
 #[derive(Clone, Copy, Debug)]
@@ -179,19 +176,13 @@ impl Images {
     ///
     /// # Errors
     /// The directories of the records cannot be made.
-    pub async fn start(
-        ports: &Ports,
-        settings: &Settings,
-        recorder: Recorder,
-        metrics: Arc<Metrics>,
-        tasks: &TaskSet,
-    ) -> Result<Self, HostError> {
-        let (root, settings) = (&settings.paths.root, &settings.images);
-        let (runtime, host, clock) = (&ports.runtime, &ports.host, ports.clock);
+    pub async fn start(ctx: &Context) -> Result<Self, HostError> {
+        let (root, settings) = (&ctx.settings.paths.root, &ctx.settings.images);
+        let (runtime, host, clock, metrics) = (&ctx.runtime, &ctx.host, ctx.clock, ctx.metrics.clone());
         let checked = match &settings.verification {
             Some(policy) => {
                 let ports = (host.clone(), clock);
-                let records = PullRecords::start(ports, root, metrics.clone(), tasks).await?;
+                let records = PullRecords::start(ports, root, metrics.clone(), &ctx.tasks).await?;
                 Some((policy.clone(), records))
             }
             None => None,
@@ -201,7 +192,7 @@ impl Images {
         Ok(Self {
             runtime: runtime.clone(),
             clock,
-            recorder,
+            recorder: ctx.recorder.clone(),
             keyring: NodeKeyring::new(host.clone(), clock, settings.credential_dirs.clone()),
             providers: Providers::new(configs, &settings.provider_dir, host, clock, &metrics),
             metrics,

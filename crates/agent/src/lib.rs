@@ -1,7 +1,7 @@
 //! The tasks of the kubelet: what runs, waits and acts. Every decision they carry out is made in `kubelet-core`.
 //!
 //! ```text
-//! file, url --sets--> SyncLoop --orders--> PodWorker (one per pod) --passes--> Runtime, Host, Net
+//! file, url --sets--> SyncLoop --desired state--> PodWorker (one per pod) --passes--> Runtime, Host, Net
 //!                                             ^    ^
 //!                              observations --'    '-- verdicts of the pod's probes
 //! Runtime --listings, hints--> Pleg
@@ -12,53 +12,33 @@
 //! - nothing here names an adapter: the world is reached through `ports` only.
 #![forbid(unsafe_code)]
 
-pub mod admissions;
 pub mod api;
 pub mod cache;
-pub mod certificates;
-pub mod cgroup_driver;
-mod checkpoints;
-pub mod cluster;
-mod container_garbage_collection;
-mod container_logs;
+pub mod context;
 mod damaged;
-pub mod devices;
-pub mod engine;
+pub mod error_chain;
 pub mod events;
-mod eviction;
-mod firewall;
-pub mod hooks;
-mod http_action;
+mod heartbeat;
 pub mod images;
-pub mod log_rotation;
 mod log_tail;
 pub mod metrics;
 pub mod node;
-mod node_cgroups;
-mod oom_watcher;
-pub mod pass;
-pub mod pleg;
-mod pod_cgroups;
-mod pod_cidr;
+pub mod node_view;
+mod pod_files;
+pub mod pods;
 pub mod pods_view;
 mod probe_metrics;
-mod prober;
+mod removers;
+pub mod resources;
 pub mod rng;
 pub mod run_once;
+pub mod serving;
 pub mod settings;
-mod shutdown;
 pub mod sources;
 mod start;
-mod stats;
-mod streams;
-pub mod sync_loop;
-mod system_logs;
-mod system_processes;
 pub mod tasks;
-pub mod user_namespaces;
 pub mod volumes;
-mod worker;
 
+pub use serving::stats::Samplers;
 pub use settings::Settings;
 pub use start::{Agent, Ports};
-pub use stats::Samplers;

@@ -3,14 +3,17 @@
 //! Owns the numbers; how they are written, `render` says. Everything without labels is one atomic; what has labels is a
 //! short table whose keys come from fixed sets, so that the number of lines is bounded.
 
+mod certificates;
 mod devices;
 mod eviction;
 mod histogram;
+mod images;
 mod pods;
 mod render;
 mod requests;
 mod shutdown;
 mod table;
+mod volumes;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,15 +26,14 @@ use model::{ContainerKind, ContainerState};
 use parking_lot::Mutex;
 use ports::runtime::CallObserver;
 
-use crate::certificates::CertificateMetrics;
-use crate::images::metrics::ImageMetrics;
-use crate::volumes::metrics::VolumeMetrics;
-
+pub use certificates::CertificateMetrics;
 use eviction::EvictionMetrics;
 pub(crate) use histogram::Histogram;
+pub use images::ImageMetrics;
 pub(crate) use pods::{NodeStart, PodStart};
 pub(crate) use render::{FromElsewhere, WorkingPods, write};
 use shutdown::ShutdownMetrics;
+use volumes::VolumeMetrics;
 
 /// Limits for how long pods take to start, in seconds.
 const POD_START: &[f64] = &[

@@ -14,7 +14,6 @@ use tokio::sync::watch;
 
 use crate::damaged::set_aside;
 use crate::settings::Paths;
-use crate::worker::is_final;
 
 /// A pod and what it is doing.
 #[derive(Clone, Debug)]
@@ -109,6 +108,11 @@ impl PodsView {
     }
 }
 
+/// The pod has ended, one way or the other.
+pub(crate) fn is_final(status: &PodStatus) -> bool {
+    matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"))
+}
+
 /// Where the status of a pod survives the kubelet.
 fn checkpoint_path(paths: &Paths, uid: &PodUid) -> PathBuf {
     paths.pod(uid).join("status.json")
@@ -128,7 +132,7 @@ pub async fn save_pod(host: &dyn Host, paths: &Paths, uid: &PodUid, pod: &Pod) {
         host.write_file(&spec_path(paths, uid), &json, 0o600).await
     };
     if let Err(error) = saved.await {
-        tracing::warn!(podUID = %uid, err = crate::volumes::chain(&error), "Failed to write pod checkpoint");
+        tracing::warn!(podUID = %uid, err = crate::error_chain::chain(&error), "Failed to write pod checkpoint");
     }
 }
 
@@ -180,7 +184,7 @@ pub async fn save_checkpoint(host: &dyn Host, paths: &Paths, uid: &PodUid, statu
         }
     };
     if let Err(error) = saved.await {
-        tracing::warn!(podUID = %uid, err = crate::volumes::chain(&error), "Failed to write status checkpoint");
+        tracing::warn!(podUID = %uid, err = crate::error_chain::chain(&error), "Failed to write status checkpoint");
     }
 }
 
@@ -203,7 +207,7 @@ pub async fn load_checkpoint(host: &dyn Host, paths: &Paths, uid: &PodUid) -> Op
         Ok(json) => json,
         Err(error) => {
             if !error.is_not_found() {
-                let error = crate::volumes::chain(&error);
+                let error = crate::error_chain::chain(&error);
                 tracing::warn!(podUID = %uid, err = error, "Failed to read status checkpoint, starting with an empty status");
             }
             return None;

@@ -58,24 +58,24 @@ impl Outcome {
 
 /// Waits for the verdicts about all pods of all sources.
 pub async fn run(agent: &Agent) -> Outcome {
-    let engine = agent.engine();
-    let deadline = engine.clock.mono() + TIMEOUT;
+    let (clock, pods) = (agent.context().clock, agent.pods());
+    let deadline = clock.mono() + TIMEOUT;
     let mut ready = agent.sources_ready();
     // The sender lives as long as the sync loop, and that as long as the agent.
     let _ = ready.wait_for(|ready| *ready).await;
-    let mut changes = engine.pods.changes();
+    let mut changes = pods.changes();
     loop {
-        let entries = engine.pods.all();
+        let entries = pods.all();
         let verdicts: Vec<Option<Verdict>> = entries.iter().map(verdict).collect();
         let is_decided = verdicts.iter().all(Option::is_some) && entries.len() == agent.desired_pods();
         let is_working = |entry: &PodEntry| entry.status.phase.as_deref() == Some("Running");
-        let is_late = engine.clock.mono() >= deadline && !entries.iter().any(is_working);
+        let is_late = clock.mono() >= deadline && !entries.iter().any(is_working);
         if is_decided || is_late {
             return outcome(agent, &entries, verdicts);
         }
         tokio::select! {
             _ = changes.changed() => {}
-            () = engine.clock.sleep_until(deadline), if engine.clock.mono() < deadline => {}
+            () = clock.sleep_until(deadline), if clock.mono() < deadline => {}
         }
     }
 }

@@ -31,7 +31,7 @@ pub struct Settings {
     pub shutdown: ShutdownSettings,
     pub cgroups: CgroupSettings,
     pub processes: ProcessSettings,
-    /// `None` for a kubelet that stands alone.
+    /// `None` for a standalone kubelet.
     pub node: Option<NodeSettings>,
     /// How often a pod is looked at again although nothing is known to have changed (plus at most half of it).
     pub sync_frequency: Duration,
@@ -41,6 +41,8 @@ pub struct Settings {
     pub gates: config::FeatureGates,
     /// Deadline of one runtime call; some calls add to it.
     pub request_timeout: Duration,
+    /// How many of the latest events the recorder keeps. The kubelet itself reads none of them.
+    pub kept_events: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -99,7 +101,7 @@ pub struct NetworkSettings {
     pub resolv_conf: Option<PathBuf>,
     /// The node's addresses, the primary one first.
     pub host_ips: Vec<IpAddr>,
-    /// Where pods of a node that stands alone get their addresses; `None` where that is the runtime's own affair.
+    /// Where pods of a standalone node get their addresses; `None` where that is the runtime's own affair.
     pub pod_cidr: Option<String>,
     /// The chains that others expect of a node are kept in its firewall.
     pub firewall_chains: bool,

@@ -33,7 +33,7 @@ async fn written_down(host: &dyn Host, paths: &Paths) -> Option<Vec<Arc<Pod>>> {
     match load_pods(host, paths).await {
         Ok(pods) => Some(pods.into_iter().map(Arc::new).collect()),
         Err(error) => {
-            let error = crate::volumes::chain(&error);
+            let error = crate::error_chain::chain(&error);
             tracing::warn!(err = error, "Failed to read the checkpoint of pod sources");
             None
         }

@@ -1,5 +1,7 @@
 //! Putting the tasks together.
 
+mod cluster_tasks;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -9,50 +11,60 @@ use kubelet_core::firewall::Family;
 use kubelet_core::kernel::{MEMORY_ON_DISK, compute_swap_warning};
 use kubelet_core::node::{NodePressure, compute_allocatable, compute_capacity, reserved_amounts};
 use kubelet_core::request::NodeFacts;
-use model::k8s::{Node, Pod, Quantity};
+use model::k8s::{Node, NodeAddress, Pod, Quantity};
 use model::{CgroupDriver, PodSource};
 use ports::{Cgroups, Clock, Host, HostError, Net, NodeApi, Plugins, Runtime, Shutdown};
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::api::AgentApi;
+use crate::api::ApiClients;
+use crate::api::node_allocatable::NodeAllocatable;
+use crate::api::objects::ClusterObjects;
+use crate::api::reflector::Store;
+use crate::api::reflector::StoreReader;
 use crate::cache::PodCache;
-use crate::cgroup_driver::DriverQuestion;
-use crate::cluster::objects::ClusterObjects;
-use crate::cluster::reflector::Store;
-use crate::cluster::{self, ApiClients, LoopSide};
-use crate::container_garbage_collection::ContainerGarbageCollector;
-use crate::container_logs::MAX_WATCHES;
-use crate::devices::Devices;
-use crate::engine::Engine;
-use crate::events::Recorder;
-use crate::eviction::{Evictor, Removers};
-use crate::firewall::Firewall;
+use crate::context::Context;
+use crate::events::{Event, Recorder};
+use crate::heartbeat::Heartbeat;
 use crate::images::Images;
 use crate::images::garbage_collection::ImageGarbageCollector;
-use crate::log_rotation::LogRotation;
 use crate::metrics::Metrics;
-use crate::node::{NodeView, NodeWatch};
-use crate::node_cgroups::NodeCgroups;
-use crate::oom_watcher;
-use crate::pass::prepare::check_node_dns;
-use crate::pleg::Pleg;
-use crate::pod_cidr;
+use crate::node::cgroup_driver::DriverDetection;
+use crate::node::cgroups::NodeCgroups;
+use crate::node::container_garbage_collection::ContainerGarbageCollector;
+use crate::node::eviction::{Evictor, EvictorInputs, Removers};
+use crate::node::facts::NodeSources;
+use crate::node::firewall::Firewall;
+use crate::node::machine::machine_facts;
+use crate::node::oom_watcher;
+use crate::node::pod_cidr;
+use crate::node::readiness::NodeWatch;
+use crate::node::shutdown::ShutdownTask;
+use crate::node::system_processes::SystemProcesses;
+use crate::node_view::NodeView;
+use crate::pods::cgroups::PodCgroups;
+use crate::pods::handles::PodHandles;
+use crate::pods::pass::prepare::check_node_dns;
+use crate::pods::pleg::{Pleg, PlegHandle};
+use crate::pods::sync_loop::{SourcesReadiness, SyncLoop};
+use crate::pods::user_namespaces::PodIds;
 use crate::pods_view::PodsView;
 use crate::probe_metrics::ProbeMetrics;
+use crate::resources::devices::Devices;
 use crate::rng::Rng;
+use crate::serving::container_logs::MAX_WATCHES;
+use crate::serving::log_rotation::LogRotation;
+use crate::serving::node_api::AgentApi;
+use crate::serving::pod_lookup::PodLookup;
+use crate::serving::stats::{Measured, Samplers};
+use crate::serving::system_logs::MAX_JOURNAL_QUERIES;
 use crate::settings::{NodeSettings, Settings};
-use crate::shutdown::ShutdownTask;
 use crate::sources::file::FileSource;
 use crate::sources::http::HttpSource;
 use crate::sources::{ManifestProblems, SourceSet};
-use crate::stats::Samplers;
-use crate::sync_loop::{Heartbeat, SourcesReadiness, SyncLoop};
-use crate::system_logs::MAX_JOURNAL_QUERIES;
-use crate::system_processes::SystemProcesses;
 use crate::tasks::TaskSet;
-use crate::user_namespaces::PodIds;
 use crate::volumes::{Requests, VolumeEngine, Volumes};
+use cluster_tasks::LoopSide;
 
 /// Sources that have something to say wait here while the loop is busy; there are at most three of them.
 const SET_QUEUE: usize = 8;
@@ -67,14 +79,18 @@ pub struct Ports {
     pub shutdown: Arc<dyn Shutdown>,
     pub plugins: Arc<dyn Plugins>,
     pub clock: Clock,
-    /// `None` for a kubelet that stands alone.
+    /// `None` for a standalone kubelet.
     pub cluster: Option<ApiClients>,
 }
 
 /// A running agent.
 #[derive(Debug)]
 pub struct Agent {
-    engine: Arc<Engine>,
+    handles: Arc<PodHandles>,
+    pods_in_api: StoreReader<Pod>,
+    cgroup_driver: watch::Receiver<Option<CgroupDriver>>,
+    /// The node's addresses, as it last reported them.
+    node_addresses: watch::Sender<Vec<NodeAddress>>,
     problems: ManifestProblems,
     heartbeat: Heartbeat,
     sources_ready: watch::Receiver<bool>,
@@ -94,37 +110,62 @@ impl Agent {
         seed: u64,
     ) -> Result<Self, HostError> {
         make_directories(&*ports.host, &settings).await?;
-        let (engine, ends) = engine(&ports, settings, node_facts, seed).await?;
-        engine.recorder.node_normal("Starting", "Starting kubelet.");
-        if !engine.node_facts.cgroup_v2 {
-            engine.recorder.node_warning("CgroupV1", CGROUP_V1_WARNING);
-        }
-        let swap_bytes = engine.host.machine().swap_bytes;
-        if let Some(warning) = compute_swap_warning(swap_bytes, engine.host.keeps_tmpfs_in_memory()) {
-            engine.recorder.node_warning(MEMORY_ON_DISK, warning);
-        }
+        let (ctx, events) = context(&ports, settings, node_facts, seed);
+        report_start(&ctx);
+        let (handles, ends) = handles(&ctx, &ports).await?;
         let (own_node, pods, pressure) = (ends.own_node.clone(), ends.pods.clone(), ends.pressure.clone());
-        let given_up = ends.spawn(&engine, &ports);
+        let cgroup_driver = ends.cgroup_driver.subscribe();
+        let given_up = ends.spawn(&handles, &ports);
         let (problems, heartbeat) = (ManifestProblems::default(), Heartbeat::default());
         let readiness = SourcesReadiness::default();
-        engine.devices.start(readiness.complete.subscribe())?;
-        let api_sets = start_loop(&engine, &problems, &heartbeat, readiness.clone());
-        if let (Some(cluster), Some(sets)) = (&ports.cluster, api_sets) {
-            let (wanted, sources) = (readiness.static_pods.subscribe(), readiness.complete.subscribe());
-            let side = LoopSide { sets, own_node, pods, wanted, sources };
-            cluster::start(&engine, cluster, side).await;
+        handles.devices.start(readiness.complete.subscribe())?;
+        let api_sets = start_loop(&handles, &problems, &heartbeat, readiness.clone());
+        let node_addresses = watch::Sender::new(Vec::new());
+        let pods_in_api = pods.subscribe();
+        if let (Some(cluster), Some(sets), Some(events)) = (&ports.cluster, api_sets, events) {
+            let side = LoopSide {
+                own_node,
+                pods,
+                sets,
+                wanted: readiness.static_pods.subscribe(),
+                sources: readiness.complete.subscribe(),
+                events,
+                views: handles.pods.clone(),
+                objects: handles.objects.clone(),
+                node_sources: node_sources(&handles),
+                addresses: node_addresses.clone(),
+            };
+            cluster_tasks::start(&ctx, cluster, side).await;
         }
         let sources_ready = readiness.reported.subscribe();
-        let samplers = Samplers::start(&engine);
-        start_collecting(&engine, &samplers, &readiness, pressure);
-        Ok(Self { engine, problems, heartbeat, sources_ready, samplers, given_up })
+        let samplers = Samplers::start(&measured(&handles));
+        start_collecting(&handles, &samplers, &readiness, pressure);
+        Ok(Self {
+            handles,
+            pods_in_api,
+            cgroup_driver,
+            node_addresses,
+            problems,
+            heartbeat,
+            sources_ready,
+            samplers,
+            given_up,
+        })
     }
 
     /// The agent as the HTTP server sees it.
     #[must_use]
     pub fn api(&self) -> Arc<dyn NodeApi> {
+        let PodHandles { ctx, cache, pods, devices, .. } = &*self.handles;
         Arc::new(AgentApi {
-            engine: self.engine.clone(),
+            lookup: PodLookup {
+                ctx: ctx.clone(),
+                cache: cache.clone(),
+                pods: pods.clone(),
+                in_api: self.pods_in_api.clone(),
+            },
+            devices: devices.clone(),
+            measured: measured(&self.handles),
             problems: self.problems.clone(),
             heartbeat: self.heartbeat.clone(),
             log_watches: Arc::new(Semaphore::new(MAX_WATCHES)),
@@ -140,13 +181,42 @@ impl Agent {
     }
 
     #[must_use]
-    pub fn recorder(&self) -> &Recorder {
-        &self.engine.recorder
+    pub fn context(&self) -> &Arc<Context> {
+        &self.handles.ctx
     }
 
     #[must_use]
-    pub fn engine(&self) -> &Arc<Engine> {
-        &self.engine
+    pub fn recorder(&self) -> &Recorder {
+        &self.handles.ctx.recorder
+    }
+
+    /// The pods of this node with their status.
+    #[must_use]
+    pub fn pods(&self) -> &PodsView {
+        &self.handles.pods
+    }
+
+    /// What the runtime says of itself, as last seen.
+    #[must_use]
+    pub fn node(&self) -> watch::Receiver<NodeView> {
+        self.handles.node.clone()
+    }
+
+    #[must_use]
+    pub fn pleg(&self) -> &PlegHandle {
+        &self.handles.pleg
+    }
+
+    /// `None` until the runtime was asked.
+    #[must_use]
+    pub fn cgroup_driver(&self) -> Option<CgroupDriver> {
+        *self.cgroup_driver.borrow()
+    }
+
+    /// The node's addresses, as it last reported them.
+    #[must_use]
+    pub fn node_addresses(&self) -> watch::Receiver<Vec<NodeAddress>> {
+        self.node_addresses.subscribe()
     }
 
     #[must_use]
@@ -163,16 +233,16 @@ impl Agent {
     /// How many pods all sources together ask for.
     #[must_use]
     pub fn desired_pods(&self) -> usize {
-        self.engine.metrics.desired()
+        self.context().metrics.desired()
     }
 
     /// Ends every task. Containers and volumes stay as they are: the next kubelet takes them over.
     pub async fn stop(&self) {
-        self.engine.tasks.stop().await;
+        self.context().tasks.stop().await;
     }
 }
 
-/// What the engine's watches show is written by these ends, each by one task.
+/// What the handles show is written by these ends, each by one task.
 struct Ends {
     pleg: Pleg,
     node: watch::Sender<NodeView>,
@@ -185,53 +255,22 @@ struct Ends {
     volume_requests: Requests,
 }
 
-async fn engine(
+/// The context, and what the event writer reads; `None` for a standalone kubelet.
+fn context(
     ports: &Ports,
     settings: Settings,
     node_facts: NodeFacts,
     seed: u64,
-) -> Result<(Arc<Engine>, Ends), HostError> {
-    let (tasks, metrics) = (TaskSet::new(), Arc::new(Metrics::default()));
-    let recorder = Recorder::new(ports.clock);
-    ports.runtime.observe(metrics.clone());
-    let cache = PodCache::default();
-    let (runtime, features) = (ports.runtime.clone(), node_facts.features);
-    let (pleg, pleg_handle) = Pleg::new(runtime, ports.clock, cache.clone(), metrics.clone(), features);
-    let (node_sender, node) = watch::channel(NodeView::default());
-    let (own_node_sender, own_node) = watch::channel(Store::default());
-    let (pods_sender, pods_in_api) = watch::channel(Store::default());
-    let (driver_sender, cgroup_driver) = watch::channel(None);
-    let (names_sender, cgroup_names) = watch::channel(None);
-    let (pressure_sender, pressure) = watch::channel(NodePressure::default());
-    let (shutting_down_sender, shutting_down) = watch::channel(false);
-    let (volumes, volume_requests) = Volumes::new();
-    let root = settings.paths.root.clone();
-    let devices = Devices::load(ports, root, tasks.clone(), metrics.clone()).await?;
-    let engine = Arc::new(Engine {
-        own_allocatable: own_allocatable(&*ports.host, &settings),
-        objects: cluster_objects(ports, &settings),
-        images: Images::start(ports, &settings, recorder.clone(), metrics.clone(), &tasks).await?,
-        pod_ids: PodIds::load(&*ports.host, &settings).await?,
-        volumes,
-        cache,
-        pleg: pleg_handle,
-        node,
-        cgroup_driver,
-        cgroup_names,
-        leftovers: Arc::new(Notify::new()),
-        node_addresses: watch::channel(Vec::new()).0,
-        pods: PodsView::default(),
-        admissions: devices.admissions(),
-        devices,
-        pressure,
-        shutting_down,
-        own_node,
-        pods_in_api,
-        metrics,
-        probe_metrics: ProbeMetrics::default(),
-        recorder,
-        tasks,
-        rng: Rng::from_seed(seed),
+) -> (Arc<Context>, Option<mpsc::Receiver<Event>>) {
+    let recorder = Recorder::new(ports.clock, settings.kept_events);
+    let (recorder, events) = match &ports.cluster {
+        Some(_) => {
+            let (recorder, events) = recorder.with_queue();
+            (recorder, Some(events))
+        }
+        None => (recorder, None),
+    };
+    let ctx = Context {
         runtime: ports.runtime.clone(),
         host: ports.host.clone(),
         cgroups: ports.cgroups.clone(),
@@ -239,78 +278,164 @@ async fn engine(
         clock: ports.clock,
         settings,
         node_facts,
-    });
+        recorder,
+        metrics: Arc::new(Metrics::default()),
+        tasks: TaskSet::new(),
+        rng: Rng::from_seed(seed),
+    };
+    (Arc::new(ctx), events)
+}
+
+/// Records that the kubelet starts, and what is wrong with the machine.
+fn report_start(ctx: &Context) {
+    ctx.recorder.node_normal("Starting", "Starting kubelet.");
+    if !ctx.node_facts.cgroup_v2 {
+        ctx.recorder.node_warning("CgroupV1", CGROUP_V1_WARNING);
+    }
+    let swap_bytes = ctx.host.machine().swap_bytes;
+    if let Some(warning) = compute_swap_warning(swap_bytes, ctx.host.keeps_tmpfs_in_memory()) {
+        ctx.recorder.node_warning(MEMORY_ON_DISK, warning);
+    }
+}
+
+async fn handles(ctx: &Arc<Context>, ports: &Ports) -> Result<(Arc<PodHandles>, Ends), HostError> {
+    let (settings, metrics) = (&ctx.settings, &ctx.metrics);
+    ctx.runtime.observe(metrics.clone());
+    let cache = PodCache::default();
+    let (runtime, features) = (ctx.runtime.clone(), ctx.node_facts.features);
+    let (pleg, pleg_handle) = Pleg::new(runtime, ctx.clock, cache.clone(), metrics.clone(), features);
+    let (volumes, volume_requests) = Volumes::new();
     let ends = Ends {
         pleg,
-        node: node_sender,
-        own_node: own_node_sender,
-        pods: pods_sender,
-        cgroup_driver: driver_sender,
-        cgroup_names: names_sender,
-        pressure: pressure_sender,
-        shutting_down: shutting_down_sender,
+        node: watch::Sender::default(),
+        own_node: watch::Sender::default(),
+        pods: watch::Sender::default(),
+        cgroup_driver: watch::Sender::default(),
+        cgroup_names: watch::Sender::default(),
+        pressure: watch::Sender::default(),
+        shutting_down: watch::Sender::default(),
         volume_requests,
     };
-    Ok((engine, ends))
+    let own_node = ends.own_node.subscribe();
+    let devices = Devices::load(ctx, ports.plugins.clone()).await?;
+    let handles = Arc::new(PodHandles {
+        images: Arc::new(Images::start(ctx).await?),
+        pod_ids: PodIds::load(&*ctx.host, settings).await?,
+        volumes,
+        objects: cluster_objects(ports, settings, own_node.clone()),
+        cache,
+        pleg: pleg_handle,
+        node: ends.node.subscribe(),
+        cgroups: PodCgroups { ctx: ctx.clone(), names: ends.cgroup_names.subscribe() },
+        leftovers: Arc::new(Notify::new()),
+        pods: PodsView::default(),
+        admissions: devices.admissions(),
+        devices,
+        pressure: ends.pressure.subscribe(),
+        shutting_down: ends.shutting_down.subscribe(),
+        allocatable: NodeAllocatable::new(own_node.clone(), own_allocatable(&*ctx.host, settings)),
+        own_node,
+        probe_metrics: ProbeMetrics::default(),
+        ctx: ctx.clone(),
+    });
+    Ok((handles, ends))
+}
+
+fn node_sources(handles: &PodHandles) -> NodeSources {
+    NodeSources {
+        node: handles.node.clone(),
+        pleg: handles.pleg.clone(),
+        pressure: handles.pressure.clone(),
+        shutting_down: handles.shutting_down.clone(),
+        devices: handles.devices.clone(),
+    }
+}
+
+fn measured(handles: &PodHandles) -> Measured {
+    Measured {
+        ctx: handles.ctx.clone(),
+        cache: handles.cache.clone(),
+        pods: handles.pods.clone(),
+        cgroup_names: handles.cgroups.names.clone(),
+        admissions: handles.admissions.clone(),
+        probe_metrics: handles.probe_metrics.clone(),
+    }
 }
 
 impl Ends {
     /// Starts the tasks that every kubelet has, with or without an API; what comes back is cancelled if the kubelet cannot
     /// do its work.
-    fn spawn(self, engine: &Arc<Engine>, ports: &Ports) -> CancellationToken {
+    fn spawn(self, handles: &Arc<PodHandles>, ports: &Ports) -> CancellationToken {
+        let ctx = &handles.ctx;
         let node_watch = NodeWatch {
-            runtime: engine.runtime.clone(),
-            clock: engine.clock,
-            pleg: engine.pleg.clone(),
-            recorder: engine.recorder.clone(),
+            runtime: ctx.runtime.clone(),
+            clock: ctx.clock,
+            pleg: handles.pleg.clone(),
+            recorder: ctx.recorder.clone(),
             view: self.node,
-            shutting_down: engine.shutting_down.clone(),
-            stands_alone: ports.cluster.is_none(),
+            shutting_down: handles.shutting_down.clone(),
+            is_standalone: ports.cluster.is_none(),
         };
-        let given_up = start_cgroups(engine, self.cgroup_driver, self.cgroup_names);
-        engine.tasks.spawn("node watch", node_watch.run());
-        engine.tasks.spawn("PLEG", self.pleg.run());
-        engine.tasks.spawn("volumes", VolumeEngine::new(engine.clone(), self.volume_requests).run());
-        engine.tasks.spawn("system processes", SystemProcesses::new(engine.clone()).run());
-        engine.tasks.spawn("log rotation", LogRotation::new(engine.clone()).run());
-        engine.tasks.spawn("resolv.conf check", check_node_dns(engine.clone()));
-        start_network(engine);
-        if !engine.settings.shutdown.periods.is_empty() {
-            let shutdown = ShutdownTask::new(engine.clone(), ports.shutdown.clone(), self.shutting_down);
-            engine.tasks.spawn("shutdown", shutdown.run());
+        let given_up = start_cgroups(handles, self.cgroup_driver, self.cgroup_names);
+        ctx.tasks.spawn("node watch", node_watch.run());
+        ctx.tasks.spawn("PLEG", self.pleg.run());
+        let cluster = handles.objects.as_ref().map(|objects| objects.cluster().clone());
+        let allocatable = handles.allocatable.clone();
+        let volumes = VolumeEngine::new(ctx.clone(), cluster, allocatable, self.volume_requests);
+        ctx.tasks.spawn("volumes", volumes.run());
+        ctx.tasks.spawn("system processes", SystemProcesses::new(ctx.clone(), handles.node.clone()).run());
+        ctx.tasks.spawn("log rotation", LogRotation::new(ctx.clone(), handles.cache.clone()).run());
+        ctx.tasks.spawn("resolv.conf check", check_node_dns(ctx.clone()));
+        start_network(handles);
+        if !ctx.settings.shutdown.periods.is_empty() {
+            let pods = (handles.pods.clone(), handles.admissions.clone());
+            let shutdown = ShutdownTask::new(ctx.clone(), pods, ports.shutdown.clone(), self.shutting_down);
+            ctx.tasks.spawn("shutdown", shutdown.run());
         }
         given_up
     }
 }
 
 /// Starts what the node itself needs of the network.
-fn start_network(engine: &Arc<Engine>) {
-    let settings = &engine.settings.network;
+fn start_network(handles: &Arc<PodHandles>) {
+    let ctx = &handles.ctx;
+    let settings = &ctx.settings.network;
     if let Some(cidr) = &settings.pod_cidr {
-        engine.tasks.spawn("pod CIDR", pod_cidr::run(engine.clone(), cidr.clone()));
+        ctx.tasks.spawn("pod CIDR", pod_cidr::run(ctx.clone(), handles.node.clone(), cidr.clone()));
     }
     if settings.firewall_chains {
         for family in Family::ALL {
-            engine.tasks.spawn(family.program(), Firewall::new(engine.clone(), family).run());
+            ctx.tasks.spawn(family.program(), Firewall::new(ctx.clone(), family).run());
         }
     }
 }
 
 /// Starts what removes what nobody needs any more, and what ends pods where that is not enough.
 fn start_collecting(
-    engine: &Arc<Engine>,
+    handles: &Arc<PodHandles>,
     samplers: &Samplers,
     readiness: &SourcesReadiness,
     shown: watch::Sender<NodePressure>,
 ) {
+    let PodHandles { ctx, cache, pods, admissions, .. } = &**handles;
+    let sources_ready = readiness.complete.subscribe();
     let (collector, dead_containers) =
-        ContainerGarbageCollector::new(engine.clone(), readiness.complete.subscribe());
-    engine.tasks.spawn("container garbage collector", collector.run());
-    let (collector, images) = ImageGarbageCollector::new(engine.clone(), samplers.clone());
-    engine.tasks.spawn("image garbage collector", collector.run());
-    let evictor = Evictor::new(engine.clone(), samplers.clone(), Removers { dead_containers, images }, shown);
-    engine.tasks.spawn("eviction", evictor.run());
-    engine.tasks.spawn("OOM watcher", oom_watcher::run(engine.clone()));
+        ContainerGarbageCollector::new(ctx.clone(), cache.clone(), pods.clone(), sources_ready);
+    ctx.tasks.spawn("container garbage collector", collector.run());
+    let images = handles.images.clone();
+    let (collector, images) =
+        ImageGarbageCollector::new(ctx.clone(), cache.clone(), pods.clone(), images, samplers.clone());
+    ctx.tasks.spawn("image garbage collector", collector.run());
+    let inputs = EvictorInputs {
+        cache: cache.clone(),
+        pods: pods.clone(),
+        admissions: admissions.clone(),
+        pods_cgroup: handles.cgroups.names.clone(),
+        samplers: samplers.clone(),
+    };
+    let evictor = Evictor::new(ctx.clone(), inputs, Removers { dead_containers, images }, shown);
+    ctx.tasks.spawn("eviction", evictor.run());
+    ctx.tasks.spawn("OOM watcher", oom_watcher::run(ctx.clone()));
 }
 
 async fn make_directories(host: &dyn Host, settings: &Settings) -> Result<(), HostError> {
@@ -324,89 +449,102 @@ async fn make_directories(host: &dyn Host, settings: &Settings) -> Result<(), Ho
 
 /// Asks for the driver, and makes the cgroups that are named by it; what comes back is cancelled if they cannot be made.
 fn start_cgroups(
-    engine: &Arc<Engine>,
+    handles: &Arc<PodHandles>,
     driver: watch::Sender<Option<CgroupDriver>>,
     names: watch::Sender<Option<Arc<CgroupNames>>>,
 ) -> CancellationToken {
-    let question = DriverQuestion {
-        runtime: engine.runtime.clone(),
-        clock: engine.clock,
-        configured: engine.settings.cgroup_driver,
-        metrics: engine.metrics.clone(),
+    let ctx = &handles.ctx;
+    let driver_of_cgroups = driver.subscribe();
+    let question = DriverDetection {
+        runtime: ctx.runtime.clone(),
+        clock: ctx.clock,
+        configured: ctx.settings.cgroup_driver,
+        metrics: ctx.metrics.clone(),
         answer: driver,
     };
-    engine.tasks.spawn("cgroup driver", question.run());
+    ctx.tasks.spawn("cgroup driver", question.run());
     let given_up = CancellationToken::new();
-    if engine.settings.cgroups.per_qos {
-        let cgroups = NodeCgroups { engine: engine.clone(), names, given_up: given_up.clone() };
-        engine.tasks.spawn("node cgroups", cgroups.run());
+    if ctx.settings.cgroups.per_qos {
+        let cgroups = NodeCgroups {
+            ctx: ctx.clone(),
+            admissions: handles.admissions.clone(),
+            driver: driver_of_cgroups,
+            names,
+            given_up: given_up.clone(),
+        };
+        ctx.tasks.spawn("node cgroups", cgroups.run());
     }
     given_up
 }
 
 /// Starts the sources and the loop that merges them; returns where the API's pods go, if there is an API.
 fn start_loop(
-    engine: &Arc<Engine>,
+    handles: &Arc<PodHandles>,
     problems: &ManifestProblems,
     heartbeat: &Heartbeat,
     readiness: SourcesReadiness,
 ) -> Option<mpsc::Sender<SourceSet>> {
+    let ctx = &handles.ctx;
     let (sets, received) = mpsc::channel::<SourceSet>(SET_QUEUE);
-    let settings = &engine.settings.sources;
+    let settings = &ctx.settings.sources;
     let mut expected = Vec::new();
     if let Some(path) = &settings.manifest_path {
         expected.push(PodSource::File);
         let source = FileSource {
-            host: engine.host.clone(),
-            clock: engine.clock,
+            host: ctx.host.clone(),
+            clock: ctx.clock,
             path: path.clone(),
             period: settings.file_check_frequency,
-            node_name: engine.settings.node_name.clone(),
-            paths: engine.settings.paths.clone(),
-            features: engine.node_facts.features,
+            node_name: ctx.settings.node_name.clone(),
+            paths: ctx.settings.paths.clone(),
+            features: ctx.node_facts.features,
             problems: problems.clone(),
             sets: sets.clone(),
         };
-        engine.tasks.spawn("file source", source.run());
+        ctx.tasks.spawn("file source", source.run());
     }
     if let Some(url) = &settings.manifest_url {
         expected.push(PodSource::Http);
         let source = HttpSource {
-            net: engine.net.clone(),
-            host: engine.host.clone(),
-            clock: engine.clock,
+            net: ctx.net.clone(),
+            host: ctx.host.clone(),
+            clock: ctx.clock,
             url: url.clone(),
             headers: settings.manifest_headers.clone(),
             period: settings.http_check_frequency,
-            node_name: engine.settings.node_name.clone(),
-            paths: engine.settings.paths.clone(),
-            features: engine.node_facts.features,
+            node_name: ctx.settings.node_name.clone(),
+            paths: ctx.settings.paths.clone(),
+            features: ctx.node_facts.features,
             problems: problems.clone(),
             sets: sets.clone(),
         };
-        engine.tasks.spawn("http source", source.run());
+        ctx.tasks.spawn("http source", source.run());
     }
-    let has_api = engine.settings.node.is_some();
+    let has_api = ctx.settings.node.is_some();
     if has_api {
         expected.push(PodSource::Api);
     }
-    let sync_loop = SyncLoop::new(engine.clone(), heartbeat.clone(), received, expected, readiness);
-    engine.tasks.spawn("sync loop", sync_loop.run());
+    let sync_loop = SyncLoop::new(handles.clone(), heartbeat.clone(), received, expected, readiness);
+    ctx.tasks.spawn("sync loop", sync_loop.run());
     has_api.then_some(sets)
 }
 
 /// What pods need of the API besides themselves, where there is one.
-fn cluster_objects(ports: &Ports, settings: &Settings) -> Option<ClusterObjects> {
+fn cluster_objects(
+    ports: &Ports,
+    settings: &Settings,
+    own_node: StoreReader<Node>,
+) -> Option<Arc<ClusterObjects>> {
     let (cluster, node) = (ports.cluster.as_ref()?, settings.node.as_ref()?);
     let strategy = &node.config.config_map_and_secret_change_detection_strategy;
-    Some(ClusterObjects::new(cluster.general.clone(), ports.clock, strategy))
+    Some(Arc::new(ClusterObjects::new(cluster.general.clone(), ports.clock, strategy, own_node)))
 }
 
-/// What a container without limits may use. A node that stands alone gives it the whole machine.
+/// What a container without limits may use. A standalone node gives it the whole machine.
 fn own_allocatable(host: &dyn Host, settings: &Settings) -> BTreeMap<String, Quantity> {
     let (machine, none) = (host.machine(), BTreeMap::new());
     if let Some(NodeSettings { config, flags }) = &settings.node {
-        let capacity = compute_capacity(config, &cluster::machine(machine, None), &none, &BTreeMap::new());
+        let capacity = compute_capacity(config, &machine_facts(machine, None), &none, &BTreeMap::new());
         let reserved = reserved_amounts(config, &capacity, flags.experimental_allocatable_ignore_eviction);
         return compute_allocatable(&capacity, &reserved, &none);
     }

@@ -13,10 +13,11 @@ mod engine;
 mod host_path;
 mod local;
 mod make;
-pub mod metrics;
+mod mount_context;
 mod nfs;
 mod payload;
 mod quota;
+mod shared;
 mod take_down;
 
 use std::collections::BTreeMap;
@@ -31,12 +32,18 @@ use ports::host::ProgramCall;
 use ports::{Host, HostError};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::cluster::objects::PodObjects;
+use crate::api::objects::PodObjects;
+use crate::error_chain::chain;
 use crate::settings::Paths;
 
 pub(crate) use engine::VolumeEngine;
 pub(crate) use make::path_of;
 pub(crate) use quota::counted;
+
+/// Below a pod's directory: its volumes of type `emptyDir`.
+const EMPTY_DIRS: &str = "volumes/kubernetes.io~empty-dir";
+/// The directory of local volumes below `volumes` and `plugins` of a pod.
+const LOCAL_PLUGIN: &str = "kubernetes.io~local-volume";
 
 /// Requests that wait while the engine is busy starting others.
 const QUEUE: usize = 64;
@@ -173,17 +180,4 @@ pub async fn ensure_sub_path(
 /// A call of a program of the machine, without input.
 fn program(path: &str, args: Vec<String>, deadline: Duration) -> ProgramCall {
     ProgramCall { path: path.into(), args, env: Vec::new(), input: Vec::new(), deadline }
-}
-
-/// An error with all its causes on one line.
-#[must_use]
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
 }

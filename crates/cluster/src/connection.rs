@@ -102,6 +102,8 @@ impl Connection {
                 .initial_stream_window_size(STREAM_WINDOW)
                 .initial_connection_window_size(CONNECTION_WINDOW)
                 .initial_max_send_streams(STREAMS)
+                // A table of the server's recent headers keeps many small allocations for the life of the connection.
+                .header_table_size(0)
                 .keep_alive_interval(PING_AFTER)
                 .keep_alive_timeout(PING_TIMEOUT)
                 .keep_alive_while_idle(true)
@@ -143,36 +145,36 @@ impl Connection {
     }
 
     /// A place for one more call, if there is one.
-    pub(crate) fn claim(self: &Arc<Self>) -> Option<Claim> {
+    pub(crate) fn permit(self: &Arc<Self>) -> Option<StreamPermit> {
         let limit = match &self.sender {
             Sender::H1(_) => 1,
             Sender::H2(_, allowed) => allowed.load(Ordering::Relaxed).clamp(1, STREAMS),
         };
         let more = |running| (running < limit).then_some(running + 1);
-        let claimed = self.running.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
-        claimed.is_ok().then(|| Claim { connection: Arc::clone(self) })
+        let raised = self.running.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        raised.is_ok().then(|| StreamPermit { connection: Arc::clone(self) })
     }
 
     /// A place although all are taken: the call waits within hyper until one is free.
-    pub(crate) fn claim_beyond(self: &Arc<Self>) -> Claim {
+    pub(crate) fn permit_beyond_limit(self: &Arc<Self>) -> StreamPermit {
         self.running.fetch_add(1, Ordering::Relaxed);
-        Claim { connection: Arc::clone(self) }
+        StreamPermit { connection: Arc::clone(self) }
     }
 }
 
 /// A place on a connection, given back when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Claim {
+pub(crate) struct StreamPermit {
     connection: Arc<Connection>,
 }
 
-impl Drop for Claim {
+impl Drop for StreamPermit {
     fn drop(&mut self) {
         self.connection.running.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl Claim {
+impl StreamPermit {
     /// Sends the request, whose URI is path and query only, and waits for the head of the answer.
     pub(crate) async fn send(
         self,
@@ -232,7 +234,7 @@ fn never_begun(error: &hyper::Error) -> bool {
 #[derive(Debug)]
 pub(crate) struct Answer {
     body: Incoming,
-    _claim: Claim,
+    _claim: StreamPermit,
 }
 
 impl Body for Answer {

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use ports::Clock;
 
 use crate::access::Login;
-use crate::encode;
+use crate::encode::{self, bearer, secret};
 use crate::plugin::PluginLogin;
 use crate::tls::Tls;
 
@@ -79,17 +79,6 @@ impl Credentials {
             Kind::Plugin(plugin) => plugin.forget(),
         }
     }
-}
-
-pub(crate) fn bearer(token: &str) -> Result<HeaderValue, String> {
-    secret(&format!("Bearer {}", token.trim()))
-}
-
-fn secret(text: &str) -> Result<HeaderValue, String> {
-    let mut header = HeaderValue::from_str(text)
-        .map_err(|_| "the token or password has characters that no header can have".to_owned())?;
-    header.set_sensitive(true);
-    Ok(header)
 }
 
 async fn read_token(path: &Path) -> Result<HeaderValue, String> {

@@ -2,6 +2,7 @@
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use http::header::HeaderValue;
 
 pub(crate) fn base64(content: &[u8]) -> String {
     BASE64_STANDARD.encode(content)
@@ -38,6 +39,18 @@ pub(crate) fn percent_decoded(text: &str) -> String {
 
 fn hex(digit: u8) -> Option<u8> {
     char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok())
+}
+
+/// The value of an `Authorization` header.
+pub(crate) fn bearer(token: &str) -> Result<HeaderValue, String> {
+    secret(&format!("Bearer {}", token.trim()))
+}
+
+pub(crate) fn secret(text: &str) -> Result<HeaderValue, String> {
+    let mut header = HeaderValue::from_str(text)
+        .map_err(|_| "the token or password has characters that no header can have".to_owned())?;
+    header.set_sensitive(true);
+    Ok(header)
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
 
 use crate::access::Plugin;
-use crate::credentials::bearer;
+use crate::encode::bearer;
 use crate::tls::{ClientIdentity, Tls};
 
 /// How long a program may take; it also ends when nobody waits for it any more.

@@ -13,7 +13,7 @@ use http::Response;
 use http::uri::Authority;
 use parking_lot::Mutex;
 
-use crate::connection::{Answer, Claim, Connection, Outgoing, SendError};
+use crate::connection::{Answer, Connection, Outgoing, SendError, StreamPermit};
 use crate::dial::{DialError, Dialer};
 use crate::error::in_full;
 
@@ -48,7 +48,7 @@ impl fmt::Debug for Pool {
 }
 
 enum Place {
-    Free(Claim),
+    Free(StreamPermit),
     Opening(Shared<Opening>),
     /// To be opened for this call alone.
     Own(Opening),
@@ -63,11 +63,11 @@ impl Pool {
     pub(crate) async fn send(self: &Arc<Self>, request: Outgoing) -> Result<Response<Answer>, SendError> {
         let mut failure = String::new();
         for _ in 0..TRIES {
-            let claim = match self.claim().await {
-                Ok(claim) => claim,
+            let permit = match self.permit().await {
+                Ok(permit) => permit,
                 Err(error) => return Err(SendError::Unsent(error.to_string())),
             };
-            match claim.send(request.clone(), &self.authority).await {
+            match permit.send(request.clone(), &self.authority).await {
                 Err(SendError::Unsent(words)) => failure = words,
                 other => return other,
             }
@@ -86,15 +86,15 @@ impl Pool {
         drop(old);
     }
 
-    async fn claim(self: &Arc<Self>) -> Result<Claim, DialError> {
+    async fn permit(self: &Arc<Self>) -> Result<StreamPermit, DialError> {
         loop {
             let connection = match self.place() {
-                Place::Free(claim) => return Ok(claim),
+                Place::Free(permit) => return Ok(permit),
                 Place::Opening(opening) => opening.await?,
                 Place::Own(opening) => opening.await?,
             };
-            if let Some(claim) = connection.claim() {
-                return Ok(claim);
+            if let Some(permit) = connection.permit() {
+                return Ok(permit);
             }
         }
     }
@@ -111,14 +111,14 @@ impl Pool {
     }
 
     fn place_in(self: &Arc<Self>, state: &mut State) -> Place {
-        if let Some(claim) = state.connections.iter().find_map(Connection::claim) {
-            return Place::Free(claim);
+        if let Some(permit) = state.connections.iter().find_map(Connection::permit) {
+            return Place::Free(permit);
         }
         let multiplexed = state.connections.iter().filter(|connection| connection.is_http2());
         if multiplexed.clone().count() >= HTTP2_CONNECTIONS
             && let Some(connection) = multiplexed.min_by_key(|connection| connection.running())
         {
-            return Place::Free(connection.claim_beyond());
+            return Place::Free(connection.permit_beyond_limit());
         }
         if state.one_each {
             return Place::Own(self.open(state.generation));

@@ -12,7 +12,7 @@ configuration! {
     NodeFlags {
         config, "config": String = String::new();
         config_dir, "configDir": String = String::new();
-        /// Empty: the kubelet stands alone.
+        /// Empty: the kubelet is standalone.
         kubeconfig, "kubeconfig": String = String::new();
         bootstrap_kubeconfig, "bootstrapKubeconfig": String = String::new();
         hostname_override, "hostnameOverride": String = String::new();

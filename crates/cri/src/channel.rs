@@ -27,6 +27,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) fn connect_lazily(socket: &Path) -> Channel {
     // The URI only yields the `:authority` header; the path of the socket is not part of it.
     Endpoint::from_static("http://localhost")
+        // A table of recent headers keeps many small allocations for the life of the connection.
+        .http2_header_table_size(0)
         .connect_timeout(CONNECT_TIMEOUT)
         .connect_with_connector_lazy(Dial { socket: Arc::new(socket.to_path_buf()) })
 }

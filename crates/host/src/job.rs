@@ -7,7 +7,7 @@ use std::time::Duration;
 use model::stats::{FilesystemSpace, TreeUsage};
 use ports::host::{GroupPolicy, HostError, HostPathKind, HostResult};
 
-use crate::{bind, host_path, in_volume, measure, mounts, ownership, sub_path};
+use crate::{bind, host_path, in_volume, measure, ownership, sub_path, unmount};
 
 /// A filesystem that has not answered a question by then is given up.
 const ANSWER: Duration = Duration::from_secs(10);
@@ -111,7 +111,7 @@ impl Job {
                     space.inodes_free,
                 ])
             }),
-            Self::Unmount { path } => mounts::unmount_or_tell(path).map(nothing),
+            Self::Unmount { path } => unmount::unmount_or_tell(path).map(nothing),
         }
     }
 

@@ -58,6 +58,7 @@ mod sub_path;
 mod subordinate_ids;
 mod systemd;
 mod tmpfs;
+mod unmount;
 mod volume_helper;
 mod walk;
 mod watch;

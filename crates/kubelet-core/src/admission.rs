@@ -6,6 +6,7 @@ pub mod fit;
 pub mod preemption;
 pub mod pressure;
 pub mod requests;
+mod shortage;
 
 use std::borrow::Cow;
 

@@ -1,9 +1,12 @@
 //! Events for the API (contract B.10): how one looks, and which are counted, combined or dropped so that a pod in trouble
 //! does not flood the cluster.
 //!
-//! Owns: the numbers, the names and what was said lately. Never: calling the API, or a rate over all events.
+//! Owns: the numbers, the names and the memory of recent events. Never: calling the API, or a rate over all events.
+//!
+//! The memory outlives the pods that the events are about. It holds digests and numbers of a fixed size and no text, because
+//! thousands of small strings between allocations of pods that are gone keep the pages around them in use.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -55,27 +58,49 @@ pub enum EventStep {
 
 /// Under which an event is counted; to be handed back when the API has taken it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct EventKey(String);
+pub struct EventKey(Digest);
 
-/// What was said lately. All three memories forget the least used beyond [`REMEMBERED`] entries.
+/// What recent events were about. Each of the three memories forgets the least recently used beyond [`REMEMBERED`] entries.
 #[derive(Debug)]
 pub struct EventCorrelator {
     host: String,
     /// By kind of event: the messages seen.
-    similar: Lru<String, Similar>,
+    similar: Lru<Digest, Similar>,
     /// By object.
-    budgets: Lru<String, Budget>,
-    /// By whole event: how often it was told.
-    told: Lru<String, Told>,
+    budgets: Lru<Digest, Budget>,
+    /// By whole event: how often it was sent.
+    sent: Lru<Digest, SentEvent>,
     /// The moment that the newest name was made from; no two are made from the same.
     named_at: Timestamp,
 }
 
-#[derive(Clone, Debug)]
+/// The different messages of a kind of event.
+#[derive(Clone, Copy, Debug)]
 struct Similar {
-    /// Their digests.
-    messages: BTreeSet<String>,
+    /// Digests of the messages; the first `count` are in use.
+    messages: [u64; SIMILAR],
+    count: usize,
     last: Timestamp,
+}
+
+impl Similar {
+    const fn new(now: Timestamp) -> Self {
+        Self { messages: [0; SIMILAR], count: 0, last: now }
+    }
+
+    /// Whether there are now [`SIMILAR`] different messages. One of them is forgotten then, so that they always fit.
+    fn is_full_with(&mut self, message: u64) -> bool {
+        if !self.messages[..self.count].contains(&message) {
+            self.messages[self.count] = message;
+            self.count += 1;
+        }
+        let is_full = self.count == SIMILAR;
+        if is_full {
+            self.messages.rotate_left(1);
+            self.count -= 1;
+        }
+        is_full
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -84,11 +109,12 @@ struct Budget {
     at: model::MonoTime,
 }
 
-#[derive(Clone, Debug, Default)]
-struct Told {
+#[derive(Clone, Copy, Debug)]
+struct SentEvent {
     count: i32,
-    first: Option<Time>,
-    name: String,
+    first: Timestamp,
+    /// Its name in the API is that of the object and this moment, see [`event_name`].
+    named_at: Timestamp,
 }
 
 impl EventCorrelator {
@@ -99,7 +125,7 @@ impl EventCorrelator {
             host: host.to_owned(),
             similar: Lru::new(REMEMBERED),
             budgets: Lru::new(REMEMBERED),
-            told: Lru::new(REMEMBERED),
+            sent: Lru::new(REMEMBERED),
             named_at: Timestamp::UNIX_EPOCH,
         }
     }
@@ -107,31 +133,24 @@ impl EventCorrelator {
     /// Decides about one event.
     pub fn correlate(&mut self, occurrence: Occurrence, now: Now) -> EventStep {
         let object = digest(&object_key(&occurrence.about));
-        let kind = digest(&format!("{object}\n{}\n{}", occurrence.is_warning, occurrence.reason));
-        let is_combined = self.is_one_too_many(&kind, &occurrence.message, now.wall);
+        let kind = digest(&format!("{object:x}\n{}\n{}", occurrence.is_warning, occurrence.reason));
+        let is_combined = self.is_one_too_many(kind, &occurrence.message, now.wall);
         let (key, message) = if is_combined {
             (kind, format!("(combined from similar events): {}", occurrence.message))
         } else {
             let field = occurrence.about.field_path.as_deref().unwrap_or_default();
-            (digest(&format!("{kind}\n{field}\n{}", occurrence.message)), occurrence.message.clone())
+            (digest(&format!("{kind:x}\n{field}\n{}", occurrence.message)), occurrence.message.clone())
         };
-        let mut event = self.event(occurrence, message, now.wall);
-        let own_name = event.metadata.name.clone().unwrap_or_default();
-        let told = self.told.get_or_insert_with(&key, Told::default);
-        let is_known = told.count > 0;
-        told.count = told.count.saturating_add(1);
-        if is_known {
-            event.metadata.name = Some(told.name.clone());
-            event.first_timestamp.clone_from(&told.first);
-            event.count = Some(told.count);
-        } else {
-            told.name = own_name;
-            told.first.clone_from(&event.first_timestamp);
-        }
-        if !self.may_speak(&object, now) {
+        let fresh =
+            SentEvent { count: 0, first: whole_second(now.wall), named_at: self.new_moment(now.wall) };
+        let sent = self.sent.get_or_insert_with(&key, || fresh);
+        let is_known = sent.count > 0;
+        sent.count = sent.count.saturating_add(1);
+        let sent = *sent;
+        if !self.may_speak(object, now) {
             return EventStep::Drop;
         }
-        let (event, key) = (Box::new(event), EventKey(key));
+        let (event, key) = (Box::new(self.event(occurrence, message, sent, now.wall)), EventKey(key));
         if !is_known {
             return EventStep::Create { event, key };
         }
@@ -145,38 +164,35 @@ impl EventCorrelator {
     }
 
     /// The API would not take an event: the next one of its kind is created rather than counted up.
-    pub fn note_lost(&mut self, key: &EventKey) {
-        self.told.remove(&key.0);
+    pub fn event_lost(&mut self, key: &EventKey) {
+        self.sent.remove(&key.0);
     }
 
-    /// The event was created under another name than it was first told under, since that one was gone.
-    pub fn note_created(&mut self, key: &EventKey, name: &str) {
-        if let Some(told) = self.told.peek_mut(&key.0) {
-            name.clone_into(&mut told.name);
+    /// Gives an event that the API no longer has another name, under which it can be created; later ones count it up.
+    pub fn rename(&mut self, key: &EventKey, event: &mut Event, now: Timestamp) {
+        let moment = self.new_moment(now);
+        if let Some(sent) = self.sent.peek_mut(&key.0) {
+            sent.named_at = moment;
         }
+        let object = event.involved_object.name.as_deref().unwrap_or_default();
+        event.metadata.name = Some(event_name(object, moment));
     }
 
-    /// Whether the messages of this kind are too many to be told one by one.
-    fn is_one_too_many(&mut self, kind: &str, message: &str, now: Timestamp) -> bool {
-        let fresh = || Similar { messages: BTreeSet::new(), last: now };
-        let similar = self.similar.get_or_insert_with(&kind.to_owned(), fresh);
+    /// Whether there are too many different messages of this kind to send each of them.
+    fn is_one_too_many(&mut self, kind: Digest, message: &str, now: Timestamp) -> bool {
+        let similar = self.similar.get_or_insert_with(&kind, || Similar::new(now));
         if now.duration_since(similar.last).unsigned_abs() > SIMILAR_FOR {
-            similar.messages.clear();
+            similar.count = 0;
         }
         similar.last = now;
-        similar.messages.insert(digest(message));
-        let is_too_many = similar.messages.len() >= SIMILAR;
-        if is_too_many {
-            // So that the set stays this small.
-            similar.messages.pop_first();
-        }
-        is_too_many
+        #[expect(clippy::cast_possible_truncation, reason = "64 bits tell ten messages apart")]
+        let message = digest(message) as u64;
+        similar.is_full_with(message)
     }
 
     /// Takes one event from the object's budget, if there is one left.
-    fn may_speak(&mut self, object: &str, now: Now) -> bool {
-        let budget =
-            self.budgets.get_or_insert_with(&object.to_owned(), || Budget { left: BURST, at: now.mono });
+    fn may_speak(&mut self, object: Digest, now: Now) -> bool {
+        let budget = self.budgets.get_or_insert_with(&object, || Budget { left: BURST, at: now.mono });
         let earned = now.mono.saturating_since(budget.at).as_secs_f64() / EARNED_EVERY.as_secs_f64();
         *budget = Budget { left: (budget.left + earned).min(BURST), at: now.mono };
         let may_speak = budget.left >= 1.0;
@@ -186,21 +202,20 @@ impl EventCorrelator {
         may_speak
     }
 
-    /// A name for an event about that object which no other has.
-    pub fn new_name(&mut self, object: &str, now: Timestamp) -> String {
-        // Of two events in one moment, or after the clock was set back, the later one gets a name of its own.
+    /// A moment to make a name from. Of two events in one moment, or after the clock was set back, the later one gets a
+    /// moment of its own.
+    fn new_moment(&mut self, now: Timestamp) -> Timestamp {
         self.named_at = now.max(self.named_at + Duration::from_nanos(1));
-        event_name(object, self.named_at)
+        self.named_at
     }
 
-    fn event(&mut self, occurrence: Occurrence, message: String, now: Timestamp) -> Event {
+    fn event(&self, occurrence: Occurrence, message: String, sent: SentEvent, now: Timestamp) -> Event {
         let about = occurrence.about;
         let namespace =
             about.namespace.clone().filter(|namespace| !namespace.is_empty()).unwrap_or("default".to_owned());
-        let time = Time(Timestamp::from_second(now.as_second()).unwrap_or(now));
         Event {
             metadata: ObjectMeta {
-                name: Some(self.new_name(about.name.as_deref().unwrap_or_default(), now)),
+                name: Some(event_name(about.name.as_deref().unwrap_or_default(), sent.named_at)),
                 namespace: Some(namespace),
                 annotations: Some(occurrence.annotations).filter(|annotations| !annotations.is_empty()),
                 ..ObjectMeta::default()
@@ -209,9 +224,9 @@ impl EventCorrelator {
             reason: Some(occurrence.reason),
             message: Some(message),
             type_: Some(if occurrence.is_warning { "Warning" } else { "Normal" }.to_owned()),
-            first_timestamp: Some(time.clone()),
-            last_timestamp: Some(time),
-            count: Some(1),
+            first_timestamp: Some(Time(sent.first)),
+            last_timestamp: Some(Time(whole_second(now))),
+            count: Some(sent.count),
             source: Some(EventSource {
                 component: Some("kubelet".to_owned()),
                 host: Some(self.host.clone()),
@@ -224,15 +239,24 @@ impl EventCorrelator {
 }
 
 /// `<object>.<nanoseconds in hex>`.
-fn event_name(object: &str, now: Timestamp) -> String {
-    format!("{object}.{:x}", now.as_nanosecond())
+fn event_name(object: &str, moment: Timestamp) -> String {
+    format!("{object}.{:x}", moment.as_nanosecond())
 }
 
-/// What is remembered instead of a text, so that remembering costs the same however long it is: 128 bits of its SHA-256.
-fn digest(text: &str) -> String {
-    let mut digest = model::digest::sha256_hex(text.as_bytes());
-    digest.truncate(32);
+fn whole_second(moment: Timestamp) -> Timestamp {
+    Timestamp::from_second(moment.as_second()).unwrap_or(moment)
+}
+
+/// 128 bits of the SHA-256 of a text, so that remembering costs the same however long the text is.
+type Digest = u128;
+
+fn digest(text: &str) -> Digest {
+    let digest = model::digest::sha256(text.as_bytes());
     digest
+        .as_ref()
+        .iter()
+        .take(size_of::<Digest>())
+        .fold(0, |number, byte| (number << 8) | Digest::from(*byte))
 }
 
 fn object_key(about: &ObjectReference) -> String {

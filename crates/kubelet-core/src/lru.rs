@@ -1,47 +1,68 @@
-//! A map of bounded size that forgets what was not used for the longest time. Its order of forgetting depends on use
-//! alone, so it is the same in every run.
+//! A map of bounded size that forgets what was not used for the longest time. What it forgets depends on use alone, so it is
+//! the same in every run.
 
-use std::collections::BTreeMap;
-
+/// All entries are in one vector, because a tree of small nodes scatters long-lived memory over the heap. Finding the least
+/// recently used entry takes a walk over the vector, which only an insertion into a full map needs.
 #[derive(Clone, Debug)]
 pub(crate) struct Lru<K, V> {
     limit: usize,
-    entries: BTreeMap<K, (u64, V)>,
-    /// Keys by when they were used last.
-    uses: BTreeMap<u64, K>,
+    /// In the order of their keys.
+    entries: Vec<Entry<K, V>>,
     next_use: u64,
 }
 
-impl<K: Ord + Clone, V> Lru<K, V> {
+#[derive(Clone, Debug)]
+struct Entry<K, V> {
+    key: K,
+    used: u64,
+    value: V,
+}
+
+impl<K: Ord + Copy, V> Lru<K, V> {
     pub(crate) const fn new(limit: usize) -> Self {
-        Self { limit, entries: BTreeMap::new(), uses: BTreeMap::new(), next_use: 0 }
+        Self { limit, entries: Vec::new(), next_use: 0 }
     }
 
-    /// The value of a key, which counts as used; made by `make` if there is none, in place of the least used entry.
+    /// The value of a key, which counts as used; made by `make` if there is none, in place of the least recently used entry.
     pub(crate) fn get_or_insert_with(&mut self, key: &K, make: impl FnOnce() -> V) -> &mut V {
-        let now = self.next_use;
+        let used = self.next_use;
         self.next_use += 1;
-        if let Some((used, _)) = self.entries.get(key) {
-            self.uses.remove(used);
-        } else if self.entries.len() >= self.limit
-            && let Some((_, oldest)) = self.uses.pop_first()
-        {
-            self.entries.remove(&oldest);
-        }
-        self.uses.insert(now, key.clone());
-        let entry = self.entries.entry(key.clone()).or_insert_with(|| (now, make()));
-        entry.0 = now;
-        &mut entry.1
+        let index = self.find(key).unwrap_or_else(|_| {
+            self.evict_if_full();
+            let index = self.find(key).unwrap_or_else(|index| index);
+            self.entries.insert(index, Entry { key: *key, used, value: make() });
+            index
+        });
+        let entry = &mut self.entries[index];
+        entry.used = used;
+        &mut entry.value
     }
 
     /// The value of a key, without using it.
     pub(crate) fn peek_mut(&mut self, key: &K) -> Option<&mut V> {
-        self.entries.get_mut(key).map(|(_, value)| value)
+        let index = self.find(key).ok()?;
+        Some(&mut self.entries[index].value)
     }
 
     pub(crate) fn remove(&mut self, key: &K) {
-        if let Some((used, _)) = self.entries.remove(key) {
-            self.uses.remove(&used);
+        if let Ok(index) = self.find(key) {
+            self.entries.remove(index);
+        }
+    }
+
+    /// Where the key is, or else where it belongs.
+    fn find(&self, key: &K) -> Result<usize, usize> {
+        self.entries.binary_search_by_key(key, |entry| entry.key)
+    }
+
+    /// Removes the least recently used entry of a full map.
+    fn evict_if_full(&mut self) {
+        if self.entries.len() < self.limit {
+            return;
+        }
+        let oldest = (0..self.entries.len()).min_by_key(|index| self.entries[*index].used);
+        if let Some(index) = oldest {
+            self.entries.remove(index);
         }
     }
 }
@@ -73,7 +94,6 @@ mod tests {
             for key in keys {
                 lru.get_or_insert_with(&key, || key);
                 prop_assert!(lru.entries.len() <= limit);
-                prop_assert_eq!(lru.entries.len(), lru.uses.len());
                 prop_assert_eq!(lru.peek_mut(&key).copied(), Some(key));
             }
         }

@@ -7,6 +7,8 @@
 
 #[path = "speed/idle.rs"]
 mod idle;
+#[path = "speed/joining.rs"]
+mod joining;
 #[path = "speed/latency.rs"]
 mod latency;
 #[path = "speed/member.rs"]
@@ -55,6 +57,7 @@ enum Part {
     Latency,
     Idle,
     Member,
+    Joining,
 }
 
 #[derive(Debug)]
@@ -94,7 +97,10 @@ impl Part {
             "latency" => Ok(Self::Latency),
             "idle" => Ok(Self::Idle),
             "member" => Ok(Self::Member),
-            unknown => Err(BenchError(format!("--only takes latency, idle or member, not {unknown}"))),
+            "joining" => Ok(Self::Joining),
+            unknown => {
+                Err(BenchError(format!("--only takes latency, idle, member or joining, not {unknown}")))
+            }
         }
     }
 }
@@ -153,5 +159,11 @@ async fn measure(arguments: &Arguments) -> Outcome<Report> {
     } else {
         None
     };
-    Ok(Report { effort, latency, idle, member, binary_bytes: binary.len() })
+    let joining = if wants(Part::Joining) {
+        eprintln!("joining {} new clusters", effort.rounds * 2);
+        Some(joining::measure(kubelet, effort).await?)
+    } else {
+        None
+    };
+    Ok(Report { effort, latency, idle, member, joining, binary_bytes: binary.len() })
 }

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use agent::{Agent, Ports};
+use agent::Agent;
+use agent::Ports;
 use config::{KubeletConfiguration, MachineFacts, Resolved};
 use cri::CriRuntime;
 use host::process::{CgroupVersion, Contention, LockFile};
@@ -18,41 +19,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::own_process::release_memory_of_gone_pods;
 use crate::process::{self, Signals, feed_watchdog, notify_ready, set_limits, share_root_dir};
+use crate::start_error::StartError;
 use crate::traces::{self, Finished};
 use crate::{cluster, serve, settings};
 
 const CGROUP_ROOT: &str = "/sys/fs/cgroup";
-
-/// Why the kubelet did not start. The text names what was tried; the alternate form adds the causes.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum StartError {
-    #[error("{0}")]
-    Config(config::ConfigErrors),
-    #[error("listen on {address}:{port} ({field}): {source}")]
-    Listen { field: &'static str, address: String, port: u16, source: std::io::Error },
-    #[error("containerRuntimeEndpoint: {0}")]
-    Endpoint(cri::EndpointError),
-    #[error("{0}")]
-    Host(String),
-    #[error("--bootstrap-kubeconfig: {0}")]
-    Bootstrap(String),
-    #[error("--kubeconfig: {0}")]
-    Kubeconfig(String),
-    #[error("lock file {}: {source}", path.display())]
-    Lock { path: PathBuf, source: std::io::Error },
-    #[error("listen for signals: {0}")]
-    Signals(std::io::Error),
-    #[error("{}", .0.join("\n"))]
-    Standalone(Vec<String>),
-    /// Complete: it names the field or the file.
-    #[error("{0}")]
-    Certificates(String),
-    /// Complete, and as the original says it.
-    #[error("{0}")]
-    Access(String),
-    #[error("run once needs a source of pods: set staticPodPath or staticPodURL")]
-    NothingToRun,
-}
 
 /// Runs until a signal, a lost lock or (run once) the end of the work.
 pub(crate) async fn run(resolved: &Resolved, spans: Option<Finished>) -> Result<ExitCode, StartError> {
@@ -69,9 +40,9 @@ pub(crate) async fn run(resolved: &Resolved, spans: Option<Finished>) -> Result<
         () = signals.first() => return Ok(ExitCode::SUCCESS),
         agent = start_agent(resolved, cgroup_v2) => agent?,
     };
-    let tasks = &agent.engine().tasks;
+    let tasks = &agent.context().tasks;
     if let Some(spans) = spans {
-        let host_name = agent.engine().host.machine().hostname;
+        let host_name = agent.context().host.machine().hostname;
         tasks.spawn_to_end("traces", traces::export(spans, host_name, tasks.cancelled()));
     }
     let stop = CancellationToken::new();
@@ -79,13 +50,13 @@ pub(crate) async fn run(resolved: &Resolved, spans: Option<Finished>) -> Result<
         return run_once(resolved, &agent, &signals, &given_up).await;
     }
     let api = agent.api();
-    serve::start(resolved, agent.engine(), (&api, reviews), &stop).await?;
-    let watchdog = feed_watchdog(api, agent.engine().clock, stop.clone());
-    agent.engine().tasks.spawn("watchdog", watchdog);
-    let release = release_memory_of_gone_pods(agent.engine().pods.clone(), agent.engine().clock);
-    agent.engine().tasks.spawn_isolated("memory of gone pods", release);
+    serve::start(resolved, &agent, (&api, reviews), &stop).await?;
+    let watchdog = feed_watchdog(api, agent.context().clock, stop.clone());
+    agent.context().tasks.spawn("watchdog", watchdog);
+    let release = release_memory_of_gone_pods(agent.pods().clone(), agent.context().clock);
+    agent.context().tasks.spawn_isolated("memory of gone pods", release);
     notify_ready();
-    let failed = agent.engine().tasks.failed();
+    let failed = agent.context().tasks.failed();
     let code = wait_for_end(&signals, contention.as_ref(), &given_up, &failed).await;
     stop.cancel();
     agent.stop().await;
@@ -220,7 +191,7 @@ async fn start_agent(resolved: &Resolved, cgroup_v2: bool) -> Result<Started, St
     let agent = Agent::start(ports, settings, node_facts, seed).await.map_err(host_error)?;
     let given_up = agent.given_up().clone();
     if let Some(connected) = connected {
-        connected.keep(resolved, agent.engine(), given_up.clone());
+        connected.keep(resolved, agent.context(), given_up.clone());
     }
     Ok(Started { agent, reviews, given_up })
 }
@@ -243,7 +214,7 @@ async fn check_cgroup_root(kubelet: &KubeletConfiguration, cgroups: &dyn Cgroups
 
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
 fn host_error(error: HostError) -> StartError {
-    StartError::Host(agent::volumes::chain(&error))
+    StartError::Host(agent::error_chain::chain(&error))
 }
 
 /// Different on every machine and in every process: it only spreads load.
@@ -289,7 +260,7 @@ async fn run_once(
     if kubelet.static_pod_path.is_empty() && kubelet.static_pod_url.is_empty() {
         return Err(StartError::NothingToRun);
     }
-    let failed = agent.engine().tasks.failed();
+    let failed = agent.context().tasks.failed();
     let outcome = tokio::select! {
         () = failed.cancelled() => return Ok(ExitCode::FAILURE),
         () = signals.first() => {

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent::certificates::{ClientCertificate, Join, PairStore, StoredPair};
-use agent::cluster::ApiClients;
-use agent::engine::Engine;
+use agent::api::ApiClients;
+use agent::api::certificates::{ClientCertificate, Join, PairStore, StoredPair};
+use agent::context::Context;
 use cluster::{
     Access, ApiServer, Bootstrap, Budget, ClientIdentity, HandleSettings, NodeIdentity, ProxyEnv, Settings,
     X509, kubeconfig,
@@ -19,7 +19,7 @@ use model::CertificateFacts;
 use ports::{Certificates, Clock, Cluster, Host};
 use tokio_util::sync::CancellationToken;
 
-use crate::boot::StartError;
+use crate::start_error::StartError;
 use crate::traces;
 
 /// A call without an answer by then has failed.
@@ -42,11 +42,11 @@ pub(crate) struct Connected {
 
 impl Connected {
     /// Keeps the login good for as long as the agent runs; cancels `given_up` when that is not possible.
-    pub(crate) fn keep(self, resolved: &Resolved, engine: &Arc<Engine>, given_up: CancellationToken) {
+    pub(crate) fn keep(self, resolved: &Resolved, ctx: &Arc<Context>, given_up: CancellationToken) {
         let Self { clients, identity, store, certificate, is_embedded, reviews: _ } = self;
-        identity.server.observe(engine.metrics.clone());
-        let tasks = &engine.tasks;
-        tasks.spawn("API files", agent::certificates::reload(identity.clone(), engine.clock));
+        identity.server.observe(ctx.metrics.clone());
+        let tasks = &ctx.tasks;
+        tasks.spawn("API files", agent::api::certificates::reload(identity.clone(), ctx.clock));
         let rotates = resolved.kubelet.rotate_certificates;
         let has_bootstrap = identity.bootstrap.is_some();
         // Without either nobody but the one who gave us the certificate can renew it; a token is not ours to replace.
@@ -57,21 +57,21 @@ impl Connected {
             store,
             identity,
             cluster: clients.general,
-            clock: engine.clock,
-            rng: engine.rng.branch(),
-            node_name: engine.settings.node_name.clone(),
+            clock: ctx.clock,
+            rng: ctx.rng.branch(),
+            node_name: ctx.settings.node_name.clone(),
             rotates,
             has_bootstrap,
             is_embedded,
             current: certificate,
-            metrics: engine.metrics.clone(),
+            metrics: ctx.metrics.clone(),
             given_up,
         };
         tasks.spawn("client certificate", keeper.run());
     }
 }
 
-/// `None` for a kubelet that stands alone. A node that has no good certificate joins first, if it is told how.
+/// `None` for a standalone kubelet. A node that has no good certificate joins first, if it is told how.
 pub(crate) async fn connect(
     resolved: &Resolved,
     node_name: &str,
@@ -248,7 +248,7 @@ impl Way {
                 tokio::fs::create_dir_all(dir).await.map_err(|error| failed(&error))?;
             }
             let written = self.store.host.write_durably(&self.path, text.as_bytes(), 0o600).await;
-            written.map_err(|error| failed(&agent::volumes::chain(&error)))
+            written.map_err(|error| failed(&agent::error_chain::chain(&error)))
         };
         written.await
     }

@@ -12,6 +12,7 @@ mod process;
 mod serve;
 mod serving;
 mod settings;
+mod start_error;
 mod time_zone;
 mod traces;
 

@@ -61,7 +61,7 @@ pub(crate) fn tune_kernel(is_protected: bool) -> Result<(), String> {
 pub(crate) async fn share_root_dir(host: &dyn Host, root: &Path) -> Result<(), HostError> {
     host.ensure_dir(root, 0o750).await?;
     if let Err(error) = host::process::ensure_shared_mount(root) {
-        let error = agent::volumes::chain(&error);
+        let error = agent::error_chain::chain(&error);
         tracing::error!(root = %root.display(), err = error, "Root directory is not a shared mount, mount propagation does not work");
     }
     Ok(())

@@ -3,7 +3,8 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use agent::engine::Engine;
+use agent::Agent;
+use agent::context::Context;
 use config::{Features, KubeletConfiguration, Resolved};
 use ports::{Cluster, NodeApi};
 use server::pod_resources;
@@ -12,22 +13,22 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::boot::StartError;
 use crate::own_process::RunningProcess;
 use crate::serving;
+use crate::start_error::StartError;
 
 /// Opens the main port, the read-only port and the health port, as far as they are configured, and serves them until
 /// `stop`. `reviews` is who is asked about callers of the main port.
 pub(crate) async fn start(
     resolved: &Resolved,
-    engine: &Arc<Engine>,
+    agent: &Agent,
     (api, reviews): (&Arc<dyn NodeApi>, Option<Arc<dyn Cluster>>),
     stop: &CancellationToken,
 ) -> Result<(), StartError> {
     let kubelet = &resolved.kubelet;
     let main_port = if kubelet.enable_server { kubelet.port } else { 0 };
     if let Some(listener) = open("port", &kubelet.address, main_port).await? {
-        let server = main_server(resolved, engine, api, reviews).await?;
+        let server = main_server(resolved, agent, api, reviews).await?;
         spawn(server.serve(listener, stop.clone().cancelled_owned()));
     }
     if let Some(listener) = open("healthzPort", &kubelet.healthz_bind_address, kubelet.healthz_port).await? {
@@ -37,21 +38,21 @@ pub(crate) async fn start(
     if let Some(listener) = open("readOnlyPort", &kubelet.address, read_only_port).await? {
         spawn(server::serve_read_only(listener, api.clone(), stop.clone().cancelled_owned()));
     }
-    serve_pod_resources(engine, api, stop).await;
+    serve_pod_resources(agent.context(), api, stop).await;
     Ok(())
 }
 
 /// A node without it runs its pods all the same, so a failure is logged.
-async fn serve_pod_resources(engine: &Engine, api: &Arc<dyn NodeApi>, stop: &CancellationToken) {
-    let dir = engine.settings.paths.root.join("pod-resources");
-    let listening = match engine.host.ensure_dir(&dir, 0o750).await {
+async fn serve_pod_resources(ctx: &Context, api: &Arc<dyn NodeApi>, stop: &CancellationToken) {
+    let dir = ctx.settings.paths.root.join("pod-resources");
+    let listening = match ctx.host.ensure_dir(&dir, 0o750).await {
         Ok(()) => pod_resources::listen(&dir.join("kubelet.sock")).map_err(|error| error.to_string()),
-        Err(error) => Err(agent::volumes::chain(&error)),
+        Err(error) => Err(agent::error_chain::chain(&error)),
     };
     match listening {
         Ok(listener) => {
-            let (stopped, features) = (stop.clone().cancelled_owned(), engine.node_facts.features);
-            spawn(pod_resources::serve(listener, (api.clone(), features), engine.clock, stopped));
+            let (stopped, features) = (stop.clone().cancelled_owned(), ctx.node_facts.features);
+            spawn(pod_resources::serve(listener, (api.clone(), features), ctx.clock, stopped));
         }
         Err(error) => {
             tracing::error!(dir = %dir.display(), err = error, "Failed to serve the PodResources endpoint");
@@ -61,12 +62,13 @@ async fn serve_pod_resources(engine: &Engine, api: &Arc<dyn NodeApi>, stop: &Can
 
 async fn main_server(
     resolved: &Resolved,
-    engine: &Arc<Engine>,
+    agent: &Agent,
     api: &Arc<dyn NodeApi>,
     reviews: Option<Arc<dyn Cluster>>,
 ) -> Result<MainServer, StartError> {
-    let certificates = serving::load(resolved, engine, reviews.as_ref()).await?;
-    let access = access(&resolved.kubelet, &engine.settings.node_name, certificates.client_ca, reviews)?;
+    let ctx = agent.context();
+    let certificates = serving::load(resolved, agent, reviews.as_ref()).await?;
+    let access = access(&resolved.kubelet, &ctx.settings.node_name, certificates.client_ca, reviews)?;
     let config = Arc::new(resolved.kubelet.clone());
     let port = MainPort {
         api: api.clone(),
@@ -74,8 +76,8 @@ async fn main_server(
         access,
         config: config.clone(),
         features: Features::of(&resolved.gates),
-        process: Arc::new(RunningProcess::new(config, resolved.flags.clone(), engine.clock.now().wall)),
-        clock: engine.clock,
+        process: Arc::new(RunningProcess::new(config, resolved.flags.clone(), ctx.clock.now().wall)),
+        clock: ctx.clock,
     };
     MainServer::new(port).map_err(|error| StartError::Certificates(error.to_string()))
 }

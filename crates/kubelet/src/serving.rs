@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent::certificates::{ClusterSigned, PairStore, SelfSigned};
-use agent::engine::Engine;
+use agent::Agent;
+use agent::api::certificates::{ClusterSigned, PairStore, SelfSigned};
+use agent::context::Context;
 use cluster::X509;
 use config::Resolved;
 use futures_util::StreamExt;
@@ -15,7 +16,7 @@ use ports::{Clock, Cluster, Host};
 use server::{ClientCa, ServingPair};
 use tokio::sync::watch;
 
-use crate::boot::StartError;
+use crate::start_error::StartError;
 
 /// Certificates and keys are a few kilobytes; a bundle of authorities may be more.
 const FILE_LIMIT: usize = 1 << 20;
@@ -33,21 +34,22 @@ pub(crate) struct Certificates {
 /// Reads all there is and starts the tasks that read it again.
 pub(crate) async fn load(
     resolved: &Resolved,
-    engine: &Arc<Engine>,
+    agent: &Agent,
     cluster: Option<&Arc<dyn Cluster>>,
 ) -> Result<Certificates, StartError> {
-    let features = engine.node_facts.features;
+    let ctx = agent.context();
+    let features = ctx.node_facts.features;
     let signer = cluster.filter(|_| resolved.kubelet.server_tls_bootstrap);
     let pair = match (pair_files(resolved), signer) {
-        (Some(files), _) => follow_pair(engine, files, features.reload_serving_pair).await?,
-        (None, Some(cluster)) => signed_pair(resolved, engine, cluster.clone()),
-        (None, None) => own_pair(resolved, engine).await?,
+        (Some(files), _) => follow_pair(ctx, files, features.reload_serving_pair).await?,
+        (None, Some(cluster)) => signed_pair(resolved, agent, cluster.clone()),
+        (None, None) => own_pair(resolved, ctx).await?,
     };
     let authority = &resolved.kubelet.authentication.x509.client_ca_file;
     let client_ca = if authority.is_empty() {
         None
     } else {
-        Some(follow_client_ca(engine, PathBuf::from(authority), features.reload_client_ca).await?)
+        Some(follow_client_ca(ctx, PathBuf::from(authority), features.reload_client_ca).await?)
     };
     Ok(Certificates { pair, client_ca })
 }
@@ -59,7 +61,7 @@ fn pair_files(resolved: &Resolved) -> Option<[PathBuf; 2]> {
 }
 
 async fn follow_pair(
-    engine: &Arc<Engine>,
+    ctx: &Arc<Context>,
     files: [PathBuf; 2],
     goes_on: bool,
 ) -> Result<watch::Receiver<Option<ServingPair>>, StartError> {
@@ -67,36 +69,36 @@ async fn follow_pair(
         [certificate, key] => ServingPair::from_pem(certificate, key).map(Some).map_err(|e| e.to_string()),
         _ => Err("a certificate and a key are needed".to_owned()),
     };
-    follow(engine, ("tlsCertFile, tlsPrivateKeyFile", files.to_vec()), parse, goes_on).await
+    follow(ctx, ("tlsCertFile, tlsPrivateKeyFile", files.to_vec()), parse, goes_on).await
 }
 
 async fn follow_client_ca(
-    engine: &Arc<Engine>,
+    ctx: &Arc<Context>,
     file: PathBuf,
     goes_on: bool,
 ) -> Result<watch::Receiver<ClientCa>, StartError> {
     let parse =
         |contents: &[Vec<u8>]| ClientCa::from_pem(&contents.concat()).map_err(|error| error.to_string());
-    follow(engine, ("authentication.x509.clientCAFile", vec![file]), parse, goes_on).await
+    follow(ctx, ("authentication.x509.clientCAFile", vec![file]), parse, goes_on).await
 }
 
 /// Reads files whose outcome must be there now, and, where it `goes_on`, whenever they change: what is no good later is
 /// logged, and what was good stays.
 async fn follow<T: Send + Sync + 'static>(
-    engine: &Arc<Engine>,
+    ctx: &Arc<Context>,
     (field, files): (&'static str, Vec<PathBuf>),
     parse: impl Fn(&[Vec<u8>]) -> Result<T, String> + Send + 'static,
     goes_on: bool,
 ) -> Result<watch::Receiver<T>, StartError> {
-    let contents = read(&*engine.host, &files).await;
+    let contents = read(&*ctx.host, &files).await;
     let parsed = contents.and_then(|contents| Ok((parse(&contents)?, contents)));
     let (value, mut seen) = parsed.map_err(|why| StartError::Certificates(format!("{field}: {why}")))?;
     let (sender, receiver) = watch::channel(value);
     if !goes_on {
         return Ok(receiver);
     }
-    let (host, clock) = (engine.host.clone(), engine.clock);
-    engine.tasks.spawn("certificate files", async move {
+    let (host, clock) = (ctx.host.clone(), ctx.clock);
+    ctx.tasks.spawn("certificate files", async move {
         loop {
             changed(&*host, clock, &files).await;
             let outcome = match read(&*host, &files).await {
@@ -122,7 +124,7 @@ async fn read(host: &dyn Host, files: &[PathBuf]) -> Result<Vec<Vec<u8>>, String
     let mut contents = Vec::new();
     for file in files {
         let content = host.read_file(file, FILE_LIMIT, false).await;
-        contents.push(content.map_err(|error| agent::volumes::chain(&error))?);
+        contents.push(content.map_err(|error| agent::error_chain::chain(&error))?);
     }
     Ok(contents)
 }
@@ -144,39 +146,40 @@ async fn changed(host: &dyn Host, clock: Clock, files: &[PathBuf]) {
 /// A pair that the cluster signs and renews; none until it has.
 fn signed_pair(
     resolved: &Resolved,
-    engine: &Arc<Engine>,
+    agent: &Agent,
     cluster: Arc<dyn Cluster>,
 ) -> watch::Receiver<Option<ServingPair>> {
+    let ctx = agent.context();
     let (serves, pems) = watch::channel(None);
     let signed = ClusterSigned {
         store: PairStore {
-            host: engine.host.clone(),
+            host: ctx.host.clone(),
             certificates: Arc::new(X509),
             dir: PathBuf::from(&resolved.flags.cert_dir),
             name: "kubelet-server",
         },
         cluster,
-        clock: engine.clock,
-        rng: engine.rng.branch(),
-        node_name: engine.settings.node_name.clone(),
-        addresses: engine.node_addresses.subscribe(),
-        metrics: engine.metrics.clone(),
+        clock: ctx.clock,
+        rng: ctx.rng.branch(),
+        node_name: ctx.settings.node_name.clone(),
+        addresses: agent.node_addresses(),
+        metrics: ctx.metrics.clone(),
         serves,
     };
-    engine.tasks.spawn("serving certificate", signed.run());
-    served(engine, pems)
+    ctx.tasks.spawn("serving certificate", signed.run());
+    served(ctx, pems)
 }
 
 /// The pair `kubelet.crt` and `kubelet.key` in the directory of certificates, made where there is none that can be used.
 async fn own_pair(
     resolved: &Resolved,
-    engine: &Arc<Engine>,
+    ctx: &Arc<Context>,
 ) -> Result<watch::Receiver<Option<ServingPair>>, StartError> {
     let (serves, pems) = watch::channel(None);
-    let node = &engine.settings.node_name;
+    let node = &ctx.settings.node_name;
     let mut names = CertificateNames {
         common_name: node.clone(),
-        ip_addresses: engine.host_ips().iter().copied().collect(),
+        ip_addresses: ctx.host_ips().iter().copied().collect(),
         ..CertificateNames::default()
     };
     match node.parse() {
@@ -184,22 +187,22 @@ async fn own_pair(
         Err(_) => names.dns_names.insert(node.clone()),
     };
     let own = SelfSigned {
-        host: engine.host.clone(),
+        host: ctx.host.clone(),
         certificates: Arc::new(X509),
-        clock: engine.clock,
-        rng: engine.rng.branch(),
+        clock: ctx.clock,
+        rng: ctx.rng.branch(),
         dir: PathBuf::from(&resolved.flags.cert_dir),
         names,
         serves,
     };
     let facts = own.prepare().await.map_err(|error| StartError::Certificates(error.to_string()))?;
-    engine.tasks.spawn("serving certificate", own.run(facts));
-    Ok(served(engine, pems))
+    ctx.tasks.spawn("serving certificate", own.run(facts));
+    Ok(served(ctx, pems))
 }
 
 /// As the server wants them: keys and certificates instead of text.
 fn served(
-    engine: &Arc<Engine>,
+    ctx: &Arc<Context>,
     mut pems: watch::Receiver<Option<Arc<PemPair>>>,
 ) -> watch::Receiver<Option<ServingPair>> {
     let parse = |pem: Option<Arc<PemPair>>| {
@@ -210,7 +213,7 @@ fn served(
     };
     let now = parse(pems.borrow_and_update().clone());
     let (pairs, receiver) = watch::channel(now);
-    engine.tasks.spawn("served certificate", async move {
+    ctx.tasks.spawn("served certificate", async move {
         while pems.changed().await.is_ok() {
             let now = parse(pems.borrow_and_update().clone());
             pairs.send_replace(now);

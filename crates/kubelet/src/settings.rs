@@ -109,6 +109,7 @@ pub(crate) fn settings(
         sync_frequency: kubelet.sync_frequency.as_std(),
         gates: resolved.gates.clone(),
         request_timeout: kubelet.runtime_request_timeout.as_std(),
+        kept_events: 0,
     }
 }
 

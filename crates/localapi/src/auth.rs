@@ -1,6 +1,7 @@
 //! Who is asking, and may they? Certificates and tokens become a [`User`]; rules over (user, verb, resource) answer yes
 //! or no. The reviews of the API and the server's own doors ask the same functions.
 
+pub(crate) mod attributes;
 pub(crate) mod authority;
 pub(crate) mod node;
 pub(crate) mod rules;

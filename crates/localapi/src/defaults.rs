@@ -3,6 +3,7 @@
 //! Owns defaults, and the additions of those admission plugins that every cluster has. Never corrects or refuses what
 //! was written: a field of the wrong type is left for validation. Doing it twice changes nothing more.
 
+mod image;
 mod kinds;
 mod pod;
 mod probe;

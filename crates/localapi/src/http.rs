@@ -33,7 +33,8 @@ pub(crate) use update::{Change, Scope, change, revise};
 
 use crate::api::Api;
 use crate::auth::User;
-use crate::auth::rules::{self, Attributes};
+use crate::auth::attributes::Attributes;
+use crate::auth::rules;
 use crate::auth::tokens::Tokens;
 use crate::discovery;
 use crate::proxy;

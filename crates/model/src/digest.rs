@@ -4,11 +4,17 @@ use std::fmt::Write as _;
 
 use ring::digest::{SHA256, digest};
 
+/// The digest of the content, 32 bytes.
+#[must_use]
+pub fn sha256(content: &[u8]) -> impl AsRef<[u8]> {
+    digest(&SHA256, content)
+}
+
 /// The digest of the content in hexadecimal, 64 characters.
 #[must_use]
 pub fn sha256_hex(content: &[u8]) -> String {
     let mut text = String::with_capacity(64);
-    for byte in digest(&SHA256, content).as_ref() {
+    for byte in sha256(content).as_ref() {
         let _ = write!(text, "{byte:02x}");
     }
     text

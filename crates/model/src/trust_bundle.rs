@@ -1,10 +1,9 @@
 //! Certificates that the cluster tells its pods to trust, as far as a kubelet reads them: the same in every version of their
 //! API, of which a server may offer an older one only.
 
-use k8s_openapi::ClusterResourceScope;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::{ClusterResourceScope, Metadata, Resource};
 use serde::{Deserialize, Serialize};
-
-use crate::k8s::{Metadata, ObjectMeta, Resource};
 
 /// `certificates.k8s.io` `ClusterTrustBundle`. Only ever read.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

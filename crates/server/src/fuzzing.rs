@@ -6,8 +6,13 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use jiff::Timestamp;
 
 use crate::access::attributes;
+use crate::endpoints::container_logs;
+use crate::endpoints::logs;
 use crate::query::pairs;
-use crate::{container_logs, counted, logs, spdy, streaming, websocket};
+use crate::streaming;
+use crate::streaming::spdy;
+use crate::streaming::websocket;
+use crate::transport::counted;
 
 /// A name, which is also that of a corpus, and what is done with each input.
 pub type Target = (&'static str, fn(&[u8]));

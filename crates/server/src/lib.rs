@@ -18,37 +18,18 @@
 
 mod access;
 mod answer;
-mod checkpoint;
-mod configz;
-mod connections;
-mod container_logs;
-mod counted;
-mod debug_flags;
-mod debugging;
 mod endpoint;
-mod flagz;
+mod endpoints;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
-mod healthz;
-mod logs;
 mod main_port;
-mod manifests;
-mod metrics;
 mod pieces;
 pub mod pod_resources;
-mod pods;
-mod pprof;
 mod query;
-mod running_pods;
-mod spdy;
-mod stats_summary;
-mod statusz;
+mod state;
 mod streaming;
 mod tls;
-mod translate;
-mod upgrade;
-mod websocket;
-mod zpages;
+mod transport;
 
 use std::sync::Arc;
 
@@ -62,7 +43,8 @@ pub use access::{AccessSettings, AuthorizationMode, TokenReviews};
 pub use main_port::{MainPort, MainServer};
 pub use tls::{ClientCa, ServingPair, TlsError};
 
-use connections::Site;
+use endpoints::{debugging, healthz, metrics, pods, stats_summary};
+use transport::connections::{self, ServedPort};
 
 type Api = Arc<dyn NodeApi>;
 
@@ -102,8 +84,8 @@ pub async fn serve_read_only(
 }
 
 /// A port without TLS, open to everybody who can reach it.
-const fn plain(router: Router, observer: Option<Arc<dyn ServingObserver>>) -> Site {
-    Site { router, gate: None, tls: None, limits: connections::PLAIN, observer }
+const fn plain(router: Router, observer: Option<Arc<dyn ServingObserver>>) -> ServedPort {
+    ServedPort { router, gate: None, tls: None, limits: connections::PLAIN, observer }
 }
 
 fn complete<S: Clone + Send + Sync + 'static>(router: Router<S>, state: S) -> Router {

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::FromRef;
 use config::{Features, KubeletConfiguration};
 use ports::{Clock, NodeApi, OwnProcess};
 use tokio::net::TcpListener;
@@ -11,9 +10,11 @@ use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
 use crate::access::{AccessSettings, Gate};
-use crate::connections::{self, Limits, Site};
+use crate::complete;
+use crate::endpoints::router;
+use crate::state::{MainState, Switches};
 use crate::tls::{self, ServingPair, TlsError, TlsSettings};
-use crate::{Api, complete, endpoint};
+use crate::transport::connections::{self, Limits, ServedPort};
 
 /// As the original: how long a connection may idle, and how long it may last. The original has no other limits.
 const LIMITS: Limits = Limits {
@@ -37,46 +38,9 @@ pub struct MainPort {
     pub clock: Clock,
 }
 
-/// Groups of endpoints that can be switched off.
-#[derive(Clone, Copy, Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "four switches of the configuration, each on its own")]
-pub(crate) struct Switches {
-    pub(crate) debugging: bool,
-    pub(crate) system_logs: bool,
-    pub(crate) profiling: bool,
-    pub(crate) debug_flags: bool,
-}
-
-impl Switches {
-    const fn of(config: &KubeletConfiguration) -> Self {
-        Self {
-            debugging: config.enable_debugging_handlers,
-            system_logs: config.enable_system_log_handler,
-            profiling: config.enable_profiling_handler,
-            debug_flags: config.enable_debug_flags_handler,
-        }
-    }
-}
-
-/// What the endpoints share.
-#[derive(Clone, Debug)]
-pub(crate) struct MainState {
-    pub(crate) api: Api,
-    pub(crate) config: Arc<KubeletConfiguration>,
-    pub(crate) process: Arc<dyn OwnProcess>,
-    pub(crate) features: Features,
-    pub(crate) clock: Clock,
-}
-
-impl FromRef<MainState> for Api {
-    fn from_ref(state: &MainState) -> Self {
-        Arc::clone(&state.api)
-    }
-}
-
 /// A main port that can be served.
 #[derive(Debug)]
-pub struct MainServer(Site);
+pub struct MainServer(ServedPort);
 
 impl MainServer {
     /// # Errors
@@ -92,9 +56,9 @@ impl MainServer {
         let switches = Switches::of(&config);
         let observer = api.observer();
         let state = MainState { api, config, process, features, clock };
-        let router = complete(endpoint::router(switches, &features), state);
+        let router = complete(router::router(switches, &features), state);
         let gate = Some(Gate::new(access, clock, observer.clone()));
-        Ok(Self(Site { router, gate, tls: Some(tls), limits: LIMITS, observer }))
+        Ok(Self(ServedPort { router, gate, tls: Some(tls), limits: LIMITS, observer }))
     }
 
     /// Ends soon after `shutdown` does.

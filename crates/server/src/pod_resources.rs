@@ -33,7 +33,7 @@ use tonic::{Response, Status};
 use tower_service::Service;
 
 use crate::Api;
-use crate::connections::table::{ConnectionTable, OpenConnection, Peer, TableLimits};
+use crate::transport::connections::table::{ConnectionTable, OpenConnection, Peer, TableLimits};
 
 /// Calls a second, in the long run and at once.
 const QPS: u32 = 100;

@@ -1,6 +1,11 @@
 //! `/exec`, `/attach`, `/portForward` and `/run`: a process or a port of a pod. The runtime carries it out at a URL of its
 //! own, to which the connection is passed on; `/run` alone waits for the end and answers with the output.
 
+pub(crate) mod spdy;
+pub(crate) mod translate;
+pub(crate) mod upgrade;
+pub(crate) mod websocket;
+
 use std::collections::BTreeMap;
 
 use axum::body::Body;
@@ -10,9 +15,9 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use ports::node_api::{PodRefusal, PodTarget};
 use ports::runtime::Streams;
 
-use crate::main_port::MainState;
+use crate::answer;
 use crate::query::{first, pairs};
-use crate::{answer, translate, upgrade};
+use crate::state::MainState;
 
 const OUTPUT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 

@@ -22,7 +22,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::{serve_healthz, serve_read_only};
+use crate::serve_healthz;
+use crate::serve_read_only;
 
 mod main_port;
 

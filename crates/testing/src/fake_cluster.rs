@@ -26,8 +26,9 @@ use ports::cluster::{Cluster, ClusterResult, Collection, Deletion};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-pub use collection::{FakeObject, FakeObjects};
+pub use collection::FakeObjects;
 pub use faults::{ClusterCall, ClusterFault, Outage, Verb};
+pub use store::FakeObject;
 
 use self::faults::Script;
 use self::store::Store;

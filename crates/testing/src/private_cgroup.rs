@@ -9,9 +9,8 @@ use std::time::{Duration, Instant};
 
 use model::CgroupDriver;
 
+use crate::cgroup_place::place_of;
 use crate::containerd::{cgroup_dirs_of, cgroup_driver, cgroup_root_of};
-
-const SLICE: &str = ".slice";
 
 pub const CGROUP_MOUNT: &str = "/sys/fs/cgroup";
 /// Who was killed may take a moment to leave.
@@ -94,20 +93,6 @@ impl PrivateCgroup {
     }
 }
 
-/// Where a cgroup of that path is from the root of a tree. The name of a slice says all that it is in: `a-b.slice` is in
-/// `a.slice`.
-pub(crate) fn place_of(driver: CgroupDriver, path: &str) -> String {
-    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
-    match driver {
-        CgroupDriver::Cgroupfs => parts.join("/"),
-        CgroupDriver::Systemd => {
-            let parts: Vec<String> = parts.iter().map(|part| part.replace('-', "_")).collect();
-            let slices = (1..=parts.len()).map(|count| format!("{}{SLICE}", parts[..count].join("-")));
-            slices.collect::<Vec<_>>().join("/")
-        }
-    }
-}
-
 /// The trees that limit something: all of version 1, or the one of version 2.
 fn trees() -> Vec<PathBuf> {
     let mount = Path::new(CGROUP_MOUNT);
@@ -127,20 +112,4 @@ pub fn make_kernel_settings(dir: &Path) -> io::Result<()> {
         fs::write(path, value)?;
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_slice_is_named_for_all_that_it_is_in() {
-        let path = "/kubelet-test-1/kubepods/burstable/podaa-bb";
-        assert_eq!(place_of(CgroupDriver::Cgroupfs, path), &path[1..]);
-        assert_eq!(
-            place_of(CgroupDriver::Systemd, path),
-            "kubelet_test_1.slice/kubelet_test_1-kubepods.slice/kubelet_test_1-kubepods-burstable.slice/\
-             kubelet_test_1-kubepods-burstable-podaa_bb.slice"
-        );
-    }
 }

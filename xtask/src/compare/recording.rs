@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::endpoints::exposition_families;
+use super::exposition::exposition_families;
 use crate::CheckError;
 
 /// What one kubelet said and asked for.

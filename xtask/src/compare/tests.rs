@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 
 use super::allowed::{Allowed, matches};
-use super::endpoints::exposition_families;
+use super::exposition::exposition_families;
 use super::{Difference, Recording, assemble, compare, normal};
 
 fn recorded() -> PathBuf {

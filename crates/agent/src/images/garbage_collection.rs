@@ -16,9 +16,12 @@ use model::request::ImageRequest;
 use model::{MonoTime, PodRef};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::engine::Engine;
-use crate::eviction::Remover;
-use crate::stats::{FRESH, Samplers};
+use crate::cache::PodCache;
+use crate::context::Context;
+use crate::images::Images;
+use crate::pods_view::PodsView;
+use crate::removers::Remover;
+use crate::serving::stats::{FRESH, Samplers};
 
 const PERIOD: Duration = Duration::from_secs(300);
 /// So soon it is tried again while the runtime has not listed its images once.
@@ -32,7 +35,10 @@ const EVERYTHING: u64 = i64::MAX.unsigned_abs();
 const UNKNOWN: &str = "what all containers use is not known yet";
 
 pub(crate) struct ImageGarbageCollector {
-    engine: Arc<Engine>,
+    ctx: Arc<Context>,
+    cache: PodCache,
+    pods: PodsView,
+    images: Arc<Images>,
     samplers: Samplers,
     requests: mpsc::Receiver<oneshot::Sender<bool>>,
     history: ImageHistory,
@@ -49,16 +55,34 @@ struct Removal {
 }
 
 impl ImageGarbageCollector {
-    pub(crate) fn new(engine: Arc<Engine>, samplers: Samplers) -> (Self, Remover) {
+    pub(crate) fn new(
+        ctx: Arc<Context>,
+        cache: PodCache,
+        pods: PodsView,
+        images: Arc<Images>,
+        samplers: Samplers,
+    ) -> (Self, Remover) {
         // One who asks waits for the answer, and there is one who asks.
         let (sender, requests) = mpsc::channel(1);
-        let (began, history) = (engine.clock.mono(), ImageHistory::default());
-        (Self { engine, samplers, requests, history, began, has_failed: false, has_listed: false }, sender)
+        let (began, history) = (ctx.clock.mono(), ImageHistory::default());
+        let collector = Self {
+            ctx,
+            cache,
+            pods,
+            images,
+            samplers,
+            requests,
+            history,
+            began,
+            has_failed: false,
+            has_listed: false,
+        };
+        (collector, sender)
     }
 
     /// Runs until nobody can ask any more. Before the runtime has said once what there is, everything is in use.
     pub(crate) async fn run(mut self) {
-        let mut listings = self.engine.cache.listings();
+        let mut listings = self.cache.listings();
         if listings.wait_for(Option::is_some).await.is_err() {
             return;
         }
@@ -66,14 +90,14 @@ impl ImageGarbageCollector {
             if self.has_listed || self.used().is_ok() {
                 self.pass().await;
             }
-            let next = self.engine.clock.mono() + self.period();
+            let next = self.ctx.clock.mono() + self.period();
             loop {
                 tokio::select! {
                     asked = self.requests.recv() => match asked {
                         Some(done) => self.remove_unused(done).await,
                         None => return,
                     },
-                    () = self.engine.clock.sleep_until(next) => break,
+                    () = self.ctx.clock.sleep_until(next) => break,
                 }
             }
         }
@@ -95,7 +119,7 @@ impl ImageGarbageCollector {
         };
         if self.has_failed {
             tracing::error!(problem, "Image garbage collection failed multiple times in a row");
-            self.engine.recorder.node_warning(IMAGE_GC_FAILED, problem);
+            self.ctx.recorder.node_warning(IMAGE_GC_FAILED, problem);
         } else {
             tracing::warn!(problem, "Image garbage collection failed");
         }
@@ -105,7 +129,7 @@ impl ImageGarbageCollector {
     async fn collect(&mut self) -> Result<(), String> {
         let policy = self.policy();
         let mut spare = self.spare().await?;
-        let now = self.engine.clock.mono();
+        let now = self.ctx.clock.mono();
         let outworn = self.history.outworn(&spare, &policy, self.began, now);
         let aged = self.remove(&outworn, u64::MAX, ImageGcReason::Age).await;
         if !aged.errors.is_empty() {
@@ -117,7 +141,7 @@ impl ImageGarbageCollector {
         let space =
             space.ok_or("failed to get image stats: the runtime does not say where its images are")?;
         let need = compute_need(space.capacity_bytes, space.available_bytes, &policy).map_err(|error| {
-            self.engine.recorder.node_warning(INVALID_DISK_CAPACITY, error.to_string());
+            self.ctx.recorder.node_warning(INVALID_DISK_CAPACITY, error.to_string());
             error.to_string()
         })?;
         let Some(need) = need else { return Ok(()) };
@@ -131,14 +155,14 @@ impl ImageGarbageCollector {
         refuse_errors(need.bytes, &removal)?;
         if removal.freed < need.bytes {
             let message = not_enough_message(&need, removal.freed);
-            self.engine.recorder.node_warning(FREE_DISK_SPACE_FAILED, message.clone());
+            self.ctx.recorder.node_warning(FREE_DISK_SPACE_FAILED, message.clone());
             return Err(message);
         }
         Ok(())
     }
 
     fn policy(&self) -> ImageGcPolicy {
-        self.engine.settings.images.collection
+        self.ctx.settings.images.collection
     }
 
     /// A disk runs short: everything goes that nobody uses and that did not come just now.
@@ -146,7 +170,7 @@ impl ImageGarbageCollector {
         let mut is_less = false;
         match self.spare().await {
             Ok(spare) => {
-                let settled = self.history.settled(&spare, &self.policy(), self.engine.clock.mono());
+                let settled = self.history.settled(&spare, &self.policy(), self.ctx.clock.mono());
                 let removal = self.remove(&settled, EVERYTHING, ImageGcReason::Space).await;
                 is_less = removal.freed > 0;
                 if let Err(problem) = refuse_errors(EVERYTHING, &removal) {
@@ -161,25 +185,25 @@ impl ImageGarbageCollector {
 
     /// Lists the images; whatever keeps records of them gets to know, too.
     async fn spare(&mut self) -> Result<Vec<SpareImage>, String> {
-        let (engine, listed_at) = (self.engine.clone(), self.engine.clock.now());
-        let images = engine.runtime.list_images().await.map_err(|error| error.to_string())?;
+        let (ctx, listed_at) = (self.ctx.clone(), self.ctx.clock.now());
+        let images = ctx.runtime.list_images().await.map_err(|error| error.to_string())?;
         let spare = self.history.note(&images, &self.used()?, listed_at.mono);
         if !std::mem::replace(&mut self.has_listed, true) {
             tracing::info!(images = images.len(), unused = spare.len(), "Determined which images are in use");
         }
-        engine.images.note_listing(listed_at.wall, images).await;
+        self.images.note_listing(listed_at.wall, images).await;
         Ok(spare)
     }
 
     /// What containers use, whether they run or not, and what pods that may run are going to use.
     fn used(&self) -> Result<ImageUse, String> {
-        let cache = &self.engine.cache;
+        let cache = &self.cache;
         let listed = cache.presence().ok_or(UNKNOWN)?;
         // Unknown is not unused.
         let observed: Option<Vec<_>> = listed.keys().map(|uid| cache.get(uid)).collect();
         let observed = observed.ok_or(UNKNOWN)?;
         let containers = observed.iter().flat_map(|pod| &pod.containers);
-        let entries = self.engine.pods.all();
+        let entries = self.pods.all();
         let is_here = |pod: &Pod| listed.contains_key(&PodRef::of(pod).uid);
         let pods = entries.iter().filter(|entry| entry.progress.may_run() || is_here(&entry.pod));
         Ok(ImageUse {
@@ -196,11 +220,11 @@ impl ImageGarbageCollector {
                 break;
             }
             let request = ImageRequest { image: image.id.clone(), ..ImageRequest::default() };
-            match self.engine.runtime.remove_image(&request).await {
+            match self.ctx.runtime.remove_image(&request).await {
                 Ok(()) => {
                     tracing::info!(image = image.id, image.size_bytes, reason = ?why, "Removing unused image");
                     removal.freed = removal.freed.saturating_add(image.size_bytes);
-                    self.engine.metrics.images.collected(why);
+                    self.ctx.metrics.images.collected(why);
                 }
                 Err(error) => removal.errors.push(error.message()),
             }

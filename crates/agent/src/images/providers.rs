@@ -20,9 +20,9 @@ use parking_lot::Mutex;
 use ports::host::ProgramCall;
 use ports::{Clock, Host};
 
-use crate::cluster::objects::PodObjects;
+use crate::api::objects::PodObjects;
+use crate::error_chain::chain;
 use crate::metrics::Metrics;
-use crate::volumes::chain;
 
 /// How long a program may take.
 const DEADLINE: Duration = Duration::from_secs(60);

@@ -18,9 +18,9 @@ use parking_lot::Mutex;
 use ports::{Clock, Host, HostError};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::error_chain::chain;
 use crate::metrics::Metrics;
 use crate::tasks::TaskSet;
-use crate::volumes::chain;
 
 /// Commands that may wait; who sends the next one waits for room.
 const WAITING: usize = 64;

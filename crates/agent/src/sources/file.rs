@@ -95,7 +95,7 @@ impl FileSource {
 
     fn open_watch(&self) -> BoxStream<'static, DirectoryChange> {
         self.host.watch(&self.path).unwrap_or_else(|error| {
-            let error = crate::volumes::chain(&error);
+            let error = crate::error_chain::chain(&error);
             tracing::warn!(path = %self.path.display(), err = error, "Failed to watch manifests, reading them periodically only");
             stream::pending().boxed()
         })
@@ -108,7 +108,7 @@ impl FileSource {
             Ok(files) => files,
             Err(error) if error.is_not_found() => Vec::new(),
             Err(error) => {
-                self.problems.report(&origin, vec![crate::volumes::chain(&error)]);
+                self.problems.report(&origin, vec![crate::error_chain::chain(&error)]);
                 return None;
             }
         };

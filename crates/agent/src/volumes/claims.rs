@@ -1,9 +1,10 @@
 //! Claims and PersistentVolumes, read when a volume is made: they change rarely, and a pod starts once.
 
 use model::k8s::{PersistentVolume, PersistentVolumeClaim};
+use ports::Cluster;
 use ports::cluster::ClusterError;
 
-use crate::engine::Engine;
+use std::sync::Arc;
 
 /// Why a claim cannot be followed.
 #[derive(Debug, thiserror::Error)]
@@ -12,21 +13,24 @@ pub(super) enum ClaimError {
     Claim(ClusterError),
     #[error("failed to fetch PV {name} from API server: {error}")]
     Volume { name: String, error: ClusterError },
-    #[error("a node that stands alone has no claims")]
+    #[error("a standalone node has no claims")]
     NoApi,
 }
 
 pub(super) async fn claim(
-    engine: &Engine,
+    cluster: Option<&Arc<dyn Cluster>>,
     namespace: &str,
     name: &str,
 ) -> Result<PersistentVolumeClaim, ClaimError> {
-    let cluster = engine.objects.as_ref().map(|objects| objects.cluster()).ok_or(ClaimError::NoApi)?;
+    let cluster = cluster.ok_or(ClaimError::NoApi)?;
     cluster.claim(namespace, name).await.map_err(ClaimError::Claim)
 }
 
-pub(super) async fn persistent_volume(engine: &Engine, name: &str) -> Result<PersistentVolume, ClaimError> {
-    let cluster = engine.objects.as_ref().map(|objects| objects.cluster()).ok_or(ClaimError::NoApi)?;
+pub(super) async fn persistent_volume(
+    cluster: Option<&Arc<dyn Cluster>>,
+    name: &str,
+) -> Result<PersistentVolume, ClaimError> {
+    let cluster = cluster.ok_or(ClaimError::NoApi)?;
     let volume = cluster.persistent_volume(name).await;
     volume.map_err(|error| ClaimError::Volume { name: name.to_owned(), error })
 }

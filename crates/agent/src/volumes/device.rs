@@ -3,23 +3,20 @@
 //! Owns: whose turn it is at a device, so that it is never formatted twice, nor unmounted while a pod is about to use it.
 //! What a device needs before it is mounted is decided in `kubelet_core::volume::device`.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use kubelet_core::volume::device::{
     Content, Step, compute_content, compute_step, evaluate_check, mount_failed,
 };
 use model::PodUid;
-use parking_lot::Mutex;
 use ports::host::ProgramEnd;
 use ports::{Host, HostError};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::local::{Files, PLUGIN};
-use super::make::{MakeError, MountContext};
-use super::{chain, program};
+use super::mount_context::{MakeError, MountContext};
+use super::shared::Devices;
+use super::{LOCAL_PLUGIN as PLUGIN, program};
+use crate::error_chain::chain;
 use crate::settings::Paths;
 
 /// Below the root directory: where devices are mounted, by the names of their PersistentVolumes.
@@ -30,22 +27,13 @@ const ANSWER: Duration = Duration::from_secs(120);
 /// To format or check one, which takes longer the larger it is.
 const LONG_WORK: Duration = Duration::from_secs(3600);
 
-/// One thing at a time is done with each device.
-#[derive(Debug, Default)]
-pub(super) struct Devices {
-    turns: Mutex<BTreeMap<String, Arc<Semaphore>>>,
-}
-
-impl Devices {
-    /// Waits until nobody else does anything with the device, and keeps others away until it is dropped.
-    pub(super) async fn turn(&self, name: &str) -> Result<OwnedSemaphorePermit, HostError> {
-        let turn = {
-            let mut turns = self.turns.lock();
-            turns.retain(|known, turn| known == name || Arc::strong_count(turn) > 1);
-            turns.entry(name.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(1))).clone()
-        };
-        turn.acquire_owned().await.map_err(|_| HostError::GivenUp("the kubelet stops".to_owned()))
-    }
+/// What is bound into the pods: a directory, or a device that is to be seen as files.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Files<'a> {
+    pub(super) source: &'a Path,
+    pub(super) fs_type: &'a str,
+    pub(super) options: &'a [String],
+    pub(super) read_only: bool,
 }
 
 /// Mounts the device at the place that all pods share, formatted before if nothing is on it. Idempotent; whoever calls has
@@ -55,7 +43,7 @@ pub(super) async fn stage(
     name: &str,
     files: Files<'_>,
 ) -> Result<PathBuf, MakeError> {
-    let place = mount_context.engine.settings.paths.root.join(MOUNTS).join(name);
+    let place = mount_context.ctx.settings.paths.root.join(MOUNTS).join(name);
     if mount_context.host().is_mount_point(&place).await? {
         return Ok(place);
     }

@@ -7,14 +7,13 @@ use kubelet_core::volume::plan::Medium;
 use model::Amount;
 use ports::HostError;
 
-use super::make::{MakeError, MountContext};
-use super::quota;
+use super::mount_context::{MakeError, MountContext};
+use super::{EMPTY_DIRS, quota};
 
-pub(super) const DIRECTORY: &str = "volumes/kubernetes.io~empty-dir";
 const MARKS: &str = "plugins/kubernetes.io~empty-dir";
 
 pub(super) async fn make(mount_context: &MountContext<'_>, medium: Medium) -> Result<ReadyVolume, MakeError> {
-    let path = mount_context.pod_dir().join(DIRECTORY).join(&mount_context.volume.name);
+    let path = mount_context.pod_dir().join(EMPTY_DIRS).join(&mount_context.volume.name);
     ensure_backing(mount_context, &path, &mount_context.volume.name, medium).await?;
     quota::ensure(mount_context, &path).await;
     Ok(ReadyVolume::at(path))

@@ -16,14 +16,17 @@ use kubelet_core::volume::image::is_image;
 use kubelet_core::volume::plan::is_known_plugin;
 use model::containers::spec_of;
 use model::{MonoTime, PodRef, PodUid};
+use ports::Cluster;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::make::{Made, Shared, Wanted, make};
+use super::make::{Made, Wanted, make};
+use super::shared::Shared;
 use super::take_down::take_down;
 use super::{ReadyVolumes, Request, Requests, VolumeError, VolumeOrder};
-use crate::engine::Engine;
+use crate::api::node_allocatable::NodeAllocatable;
+use crate::context::Context;
 
 type Answer<T> = oneshot::Sender<Result<T, VolumeError>>;
 
@@ -59,7 +62,7 @@ enum Ended {
 
 #[derive(Debug)]
 pub(crate) struct VolumeEngine {
-    engine: Arc<Engine>,
+    ctx: Arc<Context>,
     requests: Requests,
     shared: Arc<Shared>,
     pods: BTreeMap<PodUid, Tracked>,
@@ -73,15 +76,22 @@ impl std::fmt::Debug for Ended {
 }
 
 impl VolumeEngine {
-    pub(crate) fn new(engine: Arc<Engine>, requests: Requests) -> Self {
-        Self { engine, requests, shared: Arc::default(), pods: BTreeMap::new(), acts: JoinSet::new() }
+    pub(crate) fn new(
+        ctx: Arc<Context>,
+        cluster: Option<Arc<dyn Cluster>>,
+        allocatable: NodeAllocatable,
+        requests: Requests,
+    ) -> Self {
+        let (devices, projects, payloads) = Default::default();
+        let shared = Arc::new(Shared { cluster, allocatable, devices, projects, payloads });
+        Self { ctx, requests, shared, pods: BTreeMap::new(), acts: JoinSet::new() }
     }
 
     /// Runs until nobody can ask any more. Every select arm is cancel safe.
     pub(crate) async fn run(mut self) {
-        self.engine.tasks.spawn_isolated("volumes found", count_found(self.engine.clone()));
+        self.ctx.tasks.spawn_isolated("volumes found", count_found(self.ctx.clone()));
         loop {
-            let clock = self.engine.clock;
+            let clock = self.ctx.clock;
             let wake_at = self.pods.values().filter_map(|tracked| tracked.wake_at).min();
             tokio::select! {
                 request = self.requests.0.recv() => match request {
@@ -128,7 +138,7 @@ impl VolumeEngine {
     }
 
     fn track(&mut self, uid: &PodUid) -> &mut Tracked {
-        let now = self.engine.clock.mono();
+        let now = self.ctx.clock.mono();
         self.pods.entry(uid.clone()).or_insert_with(|| Tracked {
             requested_at: now,
             order: None,
@@ -161,12 +171,12 @@ impl VolumeEngine {
         let order = self.pods.get(uid).and_then(|tracked| tracked.order.as_ref());
         if let (Some(order), Some(failure)) = (order, &made.failure) {
             let identity = PodRef::of(&order.pod);
-            self.engine.recorder.warning(&identity, None, failure.reason, failure.message.clone());
+            self.ctx.recorder.warning(&identity, None, failure.reason, failure.message.clone());
         }
     }
 
     fn wake(&mut self) {
-        let now = self.engine.clock.mono();
+        let now = self.ctx.clock.mono();
         let due = |(_, tracked): &(&PodUid, &Tracked)| tracked.wake_at.is_some_and(|at| at <= now);
         let due: Vec<PodUid> = self.pods.iter().filter(due).map(|(uid, _)| uid.clone()).collect();
         for uid in due {
@@ -177,7 +187,7 @@ impl VolumeEngine {
 
     /// One event through the state machine of the pod, and what follows from it.
     fn feed(&mut self, uid: &PodUid, event: VolumeEvent) {
-        let now = self.engine.clock.mono();
+        let now = self.ctx.clock.mono();
         let Some(tracked) = self.pods.get_mut(uid) else { return };
         let Reaction { acts, verdict, wake_at } = tracked.volumes.on_event(event, now);
         tracked.wake_at = wake_at;
@@ -195,21 +205,21 @@ impl VolumeEngine {
 
     fn begin(&mut self, uid: &PodUid, act: VolumeAct) {
         let Some(tracked) = self.pods.get(uid) else { return };
-        let (engine, shared, uid) = (self.engine.clone(), self.shared.clone(), uid.clone());
+        let (ctx, shared, uid) = (self.ctx.clone(), self.shared.clone(), uid.clone());
         match act {
             VolumeAct::Make { volume, is_uncertain } => {
                 let Some(order) = tracked.order.clone() else { return };
                 let (leaving, requested_at) = (tracked.leaving.clone(), tracked.requested_at);
                 self.acts.spawn(async move {
                     let wanted = Wanted { order: &order, volume: &volume, is_uncertain, requested_at };
-                    let work = Box::pin(make(&engine, wanted, &shared, &leaving));
+                    let work = Box::pin(make(&ctx, wanted, &shared, &leaving));
                     let made = guarded(work).await.unwrap_or_else(Made::panicked);
                     (uid, Ended::Made { volume, made })
                 });
             }
             VolumeAct::TakeDown => {
                 self.acts.spawn(async move {
-                    let work = Box::pin(take_down(&engine, &shared.devices, &uid));
+                    let work = Box::pin(take_down(&ctx, &shared.devices, &uid));
                     let result = guarded(work).await.unwrap_or_else(|| Err("a bug ended the act".to_owned()));
                     (uid, Ended::TakenDown(result))
                 });
@@ -219,13 +229,13 @@ impl VolumeEngine {
 }
 
 /// Counts what an earlier kubelet left. Nothing depends on it: each volume is looked at when its pod is made or taken down.
-async fn count_found(engine: Arc<Engine>) {
-    let (host, paths) = (&*engine.host, &engine.settings.paths);
+async fn count_found(ctx: Arc<Context>) {
+    let (host, paths) = (&*ctx.host, &ctx.settings.paths);
     for uid in host.list_names(&paths.pods()).await.unwrap_or_default() {
         let volumes = paths.pods().join(uid).join("volumes");
         for plugin in host.list_names(&volumes).await.unwrap_or_default() {
             let names = host.list_names(&volumes.join(&plugin)).await.unwrap_or_default();
-            names.iter().for_each(|_| engine.metrics.volumes.found(is_known_plugin(&plugin)));
+            names.iter().for_each(|_| ctx.metrics.volumes.found(is_known_plugin(&plugin)));
         }
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use kubelet_core::volume::engine::ReadyVolume;
 use ports::host::HostPathKind;
 
-use super::make::{MakeError, MountContext};
+use super::mount_context::{MakeError, MountContext};
 
 pub(super) async fn make(
     mount_context: &MountContext<'_>,

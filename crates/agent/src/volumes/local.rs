@@ -9,25 +9,16 @@ use model::containers::spec_of;
 use ports::HostError;
 use ports::host::{GroupPolicy, HostPathKind};
 
-use super::chain;
-use super::device;
-use super::make::{MakeError, MountContext};
+use super::LOCAL_PLUGIN as PLUGIN;
+use super::device::{self, Files};
+use super::mount_context::{MakeError, MountContext};
+use crate::error_chain::chain;
 
-pub(super) const PLUGIN: &str = "kubernetes.io~local-volume";
 /// Giving a tree to a group is said to be slow after this, and again after each further minute.
 const SLOW_AFTER: Duration = Duration::from_secs(30);
 const STILL_SLOW_AFTER: Duration = Duration::from_secs(60);
 /// Where mounts go: root may look in.
 const DIRECTORY_MODE: u32 = 0o750;
-
-/// What is bound into the pods: a directory, or a device that is to be seen as files.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Files<'a> {
-    pub(super) source: &'a Path,
-    pub(super) fs_type: &'a str,
-    pub(super) options: &'a [String],
-    pub(super) read_only: bool,
-}
 
 /// Binds the directory, or the filesystem on the device, into the pod's own, and gives it to the pod's group. A mark says
 /// that both are done.
@@ -64,10 +55,10 @@ pub(super) async fn mount(
     mount_context.unless_leaving(mount_context.host().bind_volume(&source, &path, &options)).await?;
     drop(turn);
     if let Some(gid) = mount_context.group().filter(|_| !read_only) {
-        let began = mount_context.engine.clock.mono();
+        let began = mount_context.ctx.clock.mono();
         let given = give_to_group(mount_context, &path, gid).await;
-        let took = mount_context.engine.clock.mono().saturating_since(began);
-        let metrics = &mount_context.engine.metrics.volumes;
+        let took = mount_context.ctx.clock.mono().saturating_since(began);
+        let metrics = &mount_context.ctx.metrics.volumes;
         metrics.operated("volume_apply_access_control", plugin_name(PLUGIN), given.is_ok(), took);
         given?;
     }
@@ -85,18 +76,13 @@ async fn warn_if_taken_away(
     // A host that does not tell whose it is has nothing to warn of.
     let Ok(facts) = mount_context.host().look_at(source).await else { return Ok(()) };
     if facts.gid != gid
-        && device::is_used(mount_context.host(), &mount_context.engine.settings.paths, name).await?
+        && device::is_used(mount_context.host(), &mount_context.ctx.settings.paths, name).await?
     {
         let message = format!(
             "The requested fsGroup is {gid}, but the volume {name} has GID {}. The volume may not be shareable.",
             facts.gid
         );
-        mount_context.engine.recorder.warning(
-            &mount_context.identity(),
-            None,
-            "AlreadyMountedVolume",
-            message,
-        );
+        mount_context.ctx.recorder.warning(&mount_context.identity(), None, "AlreadyMountedVolume", message);
     }
     Ok(())
 }
@@ -134,12 +120,7 @@ pub(super) async fn map(
             "MapVolume.MapPodDevice succeeded for volume {name:?} volumeMapPath {:?}",
             directory.display().to_string()
         );
-        mount_context.engine.recorder.normal(
-            &mount_context.identity(),
-            None,
-            "SuccessfulMountVolume",
-            message,
-        );
+        mount_context.ctx.recorder.normal(&mount_context.identity(), None, "SuccessfulMountVolume", message);
     }
     Ok(ReadyVolume { is_device: true, read_only, ..ReadyVolume::at(path) })
 }
@@ -165,7 +146,7 @@ async fn give_to_group(mount_context: &MountContext<'_>, path: &Path, gid: u32) 
         Some("OnRootMismatch") => GroupPolicy::OnRootMismatch,
         Some(_) | None => GroupPolicy::Always,
     };
-    let clock = mount_context.engine.clock;
+    let clock = mount_context.ctx.clock;
     let work = mount_context.unless_leaving(mount_context.host().give_tree_to_group(path, gid, policy));
     tokio::pin!(work);
     let mut slow_at = clock.mono() + SLOW_AFTER;
@@ -179,7 +160,7 @@ async fn give_to_group(mount_context: &MountContext<'_>, path: &Path, gid: u32) 
                      https://kubernetes.io/docs/tasks/configure-pod-container/security-context/#configure-volume-permission-and-ownership-change-policy-for-pods",
                     path.display()
                 );
-                mount_context.engine.recorder.warning(&mount_context.identity(), None, "VolumePermissionChangeInProgress", message);
+                mount_context.ctx.recorder.warning(&mount_context.identity(), None, "VolumePermissionChangeInProgress", message);
             }
         }
     }

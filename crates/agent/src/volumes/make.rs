@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use jiff::Timestamp;
 use kubelet_core::downward::DownwardFacts;
 use kubelet_core::volume::bound_volume;
 use kubelet_core::volume::engine::{Attempt, ReadyVolume};
@@ -11,127 +10,16 @@ use model::containers::spec_of;
 use model::k8s::{Pod, Volume};
 use model::{MonoTime, PodRef};
 use ports::{Host, HostError};
-use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::sync::CancellationToken;
 
 use super::claims::{self, ClaimError};
-use super::device::{self, Devices};
-use super::quota::Projects;
-use super::{VolumeOrder, chain, empty_dir, host_path, local, nfs, payload};
-use crate::cluster::objects::PodObjects;
-use crate::engine::Engine;
+use super::device::Files;
+use super::mount_context::{LONGEST_NAME, MARK, MakeError, MountContext};
+use super::shared::Shared;
+use super::{LOCAL_PLUGIN, VolumeOrder, device, empty_dir, host_path, local, nfs, payload};
+use crate::context::Context;
+use crate::error_chain::chain;
 use crate::settings::Paths;
-
-const MARK: &str = "ready";
-const MARK_DIRECTORY_MODE: u32 = 0o750;
-/// No volume's name is longer than this.
-const LONGEST_NAME: usize = 253;
-
-/// What the acts of all pods have in common.
-#[derive(Debug, Default)]
-pub(super) struct Shared {
-    pub(super) devices: Devices,
-    pub(super) projects: Projects,
-    pub(super) payloads: PayloadPermits,
-}
-
-/// So many volumes have their files in memory at the same time.
-const MAX_PAYLOADS: usize = 2;
-
-#[derive(Debug)]
-pub(super) struct PayloadPermits(Semaphore);
-
-impl Default for PayloadPermits {
-    fn default() -> Self {
-        Self(Semaphore::new(MAX_PAYLOADS))
-    }
-}
-
-impl PayloadPermits {
-    /// Waits for a permit; it is held until it is dropped.
-    pub(super) async fn acquire(&self) -> Option<SemaphorePermit<'_>> {
-        // Nobody closes it.
-        self.0.acquire().await.ok()
-    }
-}
-
-/// What one volume of a pod is made with.
-pub(super) struct MountContext<'a> {
-    pub(super) engine: &'a Engine,
-    pub(super) pod: &'a Pod,
-    pub(super) volume: &'a Volume,
-    pub(super) objects: &'a PodObjects,
-    pub(super) facts: DownwardFacts<'a>,
-    pub(super) now: Timestamp,
-    pub(super) shared: &'a Shared,
-    pub(super) leaving: &'a CancellationToken,
-}
-
-impl MountContext<'_> {
-    pub(super) fn host(&self) -> &dyn Host {
-        &*self.engine.host
-    }
-
-    pub(super) fn identity(&self) -> PodRef {
-        PodRef::of(self.pod)
-    }
-
-    pub(super) fn pod_dir(&self) -> PathBuf {
-        self.engine.settings.paths.pod(&self.identity().uid)
-    }
-
-    /// Work that others answer for is given up when the pod goes.
-    pub(super) async fn unless_leaving<T>(
-        &self,
-        work: impl Future<Output = Result<T, HostError>>,
-    ) -> Result<T, HostError> {
-        tokio::select! {
-            done = work => done,
-            () = self.leaving.cancelled() => Err(HostError::GivenUp("the pod goes before its volume is ready".to_owned())),
-        }
-    }
-
-    /// A mark says that the volume is ready, and which of the pod's volumes a PersistentVolume is.
-    pub(super) async fn is_marked(&self, plugin: &str, name: &str) -> bool {
-        let mark = self.pod_dir().join("plugins").join(plugin).join(name).join(MARK);
-        self.host().read_file(&mark, LONGEST_NAME, false).await.is_ok()
-    }
-
-    pub(super) async fn mark(&self, plugin: &str, name: &str) -> Result<(), HostError> {
-        let directory = self.pod_dir().join("plugins").join(plugin).join(name);
-        self.host().ensure_dir(&directory, MARK_DIRECTORY_MODE).await?;
-        self.host().write_file(&directory.join(MARK), self.volume.name.as_bytes(), 0o644).await
-    }
-
-    /// The group that the pod's volumes are given to.
-    pub(super) fn group(&self) -> Option<u32> {
-        let group = spec_of(self.pod).security_context.as_ref().and_then(|context| context.fs_group);
-        group.and_then(|gid| u32::try_from(gid).ok())
-    }
-}
-
-/// What went wrong with a volume, and what follows.
-#[derive(Debug)]
-pub(super) enum MakeError {
-    /// It did not happen, and is not going to.
-    Failed(String),
-    /// It was given up before it had ended.
-    GivenUp(String),
-    /// The device that pods share cannot be had.
-    Device(String),
-    /// Before anything was tried: the thing to mount is not there, or not of the right kind.
-    Invalid(String),
-}
-
-impl From<HostError> for MakeError {
-    fn from(error: HostError) -> Self {
-        let text = chain(&error);
-        match error {
-            HostError::GivenUp(_) => Self::GivenUp(text),
-            HostError::Io { .. } | HostError::Invalid(_) => Self::Failed(text),
-        }
-    }
-}
 
 /// An event about a volume.
 #[derive(Debug)]
@@ -170,7 +58,7 @@ pub(super) struct Wanted<'a> {
 
 /// Makes the volume of that name, or sees that it is as it should be. Idempotent.
 pub(super) async fn make(
-    engine: &Engine,
+    ctx: &Context,
     wanted: Wanted<'_>,
     shared: &Shared,
     leaving: &CancellationToken,
@@ -180,52 +68,52 @@ pub(super) async fn make(
     let Some(volume) = volumes.iter().find(|volume| volume.name == name) else {
         return Made::refused(format!("the pod has no volume {name:?}"));
     };
-    let asked_at = engine.clock.mono();
-    let Claimed { plan, gid } = match plan(engine, order, volume).await {
+    let asked_at = ctx.clock.mono();
+    let Claimed { plan, gid } = match plan(shared, order, volume).await {
         Ok(planned) => planned,
         Err(why) => return Made::refused(why),
     };
-    let allocatable = engine.allocatable();
+    let allocatable = shared.allocatable.get();
     let mount_context = MountContext {
-        engine,
+        ctx,
         pod: &order.pod,
         volume,
         objects: &order.objects,
         facts: DownwardFacts {
             container: "",
             pod_ips: &[],
-            host_ips: engine.host_ips(),
+            host_ips: ctx.host_ips(),
             allocatable: &allocatable,
         },
-        now: engine.clock.now().wall,
+        now: ctx.clock.now().wall,
         shared,
         leaving,
     };
-    let began = engine.clock.mono();
+    let began = ctx.clock.mono();
     // With what is to be mounted it is settled that nothing must be attached: no type that we have needs it.
     let (plugin, took) = (plugin_of(&mount_context, &plan), began.saturating_since(asked_at));
-    engine.metrics.volumes.operated("verify_controller_attached_volume", plugin, true, took);
+    ctx.metrics.volumes.operated("verify_controller_attached_volume", plugin, true, took);
     let made = recreate(&mount_context, &plan, is_uncertain).await;
     let made = made.map(|ready| ReadyVolume { gid, relabel: plan.is_relabelled(), ..ready });
-    let ended = engine.clock.mono();
-    engine.metrics.volumes.operated(act_of(&plan), plugin, made.is_ok(), ended.saturating_since(began));
+    let ended = ctx.clock.mono();
+    ctx.metrics.volumes.operated(act_of(&plan), plugin, made.is_ok(), ended.saturating_since(began));
     if made.is_ok() {
-        engine.metrics.volumes.mounted(plugin, ended.saturating_since(requested_at));
+        ctx.metrics.volumes.mounted(plugin, ended.saturating_since(requested_at));
     }
     outcome(&mount_context, &plan, made)
 }
 
-async fn plan(engine: &Engine, order: &VolumeOrder, volume: &Volume) -> Result<Claimed, String> {
+async fn plan(shared: &Shared, order: &VolumeOrder, volume: &Volume) -> Result<Claimed, String> {
     let wanted = match meaning(&order.pod, volume)? {
         Meaning::Plan(plan) => return Ok(Claimed { plan, gid: None }),
         Meaning::Claim(wanted) => wanted,
     };
     let namespace = PodRef::of(&order.pod).namespace;
     let failed = |error: String| format!("error processing PVC {namespace}/{}: {error}", wanted.name);
-    let claim = claims::claim(engine, &namespace, &wanted.name).await;
+    let claim = claims::claim(shared.cluster.as_ref(), &namespace, &wanted.name).await;
     let claim = claim.map_err(|error: ClaimError| failed(error.to_string()))?;
     let bound = bound_volume(&order.pod, &wanted, &claim).map_err(failed)?;
-    let volume_of = claims::persistent_volume(engine, bound).await;
+    let volume_of = claims::persistent_volume(shared.cluster.as_ref(), bound).await;
     let volume_of = volume_of.map_err(|error| failed(error.to_string()))?;
     claimed_plan(&order.pod, (volume, &wanted), &claim, &volume_of).map_err(failed)
 }
@@ -248,7 +136,7 @@ async fn clear(mount_context: &MountContext<'_>, plan: &VolumePlan) -> Result<()
     mount_context.host().unmount_tree(&place).await?;
     match plan {
         VolumePlan::Local { volume, .. } => {
-            let (paths, names) = (&mount_context.engine.settings.paths, [volume.clone()]);
+            let (paths, names) = (&mount_context.ctx.settings.paths, [volume.clone()]);
             device::release(mount_context.host(), paths, &mount_context.shared.devices, &names).await
         }
         VolumePlan::Nfs { .. }
@@ -263,7 +151,7 @@ fn mount_point(mount_context: &MountContext<'_>, plan: &VolumePlan) -> Option<Pa
     let volumes = mount_context.pod_dir().join("volumes");
     match plan {
         VolumePlan::Local { volume, shown: Shown::Files { .. }, .. } => {
-            Some(volumes.join(local::PLUGIN).join(volume))
+            Some(volumes.join(LOCAL_PLUGIN).join(volume))
         }
         VolumePlan::Nfs { name, .. } => Some(volumes.join(nfs::PLUGIN).join(name)),
         VolumePlan::EmptyDir(_)
@@ -284,7 +172,7 @@ async fn make_type(mount_context: &MountContext<'_>, plan: &VolumePlan) -> Resul
             local::map(mount_context, volume, path.as_ref(), *read_only).await
         }
         VolumePlan::Local { volume, path, shown: Shown::Files { fs_type, options }, read_only } => {
-            let files = local::Files { source: path.as_ref(), fs_type, options, read_only: *read_only };
+            let files = Files { source: path.as_ref(), fs_type, options, read_only: *read_only };
             local::mount(mount_context, volume, files).await
         }
         VolumePlan::Nfs { name, export, options, read_only } => {
@@ -353,7 +241,7 @@ pub(crate) async fn path_of(host: &dyn Host, paths: &Paths, pod: &Pod, volume: &
 }
 
 async fn path_of_claimed(host: &dyn Host, directory: &Path, volume: &str) -> Option<PathBuf> {
-    for plugin in [local::PLUGIN, nfs::PLUGIN] {
+    for plugin in [LOCAL_PLUGIN, nfs::PLUGIN] {
         let marks = directory.join("plugins").join(plugin);
         for name in host.list_names(&marks).await.unwrap_or_default() {
             let mark = host.read_file(&marks.join(&name).join(MARK), LONGEST_NAME, false).await;

@@ -6,8 +6,9 @@ use std::time::Duration;
 use kubelet_core::volume::engine::ReadyVolume;
 use ports::HostError;
 
-use super::make::{MakeError, MountContext};
-use super::{chain, program};
+use super::mount_context::{MakeError, MountContext};
+use super::program;
+use crate::error_chain::chain;
 
 pub(super) const PLUGIN: &str = "kubernetes.io~nfs";
 /// A server that does not answer is given up.

@@ -7,7 +7,7 @@ use kubelet_core::volume::{PayloadInputs, RequiredObjects, compute_payload, nest
 use model::k8s::EmptyDirVolumeSource;
 
 use super::empty_dir::ensure_backing;
-use super::make::{MakeError, MountContext};
+use super::mount_context::{MakeError, MountContext};
 
 /// Of a directory that only serves to mount something on.
 const MOUNT_POINT_MODE: u32 = 0o755;

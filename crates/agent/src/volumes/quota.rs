@@ -3,46 +3,32 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use kubelet_core::volume::quota::{believable, free_project, is_counted, is_ours};
 use model::k8s::{Pod, Volume};
 use model::stats::TreeUsage;
 use ports::host::HostResult;
 use ports::{Host, HostError};
-use tokio::sync::Semaphore;
 
-use super::chain;
-use super::empty_dir::DIRECTORY;
-use super::make::MountContext;
-use crate::engine::Engine;
+use super::EMPTY_DIRS;
+use super::mount_context::MountContext;
+use super::shared::Projects;
+use crate::context::Context;
+use crate::error_chain::chain;
 use crate::settings::Paths;
 
 /// Projects that are tried for a directory, if files of others have been found in all before.
 const TRIES: usize = 64;
 
-/// Two volumes never choose the same project.
-#[derive(Debug)]
-pub(super) struct Projects {
-    turn: Semaphore,
-    /// That there are none on this machine has been said.
-    is_said: AtomicBool,
-}
-
-impl Default for Projects {
-    fn default() -> Self {
-        Self { turn: Semaphore::new(1), is_said: AtomicBool::new(false) }
-    }
-}
-
 /// Lets the filesystem count what is going to be in the directory, if it is to and can.
 pub(super) async fn ensure(mount_context: &MountContext<'_>, path: &Path) {
-    let features = mount_context.engine.node_facts.features;
+    let features = mount_context.ctx.node_facts.features;
     if !is_counted(mount_context.pod, mount_context.volume, features) {
         return;
     }
     let projects = &mount_context.shared.projects;
-    match join(mount_context.host(), &mount_context.engine.settings.paths, projects, path).await {
+    match join(mount_context.host(), &mount_context.ctx.settings.paths, projects, path).await {
         Ok(()) => {}
         // A filesystem without quotas is no failure of the volume.
         Err(error) if !projects.is_said.swap(true, Ordering::Relaxed) => {
@@ -76,7 +62,7 @@ async fn join(host: &dyn Host, paths: &Paths, projects: &Projects, path: &Path) 
 async fn taken(host: &dyn Host, paths: &Paths) -> HostResult<BTreeSet<u32>> {
     let mut taken = BTreeSet::new();
     for uid in host.list_names(&paths.pods()).await? {
-        let volumes = paths.pods().join(uid).join(DIRECTORY);
+        let volumes = paths.pods().join(uid).join(EMPTY_DIRS);
         for name in host.list_names(&volumes).await? {
             // One that is gone meanwhile has none.
             taken.extend(host.project_of(&volumes.join(name)).await.ok());
@@ -86,10 +72,10 @@ async fn taken(host: &dyn Host, paths: &Paths) -> HostResult<BTreeSet<u32>> {
 }
 
 /// What the filesystem counted in the volume; `None`: it has to be walked through.
-pub(crate) async fn counted(engine: &Engine, pod: &Pod, volume: &Volume, path: &Path) -> Option<TreeUsage> {
-    if !is_counted(pod, volume, engine.node_facts.features) {
+pub(crate) async fn counted(ctx: &Context, pod: &Pod, volume: &Volume, path: &Path) -> Option<TreeUsage> {
+    if !is_counted(pod, volume, ctx.node_facts.features) {
         return None;
     }
-    let project = engine.host.project_of(path).await.ok().filter(|project| is_ours(*project))?;
-    engine.host.project_usage(path, project).await.ok().and_then(believable)
+    let project = ctx.host.project_of(path).await.ok().filter(|project| is_ours(*project))?;
+    ctx.host.project_usage(path, project).await.ok().and_then(believable)
 }

@@ -7,25 +7,26 @@ use kubelet_core::volume::plan::{is_known_plugin, plugin_name};
 use model::PodUid;
 use ports::{Host, HostError};
 
-use super::chain;
-use super::device::{self, Devices};
-use crate::engine::Engine;
+use super::device;
+use super::shared::Devices;
+use crate::context::Context;
+use crate::error_chain::chain;
 use crate::settings::Paths;
 
 /// The marks of volumes that are ready go before the volumes themselves.
 const DIRECTORIES: [&str; 4] = ["volume-subpaths", "volumeDevices", "plugins", "volumes"];
 
 /// The volumes of a pod go together: each of them took as long as all.
-pub(super) async fn take_down(engine: &Engine, devices: &Devices, uid: &PodUid) -> Result<(), String> {
-    let (host, paths, clock) = (&*engine.host, &engine.settings.paths, engine.clock);
+pub(super) async fn take_down(ctx: &Context, devices: &Devices, uid: &PodUid) -> Result<(), String> {
+    let (host, paths, clock) = (&*ctx.host, &ctx.settings.paths, ctx.clock);
     let plugins = plugins_of(host, &paths.pod(uid)).await;
     let began = clock.mono();
     let done = remove(host, paths, devices, uid).await;
     let took = clock.mono().saturating_since(began);
     for plugin in plugins {
-        engine.metrics.volumes.operated("volume_unmount", plugin_name(&plugin), done.is_ok(), took);
+        ctx.metrics.volumes.operated("volume_unmount", plugin_name(&plugin), done.is_ok(), took);
         if !is_known_plugin(&plugin) {
-            engine.metrics.volumes.force_cleaned(done.is_ok());
+            ctx.metrics.volumes.force_cleaned(done.is_ok());
         }
     }
     done.map_err(|error| chain(&error))

@@ -9,7 +9,7 @@ use crate::world::{World, seconds};
 const LOSING: &str = "kubelet_cri_losing_support{version=\"1.37.0\"} 1";
 
 fn driver(world: &World) -> Option<CgroupDriver> {
-    *world.agent.as_ref()?.engine().cgroup_driver.borrow()
+    world.agent.as_ref()?.cgroup_driver()
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use agent::cluster::ApiClients;
+use agent::api::ApiClients;
 use agent::settings::NodeSettings;
 use config::{KubeletConfiguration, NodeFlags};
 use model::k8s::{Event, Node, NodeCondition, Pod, PodStatus};

@@ -179,7 +179,7 @@ async fn a_critical_pod_waits_until_others_have_made_way() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_stands_alone_takes_no_more_pods_than_it_may() {
+async fn a_standalone_node_takes_no_more_pods_than_it_may() {
     let mut world = World::new();
     world.settings.containers.max_pods = 2;
     world.start().await;

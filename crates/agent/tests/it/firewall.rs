@@ -86,7 +86,7 @@ async fn a_node_that_does_not_keep_chains_runs_no_program() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_runtime_of_a_node_that_stands_alone_learns_where_pods_get_their_addresses() {
+async fn the_runtime_of_a_standalone_node_learns_where_pods_get_their_addresses() {
     let mut world = World::new();
     world.settings.network.pod_cidr = Some("10.1.0.0/24".to_owned());
     world.fake.fault(Method::UpdateRuntimeConfig, Fault::Failed("not now".to_owned()));

@@ -66,7 +66,7 @@ async fn a_pod_whose_inspection_times_out_is_named_and_the_others_go_on() {
     let world = World::started().await;
     world.runtime.fault("stuck-node", Method::ContainerStatus, Some(Fault::TimedOut));
     world.apply(&pod("stuck", [container("app")]));
-    let named = |w: &World| w.agent.as_ref().map_or(0, |agent| agent.engine().pleg.stuck_pods().len());
+    let named = |w: &World| w.agent.as_ref().map_or(0, |agent| agent.pleg().stuck_pods().len());
     world.until("the pod is named", |w| named(w) == 1).await;
     another_comes_and_goes(&world).await;
     world.runtime.fault("stuck-node", Method::ContainerStatus, None);

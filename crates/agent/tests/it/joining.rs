@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent::certificates::{Join, JoinError, PairStore, SigningError, StoredPair};
+use agent::api::certificates::{Join, JoinError, PairStore, SigningError, StoredPair};
 use jiff::Timestamp;
 use kubelet_core::certificates::{BOOTSTRAP_TIMEOUT, CertificateUse, wanted_names};
 use model::k8s::CertificateSigningRequest;

@@ -399,12 +399,12 @@ async fn loop_until(world: &World, timeout: Duration, condition: impl Fn(&World)
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_static_pod_of_a_node_that_stands_alone_has_its_own_fields_in_a_volume() {
+async fn a_static_pod_of_a_standalone_node_has_its_own_fields_in_a_volume() {
     let world = World::started().await;
     let items = json!([{"path": "name", "fieldRef": {"fieldPath": "metadata.name"}}]);
     world.apply(&pod_with_volume("web", json!({"downwardAPI": {"items": items}})));
     world.until("the pod is ready", |w| w.is_ready("web")).await;
-    let pods = world.agent.as_ref().unwrap().engine().pods.all();
+    let pods = world.agent.as_ref().unwrap().pods().all();
     let pod = pods.first().unwrap().pod.clone();
     assert_eq!(in_volume(&world, &pod, "downward-api", "name").as_deref(), Some("web-node"));
     assert_eq!(world.host.mounts().len(), 1);
@@ -484,7 +484,7 @@ async fn a_runtime_class_says_which_handler_runs_the_pod_and_an_unknown_one_keep
 async fn without_the_gate_no_volume_shows_what_the_cluster_trusts_even_if_that_may_be_missing() {
     let world = World::joined().await;
     let words = "MountVolume.SetUp failed for volume \"vol\" : ClusterTrustBundle projection is not available on this node: \
-                 the feature gate ClusterTrustBundleProjection is off, or the node stands alone";
+                 the feature gate ClusterTrustBundleProjection is off, or the node is standalone";
     for (name, is_optional) in [("strict", false), ("easy", true)] {
         let bundle = json!({"name": "roots", "path": "roots.pem", "optional": is_optional});
         let source = json!({"projected": {"sources": [{"clusterTrustBundle": bundle}]}});

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent::certificates::{ClientCertificate, PairStore};
+use agent::api::certificates::{ClientCertificate, PairStore};
 use agent::rng::Rng;
 use agent::tasks::TaskSet;
 use async_trait::async_trait;

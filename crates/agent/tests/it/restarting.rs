@@ -244,7 +244,7 @@ async fn a_runtime_whose_version_is_refused_is_not_ready_and_says_why() {
     let refusal = "version \"0.2.0\" is not supported";
     world.fake.fault_always(Method::Version, Some(Fault::Failed(refusal.to_owned())));
     world.start().await;
-    let view = |w: &World| w.agent.as_ref().unwrap().engine().node.borrow().clone();
+    let view = |w: &World| w.agent.as_ref().unwrap().node().borrow().clone();
     world.until("the node says why", |w| view(w).error.is_some_and(|why| why.contains(refusal))).await;
     assert_eq!(view(&world).last_ready, None);
     world.fake.calm();

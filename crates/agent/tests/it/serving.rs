@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent::certificates::{ClusterSigned, PairStore, SelfSigned};
+use agent::api::certificates::{ClusterSigned, PairStore, SelfSigned};
 use agent::rng::Rng;
 use agent::tasks::TaskSet;
 use kubelet_core::certificates::{CertificateUse, wanted_names};

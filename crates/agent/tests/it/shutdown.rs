@@ -278,7 +278,7 @@ async fn a_static_pod_that_ended_with_the_machine_is_there_after_the_next_start(
     assert!(world.fake.running().is_empty(), "{:?}", world.fake.running());
     let told = world.agent.as_ref().unwrap().recorder().latest();
     let told = told.iter().rfind(|event| event.reason == "NodeNotReady").unwrap();
-    assert_eq!(told.message, "node is shutting down", "nobody else says so of a node that stands alone");
+    assert_eq!(told.message, "node is shutting down", "nobody else says so of a standalone node");
     world.crash().await;
     world.shutdown.set_ending(false);
     world.start().await;

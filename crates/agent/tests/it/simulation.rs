@@ -366,7 +366,7 @@ impl Simulation {
         let mut complaints = Vec::new();
         let Some(agent) = &self.world.agent else { return vec!["no agent".to_owned()] };
         for (uid, want) in &checker.wanted {
-            let entry = agent.engine().pods.get(&uid.as_str().into());
+            let entry = agent.pods().get(&uid.as_str().into());
             let status = entry.map(|entry| entry.status);
             let phase = status.as_ref().and_then(|s| s.phase.clone()).unwrap_or_default();
             let conditions = status.iter().flat_map(|s| s.conditions.iter().flatten());

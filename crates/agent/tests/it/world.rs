@@ -4,11 +4,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use agent::Agent;
+use agent::Ports;
+use agent::Settings;
 use agent::settings::{
     CgroupSettings, CollectionSettings, ContainerSettings, EvictionSettings, ImageSettings, LogSettings,
     MeasureSettings, NetworkSettings, Paths, ProcessSettings, ShutdownSettings, SourceSettings,
 };
-use agent::{Agent, Ports, Settings};
 use config::{CredentialProviders, Features};
 use futures_util::StreamExt;
 use jiff::Timestamp;
@@ -44,7 +46,7 @@ pub(crate) struct World {
     pub(crate) net: FakeNet,
     pub(crate) shutdown: FakeShutdown,
     pub(crate) plugins: FakePlugins,
-    /// The cluster that the node joins; `None` for a node that stands alone.
+    /// The cluster that the node joins; `None` for a standalone node.
     pub(crate) cluster: Option<FakeCluster>,
     pub(crate) settings: Settings,
     pub(crate) features: Features,
@@ -166,7 +168,7 @@ impl World {
     /// The status of the newest pod of that (manifest) name.
     pub(crate) fn status(&self, name: &str) -> Option<PodStatus> {
         let full = format!("{name}-node");
-        let pods = self.agent.as_ref()?.engine().pods.all();
+        let pods = self.agent.as_ref()?.pods().all();
         let entry = pods.into_iter().find(|e| e.pod.metadata.name.as_deref() == Some(&full))?;
         Some((*entry.status).clone())
     }
@@ -226,7 +228,7 @@ impl World {
         let phases: Vec<String> = self
             .agent
             .iter()
-            .flat_map(|a| a.engine().pods.all())
+            .flat_map(|a| a.pods().all())
             .map(|e| format!("{:?} {:?}", e.pod.metadata.name, e.status.phase))
             .collect();
         let api = self.describe_cluster();
@@ -316,6 +318,7 @@ fn settings() -> Settings {
         cgroup_driver: model::CgroupDriver::Cgroupfs,
         gates: config::FeatureGates::default(),
         request_timeout: seconds(10),
+        kept_events: 1000,
     }
 }
 

@@ -398,7 +398,7 @@ pub const FLAGS: &[Flag] = &[
         Text,
         "kubeconfig",
         Topic::Cluster,
-        "How to reach the API server. Without it the kubelet stands alone.",
+        "How to reach the API server. Without it the kubelet is standalone.",
     ),
     node(
         "bootstrap-kubeconfig",

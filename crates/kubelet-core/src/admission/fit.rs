@@ -3,7 +3,6 @@
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
-use std::fmt;
 
 use config::Features;
 use model::containers::{init_containers, regular_containers, spec_of};
@@ -12,6 +11,7 @@ use model::{Amount, ContainerKind};
 
 use super::affinity::selects;
 use super::requests::{Requests, add, pod_requests};
+use super::shortage::{Shortage, measure};
 use super::{Rejection, is_critical_pod, preemption};
 use crate::allocations::Allocation;
 use crate::node::resources::{Quantities, is_extended_resource};
@@ -46,32 +46,6 @@ pub enum Fit {
 pub(super) enum Misfit {
     Resource(Shortage),
     Predicate { name: &'static str, why: &'static str },
-}
-
-/// A resource of which too little is left. Amounts are in units, of CPU in thousandths.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Shortage {
-    pub(super) resource: String,
-    pub(super) requested: i64,
-    pub(super) used: i64,
-    pub(super) capacity: i64,
-}
-
-impl Shortage {
-    /// How much must become free.
-    pub(super) const fn missing(&self) -> i64 {
-        self.requested.saturating_sub(self.capacity.saturating_sub(self.used))
-    }
-}
-
-impl fmt::Display for Shortage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { resource, requested, used, capacity } = self;
-        write!(
-            f,
-            "Node didn't have enough resource: {resource}, requested: {requested}, used: {used}, capacity: {capacity}"
-        )
-    }
 }
 
 /// Decides whether the pod fits, and who makes way for one that must run.
@@ -155,11 +129,6 @@ fn misfits(pod: &Pod, facts: &FitFacts<'_>) -> Vec<Misfit> {
         "node(s) had taints that the pod didn't tolerate",
     );
     misfits
-}
-
-/// The unit in which a resource is compared and shown.
-pub(super) fn measure(resource: &str, amount: Amount) -> i64 {
-    if resource == "cpu" { amount.milli() } else { amount.units() }
 }
 
 fn shortages(pod: &Pod, facts: &FitFacts<'_>) -> Vec<Shortage> {

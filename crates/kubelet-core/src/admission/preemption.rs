@@ -5,8 +5,8 @@ use model::containers::spec_of;
 use model::k8s::Pod;
 use model::{PodUid, QosClass};
 
-use super::fit::{Shortage, measure};
 use super::is_critical_pod;
+use super::shortage::{Shortage, measure};
 use crate::allocations::Allocation;
 
 /// The reason and the message of a pod that had to make way.

@@ -125,10 +125,29 @@ fn an_object_has_a_budget_of_its_own() {
 fn an_event_that_the_api_lost_is_created_again() {
     let mut correlator = EventCorrelator::new("n1");
     let EventStep::Create { key, .. } = correlator.correlate(about("p", "F", "x"), at(1)) else { panic!() };
-    correlator.note_created(&key, "p.other");
-    assert_eq!(shown(&correlator.correlate(about("p", "F", "x"), at(2))), "count p.other 2");
-    correlator.note_lost(&key);
+    correlator.event_lost(&key);
     assert_eq!(shown(&correlator.correlate(about("p", "F", "x"), at(3))), "create x");
+}
+
+#[test]
+fn an_event_that_was_renamed_is_counted_up_under_its_new_name() {
+    let mut correlator = EventCorrelator::new("n1");
+    correlator.correlate(about("p", "F", "x"), at(1));
+    let EventStep::Patch { key, mut event, .. } = correlator.correlate(about("p", "F", "x"), at(2)) else {
+        panic!("not counted")
+    };
+    correlator.rename(&key, &mut event, at(3).wall);
+    assert_eq!(event.metadata.name.as_deref(), Some("p.b2d05e00"));
+    assert_eq!(shown(&correlator.correlate(about("p", "F", "x"), at(4))), "count p.b2d05e00 3");
+}
+
+#[test]
+fn the_memory_of_an_event_has_a_fixed_size_and_holds_no_text() {
+    const fn is_plain<T: Copy>() {}
+    is_plain::<Similar>();
+    is_plain::<Budget>();
+    is_plain::<SentEvent>();
+    assert!(size_of::<Similar>() + size_of::<Budget>() + size_of::<SentEvent>() <= 200);
 }
 
 proptest! {

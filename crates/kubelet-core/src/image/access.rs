@@ -12,8 +12,7 @@ use model::k8s::Time;
 use model::request::ImageObservation;
 use serde::{Deserialize, Serialize};
 
-use super::keyring::without_tag;
-use super::name::parse;
+use super::name::{parse, without_tag};
 
 /// So many secrets, and so many service accounts, are remembered for one image; the oldest go first.
 const MAX_CREDENTIALS: usize = 100;

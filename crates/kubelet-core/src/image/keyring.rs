@@ -11,6 +11,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::access::{PodCredentials, PullSecret, PullServiceAccount};
+use super::name::without_tag;
 
 /// A way into a registry, and whose it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -220,15 +221,6 @@ fn location_key(registry: &str) -> String {
     };
     let path = path.trim_end_matches('/');
     if path.is_empty() { host.to_owned() } else { format!("{host}/{path}") }
-}
-
-/// The image without tag and digest.
-pub(super) fn without_tag(image: &str) -> &str {
-    let image = image.split_once('@').map_or(image, |(name, _)| name);
-    let last_slash = image.rfind('/').map_or(0, |slash| slash + 1);
-    let end = image[last_slash..].find(':').map_or(image.len(), |colon| last_slash + colon);
-    // Without a slash, a colon starts a tag: `nginx:1`, not a host with a port.
-    &image[..end]
 }
 
 /// Whether an image without a host, or with Docker Hub's, is meant.

@@ -191,6 +191,15 @@ fn is_digest(digest: &str) -> bool {
         && hex.bytes().all(|b| b.is_ascii_hexdigit() && !b.is_ascii_uppercase())
 }
 
+/// The image without tag and digest.
+pub(super) fn without_tag(image: &str) -> &str {
+    let image = image.split_once('@').map_or(image, |(name, _)| name);
+    let last_slash = image.rfind('/').map_or(0, |slash| slash + 1);
+    let end = image[last_slash..].find(':').map_or(image.len(), |colon| last_slash + colon);
+    // Without a slash, a colon starts a tag: `nginx:1`, not a host with a port.
+    &image[..end]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

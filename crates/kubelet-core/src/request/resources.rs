@@ -29,21 +29,21 @@ pub fn cpu_quota(milli: i64, period: i64) -> i64 {
 }
 
 /// What is asked for, with an absent amount told from a zero one where the conversion needs it.
-struct Asked {
+struct RequestedResources {
     cpu_request: Option<Amount>,
     cpu_limit: Option<Amount>,
     memory_limit: Option<Amount>,
 }
 
 /// Shares, quota, period and memory limit: what containers and sandboxes have in common.
-fn compute_limits(asked: &Asked, node: &NodeFacts) -> LinuxResources {
-    let shares = cpu_shares(asked.cpu_request.map_or(0, Amount::milli));
+fn compute_limits(requested: &RequestedResources, node: &NodeFacts) -> LinuxResources {
+    let shares = cpu_shares(requested.cpu_request.map_or(0, Amount::milli));
     let quota = |limit: Amount| node.cpu_quota_period.map(|period| cpu_quota(limit.milli(), period));
     LinuxResources {
         cpu_shares: Some(shares),
-        cpu_quota: asked.cpu_limit.and_then(quota),
+        cpu_quota: requested.cpu_limit.and_then(quota),
         cpu_period: node.cpu_quota_period,
-        memory_limit_bytes: asked.memory_limit.map(Amount::units),
+        memory_limit_bytes: requested.memory_limit.map(Amount::units),
         ..LinuxResources::default()
     }
 }
@@ -57,12 +57,12 @@ pub fn container_resources(pod: &Pod, container: &ContainerRef<'_>, node: &NodeF
     let limit_of = |name| own.and_then(|r| limit(r, name)).or_else(|| of_pod.and_then(|r| limit(r, name)));
     // A request of zero is one: the fewest shares there are.
     let requests_cpu = own.and_then(|r| r.requests.as_ref()).is_some_and(|all| all.contains_key("cpu"));
-    let asked = Asked {
+    let requested = RequestedResources {
         cpu_request: if requests_cpu { own.and_then(|r| request(r, "cpu")) } else { limit_of("cpu") },
         cpu_limit: limit_of("cpu"),
         memory_limit: limit_of("memory"),
     };
-    let mut resources = compute_limits(&asked, node);
+    let mut resources = compute_limits(&requested, node);
     resources.oom_score_adj = Some(oom_score_adj(pod, container, node.memory_capacity_bytes));
     resources.hugepage_limits = hugepage_limits(own, &node.hugepage_sizes);
     if node.cgroup_v2 && !node.single_process_oom_kill {
@@ -83,12 +83,12 @@ pub fn sandbox_resources(pod: &Pod, node: &NodeFacts) -> LinuxResources {
             .and_then(|r| of(r, name))
             .or_else(|| effective_sum(spec, |container| of(container.resources.as_ref()?, name)))
     };
-    let asked = Asked {
+    let requested = RequestedResources {
         cpu_request: sum("cpu", request),
         cpu_limit: sum("cpu", limit),
         memory_limit: sum("memory", limit),
     };
-    compute_limits(&asked, node)
+    compute_limits(&requested, node)
 }
 
 /// The overhead of the pod's RuntimeClass; nothing is set where it has none.
@@ -96,9 +96,12 @@ pub fn sandbox_resources(pod: &Pod, node: &NodeFacts) -> LinuxResources {
 pub fn overhead_resources(pod: &Pod, node: &NodeFacts) -> LinuxResources {
     let Some(overhead) = spec_of(pod).overhead.as_ref() else { return LinuxResources::default() };
     let amount = |name| overhead.get(name).and_then(|q| Amount::of(q).ok()).filter(|a| *a > Amount::ZERO);
-    let asked =
-        Asked { cpu_request: amount("cpu"), cpu_limit: amount("cpu"), memory_limit: amount("memory") };
-    compute_limits(&asked, node)
+    let requested = RequestedResources {
+        cpu_request: amount("cpu"),
+        cpu_limit: amount("cpu"),
+        memory_limit: amount("memory"),
+    };
+    compute_limits(&requested, node)
 }
 
 /// What the containers need at the same time at most: either all regular ones and sidecars together, or one init
@@ -143,9 +146,9 @@ pub fn oom_score_adj(pod: &Pod, container: &ContainerRef<'_>, memory_capacity_by
     }
     let extra = unassigned_memory_per_container(pod);
     let score = |container: &ContainerRef<'_>| {
-        let asked = container.resources().and_then(|r| request(r, "memory")).map_or(0, Amount::units);
+        let requested = container.resources().and_then(|r| request(r, "memory")).map_or(0, Amount::units);
         let capacity = i128::from(memory_capacity_bytes.max(1));
-        let share = 1000 * i128::from(asked.saturating_add(extra)) / capacity;
+        let share = 1000 * i128::from(requested.saturating_add(extra)) / capacity;
         1000 - i64::try_from(share).unwrap_or(i64::MAX)
     };
     let own = score(container);
@@ -204,7 +207,7 @@ fn memory_qos(pod: &Pod, container: &ContainerRef<'_>, rules: MemoryRules) -> BT
     let bytes =
         |amount: Option<Amount>| amount.and_then(|amount| u64::try_from(amount.units()).ok()).unwrap_or(0);
     let own = container.resources();
-    let asked = bytes(own.and_then(|r| request(r, "memory")));
+    let requested = bytes(own.and_then(|r| request(r, "memory")));
     let allowed = bytes(own.and_then(|r| limit(r, "memory")));
     let kept = match (rules.qos, QosClass::of(pod)) {
         (MemoryQos::Off, _) => return files,
@@ -212,23 +215,24 @@ fn memory_qos(pod: &Pod, container: &ContainerRef<'_>, rules: MemoryRules) -> BT
         (MemoryQos::Reservation, QosClass::Guaranteed) => Some("memory.min"),
         (MemoryQos::Reservation, QosClass::Burstable) => Some("memory.low"),
     };
-    if let Some(file) = kept.filter(|_| asked > 0) {
-        files.insert(file.to_owned(), asked.to_string());
+    if let Some(file) = kept.filter(|_| requested > 0) {
+        files.insert(file.to_owned(), requested.to_string());
     }
     // One that may have what it asked for and no more is never slowed down.
-    if asked != allowed {
+    if requested != allowed {
         let most = if allowed > 0 { allowed } else { rules.allocatable_bytes };
-        let high = high(asked, most, rules);
-        files.extend((high > asked).then(|| ("memory.high".to_owned(), high.to_string())));
+        let high = high(requested, most, rules);
+        files.extend((high > requested).then(|| ("memory.high".to_owned(), high.to_string())));
     }
     files
 }
 
 /// So far on the way from what was asked for to what may be had, in whole pages.
-fn high(asked: u64, most: u64, rules: MemoryRules) -> u64 {
-    let way = u128::from(most.saturating_sub(asked)) * u128::from(rules.throttling_millionths) / 1_000_000;
+fn high(requested: u64, most: u64, rules: MemoryRules) -> u64 {
+    let way =
+        u128::from(most.saturating_sub(requested)) * u128::from(rules.throttling_millionths) / 1_000_000;
     let page = rules.page_bytes.max(1);
-    asked.saturating_add(u64::try_from(way).unwrap_or(u64::MAX)) / page * page
+    requested.saturating_add(u64::try_from(way).unwrap_or(u64::MAX)) / page * page
 }
 
 fn limit_swap(resources: &mut LinuxResources, pod: &Pod, container: &ContainerRef<'_>, node: &NodeFacts) {
@@ -247,13 +251,16 @@ fn limit_swap(resources: &mut LinuxResources, pod: &Pod, container: &ContainerRe
 
 /// A share of the node's swap in proportion to the memory request; nothing for those who must never wait for a disk.
 fn swap_allowance(pod: &Pod, container: &ContainerRef<'_>, node: &NodeFacts, node_swap_bytes: u64) -> u64 {
-    let asked = container.resources().and_then(|r| request(r, "memory"));
+    let requested = container.resources().and_then(|r| request(r, "memory"));
     let allowed = container.resources().and_then(|r| limit(r, "memory"));
-    if QosClass::of(pod) != QosClass::Burstable || is_critical_pod(pod) || asked.is_none() || asked == allowed
+    if QosClass::of(pod) != QosClass::Burstable
+        || is_critical_pod(pod)
+        || requested.is_none()
+        || requested == allowed
     {
         return 0;
     }
-    let asked = u128::try_from(asked.map_or(0, Amount::units)).unwrap_or(0);
-    let share = asked * u128::from(node_swap_bytes) / u128::from(node.memory_capacity_bytes.max(1));
+    let requested = u128::try_from(requested.map_or(0, Amount::units)).unwrap_or(0);
+    let share = requested * u128::from(node_swap_bytes) / u128::from(node.memory_capacity_bytes.max(1));
     u64::try_from(share).unwrap_or(u64::MAX)
 }

@@ -4,6 +4,7 @@
 //! Rules about scheduling are left out: a static pod is not scheduled.
 
 mod container;
+mod fields;
 mod handlers;
 pub(super) mod names;
 mod pod;

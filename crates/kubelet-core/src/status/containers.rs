@@ -14,7 +14,7 @@ use model::k8s::{
 };
 use model::{ContainerKind, ContainerObservation, ContainerState};
 
-use super::{ContainerStatuses, StatusInputs, WaitingState, whole_seconds};
+use super::{ContainerStatuses, PodStage, StatusInputs, WaitingState, whole_seconds};
 use crate::pod::restart::{AfterExit, after_end, has_failed};
 use crate::probe::results::Verdict;
 
@@ -130,8 +130,12 @@ impl<'a> Reader<'a> {
     fn status_of(&self, container: &ContainerRef<'_>) -> ContainerStatus {
         let last = self.last.get(container.name()).copied();
         let Some(observed) = self.inputs.observed else {
-            // Nobody has looked: what was said still stands.
-            return last.cloned().unwrap_or_else(|| self.waiting(container));
+            // Nobody has looked: what was said still stands, but nothing is ready once the pod has ended.
+            let mut status = last.cloned().unwrap_or_else(|| self.waiting(container));
+            if self.inputs.stage == PodStage::Terminated && is_running(&status) {
+                (status.ready, status.started) = (false, Some(false));
+            }
+            return status;
         };
         let mut instances = observed.instances(container.name());
         let mut status = match instances.next() {

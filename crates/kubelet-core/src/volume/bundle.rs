@@ -27,7 +27,7 @@ pub enum BundleRequirement {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BundleError {
     #[error(
-        "ClusterTrustBundle projection is not available on this node: the feature gate ClusterTrustBundleProjection is off, or the node stands alone"
+        "ClusterTrustBundle projection is not available on this node: the feature gate ClusterTrustBundleProjection is off, or the node is standalone"
     )]
     NotHere,
     #[error("clustertrustbundles.certificates.k8s.io {name:?} not found")]

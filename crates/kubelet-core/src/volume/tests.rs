@@ -172,7 +172,7 @@ fn a_projected_volume_joins_its_sources_and_the_later_one_wins() {
     check(
         json!({ "projected": { "sources": [{ "clusterTrustBundle": { "name": "ca", "path": "ca" } }] } }),
         expect![[r#"
-            error: ClusterTrustBundle projection is not available on this node: the feature gate ClusterTrustBundleProjection is off, or the node stands alone
+            error: ClusterTrustBundle projection is not available on this node: the feature gate ClusterTrustBundleProjection is off, or the node is standalone
         "#]],
     );
 }

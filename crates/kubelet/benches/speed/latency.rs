@@ -130,7 +130,7 @@ impl Stand {
         let container = created.map_err(failed("raw"))?;
         self.runtime.start_container(&container).await.map_err(failed("raw"))?;
         let status = self.runtime.container_status(&container).await.map_err(failed("raw"))?;
-        self.clear().await?;
+        clear(&self.runtime).await?;
         milliseconds(began, status.started_at)
     }
 
@@ -184,19 +184,19 @@ impl Stand {
         })
         .await
     }
-
-    /// Leaves the runtime without pods.
-    async fn clear(&self) -> Outcome<()> {
-        let sandboxes = self.runtime.list_sandboxes(&Scope::Node).await.map_err(failed("list sandboxes"))?;
-        for sandbox in sandboxes {
-            self.runtime.stop_sandbox(&sandbox.id).await.map_err(failed("stop a sandbox"))?;
-            self.runtime.remove_sandbox(&sandbox.id).await.map_err(failed("remove a sandbox"))?;
-        }
-        Ok(())
-    }
 }
 
-fn milliseconds(began: Timestamp, ended: Option<Timestamp>) -> Outcome<f64> {
+/// Leaves the runtime without pods.
+pub(crate) async fn clear(runtime: &CriRuntime) -> Outcome<()> {
+    let sandboxes = runtime.list_sandboxes(&Scope::Node).await.map_err(failed("list sandboxes"))?;
+    for sandbox in sandboxes {
+        runtime.stop_sandbox(&sandbox.id).await.map_err(failed("stop a sandbox"))?;
+        runtime.remove_sandbox(&sandbox.id).await.map_err(failed("remove a sandbox"))?;
+    }
+    Ok(())
+}
+
+pub(crate) fn milliseconds(began: Timestamp, ended: Option<Timestamp>) -> Outcome<f64> {
     let ended =
         ended.ok_or_else(|| BenchError("the runtime says not when it started the container".to_owned()))?;
     Ok(ended.duration_since(began).as_secs_f64() * 1000.0)

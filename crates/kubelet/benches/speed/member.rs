@@ -20,7 +20,7 @@ use crate::{Effort, Outcome, failed};
 /// Number of pods that are measured.
 pub(crate) const PODS: usize = 100;
 const IMAGE: &str = "localhost/idle:1";
-const NAMESPACE: &str = "default";
+pub(crate) const NAMESPACE: &str = "default";
 /// After the last change: the relists, status patches and events that follow from it are over.
 const SETTLE: Duration = Duration::from_secs(8);
 const POLL: Duration = Duration::from_millis(200);
@@ -105,7 +105,7 @@ async fn idle(node: &Node, effort: Effort) -> Outcome<(u64, f64)> {
     Ok((node.resident_bytes()?, used * 60.0 / effort.window.as_secs_f64()))
 }
 
-fn administrator(api: &Running) -> Outcome<ApiHandle> {
+pub(crate) fn administrator(api: &Running) -> Outcome<ApiHandle> {
     let config = api.kubeconfig("admin", Some("system:masters")).map_err(failed("make a kubeconfig"))?;
     let access = kubeconfig::parse(&config, Path::new("/kubeconfig"), &ProxyEnv::default());
     let access = access.map_err(failed("read the administrator's kubeconfig"))?;

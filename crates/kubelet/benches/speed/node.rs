@@ -35,6 +35,7 @@ pub(crate) struct Node {
     pub(crate) dir: PathBuf,
     /// What joins it to a cluster.
     kubeconfig: Option<PathBuf>,
+    bootstrap_kubeconfig: Option<PathBuf>,
     kubelet: Option<Child>,
 }
 
@@ -65,7 +66,7 @@ impl Node {
             "authorization": {"mode": "AlwaysAllow"},
         });
         fs::write(dir.join("kubelet.json"), config.to_string()).map_err(failed("write the configuration"))?;
-        Ok(Self { dir: dir.to_path_buf(), kubeconfig: None, kubelet: None })
+        Ok(Self { dir: dir.to_path_buf(), kubeconfig: None, bootstrap_kubeconfig: None, kubelet: None })
     }
 
     /// From the next start on it is a member of the cluster that the kubeconfig names.
@@ -76,6 +77,15 @@ impl Node {
         Ok(())
     }
 
+    /// From the next start on it asks for a certificate with the token of this kubeconfig.
+    pub(crate) fn bootstrap(&mut self, kubeconfig: &str) -> Outcome<()> {
+        let path = self.dir.join("bootstrap-kubeconfig");
+        fs::write(&path, kubeconfig).map_err(failed("write the bootstrap kubeconfig"))?;
+        self.bootstrap_kubeconfig = Some(path);
+        self.kubeconfig = Some(self.dir.join("kubeconfig"));
+        Ok(())
+    }
+
     pub(crate) fn start(&mut self, program: &Path) -> Outcome<()> {
         let log = fs::File::options().create(true).append(true).open(self.dir.join("kubelet.log"));
         let mut command = Command::new(program);
@@ -83,6 +93,9 @@ impl Node {
         command.arg("--root-dir").arg(self.dir.join("root")).arg("--cert-dir").arg(self.dir.join("pki"));
         if let Some(kubeconfig) = &self.kubeconfig {
             command.arg("--kubeconfig").arg(kubeconfig);
+        }
+        if let Some(kubeconfig) = &self.bootstrap_kubeconfig {
+            command.arg("--bootstrap-kubeconfig").arg(kubeconfig);
         }
         command.args(["--hostname-override", NODE_NAME, "-v", "2"]);
         command.env("KUBELET_PROC_SYS_DIR", self.dir.join("proc-sys"));

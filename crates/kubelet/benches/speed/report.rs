@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::Effort;
 use crate::idle::Idle;
+use crate::joining::Joining;
 use crate::latency::Latency;
 use crate::member::{self, Member};
 
@@ -19,6 +20,7 @@ pub(crate) struct Report {
     pub(crate) latency: Option<Latency>,
     pub(crate) idle: Vec<Idle>,
     pub(crate) member: Option<Member>,
+    pub(crate) joining: Option<Joining>,
     pub(crate) binary_bytes: u64,
 }
 
@@ -90,6 +92,7 @@ impl Report {
         lines.extend(self.idle.iter().map(resident_line));
         lines.extend(self.idle.iter().map(processor_line));
         lines.extend(self.member.iter().flat_map(member_lines));
+        lines.extend(self.joining.iter().flat_map(joining_lines));
         let binary = plain("size of the binary", as_f64(self.binary_bytes) / MEGABYTE, "MB");
         lines.push(Line { mark: Some(14.0), ..binary });
         lines
@@ -134,6 +137,18 @@ fn processor_line(idle: &Idle) -> Line {
     Line { mark: (idle.pods == 100).then_some(0.3), ..plain(&what, idle.cpu_seconds_per_minute, "s/min") }
 }
 
+fn joining_lines(joining: &Joining) -> [Line; 2] {
+    let line = |what: &str, samples: &[f64]| Line {
+        mark: Some(400.0),
+        least: quantile(samples, 0.0),
+        ..plain(what, quantile(samples, 0.5), "ms")
+    };
+    [
+        line("process start to first container, TLS bootstrap", &joining.bootstrap),
+        line("process start to first container, with a kubeconfig", &joining.kubeconfig),
+    ]
+}
+
 fn member_lines(member: &Member) -> [Line; 5] {
     let pods = member::PODS;
     let megabytes = |what: &str, bytes: u64| plain(what, as_f64(bytes) / MEGABYTE, "MB");
@@ -141,7 +156,10 @@ fn member_lines(member: &Member) -> [Line; 5] {
     [
         megabytes("cluster member: resident memory with 0 pods", member.empty_bytes),
         megabytes(&format!("cluster member: resident memory with {pods} pods"), member.full_bytes),
-        megabytes(&format!("cluster member: the same after {pods} pods are gone"), member.after_bytes),
+        Line {
+            mark: Some(19.0),
+            ..megabytes(&format!("cluster member: the same after {pods} pods are gone"), member.after_bytes)
+        },
         processor("cluster member: processor time a minute, 0 pods", member.empty_cpu_seconds_per_minute),
         processor(
             &format!("cluster member: processor time a minute, {pods} pods"),

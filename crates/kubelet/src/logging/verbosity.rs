@@ -18,7 +18,7 @@ pub(crate) struct Verbosity {
 }
 
 impl Verbosity {
-    /// Whether a line of that level is shown. `target` is a module path like `agent::pass::start`, `file` the path of its
+    /// Whether a line of that level is shown. `target` is a module path like `agent::pods::pass::start`, `file` the path of its
     /// source. Our own tasks speak at the level asked for; libraries only warn, unless very much is asked for.
     pub(crate) fn shows(&self, level: Level, target: &str, file: Option<&str>) -> bool {
         let verbosity = self.of(target, file);
@@ -95,9 +95,9 @@ mod tests {
 
     #[test]
     fn a_rule_raises_the_files_it_names_and_no_others() {
-        let rules = verbosity(0, &[("sync_loop", 4), ("agent::pass*", 6), ("pleg", 1)]);
-        assert_eq!(most(&rules, "agent::sync_loop", "crates/agent/src/sync_loop.rs"), Level::DEBUG);
-        assert_eq!(most(&rules, "agent::pass::start", "crates/agent/src/pass/start.rs"), Level::TRACE);
+        let rules = verbosity(0, &[("sync_loop", 4), ("agent::pods::pass*", 6), ("pleg", 1)]);
+        assert_eq!(most(&rules, "agent::pods::sync_loop", "crates/agent/src/sync_loop.rs"), Level::DEBUG);
+        assert_eq!(most(&rules, "agent::pods::pass::start", "crates/agent/src/pass/start.rs"), Level::TRACE);
         assert_eq!(most(&rules, "agent::images", "crates/agent/src/images.rs"), Level::INFO);
         assert_eq!(rules.most(), LevelFilter::TRACE);
     }

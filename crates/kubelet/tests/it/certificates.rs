@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use agent::certificates::{ClientCertificate, Join, JoinError, PairStore, StoredPair};
+use agent::api::certificates::{ClientCertificate, Join, JoinError, PairStore, StoredPair};
 use agent::rng::Rng;
 use agent::tasks::TaskSet;
 use cluster::{ApiServer, Bootstrap, HandleSettings, NodeIdentity, ProxyEnv, Settings, X509, kubeconfig};

@@ -1,4 +1,4 @@
-//! Streams through the main port of a node that stands alone: many at once, still ones, and ones whose runtime dies.
+//! Streams through the main port of a standalone node: many at once, still ones, and ones whose runtime dies.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};

@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use super::rules::{Attributes, is_own_request};
+use super::attributes::{Attributes, is_own_request};
 use crate::object::{self, items, text};
 use crate::selector::FieldSelector;
 use crate::store::{Key, Objects};

@@ -1,24 +1,8 @@
 //! The one set of rules: may this user do this? Small and written down in the README; there is no RBAC yet.
 
+use super::attributes::{Attributes, is_own_request};
 use super::{AUTHENTICATED, BOOTSTRAPPERS, MASTERS, NODES, User, node};
 use crate::store::Objects;
-
-/// What somebody wants to do.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Attributes {
-    /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`; for a path, the HTTP method in
-    /// small letters.
-    pub(crate) verb: String,
-    pub(crate) group: String,
-    pub(crate) resource: String,
-    pub(crate) subresource: String,
-    pub(crate) namespace: String,
-    pub(crate) name: String,
-    /// The field selector of a list, watch or collection, as it was sent.
-    pub(crate) field_selector: String,
-    /// For what is no resource: its path. Then all above but the verb are empty.
-    pub(crate) path: String,
-}
 
 /// Paths that everybody who showed who they are may read.
 const OPEN_PATHS: &[&str] = &["/api", "/apis", "/openapi", "/version", "/healthz", "/livez", "/readyz"];
@@ -58,14 +42,6 @@ fn open_to_all(wanted: &Attributes) -> bool {
     let review =
         wanted.verb == "create" && SELF_REVIEWS.contains(&(wanted.group.as_str(), wanted.resource.as_str()));
     path || review
-}
-
-/// Asking for a certificate and looking whether it is there.
-pub(crate) fn is_own_request(wanted: &Attributes) -> bool {
-    wanted.group == "certificates.k8s.io"
-        && wanted.resource == "certificatesigningrequests"
-        && wanted.subresource.is_empty()
-        && ["create", "get", "list", "watch"].contains(&wanted.verb.as_str())
 }
 
 /// The message of a refusal, as the real server words it.

@@ -4,6 +4,7 @@ use model::QosClass;
 use model::k8s::Pod;
 use serde_json::{Value, json};
 
+use super::image::pull_policy;
 use super::tree::{child, flag, items, section, set, set_absent, text};
 use super::{Tree, probe, requests, volume};
 
@@ -72,17 +73,6 @@ fn container_defaults(container: &mut Tree) {
         }
     }
     probe::apply(container);
-}
-
-/// An image without tag and digest is `latest`, and `latest` is pulled each time.
-pub(super) fn pull_policy(image: &str) -> &'static str {
-    let (name, has_digest) = image.split_once('@').map_or((image, false), |(name, _)| (name, true));
-    let last_part = name.rsplit('/').next().unwrap_or_default();
-    let is_latest = match last_part.split_once(':') {
-        Some((_, tag)) => tag == "latest",
-        None => !has_digest && !name.is_empty(),
-    };
-    if is_latest { "Always" } else { "IfNotPresent" }
 }
 
 /// The account plugin. The older name of the field says the same.

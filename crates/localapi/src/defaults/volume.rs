@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::Tree;
-use super::pod::pull_policy;
+use super::image::pull_policy;
 use super::tree::{child, items, section, set, set_absent, text};
 
 /// Permissions of files that are written into a volume.

@@ -11,7 +11,7 @@ use super::protobuf::{self, Unreadable};
 use super::{Media, Query};
 use crate::api::Api;
 use crate::auth::User;
-use crate::auth::rules::Attributes;
+use crate::auth::attributes::Attributes;
 use crate::resources::Resource;
 use crate::selector::FieldSelector;
 use crate::status::ApiError;

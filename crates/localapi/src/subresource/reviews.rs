@@ -5,7 +5,8 @@ use ::http::{Response, StatusCode};
 use serde_json::{Value, json};
 
 use crate::auth::User;
-use crate::auth::rules::{self, Attributes};
+use crate::auth::attributes::Attributes;
+use crate::auth::rules;
 use crate::auth::tokens::Tokens;
 use crate::http::{Body, Call, answer};
 use crate::object::{items, text};

@@ -22,8 +22,14 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::{Agent, Answer};
+use crate::AccessSettings;
+use crate::AuthorizationMode;
+use crate::ClientCa;
+use crate::MainPort;
+use crate::MainServer;
+use crate::ServingPair;
+use crate::TokenReviews;
 use crate::endpoint::Endpoint;
-use crate::{AccessSettings, AuthorizationMode, ClientCa, MainPort, MainServer, ServingPair, TokenReviews};
 
 mod bounds;
 mod reached;

@@ -11,7 +11,7 @@ use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{Layout, Outcome, POLL, cgroup_driver, failed, run};
-use crate::private_cgroup::place_of;
+use crate::cgroup_place::place_of;
 use crate::stretched;
 
 /// How long killed processes and dissolving network namespaces may take.

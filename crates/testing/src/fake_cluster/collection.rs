@@ -7,32 +7,18 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::StreamExt;
-use k8s_openapi::Metadata;
-use model::k8s::ObjectMeta;
 use ports::cluster::{
     Change, Changes, ClusterError, ClusterResult, Collection, Deletion, Listed, Part, Patch, Selection,
 };
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::sync::watch;
 
 use super::faults::{Outage, Verb};
-use super::store::{Happened, is_namespaced};
+use super::store::{FakeObject, Happened, is_namespaced};
 use super::{Shared, select};
 
 /// After how long without an answer a client knows that its connection is dead.
 const PING: Duration = Duration::from_secs(45);
-
-/// Every kind of the API.
-pub trait FakeObject:
-    Metadata<Ty = ObjectMeta> + Serialize + DeserializeOwned + Clone + fmt::Debug + Send + Sync + 'static
-{
-}
-impl<K: Metadata<Ty = ObjectMeta> + Serialize + DeserializeOwned + Clone + fmt::Debug + Send + Sync + 'static>
-    FakeObject for K
-{
-}
 
 /// The objects of one kind.
 #[derive(Clone)]
@@ -188,10 +174,10 @@ impl<K: FakeObject> Watch<K> {
     async fn next(&mut self) -> Option<ClusterResult<Change<K>>> {
         loop {
             self.changes.mark_unchanged();
-            match self.look() {
-                Look::Change(change) => return Some(change),
-                Look::End => return None,
-                Look::Nothing => {}
+            match self.poll() {
+                Polled::Change(change) => return Some(change),
+                Polled::End => return None,
+                Polled::Nothing => {}
             }
             match tokio::time::timeout(PING, self.changes.changed()).await {
                 Ok(changed) => changed.ok()?,
@@ -209,28 +195,28 @@ impl<K: FakeObject> Watch<K> {
         ClusterError::Unreachable { call: self.call.clone(), message: message.to_owned() }
     }
 
-    fn look(&mut self) -> Look<K> {
+    fn poll(&mut self) -> Polled<K> {
         let script = self.shared.script.lock();
         let (outage, ends, breaks, bookmarks) = (script.outage, script.ends, script.breaks, script.bookmarks);
         drop(script);
         if outage == Some(Outage::Silent) {
-            return Look::Nothing;
+            return Polled::Nothing;
         }
         if breaks != self.breaks {
-            return Look::Change(Err(self.broken("connection reset by peer")));
+            return Polled::Change(Err(self.broken("connection reset by peer")));
         }
         if let Some(change) = self.history() {
-            return Look::Change(change);
+            return Polled::Change(change);
         }
         if ends != self.ends {
-            return Look::End;
+            return Polled::End;
         }
         if bookmarks != self.bookmarks {
             self.bookmarks = bookmarks;
             let resource_version = self.since.to_string();
-            return Look::Change(Ok(Change::Bookmark { resource_version }));
+            return Polled::Change(Ok(Change::Bookmark { resource_version }));
         }
-        Look::Nothing
+        Polled::Nothing
     }
 
     /// The next change of what is selected. Without one, everything so far is known.
@@ -273,7 +259,7 @@ impl<K: FakeObject> Watch<K> {
     }
 }
 
-enum Look<K> {
+enum Polled<K> {
     Change(ClusterResult<Change<K>>),
     End,
     Nothing,

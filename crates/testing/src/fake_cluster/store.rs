@@ -1,15 +1,28 @@
 //! The objects with their versions, and what happened to them.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use model::k8s::Time;
+use k8s_openapi::Metadata;
+use model::k8s::{ObjectMeta, Time};
 use ports::cluster::{ClusterError, ClusterResult, Deletion, Listed, Part, Patch, Selection};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::collection::FakeObject;
 use super::{patch, select};
+
+/// Every kind of the API.
+pub trait FakeObject:
+    Metadata<Ty = ObjectMeta> + Serialize + DeserializeOwned + Clone + fmt::Debug + Send + Sync + 'static
+{
+}
+impl<K: Metadata<Ty = ObjectMeta> + Serialize + DeserializeOwned + Clone + fmt::Debug + Send + Sync + 'static>
+    FakeObject for K
+{
+}
 
 /// Changes that are remembered; older ones are too old.
 const HISTORY: usize = 100_000;
@@ -47,8 +60,8 @@ pub(super) struct Store {
 /// ask the cluster anything: the cluster is not done yet.
 pub(super) type OnChange = Box<dyn Fn(&str, Option<&Value>, Option<&Value>) + Send + Sync>;
 
-impl std::fmt::Debug for Store {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Store").field("revision", &self.revision).finish_non_exhaustive()
     }
 }
@@ -71,7 +84,7 @@ fn key<K: FakeObject>(namespace: &str, name: &str) -> Key {
     (K::URL_PATH_SEGMENT, namespace.to_owned(), name.to_owned())
 }
 
-fn invalid(call: &str, message: impl std::fmt::Display) -> ClusterError {
+fn invalid(call: &str, message: impl fmt::Display) -> ClusterError {
     ClusterError::Invalid { call: call.to_owned(), message: message.to_string() }
 }
 

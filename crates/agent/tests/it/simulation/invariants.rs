@@ -297,7 +297,7 @@ impl InvariantChecker {
     }
 
     fn look_at_statuses(&mut self, agent: &agent::Agent) {
-        for entry in agent.engine().pods.all() {
+        for entry in agent.pods().all() {
             let uid = entry.pod.metadata.uid.clone().unwrap_or_default();
             if !self.wanted.contains_key(&uid) {
                 continue;

@@ -9,7 +9,7 @@ use model::k8s::{
 };
 use model::{Amount, ContainerKind};
 
-use super::{Findings, container_path, handlers, names, security, volumes};
+use super::{Findings, container_path, fields, handlers, names, security, volumes};
 
 /// Names are unique in the whole pod, host ports among the containers that run at the same time.
 pub(super) fn check_unique(containers: &[ContainerRef<'_>], found: &mut Findings) {
@@ -101,7 +101,7 @@ fn check_ports(path: &str, ports: &[ContainerPort], spec: &PodSpec, found: &mut 
         let protocol = port.protocol.as_deref();
         found.one_of(format!("{path}.protocol"), protocol, &["SCTP", "TCP", "UDP"]);
         if let Some(ip) = port.host_ip.as_deref().filter(|ip| !ip.is_empty()) {
-            super::pod::check_ip(&format!("{path}.hostIP"), ip, found);
+            fields::check_ip(&format!("{path}.hostIP"), ip, found);
         }
     }
 }
@@ -177,7 +177,7 @@ fn check_env_source(path: &str, variable: &EnvVar, source: &EnvVarSource, found:
         }
     }
     if let Some(field) = &source.resource_field_ref {
-        check_resource_field(
+        fields::check_resource_field(
             &format!("{path}.resourceFieldRef"),
             &field.resource,
             field.divisor.as_ref(),
@@ -218,34 +218,6 @@ fn check_env_file(path: &str, file: &FileKeySelector, spec: &PodSpec, found: &mu
             found.invalid(format!("{path}.volumeName"), name, "must name an emptyDir volume");
         }
         Some(_) => {}
-    }
-}
-
-pub(super) fn check_resource_field(
-    path: &str,
-    resource: &str,
-    divisor: Option<&Quantity>,
-    found: &mut Findings,
-) {
-    let name = resource.strip_prefix("limits.").or_else(|| resource.strip_prefix("requests."));
-    let is_known = name.is_some_and(|name| {
-        matches!(name, "cpu" | "memory" | "ephemeral-storage") || name.starts_with("hugepages-")
-    });
-    let known = [
-        "limits.cpu",
-        "limits.ephemeral-storage",
-        "limits.memory",
-        "requests.cpu",
-        "requests.ephemeral-storage",
-        "requests.memory",
-    ];
-    if resource.is_empty() {
-        found.required(format!("{path}.resource"), "");
-    } else if !is_known {
-        found.one_of(format!("{path}.resource"), Some(resource), &known);
-    }
-    if let Some(divisor) = divisor.filter(|divisor| Amount::of(divisor).is_err()) {
-        found.invalid(format!("{path}.divisor"), divisor.0.as_str(), "must be a valid resource quantity");
     }
 }
 

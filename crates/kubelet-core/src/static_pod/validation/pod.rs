@@ -1,12 +1,11 @@
 //! Rules for the pod as a whole.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
 
 use model::containers::{init_containers, regular_containers, spec_of};
 use model::k8s::{Pod, PodDNSConfig, PodSpec};
 
-use super::{Findings, container, names, security, volumes};
+use super::{Findings, container, fields, names, security, volumes};
 use crate::admission::fit::decimal;
 
 const MAX_SECONDS: i64 = 2_147_483_647;
@@ -124,38 +123,13 @@ fn check_host_names(spec: &PodSpec, found: &mut Findings) {
     }
     for (index, alias) in spec.host_aliases.iter().flatten().enumerate() {
         let path = format!("spec.hostAliases[{index}]");
-        check_ip(&format!("{path}.ip"), &alias.ip, found);
+        fields::check_ip(&format!("{path}.ip"), &alias.ip, found);
         for (at, name) in alias.hostnames.iter().flatten().enumerate() {
             if let Some(problem) = names::subdomain_problem(name) {
                 found.invalid(format!("{path}.hostnames[{at}]"), name.as_str(), problem);
             }
         }
     }
-}
-
-pub(super) fn check_ip(path: &str, ip: &str, found: &mut Findings) {
-    let strictly = ip.parse::<IpAddr>().ok();
-    let problem = match strictly.or_else(|| without_leading_zeros(ip).parse().ok()) {
-        None => "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",
-        Some(_) if !found.features.strict_addresses => return,
-        // Some programs read such a number as an octal one.
-        Some(_) if strictly.is_none() => "must not have leading 0s",
-        Some(IpAddr::V6(v6)) if v6.to_ipv4_mapped().is_some() => "must not be an IPv4-mapped IPv6 address",
-        Some(_) => return,
-    };
-    found.invalid(path, ip, problem);
-}
-
-/// With the numbers between dots as they should be spelled.
-fn without_leading_zeros(ip: &str) -> String {
-    let (head, dotted) = ip.rsplit_once(':').map_or(("", ip), |(head, dotted)| (head, dotted));
-    let colon = if head.is_empty() && !ip.starts_with(':') { "" } else { ":" };
-    let plain = |number: &str| match number.trim_start_matches('0') {
-        "" if !number.is_empty() => "0".to_owned(),
-        plain => plain.to_owned(),
-    };
-    let numbers: Vec<String> = dotted.split('.').map(plain).collect();
-    format!("{head}{colon}{}", numbers.join("."))
 }
 
 const DNS_POLICIES: [&str; 4] = ["ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"];
@@ -185,7 +159,7 @@ fn check_dns_config(path: &str, policy: &str, config: &PodDNSConfig, found: &mut
         found.invalid(servers_path.as_str(), text.as_str(), "must not have more than 3 nameservers");
     }
     for (index, server) in servers.iter().enumerate() {
-        check_ip(&format!("{servers_path}[{index}]"), server, found);
+        fields::check_ip(&format!("{servers_path}[{index}]"), server, found);
     }
     let searches = config.searches.as_deref().unwrap_or_default();
     let searches_path = format!("{path}.searches");

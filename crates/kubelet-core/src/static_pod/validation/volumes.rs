@@ -6,7 +6,7 @@ use model::Amount;
 use model::containers::ContainerRef;
 use model::k8s::{HostPathVolumeSource, PodSpec, Volume, VolumeMount};
 
-use super::container::check_resource_field;
+use super::fields::check_resource_field;
 use super::{Findings, names, volume_sources};
 
 pub(super) fn check_volumes(spec: &PodSpec, found: &mut Findings) {

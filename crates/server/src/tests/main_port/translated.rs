@@ -2,8 +2,8 @@
 
 use super::reached::{read_head, streaming};
 use super::*;
-use crate::spdy;
-use crate::websocket::{Opcode, frame};
+use crate::streaming::spdy;
+use crate::streaming::websocket::{Opcode, frame};
 
 const SPDY_AGREED: &str =
     "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n";

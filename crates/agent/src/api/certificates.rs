@@ -1,0 +1,81 @@
+//! The certificates of this node: how it joins, how it stays known to the API, and what it serves with.
+//!
+//! Owns the files of `--cert-dir`. When something is asked for, and what it is to say, is decided in
+//! `kubelet_core::certificates`; making and reading keys is done behind `ports::Certificates`.
+
+mod client;
+mod join;
+mod serving;
+mod signing;
+mod store;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use model::{CertificateFacts, CertificateNames, PemPair};
+use ports::certificates::CertificateError;
+use ports::{Certificates, ClientIdentity, Clock, Host, HostError};
+
+pub use crate::metrics::CertificateMetrics;
+pub use client::ClientCertificate;
+pub use join::{Join, JoinError};
+pub use serving::{ClusterSigned, SelfSigned, Serves};
+pub use signing::SigningError;
+pub use store::{PairStore, StoredPair};
+
+/// A file of ours that cannot be read, written or used. The text names it.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    #[error("{}", crate::error_chain::chain(.0))]
+    Host(#[from] HostError),
+    #[error("{path}: {source}")]
+    Content { path: String, source: CertificateError },
+}
+
+/// How often the files of the kubeconfig are looked at.
+const RELOAD: Duration = Duration::from_secs(60);
+
+/// Follows the files that say whom we trust and who we are to the API, until dropped.
+pub async fn reload(identity: Arc<dyn ClientIdentity>, clock: Clock) {
+    let mut complaint = None;
+    loop {
+        clock.sleep_until(clock.mono() + RELOAD).await;
+        match identity.reload().await {
+            Ok(true) => {
+                tracing::info!("Loaded changed certificate files of the kubeconfig")
+            }
+            Ok(false) => {}
+            Err(error) if complaint.as_ref() == Some(&error) => continue,
+            Err(error) => {
+                tracing::warn!(err = %error, "Failed to load changed certificate files of the kubeconfig, keeping the old ones");
+                complaint = Some(error);
+                continue;
+            }
+        }
+        complaint = None;
+    }
+}
+
+/// What a freshly signed certificate says; an error in words if it is not what was asked for.
+fn check_signed(
+    certificates: &dyn Certificates,
+    pair: &PemPair,
+    wanted: &CertificateNames,
+) -> Result<CertificateFacts, String> {
+    let facts = certificates.read(pair).map_err(|error| error.to_string())?;
+    if facts.names.cover(wanted) {
+        return Ok(facts);
+    }
+    Err(format!("the signed certificate is for {:?}, but must be for {wanted:?}", facts.names))
+}
+
+/// Creates the directory; one that is there keeps its permissions, which are its owner's choice.
+async fn ensure_cert_dir(host: &dyn Host, dir: &Path) -> Result<(), FileError> {
+    let (Some(parent), Some(name)) = (dir.parent(), dir.file_name()) else { return Ok(()) };
+    let siblings = host.list_dir(parent).await?;
+    if siblings.iter().any(|entry| name == entry.name.as_str()) {
+        return Ok(());
+    }
+    Ok(host.ensure_dir(dir, 0o755).await?)
+}

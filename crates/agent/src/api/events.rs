@@ -1,0 +1,243 @@
+//! Events on their way to the API.
+//!
+//! Owns the memory of what was told lately, by which events are counted up, combined or dropped
+//! (`kubelet_core::events`). Events are hints for people: one that cannot be told is dropped after a few tries, and none
+//! ever holds up what it tells of.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
+use kubelet_core::events::{EventCorrelator, EventKey, EventStep, Occurrence};
+use model::PodUid;
+use model::k8s::{self, Node, ObjectReference};
+use ports::Cluster;
+use ports::cluster::{ClusterError, ClusterResult, Part, Patch};
+use tokio::sync::mpsc;
+
+use super::reflector::StoreReader;
+use crate::context::Context;
+use crate::events::{Event, EventType};
+use crate::pods_view::PodsView;
+
+/// A call that may succeed later is made so often, this far apart.
+const TRIES: u32 = 12;
+const RETRY: Duration = Duration::from_secs(10);
+
+/// Calls that may be under way side by side, each about another object.
+const SIDE_BY_SIDE: usize = 16;
+/// Events that may wait for others about the same object; further ones wait in the recorder's queue.
+const WAITING: usize = 1000;
+
+/// Tells events until dropped. Those about one object are told one after the other, because the later ones count up what
+/// the earlier ones created; a call that hangs holds up no others.
+pub(crate) struct EventWriter {
+    ctx: Arc<Context>,
+    /// For the version of a pod and the place of a container in it.
+    pods: PodsView,
+    cluster: Arc<dyn Cluster>,
+    node: StoreReader<Node>,
+    correlator: EventCorrelator,
+    /// By object: what waits while a call about it is under way.
+    lanes: BTreeMap<Lane, VecDeque<Event>>,
+    /// How many wait in all lanes.
+    waiting: usize,
+    calls: FuturesUnordered<BoxFuture<'static, Sent>>,
+}
+
+/// The pod that events are about, or the node.
+type Lane = Option<PodUid>;
+
+/// How a call came out.
+struct Sent {
+    lane: Lane,
+    key: EventKey,
+    outcome: ClusterResult<k8s::Event>,
+    /// Of a patch: what is created where there is nothing to patch.
+    instead: Option<Box<k8s::Event>>,
+}
+
+/// The call to make.
+enum Call {
+    Create(Box<k8s::Event>),
+    Patch { namespace: String, name: String, patch: Patch },
+}
+
+impl EventWriter {
+    pub(crate) fn new(
+        ctx: Arc<Context>,
+        pods: PodsView,
+        cluster: Arc<dyn Cluster>,
+        node: StoreReader<Node>,
+    ) -> Self {
+        Self {
+            correlator: EventCorrelator::new(&ctx.settings.node_name),
+            ctx,
+            pods,
+            cluster,
+            node,
+            lanes: BTreeMap::new(),
+            waiting: 0,
+            calls: FuturesUnordered::new(),
+        }
+    }
+
+    pub(crate) async fn run(mut self, mut events: mpsc::Receiver<Event>) {
+        let mut is_open = true;
+        while is_open || !self.calls.is_empty() {
+            let takes_more = is_open && self.calls.len() < SIDE_BY_SIDE && self.waiting < WAITING;
+            tokio::select! {
+                event = events.recv(), if takes_more => match event {
+                    Some(event) => self.take(event),
+                    None => is_open = false,
+                },
+                Some(sent) = self.calls.next() => self.go_on(sent),
+            }
+        }
+    }
+
+    fn take(&mut self, event: Event) {
+        let lane = event.pod.as_ref().map(|pod| pod.uid.clone());
+        match self.lanes.get_mut(&lane) {
+            Some(waiting) => {
+                waiting.push_back(event);
+                self.waiting += 1;
+            }
+            None => self.send(lane, event),
+        }
+    }
+
+    /// Begins to tell an event about an object that no call is under way for, or else the next one that waits.
+    fn send(&mut self, lane: Lane, event: Event) {
+        let mut next = Some(event);
+        while let Some(event) = next {
+            let at = event.at;
+            let occurrence = self.occurrence(event);
+            match self.correlator.correlate(occurrence, at) {
+                EventStep::Drop => next = self.next_of(&lane),
+                EventStep::Create { event, key } => {
+                    self.lanes.entry(lane.clone()).or_default();
+                    return self.call(lane, key, Call::Create(event), None);
+                }
+                EventStep::Patch { namespace, name, patch, event, key } => {
+                    self.lanes.entry(lane.clone()).or_default();
+                    let patch = Patch::Strategic(patch);
+                    return self.call(lane, key, Call::Patch { namespace, name, patch }, Some(event));
+                }
+            }
+        }
+        self.lanes.remove(&lane);
+    }
+
+    fn next_of(&mut self, lane: &Lane) -> Option<Event> {
+        let next = self.lanes.get_mut(lane)?.pop_front()?;
+        self.waiting -= 1;
+        Some(next)
+    }
+
+    fn go_on(&mut self, sent: Sent) {
+        let Sent { lane, key, outcome, instead } = sent;
+        match (outcome, instead) {
+            (Err(ClusterError::NotFound { .. }), Some(mut event)) => {
+                event.metadata.resource_version = None;
+                self.correlator.rename(&key, &mut event, self.ctx.clock.now().wall);
+                return self.call(lane, key, Call::Create(event), None);
+            }
+            // Created or counted up; or an attempt to create it that seemed to fail got through.
+            (Ok(_), _) | (Err(ClusterError::AlreadyExists { .. }), None) => {}
+            (Err(error), _) => {
+                tracing::warn!(err = %error, "Failed to send event to the API server");
+                self.correlator.event_lost(&key);
+            }
+        }
+        match self.next_of(&lane) {
+            Some(event) => self.send(lane, event),
+            None => drop(self.lanes.remove(&lane)),
+        }
+    }
+
+    fn call(&mut self, lane: Lane, key: EventKey, call: Call, instead: Option<Box<k8s::Event>>) {
+        let (ctx, cluster) = (self.ctx.clone(), self.cluster.clone());
+        let sent = async move {
+            let outcome = try_often(&ctx, &*cluster, &call).await;
+            Sent { lane, key, outcome, instead }
+        };
+        self.calls.push(sent.boxed());
+    }
+
+    fn occurrence(&self, event: Event) -> Occurrence {
+        let about = match &event.pod {
+            Some(pod) => {
+                let known = self.pods.get(&pod.uid);
+                ObjectReference {
+                    api_version: Some("v1".to_owned()),
+                    kind: Some("Pod".to_owned()),
+                    name: Some(pod.name.to_string()),
+                    namespace: Some(pod.namespace.to_string()),
+                    uid: Some(pod.uid.to_string()),
+                    resource_version: known.as_ref().and_then(|e| e.pod.metadata.resource_version.clone()),
+                    field_path: event
+                        .container
+                        .as_deref()
+                        .and_then(|name| field_path(known.as_ref().map(|e| &*e.pod)?, name)),
+                }
+            }
+            None => ObjectReference {
+                kind: Some("Node".to_owned()),
+                name: Some(self.ctx.settings.node_name.clone()),
+                // Before the Node was seen its name stands for it, as `kubectl describe node` expects.
+                uid: Some(self.node_uid()),
+                ..ObjectReference::default()
+            },
+        };
+        Occurrence {
+            about,
+            is_warning: event.kind == EventType::Warning,
+            reason: event.reason.into_owned(),
+            message: event.message,
+            annotations: event.annotations.into_iter().map(|(key, text)| (key.to_owned(), text)).collect(),
+        }
+    }
+
+    fn node_uid(&self) -> String {
+        let uid = super::reflector::own_node(&self.node.borrow()).and_then(|node| node.metadata.uid.clone());
+        uid.unwrap_or_else(|| self.ctx.settings.node_name.clone())
+    }
+}
+
+/// Where in the pod the container is: `spec.containers{web}`.
+fn field_path(pod: &k8s::Pod, container: &str) -> Option<String> {
+    let found = model::containers::find_container(pod, container)?;
+    let list = match found.kind {
+        model::ContainerKind::Init | model::ContainerKind::Sidecar => "initContainers",
+        model::ContainerKind::Regular => "containers",
+        model::ContainerKind::Ephemeral => "ephemeralContainers",
+    };
+    Some(format!("spec.{list}{{{container}}}"))
+}
+
+/// Makes the call until it succeeds, cannot succeed, or was made often enough.
+async fn try_often(ctx: &Context, cluster: &dyn Cluster, call: &Call) -> ClusterResult<k8s::Event> {
+    let events = cluster.events();
+    let mut tries = 1;
+    loop {
+        let outcome = match call {
+            Call::Create(event) => {
+                events.create(event.metadata.namespace.as_deref().unwrap_or_default(), event).await
+            }
+            Call::Patch { namespace, name, patch } => events.patch(namespace, name, Part::Whole, patch).await,
+        };
+        match outcome {
+            Err(error) if error.may_pass() && tries < TRIES => {
+                tracing::debug!(err = %error, tries, "Event is waiting to be sent to the API server");
+            }
+            outcome => return outcome,
+        }
+        tries += 1;
+        let wait = RETRY + ctx.rng.up_to(RETRY / 10);
+        ctx.clock.sleep_until(ctx.clock.mono() + wait).await;
+    }
+}

@@ -1,0 +1,142 @@
+//! Mirror pods: for each static pod an object in the API that shows it. What each needs is decided in
+//! `kubelet_core::mirror`; whatever happens to a mirror, its static pod runs on.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use kubelet_core::mirror::{MirrorOwner, MirrorStep, compute_mirror, is_mirror_pod};
+use kubelet_core::reflector::ObjectKey;
+use model::k8s::{Node, Pod};
+use ports::Cluster;
+use ports::cluster::{ClusterError, ClusterResult, Deletion};
+use tokio::sync::watch;
+
+use super::reflector::StoreReader;
+use crate::context::Context;
+use crate::pods_view::{PodEntry, PodsView};
+
+/// Everything is compared again this often; what failed is tried again then.
+const SWEEP: Duration = Duration::from_secs(10);
+
+/// Keeps the mirrors right until dropped.
+pub(crate) struct Mirrors {
+    pub(crate) ctx: Arc<Context>,
+    pub(crate) pods: PodsView,
+    pub(crate) cluster: Arc<dyn Cluster>,
+    pub(crate) in_api: StoreReader<Pod>,
+    pub(crate) node: StoreReader<Node>,
+    /// The static pods that some source wants.
+    pub(crate) wanted: watch::Receiver<BTreeSet<ObjectKey>>,
+    /// All sources have reported, and left nothing out.
+    pub(crate) sources: watch::Receiver<bool>,
+}
+
+impl Mirrors {
+    pub(crate) async fn run(mut self) {
+        let clock = self.ctx.clock;
+        let mut changes = self.pods.changes();
+        // The follower outlives this task, except at the end of the process.
+        if self.in_api.wait_for(|seen| seen.is_complete).await.is_err() {
+            return;
+        }
+        // A step that was taken shows in the watch a little later; until then it is not taken again.
+        let mut taken: BTreeMap<ObjectKey, Option<String>> = BTreeMap::new();
+        let mut next_sweep = clock.mono() + SWEEP;
+        loop {
+            self.look(&mut taken).await;
+            tokio::select! {
+                Ok(()) = changes.changed() => {}
+                Ok(()) = self.in_api.changed() => {}
+                Ok(()) = self.node.changed() => {}
+                Ok(()) = self.wanted.changed() => {}
+                Ok(()) = self.sources.changed() => {}
+                () = clock.sleep_until(next_sweep) => {
+                    taken.clear();
+                    next_sweep = clock.mono() + SWEEP;
+                }
+            }
+        }
+    }
+
+    /// One step for each static pod and each mirror that needs one. `taken` says in view of which object (by its UID)
+    /// a step was taken already.
+    async fn look(&mut self, taken: &mut BTreeMap<ObjectKey, Option<String>>) {
+        let steps = self.steps();
+        taken.retain(|key, in_view| self.mirror_uid(key) == *in_view);
+        for (key, step) in steps {
+            if taken.contains_key(&key) {
+                continue;
+            }
+            let in_view = self.mirror_uid(&key);
+            match self.take(&key, step).await {
+                Ok(()) => {}
+                Err(error) => {
+                    tracing::warn!(pod = %key, err = %error, "Failed to update mirror pod")
+                }
+            }
+            taken.insert(key, in_view);
+        }
+    }
+
+    fn steps(&mut self) -> Vec<(ObjectKey, MirrorStep)> {
+        let node = super::reflector::own_node(&self.node.borrow_and_update());
+        let owner = node.as_deref().and_then(|node| {
+            Some(MirrorOwner {
+                node: node.metadata.name.as_deref()?,
+                node_uid: node.metadata.uid.as_deref()?,
+            })
+        });
+        let entries: BTreeMap<ObjectKey, PodEntry> = self
+            .pods
+            .all()
+            .into_iter()
+            .filter(|entry| super::meta::is_static(&entry.pod))
+            .map(|entry| (super::meta::key_of(&*entry.pod), entry))
+            .collect();
+        let may_remove = *self.sources.borrow_and_update();
+        let wanted = self.wanted.borrow_and_update();
+        let seen = self.in_api.borrow_and_update();
+        let mirrors = seen.objects.iter().filter(|(_, pod)| is_mirror_pod(pod)).map(|(key, _)| key);
+        let keys: BTreeSet<&ObjectKey> = entries.keys().chain(mirrors).collect();
+        let mut steps = Vec::new();
+        for key in keys {
+            let entry = entries.get(key);
+            // Wanted, and its worker has yet to say how it is.
+            let is_coming = entry.is_none() && (wanted.contains(key) || !may_remove);
+            if is_coming {
+                continue;
+            }
+            let mirror = seen.objects.get(key).filter(|pod| is_mirror_pod(pod));
+            let static_pod = entry.map(|entry| (&*entry.pod, entry.progress.stage));
+            match compute_mirror(static_pod, mirror.map(|pod| &**pod), owner) {
+                MirrorStep::Nothing => {}
+                step @ (MirrorStep::Create(_) | MirrorStep::Delete { .. }) => steps.push((key.clone(), step)),
+            }
+        }
+        steps
+    }
+
+    fn mirror_uid(&self, key: &ObjectKey) -> Option<String> {
+        self.in_api.borrow().objects.get(key)?.metadata.uid.clone()
+    }
+
+    async fn take(&self, key: &ObjectKey, step: MirrorStep) -> ClusterResult<()> {
+        let pods = self.cluster.pods();
+        match step {
+            MirrorStep::Nothing => Ok(()),
+            MirrorStep::Create(pod) => {
+                tracing::info!(pod = %key, "Creating a mirror pod for static pod");
+                pods.create(&key.namespace, &pod).await.map(drop)
+            }
+            MirrorStep::Delete { uid } => {
+                tracing::info!(pod = %key, uid, "Deleting mirror pod");
+                let deletion = Deletion { uid: Some(uid), grace_seconds: Some(0) };
+                match pods.delete(&key.namespace, &key.name, &deletion).await {
+                    Err(ClusterError::NotFound { .. }) | Ok(()) => Ok(()),
+                    Err(error) => Err(error),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! What pods may use of this node together, by resource name: what the Node says, or else what it is going to say.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use model::k8s::{Node, Quantity};
+
+use crate::api::reflector::{StoreReader, own_node};
+
+#[derive(Clone, Debug)]
+pub struct NodeAllocatable {
+    node: StoreReader<Node>,
+    /// As far as this machine can tell.
+    computed: Arc<BTreeMap<String, Quantity>>,
+}
+
+impl NodeAllocatable {
+    pub(crate) fn new(node: StoreReader<Node>, computed: BTreeMap<String, Quantity>) -> Self {
+        Self { node, computed: Arc::new(computed) }
+    }
+
+    pub(crate) fn get(&self) -> BTreeMap<String, Quantity> {
+        let node = own_node(&self.node.borrow());
+        let reported = node.and_then(|node| node.status.as_ref()?.allocatable.clone());
+        reported.unwrap_or_else(|| (*self.computed).clone())
+    }
+}

@@ -1,0 +1,369 @@
+//! The objects of the API that pods are made from, besides the pods: ConfigMaps, Secrets, tokens, ClusterTrustBundles,
+//! Services and RuntimeClasses.
+//!
+//! Owns what is known of them. A worker registers its pod before the first pass and holds the registration while the
+//! pod may need something; only objects that a registered pod refers to are ever asked for. Which those are, and what
+//! is made of them, is decided in `kubelet-core`.
+
+mod bundles;
+mod source;
+mod tokens;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::pending;
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, select_all};
+use kubelet_core::env::{EnvObjects, env_objects, required_env_objects};
+use kubelet_core::image::pull_secrets::pull_secret_names;
+use kubelet_core::reflector::ObjectKey;
+use kubelet_core::volume::bundle::BundleRequirement;
+use kubelet_core::volume::objects::RequiredObjects;
+use kubelet_core::volume::{ObjectName, TokenRequirement, VolumeObjects, required_objects};
+use model::containers::spec_of;
+use model::k8s::{ConfigMap, Node, Pod, RuntimeClass, Secret, Service, ServiceAccount, TrustBundle};
+use ports::Cluster;
+use ports::cluster::{ClusterError, Selection};
+use tokio::sync::watch;
+
+use self::bundles::{Bundles, Selected};
+use self::source::{Access, Source, Sources, Strategy, wait_for_sync};
+use self::tokens::PodTokens;
+use super::reflector::{Of, Reflector, Store, StoreReader};
+use crate::context::Context;
+
+/// ConfigMaps and Secrets that one pod may refer to, each of at most 1 MiB: the API takes pods that name tens of thousands
+/// of them (docs/decisions/0065).
+const MAX_OBJECTS: usize = 256;
+
+/// Why an object cannot be had. That it does not exist is no error here.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ObjectError {
+    /// The first list has not come in yet.
+    #[error("failed to sync {kind} cache: timed out waiting for the condition")]
+    NotSynced { kind: &'static str },
+    #[error("pod refers to {count} ConfigMaps and Secrets, but a pod may refer to at most {MAX_OBJECTS}")]
+    TooManyObjects { count: usize },
+    #[error("services have not yet been read at least once, cannot construct envvars")]
+    NoServices,
+    #[error("runtimeclass.node.k8s.io {name:?} not found")]
+    NoRuntimeClass { name: String },
+    #[error("a standalone node has no tokens")]
+    NoApi,
+    #[error("failed to fetch token: {0}")]
+    Token(ClusterError),
+    #[error(transparent)]
+    Api(ClusterError),
+}
+
+/// What all pods share. A standalone kubelet has none.
+#[derive(Debug)]
+pub struct ClusterObjects {
+    access: Access,
+    config_maps: Sources<ConfigMap>,
+    secrets: Sources<Secret>,
+    bundles: Bundles,
+    services: watch::Sender<Store<Service>>,
+    runtime_classes: watch::Sender<Store<RuntimeClass>>,
+}
+
+impl ClusterObjects {
+    /// `strategy` is the name of a `configMapAndSecretChangeDetectionStrategy`.
+    #[must_use]
+    pub fn new(
+        cluster: Arc<dyn Cluster>,
+        clock: ports::Clock,
+        strategy: &str,
+        own_node: StoreReader<Node>,
+    ) -> Self {
+        Self {
+            access: Access { cluster, clock, strategy: Strategy::parse(strategy), own_node },
+            config_maps: Sources::default(),
+            secrets: Sources::default(),
+            bundles: Bundles::default(),
+            services: watch::Sender::new(Store::default()),
+            runtime_classes: watch::Sender::new(Store::default()),
+        }
+    }
+
+    /// The API itself, for what nobody follows.
+    pub(crate) const fn cluster(&self) -> &Arc<dyn Cluster> {
+        &self.access.cluster
+    }
+
+    /// Starts to follow what every pod may need.
+    pub(crate) fn start(&self, ctx: &Arc<Context>) {
+        let (cluster, all) = (&self.access.cluster, Selection::default());
+        let services: Of<Service> = |cluster| cluster.services();
+        let services =
+            Reflector::new(ctx, cluster, (services, "Service"), all.clone(), self.services.clone());
+        let classes: Of<RuntimeClass> = |cluster| cluster.runtime_classes();
+        let runtime_classes =
+            Reflector::new(ctx, cluster, (classes, "RuntimeClass"), all, self.runtime_classes.clone());
+        ctx.tasks.spawn("Service reflector", services.run());
+        ctx.tasks.spawn("RuntimeClass reflector", runtime_classes.run());
+    }
+
+    /// `before`: what was registered for an earlier version of the pod. What it knows is kept.
+    fn register(&self, ctx: &Arc<Context>, pod: &Arc<Pod>, before: Option<&Registered>) -> Registered {
+        let namespace = pod.metadata.namespace.clone().unwrap_or_default();
+        let (mut config_maps, mut secrets) = (BTreeMap::new(), BTreeMap::new());
+        let names = all_names(pod);
+        let object_count = names.len();
+        for name in names.into_iter().filter(|_| object_count <= MAX_OBJECTS) {
+            let key = |name: &str| ObjectKey { namespace: namespace.clone(), name: name.to_owned() };
+            match name {
+                ObjectName::ConfigMap(name) => {
+                    let known = before.and_then(|before| before.config_maps.get(&name).cloned());
+                    let source = known.unwrap_or_else(|| self.config_maps.of(ctx, &self.access, &key(&name)));
+                    config_maps.insert(name, source);
+                }
+                ObjectName::Secret(name) => {
+                    let known = before.and_then(|before| before.secrets.get(&name).cloned());
+                    let source = known.unwrap_or_else(|| self.secrets.of(ctx, &self.access, &key(&name)));
+                    secrets.insert(name, source);
+                }
+            }
+        }
+        let tokens = before.map_or_else(|| PodTokens::new(&ctx.rng), |before| before.tokens.clone());
+        let required = required_objects(pod);
+        tokens.keep_only(|requirement| required.tokens.contains(requirement));
+        let bundles = ctx.node_facts.features.trust_bundles.then(|| {
+            let of = |requirement: &BundleRequirement| {
+                let known = before.and_then(|before| before.bundles.as_ref()?.get(requirement).cloned());
+                known.unwrap_or_else(|| self.bundles.of(ctx, &self.access, requirement))
+            };
+            required.bundles.iter().map(|requirement| (requirement.clone(), of(requirement))).collect()
+        });
+        Registered {
+            access: self.access.clone(),
+            pod: pod.clone(),
+            object_count,
+            config_maps,
+            secrets,
+            bundles,
+            tokens,
+            services: self.services.subscribe(),
+            runtime_classes: self.runtime_classes.subscribe(),
+        }
+    }
+}
+
+/// Every ConfigMap and Secret that the pod refers to, whatever for.
+fn all_names(pod: &Pod) -> BTreeSet<ObjectName> {
+    let mut names = required_objects(pod).names;
+    names.extend(required_env_objects(pod));
+    names.extend(pull_secret_names(pod).map(|name| ObjectName::Secret(name.to_owned())));
+    names
+}
+
+/// What one pod refers to. Clones share it; when the last is gone, nobody follows these objects any more (unless other
+/// pods do). On a standalone node, no object exists.
+#[derive(Clone, Debug, Default)]
+pub struct PodObjects {
+    registered: Option<Arc<Registered>>,
+}
+
+#[derive(Debug)]
+struct Registered {
+    access: Access,
+    pod: Arc<Pod>,
+    /// ConfigMaps and Secrets that the pod refers to. None of them is read where they are more than [`MAX_OBJECTS`].
+    object_count: usize,
+    config_maps: BTreeMap<String, Arc<Source<ConfigMap>>>,
+    secrets: BTreeMap<String, Arc<Source<Secret>>>,
+    /// `None` where the node shows none.
+    bundles: Option<BTreeMap<BundleRequirement, Arc<Selected>>>,
+    tokens: Arc<PodTokens>,
+    services: StoreReader<Service>,
+    runtime_classes: StoreReader<RuntimeClass>,
+}
+
+impl PodObjects {
+    /// From now on, what this version of the pod refers to is known; what `self` knows of the version before is kept.
+    #[must_use]
+    pub fn register(&self, ctx: &Arc<Context>, objects: Option<&ClusterObjects>, pod: &Arc<Pod>) -> Self {
+        let Some(objects) = objects else { return Self::default() };
+        Self { registered: Some(Arc::new(objects.register(ctx, pod, self.registered.as_deref()))) }
+    }
+
+    /// Those of the objects that exist, and tokens for all that is asked for.
+    ///
+    /// # Errors
+    /// Whether one exists cannot be said now.
+    pub async fn find(&self, required: &RequiredObjects) -> Result<VolumeObjects, ObjectError> {
+        let mut found = VolumeObjects::default();
+        let Some(registered) = &self.registered else { return Ok(found) };
+        registered.find_named(&required.names, &mut found).await?;
+        for requirement in &required.tokens {
+            let token = registered.tokens.get(&registered.access, &registered.pod, requirement).await?;
+            found.tokens.insert(requirement.clone(), token);
+        }
+        found.bundles = registered.find_bundles(required).await?;
+        Ok(found)
+    }
+
+    /// What variables of the pod are taken from.
+    ///
+    /// # Errors
+    /// As [`PodObjects::find`]; and a pod of the API waits until Services were listed once.
+    pub async fn env(&self) -> Result<EnvObjects, ObjectError> {
+        let Some(registered) = &self.registered else { return Ok(EnvObjects::default()) };
+        let pod = &registered.pod;
+        let services = registered.services(super::meta::is_static(pod)).await?;
+        let services: Vec<&Service> = services.iter().map(|service| &**service).collect();
+        let mut found = VolumeObjects::default();
+        registered.find_named(&required_env_objects(pod), &mut found).await?;
+        let config_maps: Vec<&ConfigMap> = found.config_maps.values().map(|map| &**map).collect();
+        let secrets: Vec<&Secret> = found.secrets.values().map(|secret| &**secret).collect();
+        Ok(env_objects(pod, &config_maps, &secrets, &services))
+    }
+
+    /// The pod's pull secrets, in its order, and the names of those that cannot be had.
+    pub async fn pull_secrets(&self) -> (Vec<Arc<Secret>>, Vec<String>) {
+        let (mut found, mut missing) = (Vec::new(), Vec::new());
+        let Some(registered) = &self.registered else { return (found, missing) };
+        for name in pull_secret_names(&registered.pod) {
+            let Some(source) = registered.secrets.get(name) else { continue };
+            match source.get().await {
+                Ok(Some(secret)) => found.push(secret),
+                Ok(None) => missing.push(name.to_owned()),
+                Err(error) => {
+                    tracing::warn!(secret = name, err = %error, "Failed to read image pull secret");
+                    missing.push(name.to_owned());
+                }
+            }
+        }
+        (found, missing)
+    }
+
+    /// What the runtime calls that RuntimeClass; nothing for a pod without one. Where there is no API, the name of the
+    /// class is taken for that of its handler.
+    ///
+    /// # Errors
+    /// There is no such class, or whether there is one cannot be said now.
+    pub async fn runtime_handler(&self, class: &str) -> Result<String, ObjectError> {
+        let Some(registered) = self.registered.as_ref().filter(|_| !class.is_empty()) else {
+            return Ok(class.to_owned());
+        };
+        let mut classes = registered.runtime_classes.clone();
+        wait_for_sync(registered.access.clock, &mut classes, "runtimeclass").await?;
+        let key = ObjectKey { namespace: String::new(), name: class.to_owned() };
+        let handler = classes.borrow().objects.get(&key).map(|class| class.handler.clone());
+        handler.ok_or_else(|| ObjectError::NoRuntimeClass { name: class.to_owned() })
+    }
+
+    /// The service account that the pod runs as; `None` for a pod without one, and where there is no API.
+    ///
+    /// # Errors
+    /// It cannot be read, or does not exist.
+    pub async fn service_account(&self) -> Result<Option<ServiceAccount>, ObjectError> {
+        let Some(registered) = &self.registered else { return Ok(None) };
+        let name = spec_of(&registered.pod).service_account_name.as_deref().filter(|name| !name.is_empty());
+        let Some(name) = name else { return Ok(None) };
+        let namespace = registered.pod.metadata.namespace.as_deref().unwrap_or_default();
+        let accounts = registered.access.cluster.service_accounts();
+        accounts.get(namespace, name).await.map(Some).map_err(ObjectError::Api)
+    }
+
+    /// A token of the pod, kept until most of its life is over.
+    ///
+    /// # Errors
+    /// None can be had.
+    pub async fn token(&self, requirement: &TokenRequirement) -> Result<String, ObjectError> {
+        match &self.registered {
+            Some(registered) => registered.tokens.get(&registered.access, &registered.pod, requirement).await,
+            None => Err(ObjectError::NoApi),
+        }
+    }
+
+    /// Tells of changes of the objects.
+    #[must_use]
+    pub fn changes(&self) -> ObjectChanges {
+        let Some(registered) = &self.registered else { return ObjectChanges::default() };
+        ObjectChanges {
+            config_maps: registered.config_maps.values().filter_map(|source| source.changes()).collect(),
+            secrets: registered.secrets.values().filter_map(|source| source.changes()).collect(),
+            bundles: registered.bundles.iter().flatten().filter_map(|(_, of)| of.changes()).collect(),
+        }
+    }
+}
+
+/// As [`VolumeObjects`] has them.
+type FoundBundles = Option<BTreeMap<BundleRequirement, Vec<Arc<TrustBundle>>>>;
+
+impl Registered {
+    async fn find_named(
+        &self,
+        names: &BTreeSet<ObjectName>,
+        found: &mut VolumeObjects,
+    ) -> Result<(), ObjectError> {
+        if self.object_count > MAX_OBJECTS && !names.is_empty() {
+            return Err(ObjectError::TooManyObjects { count: self.object_count });
+        }
+        for name in names {
+            match name {
+                ObjectName::ConfigMap(name) => {
+                    let Some(source) = self.config_maps.get(name) else { continue };
+                    found.config_maps.extend(source.get().await?.map(|object| (name.clone(), object)));
+                }
+                ObjectName::Secret(name) => {
+                    let Some(source) = self.secrets.get(name) else { continue };
+                    found.secrets.extend(source.get().await?.map(|object| (name.clone(), object)));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn find_bundles(&self, required: &RequiredObjects) -> Result<FoundBundles, ObjectError> {
+        let Some(known) = &self.bundles else { return Ok(None) };
+        let mut found = BTreeMap::new();
+        for requirement in &required.bundles {
+            let Some(selected) = known.get(requirement) else { continue };
+            found.insert(requirement.clone(), selected.get(self.access.clock).await?);
+        }
+        Ok(Some(found))
+    }
+
+    /// A static pod must be able to start without an API, and takes what is known.
+    async fn services(&self, is_static: bool) -> Result<Vec<Arc<Service>>, ObjectError> {
+        let mut services = self.services.clone();
+        if !is_static {
+            let synced = wait_for_sync(self.access.clock, &mut services, "service").await;
+            synced.map_err(|_| ObjectError::NoServices)?;
+        }
+        let known = services.borrow().objects.values().cloned().collect();
+        Ok(known)
+    }
+}
+
+/// Tells of changes, where the strategy notices any.
+#[derive(Debug, Default)]
+pub struct ObjectChanges {
+    config_maps: Vec<StoreReader<ConfigMap>>,
+    secrets: Vec<StoreReader<Secret>>,
+    bundles: Vec<StoreReader<TrustBundle>>,
+}
+
+impl ObjectChanges {
+    /// Waits until some object came, changed or went. Cancel safe: a change that nobody waited for is told next time.
+    pub async fn next(&mut self) {
+        let config_maps = self.config_maps.iter_mut().map(|seen| changed(seen).boxed());
+        let secrets = self.secrets.iter_mut().map(|seen| changed(seen).boxed());
+        let bundles = self.bundles.iter_mut().map(|seen| changed(seen).boxed());
+        let all: Vec<BoxFuture<'_, ()>> = config_maps.chain(secrets).chain(bundles).collect();
+        if all.is_empty() {
+            return pending().await;
+        }
+        select_all(all).await;
+    }
+}
+
+/// A copy that nobody keeps up to date any more never changes.
+async fn changed<K>(seen: &mut StoreReader<K>) {
+    if seen.changed().await.is_err() {
+        pending::<()>().await;
+    }
+}

@@ -1,0 +1,249 @@
+//! Where the newest version of one ConfigMap or Secret comes from, by the three strategies of
+//! `configMapAndSecretChangeDetectionStrategy` (contract C.52).
+//!
+//! Owns one source for each object that some pod refers to, shared by all of them; it ends with the last of these pods.
+//! Never asks for an object that no pod refers to.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use k8s_openapi::Metadata;
+use kubelet_core::reflector::ObjectKey;
+use kubelet_core::volume::object_ttl;
+use model::MonoTime;
+use model::k8s::{ConfigMap, Node, ObjectMeta, Secret};
+use parking_lot::Mutex;
+use ports::cluster::{ClusterError, Collection, Selection};
+use ports::{Clock, Cluster};
+use tokio::sync::watch;
+
+use super::ObjectError;
+use crate::api::reflector::{Of, Reflector, Store, StoreReader, own_node};
+use crate::context::Context;
+
+/// A pod waits so long for the first list of an object; then its step fails and is tried again.
+const SYNC_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How changes of objects are noticed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Strategy {
+    /// A watch for each object.
+    Watch,
+    /// Read again once what is known is too old.
+    Cache,
+    /// Read each time.
+    Get,
+}
+
+impl Strategy {
+    /// Validation has refused unknown names; one counts as the default.
+    pub(super) fn parse(name: &str) -> Self {
+        match name {
+            "Cache" => Self::Cache,
+            "Get" => Self::Get,
+            _ => Self::Watch,
+        }
+    }
+}
+
+/// What the kinds have apart.
+pub(super) trait Kind: Metadata<Ty = ObjectMeta> + std::fmt::Debug + Send + Sync + 'static {
+    /// As messages name it.
+    const NAME: &'static str;
+    const TASK: &'static str;
+    fn of(cluster: &dyn Cluster) -> &dyn Collection<Self>;
+    /// The API promises that the object stays as it is until it is deleted.
+    fn is_immutable(&self) -> bool;
+}
+
+impl Kind for ConfigMap {
+    const NAME: &'static str = "configmap";
+    const TASK: &'static str = "ConfigMap reflector";
+
+    fn of(cluster: &dyn Cluster) -> &dyn Collection<Self> {
+        cluster.config_maps()
+    }
+
+    fn is_immutable(&self) -> bool {
+        self.immutable == Some(true)
+    }
+}
+
+impl Kind for Secret {
+    const NAME: &'static str = "secret";
+    const TASK: &'static str = "Secret reflector";
+
+    fn of(cluster: &dyn Cluster) -> &dyn Collection<Self> {
+        cluster.secrets()
+    }
+
+    fn is_immutable(&self) -> bool {
+        self.immutable == Some(true)
+    }
+}
+
+/// The way to the API.
+#[derive(Clone, Debug)]
+pub(super) struct Access {
+    pub(super) cluster: Arc<dyn Cluster>,
+    pub(super) clock: Clock,
+    pub(super) strategy: Strategy,
+    /// It says how long what was read is good.
+    pub(super) own_node: StoreReader<Node>,
+}
+
+/// The newest version of one object.
+#[derive(Debug)]
+pub(super) struct Source<K> {
+    key: ObjectKey,
+    access: Access,
+    state: State<K>,
+}
+
+#[derive(Debug)]
+enum State<K> {
+    Store(StoreReader<K>),
+    Read(Cached<K>),
+}
+
+/// With strategy `Cache`, what was read last; always empty with `Get`.
+#[derive(Debug)]
+struct Cached<K> {
+    last: Mutex<Option<Answer<K>>>,
+}
+
+#[derive(Debug)]
+struct Answer<K> {
+    object: Option<Arc<K>>,
+    /// `None`: somebody came since who must see the object as it is now.
+    read: Option<MonoTime>,
+}
+
+impl<K: Kind> Source<K> {
+    fn start(ctx: &Arc<Context>, access: &Access, key: &ObjectKey) -> Self {
+        let state = match access.strategy {
+            Strategy::Watch => State::Store(follow(ctx, access, key)),
+            Strategy::Cache | Strategy::Get => State::Read(Cached { last: Mutex::default() }),
+        };
+        Self { key: key.clone(), access: access.clone(), state }
+    }
+
+    /// The object; `None` if there is none.
+    pub(super) async fn get(&self) -> Result<Option<Arc<K>>, ObjectError> {
+        match &self.state {
+            State::Store(seen) => {
+                let mut seen = seen.clone();
+                wait_for_sync(self.access.clock, &mut seen, K::NAME).await?;
+                let object = seen.borrow().objects.get(&self.key).cloned();
+                Ok(object)
+            }
+            State::Read(cached) => self.read(cached).await,
+        }
+    }
+
+    /// Tells of every change; absent where the strategy does not notice any.
+    pub(super) fn changes(&self) -> Option<StoreReader<K>> {
+        match &self.state {
+            State::Store(seen) => Some(seen.clone()),
+            State::Read(_) => None,
+        }
+    }
+
+    /// A pod that comes again sees the object as it is now.
+    fn expire(&self) {
+        if let State::Read(cached) = &self.state
+            && let Some(answer) = &mut *cached.last.lock()
+        {
+            answer.read = None;
+        }
+    }
+
+    async fn read(&self, cached: &Cached<K>) -> Result<Option<Arc<K>>, ObjectError> {
+        let now = self.access.clock.mono();
+        let keeps = self.access.strategy == Strategy::Cache;
+        let ttl = object_ttl(own_node(&self.access.own_node.borrow()).as_deref());
+        let is_good = |answer: &&Answer<K>| answer.read.is_some_and(|read| now < read + ttl);
+        let last = &cached.last;
+        if let Some(answer) = last.lock().as_ref().filter(is_good) {
+            return Ok(answer.object.clone());
+        }
+        let object = match K::of(&*self.access.cluster).get(&self.key.namespace, &self.key.name).await {
+            Ok(object) => Some(Arc::new(object)),
+            Err(ClusterError::NotFound { .. }) => None,
+            Err(error) => {
+                // What was known is better than nothing, while the API does not answer.
+                let known = last.lock().as_ref().map(|answer| answer.object.clone());
+                return known.ok_or(ObjectError::Api(error));
+            }
+        };
+        if keeps {
+            *last.lock() = Some(Answer { object: object.clone(), read: Some(now) });
+        }
+        Ok(object)
+    }
+}
+
+/// Follows one object until nobody reads the copy any more.
+fn follow<K: Kind>(ctx: &Arc<Context>, access: &Access, key: &ObjectKey) -> StoreReader<K> {
+    let (sender, seen) = watch::channel(Store::default());
+    let selection = Selection {
+        namespace: Some(key.namespace.clone()),
+        fields: Some(format!("metadata.name={}", key.name)),
+        labels: None,
+    };
+    let of: Of<K> = K::of;
+    let reflector = Reflector {
+        is_settled: K::is_immutable,
+        ..Reflector::new(ctx, &access.cluster, (of, K::NAME), selection, sender.clone())
+    };
+    ctx.tasks.spawn_isolated(K::TASK, async move {
+        tokio::select! {
+            () = reflector.run() => {}
+            () = sender.closed() => {}
+        }
+    });
+    seen
+}
+
+/// Waits a moment for a copy to be complete.
+pub(super) async fn wait_for_sync<K>(
+    clock: Clock,
+    seen: &mut StoreReader<K>,
+    kind: &'static str,
+) -> Result<(), ObjectError> {
+    let synced = seen.wait_for(|seen| seen.is_complete);
+    let is_synced = tokio::select! {
+        // An error means that the follower ended without having seen anything.
+        synced = synced => synced.is_ok(),
+        () = clock.sleep_until(clock.mono() + SYNC_TIMEOUT) => false,
+    };
+    if is_synced { Ok(()) } else { Err(ObjectError::NotSynced { kind }) }
+}
+
+/// The sources of one kind. Holds none of them: the pods do.
+#[derive(Debug)]
+pub(super) struct Sources<K> {
+    by_key: Mutex<BTreeMap<ObjectKey, Weak<Source<K>>>>,
+}
+
+impl<K> Default for Sources<K> {
+    fn default() -> Self {
+        Self { by_key: Mutex::default() }
+    }
+}
+
+impl<K: Kind> Sources<K> {
+    /// The source of that object, shared with other pods that refer to it.
+    pub(super) fn of(&self, ctx: &Arc<Context>, access: &Access, key: &ObjectKey) -> Arc<Source<K>> {
+        let mut by_key = self.by_key.lock();
+        by_key.retain(|_, source| source.strong_count() > 0);
+        if let Some(source) = by_key.get(key).and_then(Weak::upgrade) {
+            source.expire();
+            return source;
+        }
+        let source = Arc::new(Source::start(ctx, access, key));
+        by_key.insert(key.clone(), Arc::downgrade(&source));
+        source
+    }
+}

@@ -1,0 +1,88 @@
+//! The pods that the API binds to this node, as one more source of the sync loop.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use kubelet_core::mirror::is_mirror_pod;
+use model::k8s::{Node, Pod};
+use model::{PodRef, PodSource, pod_path_problem};
+use ports::cluster::Selection;
+use tokio::sync::mpsc;
+
+use super::reflector::{Store, StoreReader};
+use crate::sources::SourceSet;
+
+/// Pods of this node, in all namespaces.
+pub(crate) fn on_node(node: &str) -> Selection {
+    Selection { fields: Some(format!("spec.nodeName={node}")), ..Selection::default() }
+}
+
+/// Hands the pods over whenever they change, until dropped. The first time is after the Node was seen: labels that
+/// decide on admission are known then.
+pub(crate) async fn feed(
+    mut pods: StoreReader<Pod>,
+    mut node: StoreReader<Node>,
+    sets: mpsc::Sender<SourceSet>,
+) {
+    // An error means that the follower is gone, at the end of the process.
+    if node.wait_for(|seen| super::reflector::own_node(seen).is_some()).await.is_err() {
+        return;
+    }
+    if pods.wait_for(|seen| seen.is_complete).await.is_err() {
+        return;
+    }
+    let mut refused = BTreeSet::new();
+    loop {
+        let to_run = to_run(&pods.borrow_and_update(), &mut refused);
+        let set = SourceSet { source: PodSource::Api, pods: to_run, is_complete: true };
+        if sets.send(set).await.is_err() || pods.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Mirrors only show static pods; what they show runs already. A pod whose names would lead out of its directory, which no API
+/// server lets through, is not run; `refused` holds those that were logged.
+fn to_run(seen: &Store<Pod>, refused: &mut BTreeSet<PodRef>) -> Vec<Arc<Pod>> {
+    let logged = std::mem::take(refused);
+    let is_safe = |pod: &&Arc<Pod>| {
+        let Some(err) = pod_path_problem(pod) else { return true };
+        let identity = PodRef::of(pod);
+        if !logged.contains(&identity) {
+            tracing::error!(pod = %identity, err, "pod from the API server is not run: invalid name");
+        }
+        refused.insert(identity);
+        false
+    };
+    seen.objects.values().filter(|pod| !is_mirror_pod(pod)).filter(is_safe).cloned().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use kubelet_core::reflector::ObjectKey;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn pods_with_names_that_lead_out_of_their_directory_are_not_run() {
+        let pod = |uid: &str, container: &str| {
+            let pod = json!({
+                "metadata": {"name": "p", "namespace": "n", "uid": uid},
+                "spec": {"containers": [{"name": container}]},
+            });
+            Arc::new(serde_json::from_value::<Pod>(pod).unwrap())
+        };
+        let mut seen = Store::<Pod>::default();
+        for (key, pod) in [("a", pod("u-1", "c")), ("b", pod("..", "c")), ("c", pod("u-2", "../c"))] {
+            seen.objects.insert(ObjectKey { namespace: "n".to_owned(), name: key.to_owned() }, pod);
+        }
+        let mut refused = BTreeSet::new();
+        let uids = |pods: Vec<Arc<Pod>>| pods.iter().map(|pod| PodRef::of(pod).uid).collect::<Vec<_>>();
+        assert_eq!(uids(to_run(&seen, &mut refused)), ["u-1".into()]);
+        assert_eq!(refused.len(), 2);
+        seen.objects.retain(|_, pod| PodRef::of(pod).uid.as_str() == "u-1");
+        assert_eq!(uids(to_run(&seen, &mut refused)), ["u-1".into()]);
+        assert!(refused.is_empty(), "what is gone is forgotten");
+    }
+}

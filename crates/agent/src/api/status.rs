@@ -1,0 +1,316 @@
+//! Pod status on its way to the API, and the end of pods that are done there.
+//!
+//! Owns which calls are under way and what the API answered. One call for each pod at a time, the newest status of a pod
+//! wins, and no pod waits for another. What to send is decided in `kubelet_core::status_patch`, from what the API has:
+//! whatever somebody else changes there is noticed by the same comparison.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use kubelet_core::mirror::is_mirror_pod;
+use kubelet_core::reflector::ObjectKey;
+use kubelet_core::sources::is_same_version;
+use kubelet_core::status_patch::{StatusSync, SyncFacts, compute_status_sync};
+use kubelet_core::status_queue::{
+    StatusFailure, WaitingStatus, compute_status_order, compute_status_retry, compute_status_urgency,
+};
+use model::k8s::{Pod, PodStatus};
+use model::{MonoTime, PodRef, PodUid};
+use ports::Cluster;
+use ports::cluster::{ClusterError, ClusterResult, Deletion, Part, Patch};
+use tokio::task::JoinSet;
+
+use super::reflector::StoreReader;
+use crate::context::Context;
+use crate::pods_view::{PodEntry, PodsView};
+
+/// Calls that may be under way at the same time.
+const MAX_CALLS: usize = 16;
+/// A status that changed after the API rejected the one before waits this long after that call.
+const AFTER_REJECTION: Duration = Duration::from_secs(1);
+
+/// Writes statuses until dropped.
+pub(crate) struct StatusWriter {
+    ctx: Arc<Context>,
+    /// The pods of this node with their status.
+    views: PodsView,
+    cluster: Arc<dyn Cluster>,
+    in_api: StoreReader<Pod>,
+    /// One entry for each pod of this node, by the UID it has here.
+    pods: BTreeMap<PodUid, Progress>,
+    under_way: BTreeSet<PodUid>,
+    calls: JoinSet<Answer>,
+}
+
+/// How far one pod's status is.
+#[derive(Debug, Default)]
+struct Progress {
+    /// The pod as the API answered our last patch, which the watch shows a little later.
+    answer: Option<Arc<Pod>>,
+    /// These two were compared, and there is nothing left to do about them.
+    settled: Option<(PodEntry, Arc<Pod>)>,
+    failing: Option<Failing>,
+    /// Since when the API lacks something.
+    behind_since: Option<MonoTime>,
+    /// Since when the pod waits for a call, or for the comparison that says that it needs none.
+    waiting_since: Option<MonoTime>,
+}
+
+#[derive(Clone, Debug)]
+struct Failing {
+    delay: Duration,
+    until: MonoTime,
+    /// What the API rejected. Once one of the two is another, the pod waits only until `changed_until`.
+    rejected: Option<(Arc<PodStatus>, Arc<Pod>)>,
+    changed_until: MonoTime,
+}
+
+impl Failing {
+    /// When the pod may have the next call.
+    fn until(&self, status: &PodStatus, in_api: &Arc<Pod>) -> MonoTime {
+        match &self.rejected {
+            Some(rejected) if !is_same_attempt(rejected, status, in_api) => self.changed_until,
+            Some(_) | None => self.until,
+        }
+    }
+}
+
+fn is_same_attempt(of: &(Arc<PodStatus>, Arc<Pod>), status: &PodStatus, in_api: &Arc<Pod>) -> bool {
+    *of.0 == *status && of.1.metadata.resource_version == in_api.metadata.resource_version
+}
+
+/// What one call came to.
+struct Answer {
+    uid: PodUid,
+    /// What was compared.
+    compared: (PodEntry, Arc<Pod>),
+    /// The call leaves nothing to do until one of the two changes.
+    is_deletion: bool,
+    result: ClusterResult<Option<Arc<Pod>>>,
+}
+
+/// A pod whose status and object in the API have to be compared.
+struct Candidate {
+    uid: PodUid,
+    entry: PodEntry,
+    in_api: Arc<Pod>,
+}
+
+/// What is said of one pod, and to which object.
+struct Job {
+    uid: PodUid,
+    entry: PodEntry,
+    in_api: Arc<Pod>,
+    sync: StatusSync,
+}
+
+impl StatusWriter {
+    pub(crate) fn new(
+        ctx: Arc<Context>,
+        views: PodsView,
+        cluster: Arc<dyn Cluster>,
+        in_api: StoreReader<Pod>,
+    ) -> Self {
+        Self {
+            ctx,
+            views,
+            cluster,
+            in_api,
+            pods: BTreeMap::new(),
+            under_way: BTreeSet::new(),
+            calls: JoinSet::new(),
+        }
+    }
+
+    /// Every select arm is cancel safe: watches and join sets lose nothing.
+    pub(crate) async fn run(mut self) {
+        let clock = self.ctx.clock;
+        let mut changes = self.views.changes();
+        loop {
+            let retry = self.start_calls(clock.mono());
+            tokio::select! {
+                Some(answer) = self.calls.join_next(), if !self.calls.is_empty() => {
+                    match answer {
+                        Ok(answer) => self.handle_answer(answer),
+                        // Its pod would count as being called about from now on.
+                        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+                        Err(_) => {}
+                    }
+                }
+                Ok(()) = changes.changed() => {}
+                Ok(()) = self.in_api.changed() => {}
+                () = clock.sleep_until(retry.unwrap_or(MonoTime::ZERO)), if retry.is_some() => {}
+            }
+        }
+    }
+
+    /// Starts a call for each pod that needs one and has none under way, as long as there are free slots, which go round
+    /// among the pods. When the first pod that backs off may be tried again.
+    fn start_calls(&mut self, now: MonoTime) -> Option<MonoTime> {
+        let (candidates, retry) = self.candidates(now);
+        let waiting: Vec<WaitingStatus> = candidates
+            .iter()
+            .map(|Candidate { uid, entry, in_api }| WaitingStatus {
+                since: self.pods.get(uid).and_then(|pod| pod.waiting_since).unwrap_or(now),
+                urgency: compute_status_urgency(in_api, &entry.status),
+            })
+            .collect();
+        let mut candidates: Vec<Option<Candidate>> = candidates.into_iter().map(Some).collect();
+        for index in compute_status_order(&waiting) {
+            if self.calls.len() >= MAX_CALLS {
+                break;
+            }
+            let job = candidates[index].take().and_then(|candidate| self.job(candidate, now));
+            if let Some(job) = job {
+                self.start(job);
+            }
+        }
+        retry
+    }
+
+    /// The pods that may need a call now, and when the first of the others may be tried again.
+    fn candidates(&mut self, now: MonoTime) -> (Vec<Candidate>, Option<MonoTime>) {
+        let entries = self.views.all();
+        let known: BTreeSet<PodUid> = entries.iter().map(|entry| PodRef::of(&entry.pod).uid).collect();
+        self.pods.retain(|uid, _| known.contains(uid));
+        let seen = self.in_api.borrow_and_update();
+        let (mut candidates, mut retry) = (Vec::new(), None::<MonoTime>);
+        for entry in entries {
+            let uid = PodRef::of(&entry.pod).uid;
+            let Some(in_api) = seen.objects.get(&super::meta::key_of(&*entry.pod)) else { continue };
+            let progress = self.pods.entry(uid.clone()).or_default();
+            let in_api = progress.latest(in_api);
+            if self.under_way.contains(&uid) || progress.is_settled(&entry, &in_api) {
+                continue;
+            }
+            let until = progress.failing.as_ref().map(|failing| failing.until(&entry.status, &in_api));
+            if let Some(until) = until.filter(|until| *until > now) {
+                retry = Some(retry.map_or(until, |retry| retry.min(until)));
+                continue;
+            }
+            progress.waiting_since.get_or_insert(now);
+            candidates.push(Candidate { uid, entry, in_api });
+        }
+        (candidates, retry)
+    }
+
+    /// What is to be done about the pod, if anything.
+    fn job(&mut self, candidate: Candidate, now: MonoTime) -> Option<Job> {
+        let Candidate { uid, entry, in_api } = candidate;
+        // A static pod is shown by its mirror, which has a UID of its own.
+        let shown_as = match super::meta::is_static(&entry.pod) {
+            true if is_mirror_pod(&in_api) => PodUid::from(in_api.metadata.uid.clone()?),
+            true => return None,
+            false => uid.clone(),
+        };
+        let facts = SyncFacts { may_run: entry.progress.may_run(), is_released: entry.progress.is_released };
+        let progress = self.pods.entry(uid.clone()).or_default();
+        progress.waiting_since = None;
+        match compute_status_sync(&shown_as, Some(&in_api), &entry.status, facts) {
+            StatusSync::Forget | StatusSync::Nothing => {
+                progress.behind_since = None;
+                progress.settled = Some((entry, in_api));
+                None
+            }
+            sync @ (StatusSync::Patch(_) | StatusSync::Delete { .. }) => {
+                progress.behind_since.get_or_insert(now);
+                Some(Job { uid, entry, in_api, sync })
+            }
+        }
+    }
+
+    fn start(&mut self, job: Job) {
+        let cluster = self.cluster.clone();
+        self.under_way.insert(job.uid.clone());
+        self.calls.spawn(async move {
+            let Job { uid, entry, in_api, sync } = job;
+            let ObjectKey { namespace, name } = super::meta::key_of(&*in_api);
+            let pods = cluster.pods();
+            let is_deletion = matches!(sync, StatusSync::Delete { .. });
+            let result = match sync {
+                StatusSync::Patch(patch) => {
+                    let patch = Patch::Strategic(patch);
+                    let patched = pods.patch(&namespace, &name, Part::Status, &patch).await;
+                    patched.map(|pod| Some(Arc::new(pod)))
+                }
+                StatusSync::Delete { uid } => {
+                    tracing::info!(pod = %PodRef::of(&in_api), uid, "Pod fully terminated, removing it from the API server");
+                    let deletion = Deletion { uid: Some(uid), grace_seconds: Some(0) };
+                    pods.delete(&namespace, &name, &deletion).await.map(|()| None)
+                }
+                StatusSync::Forget | StatusSync::Nothing => Ok(None),
+            };
+            Answer { uid, compared: (entry, in_api), is_deletion, result }
+        });
+    }
+
+    fn handle_answer(&mut self, answer: Answer) {
+        let Answer { uid, compared, is_deletion, result } = answer;
+        self.under_way.remove(&uid);
+        let Some(progress) = self.pods.get_mut(&uid) else { return };
+        let now = self.ctx.clock.mono();
+        match result {
+            Ok(pod) => {
+                if let Some(since) = progress.behind_since.take() {
+                    self.ctx.metrics.pods.status_synced(now.saturating_since(since));
+                }
+                progress.failing = None;
+                let was_kept = pod.as_ref().is_none_or(|pod| !is_same_version(&**pod, &*compared.1));
+                // A deleted object may stay because of a finalizer; it is not deleted again. A patch that changed nothing
+                // is not sent again: the API server drops what it does not know, or whose feature gate is off.
+                progress.settled = (is_deletion || !was_kept).then_some(compared);
+                if pod.is_some() && was_kept {
+                    progress.answer = pod;
+                }
+            }
+            Err(error) => {
+                // Where it is gone, or replaced by another of its name, the watch will say so.
+                let is_known = matches!(error, ClusterError::NotFound { .. } | ClusterError::Conflict { .. });
+                if !is_known {
+                    tracing::warn!(pod = %PodRef::of(&compared.0.pod), err = %error, "failed to update pod status");
+                }
+                let (entry, in_api) = compared;
+                let rejected = matches!(error, ClusterError::Invalid { .. });
+                let rejected = rejected.then_some((entry.status, in_api));
+                let delay = progress.next_delay(rejected.as_ref());
+                let until = now + delay + self.ctx.rng.up_to(delay / 4);
+                progress.failing =
+                    Some(Failing { delay, until, rejected, changed_until: now + AFTER_REJECTION });
+            }
+        }
+    }
+}
+
+impl Progress {
+    /// The pod as the API has it, as far as is known: the watch shows an answer a little later.
+    fn latest(&mut self, seen: &Arc<Pod>) -> Arc<Pod> {
+        self.answer.take_if(|answer| !super::meta::is_newer(&**answer, &**seen));
+        self.answer.as_ref().unwrap_or(seen).clone()
+    }
+
+    fn is_settled(&self, entry: &PodEntry, in_api: &Arc<Pod>) -> bool {
+        self.settled.as_ref().is_some_and(|(settled, with)| {
+            Arc::ptr_eq(&settled.status, &entry.status)
+                && settled.progress == entry.progress
+                && Arc::ptr_eq(with, in_api)
+        })
+    }
+
+    /// How long the pod waits after a failed call, whose attempt was rejected if it is given.
+    fn next_delay(&self, rejected: Option<&(Arc<PodStatus>, Arc<Pod>)>) -> Duration {
+        let before = self.failing.as_ref();
+        match rejected {
+            Some((status, in_api)) => {
+                let same = |before: &&Failing| {
+                    before.rejected.as_ref().is_some_and(|of| is_same_attempt(of, status, in_api))
+                };
+                compute_status_retry(before.filter(same).map(|f| f.delay), StatusFailure::Rejected)
+            }
+            None => compute_status_retry(
+                before.filter(|f| f.rejected.is_none()).map(|f| f.delay),
+                StatusFailure::Temporary,
+            ),
+        }
+    }
+}

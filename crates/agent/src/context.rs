@@ -1,0 +1,63 @@
+//! What every task of the agent uses: the ports to the outside world, the settings, and what events, metrics and tasks are
+//! recorded with. Immutable after start. A leaf: it knows no task, so each task names in its own arguments which others it talks
+//! to.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use kubelet_core::cgroup::{CgroupNumbers, compute_settings};
+use kubelet_core::request::NodeFacts;
+use model::cgroup::{CgroupPath, CgroupSettings, CgroupVersion};
+use ports::host::HostResult;
+use ports::{Cgroups, Clock, Host, Net, Runtime};
+
+use crate::events::Recorder;
+use crate::metrics::{CgroupWork, Metrics};
+use crate::rng::Rng;
+use crate::settings::Settings;
+use crate::tasks::TaskSet;
+
+#[derive(Debug)]
+pub struct Context {
+    pub runtime: Arc<dyn Runtime>,
+    pub host: Arc<dyn Host>,
+    pub cgroups: Arc<dyn Cgroups>,
+    pub net: Arc<dyn Net>,
+    pub clock: Clock,
+    pub settings: Settings,
+    /// What requests to the runtime need to know of this machine.
+    pub node_facts: NodeFacts,
+    pub recorder: Recorder,
+    pub metrics: Arc<Metrics>,
+    pub tasks: TaskSet,
+    pub rng: Rng,
+}
+
+impl Context {
+    #[must_use]
+    pub fn host_ips(&self) -> &[IpAddr] {
+        &self.settings.network.host_ips
+    }
+
+    pub(crate) const fn cgroup_version(&self) -> CgroupVersion {
+        if self.node_facts.cgroup_v2 { CgroupVersion::V2 } else { CgroupVersion::V1 }
+    }
+
+    pub(crate) fn cgroup_settings(&self, numbers: &CgroupNumbers) -> CgroupSettings {
+        compute_settings(numbers, self.cgroup_version())
+    }
+
+    /// Makes the cgroup if it does not exist and writes its numbers; how long that took is counted.
+    pub(crate) async fn apply_cgroup(
+        &self,
+        cgroup: &CgroupPath,
+        numbers: &CgroupNumbers,
+        work: CgroupWork,
+    ) -> HostResult<()> {
+        let settings = self.cgroup_settings(numbers);
+        let began = self.clock.mono();
+        let applied = self.cgroups.ensure(cgroup, &settings).await;
+        self.metrics.cgroup_work(work, self.clock.mono().saturating_since(began));
+        applied
+    }
+}

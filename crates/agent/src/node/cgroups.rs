@@ -1,0 +1,200 @@
+//! The cgroups that the node has whatever its pods: the one of all pods, the QoS cgroups below it, and the reserved ones of the
+//! system and of Kubernetes.
+//!
+//! Owns: those cgroups. Pods' own are their workers'. What cannot be made ends the kubelet, because pods without limits
+//! would take the node down; limits that cannot be had yet, because pods use more, are tried again.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kubelet_core::cgroup::{
+    CgroupNames, CgroupNumbers, Enforcement, QosCgroupNumbers, ReservedCgroup, compute_enforcement,
+    compute_qos_cgroups,
+};
+use kubelet_core::node::{Quantities, compute_capacity};
+use model::cgroup::CgroupPath;
+use model::{CgroupDriver, MonoTime, QosClass};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::context::Context;
+use crate::error_chain::chain;
+use crate::metrics::CgroupWork;
+use crate::node::machine::machine_facts;
+use crate::resources::admissions::Admissions;
+
+/// Whatever somebody changed is put right again after this long, and what failed is tried again.
+const PERIOD: Duration = Duration::from_secs(60);
+/// Pods come and go in bursts; the QoS cgroups follow them together.
+const GATHER: Duration = Duration::from_millis(200);
+
+const ENFORCED: &str = "NodeAllocatableEnforced";
+const NOT_ENFORCED: &str = "FailedNodeAllocatableEnforcement";
+
+#[derive(Debug)]
+pub(crate) struct NodeCgroups {
+    pub(crate) ctx: Arc<Context>,
+    pub(crate) admissions: Admissions,
+    /// `None` until the runtime was asked; cgroups are named by it.
+    pub(crate) driver: watch::Receiver<Option<CgroupDriver>>,
+    /// Told once pods can have cgroups.
+    pub(crate) names: watch::Sender<Option<Arc<CgroupNames>>>,
+    /// Cancelled if they cannot.
+    pub(crate) given_up: CancellationToken,
+}
+
+impl NodeCgroups {
+    /// Runs until dropped.
+    pub(crate) async fn run(self) {
+        let Ok(driver) = self.driver().await else { return };
+        let names = Arc::new(CgroupNames::new(driver, &self.ctx.settings.cgroups.root));
+        let enforcement = enforcement(&self.ctx).await;
+        let started = async {
+            self.make(&names).await?;
+            self.names.send_replace(Some(names.clone()));
+            self.enforce_reserved(&names, &enforcement).await
+        };
+        if let Err(why) = started.await {
+            tracing::error!("{why}");
+            return self.given_up.cancel();
+        }
+        self.keep(&names, &enforcement).await;
+    }
+
+    async fn driver(&self) -> Result<CgroupDriver, watch::error::RecvError> {
+        let mut driver = self.driver.clone();
+        loop {
+            if let Some(driver) = *driver.borrow_and_update() {
+                return Ok(driver);
+            }
+            driver.changed().await?;
+        }
+    }
+
+    /// Makes what pods are put into.
+    async fn make(&self, names: &CgroupNames) -> Result<(), String> {
+        if let Some(root) = names.root()
+            && !self.ctx.cgroups.exists(&root).await
+        {
+            return Err(format!("invalid configuration: cgroup-root {root} doesn't exist"));
+        }
+        let nothing = CgroupNumbers::default();
+        self.apply(&names.all_pods(), &nothing, CgroupWork::Create).await?;
+        self.apply_qos_cgroups(names, &self.qos(), CgroupWork::Create).await
+    }
+
+    /// Those who made these cgroups run in them; without them the configuration is wrong.
+    async fn enforce_reserved(&self, names: &CgroupNames, plan: &Enforcement) -> Result<(), String> {
+        for ReservedCgroup { of, cgroup, numbers } in &plan.reserved {
+            let path = names.existing(cgroup);
+            let applied = match self.ctx.cgroups.exists(&path).await {
+                true => self.apply(&path, numbers, CgroupWork::Update).await,
+                false => Err(format!("cgroup {path} doesn't exist")),
+            };
+            let recorder = &self.ctx.recorder;
+            if let Err(why) = applied {
+                let message = format!("Failed to enforce {of} Reserved Cgroup Limits on {cgroup:?}: {why}");
+                recorder.node_warning(NOT_ENFORCED, message.clone());
+                return Err(message);
+            }
+            let of = of.to_lowercase();
+            recorder.node_normal(ENFORCED, format!("Updated limits on {of} reserved cgroup {cgroup}"));
+        }
+        Ok(())
+    }
+
+    /// Follows the pods, and puts right what others changed.
+    async fn keep(&self, names: &CgroupNames, enforcement: &Enforcement) {
+        let clock = self.ctx.clock;
+        let mut changes = self.admissions.changes();
+        let (mut known, mut is_enforced) = (QosCgroupNumbers::default(), false);
+        let mut repair_at = MonoTime::ZERO;
+        loop {
+            let is_due = clock.mono() >= repair_at;
+            let qos = self.qos();
+            if is_due {
+                is_enforced = self.enforce_on_pods(names, enforcement, is_enforced).await;
+                repair_at = clock.mono() + PERIOD;
+            }
+            if is_due || qos != known {
+                match self.apply_qos_cgroups(names, &qos, CgroupWork::Update).await {
+                    Ok(()) => known = qos,
+                    Err(why) => tracing::warn!(err = why, "Failed to update QoS cgroups"),
+                }
+            }
+            tokio::select! {
+                Ok(()) = changes.changed() => clock.sleep_until(clock.mono() + GATHER).await,
+                () = clock.sleep_until(repair_at) => {}
+            }
+        }
+    }
+
+    /// Returns whether the limits of all pods together are in place; said when that changes for the better, and each time
+    /// it fails.
+    async fn enforce_on_pods(&self, names: &CgroupNames, plan: &Enforcement, was_enforced: bool) -> bool {
+        let cgroup = names.all_pods();
+        let recorder = &self.ctx.recorder;
+        match self.apply(&cgroup, &plan.all_pods, CgroupWork::Update).await {
+            Ok(()) => {
+                if !was_enforced {
+                    recorder.node_normal(ENFORCED, "Updated Node Allocatable limit across pods");
+                    // Who waits for their cgroup finds its limits, too.
+                    self.names.send_modify(|_| {});
+                }
+                true
+            }
+            Err(why) => {
+                let message = format!("Failed to update Node Allocatable Limits {:?}: {why}", &*cgroup.path);
+                recorder.node_warning(NOT_ENFORCED, message);
+                false
+            }
+        }
+    }
+
+    fn qos(&self) -> QosCgroupNumbers {
+        self.admissions
+            .read(|allocations| compute_qos_cgroups(allocations.held(), &self.ctx.settings.cgroups.qos))
+    }
+
+    async fn apply_qos_cgroups(
+        &self,
+        names: &CgroupNames,
+        qos: &QosCgroupNumbers,
+        work: CgroupWork,
+    ) -> Result<(), String> {
+        if qos.all_pods != CgroupNumbers::default() {
+            self.apply(&names.all_pods(), &qos.all_pods, work).await?;
+        }
+        self.apply(&names.qos_cgroup(QosClass::Burstable), &qos.burstable, work).await?;
+        self.apply(&names.qos_cgroup(QosClass::BestEffort), &qos.best_effort, work).await
+    }
+
+    async fn apply(
+        &self,
+        cgroup: &CgroupPath,
+        numbers: &CgroupNumbers,
+        work: CgroupWork,
+    ) -> Result<(), String> {
+        self.ctx.apply_cgroup(cgroup, numbers, work).await.map_err(|error| chain(&error))
+    }
+}
+
+/// What the node has, less what is reserved.
+async fn enforcement(ctx: &Context) -> Enforcement {
+    let settings = &ctx.settings.cgroups;
+    let machine = ctx.host.machine();
+    let sizes = machine.hugepage_sizes.clone();
+    let most_processes = most_processes(ctx).await;
+    let (no_devices, no_more) = (BTreeMap::new(), Quantities::new());
+    let machine = machine_facts(machine, None);
+    let capacity = compute_capacity(&settings.config, &machine, &no_devices, &no_more);
+    compute_enforcement(&settings.config, &capacity, most_processes, &sizes)
+}
+
+/// The kernel has so many numbers for processes, and takes so many threads.
+async fn most_processes(ctx: &Context) -> Option<i64> {
+    let files = ["/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max"];
+    let texts = ctx.host.read_each(files.map(Into::into).to_vec()).await;
+    texts.into_iter().flatten().filter_map(|text| text.trim().parse().ok()).min()
+}

@@ -1,0 +1,187 @@
+//! Collecting what nobody needs any more: dead containers and sandboxes, log directories of gone pods, dangling links.
+//!
+//! Owns nothing: what to remove is decided in `kubelet_core::gc` from what the PLEG has seen anyway, so collecting
+//! costs the runtime no listing. Done now and then, and at once when a disk runs short.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kubelet_core::eviction::message::EVICTED;
+use kubelet_core::gc::{GcContainer, GcInputs, GcPlan, GcPolicy, GcSandbox, LogLink, PodFate, compute_gc};
+use kubelet_core::status::PodStage;
+use model::PodUid;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::cache::PodCache;
+use crate::context::Context;
+use crate::error_chain::chain;
+use crate::pods_view::PodsView;
+use crate::removers::Remover;
+
+const CONTAINER_GC_FAILED: &str = "ContainerGCFailed";
+const PERIOD: Duration = Duration::from_secs(60);
+
+/// What is collected of pods that have ended and are still wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    /// Their last words stay to be read.
+    Kept,
+    /// The disk runs short: their containers go.
+    Removed,
+}
+
+#[derive(Debug)]
+pub(crate) struct ContainerGarbageCollector {
+    ctx: Arc<Context>,
+    cache: PodCache,
+    pods: PodsView,
+    sources_ready: watch::Receiver<bool>,
+    requests: mpsc::Receiver<oneshot::Sender<bool>>,
+}
+
+impl ContainerGarbageCollector {
+    pub(crate) fn new(
+        ctx: Arc<Context>,
+        cache: PodCache,
+        pods: PodsView,
+        sources_ready: watch::Receiver<bool>,
+    ) -> (Self, Remover) {
+        // One who asks waits for the answer, and there is one who asks.
+        let (sender, requests) = mpsc::channel(1);
+        (Self { ctx, cache, pods, sources_ready, requests }, sender)
+    }
+
+    /// Runs until nobody can ask any more.
+    pub(crate) async fn run(mut self) {
+        let mut next = self.ctx.clock.mono() + PERIOD;
+        loop {
+            tokio::select! {
+                asked = self.requests.recv() => match asked {
+                    Some(done) => {
+                        let is_less = self.collect(Ended::Removed).await;
+                        // Who has left does not wait any more.
+                        let _ = done.send(is_less);
+                    }
+                    None => return,
+                },
+                () = self.ctx.clock.sleep_until(next) => {
+                    let _ = self.collect(Ended::Kept).await;
+                    next = self.ctx.clock.mono() + PERIOD;
+                }
+            }
+        }
+    }
+
+    /// Returns whether any container was to go.
+    async fn collect(&self, ended: Ended) -> bool {
+        let plan = self.decide(ended).await;
+        let is_any = !plan.containers.is_empty();
+        let problems = self.act(plan).await;
+        if let Some(first) = problems.first() {
+            self.ctx.recorder.node_warning(CONTAINER_GC_FAILED, first.clone());
+        }
+        is_any
+    }
+
+    async fn decide(&self, ended: Ended) -> GcPlan {
+        let ctx = &self.ctx;
+        let observed = self.cache.in_runtime();
+        let containers: Vec<GcContainer> = observed
+            .iter()
+            .flat_map(|pod| pod.containers.iter().map(|c| (pod.pod.uid.clone(), c)))
+            .map(|(pod, c)| GcContainer {
+                id: c.id.clone(),
+                sandbox: c.sandbox_id.clone(),
+                pod,
+                name: c.name.clone(),
+                state: c.state,
+                created_at: c.created_at,
+            })
+            .collect();
+        let sandboxes: Vec<GcSandbox> = observed
+            .iter()
+            .flat_map(|pod| &pod.sandboxes)
+            .map(|s| GcSandbox {
+                id: s.id.clone(),
+                pod: s.pod.uid.clone(),
+                state: s.state,
+                created_at: s.created_at,
+            })
+            .collect();
+        let followed = self.cache.followed();
+        let fate = |uid: PodUid| (uid.clone(), self.fate(&uid, ended));
+        let pods: BTreeMap<PodUid, PodFate> = followed.into_iter().map(fate).collect();
+        let (log_dirs, log_links) = self.list_logs().await;
+        compute_gc(&GcInputs {
+            containers: &containers,
+            sandboxes: &sandboxes,
+            pods: &pods,
+            log_dirs: &log_dirs,
+            log_links: &log_links,
+            policy: self.policy(),
+            sources_ready: *self.sources_ready.borrow(),
+            now: ctx.clock.now().wall,
+        })
+    }
+
+    /// Of a pod that somebody takes care of.
+    fn fate(&self, uid: &PodUid, ended: Ended) -> PodFate {
+        let Some(entry) = self.pods.get(uid) else { return PodFate::Live };
+        let is_deleted = entry.pod.metadata.deletion_timestamp.is_some();
+        let is_evicted = entry.status.reason.as_deref() == Some(EVICTED);
+        let is_unread = is_deleted || is_evicted || ended == Ended::Removed;
+        let has_ended = entry.progress.stage == PodStage::Terminated;
+        if has_ended && is_unread { PodFate::ContentGoes } else { PodFate::Live }
+    }
+
+    fn policy(&self) -> GcPolicy {
+        let settings = &self.ctx.settings.collection;
+        GcPolicy {
+            dead_per_container: usize::try_from(settings.max_per_container).unwrap_or(usize::MAX),
+            dead_total: usize::try_from(settings.max_total).ok(),
+            age_min: settings.min_age,
+        }
+    }
+
+    async fn list_logs(&self) -> (Vec<String>, Vec<LogLink>) {
+        let paths = &self.ctx.settings.paths;
+        let dirs = self.ctx.host.list_dir(&paths.pod_logs).await.unwrap_or_default();
+        let links = self.ctx.host.list_dir(&paths.container_links).await.unwrap_or_default();
+        let dirs = dirs.into_iter().filter(|e| e.is_dir).map(|e| e.name).collect();
+        let links = links.into_iter().filter(|e| e.is_symlink);
+        (dirs, links.map(|e| LogLink { name: e.name, target_exists: e.target_exists }).collect())
+    }
+
+    /// What fails is logged and tried again the next time; returns what the runtime would not remove.
+    async fn act(&self, plan: GcPlan) -> Vec<String> {
+        let (ctx, mut problems) = (&self.ctx, Vec::new());
+        for (id, why) in plan.containers {
+            if let Err(error) = ctx.runtime.remove_container(&id).await {
+                tracing::warn!(containerID = %id, reason = ?why, err = %error, "Failed to remove dead container");
+                problems.push(error.to_string());
+            }
+        }
+        for (id, why) in plan.sandboxes {
+            let removed = async {
+                ctx.runtime.stop_sandbox(&id).await?;
+                ctx.runtime.remove_sandbox(&id).await
+            };
+            if let Err(error) = removed.await {
+                tracing::warn!(sandbox = %id, reason = ?why, err = %error, "Failed to remove dead pod sandbox");
+                problems.push(error.to_string());
+            }
+        }
+        for dir in plan.log_dirs {
+            if let Err(error) = ctx.host.remove_tree(&ctx.settings.paths.pod_logs.join(&dir)).await {
+                tracing::warn!(dir, err = chain(&error), "Failed to remove log directory");
+            }
+        }
+        for link in plan.log_links {
+            if let Err(error) = ctx.host.remove_file(&ctx.settings.paths.container_links.join(&link)).await {
+                tracing::warn!(link, err = chain(&error), "Failed to remove legacy log symlink");
+            }
+        }
+        problems
+    }
+}

@@ -1,0 +1,396 @@
+//! Keeping the node alive under its pods (contract C.37 to C.40): looks at what is left, removes what nobody needs, and
+//! ends one pod at a time where that is not enough.
+//!
+//! Owns which thresholds are crossed since when, and what the node shows of it. Which, who and why is decided in
+//! `kubelet_core::eviction`; samples come from `stats`, pods end by their workers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, pending};
+use kubelet_core::admission::is_critical_pod;
+use kubelet_core::cgroup::CgroupNames;
+use kubelet_core::eviction::DiskLayout;
+use kubelet_core::eviction::alarm::compute_memory_marks;
+use kubelet_core::eviction::limits::{compute_passed_limit, has_limits};
+use kubelet_core::eviction::message::{THRESHOLD_MET, notice, threshold_met};
+use kubelet_core::eviction::observe::{Observations, disk_layout, observe};
+use kubelet_core::eviction::pressure::{PressureState, are_relieved, compute_pressure};
+use kubelet_core::eviction::rank::rank;
+use kubelet_core::eviction::reclaim::{Reclaim, compute_reclaim};
+use kubelet_core::eviction::threshold::{Threshold, fit_to_layout, set_in_vain};
+use kubelet_core::eviction::usage::{Candidate, PodUsage};
+use kubelet_core::node::NodePressure;
+use kubelet_core::stats::cgroup::Detail;
+use kubelet_core::stats::sample::{DiskSample, NodeSample};
+use model::cgroup::MemoryMark;
+use model::containers::spec_of;
+use model::k8s::Pod;
+use model::{MonoTime, PodRef, PodUid};
+use tokio::sync::{oneshot, watch};
+
+use crate::cache::PodCache;
+use crate::context::Context;
+use crate::error_chain::chain;
+use crate::pods_view::PodsView;
+use crate::removers::Remover;
+use crate::resources::admissions::Admissions;
+use crate::serving::stats::{FRESH, Samplers};
+
+/// Between two looks, as long as there is something to look for.
+const PERIOD: Duration = Duration::from_secs(10);
+/// A pod that was told to go is waited for, though not forever.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// Runtimes remove files some time after they have said that an image or a container is gone. No pod goes meanwhile.
+const SETTLE_TIME: Duration = Duration::from_secs(5);
+/// Who takes more than it may gets this many seconds, as does everybody where a hard threshold is passed.
+const AT_ONCE: i64 = 1;
+
+/// Who can make room on a disk.
+#[derive(Debug)]
+pub(crate) struct Removers {
+    pub(crate) dead_containers: Remover,
+    pub(crate) images: Remover,
+}
+
+pub(crate) struct Evictor {
+    ctx: Arc<Context>,
+    cache: PodCache,
+    pods: PodsView,
+    admissions: Admissions,
+    samplers: Samplers,
+    removers: Removers,
+    shown: watch::Sender<NodePressure>,
+    /// As they hold on this node's disks.
+    thresholds: Vec<Threshold>,
+    layout: DiskLayout,
+    state: PressureState,
+    pods_changed: watch::Receiver<u64>,
+    /// What pods have together can be measured once they have a cgroup.
+    pods_cgroup: watch::Receiver<Option<Arc<CgroupNames>>>,
+    alarm: Alarm,
+}
+
+/// What the evictor reads of the other tasks.
+pub(crate) struct EvictorInputs {
+    pub(crate) cache: PodCache,
+    pub(crate) pods: PodsView,
+    pub(crate) admissions: Admissions,
+    pub(crate) pods_cgroup: watch::Receiver<Option<Arc<CgroupNames>>>,
+    pub(crate) samplers: Samplers,
+}
+
+/// What the kernel is asked to wake us for.
+#[derive(Debug, Default)]
+struct Alarm {
+    marks: Vec<MemoryMark>,
+    /// It woke us: what was sampled before does not show why.
+    has_rung: bool,
+    /// It was told that the kernel cannot.
+    is_broken: bool,
+}
+
+/// What is left of each resource, at one moment.
+struct Snapshot {
+    observations: Observations,
+    taken: MonoTime,
+}
+
+impl Evictor {
+    pub(crate) fn new(
+        ctx: Arc<Context>,
+        inputs: EvictorInputs,
+        removers: Removers,
+        shown: watch::Sender<NodePressure>,
+    ) -> Self {
+        let EvictorInputs { cache, pods, admissions, pods_cgroup, samplers } = inputs;
+        let in_vain = set_in_vain(&ctx.settings.eviction.thresholds);
+        if !in_vain.is_empty() {
+            tracing::warn!(signals = ?in_vain, "Ignoring containerfs thresholds, containerfs has the thresholds of its filesystem");
+        }
+        Self {
+            thresholds: fit_to_layout(&ctx.settings.eviction.thresholds, DiskLayout::One),
+            layout: DiskLayout::One,
+            state: PressureState::default(),
+            pods_changed: pods.changes(),
+            pods_cgroup,
+            alarm: Alarm::default(),
+            ctx,
+            cache,
+            pods,
+            admissions,
+            samplers,
+            removers,
+            shown,
+        }
+    }
+
+    /// Runs until dropped.
+    pub(crate) async fn run(mut self) {
+        loop {
+            let evicted = self.round().await;
+            if evicted.is_empty() {
+                self.pause().await;
+            } else {
+                self.wait_for(&evicted).await;
+            }
+        }
+    }
+
+    /// One round; returns the pods that were told to go. After them, the next round looks at once.
+    async fn round(&mut self) -> Vec<PodUid> {
+        let due = match self.take_snapshot().await {
+            Some(snapshot) => self.evaluate(snapshot),
+            None => None,
+        };
+        let evicted = self.enforce_limits().await;
+        if !evicted.is_empty() {
+            return evicted;
+        }
+        match due {
+            Some((due, snapshot)) => self.relieve(&due, &snapshot).await.into_iter().collect(),
+            None => Vec::new(),
+        }
+    }
+
+    /// Waits for the next round; for as long as there is nothing to look for, nothing is looked at.
+    async fn pause(&mut self) {
+        if self.thresholds.is_empty() && self.limited_pods().is_empty() {
+            // Only fails when the kubelet stops, which drops this, too.
+            let _ = self.pods_changed.changed().await;
+        }
+        let began = self.ctx.clock.mono();
+        let clock = self.ctx.clock;
+        let alarm = self.set_alarm().await;
+        tokio::select! {
+            () = clock.sleep_until(began + PERIOD) => {}
+            Ok(()) = self.pods_cgroup.changed() => {}
+            () = alarm => {
+                tracing::info!("Memory threshold crossed, notified by the kernel");
+                // Memory that goes up and down around a mark keeps nobody busy.
+                clock.sleep_until(began + FRESH).await;
+                self.alarm.has_rung = true;
+            }
+        }
+    }
+
+    /// Asks the kernel to wake us when the next threshold is passed; without it, the next look comes when it is due.
+    async fn set_alarm(&mut self) -> BoxFuture<'static, ()> {
+        if self.alarm.marks.is_empty() {
+            return pending().boxed();
+        }
+        match self.ctx.cgroups.watch_memory(&self.alarm.marks).await {
+            Ok(alarm) => {
+                self.alarm.is_broken = false;
+                tracing::debug!(marks = ?self.alarm.marks, "Started kernel memory notification");
+                alarm
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut self.alarm.is_broken, true) {
+                    let error = chain(&error);
+                    tracing::warn!(
+                        err = error,
+                        "Kernel memory notification is unavailable, polling memory every 10 s"
+                    );
+                }
+                pending().boxed()
+            }
+        }
+    }
+
+    /// `None`: nobody wants to know.
+    async fn take_snapshot(&mut self) -> Option<Snapshot> {
+        if self.thresholds.is_empty() {
+            return None;
+        }
+        let most = if std::mem::take(&mut self.alarm.has_rung) { Duration::ZERO } else { FRESH };
+        let (node, disks) =
+            tokio::join!(self.samplers.node(Detail::Node, most), self.samplers.filesystems(most));
+        if let Some(disks) = &disks {
+            self.fit(disks);
+        }
+        let watched = node.as_ref().filter(|_| self.ctx.settings.eviction.by_kernel);
+        self.alarm.marks = watched.map_or_else(Vec::new, |node| compute_memory_marks(&self.thresholds, node));
+        let taken = node.as_ref().map_or(self.ctx.clock.mono(), |node| node.taken.mono);
+        Some(Snapshot { observations: observe(node.as_deref(), disks.as_deref()), taken })
+    }
+
+    /// Thresholds hold for filesystems, and which there are the runtime says.
+    fn fit(&mut self, disks: &DiskSample) {
+        let settings = &self.ctx.settings.eviction;
+        let Some(layout) = disk_layout(disks, settings.may_split) else { return };
+        if layout != self.layout {
+            self.layout = layout;
+            self.thresholds = fit_to_layout(&settings.thresholds, layout);
+            // It knows thresholds by their places.
+            self.state = PressureState::default();
+        }
+    }
+
+    /// Shows what one look says; returns the thresholds that something must be done about.
+    fn evaluate(&mut self, snapshot: Snapshot) -> Option<(Vec<usize>, Snapshot)> {
+        let transition = self.ctx.settings.eviction.transition;
+        let now = self.ctx.clock.mono();
+        let (state, view) =
+            compute_pressure(&self.state, &self.thresholds, &snapshot.observations, transition, now);
+        self.state = state;
+        self.shown.send_if_modified(|shown| {
+            let is_new = *shown != view.shown;
+            *shown = view.shown;
+            is_new
+        });
+        (!view.due.is_empty()).then_some((view.due, snapshot))
+    }
+
+    fn limited_pods(&self) -> Vec<Arc<Pod>> {
+        if !self.ctx.settings.eviction.limits_storage {
+            return Vec::new();
+        }
+        let admitted = self.admissions.admitted();
+        admitted.into_iter().filter(|pod| has_limits(pod) && !is_critical_pod(pod)).collect()
+    }
+
+    /// Ends the pods that take more of the disk than they may.
+    async fn enforce_limits(&self) -> Vec<PodUid> {
+        let pods = self.limited_pods();
+        if pods.is_empty() {
+            return Vec::new();
+        }
+        let Some(disks) = self.samplers.disks(PERIOD / 2).await else { return Vec::new() };
+        let mut evicted = Vec::new();
+        for pod in pods {
+            let uid = PodRef::of(&pod).uid;
+            let (Some(of_pod), Some(observed)) = (disks.pods.get(&uid), self.cache.get(&uid)) else {
+                continue;
+            };
+            let usage = PodUsage::of_storage(&observed, of_pod);
+            let Some((limit, notice)) = compute_passed_limit(&pod, &usage, of_pod, self.layout) else {
+                continue;
+            };
+            if self.admissions.evict(&uid, notice, AT_ONCE) {
+                self.ctx.metrics.eviction.evicted(limit.as_str(), None);
+                evicted.push(uid);
+            }
+        }
+        evicted
+    }
+
+    /// Does something about the most urgent shortage; returns the pod that has to go for it.
+    async fn relieve(&self, due: &[usize], snapshot: &Snapshot) -> Option<PodUid> {
+        let threshold = self.thresholds.get(*due.first()?)?;
+        let signal = threshold.signal;
+        tracing::warn!(
+            signal = signal.as_str(),
+            observed = ?snapshot.observations.get(signal),
+            threshold = ?threshold,
+            "Eviction threshold met, attempting to reclaim"
+        );
+        self.ctx.recorder.node_warning(THRESHOLD_MET, threshold_met(signal.starved()));
+        let reclaim = compute_reclaim(signal, self.layout);
+        if reclaim.is_anything() && self.reclaim(reclaim, due).await {
+            return None;
+        }
+        self.evict_one(threshold, snapshot).await
+    }
+
+    /// Removes what nobody needs; returns whether that was enough.
+    async fn reclaim(&self, reclaim: Reclaim, due: &[usize]) -> bool {
+        let mut is_less = false;
+        if reclaim.dead_containers {
+            is_less |= remove(&self.removers.dead_containers).await;
+        }
+        if reclaim.images {
+            is_less |= remove(&self.removers.images).await;
+        }
+        let deadline = self.ctx.clock.mono() + if is_less { SETTLE_TIME } else { Duration::ZERO };
+        while !self.is_relieved(due).await {
+            if self.ctx.clock.mono() >= deadline {
+                return false;
+            }
+            self.ctx.clock.sleep_until(self.ctx.clock.mono() + FRESH).await;
+        }
+        true
+    }
+
+    /// Samples from before may show what is not there any more.
+    async fn is_relieved(&self, due: &[usize]) -> bool {
+        let now = Duration::ZERO;
+        let (node, disks) =
+            tokio::join!(self.samplers.node(Detail::Node, now), self.samplers.filesystems(now));
+        are_relieved(&self.thresholds, due, &observe(node.as_deref(), disks.as_deref()))
+    }
+
+    async fn evict_one(&self, threshold: &Threshold, snapshot: &Snapshot) -> Option<PodUid> {
+        let pods = self.admissions.admitted();
+        let (node, disks) =
+            tokio::join!(self.samplers.node(Detail::Usage, FRESH), self.samplers.disks(FRESH));
+        let mut candidates = candidates(&pods, node.as_deref(), disks.as_deref());
+        rank(&mut candidates, threshold.signal, self.layout);
+        let age = self.ctx.clock.mono().saturating_since(snapshot.taken);
+        for candidate in &candidates {
+            let uid = PodRef::of(candidate.pod).uid;
+            let notice = notice(candidate, threshold, &snapshot.observations);
+            if self.admissions.evict(&uid, notice, self.grace(threshold, candidate.pod)) {
+                self.ctx.metrics.eviction.evicted(threshold.signal.as_str(), Some(age));
+                return Some(uid);
+            }
+        }
+        tracing::error!(
+            signal = threshold.signal.as_str(),
+            "Must evict a pod to reclaim resources, but found none"
+        );
+        None
+    }
+
+    /// Where a soft threshold is passed, a pod gets its own time as far as the node can give it.
+    fn grace(&self, threshold: &Threshold, pod: &Pod) -> i64 {
+        if threshold.is_hard() {
+            return AT_ONCE;
+        }
+        let most = self.ctx.settings.eviction.max_pod_grace;
+        spec_of(pod).termination_grace_period_seconds.map_or(most, |own| own.min(most))
+    }
+
+    /// Until nothing of them is left, and no sample from before is shared any more: the next look must see what their end
+    /// gave back, or it would end more of them than need be.
+    async fn wait_for(&self, pods: &[PodUid]) {
+        self.wait_until_gone(pods).await;
+        self.ctx.clock.sleep_until(self.ctx.clock.mono() + FRESH).await;
+    }
+
+    async fn wait_until_gone(&self, pods: &[PodUid]) {
+        let deadline = self.ctx.clock.mono() + TIMEOUT;
+        let mut changes = self.pods.changes();
+        let is_gone = |uid: &PodUid| self.pods.get(uid).is_none_or(|entry| entry.progress.is_released);
+        while !pods.iter().all(is_gone) {
+            tokio::select! {
+                Ok(()) = changes.changed() => {}
+                () = self.ctx.clock.sleep_until(deadline) => {
+                    tracing::warn!(?pods, "Timed out waiting for evicted pods to be cleaned up");
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// Asks for it and waits until it is done; a task that is gone removes nothing.
+async fn remove(remover: &Remover) -> bool {
+    let (done, answer) = oneshot::channel();
+    remover.send(done).await.is_ok() && answer.await.unwrap_or(false)
+}
+
+/// Pods that may go for the node, with what they use. Critical ones never do.
+fn candidates<'a>(
+    pods: &'a [Arc<Pod>],
+    node: Option<&NodeSample>,
+    disks: Option<&DiskSample>,
+) -> Vec<Candidate<'a>> {
+    let usage = |uid: &PodUid| {
+        let sample = node?.pods.iter().find(|sample| sample.pod.uid == *uid)?;
+        Some(PodUsage::of(sample, disks.and_then(|disks| disks.pods.get(uid))))
+    };
+    let may_go = pods.iter().filter(|pod| !is_critical_pod(pod));
+    may_go.map(|pod| Candidate { pod, usage: usage(&PodRef::of(pod).uid) }).collect()
+}

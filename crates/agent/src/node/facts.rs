@@ -1,0 +1,211 @@
+//! What the Node object is computed from, gathered from the machine, the runtime and the settings.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use config::Features;
+use kubelet_core::node::{DeviceAmounts, NodeFacts, NodeImage, NodeMachine, NodePressure};
+use model::MonoTime;
+use model::k8s::{NodeRuntimeHandler, NodeRuntimeHandlerFeatures};
+use ports::host::MachineInfo;
+use ports::runtime::RuntimeHandler;
+
+use tokio::sync::watch;
+
+use crate::context::Context;
+use crate::error_chain::chain;
+use crate::node::machine::machine_facts;
+use crate::node_view::NodeView;
+use crate::pods::pleg::PlegHandle;
+use crate::resources::devices::Devices;
+use crate::settings::NodeSettings;
+
+/// Images are listed again after this long; they change only when something is pulled or removed.
+const IMAGES_FOR: Duration = Duration::from_secs(30);
+const RESOLVE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Features that the scheduler may ask for, and that are built here.
+const DECLARED_FEATURES: [&str; 1] = ["RestartAllContainersOnContainerExits"];
+/// Told to the API server, which then leaves WebSockets to us.
+const WEBSOCKETS: &str = "ExtendWebSocketsToKubelet";
+
+fn declared_features(on: Features) -> Vec<String> {
+    let websockets = on.extend_websockets.then_some(WEBSOCKETS);
+    DECLARED_FEATURES.into_iter().chain(websockets).map(str::to_owned).collect()
+}
+
+/// The tasks that know how this node is.
+#[derive(Clone, Debug)]
+pub(crate) struct NodeSources {
+    pub(crate) node: watch::Receiver<NodeView>,
+    pub(crate) pleg: PlegHandle,
+    /// What the node runs short of, written by `eviction`.
+    pub(crate) pressure: watch::Receiver<NodePressure>,
+    /// The node is shutting down, written by `shutdown`.
+    pub(crate) shutting_down: watch::Receiver<bool>,
+    pub(crate) devices: Devices,
+}
+
+impl NodeSources {
+    /// Everything that keeps the node from being ready, in the words of its condition; empty when it is.
+    pub(super) fn problems(&self, now: MonoTime) -> Vec<String> {
+        self.node.borrow().problems(self.pleg.problem(now), *self.shutting_down.borrow(), now)
+    }
+}
+
+/// The facts, owned; [`GatheredFacts::view`] lends them to a decision.
+#[derive(Debug)]
+pub(super) struct GatheredFacts {
+    machine: NodeMachine,
+    hostname: String,
+    resolved_ips: Vec<IpAddr>,
+    own_ips: Vec<IpAddr>,
+    default_route_ip: Option<IpAddr>,
+    runtime_version: String,
+    images: Vec<NodeImage>,
+    images_listed_at: Option<MonoTime>,
+    handlers: Vec<NodeRuntimeHandler>,
+    supplemental_groups_policy: Option<bool>,
+    declared_features: Vec<String>,
+    devices: BTreeMap<String, DeviceAmounts>,
+    problems: Vec<String>,
+    pressure: NodePressure,
+}
+
+impl GatheredFacts {
+    /// What does not change while the process runs.
+    pub(super) async fn new(ctx: &Context, settings: &NodeSettings) -> Self {
+        let info = ctx.host.machine();
+        let storage = ctx.host.filesystem_bytes(&ctx.settings.paths.root).await;
+        if let Err(error) = &storage {
+            tracing::warn!(err = chain(error), "Failed to get the storage capacity of the node");
+        }
+        Self {
+            hostname: hostname(settings, &info),
+            machine: machine_facts(info, storage.ok()),
+            resolved_ips: Vec::new(),
+            own_ips: Vec::new(),
+            default_route_ip: None,
+            runtime_version: String::new(),
+            images: Vec::new(),
+            images_listed_at: None,
+            handlers: Vec::new(),
+            supplemental_groups_policy: None,
+            declared_features: declared_features(ctx.node_facts.features),
+            devices: BTreeMap::new(),
+            problems: Vec::new(),
+            pressure: NodePressure::default(),
+        }
+    }
+
+    /// Looks again at what may have changed.
+    pub(super) async fn refresh(&mut self, ctx: &Context, sources: &NodeSources, settings: &NodeSettings) {
+        self.refresh_addresses(ctx, settings).await;
+        self.refresh_images(ctx).await;
+        self.pressure = *sources.pressure.borrow();
+        self.devices = sources.devices.amounts();
+        self.problems = sources.problems(ctx.clock.mono());
+        let view = sources.node.borrow();
+        let version = &view.version;
+        if !version.version.is_empty() {
+            self.runtime_version = format!("{}://{}", version.name, version.version);
+        }
+        if view.last_ready.is_some() {
+            self.handlers = view.status.handlers.iter().map(handler).collect();
+            self.supplemental_groups_policy = Some(view.status.supplemental_groups_policy);
+        }
+    }
+
+    /// A name is resolved only where nothing else says an address.
+    async fn refresh_addresses(&mut self, ctx: &Context, settings: &NodeSettings) {
+        let given = settings.flags.node_ips();
+        let is_given = given.first().is_some_and(|ip| !ip.is_unspecified());
+        self.default_route_ip = ctx.host.default_route_ip(given.first().is_some_and(IpAddr::is_ipv6));
+        if !is_given && self.hostname.parse::<IpAddr>().is_err() {
+            let name = &ctx.settings.node_name;
+            self.resolved_ips = ctx.net.resolve(name, RESOLVE_TIMEOUT).await.unwrap_or_else(|error| {
+                tracing::debug!(err = %error, "Failed to resolve the node name, using the address of the default route");
+                Vec::new()
+            });
+        }
+        let candidates: Vec<IpAddr> = given.iter().chain(&self.resolved_ips).copied().collect();
+        self.own_ips = ctx.host.own_addresses(&candidates);
+    }
+
+    async fn refresh_images(&mut self, ctx: &Context) {
+        let now = ctx.clock.mono();
+        if self.images_listed_at.is_some_and(|at| now.saturating_since(at) < IMAGES_FOR) {
+            return;
+        }
+        match ctx.runtime.list_images().await {
+            Ok(images) => {
+                self.images_listed_at = Some(now);
+                self.images = images
+                    .into_iter()
+                    .map(|image| NodeImage {
+                        repo_digests: image.repo_digests,
+                        repo_tags: image.repo_tags,
+                        size_bytes: image.size_bytes,
+                    })
+                    .collect();
+            }
+            Err(error) => {
+                tracing::warn!(err = %error, "Failed to list images, keeping the node status images")
+            }
+        }
+    }
+
+    pub(super) fn view<'a>(&'a self, ctx: &'a Context, settings: &'a NodeSettings) -> NodeFacts<'a> {
+        NodeFacts {
+            name: &ctx.settings.node_name,
+            hostname: &self.hostname,
+            config: &settings.config,
+            flags: &settings.flags,
+            machine: &self.machine,
+            resolved_ips: &self.resolved_ips,
+            default_route_ip: self.default_route_ip,
+            interface_ips: &self.own_ips,
+            runtime_version: &self.runtime_version,
+            images: &self.images,
+            runtime_handlers: &self.handlers,
+            supplemental_groups_policy: self.supplemental_groups_policy,
+            declared_features: &self.declared_features,
+            devices: &self.devices,
+            volumes_in_use: &[],
+            pressure: self.pressure,
+            problems: &self.problems,
+            now: ctx.clock.now().wall,
+        }
+    }
+
+    /// What the node runs short of, as last gathered.
+    pub(super) const fn pressure(&self) -> NodePressure {
+        self.pressure
+    }
+
+    /// What there is of devices, as last gathered.
+    pub(super) const fn devices(&self) -> &BTreeMap<String, DeviceAmounts> {
+        &self.devices
+    }
+
+    /// What keeps the node from being ready, as last gathered.
+    pub(super) fn problems(&self) -> &[String] {
+        &self.problems
+    }
+}
+
+/// The override where there is one, as in the node's name, but not cut to a DNS name.
+fn hostname(settings: &NodeSettings, machine: &MachineInfo) -> String {
+    let given = settings.flags.hostname_override.trim();
+    if given.is_empty() { machine.hostname.trim().to_lowercase() } else { given.to_lowercase() }
+}
+
+fn handler(handler: &RuntimeHandler) -> NodeRuntimeHandler {
+    NodeRuntimeHandler {
+        name: Some(handler.name.clone()),
+        features: Some(NodeRuntimeHandlerFeatures {
+            recursive_read_only_mounts: Some(handler.recursive_read_only_mounts),
+            user_namespaces: Some(handler.user_namespaces),
+        }),
+    }
+}

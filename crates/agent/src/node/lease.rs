@@ -1,0 +1,51 @@
+//! The node's lease: the heartbeat by which the cluster knows that the node lives. What to ask next is decided in
+//! `kubelet_core::lease`.
+
+use std::sync::Arc;
+
+use kubelet_core::lease::{LEASE_NAMESPACE, LeaseAnswer, LeaseStep, NodeLease};
+use model::k8s::{Lease, Node};
+use ports::cluster::{Cluster, ClusterError, ClusterResult};
+
+use crate::api::reflector::StoreReader;
+use crate::context::Context;
+
+/// Renews the lease until dropped; it is left to expire then.
+pub(crate) async fn keep(
+    ctx: Arc<Context>,
+    cluster: Arc<dyn Cluster>,
+    seen: StoreReader<Node>,
+    seconds: i32,
+) {
+    let name = &ctx.settings.node_name;
+    let mut lease = NodeLease::new(name, seconds);
+    loop {
+        let uid = crate::api::reflector::own_node(&seen.borrow()).and_then(|node| node.metadata.uid.clone());
+        let step = lease.next(uid.as_deref(), ctx.clock.now());
+        let answer = match &step {
+            LeaseStep::Wait { until } => {
+                ctx.clock.sleep_until(*until).await;
+                continue;
+            }
+            LeaseStep::Get => cluster.leases().get(LEASE_NAMESPACE, name).await,
+            LeaseStep::Create(wanted) => cluster.leases().create(LEASE_NAMESPACE, wanted).await,
+            LeaseStep::Update(wanted) => cluster.leases().update(LEASE_NAMESPACE, wanted).await,
+        };
+        let answer = answer_of(answer);
+        if lease.note(&step, answer, ctx.rng.share(), ctx.clock.mono()) {
+            cluster.close_connections();
+        }
+    }
+}
+
+fn answer_of(result: ClusterResult<Lease>) -> LeaseAnswer {
+    match result {
+        Ok(lease) => LeaseAnswer::Lease(Box::new(lease)),
+        Err(ClusterError::NotFound { .. }) => LeaseAnswer::NotFound,
+        Err(ClusterError::Conflict { .. } | ClusterError::AlreadyExists { .. }) => LeaseAnswer::Conflict,
+        Err(error) => {
+            tracing::warn!(err = %error, "Failed to renew node lease");
+            LeaseAnswer::Failed
+        }
+    }
+}

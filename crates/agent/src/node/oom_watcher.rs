@@ -1,0 +1,35 @@
+//! Reads the kernel's log for processes that it ended because the machine was out of memory, and tells of them. Owns
+//! nothing. Where the log cannot be read the node goes without.
+
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use kubelet_core::oom::{SYSTEM_OOM, parse_oom_kill, system_oom_message};
+
+use crate::context::Context;
+use crate::error_chain::chain;
+
+/// Runs until the log ends, which it does not.
+pub(crate) async fn run(ctx: Arc<Context>) {
+    let path = &ctx.settings.measure.kernel_log;
+    let mut records = match ctx.host.kernel_log(path) {
+        Ok(records) => records,
+        Err(error) => {
+            tracing::warn!(
+                err = chain(&error),
+                "Failed to read the kernel log, SystemOOM events are not reported"
+            );
+            return;
+        }
+    };
+    while let Some(record) = records.next().await {
+        let Some(kill) = parse_oom_kill(&record) else { continue };
+        if kill.is_of_machine {
+            ctx.metrics.eviction.system_ran_out_of_memory();
+            ctx.recorder.node_warning(SYSTEM_OOM, system_oom_message(&kill));
+        } else {
+            tracing::info!(kill.pid, kill.process, "Got OOM kill event");
+        }
+    }
+    tracing::warn!("Kernel log ended, SystemOOM events are no longer reported");
+}

@@ -1,0 +1,33 @@
+//! Tells the runtime of a standalone node where its pods get their addresses. In a cluster the API says it, and
+//! `cluster::node` hands it on.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ports::RuntimeError;
+use tokio::sync::watch;
+
+use crate::context::Context;
+use crate::node_view::NodeView;
+
+const PAUSE: Duration = Duration::from_secs(60);
+
+/// Ends when the runtime knows it, or says that it never will.
+pub(crate) async fn run(ctx: Arc<Context>, mut node: watch::Receiver<NodeView>, cidr: String) {
+    loop {
+        // Before that there is nobody to tell.
+        if node.wait_for(|view| view.last_ready.is_some()).await.is_err() {
+            return;
+        }
+        match ctx.runtime.set_pod_cidr(&cidr).await {
+            Ok(()) => return tracing::info!(cidr, "Updated pod CIDR of the container runtime"),
+            Err(error) => {
+                tracing::error!(err = %error, cidr, "Failed to update pod CIDR of the container runtime");
+                if matches!(error, RuntimeError::Unimplemented { .. }) {
+                    return;
+                }
+            }
+        }
+        ctx.clock.sleep_until(ctx.clock.mono() + PAUSE).await;
+    }
+}

@@ -1,0 +1,141 @@
+//! What the node as a whole knows of its runtime: asked every five seconds, published for all.
+//!
+//! Readiness comes from the runtime's own status and the relist, never from a single pod: a pod that cannot be
+//! inspected is named in the message and leaves the node ready.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use model::{MonoTime, PodUid};
+use ports::runtime::{RuntimeResult, RuntimeStatus, RuntimeVersion};
+use ports::{Clock, Runtime};
+use tokio::sync::watch;
+
+use crate::events::Recorder;
+use crate::node_view::NodeView;
+use crate::pods::pleg::PlegHandle;
+
+const PERIOD: Duration = Duration::from_secs(5);
+/// Until the node is ready for the first time it is looked at more often, though not forever.
+const FIRST_PERIOD: Duration = Duration::from_millis(100);
+const FIRST_PERIODS_FOR: Duration = Duration::from_secs(120);
+
+/// Asks the runtime now and every five seconds (at first more often, and when the machine is about to end), and says what changed: about the node as events NodeReady and
+/// NodeNotReady, about pods that cannot be looked at as events of their own.
+#[derive(Debug)]
+pub struct NodeWatch {
+    pub runtime: Arc<dyn Runtime>,
+    pub clock: Clock,
+    pub pleg: PlegHandle,
+    pub recorder: Recorder,
+    pub view: watch::Sender<NodeView>,
+    pub shutting_down: watch::Receiver<bool>,
+    /// Nobody else tells how the node is.
+    pub is_standalone: bool,
+}
+
+/// What was reported last, so that nothing is reported twice.
+#[derive(Debug, Default)]
+struct Reported {
+    is_runtime_ready: Option<bool>,
+    problems: Option<Vec<String>>,
+    stuck: BTreeSet<PodUid>,
+    was_ready: bool,
+}
+
+impl NodeWatch {
+    /// Runs until dropped.
+    pub async fn run(mut self) {
+        let mut reported = Reported::default();
+        loop {
+            let now = self.poll().await;
+            self.report(&mut reported, now);
+            let is_starting = !reported.was_ready && now.since_start() < FIRST_PERIODS_FOR;
+            let period = if is_starting { FIRST_PERIOD } else { PERIOD };
+            tokio::select! {
+                () = self.clock.sleep_until(now + period) => {}
+                Ok(()) = self.shutting_down.changed() => {}
+            }
+        }
+    }
+
+    async fn poll(&self) -> MonoTime {
+        let answer = self.ask().await;
+        let now = self.clock.mono();
+        self.view.send_modify(|view| {
+            match answer {
+                Ok((version, status)) => {
+                    if let Some(version) = version {
+                        view.version = version;
+                    }
+                    view.error = None;
+                    view.has_answered = true;
+                    if status.runtime_ready.status {
+                        view.last_ready = Some(now);
+                    }
+                    view.status = status;
+                }
+                Err(error) => {
+                    view.error = Some(error.to_string());
+                    // It may come back as another version.
+                    view.version =
+                        RuntimeVersion { name: view.version.name.clone(), ..RuntimeVersion::default() };
+                }
+            }
+        });
+        now
+    }
+
+    /// The runtime's status, and its version if that is not known yet. One without a version that we understand is as
+    /// good as none.
+    async fn ask(&self) -> RuntimeResult<(Option<RuntimeVersion>, RuntimeStatus)> {
+        let status = self.runtime.status().await?;
+        let is_unknown = self.view.borrow().version.version.is_empty();
+        let version = if is_unknown { Some(self.runtime.version().await?) } else { None };
+        Ok((version, status))
+    }
+
+    fn report(&self, reported: &mut Reported, now: MonoTime) {
+        let view = self.view.borrow().clone();
+        report_runtime(&view, &mut reported.is_runtime_ready);
+        let problems = view.problems(self.pleg.problem(now), *self.shutting_down.borrow(), now);
+        reported.was_ready |= problems.is_empty();
+        // Until the runtime has answered once nothing is known, and nothing is said.
+        if self.is_standalone && view.last_ready.is_some() && reported.problems.as_ref() != Some(&problems) {
+            match problems.as_slice() {
+                [] => self.recorder.node_normal("NodeReady", "Node status is now: NodeReady"),
+                problems => self.recorder.node_warning("NodeNotReady", problems.join("; ")),
+            }
+            reported.problems = Some(problems);
+        }
+        let stuck = self.pleg.stuck_pods();
+        for (pod, why) in stuck.iter().filter(|(pod, _)| !reported.stuck.contains(&pod.uid)) {
+            self.recorder.warning(
+                pod,
+                None,
+                "FailedSync",
+                format!("the runtime cannot say how this pod is: {why}"),
+            );
+        }
+        reported.stuck = stuck.into_iter().map(|(pod, _)| pod.uid).collect();
+    }
+}
+
+fn report_runtime(view: &NodeView, reported: &mut Option<bool>) {
+    let is_ready = view.error.is_none() && view.status.runtime_ready.status;
+    if *reported == Some(is_ready) {
+        return;
+    }
+    *reported = Some(is_ready);
+    if is_ready {
+        tracing::info!(
+            name = view.version.name,
+            version = view.version.version,
+            "Container runtime is ready"
+        );
+    } else {
+        let why = view.error.as_deref().unwrap_or(&view.status.runtime_ready.message);
+        tracing::error!(err = why, "Container runtime is not ready");
+    }
+}

@@ -1,0 +1,97 @@
+//! Ends the pods group by group, and then lets the machine end.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use kubelet_core::shutdown::{PodGroup, ShutdownTimes, compute_groups};
+use model::k8s::Pod;
+use model::{PodRef, PodUid};
+use ports::shutdown::ShutdownLock;
+
+use crate::context::Context;
+use crate::error_chain::chain;
+use crate::pods_view::PodsView;
+use crate::resources::admissions::Admissions;
+
+pub(super) struct Drain {
+    pub(super) ctx: Arc<Context>,
+    pub(super) pods: PodsView,
+    pub(super) admissions: Admissions,
+    /// Missing where the end was already on its way when this kubelet began.
+    pub(super) lock: Option<Box<dyn ShutdownLock>>,
+}
+
+impl Drain {
+    /// Dropping it ends nothing that has begun, and lets the machine go.
+    pub(super) async fn run(self) {
+        let clock = self.ctx.clock;
+        let now = || Some(clock.now().wall);
+        note_times(&self.ctx, |times| *times = ShutdownTimes { began: now(), ended: None }).await;
+        for group in compute_groups(&self.ctx.settings.shutdown.periods, &self.left_to_end()) {
+            self.end(&group).await;
+        }
+        note_times(&self.ctx, |times| times.ended = now()).await;
+        drop(self.lock);
+        tracing::info!("Shutdown manager completed, releasing the inhibit lock");
+    }
+
+    /// All that run, or still hold something.
+    fn left_to_end(&self) -> Vec<Arc<Pod>> {
+        let held = self.pods.all().into_iter().filter(|entry| !entry.progress.is_released);
+        let admitted = self.admissions.admitted();
+        let all = held.map(|entry| entry.pod).chain(admitted);
+        let by_uid: BTreeMap<PodUid, Arc<Pod>> = all.map(|pod| (PodRef::of(&pod).uid, pod)).collect();
+        by_uid.into_values().collect()
+    }
+
+    async fn end(&self, group: &PodGroup) {
+        tracing::info!(
+            priority = group.priority,
+            within = ?group.within,
+            pods = group.pods.len(),
+            "Shutdown manager is terminating pods"
+        );
+        let mut changes = self.pods.changes();
+        let deadline = self.ctx.clock.mono() + group.within;
+        for end in &group.pods {
+            // One that holds no place ends already.
+            let _ = self.admissions.end_with_node(&end.pod.uid, end.grace_seconds);
+        }
+        while !self.are_gone(group) {
+            tokio::select! {
+                Ok(()) = changes.changed() => {}
+                () = self.ctx.clock.sleep_until(deadline) => {
+                    let left: Vec<String> = self.left(group).map(ToString::to_string).collect();
+                    tracing::warn!(priority = group.priority, ?left, "Shutdown manager timed out waiting for pods to terminate");
+                    return;
+                }
+            }
+        }
+    }
+
+    fn are_gone(&self, group: &PodGroup) -> bool {
+        self.left(group).next().is_none()
+    }
+
+    /// Pods whose volumes are still there, or that their worker has not spoken of yet.
+    fn left<'a>(&self, group: &'a PodGroup) -> impl Iterator<Item = &'a PodRef> {
+        let admitted = self.admissions.admitted();
+        let pods = self.pods.clone();
+        group.pods.iter().map(|end| &end.pod).filter(move |pod| {
+            let has_place = || admitted.iter().any(|other| PodRef::of(other).uid == pod.uid);
+            pods.get(&pod.uid).map_or_else(has_place, |entry| !entry.progress.is_released)
+        })
+    }
+}
+
+/// Changes what is known of the last shutdown, in the metrics and on disk.
+pub(super) async fn note_times(ctx: &Context, change: impl FnOnce(&mut ShutdownTimes)) {
+    if !ctx.settings.shutdown.keeps_times {
+        return;
+    }
+    let times = ctx.metrics.shutdown.change(change);
+    let path = ctx.settings.paths.shutdown_state();
+    if let Err(error) = ctx.host.write_durably(&path, times.text().as_bytes(), 0o644).await {
+        tracing::warn!(err = chain(&error), "Failed to write graceful shutdown state");
+    }
+}

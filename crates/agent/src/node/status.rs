@@ -1,0 +1,303 @@
+//! The node's own object: registered, watched, and kept true.
+//!
+//! Owns the reports under way and what was sent last. Whether and what to send is decided in `kubelet_core::node`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kubelet_core::node::{
+    NodeOutcome, StatusReport, StatusReports, compute_initial_node, compute_node_patch, compute_node_status,
+    compute_pod_cidr_update, compute_reconciliation, compute_status_report, status_differs,
+};
+use model::MonoTime;
+use model::k8s::{Node, NodeAddress};
+use ports::cluster::{Cluster, ClusterError, ClusterResult, Part, Patch};
+use tokio::sync::watch;
+
+use super::facts::{GatheredFacts, NodeSources};
+use crate::api::reflector::StoreReader;
+use crate::context::Context;
+use crate::metrics::NodeStart;
+use crate::settings::NodeSettings;
+
+/// The first delay before registration is retried, which doubles each time, and the longest one.
+const REGISTER_RETRY: Duration = Duration::from_millis(100);
+const MAX_REGISTER_RETRY: Duration = Duration::from_secs(7);
+/// A report that fails is tried so often at once; then connections are opened again.
+const TRIES: u32 = 5;
+/// A period is stretched by up to this part, so that nodes do not report in step.
+const JITTER_PART: u32 = 25;
+
+/// Registers the node and reports its status until dropped.
+pub(crate) struct NodeReporter {
+    ctx: Arc<Context>,
+    sources: NodeSources,
+    /// The node's addresses, as it last reported them.
+    addresses: watch::Sender<Vec<NodeAddress>>,
+    cluster: Arc<dyn Cluster>,
+    settings: NodeSettings,
+    /// The Node as its watch last showed it.
+    seen: StoreReader<Node>,
+    /// As the API answered our last patch, which the watch shows a little later.
+    answer: Option<Arc<Node>>,
+    facts: GatheredFacts,
+    reports: StatusReports,
+    /// Pod CIDRs as the runtime was told last.
+    told_cidr: String,
+    was_unschedulable: bool,
+    started: Started,
+}
+
+/// When the node came how far, as far as it was new to the cluster; for the metrics, and for nothing else.
+#[derive(Clone, Copy, Debug, Default)]
+struct Started {
+    registering: Option<MonoTime>,
+    made: Option<MonoTime>,
+    is_told: bool,
+}
+
+impl NodeReporter {
+    pub(crate) async fn new(
+        ctx: Arc<Context>,
+        (sources, addresses): (NodeSources, watch::Sender<Vec<NodeAddress>>),
+        cluster: Arc<dyn Cluster>,
+        settings: NodeSettings,
+        seen: StoreReader<Node>,
+    ) -> Self {
+        Self {
+            facts: GatheredFacts::new(&ctx, &settings).await,
+            reports: StatusReports::default(),
+            told_cidr: String::new(),
+            was_unschedulable: false,
+            started: Started::default(),
+            ctx,
+            sources,
+            addresses,
+            cluster,
+            settings,
+            seen,
+            answer: None,
+        }
+    }
+
+    pub(crate) async fn run(mut self) {
+        self.register().await;
+        let (mut runtime_view, mut pressure) = (self.sources.node.clone(), self.sources.pressure.clone());
+        let mut shutting_down = self.sources.shutting_down.clone();
+        let mut devices = self.sources.devices.changes();
+        let mut next = self.ctx.clock.mono();
+        loop {
+            self.report().await;
+            let now = self.ctx.clock.mono();
+            let period = self.settings.config.node_status_update_frequency.as_std();
+            next = next.max(now) + period + self.ctx.rng.up_to(period / JITTER_PART);
+            // A node that becomes ready, or ceases to be, begins or ceases to run short, or gets or loses devices, says so
+            // at once.
+            loop {
+                runtime_view.mark_unchanged();
+                shutting_down.mark_unchanged();
+                devices.mark_unchanged();
+                let is_as_told = self.facts.problems() == self.sources.problems(now)
+                    && *pressure.borrow_and_update() == self.facts.pressure()
+                    && *self.facts.devices() == self.sources.devices.amounts();
+                if !is_as_told {
+                    break;
+                }
+                tokio::select! {
+                    () = self.ctx.clock.sleep_until(next) => break,
+                    Ok(()) = runtime_view.changed() => {}
+                    Ok(()) = pressure.changed() => {}
+                    Ok(()) = shutting_down.changed() => {}
+                    Ok(()) = devices.changed() => {}
+                }
+            }
+        }
+    }
+
+    /// Creates the Node, or fits the one that is there; tries until it works.
+    async fn register(&mut self) {
+        if !self.settings.config.register_node {
+            return;
+        }
+        self.started.registering = Some(self.ctx.clock.mono());
+        let mut delay = REGISTER_RETRY;
+        loop {
+            self.facts.refresh(&self.ctx, &self.sources, &self.settings).await;
+            match self.try_register().await {
+                Ok(()) => {
+                    return tracing::info!(
+                        node = self.ctx.settings.node_name,
+                        "Successfully registered node"
+                    );
+                }
+                Err(error) => {
+                    tracing::warn!(err = %error, retry = ?delay, "Failed to register node, retrying")
+                }
+            }
+            let jitter = self.ctx.rng.up_to(delay / 10);
+            self.ctx.clock.sleep_until(self.ctx.clock.mono() + delay + jitter).await;
+            delay = (delay * 2).min(MAX_REGISTER_RETRY);
+        }
+    }
+
+    async fn try_register(&mut self) -> ClusterResult<()> {
+        let initial = compute_initial_node(&self.facts.view(&self.ctx, &self.settings));
+        match self.find_or_create(&initial.node).await? {
+            None => self.started.made = Some(self.ctx.clock.mono()),
+            Some(existing) => {
+                // Where nothing is known of devices from before, the machine may be another.
+                let is_new = self.sources.devices.are_new();
+                if let Some(patch) = compute_reconciliation(&initial.node, &existing, is_new) {
+                    self.patch(patch).await?;
+                }
+            }
+        }
+        self.export(&initial);
+        Ok(())
+    }
+
+    /// The Node that was there already; `None` if it had to be created.
+    async fn find_or_create(&self, initial: &Node) -> ClusterResult<Option<Node>> {
+        if !self.ctx.node_facts.features.creates_node_first {
+            match self.get().await {
+                Err(error) if error.is_not_found() => {}
+                found => return found.map(Some),
+            }
+        }
+        match self.cluster.nodes().create("", initial).await {
+            Ok(_) => Ok(None),
+            // A node may be allowed to write its Node and not to create it.
+            Err(ClusterError::AlreadyExists { .. } | ClusterError::Forbidden { .. }) => {
+                self.get().await.map(Some)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// One report: from what the watch showed first, from the API itself when that fails.
+    async fn report(&mut self) {
+        self.facts.refresh(&self.ctx, &self.sources, &self.settings).await;
+        for attempt in 0..TRIES {
+            let error = match self.try_report(attempt == 0).await {
+                Ok(()) => return,
+                Err(error) => error,
+            };
+            tracing::warn!(err = %error, attempt, "Error updating node status, will retry");
+            if error.is_uncertain() {
+                // The server, or what lies between, may have gone away without a word.
+                self.cluster.close_connections();
+            }
+        }
+        tracing::error!("Unable to update node status, exceeded {TRIES} retries");
+    }
+
+    async fn try_report(&mut self, may_use_seen: bool) -> ClusterResult<()> {
+        let existing = match self.latest().filter(|_| may_use_seen) {
+            Some(node) => node,
+            None => Arc::new(self.get().await?),
+        };
+        self.report_pod_cidr(&existing).await;
+        let outcome = compute_node_status(
+            &existing,
+            &self.facts.view(&self.ctx, &self.settings),
+            self.was_unschedulable,
+        );
+        self.note_addresses(&outcome.node);
+        let has_changed = status_differs(&existing, &outcome.node);
+        let now = self.ctx.clock.mono();
+        let is_due = match compute_status_report(&self.reports, has_changed, now) {
+            StatusReport::Send => true,
+            StatusReport::Wait { .. } => false,
+        };
+        if is_due {
+            if let Some(patch) = compute_node_patch(&existing, &outcome.node) {
+                self.answer = Some(Arc::new(self.patch(patch).await?));
+            }
+            let frequency = self.settings.config.node_status_report_frequency.as_std();
+            self.reports.note_sent(has_changed, frequency, self.ctx.rng.share(), now);
+        }
+        self.note_ready(&outcome.node).await;
+        // What somebody else changed is told although it is no part of the status.
+        self.export(&outcome);
+        self.was_unschedulable = existing.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true);
+        Ok(())
+    }
+
+    /// How long a new node took to be ready.
+    async fn note_ready(&mut self, node: &Node) {
+        let Started { registering: Some(registering), made: Some(made), is_told: false } = self.started
+        else {
+            return;
+        };
+        let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        if !conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True") {
+            return;
+        }
+        self.started.is_told = true;
+        let uptime = self.ctx.host.read_each(vec!["/proc/uptime".into()]).await;
+        let uptime = uptime.into_iter().flatten().next().unwrap_or_default();
+        let uptime: f64 = uptime.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or_default();
+        let now = self.ctx.clock.mono();
+        let power_on = Duration::try_from_secs_f64(uptime).unwrap_or_default();
+        self.ctx.metrics.pods.node_is_ready(NodeStart {
+            pre_kubelet: power_on.saturating_sub(now.since_start()),
+            pre_registration: registering.since_start(),
+            registration: made.saturating_since(registering),
+            post_registration: now.saturating_since(made),
+        });
+    }
+
+    /// Serving certificates are for these.
+    fn note_addresses(&self, node: &Node) {
+        let addresses = node.status.as_ref().and_then(|status| status.addresses.clone()).unwrap_or_default();
+        self.addresses.send_if_modified(|known| {
+            let is_new = *known != addresses;
+            *known = addresses;
+            is_new
+        });
+    }
+
+    /// The newest that is known of the Node.
+    fn latest(&self) -> Option<Arc<Node>> {
+        let seen = crate::api::reflector::own_node(&self.seen.borrow())?;
+        let answer = self.answer.as_ref().filter(|answer| crate::api::meta::is_newer(&***answer, &*seen));
+        Some(answer.cloned().unwrap_or(seen))
+    }
+
+    /// Tells what happened to the node, once the API knows how it is.
+    fn export(&self, outcome: &NodeOutcome) {
+        if let Some(error) = &outcome.address_error {
+            tracing::error!(err = %error, "Failed to determine node addresses");
+        }
+        for event in &outcome.events {
+            if event.is_warning {
+                self.ctx.recorder.node_warning(event.reason, event.message.clone());
+            } else {
+                self.ctx.recorder.node_normal(event.reason, event.message.clone());
+            }
+        }
+    }
+
+    /// The runtime gives addresses from this range to pods.
+    async fn report_pod_cidr(&mut self, node: &Node) {
+        let Some(cidr) = compute_pod_cidr_update(node, &self.told_cidr) else { return };
+        match self.ctx.runtime.set_pod_cidr(&cidr).await {
+            Ok(()) => {
+                tracing::info!(cidr, "Updated pod CIDR of the container runtime");
+                self.told_cidr = cidr;
+            }
+            Err(error) => {
+                tracing::error!(err = %error, cidr, "Failed to update pod CIDR of the container runtime")
+            }
+        }
+    }
+
+    async fn get(&self) -> ClusterResult<Node> {
+        self.cluster.nodes().get("", &self.ctx.settings.node_name).await
+    }
+
+    async fn patch(&self, patch: serde_json::Value) -> ClusterResult<Node> {
+        let name = &self.ctx.settings.node_name;
+        self.cluster.nodes().patch("", name, Part::Status, &Patch::Strategic(patch)).await
+    }
+}

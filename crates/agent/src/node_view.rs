@@ -1,0 +1,133 @@
+//! What the node as a whole knows of its runtime, published by `node::readiness` for all.
+
+use std::time::Duration;
+
+use model::MonoTime;
+use ports::runtime::{RuntimeCondition, RuntimeStatus, RuntimeVersion};
+
+/// A runtime that has not answered for this long is down.
+const RUNTIME_DOWN_AFTER: Duration = Duration::from_secs(30);
+
+/// The runtime as last seen.
+#[derive(Clone, Debug, Default)]
+pub struct NodeView {
+    pub version: RuntimeVersion,
+    pub status: RuntimeStatus,
+    /// The runtime has answered once; before that its status is not known.
+    pub has_answered: bool,
+    /// Last time the runtime said that it is ready; `None` before the first.
+    pub last_ready: Option<MonoTime>,
+    /// Why the last question was not answered.
+    pub error: Option<String>,
+}
+
+impl NodeView {
+    /// The prefix of container ids in the API: `containerd`.
+    #[must_use]
+    pub fn runtime_name(&self) -> String {
+        if self.version.name.is_empty() { "containerd".to_owned() } else { self.version.name.clone() }
+    }
+
+    /// Why the pod network cannot be used, if so.
+    #[must_use]
+    pub fn network_problem(&self) -> Option<String> {
+        network_problem(self.has_answered.then_some(&self.status))
+    }
+
+    /// Everything that keeps the node from being ready, in the words of its condition; empty when it is. `pleg` is why the
+    /// PLEG is not healthy.
+    #[must_use]
+    pub fn problems(&self, pleg: Option<String>, is_shutting_down: bool, now: MonoTime) -> Vec<String> {
+        let mut problems =
+            runtime_problems(self.has_answered.then_some(&self.status), self.last_ready, pleg, now);
+        problems.extend(self.network_problem());
+        problems.extend(is_shutting_down.then(|| kubelet_core::shutdown::PROBLEM.to_owned()));
+        problems
+    }
+}
+
+/// Why the runtime keeps the node from being ready, in the order and the words of the Go kubelet (`runtime.go`).
+fn runtime_problems(
+    status: Option<&RuntimeStatus>,
+    last_ready: Option<MonoTime>,
+    pleg: Option<String>,
+    now: MonoTime,
+) -> Vec<String> {
+    let mut problems = Vec::new();
+    match last_ready {
+        None => problems.push("container runtime status check may not have completed yet".to_owned()),
+        Some(at) if now.saturating_since(at) >= RUNTIME_DOWN_AFTER => {
+            problems.push("container runtime is down".to_owned());
+        }
+        Some(_) => {}
+    }
+    problems.extend(pleg.map(|why| format!("PLEG is not healthy: {why}")));
+    if let Some(status) = status.filter(|status| !status.runtime_ready.status) {
+        problems
+            .push(format!("container runtime not ready: {}", shown("RuntimeReady", &status.runtime_ready)));
+    }
+    problems
+}
+
+/// `None` for a status is one that is not known yet.
+fn network_problem(status: Option<&RuntimeStatus>) -> Option<String> {
+    let Some(status) = status else { return Some("network state unknown".to_owned()) };
+    let network = &status.network_ready;
+    let problem = || format!("container runtime network not ready: {}", shown("NetworkReady", network));
+    (!network.status).then(problem)
+}
+
+/// A condition of the runtime, as the Go kubelet writes it.
+fn shown(name: &str, condition: &RuntimeCondition) -> String {
+    let RuntimeCondition { status, reason, message } = condition;
+    format!("{name}={status} reason:{reason} message:{message}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> MonoTime {
+        MonoTime::from_start(Duration::from_secs(seconds))
+    }
+
+    fn status(runtime: bool, network: bool) -> RuntimeStatus {
+        let condition = |status: bool, reason: &str, message: &str| RuntimeCondition {
+            status,
+            reason: if status { String::new() } else { reason.to_owned() },
+            message: if status { String::new() } else { message.to_owned() },
+        };
+        RuntimeStatus {
+            runtime_ready: condition(runtime, "Broken", "the shim is gone"),
+            network_ready: condition(network, "NetworkPluginNotReady", "cni plugin not initialized"),
+            ..RuntimeStatus::default()
+        }
+    }
+
+    /// `runtime_test.go` (TestRuntimeErrors…) and `kubelet_test.go` (TestUpdateRuntimeUp): which messages, in which order.
+    #[test]
+    fn runtime_and_network_problems_are_worded_as_in_the_go_kubelet() {
+        const UNKNOWN: &str = "container runtime status check may not have completed yet";
+        const NOT_READY: &str =
+            "container runtime not ready: RuntimeReady=false reason:Broken message:the shim is gone";
+        const NO_NETWORK: &str = "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady \
+                                  message:cni plugin not initialized";
+        let check = |status: Option<RuntimeStatus>, last_ready: Option<u64>, now: u64, expected: &[&str]| {
+            let mut problems = runtime_problems(status.as_ref(), last_ready.map(at), None, at(now));
+            problems.extend(network_problem(status.as_ref()));
+            assert_eq!(problems, expected, "{status:?} {last_ready:?} {now}");
+        };
+        check(None, None, 1, &[UNKNOWN, "network state unknown"]);
+        check(Some(status(false, false)), None, 1, &[UNKNOWN, NOT_READY, NO_NETWORK]);
+        check(Some(status(true, false)), Some(1), 1, &[NO_NETWORK]);
+        check(Some(status(true, true)), Some(1), 30, &[]);
+        check(Some(status(false, true)), Some(1), 2, &[NOT_READY]);
+        check(Some(status(true, true)), Some(1), 31, &["container runtime is down"]);
+        check(Some(status(false, true)), Some(1), 31, &["container runtime is down", NOT_READY]);
+        let pleg = Some("pleg has yet to be successful".to_owned());
+        assert_eq!(
+            runtime_problems(None, None, pleg, at(1)),
+            [UNKNOWN, "PLEG is not healthy: pleg has yet to be successful"]
+        );
+    }
+}

@@ -1,0 +1,51 @@
+//! The tasks that a pod's worker talks to. Only pod workers, their probes and the sync loop, which starts the workers, have all
+//! of them; every other task takes the few that it needs as arguments.
+
+use std::sync::Arc;
+
+use kubelet_core::node::NodePressure;
+use model::k8s::Node;
+use tokio::sync::{Notify, watch};
+
+use crate::api::node_allocatable::NodeAllocatable;
+use crate::api::objects::ClusterObjects;
+use crate::api::reflector::StoreReader;
+use crate::cache::PodCache;
+use crate::context::Context;
+use crate::images::Images;
+use crate::node_view::NodeView;
+use crate::pods::cgroups::PodCgroups;
+use crate::pods::pleg::PlegHandle;
+use crate::pods::user_namespaces::PodIds;
+use crate::pods_view::PodsView;
+use crate::probe_metrics::ProbeMetrics;
+use crate::resources::admissions::Admissions;
+use crate::resources::devices::Devices;
+use crate::volumes::Volumes;
+
+#[derive(Debug)]
+pub struct PodHandles {
+    pub ctx: Arc<Context>,
+    pub images: Arc<Images>,
+    pub pod_ids: PodIds,
+    pub volumes: Volumes,
+    /// `None` for a standalone kubelet.
+    pub objects: Option<Arc<ClusterObjects>>,
+    pub cache: PodCache,
+    pub pleg: PlegHandle,
+    pub node: watch::Receiver<NodeView>,
+    pub(crate) cgroups: PodCgroups,
+    /// Notified when something of a pod is left behind that the sync loop should look for soon.
+    pub leftovers: Arc<Notify>,
+    pub pods: PodsView,
+    pub admissions: Admissions,
+    pub devices: Devices,
+    /// What the node runs short of, written by `eviction`.
+    pub pressure: watch::Receiver<NodePressure>,
+    /// The node is shutting down, written by `shutdown`.
+    pub shutting_down: watch::Receiver<bool>,
+    /// This node in the API; empty for a standalone kubelet.
+    pub own_node: StoreReader<Node>,
+    pub allocatable: NodeAllocatable,
+    pub probe_metrics: ProbeMetrics,
+}

@@ -1,0 +1,134 @@
+//! Running lifecycle handlers: postStart and preStop, by exec, HTTP or sleep. How long one may take is the caller's
+//! business: dropping the future abandons the handler.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use kubelet_core::http_action::{HttpAction, join_host_port};
+use model::containers::ContainerRef;
+use model::k8s::{HTTPGetAction, LifecycleHandler};
+use model::request::ExecResult;
+use model::text::cut_owned;
+use model::{ContainerId, PodRef};
+use ports::net::{HttpGet, NetError, Scheme};
+use ports::{Net, Runtime};
+
+use crate::events::Recorder;
+use crate::metrics::Metrics;
+use crate::pods::http_action::http_get;
+
+/// HTTP handlers of the Go kubelet have no deadline but the connection's; this one keeps a dead peer from holding a
+/// pod forever.
+const HTTP_TIMEOUT: Duration = Duration::from_secs(60);
+/// How much of the output of a failed hook its error keeps; the runtime returns up to 16 MiB.
+const MAX_HOOK_OUTPUT: usize = 4096;
+/// What the kubelet calls itself towards hooks.
+const USER_AGENT: &str = "kube-lifecycle/1.36";
+
+/// What a handler needs to reach its container.
+pub struct HookContext<'a> {
+    pub runtime: &'a dyn Runtime,
+    pub net: &'a dyn Net,
+    pub recorder: &'a Recorder,
+    pub metrics: &'a Metrics,
+    pub pod: &'a PodRef,
+    pub pod_ip: Option<IpAddr>,
+    pub container_id: &'a ContainerId,
+    pub container_name: &'a str,
+    /// Absent when the spec is gone; named ports cannot be resolved then.
+    pub container: Option<ContainerRef<'a>>,
+}
+
+impl std::fmt::Debug for HookContext<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("HookContext").field("pod", self.pod).field("container", self.container_id).finish()
+    }
+}
+
+/// What is kept of why a handler failed: as much as of the output of a probe.
+const MAX_FAILURE: usize = 10 << 10;
+
+/// Runs the handler to its end.
+///
+/// # Errors
+/// Which handler of which container failed, and why, in the words of `state.waiting.message`; cut where it is long.
+pub async fn run_handler(context: &HookContext<'_>, handler: &LifecycleHandler) -> Result<(), String> {
+    run(context, handler).await.map_err(|why| cut_owned(why, MAX_FAILURE))
+}
+
+async fn run(context: &HookContext<'_>, handler: &LifecycleHandler) -> Result<(), String> {
+    if let Some(exec) = &handler.exec {
+        return run_exec(context, exec.command.as_deref().unwrap_or_default()).await;
+    }
+    if let Some(http_get) = &handler.http_get {
+        return run_http(context, http_get).await;
+    }
+    if let Some(sleep) = &handler.sleep {
+        tokio::time::sleep(model::time::wait_of(sleep.seconds)).await;
+        return Ok(());
+    }
+    Err("Cannot run handler: invalid handler: it has none of exec, httpGet and sleep".to_owned())
+}
+
+async fn run_exec(context: &HookContext<'_>, command: &[String]) -> Result<(), String> {
+    let failure = match context.runtime.exec_sync(context.container_id, command, Duration::ZERO).await {
+        Ok(result) if result.exit_code == 0 => return Ok(()),
+        Ok(result) => failed_command(command, &result),
+        Err(error) => format!("{}, message: \"\"", error.message()),
+    };
+    Err(hook_failure(context, "Exec", &command_as_text(command), &failure))
+}
+
+/// What a failed command reports: its standard error, then all that it wrote, both cut to [`MAX_HOOK_OUTPUT`].
+fn failed_command(command: &[String], result: &ExecResult) -> String {
+    let text =
+        |bytes: &[u8]| String::from_utf8_lossy(&bytes[..bytes.len().min(MAX_HOOK_OUTPUT)]).into_owned();
+    let all = text(&[&result.stdout[..], &result.stderr[..]].concat());
+    let (line, code, stderr) = (command.join(" "), result.exit_code, text(&result.stderr));
+    format!("command '{line}' exited with {code}: {stderr}, message: {all:?}")
+}
+
+fn command_as_text(command: &[String]) -> String {
+    format!("[{}]", command.join(" "))
+}
+
+fn hook_failure(context: &HookContext<'_>, kind: &str, what: &str, error: &str) -> String {
+    let (container, pod) = (context.container_name, context.pod);
+    format!(
+        "{kind} lifecycle hook ({what}) for Container {container:?} in Pod \"{}_{}({})\" failed - error: {error}",
+        pod.name, pod.namespace, pod.uid
+    )
+}
+
+async fn run_http(context: &HookContext<'_>, action: &HTTPGetAction) -> Result<(), String> {
+    let path = action.path.as_deref().unwrap_or_default();
+    call_http(context, action).await.map_err(|error| hook_failure(context, "HTTP", path, &error))
+}
+
+async fn call_http(context: &HookContext<'_>, action: &HTTPGetAction) -> Result<(), String> {
+    let mut request = http_request(context, action)?;
+    let mut answer = context.net.http_get(&request).await;
+    if request.scheme == Scheme::Https && matches!(answer, Err(NetError::PlainHttpServer)) {
+        // Parity: older kubelets ignored the scheme, so a handler that never worked over TLS gets a second chance.
+        // Credentials that were meant for an encrypted connection are not sent in the clear.
+        request.scheme = Scheme::Http;
+        request.headers.retain(|(name, _)| !name.eq_ignore_ascii_case("authorization"));
+        answer = context.net.http_get(&request).await;
+        if answer.is_ok() {
+            context.metrics.hook_fell_back();
+            let message = format!(
+                "request to HTTPS lifecycle hook {} got HTTP response, retry with HTTP succeeded",
+                join_host_port(&request.host, request.port)
+            );
+            context.recorder.warning(context.pod, None, "LifecycleHTTPFallback", message);
+        }
+    }
+    answer.map(|_| ()).map_err(|error| error.to_string())
+}
+
+fn http_request(context: &HookContext<'_>, action: &HTTPGetAction) -> Result<HttpGet, String> {
+    let action = HttpAction::of(action, context.container.as_ref(), USER_AGENT).map_err(|e| e.to_string())?;
+    let pod_ip = context.pod_ip.map(|ip| ip.to_string());
+    let host = action.host.clone().or(pod_ip).ok_or("the pod has no IP address yet")?;
+    Ok(http_get(&action, host, HTTP_TIMEOUT))
+}

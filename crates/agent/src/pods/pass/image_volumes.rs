@@ -1,0 +1,58 @@
+//! The images that volumes of the pod show: pulled before any container starts, mounted by the runtime.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use kubelet_core::request::VolumeMountPoint;
+use kubelet_core::volume::image::{all_image_volumes, check_runtime};
+use model::request::SandboxRequest;
+
+use super::{PassContext, PassNote};
+use crate::images::{ImageFailure, PodLogin, ReadyImage, WantedImage};
+
+/// By the name of the volume: what the runtime calls its image, or why it has none.
+pub(super) type PulledImages = BTreeMap<String, Result<String, ImageFailure>>;
+
+/// Pulls the images of all volumes, whether a container mounts them or not, as the Go kubelet does. A failure concerns the
+/// containers that mount the volume.
+pub(super) async fn pull_all(
+    context: &PassContext,
+    sandbox: &SandboxRequest,
+    login: &PodLogin,
+) -> PulledImages {
+    let mut pulled = BTreeMap::new();
+    let volumes = all_image_volumes(&context.pod);
+    let runtime = context.handles.node.borrow().version.clone();
+    // Nothing is pulled for a runtime that cannot mount it; its containers fail and say so.
+    if volumes.is_empty() || check_runtime(&runtime.name, &runtime.version, false).is_err() {
+        return pulled;
+    }
+    for volume in volumes {
+        let wanted = WantedImage::shown(volume);
+        let image = context.handles.images.ensure(&context.identity, wanted, sandbox, login).await;
+        if let Ok(image) = &image {
+            note_pull(context, image).await;
+        }
+        pulled.insert(volume.volume.to_owned(), image.map(|image| image.reference));
+    }
+    pulled
+}
+
+pub(super) async fn note_pull(context: &PassContext, image: &ReadyImage) {
+    if let Some((began, ended)) = image.pulled {
+        context.note(PassNote::Pulled { began, ended }).await;
+    }
+}
+
+/// Volumes, and those that show images.
+pub(super) fn with_images<'a>(
+    volumes: &'a BTreeMap<String, VolumeMountPoint>,
+    shown: &BTreeMap<String, String>,
+) -> Cow<'a, BTreeMap<String, VolumeMountPoint>> {
+    let mut all = Cow::Borrowed(volumes);
+    for (volume, image) in shown {
+        let point = VolumeMountPoint { image: Some(image.clone()), ..VolumeMountPoint::default() };
+        all.to_mut().insert(volume.clone(), point);
+    }
+    all
+}

@@ -1,0 +1,195 @@
+//! Stopping containers as a kill plan says: events, preStop hooks, signals, in turns, all within the grace period.
+
+use std::collections::BTreeMap;
+use std::pin::{Pin, pin};
+use std::time::Duration;
+
+use kubelet_core::pod::plan::KillContainer;
+use kubelet_core::pod::restart::restarts_after_kill;
+use kubelet_core::pod::termination::{ContainerKill, killing_message, plan_kills};
+use model::containers::find_container;
+use model::k8s::Pod;
+use model::{ContainerObservation, ContainerState, MonoTime, PodObservation, PodRef};
+use tokio::sync::watch;
+
+use super::PassContext;
+use crate::pods::handles::PodHandles;
+use crate::pods::hooks::{HookContext, run_handler};
+
+/// Whose containers are stopped.
+#[derive(Clone, Copy, Debug)]
+pub struct KillTarget<'a> {
+    pub pod: &'a PodRef,
+    /// Absent for a pod whose spec is gone.
+    pub spec: Option<&'a Pod>,
+    pub observed: &'a PodObservation,
+}
+
+/// How long the runtime may take to report the end of a hook after the end of its container.
+const HOOK_FAILURE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How many containers of each turn are not stopped yet; later turns wait for earlier ones.
+type Turns = watch::Sender<BTreeMap<usize, usize>>;
+
+/// Stops what a step of a pod's plan asks for.
+pub async fn kill_all(context: &PassContext, kills: &[KillContainer]) {
+    let kills = plan_kills(&context.pod, &context.observed, kills);
+    let kill_target =
+        KillTarget { pod: &context.identity, spec: Some(&context.pod), observed: &context.observed };
+    kill_in_turns(&context.handles, kill_target, &kills).await;
+}
+
+/// Stops the containers: all hooks at once, then the signals in turns. What fails is logged; the next look shows who
+/// is left.
+pub async fn kill_in_turns(handles: &PodHandles, kill_target: KillTarget<'_>, kills: &[ContainerKill]) {
+    let mut left: BTreeMap<usize, usize> = BTreeMap::new();
+    for kill in kills {
+        *left.entry(kill.turn).or_default() += 1;
+    }
+    let turns = watch::Sender::new(left);
+    let began = handles.ctx.clock.mono();
+    let each = kills.iter().filter_map(|kill| {
+        let container = kill_target.observed.container(&kill.id)?;
+        Some(kill_one(handles, kill_target, (kill, container), began, &turns))
+    });
+    futures_util::future::join_all(each).await;
+}
+
+async fn kill_one(
+    handles: &PodHandles,
+    kill_target: KillTarget<'_>,
+    target: (&ContainerKill, &ContainerObservation),
+    began: MonoTime,
+    turns: &Turns,
+) {
+    let (kill, container) = target;
+    record_killing(handles, kill_target, kill);
+    let deadline = began + kill.grace;
+    let mut hook = pin!(async {
+        if container.state == ContainerState::Running {
+            run_pre_stop(handles, kill_target, target).await;
+        }
+    });
+    let hook_ended = tokio::select! {
+        () = &mut hook => true,
+        () = handles.ctx.clock.sleep_until(deadline) => false,
+    };
+    let end = async {
+        await_turn(handles, kill.turn, deadline, turns).await;
+        let used = handles.ctx.clock.mono().saturating_since(began);
+        stop(handles, kill_target.pod, kill, used).await;
+        turns.send_modify(|left| {
+            if let Some(count) = left.get_mut(&kill.turn) {
+                *count = count.saturating_sub(1);
+            }
+        });
+    };
+    if hook_ended {
+        end.await;
+    } else {
+        hook_overran(handles, kill_target, kill);
+        if !end_while_hook_runs(handles, kill, end, hook).await {
+            record_hook_failure(handles, kill_target, kill);
+        }
+    }
+}
+
+fn record_killing(handles: &PodHandles, kill_target: KillTarget<'_>, kill: &ContainerKill) {
+    let spec = kill_target.spec.and_then(|pod| Some((pod, find_container(pod, &kill.name)?)));
+    let features = handles.ctx.node_facts.features;
+    let restarts = spec.is_some_and(|(pod, spec)| restarts_after_kill(pod, &spec, kill.why, features));
+    let message = killing_message(&kill.name, spec.map(|(_, spec)| spec.kind), kill.why, restarts);
+    handles.ctx.recorder.normal(kill_target.pod, Some(&kill.name), "Killing", message);
+}
+
+fn hook_overran(handles: &PodHandles, kill_target: KillTarget<'_>, kill: &ContainerKill) {
+    if kill.pre_stop.as_ref().is_some_and(|handler| handler.sleep.is_some()) {
+        handles.ctx.metrics.sleep_was_cut();
+    }
+    tracing::info!(pod = %kill_target.pod, containerName = %kill.name, "PreStop hook not completed in grace period");
+}
+
+/// Stops a container whose hook used up the grace period. The hook runs until the container is killed, as in the Go
+/// kubelet; the runtime would kill the process of a hook as soon as its call were dropped. Returns whether the hook has
+/// ended, too: the end of the container ends an exec or HTTP hook, and a sleep is not waited for.
+async fn end_while_hook_runs(
+    handles: &PodHandles,
+    kill: &ContainerKill,
+    end: impl Future<Output = ()>,
+    mut hook: Pin<&mut impl Future<Output = ()>>,
+) -> bool {
+    let mut end = pin!(end);
+    tokio::select! {
+        () = &mut end => {}
+        () = &mut hook => {
+            end.await;
+            return true;
+        }
+    }
+    if kill.pre_stop.as_ref().is_none_or(|handler| handler.sleep.is_some()) {
+        return true;
+    }
+    tokio::select! {
+        () = hook => true,
+        () = handles.ctx.clock.sleep_until(handles.ctx.clock.mono() + HOOK_FAILURE_TIMEOUT) => false,
+    }
+}
+
+async fn await_turn(handles: &PodHandles, turn: usize, deadline: MonoTime, turns: &Turns) {
+    let mut left = turns.subscribe();
+    tokio::select! {
+        // The sender outlives this future, so waiting ends only with the turn.
+        _ = left.wait_for(|left| left.range(..turn).all(|(_, count)| *count == 0)) => {}
+        () = handles.ctx.clock.sleep_until(deadline) => {}
+    }
+}
+
+async fn stop(handles: &PodHandles, pod: &PodRef, kill: &ContainerKill, used: Duration) {
+    match handles.ctx.runtime.stop_container(&kill.id, kill.stop_timeout(used)).await {
+        Ok(()) => {}
+        Err(error) if error.is_not_found() => {}
+        Err(error) => {
+            handles.ctx.recorder.warning(
+                pod,
+                Some(&kill.name),
+                "FailedKillPod",
+                format!("error killing pod: {error}"),
+            );
+        }
+    }
+}
+
+async fn run_pre_stop(
+    handles: &PodHandles,
+    kill_target: KillTarget<'_>,
+    target: (&ContainerKill, &ContainerObservation),
+) {
+    let (kill, container) = target;
+    let Some(handler) = &kill.pre_stop else { return };
+    let pod_ip = kill_target.observed.sandboxes.iter().find_map(|s| s.ips.first().copied());
+    let hook = HookContext {
+        runtime: &*handles.ctx.runtime,
+        net: &*handles.ctx.net,
+        recorder: &handles.ctx.recorder,
+        metrics: &handles.ctx.metrics,
+        pod: kill_target.pod,
+        pod_ip: pod_ip.or_else(|| handles.ctx.host_ips().first().copied()),
+        container_id: &container.id,
+        container_name: &kill.name,
+        container: kill_target.spec.and_then(|pod| find_container(pod, &kill.name)),
+    };
+    if let Err(why) = run_handler(&hook, handler).await {
+        tracing::warn!(pod = %kill_target.pod, containerName = %kill.name, err = why, "PreStop hook failed");
+        record_hook_failure(handles, kill_target, kill);
+    }
+}
+
+/// The output of the hook may hold secrets: events, which more people can read, do not show it.
+fn record_hook_failure(handles: &PodHandles, kill_target: KillTarget<'_>, kill: &ContainerKill) {
+    handles.ctx.recorder.warning(
+        kill_target.pod,
+        Some(&kill.name),
+        "FailedPreStopHook",
+        "PreStopHook failed",
+    );
+}

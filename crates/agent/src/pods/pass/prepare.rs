@@ -1,0 +1,225 @@
+//! What a pod needs on this machine before its sandbox exists: network ready, cgroup, directories, volumes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kubelet_core::dns::{
+    DnsWarningReason, MISSING_CLUSTER_DNS, NodeDns, PodDns, check_resolv_conf, compute_pod_dns,
+};
+use kubelet_core::request::{
+    ConfigError, PodFacts, SandboxInputs, VolumeMountPoint, compute_sandbox_request,
+};
+use kubelet_core::volume::plan::extra_groups;
+use model::containers::{all_containers, spec_of};
+use model::k8s::Pod;
+use model::request::{DnsRequest, SandboxRequest};
+
+use super::files::uses_host_network;
+use super::{PassContext, Retry};
+use crate::context::Context;
+use crate::pods::handles::PodHandles;
+use crate::volumes::{ReadyVolumes, VolumeError, VolumeOrder};
+
+const NETWORK_RETRY: Duration = Duration::from_secs(1);
+
+/// What the first pass made ready for all later ones.
+#[derive(Clone, Debug, Default)]
+pub struct Prepared {
+    pub volumes: ReadyVolumes,
+    pub mount_points: BTreeMap<String, VolumeMountPoint>,
+    pub facts: PodFacts,
+    pub dns: DnsRequest,
+    /// The pod's cgroup, as the runtime is told it; empty where pods have none.
+    pub cgroup_parent: String,
+}
+
+/// Makes everything ready, or says when to try again (and in an event, why).
+pub async fn prepare(context: &PassContext) -> Result<Prepared, Retry> {
+    let handles = &context.handles;
+    if !uses_host_network(&context.pod)
+        && let Some(problem) = network_problem(handles).await
+    {
+        let message = format!("network is not ready: {problem}");
+        handles.ctx.recorder.warning(&context.identity, None, "NetworkNotReady", message);
+        return Err(Retry::At(handles.ctx.clock.mono() + NETWORK_RETRY));
+    }
+    let cgroup_parent = ensure_cgroup(context).await?;
+    if let Err(error) = make_directories(context).await {
+        let message = format!("error making pod data directories: {}", crate::error_chain::chain(&error));
+        handles.ctx.recorder.warning(&context.identity, None, "Failed", message);
+        return Err(Retry::BackingOff);
+    }
+    let volumes = match handles.volumes.mount(volume_order(context)).await {
+        Ok(volumes) => volumes,
+        Err(VolumeError::TimedOut(err)) => {
+            tracing::warn!(pod = %context.identity, err, "volumes were not mounted in time; retrying");
+            return Err(Retry::BackingOff);
+        }
+        Err(error) => {
+            handles.ctx.recorder.warning(&context.identity, None, "FailedMount", error.to_string());
+            return Err(Retry::BackingOff);
+        }
+    };
+    let mount_points = mount_points(&context.pod, &volumes);
+    let dns = pod_dns(context).await.map_err(|why| {
+        handles.ctx.recorder.warning(&context.identity, None, "FailedCreatePodSandBox", why);
+        Retry::BackingOff
+    })?;
+    let facts = pod_facts(context, &volumes).await.map_err(|why| {
+        let message = format!("Failed to create pod sandbox: {why}");
+        handles.ctx.recorder.warning(&context.identity, None, "FailedCreatePodSandBox", message);
+        Retry::BackingOff
+    })?;
+    Ok(Prepared { volumes, mount_points, facts, dns, cgroup_parent })
+}
+
+/// Why the pod network cannot be used, if so. The first status of the runtime is waited for, because a kubelet that just
+/// started has it in a moment, and an event and a retry would cost the first pods a second.
+async fn network_problem(handles: &PodHandles) -> Option<String> {
+    let mut node = handles.node.clone();
+    let is_known = async { node.wait_for(|view| view.has_answered).await.is_ok() };
+    tokio::select! {
+        _ = is_known => {}
+        () = handles.ctx.clock.sleep_until(handles.ctx.clock.mono() + NETWORK_RETRY) => {}
+    }
+    handles.node.borrow().network_problem()
+}
+
+/// Makes the pod's cgroup where there is none, with its numbers; returns its name for the runtime.
+pub async fn ensure_cgroup(context: &PassContext) -> Result<String, Retry> {
+    context.handles.cgroups.ensure(&context.pod).await.map_err(|why| {
+        let message = format!("unable to ensure pod container exists: {why}");
+        context.handles.ctx.recorder.warning(&context.identity, None, "FailedCreatePodContainer", message);
+        Retry::BackingOff
+    })
+}
+
+/// Sets right what somebody changed in the cgroup of a pod that runs.
+pub async fn repair_cgroup(context: &PassContext) -> Result<(), Retry> {
+    tracing::info!(pod = %context.identity, "Pod cgroup was changed externally, restoring it");
+    ensure_cgroup(context).await.map(drop)
+}
+
+/// Makes the volumes show the objects as they are now. Where that fails they go on showing the old ones.
+pub async fn refresh(context: &PassContext) {
+    context.handles.volumes.refresh(volume_order(context)).await;
+}
+
+fn volume_order(context: &PassContext) -> VolumeOrder {
+    VolumeOrder { pod: context.pod.clone(), objects: context.objects.clone() }
+}
+
+/// Volumes whose files we write are for the containers to read.
+fn mount_points(pod: &Pod, volumes: &ReadyVolumes) -> BTreeMap<String, VolumeMountPoint> {
+    let all = spec_of(pod).volumes.iter().flatten();
+    all.filter_map(|volume| {
+        let ready = volumes.get(&volume.name)?;
+        let point = VolumeMountPoint {
+            host_path: ready.path.display().to_string(),
+            read_only: ready.read_only,
+            selinux_relabel: ready.relabel,
+            is_device: ready.is_device,
+            image: None,
+        };
+        Some((volume.name.clone(), point))
+    })
+    .collect()
+}
+
+/// The pod's own directories, with the modes that the Go kubelet gives them.
+async fn make_directories(context: &PassContext) -> Result<(), ports::HostError> {
+    let handles = &context.handles;
+    let dir = handles.ctx.settings.paths.pod(&context.identity.uid);
+    for path in [dir.clone(), dir.join("volumes"), dir.join("plugins"), dir.join("containers")] {
+        handles.ctx.host.ensure_dir(&path, 0o750).await?;
+    }
+    for container in all_containers(&context.pod) {
+        handles.ctx.host.ensure_dir(&dir.join("containers").join(container.name()), 0o750).await?;
+    }
+    Ok(())
+}
+
+async fn pod_facts(context: &PassContext, volumes: &ReadyVolumes) -> Result<PodFacts, String> {
+    let handles = &context.handles;
+    let class = spec_of(&context.pod).runtime_class_name.as_deref().unwrap_or_default();
+    let name = context.objects.runtime_handler(class).await.map_err(|error| error.to_string())?;
+    let handler = handles.node.borrow().status.handlers.iter().find(|h| h.name == name).cloned();
+    let user_namespace = match spec_of(&context.pod).host_users {
+        Some(false) => {
+            let (machine, uid) = ((&*handles.ctx.host, &handles.ctx.settings), &context.identity.uid);
+            Some(handles.pod_ids.ensure(machine, uid, (&name, handler.as_ref())).await?)
+        }
+        Some(true) | None => None,
+    };
+    Ok(PodFacts {
+        recursive_read_only: handler.is_some_and(|h| h.recursive_read_only_mounts),
+        user_namespace,
+        extra_supplemental_groups: extra_groups(&context.pod, volumes.values()),
+        runtime_handler: name,
+        ..PodFacts::default()
+    })
+}
+
+/// Says once, as an event about the node, what is wrong with its own resolv.conf.
+pub async fn check_node_dns(ctx: Arc<Context>) {
+    let network = &ctx.settings.network;
+    let Some(path) = &network.resolv_conf else { return };
+    let shown = path.display().to_string();
+    let problem = match ctx.host.read_text(path).await {
+        Ok(text) => check_resolv_conf(&shown, &text, &network.cluster_domain).map(|warning| warning.message),
+        Err(error) if error.is_not_found() => Some(format!("open {shown}: no such file or directory")),
+        Err(error) => Some(crate::error_chain::chain(&error)),
+    };
+    if let Some(problem) = problem {
+        ctx.recorder.node_warning(DnsWarningReason::CheckLimitsForResolvConf.as_str(), problem);
+    }
+}
+
+async fn pod_dns(context: &PassContext) -> Result<DnsRequest, String> {
+    let network = &context.handles.ctx.settings.network;
+    let resolv_conf = match &network.resolv_conf {
+        Some(path) => {
+            Some(context.handles.ctx.host.read_text(path).await.map_err(|e| crate::error_chain::chain(&e))?)
+        }
+        None => None,
+    };
+    let node = NodeDns {
+        cluster_dns: network.cluster_dns.clone(),
+        cluster_domain: network.cluster_domain.clone(),
+        resolv_conf,
+        node_ips: network.host_ips.clone(),
+    };
+    let PodDns { dns, warnings } = compute_pod_dns(&context.pod, &node).map_err(|error| error.to_string())?;
+    for warning in warnings {
+        if warning.reason == DnsWarningReason::MissingClusterDns {
+            context.handles.ctx.recorder.node_warning(warning.reason.as_str(), MISSING_CLUSTER_DNS);
+        }
+        context.handles.ctx.recorder.warning(
+            &context.identity,
+            None,
+            warning.reason.as_str(),
+            warning.message,
+        );
+    }
+    Ok(dns)
+}
+
+/// The request for the pod's sandbox of that attempt.
+///
+/// # Errors
+/// What the spec asks for cannot be had.
+pub fn sandbox_request(
+    context: &PassContext,
+    prepared: &Prepared,
+    attempt: u32,
+) -> Result<SandboxRequest, ConfigError> {
+    compute_sandbox_request(&SandboxInputs {
+        pod: &context.pod,
+        node: &context.handles.ctx.node_facts,
+        facts: &prepared.facts,
+        attempt,
+        dns: &prepared.dns,
+        cgroup_parent: &prepared.cgroup_parent,
+    })
+}

@@ -1,0 +1,62 @@
+//! Creating and stopping pod sandboxes.
+
+use kubelet_core::pod::plan::SandboxReason;
+use model::SandboxId;
+use model::containers::spec_of;
+
+use super::prepare::{Prepared, sandbox_request};
+use super::{PassContext, Retry};
+
+/// Stops the sandboxes one by one; fails with when to try again if one would not stop.
+pub async fn stop_all(context: &PassContext, ids: &[SandboxId]) -> Result<(), Retry> {
+    for id in ids {
+        match context.handles.ctx.runtime.stop_sandbox(id).await {
+            Ok(()) => {}
+            Err(error) if error.is_not_found() => {}
+            Err(error) => {
+                let message = format!("error killing pod: failed to \"KillPodSandbox\": {error}");
+                context.handles.ctx.recorder.warning(&context.identity, None, "FailedKillPod", message);
+                return Err(Retry::BackingOff);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Creates the sandbox; fails with when to try again if that failed.
+pub async fn create(
+    context: &PassContext,
+    prepared: &Prepared,
+    attempt: u32,
+    why: SandboxReason,
+) -> Result<(), Retry> {
+    let handles = &context.handles;
+    if why != SandboxReason::NoSandbox {
+        let message = "Pod sandbox changed, it will be killed and re-created.";
+        handles.ctx.recorder.normal(&context.identity, None, "SandboxChanged", message);
+    }
+    let failed = |message: String| {
+        handles.ctx.recorder.warning(&context.identity, None, "FailedCreatePodSandBox", message);
+        Err(Retry::BackingOff)
+    };
+    let request = match sandbox_request(context, prepared, attempt) {
+        Ok(request) => request,
+        Err(error) => return failed(format!("Failed to create pod sandbox: {error}")),
+    };
+    if let Err(error) = handles.ctx.host.ensure_dir(request.log_directory.as_ref(), 0o755).await {
+        return failed(format!("Failed to create pod sandbox: {}", crate::error_chain::chain(&error)));
+    }
+    let began = handles.ctx.clock.mono();
+    let created = handles.ctx.runtime.run_sandbox(&request).await;
+    let took = handles.ctx.clock.mono().saturating_since(began);
+    let has_own_users = !spec_of(&context.pod).host_users.unwrap_or(true);
+    handles.ctx.metrics.pod_started(&request.runtime_handler, has_own_users, took, created.is_ok());
+    match created {
+        Ok(id) => {
+            tracing::info!(pod = %context.identity, sandbox = %id, attempt, reason = ?why, "Created pod sandbox");
+            Ok(())
+        }
+        // An uncertain outcome needs no guess here: the next look shows whether the sandbox is there.
+        Err(error) => failed(format!("Failed to create pod sandbox: {}", error.rpc_message())),
+    }
+}

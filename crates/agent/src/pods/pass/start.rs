@@ -1,0 +1,387 @@
+//! Starting containers: image, request, create, start, postStart hook.
+//!
+//! A container that was created but never started, by us or by a kubelet before us, is adopted instead of created
+//! again: a create that timed out may have got through.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use kubelet_core::devices::allocate_response::{show_devices, with_env};
+use kubelet_core::downward::DownwardFacts;
+use kubelet_core::env::{EnvObjects, compute_env};
+use kubelet_core::image::pull::container_event;
+use kubelet_core::image::pull_secrets::{keyring_of, missing_secrets_message};
+use kubelet_core::pod::create_error::create_error_reason;
+use kubelet_core::pod::hash::container_hash;
+use kubelet_core::pod::plan::{KillContainer, KillReason, StartContainer};
+use kubelet_core::request::{ContainerInputs, PodFacts, compute_container_request};
+use kubelet_core::volume::image::{check_runtime, image_volumes};
+use model::containers::{ContainerRef, find_container};
+use model::request::{ContainerRequest, SandboxRequest};
+use model::{ContainerId, ContainerKind, ContainerObservation, ContainerState, PodObservation, SandboxId};
+use ports::RuntimeError;
+
+use super::files;
+use super::image_volumes::{self, PulledImages, with_images};
+use super::prepare::{Prepared, sandbox_request};
+use super::{PassContext, PassNote, Retry, Waiting};
+use crate::images::{ImageFailure, PodKeyring, PodLogin, ReadyImage, WantedImage};
+use crate::pods::hooks::{HookContext, run_handler};
+
+/// Why a container was not started.
+#[derive(Debug)]
+struct Failure {
+    reason: &'static str,
+    message: String,
+    retry: Retry,
+}
+
+impl Failure {
+    fn new(reason: &'static str, message: impl Into<String>) -> Self {
+        Self { reason, message: message.into(), retry: Retry::BackingOff }
+    }
+}
+
+impl From<ImageFailure> for Failure {
+    fn from(failure: ImageFailure) -> Self {
+        let retry = failure.retry_at.map_or(Retry::BackingOff, Retry::At);
+        Self { reason: failure.reason, message: failure.message, retry }
+    }
+}
+
+/// Starts the containers one after the other, in the order of the plan: ephemeral containers, the init list, then the
+/// regular containers as the spec lists them. A postStart hook that runs holds back the containers behind it. Returns
+/// when to try again if one failed.
+pub async fn start_all(
+    context: &PassContext,
+    prepared: &Prepared,
+    sandbox: &SandboxId,
+    starts: &[StartContainer],
+) -> Option<Retry> {
+    let attempt = context.observed.sandboxes.iter().find(|s| s.id == *sandbox).map_or(0, |s| s.attempt);
+    let request = match sandbox_request(context, prepared, attempt) {
+        Ok(request) => request,
+        Err(error) => {
+            tracing::warn!(pod = %context.identity, err = %error, "Failed to start containers");
+            return Some(Retry::BackingOff);
+        }
+    };
+    let login = PodLogin { keyring: pod_keyring(context).await, objects: context.objects.clone() };
+    let image_volumes = match starts.is_empty() {
+        true => PulledImages::new(),
+        false => image_volumes::pull_all(context, &request, &login).await,
+    };
+    let start_context =
+        StartContext { context, prepared, sandbox, sandbox_request: &request, login: &login, image_volumes };
+    let mut retry = None;
+    for start in starts {
+        let outcome = start_context.start(start).await;
+        retry = Retry::earliest(retry, outcome);
+        // The containers behind an init container need its work; the failure of any other one holds back only itself.
+        if outcome.is_some() && start.kind == ContainerKind::Init {
+            break;
+        }
+    }
+    retry
+}
+
+/// What all containers of one sandbox share.
+struct StartContext<'a> {
+    context: &'a PassContext,
+    prepared: &'a Prepared,
+    sandbox: &'a SandboxId,
+    sandbox_request: &'a SandboxRequest,
+    login: &'a PodLogin,
+    image_volumes: PulledImages,
+}
+
+/// The credentials in the pod's pull secrets. Without those that cannot be had, pulling is tried all the same.
+async fn pod_keyring(context: &PassContext) -> PodKeyring {
+    let (secrets, missing) = context.objects.pull_secrets().await;
+    if !missing.is_empty() {
+        let names: Vec<&str> = missing.iter().map(String::as_str).collect();
+        let message = missing_secrets_message(&names);
+        context.handles.ctx.recorder.warning(
+            &context.identity,
+            None,
+            "FailedToRetrieveImagePullSecret",
+            message,
+        );
+    }
+    let secrets: Vec<_> = secrets.iter().map(|secret| &**secret).collect();
+    keyring_of(&secrets)
+}
+
+impl StartContext<'_> {
+    async fn start(&self, start: &StartContainer) -> Option<Retry> {
+        let container = find_container(&self.context.pod, &start.name)?;
+        let outcome = self.try_start(&container, start).await;
+        let failure = outcome.as_ref().err().map(|failure| failure.reason);
+        self.context.handles.ctx.metrics.container_started(container.kind, failure);
+        match outcome {
+            Ok(()) => {
+                self.context.note(PassNote::Started { container: start.name.to_string() }).await;
+                None
+            }
+            Err(Failure { reason, message, retry }) => {
+                let waiting = Waiting { reason: reason.to_owned(), message };
+                self.context.note(PassNote::Failed { container: start.name.to_string(), waiting }).await;
+                Some(retry)
+            }
+        }
+    }
+
+    async fn try_start(&self, container: &ContainerRef<'_>, start: &StartContainer) -> Result<(), Failure> {
+        let id = match self.adoptable(container) {
+            Some(created) => created.id.clone(),
+            None => {
+                let handles = &self.context.handles;
+                let (pod, sandbox) = (&self.context.identity, self.sandbox_request);
+                let shown = self.shown_images(container)?;
+                let wanted = WantedImage::of(container);
+                let image = handles.images.ensure(pod, wanted, sandbox, self.login).await;
+                let image = image.inspect_err(|failure| {
+                    self.fail_event(container, &container_event(failure.reason));
+                })?;
+                image_volumes::note_pull(self.context, &image).await;
+                let request = self.request(container, start, (&image, &shown)).await?;
+                let created = self.create(container, &request).await;
+                handles.ctx.metrics.pods.images_shown(shown.len(), created.is_ok());
+                created?
+            }
+        };
+        self.run(container, &id, start.restart_count).await
+    }
+
+    /// What the runtime calls the images that the container's volumes show, by the name of the volume; all of them are
+    /// there.
+    fn shown_images(&self, container: &ContainerRef<'_>) -> Result<BTreeMap<String, String>, Failure> {
+        let handles = &self.context.handles;
+        let volumes = image_volumes(&self.context.pod, container);
+        if volumes.is_empty() {
+            return Ok(BTreeMap::new());
+        }
+        handles.ctx.metrics.pods.image_volumes_asked(volumes.len());
+        let runtime = handles.node.borrow().version.clone();
+        check_runtime(&runtime.name, &runtime.version, volumes.iter().any(|volume| volume.has_part))
+            .map_err(|why| {
+                self.fail_event(container, &format!("Error: {why}"));
+                Failure::new("CreateContainerConfigError", why)
+            })?;
+        let mut shown = BTreeMap::new();
+        let mut failure = None;
+        for volume in volumes {
+            match self.image_volumes.get(volume.volume) {
+                Some(Ok(image)) => {
+                    shown.insert(volume.volume.to_owned(), image.clone());
+                }
+                Some(Err(why)) => {
+                    self.fail_event(container, &container_event(why.reason));
+                    handles.ctx.metrics.pods.images_shown(1, false);
+                    failure = Some(why.clone());
+                }
+                None => {}
+            }
+        }
+        failure.map_or(Ok(shown), |failure| Err(failure.into()))
+    }
+
+    /// The newest instance, if it was created from this spec in this sandbox and only waits to be started.
+    fn adoptable(&self, container: &ContainerRef<'_>) -> Option<&ContainerObservation> {
+        let newest = self.context.observed.newest(container.name())?;
+        let hash = container_hash(container);
+        let is_ours = newest.record.hash == Some(hash) && newest.sandbox_id == *self.sandbox;
+        (newest.state == ContainerState::Created && is_ours).then_some(newest)
+    }
+
+    async fn request(
+        &self,
+        container: &ContainerRef<'_>,
+        start: &StartContainer,
+        (image, shown): (&ReadyImage, &BTreeMap<String, String>),
+    ) -> Result<ContainerRequest, Failure> {
+        let refused = |message: String| {
+            self.fail_event(container, &format!("Error: {message}"));
+            Failure::new("CreateContainerConfigError", message)
+        };
+        let ips = self.pod_ips();
+        let handles = &self.context.handles;
+        let allocatable = handles.allocatable.get();
+        let downward = DownwardFacts {
+            container: container.name(),
+            pod_ips: &ips,
+            host_ips: handles.ctx.host_ips(),
+            allocatable: &allocatable,
+        };
+        let objects = self.context.objects.env().await.map_err(|error| refused(error.to_string()))?;
+        let env_files = files::read_env_files(self.context, container, &self.prepared.volumes);
+        let objects = EnvObjects { files: env_files.await.map_err(refused)?, ..objects };
+        let env = compute_env(&self.context.pod, container, &downward, &objects)
+            .map_err(|error| refused(error.to_string()))?;
+        let (pod, uid) = (&self.context.pod, &self.context.identity.uid);
+        let response = handles.devices.of_starting(pod, uid, container).await.map_err(refused)?;
+        let env = with_env(&response, env);
+        let hosts_file = files::ensure_hosts_file(self.context, container, &ips).await.map_err(refused)?;
+        let facts = PodFacts { hosts_file, ..self.prepared.facts.clone() };
+        let termination_log = files::ensure_termination_log(self.context, container, start.restart_count)
+            .await
+            .map_err(refused)?;
+        let volumes = with_images(&self.prepared.mount_points, shown);
+        let sub_paths =
+            files::ensure_sub_paths(self.context, container, &env, (&self.prepared.volumes, shown))
+                .await
+                .map_err(refused)?;
+        files::ensure_log_dir(self.context, self.sandbox_request, container).await.map_err(refused)?;
+        let target = self.target_of(container);
+        let mut request = compute_container_request(&ContainerInputs {
+            pod: &self.context.pod,
+            container: *container,
+            node: &handles.ctx.node_facts,
+            facts: &facts,
+            restart_count: start.restart_count,
+            hash: container_hash(container),
+            image_ref: &image.reference,
+            image: &image.observed,
+            env: &env,
+            volumes: &volumes,
+            sub_paths: &sub_paths,
+            termination_log: termination_log.as_deref(),
+            target: target.as_ref(),
+        })
+        .map_err(|error| refused(error.to_string()))?;
+        show_devices(&mut request, response);
+        Ok(request)
+    }
+
+    /// The running container whose processes an ephemeral one asks to see.
+    fn target_of(&self, container: &ContainerRef<'_>) -> Option<ContainerId> {
+        let ephemeral = match (container.kind, &container.spec) {
+            (ContainerKind::Ephemeral, model::containers::SpecRef::Ephemeral(spec)) => spec,
+            _ => return None,
+        };
+        let name = ephemeral.target_container_name.as_deref()?;
+        self.context.observed.running().find(|c| &*c.name == name).map(|c| c.id.clone())
+    }
+
+    async fn create(
+        &self,
+        container: &ContainerRef<'_>,
+        request: &ContainerRequest,
+    ) -> Result<ContainerId, Failure> {
+        let runtime = &self.context.handles.ctx.runtime;
+        match runtime.create_container(self.sandbox, request, self.sandbox_request).await {
+            Ok(id) => {
+                let message = "Container created";
+                self.context.handles.ctx.recorder.normal(
+                    &self.context.identity,
+                    Some(container.name()),
+                    "Created",
+                    message,
+                );
+                Ok(id)
+            }
+            Err(error) => {
+                self.fail_event(container, &format!("Error: {}", error.message()));
+                // If the create got through after all, the next look finds the container and starts it.
+                let message = error.message();
+                Err(Failure::new(create_error_reason(&message), message))
+            }
+        }
+    }
+
+    async fn run(
+        &self,
+        container: &ContainerRef<'_>,
+        id: &ContainerId,
+        restart_count: u32,
+    ) -> Result<(), Failure> {
+        let handles = &self.context.handles;
+        if let Err(error) = handles.ctx.runtime.start_container(id).await {
+            self.fail_event(container, &format!("Error: {}", error.message()));
+            self.discard_if_refused(id, &error).await;
+            return Err(Failure::new("RunContainerError", error.message()));
+        }
+        handles.ctx.recorder.normal(
+            &self.context.identity,
+            Some(container.name()),
+            "Started",
+            "Container started",
+        );
+        files::link_log(self.context, self.sandbox_request, container, (id, restart_count)).await;
+        self.run_post_start(container, id).await
+    }
+
+    /// A created container that cannot be started would be adopted forever.
+    async fn discard_if_refused(&self, id: &ContainerId, error: &RuntimeError) {
+        if error.is_uncertain() {
+            return;
+        }
+        let runtime = &self.context.handles.ctx.runtime;
+        let is_still_created =
+            runtime.container_status(id).await.is_ok_and(|status| status.state == ContainerState::Created);
+        if is_still_created && let Err(error) = runtime.remove_container(id).await {
+            tracing::warn!(pod = %self.context.identity, containerID = %id, err = %error, "Failed to remove container that the runtime refused to start");
+        }
+    }
+
+    async fn run_post_start(&self, container: &ContainerRef<'_>, id: &ContainerId) -> Result<(), Failure> {
+        let Some(handler) = container.lifecycle().and_then(|l| l.post_start.as_ref()) else { return Ok(()) };
+        let handles = &self.context.handles;
+        self.context.note(PassNote::HookBegan { container: container.name().to_owned() }).await;
+        let hook = HookContext {
+            runtime: &*handles.ctx.runtime,
+            net: &*handles.ctx.net,
+            recorder: &handles.ctx.recorder,
+            metrics: &handles.ctx.metrics,
+            pod: &self.context.identity,
+            pod_ip: self.pod_ips().first().copied(),
+            container_id: id,
+            container_name: container.name(),
+            container: Some(*container),
+        };
+        let Err(why) = run_handler(&hook, handler).await else { return Ok(()) };
+        tracing::warn!(pod = %self.context.identity, containerName = container.name(), err = why, "postStart hook failed");
+        let name = Some(container.name());
+        // The output of the hook may hold secrets: events, which more people can read, do not show it.
+        handles.ctx.recorder.warning(
+            &self.context.identity,
+            name,
+            "FailedPostStartHook",
+            "PostStartHook failed",
+        );
+        self.kill_after_hook(container, id).await;
+        Err(Failure::new("PostStartHookError", why))
+    }
+
+    async fn kill_after_hook(&self, container: &ContainerRef<'_>, id: &ContainerId) {
+        let handles = &self.context.handles;
+        let Ok(observed) = handles.ctx.runtime.container_status(id).await else { return };
+        let kill = KillContainer {
+            id: id.clone(),
+            name: container.name().into(),
+            why: KillReason::PostStartHookFailed,
+            grace: None,
+        };
+        let mut start_context = PodObservation::clone(&self.context.observed);
+        start_context.containers.insert(0, observed);
+        let context = PassContext { observed: start_context.into(), ..self.context.clone() };
+        super::kill::kill_all(&context, &[kill]).await;
+    }
+
+    fn pod_ips(&self) -> Vec<IpAddr> {
+        if files::uses_host_network(&self.context.pod) {
+            return self.context.handles.ctx.host_ips().to_vec();
+        }
+        let sandbox = self.context.observed.sandboxes.iter().find(|s| s.id == *self.sandbox);
+        sandbox.map(|s| s.ips.clone()).unwrap_or_default()
+    }
+
+    fn fail_event(&self, container: &ContainerRef<'_>, message: &str) {
+        self.context.handles.ctx.recorder.warning(
+            &self.context.identity,
+            Some(container.name()),
+            "Failed",
+            message,
+        );
+    }
+}

@@ -1,0 +1,397 @@
+//! The sync loop: merges the sources and keeps one worker for each pod.
+//!
+//! Owns the desired pods and the table of workers. Never calls the runtime, never waits for a pod: whatever takes time
+//! happens in a worker's own task. Nothing is torn down before every source has reported once, and left nothing out; no
+//! pod begins before the runtime has been listed once, nor while another one of its name still runs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use kubelet_core::housekeeping::{CleanupInputs, RuntimePresence, WorkerProgress, compute_cleanup};
+use kubelet_core::reflector::ObjectKey;
+use kubelet_core::sources::{PodChange, PodOp, Sources, SourcesReady};
+use model::k8s::Pod;
+use model::{MonoTime, PodRef, PodSource, PodUid};
+use tokio::sync::{mpsc, watch};
+
+use crate::api::meta::key_of;
+use crate::cache::InRuntime;
+use crate::heartbeat::Heartbeat;
+use crate::pods::handles::PodHandles;
+use crate::pods::worker::{DesiredState, PodWorker};
+use crate::pods_view::{is_final, load_pod};
+use crate::sources::SourceSet;
+
+const HOUSEKEEPING_PERIOD: Duration = Duration::from_secs(2);
+const SCAN_PERIOD: Duration = Duration::from_secs(60);
+/// What was left behind is looked for again after this long.
+const LEFTOVER_PAUSE: Duration = Duration::from_secs(10);
+#[derive(Debug)]
+struct WorkerHandle {
+    pod: PodRef,
+    desired_state: watch::Sender<DesiredState>,
+}
+
+/// Where the loop tells how far the sources are.
+#[derive(Clone, Debug)]
+pub struct SourcesReadiness {
+    /// All have reported.
+    pub reported: watch::Sender<bool>,
+    /// All have reported, and left nothing out: what they do not name is wanted by nobody and may be cleaned up.
+    pub complete: watch::Sender<bool>,
+    /// The pods that sources of this machine want.
+    pub static_pods: watch::Sender<BTreeSet<ObjectKey>>,
+}
+
+impl Default for SourcesReadiness {
+    fn default() -> Self {
+        Self {
+            reported: watch::Sender::new(false),
+            complete: watch::Sender::new(false),
+            static_pods: watch::Sender::new(BTreeSet::new()),
+        }
+    }
+}
+
+#[derive(Debug)]
+pub struct SyncLoop {
+    handles: Arc<PodHandles>,
+    heartbeat: Heartbeat,
+    sets: mpsc::Receiver<SourceSet>,
+    sources: Sources,
+    readiness: SourcesReadiness,
+    /// Sources that could read everything they have at least once.
+    complete: SourcesReady,
+    workers: BTreeMap<PodUid, WorkerHandle>,
+    /// Pods whose name an older pod still has; by full name, the newest one wins.
+    held_back: BTreeMap<String, Arc<Pod>>,
+    listings: watch::Receiver<Option<InRuntime>>,
+    /// House was kept once; from then on it is kept by the clock.
+    has_kept_house: bool,
+    finished_sender: mpsc::Sender<PodUid>,
+    finished: mpsc::Receiver<PodUid>,
+    /// Pods that left a directory or a cgroup on this machine; found by a scan now and then.
+    on_disk: (mpsc::Sender<BTreeSet<PodUid>>, mpsc::Receiver<BTreeSet<PodUid>>),
+    /// The last scan's, until it has been acted on.
+    dirs: BTreeSet<PodUid>,
+    next_scan: MonoTime,
+}
+
+/// Logs and records that the worker of a pod panicked, and when it starts again. Its containers go on.
+fn report_worker_panic(handles: Arc<PodHandles>, pod: PodRef) -> impl Fn(Duration) {
+    move |delay| {
+        tracing::error!(%pod, podUID = %pod.uid, ?delay, "Pod worker panicked, restarting it");
+        let message = format!("error syncing pod: its worker panicked and starts again in {delay:?}");
+        handles.ctx.recorder.warning(&pod, None, "FailedSync", message);
+    }
+}
+
+impl SyncLoop {
+    #[must_use]
+    pub fn new(
+        handles: Arc<PodHandles>,
+        heartbeat: Heartbeat,
+        sets: mpsc::Receiver<SourceSet>,
+        expected: Vec<PodSource>,
+        readiness: SourcesReadiness,
+    ) -> Self {
+        let (finished_sender, finished) = mpsc::channel(256);
+        Self {
+            listings: handles.cache.listings(),
+            has_kept_house: false,
+            handles,
+            heartbeat,
+            sets,
+            complete: SourcesReady::new(expected.iter().copied()),
+            sources: Sources::new(expected),
+            readiness,
+            workers: BTreeMap::new(),
+            held_back: BTreeMap::new(),
+            finished_sender,
+            finished,
+            on_disk: mpsc::channel(1),
+            dirs: BTreeSet::new(),
+            next_scan: MonoTime::ZERO,
+        }
+    }
+
+    /// Runs until dropped. Every select arm is cancel safe: channels lose nothing.
+    pub async fn run(mut self) {
+        let clock = self.handles.ctx.clock;
+        let mut next_housekeeping = clock.mono() + HOUSEKEEPING_PERIOD;
+        self.note_reported();
+        loop {
+            self.heartbeat.beat(clock.mono().since_start());
+            tokio::select! {
+                biased;
+                Some(uid) = self.finished.recv() => self.worker_finished(&uid),
+                Some(set) = self.sets.recv() => self.take_set(set),
+                Some(uids) = self.on_disk.1.recv() => self.dirs = uids,
+                () = self.handles.leftovers.notified() => {
+                    self.next_scan = self.next_scan.min(clock.mono() + LEFTOVER_PAUSE);
+                }
+                Ok(()) = self.listings.changed(), if !self.has_kept_house => self.keep_house_first(),
+                () = clock.sleep_until(next_housekeeping) => {
+                    self.run_housekeeping();
+                    self.let_begin();
+                    next_housekeeping = clock.mono() + HOUSEKEEPING_PERIOD;
+                }
+            }
+        }
+    }
+
+    fn take_set(&mut self, set: SourceSet) {
+        if set.is_complete {
+            self.complete.saw(set.source);
+        } else if !self.complete.has_seen(set.source) {
+            tracing::warn!(source = %set.source, "Failed to parse manifests and to read their checkpoint, not removing undesired pods until one of both succeeds");
+        }
+        let merged = self.sources.set(set.source, set.pods, self.handles.ctx.clock.now().wall);
+        for duplicate in &merged.duplicates {
+            self.handles.ctx.recorder.warning(
+                &PodRef::of(&duplicate.pod),
+                None,
+                "FailedValidation",
+                duplicate.message(),
+            );
+        }
+        for change in &merged.changes {
+            self.apply(change);
+        }
+        let from_api = self.sources.pods().filter(|(source, _)| *source == PodSource::Api).count();
+        self.handles.ctx.metrics.set_desired(self.sources.pods().count() - from_api, from_api);
+        self.note_reported();
+        self.keep_house_first();
+    }
+
+    /// Leftovers of an earlier kubelet are found as soon as they can be: pods of the same name wait for their end.
+    fn keep_house_first(&mut self) {
+        self.let_begin();
+        if !self.has_kept_house && self.listings.borrow().is_some() && *self.readiness.complete.borrow() {
+            self.has_kept_house = true;
+            self.run_housekeeping();
+        }
+    }
+
+    fn note_reported(&mut self) {
+        let notify = |channel: &watch::Sender<bool>, now: bool| {
+            channel.send_if_modified(|known| std::mem::replace(known, now) != now);
+        };
+        let statics = self.sources.pods().filter(|(source, _)| source.is_static());
+        let statics: BTreeSet<ObjectKey> = statics.map(|(_, pod)| key_of(&**pod)).collect();
+        self.readiness
+            .static_pods
+            .send_if_modified(|known| std::mem::replace(known, statics.clone()) != statics);
+        notify(&self.readiness.reported, self.sources.ready().all_ready());
+        notify(&self.readiness.complete, self.complete.all_ready());
+    }
+
+    fn apply(&mut self, change: &PodChange) {
+        let PodChange { op, source, pod } = change;
+        let identity = PodRef::of(pod);
+        tracing::info!(pod = %identity, podUID = %identity.uid, %source, ?op, "SyncLoop");
+        match op {
+            PodOp::Add => self.add(pod.clone()),
+            PodOp::Update | PodOp::Delete | PodOp::Reconcile => match self.workers.get(&identity.uid) {
+                Some(worker) => worker.desired_state.send_modify(|state| state.desired = Some(pod.clone())),
+                None => self.add(pod.clone()),
+            },
+            PodOp::Remove => self.remove(&identity),
+        }
+    }
+
+    fn add(&mut self, pod: Arc<Pod>) {
+        let identity = PodRef::of(&pod);
+        if let Some(worker) = self.workers.get(&identity.uid) {
+            // The same UID came back while its worker was still taking it down: the worker starts over afterwards.
+            worker.desired_state.send_modify(|state| {
+                state.desired = Some(pod);
+                state.is_removed = false;
+            });
+            return;
+        }
+        let full_name = identity.full_name();
+        if self.workers.values().any(|worker| worker.pod.full_name() == full_name) {
+            tracing::info!(pod = %identity, podUID = %identity.uid, "Pod waits until the previous pod of the same full name has terminated");
+            self.held_back.insert(full_name, pod);
+            return;
+        }
+        self.begin(identity, pod);
+    }
+
+    /// Starts the worker of a pod that is desired.
+    fn begin(&mut self, pod: PodRef, desired: Arc<Pod>) {
+        let must_wait = self.must_wait(&pod, self.handles.cache.presence().as_ref());
+        self.start_worker(pod, DesiredState { desired: Some(desired), must_wait, ..DesiredState::default() });
+    }
+
+    /// Another pod of that name may run, of which no worker may know yet.
+    fn must_wait(&self, pod: &PodRef, in_runtime: Option<&InRuntime>) -> bool {
+        let is_in_the_way = |(other, presence): &(PodRef, RuntimePresence)| {
+            other.uid != pod.uid
+                && *presence == RuntimePresence::MayRun
+                && other.full_name() == pod.full_name()
+        };
+        in_runtime.is_none_or(|pods| pods.values().any(is_in_the_way))
+    }
+
+    /// Pods that had to wait begin once nothing is in their way.
+    fn let_begin(&mut self) {
+        let waiting = |worker: &&WorkerHandle| worker.desired_state.borrow().must_wait;
+        if !self.workers.values().any(|worker| waiting(&worker)) {
+            return;
+        }
+        let in_runtime = self.handles.cache.presence();
+        for worker in self.workers.values().filter(waiting) {
+            if !self.must_wait(&worker.pod, in_runtime.as_ref()) {
+                worker.desired_state.send_modify(|state| state.must_wait = false);
+            }
+        }
+    }
+
+    fn remove(&mut self, pod: &PodRef) {
+        self.held_back.retain(|_, waiting| PodRef::of(waiting).uid != pod.uid);
+        if let Some(worker) = self.workers.get(&pod.uid) {
+            worker.desired_state.send_modify(|state| {
+                state.is_removed = true;
+                state.removals += 1;
+            });
+        }
+    }
+
+    fn start_worker(&mut self, pod: PodRef, state: DesiredState) {
+        let (desired_state, receiver) = watch::channel(state);
+        let (handles, finished) = (self.handles.clone(), self.finished_sender.clone());
+        let (identity, uid) = (pod.clone(), pod.uid.clone());
+        let is_known = receiver.borrow().desired.is_some();
+        // From now on the pod counts as cared for.
+        let followed = handles.cache.subscribe(&uid);
+        self.workers.insert(pod.uid.clone(), WorkerHandle { pod, desired_state });
+        let (ask_of, desired_state) = (handles.clone(), receiver.clone());
+        let ask = move || {
+            let desired = desired_state.borrow().desired.clone().filter(|pod| !has_ended(pod));
+            desired.map(|pod| ask_of.admissions.ask(pod))
+        };
+        let mut asked = Some(ask());
+        let report = report_worker_panic(handles.clone(), identity.clone());
+        self.handles.ctx.tasks.spawn_restarting("pod worker", self.handles.ctx.clock, report, move || {
+            let (handles, identity, desired_state) = (handles.clone(), identity.clone(), receiver.clone());
+            let (uid, finished, followed) = (uid.clone(), finished.clone(), followed.clone());
+            // After a panic the pod is admitted as after a restart of the kubelet.
+            let place = asked.take().unwrap_or_else(&ask);
+            async move {
+                let remembered = match is_known {
+                    true => None,
+                    false => load_pod(&*handles.ctx.host, &handles.ctx.settings.paths, &identity.uid)
+                        .await
+                        .map(Arc::new),
+                };
+                let identity = remembered.as_deref().map_or(identity, PodRef::of);
+                let (worker, first) = PodWorker::new(handles, identity, desired_state, remembered, place);
+                drop(followed);
+                worker.run(first).await;
+                // The loop outlives its workers, except at shutdown, when nobody needs to know.
+                let _ = finished.send(uid).await;
+            }
+        });
+    }
+
+    /// A worker has ended: its pod has left no trace.
+    fn worker_finished(&mut self, uid: &PodUid) {
+        let Some(worker) = self.workers.remove(uid) else { return };
+        self.handles.pods.forget(uid);
+        let state = worker.desired_state.borrow().clone();
+        let full_name = worker.pod.full_name();
+        if let (Some(pod), false) = (state.desired, state.is_removed) {
+            // Asked for again in the very moment of its end.
+            self.handles.ctx.metrics.pod_restarted(kubelet_core::status::is_static_pod(&pod));
+            self.begin(worker.pod, pod);
+        } else if let Some(pod) = self.held_back.remove(&full_name) {
+            self.begin(PodRef::of(&pod), pod);
+        }
+        self.let_begin();
+    }
+
+    /// Finds what nobody asks for any more, and has it taken down by workers of its own.
+    fn run_housekeeping(&mut self) {
+        let Some(in_runtime) = self.handles.cache.presence() else { return };
+        let runtime: BTreeMap<PodUid, RuntimePresence> =
+            in_runtime.iter().map(|(uid, (_, presence))| (uid.clone(), *presence)).collect();
+        let running = runtime.values().filter(|presence| **presence == RuntimePresence::MayRun).count();
+        self.handles.ctx.metrics.set_running(running);
+        let runtime_only =
+            self.workers.values().filter(|worker| worker.desired_state.borrow().desired.is_none()).count();
+        self.handles.ctx.metrics.pods.set_runtime_only(runtime_only);
+        let plan = compute_cleanup(&CleanupInputs {
+            desired: &self.sources.pods().map(|(_, pod)| PodRef::of(pod).uid).collect(),
+            workers: &self.workers.keys().map(|uid| (uid.clone(), WorkerProgress::Working)).collect(),
+            runtime: &runtime,
+            dirs: &std::mem::take(&mut self.dirs),
+            sources_ready: *self.readiness.complete.borrow(),
+        });
+        for uid in plan.kill_orphans {
+            self.handles.ctx.metrics.orphan_found();
+            tracing::info!(podUID = %uid, "Killing pod that is running but not desired");
+            let known = in_runtime.get(&uid).map(|(pod, _)| pod.clone());
+            self.take_down(uid, known);
+        }
+        for uid in plan.remove_dirs {
+            tracing::info!(podUID = %uid, "Cleaning up orphaned pod");
+            let known = in_runtime.get(&uid).map(|(pod, _)| pod.clone());
+            self.take_down(uid, known);
+        }
+        if *self.readiness.complete.borrow() {
+            self.scan_directories();
+        }
+    }
+
+    /// A worker without a spec: it stops what runs, releases the volumes and removes the rest.
+    fn take_down(&mut self, uid: PodUid, known: Option<PodRef>) {
+        if self.workers.contains_key(&uid) {
+            return;
+        }
+        let pod = known.unwrap_or_else(|| PodRef::new("", "", uid));
+        self.start_worker(pod, DesiredState { is_removed: true, ..DesiredState::default() });
+    }
+}
+
+impl SyncLoop {
+    /// Looks for directories and cgroups of pods that nobody takes care of, in a task of its own: a slow disk must not stop the
+    /// loop.
+    fn scan_directories(&mut self) {
+        let now = self.handles.ctx.clock.mono();
+        // What has a cgroup is known only once cgroups have names.
+        let knows_names =
+            !self.handles.ctx.settings.cgroups.per_qos || self.handles.cgroups.names.borrow().is_some();
+        if now < self.next_scan || !knows_names {
+            return;
+        }
+        self.next_scan = now + SCAN_PERIOD;
+        self.handles.ctx.metrics.volumes.sweep_begins();
+        let (handles, answer) = (self.handles.clone(), self.on_disk.0.clone());
+        self.handles.ctx.tasks.spawn_isolated("pod directory scan", async move {
+            let with_cgroups = handles.cgroups.all().await;
+            match handles.ctx.host.list_dir(&handles.ctx.settings.paths.pods()).await {
+                Ok(entries) => {
+                    let dirs = entries.into_iter().filter(|e| e.is_dir).map(|e| PodUid::from(e.name));
+                    let uids = dirs.chain(with_cgroups).collect();
+                    // The loop lives as long as the process; at its end nobody needs the answer.
+                    let _ = answer.send(uids).await;
+                }
+                Err(error) => {
+                    let error = crate::error_chain::chain(&error);
+                    tracing::warn!(
+                        err = error,
+                        "Failed to list pod directories, orphaned directories are kept"
+                    );
+                }
+            }
+        });
+    }
+}
+
+/// The API says that it is over: it takes no room.
+fn has_ended(pod: &Pod) -> bool {
+    pod.status.as_ref().is_some_and(is_final)
+}

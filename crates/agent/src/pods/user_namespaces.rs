@@ -1,0 +1,114 @@
+//! The user namespaces of pods that want one of their own (`hostUsers: false`).
+//!
+//! Owns which pod has which ids; decisions are `kubelet_core::userns`. The file `userns` in a pod's directory is the truth
+//! that survives the process: written before anything of the pod runs, gone only when nothing of it runs any more.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kubelet_core::request::IdMappings;
+use kubelet_core::userns::{UserNamespaces, UsernsError, file_content};
+use model::PodUid;
+use parking_lot::Mutex;
+use ports::host::HostResult;
+use ports::runtime::RuntimeHandler;
+use ports::{Host, HostError};
+
+use crate::error_chain::chain;
+use crate::settings::Settings;
+
+const FILE: &str = "userns";
+/// A file has some 200 bytes; more than this is not ours.
+const FILE_LIMIT: usize = 4096;
+/// Whose subordinate ids pods get.
+const USER: &str = "kubelet";
+/// The answer may come over the network.
+const SUBORDINATE_IDS_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A handle; clones share the ids.
+#[derive(Clone, Debug)]
+pub struct PodIds {
+    ids: Arc<Mutex<UserNamespaces>>,
+}
+
+impl PodIds {
+    /// Finds out which ids there are, and which of them pods have from before.
+    ///
+    /// # Errors
+    /// The machine sets ids aside that cannot be used, or the directory of all pods cannot be listed.
+    pub async fn load(host: &dyn Host, settings: &Settings) -> HostResult<Self> {
+        let unusable = |error| HostError::Invalid(format!("create user namespace manager: {error}"));
+        let mut ids = pool(host, settings).await.map_err(unusable)?;
+        for entry in host.list_dir(&settings.paths.pods()).await?.into_iter().filter(|entry| entry.is_dir) {
+            let uid = PodUid::from(entry.name);
+            let problem = match read(host, settings, &uid).await {
+                Ok(None) => continue,
+                Ok(Some(file)) => ids.record(&uid, &file).err().map(|error| error.to_string()),
+                Err(error) => {
+                    ids.record_unreadable(&uid, chain(&error));
+                    Some(chain(&error))
+                }
+            };
+            if let Some(problem) = problem {
+                tracing::error!(podUID = %uid, problem, "Failed to read the user namespace of a pod, not creating user namespaces until it is gone");
+            }
+        }
+        Ok(Self { ids: Arc::new(Mutex::new(ids)) })
+    }
+
+    /// The pod's ids, written down before they are told. Whoever is interrupted in here just asks again.
+    ///
+    /// # Errors
+    /// The runtime cannot do it, no ids are free, or they cannot be written down; the text is complete.
+    pub async fn ensure(
+        &self,
+        (host, settings): (&dyn Host, &Settings),
+        pod: &PodUid,
+        (name, handler): (&str, Option<&RuntimeHandler>),
+    ) -> Result<IdMappings, String> {
+        if !handler.is_some_and(|handler| handler.user_namespaces) {
+            let error = match name {
+                "" => UsernsError::RuntimeCannot,
+                name => UsernsError::HandlerCannot(name.to_owned()),
+            };
+            return Err(error.to_string());
+        }
+        let mappings = self.ids.lock().allocate(pod).map_err(|error| error.to_string())?;
+        let path = settings.paths.pod(pod).join(FILE);
+        let written = host.write_durably(&path, file_content(&mappings).as_bytes(), 0o644).await;
+        written.map_err(|error| format!("create user namespace: {}", chain(&error)))?;
+        Ok(mappings)
+    }
+
+    /// The pod runs nothing any more: its ids are free as soon as its file is gone.
+    ///
+    /// # Errors
+    /// The file cannot be removed; the ids stay taken.
+    pub async fn release(&self, host: &dyn Host, settings: &Settings, pod: &PodUid) -> HostResult<()> {
+        host.remove_file(&settings.paths.pod(pod).join(FILE)).await?;
+        self.ids.lock().release(pod);
+        Ok(())
+    }
+}
+
+async fn pool(host: &dyn Host, settings: &Settings) -> Result<UserNamespaces, UsernsError> {
+    let asked = tokio::time::timeout(SUBORDINATE_IDS_TIMEOUT, host.subordinate_ids(USER)).await;
+    let subordinate = match asked {
+        Ok(Ok(subordinate)) => subordinate,
+        Ok(Err(error)) => return Err(UsernsError::Pool(chain(&error))),
+        Err(_) => return Err(UsernsError::Pool(format!("no answer within {SUBORDINATE_IDS_TIMEOUT:?}"))),
+    };
+    let containers = &settings.containers;
+    let ranges = subordinate.as_ref().map(|ids| (&ids.uids[..], &ids.gids[..]));
+    UserNamespaces::new(ranges, containers.user_ids_per_pod, containers.max_pods)
+}
+
+/// `None` for a pod that has no user namespace. An empty file is what a power cut may leave, and nothing runs after one.
+async fn read(host: &dyn Host, settings: &Settings, pod: &PodUid) -> Result<Option<String>, HostError> {
+    match host.read_file(&settings.paths.pod(pod).join(FILE), FILE_LIMIT, false).await {
+        Ok(content) if content.is_empty() => Ok(None),
+        Ok(content) => Ok(Some(String::from_utf8_lossy(&content).into_owned())),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,730 @@
+//! One pod's worker: the only task that acts on it, from its first appearance until it has left no trace.
+//!
+//! ```text
+//! news --> state machine (kubelet_core::pod::worker) --> effects --> pass or release --> report --> state machine
+//! ```
+//! Each turn of the loop takes in one piece of news, decides (all decisions are pure functions of `kubelet-core`), and
+//! starts at most one act. An act is an owned child: a kill drops it, nothing is ever left running behind the worker's
+//! back. After an act the next decision waits for an observation that was begun after the act had ended.
+
+mod admission;
+mod allocation;
+mod cgroup;
+mod deadline;
+mod messages;
+mod objects;
+mod release;
+mod status;
+mod terminate;
+mod times;
+mod waiting;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use kubelet_core::pod::actions::{PodInputs, compute_pod_actions};
+use kubelet_core::pod::backoff::{BackoffTable, SYNC_RETRY, note_step, step_retry_delay};
+use kubelet_core::pod::plan::{KillReason, PodStep};
+use kubelet_core::pod::termination::GracePeriod;
+use kubelet_core::pod::worker::{
+    ActOutcome, PodStage, TerminationCause, WorkerEffect, WorkerEvent, WorkerState, on_event,
+};
+use kubelet_core::probe::results::ProbeVerdicts;
+use kubelet_core::sources::differs_semantically;
+use kubelet_core::status::TerminalReason;
+use model::cgroup::CgroupState;
+use model::containers::find_container;
+use model::k8s::{Pod, PodStatus};
+use model::{ContainerId, ContainerObservation, ContainerState, MonoTime, PodObservation, PodRef};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tracing::Instrument;
+
+use self::cgroup::CgroupWatch;
+use self::objects::Registration;
+use crate::pods::handles::PodHandles;
+use crate::pods::messages::{PassNote, ProbeEvent, WorkerMessage};
+use crate::pods::pass::prepare::Prepared;
+use crate::pods::pass::{PassContext, PassReport, Retry};
+use crate::pods::prober::Probes;
+use crate::pods_view::is_final;
+use crate::resources::admissions::{AdmissionSlot, TerminationRequest};
+use times::Times;
+use waiting::WaitingContainers;
+
+/// News from within acts and probes that may wait; senders wait when it is full.
+const MESSAGE_QUEUE: usize = 64;
+/// An act that was cut short is tried again after this long.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// What the sync loop wants of a worker. The latest counts.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct DesiredState {
+    /// Absent for pods that only the runtime knows.
+    pub desired: Option<Arc<Pod>>,
+    /// The pod is gone from its source: take it down and leave nothing.
+    pub is_removed: bool,
+    /// How often it was removed, because a removal that is taken back at once must still stop the pod.
+    pub removals: u64,
+    /// Start nothing yet: nobody knows what the runtime has, or a pod of the same name still runs in it.
+    pub must_wait: bool,
+}
+
+/// A pass that waits for a picture that is fresh enough.
+#[derive(Debug)]
+enum Pending {
+    Sync(Arc<Pod>),
+    Terminate { pod: Option<Arc<Pod>>, grace: GracePeriod },
+}
+
+/// A step that failed, and when the same one is worth another try.
+#[derive(Debug)]
+struct Failing {
+    step: PodStep,
+    times: u32,
+    until: MonoTime,
+}
+
+/// How an act ended.
+#[derive(Debug)]
+enum ActReport {
+    Synced(PassReport),
+    /// Volumes show what is in the API now, or an event says why not.
+    Refreshed,
+    Terminated,
+    /// `Err`: what still holds the pod's resources.
+    Released(Result<(), String>),
+    /// The same for the last traces.
+    Purged(Result<(), String>),
+}
+
+pub(crate) struct PodWorker {
+    handles: Arc<PodHandles>,
+    pod: PodRef,
+    desired_state: watch::Receiver<DesiredState>,
+    /// With the resources that were allocated, whatever the API asks for by now.
+    desired: Option<Arc<Pod>>,
+    /// Of the desired state that was handled last.
+    was_removed: bool,
+    removals: u64,
+    /// The generation that asks for other resources.
+    pending_resize: Option<i64>,
+    state: WorkerState,
+    is_over: bool,
+    observations: watch::Receiver<Option<Arc<PodObservation>>>,
+    observed: Option<Arc<PodObservation>>,
+    /// Observations from before this moment do not show what the last act did.
+    needs_after: MonoTime,
+    pending: Option<Pending>,
+    act: JoinSet<ActReport>,
+    /// What the act in flight carries out, if it is a step of a plan.
+    acting: Option<PodStep>,
+    failing: Option<Failing>,
+    inbox: (mpsc::Sender<WorkerMessage>, mpsc::Receiver<WorkerMessage>),
+    probes: Probes,
+    verdicts: ProbeVerdicts,
+    backoff: BackoffTable,
+    prepared: Option<Arc<Prepared>>,
+    cgroup: CgroupWatch,
+    registration: Registration,
+    waiting: WaitingContainers,
+    /// Containers whose postStart hook runs.
+    starting: BTreeSet<String>,
+    killed: BTreeMap<ContainerId, KillReason>,
+    log_restarts: BTreeMap<String, u32>,
+    messages: BTreeMap<ContainerId, String>,
+    /// What the status shows while a pass is under way.
+    snapshot: Option<status::Snapshot>,
+    /// The last step only killed containers, and the next one starts them again.
+    is_replacing: bool,
+    /// Shared with the view of all pods, which shows it.
+    last_status: Option<Arc<PodStatus>>,
+    /// The pod as it was last written to disk.
+    saved: Option<Arc<Pod>>,
+    terminal: Option<TerminalReason>,
+    is_rejected: bool,
+    /// What the API showed when the last pass began.
+    was_running_in_api: bool,
+    resync_at: MonoTime,
+    /// The earliest moment that somebody asked to be woken at.
+    wake_at: Option<MonoTime>,
+    /// It makes way for others, and should have ended by then.
+    late_at: Option<MonoTime>,
+    /// The pod's place on the node; `None` for one that takes none.
+    slot: Option<AdmissionSlot>,
+    /// What keeps the pod's resources, as logged last.
+    stuck_on: Option<String>,
+    times: Times,
+}
+
+impl std::fmt::Debug for PodWorker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PodWorker")
+            .field("pod", &self.pod)
+            .field("stage", &self.state.stage())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The step killed containers and left it to the next one to start them again.
+fn replaces(step: &PodStep) -> bool {
+    matches!(
+        step,
+        PodStep::Converge { kill, remove, start, .. }
+            if !kill.is_empty() && remove.is_empty() && start.is_empty()
+    )
+}
+
+/// Never resolves for a pod without a place.
+async fn termination_request(slot: Option<&mut AdmissionSlot>) -> Option<TerminationRequest> {
+    match slot {
+        Some(slot) => slot.termination_requested().await,
+        None => std::future::pending().await,
+    }
+}
+
+impl PodWorker {
+    /// A worker for a pod that is desired, or (without one in the desired state) for a pod that only the runtime or the disk
+    /// knows; `remembered` is what an earlier kubelet wrote down about it. Returns it with what it has to do first.
+    pub(crate) fn new(
+        handles: Arc<PodHandles>,
+        pod: PodRef,
+        desired_state: watch::Receiver<DesiredState>,
+        remembered: Option<Arc<Pod>>,
+        slot: Option<AdmissionSlot>,
+    ) -> (Box<Self>, Vec<WorkerEffect>) {
+        let observations = handles.cache.subscribe(&pod.uid);
+        let inbox = mpsc::channel(MESSAGE_QUEUE);
+        let back_off_max = handles.ctx.settings.containers.back_off_max;
+        let now = handles.ctx.clock.now();
+        let desired = desired_state.borrow().desired.clone().or(remembered);
+        let (was_removed, removals) = (desired_state.borrow().is_removed, desired_state.borrow().removals);
+        let (state, effects) = match &desired {
+            Some(desired) => WorkerState::new(desired.clone(), now),
+            None => WorkerState::orphan(pod.clone(), now),
+        };
+        let worker = Self {
+            probes: Probes::new(handles.clone(), pod.clone(), inbox.0.clone()),
+            desired,
+            was_removed,
+            removals,
+            pending_resize: None,
+            state,
+            is_over: false,
+            observed: None,
+            needs_after: now.mono,
+            pending: None,
+            act: JoinSet::new(),
+            acting: None,
+            failing: None,
+            inbox,
+            verdicts: ProbeVerdicts::default(),
+            backoff: BackoffTable::crash_loop(back_off_max, handles.ctx.node_facts.features),
+            prepared: None,
+            cgroup: CgroupWatch::default(),
+            registration: Registration::default(),
+            waiting: WaitingContainers::default(),
+            starting: BTreeSet::new(),
+            killed: BTreeMap::new(),
+            log_restarts: BTreeMap::new(),
+            messages: BTreeMap::new(),
+            snapshot: None,
+            is_replacing: false,
+            last_status: None,
+            saved: None,
+            terminal: None,
+            is_rejected: false,
+            was_running_in_api: false,
+            resync_at: now.mono,
+            wake_at: None,
+            late_at: None,
+            stuck_on: None,
+            times: Times::new(now.mono),
+            slot,
+            handles,
+            pod,
+            desired_state,
+            observations,
+        };
+        // Boxed, because every future that takes it over would have room for all of it.
+        (Box::new(worker), effects)
+    }
+
+    /// Runs until the pod has left no trace. Every select arm is cancel safe: channels, watches and join sets lose
+    /// nothing.
+    pub(crate) async fn run(mut self: Box<Self>, first: Vec<WorkerEffect>) {
+        self.begin(first).await;
+        while !self.is_over {
+            let clock = self.handles.ctx.clock;
+            let wake_at = self.wake_at.map_or(self.resync_at, |at| at.min(self.resync_at));
+            tokio::select! {
+                biased;
+                Ok(()) = self.desired_state.changed() => self.handle_desired_state(),
+                Some(done) = self.act.join_next(), if !self.act.is_empty() => self.take_report(done),
+                Some(message) = self.inbox.1.recv() => self.handle_message(message),
+                Ok(()) = self.observations.changed() => self.take_observation().await,
+                why = termination_request(self.slot.as_mut()) => if let Some(why) = why { self.terminate_for(why) },
+                () = self.registration.changes.next() => self.take_object_change(),
+                () = clock.sleep_until(wake_at) => self.take_wake(),
+            }
+            self.start_pending();
+            self.publish().await;
+        }
+    }
+
+    /// What is known from before this process: the status an earlier kubelet left, and the logs.
+    async fn begin(&mut self, first: Vec<WorkerEffect>) {
+        self.handles.pleg.inspect(&self.pod);
+        let known = match status::load(&self.handles, &self.pod).await {
+            None => self.desired.as_deref().and_then(status::said_in_api),
+            known => known,
+        };
+        let known = known.map(|said| self.without_lost_ends(said));
+        let is_due_again = |said: &PodStatus| {
+            self.desired.as_deref().is_some_and(|pod| kubelet_core::shutdown::begins_again(pod, said))
+        };
+        let known = known.filter(|said| !is_due_again(said));
+        self.last_status = known.map(Arc::new);
+        self.times.remember(self.last_status.as_deref());
+        self.log_restarts = messages::log_restarts(&self.handles.ctx, &self.pod).await;
+        self.schedule_resync();
+        self.carry_out(first);
+        self.restore_allocation().await;
+        if let Some(pod) = self.desired.clone() {
+            let ended_before = self.last_status.as_deref().is_some_and(is_final);
+            self.terminal = self.last_status.as_deref().and_then(status::terminal_of);
+            if ended_before {
+                self.leave_place();
+                self.is_rejected = self.last_status.as_deref().is_some_and(status::was_rejected);
+            } else {
+                self.admit(&pod).await;
+            }
+            self.take_end_from_api(&pod);
+            if ended_before || self.is_rejected {
+                self.feed(WorkerEvent::Kill { cause: TerminationCause::Completed, grace_override: None });
+            }
+            // Found running or on disk, with its manifest gone: taken down as if that had just been noticed.
+            if self.desired_state.borrow().is_removed {
+                self.feed(WorkerEvent::Removed);
+            }
+        }
+        self.publish().await;
+    }
+
+    /// One event through the state machine, and what follows from it.
+    fn feed(&mut self, event: WorkerEvent) {
+        let (state, effects) = on_event(self.state.clone(), event, self.handles.ctx.clock.now());
+        self.state = state;
+        self.carry_out(effects);
+    }
+
+    fn carry_out(&mut self, effects: Vec<WorkerEffect>) {
+        for effect in effects {
+            match effect {
+                WorkerEffect::SyncPass(pod) => self.pending = Some(Pending::Sync(pod)),
+                WorkerEffect::TerminatePass { pod, grace, cause } => {
+                    tracing::info!(pod = %self.pod, podUID = %self.pod.uid, ?cause, grace = grace.as_secs(), "Terminating pod");
+                    self.pending = Some(Pending::Terminate { pod, grace });
+                }
+                WorkerEffect::CancelAct => self.cancel_act(),
+                WorkerEffect::Observe => self.handles.pleg.inspect(&self.pod),
+                WorkerEffect::ReleaseResources { .. } => {
+                    self.registration = Registration::default();
+                    self.release();
+                }
+                WorkerEffect::PublishStage(stage) => {
+                    if stage == PodStage::Terminated {
+                        self.report_deadline();
+                    }
+                    if stage >= PodStage::Terminated {
+                        self.release_status();
+                        self.leave_place();
+                    }
+                    self.reconcile_probes();
+                }
+                WorkerEffect::WakeIn(after) => self.wake_no_later_than(self.handles.ctx.clock.mono() + after),
+                WorkerEffect::Forget => self.purge(),
+                WorkerEffect::StartAgain => self.forget_status(),
+            }
+        }
+    }
+
+    /// The act in flight is dropped, whatever it waits for; a pass that has not begun simply does not.
+    fn cancel_act(&mut self) {
+        self.starting.clear();
+        self.act.abort_all();
+        if self.pending.take().is_some() {
+            self.feed(WorkerEvent::ActDone(ActOutcome::Settled));
+        }
+    }
+
+    fn handle_desired_state(&mut self) {
+        let state = self.desired_state.borrow_and_update().clone();
+        let is_new_removal = std::mem::replace(&mut self.removals, state.removals) != state.removals;
+        let was_removed = std::mem::replace(&mut self.was_removed, state.is_removed) || is_new_removal;
+        if is_new_removal {
+            // Whoever decides what comes here counts it as gone.
+            self.leave_place();
+            self.feed(WorkerEvent::Removed);
+        }
+        match state.desired {
+            // Added again: it starts over once it has ended, however little its spec has changed.
+            Some(pod) if was_removed && !state.is_removed => {
+                self.desired = Some(pod.clone());
+                self.feed(WorkerEvent::Desired(pod));
+            }
+            Some(pod) => self.take_desired(&pod),
+            None => {}
+        }
+    }
+
+    fn take_desired(&mut self, pod: &Arc<Pod>) {
+        let pod = &self.with_allocation(pod);
+        let known = self.desired.replace(pod.clone());
+        if known.as_ref().is_some_and(|known| Arc::ptr_eq(known, pod)) {
+            return;
+        }
+        // Our own words come back from the API with each status; nothing is to be done, or tried again, for them.
+        let is_status_only = known.as_ref().is_some_and(|known| !differs_semantically(known, pod));
+        if is_status_only {
+            self.saved = self.saved.take().map(|_| pod.clone());
+        } else {
+            self.prepared = None;
+            self.failing = None;
+            self.times.pod_changed();
+            self.feed(WorkerEvent::Desired(pod.clone()));
+        }
+        self.times.seen_in_api(&self.handles.ctx.metrics, self.handles.ctx.clock.now(), pod);
+        self.take_end_from_api(pod);
+    }
+
+    /// Somebody else declared the pod over, as controllers do with pods of nodes that they have not heard of for long.
+    fn take_end_from_api(&mut self, pod: &Pod) {
+        let Some(said) = status::said_in_api(pod).filter(is_final) else { return };
+        if self.state.stage() == PodStage::Syncing {
+            self.terminal = self.terminal.take().or_else(|| status::terminal_of(&said));
+            self.feed(WorkerEvent::Kill { cause: TerminationCause::Completed, grace_override: None });
+        }
+    }
+
+    fn take_wake(&mut self) {
+        let now = self.handles.ctx.clock.mono();
+        if self.resync_at <= now {
+            self.handles.pleg.inspect(&self.pod);
+            self.registration.is_stale = true;
+            self.cgroup.are_numbers_known = false;
+            self.schedule_resync();
+        }
+        if self.wake_at.is_some_and(|at| at <= now) {
+            self.wake_at = None;
+            self.check_deadline();
+            self.check_if_late();
+            self.feed(WorkerEvent::Wake);
+        }
+    }
+
+    fn schedule_resync(&mut self) {
+        let period = self.handles.ctx.settings.sync_frequency;
+        self.resync_at = self.handles.ctx.clock.mono() + period + self.handles.ctx.rng.up_to(period / 2);
+    }
+
+    fn wake_no_later_than(&mut self, at: MonoTime) {
+        self.wake_at = Some(self.wake_at.map_or(at, |known| known.min(at)));
+    }
+
+    async fn take_observation(&mut self) {
+        let Some(observed) = self.observations.borrow_and_update().clone() else { return };
+        let is_first = self.observed.is_none();
+        messages::read_new(&self.handles.ctx, &self.pod, &observed, &mut self.messages).await;
+        self.forget_instances_not_in(&observed);
+        if is_first {
+            self.seed_verdicts(&observed);
+        }
+        self.count_ended(&observed);
+        let (stopped, taken_at) = (observed.is_stopped(), observed.taken_at);
+        self.observed = Some(observed);
+        self.note_ended();
+        self.reconcile_probes();
+        self.look_at_cgroup().await;
+        self.feed(WorkerEvent::Observed { stopped, taken_at });
+    }
+
+    /// Containers that had not ended when the pod was last looked at. What ended before this process is not counted.
+    fn count_ended(&self, observed: &PodObservation) {
+        let (Some(before), Some(pod)) = (&self.observed, self.desired.as_deref()) else { return };
+        let is_over = |container: &ContainerObservation| container.state == ContainerState::Exited;
+        for ended in observed.containers.iter().filter(|container| is_over(container)) {
+            let kind = find_container(pod, &ended.name).map(|container| container.kind);
+            if let Some(kind) = kind.filter(|_| !before.container(&ended.id).is_some_and(is_over)) {
+                self.handles.ctx.metrics.pods.terminated(kind, ended);
+            }
+        }
+    }
+
+    fn forget_instances_not_in(&mut self, observed: &PodObservation) {
+        let ids: BTreeSet<&ContainerId> = observed.containers.iter().map(|c| &c.id).collect();
+        self.messages.retain(|id, _| ids.contains(id));
+        self.killed.retain(|id, _| ids.contains(id));
+        self.verdicts.retain(|id| ids.contains(id));
+    }
+
+    /// A restarted kubelet believes what it wrote before about containers that are still the same.
+    fn seed_verdicts(&mut self, observed: &PodObservation) {
+        let Some(previous) = &self.last_status else { return };
+        if self.handles.ctx.node_facts.features.status_starts_again {
+            return;
+        }
+        for seed in kubelet_core::status::merge_for_restart(previous, observed) {
+            self.verdicts.set(&seed.container, seed.kind, seed.verdict);
+        }
+    }
+
+    fn reconcile_probes(&mut self) {
+        let is_terminating = self.state.stage() != PodStage::Syncing;
+        if let (Some(observed), Some(pod)) = (&self.observed, &self.desired) {
+            self.probes.reconcile(pod, observed, &self.verdicts, is_terminating);
+        }
+    }
+
+    fn handle_message(&mut self, message: WorkerMessage) {
+        match message {
+            WorkerMessage::Pass(note) => self.handle_note(note),
+            WorkerMessage::Probe(event) => self.handle_probe_event(&event),
+        }
+    }
+
+    fn handle_probe_event(&mut self, event: &ProbeEvent) {
+        let is_known = self.observed.as_ref().is_some_and(|o| o.container(&event.container).is_some());
+        if is_known && self.verdicts.set(&event.container, event.kind, event.verdict) {
+            self.reconcile_probes();
+            self.feed(WorkerEvent::Wake);
+        }
+    }
+
+    fn handle_note(&mut self, note: PassNote) {
+        match note {
+            PassNote::Pulled { began, ended } => self.times.pulled(began, ended),
+            PassNote::Failed { container, waiting } => {
+                self.starting.remove(&container);
+                self.waiting.start_failed(&container, waiting, self.handles.ctx.clock.mono());
+            }
+            PassNote::HookBegan { container } => {
+                self.starting.insert(container);
+            }
+            PassNote::Started { container } => {
+                self.starting.remove(&container);
+                self.waiting.started(&container);
+            }
+        }
+    }
+
+    fn take_report(&mut self, done: Result<ActReport, tokio::task::JoinError>) {
+        self.needs_after = self.handles.ctx.clock.mono();
+        self.times.act_ended(&self.handles.ctx.metrics, self.needs_after);
+        self.handles.pleg.inspect(&self.pod);
+        while let Ok(message) = self.inbox.1.try_recv() {
+            self.handle_message(message);
+        }
+        let failed = || WorkerEvent::ActDone(ActOutcome::Failed { retry_after: RETRY });
+        match done {
+            Ok(ActReport::Synced(report)) => {
+                self.prepared = report.prepared.or_else(|| self.prepared.take());
+                let outcome = self.step_outcome(report.retry);
+                self.feed(WorkerEvent::ActDone(outcome));
+            }
+            Ok(ActReport::Refreshed) => self.feed(WorkerEvent::ActDone(ActOutcome::Settled)),
+            Ok(ActReport::Terminated) => {
+                self.report_deadline();
+                self.feed(WorkerEvent::ActDone(ActOutcome::Progressed));
+            }
+            Ok(ActReport::Released(result)) => {
+                let ok = self.note_stuck(result);
+                self.feed(WorkerEvent::Released { ok });
+            }
+            Ok(ActReport::Purged(result)) => {
+                self.is_over = self.note_stuck(result);
+                if !self.is_over {
+                    self.purge_later();
+                }
+            }
+            Err(error) => {
+                if error.is_panic() {
+                    tracing::error!(pod = %self.pod, "Pod operation panicked, syncing the pod again");
+                }
+                self.feed(failed());
+            }
+        }
+    }
+
+    /// A step that failed makes the same step wait.
+    fn step_outcome(&mut self, retry: Option<Retry>) -> ActOutcome {
+        let acted = self.acting.take();
+        if acted == Some(PodStep::RepairCgroup) && retry.is_none() {
+            // Not compared again before it is due: what the kernel rounds would be changed forever.
+            self.cgroup.state = CgroupState::AsItShouldBe;
+        }
+        self.is_replacing = retry.is_none() && acted.as_ref().is_some_and(replaces);
+        let (Some(step), Some(retry)) = (acted, retry) else {
+            self.failing = None;
+            return ActOutcome::Progressed;
+        };
+        let before = self.failing.take().filter(|failing| step.repeats(&failing.step));
+        let times = before.map_or(0, |failing| failing.times).saturating_add(1);
+        let jitter = self.handles.ctx.rng.up_to(SYNC_RETRY / 2);
+        let next = self.needs_after + step_retry_delay(times, jitter);
+        let until = match retry {
+            Retry::At(at) => at.min(next),
+            // What the step found missing may have come meanwhile.
+            Retry::BackingOff if self.registration.has_changed => self.needs_after,
+            Retry::BackingOff => next,
+        };
+        self.failing = Some(Failing { step, times, until });
+        ActOutcome::Failed { retry_after: until.saturating_since(self.needs_after) }
+    }
+
+    /// The same step failed a moment ago, and nothing has changed since.
+    fn must_wait(&mut self, step: &PodStep) -> bool {
+        let Some(until) = self.failing.as_ref().filter(|f| step.repeats(&f.step)).map(|f| f.until) else {
+            return false;
+        };
+        let must_wait = until > self.handles.ctx.clock.mono();
+        if must_wait {
+            self.wake_no_later_than(until);
+        }
+        must_wait
+    }
+
+    /// Whether all is well; otherwise says once what is in the way.
+    fn note_stuck(&mut self, result: Result<(), String>) -> bool {
+        let Err(why) = result else { return true };
+        if self.stuck_on.as_ref() != Some(&why) {
+            self.handles.ctx.recorder.warning(
+                &self.pod,
+                None,
+                "FailedKillPod",
+                format!("pod cannot be removed yet: {why}"),
+            );
+            self.stuck_on = Some(why);
+        }
+        false
+    }
+
+    /// Begins the pass that waits, once nothing else is under way and the picture shows what the last act did.
+    fn start_pending(&mut self) {
+        // A pass without anything to do ends at once, and may ask for the next one; each round needs news, so this
+        // ends. The bound is for a mistake in that reasoning.
+        for _ in 0..8 {
+            if !self.act.is_empty() || self.pending.is_none() {
+                return;
+            }
+            let Some(observed) = self.observed.clone().filter(|o| o.taken_at >= self.needs_after) else {
+                return;
+            };
+            let has_no_room = self.slot.as_ref().is_some_and(AdmissionSlot::must_wait);
+            let must_wait = has_no_room || self.desired_state.borrow().must_wait;
+            match self.pending.take_if(|pending| !(must_wait && matches!(pending, Pending::Sync(_)))) {
+                Some(Pending::Sync(pod)) => {
+                    self.note_phase_in_api();
+                    self.sync(pod, &observed);
+                    self.note_act(false);
+                }
+                Some(Pending::Terminate { pod, grace }) => {
+                    self.note_phase_in_api();
+                    self.is_replacing = false;
+                    self.hold_status(&observed);
+                    self.report_deadline();
+                    self.terminate(pod, observed, grace);
+                    self.note_act(true);
+                }
+                None => return,
+            }
+        }
+    }
+
+    /// A pass that found nothing to do has started no act.
+    fn note_act(&mut self, is_kill: bool) {
+        if !self.act.is_empty() {
+            self.times.act_began(&self.handles.ctx.metrics, self.handles.ctx.clock.mono(), is_kill);
+        }
+    }
+
+    fn sync(&mut self, pod: Arc<Pod>, observed: &Arc<PodObservation>) {
+        self.check_deadline();
+        if self.state.stage() != PodStage::Syncing {
+            return self.feed(WorkerEvent::ActDone(ActOutcome::Settled));
+        }
+        let now = self.handles.ctx.clock.now();
+        let plan = compute_pod_actions(&PodInputs {
+            pod: &pod,
+            observed,
+            verdicts: &self.verdicts,
+            backoff: &self.backoff,
+            log_restarts: &self.log_restarts,
+            killed: &self.killed,
+            cgroup: self.cgroup.state,
+            features: self.handles.ctx.node_facts.features,
+            now,
+        });
+        self.note_waiting(&plan);
+        if let Some(at) = plan.wake_at {
+            self.wake_no_later_than(at);
+        }
+        if plan.step == PodStep::Settled && is_final(&self.compute(&pod)) {
+            return self.feed(WorkerEvent::ActDone(ActOutcome::PodCompleted));
+        }
+        self.register_objects(&pod);
+        if plan.step == PodStep::Settled || self.must_wait(&plan.step) {
+            self.release_status();
+            // Only now: no step waits for an API that is slow to answer.
+            return match self.takes_stale_volumes(&pod) {
+                true => self.refresh_volumes(pod, observed.clone()),
+                false => self.feed(WorkerEvent::ActDone(ActOutcome::Settled)),
+            };
+        }
+        tracing::debug!(pod = %self.pod, step = ?plan.step, "Next step");
+        self.hold_status(observed);
+        self.acting = Some(plan.step.clone());
+        note_step(&mut self.backoff, &pod, observed, &plan.step, now);
+        self.note_kills(&plan.step);
+        self.note_kept_logs(&plan.step, observed);
+        let context = self.context(pod, observed.clone());
+        let prepared = self.prepared.clone();
+        self.registration.has_changed = false;
+        let (pod, uid) = (&self.pod, self.pod.uid.as_str());
+        let span = tracing::info_span!(target: "trace", "syncPod", k8s.pod = %pod, k8s.pod.uid = uid);
+        let pass = async move { ActReport::Synced(crate::pods::pass::run(context, plan, prepared).await) };
+        self.act.spawn(pass.instrument(span));
+    }
+
+    fn context(&self, pod: Arc<Pod>, observed: Arc<PodObservation>) -> PassContext {
+        PassContext {
+            handles: self.handles.clone(),
+            pod,
+            identity: self.pod.clone(),
+            observed,
+            objects: self.registration.objects.clone(),
+            notes: self.inbox.0.clone(),
+        }
+    }
+
+    /// Where a container is removed and its logs stay, its next instance counts on from them.
+    fn note_kept_logs(&mut self, step: &PodStep, observed: &PodObservation) {
+        let PodStep::Converge { remove, .. } = step else { return };
+        for removal in remove.iter().filter(|removal| removal.why.keeps_logs()) {
+            let Some(instance) = observed.container(&removal.id) else { continue };
+            let highest = self.log_restarts.entry(removal.name.to_string()).or_default();
+            *highest = (*highest).max(instance.record.restart_count);
+        }
+    }
+
+    fn note_kills(&mut self, step: &PodStep) {
+        let kills = match step {
+            PodStep::Settled | PodStep::RepairCgroup => return,
+            PodStep::CreateSandbox { kill, .. }
+            | PodStep::Converge { kill, .. }
+            | PodStep::Teardown { kill, .. } => kill,
+        };
+        self.killed.extend(kills.iter().map(|kill| (kill.id.clone(), kill.why)));
+    }
+}

@@ -1,0 +1,206 @@
+//! Whether this node takes the pod at all. A refused pod never runs: its status says why. One that was taken may have to
+//! make way for a critical one later.
+
+use kubelet_core::admission::fit::{FitFacts, refuse_beyond};
+use kubelet_core::admission::preemption::PREEMPTING;
+use kubelet_core::admission::{Admission, AdmissionFacts, Rejection, compute_admission};
+use kubelet_core::allocations::{EndedFacts, OtherPods, compute_ended};
+use kubelet_core::devices::assign::{allocatable_devices, rejection};
+use kubelet_core::devices::{DeviceShortage, PodDevices};
+use kubelet_core::eviction::message::EVICTED;
+use kubelet_core::pod::termination::{EXCEEDED_GRACE_PERIOD, GraceSources, compute_grace};
+use kubelet_core::pod::worker::{PodStage, TerminationCause, WorkerEvent};
+use kubelet_core::shutdown::TERMINATED;
+use kubelet_core::status::TerminalReason;
+use model::k8s::Pod;
+
+use super::PodWorker;
+use crate::api::reflector::own_node;
+use crate::pods::handles::PodHandles;
+use crate::resources::admissions::TerminationRequest;
+
+/// How a pod ends that somebody on this node ends.
+struct End {
+    cause: TerminationCause,
+    grace_override: Option<i64>,
+    reason: &'static str,
+    message: String,
+    is_disruption: bool,
+    /// The annotations of its event; `None`: it has none, because the node's own says it all.
+    told_with: Option<Vec<(&'static str, String)>>,
+}
+
+impl End {
+    fn of(why: TerminationRequest) -> Self {
+        match why {
+            TerminationRequest::Preempted => Self {
+                cause: TerminationCause::Preempted,
+                grace_override: None,
+                reason: PREEMPTING.0,
+                message: PREEMPTING.1.to_owned(),
+                is_disruption: true,
+                told_with: Some(Vec::new()),
+            },
+            TerminationRequest::Evicted { notice, grace } => Self {
+                cause: TerminationCause::Evicted,
+                grace_override: Some(grace),
+                reason: EVICTED,
+                message: notice.message.clone(),
+                is_disruption: notice.is_disruption,
+                told_with: Some(notice.annotations.clone()),
+            },
+            TerminationRequest::NodeShutdown { grace } => Self {
+                cause: TerminationCause::NodeShutdown,
+                grace_override: Some(grace),
+                reason: TERMINATED.0,
+                message: TERMINATED.1.to_owned(),
+                is_disruption: true,
+                told_with: None,
+            },
+        }
+    }
+}
+
+impl PodWorker {
+    /// Judges the pod once. One that already ran before a restart of the kubelet was admitted then.
+    pub(super) async fn admit(&mut self, pod: &Pod) {
+        let Some(slot) = &mut self.slot else { return };
+        let ran_before = self.last_status.as_ref().is_some_and(|status| status.container_statuses.is_some());
+        if ran_before {
+            return slot.keep();
+        }
+        let handles = self.handles.clone();
+        handles.ctx.metrics.pod_taken(model::containers::spec_of(pod).containers.len());
+        match slot.admit(|others| decide(&handles, pod, others)).await {
+            Some(Admission::Admitted { victims, short_of }) => {
+                handles.ctx.metrics.pods.made_way(victims.len(), &short_of);
+                if let Err(why) = handles.devices.ensure(pod, &self.pod.uid).await {
+                    self.leave_place();
+                    self.reject(rejection(&why));
+                }
+            }
+            Some(Admission::Rejected(rejection)) => self.reject(rejection),
+            None => {}
+        }
+    }
+
+    fn reject(&mut self, rejection: Rejection) {
+        let handles = &self.handles;
+        handles.ctx.metrics.rejected(&rejection.reason);
+        handles.ctx.recorder.warning(&self.pod, None, rejection.reason.clone(), rejection.message.clone());
+        let message = format!("Pod was rejected: {}", rejection.message);
+        let reason = rejection.reason.into_owned();
+        self.terminal = Some(TerminalReason { reason, message, is_disruption: false });
+        self.is_rejected = true;
+    }
+
+    /// The room of this pod is needed, or it took more than it may, or the machine ends. One that ends already ends as it
+    /// began to, though perhaps faster.
+    pub(super) fn terminate_for(&mut self, why: TerminationRequest) {
+        let end = End::of(why);
+        if self.terminal.is_none() {
+            if let Some(annotations) = end.told_with {
+                let (reason, message) = (end.reason, end.message.clone());
+                self.handles.ctx.recorder.annotated_warning(&self.pod, reason, message, annotations);
+            }
+            self.terminal = Some(TerminalReason {
+                reason: end.reason.to_owned(),
+                message: end.message,
+                is_disruption: end.is_disruption,
+            });
+        }
+        let (cause, grace_override) = (end.cause, end.grace_override);
+        if let Some(pod) = &self.desired {
+            let grace = compute_grace(GraceSources::of(pod, grace_override), None);
+            let late_at = self.handles.ctx.clock.mono() + grace.kill_deadline();
+            self.late_at = Some(late_at);
+            self.wake_no_later_than(late_at);
+        }
+        self.feed(WorkerEvent::Kill { cause, grace_override });
+    }
+
+    /// Somebody waits for the room of this pod; says so once when that takes too long (contract C.6).
+    pub(super) fn check_if_late(&mut self) {
+        let Some(late_at) = self.late_at else { return };
+        if self.state.stage() >= PodStage::Terminated {
+            self.late_at = None;
+        } else if late_at > self.handles.ctx.clock.mono() {
+            self.wake_no_later_than(late_at);
+        } else {
+            self.late_at = None;
+            let (reason, message) = EXCEEDED_GRACE_PERIOD;
+            self.handles.ctx.recorder.warning(&self.pod, None, reason, message.to_owned());
+        }
+    }
+
+    /// What of the pod will not run again needs no room any more.
+    pub(super) fn note_ended(&self) {
+        let (Some(slot), Some(pod), Some(observed)) = (&self.slot, &self.desired, &self.observed) else {
+            return;
+        };
+        let facts = EndedFacts {
+            verdicts: &self.verdicts,
+            killed: &self.killed,
+            features: self.handles.ctx.node_facts.features,
+            is_stopping: self.state.stage() != PodStage::Syncing,
+        };
+        slot.note_ended(compute_ended(pod, observed, &facts));
+    }
+
+    /// Its room is for others from now on.
+    pub(super) fn leave_place(&self) {
+        if let Some(slot) = &self.slot {
+            slot.release();
+        }
+    }
+}
+
+/// The answer, and the devices that the pod has if it is taken.
+fn decide(handles: &PodHandles, pod: &Pod, others: &OtherPods<'_>) -> (Admission, PodDevices) {
+    match handles.devices.choose(pod, others) {
+        Ok(devices) => (decide_with(handles, pod, (others, &devices), None), devices),
+        Err(shortage) => {
+            let none = PodDevices::default();
+            (decide_with(handles, pod, (others, &none), Some(shortage)), none)
+        }
+    }
+}
+
+fn decide_with(
+    handles: &PodHandles,
+    pod: &Pod,
+    (others, own): (&OtherPods<'_>, &PodDevices),
+    shortage: Option<DeviceShortage>,
+) -> Admission {
+    let active = others.allocations.as_slice();
+    // Before the runtime has said what it can do, nothing is refused for it.
+    let runtime = handles.node.borrow().clone();
+    let facts = AdmissionFacts {
+        supplemental_groups_policy: runtime.last_ready.is_none() || runtime.status.supplemental_groups_policy,
+        has_apparmor: handles.ctx.host.has_apparmor(),
+        kernel_version: handles.ctx.host.machine().kernel_version,
+        allowed_unsafe_sysctls: handles.ctx.settings.containers.allowed_unsafe_sysctls.clone(),
+        pressure: *handles.pressure.borrow(),
+        is_shutting_down: *handles.shutting_down.borrow(),
+        devices: shortage,
+        features: handles.ctx.node_facts.features,
+    };
+    let node = own_node(&handles.own_node.borrow());
+    let allocatable = node.as_ref().and_then(|node| node.status.as_ref()?.allocatable.clone());
+    if let (Some(node), Some(mut allocatable)) = (&node, allocatable) {
+        let having = others.devices.iter().copied().chain([own]);
+        allocatable.extend(allocatable_devices(&handles.devices.amounts(), having));
+        let fit = FitFacts { node, allocatable: &allocatable, active, features: facts.features };
+        return compute_admission(pod, &facts, Some(&fit));
+    }
+    // A standalone node, or one whose Node was not seen yet, does not know its allocatable resources from the API.
+    match compute_admission(pod, &facts, None) {
+        Admission::Admitted { victims, short_of } => {
+            match refuse_beyond(handles.ctx.settings.containers.max_pods, active) {
+                Some(rejection) => Admission::Rejected(rejection),
+                None => Admission::Admitted { victims, short_of },
+            }
+        }
+        rejected @ Admission::Rejected(_) => rejected,
+    }
+}

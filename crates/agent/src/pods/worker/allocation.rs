@@ -1,0 +1,41 @@
+//! The resources that the pod keeps when the API asks for others.
+
+use std::sync::Arc;
+
+use kubelet_core::pod::allocation::{resize_pending_message, with_allocated_resources};
+use kubelet_core::pod::worker::WorkerEvent;
+use kubelet_core::status::is_static_pod;
+use model::k8s::Pod;
+
+use super::PodWorker;
+use crate::pods_view::load_pod;
+
+impl PodWorker {
+    /// What an earlier kubelet allocated holds: its containers run with it.
+    pub(super) async fn restore_allocation(&mut self) {
+        let Some(pod) = self.desired.clone() else { return };
+        let (host, paths) = (self.handles.ctx.host.clone(), &self.handles.ctx.settings.paths);
+        let Some(saved) = load_pod(&*host, paths, &self.pod.uid).await else { return };
+        self.desired = Some(Arc::new(saved));
+        let kept = self.with_allocation(&pod);
+        self.desired = Some(kept.clone());
+        if !Arc::ptr_eq(&kept, &pod) {
+            self.feed(WorkerEvent::Desired(kept));
+        }
+    }
+
+    /// The pod as it is to run: a resize is reported and not carried out.
+    pub(super) fn with_allocation(&mut self, pod: &Arc<Pod>) -> Arc<Pod> {
+        let known = self.desired.as_deref().filter(|known| !is_static_pod(known));
+        let Some(kept) = known.and_then(|known| with_allocated_resources(pod, known)) else {
+            self.pending_resize = None;
+            return pod.clone();
+        };
+        let generation = pod.metadata.generation.unwrap_or_default();
+        if self.pending_resize.replace(generation) != Some(generation) {
+            let message = resize_pending_message(pod);
+            self.handles.ctx.recorder.warning(&self.pod, None, "ResizeInfeasible", message);
+        }
+        Arc::new(kept)
+    }
+}

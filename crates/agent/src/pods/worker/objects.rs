@@ -1,0 +1,72 @@
+//! What the pod refers to in the API: registered while the pod may run, and looked at again when it changes.
+
+use std::sync::Arc;
+
+use kubelet_core::pod::worker::WorkerEvent;
+use kubelet_core::volume::has_payload;
+use model::PodObservation;
+use model::containers::spec_of;
+use model::k8s::Pod;
+
+use super::{ActReport, PodWorker};
+use crate::api::objects::{ObjectChanges, PodObjects};
+use crate::pods::pass::prepare;
+
+/// The objects of the pod in the version that was registered last.
+#[derive(Debug, Default)]
+pub(super) struct Registration {
+    pod: Option<Arc<Pod>>,
+    pub(super) objects: PodObjects,
+    pub(super) changes: ObjectChanges,
+    /// Volumes that show objects may show old ones.
+    pub(super) is_stale: bool,
+    /// Some object changed since the step under way began.
+    pub(super) has_changed: bool,
+}
+
+impl PodWorker {
+    /// Registers the pod before its first pass, and again when it may refer to other objects. What both versions refer
+    /// to stays known throughout.
+    pub(super) fn register_objects(&mut self, pod: &Arc<Pod>) {
+        let is_known = self.registration.pod.as_ref().is_some_and(|known| shows_the_same(known, pod));
+        if is_known {
+            return;
+        }
+        let objects =
+            self.registration.objects.register(&self.handles.ctx, self.handles.objects.as_deref(), pod);
+        let changes = objects.changes();
+        self.registration =
+            Registration { pod: Some(pod.clone()), objects, changes, is_stale: true, has_changed: false };
+    }
+
+    /// Volumes of the pod may show what has changed meanwhile; says so once.
+    pub(super) fn takes_stale_volumes(&mut self, pod: &Pod) -> bool {
+        let shows_objects = spec_of(pod).volumes.iter().flatten().any(has_payload);
+        std::mem::take(&mut self.registration.is_stale) && shows_objects
+    }
+
+    /// Starts the act that makes them show what is.
+    pub(super) fn refresh_volumes(&mut self, pod: Arc<Pod>, observed: Arc<PodObservation>) {
+        let context = self.context(pod, observed);
+        self.act.spawn(async move {
+            prepare::refresh(&context).await;
+            ActReport::Refreshed
+        });
+    }
+
+    /// A change may be just what a step that failed was waiting for.
+    pub(super) fn take_object_change(&mut self) {
+        self.registration.is_stale = true;
+        self.registration.has_changed = true;
+        self.failing = None;
+        self.handles.volumes.changed(&self.pod.uid);
+        self.feed(WorkerEvent::Wake);
+    }
+}
+
+/// Most versions of a pod differ in their status only, which says nothing about objects.
+fn shows_the_same(known: &Arc<Pod>, pod: &Arc<Pod>) -> bool {
+    let (a, b) = (&known.metadata, &pod.metadata);
+    Arc::ptr_eq(known, pod)
+        || (known.spec == pod.spec && a.labels == b.labels && a.annotations == b.annotations)
+}

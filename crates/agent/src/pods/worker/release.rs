@@ -1,0 +1,125 @@
+//! Leaving no trace: once nothing of a removed pod runs, everything it had is given back.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kubelet_core::log_paths;
+use model::{PodObservation, PodUid};
+use ports::RuntimeError;
+
+use super::{ActReport, PodWorker};
+use crate::error_chain::chain;
+use crate::pods::handles::PodHandles;
+use crate::pods_view::remove_checkpoint;
+use crate::volumes::remove_pod_dir;
+
+/// Records and logs that would not go are tried again after this long.
+const PURGE_RETRY: Duration = Duration::from_secs(2);
+
+impl PodWorker {
+    /// Gives back what a pod that runs nothing any more need not hold: its volumes, its cgroup, its user ids. Records, logs
+    /// and status stay.
+    pub(super) fn release(&mut self) {
+        let (handles, uid) = (self.handles.clone(), self.pod.uid.clone());
+        let is_found = self.desired.is_none();
+        self.act.spawn(async move {
+            let (released, is_clean) = release(&handles, &uid).await;
+            if is_found {
+                handles.ctx.metrics.volumes.orphan_released(&uid, released.is_ok());
+            }
+            // What was found and does not go now has all the time until it is found again.
+            if !is_clean && !is_found {
+                handles.leftovers.notify_one();
+            }
+            ActReport::Released(released)
+        });
+    }
+
+    /// Removes the last traces of a pod that is gone from its source.
+    pub(super) fn purge(&mut self) {
+        self.purge_after(Duration::ZERO);
+    }
+
+    pub(super) fn purge_later(&mut self) {
+        self.purge_after(PURGE_RETRY);
+    }
+
+    /// The pod starts over in another worker: what was reported of it ends here, its records and logs stay.
+    pub(super) fn forget_status(&mut self) {
+        let (handles, uid) = (self.handles.clone(), self.pod.uid.clone());
+        self.act.spawn(async move {
+            let forgotten = remove_checkpoint(&*handles.ctx.host, &handles.ctx.settings.paths, &uid).await;
+            ActReport::Purged(forgotten.map_err(|error| chain(&error)))
+        });
+    }
+
+    fn purge_after(&mut self, delay: Duration) {
+        let (handles, pod) = (self.handles.clone(), self.pod.clone());
+        self.act.spawn(async move {
+            handles.ctx.clock.sleep_until(handles.ctx.clock.mono() + delay).await;
+            let observed = handles.cache.get(&pod.uid);
+            let observed =
+                observed.unwrap_or_else(|| Arc::new(PodObservation::empty(pod, handles.ctx.clock.mono())));
+            ActReport::Purged(purge(&handles, &observed).await)
+        });
+    }
+}
+
+/// Also returns whether no process and no cgroup was left behind: that alone holds nobody up.
+async fn release(handles: &PodHandles, uid: &PodUid) -> (Result<(), String>, bool) {
+    // Whoever is still inside would hold on to the volumes.
+    handles.cgroups.kill_leftovers(uid).await;
+    if let Err(error) = handles.volumes.release(uid).await {
+        return (Err(chain(&error)), true);
+    }
+    let is_clean = handles.cgroups.remove(uid).await;
+    let ids = handles.pod_ids.release(&*handles.ctx.host, &handles.ctx.settings, uid).await;
+    (ids.map_err(|error| chain(&error)), is_clean)
+}
+
+/// The directory goes last: while it is there, a restarted kubelet knows that something is left to do.
+async fn purge(handles: &PodHandles, observed: &PodObservation) -> Result<(), String> {
+    let pod = &observed.pod;
+    remove_links(handles, observed).await?;
+    remove_records(handles, observed).await;
+    if !pod.name.is_empty() {
+        let logs = log_paths::pod_log_dir(&handles.ctx.node_facts.pod_logs_dir, pod);
+        handles.ctx.host.remove_tree(Path::new(&logs)).await.map_err(|e| chain(&e))?;
+    }
+    remove_pod_dir(&*handles.ctx.host, &handles.ctx.settings.paths, &pod.uid).await.map_err(|e| chain(&e))?;
+    tracing::info!(pod = %pod, podUID = %pod.uid, "Pod is completely removed");
+    Ok(())
+}
+
+async fn remove_links(handles: &PodHandles, observed: &PodObservation) -> Result<(), String> {
+    for container in &observed.containers {
+        let name = log_paths::container_link_name(&observed.pod, &container.name, container.id.as_str());
+        let link = handles.ctx.settings.paths.container_links.join(name);
+        handles.ctx.host.remove_file(&link).await.map_err(|e| chain(&e))?;
+    }
+    Ok(())
+}
+
+/// A record that the runtime does not remove now does not hold up the pod: garbage collection tries again.
+async fn remove_records(handles: &PodHandles, observed: &PodObservation) {
+    let is_refused = |error: &RuntimeError| !error.is_not_found();
+    for container in &observed.containers {
+        if let Err(err) = handles.ctx.runtime.remove_container(&container.id).await
+            && is_refused(&err)
+        {
+            tracing::warn!(pod = %observed.pod, containerName = %container.name, containerID = %container.id, %err, "Failed to remove container, leaving it to garbage collection");
+        }
+    }
+    for sandbox in &observed.sandboxes {
+        let removed = async {
+            handles.ctx.runtime.stop_sandbox(&sandbox.id).await?;
+            handles.ctx.runtime.remove_sandbox(&sandbox.id).await
+        };
+        if let Err(err) = removed.await
+            && is_refused(&err)
+        {
+            tracing::warn!(pod = %observed.pod, podSandboxID = %sandbox.id, %err, "Failed to remove pod sandbox, leaving it to garbage collection");
+        }
+    }
+}

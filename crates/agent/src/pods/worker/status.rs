@@ -1,0 +1,241 @@
+//! The pod's status: computed after every turn of the worker, published when it changed, kept on disk.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use kubelet_core::cgroup::compute_pod_numbers;
+use kubelet_core::pod::plan::KillReason;
+use kubelet_core::pod::restart::{AfterExit, Memory, after_exit, restarts_after_kill};
+use kubelet_core::pod::{deadline, worker};
+use kubelet_core::status::{
+    NodeFacts, PodCgroupResources, PodStage, StatusInputs, TerminalReason, WaitingState, compute_pod_status,
+    forget_ended_init_containers, host_ip_family_mismatch, is_static_pod,
+};
+use model::containers::{ContainerRef, find_container, regular_containers};
+use model::k8s::{Pod, PodStatus};
+use model::{ContainerId, ContainerState, PodObservation, PodRef};
+
+use super::{PodWorker, messages};
+use crate::pods::handles::PodHandles;
+use crate::pods_view::{PodProgress, is_final, load_checkpoint, save_checkpoint, save_pod};
+
+pub(super) fn deadline_exceeded() -> TerminalReason {
+    TerminalReason {
+        reason: deadline::REASON.to_owned(),
+        message: deadline::MESSAGE.to_owned(),
+        is_disruption: false,
+    }
+}
+
+pub(super) async fn load(handles: &PodHandles, pod: &PodRef) -> Option<PodStatus> {
+    load_checkpoint(&*handles.ctx.host, &handles.ctx.settings.paths, &pod.uid).await
+}
+
+/// It ended before anything of it began.
+pub(super) fn was_rejected(last: &PodStatus) -> bool {
+    last.phase.as_deref() == Some("Failed") && last.container_statuses.is_none()
+}
+
+/// What the API has of the pod's status; `None` for a pod from elsewhere.
+pub(super) fn said_in_api(pod: &Pod) -> Option<PodStatus> {
+    let is_from_api = !is_static_pod(pod);
+    pod.status.clone().filter(|_| is_from_api)
+}
+
+/// Why an earlier kubelet ended the pod, if it did.
+pub(super) fn terminal_of(last: &PodStatus) -> Option<TerminalReason> {
+    let is_failed = last.phase.as_deref() == Some("Failed");
+    let reason = last.reason.clone().filter(|reason| is_failed && !reason.is_empty())?;
+    // A condition that says more is in that status, and stays.
+    Some(TerminalReason { reason, message: last.message.clone().unwrap_or_default(), is_disruption: false })
+}
+
+/// What the status shows until the runtime has been observed after a pass.
+#[derive(Debug)]
+pub(super) struct Snapshot {
+    observed: Arc<PodObservation>,
+    waiting: BTreeMap<String, WaitingState>,
+}
+
+impl PodWorker {
+    /// Keeps what the status shows while the pass that begins now is under way. Clients do not see what lives only
+    /// between the calls of a pass: a container that is created but not started, one that was killed to be replaced, a
+    /// pod of which some containers have been stopped.
+    pub(super) fn hold_status(&mut self, observed: &Arc<PodObservation>) {
+        let is_kept = self.is_replacing && self.snapshot.is_some();
+        if !is_kept {
+            self.snapshot =
+                Some(Snapshot { observed: observed.clone(), waiting: self.waiting.states().clone() });
+        }
+        self.is_replacing = false;
+    }
+
+    /// From the next observation on the status shows what is there.
+    pub(super) fn release_status(&mut self) {
+        self.snapshot = None;
+        self.is_replacing = false;
+    }
+
+    fn snapshot(&self) -> Option<&Snapshot> {
+        let is_stale = self.observed.as_ref().is_none_or(|observed| observed.taken_at < self.needs_after);
+        self.snapshot.as_ref().filter(|_| is_stale || self.is_replacing || !self.act.is_empty())
+    }
+
+    fn shown_observation(&self) -> Option<&PodObservation> {
+        self.snapshot().map_or(self.observed.as_deref(), |snapshot| Some(&snapshot.observed))
+    }
+
+    /// When `activeDeadlineSeconds` runs out; `None` for a pod that has no such limit or has ended.
+    pub(super) fn deadline(&self) -> Option<Timestamp> {
+        let last = self.last_status.as_deref().filter(|last| !is_final(last))?;
+        deadline::deadline(self.desired.as_ref()?, last.start_time.as_ref()?.0)
+    }
+
+    pub(super) async fn publish(&mut self) {
+        let Some(pod) = self.desired.clone().filter(|_| !self.is_over) else { return };
+        if let Some(why) = host_ip_family_mismatch(self.last_status.as_deref(), self.handles.ctx.host_ips()) {
+            self.handles.ctx.recorder.warning(&self.pod, None, "HostIPsIPFamilyMismatch", why);
+        }
+        let status = self.latest_status(&pod);
+        let is_written = self.saved.as_ref().is_some_and(|saved| Arc::ptr_eq(saved, &pod));
+        if !is_written && !self.desired_state.borrow().is_removed {
+            save_pod(&*self.handles.ctx.host, &self.handles.ctx.settings.paths, &self.pod.uid, &pod).await;
+            self.saved = Some(pod.clone());
+        }
+        self.times.published(&self.handles.ctx.metrics, self.handles.ctx.clock.mono(), &status);
+        let is_changed = self.last_status.as_ref().is_none_or(|last| !Arc::ptr_eq(last, &status));
+        self.handles.pods.publish(&self.pod.uid, pod, status.clone(), self.progress());
+        if is_changed {
+            let is_leaving = self.desired_state.borrow().is_removed;
+            if !is_leaving {
+                save_checkpoint(
+                    &*self.handles.ctx.host,
+                    &self.handles.ctx.settings.paths,
+                    &self.pod.uid,
+                    &status,
+                )
+                .await;
+            }
+            self.last_status = Some(status);
+            self.probes.hurry_readiness(&self.verdicts);
+        }
+    }
+
+    /// The last status itself if it still holds: it is kept once, however often it is computed.
+    fn latest_status(&self, pod: &Pod) -> Arc<PodStatus> {
+        let status = self.compute(pod);
+        match &self.last_status {
+            Some(last) if **last == status => last.clone(),
+            _ => Arc::new(status),
+        }
+    }
+
+    pub(super) fn compute(&self, pod: &Pod) -> PodStatus {
+        let runtime_name = self.handles.node.borrow().runtime_name();
+        let returning = self.returning(pod);
+        let observed = self.shown_observation().map(|o| messages::with_messages(o, &self.messages));
+        compute_pod_status(&StatusInputs {
+            pod,
+            observed: observed.as_ref().map(Cow::as_ref),
+            previous: self.last_status.as_deref(),
+            verdicts: &self.verdicts,
+            waiting: self.snapshot().map_or_else(|| self.waiting.states(), |snapshot| &snapshot.waiting),
+            starting: &self.starting,
+            returning: &returning,
+            killed_to_restart: &self.killed_to_restart(pod),
+            stage: self.pod_stage(),
+            terminal: self.terminal.as_ref(),
+            cgroup: self.cgroup_resources(pod),
+            is_resize_pending: self.pending_resize.is_some(),
+            node: NodeFacts {
+                host_ips: self.handles.ctx.host_ips(),
+                runtime_name: &runtime_name,
+                features: self.handles.ctx.node_facts.features,
+            },
+            now: self.handles.ctx.clock.now().wall,
+        })
+    }
+
+    /// Instances that were stopped in order to start their container again, and have not been replaced yet.
+    fn killed_to_restart(&self, pod: &Pod) -> BTreeSet<ContainerId> {
+        let Some(observed) = self.observed.as_deref() else { return BTreeSet::new() };
+        let features = self.handles.ctx.node_facts.features;
+        let restarts = |id: &ContainerId, why: KillReason| {
+            let instance = observed.container(id)?;
+            let container = find_container(pod, &instance.name)?;
+            restarts_after_kill(pod, &container, why, features).then(|| id.clone())
+        };
+        self.killed.iter().filter_map(|(id, why)| restarts(id, *why)).collect()
+    }
+
+    /// What a restarted kubelet may still believe of the status that it wrote before.
+    pub(super) fn without_lost_ends(&self, mut said: PodStatus) -> PodStatus {
+        if self.desired.as_deref().is_some_and(is_static_pod) && !is_final(&said) {
+            forget_ended_init_containers(&mut said);
+        }
+        said
+    }
+
+    /// What the pod's cgroup enforces, if the API showed the pod as Running when its last pass began.
+    fn cgroup_resources(&self, pod: &Pod) -> Option<PodCgroupResources> {
+        if !self.was_running_in_api {
+            return None;
+        }
+        if !self.handles.ctx.settings.cgroups.per_qos {
+            return Some(PodCgroupResources::default());
+        }
+        let numbers = compute_pod_numbers(pod, &self.handles.ctx.settings.cgroups.pods);
+        Some(PodCgroupResources::of(&numbers, self.handles.ctx.cgroup_version()))
+    }
+
+    /// Remembers what the API shows at the beginning of a pass.
+    pub(super) fn note_phase_in_api(&mut self) {
+        let pod = self.desired.as_deref().filter(|pod| !is_static_pod(pod));
+        let said = pod.and_then(|pod| pod.status.as_ref()?.phase.as_deref());
+        self.was_running_in_api = said == Some("Running");
+    }
+
+    /// Ended containers that the plan starts again, whatever their exit says: the status must not call the pod done.
+    fn returning(&self, pod: &Pod) -> BTreeSet<String> {
+        let Some(observed) = self.shown_observation().filter(|_| self.pod_stage() == PodStage::Syncing)
+        else {
+            return BTreeSet::new();
+        };
+        let features = self.handles.ctx.node_facts.features;
+        let memory = Memory { verdicts: &self.verdicts, killed: &self.killed };
+        let returns = |container: &ContainerRef<'_>| match observed.newest(container.name()) {
+            Some(newest) => match newest.state {
+                ContainerState::Created => true,
+                ContainerState::Exited => {
+                    after_exit(pod, container, newest, memory, features) != AfterExit::StaysDead
+                }
+                ContainerState::Running | ContainerState::Unknown => false,
+            },
+            None => false,
+        };
+        regular_containers(pod).filter(returns).map(|container| container.name().to_owned()).collect()
+    }
+
+    fn progress(&self) -> PodProgress {
+        let is_released = self.state.stage() == worker::PodStage::Finished;
+        PodProgress {
+            stage: self.pod_stage(),
+            is_released,
+            is_orphan: self.desired_state.borrow().is_removed,
+        }
+    }
+
+    fn pod_stage(&self) -> PodStage {
+        if self.is_rejected {
+            return PodStage::Rejected;
+        }
+        match self.state.stage() {
+            worker::PodStage::Syncing if self.observed.is_none() => PodStage::NotSynced,
+            worker::PodStage::Syncing => PodStage::Syncing,
+            worker::PodStage::Terminating => PodStage::Terminating,
+            worker::PodStage::Terminated | worker::PodStage::Finished => PodStage::Terminated,
+        }
+    }
+}

@@ -1,0 +1,4 @@
+//! Who holds which resource of the node: admitted pods and devices.
+
+pub mod admissions;
+pub mod devices;

@@ -1,0 +1,370 @@
+//! Devices of plugins: who is registered, what plugins say of their devices, and handing those out to pods.
+//!
+//! Owns the connections to plugins, the registry of what they said, and the checkpoint on disk. Who has which devices is in
+//! the allocations in [`Admissions`]. Never decides: that is `kubelet_core::devices`. Sleeps until somebody has something to say.
+
+mod allocate;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use async_trait::async_trait;
+use futures_util::StreamExt;
+use kubelet_core::allocations::Allocations;
+use kubelet_core::devices::checkpoint::{FILE, Remembered, parse_checkpoint, write_checkpoint};
+use kubelet_core::devices::registry::check_registration;
+use kubelet_core::devices::{Connection, Registry};
+use kubelet_core::node::DeviceAmounts;
+use model::PodUid;
+use model::devices::PluginOptions;
+use parking_lot::Mutex;
+use ports::node_api::NodeDevice;
+use ports::plugins::{DevicePlugin, DeviceRegistration, PluginError, Plugins, Registrar};
+use ports::{Clock, Host, HostError};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::context::Context;
+use crate::damaged::set_aside;
+use crate::error_chain::chain;
+use crate::metrics::Metrics;
+use crate::resources::admissions::Admissions;
+use crate::tasks::TaskSet;
+
+const DIR: &str = "device-plugins";
+const CHECKPOINT_LIMIT: usize = 16 << 20;
+const CHECKPOINT_MODE: u32 = 0o600;
+/// Plugins that can be registered at once.
+const MAX_PLUGINS: usize = 256;
+
+/// A handle; clones share all of it.
+#[derive(Clone, Debug)]
+pub struct Devices {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    table: Mutex<Table>,
+    admissions: Admissions,
+    plugins: Arc<dyn Plugins>,
+    host: Arc<dyn Host>,
+    clock: Clock,
+    tasks: TaskSet,
+    metrics: Arc<Metrics>,
+    dir: PathBuf,
+    /// Nobody before us has left a checkpoint.
+    is_new: bool,
+    is_serving: AtomicBool,
+    /// Counts changes of the registry.
+    changed: watch::Sender<u64>,
+    saved: watch::Sender<Saved>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    registry: Registry,
+    plugins: BTreeMap<String, Registered>,
+}
+
+#[derive(Clone, Debug)]
+struct Registered {
+    plugin: Arc<dyn DevicePlugin>,
+    options: PluginOptions,
+    /// Another plugin has taken its place.
+    replaced: CancellationToken,
+}
+
+/// What is on disk.
+#[derive(Clone, Debug, Default)]
+struct Saved {
+    /// Everything is there up to this change of who has which devices.
+    change: u64,
+    error: Option<String>,
+}
+
+impl Devices {
+    /// Reads what an earlier kubelet has handed out.
+    ///
+    /// # Errors
+    /// The directory of device plugins cannot be made.
+    pub async fn load(ctx: &Context, plugins: Arc<dyn Plugins>) -> Result<Self, HostError> {
+        let dir = ctx.settings.paths.root.join(DIR);
+        ctx.host.ensure_dir(&dir, 0o750).await?;
+        let (remembered, is_new) = remembered(&*ctx.host, &*plugins, &dir.join(FILE)).await;
+        let Remembered { pods, resources } = remembered;
+        let registry = Registry::remembering(resources, ctx.clock.mono());
+        let shared = Shared {
+            table: Mutex::new(Table { registry, plugins: BTreeMap::new() }),
+            admissions: Admissions::new(Allocations::remembering(pods)),
+            plugins,
+            host: ctx.host.clone(),
+            clock: ctx.clock,
+            tasks: ctx.tasks.clone(),
+            metrics: ctx.metrics.clone(),
+            dir,
+            is_new,
+            is_serving: AtomicBool::new(false),
+            changed: watch::Sender::new(0),
+            saved: watch::Sender::new(Saved::default()),
+        };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// Where it stands who has which devices.
+    #[must_use]
+    pub fn admissions(&self) -> Admissions {
+        self.shared.admissions.clone()
+    }
+
+    /// Opens the socket for plugins and keeps the checkpoint, until the tasks stop. `complete` tells when every pod that is
+    /// still wanted has asked for its place.
+    ///
+    /// # Errors
+    /// Nothing can listen there.
+    pub fn start(&self, complete: watch::Receiver<bool>) -> Result<(), HostError> {
+        let shared = &self.shared;
+        let serve = shared.plugins.serve_registration(&shared.dir, Arc::new(self.clone()));
+        let serve = serve.map_err(|error| HostError::Invalid(format!("device plugins: {error}")))?;
+        shared.is_serving.store(true, Ordering::Relaxed);
+        let devices = self.clone();
+        shared.tasks.spawn("registration of device plugins", async move {
+            serve.await;
+            devices.shared.is_serving.store(false, Ordering::Relaxed);
+            tracing::error!("Device plugin registration server stopped");
+        });
+        shared.tasks.spawn("devices", self.clone().run(complete));
+        Ok(())
+    }
+
+    /// How much there is of each resource, for the Node.
+    #[must_use]
+    pub fn amounts(&self) -> BTreeMap<String, DeviceAmounts> {
+        self.read(Registry::amounts)
+    }
+
+    /// Tells whenever there are more or fewer devices than before.
+    #[must_use]
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.shared.changed.subscribe()
+    }
+
+    /// Nothing is known of devices from before this process.
+    #[must_use]
+    pub fn are_new(&self) -> bool {
+        self.shared.is_new
+    }
+
+    /// Plugins can register.
+    #[must_use]
+    pub fn is_serving(&self) -> bool {
+        self.shared.is_serving.load(Ordering::Relaxed)
+    }
+
+    /// The devices that a container has.
+    #[must_use]
+    pub fn of_container(&self, uid: &PodUid, container: &str) -> Vec<NodeDevice> {
+        let devices = self.shared.admissions.devices_of(uid).unwrap_or_default();
+        let given = devices.containers.get(container).into_iter().flatten();
+        let each = given.flat_map(|(resource, given)| given.devices.iter().map(move |d| (resource, d)));
+        each.map(|(resource, (id, numa_nodes))| NodeDevice {
+            resource: resource.clone(),
+            id: id.clone(),
+            numa_nodes: numa_nodes.clone(),
+        })
+        .collect()
+    }
+
+    /// The devices that are well, whoever has them.
+    #[must_use]
+    pub fn allocatable(&self) -> Vec<NodeDevice> {
+        self.read(|registry| {
+            let each = registry.resources().flat_map(|name| registry.healthy(name).map(move |id| (name, id)));
+            each.map(|(resource, id)| NodeDevice {
+                resource: resource.to_owned(),
+                id: id.to_owned(),
+                numa_nodes: registry.numa_nodes(resource, id).to_vec(),
+            })
+            .collect()
+        })
+    }
+
+    /// Reads what plugins have said. Nobody can say more meanwhile.
+    pub fn read<T>(&self, read: impl FnOnce(&Registry) -> T) -> T {
+        read(&self.shared.table.lock().registry)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Table) -> bool) -> bool {
+        let has_changed = change(&mut self.shared.table.lock());
+        if has_changed {
+            self.shared.changed.send_modify(|count| *count += 1);
+        }
+        has_changed
+    }
+
+    /// Connects to a plugin and believes what it says from now on.
+    ///
+    /// # Errors
+    /// The plugin does not answer; the text is for it to read.
+    pub async fn connect(&self, resource: &str, socket: &std::path::Path) -> Result<(), String> {
+        let shared = &self.shared;
+        let plugin = shared.plugins.connect(socket).await.map_err(|error| error.to_string())?;
+        let options = plugin.options().await;
+        let options = options.map_err(|error| format!("failed to get device plugin options: {error}"))?;
+        let replaced = CancellationToken::new();
+        let connection = {
+            let mut table = shared.table.lock();
+            if table.plugins.len() >= MAX_PLUGINS && !table.plugins.contains_key(resource) {
+                return Err(format!("there are {MAX_PLUGINS} device plugins already"));
+            }
+            let connection = table.registry.connected(resource);
+            let new = Registered { plugin: plugin.clone(), options, replaced: replaced.clone() };
+            if let Some(old) = table.plugins.insert(resource.to_owned(), new) {
+                old.replaced.cancel();
+            }
+            connection
+        };
+        shared.changed.send_modify(|count| *count += 1);
+        tracing::info!(resource, socket = %socket.display(), "Registered device plugin");
+        let (devices, resource) = (self.clone(), resource.to_owned());
+        shared.tasks.spawn_isolated("device plugin", async move {
+            tokio::select! {
+                () = replaced.cancelled() => {}
+                () = devices.follow(&resource, connection, &*plugin) => {}
+            }
+        });
+        Ok(())
+    }
+
+    /// Takes in what the plugin says, until it goes.
+    async fn follow(&self, resource: &str, connection: Connection, plugin: &dyn DevicePlugin) {
+        let ended = self.listen_to(resource, connection, plugin).await;
+        let why = ended.err().map_or_else(|| "it ended its list".to_owned(), |error| error.to_string());
+        let now = self.shared.clock.mono();
+        self.change(|table| {
+            let was_it = table.registry.vanished(resource, connection, now);
+            if was_it {
+                table.plugins.remove(resource);
+            }
+            was_it
+        });
+        tracing::warn!(resource, err = why, "Device plugin disconnected, its devices are unhealthy");
+    }
+
+    async fn listen_to(
+        &self,
+        resource: &str,
+        connection: Connection,
+        plugin: &dyn DevicePlugin,
+    ) -> Result<(), PluginError> {
+        let mut lists = plugin.devices().await?;
+        while let Some(devices) = lists.next().await {
+            let devices = devices?;
+            let count = devices.len();
+            if self.change(|table| table.registry.listed(resource, connection, devices)) {
+                tracing::info!(resource, count, "Device plugin reported its devices");
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes down who has which devices, and forgets resources whose plugins stay away.
+    async fn run(self, mut complete: watch::Receiver<bool>) {
+        let (mut held, mut told) = (self.shared.admissions.device_changes(), self.changes());
+        let mut has_asked = false;
+        let mut on_disk = if self.shared.is_new { self.checkpoint() } else { String::new() };
+        loop {
+            let change = *held.borrow_and_update();
+            told.mark_unchanged();
+            self.save(change, &mut on_disk).await;
+            let wake_at = self.read(Registry::wake_at);
+            let wake = async {
+                match wake_at {
+                    Some(at) => self.shared.clock.sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                Ok(()) = held.changed() => {}
+                Ok(()) = told.changed() => {}
+                Ok(_) = complete.wait_for(|complete| *complete), if !has_asked => {
+                    has_asked = true;
+                    self.shared.admissions.forget_unclaimed();
+                }
+                () = wake => {
+                    let now = self.shared.clock.mono();
+                    self.change(|table| table.registry.drop_expired(now));
+                }
+            }
+        }
+    }
+
+    fn checkpoint(&self) -> String {
+        self.shared.admissions.read(|allocations| {
+            self.read(|registry| {
+                write_checkpoint(allocations.devices(), registry, |response| {
+                    self.shared.plugins.pack(response)
+                })
+            })
+        })
+    }
+
+    /// Writes the checkpoint if it is another than the one on disk, and tells those who wait for that.
+    async fn save(&self, change: u64, on_disk: &mut String) {
+        let text = self.checkpoint();
+        let mut error = None;
+        if text != *on_disk {
+            let path = self.shared.dir.join(FILE);
+            match self.shared.host.write_durably(&path, text.as_bytes(), CHECKPOINT_MODE).await {
+                Ok(()) => *on_disk = text,
+                Err(why) => {
+                    let why = chain(&why);
+                    tracing::error!(err = why, "Failed to write device checkpoint");
+                    error = Some(why);
+                }
+            }
+        }
+        self.shared.saved.send_replace(Saved { change, error });
+    }
+}
+
+/// What an earlier kubelet left, and whether there was none. One that cannot be read is as good as none: pods that run keep
+/// what they have, and the kubelet does not know of it.
+async fn remembered(host: &dyn Host, plugins: &dyn Plugins, path: &std::path::Path) -> (Remembered, bool) {
+    let read = match host.read_file(path, CHECKPOINT_LIMIT, false).await {
+        Ok(bytes) => {
+            let unpack = |bytes: &[u8]| plugins.unpack(bytes);
+            let parsed = parse_checkpoint(&String::from_utf8_lossy(&bytes), unpack);
+            if parsed.is_err() {
+                set_aside(host, path).await;
+            }
+            parsed.map_err(|error| chain(&error))
+        }
+        Err(error) if error.is_not_found() => return (Remembered::default(), true),
+        Err(error) => Err(chain(&error)),
+    };
+    let remembered = read.unwrap_or_else(|error| {
+        tracing::error!(path = %path.display(), err = error, "Failed to read device checkpoint");
+        Remembered::default()
+    });
+    (remembered, false)
+}
+
+#[async_trait]
+impl Registrar for Devices {
+    async fn register(&self, registration: DeviceRegistration) -> Result<(), String> {
+        let DeviceRegistration { version, endpoint, resource } = registration;
+        self.shared.metrics.devices.registered(&resource);
+        let checked = check_registration(&version, &resource, &endpoint).map_err(|error| error.to_string());
+        let registered = match checked {
+            Ok(()) => self.connect(&resource, &self.shared.dir.join(&endpoint)).await,
+            refused @ Err(_) => refused,
+        };
+        if let Err(why) = &registered {
+            tracing::warn!(resource, endpoint, err = why, "Failed to register device plugin");
+        }
+        registered
+    }
+}

@@ -1,0 +1,226 @@
+//! Reading container logs for those who ask: from the end backwards where only the last lines are wanted, and on across
+//! rotation where the reader follows, until the container ends. What is shown of a log, `kubelet_core` decides.
+
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::{self, BoxStream};
+use kubelet_core::container_log::{LogFilter, LogInstance, LogReader, TailSearch, find_instance};
+use model::containers::find_container;
+use model::{ContainerId, ContainerState, PodUid};
+use ports::HostError;
+use ports::host::{FileIdentity, OpenFile};
+use ports::node_api::{LogPieces, LogSource, LogStream, LogView, PodRefusal};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::context::Context;
+use crate::error_chain::chain;
+use crate::serving::pod_lookup::PodLookup;
+
+/// What is read of a log at a time.
+const PIECE_BYTES: usize = 64 << 10;
+/// How often a follower looks for more although nobody told it that there is.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// Followers that are told when their log grows; each takes one of the few watches a machine has. Further ones look once
+/// in a while.
+pub(crate) const MAX_WATCHES: usize = 32;
+
+/// Opens the log and returns the part that is asked for, read as it is taken. Links are followed, because cri-dockerd has links
+/// at the paths of logs; only root can make one there, or a pod that mounts the log directory of the host for writing.
+pub(crate) async fn open(
+    lookup: &PodLookup,
+    watches: &Arc<Semaphore>,
+    source: &LogSource,
+    view: &LogView,
+) -> Result<LogPieces, PodRefusal> {
+    let entry = lookup.pod(&source.namespace, &source.pod)?;
+    if find_container(&entry.pod, &source.container).is_none() {
+        let text = format!("container {:?} not found in pod {:?}", source.container, source.pod);
+        return Err(PodRefusal::NotFound(text));
+    }
+    let instance = find_instance(&entry.status, &source.pod, &source.container, source.previous);
+    let instance = instance.map_err(PodRefusal::Invalid)?;
+    let uid = model::PodRef::of(&entry.pod).uid;
+    let path = log_path(lookup, &uid, &instance).await?;
+    let failed = |error: HostError| PodRefusal::Failed(chain(&error));
+    let ctx = &lookup.ctx;
+    let file = ctx.host.open_file(&path).await.map_err(failed)?;
+    let size = file.size_bytes().await.map_err(failed)?;
+    let start = match view.tail_lines {
+        Some(lines) => find_tail(&*file, size, lines).await.map_err(failed)?,
+        None => 0,
+    };
+    let hints = if view.follow { watch(ctx, watches, &path) } else { stream::pending().boxed() };
+    let pump = Pump {
+        lookup: lookup.clone(),
+        uid,
+        container: instance.id,
+        path,
+        file,
+        offset: start,
+        end: (!view.follow).then_some(size),
+        successor: None,
+        has_ended: !instance.is_running,
+        is_over: false,
+        reader: LogReader::new(filter(view)),
+        hints,
+    };
+    Ok(stream::unfold(pump, |mut pump| async move { Some((pump.next().await?, pump)) }).boxed())
+}
+
+fn filter(view: &LogView) -> LogFilter {
+    LogFilter {
+        since: view.since,
+        timestamps: view.timestamps,
+        stream: view.stream.map(|stream| match stream {
+            LogStream::Stdout => "stdout",
+            LogStream::Stderr => "stderr",
+        }),
+        limit_bytes: view.limit_bytes,
+    }
+}
+
+/// Where the runtime writes, which must be below the directory of pod logs.
+async fn log_path(lookup: &PodLookup, uid: &PodUid, instance: &LogInstance) -> Result<PathBuf, PodRefusal> {
+    let observed = lookup.cache.get(uid).and_then(|pod| {
+        let container = pod.containers.iter().find(|container| container.id == instance.id)?;
+        Some(container.log_path.clone())
+    });
+    let path = match observed {
+        Some(path) => path,
+        None => {
+            let status = lookup.ctx.runtime.container_status(&instance.id).await;
+            status.map_err(|error| PodRefusal::Failed(error.to_string()))?.log_path
+        }
+    };
+    let (path, root) = (PathBuf::from(path), &lookup.ctx.settings.paths.pod_logs);
+    let is_plain = path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
+    if is_plain && path.starts_with(root) {
+        return Ok(path);
+    }
+    let text = format!("log path {:?} is not below {}", path.display(), root.display());
+    Err(PodRefusal::Failed(text))
+}
+
+async fn find_tail(file: &dyn OpenFile, size: u64, lines: u64) -> Result<u64, HostError> {
+    let mut search = TailSearch::new(size, lines);
+    while let Some((offset, length)) = search.next_block() {
+        search.feed(&file.read_at(offset, length).await?);
+    }
+    Ok(search.start())
+}
+
+/// Tells when something happens next to the log, as long as there are watches left.
+fn watch(ctx: &Context, watches: &Arc<Semaphore>, path: &Path) -> BoxStream<'static, ()> {
+    let permit: Option<OwnedSemaphorePermit> = Arc::clone(watches).try_acquire_owned().ok();
+    let hints = permit.zip(path.parent()).and_then(|(permit, dir)| {
+        let hints = ctx.host.watch(dir).ok()?;
+        Some(hints.map(move |_| {
+            let _as_long_as_it_watches = &permit;
+        }))
+    });
+    hints.map_or_else(|| stream::pending().boxed(), StreamExt::boxed)
+}
+
+/// One reader's way through a log.
+struct Pump {
+    lookup: PodLookup,
+    uid: PodUid,
+    container: ContainerId,
+    path: PathBuf,
+    file: Box<dyn OpenFile>,
+    offset: u64,
+    /// Who does not follow gets no more than there was when he came.
+    end: Option<u64>,
+    /// The file that took over the name; read when the present one is at its end.
+    successor: Option<Box<dyn OpenFile>>,
+    /// The container has ended: what is there is all.
+    has_ended: bool,
+    is_over: bool,
+    reader: LogReader,
+    hints: BoxStream<'static, ()>,
+}
+
+impl Pump {
+    async fn next(&mut self) -> Option<Result<Vec<u8>, String>> {
+        while !self.is_over {
+            match self.advance().await {
+                Ok(shown) if shown.is_empty() => {}
+                Ok(shown) => return Some(Ok(shown)),
+                Err(error) => {
+                    self.is_over = true;
+                    return Some(Err(chain(&error)));
+                }
+            }
+        }
+        None
+    }
+
+    /// Reads a piece, or decides what the end of the file means.
+    async fn advance(&mut self) -> Result<Vec<u8>, HostError> {
+        let piece = self.file.read_at(self.offset, self.most()).await?;
+        if !piece.is_empty() {
+            self.offset = self.offset.saturating_add(u64::try_from(piece.len()).unwrap_or(u64::MAX));
+            let shown = self.reader.feed(&piece);
+            self.is_over = self.reader.is_full();
+            return Ok(shown);
+        }
+        if let Some(successor) = self.successor.take() {
+            (self.file, self.offset) = (successor, 0);
+        } else if self.end.is_some() {
+            self.is_over = true;
+            return Ok(self.reader.finish());
+        } else if let Some(successor) =
+            find_successor(&self.lookup.ctx, &self.path, self.file.identity()).await?
+        {
+            // The old file may have got its last lines since it was read.
+            self.successor = Some(successor);
+        } else if self.has_ended {
+            self.is_over = true;
+            return Ok(self.reader.finish());
+        } else if !self.may_still_write() {
+            self.has_ended = true;
+        } else {
+            self.wait().await;
+        }
+        Ok(Vec::new())
+    }
+
+    fn most(&self) -> usize {
+        let left = self.end.map(|end| end.saturating_sub(self.offset));
+        left.map_or(PIECE_BYTES, |left| usize::try_from(left).unwrap_or(PIECE_BYTES).min(PIECE_BYTES))
+    }
+
+    fn may_still_write(&self) -> bool {
+        let Some(pod) = self.lookup.cache.get(&self.uid) else { return false };
+        let state = pod.containers.iter().find(|c| c.id == self.container).map(|c| c.state);
+        match state {
+            Some(ContainerState::Created | ContainerState::Running | ContainerState::Unknown) => true,
+            Some(ContainerState::Exited) | None => false,
+        }
+    }
+
+    async fn wait(&mut self) {
+        let clock = self.lookup.ctx.clock;
+        tokio::select! {
+            Some(()) = self.hints.next() => {}
+            () = clock.sleep_until(clock.mono() + LOOK_AGAIN) => {}
+        }
+    }
+}
+
+/// Another file of the name. Between the renaming and the runtime's next line there may be none.
+async fn find_successor(
+    ctx: &Context,
+    path: &Path,
+    present: FileIdentity,
+) -> Result<Option<Box<dyn OpenFile>>, HostError> {
+    match ctx.host.open_file(path).await {
+        Ok(file) if file.identity() == present => Ok(None),
+        Ok(file) => Ok(Some(file)),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error),
+    }
+}

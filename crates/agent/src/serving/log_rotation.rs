@@ -1,0 +1,100 @@
+//! Keeping container logs from filling the disk: a log that has grown too big is renamed, the runtime opens a new one,
+//! older ones are compressed and the oldest removed. Which steps, `kubelet_core::log_rotation` decides.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use kubelet_core::log_rotation::{LogFile, LogPolicy, LogStep, compute_log_rotation};
+use model::{ContainerObservation, ContainerState};
+use ports::HostError;
+
+use crate::cache::PodCache;
+use crate::context::Context;
+use crate::error_chain::chain;
+use crate::settings::LogSettings;
+
+#[derive(Debug)]
+pub struct LogRotation {
+    ctx: Arc<Context>,
+    cache: PodCache,
+}
+
+impl LogRotation {
+    #[must_use]
+    pub const fn new(ctx: Arc<Context>, cache: PodCache) -> Self {
+        Self { ctx, cache }
+    }
+
+    /// Runs until dropped.
+    pub async fn run(self) {
+        let LogSettings { monitor_interval: period, max_workers: workers, .. } = self.ctx.settings.logs;
+        loop {
+            self.ctx.clock.sleep_until(self.ctx.clock.mono() + period).await;
+            let pods = self.cache.in_runtime().into_iter();
+            let all = pods.flat_map(|pod| (0..pod.containers.len()).map(move |place| (pod.clone(), place)));
+            let checks =
+                futures_util::stream::iter(all).for_each_concurrent(workers, async |(pod, place)| {
+                    let running = pod.containers.get(place).filter(|c| c.state == ContainerState::Running);
+                    if let Some(container) = running {
+                        self.check(container).await;
+                    }
+                });
+            checks.await;
+        }
+    }
+
+    async fn check(&self, container: &ContainerObservation) {
+        let log = Path::new(&container.log_path);
+        let (Some(dir), Some(live)) = (log.parent(), log.file_name().and_then(|n| n.to_str())) else {
+            return;
+        };
+        let entries = match self.ctx.host.list_dir(dir).await {
+            Ok(entries) => entries,
+            // A container that is being removed has no directory any more; the next check does not see it.
+            Err(error) if error.is_not_found() => return,
+            Err(error) => {
+                tracing::warn!(log = %log.display(), err = chain(&error), "failed to list the logs of a container");
+                return;
+            }
+        };
+        let files: Vec<LogFile> =
+            entries.into_iter().map(|e| LogFile { name: e.name, size_bytes: e.size_bytes }).collect();
+        let settings = &self.ctx.settings.logs;
+        let policy = LogPolicy { bytes_max: settings.max_size_bytes, files_max: settings.max_files };
+        let now = self.ctx.clock.now().wall.to_zoned(settings.time_zone.clone()).datetime();
+        for step in compute_log_rotation(live, &files, policy, now) {
+            if let Err(why) = self.carry_out(dir, container, &step).await {
+                tracing::warn!(log = %log.display(), ?step, err = why, "Log rotation panicked, continuing with the next check");
+                return;
+            }
+        }
+    }
+
+    async fn carry_out(
+        &self,
+        dir: &Path,
+        container: &ContainerObservation,
+        step: &LogStep,
+    ) -> Result<(), String> {
+        let host = &self.ctx.host;
+        let text = |error: HostError| chain(&error);
+        match step {
+            LogStep::Remove { file, .. } => host.remove_file(&dir.join(file)).await.map_err(text),
+            LogStep::Compress { file } => host.compress(&dir.join(file)).await.map_err(text),
+            LogStep::Reopen => {
+                self.ctx.runtime.reopen_log(&container.id).await.map_err(|error| error.to_string())
+            }
+            LogStep::Rotate { from, to } => {
+                let (from, to) = (dir.join(from), dir.join(to));
+                host.rename(&from, &to).await.map_err(text)?;
+                let Err(error) = self.ctx.runtime.reopen_log(&container.id).await else {
+                    return Ok(());
+                };
+                // The runtime goes on writing to the old file: give it its name back.
+                host.rename(&to, &from).await.map_err(text)?;
+                Err(error.to_string())
+            }
+        }
+    }
+}

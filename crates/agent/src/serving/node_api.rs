@@ -1,0 +1,162 @@
+//! The agent as the server sees it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use model::k8s::{Container, ObjectMeta, Pod, PodSpec};
+use model::{NodeLogOptions, PodUid};
+use ports::NodeApi;
+use ports::node_api::{
+    LogPieces, LogSource, LogView, ManifestProblem, Measurements, NodeDevice, PodRefusal, PodTarget,
+    SystemLog, SystemLogError, TextPieces,
+};
+use ports::request_metrics::ServingObserver;
+use ports::runtime::{Scope, Streams};
+use tokio::sync::Semaphore;
+
+use crate::Samplers;
+use crate::heartbeat::{Heartbeat, STUCK_AFTER};
+use crate::resources::devices::Devices;
+use crate::serving::checkpoints;
+use crate::serving::container_logs;
+use crate::serving::pod_lookup::PodLookup;
+use crate::serving::stats;
+use crate::serving::stats::Measured;
+use crate::serving::streams;
+use crate::serving::system_logs;
+use crate::sources::ManifestProblems;
+
+/// Answers from the shared views, the runtime and the files.
+#[derive(Clone, Debug)]
+pub struct AgentApi {
+    pub(crate) lookup: PodLookup,
+    pub(crate) devices: Devices,
+    pub(crate) measured: Measured,
+    pub(crate) problems: ManifestProblems,
+    pub(crate) heartbeat: Heartbeat,
+    /// Admissions for followers of logs that are told of changes.
+    pub(crate) log_watches: Arc<Semaphore>,
+    pub(crate) journal_queries: Arc<Semaphore>,
+    pub(crate) samplers: Samplers,
+}
+
+#[async_trait]
+impl NodeApi for AgentApi {
+    fn pods(&self) -> Vec<Pod> {
+        let with_status = |entry: crate::pods_view::PodEntry| {
+            let mut pod = Pod::clone(&entry.pod);
+            pod.status = Some((*entry.status).clone());
+            pod
+        };
+        self.lookup.pods.all().into_iter().map(with_status).collect()
+    }
+
+    async fn running_pods(&self) -> Result<Vec<Pod>, String> {
+        let runtime = &self.lookup.ctx.runtime;
+        let lists =
+            tokio::try_join!(runtime.list_sandboxes(&Scope::Node), runtime.list_containers(&Scope::Node));
+        let (sandboxes, containers) = lists.map_err(|error| error.to_string())?;
+        let is_ready = |s: &&ports::runtime::SandboxSummary| s.state == model::SandboxState::Ready;
+        let pods = sandboxes.iter().filter(is_ready).map(|sandbox| {
+            let running = containers
+                .iter()
+                .filter(|c| c.sandbox_id == sandbox.id && c.state == model::ContainerState::Running)
+                .map(|c| Container {
+                    name: c.name.clone(),
+                    image: Some(c.image.clone()),
+                    ..Container::default()
+                });
+            Pod {
+                metadata: ObjectMeta {
+                    name: Some(sandbox.pod.name.to_string()),
+                    namespace: Some(sandbox.pod.namespace.to_string()),
+                    uid: Some(sandbox.pod.uid.to_string()),
+                    ..ObjectMeta::default()
+                },
+                spec: Some(PodSpec { containers: running.collect(), ..PodSpec::default() }),
+                status: None,
+            }
+        });
+        Ok(pods.collect())
+    }
+
+    async fn container_log(&self, source: &LogSource, view: &LogView) -> Result<LogPieces, PodRefusal> {
+        container_logs::open(&self.lookup, &self.log_watches, source, view).await
+    }
+
+    async fn exec(
+        &self,
+        pod: &PodTarget,
+        container: &str,
+        command: &[String],
+        streams: Streams,
+    ) -> Result<String, PodRefusal> {
+        streams::exec(&self.lookup, (pod, container), command, streams).await
+    }
+
+    async fn attach(&self, pod: &PodTarget, container: &str, streams: Streams) -> Result<String, PodRefusal> {
+        streams::attach(&self.lookup, (pod, container), streams).await
+    }
+
+    async fn port_forward(&self, pod: &PodTarget, ports: &[u16]) -> Result<String, PodRefusal> {
+        streams::port_forward(&self.lookup, pod, ports).await
+    }
+
+    async fn run(&self, pod: &PodTarget, container: &str, command: &[String]) -> Result<Vec<u8>, PodRefusal> {
+        streams::run(&self.lookup, (pod, container), command).await
+    }
+
+    async fn system_log(&self, inside: &Path) -> Result<SystemLog, SystemLogError> {
+        system_logs::open(&self.lookup.ctx, inside).await
+    }
+
+    async fn service_logs(&self, services: &[String], options: &NodeLogOptions) -> LogPieces {
+        system_logs::of_services(&self.lookup.ctx, &self.journal_queries, services, options).await
+    }
+
+    async fn checkpoint(
+        &self,
+        pod: &PodTarget,
+        container: &str,
+        timeout: Option<Duration>,
+    ) -> Result<PathBuf, PodRefusal> {
+        checkpoints::write(&self.lookup, pod, container, timeout).await
+    }
+
+    fn devices_of(&self, pod: &Pod, container: &str) -> Vec<NodeDevice> {
+        let uid = PodUid::new(pod.metadata.uid.as_deref().unwrap_or_default());
+        self.devices.of_container(&uid, container)
+    }
+
+    fn allocatable_devices(&self) -> Vec<NodeDevice> {
+        self.devices.allocatable()
+    }
+
+    fn takes_device_plugins(&self) -> bool {
+        self.devices.is_serving()
+    }
+
+    fn observer(&self) -> Option<Arc<dyn ServingObserver>> {
+        Some(self.lookup.ctx.metrics.clone())
+    }
+
+    fn manifest_problems(&self) -> Vec<ManifestProblem> {
+        self.problems.all()
+    }
+
+    fn sync_loop_age(&self) -> (Duration, Duration) {
+        let now = self.lookup.ctx.clock.mono().since_start();
+        // A loop without the tasks that it depends on is as good as stuck.
+        let age = match self.lookup.ctx.tasks.failed().is_cancelled() {
+            true => now.saturating_add(STUCK_AFTER),
+            false => now.saturating_sub(self.heartbeat.last()),
+        };
+        (age, STUCK_AFTER)
+    }
+
+    async fn measurements(&self, what: Measurements) -> Result<TextPieces, String> {
+        stats::measurements(&self.measured, &self.samplers, what).await
+    }
+}

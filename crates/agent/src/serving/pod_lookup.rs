@@ -1,0 +1,69 @@
+//! Pods and containers of this node as requests from outside name them.
+
+use std::sync::Arc;
+
+use kubelet_core::mirror::is_meant_by;
+use model::k8s::Pod;
+use model::{ContainerId, ContainerState, PodUid, SandboxId};
+use ports::node_api::{PodRefusal, PodTarget};
+
+use crate::api::meta::key_of;
+use crate::api::reflector::StoreReader;
+use crate::cache::PodCache;
+use crate::context::Context;
+use crate::pods_view::{PodEntry, PodsView};
+
+#[derive(Clone, Debug)]
+pub(crate) struct PodLookup {
+    pub(crate) ctx: Arc<Context>,
+    pub(crate) cache: PodCache,
+    pub(crate) pods: PodsView,
+    /// The pods bound to this node in the API, mirror pods among them; empty for a standalone kubelet.
+    pub(crate) in_api: StoreReader<Pod>,
+}
+
+impl PodLookup {
+    /// The pod of that name; of two, the one that is not over.
+    pub(crate) fn pod(&self, namespace: &str, name: &str) -> Result<PodEntry, PodRefusal> {
+        let is_meant = |entry: &PodEntry| {
+            let metadata = &entry.pod.metadata;
+            metadata.namespace.as_deref() == Some(namespace) && metadata.name.as_deref() == Some(name)
+        };
+        let all = self.pods.all().into_iter().filter(is_meant);
+        let found = all.max_by_key(|entry| entry.progress.may_run());
+        found.ok_or_else(|| PodRefusal::NotFound(format!("pod {name:?} does not exist")))
+    }
+
+    pub(crate) fn running_container(&self, pod: &PodTarget, name: &str) -> Result<ContainerId, PodRefusal> {
+        let found = self.running_container_of(&self.uid(pod)?, name);
+        found.ok_or_else(|| PodRefusal::Invalid(format!("container not found ({name:?})")))
+    }
+
+    pub(crate) fn running_container_of(&self, uid: &PodUid, name: &str) -> Option<ContainerId> {
+        let observed = self.cache.get(uid)?;
+        let mut running = observed.containers.iter().filter(|one| one.state == ContainerState::Running);
+        running.find(|one| &*one.name == name).map(|container| container.id.clone())
+    }
+
+    pub(crate) fn ready_sandbox(&self, pod: &PodTarget) -> Result<SandboxId, PodRefusal> {
+        let observed = self.cache.get(&self.uid(pod)?);
+        let found = observed.as_ref().and_then(|observed| observed.ready_sandboxes().next());
+        let name = || format!("{}_{}", pod.pod, pod.namespace);
+        found
+            .map(|sandbox| sandbox.id.clone())
+            .ok_or_else(|| PodRefusal::Invalid(format!("pod not found ({:?})", name())))
+    }
+
+    /// Of the pod that is meant; a UID in the request must be its own, or that of its mirror pod.
+    fn uid(&self, target: &PodTarget) -> Result<PodUid, PodRefusal> {
+        let pod = self.pod(&target.namespace, &target.pod)?.pod;
+        if let Some(asked) = &target.uid {
+            let in_api = self.in_api.borrow().objects.get(&key_of(&*pod)).cloned();
+            if !is_meant_by(asked, &pod, in_api.as_deref()) {
+                let text = format!("pod {:?} with UID {asked:?} does not exist", target.pod);
+                return Err(PodRefusal::NotFound(text));
+            }
+        }
+        Ok(model::PodRef::of(&pod).uid)
+    }
+}

@@ -1,0 +1,415 @@
+//! Samples cgroups and procfs on request. Owns the latest sample, where containers have their cgroups, and the readings
+//! that the next CPU rates are measured from.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kubelet_core::cgroup::{CgroupNames, name};
+use kubelet_core::stats::age::{
+    AtHand, BASELINE_INTERVAL, Reading, SHARED_FOR, compute_rate, compute_rate_since_start, is_good_enough,
+    next_baseline,
+};
+use kubelet_core::stats::cgroup::{self, CgroupSample, Detail, Hierarchy};
+use kubelet_core::stats::sample::{
+    ContainerSample, MachineSample, NodeSample, Placed, PodSample, SystemSample, add_up,
+};
+use kubelet_core::stats::{place, procfs};
+use model::observation::NamespaceMode;
+use model::{ContainerId, ContainerObservation, MonoTime, Now, PodObservation, QosClass, SandboxId};
+use tokio::sync::{mpsc, watch};
+
+use super::{Measured, Request, machine};
+use crate::cache::PodCache;
+use crate::context::Context;
+use crate::pods_view::PodsView;
+
+/// A container that has run for this long has a cgroup, or something is wrong.
+const PLACED_AFTER: Duration = Duration::from_secs(10);
+
+/// How long a sample waits for the runtime to say which images sandboxes have.
+const IMAGES_WITHIN: Duration = Duration::from_secs(2);
+
+pub(super) struct CgroupSampler {
+    ctx: Arc<Context>,
+    cache: PodCache,
+    pods: PodsView,
+    cgroup_names: watch::Receiver<Option<Arc<CgroupNames>>>,
+    hierarchy: Hierarchy,
+    last: Option<Arc<NodeSample>>,
+    places: Places,
+    /// By the path of the cgroup.
+    baselines: BTreeMap<Box<str>, Reading>,
+    /// Of sandboxes that run, by their id.
+    images: BTreeMap<Box<str>, Box<str>>,
+}
+
+/// Where cgroups are, as far as they were looked for.
+#[derive(Default)]
+struct Places {
+    /// By the id of the container or sandbox.
+    containers: BTreeMap<Box<str>, Box<str>>,
+    /// By the UID of the pod.
+    pods: BTreeMap<Box<str>, Box<str>>,
+    all_pods: Option<Box<str>>,
+    qos: Vec<Box<str>>,
+}
+
+/// What one sample is made of besides the cgroups themselves.
+struct Round {
+    now: Now,
+    detail: Detail,
+    rates: BTreeMap<Box<str>, Reading>,
+    is_incomplete: bool,
+}
+
+impl CgroupSampler {
+    pub(super) fn new(measured: &Measured) -> Self {
+        let Measured { ctx, cache, pods, cgroup_names, .. } = measured.clone();
+        let hierarchy = if ctx.node_facts.cgroup_v2 { Hierarchy::V2 } else { Hierarchy::V1 };
+        Self {
+            ctx,
+            cache,
+            pods,
+            cgroup_names,
+            hierarchy,
+            last: None,
+            places: Places::default(),
+            baselines: BTreeMap::new(),
+            images: BTreeMap::new(),
+        }
+    }
+
+    /// Runs until nobody can ask any more. A sample that nobody shares any more is let go.
+    pub(super) async fn run(mut self, mut requests: mpsc::Receiver<Request<NodeSample>>) {
+        let mut baseline_at = self.ctx.clock.mono() + BASELINE_INTERVAL;
+        loop {
+            let clock = self.ctx.clock;
+            let old_at = self.last.as_ref().map_or(MonoTime::ZERO, |last| last.taken.mono + SHARED_FOR);
+            tokio::select! {
+                request = requests.recv() => match request {
+                    Some(request) => self.answer(request).await,
+                    None => return,
+                },
+                () = clock.sleep_until(old_at), if self.last.is_some() => self.last = None,
+                // For its readings only.
+                () = clock.sleep_until(baseline_at) => {
+                    drop(self.sample(Detail::Usage).await);
+                    baseline_at = clock.mono() + BASELINE_INTERVAL;
+                }
+            }
+        }
+    }
+
+    async fn answer(&mut self, request: Request<NodeSample>) {
+        let at_hand = self.last.as_ref();
+        let at_hand = at_hand.map(|last| AtHand { taken_at: last.taken.mono, detail: last.detail });
+        let now = self.ctx.clock.mono();
+        let sample = match &self.last {
+            Some(last) if is_good_enough(at_hand, request.detail, request.most, now) => last.clone(),
+            // Of no use to those who want more, so it is not kept.
+            Some(_) | None if request.detail == Detail::Node => Arc::new(self.sample_node().await),
+            Some(_) | None => {
+                // The old one is not kept next to the new one.
+                self.last = None;
+                let sample = Arc::new(self.sample(request.detail).await);
+                self.ctx.metrics.cgroups_sampled(self.ctx.clock.mono().saturating_since(now));
+                self.last.insert(sample).clone()
+            }
+        };
+        // Who has left does not need it any more.
+        let _ = request.answer.send(sample);
+    }
+
+    async fn sample(&mut self, detail: Detail) -> NodeSample {
+        let observed: Vec<Arc<PodObservation>> =
+            self.cache.in_runtime().into_iter().filter(|pod| !pod.is_stopped()).collect();
+        self.find_places(&observed).await;
+        if detail == Detail::Full {
+            self.find_images(&observed).await;
+        }
+        let now = self.ctx.clock.now();
+        let mut round = Round { now, detail, rates: BTreeMap::new(), is_incomplete: false };
+        let (machine, root) = self.whole_node(&mut round).await;
+        let mut pods = Vec::with_capacity(observed.len());
+        for pod in &observed {
+            pods.push(self.pod((pod, &machine), &mut round).await);
+        }
+        let qos = self.qos(&mut round).await;
+        let system = self.system(&pods, &machine.booted, &mut round).await;
+        self.baselines = round.rates;
+        let is_incomplete = round.is_incomplete;
+        NodeSample { taken: now, detail, machine, root, system, qos, pods, is_incomplete }
+    }
+
+    /// The node as a whole, and what all pods have together.
+    async fn sample_node(&mut self) -> NodeSample {
+        let (now, detail) = (self.ctx.clock.now(), Detail::Node);
+        let mut round = Round { now, detail, rates: BTreeMap::new(), is_incomplete: false };
+        let (machine, root) = self.whole_node(&mut round).await;
+        let mut system = Vec::new();
+        let names = self.cgroup_names.borrow().clone();
+        if let Some(names) = names {
+            let together = self.cgroup(&names.all_pods().path, None, &mut round).await;
+            system.extend(together.map(|placed| SystemSample { name: "pods", started: None, placed }));
+        }
+        self.baselines.extend(round.rates);
+        let is_incomplete = round.is_incomplete;
+        let (qos, pods) = (Vec::new(), Vec::new());
+        NodeSample { taken: now, detail, machine, root, system, qos, pods, is_incomplete }
+    }
+
+    async fn whole_node(&self, round: &mut Round) -> (MachineSample, Placed) {
+        let (machine, texts) = machine::read(&*self.ctx.host, round.detail).await;
+        let mut root = self.cgroup("/", None, round).await.unwrap_or_default();
+        machine::complete_root(&mut root.cgroup, &texts);
+        if self.hierarchy == Hierarchy::V1 {
+            // No cgroup of version 1 has any, so that the machine's would stand alone.
+            root.cgroup.pressure = None;
+        }
+        root.rate = self.rate("/", &root.cgroup, None, round);
+        round.is_incomplete |= root.cgroup.cpu_nanoseconds.is_none() || root.cgroup.memory.usage.is_none();
+        (machine, root)
+    }
+
+    /// Looks for the cgroups of what runs now, unless all of them are known.
+    async fn find_places(&mut self, observed: &[Arc<PodObservation>]) {
+        let wanted: BTreeSet<&str> = observed
+            .iter()
+            .flat_map(|pod| {
+                let sandboxes = pod.ready_sandboxes().map(|sandbox| sandbox.id.as_str());
+                sandboxes.chain(pod.running().map(|container| container.id.as_str()))
+            })
+            .collect();
+        if wanted.iter().all(|id| self.places.containers.contains_key(*id)) {
+            self.places.containers.retain(|id, _| wanted.contains(&**id));
+            return;
+        }
+        let tree = match self.hierarchy {
+            // Runtimes make the same paths for all controllers.
+            Hierarchy::V1 => self.root().join("memory"),
+            Hierarchy::V2 => self.root(),
+        };
+        self.places = Places::default();
+        let names = self.cgroup_names.borrow().clone();
+        let classes = [QosClass::Burstable, QosClass::BestEffort];
+        let qos = names.as_ref().map(|names| classes.map(|class| names.qos_cgroup(class).path));
+        let all_pods = names.map(|names| names.all_pods().path);
+        let is_ours = |path: &str| all_pods.as_ref().is_some_and(|all| path.starts_with(&**all));
+        for path in self.ctx.host.directories_below(&tree).await {
+            if wanted.contains(place::container_id(&path)) {
+                self.places.containers.insert(place::container_id(&path).into(), path.into());
+            } else if let Some(uid) = name::pod_of(place::last(&path)).filter(|_| is_ours(&path)) {
+                self.places.pods.insert(uid.as_str().into(), path.into());
+            }
+        }
+        self.places.all_pods = all_pods;
+        self.places.qos = qos.into_iter().flatten().collect();
+    }
+
+    /// The images of sandboxes that are not known yet. What the runtime does not say in time is asked for again by the
+    /// next sample.
+    async fn find_images(&mut self, observed: &[Arc<PodObservation>]) {
+        let sandboxes = observed.iter().filter_map(|pod| pod.ready_sandboxes().next()).map(|s| &s.id);
+        let sandboxes: BTreeSet<&str> = sandboxes.map(SandboxId::as_str).collect();
+        self.images.retain(|id, _| sandboxes.contains(&**id));
+        let deadline = self.ctx.clock.mono() + IMAGES_WITHIN;
+        for id in sandboxes {
+            if self.images.contains_key(id) {
+                continue;
+            }
+            let id = SandboxId::from(id);
+            let info = tokio::select! {
+                info = self.ctx.runtime.sandbox_info(&id) => info,
+                () = self.ctx.clock.sleep_until(deadline) => return,
+            };
+            if let Some(image) = info.ok().and_then(|info| place::sandbox_image(&info)) {
+                self.images.insert(id.as_str().into(), image.into());
+            }
+        }
+    }
+
+    /// The cgroups of QoS classes, for those who want everything.
+    async fn qos(&self, round: &mut Round) -> Vec<Placed> {
+        let mut qos = Vec::new();
+        if round.detail == Detail::Full {
+            for path in &self.places.qos {
+                qos.extend(self.cgroup(path, None, round).await);
+            }
+        }
+        qos
+    }
+
+    fn root(&self) -> PathBuf {
+        self.ctx.settings.measure.cgroup_root.clone()
+    }
+
+    async fn pod(
+        &self,
+        (observed, machine): (&PodObservation, &MachineSample),
+        round: &mut Round,
+    ) -> PodSample {
+        let mut sandbox = None;
+        let mut interfaces = Vec::new();
+        if let Some(ready) = observed.ready_sandboxes().next() {
+            let image = self.images.get(ready.id.as_str()).map(|image| &**image).unwrap_or_default();
+            let id = ContainerId::from(ready.id.as_str());
+            sandbox = self.part(&id, "", image, ready.created_at, round).await;
+            let pid = sandbox.as_ref().and_then(|sandbox| sandbox.placed.cgroup.first_pid);
+            if ready.network == NamespaceMode::Node {
+                interfaces.clone_from(&machine.interfaces);
+            } else if let Some(pid) = pid {
+                let text = self.read(&[format!("/proc/{pid}/net/dev")]).await.pop().flatten();
+                interfaces = procfs::interfaces(&text.unwrap_or_default());
+            }
+        }
+        let mut containers: Vec<ContainerSample> = Vec::new();
+        for container in observed.running() {
+            // Two of one name cannot be told apart; the newest comes first.
+            if containers.iter().any(|known| *known.name == *container.name) {
+                continue;
+            }
+            containers.extend(self.container(container, round).await);
+        }
+        containers.sort_by(|a, b| a.name.cmp(&b.name));
+        let uid = observed.pod.uid.as_str();
+        let status = self.pods.get(&observed.pod.uid).map(|entry| entry.status);
+        let started = status.and_then(|status| status.start_time.as_ref().map(|time| time.0));
+        let own = match self.places.pods.get(uid) {
+            Some(path) => self.cgroup(path, started, round).await,
+            None => None,
+        };
+        PodSample { pod: observed.pod.clone(), started, own, sandbox, containers, interfaces }
+    }
+
+    async fn container(
+        &self,
+        container: &ContainerObservation,
+        round: &mut Round,
+    ) -> Option<ContainerSample> {
+        let started = container.started_at.unwrap_or(container.created_at);
+        let sample = self.part(&container.id, &container.name, &container.image, started, round).await;
+        // What has just been started, or has just ended, may have no cgroup; the next look will tell.
+        round.is_incomplete |= sample.is_none() && round.now.wall_since(started) > PLACED_AFTER;
+        sample
+    }
+
+    async fn part(
+        &self,
+        id: &ContainerId,
+        name: &str,
+        image: &str,
+        started: jiff::Timestamp,
+        round: &mut Round,
+    ) -> Option<ContainerSample> {
+        let path = self.places.containers.get(id.as_str())?;
+        let placed = self.cgroup(path, Some(started), round).await?;
+        Some(ContainerSample { id: id.clone(), name: name.into(), image: image.into(), started, placed })
+    }
+
+    /// `None`: there is no such cgroup any more. `started`: when its counters began, if that is known.
+    async fn cgroup(
+        &self,
+        path: &str,
+        started: Option<jiff::Timestamp>,
+        round: &mut Round,
+    ) -> Option<Placed> {
+        let root = self.root();
+        let files = cgroup::files(self.hierarchy, round.detail).iter();
+        let paths = files.map(|file| root.join(cgroup::file_path(self.hierarchy, path, file)));
+        let texts = self.ctx.host.read_each(paths.collect()).await;
+        let mut sample = cgroup::parse(self.hierarchy, round.detail, &texts);
+        if path != "/" && sample.cpu_nanoseconds.is_none() && sample.memory.usage.is_none() {
+            return None;
+        }
+        if path != "/" && round.detail == Detail::Full {
+            self.add_open_files(path, &mut sample).await;
+        }
+        let rate = self.rate(path, &sample, started, round);
+        Some(Placed { path: path.into(), cgroup: sample, rate })
+    }
+
+    async fn add_open_files(&self, path: &str, sample: &mut CgroupSample) {
+        let file = match self.hierarchy {
+            Hierarchy::V1 => "pids/cgroup.procs",
+            Hierarchy::V2 => "cgroup.procs",
+        };
+        let procs = self.root().join(cgroup::file_path(self.hierarchy, path, file));
+        let limits = format!("/proc/{}/limits", sample.first_pid.unwrap_or_default());
+        let texts = self.ctx.host.read_each(vec![procs, limits.into()]).await;
+        let [procs, limits] = <[Option<String>; 2]>::try_from(texts).unwrap_or_default();
+        let pids = cgroup::pids(&procs.unwrap_or_default());
+        let open = self.ctx.host.open_files(pids).await;
+        if let Some(full) = &mut sample.full {
+            full.open_files = Some(open.descriptors);
+            full.sockets = Some(open.sockets);
+            full.open_files_limit = limits.as_deref().and_then(procfs::open_files_limit);
+        }
+    }
+
+    fn rate(
+        &self,
+        path: &str,
+        sample: &CgroupSample,
+        started: Option<jiff::Timestamp>,
+        round: &mut Round,
+    ) -> Option<u64> {
+        let after = Reading { at: round.now.mono, used: sample.cpu_nanoseconds? };
+        let before = self.baselines.get(path).copied();
+        round.rates.insert(path.into(), next_baseline(before, after));
+        let since_start = || compute_rate_since_start(after.used, round.now.wall_since(started?));
+        before.and_then(|before| compute_rate(before, after)).or_else(since_start)
+    }
+
+    async fn read(&self, paths: &[String]) -> Vec<Option<String>> {
+        self.ctx.host.read_each(paths.iter().map(PathBuf::from).collect()).await
+    }
+
+    /// What the node runs next to pods, and all pods together.
+    async fn system(
+        &self,
+        pods: &[PodSample],
+        booted: &jiff::Timestamp,
+        round: &mut Round,
+    ) -> Vec<SystemSample> {
+        let settings = &self.ctx.settings.processes;
+        let mut system = Vec::new();
+        let kubelet = self.kubelet(booted, round).await;
+        system.extend(kubelet);
+        for (name, cgroup) in [("runtime", &settings.runtime), ("misc", &settings.system)] {
+            let Some(cgroup) = cgroup else { continue };
+            let placed = self.cgroup(&cgroup.path, None, round).await;
+            system.extend(placed.map(|placed| SystemSample { name, started: None, placed }));
+        }
+        let together = match &self.places.all_pods {
+            Some(path) => self.cgroup(path, None, round).await,
+            None => None,
+        };
+        let wholes: Vec<Placed> = pods.iter().map(PodSample::whole).collect();
+        let placed = together.unwrap_or_else(|| add_up(wholes.iter()));
+        system.push(SystemSample { name: "pods", started: None, placed });
+        system
+    }
+
+    /// In its cgroup; as a process where that is the root or is not measured. `None` where version 1 counts its CPU and its
+    /// memory in different ones.
+    async fn kubelet(&self, booted: &jiff::Timestamp, round: &mut Round) -> Option<SystemSample> {
+        let paths = ["/proc/self/cgroup", "/proc/self/stat", "/proc/self/status"].map(str::to_owned);
+        let texts = <[Option<String>; 3]>::try_from(self.read(&paths).await).unwrap_or_default();
+        let [own, stat, status] = texts.map(Option::unwrap_or_default);
+        let process = procfs::process(&stat)?;
+        let started = booted.checked_add(Duration::from_nanos(process.started_nanoseconds)).ok();
+        let configured = self.ctx.settings.processes.kubelet.as_ref().map(|cgroup| &*cgroup.path);
+        let is_v2 = self.hierarchy == Hierarchy::V2;
+        let path = configured.or_else(|| place::kubelet_cgroup(&own, is_v2))?;
+        if path != "/"
+            && let Some(placed) = self.cgroup(path, None, round).await
+        {
+            return Some(SystemSample { name: "kubelet", started, placed });
+        }
+        let cgroup = machine::process_as_cgroup(&process, &status);
+        let rate = self.rate("kubelet", &cgroup, started, round);
+        Some(SystemSample { name: "kubelet", started, placed: Placed { path: Box::default(), cgroup, rate } })
+    }
+}

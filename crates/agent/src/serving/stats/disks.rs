@@ -1,0 +1,279 @@
+//! Samples disks on request: the node's filesystem, the runtime's, what containers wrote, their logs and the volumes of
+//! pods. Owns the latest sample and the latest walk through each pod's volumes.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kubelet_core::log_paths::pod_log_dir;
+use kubelet_core::stats::cgroup::Detail;
+use kubelet_core::stats::sample::{DiskSample, PodDisks, RuntimeFilesystem, VolumeSample};
+use kubelet_core::volume::plan::plugin_name;
+use model::containers::spec_of;
+use model::k8s::{Pod, Volume};
+use model::stats::{FilesystemUsage, TreeUsage};
+use model::{ContainerId, MonoTime, PodObservation, PodUid};
+use ports::runtime::{ImageFilesystems, Scope};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::{Measured, Request};
+use crate::cache::PodCache;
+use crate::context::Context;
+use crate::error_chain::chain;
+use crate::pod_files::files_of_containers;
+use crate::pods_view::PodsView;
+use crate::volumes::{counted, path_of};
+
+/// Walks through volumes that go on at the same time; the disk has other things to do.
+const WALKS: usize = 2;
+/// How long a reader waits for walks. One that takes longer goes on, and its outcome is in a later sample.
+const TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The same for the runtime's own numbers.
+const RUNTIME_TIMEOUT: Duration = Duration::from_secs(5);
+/// Nobody who asks wants one older than that.
+pub(super) const SHARED_AT_MOST_FOR: Duration = Duration::from_secs(60);
+
+type Walk = (PodUid, Vec<VolumeSample>);
+
+pub(super) struct DiskSampler {
+    ctx: Arc<Context>,
+    cache: PodCache,
+    pods: PodsView,
+    last: Option<Arc<DiskSample>>,
+    /// When each pod's volumes were last walked through, and what was found.
+    walked: BTreeMap<PodUid, (MonoTime, Vec<VolumeSample>)>,
+    walks: JoinSet<Walk>,
+    /// What the runtime last said of its filesystems, and when.
+    filesystems: Option<(MonoTime, ImageFilesystems)>,
+}
+
+impl DiskSampler {
+    pub(super) fn new(measured: &Measured) -> Self {
+        let Measured { ctx, cache, pods, .. } = measured.clone();
+        Self {
+            ctx,
+            cache,
+            pods,
+            last: None,
+            walked: BTreeMap::new(),
+            walks: JoinSet::new(),
+            filesystems: None,
+        }
+    }
+
+    /// Runs until nobody can ask any more. A sample that nobody shares any more is let go.
+    pub(super) async fn run(mut self, mut requests: mpsc::Receiver<Request<DiskSample>>) {
+        loop {
+            let clock = self.ctx.clock;
+            let old_at =
+                self.last.as_ref().map_or(MonoTime::ZERO, |last| last.taken.mono + SHARED_AT_MOST_FOR);
+            tokio::select! {
+                request = requests.recv() => match request {
+                    Some(request) => self.answer(request).await,
+                    None => return,
+                },
+                () = clock.sleep_until(old_at), if self.last.is_some() => self.last = None,
+            }
+        }
+    }
+
+    async fn answer(&mut self, request: Request<DiskSample>) {
+        let now = self.ctx.clock.mono();
+        let young = self.last.as_ref().filter(|l| now.saturating_since(l.taken.mono) < request.most);
+        let sample = if let Some(young) = young {
+            young.clone()
+        } else if request.detail == Detail::Node {
+            // Of no use to those who want more, so it is not kept.
+            Arc::new(self.sample_filesystems().await)
+        } else {
+            self.last = None;
+            let sample = Arc::new(self.sample().await);
+            self.ctx.metrics.disks_sampled(self.ctx.clock.mono().saturating_since(now));
+            self.last.insert(sample).clone()
+        };
+        // Who has left does not need it any more.
+        let _ = request.answer.send(sample);
+    }
+
+    async fn sample(&mut self) -> DiskSample {
+        let (ctx, now) = (self.ctx.clone(), self.ctx.clock.now());
+        let observed = self.cache.in_runtime();
+        self.walk_volumes(&observed).await;
+        let node = ctx.host.filesystem_space(&ctx.settings.paths.root).await.ok();
+        let calls = async {
+            tokio::join!(ctx.runtime.list_container_stats(&Scope::Node), ctx.runtime.image_filesystems())
+        };
+        // A runtime that hangs takes its own numbers away and nobody else's.
+        let (listed, filesystems) = tokio::select! {
+            (listed, filesystems) = calls => (listed.ok(), filesystems.ok()),
+            () = ctx.clock.sleep_until(ctx.clock.mono() + RUNTIME_TIMEOUT) => (None, None),
+        };
+        let is_incomplete = listed.is_none() || filesystems.is_none();
+        self.note_filesystems(filesystems.as_ref());
+        let mut layers: BTreeMap<ContainerId, FilesystemUsage> = BTreeMap::new();
+        for stats in listed.unwrap_or_default() {
+            layers.extend(stats.writable_layer.map(|layer| (stats.id, layer)));
+        }
+        let (images, containers) = self.runtime_filesystems(&filesystems.unwrap_or_default()).await;
+        let mut pods = BTreeMap::new();
+        for pod in observed.iter().filter(|pod| !pod.is_stopped()) {
+            pods.insert(pod.pod.uid.clone(), self.pod(pod, &mut layers).await);
+        }
+        DiskSample { taken: now, node, images, containers, pods, is_incomplete }
+    }
+
+    /// Only how much room there is. Where the runtime keeps its files changes next to never, so it is asked now and
+    /// then; one that hangs hides no disk that fills up.
+    async fn sample_filesystems(&mut self) -> DiskSample {
+        let (ctx, now) = (self.ctx.clone(), self.ctx.clock.now());
+        let is_old = |at: MonoTime| now.mono.saturating_since(at) >= SHARED_AT_MOST_FOR;
+        if self.filesystems.as_ref().is_none_or(|(at, _)| is_old(*at)) {
+            let said = tokio::select! {
+                said = ctx.runtime.image_filesystems() => said.ok(),
+                () = ctx.clock.sleep_until(now.mono + RUNTIME_TIMEOUT) => None,
+            };
+            self.note_filesystems(said.as_ref());
+        }
+        let known = self.filesystems.as_ref().map(|(_, known)| known.clone());
+        let node = ctx.host.filesystem_space(&ctx.settings.paths.root).await.ok();
+        let is_incomplete = known.is_none();
+        let (images, containers) = self.runtime_filesystems(&known.unwrap_or_default()).await;
+        DiskSample { taken: now, node, images, containers, pods: BTreeMap::new(), is_incomplete }
+    }
+
+    fn note_filesystems(&mut self, said: Option<&ImageFilesystems>) {
+        if let Some(said) = said {
+            self.filesystems = Some((self.ctx.clock.mono(), said.clone()));
+        }
+    }
+
+    /// That of images, and that of what containers write.
+    async fn runtime_filesystems(
+        &self,
+        said: &ImageFilesystems,
+    ) -> (Option<RuntimeFilesystem>, Option<RuntimeFilesystem>) {
+        let images = self.filesystem(said.images.first()).await;
+        let containers = match self.filesystem(said.containers.first()).await {
+            Some(containers) => Some(containers),
+            // Most runtimes keep both in one place.
+            None => images.clone(),
+        };
+        (images, containers)
+    }
+
+    async fn filesystem(&self, used: Option<&FilesystemUsage>) -> Option<RuntimeFilesystem> {
+        let used = used?;
+        let space = self.ctx.host.filesystem_space(used.mountpoint.as_ref()).await.ok()?;
+        let taken = TreeUsage {
+            bytes: used.used_bytes.unwrap_or_default(),
+            inodes: used.inodes_used.unwrap_or_default(),
+        };
+        Some(RuntimeFilesystem { space, used: taken })
+    }
+
+    async fn pod(
+        &self,
+        observed: &PodObservation,
+        layers: &mut BTreeMap<ContainerId, FilesystemUsage>,
+    ) -> PodDisks {
+        let root = self.ctx.settings.paths.pod_logs.display().to_string();
+        let directory = pod_log_dir(&root, &observed.pod);
+        let mut disks = PodDisks::default();
+        for container in observed.running() {
+            disks.layers.extend(layers.remove_entry(&container.id));
+            let logs = self.ctx.host.tree_usage(format!("{directory}/{}", container.name).as_ref()).await;
+            // Logs that cannot be looked at are not told of.
+            disks.logs.extend(logs.ok().map(|used| (Box::from(&*container.name), used)));
+        }
+        let own = files_of_containers(&self.ctx.settings.paths.pod(&observed.pod.uid));
+        disks.files = self.ctx.host.files_usage(&own).await.unwrap_or_default();
+        disks.volumes =
+            self.walked.get(&observed.pod.uid).map(|(_, volumes)| volumes.clone()).unwrap_or_default();
+        disks
+    }
+
+    /// Starts walks that are due and waits for them, though not forever.
+    async fn walk_volumes(&mut self, observed: &[Arc<PodObservation>]) {
+        let (clock, period) = (self.ctx.clock, self.ctx.settings.measure.volume_stats_period);
+        let Some(period) = period else { return };
+        let deadline = clock.mono() + TIMEOUT;
+        let known = |uid: &PodUid| observed.iter().any(|pod| pod.pod.uid == *uid);
+        self.walked.retain(|uid, _| known(uid));
+        let is_due = |uid: &PodUid| {
+            self.walked.get(uid).is_none_or(|(at, _)| clock.mono().saturating_since(*at) >= period)
+        };
+        let running = observed.iter().filter(|pod| !pod.is_stopped() && is_due(&pod.pod.uid));
+        let mut due: Vec<PodUid> = running.map(|pod| pod.pod.uid.clone()).collect();
+        loop {
+            while self.walks.len() < WALKS
+                && let Some(uid) = due.pop()
+            {
+                if let Some(entry) = self.pods.get(&uid) {
+                    self.walks.spawn(walk(self.ctx.clone(), uid, entry.pod));
+                }
+            }
+            tokio::select! {
+                done = self.walks.join_next(), if !self.walks.is_empty() => match done {
+                    Some(Ok((uid, volumes))) => {
+                        self.walked.insert(uid, (clock.mono(), volumes));
+                    }
+                    Some(Err(_)) => tracing::error!("Measuring volumes panicked, retrying with the next round"),
+                    None => {}
+                },
+                () = clock.sleep_until(deadline), if !self.walks.is_empty() => return,
+                else => return,
+            }
+        }
+    }
+}
+
+async fn walk(ctx: Arc<Context>, uid: PodUid, pod: Arc<Pod>) -> Walk {
+    let mut samples = Vec::new();
+    let volumes = spec_of(&pod).volumes.as_deref().unwrap_or_default();
+    for volume in volumes {
+        let path = path_of(&*ctx.host, &ctx.settings.paths, &pod, volume).await;
+        let Some(path) = path else { continue };
+        let began = ctx.clock.mono();
+        let used = async {
+            match counted(&ctx, &pod, volume, &path).await {
+                Some(used) => Ok(used),
+                None => ctx.host.tree_usage(&path).await,
+            }
+        };
+        let measured = tokio::try_join!(ctx.host.filesystem_space(&path), used);
+        let took = ctx.clock.mono().saturating_since(began);
+        ctx.metrics.pods.volume_measured(kind_of(&path), took);
+        match measured {
+            Ok((space, used)) => samples.push(VolumeSample {
+                name: volume.name.as_str().into(),
+                claim: volume.persistent_volume_claim.as_ref().map(|claim| claim.claim_name.as_str().into()),
+                plugin: plugin_name(kind_of(&path)),
+                is_memory: is_memory(volume),
+                space,
+                used,
+            }),
+            Err(error) => {
+                tracing::debug!(podUID = %uid, volume = volume.name, err = chain(&error), "Failed to measure volume");
+            }
+        }
+    }
+    (uid, samples)
+}
+
+/// Lies in memory, not on the node's disk.
+fn is_memory(volume: &Volume) -> bool {
+    let empty_dir = volume.empty_dir.as_ref().and_then(|source| source.medium.as_deref());
+    empty_dir.is_some_and(|medium| !medium.is_empty())
+        || volume.secret.is_some()
+        || volume.projected.is_some()
+        || volume.downward_api.is_some()
+}
+
+/// The directory of its kind: `kubernetes.io~empty-dir`. What lies elsewhere is a directory or a device of the node.
+fn kind_of(path: &Path) -> &str {
+    let parent = path.parent().and_then(|parent| parent.file_name()?.to_str());
+    parent.filter(|name| name.contains('~')).unwrap_or("kubernetes.io~local-volume")
+}

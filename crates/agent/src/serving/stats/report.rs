@@ -1,0 +1,200 @@
+//! What is told to whom: samples turned into pieces of text, made as they are taken.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream;
+use kubelet_core::cgroup::{MemoryQos, compute_qos_cgroups};
+use kubelet_core::stats::age::{SHARED_FOR, SHARED_FOR_THE_HASTY};
+use kubelet_core::stats::cadvisor::{MachineNames, Telling};
+use kubelet_core::stats::cgroup::Detail;
+use kubelet_core::stats::exposition::without_empty_families;
+use kubelet_core::stats::process::{ProcessFacts, write_start};
+use kubelet_core::stats::resource;
+use kubelet_core::stats::sample::{DiskSample, NodeSample};
+use kubelet_core::stats::summary::{self, Scope};
+use kubelet_core::status::{PodStage, is_static_pod};
+use kubelet_core::volume::plan::{VolumeCount, count_volumes};
+use model::PodRef;
+use model::containers::spec_of;
+use ports::host::MachineInfo;
+use ports::node_api::{Measurements, TextPieces};
+
+use super::disks::SHARED_AT_MOST_FOR;
+use super::{Measured, Samplers};
+use crate::context::Context;
+use crate::metrics::{self, FromElsewhere, WorkingPods};
+use crate::pods_view::PodEntry;
+
+/// Readers of disks that come closer together than this share one sample.
+const DISKS_SHARED_FOR: Duration = Duration::from_secs(10);
+/// How long the kubelet's own metrics, where disks are a side matter, wait for them.
+const DISKS_TIMEOUT: Duration = Duration::from_secs(2);
+/// Only for the shape of what is told when the kubelet stops.
+const STOPPING: &str = "the kubelet stops";
+
+/// # Errors
+/// The kubelet stops.
+pub(crate) async fn measurements(
+    measured: &Measured,
+    samplers: &Samplers,
+    what: Measurements,
+) -> Result<TextPieces, String> {
+    let (ctx, stopping) = (&measured.ctx, || STOPPING.to_owned());
+    match what {
+        Measurements::Summary { only_cpu_and_memory: true } => {
+            let sample = samplers.node(Detail::Usage, SHARED_FOR_THE_HASTY).await.ok_or_else(stopping)?;
+            Ok(summary_pieces(ctx, sample, None))
+        }
+        Measurements::Summary { only_cpu_and_memory: false } => {
+            let disks = samplers.disks(DISKS_SHARED_FOR).await.ok_or_else(stopping)?;
+            let sample = samplers.node(Detail::Usage, SHARED_FOR).await.ok_or_else(stopping)?;
+            Ok(summary_pieces(ctx, sample, Some(disks)))
+        }
+        Measurements::Resource => {
+            let sample = samplers.node(Detail::Usage, SHARED_FOR).await.ok_or_else(stopping)?;
+            let families = move |place| resource::family_text(&sample, place);
+            Ok(stream::iter((0..resource::FAMILIES).map(families)).boxed())
+        }
+        Measurements::Cadvisor => {
+            let sample = samplers.node(Detail::Full, SHARED_FOR).await.ok_or_else(stopping)?;
+            Ok(cadvisor_pieces(ctx.host.machine(), sample))
+        }
+        Measurements::Probes => {
+            let mut text = measured.probe_metrics.render();
+            if let Some(process) = process(ctx).await {
+                write_start(&mut text, &process);
+            }
+            Ok(one(without_empty_families(&text)))
+        }
+        Measurements::Checks => {
+            let mut text = String::new();
+            ctx.metrics.requests.write_checks(&mut text);
+            if let Some(process) = process(ctx).await {
+                write_start(&mut text, &process);
+            }
+            Ok(one(without_empty_families(&text)))
+        }
+        Measurements::Kubelet => {
+            let now = ctx.clock.mono();
+            // What the kubelet counts itself must be had whatever the disks do.
+            let disks = tokio::select! {
+                disks = samplers.disks(SHARED_AT_MOST_FOR) => disks,
+                () = ctx.clock.sleep_until(now + DISKS_TIMEOUT) => None,
+            };
+            let text = kubelet_text(measured, disks.as_deref(), process(ctx).await);
+            Ok(one(without_empty_families(&text)))
+        }
+    }
+}
+
+/// What this process takes of the machine.
+async fn process(ctx: &Context) -> Option<ProcessFacts> {
+    let files =
+        ["/proc/self/stat", "/proc/self/status", "/proc/self/limits", "/proc/self/net/netstat", "/proc/stat"];
+    let texts = ctx.host.read_each(files.iter().map(Into::into).collect()).await;
+    let texts = <[Option<String>; 5]>::try_from(texts).ok()?.map(Option::unwrap_or_default);
+    let own = texts[0].split(' ').next().and_then(|pid| pid.parse().ok())?;
+    let open = ctx.host.open_files(vec![own]).await;
+    ProcessFacts::parse(texts.each_ref().map(String::as_str), open.descriptors)
+}
+
+/// A pod that the runtime has has its volumes: they come before everything else and go after it.
+fn volumes(
+    measured: &Measured,
+    entries: &[PodEntry],
+    disks: Option<&DiskSample>,
+) -> BTreeMap<&'static str, VolumeCount> {
+    let present = measured.cache.presence().unwrap_or_default();
+    let active = entries.iter().filter(|entry| entry.progress.may_run());
+    let of_pods = active.map(|entry| (&*entry.pod, present.contains_key(&PodRef::of(&entry.pod).uid)));
+    let on_disk = disks.into_iter().flat_map(|disks| disks.pods.values());
+    count_volumes(of_pods, on_disk.flat_map(|pod| &pod.volumes))
+}
+
+fn kubelet_text(measured: &Measured, disks: Option<&DiskSample>, process: Option<ProcessFacts>) -> String {
+    let (ctx, entries) = (&measured.ctx, measured.pods.all());
+    let is_active = |entry: &&PodEntry| entry.progress.may_run();
+    let (from_manifests, from_api): (Vec<_>, Vec<_>) =
+        entries.iter().filter(is_active).partition(|entry| is_static_pod(&entry.pod));
+    let mut working_pods = WorkingPods::default();
+    for entry in &entries {
+        let lifecycle = match entry.progress.stage {
+            PodStage::NotSynced | PodStage::Syncing => 0,
+            PodStage::Terminating => 1,
+            PodStage::Rejected | PodStage::Terminated => 2,
+        };
+        let is_static = usize::from(is_static_pod(&entry.pod));
+        working_pods[lifecycle][usize::from(entry.progress.is_orphan)][is_static] += 1;
+    }
+    let ephemeral = |entry: &PodEntry| spec_of(&entry.pod).ephemeral_containers.as_ref().map_or(0, Vec::len);
+    let pods = entries.iter().map(|entry| PodRef::of(&entry.pod)).map(|pod| (pod.uid.clone(), pod)).collect();
+    let from = FromElsewhere {
+        node_name: &ctx.settings.node_name,
+        is_cgroup_v2: ctx.node_facts.cgroup_v2,
+        active_pods: (from_manifests.len() as u64, from_api.len() as u64),
+        mirror_pods: if ctx.settings.node.is_some() { from_manifests.len() as u64 } else { 0 },
+        ephemeral_containers: entries.iter().map(ephemeral).sum::<usize>() as u64,
+        volumes: volumes(measured, &entries, disks),
+        process,
+        disks,
+        pods: &pods,
+        working_pods,
+        gates: &ctx.settings.gates,
+        reserved_memory: reserved_memory(measured),
+    };
+    let mut text = metrics::write(&ctx.metrics, &from);
+    text.push_str(&ctx.metrics.certificates.render(ctx.clock.now().wall));
+    text
+}
+
+/// What the kernel keeps for Guaranteed pods, and takes last from Burstable ones; `None` with the gate `MemoryQoS` off.
+fn reserved_memory(measured: &Measured) -> Option<(u64, u64)> {
+    let rules = &measured.ctx.settings.cgroups.qos;
+    if rules.memory_qos == MemoryQos::Off {
+        return None;
+    }
+    let qos = measured.admissions.read(|allocations| compute_qos_cgroups(allocations.held(), rules));
+    let bytes = |kept: Option<i64>| kept.and_then(|kept| u64::try_from(kept).ok()).unwrap_or(0);
+    Some((bytes(qos.all_pods.memory_min), bytes(qos.all_pods.memory_low)))
+}
+
+fn one(text: String) -> TextPieces {
+    stream::iter([text]).boxed()
+}
+
+fn summary_pieces(ctx: &Arc<Context>, sample: Arc<NodeSample>, disks: Option<Arc<DiskSample>>) -> TextPieces {
+    let (ctx, last) = (ctx.clone(), sample.pods.len() + 1);
+    let piece = move |place: usize| {
+        let scope = Scope { node_name: &ctx.settings.node_name, sample: &sample, disks: disks.as_deref() };
+        match place.checked_sub(1) {
+            None => summary::head(scope),
+            Some(pod) if place < last => summary::pod(scope, pod),
+            Some(_) => summary::tail().to_owned(),
+        }
+    };
+    stream::iter((0..=last).map(piece)).boxed()
+}
+
+fn cadvisor_pieces(machine: MachineInfo, sample: Arc<NodeSample>) -> TextPieces {
+    let piece = move |place| {
+        let cores = u64::from(machine.cpus);
+        let or_cores = |number: u32| if number == 0 { cores } else { u64::from(number) };
+        let names = MachineNames {
+            boot_id: &machine.boot_id,
+            machine_id: &machine.machine_id,
+            system_uuid: &machine.system_uuid,
+            kernel_version: &machine.kernel_version,
+            os_image: &machine.os_image,
+            cores,
+            physical_cores: or_cores(machine.physical_cores),
+            sockets: u64::from(machine.sockets.max(1)),
+            books: u64::from(machine.books),
+            drawers: u64::from(machine.drawers),
+        };
+        Telling::new(&sample, names).piece(place)
+    };
+    stream::iter((0..).map_while(piece)).boxed()
+}

@@ -1,0 +1,59 @@
+//! Reaching into a running pod for those who ask: a command, the container's own process, or a port.
+
+use std::time::Duration;
+
+use ports::RuntimeError;
+use ports::node_api::{PodRefusal, PodTarget};
+use ports::runtime::Streams;
+
+use crate::serving::pod_lookup::PodLookup;
+
+pub(crate) async fn exec(
+    lookup: &PodLookup,
+    (pod, container): (&PodTarget, &str),
+    command: &[String],
+    streams: Streams,
+) -> Result<String, PodRefusal> {
+    let id = lookup.running_container(pod, container)?;
+    lookup.ctx.runtime.exec(&id, command, streams).await.map_err(failed)
+}
+
+pub(crate) async fn attach(
+    lookup: &PodLookup,
+    (pod, container): (&PodTarget, &str),
+    streams: Streams,
+) -> Result<String, PodRefusal> {
+    let id = lookup.running_container(pod, container)?;
+    lookup.ctx.runtime.attach(&id, streams).await.map_err(failed)
+}
+
+pub(crate) async fn port_forward(
+    lookup: &PodLookup,
+    pod: &PodTarget,
+    ports: &[u16],
+) -> Result<String, PodRefusal> {
+    let id = lookup.ready_sandbox(pod)?;
+    lookup.ctx.runtime.port_forward(&id, ports).await.map_err(failed)
+}
+
+/// Runs a command to its end, however long that is; what it wrote to both outputs, one after the other.
+pub(crate) async fn run(
+    lookup: &PodLookup,
+    (pod, container): (&PodTarget, &str),
+    command: &[String],
+) -> Result<Vec<u8>, PodRefusal> {
+    let id = lookup.running_container(pod, container)?;
+    let mut result = lookup.ctx.runtime.exec_sync(&id, command, Duration::ZERO).await.map_err(failed)?;
+    if result.exit_code != 0 {
+        let (command, code) = (command.join(" "), result.exit_code);
+        let stderr = String::from_utf8_lossy(&result.stderr);
+        return Err(PodRefusal::Failed(format!("command '{command}' exited with {code}: {stderr}")));
+    }
+    result.stdout.append(&mut result.stderr);
+    Ok(result.stdout)
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
+fn failed(error: RuntimeError) -> PodRefusal {
+    PodRefusal::Failed(error.to_string())
+}

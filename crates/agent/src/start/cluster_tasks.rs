@@ -1,0 +1,90 @@
+//! Starting the tasks that talk to the API. A standalone kubelet starts none of them.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use kubelet_core::reflector::ObjectKey;
+use model::k8s::{Node, NodeAddress, Pod};
+use ports::cluster::Selection;
+use tokio::sync::{mpsc, watch};
+
+use crate::api::events::EventWriter;
+use crate::api::mirrors::Mirrors;
+use crate::api::objects::ClusterObjects;
+use crate::api::reflector::{Of, Reflector, Store};
+use crate::api::status::StatusWriter;
+use crate::api::{ApiClients, pods};
+use crate::context::Context;
+use crate::events::Event;
+use crate::node::facts::NodeSources;
+use crate::node::lease;
+use crate::node::status::NodeReporter;
+use crate::pods_view::PodsView;
+use crate::sources::SourceSet;
+
+/// What the tasks of the cluster share with the rest of the agent.
+pub(super) struct LoopSide {
+    /// Where everybody looks for this node.
+    pub(super) own_node: watch::Sender<Store<Node>>,
+    /// Where everybody looks for what the API has of this node's pods.
+    pub(super) pods: watch::Sender<Store<Pod>>,
+    /// Takes the pods of the API.
+    pub(super) sets: mpsc::Sender<SourceSet>,
+    /// The static pods that some source wants.
+    pub(super) wanted: watch::Receiver<BTreeSet<ObjectKey>>,
+    /// All sources have reported, and left nothing out.
+    pub(super) sources: watch::Receiver<bool>,
+    /// What the recorder takes.
+    pub(super) events: mpsc::Receiver<Event>,
+    /// The pods of this node with their status.
+    pub(super) views: PodsView,
+    pub(super) objects: Option<Arc<ClusterObjects>>,
+    pub(super) node_sources: NodeSources,
+    /// The node's addresses, as it last reported them.
+    pub(super) addresses: watch::Sender<Vec<NodeAddress>>,
+}
+
+/// Starts every task that talks to the API.
+pub(super) async fn start(ctx: &Arc<Context>, clients: &ApiClients, side: LoopSide) {
+    let Some(settings) = &ctx.settings.node else { return };
+    let tasks = &ctx.tasks;
+    let name = &ctx.settings.node_name;
+    let (node, pods) = (side.own_node.subscribe(), side.pods.subscribe());
+    let only_this = Selection { fields: Some(format!("metadata.name={name}")), ..Selection::default() };
+    let nodes: Of<Node> = |cluster| cluster.nodes();
+    let follow_node = Reflector::new(ctx, &clients.general, (nodes, "Node"), only_this, side.own_node);
+    let bound: Of<Pod> = |cluster| cluster.pods();
+    let follow_pods = Reflector::new(ctx, &clients.general, (bound, "Pod"), pods::on_node(name), side.pods);
+    let heartbeat = clients.heartbeat.clone();
+    let reporter = NodeReporter::new(
+        ctx.clone(),
+        (side.node_sources, side.addresses),
+        heartbeat.clone(),
+        settings.clone(),
+        node.clone(),
+    )
+    .await;
+    let statuses = StatusWriter::new(ctx.clone(), side.views.clone(), clients.status.clone(), pods.clone());
+    let events = EventWriter::new(ctx.clone(), side.views.clone(), clients.events.clone(), node.clone());
+    let mirrors = Mirrors {
+        ctx: ctx.clone(),
+        pods: side.views,
+        cluster: clients.general.clone(),
+        in_api: pods.clone(),
+        node: node.clone(),
+        wanted: side.wanted,
+        sources: side.sources,
+    };
+    if let Some(objects) = &side.objects {
+        objects.start(ctx);
+    }
+    let lease_seconds = settings.config.node_lease_duration_seconds;
+    tasks.spawn("node reflector", follow_node.run());
+    tasks.spawn("pod reflector", follow_pods.run());
+    tasks.spawn("node reporter", reporter.run());
+    tasks.spawn("lease", lease::keep(ctx.clone(), heartbeat, node.clone(), lease_seconds));
+    tasks.spawn("API source", pods::feed(pods, node, side.sets));
+    tasks.spawn("status writer", statuses.run());
+    tasks.spawn("mirrors", mirrors.run());
+    tasks.spawn("event writer", events.run(side.events));
+}

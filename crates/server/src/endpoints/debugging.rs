@@ -1,0 +1,35 @@
+//! The debugging endpoints where they are switched off: known, but not to be used.
+
+use axum::Router;
+use axum::response::Response;
+use axum::routing::any;
+use http::StatusCode;
+
+use crate::Api;
+use crate::answer;
+
+const ENDPOINTS: [&str; 9] = [
+    "/run",
+    "/exec",
+    "/attach",
+    "/portForward",
+    "/containerLogs",
+    "/configz",
+    "/runningpods",
+    "/logs",
+    "/debug/pprof",
+];
+
+/// Adds them, and everything below them, to the router.
+pub(crate) fn disabled(router: Router<Api>) -> Router<Api> {
+    ENDPOINTS.iter().fold(router, |router, endpoint| {
+        router
+            .route(endpoint, any(refuse))
+            .route(&format!("{endpoint}/"), any(refuse))
+            .route(&format!("{endpoint}/{{*rest}}"), any(refuse))
+    })
+}
+
+async fn refuse() -> Response {
+    answer::error(StatusCode::METHOD_NOT_ALLOWED, "Debug endpoints are disabled.")
+}

@@ -1,0 +1,398 @@
+//! Accepting connections and serving HTTP on them, within bounds: HTTP/1.1, and on ports with TLS HTTP/2 as well.
+
+mod pace;
+pub(crate) mod table;
+
+use std::convert::Infallible;
+use std::fmt;
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::response::Response;
+use futures_util::future::BoxFuture;
+use http::{Request, StatusCode};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use parking_lot::Mutex;
+use ports::request_metrics::ServingObserver;
+use rustls_pki_types::CertificateDer;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+use tower_service::Service;
+use tracing::Instrument;
+
+use crate::access::{Admitted, Gate};
+use crate::answer;
+use crate::transport::counted::Counted;
+use pace::{AcceptPace, HandshakePace};
+use table::{ConnectionTable, OpenConnection, Peer, Served, TableLimits};
+
+/// What a port allows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Open connections; further clients wait in the kernel's queue.
+    pub(crate) connections: usize,
+    /// Connections of one address that have not sent credentials that are let in.
+    pub(crate) per_peer: usize,
+    /// Until the first request of a connection is let in.
+    pub(crate) first_request: Duration,
+    /// For the head of a later request, which is also how long such a connection may idle.
+    pub(crate) idle: Duration,
+    /// Maximum age of a connection, so that a client that never reads its answer is not served forever.
+    pub(crate) age: Duration,
+}
+
+/// Of the ports without TLS.
+pub(crate) const PLAIN: Limits = Limits {
+    connections: 512,
+    per_peer: 128,
+    first_request: Duration::from_secs(10),
+    idle: Duration::from_secs(10),
+    age: Duration::from_secs(300),
+};
+
+/// For the TLS handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// What is under way may take so long to end, with the connection's age or with the server.
+const GRACE: Duration = Duration::from_secs(5);
+/// Before accepting again when the process is out of descriptors.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+/// Head of a request, at most.
+const MAX_HEAD_BYTES: usize = 64 << 10;
+/// Requests side by side on one connection (HTTP/2).
+const MAX_STREAMS: u32 = 100;
+/// Bytes of request bodies that a client may send ahead (HTTP/2), for a stream and for a connection: no endpoint reads more
+/// than a few.
+const WINDOW_BYTES: u32 = 64 << 10;
+/// Requests of one connection that may wait to be authenticated before the first was let in.
+const MAX_JUDGED: usize = 8;
+/// Requests of one connection that may be refused before the first was let in.
+const MAX_REFUSED: usize = 16;
+/// A silent connection (HTTP/2) is asked so often whether somebody is still there.
+const PING_INTERVAL: Duration = Duration::from_secs(30);
+
+/// What is served on a port.
+pub(crate) struct ServedPort {
+    pub(crate) router: Router,
+    /// `None`: everybody may ask everything.
+    pub(crate) gate: Option<Gate>,
+    pub(crate) tls: Option<TlsAcceptor>,
+    pub(crate) limits: Limits,
+    /// Who counts requests, if anybody.
+    pub(crate) observer: Option<Arc<dyn ServingObserver>>,
+}
+
+impl fmt::Debug for ServedPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServedPort").field("limits", &self.limits).finish_non_exhaustive()
+    }
+}
+
+pub(crate) async fn serve(
+    listener: TcpListener,
+    site: ServedPort,
+    shutdown: impl Future<Output = ()> + Send,
+) {
+    let mut shutdown = pin!(shutdown);
+    let limits = TableLimits { connections: site.limits.connections, per_peer: site.limits.per_peer };
+    let table = ConnectionTable::new(limits);
+    let site = Arc::new(site);
+    let (stop, stopped) = watch::channel(());
+    let handshakes = Arc::new(HandshakePace::default());
+    let mut pace = AcceptPace::default();
+    let mut open = JoinSet::new();
+    loop {
+        // Cancel safe: a connection that is not accepted yet stays in the kernel's queue.
+        let next = async {
+            pace.wait().await;
+            table.wait_for_slot().await;
+            listener.accept().await
+        };
+        let (stream, address) = tokio::select! {
+            () = &mut shutdown => break,
+            Some(_) = open.join_next() => continue,
+            accepted = next => match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    tracing::warn!(err = %error, "Failed to accept connection");
+                    tokio::time::sleep(ACCEPT_RETRY).await;
+                    continue;
+                }
+            },
+        };
+        pace.accepted();
+        // A refused connection is closed by dropping it.
+        if let Some(slot) = table.open(peer(address)) {
+            let accepted = Accepted { stream, slot: Arc::new(slot), handshakes: Arc::clone(&handshakes) };
+            open.spawn(serve_one(accepted, Arc::clone(&site), stopped.clone()));
+        }
+    }
+    drop(listener);
+    drop(stop);
+    // Each ends by itself within the grace.
+    while open.join_next().await.is_some() {}
+}
+
+fn peer(address: SocketAddr) -> Peer {
+    Peer::Address(address.ip().to_canonical())
+}
+
+/// A connection that nothing is known of yet.
+struct Accepted {
+    stream: TcpStream,
+    slot: Arc<OpenConnection>,
+    handshakes: Arc<HandshakePace>,
+}
+
+/// Errors of single connections are not logged: any client can cause them.
+async fn serve_one(accepted: Accepted, site: Arc<ServedPort>, mut stopped: watch::Receiver<()>) {
+    let Accepted { stream, slot, handshakes } = accepted;
+    let Some(tls) = &site.tls else {
+        return Connection::new(&site, slot, Vec::new()).http1(stream, stopped).await;
+    };
+    // Small answers and keystrokes are sent at once; a connection that cannot do that serves all the same.
+    let _ = stream.set_nodelay(true);
+    let stream = tokio::select! {
+        _ = stopped.changed() => return,
+        () = slot.closed() => return,
+        shaken = tokio::time::timeout(HANDSHAKE_TIMEOUT, handshakes.run(tls.accept(stream))) => match shaken {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(_)) | Err(_) => return,
+        },
+    };
+    let session = stream.get_ref().1;
+    let certificates = session.peer_certificates().unwrap_or_default();
+    let certificates = certificates.iter().map(|certificate| certificate.clone().into_owned()).collect();
+    let speaks_http2 = session.alpn_protocol() == Some(b"h2");
+    let connection = Connection::new(&site, slot, certificates);
+    if speaks_http2 {
+        connection.http2(stream, stopped).await
+    } else {
+        connection.http1(stream, stopped).await
+    }
+}
+
+/// What goes on with a connection after the answer that gave it another protocol. It keeps the connection's place.
+#[derive(Clone, Default)]
+pub(crate) struct AfterUpgrade {
+    work: Arc<Mutex<Option<BoxFuture<'static, ()>>>>,
+    request: Arc<Mutex<Option<UpgradeRequest>>>,
+}
+
+/// The request that asked for the other protocol has not ended before the connection has.
+type UpgradeRequest = (Option<Counted>, Served);
+
+impl AfterUpgrade {
+    pub(crate) fn run(&self, work: impl Future<Output = ()> + Send + 'static) {
+        *self.work.lock() = Some(Box::pin(work));
+    }
+
+    fn keep(&self, request: UpgradeRequest) {
+        *self.request.lock() = Some(request);
+    }
+}
+
+/// One connection, its requests and who makes them.
+#[derive(Clone)]
+struct Connection {
+    site: Arc<ServedPort>,
+    slot: Arc<OpenConnection>,
+    certificates: Arc<[CertificateDer<'static>]>,
+    /// Answers under way.
+    under_way: Arc<watch::Sender<usize>>,
+    after: AfterUpgrade,
+}
+
+impl Connection {
+    fn new(
+        site: &Arc<ServedPort>,
+        slot: Arc<OpenConnection>,
+        certificates: Vec<CertificateDer<'static>>,
+    ) -> Self {
+        Self {
+            site: Arc::clone(site),
+            slot,
+            certificates: certificates.into(),
+            under_way: Arc::new(watch::Sender::new(0)),
+            after: AfterUpgrade::default(),
+        }
+    }
+
+    async fn http1(
+        self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        mut stopped: watch::Receiver<()>,
+    ) {
+        let service = service_fn(|mut request| {
+            request.extensions_mut().insert(self.after.clone());
+            self.clone().answer(request)
+        });
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(self.site.limits.idle)
+            .max_buf_size(MAX_HEAD_BYTES)
+            .serve_connection(TokioIo::new(stream), service)
+            .with_upgrades();
+        let mut connection = pin!(connection);
+        let ended = tokio::select! {
+            _ = &mut connection => None,
+            ending = self.ends(&mut stopped) => Some(ending),
+        };
+        match ended {
+            None => {}
+            Some(Ending::AtOnce) => return,
+            Some(Ending::Gracefully) => {
+                connection.as_mut().graceful_shutdown();
+                let _ = tokio::time::timeout(GRACE, connection).await;
+                return;
+            }
+        }
+        let upgraded = self.after.work.lock().take();
+        if let Some(upgraded) = upgraded {
+            tokio::select! {
+                () = upgraded => {}
+                _ = stopped.changed() => {}
+            }
+        }
+    }
+
+    async fn http2(
+        self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        mut stopped: watch::Receiver<()>,
+    ) {
+        let service = service_fn(|request| self.clone().answer(request));
+        let connection = http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .keep_alive_interval(PING_INTERVAL)
+            .max_concurrent_streams(MAX_STREAMS)
+            .initial_stream_window_size(WINDOW_BYTES)
+            .initial_connection_window_size(WINDOW_BYTES)
+            .max_header_list_size(u32::try_from(MAX_HEAD_BYTES).unwrap_or(u32::MAX))
+            .serve_connection(TokioIo::new(stream), service);
+        let mut connection = pin!(connection);
+        tokio::select! {
+            _ = &mut connection => return,
+            ending = self.ends(&mut stopped) => if ending == Ending::AtOnce { return },
+            () = idles(self.under_way.subscribe(), self.site.limits.idle) => {}
+        }
+        connection.as_mut().graceful_shutdown();
+        let _ = tokio::time::timeout(GRACE, connection).await;
+    }
+
+    /// Waits until the connection has to end, whatever its client wants.
+    async fn ends(&self, stopped: &mut watch::Receiver<()>) -> Ending {
+        tokio::select! {
+            _ = stopped.changed() => Ending::Gracefully,
+            () = tokio::time::sleep(self.site.limits.age) => Ending::Gracefully,
+            () = self.slot.closed() => Ending::AtOnce,
+            () = self.first_request_is_late() => Ending::AtOnce,
+        }
+    }
+
+    /// Never returns once a request was let in.
+    async fn first_request_is_late(&self) {
+        idles(self.under_way.subscribe(), self.site.limits.first_request).await;
+        if self.slot.has_served() {
+            std::future::pending().await
+        }
+    }
+
+    async fn answer(self, request: Request<Incoming>) -> Result<Response, Infallible> {
+        let (method, path) = (request.method().as_str(), request.uri().path());
+        let parent = request.headers().get("traceparent").and_then(|value| value.to_str().ok());
+        let span = tracing::info_span!(target: "trace", "HTTP", otel.name = format!("{method} {path}"),
+            otel.kind = "server", http.request.method = method, url.path = path, traceparent = parent,
+            http.response.status_code = tracing::field::Empty);
+        let answer = self.judged(request).instrument(span.clone()).await?;
+        span.record("http.response.status_code", answer.status().as_u16());
+        Ok(answer)
+    }
+
+    async fn judged(self, request: Request<Incoming>) -> Result<Response, Infallible> {
+        let busy = Busy::new(&self.under_way);
+        let (parts, body) = request.into_parts();
+        let counted = self.site.observer.as_ref().map(|observer| {
+            Counted::begin(observer, &parts.method, parts.uri.path(), self.site.gate.is_some())
+        });
+        if let Some(gate) = &self.site.gate {
+            let Some(_judged) = self.slot.begin_review(MAX_JUDGED) else {
+                return Ok(answer::error(
+                    StatusCode::TOO_MANY_REQUESTS,
+                    "too many requests wait to be authenticated",
+                ));
+            };
+            let head = (&parts.method, parts.uri.path(), &parts.headers);
+            match gate.admit(head, &self.certificates).await {
+                Ok(Admitted { is_anonymous: true }) => {}
+                Ok(Admitted { is_anonymous: false }) => self.slot.trust(),
+                Err(refused) => {
+                    self.slot.refused(MAX_REFUSED);
+                    return Ok(*refused);
+                }
+            }
+        }
+        let served = self.slot.serve(self.site.gate.is_some());
+        let request = Request::from_parts(parts, Body::new(body));
+        let mut router = self.site.router.clone();
+        poll_fn(|cx| Service::<Request<Body>>::poll_ready(&mut router, cx)).await?;
+        let response = router.call(request).await?;
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            self.after.keep((counted, served));
+            return Ok(response);
+        }
+        // The answer is under way until its last byte is.
+        Ok(response.map(|body| {
+            Body::new(body.map_frame(move |frame| {
+                let _until_the_end = (&busy, &counted, &served);
+                frame
+            }))
+        }))
+    }
+}
+
+/// How a connection ends that does not end by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    AtOnce,
+    /// Requests under way are answered, within the grace.
+    Gracefully,
+}
+
+/// Counts an answer under way as long as it lives.
+struct Busy(Arc<watch::Sender<usize>>);
+
+impl Busy {
+    fn new(under_way: &Arc<watch::Sender<usize>>) -> Self {
+        under_way.send_modify(|count| *count += 1);
+        Self(Arc::clone(under_way))
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count = count.saturating_sub(1));
+    }
+}
+
+/// Returns when nothing was under way for that long.
+async fn idles(mut under_way: watch::Receiver<usize>, limit: Duration) {
+    loop {
+        let is_idle = *under_way.borrow_and_update() == 0;
+        tokio::select! {
+            changed = under_way.changed() => if changed.is_err() { return },
+            () = tokio::time::sleep(limit), if is_idle => return,
+        }
+    }
+}

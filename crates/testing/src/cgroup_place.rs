@@ -1,0 +1,35 @@
+//! Where a cgroup is below the root of each tree, by the driver that names it.
+
+use model::CgroupDriver;
+
+const SLICE: &str = ".slice";
+
+/// Where a cgroup of that path is from the root of a tree. The name of a slice says all that it is in: `a-b.slice` is in
+/// `a.slice`.
+pub(crate) fn place_of(driver: CgroupDriver, path: &str) -> String {
+    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+    match driver {
+        CgroupDriver::Cgroupfs => parts.join("/"),
+        CgroupDriver::Systemd => {
+            let parts: Vec<String> = parts.iter().map(|part| part.replace('-', "_")).collect();
+            let slices = (1..=parts.len()).map(|count| format!("{}{SLICE}", parts[..count].join("-")));
+            slices.collect::<Vec<_>>().join("/")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slice_is_named_for_all_that_it_is_in() {
+        let path = "/kubelet-test-1/kubepods/burstable/podaa-bb";
+        assert_eq!(place_of(CgroupDriver::Cgroupfs, path), &path[1..]);
+        assert_eq!(
+            place_of(CgroupDriver::Systemd, path),
+            "kubelet_test_1.slice/kubelet_test_1-kubepods.slice/kubelet_test_1-kubepods-burstable.slice/\
+             kubelet_test_1-kubepods-burstable-podaa_bb.slice"
+        );
+    }
+}
