@@ -1,5 +1,5 @@
-//! What the house rules are, as code that checks them: [`tidy`] looks at the sources, [`parity`] at the map of what is
-//! built. Both only read; the tests in `tests/it` run them over this repository.
+//! What the house rules are, as code that checks them: [`tidy`] reads the sources, [`parity`] the list of what is built and
+//! the page that is generated from it. The tests in `tests/it` run the checks over this repository.
 #![forbid(unsafe_code)]
 
 use std::io;

@@ -8,7 +8,7 @@ mod cold_code;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use xtask::{CheckError, Finding, compare, parity, tidy, workspace_root};
+use xtask::{Finding, compare, parity, tidy, workspace_root};
 
 fn main() -> ExitCode {
     match std::env::args().nth(1).as_deref() {
@@ -16,11 +16,13 @@ fn main() -> ExitCode {
         Some("cold-code") => report(cold_code()),
         Some("compare") => compare_recordings(),
         Some("compare-assemble") => report(assemble_recording()),
-        Some("parity-summary") => report(parity_summary()),
+        Some("parity") => {
+            report(parity::generate(&workspace_root()).map(|path| format!("wrote {}", path.display())))
+        }
         Some("tidy") => report(tidy_up()),
         Some(_) | None => {
             eprintln!(
-                "usage: cargo run -p xtask -- codegen | cold-code LISTING TRACE... | compare RECORDING [REFERENCE] | compare-assemble RECORDING | parity-summary | tidy [CHECKOUT]"
+                "usage: cargo run -p xtask -- codegen | cold-code LISTING TRACE... | compare RECORDING [REFERENCE] | compare-assemble RECORDING | parity | tidy [CHECKOUT]"
             );
             ExitCode::from(2)
         }
@@ -80,12 +82,6 @@ fn assemble_recording() -> Result<String, String> {
             .map_err(|error| error.to_string())?;
     }
     Ok(format!("{} pods recorded in {}", pods.len(), directory.display()))
-}
-
-fn parity_summary() -> Result<String, CheckError> {
-    let rows = parity::read_map(&workspace_root())?;
-    let counts = parity::summary(&rows).into_iter().map(|(state, count)| format!("{state:<9} {count:>4}"));
-    Ok(counts.chain([format!("{:<9} {:>4}", "rows", rows.len())]).collect::<Vec<_>>().join("\n"))
 }
 
 /// Looks at this repository, or at the checkout named after the task.

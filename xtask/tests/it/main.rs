@@ -15,7 +15,7 @@ fn the_house_is_tidy() {
 }
 
 #[test]
-fn the_parity_map_tells_the_truth() {
+fn parity_rows_name_existing_tests_and_the_page_is_up_to_date() {
     assert_none(&parity::check(&workspace_root()).unwrap());
 }
 

@@ -131,7 +131,7 @@ const COUNTED_LATER: &[(&str, &str)] = &[
     ("kubernetes_healthchecks_total", "counter"),
 ];
 
-/// The other names of the contract: told only by nodes that do more than this one, or not built; docs/parity.md says which.
+/// The other families of the Go kubelet: exported only by nodes that do more than this one, or not built (docs/parity.md).
 /// Those that end in `*` are left out: Go's own (`go_*`), its work queues, and what its registry counts have no meaning here.
 const REST: &[&str] = &[
     "kubelet_cri_losing_support",
