@@ -1,7 +1,7 @@
 //! As much of an HTTP/2 server as takes one kind of gRPC call, a small message each way.
 //!
 //! Never looks at headers: clients of unix sockets send the path of the socket as `:authority`, percent-encoded or not, and
-//! every general server we could use refuses that ([0037](../../../docs/decisions/0037-devices-of-plugins.md)). A socket
+//! every general server we could use refuses that ([0037](../../../docs/decisions/0037-device-plugins.md)). A socket
 //! that has one call needs no header to know what is meant.
 
 use std::collections::BTreeMap;
