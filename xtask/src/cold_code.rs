@@ -1,19 +1,19 @@
-//! Which functions a quiet node never runs, as a script for the linker that puts them behind all others.
+//! Writes the linker script that places functions which an idle node never runs behind all others (docs/decisions/0034).
 //!
-//! The kernel maps a program in pieces of sixteen pages around whatever is touched. Where functions that run and functions
-//! that do not take turns, all of them become resident. What is not named here stays where it was, so that a new function
-//! costs its own size at most.
+//! The kernel maps a program in blocks of sixteen pages around each page that is touched. Where functions that run and
+//! functions that do not alternate, all of them become resident. A function that is not in the script stays where it was, so
+//! that a new function costs its own size at most.
 //!
-//! Owns: reading what callgrind saw and what `nm` lists, and the shortest beginnings of names that cover nothing that ran.
-//! Never runs the kubelet: that is `scripts/cold-code`.
+//! Owns: reading callgrind's traces and the output of `nm`, and finding the shortest prefixes of names that cover nothing that
+//! ran. `scripts/cold-code` runs the kubelet.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Names that cover less than this are not worth a line.
-const LEAST_BYTES: u64 = 1024;
+/// Prefixes that cover less than this are not worth a line.
+const MIN_BYTES: u64 = 1024;
 const SCRIPT: &str = "crates/kubelet/cold-code.ld";
-const HEAD: &str = "/* Written by scripts/cold-code: functions that a quiet node never runs, by the beginnings of their names. The\n   linker puts them behind all others, where they cost no memory until they are used. */\n";
+const HEAD: &str = "/* Written by scripts/cold-code: functions that an idle node never runs, by the prefixes of their names. The\n   linker places them behind all others, where they use no memory until they run. */\n";
 
 /// Why no script was written.
 #[derive(Debug, thiserror::Error)]
@@ -36,7 +36,7 @@ struct Symbol {
 #[derive(Debug, PartialEq, Eq)]
 struct Shape {
     text: String,
-    /// Where beginnings may be cut off: behind modules, and behind the parts of a type.
+    /// Where a prefix may end: behind modules, and behind the parts of a type.
     cuts: Vec<usize>,
 }
 
@@ -50,12 +50,12 @@ pub(crate) fn rewrite(listing: &Path, traces: &[PathBuf], root: &Path) -> Result
     if !symbols.iter().any(|symbol| ran.contains(&symbol.name)) {
         return Err(ColdCodeError::NothingRan(symbols.len(), ran.len()));
     }
-    let beginnings = cold_beginnings(&symbols, &ran);
+    let prefixes = cold_prefixes(&symbols, &ran);
     let path = root.join(SCRIPT);
-    std::fs::write(&path, script(&beginnings))
+    std::fs::write(&path, script(&prefixes))
         .map_err(|source| ColdCodeError::File { path: path.clone(), source })?;
-    let bytes: u64 = beginnings.values().sum();
-    Ok(format!("wrote {}: {} lines for {} KiB", path.display(), beginnings.len(), bytes / 1024))
+    let bytes: u64 = prefixes.values().sum();
+    Ok(format!("wrote {}: {} lines for {} KiB", path.display(), prefixes.len(), bytes / 1024))
 }
 
 fn read(path: &Path) -> Result<String, ColdCodeError> {
@@ -71,7 +71,7 @@ fn symbol(line: &str) -> Option<Symbol> {
     is_code.then_some(Symbol { address: number(address)?, bytes: number(bytes)?, name: name.to_owned() })
 }
 
-/// Lines such as `fn=(12) name`; the name stands only where the number is used first. `'2` marks a second level of
+/// Reads lines such as `fn=(12) name`; the name is given only where the number is used first. `'2` marks a second level of
 /// recursion.
 fn names_that_ran(trace: &str) -> BTreeSet<String> {
     let calls =
@@ -80,28 +80,27 @@ fn names_that_ran(trace: &str) -> BTreeSet<String> {
     names.map(|name| name.split_once('\'').map_or(name, |(name, _)| name).to_owned()).collect()
 }
 
-/// Each with how many bytes it covers.
-fn cold_beginnings(symbols: &[Symbol], ran: &BTreeSet<String>) -> BTreeMap<String, u64> {
+/// The prefixes, each with the number of bytes that it covers.
+fn cold_prefixes(symbols: &[Symbol], ran: &BTreeSet<String>) -> BTreeMap<String, u64> {
     let warm: BTreeSet<u64> =
         symbols.iter().filter(|symbol| ran.contains(&symbol.name)).map(|symbol| symbol.address).collect();
     let (warm, cold): (Vec<&Symbol>, Vec<&Symbol>) =
         symbols.iter().partition(|symbol| warm.contains(&symbol.address));
     let warm: BTreeSet<String> =
         warm.into_iter().filter_map(|symbol| shape(&symbol.name)).map(|shape| shape.text).collect();
-    let ran = |beginning: &str| {
-        warm.range(beginning.to_owned()..).next().is_some_and(|name| name.starts_with(beginning))
-    };
-    let (mut beginnings, mut counted) = (BTreeMap::new(), BTreeSet::new());
+    let ran =
+        |prefix: &str| warm.range(prefix.to_owned()..).next().is_some_and(|name| name.starts_with(prefix));
+    let (mut prefixes, mut counted) = (BTreeMap::new(), BTreeSet::new());
     for symbol in cold {
         let Some(shape) = shape(&symbol.name) else { continue };
-        let shortest = shape.cuts.iter().map(|cut| &shape.text[..*cut]).find(|beginning| !ran(beginning));
-        if let Some(beginning) = shortest {
+        let shortest = shape.cuts.iter().map(|cut| &shape.text[..*cut]).find(|prefix| !ran(prefix));
+        if let Some(prefix) = shortest {
             let bytes = if counted.insert(symbol.address) { symbol.bytes } else { 0 };
-            *beginnings.entry(beginning.to_owned()).or_insert(0) += bytes;
+            *prefixes.entry(prefix.to_owned()).or_insert(0) += bytes;
         }
     }
-    beginnings.retain(|_, bytes| *bytes >= LEAST_BYTES);
-    beginnings
+    prefixes.retain(|_, bytes| *bytes >= MIN_BYTES);
+    prefixes
 }
 
 /// `_ZN`, then each part of the path with its length before it, then a hash.
@@ -117,8 +116,8 @@ fn shape(name: &str) -> Option<Shape> {
         }
         if part.contains("$LT$") {
             shape.text.extend(digits.chars().map(|_| '?'));
-            let begin = shape.text.len();
-            shape.cuts.extend(part.match_indices("..").map(|(at, dots)| begin + at + dots.len()));
+            let start = shape.text.len();
+            shape.cuts.extend(part.match_indices("..").map(|(at, dots)| start + at + dots.len()));
         } else {
             shape.text.push_str(digits);
         }
@@ -128,16 +127,16 @@ fn shape(name: &str) -> Option<Shape> {
     (!shape.cuts.is_empty()).then_some(shape)
 }
 
-/// The digits of a length, what they measure, and what follows.
+/// The digits of a length, the text of that length, and the rest.
 fn first_part(text: &str) -> Option<(&str, &str, &str)> {
-    let begin = text.find(|c: char| !c.is_ascii_digit())?;
-    let (digits, rest) = text.split_at(begin);
+    let start = text.find(|c: char| !c.is_ascii_digit())?;
+    let (digits, rest) = text.split_at(start);
     let (part, rest) = rest.split_at_checked(digits.parse().ok()?)?;
     Some((digits, part, rest))
 }
 
-fn script(beginnings: &BTreeMap<String, u64>) -> String {
-    let lines: String = beginnings.keys().map(|beginning| format!("    *(.text.{beginning}*)\n")).collect();
+fn script(prefixes: &BTreeMap<String, u64>) -> String {
+    let lines: String = prefixes.keys().map(|prefix| format!("    *(.text.{prefix}*)\n")).collect();
     format!("{HEAD}SECTIONS\n{{\n  .text.cold :\n  {{\n{lines}  }}\n}}\nINSERT AFTER .text;\n")
 }
 
@@ -152,7 +151,7 @@ mod tests {
 
     fn cold(listing: &[(u64, &str)], ran: &[&str]) -> Vec<String> {
         let ran = ran.iter().map(|name| (*name).to_owned()).collect();
-        cold_beginnings(&symbols(listing), &ran).into_keys().collect()
+        cold_prefixes(&symbols(listing), &ran).into_keys().collect()
     }
 
     #[test]
