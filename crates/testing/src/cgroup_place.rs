@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slice_is_named_for_all_that_it_is_in() {
+    fn systemd_slice_name_contains_its_parents() {
         let path = "/kubelet-test-1/kubepods/burstable/podaa-bb";
         assert_eq!(place_of(CgroupDriver::Cgroupfs, path), &path[1..]);
         assert_eq!(

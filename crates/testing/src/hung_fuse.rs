@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_answers_and_then_it_hangs_until_it_is_dropped() {
+    fn hung_fuse_answers_then_hangs_until_dropped() {
         let dir = tempfile::tempdir().unwrap();
         let place = dir.path().join("fuse");
         let fuse = HungFuse::mount(&place).unwrap();

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_service_answers_until_it_is_closed() {
+    async fn fake_service_answers_until_closed() {
         let net = FakeNet::new();
         net.serve(80, Service::Http { status: 200, body: "all is well".to_owned() });
         let answer = net.http_get(&get(80)).await.unwrap();
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn silence_lasts_until_the_deadline() {
+    async fn silent_service_times_out_at_the_deadline() {
         let net = FakeNet::new();
         net.serve_on("10.0.0.1", 80, Service::Silent);
         let began = tokio::time::Instant::now();

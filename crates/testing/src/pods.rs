@@ -280,7 +280,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_go_to_the_container_named_last() {
+    fn pod_builder_settings_apply_to_the_last_container() {
         let pod = pod("web")
             .container("app")
             .image("nginx:1")
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_has_what_an_api_server_would_fill_in() {
+    fn pod_builder_sets_api_server_defaults() {
         let pod = pod("web").build();
         assert_eq!(pod.metadata.namespace.as_deref(), Some("default"));
         assert_eq!(pod.metadata.uid.as_deref(), Some("uid-of-web"));
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_can_be_merged_in() {
+    fn pod_builder_merges_arbitrary_fields() {
         let pod = pod("web")
             .label("app", "web")
             .label("tier", "front")
@@ -339,7 +339,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "not a pod")]
-    fn a_mistake_shows() {
+    fn pod_builder_rejects_invalid_fields() {
         let _ = pod("web").spec(json!({ "restartPolicy": 7 })).build();
     }
 }

@@ -13,7 +13,7 @@ fn driver(world: &World) -> Option<CgroupDriver> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_runtimes_driver_is_used_instead_of_the_configured_one() {
+async fn cgroup_driver_of_the_runtime_overrides_the_configured_one() {
     let mut world = World::new();
     world.fake.set_cgroup_driver(CgroupDriver::Systemd);
     world.start().await;
@@ -24,7 +24,7 @@ async fn the_runtimes_driver_is_used_instead_of_the_configured_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_old_runtime_gets_the_configured_driver_at_once_and_holds_up_no_pod() {
+async fn old_runtime_uses_the_configured_cgroup_driver_without_delay() {
     let mut world = World::new();
     world.settings.cgroup_driver = CgroupDriver::Systemd;
     world.fake.fault_always(Method::RuntimeConfig, Some(Fault::Unimplemented));
@@ -41,7 +41,7 @@ async fn an_old_runtime_gets_the_configured_driver_at_once_and_holds_up_no_pod()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_runtime_that_comes_up_late_is_asked_until_it_answers() {
+async fn cgroup_driver_is_requested_until_a_late_runtime_answers() {
     let mut world = World::new();
     world.fake.set_cgroup_driver(CgroupDriver::Systemd).set_down(true);
     world.start().await;
@@ -54,7 +54,7 @@ async fn a_runtime_that_comes_up_late_is_asked_until_it_answers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_runtime_that_fails_to_say_it_is_asked_three_times() {
+async fn failed_cgroup_driver_request_is_tried_three_times() {
     let mut world = World::new();
     world.fake.fault_always(Method::RuntimeConfig, Some(Fault::Failed("no idea".to_owned())));
     world.start().await;

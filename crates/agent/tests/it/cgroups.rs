@@ -36,7 +36,7 @@ fn runs_again(world: &World, before: Option<&String>) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_whose_cgroup_somebody_removed_is_made_again_with_it() {
+async fn removed_pod_cgroup_restarts_the_pod_with_a_new_cgroup() {
     let mut world = with_a_pod().await;
     for is_restart in [false, true] {
         let before = instance(&world);
@@ -58,7 +58,7 @@ async fn a_pod_whose_cgroup_somebody_removed_is_made_again_with_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_could_not_be_stopped_outside_gets_no_cgroup_before_it_is() {
+async fn missing_pod_cgroup_is_created_only_after_its_containers_have_stopped() {
     let world = with_a_pod().await;
     let before = instance(&world);
     let stops = world.times_of("StopPodSandbox web-node").len();
@@ -72,7 +72,7 @@ async fn who_could_not_be_stopped_outside_gets_no_cgroup_before_it_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn numbers_that_somebody_changed_are_set_right_and_the_pod_goes_on() {
+async fn changed_cgroup_values_are_reset_without_a_restart() {
     let mut world = with_a_pod().await;
     let before = instance(&world);
     for is_restart in [false, true] {
@@ -93,7 +93,7 @@ async fn numbers_that_somebody_changed_are_set_right_and_the_pod_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cgroup_that_cannot_be_looked_at_is_not_taken_for_gone() {
+async fn unreadable_pod_cgroup_is_not_treated_as_removed() {
     let world = with_a_pod().await;
     let before = instance(&world);
     world.cgroups.break_below(CGROUP).take(CGROUP);

@@ -28,7 +28,7 @@ fn refused_as(world: &World, name: &str, expected: &str, message: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_does_not_fit_fails_and_says_why() {
+async fn pod_that_does_not_fit_fails_with_a_reason() {
     let world = World::joined().await;
     let mut node: Node = world.node().unwrap();
     let taint = |effect: &str| Taint { key: "k".into(), effect: effect.into(), ..Taint::default() };
@@ -61,7 +61,7 @@ async fn a_pod_that_does_not_fit_fails_and_says_why() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_two_pods_that_come_together_one_gets_the_last_processor() {
+async fn last_cpu_is_allocated_to_one_of_two_concurrent_pods() {
     let world = World::joined().await;
     for n in 0..6 {
         world.create(&asking(&format!("web-{n}"), "1500m"));
@@ -87,7 +87,7 @@ async fn pods_that_arrive_together_are_admitted_in_order_of_creation() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn jobs_that_follow_each_other_closely_find_the_room_of_the_one_before() {
+async fn job_pods_in_quick_succession_reuse_the_allocation_of_the_previous_pod() {
     let world = World::joined().await;
     world.fake.program("app", Program::exits(0, seconds(2)));
     for n in 0..20 {
@@ -99,7 +99,7 @@ async fn jobs_that_follow_each_other_closely_find_the_room_of_the_one_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_container_that_has_ended_for_good_leaves_its_room_to_others_while_its_pod_goes_on() {
+async fn completed_container_releases_its_requests_while_its_pod_runs() {
     let world = World::joined().await;
     world.fake.program("app", Program::exits(0, seconds(5)));
     let job = asking("job", "3").restart_policy("Never");
@@ -123,7 +123,7 @@ async fn a_container_that_has_ended_for_good_leaves_its_room_to_others_while_its
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_deleted_by_force_holds_no_room() {
+async fn force_deleted_pod_holds_no_allocation() {
     let world = World::joined().await;
     world.fake.program("app", Program::runs().ignoring_term());
     world.create(&asking("web", "3"));
@@ -135,7 +135,7 @@ async fn a_pod_deleted_by_force_holds_no_room() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restarted_agent_turns_nobody_out() {
+async fn restarted_agent_admits_all_running_pods() {
     let mut world = World::joined().await;
     world.create(&asking("old", "3"));
     world.until("it runs", |w| w.is_said_ready("old")).await;
@@ -155,7 +155,7 @@ async fn a_restarted_agent_turns_nobody_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_critical_pod_waits_until_others_have_made_way() {
+async fn critical_pod_waits_until_preempted_pods_have_terminated() {
     let world = World::joined().await;
     world.fake.program("app", Program::runs().stopping(seconds(7), 0));
     world.create(&asking("small", "500m"));
@@ -179,7 +179,7 @@ async fn a_critical_pod_waits_until_others_have_made_way() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_standalone_node_takes_no_more_pods_than_it_may() {
+async fn standalone_node_admits_at_most_max_pods() {
     let mut world = World::new();
     world.settings.containers.max_pods = 2;
     world.start().await;

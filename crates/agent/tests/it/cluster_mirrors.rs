@@ -27,7 +27,7 @@ fn assert_untouched(world: &World) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_static_pod_is_shown_by_a_mirror_that_belongs_to_the_node() {
+async fn static_pod_has_a_mirror_pod_owned_by_the_node() {
     let world = with_mirror().await;
     let mirror = world.in_api("web-node").unwrap();
     let owner = &mirror.metadata.owner_references.as_ref().unwrap()[0];
@@ -44,7 +44,7 @@ async fn a_static_pod_is_shown_by_a_mirror_that_belongs_to_the_node() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_mirror_that_is_deleted_comes_back_at_once_and_its_pod_runs_on() {
+async fn deleted_mirror_pod_is_recreated_while_the_static_pod_runs() {
     let world = with_mirror().await;
     for grace in [Some(0), Some(30), Some(0), Some(0)] {
         let old = mirror_uid(&world);
@@ -57,7 +57,7 @@ async fn a_mirror_that_is_deleted_comes_back_at_once_and_its_pod_runs_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_asks_by_the_mirrors_uid_reaches_the_pod_it_shows() {
+async fn mirror_pod_uid_resolves_to_the_static_pod() {
     let world = with_mirror().await;
     let api = world.agent.as_ref().unwrap().api();
     let own = api.pods()[0].metadata.uid.clone();
@@ -84,7 +84,7 @@ async fn who_asks_by_the_mirrors_uid_reaches_the_pod_it_shows() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_mirror_that_is_edited_is_made_again() {
+async fn edited_mirror_pod_is_recreated() {
     let world = with_mirror().await;
     let old = mirror_uid(&world);
     let mut edited = world.in_api("web-node").unwrap();
@@ -96,7 +96,7 @@ async fn a_mirror_that_is_edited_is_made_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_changed_manifest_gets_a_new_mirror() {
+async fn changed_manifest_recreates_the_mirror_pod() {
     let world = with_mirror().await;
     let old = mirror_uid(&world);
     world.apply(&pod("web", [container("app"), container("more")]));
@@ -106,7 +106,7 @@ async fn a_changed_manifest_gets_a_new_mirror() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_mirror_goes_with_the_manifest() {
+async fn mirror_pod_is_removed_with_the_manifest() {
     let world = with_mirror().await;
     world.fake.program("app", Program::runs().ignoring_term());
     world.remove("web");
@@ -116,7 +116,7 @@ async fn the_mirror_goes_with_the_manifest() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_mirror_whose_manifest_went_while_the_agent_was_away_goes_and_others_stay() {
+async fn orphaned_mirror_pod_is_removed_after_restart_and_others_stay() {
     let mut world = with_mirror().await;
     world.apply(&pod("other", [container("app")]));
     world.until("the other is shown", |w| w.is_said_ready("other-node")).await;
@@ -131,7 +131,7 @@ async fn a_mirror_whose_manifest_went_while_the_agent_was_away_goes_and_others_s
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_static_pod_needs_no_api_and_is_shown_once_it_is_there() {
+async fn static_pod_runs_without_the_api_and_gets_its_mirror_pod_later() {
     let mut world = World::of_cluster();
     world.api().fault_always(Verb::Create, "pods", Some(ClusterFault::Unreachable));
     world.api().set_outage(Some(testing::Outage::Refused));

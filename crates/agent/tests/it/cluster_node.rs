@@ -26,7 +26,7 @@ fn existing_node() -> Node {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_registers_and_is_ready_at_once() {
+async fn node_registers_and_is_ready_at_once() {
     let world = World::joined().await;
     assert!(world.now() < Duration::from_millis(400), "it took {:?}", world.now());
     let node = world.node().unwrap();
@@ -39,7 +39,7 @@ async fn a_node_registers_and_is_ready_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_looks_whether_it_is_there_before_it_creates_itself_or_after() {
+async fn node_registration_gets_the_node_before_or_after_create() {
     for (creates_node_first, first) in [(false, "get nodes node"), (true, "create nodes node")] {
         let mut world = World::of_cluster();
         world.features.creates_node_first = creates_node_first;
@@ -53,7 +53,7 @@ async fn a_node_looks_whether_it_is_there_before_it_creates_itself_or_after() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_runtime_that_comes_late_makes_the_node_ready_within_a_moment() {
+async fn late_runtime_makes_the_node_ready_promptly() {
     let mut world = World::of_cluster();
     world.fake.set_down(true);
     world.start().await;
@@ -68,7 +68,7 @@ async fn a_runtime_that_comes_late_makes_the_node_ready_within_a_moment() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_is_there_already_keeps_what_others_gave_it() {
+async fn existing_node_keeps_foreign_labels_and_taints() {
     for may_create in [true, false] {
         let mut world = World::of_cluster();
         world.api().put(&existing_node());
@@ -87,7 +87,7 @@ async fn a_node_that_is_there_already_keeps_what_others_gave_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_joins_once_the_api_is_there_and_asks_ever_more_seldom() {
+async fn node_registration_backs_off_until_the_api_is_reachable() {
     let mut world = World::of_cluster();
     world.api().set_outage(Some(Outage::Refused));
     world.start().await;
@@ -127,7 +127,7 @@ async fn runtime_that_is_not_ready_makes_the_node_not_ready_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_whose_runtime_dies_is_not_ready_until_it_is_back() {
+async fn node_is_not_ready_while_the_runtime_is_down() {
     let world = World::joined().await;
     world.fake.set_down(true);
     let down = world.now();
@@ -144,7 +144,7 @@ async fn a_node_whose_runtime_dies_is_not_ready_until_it_is_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_whose_pods_cannot_be_listed_is_not_ready_after_three_minutes() {
+async fn node_is_not_ready_when_pleg_has_not_listed_for_three_minutes() {
     let world = World::joined().await;
     world.fake.fault_always(Method::ListPodSandbox, Some(Fault::Unavailable));
     let began = world.now();
@@ -157,7 +157,7 @@ async fn a_node_whose_pods_cannot_be_listed_is_not_ready_after_three_minutes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_on_which_nothing_changes_says_so_every_few_minutes_only() {
+async fn unchanged_node_status_is_reported_at_the_report_frequency() {
     let world = World::joined().await;
     world.pass(seconds(30)).await;
     world.api().forget_calls();
@@ -167,7 +167,7 @@ async fn a_node_on_which_nothing_changes_says_so_every_few_minutes_only() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_by_somebody_else_is_not_undone() {
+async fn node_status_patch_keeps_foreign_changes() {
     let world = World::joined().await;
     world.pass(seconds(30)).await;
     let mut node = world.node().unwrap();
@@ -183,7 +183,7 @@ async fn a_change_by_somebody_else_is_not_undone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_lags_behind_makes_nothing_told_twice() {
+async fn lagging_node_watch_causes_no_repeated_status_patch() {
     let mut world = World::of_cluster();
     // The Node is seen once, and then the watch stands still.
     world.api().fault_always(Verb::Watch, "nodes", Some(ClusterFault::TimedOut));
@@ -198,7 +198,7 @@ async fn a_watch_that_lags_behind_makes_nothing_told_twice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_runtime_is_told_the_pod_addresses_once() {
+async fn pod_cidr_is_sent_to_the_runtime_once() {
     let mut world = World::of_cluster();
     world.api().put(&existing_node());
     world.fake.fault(Method::UpdateRuntimeConfig, Fault::Failed("not now".to_owned()));
@@ -209,7 +209,7 @@ async fn the_runtime_is_told_the_pod_addresses_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_lease_is_renewed_every_quarter_of_its_life_and_belongs_to_the_node() {
+async fn node_lease_is_renewed_at_a_quarter_of_its_duration_and_owned_by_the_node() {
     let world = World::joined().await;
     let lease = |w: &World| w.api().look::<Lease>("kube-node-lease", "node");
     let owned = |w: &World| lease(w).is_some_and(|lease| lease.metadata.owner_references.is_some());
@@ -230,7 +230,7 @@ async fn the_lease_is_renewed_every_quarter_of_its_life_and_belongs_to_the_node(
 }
 
 #[tokio::test(start_paused = true)]
-async fn heartbeats_go_on_while_everything_else_hangs() {
+async fn heartbeats_continue_while_everything_else_hangs() {
     let world = World::joined().await;
     world.create(&pod("web", [container("app")]));
     world.until("it runs", |w| w.is_said_ready("web")).await;
@@ -251,7 +251,7 @@ async fn heartbeats_go_on_while_everything_else_hangs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn connections_that_say_nothing_are_opened_again() {
+async fn silent_api_connections_are_reopened() {
     let world = World::joined().await;
     world.pass(seconds(30)).await;
     assert_eq!(world.api().closed_connections(), 0);

@@ -40,7 +40,7 @@ fn starts(world: &World) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_of_the_api_runs_and_its_status_gets_there() {
+async fn api_pod_runs_and_its_status_is_reported() {
     let world = World::joined().await;
     let began = world.now();
     world.create(&web());
@@ -58,7 +58,7 @@ async fn a_pod_of_the_api_runs_and_its_status_gets_there() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_others_write_into_a_status_stays() {
+async fn foreign_conditions_in_a_pod_status_are_kept() {
     let world = with_web().await;
     let mut theirs = world.in_api("web").unwrap();
     let gate = json!({"type": "example.com/gate", "status": "True"});
@@ -71,7 +71,7 @@ async fn what_others_write_into_a_status_stays() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deleted_pod_leaves_the_api_only_when_all_of_it_is_gone() {
+async fn deleted_pod_leaves_the_api_only_after_its_resources_are_removed() {
     let world = with_web().await;
     world.fake.program("app", Program::runs().ignoring_term());
     let old = uid(&world.in_api("web").unwrap());
@@ -88,7 +88,7 @@ async fn a_deleted_pod_leaves_the_api_only_when_all_of_it_is_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_object_is_deleted_while_a_container_runs() {
+async fn pod_object_is_not_deleted_while_a_container_runs() {
     let world = with_web().await;
     world.runtime.fault("web", Method::StopContainer, Some(Fault::Failed("stuck".to_owned())));
     world.runtime.fault("web", Method::StopPodSandbox, Some(Fault::Failed("stuck".to_owned())));
@@ -102,7 +102,7 @@ async fn no_object_is_deleted_while_a_container_runs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_finalizer_of_somebody_else_holds_the_object_and_not_the_kubelet() {
+async fn foreign_finalizer_keeps_the_pod_object_without_blocking_the_kubelet() {
     let world = World::joined().await;
     let mut object = web().object();
     object.metadata.finalizers = Some(vec!["example.com/hold".to_owned()]);
@@ -122,7 +122,7 @@ async fn a_finalizer_of_somebody_else_holds_the_object_and_not_the_kubelet() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_deleted_by_force_is_stopped_with_its_own_grace() {
+async fn force_deleted_pod_is_stopped_with_its_own_grace_period() {
     let world = with_web().await;
     world.delete("web", Some(0));
     world.until("no trace is left", |w| w.traces().is_empty()).await;
@@ -132,7 +132,7 @@ async fn a_pod_deleted_by_force_is_stopped_with_its_own_grace() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_of_the_same_name_waits_for_the_one_before_it_and_keeps_its_own_status() {
+async fn pod_with_a_reused_name_waits_for_its_predecessor_and_keeps_its_own_status() {
     for ends in [Some(0), None] {
         let world = with_web().await;
         let old = uid(&world.in_api("web").unwrap());
@@ -150,7 +150,7 @@ async fn a_pod_of_the_same_name_waits_for_the_one_before_it_and_keeps_its_own_st
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_deleted_while_the_agent_was_away_goes_when_it_is_back() {
+async fn pod_deleted_while_the_agent_was_down_is_removed_after_restart() {
     for grace in [None, Some(0)] {
         let mut world = with_web().await;
         world.crash().await;
@@ -164,7 +164,7 @@ async fn a_pod_deleted_while_the_agent_was_away_goes_when_it_is_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restarted_agent_touches_no_container_and_repeats_no_status() {
+async fn restarted_agent_affects_no_container_and_repeats_no_status_patch() {
     let mut world = with_web().await;
     world.pass(seconds(5)).await;
     let before = world.said("web");
@@ -179,7 +179,7 @@ async fn a_restarted_agent_touches_no_container_and_repeats_no_status() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_that_dies_at_any_moment_of_a_pods_life_loses_nothing() {
+async fn agent_crash_at_any_moment_of_the_pod_lifecycle_loses_nothing() {
     for moment in (0..40).map(|n| Duration::from_millis(n * 60)) {
         let mut world = World::joined().await;
         world.create(&web());
@@ -196,7 +196,7 @@ async fn an_agent_that_dies_at_any_moment_of_a_pods_life_loses_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_has_ended_is_not_run_again_even_if_the_machine_knows_nothing_of_it() {
+async fn completed_pod_is_not_run_again_even_if_the_runtime_has_no_record() {
     let world = World::joined().await;
     for (name, phase) in [("done", "Succeeded"), ("lost", "Failed")] {
         let mut object = pod(name, [container("app")]).restart_policy("Never").object();
@@ -214,7 +214,7 @@ async fn a_pod_that_has_ended_is_not_run_again_even_if_the_machine_knows_nothing
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_somebody_declares_failed_is_stopped() {
+async fn pod_marked_failed_in_the_api_is_stopped() {
     let world = with_web().await;
     let mut theirs = world.in_api("web").unwrap();
     let status = theirs.status.get_or_insert_default();
@@ -230,7 +230,7 @@ async fn a_pod_that_somebody_declares_failed_is_stopped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_that_is_done_says_so_and_stays_done() {
+async fn completed_api_pod_is_reported_and_stays_succeeded() {
     let mut world = World::joined().await;
     world.fake.program("job", Program::exits(0, seconds(5)));
     world.create(&pod("work", [container("job")]).restart_policy("Never"));
@@ -244,7 +244,7 @@ async fn a_job_that_is_done_says_so_and_stays_done() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_the_api_is_away_pods_live_on_and_the_status_catches_up() {
+async fn pods_keep_running_while_the_api_is_unreachable_and_status_catches_up() {
     for outage in [Outage::Refused, Outage::Silent] {
         let world = with_web().await;
         world.create(&pod("other", [container("app")]));
@@ -271,7 +271,7 @@ async fn while_the_api_is_away_pods_live_on_and_the_status_catches_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_pod_is_lost_or_restarted_whatever_happens_to_the_watch() {
+async fn watch_failures_neither_lose_nor_restart_a_pod() {
     let world = with_web().await;
     for round in 0..6 {
         match round {
@@ -298,7 +298,7 @@ async fn no_pod_is_lost_or_restarted_whatever_happens_to_the_watch() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_same_status_is_told_until_it_gets_through_and_one_pod_delays_no_other() {
+async fn pod_status_patch_is_retried_and_delays_no_other_pod() {
     let world = World::joined().await;
     let busy = ClusterError::Busy { call: String::new(), retry_after: None, message: "later".to_owned() };
     world.api().fault_times(Verb::Patch, "pods/status", &ClusterFault::Refused(busy), 5);
@@ -318,7 +318,7 @@ async fn the_same_status_is_told_until_it_gets_through_and_one_pod_delays_no_oth
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_about_a_pod_reach_the_api_and_name_the_container() {
+async fn pod_events_reach_the_api_and_name_the_container() {
     let world = World::joined().await;
     world.fake.program("app", Program::exits(1, seconds(1)));
     world.create(&web());
@@ -331,7 +331,7 @@ async fn events_about_a_pod_reach_the_api_and_name_the_container() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_that_cannot_be_told_hold_nothing_up() {
+async fn failed_event_calls_delay_nothing() {
     let world = World::joined().await;
     world.api().fault_always(Verb::Create, "events", Some(ClusterFault::TimedOut));
     world.create(&web());
@@ -344,7 +344,7 @@ async fn events_that_cannot_be_told_hold_nothing_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_call_that_hangs_holds_up_no_other_and_events_have_the_time_at_which_they_happened() {
+async fn hanging_event_call_delays_no_other_and_events_keep_their_original_time() {
     let world = World::joined().await;
     world.api().set_deadline(seconds(600));
     world.api().fault(Verb::Create, "events", ClusterFault::Slow(seconds(300)));
@@ -375,7 +375,7 @@ async fn an_event_call_that_hangs_holds_up_no_other_and_events_have_the_time_at_
 }
 
 #[tokio::test(start_paused = true)]
-async fn status_slots_go_round_when_more_pods_than_slots_always_have_a_status_to_send() {
+async fn pod_status_slots_are_shared_fairly_when_more_pods_than_slots_have_updates() {
     let world = World::joined().await;
     let busy: Vec<String> = (0..40).map(|n| format!("busy-{n}")).collect();
     for name in &busy {
@@ -400,7 +400,7 @@ async fn status_slots_go_round_when_more_pods_than_slots_always_have_a_status_to
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rejected_status_backs_off_until_the_status_or_the_object_changes() {
+async fn rejected_pod_status_backs_off_until_the_status_or_the_object_changes() {
     let world = with_web().await;
     let message =
         "status.containerStatuses[0].state: Forbidden: may not be transitioned to non-terminated state";
@@ -426,7 +426,7 @@ async fn a_rejected_status_backs_off_until_the_status_or_the_object_changes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_status_field_that_the_api_server_drops_is_not_patched_without_end() {
+async fn pod_status_field_dropped_by_the_api_server_is_not_patched_forever() {
     let world = with_web().await;
     world.api().drop_status_field("hostIP");
     world.api().forget_calls();

@@ -61,7 +61,7 @@ fn devices_seen_by(world: &World, name: &str) -> Option<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_not_given_devices_is_refused_and_leaves_them_to_others() {
+async fn pod_without_enough_devices_is_rejected_and_holds_none() {
     let world = world_with(&["a"]).await;
     world.plugins.refuse(GPU, Some("out of order"));
     let why = refused(&world, "first").await;
@@ -73,7 +73,7 @@ async fn who_is_not_given_devices_is_refused_and_leaves_them_to_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_of_a_pod_starts_before_it_is_written_down_which_devices_it_has() {
+async fn container_starts_only_after_its_devices_are_checkpointed() {
     let world = world_with(&["a"]).await;
     world.host.fault_below(HostMethod::WriteFile, CHECKPOINT, HostFault::Fails);
     let why = refused(&world, "first").await;
@@ -85,7 +85,7 @@ async fn nothing_of_a_pod_starts_before_it_is_written_down_which_devices_it_has(
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_a_plugin_that_goes_nothing_can_be_had_and_after_five_minutes_nothing_is_there() {
+async fn stopped_device_plugin_has_zero_allocatable_and_loses_its_capacity_after_five_minutes() {
     let world = world_with(&["a", "b"]).await;
     runs(&world, "first").await;
     world.plugins.go(GPU);
@@ -99,7 +99,7 @@ async fn of_a_plugin_that_goes_nothing_can_be_had_and_after_five_minutes_nothing
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restarted_agent_knows_who_has_which_devices() {
+async fn device_allocations_survive_an_agent_restart() {
     let mut world = world_with(&["a"]).await;
     runs(&world, "first").await;
     world.restart().await;
@@ -113,7 +113,7 @@ async fn a_restarted_agent_knows_who_has_which_devices() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_has_which_devices_is_asked_again_where_what_was_written_is_lost() {
+async fn lost_device_checkpoint_is_restored_by_a_new_allocation() {
     let mut world = world_with(&["a"]).await;
     runs(&world, "first").await;
     world.crash().await;

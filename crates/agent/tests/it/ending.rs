@@ -9,7 +9,7 @@ use crate::pods::{container, container_with, pod};
 use crate::world::{POD_LOGS, PODS, World, seconds};
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_left_of_a_removed_pod() {
+async fn removed_pod_leaves_no_resources() {
     let world = World::started().await;
     world.apply(&pod("web", [container("app"), container("side")]).init([container("init")]));
     world.fake.program("init", Program::exits(0, seconds(1)));
@@ -20,7 +20,7 @@ async fn nothing_is_left_of_a_removed_pod() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_gets_its_grace_period_and_no_more() {
+async fn pod_gets_exactly_its_grace_period() {
     let world = World::started().await;
     world.fake.program("app", Program::runs().ignoring_term());
     world.apply(&pod("web", [container("app")]).spec(json!({"terminationGracePeriodSeconds": 7})));
@@ -33,7 +33,7 @@ async fn a_pod_gets_its_grace_period_and_no_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pre_stop_hook_counts_towards_the_grace_period() {
+async fn pre_stop_hook_counts_towards_the_grace_period() {
     let world = World::started().await;
     world.fake.program("app", Program::runs().ignoring_term());
     let hook = json!({"lifecycle": {"preStop": {"sleep": {"seconds": 5}}}});
@@ -51,7 +51,7 @@ async fn a_pre_stop_hook_counts_towards_the_grace_period() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sleep_that_the_grace_period_cuts_short_is_counted() {
+async fn pre_stop_sleep_cut_short_by_the_grace_period_is_counted() {
     let world = World::started().await;
     let cut = async |w: &World| {
         let metrics = w.metrics().await;
@@ -77,7 +77,7 @@ async fn a_sleep_that_the_grace_period_cuts_short_is_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deletion_during_an_image_pull_ends_the_pod_at_once() {
+async fn deletion_during_an_image_pull_ends_the_pod_at_once() {
     let world = World::started().await;
     world.fake.fault(Method::PullImage, Fault::Hang);
     world.apply(&pod("web", [container("app")]));
@@ -90,7 +90,7 @@ async fn a_deletion_during_an_image_pull_ends_the_pod_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_of_the_same_name_waits_for_its_predecessor() {
+async fn static_pod_with_a_reused_name_waits_for_its_predecessor() {
     let world = World::started().await;
     world.fake.program("app", Program::runs().ignoring_term());
     let grace = json!({"terminationGracePeriodSeconds": 20});
@@ -107,7 +107,7 @@ async fn a_pod_of_the_same_name_waits_for_its_predecessor() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_that_is_done_stays_done() {
+async fn succeeded_pod_is_not_restarted() {
     let world = World::started().await;
     world.fake.program("app", Program::exits(0, seconds(5)));
     world.apply(&pod("job", [container("app")]).restart_policy("Never"));
@@ -119,7 +119,7 @@ async fn a_job_that_is_done_stays_done() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_overstays_its_deadline_fails_and_stays_failed_over_a_restart() {
+async fn pod_past_its_active_deadline_fails_and_stays_failed_over_a_restart() {
     let mut world = World::started().await;
     world.apply(&pod("job", [container("app")]).spec(json!({"activeDeadlineSeconds": 60})));
     world.until("it runs", |w| w.runs("job-node/app")).await;
@@ -151,7 +151,7 @@ async fn a_changed_container_of_the_same_pod_is_replaced() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_whose_container_is_changed_while_it_works_begins_again() {
+async fn changed_container_of_a_running_job_pod_is_restarted() {
     let world = World::started().await;
     // Long enough for a look at the container that is created and not started yet.
     world.fake.latency(Method::StartContainer, seconds(2));
@@ -169,7 +169,7 @@ async fn a_job_whose_container_is_changed_while_it_works_begins_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn that_memory_was_the_reason_is_told_although_the_runtime_finds_it_out_later() {
+async fn oom_killed_is_reported_although_the_runtime_records_it_late() {
     let world = World::started().await;
     let program = Program::runs_out_of_memory(seconds(1)).explained_after(Duration::from_millis(900));
     world.fake.program("app", program);

@@ -21,7 +21,7 @@ fn is_whole(world: &World) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn chains_are_made_and_made_again_when_somebody_has_emptied_the_tables() {
+async fn iptables_chains_are_created_and_recreated_after_a_flush() {
     let mut world = keeping_chains();
     world.host.set_program("ip6tables", Ok(""));
     world.start().await;
@@ -62,7 +62,7 @@ async fn chains_are_made_and_made_again_when_somebody_has_emptied_the_tables() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_firewall_that_cannot_be_changed_is_tried_again_and_a_missing_program_is_not() {
+async fn failing_iptables_is_tried_again_and_a_missing_iptables_is_not() {
     let mut world = keeping_chains();
     world.host.fault_below(HostMethod::RunProgram, "iptables", HostFault::Fails);
     world.start().await;
@@ -77,7 +77,7 @@ async fn a_firewall_that_cannot_be_changed_is_tried_again_and_a_missing_program_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_does_not_keep_chains_runs_no_program() {
+async fn node_without_iptables_util_chains_runs_no_iptables() {
     let mut world = keeping_chains();
     world.settings.network.firewall_chains = false;
     world.start().await;
@@ -86,7 +86,7 @@ async fn a_node_that_does_not_keep_chains_runs_no_program() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_runtime_of_a_standalone_node_learns_where_pods_get_their_addresses() {
+async fn standalone_node_sends_its_pod_cidr_to_the_runtime() {
     let mut world = World::new();
     world.settings.network.pod_cidr = Some("10.1.0.0/24".to_owned());
     world.fake.fault(Method::UpdateRuntimeConfig, Fault::Failed("not now".to_owned()));

@@ -26,7 +26,7 @@ async fn a_running_pod(world: &World) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_end_that_the_runtime_tells_of_is_noticed_before_the_next_listing() {
+async fn container_exit_event_is_seen_before_the_next_relist() {
     let mut world = World::new();
     world.fake.offer_hints();
     world.start().await;
@@ -36,7 +36,7 @@ async fn an_end_that_the_runtime_tells_of_is_noticed_before_the_next_listing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_runtime_that_tells_nothing_is_listed_every_second() {
+async fn runtime_without_events_is_relisted_every_second() {
     let world = World::started().await;
     a_running_pod(&world).await;
     let took = notices_an_end_after(&world).await;
@@ -44,7 +44,7 @@ async fn a_runtime_that_tells_nothing_is_listed_every_second() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_stream_costs_no_event_and_is_opened_again() {
+async fn lost_event_stream_loses_no_event_and_is_reopened() {
     let mut world = World::new();
     world.fake.offer_hints();
     world.start().await;
@@ -88,14 +88,14 @@ async fn listings(features: Features) -> u64 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_evented_pleg_a_runtime_that_tells_of_events_is_seldom_listed() {
+async fn evented_pleg_relists_a_runtime_with_events_rarely() {
     assert!(listings(Features::default()).await > 200);
     // The pod is looked at again now and then.
     assert!(listings(Features { evented_pleg: true, ..Features::default() }).await < 20);
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_evented_pleg_a_lost_stream_brings_back_the_listings() {
+async fn evented_pleg_relists_again_after_a_lost_stream() {
     let mut world = World::new();
     world.features.evented_pleg = true;
     world.fake.offer_hints();
@@ -122,7 +122,7 @@ async fn starting_takes(features: Features) -> Duration {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_looks_on_demand_each_step_waits_for_a_listing() {
+async fn pleg_without_on_demand_relist_waits_for_the_next_relist() {
     let on_demand = starting_takes(Features::default()).await;
     let listed = starting_takes(Features { on_demand_relist: false, ..Features::default() }).await;
     assert!(on_demand < seconds(1), "{on_demand:?}");

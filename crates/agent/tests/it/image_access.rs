@@ -72,7 +72,7 @@ async fn metric(world: &World, line: &str) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_image_pulled_with_a_secret_is_for_pods_that_have_it() {
+async fn image_pulled_with_a_secret_is_usable_only_by_pods_with_it() {
     let world = world().await;
     world.create(&app("first", "IfNotPresent", &["ann"]));
     is_ready(&world, "first").await;
@@ -103,7 +103,7 @@ async fn an_image_pulled_with_a_secret_is_for_pods_that_have_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn records_outlive_the_kubelet_and_a_changed_secret_is_noted() {
+async fn image_pull_records_survive_a_restart_and_a_changed_secret_is_recorded() {
     let mut world = world().await;
     world.create(&app("first", "IfNotPresent", &["ann"]));
     is_ready(&world, "first").await;
@@ -129,7 +129,7 @@ async fn records_outlive_the_kubelet_and_a_changed_secret_is_noted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_there_before_the_kubelet_is_for_all_unless_the_policy_says_otherwise() {
+async fn preloaded_images_are_usable_by_all_pods_unless_the_verification_policy_forbids_it() {
     for (policy, runs) in [
         (VerificationPolicy::NeverVerifyPreloadedImages, true),
         (VerificationPolicy::NeverVerify, true),
@@ -152,7 +152,7 @@ async fn what_was_there_before_the_kubelet_is_for_all_unless_the_policy_says_oth
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_the_gate_nothing_is_recorded_and_everybody_may_use_what_is_there() {
+async fn without_ensure_secret_pulled_images_nothing_is_recorded_and_all_pods_may_use_present_images() {
     let mut world = World::of_cluster();
     world.settings.images.verification = None;
     world.start().await;
@@ -167,7 +167,7 @@ async fn without_the_gate_nothing_is_recorded_and_everybody_may_use_what_is_ther
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pull_that_was_cut_off_leaves_an_image_that_must_be_pulled_again() {
+async fn interrupted_pull_leaves_an_image_that_must_be_pulled_again() {
     let mut world = world().await;
     // The runtime gets the image, and the kubelet never hears of it.
     world.fake.fault(Method::PullImage, Fault::Hang);
@@ -191,7 +191,7 @@ async fn a_pull_that_was_cut_off_leaves_an_image_that_must_be_pulled_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_record_goes_with_its_image() {
+async fn image_pull_record_is_removed_with_its_image() {
     let world = world().await;
     world.create(&app("first", "IfNotPresent", &["ann"]));
     is_ready(&world, "first").await;
@@ -204,7 +204,7 @@ async fn a_record_goes_with_its_image() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_damaged_record_shows_nothing_and_is_mended_by_a_pull() {
+async fn damaged_image_pull_record_is_ignored_and_replaced_by_a_pull() {
     let world = world().await;
     world.create(&app("first", "IfNotPresent", &["ann"]));
     is_ready(&world, "first").await;
@@ -220,7 +220,7 @@ async fn a_damaged_record_shows_nothing_and_is_mended_by_a_pull() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_pull_begins_that_cannot_be_noted() {
+async fn image_pull_needs_a_written_pulling_record() {
     let world = world().await;
     // No file can be made where there is no directory.
     world.host.delete(PULLING).put(PULLING, "in the way");
@@ -270,7 +270,7 @@ fn asked(world: &World) -> Vec<Value> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_program_gives_the_credentials_of_an_image_and_its_answer_is_kept() {
+async fn credential_provider_response_is_used_and_cached() {
     let world = world_with(json!({}), Ok(&answer("ann", "Registry"))).await;
     world.create(&app("web", "Always", &[]));
     is_ready(&world, "web").await;
@@ -298,7 +298,7 @@ async fn a_program_gives_the_credentials_of_an_image_and_its_answer_is_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_program_that_fails_or_answers_nonsense_gives_nothing_and_is_counted() {
+async fn credential_provider_failures_give_no_credentials_and_are_counted() {
     for output in [Err("exit status: 1: no such role"), Ok("nonsense")] {
         let world = world_with(json!({}), output).await;
         world.create(&app("web", "IfNotPresent", &[]));
@@ -312,7 +312,7 @@ async fn a_program_that_fails_or_answers_nonsense_gives_nothing_and_is_counted()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_program_is_told_who_the_pod_is_and_others_do_not_get_its_image() {
+async fn credential_provider_gets_the_service_account_token_and_its_image_is_not_shared() {
     let attributes = json!({"tokenAttributes": {
         "serviceAccountTokenAudience": "registry", "cacheType": "ServiceAccount", "requireServiceAccount": true,
         "requiredServiceAccountAnnotationKeys": ["r.io/role"],

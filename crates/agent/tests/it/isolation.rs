@@ -22,7 +22,7 @@ async fn another_comes_and_goes(world: &World) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hung_pull_delays_no_other_pod() {
+async fn hanging_image_pull_delays_no_other_pod() {
     let world = World::started().await;
     world.runtime.fault("stuck-node", Method::PullImage, Some(Fault::Hang));
     world.apply(&pod("stuck", [container("big")]));
@@ -31,7 +31,7 @@ async fn a_hung_pull_delays_no_other_pod() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hung_hook_delays_no_other_pod() {
+async fn hanging_post_start_hook_delays_no_other_pod() {
     let world = World::started().await;
     world.runtime.fault("stuck-node", Method::ExecSync, Some(Fault::Hang));
     let hook = json!({"lifecycle": {"postStart": {"exec": {"command": ["begin"]}}}});
@@ -43,7 +43,7 @@ async fn a_hung_hook_delays_no_other_pod() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hung_stop_delays_no_other_pod() {
+async fn hanging_stop_container_delays_no_other_pod() {
     let world = World::started().await;
     world.runtime.fault("stuck-node", Method::StopContainer, Some(Fault::Hang));
     world.apply(&pod("stuck", [container("app")]));
@@ -53,7 +53,7 @@ async fn a_hung_stop_delays_no_other_pod() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hung_sandbox_delays_no_other_pod() {
+async fn hanging_run_pod_sandbox_delays_no_other_pod() {
     let world = World::started().await;
     world.runtime.fault("stuck-node", Method::RunPodSandbox, Some(Fault::Hang));
     world.apply(&pod("stuck", [container("app")]));
@@ -62,7 +62,7 @@ async fn a_hung_sandbox_delays_no_other_pod() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_whose_inspection_times_out_is_named_and_the_others_go_on() {
+async fn pod_with_a_status_timeout_is_reported_and_delays_no_other_pod() {
     let world = World::started().await;
     world.runtime.fault("stuck-node", Method::ContainerStatus, Some(Fault::TimedOut));
     world.apply(&pod("stuck", [container("app")]));
@@ -76,7 +76,7 @@ async fn a_pod_whose_inspection_times_out_is_named_and_the_others_go_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_crowd_of_pods_starts_together() {
+async fn many_pods_start_concurrently() {
     let mut world = World::new();
     world.settings.containers.max_pods = 300;
     world.start().await;

@@ -71,7 +71,7 @@ const fn minutes(minutes: u64) -> Duration {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_joins_when_somebody_approves_it() {
+async fn bootstrap_joins_when_the_csr_is_approved() {
     let node = Newcomer::new();
     let (joined, decided) = tokio::join!(node.join(), node.decide(Verdict::Sign(DAY), minutes(50)));
     let joined = joined.unwrap();
@@ -93,7 +93,7 @@ fn joined_with_file(node: &Newcomer, joined: &StoredPair) -> StoredPair {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_crash_the_same_request_is_found_again() {
+async fn bootstrap_reuses_its_csr_after_a_crash() {
     let node = Newcomer::new();
     tokio::select! {
         _ = node.join() => panic!("nobody has approved it"),
@@ -106,7 +106,7 @@ async fn after_a_crash_the_same_request_is_found_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_denied_node_says_so_and_asks_no_second_time() {
+async fn denied_bootstrap_csr_is_an_error_and_not_repeated() {
     let node = Newcomer::new();
     let (joined, _) = tokio::join!(node.join(), node.decide(Verdict::Deny, minutes(1)));
     let error = joined.unwrap_err().to_string();
@@ -120,7 +120,7 @@ async fn a_denied_node_says_so_and_asks_no_second_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_answering_for_an_hour_is_an_error() {
+async fn bootstrap_csr_without_answer_for_an_hour_is_an_error() {
     let node = Newcomer::new();
     let begun = node.now();
     let error = node.join().await.unwrap_err().to_string();
@@ -129,7 +129,7 @@ async fn nobody_answering_for_an_hour_is_an_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_api_may_come_up_later_and_go_away_meanwhile() {
+async fn bootstrap_survives_an_unreachable_api() {
     let node = Newcomer::new();
     node.api.set_outage(Some(Outage::Refused));
     let trouble = async {
@@ -148,7 +148,7 @@ async fn the_api_may_come_up_later_and_go_away_meanwhile() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_may_not_ask_is_told_at_once() {
+async fn bootstrap_without_permission_fails_at_once() {
     let node = Newcomer::new();
     let forbidden = ClusterError::Forbidden { call: String::new(), message: "not you".to_owned() };
     node.api.fault(Verb::Create, "certificatesigningrequests", ClusterFault::Refused(forbidden));
@@ -157,7 +157,7 @@ async fn a_node_that_may_not_ask_is_told_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_damaged_key_is_replaced_and_a_damaged_pair_named() {
+async fn damaged_bootstrap_key_is_replaced_and_a_damaged_pair_reported() {
     let node = Newcomer::new();
     node.host.put(KEY, "rubbish").put(CURRENT, "rubbish");
     let error = node.store.load().await.unwrap_err().to_string();
@@ -180,7 +180,7 @@ async fn saved(node: &Newcomer, count: usize) -> Vec<StoredPair> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_power_cut_does_not_lose_the_client_certificate() {
+async fn power_cut_does_not_lose_the_client_certificate() {
     let node = Newcomer::new();
     let pairs = saved(&node, 2).await;
     node.host.power_cut();
@@ -203,7 +203,7 @@ async fn an_empty_current_certificate_falls_back_to_the_newest_older_pair() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_certificate_for_somebody_else_is_not_taken() {
+async fn certificate_for_another_node_is_rejected() {
     let node = Newcomer::new();
     let meddle = async {
         node.pass(minutes(1)).await;
@@ -220,7 +220,7 @@ async fn a_certificate_for_somebody_else_is_not_taken() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn few_old_pairs_are_kept_and_other_files_left_alone() {
+async fn old_certificate_pairs_are_pruned_and_other_files_kept() {
     let node = Newcomer::new();
     node.host.put(format!("{DIR}/kubelet-client-of-mine.pem"), "x");
     let names = wanted_names(CertificateUse::Client, "edge-1", [], []);

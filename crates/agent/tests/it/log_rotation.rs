@@ -32,7 +32,7 @@ async fn reopened(workers: usize) -> Vec<Duration> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn as_many_logs_are_rotated_at_the_same_time_as_the_configuration_says() {
+async fn container_log_max_workers_limits_concurrent_rotations() {
     let one = reopened(1).await;
     assert!(one.windows(2).all(|pair| pair[1] - pair[0] >= seconds(5)), "{one:?}");
     let three = reopened(3).await;

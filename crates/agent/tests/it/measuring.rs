@@ -31,7 +31,7 @@ async fn summary(world: &World) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_summary_has_what_the_cgroups_say_and_rates_from_the_first_on() {
+async fn stats_summary_has_cgroup_usage_and_cpu_rates_from_the_first_request() {
     let world = World::started().await;
     world.apply(&pod("web", [container("app")]));
     world.until("the pod is ready", |w| w.is_ready("web")).await;
@@ -65,7 +65,7 @@ async fn a_summary_has_what_the_cgroups_say_and_rates_from_the_first_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn readers_who_come_together_share_one_sample_and_the_hasty_get_a_new_one() {
+async fn concurrent_stats_requests_share_one_sample_and_cpu_and_memory_requests_get_a_new_one() {
     let world = World::started().await;
     world.apply(&pod("web", [container("app")]));
     world.until("the pod is ready", |w| w.is_ready("web")).await;
@@ -117,7 +117,7 @@ async fn network_series_have_the_pause_image_and_exist_for_pods_in_the_host_netw
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_has_ended_is_told_no_more() {
+async fn stats_summary_omits_exited_containers() {
     let world = World::started().await;
     world.apply(&pod("web", [container("app")]));
     world.until("the pod is ready", |w| w.is_ready("web")).await;
@@ -133,7 +133,7 @@ async fn what_has_ended_is_told_no_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_container_without_a_cgroup_is_an_error_of_the_scrape_once_it_should_have_one() {
+async fn missing_container_cgroup_is_a_scrape_error_after_the_start_period() {
     let world = World::started().await;
     use_cpu(&world, 1);
     world.apply(&pod("web", [container("app")]));
@@ -144,7 +144,7 @@ async fn a_container_without_a_cgroup_is_an_error_of_the_scrape_once_it_should_h
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_runtime_that_does_not_answer_leaves_the_summary_without_layers() {
+async fn stats_summary_omits_root_filesystem_without_runtime_stats() {
     let world = World::started().await;
     world.apply(&pod("web", [container("app")]));
     world.until("the pod is ready", |w| w.is_ready("web")).await;
@@ -157,7 +157,7 @@ async fn a_runtime_that_does_not_answer_leaves_the_summary_without_layers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_runtime_that_hangs_holds_up_no_metrics() {
+async fn hanging_runtime_delays_no_metrics() {
     let world = World::started().await;
     world.apply(&pod("web", [container("app")]));
     world.until("the pod is ready", |w| w.is_ready("web")).await;
@@ -174,7 +174,7 @@ async fn a_runtime_that_hangs_holds_up_no_metrics() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn probes_are_counted_by_outcome_over_restarts_and_forgotten_with_their_pod() {
+async fn probe_metrics_count_results_over_restarts_and_are_removed_with_the_pod() {
     let world = World::started().await;
     let probe = json!({"livenessProbe": {"exec": {"command": ["true"]}, "periodSeconds": 1}});
     world.apply(&pod("web", [container_with("app", probe)]));

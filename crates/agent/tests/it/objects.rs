@@ -103,7 +103,7 @@ fn calls_about(world: &World, what: &str) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn variables_come_from_objects_and_from_services() {
+async fn env_variables_come_from_config_maps_secrets_and_services() {
     let world = World::joined().await;
     world.api().put(&config_map("settings", json!({"COLOR": "red", "size": "big"})));
     world.api().put(&secret("keys", "password", "sesame"));
@@ -141,7 +141,7 @@ async fn variables_come_from_objects_and_from_services() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_container_without_limits_may_use_what_the_node_leaves_to_pods() {
+async fn resource_field_ref_without_limits_gives_node_allocatable() {
     let mut world = World::of_cluster();
     world.configure(KubeletConfiguration {
         kube_reserved: [("cpu".to_owned(), "1".to_owned()), ("memory".to_owned(), "1Gi".to_owned())].into(),
@@ -160,7 +160,7 @@ async fn a_container_without_limits_may_use_what_the_node_leaves_to_pods() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_container_waits_for_the_object_of_a_variable_and_starts_as_soon_as_it_comes() {
+async fn container_waits_for_the_config_map_of_a_variable_and_starts_when_it_is_created() {
     let world = World::joined().await;
     let from = json!({"env": [{"name": "COLOR", "valueFrom": {"configMapKeyRef": {"name": "cfg", "key": "color"}}}]});
     world.create(&pod("web", [container_with("app", from)]));
@@ -175,7 +175,7 @@ async fn a_container_waits_for_the_object_of_a_variable_and_starts_as_soon_as_it
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_pod_of_the_api_starts_before_services_are_known_but_static_ones_do() {
+async fn api_pods_wait_for_the_service_list_and_static_pods_do_not() {
     let mut world = World::of_cluster();
     world.api().fault_always(Verb::List, "services", Some(ClusterFault::Unreachable));
     world.start().await;
@@ -191,7 +191,7 @@ async fn no_pod_of_the_api_starts_before_services_are_known_but_static_ones_do()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_stays_pending_until_the_object_of_its_volume_comes() {
+async fn pod_stays_pending_until_the_config_map_of_its_volume_exists() {
     let world = World::joined().await;
     let web = world.create(&pod_with_config_map("web"));
     let text = "MountVolume.SetUp failed for volume \"vol\" : configmap \"cfg\" not found";
@@ -209,7 +209,7 @@ async fn a_pod_stays_pending_until_the_object_of_its_volume_comes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_running_pod_sees_a_change_at_once_and_a_deletion_leaves_what_was() {
+async fn config_map_volume_is_updated_at_once_and_kept_after_deletion() {
     let world = World::joined().await;
     world.api().put(&config_map("cfg", json!({"color": "red", "size": "big"})));
     let web = world.create(&pod_with_config_map("web"));
@@ -228,7 +228,7 @@ async fn a_running_pod_sees_a_change_at_once_and_a_deletion_leaves_what_was() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_share_one_watch_for_an_object_and_it_ends_with_the_last_of_them() {
+async fn pods_share_one_watch_per_config_map_and_the_last_pod_ends_it() {
     let world = World::joined().await;
     world.api().put(&config_map("cfg", json!({"color": "red"})));
     let watches = world.api().open_watches();
@@ -250,7 +250,7 @@ async fn pods_share_one_watch_for_an_object_and_it_ends_with_the_last_of_them() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_immutable_object_is_not_watched() {
+async fn immutable_secret_is_not_watched() {
     let world = World::joined().await;
     let mut fixed = config_map("cfg", json!({"color": "red"}));
     fixed.immutable = Some(true);
@@ -264,7 +264,7 @@ async fn an_immutable_object_is_not_watched() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cached_object_is_read_again_after_a_minute_and_outlives_an_outage() {
+async fn cached_config_map_is_read_again_after_a_minute_and_survives_an_outage() {
     let world = joined_with("Cache").await;
     world.api().put(&config_map("cfg", json!({"color": "red"})));
     let web = world.create(&pod_with_config_map("web"));
@@ -282,7 +282,7 @@ async fn a_cached_object_is_read_again_after_a_minute_and_outlives_an_outage() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_annotation_of_the_node_says_for_how_long_a_cached_object_is_good() {
+async fn node_ttl_annotation_sets_the_lifetime_of_cached_config_maps() {
     let world = joined_with("Cache").await;
     let mut node = world.node().unwrap();
     let ttl = ("node.alpha.kubernetes.io/ttl".to_owned(), "600".to_owned());
@@ -300,7 +300,7 @@ async fn the_annotation_of_the_node_says_for_how_long_a_cached_object_is_good() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_get_an_object_is_read_whenever_a_volume_is_looked_at() {
+async fn change_detection_get_reads_the_config_map_at_each_volume_sync() {
     let world = joined_with("Get").await;
     world.api().put(&config_map("cfg", json!({"color": "red"})));
     let web = world.create(&pod_with_config_map("web"));
@@ -317,7 +317,7 @@ async fn with_get_an_object_is_read_whenever_a_volume_is_looked_at() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn secrets_lie_in_memory_and_nothing_of_them_stays() {
+async fn secret_volumes_are_on_tmpfs_and_leave_no_file() {
     let world = World::joined().await;
     world.api().put(&secret("keys", "password", "sesame"));
     let web = world.create(&pod_with_volume("web", json!({"secret": {"secretName": "keys"}})));
@@ -349,7 +349,7 @@ fn with_account(world: &World) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_is_asked_for_once_and_renewed_at_four_fifths_of_its_life() {
+async fn service_account_token_is_requested_once_and_renewed_at_80_percent_of_its_lifetime() {
     const TOKENS: &str = "create serviceaccounts/token default/default";
     let world = World::joined().await;
     with_account(&world);
@@ -369,7 +369,7 @@ async fn a_token_is_asked_for_once_and_renewed_at_four_fifths_of_its_life() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_no_new_token_can_be_had_the_old_one_stays() {
+async fn failed_token_renewal_keeps_the_old_service_account_token() {
     let world = World::joined().await;
     with_account(&world);
     let web = world.create(&pod_with_token("web", 600));
@@ -399,7 +399,7 @@ async fn loop_until(world: &World, timeout: Duration, condition: impl Fn(&World)
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_static_pod_of_a_standalone_node_has_its_own_fields_in_a_volume() {
+async fn downward_api_volume_of_a_static_pod_works_standalone() {
     let world = World::started().await;
     let items = json!([{"path": "name", "fieldRef": {"fieldPath": "metadata.name"}}]);
     world.apply(&pod_with_volume("web", json!({"downwardAPI": {"items": items}})));
@@ -413,7 +413,7 @@ async fn a_static_pod_of_a_standalone_node_has_its_own_fields_in_a_volume() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn places_to_mount_other_volumes_on_are_there() {
+async fn nested_volume_mount_points_are_created() {
     let world = World::joined().await;
     world.api().put(&config_map("cfg", json!({"color": "red"})));
     let mounts = json!({"volumeMounts": [
@@ -430,7 +430,7 @@ async fn places_to_mount_other_volumes_on_are_there() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_image_is_pulled_with_the_secrets_of_the_pod() {
+async fn image_pull_secrets_of_the_pod_are_used() {
     let world = World::joined().await;
     world.fake.private("r.io/app:1", "ann");
     world.api().put(&pull_secret("bob", "bob"));
@@ -443,7 +443,7 @@ async fn an_image_is_pulled_with_the_secrets_of_the_pod() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_image_without_the_right_secret_is_not_had_by_joining_the_pull_of_another_pod() {
+async fn pod_without_the_right_secret_does_not_get_an_image_by_sharing_a_pull() {
     let world = World::joined().await;
     world.fake.private("r.io/app:1", "ann").latency(Method::PullImage, seconds(20));
     world.api().put(&pull_secret("ann", "ann"));
@@ -456,7 +456,7 @@ async fn an_image_without_the_right_secret_is_not_had_by_joining_the_pull_of_ano
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pull_secret_that_cannot_be_read_is_named_where_the_image_is_needed() {
+async fn unreadable_image_pull_secret_is_reported_at_the_pull() {
     let world = World::joined().await;
     let mut broken = pull_secret("broken", "ann");
     broken.data = Some([(".dockerconfigjson".to_owned(), model::k8s::ByteString(b"hidden".to_vec()))].into());
@@ -468,7 +468,7 @@ async fn a_pull_secret_that_cannot_be_read_is_named_where_the_image_is_needed() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_runtime_class_says_which_handler_runs_the_pod_and_an_unknown_one_keeps_it_waiting() {
+async fn runtime_class_sets_the_handler_and_an_unknown_class_keeps_the_pod_waiting() {
     let world = World::joined().await;
     world.create(&pod("web", [container("app")]).spec(json!({"runtimeClassName": "strict"})));
     let text = "Failed to create pod sandbox: runtimeclass.node.k8s.io \"strict\" not found";
@@ -481,7 +481,7 @@ async fn a_runtime_class_says_which_handler_runs_the_pod_and_an_unknown_one_keep
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_the_gate_no_volume_shows_what_the_cluster_trusts_even_if_that_may_be_missing() {
+async fn without_the_feature_gate_cluster_trust_bundle_volumes_fail_even_if_optional() {
     let world = World::joined().await;
     let words = "MountVolume.SetUp failed for volume \"vol\" : ClusterTrustBundle projection is not available on this node: \
                  the feature gate ClusterTrustBundleProjection is off, or the node is standalone";
@@ -500,7 +500,7 @@ async fn without_the_gate_no_volume_shows_what_the_cluster_trusts_even_if_that_m
 }
 
 #[tokio::test(start_paused = true)]
-async fn token_request_refused_right_after_binding_is_repeated_without_an_event() {
+async fn token_request_rejected_right_after_binding_is_repeated_without_an_event() {
     let world = World::joined().await;
     with_account(&world);
     let text = "serviceaccounts \"default\" is forbidden: node requested token bound to a pod scheduled on a different node";
@@ -524,7 +524,7 @@ async fn token_request_refused_right_after_binding_is_repeated_without_an_event(
 }
 
 #[tokio::test(start_paused = true)]
-async fn pod_that_refers_to_more_config_maps_and_secrets_than_the_limit_waits_and_none_is_read() {
+async fn pod_with_more_config_maps_and_secrets_than_the_limit_waits_and_none_is_read() {
     let world = World::joined().await;
     let of = |count: usize| {
         let sources = (0..count).map(|n| match n % 2 {

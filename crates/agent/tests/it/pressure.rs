@@ -82,7 +82,7 @@ fn is_evicted(world: &World, name: &str) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_short_of_memory_ends_who_takes_most_beyond_its_request_and_recovers() {
+async fn eviction_under_memory_pressure_evicts_highest_usage_over_request_and_recovers() {
     let world = short_world(
         json!({"evictionHard": {"memory.available": "1Gi"},
         "evictionPressureTransitionPeriod": "60s"}),
@@ -144,7 +144,7 @@ async fn a_node_short_of_memory_ends_who_takes_most_beyond_its_request_and_recov
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_kernel_says_when_memory_runs_short_and_is_asked_again_after_each_look() {
+async fn memory_threshold_notifier_triggers_eviction_and_is_updated_after_each_observation() {
     let mut world = short_world_unstarted(json!({"evictionHard": {"memory.available": "1Gi"}}));
     world.settings.eviction.by_kernel = true;
     world.start().await;
@@ -180,7 +180,7 @@ async fn the_kernel_says_when_memory_runs_short_and_is_asked_again_after_each_lo
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_pod_goes_at_a_time_and_critical_ones_never_do() {
+async fn eviction_evicts_one_pod_at_a_time_and_never_critical_pods() {
     let world = short_world(json!({"evictionHard": {"memory.available": "1Gi"}}), &[]).await;
     let critical = pod("critical", [container("app")]).spec(json!({"priority": 2_000_000_000}));
     let stubborn = pod("stubborn", [container("slow")]).spec(json!({"priority": 1}));
@@ -199,7 +199,7 @@ async fn one_pod_goes_at_a_time_and_critical_ones_never_do() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_evicted_pod_that_the_runtime_does_not_kill_in_time_is_told_of_once() {
+async fn eviction_of_a_pod_that_is_not_killed_in_time_is_reported_once() {
     let world = short_world(json!({"evictionHard": {"memory.available": "1Gi"}}), &[]).await;
     running(&world, &[pod("one", [container("app")]), pod("two", [container("app")])]).await;
     use_memory(&world, "one", GI);
@@ -225,7 +225,7 @@ async fn an_evicted_pod_that_the_runtime_does_not_kill_in_time_is_told_of_once()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_soft_threshold_waits_and_gives_pods_time_to_end() {
+async fn soft_eviction_threshold_waits_and_uses_the_max_pod_grace_period() {
     let world = short_world(
         json!({"evictionSoft": {"memory.available": "1Gi"},
         "evictionSoftGracePeriod": {"memory.available": "1m"}, "evictionMaxPodGracePeriod": 7}),
@@ -254,7 +254,7 @@ fn half_full(space: &mut FilesystemSpace) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_full_disk_is_relieved_by_what_nobody_needs_before_any_pod_goes() {
+async fn disk_pressure_reclaims_unused_images_and_dead_containers_before_evicting_pods() {
     let world =
         short_world(json!({"evictionHard": {"nodefs.available": "10%"}}), &["old:1", "older:1"]).await;
     let done = pod("done", [container("job")]).restart_policy("Never");
@@ -283,7 +283,7 @@ async fn a_full_disk_is_relieved_by_what_nobody_needs_before_any_pod_goes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_runtime_that_gives_room_back_a_moment_later_costs_no_pod() {
+async fn delayed_space_reclaim_of_the_runtime_evicts_no_pod() {
     let world = short_world(json!({"evictionHard": {"nodefs.available": "10%"}}), &["old:1"]).await;
     running(&world, &[pod("web", [container("app")])]).await;
     world.fake.forget_calls();
@@ -301,7 +301,7 @@ async fn a_runtime_that_gives_room_back_a_moment_later_costs_no_pod() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_disk_that_stays_full_takes_the_pod_that_has_most_on_it() {
+async fn disk_pressure_evicts_the_pod_with_the_highest_disk_usage() {
     let world = short_world(
         json!({"evictionHard": {"nodefs.inodesFree": "5%"},
         "evictionMinimumReclaim": {"nodefs.inodesFree": "1k"}}),
@@ -324,7 +324,7 @@ async fn a_disk_that_stays_full_takes_the_pod_that_has_most_on_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn too_many_processes_end_the_pod_that_has_most() {
+async fn pid_pressure_evicts_the_pod_with_the_most_processes() {
     let world = short_world(json!({"evictionHard": {"pid.available": "100"}}), &[]).await;
     world.host.put("/proc/sys/kernel/pid_max", "1000\n").put("/proc/sys/kernel/threads-max", "2000\n");
     running(&world, &[pod("one", [container("app")]), pod("two", [container("app")])]).await;
@@ -346,7 +346,7 @@ async fn too_many_processes_end_the_pod_that_has_most() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_takes_more_of_the_disk_than_it_may_goes_though_there_is_room() {
+async fn pod_over_its_ephemeral_storage_limit_is_evicted_without_disk_pressure() {
     let world = short_world(json!({}), &[]).await;
     let volumes = json!({"volumes": [{"name": "data", "emptyDir": {"sizeLimit": "1Ki"}}]});
     let mounts = json!({"volumeMounts": [{"name": "data", "mountPath": "/data"}]});
@@ -379,7 +379,7 @@ async fn a_pod_that_takes_more_of_the_disk_than_it_may_goes_though_there_is_room
 }
 
 #[tokio::test(start_paused = true)]
-async fn images_go_from_the_high_mark_on_down_to_the_low_one() {
+async fn image_gc_runs_from_high_threshold_down_to_low_threshold() {
     let mut world = World::of_cluster();
     world.settings.images.collection = ImageGcPolicy { age_min: seconds(600), ..ImageGcPolicy::default() };
     world.fake.image("a:1").image("b:1").image("c:1");
@@ -411,7 +411,7 @@ async fn images_go_from_the_high_mark_on_down_to_the_low_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_image_that_nobody_used_for_too_long_goes_though_there_is_room() {
+async fn image_gc_removes_images_unused_for_image_maximum_gc_age() {
     let mut world = World::of_cluster();
     world.settings.images.collection =
         ImageGcPolicy { age_max: Some(seconds(1000)), ..ImageGcPolicy::default() };
@@ -449,7 +449,7 @@ async fn restarted_on_a_full_disk(images: &[&str]) -> World {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restarted_agent_takes_no_image_for_unused_before_it_knows_who_runs() {
+async fn image_gc_after_restart_waits_until_running_pods_are_known() {
     let world = restarted_on_a_full_disk(&[]).await;
     world.pass(seconds(400)).await;
     assert_eq!(world.fake.count(Method::RemoveImage), 0);
@@ -457,7 +457,7 @@ async fn a_restarted_agent_takes_no_image_for_unused_before_it_knows_who_runs() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restarted_agent_collects_images_as_soon_as_every_pod_was_looked_at() {
+async fn image_gc_after_restart_runs_once_every_pod_is_observed() {
     let world = restarted_on_a_full_disk(&["old:1"]).await;
     let began = world.now();
     world.until("what nobody uses goes", |w| w.fake.count(Method::RemoveImage) == 1).await;
@@ -466,7 +466,7 @@ async fn a_restarted_agent_collects_images_as_soon_as_every_pod_was_looked_at() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_kernel_ends_for_want_of_memory_is_told_once_the_whole_machine_was_short() {
+async fn system_oom_is_reported_once_as_a_node_event() {
     let world = World::joined().await;
     let rest = "total-vm:34632kB, anon-rss:32512kB, oom_score_adj:0";
     world.host.put("/dev/kmsg", format!("3,1,1,-;Memory cgroup out of memory: Killed process 7 (sh) {rest}"));

@@ -10,7 +10,7 @@ use crate::pods::{container, container_with, pod};
 use crate::world::{World, seconds};
 
 #[tokio::test(start_paused = true)]
-async fn a_container_that_fails_its_liveness_probe_is_restarted() {
+async fn container_with_a_failed_liveness_probe_is_restarted() {
     let world = World::started().await;
     world.net.serve(80, Service::http(200));
     let probe = json!({"livenessProbe": {"httpGet": {"path": "/live", "port": 80}, "periodSeconds": 5}});
@@ -26,7 +26,7 @@ async fn a_container_that_fails_its_liveness_probe_is_restarted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn readiness_holds_the_pod_back_until_it_succeeds() {
+async fn pod_is_not_ready_until_its_readiness_probe_succeeds() {
     let world = World::started().await;
     world.net.serve(80, Service::http(503));
     let probe = json!({"readinessProbe": {"httpGet": {"path": "/ready", "port": 80}, "periodSeconds": 5}});
@@ -40,7 +40,7 @@ async fn readiness_holds_the_pod_back_until_it_succeeds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_was_ready_stays_so_over_a_restart_of_the_agent() {
+async fn ready_pod_stays_ready_over_an_agent_restart() {
     let mut world = World::started().await;
     world.net.serve(80, Service::http(200));
     let probe = json!({"readinessProbe": {"tcpSocket": {"port": 80}, "periodSeconds": 30}});
@@ -58,7 +58,7 @@ async fn a_pod_that_was_ready_stays_so_over_a_restart_of_the_agent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_its_gate_a_restart_of_the_agent_sets_the_status_back_until_the_probes_pass() {
+async fn change_container_status_on_kubelet_restart_resets_readiness_until_probes_pass() {
     let mut world = World::new();
     world.features.status_starts_again = true;
     world.start().await;
@@ -76,7 +76,7 @@ async fn with_its_gate_a_restart_of_the_agent_sets_the_status_back_until_the_pro
 }
 
 #[tokio::test(start_paused = true)]
-async fn startup_comes_before_liveness() {
+async fn liveness_probe_starts_after_the_startup_probe_succeeded() {
     let world = World::started().await;
     let probes = json!({
         "startupProbe": {"tcpSocket": {"port": 81}, "periodSeconds": 5, "failureThreshold": 30},
@@ -93,7 +93,7 @@ async fn startup_comes_before_liveness() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_command_of_a_probe_is_never_started_while_the_last_one_runs() {
+async fn exec_probe_command_is_never_started_while_the_last_one_runs() {
     let world = World::started().await;
     world.fake.program("app", Program::runs().on_exec(|_| Exec::exits(0).taking(seconds(8))));
     let probe =
@@ -106,7 +106,7 @@ async fn a_command_of_a_probe_is_never_started_while_the_last_one_runs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_probe_that_hangs_delays_no_other() {
+async fn hanging_probe_delays_no_other() {
     let world = World::started().await;
     world.runtime.fault("slow-node", Method::ExecSync, Some(Fault::Hang));
     let probe = json!({"readinessProbe": {"exec": {"command": ["check"]}, "periodSeconds": 1}});

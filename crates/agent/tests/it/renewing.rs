@@ -136,7 +136,7 @@ impl Member {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_certificate_is_renewed_at_seventy_to_ninety_percent_of_its_life_for_ever() {
+async fn certificate_is_rotated_at_70_to_90_percent_of_its_lifetime_forever() {
     let node = Member::new();
     node.keep(HOUR, true);
     node.pass(41 * MINUTE).await;
@@ -165,7 +165,7 @@ async fn embedded_client_certificate_is_renewed_at_once_and_then_in_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_nobody_signs_is_made_again_after_a_quarter_of_an_hour() {
+async fn unsigned_renewal_csr_is_repeated_after_15_minutes() {
     let node = Member::new();
     node.keep(10 * HOUR, true);
     node.pass(7 * HOUR).await;
@@ -181,7 +181,7 @@ async fn a_request_that_nobody_signs_is_made_again_after_a_quarter_of_an_hour() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_denial_is_asked_about_ever_more_rarely() {
+async fn denied_renewal_csr_backs_off() {
     let node = Member::new();
     node.keep(HOUR, true);
     for _ in 0..60 {
@@ -193,7 +193,7 @@ async fn a_denial_is_asked_about_ever_more_rarely() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_full_disk_costs_no_certificate() {
+async fn full_disk_loses_no_certificate() {
     let node = Member::new();
     node.host.fault(HostMethod::WriteFile, HostFault::Fails);
     node.keep(HOUR, true);
@@ -203,7 +203,7 @@ async fn a_full_disk_costs_no_certificate() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_disk_that_hangs_holds_up_no_renewal() {
+async fn hanging_disk_delays_no_certificate_rotation() {
     let node = Member::new();
     node.host.fault(HostMethod::WriteFile, HostFault::Hangs);
     node.keep(HOUR, true);
@@ -212,7 +212,7 @@ async fn a_disk_that_hangs_holds_up_no_renewal() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_expired_certificate_heals_by_joining_again() {
+async fn expired_client_certificate_is_replaced_by_a_new_bootstrap() {
     let node = Member::new();
     let newcomers = FakeCluster::with_clock(node.clock);
     *node.identity.bootstrap.lock() = Some(newcomers.clone());
@@ -228,7 +228,7 @@ async fn an_expired_certificate_heals_by_joining_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_somebody_else_renewed_on_disk_is_taken_over() {
+async fn certificate_replaced_on_disk_is_loaded() {
     let node = Member::new();
     let newcomers = FakeCluster::with_clock(node.clock);
     *node.identity.bootstrap.lock() = Some(newcomers.clone());
@@ -241,7 +241,7 @@ async fn what_somebody_else_renewed_on_disk_is_taken_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_way_to_heal_the_process_ends_once_the_api_has_answered_for_too_long() {
+async fn expired_certificate_without_bootstrap_ends_the_process_after_the_api_answered_for_long() {
     let node = Member::new();
     node.keep(HOUR, true);
     node.api.set_outage(Some(Outage::Refused));

@@ -12,7 +12,7 @@ use crate::world::{PODS, World, manifest_path, seconds};
 const URL_PORT: u16 = 8080;
 
 #[tokio::test(start_paused = true)]
-async fn a_restarted_agent_leaves_running_pods_alone() {
+async fn restarted_agent_keeps_running_pods() {
     let mut world = World::started().await;
     world.fake.program("init", Program::exits(0, seconds(1)));
     world.apply(&pod("web", [container("app"), container("side")]).init([container("init")]));
@@ -28,7 +28,7 @@ async fn a_restarted_agent_leaves_running_pods_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_removed_while_the_agent_was_down_goes_when_it_is_back() {
+async fn static_pod_removed_while_the_agent_was_down_is_terminated_after_restart() {
     let mut world = World::started().await;
     world.apply(&pod("web", [container("app")]));
     world.until("the pod is ready", |w| w.is_ready("web")).await;
@@ -41,7 +41,7 @@ async fn a_pod_removed_while_the_agent_was_down_goes_when_it_is_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_changed_while_the_agent_was_down_waits_for_the_one_it_replaces() {
+async fn static_pod_changed_while_the_agent_was_down_waits_for_its_predecessor() {
     let mut world = World::started().await;
     world.fake.program("app", Program::runs().ignoring_term());
     let grace = json!({"terminationGracePeriodSeconds": 20});
@@ -62,7 +62,7 @@ async fn a_pod_changed_while_the_agent_was_down_waits_for_the_one_it_replaces() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_manifest_broken_from_the_start_keeps_its_pod_and_holds_nothing_else_back() {
+async fn manifest_invalid_at_start_keeps_its_pod_and_blocks_no_other() {
     let mut world = World::started().await;
     let web = pod("web", [container("app")]);
     world.apply(&web);
@@ -87,7 +87,7 @@ async fn a_manifest_broken_from_the_start_keeps_its_pod_and_holds_nothing_else_b
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_taken_down_while_nobody_can_read_what_a_broken_manifest_described() {
+async fn orphaned_pods_are_kept_while_an_unreadable_manifest_may_describe_them() {
     let mut world = World::started().await;
     world.apply(&pod("web", [container("app")]));
     world.apply(&pod("gone", [container("app")]));
@@ -105,7 +105,7 @@ async fn nothing_is_taken_down_while_nobody_can_read_what_a_broken_manifest_desc
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_runtime_pods_are_shown_and_none_begins() {
+async fn pods_are_listed_as_pending_without_a_runtime() {
     let mut world = World::started().await;
     world.apply(&pod("web", [container("app")]));
     world.until("the pod is ready", |w| w.is_ready("web")).await;
@@ -121,7 +121,7 @@ async fn without_a_runtime_pods_are_shown_and_none_begins() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_orphan_is_only_taken_down_once_every_source_has_reported() {
+async fn orphaned_pod_is_terminated_only_after_all_config_sources_are_ready() {
     let mut world = World::started().await;
     world.apply(&pod("web", [container("app")]));
     world.until("the pod is ready", |w| w.is_ready("web")).await;
@@ -139,7 +139,7 @@ async fn an_orphan_is_only_taken_down_once_every_source_has_reported() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_silent_from_the_start_keeps_its_pod_and_holds_nothing_else_back() {
+async fn manifest_url_silent_at_start_keeps_its_pod_and_blocks_no_other() {
     let mut world = World::new();
     world.settings.sources.manifest_url = Some(format!("http://manifests:{URL_PORT}/all"));
     let served = |name: &str| Service::Http { status: 200, body: pod(name, [container("app")]).text() };
@@ -165,7 +165,7 @@ async fn a_server_silent_from_the_start_keeps_its_pod_and_holds_nothing_else_bac
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_runtime_that_is_down_for_five_minutes_costs_no_container() {
+async fn runtime_outage_of_five_minutes_restarts_no_container() {
     let world = World::started().await;
     world.apply(&pod("web", [container("app")]));
     world.until("the pod is ready", |w| w.is_ready("web")).await;
@@ -184,7 +184,7 @@ async fn a_runtime_that_is_down_for_five_minutes_costs_no_container() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_removed_while_the_runtime_is_down_goes_when_it_is_back() {
+async fn static_pod_removed_while_the_runtime_is_down_is_terminated_later() {
     let world = World::started().await;
     world.apply(&pod("web", [container("app")]));
     world.until("the pod is ready", |w| w.is_ready("web")).await;
@@ -199,7 +199,7 @@ async fn a_pod_removed_while_the_runtime_is_down_goes_when_it_is_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dead_sandbox_is_replaced() {
+async fn dead_sandbox_is_replaced() {
     let world = World::started().await;
     world.fake.program("init", Program::exits(0, seconds(1)));
     world.apply(&pod("web", [container("app")]).init([container("init")]));
@@ -211,7 +211,7 @@ async fn a_dead_sandbox_is_replaced() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_container_lost_from_the_runtime_counts_as_killed_and_is_started_again() {
+async fn container_lost_from_the_runtime_counts_as_killed_and_is_restarted() {
     let world = World::started().await;
     world.apply(&pod("web", [container("app"), container("side")]));
     world.until("the pod is ready", |w| w.is_ready("web")).await;
@@ -227,7 +227,7 @@ async fn a_container_lost_from_the_runtime_counts_as_killed_and_is_started_again
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_killed_between_create_and_start_starts_what_it_had_created() {
+async fn agent_killed_between_create_and_start_starts_the_created_container() {
     let mut world = World::started().await;
     world.fake.fault(Method::StartContainer, Fault::Hang);
     world.apply(&pod("web", [container("app")]));
@@ -239,7 +239,7 @@ async fn an_agent_killed_between_create_and_start_starts_what_it_had_created() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_runtime_whose_version_is_refused_is_not_ready_and_says_why() {
+async fn runtime_with_an_unsupported_version_is_not_ready_with_a_reason() {
     let mut world = World::new();
     let refusal = "version \"0.2.0\" is not supported";
     world.fake.fault_always(Method::Version, Some(Fault::Failed(refusal.to_owned())));
@@ -253,7 +253,7 @@ async fn a_runtime_whose_version_is_refused_is_not_ready_and_says_why() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_comes_back_with_an_address_of_another_family_says_so_once() {
+async fn changed_ip_family_of_the_node_is_reported_once() {
     let mut world = World::started().await;
     world.apply(&pod("web", [container("app")]));
     world.until("the pod is ready", |w| w.is_ready("web")).await;
@@ -265,7 +265,7 @@ async fn a_node_that_comes_back_with_an_address_of_another_family_says_so_once()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_with_cgroup_v1_says_so_at_the_start() {
+async fn cgroup_v1_is_reported_at_start() {
     let said = async |cgroup_v2| {
         let mut world = World::new();
         world.cgroup_v2 = cgroup_v2;
@@ -280,7 +280,7 @@ async fn a_node_with_cgroup_v1_says_so_at_the_start() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_may_swap_out_volumes_in_memory_says_so_at_the_start() {
+async fn tmpfs_without_noswap_is_reported_at_start() {
     let told = async |swap_bytes, takes_tmpfs| {
         let mut world = World::new();
         world.host.set_swap(swap_bytes, takes_tmpfs);
@@ -291,7 +291,7 @@ async fn a_node_that_may_swap_out_volumes_in_memory_says_so_at_the_start() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn volumes_of_pods_that_nobody_asks_for_are_counted_and_those_that_stick_too() {
+async fn orphaned_pod_volumes_and_cleanup_failures_are_counted() {
     let mut world = World::started().await;
     world.crash().await;
     // Of a pod that some kubelet of the other kind ran, with a volume of a driver that is not here.

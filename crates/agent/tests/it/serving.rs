@@ -105,7 +105,7 @@ fn names() -> CertificateNames {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_cluster_signs_for_the_addresses_of_the_node_and_again_when_they_change() {
+async fn serving_certificate_covers_node_addresses_and_is_requested_again_on_change() {
     let server = Server::new();
     server.start_signed();
     server.pass(HOUR).await;
@@ -124,7 +124,7 @@ async fn the_cluster_signs_for_the_addresses_of_the_node_and_again_when_they_cha
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restart_serves_with_what_is_there() {
+async fn restart_serves_the_existing_certificate() {
     let server = Server::new();
     server.address("10.0.0.1");
     server.start_signed();
@@ -148,7 +148,7 @@ async fn a_restart_serves_with_what_is_there() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_nobody_gives_a_pair_makes_its_own_for_a_year() {
+async fn self_signed_serving_certificate_is_valid_for_a_year() {
     let server = Server::new();
     server.start_self_signed();
     server.pass(MINUTE).await;
@@ -162,7 +162,7 @@ async fn a_node_that_nobody_gives_a_pair_makes_its_own_for_a_year() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_own_pair_that_is_damaged_or_out_of_date_is_made_again() {
+async fn damaged_or_expired_self_signed_pair_is_replaced() {
     let server = Server::new();
     let old = server.certificates.pair(&names(), server.clock.now().wall, MINUTE);
     server.host.put("/pki/kubelet.crt", &old.certificate).put("/pki/kubelet.key", &old.key);

@@ -61,7 +61,7 @@ async fn metric(world: &World, name: &str) -> u64 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_end_by_priority_before_the_machine_and_the_node_says_so() {
+async fn graceful_node_shutdown_ends_pods_by_priority_and_sets_node_not_ready() {
     let world = graceful_world().await;
     world.fake.program("web", Program::runs().ignoring_term());
     world.fake.program("quick", Program::runs().ignoring_term());
@@ -109,7 +109,7 @@ async fn pods_end_by_priority_before_the_machine_and_the_node_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn when_it_was_is_kept_and_shown_by_the_next_kubelet() {
+async fn graceful_shutdown_times_are_kept_and_exported_after_restart() {
     let mut world = graceful_world().await;
     let zero = "kubelet_graceful_shutdown_end_time_seconds";
     assert_eq!((metric(&world, zero).await, file(&world, STATE)), (0, String::new()));
@@ -134,7 +134,7 @@ async fn when_it_was_is_kept_and_shown_by_the_next_kubelet() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_group_that_does_not_end_holds_up_the_next_no_longer_than_its_time() {
+async fn shutdown_priority_group_delays_the_next_at_most_by_its_period() {
     let world = graceful_world().await;
     running(&world, &[pod("web", [container("web")]), critical("driver")]).await;
     world.fake.fault(Method::StopContainer, Fault::Hang);
@@ -148,7 +148,7 @@ async fn a_group_that_does_not_end_holds_up_the_next_no_longer_than_its_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_machine_waits_until_volumes_are_unmounted() {
+async fn shutdown_inhibitor_is_held_until_volumes_are_unmounted() {
     let world = graceful_world().await;
     let volumes = json!({"volumes": [{"name": "v", "emptyDir": {"medium": "Memory"}}]});
     running(&world, &[pod("web", [container("web")]).spec(volumes)]).await;
@@ -163,7 +163,7 @@ async fn the_machine_waits_until_volumes_are_unmounted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_end_that_does_not_take_place_is_taken_back() {
+async fn cancelled_node_shutdown_is_reverted() {
     let world = graceful_world().await;
     world.fake.program("web", Program::runs().stopping(seconds(10), 0));
     running(&world, &[pod("web", [container("web")]), critical("driver")]).await;
@@ -189,7 +189,7 @@ async fn an_end_that_does_not_take_place_is_taken_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hint_without_news_changes_nothing() {
+async fn repeated_shutdown_signal_changes_nothing() {
     let world = graceful_world().await;
     running(&world, &[pod("web", [container("web")])]).await;
     world.shutdown.hint();
@@ -199,7 +199,7 @@ async fn a_hint_without_news_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_announced_while_the_connection_was_broken_is_seen_later() {
+async fn shutdown_announced_while_logind_is_disconnected_is_seen_after_reconnect() {
     let world = graceful_world().await;
     running(&world, &[pod("web", [container("web")])]).await;
     world.shutdown.lose(false);
@@ -223,7 +223,7 @@ async fn what_was_announced_while_the_connection_was_broken_is_seen_later() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_lost_during_the_end_changes_nothing_about_it() {
+async fn logind_connection_lost_during_shutdown_does_not_stop_it() {
     let world = graceful_world().await;
     world.fake.program("web", Program::runs().stopping(seconds(15), 0));
     running(&world, &[pod("web", [container("web")]), critical("driver")]).await;
@@ -238,7 +238,7 @@ async fn a_connection_lost_during_the_end_changes_nothing_about_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn logind_is_told_to_wait_long_enough() {
+async fn logind_inhibit_delay_is_raised_to_the_grace_period() {
     let world = graceful_world().await;
     assert!(file(&world, DROP_IN).ends_with("[Login]\nInhibitDelayMaxSec=30\n"), "{}", file(&world, DROP_IN));
     assert_eq!(world.shutdown.reloads(), 1);
@@ -262,7 +262,7 @@ async fn logind_is_told_to_wait_long_enough() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_static_pod_that_ended_with_the_machine_is_there_after_the_next_start() {
+async fn static_pod_ended_by_node_shutdown_runs_again_after_boot() {
     let mut world = World::new();
     world.settings.shutdown.periods = periods();
     world.start().await;
@@ -286,7 +286,7 @@ async fn a_static_pod_that_ended_with_the_machine_is_there_after_the_next_start(
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_periods_nobody_asks_who_ends_the_machine() {
+async fn zero_shutdown_grace_period_takes_no_inhibitor() {
     let world = World::joined().await;
     world.shutdown.announce(true);
     world.pass(seconds(120)).await;

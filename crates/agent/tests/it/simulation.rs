@@ -39,7 +39,7 @@ const SERVER_PORT: u16 = 8080;
 const SERVER_URL: &str = "http://manifests:8080/all";
 
 #[test]
-fn whatever_goes_wrong_the_laws_hold_and_the_node_comes_to_rest() {
+fn simulated_faults_never_violate_invariants_and_the_node_settles() {
     let seeds = match (std::env::var("SIM_SEED"), std::env::var("SIM_SEEDS")) {
         (Ok(seed), _) => vec![seed.parse().unwrap()],
         (_, Ok(range)) => {

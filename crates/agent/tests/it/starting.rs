@@ -9,7 +9,7 @@ use crate::pods::{container, container_with, pod};
 use crate::world::{World, seconds};
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_starts_with_its_calls_in_order() {
+async fn pod_start_makes_its_cri_calls_in_order() {
     let world = World::started().await;
     world.apply(&pod("web", [container("app")]));
     world.until("the pod runs", |w| w.phase("web").as_deref() == Some("Running")).await;
@@ -64,7 +64,7 @@ async fn first_pod_starts_as_soon_as_the_runtime_status_arrives() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_runs_is_left_alone() {
+async fn running_pod_causes_no_runtime_change() {
     let world = World::started().await;
     world.apply(&pod("web", [container("app")]));
     world.until("the pod is ready", |w| w.is_ready("web")).await;
@@ -74,7 +74,7 @@ async fn a_pod_that_runs_is_left_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn init_containers_come_one_by_one_before_the_others() {
+async fn init_containers_run_one_by_one_before_main_containers() {
     let world = World::started().await;
     world
         .fake
@@ -88,7 +88,7 @@ async fn init_containers_come_one_by_one_before_the_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_crash_loop_waits_ten_twenty_and_forty_seconds() {
+async fn crash_loop_back_off_waits_10_20_and_40_seconds() {
     let world = World::started().await;
     world.fake.program("app", Program::exits(1, seconds(1)));
     world.apply(&pod("web", [container("app")]));
@@ -103,7 +103,7 @@ async fn a_crash_loop_waits_ten_twenty_and_forty_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_create_that_timed_out_but_got_through_is_adopted() {
+async fn create_container_timeout_that_succeeded_is_adopted() {
     let world = World::started().await;
     world.fake.fault(Method::CreateContainer, Fault::TimedOutAfterDoing);
     world.apply(&pod("web", [container("app")]));
@@ -114,7 +114,7 @@ async fn a_create_that_timed_out_but_got_through_is_adopted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_start_that_timed_out_but_got_through_is_not_repeated() {
+async fn start_container_timeout_that_succeeded_is_not_repeated() {
     let world = World::started().await;
     world.fake.fault(Method::StartContainer, Fault::TimedOutAfterDoing);
     world.apply(&pod("web", [container("app")]));
@@ -124,7 +124,7 @@ async fn a_start_that_timed_out_but_got_through_is_not_repeated() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sandbox_that_timed_out_but_got_through_is_used() {
+async fn run_pod_sandbox_timeout_that_succeeded_is_adopted() {
     let world = World::started().await;
     world.fake.fault(Method::RunPodSandbox, Fault::TimedOutAfterDoing);
     world.apply(&pod("web", [container("app")]));
@@ -133,7 +133,7 @@ async fn a_sandbox_that_timed_out_but_got_through_is_used() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn volumes_are_there_before_the_container_and_gone_after_the_pod() {
+async fn volumes_are_mounted_before_the_container_starts_and_unmounted_after_the_pod() {
     let world = World::started().await;
     let mounts = json!({"volumeMounts": [
         {"name": "scratch", "mountPath": "/scratch"},
@@ -155,7 +155,7 @@ async fn volumes_are_there_before_the_container_and_gone_after_the_pod() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_image_that_cannot_be_pulled_keeps_nobody_busy() {
+async fn failed_image_pull_backs_off_without_busy_loop() {
     let world = World::started().await;
     world.fake.unpullable("app:1", "no such image");
     world.apply(&pod("web", [container("app")]));
@@ -168,7 +168,7 @@ async fn an_image_that_cannot_be_pulled_keeps_nobody_busy() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sandbox_that_cannot_be_created_is_tried_again_later_and_later() {
+async fn failed_run_pod_sandbox_is_tried_again_with_back_off() {
     let world = World::started().await;
     world.fake.fault_always(Method::RunPodSandbox, Some(Fault::Failed("no address left".to_owned())));
     world.apply(&pod("web", [container("app")]));
@@ -181,7 +181,7 @@ async fn a_sandbox_that_cannot_be_created_is_tried_again_later_and_later() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_container_that_cannot_be_created_is_not_tried_all_the_time() {
+async fn failed_create_container_is_tried_again_with_back_off() {
     let world = World::started().await;
     world.fake.fault_always(Method::CreateContainer, Some(Fault::Failed("no space left".to_owned())));
     world.apply(&pod("web", [container("app"), container("side")]));
@@ -198,7 +198,7 @@ fn waiting_reason(world: &World) -> Option<String> {
 
 /// How a runtime's error begins may be the reason that users see.
 #[tokio::test(start_paused = true)]
-async fn special_errors_of_the_runtime_become_reasons_of_their_own() {
+async fn runtime_error_codes_become_waiting_reasons() {
     for reason in ["RROUnsupported", "ImageVolumeMountFailed"] {
         let world = World::started().await;
         let error = format!("{reason}: the runtime cannot do it");
@@ -219,7 +219,7 @@ async fn special_errors_of_the_runtime_become_reasons_of_their_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn serial_pulls_wait_in_their_order_and_none_is_refused_for_having_waited() {
+async fn serial_image_pulls_wait_in_order_without_rate_limit_rejections() {
     let mut world = World::new();
     world.settings.images.max_parallel = Some(1);
     (world.settings.images.qps, world.settings.images.burst) = (5, 10);

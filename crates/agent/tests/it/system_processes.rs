@@ -25,7 +25,7 @@ fn world(kubelet: &str, runtime: &str, system: &str) -> World {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_kubelet_and_the_runtime_are_in_their_cgroups_and_are_killed_last() {
+async fn kubelet_and_runtime_cgroups_and_oom_scores_are_set() {
     let mut world = world("/kubelet", "/runtime", "");
     world.cgroups.add_process("/", 60, 0);
     world.start().await;
@@ -43,7 +43,7 @@ async fn the_kubelet_and_the_runtime_are_in_their_cgroups_and_are_killed_last() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_name_the_kubelet_stays_and_only_its_score_is_kept() {
+async fn kubelet_without_kubelet_cgroups_keeps_its_cgroup_and_sets_oom_score_adj() {
     let mut world = world("", "", "");
     world.start().await;
     world.until("the kubelet has its score", |w| w.cgroups.place_of(KUBELET) == at("/", -999)).await;
@@ -52,7 +52,7 @@ async fn without_a_name_the_kubelet_stays_and_only_its_score_is_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kernel_that_refuses_the_score_still_moves_the_process() {
+async fn refused_oom_score_adj_still_moves_the_process() {
     let mut world = world("/kubelet", "/runtime", "");
     world.cgroups.keep_scores();
     world.start().await;
@@ -63,7 +63,7 @@ async fn a_kernel_that_refuses_the_score_still_moves_the_process() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_rest_of_the_system_leaves_the_root_until_nobody_new_is_there() {
+async fn system_cgroups_moves_processes_out_of_the_root_cgroup_until_none_is_new() {
     let mut world = world("/kubelet", "", "/system");
     world.cgroups.add_process("/", 1, 0).add_kernel_thread(2).add_parent("/", 60, 61).put("/pods");
     world.cgroups.add_process("/pods", 70, 0);
@@ -79,7 +79,7 @@ async fn the_rest_of_the_system_leaves_the_root_until_nobody_new_is_there() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cgroup_that_cannot_be_entered_ends_nothing_and_is_tried_again() {
+async fn failed_move_into_a_cgroup_is_tried_again() {
     let mut world = world("/kubelet", "", "/system");
     world.cgroups.break_below("/kubelet").break_below("/system");
     world.start().await;

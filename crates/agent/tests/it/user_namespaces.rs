@@ -39,7 +39,7 @@ async fn ready(world: &World, name: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_pod_has_ids_of_its_own_and_keeps_them_over_a_restart() {
+async fn user_namespace_ids_are_unique_by_pod_and_kept_over_a_restart() {
     let mut world = World::started().await;
     ready(&world, "one").await;
     ready(&world, "two").await;
@@ -57,7 +57,7 @@ async fn every_pod_has_ids_of_its_own_and_keeps_them_over_a_restart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_ids_of_a_pod_that_is_gone_go_to_the_next() {
+async fn user_namespace_ids_of_a_removed_pod_are_reused() {
     let world = World::started().await;
     ready(&world, "one").await;
     ready(&world, "two").await;
@@ -68,7 +68,7 @@ async fn the_ids_of_a_pod_that_is_gone_go_to_the_next() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ids_come_from_what_the_machine_sets_aside_for_the_kubelet() {
+async fn user_namespace_ids_come_from_the_subuid_range_of_the_kubelet() {
     let mut world = World::new();
     let ranges = vec![IdRange { first: 100 * IDS, length: 110 * IDS }];
     world.host.set_subordinate_ids(SubordinateIds { uids: ranges.clone(), gids: ranges });
@@ -90,7 +90,7 @@ async fn is_refused(world: &World, name: &str, message: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_runtime_that_cannot_do_it_is_not_asked() {
+async fn runtime_without_user_namespaces_gets_no_request_for_one() {
     let world = World::started().await;
     world.fake.without_user_namespaces();
     world.pass(seconds(10)).await;
@@ -99,7 +99,7 @@ async fn a_runtime_that_cannot_do_it_is_not_asked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_machine_that_sets_too_little_aside_is_no_start() {
+async fn too_small_subuid_range_fails_the_start() {
     let world = World::new();
     let ranges = vec![IdRange { first: IDS, length: IDS }];
     world.host.set_subordinate_ids(SubordinateIds { uids: ranges.clone(), gids: ranges });
@@ -113,7 +113,7 @@ async fn a_machine_that_sets_too_little_aside_is_no_start() {
 
 /// Half a file cannot come from us; whatever wrote it, the pod may be running with ids that nobody knows.
 #[tokio::test(start_paused = true)]
-async fn no_new_ids_are_given_while_a_pod_has_some_that_nobody_knows() {
+async fn unreadable_user_namespace_record_blocks_new_ids() {
     let mut world = World::started().await;
     ready(&world, "one").await;
     world.crash().await;

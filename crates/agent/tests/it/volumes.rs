@@ -64,7 +64,7 @@ fn said(world: &World, reason: &str, words: &str) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn giving_a_large_tree_to_a_group_is_said_to_be_slow_and_ends_with_its_pod() {
+async fn slow_fs_group_ownership_change_is_reported_and_ends_with_its_pod() {
     let world = with_claim(json!({"local": {"path": "/mnt/disk"}})).await;
     world.host.put("/mnt/disk/file", "");
     world.host.fault(HostMethod::GiveTreeToGroup, HostFault::Hangs);
@@ -98,7 +98,7 @@ async fn giving_a_large_tree_to_a_group_is_said_to_be_slow_and_ends_with_its_pod
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_mount_that_was_given_up_may_have_left_goes_before_the_next_one() {
+async fn leftovers_of_a_timed_out_mount_are_removed_before_the_next_mount() {
     let world = with_claim(json!({"nfs": {"server": "nas", "path": "/export"}})).await;
     world.host.set_program("mount", Ok(""));
     world.host.fault(HostMethod::RunProgram, HostFault::GivesUp);
@@ -116,7 +116,7 @@ async fn what_a_mount_that_was_given_up_may_have_left_goes_before_the_next_one()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_device_whose_mount_was_given_up_is_mounted_again_or_goes_with_its_pod() {
+async fn device_with_a_timed_out_mount_is_mounted_again_or_unmounted_with_its_pod() {
     let world = with_device().await;
     world.host.fault_below(HostMethod::RunProgram, "mount", HostFault::GivesUpAndIsDone);
     world.create(&user("web"));
@@ -136,7 +136,7 @@ async fn a_device_whose_mount_was_given_up_is_mounted_again_or_goes_with_its_pod
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_device_that_another_pod_uses_stays_when_a_bind_of_it_was_given_up() {
+async fn device_used_by_another_pod_stays_mounted_after_a_timed_out_bind_mount() {
     let world = with_device().await;
     world.create(&user("first"));
     world.until("the first pod runs", |w| w.is_said_ready("first")).await;
@@ -177,7 +177,7 @@ async fn used(world: &World, name: &str) -> Vec<u64> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn volumes_of_pods_with_users_of_their_own_are_counted_by_the_filesystem_each_for_itself() {
+async fn volumes_of_user_namespace_pods_are_measured_by_project_quota() {
     let mut world = World::new();
     world.features.quota_monitoring = true;
     world.host.count_projects();
@@ -205,7 +205,7 @@ async fn volumes_of_pods_with_users_of_their_own_are_counted_by_the_filesystem_e
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_no_filesystem_counts_volumes_are_walked_through() {
+async fn volumes_without_project_quota_are_measured_by_walking() {
     let mut world = World::new();
     world.features.quota_monitoring = true;
     world.start().await;

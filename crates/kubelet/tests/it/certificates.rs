@@ -128,7 +128,7 @@ fn short_lived(seconds: u64) -> Behaviour {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn certificates_are_renewed_under_load_and_no_call_and_no_watch_fails() {
+async fn certificate_rotation_under_load_fails_no_request_and_no_watch() {
     let home = Home::new(short_lived(16)).await;
     let joined = home.join().await.expect("the node joins");
     let identity = home.member();
@@ -172,7 +172,7 @@ async fn certificates_are_renewed_under_load_and_no_call_and_no_watch_fails() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_expired_certificate_heals_in_place() {
+async fn expired_client_certificate_is_replaced_by_bootstrap_without_a_restart() {
     let home = Home::new(short_lived(4)).await;
     let joined = home.join().await.expect("the node joins");
     let identity = home.member();
@@ -190,7 +190,7 @@ async fn an_expired_certificate_heals_in_place() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_bootstrap_token_that_is_none_is_told_at_once() {
+async fn invalid_bootstrap_token_is_reported_at_once() {
     let home = Home::new(Behaviour::default()).await;
     let wrong = home.api.token_kubeconfig("abcdef.ffffffffffffffff");
     std::fs::write(home.path("bootstrap.conf"), wrong).expect("written");

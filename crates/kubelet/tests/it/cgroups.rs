@@ -44,7 +44,7 @@ fn pod(name: &str, resources: Value) -> Value {
 const MEMORY: &str = "67108864";
 
 #[test]
-fn cgroups_of_pods_qos_and_the_node_have_the_expected_numbers() {
+fn cgroups_of_pods_qos_classes_and_the_node_have_the_expected_values() {
     let mut node = Node::on_containerd(json!({
         "syncFrequency": "1s", "podPidsLimit": 100, "systemReserved": {"memory": "256Mi"}, "kubeReserved": {"cpu": "500m"},
         "featureGates": {"QOSReserved": true}, "qosReserved": {"memory": "50%"},
@@ -251,7 +251,7 @@ fn what_others_change_is_put_right_by_a_restart(mut node: Node) {
 }
 
 #[test]
-fn a_pod_that_eats_memory_is_killed_alone() {
+fn pod_over_its_memory_limit_is_oom_killed_without_affecting_other_pods() {
     let node = Node::start();
     node.apply("calm", &pod("calm", json!({"limits": {"cpu": "100m", "memory": "32Mi"}})));
     let calm = node.running("calm");
@@ -268,7 +268,7 @@ fn a_pod_that_eats_memory_is_killed_alone() {
 }
 
 #[test]
-fn what_a_pod_left_running_is_killed_and_its_cgroup_goes_whenever_the_kubelet_is_killed() {
+fn leftover_processes_are_killed_and_the_pod_cgroup_removed_whenever_the_kubelet_is_killed() {
     let mut node = Node::start();
     for moment in ["Created pod sandbox", "Stopping container main", "Terminating pod"] {
         node.apply("web", &shell_pod("web", FOREVER));
@@ -292,7 +292,7 @@ fn what_a_pod_left_running_is_killed_and_its_cgroup_goes_whenever_the_kubelet_is
 }
 
 #[test]
-fn cgroups_that_an_earlier_kubelet_left_are_removed_with_who_is_inside() {
+fn orphaned_pod_cgroups_are_removed_with_their_processes() {
     let mut node = Node::start();
     node.apply("web", &shell_pod("web", FOREVER));
     let web = node.running("web");
@@ -320,7 +320,7 @@ fn cgroups_that_an_earlier_kubelet_left_are_removed_with_who_is_inside() {
 }
 
 #[test]
-fn a_configuration_that_cannot_be_enforced_ends_the_kubelet_and_says_why() {
+fn unenforceable_node_allocatable_configuration_stops_the_kubelet_with_an_error() {
     let mut node = Node::on_containerd(json!({}));
     for (settings, reason) in [
         (json!({"cgroupRoot": "/kubelet-test-nowhere"}), "cgroup-root /kubelet-test-nowhere doesn't exist"),

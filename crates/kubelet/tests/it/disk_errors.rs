@@ -20,7 +20,7 @@ fn untouched(node: &Node, before: &serde_json::Value) -> Result<(), String> {
 }
 
 #[test]
-fn io_errors_of_the_root_directory_touch_no_container_and_are_over_with_a_healthy_disk() {
+fn io_errors_of_the_root_directory_affect_no_container_and_clear_with_a_healthy_disk() {
     let mut node = Node::on_containerd(json!({}));
     let disk = SmallDisk::at(node.path("root"), 64, 5_000);
     node.start_kubelet();

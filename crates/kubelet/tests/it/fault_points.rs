@@ -112,7 +112,7 @@ fn moments(points: &Path) -> BTreeSet<String> {
 }
 
 #[test]
-fn killed_before_and_after_each_step_the_next_kubelet_ends_with_exactly_the_right_mounts() {
+fn kubelet_killed_around_each_volume_step_restores_the_exact_mounts_after_restart() {
     let runtime = FakeRuntime::with_clock(ports::Clock::system());
     let mut node = Node::with_fake(&runtime, json!({}));
     let points = node.path("points");
@@ -180,7 +180,7 @@ fn config_map(color: &str) -> Value {
 }
 
 #[test]
-fn killed_around_the_steps_of_a_claimed_volume_and_of_an_update_the_next_kubelet_goes_on() {
+fn kubelet_killed_around_each_step_of_a_persistent_volume_or_update_continues_after_restart() {
     let runtime = FakeRuntime::with_clock(ports::Clock::system());
     let mut cluster = Cluster::around(Node::with_fake(&runtime, json!({})));
     let points = cluster.node.path("points");

@@ -10,7 +10,7 @@ fn id(pod: &Value, name: &str) -> Value {
 }
 
 #[test]
-fn a_killed_and_restarted_kubelet_touches_no_container_and_keeps_counts_and_readiness() {
+fn kubelet_restart_after_kill_keeps_containers_restart_counts_and_readiness() {
     let mut node = Node::start();
     let mut pod = shell_pod("web", FOREVER);
     pod["spec"]["containers"][0]["readinessProbe"] =
@@ -30,7 +30,7 @@ fn a_killed_and_restarted_kubelet_touches_no_container_and_keeps_counts_and_read
 }
 
 #[test]
-fn a_pod_removed_while_the_kubelet_is_down_is_taken_down_afterwards() {
+fn static_pod_removed_while_the_kubelet_is_down_is_terminated_after_restart() {
     let mut node = Node::start();
     node.apply("orphan", &shell_pod("orphan", FOREVER));
     node.apply("stays", &shell_pod("stays", FOREVER));
@@ -44,7 +44,7 @@ fn a_pod_removed_while_the_kubelet_is_down_is_taken_down_afterwards() {
 }
 
 #[test]
-fn a_kubelet_killed_again_and_again_during_start_still_starts_the_pod_in_order() {
+fn kubelet_killed_repeatedly_during_pod_start_still_starts_containers_in_order() {
     let mut node = Node::start();
     let shared = node.path("shared");
     node.apply("ordered", &ordered_pod(&shared));
@@ -62,7 +62,7 @@ fn a_kubelet_killed_again_and_again_during_start_still_starts_the_pod_in_order()
 }
 
 #[test]
-fn a_kubelet_killed_during_termination_finishes_it_afterwards() {
+fn kubelet_killed_during_pod_termination_completes_it_after_restart() {
     let mut node = Node::start();
     node.apply(
         "web",
@@ -82,7 +82,7 @@ fn a_kubelet_killed_during_termination_finishes_it_afterwards() {
 }
 
 #[test]
-fn a_kubelet_killed_during_a_crash_loop_goes_on_counting() {
+fn kubelet_killed_during_a_crash_loop_keeps_the_restart_count() {
     let mut node = Node::start();
     node.apply("crasher", &shell_pod("crasher", "exit 1"));
     let before = node.pod_when("crasher", "backs off", |pod| {
@@ -96,7 +96,7 @@ fn a_kubelet_killed_during_a_crash_loop_goes_on_counting() {
 }
 
 #[test]
-fn a_killed_runtime_makes_the_node_wait_and_then_carry_on() {
+fn killed_runtime_delays_pods_until_it_is_back() {
     let mut node = Node::start();
     node.apply("web", &shell_pod("web", FOREVER));
     let before = node.running("web");
@@ -120,7 +120,7 @@ fn a_killed_runtime_makes_the_node_wait_and_then_carry_on() {
 }
 
 #[test]
-fn a_kubelet_killed_while_the_runtime_is_down_finds_everything_when_it_is_back() {
+fn kubelet_killed_while_the_runtime_is_down_recovers_all_pods_when_it_is_back() {
     let mut node = Node::start();
     node.apply("web", &shell_pod("web", FOREVER));
     node.apply("leaving", &shell_pod("leaving", FOREVER));
@@ -145,7 +145,7 @@ fn a_kubelet_killed_while_the_runtime_is_down_finds_everything_when_it_is_back()
 }
 
 #[test]
-fn a_sandbox_killed_behind_our_back_is_replaced_together_with_its_containers() {
+fn externally_killed_sandbox_is_replaced_together_with_its_containers() {
     let node = Node::start();
     node.apply("web", &shell_pod("web", FOREVER));
     let before = node.running("web");
@@ -158,7 +158,7 @@ fn a_sandbox_killed_behind_our_back_is_replaced_together_with_its_containers() {
 }
 
 #[test]
-fn a_pod_whose_hook_hangs_delays_nobody_else() {
+fn hanging_lifecycle_hook_delays_no_other_pod() {
     let node = Node::start();
     let mut pod = shell_pod("hung", FOREVER);
     pod["spec"]["terminationGracePeriodSeconds"] = 3600.into();

@@ -31,7 +31,7 @@ fn helpers() -> usize {
 }
 
 #[test]
-fn a_filesystem_that_hangs_keeps_only_its_own_pods_waiting() {
+fn hanging_filesystem_blocks_only_the_pods_that_use_it() {
     let mut node = Node::start();
     let place = node.path("dead");
     let fuse = HungFuse::mount(&place).expect("FUSE");
@@ -85,7 +85,7 @@ fn a_filesystem_that_hangs_keeps_only_its_own_pods_waiting() {
 }
 
 #[test]
-fn a_volume_that_cannot_be_unmounted_says_who_holds_it() {
+fn failed_unmount_reports_the_processes_that_use_the_volume() {
     let node = Node::start();
     let mut pod = shell_pod("held", FOREVER);
     pod["spec"]["volumes"] = json!([{"name": "memory", "emptyDir": {"medium": "Memory"}}]);

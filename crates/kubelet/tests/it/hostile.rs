@@ -74,7 +74,7 @@ fn is_config_error(pod: &Value, words: &str) -> bool {
 }
 
 #[test]
-fn env_that_expands_without_end_is_a_config_error_and_costs_no_memory() {
+fn endless_env_expansion_is_create_container_config_error_and_uses_no_memory() {
     let runtime = FakeRuntime::with_clock(Clock::system());
     let node = Node::on_fake(&runtime, json!({}));
     start_probed_pod(&node);
@@ -144,7 +144,7 @@ fn lookup_threads(node: &Node) -> usize {
 }
 
 #[test]
-fn http_probes_on_a_name_whose_dns_server_never_answers_hold_up_no_other_pod() {
+fn http_probes_of_a_host_name_without_dns_answer_delay_no_other_pod() {
     let (_server, address) = start_silent_dns_server();
     let runtime = FakeRuntime::with_clock(Clock::system());
     let mut node = Node::with_fake(&runtime, json!({}));
@@ -182,7 +182,7 @@ fn http_probes_on_a_name_whose_dns_server_never_answers_hold_up_no_other_pod() {
 }
 
 #[test]
-fn pre_stop_hooks_that_print_fifteen_megabytes_and_fail_leave_short_events_and_no_memory() {
+fn failing_pre_stop_hooks_with_15_mb_of_output_leave_short_events_and_use_no_memory() {
     const ROUNDS: usize = 10;
     const CONTAINERS: usize = 20;
     let runtime = FakeRuntime::with_clock(Clock::system());
@@ -220,7 +220,7 @@ fn pre_stop_hooks_that_print_fifteen_megabytes_and_fail_leave_short_events_and_n
 }
 
 #[test]
-fn grace_periods_of_extreme_length_end_with_sigterm_and_without_a_panic() {
+fn extreme_termination_grace_periods_still_send_sigterm_and_cause_no_panic() {
     let runtime = FakeRuntime::with_clock(Clock::system());
     let node = Node::on_fake(&runtime, json!({}));
     for (name, grace) in [("trillion", 1_000_000_000_000_i64), ("largest", i64::MAX)] {
@@ -259,7 +259,7 @@ fn inject_panic(node: &Node, task: &str) {
 }
 
 #[test]
-fn a_pod_worker_or_probe_that_panics_is_started_again_and_touches_no_container() {
+fn panicked_pod_worker_or_probe_restarts_without_affecting_containers() {
     let runtime = FakeRuntime::with_clock(Clock::system());
     let mut node = Node::with_fake(&runtime, json!({}));
     node.set_variable("KUBELET_PANIC_IN", node.path("panic-in"));
@@ -288,7 +288,7 @@ fn a_pod_worker_or_probe_that_panics_is_started_again_and_touches_no_container()
 }
 
 #[test]
-fn a_panic_in_a_task_that_the_node_needs_ends_the_kubelet_with_an_error_and_no_container() {
+fn panic_in_a_critical_task_stops_the_kubelet_with_an_error_and_no_container() {
     for task in ["PLEG", "volumes", "sync loop", "node watch"] {
         let runtime = FakeRuntime::with_clock(Clock::system());
         let mut node = Node::with_fake(&runtime, json!({}));

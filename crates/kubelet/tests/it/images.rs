@@ -83,7 +83,7 @@ fn pod_with(name: &str, image: &str) -> Value {
 }
 
 #[test]
-fn an_image_is_pulled_from_a_registry() {
+fn image_is_pulled_from_a_registry() {
     let node = Node::start();
     let registry = Registry::start(&node.path("registry"), None);
     registry.fill(&node, None);
@@ -95,7 +95,7 @@ fn an_image_is_pulled_from_a_registry() {
 }
 
 #[test]
-fn a_registry_with_a_password_is_used_with_the_nodes_credentials_and_refuses_without() {
+fn private_registry_needs_the_credentials_of_the_node() {
     let mut node = Node::start();
     let registry = Registry::start(&node.path("registry"), Some(("user", "secret")));
     registry.fill(&node, Some("user:secret"));
@@ -150,7 +150,7 @@ fn through(image: &str, registry: u16, way: u16) -> String {
 }
 
 #[test]
-fn pods_that_want_the_same_image_at_once_share_one_fetch() {
+fn concurrent_pods_with_the_same_image_share_one_pull() {
     let node = Node::start_with(json!({"serializeImagePulls": false}));
     let registry = Registry::start(&node.path("registry"), None);
     registry.fill(&node, None);
@@ -172,7 +172,7 @@ fn pods_that_want_the_same_image_at_once_share_one_fetch() {
 }
 
 #[test]
-fn serial_pulls_wait_for_each_other_and_parallel_ones_do_not() {
+fn serialize_image_pulls_runs_one_pull_at_a_time_and_parallel_pulls_overlap() {
     for (serial, limit) in [(true, Value::Null), (false, json!(2))] {
         let node = Node::start_with(json!({"serializeImagePulls": serial, "maxParallelImagePulls": limit}));
         let registry = Registry::start(&node.path("registry"), None);
@@ -209,7 +209,7 @@ fn seconds(text: &str) -> f64 {
 }
 
 #[test]
-fn too_many_pulls_in_a_second_are_refused_for_a_while() {
+fn registry_qps_rejects_excess_image_pulls_for_a_while() {
     let node = Node::start_with(json!({
         "registryPullQPS": 1, "registryBurst": 1, "serializeImagePulls": false,
     }));
@@ -238,7 +238,7 @@ fn too_many_pulls_in_a_second_are_refused_for_a_while() {
 }
 
 #[test]
-fn a_present_image_is_not_pulled_again_unless_the_policy_says_always() {
+fn present_image_is_pulled_again_only_under_pull_policy_always() {
     let node = Node::start();
     let registry = Registry::start(&node.path("registry"), None);
     registry.fill(&node, None);
@@ -274,7 +274,7 @@ pub(crate) fn waiting(pod: &Value) -> String {
 }
 
 #[test]
-fn what_was_pulled_is_recorded_and_files_of_other_kubelets_count() {
+fn image_pull_records_are_written_and_those_of_the_go_kubelet_are_read() {
     let mut node = Node::start();
     let registry = Registry::start(&node.path("registry"), None);
     registry.fill(&node, None);
@@ -341,7 +341,7 @@ fn install_provider(node: &Node, registry: &Registry) {
 }
 
 #[test]
-fn a_program_gives_the_password_of_a_registry() {
+fn credential_provider_plugin_supplies_the_registry_password() {
     let mut node = Node::on_containerd(json!({}));
     let registry = Registry::start(&node.path("registry"), Some(("user", "secret")));
     registry.fill(&node, Some("user:secret"));
@@ -368,7 +368,7 @@ fn a_program_gives_the_password_of_a_registry() {
 }
 
 #[test]
-fn a_program_that_is_not_there_is_no_start() {
+fn missing_credential_provider_plugin_fails_the_start() {
     let node = Node::on_containerd(json!({}));
     std::fs::create_dir_all(node.path("providers")).expect("a directory");
     let config = json!({

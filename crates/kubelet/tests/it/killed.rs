@@ -44,7 +44,7 @@ fn before(order: &[String], first: &str, second: &str) -> bool {
 }
 
 #[test]
-fn an_ordered_pod_starts_and_stops_in_order_whenever_the_kubelet_is_killed() {
+fn init_and_sidecar_containers_start_and_stop_in_order_whenever_the_kubelet_is_killed() {
     let mut node = Node::start();
     for millis in MOMENTS {
         let shared = node.path(&format!("shared-{millis}"));
@@ -72,7 +72,7 @@ fn an_ordered_pod_starts_and_stops_in_order_whenever_the_kubelet_is_killed() {
 }
 
 #[test]
-fn a_crash_loop_goes_on_counting_whenever_the_kubelet_is_killed() {
+fn crash_loop_keeps_its_restart_count_whenever_the_kubelet_is_killed() {
     let mut node = Node::start_with(json!({
         "featureGates": {"KubeletCrashLoopBackOffMax": true},
         "crashLoopBackOff": {"maxContainerRestartPeriod": "1s"},
@@ -96,7 +96,7 @@ fn a_crash_loop_goes_on_counting_whenever_the_kubelet_is_killed() {
 }
 
 #[test]
-fn probes_go_on_where_they_were_whenever_the_kubelet_is_killed() {
+fn probe_results_continue_whenever_the_kubelet_is_killed() {
     let mut node = Node::start();
     let shared = node.path("shared");
     let check = |file: &str| json!({"exec": {"command": ["/bin/test", "-e", format!("/shared/{file}")]}, "periodSeconds": 1, "failureThreshold": 30});
@@ -136,7 +136,7 @@ fn probes_go_on_where_they_were_whenever_the_kubelet_is_killed() {
 }
 
 #[test]
-fn an_edit_restarts_only_what_changed_whenever_the_kubelet_is_killed() {
+fn manifest_edit_restarts_only_changed_containers_whenever_the_kubelet_is_killed() {
     let mut node = Node::start();
     let shared = node.path("shared");
     let witness = |name: &str| shell(name, &format!("echo {name} >> /shared/order; {FOREVER}"));
@@ -176,7 +176,7 @@ fn an_edit_restarts_only_what_changed_whenever_the_kubelet_is_killed() {
 }
 
 #[test]
-fn a_deleted_pod_gets_hook_and_grace_whenever_the_kubelet_is_killed() {
+fn deleted_pod_gets_pre_stop_hook_and_grace_period_whenever_the_kubelet_is_killed() {
     let mut node = Node::start();
     for mark in ["Stopping container main", "hook began", "term came", "all ended"] {
         let shared = node.path("shared").join(mark);
@@ -207,7 +207,7 @@ fn a_deleted_pod_gets_hook_and_grace_whenever_the_kubelet_is_killed() {
 }
 
 #[test]
-fn a_broken_manifest_leaves_the_running_pod_alone_even_if_the_kubelet_is_killed_then() {
+fn invalid_manifest_keeps_the_running_pod_even_if_the_kubelet_is_killed() {
     let mut node = Node::start();
     node.apply("web", &shell_pod("web", FOREVER));
     node.apply("other", &shell_pod("other", FOREVER));
@@ -232,7 +232,7 @@ fn a_broken_manifest_leaves_the_running_pod_alone_even_if_the_kubelet_is_killed_
 }
 
 #[test]
-fn an_unpullable_image_goes_on_backing_off_whenever_the_kubelet_is_killed() {
+fn image_pull_back_off_continues_whenever_the_kubelet_is_killed() {
     let mut node = Node::start();
     let mut pod = shell_pod("unpullable", FOREVER);
     pod["spec"]["containers"][0]["image"] = "127.0.0.1:1/no/such:1".into();
@@ -252,7 +252,7 @@ fn an_unpullable_image_goes_on_backing_off_whenever_the_kubelet_is_killed() {
 }
 
 #[test]
-fn what_keeps_a_pod_waiting_is_said_again_whenever_the_kubelet_is_killed() {
+fn waiting_reason_is_reported_again_whenever_the_kubelet_is_killed() {
     let mut node = Node::start();
     let missing = node.path("missing");
     let mut pathless = shell_pod("pathless", FOREVER);
@@ -286,7 +286,7 @@ fn what_keeps_a_pod_waiting_is_said_again_whenever_the_kubelet_is_killed() {
 }
 
 #[test]
-fn thirty_pods_come_and_go_whenever_the_kubelet_is_killed() {
+fn thirty_pods_start_and_terminate_whenever_the_kubelet_is_killed() {
     let mut node = Node::start();
     let shared = node.path("shared");
     let names: Vec<String> = (0..30).map(|n| format!("pod-{n:02}")).collect();
@@ -319,7 +319,7 @@ fn thirty_pods_come_and_go_whenever_the_kubelet_is_killed() {
 }
 
 #[test]
-fn volumes_are_made_once_and_unmounted_whenever_the_kubelet_is_killed() {
+fn volumes_are_mounted_once_and_unmounted_whenever_the_kubelet_is_killed() {
     let mut node = Node::start();
     let host = node.path("host");
     std::fs::create_dir_all(host.join("a")).expect("a directory");

@@ -39,7 +39,7 @@ pub(crate) fn order(shared: &std::path::Path) -> Vec<String> {
 }
 
 #[test]
-fn init_then_sidecars_then_main_start_in_order_and_stop_in_reverse() {
+fn init_sidecar_and_main_containers_start_in_order_and_stop_in_reverse() {
     let node = Node::start();
     let shared = node.path("shared");
     node.apply("ordered", &ordered_pod(&shared));
@@ -58,7 +58,7 @@ fn init_then_sidecars_then_main_start_in_order_and_stop_in_reverse() {
 }
 
 #[test]
-fn a_crashing_container_backs_off_for_longer_and_longer() {
+fn crash_loop_back_off_of_a_container_grows() {
     let node = Node::start();
     node.apply("crasher", &shell_pod("crasher", "echo about to fail; exit 3"));
     let waits = |text: &'static str| {
@@ -78,7 +78,7 @@ fn a_crashing_container_backs_off_for_longer_and_longer() {
 }
 
 #[test]
-fn an_edited_manifest_restarts_only_what_changed() {
+fn edited_manifest_restarts_only_changed_containers() {
     let node = Node::start();
     let mut pod = shell_pod("edited", FOREVER);
     pod["metadata"]["uid"] = "11111111-2222-3333-4444-555555555555".into();
@@ -103,7 +103,7 @@ fn an_edited_manifest_restarts_only_what_changed() {
 }
 
 #[test]
-fn changed_content_without_a_uid_of_its_own_is_a_new_pod_that_waits_for_the_old_one() {
+fn changed_manifest_without_uid_is_a_new_pod_that_waits_for_the_old_one() {
     let node = Node::start();
     node.apply("web", &shell_pod("web", FOREVER));
     let old = node.running("web");
@@ -119,7 +119,7 @@ fn changed_content_without_a_uid_of_its_own_is_a_new_pod_that_waits_for_the_old_
 }
 
 #[test]
-fn a_deleted_pod_gets_its_pre_stop_hook_and_grace_period_and_leaves_nothing() {
+fn deleted_pod_gets_pre_stop_hook_and_grace_period_and_leaves_no_resources() {
     let node = Node::start();
     let shared = node.path("shared");
     let mut pod = shell_pod(
@@ -157,7 +157,7 @@ fn a_deleted_pod_gets_its_pre_stop_hook_and_grace_period_and_leaves_nothing() {
 }
 
 #[test]
-fn a_container_that_ignores_the_signal_is_killed_when_the_grace_period_ends() {
+fn container_that_ignores_sigterm_is_killed_after_the_grace_period() {
     let node = Node::start();
     node.apply("stubborn", &shell_pod("stubborn", "trap '' TERM; while :; do sleep 1; done"));
     let pod = node.running("stubborn");
@@ -166,7 +166,7 @@ fn a_container_that_ignores_the_signal_is_killed_when_the_grace_period_ends() {
 }
 
 #[test]
-fn thirty_pods_start_side_by_side_and_leave_again() {
+fn thirty_pods_start_and_terminate_concurrently() {
     let node = Node::start();
     let names: Vec<String> = (0..30).map(|n| format!("pod-{n:02}")).collect();
     for name in &names {
@@ -183,7 +183,7 @@ fn thirty_pods_start_side_by_side_and_leave_again() {
 }
 
 #[test]
-fn a_job_that_succeeds_stays_succeeded_and_one_that_fails_for_good_stays_failed() {
+fn run_once_pod_stays_succeeded_or_failed() {
     let node = Node::start();
     for (name, policy, script) in [("done", "OnFailure", "exit 0"), ("failed", "Never", "exit 7")] {
         let mut pod = shell_pod(name, script);
@@ -198,7 +198,7 @@ fn a_job_that_succeeds_stays_succeeded_and_one_that_fails_for_good_stays_failed(
 }
 
 #[test]
-fn a_pod_past_its_active_deadline_fails_with_the_reason() {
+fn pod_past_its_active_deadline_fails_with_deadline_exceeded() {
     let node = Node::start();
     let mut pod = shell_pod("late", FOREVER);
     pod["spec"]["activeDeadlineSeconds"] = 3.into();
@@ -209,7 +209,7 @@ fn a_pod_past_its_active_deadline_fails_with_the_reason() {
 }
 
 #[test]
-fn the_container_sees_its_environment_hosts_file_and_termination_log() {
+fn container_sees_its_environment_hosts_file_and_termination_log() {
     let node = Node::start();
     let script = "echo ip=$POD_IP name=$NAME cpu=$CPU hello=$HELLO; grep -c 'Kubernetes-managed hosts file' /etc/hosts; \
                   grep custom.example /etc/hosts; cat /etc/resolv.conf; hostname; echo last words > /dev/termination-log; exit 0";

@@ -15,7 +15,7 @@ fn log_dir(node: &Node, name: &str, uid: &str) -> std::path::PathBuf {
 }
 
 #[test]
-fn a_log_that_grows_is_rotated_and_compressed_and_the_oldest_goes() {
+fn container_log_is_rotated_and_compressed_and_the_oldest_file_removed() {
     let node = Node::start_with(json!({
         "containerLogMaxSize": "2Ki", "containerLogMaxFiles": 3, "containerLogMonitorInterval": "3s",
     }));
@@ -64,7 +64,7 @@ fn missing_live_log_is_reopened() {
 }
 
 #[test]
-fn links_for_log_collectors_point_to_the_logs_of_each_instance() {
+fn log_symlinks_in_var_log_containers_point_to_the_logs_of_each_instance() {
     let node = Node::start();
     node.apply("linked", &shell_pod("linked", "echo hello; test -e /tmp/x; exit 1"));
     let pod = node.pod_when("linked", "was restarted", |pod| restarts(pod, "main") == 1);
@@ -80,7 +80,7 @@ fn links_for_log_collectors_point_to_the_logs_of_each_instance() {
 
 /// The collector comes by every minute, so this one test looks at everything that it does.
 #[test]
-fn dead_containers_beyond_one_and_logs_of_gone_pods_are_collected() {
+fn container_gc_keeps_one_dead_container_and_removes_logs_of_deleted_pods() {
     let node = Node::start_with(json!({
         "featureGates": {"KubeletCrashLoopBackOffMax": true},
         "crashLoopBackOff": {"maxContainerRestartPeriod": "2s"},
@@ -111,7 +111,7 @@ fn dead_containers_beyond_one_and_logs_of_gone_pods_are_collected() {
 
 /// Three nodes side by side, because the collector comes by every minute.
 #[test]
-fn the_flags_about_dead_containers_decide_how_many_stay() {
+fn container_gc_flags_set_how_many_dead_containers_are_kept() {
     let patient = collected_node(&["--minimum-container-ttl-duration=1h"]);
     let generous = collected_node(&["--maximum-dead-containers-per-container=3"]);
     let capped =
@@ -180,7 +180,7 @@ fn bytes_read(node: &Node) -> u64 {
 }
 
 #[test]
-fn the_last_lines_of_a_log_of_two_gibibytes_cost_no_more_than_those_of_a_short_one() {
+fn log_tail_lines_of_a_2_gib_log_costs_no_more_than_of_a_short_one() {
     const SIZE: u64 = 2 << 30;
     const LINES: u64 = SIZE / 128;
     let (node, log_file) = silent("huge");
@@ -220,7 +220,7 @@ fn the_last_lines_of_a_log_of_two_gibibytes_cost_no_more_than_those_of_a_short_o
 }
 
 #[test]
-fn a_log_in_the_older_format_is_shown_and_cut_like_any_other() {
+fn log_in_docker_json_format_is_served_and_limited_like_cri_logs() {
     let (node, file) = silent("old");
     let line = |second: u32, text: &str| {
         json!({"log": text, "stream": "stdout", "time": format!("2026-01-01T00:00:0{second}.5Z")}).to_string()

@@ -25,7 +25,7 @@ fn got(node: &Node, path: &str) -> (u16, String) {
 }
 
 #[test]
-fn the_nodes_own_logs_are_a_tree_of_files() {
+fn node_logs_endpoint_serves_var_log() {
     let node = fake_node(json!({}));
     let logs = node.path("logs");
     std::fs::create_dir_all(logs.join("nested")).expect("made");
@@ -69,7 +69,7 @@ const JOURNAL: &str = "#!/bin/sh\nif [ \"$1\" = --field ]; then echo cron.servic
                        echo \"journal: $*\"\necho complaint >&2\n";
 
 #[test]
-fn services_of_the_node_are_asked_for_by_name() {
+fn node_log_query_selects_services_by_name() {
     let node = fake_node(json!({"enableSystemLogQuery": true}));
     std::fs::create_dir_all(node.path("bin")).expect("made");
     std::fs::create_dir_all(node.path("logs/nginx")).expect("made");
@@ -121,7 +121,7 @@ const SLOW_JOURNAL: &str = "#!/bin/sh\nif [ \"$1\" = --field ]; then echo kubele
                             until test -e answer; do sleep 0.1; done; echo answered\n";
 
 #[test]
-fn parallel_queries_of_the_journal_are_limited() {
+fn concurrent_node_log_queries_are_limited() {
     let node = fake_node(json!({"enableSystemLogQuery": true}));
     std::fs::create_dir_all(node.path("bin")).expect("made");
     let program = node.path("bin/journalctl");
@@ -146,7 +146,7 @@ fn parallel_queries_of_the_journal_are_limited() {
 }
 
 #[test]
-fn flags_and_status_are_shown_to_people_and_programs() {
+fn flagz_and_statusz_serve_text_and_json() {
     let mut node = fake_node(json!({"maxPods": 77, "staticPodURLHeader": {"Authorization": ["Bearer x"]}}));
     let (status, page) = got(&node, "/flagz");
     assert_eq!(status, 200);
@@ -180,7 +180,7 @@ fn flags_and_status_are_shown_to_people_and_programs() {
 }
 
 #[test]
-fn the_log_says_more_when_it_is_told_to() {
+fn log_verbosity_is_set_over_debug_flags_v() {
     let node = fake_node(json!({}));
     let put = |body: &str| sent(&node, "PUT /debug/flags/v", "", body);
     let refused = put("loud");
@@ -197,7 +197,7 @@ fn the_log_says_more_when_it_is_told_to() {
 }
 
 #[test]
-fn profiles_are_by_thread_and_kind_of_memory() {
+fn pprof_profiles_show_threads_and_memory() {
     let node = fake_node(json!({}));
     let (status, page) = got(&node, "/debug/pprof/");
     assert!(status == 200 && page.contains("<a href='goroutine?debug=1'>"), "{page}");
@@ -215,7 +215,7 @@ fn profiles_are_by_thread_and_kind_of_memory() {
 }
 
 #[test]
-fn a_container_is_written_to_a_file_of_the_node() {
+fn checkpoint_endpoint_writes_a_container_checkpoint_file() {
     let runtime = FakeRuntime::with_clock(ports::Clock::system());
     let node = Node::on_fake(&runtime, json!({}));
     let mut pod = shell_pod("web", FOREVER);
@@ -243,7 +243,7 @@ fn a_container_is_written_to_a_file_of_the_node() {
 }
 
 #[test]
-fn a_runtime_that_writes_no_checkpoints_says_so() {
+fn checkpoint_endpoint_reports_a_runtime_without_checkpoint_support() {
     let node = Node::start();
     node.apply("web", &shell_pod("web", FOREVER));
     node.running("web");

@@ -24,7 +24,7 @@ pub(crate) fn within<T>(work: impl Future<Output = T>) -> T {
 }
 
 #[test]
-fn agents_learn_which_containers_may_hold_resources() {
+fn pod_resources_api_lists_containers_and_allocatable_resources() {
     let mut node = Node::on_fake(&FakeRuntime::with_clock(ports::Clock::system()), json!({}));
     let mut pod = shell_pod("web", FOREVER);
     let mut sidecar = shell("sidecar", FOREVER);
@@ -81,7 +81,7 @@ fn agents_learn_which_containers_may_hold_resources() {
 }
 
 #[test]
-fn agents_that_ask_too_often_are_told_so() {
+fn pod_resources_api_rejects_clients_over_the_rate_limit() {
     let node = Node::on_fake(&FakeRuntime::with_clock(ports::Clock::system()), json!({}));
     within(async {
         let client = PodResourcesListerClient::new(channel(&node).await);

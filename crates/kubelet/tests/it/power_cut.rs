@@ -33,7 +33,7 @@ fn fake_pod(name: &str) -> Value {
 }
 
 #[test]
-fn empty_and_damaged_files_of_our_own_cost_no_container() {
+fn power_cut_that_empties_or_damages_state_files_stops_no_container() {
     let runtime = FakeRuntime::with_clock(ports::Clock::system());
     let mut node = Node::on_fake(&runtime, json!({}));
     node.apply("web", &fake_pod("web"));

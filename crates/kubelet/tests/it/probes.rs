@@ -21,7 +21,7 @@ fn a_failing_liveness_probe_restarts_the_container() {
 }
 
 #[test]
-fn a_failing_readiness_probe_takes_readiness_away_and_a_passing_one_gives_it_back() {
+fn readiness_probe_failure_clears_ready_and_success_sets_it_again() {
     let node = Node::start();
     let flags = node.path("flags");
     std::fs::create_dir_all(&flags).expect("a directory");
@@ -43,7 +43,7 @@ fn a_failing_readiness_probe_takes_readiness_away_and_a_passing_one_gives_it_bac
 }
 
 #[test]
-fn a_startup_probe_holds_the_other_probes_back() {
+fn startup_probe_delays_liveness_and_readiness_probes() {
     let node = Node::start();
     let flags = node.path("flags");
     std::fs::create_dir_all(&flags).expect("a directory");
@@ -96,7 +96,7 @@ fn http_and_tcp_probes_reach_the_pod_and_leave_no_port_in_time_wait() {
 }
 
 #[test]
-fn an_exec_probe_that_times_out_leaves_no_process_behind_and_is_never_started_twice_at_once() {
+fn exec_probe_timeout_leaves_no_process_and_never_runs_two_commands_at_once() {
     let node = Node::start();
     let probe = |script: &str| json!({"exec": {"command": ["/bin/sh", "-c", script]}, "periodSeconds": 1, "timeoutSeconds": 1, "failureThreshold": 1000});
     let mut pod = shell_pod("hanging", FOREVER);
@@ -128,7 +128,7 @@ fn an_exec_probe_that_times_out_leaves_no_process_behind_and_is_never_started_tw
 
 /// The server is in the test's own process; the pod is on the machine's network, so its address is the server's too.
 #[test]
-fn a_grpc_server_decides_on_readiness_and_liveness_by_what_it_says_of_its_services() {
+fn grpc_probes_follow_the_health_status_of_each_service() {
     let node = Node::start();
     let server = node.inside(testing::HealthServer::start).expect("a server");
     server.set("ready", false);

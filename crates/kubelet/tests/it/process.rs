@@ -15,7 +15,7 @@ fn kubelet(args: &[&str]) -> (i32, String, String) {
 }
 
 #[test]
-fn it_says_its_version_and_its_flags() {
+fn version_and_help_flags_print_version_and_flags() {
     assert_eq!(kubelet(&["--version"]), (0, "Kubernetes v1.36.2\n".to_owned(), String::new()));
     let (code, help, _) = kubelet(&["--help"]);
     assert_eq!(code, 0);
@@ -23,7 +23,7 @@ fn it_says_its_version_and_its_flags() {
 }
 
 #[test]
-fn what_it_does_not_know_it_refuses_all_at_once() {
+fn unknown_flags_and_arguments_are_rejected_together() {
     let (code, _, errors) = kubelet(&["--no-such-flag", "--container-runtime=docker"]);
     assert_eq!(code, 1);
     assert!(errors.contains("no-such-flag") && errors.contains("container-runtime"), "{errors}");
@@ -33,7 +33,7 @@ fn what_it_does_not_know_it_refuses_all_at_once() {
 }
 
 #[test]
-fn without_an_api_server_webhooks_are_refused_each_by_name() {
+fn standalone_kubelet_rejects_each_webhook_setting_by_name() {
     let dir = tempfile::tempdir().expect("a directory");
     let config = dir.path().join("kubelet.yaml");
     let text = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nfailCgroupV1: false\n";
@@ -64,7 +64,7 @@ fn cgroup_v1_is_refused_unless_allowed() {
 }
 
 #[test]
-fn a_term_signal_ends_it_with_success_and_leaves_the_containers_running() {
+fn sigterm_exits_with_success_and_keeps_containers_running() {
     let mut node = Node::start();
     node.apply("web", &shell_pod("web", FOREVER));
     let pod = node.running("web");
@@ -74,7 +74,7 @@ fn a_term_signal_ends_it_with_success_and_leaves_the_containers_running() {
 }
 
 #[test]
-fn an_interrupt_ends_it_with_success_and_leaves_the_containers_running() {
+fn sigint_exits_with_success_and_keeps_containers_running() {
     let runtime = FakeRuntime::with_clock(ports::Clock::system());
     let mut node = Node::on_fake(&runtime, json!({}));
     let mut pod = shell_pod("web", FOREVER);
@@ -94,7 +94,7 @@ fn healthz_answers_on_its_own_port() {
 }
 
 #[test]
-fn running_pods_are_listed_from_the_runtime() {
+fn runningpods_endpoint_lists_pods_from_the_runtime() {
     let node = Node::start();
     node.apply("web", &shell_pod("web", FOREVER));
     node.running("web");
@@ -120,7 +120,7 @@ fn run_once_reports_success_or_failure_by_its_exit_code() {
 }
 
 #[test]
-fn pods_come_from_a_url_too() {
+fn static_pods_come_from_a_manifest_url() {
     let port = free_port();
     let node = Node::start_with(json!({
         "staticPodURL": format!("http://127.0.0.1:{port}/pods"),

@@ -18,7 +18,7 @@ fn waiting_reason(node: &Node, name: &str, reason: &str) -> String {
 }
 
 #[test]
-fn a_broken_manifest_is_named_with_its_line_and_leaves_the_running_pod_alone() {
+fn invalid_manifest_is_reported_with_its_line_and_keeps_the_running_pod() {
     let node = Node::start();
     node.apply("web", &shell_pod("web", FOREVER));
     let before = node.running("web");
@@ -36,7 +36,7 @@ fn a_broken_manifest_is_named_with_its_line_and_leaves_the_running_pod_alone() {
 }
 
 #[test]
-fn an_image_that_must_not_be_pulled_gives_err_image_never_pull() {
+fn missing_image_under_pull_policy_never_gives_err_image_never_pull() {
     let node = Node::start();
     let mut pod = shell_pod("absent", FOREVER);
     pod["spec"]["containers"][0]["image"] = "localhost/absent:1".into();
@@ -46,7 +46,7 @@ fn an_image_that_must_not_be_pulled_gives_err_image_never_pull() {
 }
 
 #[test]
-fn what_fails_for_good_is_not_tried_in_a_tight_loop() {
+fn permanent_container_failures_are_retried_with_back_off() {
     let node = Node::start();
     let mut pod = shell_pod("absent", FOREVER);
     pod["spec"]["containers"][0]["image"] = "localhost/absent:1".into();
@@ -61,7 +61,7 @@ fn what_fails_for_good_is_not_tried_in_a_tight_loop() {
 }
 
 #[test]
-fn an_image_that_cannot_be_pulled_backs_off() {
+fn failed_image_pull_gives_image_pull_back_off() {
     let node = Node::start();
     let mut pod = shell_pod("unpullable", FOREVER);
     pod["spec"]["containers"][0]["image"] = "127.0.0.1:1/no/such:1".into();
@@ -72,7 +72,7 @@ fn an_image_that_cannot_be_pulled_backs_off() {
 }
 
 #[test]
-fn an_image_name_that_is_none_is_refused() {
+fn malformed_image_name_gives_invalid_image_name() {
     let node = Node::start();
     let mut pod = shell_pod("misnamed", FOREVER);
     pod["spec"]["containers"][0]["image"] = "UPPER CASE".into();
@@ -82,7 +82,7 @@ fn an_image_name_that_is_none_is_refused() {
 }
 
 #[test]
-fn a_root_image_under_run_as_non_root_is_refused() {
+fn root_image_under_run_as_non_root_is_rejected() {
     let node = Node::start();
     let mut pod = shell_pod("rooted", FOREVER);
     pod["spec"]["containers"][0]["securityContext"] = json!({"runAsNonRoot": true});
@@ -92,7 +92,7 @@ fn a_root_image_under_run_as_non_root_is_refused() {
 }
 
 #[test]
-fn a_user_given_by_number_is_who_the_container_runs_as() {
+fn container_runs_as_the_numeric_user_of_its_image() {
     let node = Node::start();
     let mut pod = shell_pod("user", "id -u; id -g; exit 0");
     pod["spec"]["restartPolicy"] = "Never".into();
@@ -104,7 +104,7 @@ fn a_user_given_by_number_is_who_the_container_runs_as() {
 }
 
 #[test]
-fn a_missing_host_path_keeps_the_pod_waiting_and_says_why() {
+fn missing_host_path_gives_a_failed_mount_event_and_the_pod_waits() {
     let node = Node::start();
     let missing = node.path("missing");
     let mut pod = shell_pod("pathless", FOREVER);
@@ -123,7 +123,7 @@ fn a_missing_host_path_keeps_the_pod_waiting_and_says_why() {
 }
 
 #[test]
-fn a_command_that_does_not_exist_gives_run_container_error_or_a_crash_loop() {
+fn missing_command_gives_run_container_error_or_crash_loop_back_off() {
     let node = Node::start();
     let mut pod = shell_pod("commandless", FOREVER);
     pod["spec"]["containers"][0]["command"] = json!(["/no/such/program"]);
@@ -143,7 +143,7 @@ fn fake_pod(name: &str) -> Value {
 
 /// No runtime of ours has such a day; the kubelet reads the reasons from the words of the errors.
 #[test]
-fn what_a_runtime_says_of_images_and_mounts_becomes_a_reason_of_its_own() {
+fn runtime_errors_of_images_and_mounts_become_waiting_reasons() {
     let runtime = FakeRuntime::with_clock(ports::Clock::system());
     let node = Node::on_fake(&runtime, json!({}));
     for (name, reason, error) in [
@@ -174,7 +174,7 @@ fn what_a_runtime_says_of_images_and_mounts_becomes_a_reason_of_its_own() {
 }
 
 #[test]
-fn a_container_that_the_runtime_has_lost_is_shown_as_killed_and_started_again() {
+fn container_lost_by_the_runtime_is_reported_as_killed_and_restarted() {
     let runtime = FakeRuntime::with_clock(ports::Clock::system());
     let node = Node::on_fake(&runtime, json!({}));
     node.apply("web", &fake_pod("web"));
@@ -198,7 +198,7 @@ fn an_unsafe_sysctl_is_forbidden() {
 }
 
 #[test]
-fn a_runtime_class_names_the_handler_and_an_unknown_one_says_so() {
+fn runtime_class_selects_the_handler_and_an_unknown_handler_is_reported() {
     let node = Node::start();
     for (name, handler) in [("known", "runc"), ("unknown", "no-such-handler")] {
         let mut pod = shell_pod(name, FOREVER);

@@ -36,7 +36,7 @@ pub(crate) fn kernel_bytes(name: &str) -> i64 {
 }
 
 #[test]
-fn requests_and_limits_are_in_the_cgroup_and_in_the_oom_score() {
+fn requests_and_limits_set_cgroup_values_and_oom_score_adj() {
     let node = Node::start();
     let limits = json!({"cpu": "500m", "memory": "64Mi"});
     node.apply("guaranteed", &pod("guaranteed", json!({"limits": limits})));
@@ -75,7 +75,7 @@ fn requests_and_limits_are_in_the_cgroup_and_in_the_oom_score() {
 }
 
 #[test]
-fn a_container_that_takes_too_much_memory_is_killed_and_says_so() {
+fn container_over_its_memory_limit_is_reported_as_oom_killed() {
     let node = Node::start();
     let mut pod = once_pod("greedy", "x=a; while :; do x=$x$x; done");
     pod["spec"]["containers"][0]["resources"] = json!({"limits": {"memory": "16Mi"}});
@@ -86,7 +86,7 @@ fn a_container_that_takes_too_much_memory_is_killed_and_says_so() {
 }
 
 #[test]
-fn no_quota_is_set_where_the_node_does_not_enforce_them() {
+fn cpu_quota_is_unset_without_cpu_cfs_quota() {
     let node = Node::start_with(json!({"cpuCFSQuota": false}));
     node.apply("free", &pod("free", json!({"limits": {"cpu": "500m", "memory": "64Mi"}})));
     let output = node.output("free");

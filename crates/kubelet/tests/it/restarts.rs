@@ -21,7 +21,7 @@ fn lines(path: &std::path::Path) -> Vec<String> {
 }
 
 #[test]
-fn a_containers_own_policy_and_rules_stand_above_the_pods() {
+fn container_restart_policy_and_rules_override_the_pods() {
     let node = Node::start();
     let mut pod = once_pod("ruled", FOREVER);
     let script = |code: u8| format!("test -e /shared/$0 && {{ {FOREVER}; }}; touch /shared/$0; exit {code}");
@@ -51,7 +51,7 @@ fn a_containers_own_policy_and_rules_stand_above_the_pods() {
 }
 
 #[test]
-fn a_rule_can_restart_all_containers_with_the_init_containers() {
+fn restart_all_containers_rule_runs_init_containers_again() {
     let node = Node::start();
     let mut pod = once_pod("all", FOREVER);
     let mut trigger = shell(
@@ -85,7 +85,7 @@ fn a_rule_can_restart_all_containers_with_the_init_containers() {
 }
 
 #[test]
-fn a_failing_post_start_hook_kills_the_container_and_backs_off() {
+fn failed_post_start_hook_kills_the_container_and_backs_off() {
     let node = Node::start();
     let mut pod = shell_pod("hooked", FOREVER);
     pod["spec"]["containers"][0]["lifecycle"] =
@@ -101,7 +101,7 @@ fn a_failing_post_start_hook_kills_the_container_and_backs_off() {
 }
 
 #[test]
-fn pre_stop_over_http_and_by_sleeping_hold_the_signal_back() {
+fn http_and_sleep_pre_stop_hooks_delay_sigterm() {
     let node = Node::start();
     let serving = "mkdir -p /www/cgi-bin; printf '#!/bin/sh\\necho hook >> /shared/order\\nprintf \"Content-Type: text/plain\\r\\n\\r\\nok\\n\"' > /www/cgi-bin/stop; \
                    chmod +x /www/cgi-bin/stop; httpd -p 8080 -h /www; \
@@ -139,7 +139,7 @@ fn jiff_seconds() -> u64 {
 }
 
 #[test]
-fn last_words_come_from_the_log_only_where_the_policy_says_so_and_only_on_failure() {
+fn termination_message_falls_back_to_logs_only_on_error_and_by_policy() {
     let node = Node::start();
     let failing = "echo first; echo last words of the log; exit 3";
     for (name, policy, script) in [
@@ -168,7 +168,7 @@ fn last_words_come_from_the_log_only_where_the_policy_says_so_and_only_on_failur
 }
 
 #[test]
-fn a_probes_own_grace_period_is_used_when_it_kills() {
+fn probe_level_termination_grace_period_is_used_for_its_kill() {
     let node = Node::start();
     let stubborn = "trap '' TERM; while :; do sleep 1; done";
     for kind in ["livenessProbe", "startupProbe"] {
@@ -187,7 +187,7 @@ fn a_probes_own_grace_period_is_used_when_it_kills() {
 }
 
 #[test]
-fn an_init_container_that_fails_is_tried_again_and_one_that_may_not_fails_the_pod() {
+fn failed_init_container_is_restarted_or_fails_the_pod_by_restart_policy() {
     let node = Node::start();
     let mut retried = shell_pod("retried", FOREVER);
     retried["spec"]["initContainers"] =
@@ -205,7 +205,7 @@ fn an_init_container_that_fails_is_tried_again_and_one_that_may_not_fails_the_po
 }
 
 #[test]
-fn a_sidecar_that_dies_is_started_again_without_touching_the_others() {
+fn dead_sidecar_restarts_without_affecting_other_containers() {
     let node = Node::start();
     let mut pod = shell_pod("aided", FOREVER);
     let mut sidecar = shell("sidecar", FOREVER);

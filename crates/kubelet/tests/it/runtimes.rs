@@ -40,7 +40,7 @@ fn time_to_notice(node: &Node, ender: usize) -> Duration {
 /// Each container ends right after the last end was noticed. Were it not for hints, that would be right after a listing,
 /// and the next one a whole second away.
 #[test]
-fn an_end_is_noticed_at_once_where_the_runtime_tells_of_it() {
+fn container_exit_is_seen_at_once_with_runtime_events() {
     let mut node = Node::start();
     let offers_hints = node.offers_hints();
     node.apply("enders", &enders(&node.path("shared")));
@@ -102,7 +102,7 @@ fn is_mapped(node: &Node, pod: &Value, first: u32) {
 }
 
 #[test]
-fn a_pod_with_a_user_namespace_has_ids_of_its_own_or_is_refused_plainly() {
+fn user_namespace_pod_has_its_own_ids_or_is_rejected_with_a_reason() {
     let mut node = Node::start();
     if !node.offers_user_namespaces() {
         node.apply("one", &isolated("one"));
@@ -137,7 +137,7 @@ fn a_pod_with_a_user_namespace_has_ids_of_its_own_or_is_refused_plainly() {
 
 /// A runtime that does not say its cgroup driver works, with the configured one, but not with the next release.
 #[test]
-fn the_runtime_is_asked_for_its_cgroup_driver_and_an_old_one_is_told_of() {
+fn cgroup_driver_is_read_from_the_runtime_and_an_old_runtime_is_reported() {
     let node = Node::start();
     let losing = "kubelet_cri_losing_support{version=\"1.37.0\"} 1\n";
     if node.cgroup_driver().is_some() {
@@ -176,7 +176,7 @@ fn is_refused(node: &Node, name: &str, words: &str) {
 }
 
 #[test]
-fn an_image_is_shown_as_a_volume_or_the_runtime_is_said_to_be_too_old() {
+fn image_volume_is_mounted_or_the_runtime_reported_as_too_old() {
     let node = Node::start();
     node.apply("part", &showing("part", Some("etc")));
     if node.shows_images(true) {
@@ -255,7 +255,7 @@ impl Drop for Mounted {
 }
 
 #[test]
-fn read_only_is_so_for_all_that_is_mounted_below_where_the_runtime_can() {
+fn recursive_read_only_mount_covers_submounts_where_supported() {
     let node = Node::start();
     let volume = node.path("volume");
     let inner = volume.join("inner");

@@ -31,7 +31,7 @@ const SYS_ADMIN: u64 = 1 << 21;
 const CHOWN: u64 = 1;
 
 #[test]
-fn capabilities_seccomp_and_privileges_are_what_the_context_says() {
+fn security_context_sets_capabilities_seccomp_and_privileges() {
     let node = Node::start();
     let contexts = [
         ("plain", json!({})),
@@ -60,7 +60,7 @@ fn capabilities_seccomp_and_privileges_are_what_the_context_says() {
 }
 
 #[test]
-fn seccomp_default_filters_who_does_not_say_otherwise() {
+fn seccomp_default_applies_to_containers_without_a_profile() {
     let node = Node::start_with(json!({"seccompDefault": true}));
     node.apply("plain", &status_pod("plain", json!({})));
     node.apply("free", &status_pod("free", json!({"seccompProfile": {"type": "Unconfined"}})));
@@ -72,7 +72,7 @@ fn seccomp_default_filters_who_does_not_say_otherwise() {
 }
 
 #[test]
-fn a_seccomp_profile_on_disk_is_the_one_that_filters() {
+fn localhost_seccomp_profile_is_applied() {
     let node = Node::start();
     let profiles = node.path("root/seccomp");
     std::fs::create_dir_all(&profiles).expect("a directory");
@@ -89,7 +89,7 @@ fn a_seccomp_profile_on_disk_is_the_one_that_filters() {
 }
 
 #[test]
-fn the_root_file_system_can_be_read_only_and_parts_of_proc_are_hidden() {
+fn read_only_root_filesystem_and_masked_proc_paths() {
     let node = Node::start();
     let script = "touch /probe 2>&1; wc -c < /proc/timer_list; touch /proc/sys/kernel/domainname 2>&1; \
                   echo x 2>&1 > /proc/sys/kernel/domainname; true";
@@ -105,7 +105,7 @@ fn the_root_file_system_can_be_read_only_and_parts_of_proc_are_hidden() {
 }
 
 #[test]
-fn groups_and_the_ownership_of_volumes_follow_the_pods_context() {
+fn supplemental_groups_and_fs_group_follow_the_pod_security_context() {
     let node = Node::start();
     let script = "id -u; id -g; grep ^Groups /proc/self/status; stat -c '%g %a' /scratch /memory; \
                   touch /scratch/mine && stat -c %g /scratch/mine";
@@ -127,7 +127,7 @@ fn groups_and_the_ownership_of_volumes_follow_the_pods_context() {
 }
 
 #[test]
-fn a_safe_sysctl_is_set_and_an_unsafe_one_where_the_node_allows_it() {
+fn safe_sysctl_is_set_and_an_unsafe_one_only_if_allowed() {
     let node = Node::start_with(json!({"allowedUnsafeSysctls": ["net.core.*"]}));
     let mut pod =
         once_pod("tuned", "cat /proc/sys/net/ipv4/ip_unprivileged_port_start /proc/sys/net/core/somaxconn");
@@ -147,7 +147,7 @@ fn own(namespace: &str) -> String {
 const NAMESPACES: &str = "for n in net pid ipc uts; do readlink /proc/self/ns/$n; done";
 
 #[test]
-fn a_pod_shares_the_namespaces_of_the_host_that_it_asks_for_and_no_others() {
+fn pod_shares_only_the_requested_host_namespaces() {
     let node = Node::start();
     let all = ["net", "pid", "ipc", "uts"];
     let asked = [("hostNetwork", vec!["net", "uts"]), ("hostPID", vec!["pid"]), ("hostIPC", vec!["ipc"])];
@@ -169,7 +169,7 @@ fn a_pod_shares_the_namespaces_of_the_host_that_it_asks_for_and_no_others() {
 }
 
 #[test]
-fn a_pod_on_the_hosts_network_has_its_name_addresses_hosts_file_and_resolver() {
+fn host_network_pod_has_hostname_addresses_hosts_file_and_resolver_of_the_host() {
     let node = Node::start_with(json!({"clusterDNS": ["192.0.2.53"], "clusterDomain": "cluster.test"}));
     let script = "hostname; head -1 /etc/hosts; grep nameserver /etc/resolv.conf";
     let mut pod = once_pod("hosted", script);
@@ -198,7 +198,7 @@ fn a_pod_on_the_hosts_network_has_its_name_addresses_hosts_file_and_resolver() {
 }
 
 #[test]
-fn cluster_dns_comes_with_the_namespaces_search_path() {
+fn cluster_dns_sets_the_search_path_of_the_namespace() {
     let node = Node::start_with(json!({"clusterDNS": ["192.0.2.53"], "clusterDomain": "cluster.test"}));
     let mut pod = once_pod("resolved", "cat /etc/resolv.conf; hostname -f; hostname");
     pod["spec"]["hostname"] = "me".into();
@@ -216,7 +216,7 @@ fn cluster_dns_comes_with_the_namespaces_search_path() {
 }
 
 #[test]
-fn containers_see_each_others_processes_only_if_the_pod_shares_them() {
+fn share_process_namespace_lets_containers_see_each_others_processes() {
     let node = Node::start();
     for (name, shares) in [("shared", true), ("apart", false)] {
         let mut pod = shell_pod(name, "sleep 1; ps -o comm,args | grep -c '[e]xec-marker'; sleep 3600");
@@ -237,7 +237,7 @@ fn containers_see_each_others_processes_only_if_the_pod_shares_them() {
 }
 
 #[test]
-fn what_a_context_may_not_ask_for_is_refused_with_its_field() {
+fn invalid_security_context_is_rejected_with_its_field() {
     let node = Node::start();
     node.apply("unmasked", &status_pod("unmasked", json!({"procMount": "Unmasked"})));
     node.apply("both", &status_pod("both", json!({"privileged": true, "allowPrivilegeEscalation": false})));

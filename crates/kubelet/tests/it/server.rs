@@ -134,7 +134,7 @@ fn serving(dir: &std::path::Path) {
 }
 
 #[test]
-fn the_main_port_serves_tls_with_a_certificate_of_its_own_that_a_restart_keeps() {
+fn kubelet_port_serves_tls_with_a_self_signed_certificate_kept_over_restart() {
     let mut node = Node::on_fake(&FakeRuntime::with_clock(ports::Clock::system()), json!({}));
     let made = std::fs::read(node.path("pki/kubelet.crt")).expect("a certificate");
     assert_eq!(get(&node, "/healthz").expect("an answer").body, "ok");
@@ -147,7 +147,7 @@ fn the_main_port_serves_tls_with_a_certificate_of_its_own_that_a_restart_keeps()
 }
 
 #[test]
-fn only_who_has_a_certificate_of_the_authority_gets_in() {
+fn client_ca_file_admits_only_clients_with_a_certificate_of_the_ca() {
     let runtime = FakeRuntime::with_clock(ports::Clock::system());
     let mut node = Node::on_fake(&runtime, json!({}));
     let ((issuer, pem), (stranger, _)) = (authority(), authority());
@@ -167,7 +167,7 @@ fn only_who_has_a_certificate_of_the_authority_gets_in() {
 }
 
 #[test]
-fn a_serving_pair_in_files_is_served_and_its_successor_too() {
+fn tls_cert_file_is_served_and_reloaded_when_replaced() {
     let runtime = FakeRuntime::with_clock(ports::Clock::system());
     let mut node = Node::on_fake(&runtime, json!({}));
     serving(&node.path(""));
@@ -186,7 +186,7 @@ fn a_serving_pair_in_files_is_served_and_its_successor_too() {
 
 /// What the other gate reads again shows when the files were looked at.
 #[test]
-fn what_was_read_at_the_start_stays_where_its_gate_is_off() {
+fn tls_files_are_not_reloaded_with_the_feature_gate_off() {
     let runtime = FakeRuntime::with_clock(ports::Clock::system());
     let mut node = Node::on_fake(&runtime, json!({}));
     let [(first, pem), (second, second_pem), (third, third_pem)] = std::array::from_fn(|_| authority());
@@ -226,7 +226,7 @@ fn what_was_read_at_the_start_stays_where_its_gate_is_off() {
 }
 
 #[test]
-fn a_serving_pair_that_is_none_ends_the_start_by_name() {
+fn invalid_tls_cert_file_fails_the_start_with_its_path() {
     let runtime = FakeRuntime::with_clock(ports::Clock::system());
     let mut node = Node::on_fake(&runtime, json!({}));
     node.kill_kubelet();
@@ -246,7 +246,7 @@ pub(crate) fn log(node: &Node, pod: &str, query: &str) -> Result<String, String>
 }
 
 #[test]
-fn logs_are_shown_followed_and_cut_as_the_query_says() {
+fn container_logs_support_follow_tail_lines_and_limits() {
     let node = Node::start_with(json!({"featureGates": {"PodLogsQuerySplitStreams": true}}));
     // Output and complaints reach the log by ways of their own: the one waits until the other is there.
     let script = "echo two >&2; while [ ! -e /tmp/next ]; do sleep 0.1; done; echo one; echo three; \
@@ -298,7 +298,7 @@ fn logs_are_shown_followed_and_cut_as_the_query_says() {
 }
 
 #[test]
-fn a_follower_survives_the_rotation_of_the_log() {
+fn log_follow_continues_over_rotation() {
     let node = Node::start_with(json!({"containerLogMaxSize": "20Ki", "containerLogMonitorInterval": "3s"}));
     let script = "i=0; while [ $i -lt 120 ]; do i=$((i+1)); printf '%0500d\\n' $i; sleep 0.1; done";
     node.apply("writer", &once_pod("writer", script));
@@ -318,7 +318,7 @@ fn a_follower_survives_the_rotation_of_the_log() {
 }
 
 #[test]
-fn a_command_is_run_and_streams_need_an_upgrade() {
+fn run_endpoint_returns_output_and_exec_needs_an_upgrade() {
     let node = Node::start();
     node.apply("web", &shell_pod("web", FOREVER));
     node.running("web");
@@ -384,7 +384,7 @@ fn exec(node: &Node, query: &str, stdin: Option<&[u8]>) -> Vec<(u8, String)> {
 }
 
 #[test]
-fn exec_reaches_the_container_with_its_streams_and_its_exit_code() {
+fn exec_connects_streams_and_returns_the_exit_code() {
     let node = Node::start();
     node.apply("web", &shell_pod("web", FOREVER));
     node.running("web");

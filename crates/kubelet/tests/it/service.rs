@@ -46,7 +46,7 @@ impl Drop for Second {
 }
 
 #[test]
-fn a_json_log_has_one_object_a_line() {
+fn json_logging_format_writes_one_object_per_line() {
     let node = Node::start_with(json!({"logging": {"format": "json"}}));
     node.apply("web", &shell_pod("web", "exit 1"));
     node.pod_when("web", "has crashed", |pod| crate::node::restarts(pod, "main") >= 1);
@@ -63,7 +63,7 @@ fn a_json_log_has_one_object_a_line() {
 }
 
 #[test]
-fn verbosity_decides_how_much_is_said() {
+fn verbosity_flag_sets_the_log_level() {
     let mut node = Node::start();
     node.kill_kubelet();
     let said = |flags: &[&str], pod: &str| {
@@ -86,7 +86,7 @@ fn verbosity_decides_how_much_is_said() {
 }
 
 #[test]
-fn a_second_kubelet_waits_for_the_lock_and_the_first_makes_way_if_told_so() {
+fn lock_file_makes_a_second_kubelet_wait_and_exit_on_lock_contention_stops_the_first() {
     let mut node = Node::start();
     node.kill_kubelet();
     let lock = node.path("kubelet.lock");
@@ -117,7 +117,7 @@ fn a_second_kubelet_waits_for_the_lock_and_the_first_makes_way_if_told_so() {
 }
 
 #[test]
-fn systemd_hears_that_it_is_ready_and_is_fed_its_watchdog() {
+fn systemd_gets_ready_and_watchdog_notifications() {
     let mut node = Node::start();
     node.kill_kubelet();
     let path = node.path("notify.sock");
@@ -135,7 +135,7 @@ fn systemd_hears_that_it_is_ready_and_is_fed_its_watchdog() {
 }
 
 #[test]
-fn what_the_configuration_has_that_is_not_known_or_not_here_yet_is_said_once() {
+fn unknown_or_unsupported_configuration_fields_are_logged_once() {
     let node = Node::start_with(json!({
         "noSuchField": 1, "volumePluginDir": "/elsewhere", "topologyManagerPolicy": "best-effort",
     }));
@@ -149,7 +149,7 @@ fn what_the_configuration_has_that_is_not_known_or_not_here_yet_is_said_once() {
 }
 
 #[test]
-fn all_errors_of_the_configuration_are_named_at_once_and_nothing_starts() {
+fn configuration_errors_are_reported_together_and_nothing_starts() {
     let dir = tempfile::tempdir().expect("a directory");
     let config = dir.path().join("kubelet.json");
     let text = json!({
@@ -169,7 +169,7 @@ fn all_errors_of_the_configuration_are_named_at_once_and_nothing_starts() {
 }
 
 #[test]
-fn the_process_sets_its_own_oom_score_and_file_limit() {
+fn kubelet_sets_its_oom_score_adj_and_max_open_files() {
     let node = Node::start_with(json!({"maxOpenFiles": 4321, "oomScoreAdj": 321}));
     let read = |name: &str| {
         std::fs::read_to_string(format!("/proc/{}/{name}", node.kubelet_pid())).expect("the process")
@@ -181,7 +181,7 @@ fn the_process_sets_its_own_oom_score_and_file_limit() {
 }
 
 #[test]
-fn a_port_that_is_taken_is_named_and_ends_the_start() {
+fn port_in_use_fails_the_start_with_its_address() {
     let node = Node::start();
     let mut command = node.kubelet_command();
     let output = command.stdin(Stdio::null()).output().expect("it runs");
@@ -192,7 +192,7 @@ fn a_port_that_is_taken_is_named_and_ends_the_start() {
 
 /// A log that nobody reads stops the process at its next line, for good.
 #[test]
-fn a_second_signal_ends_at_once_what_hangs() {
+fn second_signal_exits_at_once_when_shutdown_hangs() {
     let mut node = Node::on_fake(&testing::FakeRuntime::with_clock(ports::Clock::system()), json!({}));
     node.kill_kubelet();
     let (_reader, mut writer) = std::io::pipe().expect("a pipe");

@@ -32,7 +32,7 @@ fn fake_pod(name: &str) -> Value {
 
 /// A settled pod is looked at for no other reason than the resync: listings, once a second, show nothing new.
 #[test]
-fn a_settled_pod_is_looked_at_as_often_as_sync_frequency_says() {
+fn unchanged_pod_is_synced_at_sync_frequency() {
     let runtime = runtime();
     let node = Node::on_fake(&runtime, json!({"syncFrequency": "1s"}));
     node.apply("web", &fake_pod("web"));
@@ -49,7 +49,7 @@ fn a_settled_pod_is_looked_at_as_often_as_sync_frequency_says() {
 
 /// What is changed behind a symbolic link does not stir in the directory that is watched.
 #[test]
-fn what_no_watch_can_see_is_found_as_often_as_file_check_frequency_says() {
+fn manifest_changes_without_inotify_are_found_at_file_check_frequency() {
     let node = Node::on_fake(&runtime(), json!({"fileCheckFrequency": "1s"}));
     let target = node.path("elsewhere.json");
     std::fs::write(&target, "{").expect("written");
@@ -71,7 +71,7 @@ fn what_no_watch_can_see_is_found_as_often_as_file_check_frequency_says() {
 }
 
 #[test]
-fn the_manifest_server_gets_the_headers_of_the_configuration() {
+fn manifest_url_requests_carry_the_static_pod_url_headers() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
     let url = format!("http://{}/pods", listener.local_addr().expect("an address"));
     let server = std::thread::spawn(move || {
@@ -97,7 +97,7 @@ fn the_manifest_server_gets_the_headers_of_the_configuration() {
 }
 
 #[test]
-fn images_are_asked_of_the_image_service_and_of_nobody_else() {
+fn image_service_endpoint_gets_all_image_calls() {
     let (runtime, images) = (runtime(), runtime());
     // A runtime has what its image service has.
     runtime.image("localhost/web:1");
@@ -118,7 +118,7 @@ fn images_are_asked_of_the_image_service_and_of_nobody_else() {
 }
 
 #[test]
-fn a_crash_loop_waits_no_longer_than_the_configuration_allows() {
+fn crash_loop_back_off_is_capped_by_max_container_restart_period() {
     let runtime = runtime();
     runtime.program("main", Program::exits(1, Duration::ZERO));
     let node = Node::on_fake(&runtime, json!({"crashLoopBackOff": {"maxContainerRestartPeriod": "2s"}}));
@@ -137,7 +137,7 @@ fn a_crash_loop_waits_no_longer_than_the_configuration_allows() {
 
 /// The runtime under test runs without the controller of huge pages, so that the request is what can be seen.
 #[test]
-fn huge_pages_are_limited_to_what_is_asked_for_and_none_of_the_other_sizes() {
+fn hugepage_limits_are_the_requests_and_zero_for_other_sizes() {
     let runtime = runtime();
     let node = Node::on_fake(&runtime, json!({}));
     let mut pod = fake_pod("huge");
@@ -155,7 +155,7 @@ fn huge_pages_are_limited_to_what_is_asked_for_and_none_of_the_other_sizes() {
 }
 
 #[test]
-fn a_pod_with_users_of_its_own_may_have_all_of_proc() {
+fn user_namespace_pod_may_use_unmasked_proc_mount() {
     let runtime = runtime();
     let node = Node::on_fake(&runtime, json!({}));
     let mut pod = fake_pod("unmasked");
@@ -175,7 +175,7 @@ fn a_pod_with_users_of_its_own_may_have_all_of_proc() {
 }
 
 #[test]
-fn pods_have_the_ids_and_addresses_and_calls_the_time_that_the_configuration_says() {
+fn configuration_sets_pods_pid_limit_pod_cidr_and_runtime_request_timeout() {
     let runtime = runtime();
     let limits = json!({
         "runtimeRequestTimeout": "2s", "userNamespaces": {"idsPerPod": 131_072}, "podCIDR": "10.1.0.0/24",
@@ -204,7 +204,7 @@ fn pods_have_the_ids_and_addresses_and_calls_the_time_that_the_configuration_say
 }
 
 #[test]
-fn the_quota_is_spread_over_the_period_of_the_configuration() {
+fn cpu_cfs_quota_period_sets_the_quota_period() {
     let node = Node::start_with(json!({"cpuCFSQuotaPeriod": "10ms"}));
     let script = "cd /sys/fs/cgroup; cat cpu.max 2>/dev/null || \
                   echo $(cat cpu/cpu.cfs_quota_us) $(cat cpu/cpu.cfs_period_us)";
@@ -253,7 +253,7 @@ impl Drop for OwnNetwork {
 }
 
 #[test]
-fn the_chains_of_the_node_are_in_the_firewall_where_the_configuration_wants_them() {
+fn iptables_util_chains_are_created_if_configured() {
     let mut node = Node::with_fake(&runtime(), json!({"makeIPTablesUtilChains": true}));
     // The node looks for programs there first.
     let (network, programs) = (OwnNetwork::of(&node), node.path("bin"));
@@ -306,7 +306,7 @@ fn plain_server() -> u16 {
 }
 
 #[test]
-fn an_https_hook_that_meets_plain_http_is_tried_again_that_way_and_counted() {
+fn https_hook_falls_back_to_http_and_is_counted() {
     let node = Node::on_fake(&runtime(), json!({}));
     let mut pod = fake_pod("hooked");
     pod["spec"]["containers"][0]["lifecycle"] =
@@ -320,7 +320,7 @@ fn an_https_hook_that_meets_plain_http_is_tried_again_that_way_and_counted() {
 }
 
 #[test]
-fn the_running_program_tells_its_metrics() {
+fn metrics_endpoint_serves_the_metrics_of_the_kubelet() {
     let node = Node::on_fake(&runtime(), json!({}));
     let version = format!("kubelet_cgroup_version {}", if is_v2() { 2 } else { 1 });
     for name in ["one", "two"] {
@@ -372,7 +372,7 @@ fn listeners(pid: u32) -> BTreeSet<String> {
 }
 
 #[test]
-fn which_ports_are_opened_and_where_the_configuration_says() {
+fn configured_ports_and_addresses_are_opened() {
     let mut node = Node::on_fake(&runtime(), json!({}));
     let other = free_port();
     let mut opened = |fields: Value, ready: &dyn Fn(&Node) -> bool| {

@@ -19,7 +19,7 @@ fn fake_pod(name: &str) -> Value {
 }
 
 #[test]
-fn a_log_reader_that_stalls_delays_nothing_and_learns_how_many_lines_were_dropped() {
+fn stalled_reader_of_the_kubelet_log_delays_nothing_and_sees_the_count_of_dropped_lines() {
     let runtime = FakeRuntime::with_clock(ports::Clock::system());
     let mut node = Node::with_fake(&runtime, json!({}));
     node.add_flags(&VERBOSE);

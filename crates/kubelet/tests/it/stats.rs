@@ -57,7 +57,7 @@ fn open_gate(node: &Node, name: &str) {
 
 /// Deep enough that a list of full paths would take 800 MB. In memory, so that the tree is made and gone in seconds.
 #[test]
-fn measuring_200000_directories_under_a_long_path_takes_less_than_30_mb() {
+fn disk_usage_of_200000_directories_under_a_long_path_takes_less_than_30_mb() {
     use std::os::fd::OwnedFd;
 
     use rustix::fs::{Mode, OFlags, mkdirat, openat};
@@ -99,7 +99,7 @@ fn measuring_200000_directories_under_a_long_path_takes_less_than_30_mb() {
 }
 
 #[test]
-fn a_busy_container_uses_cpu_and_its_neighbour_does_not() {
+fn stats_summary_shows_cpu_usage_of_the_busy_container_only() {
     let node = node();
     let mut pod = gated_pod(&node, "busy", "while :; do :; done");
     pod["spec"]["containers"].as_array_mut().expect("containers").push(shell("calm", FOREVER));
@@ -134,7 +134,7 @@ fn a_busy_container_uses_cpu_and_its_neighbour_does_not() {
 }
 
 #[test]
-fn memory_follows_an_allocation_and_a_limit_leaves_the_rest() {
+fn stats_summary_memory_follows_an_allocation_and_available_is_limit_minus_working_set() {
     const TAKEN: u64 = 24 << 20;
     let node = node();
     // Doubling a variable takes anonymous memory of the shell itself.
@@ -159,7 +159,7 @@ fn memory_follows_an_allocation_and_a_limit_leaves_the_rest() {
 }
 
 #[test]
-fn what_is_written_shows_in_the_volume_the_layer_and_the_log() {
+fn stats_summary_counts_bytes_of_volume_root_filesystem_and_log() {
     const WRITTEN: u64 = 8 << 20;
     let node = node();
     let write = "dd if=/dev/zero of=/data/file bs=1048576 count=8 2>/dev/null; \
@@ -206,7 +206,7 @@ fn what_is_written_shows_in_the_volume_the_layer_and_the_log() {
 }
 
 #[test]
-fn bytes_that_a_pod_sends_and_gets_are_counted() {
+fn stats_summary_counts_network_bytes_of_a_pod() {
     let node = node();
     let mut server = shell_pod(
         "server",
@@ -251,7 +251,7 @@ fn samples(text: &str) -> BTreeMap<String, String> {
 
 /// What `kubectl top` lives on: metrics-server reads exactly these names, and drops what lacks one of them.
 #[test]
-fn resource_metrics_are_as_the_metrics_server_expects_them() {
+fn resource_metrics_have_the_families_of_metrics_server() {
     let node = node();
     let mut pod = shell_pod("web", FOREVER);
     pod["spec"]["containers"].as_array_mut().expect("containers").push(shell("side", FOREVER));
@@ -324,7 +324,7 @@ fn probes_are_counted_by_their_outcome() {
 }
 
 #[test]
-fn every_container_has_its_cgroup_told() {
+fn cadvisor_metrics_name_the_cgroup_of_every_container() {
     let node = node();
     let mut pod = shell_pod("web", FOREVER);
     pod["spec"]["containers"][0]["resources"] = json!({"limits": {"cpu": "500m", "memory": "64Mi"}});
@@ -406,7 +406,7 @@ const KNOWN_LINTS: &[&str] = &[
 ];
 
 #[test]
-fn promtool_finds_nothing_wrong_with_what_is_told() {
+fn metrics_pass_promtool_check() {
     let node = node();
     node.apply("web", &shell_pod("web", FOREVER));
     node.running("web");
@@ -477,7 +477,7 @@ impl Prometheus {
 }
 
 #[test]
-fn a_prometheus_scrapes_all_of_it_and_computes_with_it() {
+fn prometheus_scrapes_all_endpoints_and_evaluates_queries() {
     let node = node();
     let mut pod = shell_pod("busy", "while :; do :; done");
     pod["spec"]["containers"][0]["readinessProbe"] =

@@ -150,7 +150,7 @@ fn connections(node: &Node) -> BTreeSet<String> {
 
 /// Half of the streams carry the output of a command, half an input, all of them at once and faster than they are taken.
 #[test]
-fn fifty_streams_at_once_move_a_gibibyte_without_growing_the_process() {
+fn fifty_concurrent_exec_streams_move_a_gibibyte_in_constant_memory() {
     const STREAMS: usize = 50;
     const EACH: usize = (1 << 30) / STREAMS + 1;
     const MAX_GROWTH_KIB: u64 = 16 << 10;
@@ -197,7 +197,7 @@ fn fifty_streams_at_once_move_a_gibibyte_without_growing_the_process() {
 
 /// Whatever WebSocket protocols the runtime speaks itself.
 #[test]
-fn the_newest_protocol_of_clients_closes_the_input_and_hands_on_the_exit_code() {
+fn exec_over_websocket_v5_closes_stdin_and_returns_the_exit_code() {
     let node = with_web(json!({}));
     let newest = |script: &str, streams: &str| Socket::speaking("v5.channel.k8s.io", &node, script, streams);
     let mut stream =
@@ -246,7 +246,7 @@ fn serve_streams_over_tls(node: &mut Node) {
 }
 
 #[test]
-fn streams_of_a_runtime_that_speaks_tls_are_reached_where_its_certificate_is_trusted() {
+fn streaming_server_of_the_runtime_with_tls_needs_a_trusted_certificate() {
     let mut node = with_web(json!({}));
     serve_streams_over_tls(&mut node);
     let refused =
@@ -277,7 +277,7 @@ fn streams_of_a_runtime_that_speaks_tls_are_reached_where_its_certificate_is_tru
 }
 
 #[test]
-fn a_runtime_that_dies_ends_its_streams_and_they_leave_nothing_behind() {
+fn runtime_exit_ends_streams_and_leaks_no_connection() {
     let mut node = with_web(json!({}));
     let before = connections(&node);
     let mut open: Vec<Socket> = Vec::new();
@@ -311,7 +311,7 @@ fn a_runtime_that_dies_ends_its_streams_and_they_leave_nothing_behind() {
 }
 
 #[test]
-fn a_still_stream_is_ended_after_the_configured_time_and_one_that_moves_is_not() {
+fn streaming_connection_idle_timeout_ends_only_idle_streams() {
     let node = with_web(json!({"streamingConnectionIdleTimeout": "8s"}));
     std::thread::scope(|scope| {
         let still = scope.spawn(|| {
@@ -330,7 +330,7 @@ fn a_still_stream_is_ended_after_the_configured_time_and_one_that_moves_is_not()
 }
 
 #[test]
-fn a_route_with_a_uid_reaches_the_pod_of_that_uid_only() {
+fn exec_route_with_a_uid_reaches_only_the_pod_of_that_uid() {
     let node = with_web(json!({}));
     let uid = crate::node::uid(&node.pod("web").expect("the pod"));
     let run = |uid: &str| {

@@ -82,7 +82,7 @@ fn traced(endpoint: &str, per_million: u32) -> Node {
 }
 
 #[test]
-fn a_collector_sees_syncs_with_their_calls_and_requests_with_their_callers() {
+fn tracing_exports_pod_syncs_with_cri_calls_and_requests_with_parent_spans() {
     let (collector, endpoint) = Collector::start();
     let node = traced(&endpoint, 1_000_000);
     let call = node.eventually("the call that made the sandbox is told of", |_| {
@@ -110,7 +110,7 @@ fn a_collector_sees_syncs_with_their_calls_and_requests_with_their_callers() {
 }
 
 #[test]
-fn pods_run_while_no_collector_is_there() {
+fn pods_run_while_the_tracing_collector_is_unreachable() {
     let node = traced(&format!("127.0.0.1:{}", free_port()), 1_000_000);
     node.logged("Failed to export spans");
     node.running("web");

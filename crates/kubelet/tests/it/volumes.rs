@@ -38,7 +38,7 @@ fn make_one_of_each(dir: &Path) -> std::os::unix::net::UnixListener {
 }
 
 #[test]
-fn a_host_path_must_be_what_its_type_says() {
+fn host_path_must_match_its_type() {
     let node = Node::start();
     let things = node.path("things");
     let _socket = make_one_of_each(&things);
@@ -69,7 +69,7 @@ fn a_host_path_must_be_what_its_type_says() {
 }
 
 #[test]
-fn a_host_path_is_created_where_its_type_says_so() {
+fn host_path_is_created_for_or_create_types() {
     let node = Node::start();
     let things = node.path("things");
     std::fs::create_dir_all(&things).expect("a directory");
@@ -87,7 +87,7 @@ fn a_host_path_is_created_where_its_type_says_so() {
 }
 
 #[test]
-fn sub_paths_show_a_part_of_a_volume_and_none_outside_it() {
+fn sub_path_mounts_a_part_of_a_volume_and_never_a_path_outside() {
     let node = Node::start();
     let volume = node.path("volume");
     std::fs::create_dir_all(volume.join("a/b")).expect("a directory");
@@ -132,7 +132,7 @@ fn sub_paths_show_a_part_of_a_volume_and_none_outside_it() {
 }
 
 #[test]
-fn mounts_travel_between_node_and_container_as_their_propagation_says() {
+fn mount_propagation_between_host_and_container() {
     let node = Node::start();
     let volume = node.path("shared");
     std::fs::create_dir_all(volume.join("from-node")).expect("a directory");
@@ -196,7 +196,7 @@ fn mounts_at(path: &Path) -> (usize, bool) {
 }
 
 #[test]
-fn the_root_directory_is_a_shared_mount_and_is_made_one_only_once() {
+fn root_directory_is_made_a_shared_mount_once() {
     let mut node = Node::start();
     let root = node.path("root").canonicalize().expect("a root directory");
     let (count, is_shared) = mounts_at(&root);
@@ -211,7 +211,7 @@ fn the_root_directory_is_a_shared_mount_and_is_made_one_only_once() {
 }
 
 #[test]
-fn containers_share_an_empty_dir_and_one_in_memory_has_its_size() {
+fn empty_dir_is_shared_by_containers_and_medium_memory_has_its_size_limit() {
     let node = Node::start();
     let mut pod = shell_pod(
         "shared",
@@ -244,7 +244,7 @@ fn containers_share_an_empty_dir_and_one_in_memory_has_its_size() {
 }
 
 #[test]
-fn variables_come_from_a_file_that_an_init_container_wrote() {
+fn env_file_key_ref_reads_a_file_written_by_an_init_container() {
     let node = Node::start();
     let mut pod = shell_pod("env-file", "echo address=$ADDRESS port=${PORT-unset} seen=$(ls /conf 2>&1)");
     pod["spec"]["restartPolicy"] = "Never".into();
@@ -275,7 +275,7 @@ fn variables_come_from_a_file_that_an_init_container_wrote() {
 }
 
 #[test]
-fn what_a_container_did_to_its_volume_survives_a_restart_of_the_kubelet_and_of_the_container() {
+fn volume_content_survives_restart_of_kubelet_and_container() {
     let mut node = Node::start();
     let script = "test -e /scratch/once && exec sleep 3600; touch /scratch/once /memory/once; chmod 700 /scratch /memory; exit 1";
     let mut pod = shell_pod("keeper", script);
@@ -328,7 +328,7 @@ fn with_nfs(name: &str, server: &str) -> Value {
 
 /// A server named `-T<file>` would make mount read a table of mounts that a pod wrote, and bind any path of the node.
 #[test]
-fn nfs_servers_that_mount_would_read_as_options_are_refused_and_mount_never_sees_them() {
+fn nfs_server_names_that_look_like_mount_options_are_rejected_before_mount() {
     let node = Node::start();
     let asked = record_mount(&node);
     let servers = [("table", "-T/tmp/fstab"), ("long", "--x"), ("bind", "-obind")];
@@ -359,7 +359,7 @@ fn nfs_servers_that_mount_would_read_as_options_are_refused_and_mount_never_sees
 }
 
 #[test]
-fn an_export_is_mounted_by_the_machines_own_mount_and_a_failure_says_how_it_was_asked() {
+fn nfs_is_mounted_by_the_mount_program_and_a_failure_reports_its_arguments() {
     let node = Node::start();
     let asked = record_mount(&node);
     for (name, server) in [("exported", "fd00::7"), ("unreachable", "down")] {
@@ -407,7 +407,7 @@ fn empty_dir_in_memory_with_fs_group_keeps_sticky_and_set_group_id_bits_for_a_ne
 /// One pod has the volume and swaps a directory in it for a link that leads out, all the time; others are shown that
 /// directory as a subPath. The link would lead to a file of the node.
 #[test]
-fn a_pod_that_swaps_a_directory_for_a_link_never_shows_others_what_is_outside_the_volume() {
+fn sub_path_swapped_for_a_symlink_never_exposes_files_outside_the_volume() {
     const CONTAINERS: usize = 8;
     let node = Node::start();
     let (volume, outside) = (node.path("volume"), node.path("outside"));

@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_major_version_is_read_from_what_containerd_says_of_itself() {
+    fn containerd_major_version_is_parsed_from_its_version_output() {
         let answers = [
             ("containerd github.com/containerd/containerd 1.6.20~ds1 1.6.20~ds1-1+deb12u3\n", 1),
             ("containerd github.com/containerd/containerd/v2 2.1.9+unknown \n", 2),

@@ -74,7 +74,7 @@ mod tests {
     use std::process::{Command, Stdio};
 
     #[test]
-    fn the_systems_tar_reads_what_we_write() {
+    fn system_tar_reads_our_archives() {
         let mut archive = Archive::default();
         archive.add("bin/", 0o755, Entry::Directory);
         archive.add("bin/tool", 0o755, Entry::File(b"hello"));

@@ -18,7 +18,7 @@ async fn a_tree_with_a_mount_inside_is_not_removed() {
 }
 
 #[tokio::test]
-async fn what_was_in_a_tmpfs_goes_with_it() {
+async fn tmpfs_unmount_drops_its_files() {
     let host = FakeHost::new();
     let dir = Path::new("/pods/a/memory");
     host.ensure_dir(dir, 0o777).await.unwrap();
@@ -36,7 +36,7 @@ async fn a_file_needs_its_directory() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_tells_of_changes_in_its_directory_and_of_no_others() {
+async fn directory_watch_reports_only_changes_in_its_directory() {
     let host = FakeHost::new();
     let mut changes = host.watch(Path::new("/manifests")).unwrap();
     host.put("/elsewhere/file", "x");
@@ -47,7 +47,7 @@ async fn a_watch_tells_of_changes_in_its_directory_and_of_no_others() {
 }
 
 #[tokio::test]
-async fn a_fault_hits_one_call_and_does_nothing() {
+async fn fault_applies_to_one_call_without_effect() {
     let host = FakeHost::new();
     host.fault(HostMethod::EnsureDir, HostFault::Fails);
     host.ensure_dir(Path::new("/a"), 0o755).await.unwrap_err();
@@ -57,7 +57,7 @@ async fn a_fault_hits_one_call_and_does_nothing() {
 }
 
 #[tokio::test]
-async fn links_say_whether_they_lead_anywhere() {
+async fn symlink_metadata_reports_dangling_links() {
     let host = FakeHost::new();
     host.ensure_dir(Path::new("/links"), 0o755).await.unwrap();
     host.ensure_symlink(Path::new("/logs/1"), Path::new("/links/a")).await.unwrap();

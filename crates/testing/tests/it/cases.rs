@@ -16,7 +16,7 @@ use crate::world::{Does, SPEAK, World, command, image};
 const SHORT: Duration = Duration::from_secs(1);
 const LONG: Duration = Duration::from_secs(60);
 
-pub(crate) async fn a_runtime_says_who_it_is_and_that_it_is_ready(world: &World) {
+pub(crate) async fn runtime_reports_version_and_readiness(world: &World) {
     let version = world.runtime.version().await.unwrap();
     assert_eq!(version.api, "0.1.0");
     assert!(!version.name.is_empty() && !version.version.is_empty() && !version.runtime_api.is_empty());
@@ -46,7 +46,7 @@ pub(crate) async fn a_sandbox_is_run_stopped_and_removed(world: &World) {
     assert_eq!(world.runtime.list_sandboxes(&Scope::Node).await.unwrap(), []);
 }
 
-pub(crate) async fn stopping_and_removing_a_sandbox_twice_is_no_error(world: &World) {
+pub(crate) async fn stop_and_remove_sandbox_are_idempotent(world: &World) {
     let (id, _) = world.run_sandbox("web").await;
     world.runtime.stop_sandbox(&id).await.unwrap();
     world.runtime.stop_sandbox(&id).await.unwrap();
@@ -121,7 +121,7 @@ pub(crate) async fn labels_and_annotations_come_back_byte_for_byte(world: &World
     assert_eq!(record.pod_termination_grace_seconds, Some(30));
 }
 
-pub(crate) async fn a_container_is_created_then_runs(world: &World) {
+pub(crate) async fn container_is_created_then_runs(world: &World) {
     let (sandbox_id, sandbox) = world.run_sandbox("web").await;
     let info = world.runtime.sandbox_info(&sandbox_id).await.unwrap();
     assert!(info.contains("\"image\":\"") && !info.contains("\"image\":\"\""), "the pause image: {info}");
@@ -161,7 +161,7 @@ pub(crate) async fn the_exit_code_of_a_container_is_reported(world: &World) {
     }
 }
 
-pub(crate) async fn a_container_that_obeys_sigterm_stops_before_its_grace_is_over(world: &World) {
+pub(crate) async fn container_that_handles_sigterm_stops_within_its_grace_period(world: &World) {
     let sandbox = world.run_sandbox("web").await;
     let id = world.start(&sandbox, "app", Does::ObeyTerm).await;
     trap_is_set(world, &id).await;
@@ -178,7 +178,7 @@ async fn trap_is_set(world: &World, id: &ContainerId) {
     world.runtime.exec_sync(id, &script, Duration::from_secs(20)).await.unwrap();
 }
 
-pub(crate) async fn a_container_that_ignores_sigterm_is_killed_when_its_grace_is_over(world: &World) {
+pub(crate) async fn container_that_ignores_sigterm_is_killed_at_the_end_of_its_grace_period(world: &World) {
     let sandbox = world.run_sandbox("web").await;
     let id = world.start(&sandbox, "app", Does::IgnoreTerm).await;
     let began = Instant::now();
@@ -188,14 +188,14 @@ pub(crate) async fn a_container_that_ignores_sigterm_is_killed_when_its_grace_is
     assert_eq!((ended.state, ended.exit_code), (ContainerState::Exited, 137));
 }
 
-pub(crate) async fn without_grace_a_container_is_killed_at_once(world: &World) {
+pub(crate) async fn zero_grace_period_kills_a_container_at_once(world: &World) {
     let sandbox = world.run_sandbox("web").await;
     let id = world.start(&sandbox, "app", Does::ObeyTerm).await;
     world.runtime.stop_container(&id, Duration::ZERO).await.unwrap();
     assert_eq!(world.status(&id).await.exit_code, 137);
 }
 
-pub(crate) async fn stopping_and_removing_a_container_twice_is_no_error(world: &World) {
+pub(crate) async fn stop_and_remove_container_are_idempotent(world: &World) {
     let sandbox = world.run_sandbox("web").await;
     let id = world.start(&sandbox, "app", Does::Sleep).await;
     world.runtime.stop_container(&id, SHORT).await.unwrap();
@@ -229,7 +229,7 @@ pub(crate) async fn removing_a_sandbox_removes_its_containers(world: &World) {
     assert_eq!(world.runtime.list_containers(&Scope::Node).await.unwrap(), []);
 }
 
-pub(crate) async fn a_command_in_a_container_answers_with_output_and_exit_code(world: &World) {
+pub(crate) async fn exec_sync_returns_output_and_exit_code(world: &World) {
     let sandbox = world.run_sandbox("web").await;
     let id = world.start(&sandbox, "app", Does::Sleep).await;
     let answer = world.runtime.exec_sync(&id, &command(SPEAK), LONG).await.unwrap();
@@ -240,7 +240,7 @@ pub(crate) async fn a_command_in_a_container_answers_with_output_and_exit_code(w
     assert_eq!(unlimited.exit_code, 0);
 }
 
-pub(crate) async fn a_command_that_takes_too_long_times_out(world: &World) {
+pub(crate) async fn exec_sync_times_out(world: &World) {
     let sandbox = world.run_sandbox("web").await;
     let id = world.start(&sandbox, "app", Does::Sleep).await;
     let error = world.runtime.exec_sync(&id, &command("sleep 1000"), SHORT).await.unwrap_err();
@@ -248,7 +248,7 @@ pub(crate) async fn a_command_that_takes_too_long_times_out(world: &World) {
     assert_eq!(world.status(&id).await.state, ContainerState::Running);
 }
 
-pub(crate) async fn a_command_in_a_container_that_ended_is_an_error(world: &World) {
+pub(crate) async fn exec_sync_in_an_exited_container_is_an_error(world: &World) {
     let sandbox = world.run_sandbox("web").await;
     let id = world.start(&sandbox, "app", Does::ExitWith(0)).await;
     world.exited(&id).await;
@@ -256,7 +256,7 @@ pub(crate) async fn a_command_in_a_container_that_ended_is_an_error(world: &Worl
     assert!(matches!(error, RuntimeError::Failed { .. }), "{error:?}");
 }
 
-pub(crate) async fn what_is_not_there_is_reported_as_not_found(world: &World) {
+pub(crate) async fn missing_sandboxes_and_containers_are_not_found(world: &World) {
     let runtime = &world.runtime;
     let (sandbox, container) = (SandboxId::new("no-such-sandbox"), ContainerId::new("no-such-container"));
     let request = world.sandbox_request("web");
@@ -275,7 +275,7 @@ pub(crate) async fn what_is_not_there_is_reported_as_not_found(world: &World) {
     }
 }
 
-pub(crate) async fn listings_can_be_limited_to_one_pod(world: &World) {
+pub(crate) async fn lists_can_be_filtered_by_pod(world: &World) {
     for pod in ["one", "two"] {
         let sandbox = world.run_sandbox(pod).await;
         world.start(&sandbox, &format!("app-of-{pod}"), Does::Sleep).await;
@@ -295,7 +295,7 @@ pub(crate) async fn listings_can_be_limited_to_one_pod(world: &World) {
     assert_eq!(world.runtime.list_containers(&Scope::Node).await.unwrap().len(), 2);
 }
 
-pub(crate) async fn further_attempts_stand_beside_the_first(world: &World) {
+pub(crate) async fn later_attempts_exist_next_to_the_first(world: &World) {
     let (first, mut request) = world.run_sandbox("web").await;
     world.runtime.stop_sandbox(&first).await.unwrap();
     request.attempt = 1;
@@ -318,7 +318,7 @@ pub(crate) async fn further_attempts_stand_beside_the_first(world: &World) {
     assert_eq!(attempts, [0, 1, 2]);
 }
 
-pub(crate) async fn a_name_that_is_taken_is_reported_as_existing(world: &World) {
+pub(crate) async fn taken_name_is_an_already_exists_error(world: &World) {
     let (sandbox_id, sandbox) = world.run_sandbox("web").await;
     let error = world.runtime.run_sandbox(&sandbox).await.unwrap_err();
     assert!(matches!(error, RuntimeError::AlreadyExists { .. }), "{error:?}");
@@ -350,7 +350,7 @@ pub(crate) async fn a_container_of_a_missing_image_is_refused(world: &World) {
     assert_eq!(world.runtime.list_containers(&Scope::Node).await.unwrap(), []);
 }
 
-pub(crate) async fn a_log_has_every_line_and_moves_to_a_new_file_when_told(world: &World) {
+pub(crate) async fn container_log_has_every_line_and_is_reopened_on_request(world: &World) {
     let sandbox = world.run_sandbox("web").await;
     let id = world.start(&sandbox, "app", Does::Print("hello", "world")).await;
     let log = PathBuf::from(world.status(&id).await.log_path);
@@ -388,7 +388,7 @@ pub(crate) async fn the_resources_of_a_running_container_can_be_changed(world: &
     assert_eq!(world.status(&id).await.state, ContainerState::Running);
 }
 
-pub(crate) async fn hints_are_offered_or_declined_plainly(world: &World) {
+pub(crate) async fn events_are_offered_or_unimplemented(world: &World) {
     use futures_util::StreamExt;
     match world.runtime.hints().await {
         Ok(mut hints) => {

@@ -18,28 +18,28 @@ const LONG: Duration = Duration::from_secs(60);
 macro_rules! cluster_contract {
     ($(#[$test:meta])* $run:path) => {
         cluster_contract!(@ [$(#[$test])*] $run,
-            what_is_created_can_be_read_and_listed,
-            what_is_there_cannot_be_created_again,
-            what_is_not_there_is_not_found,
-            names_can_be_left_to_the_server,
-            an_update_of_an_old_version_is_a_conflict,
-            a_lease_is_renewed_by_who_knows_its_version,
+            created_object_can_be_read_and_listed,
+            existing_object_cannot_be_created_again,
+            missing_object_is_not_found,
+            generate_name_gives_a_unique_name,
+            update_with_an_old_resource_version_is_a_conflict,
+            lease_update_needs_the_current_resource_version,
             a_patch_changes_only_what_it_names,
             a_strategic_patch_merges_conditions_by_type,
             a_json_patch_whose_test_fails_changes_nothing,
             a_patch_that_names_another_uid_is_a_conflict,
-            the_status_of_a_pod_changes_only_as_a_status,
-            lists_and_watches_are_selected_by_fields_and_labels,
-            a_watch_tells_every_change_after_its_version_in_order,
-            what_leaves_the_selection_is_deleted_for_its_watch,
-            a_patch_that_changes_nothing_is_no_change,
+            pod_status_changes_only_through_the_status_subresource,
+            lists_and_watches_support_field_and_label_selectors,
+            watch_reports_every_change_after_its_resource_version_in_order,
+            object_that_leaves_the_selection_is_deleted_for_its_watch,
+            patch_without_change_keeps_the_resource_version,
             a_running_pod_is_deleted_in_two_steps,
-            a_pod_that_no_node_has_is_deleted_at_once,
+            unscheduled_pod_is_deleted_at_once,
             a_grace_period_only_shrinks,
-            a_deletion_may_insist_on_a_uid,
-            finalizers_hold_an_object,
-            a_token_of_a_service_account_is_known_to_the_server,
-            the_server_is_well,
+            delete_precondition_checks_the_uid,
+            finalizers_keep_a_deleted_object,
+            service_account_token_is_accepted_by_token_review,
+            healthz_reports_ok,
         );
     };
     (@ $attributes:tt $run:path, $($case:ident,)*) => {
@@ -112,7 +112,7 @@ async fn patch_status(cluster: &dyn Cluster, name: &str, status: Value) -> Resul
     cluster.pods().patch(NS, name, Part::Status, &patch).await
 }
 
-pub(crate) async fn what_is_created_can_be_read_and_listed(cluster: &dyn Cluster) {
+pub(crate) async fn created_object_can_be_read_and_listed(cluster: &dyn Cluster) {
     let created = cluster.config_maps().create(NS, &config_map("a")).await.unwrap();
     assert_eq!(created.metadata.namespace.as_deref(), Some(NS));
     assert!(created.metadata.uid.is_some() && created.metadata.creation_timestamp.is_some());
@@ -123,13 +123,13 @@ pub(crate) async fn what_is_created_can_be_read_and_listed(cluster: &dyn Cluster
     assert!(!listed.resource_version.is_empty());
 }
 
-pub(crate) async fn what_is_there_cannot_be_created_again(cluster: &dyn Cluster) {
+pub(crate) async fn existing_object_cannot_be_created_again(cluster: &dyn Cluster) {
     cluster.config_maps().create(NS, &config_map("a")).await.unwrap();
     let error = cluster.config_maps().create(NS, &config_map("a")).await.unwrap_err();
     assert!(matches!(error, ClusterError::AlreadyExists { .. }), "{error:?}");
 }
 
-pub(crate) async fn what_is_not_there_is_not_found(cluster: &dyn Cluster) {
+pub(crate) async fn missing_object_is_not_found(cluster: &dyn Cluster) {
     let patch = Patch::Merge(json!({"metadata": {"labels": {"a": "b"}}}));
     for error in [
         cluster.nodes().get("", "none").await.unwrap_err(),
@@ -141,7 +141,7 @@ pub(crate) async fn what_is_not_there_is_not_found(cluster: &dyn Cluster) {
     }
 }
 
-pub(crate) async fn names_can_be_left_to_the_server(cluster: &dyn Cluster) {
+pub(crate) async fn generate_name_gives_a_unique_name(cluster: &dyn Cluster) {
     let mut names = BTreeSet::new();
     for _ in 0..3 {
         let mut map = config_map("");
@@ -153,7 +153,7 @@ pub(crate) async fn names_can_be_left_to_the_server(cluster: &dyn Cluster) {
     assert_eq!(names.len(), 3);
 }
 
-pub(crate) async fn an_update_of_an_old_version_is_a_conflict(cluster: &dyn Cluster) {
+pub(crate) async fn update_with_an_old_resource_version_is_a_conflict(cluster: &dyn Cluster) {
     let old = cluster.config_maps().create(NS, &config_map("a")).await.unwrap();
     let mut new = old.clone();
     new.data = Some([("key".to_owned(), "new".to_owned())].into());
@@ -164,7 +164,7 @@ pub(crate) async fn an_update_of_an_old_version_is_a_conflict(cluster: &dyn Clus
     assert!(matches!(error, ClusterError::Conflict { .. }), "{error:?}");
 }
 
-pub(crate) async fn a_lease_is_renewed_by_who_knows_its_version(cluster: &dyn Cluster) {
+pub(crate) async fn lease_update_needs_the_current_resource_version(cluster: &dyn Cluster) {
     let spec = LeaseSpec { holder_identity: Some("edge-1".to_owned()), ..LeaseSpec::default() };
     let lease = Lease { metadata: named("edge-1"), spec: Some(spec) };
     let old = cluster.leases().create(NS, &lease).await.unwrap();
@@ -233,7 +233,7 @@ pub(crate) async fn a_patch_that_names_another_uid_is_a_conflict(cluster: &dyn C
     assert_eq!(patched.status.unwrap().phase.as_deref(), Some("Running"));
 }
 
-pub(crate) async fn the_status_of_a_pod_changes_only_as_a_status(cluster: &dyn Cluster) {
+pub(crate) async fn pod_status_changes_only_through_the_status_subresource(cluster: &dyn Cluster) {
     let phase = |pod: &Pod| pod.status.clone().unwrap().phase.unwrap();
     let created = cluster.pods().create(NS, &pod("web", Some("edge-1"))).await.unwrap();
     assert_eq!(phase(&created), "Pending");
@@ -246,7 +246,7 @@ pub(crate) async fn the_status_of_a_pod_changes_only_as_a_status(cluster: &dyn C
     assert_eq!((phase(&patched).as_str(), node.as_str()), ("Running", "edge-1"));
 }
 
-pub(crate) async fn lists_and_watches_are_selected_by_fields_and_labels(cluster: &dyn Cluster) {
+pub(crate) async fn lists_and_watches_support_field_and_label_selectors(cluster: &dyn Cluster) {
     for (name, node) in [("one", "edge-1"), ("two", "edge-2"), ("three", "edge-1")] {
         cluster.pods().create(NS, &pod(name, Some(node))).await.unwrap();
     }
@@ -265,7 +265,7 @@ pub(crate) async fn lists_and_watches_are_selected_by_fields_and_labels(cluster:
     assert_eq!(briefly(&mut changes).await, "+five");
 }
 
-pub(crate) async fn a_watch_tells_every_change_after_its_version_in_order(cluster: &dyn Cluster) {
+pub(crate) async fn watch_reports_every_change_after_its_resource_version_in_order(cluster: &dyn Cluster) {
     cluster.pods().create(NS, &pod("before", Some("edge-1"))).await.unwrap();
     let since = cluster.pods().list(&on_node("edge-1")).await.unwrap().resource_version;
     cluster.pods().create(NS, &pod("web", Some("edge-1"))).await.unwrap();
@@ -288,7 +288,7 @@ pub(crate) async fn a_watch_tells_every_change_after_its_version_in_order(cluste
     assert_eq!(briefly(&mut changes).await, "-web");
 }
 
-pub(crate) async fn what_leaves_the_selection_is_deleted_for_its_watch(cluster: &dyn Cluster) {
+pub(crate) async fn object_that_leaves_the_selection_is_deleted_for_its_watch(cluster: &dyn Cluster) {
     let created = cluster.pods().create(NS, &pod("web", Some("edge-1"))).await.unwrap();
     let blue = Selection { labels: Some("colour=blue".to_owned()), ..Selection::default() };
     let mut changes = cluster.pods().watch(&blue, &version_of(&created.metadata)).await.unwrap();
@@ -300,7 +300,7 @@ pub(crate) async fn what_leaves_the_selection_is_deleted_for_its_watch(cluster: 
     assert_eq!(briefly(&mut changes).await, "-web");
 }
 
-pub(crate) async fn a_patch_that_changes_nothing_is_no_change(cluster: &dyn Cluster) {
+pub(crate) async fn patch_without_change_keeps_the_resource_version(cluster: &dyn Cluster) {
     cluster.pods().create(NS, &pod("web", Some("edge-1"))).await.unwrap();
     let first = patch_status(cluster, "web", json!({"phase": "Running"})).await.unwrap();
     let second = patch_status(cluster, "web", json!({"phase": "Running"})).await.unwrap();
@@ -321,7 +321,7 @@ pub(crate) async fn a_running_pod_is_deleted_in_two_steps(cluster: &dyn Cluster)
     assert!(cluster.pods().get(NS, "web").await.unwrap_err().is_not_found());
 }
 
-pub(crate) async fn a_pod_that_no_node_has_is_deleted_at_once(cluster: &dyn Cluster) {
+pub(crate) async fn unscheduled_pod_is_deleted_at_once(cluster: &dyn Cluster) {
     cluster.pods().create(NS, &pod("nobodys", None)).await.unwrap();
     cluster.pods().delete(NS, "nobodys", &Deletion::default()).await.unwrap();
     assert!(cluster.pods().get(NS, "nobodys").await.unwrap_err().is_not_found());
@@ -341,7 +341,7 @@ pub(crate) async fn a_grace_period_only_shrinks(cluster: &dyn Cluster) {
     }
 }
 
-pub(crate) async fn a_deletion_may_insist_on_a_uid(cluster: &dyn Cluster) {
+pub(crate) async fn delete_precondition_checks_the_uid(cluster: &dyn Cluster) {
     let created = cluster.pods().create(NS, &pod("web", Some("edge-1"))).await.unwrap();
     let other = Deletion { uid: Some("other".to_owned()), grace_seconds: Some(0) };
     let error = cluster.pods().delete(NS, "web", &other).await.unwrap_err();
@@ -350,7 +350,7 @@ pub(crate) async fn a_deletion_may_insist_on_a_uid(cluster: &dyn Cluster) {
     cluster.pods().delete(NS, "web", &this).await.unwrap();
 }
 
-pub(crate) async fn finalizers_hold_an_object(cluster: &dyn Cluster) {
+pub(crate) async fn finalizers_keep_a_deleted_object(cluster: &dyn Cluster) {
     let mut held = config_map("held");
     held.metadata.finalizers = Some(vec!["example.com/hold".to_owned()]);
     cluster.config_maps().create(NS, &held).await.unwrap();
@@ -362,7 +362,7 @@ pub(crate) async fn finalizers_hold_an_object(cluster: &dyn Cluster) {
     assert!(cluster.config_maps().get(NS, "held").await.unwrap_err().is_not_found());
 }
 
-pub(crate) async fn a_token_of_a_service_account_is_known_to_the_server(cluster: &dyn Cluster) {
+pub(crate) async fn service_account_token_is_accepted_by_token_review(cluster: &dyn Cluster) {
     let account = ServiceAccount { metadata: named("builder"), ..ServiceAccount::default() };
     cluster.service_accounts().create(NS, &account).await.unwrap();
     let request: TokenRequest =
@@ -379,7 +379,7 @@ pub(crate) async fn a_token_of_a_service_account_is_known_to_the_server(cluster:
     assert_ne!(status.authenticated, Some(true));
 }
 
-pub(crate) async fn the_server_is_well(cluster: &dyn Cluster) {
+pub(crate) async fn healthz_reports_ok(cluster: &dyn Cluster) {
     cluster.healthy().await.unwrap();
     cluster.close_connections();
     cluster.healthy().await.unwrap();

@@ -37,7 +37,7 @@ fn all() -> Selection {
 }
 
 #[tokio::test(start_paused = true)]
-async fn faults_meet_the_calls_they_are_meant_for_once_each() {
+async fn cluster_faults_apply_once_to_their_calls() {
     let cluster = FakeCluster::new();
     cluster.fault_times(Verb::Create, "nodes", &ClusterFault::Unreachable, 2);
     let no = ClusterError::Forbidden { call: String::new(), message: "not yours".to_owned() };
@@ -60,7 +60,7 @@ async fn faults_meet_the_calls_they_are_meant_for_once_each() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_may_do_its_work_and_answer_too_late() {
+async fn cluster_call_may_succeed_and_time_out() {
     let cluster = FakeCluster::new();
     for (fault, name, done) in [
         (ClusterFault::TimedOut, "a", false),
@@ -80,7 +80,7 @@ async fn a_call_may_do_its_work_and_answer_too_late() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_outage_breaks_watches_and_lets_nothing_through() {
+async fn outage_breaks_watches_and_fails_every_call() {
     let cluster = FakeCluster::new();
     let mut watch = cluster.nodes().watch(&all(), "0").await.unwrap();
     cluster.set_outage(Some(Outage::Refused));
@@ -101,7 +101,7 @@ async fn an_outage_breaks_watches_and_lets_nothing_through() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_goes_on_from_a_forgotten_version_is_told_so() {
+async fn watch_from_a_compacted_resource_version_is_expired() {
     let cluster = FakeCluster::new();
     cluster.put(&node("edge-1"));
     let mut slow = cluster.nodes().watch(&all(), "0").await.unwrap();
@@ -117,7 +117,7 @@ async fn who_goes_on_from_a_forgotten_version_is_told_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watches_get_bookmarks_and_end_when_they_are_told_to() {
+async fn watches_get_bookmarks_and_end_on_request() {
     let cluster = FakeCluster::new();
     cluster.put(&node("edge-1"));
     let mut pods = cluster.pods().watch(&all(), "0").await.unwrap();
@@ -132,7 +132,7 @@ async fn watches_get_bookmarks_and_end_when_they_are_told_to() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_is_not_updated_by_who_does_not_say_which_version() {
+async fn lease_update_without_resource_version_is_a_conflict() {
     let cluster = FakeCluster::new();
     let lease = Lease { metadata: node("edge-1").metadata, ..Lease::default() };
     cluster.leases().create("kube-node-lease", &lease).await.unwrap();

@@ -48,7 +48,7 @@ cluster_contract!(
 );
 
 #[tokio::test]
-async fn a_watch_behind_a_compacted_history_is_expired() {
+async fn real_watch_from_a_compacted_resource_version_is_expired() {
     let server = LocalApi::start(Options::default()).await.unwrap();
     let handle = administrator(&server).handle(settings());
     let all = Selection::default();
@@ -67,7 +67,7 @@ async fn a_watch_behind_a_compacted_history_is_expired() {
 }
 
 #[tokio::test]
-async fn a_server_that_stops_ends_its_watches_and_the_next_one_goes_on_from_there() {
+async fn stopped_server_ends_its_watches_and_the_next_server_continues_them() {
     let server = LocalApi::start(Options::default()).await.unwrap();
     let api = administrator(&server);
     let handle = api.handle(settings());

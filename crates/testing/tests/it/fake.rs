@@ -43,5 +43,5 @@ async fn offered_hints_name_the_pod() {
         cgroup_root: String::new(),
         fake: Some(fake),
     };
-    crate::cases::hints_are_offered_or_declined_plainly(&world).await;
+    crate::cases::events_are_offered_or_unimplemented(&world).await;
 }

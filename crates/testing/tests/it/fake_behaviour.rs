@@ -40,7 +40,7 @@ async fn start(world: &World, name: &str, attempt: u32) -> model::ContainerId {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hours_pass_at_once() {
+async fn fake_clock_advances_hours_at_once() {
     let (fake, world) = world();
     fake.program("job", Program::exits(3, Duration::from_secs(7200)).with_message("done"));
     let id = start(&world, "job", 0).await;
@@ -54,7 +54,7 @@ async fn hours_pass_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_restart_can_have_a_program_of_its_own() {
+async fn fake_program_can_differ_by_restart() {
     let (fake, world) = world();
     let short = Duration::from_secs(1);
     fake.programs("app", vec![Program::exits(1, short), Program::runs_out_of_memory(short), Program::runs()]);
@@ -79,7 +79,7 @@ async fn each_restart_can_have_a_program_of_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn programs_are_found_by_image_too() {
+async fn fake_programs_are_selected_by_image() {
     let (fake, world) = world();
     fake.program(BUSYBOX_IMAGE, Program::exits(4, Duration::ZERO));
     let id = start(&world, "app", 0).await;
@@ -87,7 +87,7 @@ async fn programs_are_found_by_image_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_may_have_worked_although_it_timed_out() {
+async fn runtime_call_may_succeed_and_time_out() {
     let (fake, world) = world();
     fake.set_request_timeout(Duration::from_secs(15));
     fake.fault(Method::RunPodSandbox, Fault::TimedOutAfterDoing);
@@ -109,7 +109,7 @@ async fn a_call_may_have_worked_although_it_timed_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn faults_queue_up_before_the_lasting_one() {
+async fn queued_faults_apply_before_the_permanent_fault() {
     let (fake, world) = world();
     fake.fault_always(Method::Status, Some(Fault::Failed("always".to_owned())));
     fake.fault(Method::Status, Fault::Slow(Duration::from_secs(5)));
@@ -128,7 +128,7 @@ async fn faults_queue_up_before_the_lasting_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_can_hang_for_ever() {
+async fn runtime_call_can_hang_forever() {
     let (fake, world) = world();
     fake.fault(Method::PullImage, Fault::Hang);
     let sandbox = world.sandbox_request("web");
@@ -138,7 +138,7 @@ async fn a_call_can_hang_for_ever() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn containers_go_on_while_the_runtime_is_down() {
+async fn containers_keep_running_while_the_runtime_is_down() {
     let (fake, world) = world();
     let id = start(&world, "app", 0).await;
     fake.set_down(true);
@@ -150,7 +150,7 @@ async fn containers_go_on_while_the_runtime_is_down() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn images_are_pulled_or_refused() {
+async fn fake_images_are_pulled_or_rejected() {
     let (fake, world) = world();
     fake.unpullable("localhost/secret:1", "unauthorized").latency(Method::PullImage, Duration::from_secs(3));
     let sandbox = world.sandbox_request("web");
@@ -168,7 +168,7 @@ async fn images_are_pulled_or_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn commands_are_answered_by_the_program() {
+async fn exec_commands_are_answered_by_the_fake_program() {
     let (fake, world) = world();
     fake.program(
         "app",
@@ -190,7 +190,7 @@ async fn commands_are_answered_by_the_program() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_container_ends_though_the_caller_stopped_waiting() {
+async fn stop_container_completes_after_the_caller_stopped_waiting() {
     let (fake, world) = world();
     fake.program("app", Program::runs().ignoring_term());
     let id = start(&world, "app", 0).await;
@@ -201,7 +201,7 @@ async fn a_container_ends_though_the_caller_stopped_waiting() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shorter_grace_overtakes_a_longer_one() {
+async fn shorter_grace_period_overrides_a_longer_one() {
     let (fake, world) = world();
     fake.program("app", Program::runs().ignoring_term());
     let id = start(&world, "app", 0).await;
@@ -218,7 +218,7 @@ async fn a_shorter_grace_overtakes_a_longer_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_dies_by_itself_is_seen_and_hinted_at() {
+async fn container_exit_is_observed_and_sent_as_an_event() {
     use futures_util::StreamExt;
     let (fake, world) = world();
     fake.offer_hints();
@@ -237,7 +237,7 @@ async fn what_dies_by_itself_is_seen_and_hinted_at() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_container_started_beside_its_twin_is_noted() {
+async fn double_start_of_a_container_is_recorded() {
     let (fake, world) = world();
     start(&world, "app", 0).await;
     assert_eq!(fake.double_starts(), Vec::<String>::new());
@@ -246,7 +246,7 @@ async fn a_container_started_beside_its_twin_is_noted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_call_log_tells_the_story_in_order() {
+async fn call_log_lists_calls_in_order() {
     let (fake, world) = world();
     let id = start(&world, "app", 2).await;
     world.status(&id).await;

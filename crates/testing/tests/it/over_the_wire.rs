@@ -49,14 +49,14 @@ contract!(
 );
 
 #[tokio::test]
-async fn offered_hints_arrive_although_the_runtime_is_silent_at_first() {
+async fn offered_events_arrive_although_the_runtime_is_silent_at_first() {
     let wire = wire(TIMEOUT);
     wire.fake.offer_hints();
-    crate::cases::hints_are_offered_or_declined_plainly(&world(&wire)).await;
+    crate::cases::events_are_offered_or_unimplemented(&world(&wire)).await;
 }
 
 #[tokio::test]
-async fn a_runtime_that_does_not_answer_is_given_up_after_the_deadline() {
+async fn unanswered_runtime_call_ends_at_the_deadline() {
     let wire = wire(Duration::from_millis(200));
     wire.fake.fault(Method::Status, Fault::Hang).fault(Method::RunPodSandbox, Fault::Hang);
 
@@ -75,7 +75,7 @@ async fn a_runtime_that_does_not_answer_is_given_up_after_the_deadline() {
 }
 
 #[tokio::test]
-async fn a_stop_is_given_its_grace_before_the_deadline_counts() {
+async fn stop_container_deadline_is_extended_by_its_grace_period() {
     let wire = wire(Duration::from_millis(200));
     wire.fake.fault(Method::StopContainer, Fault::Hang);
     let began = Instant::now();
@@ -87,7 +87,7 @@ async fn a_stop_is_given_its_grace_before_the_deadline_counts() {
 }
 
 #[tokio::test]
-async fn a_checkpoint_may_take_as_long_as_the_longer_of_two_deadlines() {
+async fn checkpoint_uses_the_longer_of_two_deadlines() {
     let wire = wire(Duration::from_millis(200));
     let (id, second) = (model::ContainerId::new("c1"), Duration::from_secs(1));
     for (asked, expected) in [(Duration::ZERO, Duration::from_millis(200)), (second, second)] {
@@ -99,7 +99,7 @@ async fn a_checkpoint_may_take_as_long_as_the_longer_of_two_deadlines() {
 }
 
 #[tokio::test]
-async fn what_is_to_be_streamed_arrives_as_it_was_meant() {
+async fn streaming_requests_survive_the_wire() {
     let wire = wire(TIMEOUT);
     let world = world(&wire);
     wire.fake.stream_from("http://127.0.0.1:4000");
@@ -124,7 +124,7 @@ async fn what_is_to_be_streamed_arrives_as_it_was_meant() {
 }
 
 #[tokio::test]
-async fn a_checkpoint_is_written_where_it_was_asked_for() {
+async fn checkpoint_is_written_to_the_requested_path() {
     let wire = wire(TIMEOUT);
     let world = world(&wire);
     let sandbox = world.run_sandbox("web").await;
@@ -136,7 +136,7 @@ async fn a_checkpoint_is_written_where_it_was_asked_for() {
 
 /// Some containerd answer so, with a code that says nothing.
 #[tokio::test]
-async fn an_update_of_a_pods_resources_that_is_not_implemented_says_so_by_its_type() {
+async fn unimplemented_pod_resource_update_is_an_unimplemented_error() {
     let wire = wire(TIMEOUT);
     let update = async || {
         let id = model::SandboxId::new("s1");
@@ -156,7 +156,7 @@ async fn an_update_of_a_pods_resources_that_is_not_implemented_says_so_by_its_ty
 
 /// What crosses the wire is what the runtime measured, to the last number.
 #[tokio::test]
-async fn measurements_arrive_as_they_were_taken() {
+async fn stats_survive_the_wire() {
     let wire = wire(TIMEOUT);
     let world = world(&wire);
     let sandbox = world.run_sandbox("web").await;
@@ -188,7 +188,7 @@ async fn measurements_arrive_as_they_were_taken() {
 }
 
 #[tokio::test]
-async fn a_runtime_that_never_ends_a_command_is_given_up_in_the_commands_name() {
+async fn exec_sync_without_answer_is_reported_as_a_command_timeout() {
     let wire = wire(Duration::from_millis(200));
     wire.fake.fault(Method::ExecSync, Fault::Hang);
     let began = Instant::now();
@@ -199,7 +199,7 @@ async fn a_runtime_that_never_ends_a_command_is_given_up_in_the_commands_name() 
 }
 
 #[tokio::test]
-async fn a_pull_may_take_as_long_as_it_likes() {
+async fn image_pull_has_no_deadline() {
     let wire = wire(Duration::from_millis(100));
     wire.fake.latency(Method::PullImage, Duration::from_millis(500));
     let sandbox = world(&wire).sandbox_request("web");
@@ -209,7 +209,7 @@ async fn a_pull_may_take_as_long_as_it_likes() {
 
 /// The wire does not say in a container's status which sandbox it is in; an earlier kubelet may have made it.
 #[tokio::test]
-async fn a_container_made_by_an_earlier_kubelet_is_placed_in_its_sandbox() {
+async fn container_of_an_earlier_kubelet_is_assigned_to_its_sandbox() {
     let wire = wire(TIMEOUT);
     let world = world(&wire);
     let sandbox = world.sandbox_request("web");
@@ -224,7 +224,7 @@ async fn a_container_made_by_an_earlier_kubelet_is_placed_in_its_sandbox() {
 }
 
 #[tokio::test]
-async fn errors_keep_their_meaning_across_the_wire() {
+async fn error_codes_survive_the_wire() {
     let wire = wire(TIMEOUT);
     wire.fake.fault(Method::Status, Fault::Failed("disk on fire".to_owned()));
     wire.fake.fault(Method::Status, Fault::NotFound);
@@ -237,7 +237,7 @@ async fn errors_keep_their_meaning_across_the_wire() {
 }
 
 #[tokio::test]
-async fn a_runtime_that_comes_up_late_is_found() {
+async fn late_runtime_is_connected() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("cri.sock");
     let cri = CriRuntime::new(&format!("unix://{}", socket.display()), "", TIMEOUT).unwrap();
@@ -250,7 +250,7 @@ async fn a_runtime_that_comes_up_late_is_found() {
 }
 
 #[tokio::test]
-async fn an_image_service_of_its_own_must_answer_too() {
+async fn separate_image_service_must_answer_too() {
     let wire = wire(TIMEOUT);
     let images = wire.dir.path().join("images.sock");
     let at = |name: &str| format!("unix://{}", wire.dir.path().join(name).display());
@@ -275,7 +275,7 @@ fn serve_apart(fake: &FakeRuntime, socket: &std::path::Path) -> (tokio::runtime:
 }
 
 #[tokio::test]
-async fn a_runtime_that_was_restarted_is_picked_up() {
+async fn restarted_runtime_is_reconnected() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("cri.sock");
     let fake = FakeRuntime::new();
@@ -303,7 +303,7 @@ async fn a_runtime_that_was_restarted_is_picked_up() {
 }
 
 #[tokio::test]
-async fn a_large_listing_is_read_and_a_huge_one_is_an_error() {
+async fn large_list_response_is_read_and_a_huge_one_is_an_error() {
     let wire = wire(TIMEOUT);
     let world = world(&wire);
     let mut request = world.sandbox_request("large");
@@ -319,7 +319,7 @@ async fn a_large_listing_is_read_and_a_huge_one_is_an_error() {
 }
 
 #[tokio::test]
-async fn images_can_live_behind_another_socket() {
+async fn image_service_can_use_another_socket() {
     let dir = tempfile::tempdir().unwrap();
     let (runtime, images) = (FakeRuntime::new(), FakeRuntime::new());
     images.image("localhost/only-there:1");
@@ -334,7 +334,7 @@ async fn images_can_live_behind_another_socket() {
 }
 
 #[tokio::test]
-async fn requests_arrive_as_they_were_meant() {
+async fn requests_survive_the_wire() {
     use model::observation::NamespaceMode;
     use model::request::{
         Device, IdMapping, Mount, PortMapping, Propagation, Protocol, RunAs, SecurityProfile, SelinuxLabel,

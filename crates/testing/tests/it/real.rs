@@ -38,7 +38,7 @@ contract!(
 );
 
 #[tokio::test(flavor = "multi_thread")]
-async fn containers_outlive_a_crash_of_containerd_and_the_adapter_reconnects() {
+async fn containers_survive_a_containerd_crash_and_the_adapter_reconnects() {
     let dir = tempfile::tempdir().unwrap();
     let (mut containerd, world) = start(dir.path()).await;
     let sandbox = world.run_sandbox("web").await;
@@ -62,7 +62,7 @@ async fn containers_outlive_a_crash_of_containerd_and_the_adapter_reconnects() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_image_knows_its_users() {
+async fn image_status_reports_the_image_user() {
     let dir = tempfile::tempdir().unwrap();
     let (containerd, world) = start(dir.path()).await;
     let (sandbox_id, sandbox) = world.run_sandbox("web").await;
@@ -80,7 +80,7 @@ async fn the_image_knows_its_users() {
 
 /// What a test that panics leaves to the destructor: running pods, and a daemon that is already dead.
 #[tokio::test(flavor = "multi_thread")]
-async fn dropping_a_containerd_that_was_killed_still_leaves_nothing() {
+async fn dropping_a_killed_containerd_removes_everything() {
     let dir = tempfile::tempdir().unwrap();
     let (mut containerd, world) = start(dir.path()).await;
     let sandbox = world.run_sandbox("web").await;
@@ -93,7 +93,7 @@ async fn dropping_a_containerd_that_was_killed_still_leaves_nothing() {
 
 /// Two kubelets' tests run side by side.
 #[tokio::test(flavor = "multi_thread")]
-async fn two_instances_do_not_see_each_other() {
+async fn containerd_instances_are_isolated() {
     let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (first, first_world) = start(one.path()).await;
     let (second, second_world) = start(two.path()).await;
@@ -107,7 +107,7 @@ async fn two_instances_do_not_see_each_other() {
 
 /// Probes and hooks come from the node. The machine's own settings are no business of a test.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_can_be_reached_from_the_node_without_changing_the_node() {
+async fn pod_address_is_reachable_from_the_node_without_changing_the_node() {
     let forwarding = || std::fs::read_to_string("/proc/sys/net/ipv4/ip_forward").unwrap();
     let before = forwarding();
     let dir = tempfile::tempdir().unwrap();
@@ -133,7 +133,7 @@ async fn a_pod_can_be_reached_from_the_node_without_changing_the_node() {
 
 /// The kernel's own verdict, which the kubelet shows as the reason a container ended.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_container_that_outgrows_its_memory_limit_is_reported_as_killed_for_it() {
+async fn container_over_its_memory_limit_is_observed_as_oom_killed() {
     let dir = tempfile::tempdir().unwrap();
     let (containerd, world) = start(dir.path()).await;
     let (sandbox_id, sandbox) = world.run_sandbox("web").await;
@@ -154,7 +154,7 @@ async fn a_container_that_outgrows_its_memory_limit_is_reported_as_killed_for_it
 /// What came after containerd 1.6 is declined there by its type, so that callers can go on without. Newer runtimes offer
 /// some of it.
 #[tokio::test(flavor = "multi_thread")]
-async fn calls_that_an_old_runtime_does_not_know_are_declined_by_their_type() {
+async fn calls_unknown_to_an_old_runtime_are_unimplemented_errors() {
     let dir = tempfile::tempdir().unwrap();
     let (containerd, world) = start(dir.path()).await;
     let is_old = world.runtime.version().await.unwrap().version.trim_start_matches('v').starts_with("1.6");

@@ -30,7 +30,7 @@ fn offered<T: std::fmt::Debug>(result: RuntimeResult<T>) -> Option<T> {
     }
 }
 
-pub(crate) async fn a_stream_into_a_running_container_has_a_url_of_its_own(world: &World) {
+pub(crate) async fn exec_attach_and_port_forward_each_have_a_url(world: &World) {
     let sandbox = world.run_sandbox("web").await;
     let id = world.start(&sandbox, "app", Does::Sleep).await;
     let first = world.runtime.exec(&id, &command("true"), OUTPUT).await.unwrap();
@@ -43,7 +43,7 @@ pub(crate) async fn a_stream_into_a_running_container_has_a_url_of_its_own(world
     assert_url(&world.runtime.port_forward(&sandbox.0, &[8080, 65535]).await.unwrap(), "portforward");
 }
 
-pub(crate) async fn streams_that_make_no_sense_are_refused(world: &World) {
+pub(crate) async fn invalid_stream_requests_are_rejected(world: &World) {
     let sandbox = world.run_sandbox("web").await;
     let id = world.start(&sandbox, "app", Does::Sleep).await;
     let none = Streams::default();
@@ -56,7 +56,7 @@ pub(crate) async fn streams_that_make_no_sense_are_refused(world: &World) {
     }
 }
 
-pub(crate) async fn nothing_streams_from_what_has_ended_or_never_was(world: &World) {
+pub(crate) async fn streams_of_exited_or_missing_containers_are_rejected(world: &World) {
     let sandbox = world.run_sandbox("web").await;
     let id = world.start(&sandbox, "app", Does::ExitWith(0)).await;
     world.exited(&id).await;
@@ -75,7 +75,7 @@ pub(crate) async fn nothing_streams_from_what_has_ended_or_never_was(world: &Wor
     }
 }
 
-pub(crate) async fn a_running_container_is_measured(world: &World) {
+pub(crate) async fn stats_of_a_running_container(world: &World) {
     let sandbox = world.run_sandbox("web").await;
     let id = world.start(&sandbox, "app", Does::Sleep).await;
     let stats = world.runtime.container_stats(&id).await.unwrap();
@@ -100,7 +100,7 @@ pub(crate) async fn a_running_container_is_measured(world: &World) {
     assert!(gone.is_not_found(), "{gone:?}");
 }
 
-pub(crate) async fn a_sandbox_is_measured_with_what_is_in_it(world: &World) {
+pub(crate) async fn sandbox_stats_include_its_containers(world: &World) {
     let sandbox = world.run_sandbox("web").await;
     let id = world.start(&sandbox, "app", Does::Sleep).await;
     let stats = world.runtime.sandbox_stats(&sandbox.0).await.unwrap();
@@ -121,7 +121,7 @@ pub(crate) async fn a_sandbox_is_measured_with_what_is_in_it(world: &World) {
     assert!(gone.is_not_found(), "{gone:?}");
 }
 
-pub(crate) async fn the_filesystem_of_images_is_known(world: &World) {
+pub(crate) async fn image_filesystem_info_is_reported(world: &World) {
     let filesystems = world.runtime.image_filesystems().await.unwrap();
     let images = &filesystems.images[0];
     assert!(images.mountpoint.starts_with('/'), "{images:?}");
@@ -131,7 +131,7 @@ pub(crate) async fn the_filesystem_of_images_is_known(world: &World) {
     }
 }
 
-pub(crate) async fn the_resources_of_a_pod_are_taken_or_declined_plainly(world: &World) {
+pub(crate) async fn pod_resource_update_is_accepted_or_unimplemented(world: &World) {
     let (id, _) = world.run_sandbox("web").await;
     let share = |shares| LinuxResources { cpu_shares: Some(shares), ..Default::default() };
     let taken = world.runtime.update_sandbox_resources(&id, Some(&share(10)), &share(512)).await;
@@ -142,7 +142,7 @@ pub(crate) async fn the_resources_of_a_pod_are_taken_or_declined_plainly(world: 
     }
 }
 
-pub(crate) async fn a_checkpoint_is_made_or_declined_plainly(world: &World) {
+pub(crate) async fn checkpoint_is_written_or_unimplemented(world: &World) {
     let sandbox = world.run_sandbox("web").await;
     let id = world.start(&sandbox, "app", Does::Sleep).await;
     let location = world.logs.join("checkpoint.tar").display().to_string();
@@ -154,7 +154,7 @@ pub(crate) async fn a_checkpoint_is_made_or_declined_plainly(world: &World) {
     assert_eq!(world.status(&id).await.state, ContainerState::Running);
 }
 
-pub(crate) async fn metrics_of_pods_are_offered_or_declined_plainly(world: &World) {
+pub(crate) async fn pod_sandbox_metrics_are_offered_or_unimplemented(world: &World) {
     let sandbox = world.run_sandbox("web").await;
     world.start(&sandbox, "app", Does::Sleep).await;
     let described = offered(world.runtime.list_metric_descriptors().await);
@@ -167,7 +167,7 @@ pub(crate) async fn metrics_of_pods_are_offered_or_declined_plainly(world: &Worl
     }
 }
 
-pub(crate) async fn the_cgroup_driver_is_said_or_declined_plainly(world: &World) {
+pub(crate) async fn cgroup_driver_is_reported_or_unimplemented(world: &World) {
     if let Some(driver) = offered(world.runtime.cgroup_driver().await) {
         // What the fake says, and what a containerd of the tests is configured to.
         assert_eq!(driver, CgroupDriver::Cgroupfs);

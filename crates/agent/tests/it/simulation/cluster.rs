@@ -27,7 +27,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 const REST_WITHIN: Duration = Duration::from_secs(300);
 
 #[test]
-fn whatever_happens_to_the_api_it_comes_to_say_what_runs() {
+fn api_faults_never_keep_pod_status_from_converging() {
     let seeds = match std::env::var("SIM_SEED") {
         Ok(seed) => vec![seed.parse().unwrap()],
         Err(_) => pinned().into_iter().chain(0..60).collect(),
@@ -42,7 +42,7 @@ fn whatever_happens_to_the_api_it_comes_to_say_what_runs() {
 /// A runtime that says of running containers that they have ended makes the kubelet break the invariants; were that not noticed,
 /// the invariants would be worth nothing.
 #[test]
-fn a_broken_rule_is_noticed() {
+fn simulation_detects_a_violated_api_invariant() {
     let invariant = "is Succeeded and runs";
     let first_line = |why: String| why.lines().next().unwrap_or_default().to_owned();
     let broken = |seed| run_with(seed, |world| world.runtime.lie_about_stops());

@@ -26,7 +26,7 @@ pub(crate) fn polite(node: &Node) -> Value {
 }
 
 #[test]
-fn a_deleted_pod_gets_its_hook_and_its_grace_and_is_gone_when_kubectl_says_so() {
+fn kubectl_delete_runs_pre_stop_hook_and_grace_period_and_returns_when_the_pod_is_gone() {
     let cluster = Cluster::start();
     cluster.kubectl.apply(&[polite(&cluster.node)]);
     let pod = cluster.running("polite");
@@ -57,7 +57,7 @@ fn pod_that_ignores_sigterm_is_killed_after_its_grace_period() {
 }
 
 #[test]
-fn a_pod_deleted_by_force_leaves_the_api_at_once_and_the_node_soon() {
+fn force_deleted_pod_leaves_the_api_at_once_and_the_node_soon() {
     let cluster = Cluster::start();
     cluster.kubectl.apply(&[polite(&cluster.node)]);
     let pod = cluster.running("polite");
@@ -79,7 +79,7 @@ fn a_pod_deleted_by_force_leaves_the_api_at_once_and_the_node_soon() {
 }
 
 #[test]
-fn the_same_name_is_used_again_as_soon_as_it_is_free() {
+fn pod_name_can_be_reused_as_soon_as_the_old_pod_is_deleted() {
     let cluster = Cluster::start();
     let mut last: Option<Value> = None;
     for _ in 0..3 {

@@ -77,7 +77,7 @@ fn told_to_agents(cluster: &Cluster) {
 }
 
 #[test]
-fn pods_get_devices_of_a_plugin_and_keep_them_over_a_kill_of_the_kubelet() {
+fn device_plugin_devices_are_allocated_and_kept_over_a_kubelet_kill() {
     let mut cluster = Cluster::start();
     cluster.ready();
     let dir = cluster.node.path(SOCKETS);

@@ -51,7 +51,7 @@ fn claimed(cluster: &Cluster, name: &str, spec: Value) {
 }
 
 #[test]
-fn a_device_is_formatted_once_and_shared_and_one_with_something_on_it_is_left_alone() {
+fn local_block_device_is_formatted_once_and_one_with_data_is_never_formatted() {
     let cluster = Cluster::start();
     cluster.ready();
     let empty = LoopDevice::make(cluster.node.path("empty.img"));

@@ -77,7 +77,7 @@ fn renewals(cluster: &Cluster) -> usize {
 }
 
 #[test]
-fn idle_tls_connections_and_a_flood_of_handshakes_delay_no_client_with_credentials() {
+fn idle_tls_connections_and_handshake_floods_delay_no_authenticated_client() {
     let runtime = FakeRuntime::with_clock(ports::Clock::system());
     let mut node = Node::with_fake(&runtime, json!({"nodeLeaseDurationSeconds": 4}));
     let (issuer, pem) = server::authority();

@@ -78,7 +78,7 @@ fn start_pods(cluster: &Cluster) {
 }
 
 #[test]
-fn a_disk_of_images_loses_those_that_nobody_uses_and_then_who_wrote_most_to_it() {
+fn image_filesystem_pressure_removes_unused_images_then_evicts_the_largest_writer() {
     let (node, disk) = Node::with_image_disk(json!({}), 220);
     for (image, mebibytes) in [("used", LARGE), ("old", LARGE), ("older", LARGE), ("pinned", 1)] {
         node.import_image(&name(image), mebibytes);

@@ -158,7 +158,7 @@ fn pods_that_systemd_knows(node: &Node) -> String {
 }
 
 #[test]
-fn jobs_on_a_real_runtime_find_the_room_of_those_that_ended_and_leave_nothing() {
+fn job_pods_on_containerd_reuse_freed_resources_and_leave_nothing() {
     const JOBS: usize = 100;
     const PLACES: usize = 6;
     let cluster = Cluster::start();
@@ -194,7 +194,7 @@ fn jobs_on_a_real_runtime_find_the_room_of_those_that_ended_and_leave_nothing() 
 }
 
 #[test]
-fn jobs_with_processes_in_their_cgroups_leave_none_of_them() {
+fn job_pods_leave_no_process_in_their_cgroups() {
     const JOBS: usize = 100;
     const PLACES: usize = 20;
     let runtime = FakeRuntime::with_clock(ports::Clock::system());
@@ -233,7 +233,7 @@ fn jobs_with_processes_in_their_cgroups_leave_none_of_them() {
 
 /// Without an API, whose share would be larger than that of the node.
 #[test]
-fn a_thousand_pods_come_and_go_and_neither_a_process_nor_a_cgroup_is_left() {
+fn thousand_pods_leave_no_process_and_no_cgroup() {
     const WAVES: usize = 40;
     const PODS: usize = 25;
     let runtime = FakeRuntime::with_clock(ports::Clock::system());

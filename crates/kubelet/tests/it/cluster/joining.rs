@@ -71,7 +71,7 @@ fn pair_in_use(cluster: &Cluster) -> (String, String) {
 }
 
 #[test]
-fn a_node_joins_with_nothing_but_a_token_and_needs_no_second_certificate() {
+fn tls_bootstrap_with_a_token_joins_and_keeps_its_certificate_over_restart() {
     let mut cluster = newcomer(&[], json!({}));
     cluster.node.start_kubelet();
     cluster.ready();
@@ -133,7 +133,7 @@ fn an_empty_current_certificate_falls_back_to_an_older_pair() {
 }
 
 #[test]
-fn a_node_waits_for_its_approval_over_a_restart_and_asks_once() {
+fn tls_bootstrap_waits_for_csr_approval_over_a_restart_with_one_request() {
     let mut cluster = newcomer(&["--approve-by-hand"], json!({}));
     cluster.node.spawn_kubelet();
     let name = pending(&cluster);
@@ -154,7 +154,7 @@ fn a_node_waits_for_its_approval_over_a_restart_and_asks_once() {
 }
 
 #[test]
-fn a_denied_node_says_so_and_ends_and_joins_once_it_is_allowed_to_ask_again() {
+fn denied_csr_ends_the_kubelet_and_a_later_bootstrap_joins() {
     let mut cluster = newcomer(&["--approve-by-hand"], json!({}));
     cluster.node.spawn_kubelet();
     let name = pending(&cluster);
@@ -178,7 +178,7 @@ fn a_denied_node_says_so_and_ends_and_joins_once_it_is_allowed_to_ask_again() {
 }
 
 #[test]
-fn a_kubelet_that_was_away_past_the_end_of_its_certificate_joins_again() {
+fn kubelet_with_an_expired_client_certificate_bootstraps_again() {
     let mut cluster = newcomer(&["--certificate-lifetime-seconds=8"], json!({}));
     cluster.node.start_kubelet();
     cluster.ready();

@@ -21,7 +21,7 @@ fn runs(shared: &Path) -> usize {
 }
 
 #[test]
-fn a_pod_starts_once_whenever_the_kubelet_is_killed() {
+fn api_pod_starts_once_whenever_the_kubelet_is_killed() {
     let mut cluster = Cluster::start();
     for millis in MOMENTS {
         let cut_off_before = all_cut_off(&cluster.node);
@@ -44,7 +44,7 @@ fn a_pod_starts_once_whenever_the_kubelet_is_killed() {
 }
 
 #[test]
-fn a_deleted_pod_ends_once_whenever_the_kubelet_is_killed() {
+fn deleted_api_pod_terminates_once_whenever_the_kubelet_is_killed() {
     let mut cluster = Cluster::start();
     for mark in ["Stopping container main", "hook began", "term came", "all ended"] {
         let shared = cluster.node.path("shared").join(mark);
@@ -68,7 +68,7 @@ fn a_deleted_pod_ends_once_whenever_the_kubelet_is_killed() {
 }
 
 #[test]
-fn a_pod_completes_once_whenever_the_kubelet_is_killed() {
+fn api_pod_completes_once_whenever_the_kubelet_is_killed() {
     let mut cluster = Cluster::start();
     for millis in MOMENTS {
         let name = format!("job-{millis}");
@@ -97,7 +97,7 @@ fn a_pod_completes_once_whenever_the_kubelet_is_killed() {
 }
 
 #[test]
-fn a_crash_loop_goes_on_counting_in_the_api_whenever_the_kubelet_is_killed() {
+fn crash_loop_restart_count_in_the_api_grows_whenever_the_kubelet_is_killed() {
     let mut cluster = Cluster::start_with(json!({
         "featureGates": {"KubeletCrashLoopBackOffMax": true},
         "crashLoopBackOff": {"maxContainerRestartPeriod": "1s"},
@@ -121,7 +121,7 @@ fn a_crash_loop_goes_on_counting_in_the_api_whenever_the_kubelet_is_killed() {
 }
 
 #[test]
-fn a_mirror_is_made_and_made_again_and_removed_whenever_the_kubelet_is_killed() {
+fn mirror_pod_is_created_recreated_and_removed_whenever_the_kubelet_is_killed() {
     let mut cluster = Cluster::start();
     for millis in MOMENTS {
         cluster.node.apply("web", &shell_pod("web", FOREVER));
@@ -142,7 +142,7 @@ fn a_mirror_is_made_and_made_again_and_removed_whenever_the_kubelet_is_killed() 
 }
 
 #[test]
-fn an_outage_of_the_api_server_is_outlived_though_the_kubelet_is_killed_in_it() {
+fn api_server_outage_keeps_pods_even_if_the_kubelet_is_killed() {
     let mut cluster = Cluster::start();
     cluster.kubectl.apply(&[bound(shell_pod("steady", FOREVER))]);
     let steady = cluster.running("steady");

@@ -31,7 +31,7 @@ fn talker(cluster: &Cluster) {
 }
 
 #[test]
-fn kubectl_shows_logs_of_every_container_and_life_and_cuts_them_as_asked() {
+fn kubectl_logs_serves_every_container_and_previous_instance_with_limits() {
     let cluster = Cluster::guarded(json!({}));
     talker(&cluster);
     let said = |options: &[&str]| cluster.kubectl.ok(&[&["logs", "talker", "-c", "main"], options].concat());
@@ -76,7 +76,7 @@ const LIVES: &str = "n=$(cat /shared/n 2>/dev/null || echo 0); n=$((n + 1)); ech
                      until [ -e /shared/end$n ]; do sleep 0.1; done; echo over $n; exit 1";
 
 #[test]
-fn a_follower_stays_to_the_last_words_of_a_container_that_ends_and_of_a_pod_that_is_deleted() {
+fn kubectl_logs_follow_reads_the_last_lines_of_an_exited_container_and_of_a_deleted_pod() {
     let cluster = Cluster::guarded(json!({}));
     let mut pod = bound(shell_pod("mortal", LIVES));
     pod["spec"]["terminationGracePeriodSeconds"] = 30.into();
@@ -107,7 +107,7 @@ fn a_follower_stays_to_the_last_words_of_a_container_that_ends_and_of_a_pod_that
 }
 
 #[test]
-fn only_who_may_use_the_nodes_proxy_reads_logs_at_its_own_port() {
+fn kubelet_logs_need_nodes_proxy_permission() {
     let cluster = Cluster::guarded(json!({}));
     cluster.kubectl.apply(&[bound(once_pod("once", "echo said"))]);
     cluster.shown_when("once", "has succeeded", |pod| pod["status"]["phase"] == "Succeeded");

@@ -53,7 +53,7 @@ pub(super) fn mounts_of(node: &Node) -> Vec<String> {
 }
 
 #[test]
-fn a_hundred_pods_come_and_go_and_every_watch_event_is_accounted_for() {
+fn hundred_pods_start_and_terminate_with_only_expected_watch_events() {
     let runtime = FakeRuntime::with_clock(ports::Clock::system());
     let cluster = Cluster::on_fake(&runtime);
     cluster.kubectl.apply(&[
@@ -78,7 +78,7 @@ fn a_hundred_pods_come_and_go_and_every_watch_event_is_accounted_for() {
 }
 
 #[test]
-fn a_hundred_pods_come_and_go_on_a_real_runtime() {
+fn hundred_pods_start_and_terminate_on_containerd() {
     let cluster = Cluster::start();
     come_and_go(&cluster, 100, |name| shell_pod(name, FOREVER));
     assert_eq!(crate::node::names_in(&cluster.node.path("root/pods")), Vec::<String>::new());

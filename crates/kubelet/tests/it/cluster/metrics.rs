@@ -213,7 +213,7 @@ fn pod() -> Value {
 }
 
 #[test]
-fn a_node_of_a_cluster_tells_every_family_that_is_built() {
+fn metrics_of_a_cluster_node_have_every_implemented_family() {
     let cluster = Cluster::guarded(json!({"volumeStatsAggPeriod": "1ms"}));
     cluster.ready();
     let mut ends = shell_pod("ends", "exit 7");

@@ -17,7 +17,7 @@ fn mirror_of(cluster: &Cluster, pod: &Value) -> Value {
 }
 
 #[test]
-fn a_static_pod_has_a_mirror_that_comes_back_and_goes_with_the_manifest() {
+fn mirror_pod_is_recreated_after_deletion_and_removed_with_the_manifest() {
     let cluster = Cluster::start();
     cluster.node.apply("web", &shell_pod("web", FOREVER));
     let pod = cluster.node.running("web");
@@ -55,7 +55,7 @@ fn a_static_pod_has_a_mirror_that_comes_back_and_goes_with_the_manifest() {
 }
 
 #[test]
-fn kubectl_reaches_a_static_pod_by_the_name_and_the_uid_of_its_mirror() {
+fn kubectl_reaches_a_static_pod_by_name_and_uid_of_its_mirror_pod() {
     let cluster = Cluster::guarded(serde_json::json!({}));
     cluster.node.apply("web", &shell_pod("web", &format!("echo said; {FOREVER}")));
     let pod = cluster.node.running("web");

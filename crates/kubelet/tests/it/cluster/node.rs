@@ -57,7 +57,7 @@ fn the_node_becomes_ready_and_kubectl_describes_it() {
 }
 
 #[test]
-fn the_lease_is_renewed_and_the_status_is_not_sent_as_often() {
+fn node_lease_is_renewed_more_often_than_the_node_status() {
     let cluster = Cluster::start_with(json!({"nodeLeaseDurationSeconds": 4}));
     cluster.ready();
     let lease = |_: &Node| {
@@ -90,7 +90,7 @@ fn the_lease_is_renewed_and_the_status_is_not_sent_as_often() {
 }
 
 #[test]
-fn a_node_that_exists_keeps_what_others_wrote_when_the_kubelet_comes_back() {
+fn existing_node_keeps_foreign_labels_and_taints_after_a_kubelet_restart() {
     let mut cluster = Cluster::start_with(json!({"nodeStatusUpdateFrequency": "1s"}));
     cluster.ready();
     let before = cluster.kubectl.get("node", "node").expect("the node");
@@ -127,7 +127,7 @@ fn own_address() -> String {
 }
 
 #[test]
-fn a_node_is_told_of_as_its_flags_and_settings_say() {
+fn node_object_follows_flags_and_configuration() {
     let address = own_address();
     let mut cluster = Cluster::around(Node::on_containerd(json!({
         "podsPerCore": 1, "nodeStatusMaxImages": 1, "nodeStatusUpdateFrequency": "1s",
@@ -163,7 +163,7 @@ fn a_node_is_told_of_as_its_flags_and_settings_say() {
 }
 
 #[test]
-fn a_node_that_must_not_register_waits_for_its_object_and_then_reports() {
+fn register_node_false_waits_for_the_node_object_and_then_reports_status() {
     let fake = FakeRuntime::with_clock(ports::Clock::system());
     let settings = json!({"registerNode": false, "nodeStatusUpdateFrequency": "1s"});
     let mut cluster = Cluster::around(Node::with_fake(&fake, settings));
@@ -196,7 +196,7 @@ fn cgroup_root_that_does_not_exist_ends_the_start_before_the_node_registers() {
 
 /// Events wait for their own turn, and statuses of pods for theirs.
 #[test]
-fn the_api_is_called_no_more_often_than_the_configuration_allows() {
+fn kube_api_qps_and_burst_limit_api_calls() {
     let fake = FakeRuntime::with_clock(ports::Clock::system());
     let rates = json!({"kubeAPIQPS": 20, "kubeAPIBurst": 1, "eventRecordQPS": 2, "eventBurst": 1});
     let mut cluster = Cluster::around(Node::with_fake(&fake, rates));

@@ -105,7 +105,7 @@ fn review(cluster: &Cluster, token: &str, audiences: &Value) -> Value {
 }
 
 #[test]
-fn volumes_show_objects_and_follow_their_changes() {
+fn config_map_secret_downward_api_and_projected_volumes_follow_changes() {
     let cluster = started();
     cluster.kubectl.apply(&[
         config_map("cfg", json!({"color": "red", "size": "big"})),
@@ -186,7 +186,7 @@ fn volumes_show_objects_and_follow_their_changes() {
 }
 
 #[test]
-fn a_container_has_a_token_of_its_service_account_that_the_api_believes() {
+fn service_account_token_of_a_container_is_accepted_by_the_api() {
     let cluster = started();
     let vault = json!([{"name": "vault", "projected": {"sources": [
         {"serviceAccountToken": {"path": "token", "audience": "vault", "expirationSeconds": 600}},
@@ -222,7 +222,7 @@ fn a_container_has_a_token_of_its_service_account_that_the_api_believes() {
 }
 
 #[test]
-fn variables_come_from_objects_fields_and_services() {
+fn env_variables_come_from_config_maps_secrets_fields_and_services() {
     let mut cluster = with_accounts();
     let service = |name: &str, port: Value| {
         json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name},
@@ -293,7 +293,7 @@ fn variables_come_from_objects_fields_and_services() {
 }
 
 #[test]
-fn pods_wait_for_what_they_need_and_say_so_and_start_when_it_comes() {
+fn pods_wait_for_missing_config_maps_and_secrets_with_a_reason_and_start_when_they_appear() {
     let cluster = started();
     cluster.kubectl.apply(&[config_map("partial", json!({"size": "big"}))]);
     let one = |source: Value| {
@@ -375,7 +375,7 @@ fn pods_wait_for_what_they_need_and_say_so_and_start_when_it_comes() {
 }
 
 #[test]
-fn an_object_that_cannot_change_is_read_and_not_watched() {
+fn immutable_config_map_is_read_and_not_watched() {
     let cluster = started();
     let immutable = |mut object: Value| {
         object["immutable"] = true.into();
@@ -406,7 +406,7 @@ fn an_object_that_cannot_change_is_read_and_not_watched() {
 }
 
 #[test]
-fn objects_outlive_an_outage_of_the_api_server_and_a_restart_of_the_kubelet() {
+fn volume_objects_survive_an_api_server_outage_and_a_kubelet_restart() {
     let mut cluster = started();
     cluster.kubectl.apply(&[config_map("cfg", json!({"color": "red"}))]);
     let volume = json!([{"name": "cfg", "configMap": {"name": "cfg"}}]);
@@ -446,7 +446,7 @@ fn objects_outlive_an_outage_of_the_api_server_and_a_restart_of_the_kubelet() {
 }
 
 #[test]
-fn a_runtime_class_says_which_handler_runs_the_pod() {
+fn runtime_class_sets_the_runtime_handler_of_the_pod() {
     let cluster = started();
     let class = |name: &str, handler: &str| json!({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": name}, "handler": handler});
     cluster.kubectl.apply(&[class("unknown", "no-such-handler")]);
@@ -488,7 +488,7 @@ fn bundle(name: &str, signer: Option<&str>, tier: &str, certificates: &[&str]) -
 }
 
 #[test]
-fn volumes_show_what_the_cluster_trusts_and_follow_its_changes() {
+fn cluster_trust_bundle_volumes_follow_changes() {
     let cluster = Cluster::start_with(json!({"featureGates": {"ClusterTrustBundleProjection": true}}));
     cluster.ready();
     let signer = Some("s.example/x");

@@ -25,7 +25,7 @@ fn local(node: &Node, pod: &Value) -> Result<Value, String> {
 }
 
 #[test]
-fn pods_go_on_while_the_api_server_is_away_and_their_status_catches_up() {
+fn pods_keep_running_during_an_api_server_outage_and_status_catches_up() {
     for compacted in [false, true] {
         let mut cluster = Cluster::start();
         cluster.kubectl.apply(&[bound(shell_pod("steady", FOREVER)), fragile(&cluster.node)]);
@@ -52,7 +52,7 @@ fn pods_go_on_while_the_api_server_is_away_and_their_status_catches_up() {
 }
 
 #[test]
-fn a_kubelet_that_starts_while_the_api_server_is_away_leaves_what_runs_alone() {
+fn kubelet_started_during_an_api_server_outage_keeps_running_pods() {
     let mut cluster = Cluster::start();
     cluster.kubectl.apply(&[bound(shell_pod("steady", FOREVER)), bound(shell_pod("unwanted", FOREVER))]);
     let (steady, unwanted) = (cluster.running("steady"), cluster.running("unwanted"));
@@ -73,7 +73,7 @@ fn a_kubelet_that_starts_while_the_api_server_is_away_leaves_what_runs_alone() {
 }
 
 #[test]
-fn a_kubelet_that_missed_a_piece_of_history_finds_out_what_is() {
+fn expired_watch_history_leads_to_a_new_list() {
     let mut cluster = Cluster::start();
     let names = ["kept", "removed", "replaced", "ended"];
     cluster.kubectl.apply(&names.map(|name| bound(shell_pod(name, FOREVER))));

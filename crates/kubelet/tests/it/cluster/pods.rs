@@ -13,7 +13,7 @@ fn columns(cluster: &Cluster, name: &str) -> Vec<String> {
 }
 
 #[test]
-fn an_applied_pod_runs_and_kubectl_describes_it() {
+fn applied_pod_runs_and_kubectl_describe_shows_it() {
     let cluster = Cluster::start();
     let mut pod = bound(shell_pod("web", FOREVER));
     pod["spec"]["dnsPolicy"] = "Default".into();
@@ -94,7 +94,7 @@ fn who_looks_into_a_pod_comes_once_and_changes_nothing(cluster: &Cluster, pod: &
 }
 
 #[test]
-fn a_pod_that_completes_is_shown_so_and_stays() {
+fn completed_pod_is_shown_as_succeeded_and_kept() {
     let mut cluster = Cluster::start();
     let shared = cluster.node.path("shared");
     let mut done = bound(once_pod("done", "echo run >> /shared/done"));
@@ -131,7 +131,7 @@ fn a_pod_that_completes_is_shown_so_and_stays() {
 }
 
 #[test]
-fn a_crash_loop_is_shown_with_its_restarts_and_told_of_in_events() {
+fn crash_loop_is_shown_with_restart_count_and_back_off_events() {
     let cluster = Cluster::start();
     cluster.kubectl.apply(&[bound(shell_pod("crasher", "echo about to fail; exit 3"))]);
     let pod = cluster.shown_when("crasher", "waits for its second restart", |pod| {

@@ -54,7 +54,7 @@ pub(super) fn node_shows(cluster: &Cluster, kind: &str, status: &str, reason: &s
 }
 
 #[test]
-fn a_disk_that_fills_up_takes_who_has_most_on_it_and_limits_hold_without_a_shortage() {
+fn disk_pressure_evicts_the_largest_pod_and_ephemeral_storage_limits_evict_without_pressure() {
     let disk = SmallDisk::new(96, 2000);
     let processes = (processes_left() - 500).to_string();
     let mut cluster = Cluster::around(crate::node::Node::on_containerd(json!({
@@ -216,7 +216,7 @@ fn eat(cluster: &Cluster, name: &str) {
 }
 
 #[test]
-fn pods_that_run_short_of_memory_lose_who_took_more_than_it_asked_for() {
+fn memory_pressure_evicts_the_pod_over_its_request() {
     let mut cluster = short_of_memory();
     let log = cluster.node.path("kernel-log");
     rustix::fs::mknodat(rustix::fs::CWD, &log, rustix::fs::FileType::Fifo, 0o600.into(), 0).expect("a pipe");

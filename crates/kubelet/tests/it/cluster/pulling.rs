@@ -17,7 +17,7 @@ fn pod(name: &str, image: &str, policy: &str, secrets: &[&str]) -> Value {
 }
 
 #[test]
-fn an_image_pulled_with_a_secret_is_kept_from_pods_that_have_none() {
+fn image_pulled_with_a_secret_is_refused_to_pods_without_it() {
     let mut cluster = Cluster::start();
     let registry = Registry::start(&cluster.node.path("registry"), Some(("user", "secret")));
     registry.fill(&cluster.node, Some("user:secret"));

@@ -97,7 +97,7 @@ fn is_at_rest(cluster: &Cluster) -> Result<(), String> {
 }
 
 #[test]
-fn an_idle_node_makes_no_request_for_a_minute_but_heartbeats_even_with_unknown_fields_in_answers() {
+fn idle_node_makes_only_heartbeat_requests_even_with_unknown_fields_in_responses() {
     // Each pod is synced again every three seconds: the first time that says what its cgroup enforces, later times nothing.
     let node = Node::on_containerd(json!({"serverTLSBootstrap": true, "syncFrequency": "3s"}));
     let audit = node.path("api").join("audit.jsonl");

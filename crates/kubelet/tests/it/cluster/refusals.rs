@@ -57,7 +57,7 @@ fn refused(cluster: &Cluster, pod: &Value, reason: &str, words: &str) {
 }
 
 #[test]
-fn a_pod_that_does_not_fit_is_refused_and_kubectl_shows_why() {
+fn pod_that_does_not_match_the_node_is_rejected_with_a_reason() {
     // From its first moment on, so that no pod comes before them.
     let cluster = Cluster::start_with(json!({"registerWithTaints": [
         {"key": "maintenance", "value": "now", "effect": "NoExecute"}, {"key": "full", "effect": "NoSchedule"},
@@ -103,7 +103,7 @@ fn a_pod_that_does_not_fit_is_refused_and_kubectl_shows_why() {
 }
 
 #[test]
-fn a_pod_that_asks_for_too_much_is_refused_with_what_there_is() {
+fn pod_with_excess_requests_is_rejected_with_the_available_amounts() {
     let cluster = Cluster::start_with(json!({"maxPods": 2}));
     cluster.ready();
     let (cpu, memory) = (allocatable(&cluster, "cpu"), allocatable(&cluster, "memory"));
@@ -130,7 +130,7 @@ fn a_pod_that_asks_for_too_much_is_refused_with_what_there_is() {
 }
 
 #[test]
-fn others_make_way_for_a_critical_pod_and_kubectl_shows_it() {
+fn critical_pod_preempts_other_pods_and_kubectl_shows_it() {
     let cluster = Cluster::start();
     cluster.ready();
     let cpu = allocatable(&cluster, "cpu");

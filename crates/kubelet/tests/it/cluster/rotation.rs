@@ -109,7 +109,7 @@ fn visit(cluster: &Cluster, name: &str) {
 }
 
 #[test]
-fn certificates_of_the_program_are_renewed_under_load_and_nothing_fails() {
+fn client_and_serving_certificates_rotate_under_load_without_failures() {
     let mut cluster = newcomer(
         &[LIFE],
         json!({
@@ -210,7 +210,7 @@ fn embedded_client_certificate_is_stored_and_rotated_at_once() {
 }
 
 #[test]
-fn a_serving_certificate_waits_for_its_approval_and_is_kept_over_a_restart() {
+fn serving_certificate_waits_for_csr_approval_and_is_kept_over_a_restart() {
     let node = Node::on_containerd(json!({"serverTLSBootstrap": true, "address": "0.0.0.0"}));
     let mut cluster = Cluster::with_api(node, &["--approve-by-hand", "--no-service-accounts"]);
     cluster.node.start_kubelet();
@@ -247,7 +247,7 @@ fn undecided(cluster: &Cluster) -> Result<String, String> {
 }
 
 #[test]
-fn a_renewal_that_is_denied_is_counted_and_asked_for_again() {
+fn denied_certificate_renewal_is_counted_and_requested_again() {
     let mut cluster = newcomer(&["--approve-by-hand", LIFE], json!({"rotateCertificates": true}));
     cluster.node.spawn_kubelet();
     let first = cluster.node.eventually("the node asks to join", |_| undecided(&cluster));

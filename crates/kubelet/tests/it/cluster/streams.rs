@@ -29,7 +29,7 @@ fn with_web() -> Cluster {
 }
 
 #[test]
-fn kubectl_exec_hands_on_both_outputs_the_input_and_the_exit_code() {
+fn kubectl_exec_forwards_stdin_stdout_stderr_and_exit_code() {
     let cluster = with_web();
     let script = "echo out; echo err >&2; exit 3";
     let output = cluster.kubectl.run(&["exec", "web", "--", "sh", "-c", script], "");
@@ -95,7 +95,7 @@ impl Terminal {
 }
 
 #[test]
-fn a_terminal_has_its_size_follows_when_it_changes_and_ends_with_its_code() {
+fn kubectl_exec_tty_follows_resizes_and_returns_the_exit_code() {
     let cluster = with_web();
     let mut terminal = Terminal::open();
     terminal.resize(40, 100);
@@ -120,7 +120,7 @@ fn a_terminal_has_its_size_follows_when_it_changes_and_ends_with_its_code() {
 }
 
 #[test]
-fn kubectl_attach_talks_with_the_containers_own_program() {
+fn kubectl_attach_connects_to_the_container_process() {
     let cluster = Cluster::guarded(json!({}));
     let mut pod =
         bound(once_pod("echo", "while read -r line; do echo got $line; done; echo heard all; exit 4"));
@@ -167,7 +167,7 @@ fn tree(dir: &Path) -> BTreeMap<String, String> {
 }
 
 #[test]
-fn a_tree_of_100_mib_is_copied_there_and_back_unchanged() {
+fn kubectl_cp_copies_100_mib_in_both_directions_unchanged() {
     let cluster = with_web();
     let (here, back) = (cluster.node.path("tree"), cluster.node.path("back"));
     make_tree(&here);
@@ -201,7 +201,7 @@ fn page(stream: &mut TcpStream) -> Result<usize, String> {
 }
 
 #[test]
-fn kubectl_port_forward_carries_a_hundred_connections_at_once() {
+fn kubectl_port_forward_serves_100_concurrent_connections() {
     const CONNECTIONS: usize = 100;
     let cluster = Cluster::guarded(json!({}));
     server(&cluster);

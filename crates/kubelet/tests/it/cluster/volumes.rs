@@ -63,7 +63,7 @@ fn told(cluster: &Cluster, pod: &str, words: &str) {
 }
 
 #[test]
-fn claims_lead_to_directories_and_devices_of_the_node_and_say_why_they_do_not() {
+fn persistent_volume_claims_mount_directories_and_devices_and_report_failures() {
     let cluster = Cluster::start();
     cluster.ready();
     let disk = cluster.node.path("disk");
@@ -149,7 +149,7 @@ fn look(volume: &Path) -> Option<(String, String)> {
 }
 
 #[test]
-fn whoever_reads_a_million_times_never_sees_half_of_an_update() {
+fn volume_update_is_atomic_for_a_million_reads() {
     let cluster = Cluster::start();
     cluster.ready();
     let config = |n: usize| {

@@ -128,7 +128,7 @@ fn without_version(pod: &Value) -> Value {
 }
 
 #[test]
-fn a_life_that_is_not_as_it_should_be_is_seen() {
+fn pod_history_check_reports_invalid_transitions() {
     let event = |kind: &str, version: u32, phase: &str, id: &str| {
         serde_json::json!({"type": kind, "object": {
             "metadata": {"name": "a", "uid": "u", "resourceVersion": version.to_string()},

@@ -47,7 +47,7 @@ fn confined(name: &str, profile: Value) -> Value {
 
 #[test]
 #[ignore = "needs AppArmor: scripts/vm"]
-fn apparmor_confines_a_container_as_its_profile_says() {
+fn apparmor_profile_confines_a_container() {
     let _loaded = Loaded::new();
     let node = Node::start();
     let of_container = json!({"type": "Localhost", "localhostProfile": NAME});

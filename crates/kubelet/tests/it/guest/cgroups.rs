@@ -111,7 +111,7 @@ fn check_limits(guaranteed: &Path, burstable: &Path, best_effort: &Path) {
 
 #[test]
 #[ignore = "needs systemd and cgroup v2: scripts/vm"]
-fn pods_live_in_slices_of_systemd_with_the_numbers_of_their_classes_and_leave_none() {
+fn systemd_cgroup_driver_creates_slices_with_qos_values_and_removes_them() {
     let (_kubepods, _swap, in_root) = (Kubepods, SwapFile::on(), InRoot::new());
     let settings = json!({
         "cgroupDriver": "systemd", "cgroupRoot": "/", "failCgroupV1": true, "podPidsLimit": 200,

@@ -33,7 +33,7 @@ impl Drop for Pages {
 
 #[test]
 #[ignore = "sets huge pages aside: scripts/vm"]
-fn a_pod_uses_the_huge_pages_it_asks_for_through_a_volume_and_gives_them_back() {
+fn pod_uses_requested_hugepages_through_a_volume_and_frees_them() {
     let _pages = Pages::set_aside(8);
     let node = Node::start();
     let script = format!(

@@ -24,7 +24,7 @@ fn children(pid: u32) -> Vec<u32> {
 
 #[test]
 #[ignore = "lowers OOM scores, needs cgroup v2: scripts/vm"]
-fn the_oom_killer_takes_the_node_and_guaranteed_pods_last_and_of_a_container_all_or_one() {
+fn oom_killer_prefers_best_effort_pods_and_single_process_oom_kill_is_respected() {
     let mut node = Node::start();
     the_node_and_guaranteed_pods_come_last(&node);
     all_of_a_container_ends_unless_the_node_says_otherwise(&mut node);

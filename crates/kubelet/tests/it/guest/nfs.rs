@@ -89,7 +89,7 @@ fn writer(cluster: &Cluster, server: &Server) {
 
 #[test]
 #[ignore = "needs an NFS server in the kernel: scripts/vm"]
-fn pods_share_an_export_and_outlive_the_death_of_its_server() {
+fn pods_share_an_nfs_export_and_survive_the_death_of_its_server() {
     let cluster = Cluster::start();
     let node = &cluster.node;
     let server = Server::start(node.path("export"));

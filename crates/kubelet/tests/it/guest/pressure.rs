@@ -16,7 +16,7 @@ fn sample(text: &str, name: &str, labels: &[&str]) -> Option<f64> {
 
 #[test]
 #[ignore = "needs cgroup v2: scripts/vm"]
-fn who_waits_for_a_processor_is_told_by_container_pod_and_node() {
+fn psi_metrics_show_cpu_pressure_of_container_pod_and_node() {
     // A node that would refuse cgroup v1 starts here.
     let node = Node::start_with(json!({"failCgroupV1": true}));
     let mut pod = shell_pod("waiting", "while :; do :; done");

@@ -45,7 +45,7 @@ fn until_used(node: &Node, what: &str, expected: [(&str, u64); 3]) {
 /// filesystem is real.
 #[test]
 #[ignore = "needs a filesystem with project quotas: scripts/vm"]
-fn the_filesystem_counts_the_volumes_of_pods_with_users_of_their_own_over_restarts_too() {
+fn project_quota_counts_volumes_of_user_namespace_pods_over_restarts() {
     let gates = json!({"LocalStorageCapacityIsolationFSQuotaMonitoring": true});
     let runtime = FakeRuntime::with_clock(ports::Clock::system());
     let mut node = Node::with_fake(&runtime, json!({"featureGates": gates, "volumeStatsAggPeriod": "1ms"}));

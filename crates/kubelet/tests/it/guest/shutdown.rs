@@ -92,7 +92,7 @@ fn ended_at(pod: &Value) -> String {
 
 #[test]
 #[ignore = "needs systemd and logind: scripts/vm"]
-fn pods_end_by_priority_before_the_machine_would_and_an_end_that_does_not_come_is_taken_back() {
+fn graceful_node_shutdown_ends_pods_by_priority_and_a_cancelled_shutdown_is_reverted() {
     let end = HarmlessEnd::new();
     let node =
         Node::start_with(json!({"shutdownGracePeriod": "120s", "shutdownGracePeriodCriticalPods": "60s"}));

@@ -55,7 +55,7 @@ impl Drop for Unit {
 
 #[test]
 #[ignore = "needs systemd: scripts/vm"]
-fn systemd_starts_a_kubelet_that_hangs_again_and_the_journal_tells_of_it() {
+fn systemd_watchdog_restarts_a_hanging_kubelet_and_the_journal_shows_it() {
     let mut node = Node::start_with(json!({"enableSystemLogQuery": true}));
     node.kill_kubelet();
     let unit = Unit::start(&node);
