@@ -1,8 +1,8 @@
-//! How fast and how small: the kubelet compared with raw calls to the same runtime, and idle next to a runtime that costs
-//! nothing. `scripts/bench` builds what is measured and runs this.
+//! How fast and how small: the kubelet compared with raw calls to the same runtime, and idle on a fake runtime. `scripts/bench`
+//! builds what is measured and runs this.
 //!
-//! Owns: the measurements, the marks they are held against, and the words they are shown in. Never judges one run by
-//! another: what is compared was measured in the same run, turn by turn.
+//! Owns: the measurements, their targets, and the report. Runs are never compared with each other: compared values were measured
+//! in the same run, alternately.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a bench is there to be read")]
 
 #[path = "speed/idle.rs"]
@@ -24,14 +24,14 @@ use std::time::Duration;
 
 use report::Report;
 
-/// Why a measurement came to nothing: complete, in plain words.
+/// Why a measurement failed, as a complete message.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct BenchError(String);
 
 pub(crate) type Outcome<T> = Result<T, BenchError>;
 
-/// Turns any error into ours, with what was tried before it.
+/// Turns any error into ours, with the operation that failed.
 pub(crate) fn failed<E: std::fmt::Display>(what: impl std::fmt::Display) -> impl FnOnce(E) -> BenchError {
     move |error| BenchError(format!("{what}: {error}"))
 }
@@ -116,7 +116,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether the run is good: every mark within its double, or (not `--short`) whatever came out.
+/// Whether the run is good: every target within its double, or (not `--short`) any result.
 fn run() -> Outcome<bool> {
     let arguments = Arguments::parse()?;
     let tokio = tokio::runtime::Builder::new_multi_thread().enable_all().build();
@@ -124,7 +124,7 @@ fn run() -> Outcome<bool> {
     let report = tokio.block_on(async {
         tokio::select! {
             report = measure(&arguments) => report,
-            // Everything measured is owned by that future, and ends with it.
+            // That future owns everything measured, and ends it.
             _ = tokio::signal::ctrl_c() => Err(BenchError("interrupted".to_owned())),
         }
     })?;

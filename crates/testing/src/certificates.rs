@@ -1,5 +1,4 @@
-//! Certificates that are readable text, and somebody who signs them: for tests on paused time. Not one of them would
-//! convince a real server.
+//! Certificates that are readable text, and a fake signer: for tests on paused time. No real server would accept them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -95,16 +94,16 @@ impl Certificates for FakeCertificates {
     }
 }
 
-/// Somebody who decides about signing requests.
+/// A fake signer that approves or denies certificate signing requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Signed with this life, from now on.
+    /// Signs with this lifetime from now on.
     Sign(Duration),
     Deny,
 }
 
 impl FakeCluster {
-    /// Decides about every request that waits; returns about how many.
+    /// Approves or denies every pending request; returns how many.
     pub fn decide_signing_requests(&self, verdict: Verdict, now: Timestamp) -> usize {
         let mut requests = self.all::<CertificateSigningRequest>();
         requests.retain(|request| request.status.is_none());

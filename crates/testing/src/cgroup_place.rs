@@ -1,11 +1,10 @@
-//! Where a cgroup is below the root of each tree, by the driver that names it.
+//! The path of a cgroup below the root of each hierarchy, by cgroup driver.
 
 use model::CgroupDriver;
 
 const SLICE: &str = ".slice";
 
-/// Where a cgroup of that path is from the root of a tree. The name of a slice says all that it is in: `a-b.slice` is in
-/// `a.slice`.
+/// The path of that cgroup below the root of a hierarchy. The name of a slice contains its parents: `a-b.slice` is in `a.slice`.
 pub(crate) fn place_of(driver: CgroupDriver, path: &str) -> String {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     match driver {

@@ -1,6 +1,6 @@
-//! Cgroups in memory, with processes that may refuse to die for a while.
+//! Cgroups in memory, with processes that may survive some SIGKILLs.
 //!
-//! Owns [`FakeCgroups`]. Below it is one tree; which version it is nobody can tell.
+//! Owns [`FakeCgroups`]. It has one hierarchy and does not show which cgroup version it is.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -26,16 +26,16 @@ pub struct FakeCgroups {
 struct State {
     /// By path: what was written, by the name of the file.
     cgroups: BTreeMap<String, BTreeMap<String, String>>,
-    /// Processes that live, in their cgroups.
+    /// Live processes, in their cgroups.
     processes: Vec<Process>,
-    /// Whatever is made or written below these fails.
+    /// Creating or writing anything below these fails.
     broken: Vec<String>,
-    /// Those that are watched now, and who is to be woken.
+    /// The watched memory thresholds, and the watchers to notify.
     marks: Vec<MemoryMark>,
     alarm: Arc<Notify>,
-    /// By socket, who serves it.
+    /// By socket, the process that serves it.
     listeners: BTreeMap<PathBuf, u32>,
-    /// Nobody may be made less likely to be killed.
+    /// No OOM score may be lowered.
     keeps_scores: bool,
 }
 
@@ -45,7 +45,7 @@ struct Process {
     /// So many SIGKILLs do not end it.
     endures: u32,
     facts: ProcessFacts,
-    /// Starts another one in the moment before it is moved for the first time.
+    /// Starts another process at the moment before it is moved for the first time.
     child: Option<u32>,
 }
 
@@ -69,19 +69,19 @@ impl FakeCgroups {
         self.state.lock().cgroups.keys().cloned().collect()
     }
 
-    /// What is in a file; `None` if nobody has written it.
+    /// The content of a file; `None` if it was never written.
     #[must_use]
     pub fn text(&self, cgroup: &str, file: &str) -> Option<String> {
         self.state.lock().cgroups.get(cgroup)?.get(file).cloned()
     }
 
-    /// Somebody else made a cgroup.
+    /// Creates a cgroup, as another program would.
     pub fn put(&self, cgroup: &str) -> &Self {
         self.state.lock().make(cgroup);
         self
     }
 
-    /// Somebody else wrote into a file.
+    /// Writes into a file, as another program would.
     pub fn write(&self, cgroup: &str, file: &str, text: &str) -> &Self {
         let mut state = self.state.lock();
         state.make(cgroup);
@@ -91,7 +91,7 @@ impl FakeCgroups {
         self
     }
 
-    /// Somebody else removed a cgroup with all below it; who was inside is elsewhere.
+    /// Removes a cgroup with everything below it, as another program would; its processes are moved elsewhere.
     pub fn take(&self, cgroup: &str) -> &Self {
         let mut state = self.state.lock();
         state.cgroups.retain(|path, _| !is_inside(path, cgroup));
@@ -104,13 +104,13 @@ impl FakeCgroups {
         self
     }
 
-    /// A process in a cgroup, that only so many SIGKILLs and one more end.
+    /// A process in a cgroup that survives so many SIGKILLs.
     pub fn add_process(&self, cgroup: &str, pid: u32, endures: u32) -> &Self {
         self.state.lock().processes.push(Process { endures, ..Process::new(cgroup, pid) });
         self
     }
 
-    /// A thread of the kernel, in the root.
+    /// A kernel thread, in the root cgroup.
     pub fn add_kernel_thread(&self, pid: u32) -> &Self {
         let mut thread = Process::new("/", pid);
         thread.facts.executable = None;
@@ -118,13 +118,13 @@ impl FakeCgroups {
         self
     }
 
-    /// A process in a cgroup, that starts another one just before it is moved.
+    /// A process in a cgroup that starts another one just before it is moved.
     pub fn add_parent(&self, cgroup: &str, pid: u32, child: u32) -> &Self {
         self.state.lock().processes.push(Process { child: Some(child), ..Process::new(cgroup, pid) });
         self
     }
 
-    /// Who serves a socket.
+    /// Sets the process that serves a socket.
     pub fn listen(&self, socket: &str, pid: u32) -> &Self {
         self.state.lock().listeners.insert(socket.into(), pid);
         self
@@ -136,7 +136,7 @@ impl FakeCgroups {
         self
     }
 
-    /// Where a process is, and its score.
+    /// The cgroup of a process, and its score.
     #[must_use]
     pub fn place_of(&self, pid: u32) -> Option<(String, i32)> {
         let state = self.state.lock();
@@ -144,18 +144,18 @@ impl FakeCgroups {
         Some((process.cgroup.clone(), process.facts.oom_score_adj))
     }
 
-    /// At which use of memory somebody wants to be woken.
+    /// The memory usage at which watchers are notified.
     #[must_use]
     pub fn memory_marks(&self) -> Vec<MemoryMark> {
         self.state.lock().marks.clone()
     }
 
-    /// One of the marks is reached.
+    /// Signals that one of the thresholds is reached.
     pub fn ring(&self) {
         self.state.lock().alarm.notify_one();
     }
 
-    /// From now on nothing can be made or written there.
+    /// From now on nothing can be created or written there.
     pub fn break_below(&self, cgroup: &str) -> &Self {
         self.state.lock().broken.push(cgroup.to_owned());
         self

@@ -1,6 +1,6 @@
-//! A real containerd for tests, on paths of its own: nothing of it is shared with a containerd that may run on the
-//! machine, and nothing of it is left behind. (Containerd and libcni also make the empty directories `/run/containerd/s`
-//! and `/var/lib/cni/results`; those are shared with others and stay.)
+//! A real containerd for tests, on paths of its own: it shares nothing with a containerd that may run on the machine, and it
+//! leaves nothing behind. (Containerd and libcni also create the empty directories `/run/containerd/s` and
+//! `/var/lib/cni/results`; those are shared and stay.)
 //!
 //! Owns: the daemon's process, its configuration, its CNI network (a bridge and a 10.x subnet of its own), and two
 //! images made on the spot: [`PAUSE_IMAGE`] and [`BUSYBOX_IMAGE`]. Needs root.
@@ -22,7 +22,7 @@ pub use cleanup::leftovers;
 
 use crate::stretched;
 
-/// What sandboxes run: a process that sleeps, and exits at once on SIGTERM.
+/// The image of sandboxes: a process that sleeps, and exits at once on SIGTERM.
 pub const PAUSE_IMAGE: &str = "localhost/pause:test";
 /// Busybox with all its applets, the users `root`, `nobody` and `app` (1000), and `/tmp`. Its command is `sh`.
 pub const BUSYBOX_IMAGE: &str = "localhost/busybox:test";
@@ -33,16 +33,16 @@ const OUR_IMAGES: [&str; 2] = [PAUSE_IMAGE, BUSYBOX_IMAGE];
 /// `scripts/runtimes` fills such directories.
 pub const BIN_DIR_VARIABLE: &str = "KUBELET_TEST_CONTAINERD_BIN_DIR";
 
-/// Who makes the cgroups, where that is not `cgroupfs`. `scripts/vm --cgroup-driver` sets it in the guest.
+/// The cgroup driver, if it is not `cgroupfs`. `scripts/vm --cgroup-driver` sets it in the guest.
 pub const CGROUP_DRIVER_VARIABLE: &str = "KUBELET_TEST_CGROUP_DRIVER";
 
-/// What fits into a socket address.
+/// The maximum length of a socket address.
 const MAX_SOCKET_PATH: usize = 107;
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(20);
 
-/// Why containerd could not be brought up or down. The text is complete.
+/// Why containerd could not be started or stopped. The text is complete.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct ContainerdError(String);
@@ -53,12 +53,12 @@ fn failed(what: impl std::fmt::Display, error: impl std::fmt::Display) -> Contai
     ContainerdError(format!("{what}: {error}"))
 }
 
-/// Everything that belongs to one containerd, derived from its directory alone, so that whoever knows the directory can
-/// look for what it left.
+/// The names of everything that belongs to one containerd, derived from its directory alone, so that its leftovers can be found
+/// from the directory.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
     dir: PathBuf,
-    /// Eight hex digits that tell this instance from others.
+    /// Eight hex digits that identify this instance.
     tag: String,
     subnet: (u8, u8),
 }
@@ -117,13 +117,13 @@ impl Layout {
     }
 }
 
-/// The cgroup that belongs to what a test does in `dir`: a containerd that was started there removes it at its end.
+/// The cgroup for a test's work in `dir`: a containerd that was started there removes it at its end.
 #[must_use]
 pub fn cgroup_root_of(dir: &Path) -> String {
     Layout::of(dir).cgroup_root()
 }
 
-/// Its directories in all trees, the innermost first.
+/// Its directories in all hierarchies, the innermost first.
 pub(crate) fn cgroup_dirs_of(dir: &Path) -> Vec<PathBuf> {
     cleanup::cgroups(&Layout::of(dir))
 }
@@ -136,7 +136,7 @@ pub struct Containerd {
 }
 
 impl Containerd {
-    /// What this machine lacks to run a containerd under test, in plain words; `None` if nothing.
+    /// What this machine lacks to run a containerd under test, as a message; `None` if nothing.
     #[must_use]
     pub fn missing() -> Option<String> {
         let mut lacks: Vec<String> = Vec::new();
@@ -167,7 +167,7 @@ impl Containerd {
         Self::start_with(dir, cgroup_driver()).await
     }
 
-    /// The same with cgroups that are made like this.
+    /// Does the same with this cgroup driver.
     pub async fn start_with(dir: &Path, driver: CgroupDriver) -> Outcome<Self> {
         if let Some(missing) = Self::missing() {
             return Err(ContainerdError(missing));
@@ -191,7 +191,7 @@ impl Containerd {
         Ok(containerd)
     }
 
-    /// Makes an image like [`BUSYBOX_IMAGE`] that is larger by so much, and waits until CRI lists it.
+    /// Creates an image like [`BUSYBOX_IMAGE`] that is larger by so much, and waits until CRI lists it.
     pub async fn import_image(&self, name: &str, mebibytes: usize) -> Outcome<()> {
         image::import_large(&self.layout, name, mebibytes)?;
         self.wait_for_images(&[name]).await
@@ -203,7 +203,7 @@ impl Containerd {
         self.layout.socket()
     }
 
-    /// `unix://…`, as the kubelet's configuration wants it.
+    /// `unix://…`, the format of the kubelet's configuration.
     #[must_use]
     pub fn endpoint(&self) -> String {
         format!("unix://{}", self.socket().display())
@@ -221,7 +221,7 @@ impl Containerd {
         self.child.as_ref().map(Child::id)
     }
 
-    /// Kills the daemon without warning; its containers go on. Follow with [`Self::resume`].
+    /// Kills the daemon without warning; its containers keep running. Follow with [`Self::resume`].
     pub fn crash(&mut self) -> Outcome<()> {
         let Some(mut child) = self.child.take() else { return Ok(()) };
         child.kill().and_then(|()| child.wait()).map_err(|e| failed("kill containerd", e))?;
@@ -241,7 +241,7 @@ impl Containerd {
         self.resume().await
     }
 
-    /// Removes all pods, ends the daemon and everything it started, and removes what it made on the machine.
+    /// Removes all pods, stops the daemon and everything it started, and removes what it created on the machine.
     pub fn stop(mut self) -> Outcome<()> {
         self.tear_down()
     }
@@ -295,7 +295,7 @@ impl Containerd {
 
 impl Drop for Containerd {
     fn drop(&mut self) {
-        // A test that fails must still leave nothing behind; what cannot be removed, `leftovers` will name.
+        // A failed test must leave nothing behind either; `leftovers` names what cannot be removed.
         let _ = self.tear_down();
     }
 }
@@ -314,10 +314,10 @@ fn spawn(layout: &Layout) -> Outcome<Child> {
         .map_err(|e| failed("start containerd", e))
 }
 
-/// Asks the process to end, and kills it if it does not.
+/// Sends SIGTERM to the process, and SIGKILL if it does not exit.
 fn end(child: &mut Child) -> Outcome<()> {
     if let Some(pid) = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw) {
-        // It may have ended by itself.
+        // It may have exited by itself.
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
     }
     let deadline = Instant::now() + stretched(STOP_TIMEOUT);
@@ -343,14 +343,15 @@ fn run(program: &str, arguments: &[&str]) -> Outcome<String> {
     }
 }
 
-/// The cgroup driver that a containerd under test uses. Older ones do not say it, so kubelets next to it must be told.
+/// The cgroup driver that a containerd under test uses. Older ones do not report it, so kubelets that use them must be
+/// configured.
 #[must_use]
 pub fn cgroup_driver() -> CgroupDriver {
     let named = std::env::var(CGROUP_DRIVER_VARIABLE).ok();
     named.and_then(|name| CgroupDriver::parse(&name)).unwrap_or(CgroupDriver::Cgroupfs)
 }
 
-/// A program, such as `ctr`, of the version under test; whatever it starts in turn is looked for in the same places.
+/// A program, such as `ctr`, of the version under test; programs that it starts are searched in the same directories.
 #[must_use]
 pub fn command(program: &str) -> Command {
     let mut command = Command::new(find(program).unwrap_or_else(|| program.into()));

@@ -1,7 +1,7 @@
-//! A device plugin as others write them: a gRPC server on a socket next to the kubelet's. Its devices are files in `/dev`
+//! A device plugin as vendors write them: a gRPC server on a socket in the kubelet's directory. Its devices are files in `/dev`
 //! that every machine has.
 //!
-//! Runs in a thread of its own runtime, so that tests that know no `async` can use it; ends when dropped.
+//! Runs in a thread with its own runtime, so that synchronous tests can use it; ends when dropped.
 
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -22,7 +22,7 @@ use tonic::{Request, Response, Status};
 
 use crate::stretched;
 
-/// A plugin that serves.
+/// A running device plugin.
 #[derive(Debug)]
 pub struct DevicePlugin {
     dir: PathBuf,
@@ -39,7 +39,7 @@ struct State {
     calls: Arc<Mutex<Vec<String>>>,
 }
 
-/// `null zero!`: two devices, the second of which is not well.
+/// `null zero!`: two devices, the second of which is unhealthy.
 fn devices(line: &str) -> Vec<wire::Device> {
     let device = |word: &str| wire::Device {
         id: word.trim_end_matches('!').to_owned(),
@@ -50,7 +50,7 @@ fn devices(line: &str) -> Vec<wire::Device> {
 }
 
 impl DevicePlugin {
-    /// Serves these devices at a socket in the directory of the kubelet's. Nobody knows of it until it registers.
+    /// Serves these devices at a socket in the kubelet's directory. The kubelet does not know it until it registers.
     ///
     /// # Panics
     /// The socket cannot be opened.
@@ -86,10 +86,10 @@ impl DevicePlugin {
         runtime.spawn(server.serve_with_incoming(UnixListenerStream::new(listener)));
     }
 
-    /// Tells the kubelet of itself, as soon as that listens; first opens its own socket again if the kubelet has removed it.
+    /// Registers with the kubelet as soon as that listens; first opens its own socket again if the kubelet has removed it.
     ///
     /// # Errors
-    /// What the kubelet says.
+    /// The error of the kubelet.
     pub fn register(&mut self) -> Result<(), String> {
         if !self.dir.join(&self.endpoint).exists() {
             self.open();
@@ -98,7 +98,7 @@ impl DevicePlugin {
     }
 
     /// # Errors
-    /// What the kubelet says.
+    /// The error of the kubelet.
     pub fn register_as(&self, version: &str) -> Result<(), String> {
         let Some(runtime) = &self.runtime else { return Err("it has ended".to_owned()) };
         runtime.block_on(async {
@@ -113,12 +113,12 @@ impl DevicePlugin {
         })
     }
 
-    /// From now on its devices are these.
+    /// Replaces its devices.
     pub fn set(&self, line: &str) {
         self.state.devices.send_replace(devices(line));
     }
 
-    /// What it was asked so far: `Allocate null`.
+    /// The requests so far: `Allocate null`.
     #[must_use]
     pub fn calls(&self) -> Vec<String> {
         self.state.calls.lock().clone()
@@ -162,7 +162,7 @@ impl device_plugin_server::DevicePlugin for State {
         Ok(Response::new(lists.map(|devices| Ok(wire::ListAndWatchResponse { devices })).boxed()))
     }
 
-    /// Likes those best that come last.
+    /// Prefers the devices at the end of the list.
     async fn get_preferred_allocation(
         &self,
         request: Request<wire::PreferredAllocationRequest>,

@@ -1,8 +1,8 @@
-//! A container runtime that behaves: containers run, exit after a while, ignore SIGTERM; images are pulled; calls fail,
-//! hang, or do their work and then answer too late. All on tokio's time, so paused time makes hours pass at once.
+//! A simulated container runtime: containers run, exit after a while, ignore SIGTERM; images are pulled; calls fail, hang, or
+//! succeed and answer too late. All on tokio's time, so paused time makes hours pass at once.
 //!
-//! Owns: [`FakeRuntime`], a handle that can be cloned and survives any number of kubelets. It starts no task: what a
-//! container is doing follows from when it was started and from its [`Program`].
+//! Owns: [`FakeRuntime`], a handle that can be cloned and survives any number of kubelets. It starts no task: the state of a
+//! container follows from when it was started and from its [`Program`].
 
 mod faults;
 mod images;
@@ -32,10 +32,10 @@ use self::state::{Moment, State};
 /// 2026-01-01T00:00:00Z, when virtual clocks begin.
 pub(crate) const EPOCH_SECONDS: i64 = 1_767_225_600;
 
-/// One call that changed (or was to change) something, or ran a command.
+/// One call that changed (or should have changed) something, or ran a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallRecord {
-    /// Since the runtime was made.
+    /// Since the runtime was created.
     pub at: Duration,
     pub method: Method,
     /// `web`, `web#1` for a sandbox, `web/app`, `web/app#2` for a container (with its attempt, if not the first), or
@@ -49,7 +49,7 @@ impl std::fmt::Display for CallRecord {
     }
 }
 
-/// Hints that a slow listener may fall behind; the rest it misses.
+/// By how many events a slow listener may fall behind; it misses the rest.
 const HINTS_KEPT: usize = 1024;
 
 /// The fake. Clones share everything.
@@ -64,7 +64,7 @@ struct Shared {
     state: Mutex<State>,
     script: Mutex<Script>,
     programs: Mutex<Programs>,
-    /// Replaced when the runtime goes down: whoever listened hears the end.
+    /// Replaced when the runtime goes down, which ends the streams of all listeners.
     hints: Mutex<broadcast::Sender<RuntimeHint>>,
 }
 
@@ -82,7 +82,7 @@ impl FakeRuntime {
         Self::with_clock(Clock::starting_at(epoch))
     }
 
-    /// As [`Self::new`], with timestamps from the given clock.
+    /// Like [`Self::new`], with timestamps from the given clock.
     #[must_use]
     pub fn with_clock(clock: Clock) -> Self {
         let (hints, _) = broadcast::channel(HINTS_KEPT);
@@ -102,30 +102,30 @@ impl FakeRuntime {
 
     // ---- scripting ----
 
-    /// What containers of that name (or, if no name matches, of that image) do.
+    /// Sets the program of containers of that name (or, if no name matches, of that image).
     pub fn program(&self, name_or_image: &str, program: Program) -> &Self {
         self.programs(name_or_image, vec![program])
     }
 
-    /// One program for each instance in turn; the last one goes on for all further ones.
+    /// Sets one program for each instance in turn; the last one applies to all further ones.
     pub fn programs(&self, name_or_image: &str, programs: Vec<Program>) -> &Self {
         self.shared.programs.lock().set(name_or_image, programs);
         self
     }
 
-    /// The next call of that method meets this fault. Faults queue up.
+    /// The fault applies to the next call of that method. Faults queue up.
     pub fn fault(&self, method: Method, fault: Fault) -> &Self {
         self.shared.script.lock().push(method, fault);
         self
     }
 
-    /// Every call of that method meets this fault, after those queued; `None` ends it.
+    /// The fault applies to every call of that method after the queued ones; `None` ends it.
     pub fn fault_always(&self, method: Method, fault: Option<Fault>) -> &Self {
         self.shared.script.lock().set_always(method, fault);
         self
     }
 
-    /// Forgets every fault and is reachable again. Latencies stay, and calls that hang already go on hanging.
+    /// Clears every fault and is reachable again. Latencies stay, and calls that hang already continue to hang.
     pub fn calm(&self) {
         self.shared.script.lock().calm();
     }
@@ -136,7 +136,7 @@ impl FakeRuntime {
         self
     }
 
-    /// Every call fails as if nobody listened on the socket, and streams end. Containers go on.
+    /// Every call fails as if the socket were closed, and streams end. Containers keep running.
     pub fn set_down(&self, down: bool) -> &Self {
         self.shared.script.lock().down = down;
         if down {
@@ -145,44 +145,44 @@ impl FakeRuntime {
         self
     }
 
-    /// How long a call waits before it gives up; what the timeout faults take.
+    /// How long a call waits before it times out; the duration of the timeout faults.
     pub fn set_request_timeout(&self, timeout: Duration) -> &Self {
         self.shared.script.lock().request_timeout = timeout;
         self
     }
 
-    /// `GetContainerEvents` is offered (it is not at first).
+    /// Offers `GetContainerEvents` (initially it does not).
     pub fn offer_hints(&self) -> &Self {
         self.shared.script.lock().offers_hints = true;
         self
     }
 
-    /// The runtime says that it cannot make user namespaces (it can at first).
+    /// Reports that it does not support user namespaces (initially it does).
     pub fn without_user_namespaces(&self) -> &Self {
         self.shared.state.lock().user_namespaces = false;
         self
     }
 
-    /// The cgroup driver that the runtime says it uses (cgroupfs at first).
+    /// Sets the cgroup driver that it reports (initially cgroupfs).
     pub fn set_cgroup_driver(&self, driver: CgroupDriver) -> &Self {
         self.shared.state.lock().cgroup_driver = driver;
         self
     }
 
-    /// Where URLs for exec, attach and port-forward point to, as `http://127.0.0.1:4000`. The fake serves no streams
-    /// itself: without this, nobody listens there.
+    /// Sets the base of the URLs for exec, attach and port-forward, such as `http://127.0.0.1:4000`. The fake serves no streams
+    /// itself: without this, no server listens there.
     pub fn stream_from(&self, base: &str) -> &Self {
         base.clone_into(&mut self.shared.state.lock().streaming);
         self
     }
 
-    /// Container logs are written to real files, below the log directories that sandboxes name.
+    /// Writes container logs to real files, below the log directories of the sandboxes.
     pub fn write_logs(&self) -> &Self {
         self.shared.state.lock().writes_logs = true;
         self
     }
 
-    /// The runtime, or its network, is (not) ready, as `Status` says.
+    /// Sets whether the runtime, or its network, is ready in `Status`.
     pub fn set_ready(&self, runtime: bool, network: bool) -> &Self {
         let mut state = self.shared.state.lock();
         (state.runtime_ready, state.network_ready) = (runtime, network);
@@ -210,7 +210,7 @@ impl FakeRuntime {
 
     // ---- what happens from outside ----
 
-    /// The newest running container of that pod and name ends by itself, now. Whether there was one.
+    /// The newest running container of that pod and name exits by itself, now. Returns whether there was one.
     pub fn end_container(&self, pod: &str, container: &str, exit_code: i32) -> bool {
         let now = self.moment();
         let ended = self.shared.state.lock().end_container(pod, container, exit_code, now);
@@ -224,7 +224,7 @@ impl FakeRuntime {
         killed.into_iter().for_each(|uid| self.hint(uid));
     }
 
-    // ---- looking ----
+    // ---- inspection ----
 
     /// The calls so far that changed something or ran a command, in the order they began.
     #[must_use]
@@ -250,13 +250,13 @@ impl FakeRuntime {
         self.shared.script.lock().count(method)
     }
 
-    /// Where it was told that pods get their addresses.
+    /// The pod CIDR that it was given.
     #[must_use]
     pub fn pod_cidr(&self) -> String {
         self.shared.state.lock().pod_cidr.clone()
     }
 
-    /// `pod/container` or `pod/container#attempt` of all that runs now, sorted.
+    /// `pod/container` or `pod/container#attempt` of all running containers, sorted.
     #[must_use]
     pub fn running(&self) -> Vec<String> {
         self.shared.state.lock().titles_of_running(self.moment())
@@ -280,44 +280,44 @@ impl FakeRuntime {
         self.shared.state.lock().double_starts.clone()
     }
 
-    /// Every sandbox, as a listing would show it. Meets no fault and is not counted.
+    /// Every sandbox, as a list would return it. No fault applies, and it is not counted.
     #[must_use]
     pub fn sandboxes(&self) -> Vec<SandboxSummary> {
         self.shared.state.lock().list_sandboxes(&Scope::Node)
     }
 
-    /// Every container with the UID of its pod, as an inspection would show it. Meets no fault and is not counted.
+    /// Every container with the UID of its pod, as an inspection would return it. No fault applies, and it is not counted.
     #[must_use]
     pub fn containers(&self) -> Vec<(PodUid, ContainerObservation)> {
         self.shared.state.lock().observe_all(self.moment())
     }
 
-    /// What the newest instance of a container was created from.
+    /// The request that created the newest instance of a container.
     #[must_use]
     pub fn container_request(&self, pod: &str, container: &str) -> Option<ContainerRequest> {
         self.shared.state.lock().newest(pod, container).map(|c| c.request.clone())
     }
 
-    /// What the newest sandbox of a pod was created from.
+    /// The request that created the newest sandbox of a pod.
     #[must_use]
     pub fn sandbox_request(&self, pod: &str) -> Option<SandboxRequest> {
         self.shared.state.lock().newest_sandbox(pod).map(|s| s.request.clone())
     }
 
-    /// The resources that the newest instance of a container has now.
+    /// The current resources of the newest instance of a container.
     #[must_use]
     pub fn resources(&self, pod: &str, container: &str) -> Option<LinuxResources> {
         self.shared.state.lock().newest(pod, container).map(|c| c.resources.clone())
     }
 
-    /// What the newest sandbox of a pod may use now: its own part (overhead), and the pod as a whole.
+    /// The current resources of the newest sandbox of a pod: its own part (overhead), and the pod as a whole.
     #[must_use]
     pub fn sandbox_resources(&self, pod: &str) -> Option<(Option<LinuxResources>, Option<LinuxResources>)> {
         self.shared.state.lock().newest_sandbox(pod).map(|s| s.resources.clone())
     }
 
     fn hint(&self, pod: PodUid) {
-        // Nobody may be listening.
+        // There may be no listener.
         let _ = self.shared.hints.lock().send(RuntimeHint { pod });
     }
 }

@@ -1,5 +1,5 @@
-//! A Kubernetes API that behaves: resource versions, conflicts, watches with history, graceful deletion of pods; calls
-//! fail, hang, or do their work and then answer too late. All on tokio's time, so paused time makes hours pass at once.
+//! A simulated Kubernetes API: resource versions, conflicts, watches with history, graceful deletion of pods; calls fail, hang,
+//! or succeed and answer too late. All on tokio's time, so paused time makes hours pass at once.
 //!
 //! Owns: [`FakeCluster`], a handle that can be cloned and survives any number of kubelets. It starts no task. It has no
 //! validation, defaults or controllers: those are in `localapi`.
@@ -34,7 +34,7 @@ use self::faults::Script;
 use self::store::Store;
 use crate::fake::EPOCH_SECONDS;
 
-/// Who is let in by a `SubjectAccessReview`: user, verb, resource with its subresource.
+/// The rule of a `SubjectAccessReview`: user, verb, resource with its subresource.
 type Access = Box<dyn Fn(&SubjectAccessReview) -> bool + Send + Sync>;
 
 /// The fake. Clones share everything.
@@ -60,10 +60,10 @@ struct Shared {
     clock: Clock,
     store: Mutex<Store>,
     script: Mutex<Script>,
-    /// Bearer tokens, and to whom they belong.
+    /// Bearer tokens and their users.
     tokens: Mutex<Vec<(String, String)>>,
     access: Mutex<Access>,
-    /// Changes whenever watches have something to look at.
+    /// Changes whenever watches have something to read.
     changes: watch::Sender<u64>,
 }
 
@@ -80,7 +80,7 @@ impl Default for FakeCluster {
 }
 
 impl FakeCluster {
-    /// An empty cluster on a virtual clock, as that of [`crate::FakeRuntime`].
+    /// An empty cluster on a virtual clock, like that of [`crate::FakeRuntime`].
     #[must_use]
     pub fn new() -> Self {
         let epoch = Timestamp::from_second(EPOCH_SECONDS).unwrap_or(Timestamp::UNIX_EPOCH);
@@ -117,13 +117,13 @@ impl FakeCluster {
 
     // ---- scripting ----
 
-    /// The next such call about such objects (`pods`; `""` for any) meets this fault. Faults queue up.
+    /// The fault applies to the next such call for such objects (`pods`; `""` for any). Faults queue up.
     pub fn fault(&self, verb: Verb, plural: &str, fault: ClusterFault) -> &Self {
         self.shared.script.lock().push(verb, plural, fault);
         self
     }
 
-    /// The next `count` such calls meet this fault.
+    /// The fault applies to the next `count` such calls.
     pub fn fault_times(&self, verb: Verb, plural: &str, fault: &ClusterFault, count: usize) -> &Self {
         for _ in 0..count {
             self.fault(verb, plural, fault.clone());
@@ -131,7 +131,7 @@ impl FakeCluster {
         self
     }
 
-    /// Every such call meets this fault, after those queued; `None` ends it.
+    /// The fault applies to every such call after the queued ones; `None` ends it.
     pub fn fault_always(&self, verb: Verb, plural: &str, fault: Option<ClusterFault>) -> &Self {
         self.shared.script.lock().set_always(verb, plural, fault);
         self
@@ -143,7 +143,7 @@ impl FakeCluster {
         self
     }
 
-    /// Cuts the node off, or (`None`) joins it again. Watches break; what happens meanwhile is kept for later.
+    /// Disconnects the node, or (`None`) reconnects it. Watches break; changes meanwhile are kept in the history.
     pub fn set_outage(&self, outage: Option<Outage>) -> &Self {
         {
             let mut script = self.shared.script.lock();
@@ -154,52 +154,52 @@ impl FakeCluster {
         self
     }
 
-    /// Drops this field from every status, as a server does whose feature gate for it is off.
+    /// Drops this field from every status, as a server does whose feature gate for it is disabled.
     pub fn drop_status_field(&self, field: &'static str) -> &Self {
         self.shared.store.lock().drop_status_field(field);
         self
     }
 
-    /// Forgets every fault, and is reachable.
+    /// Clears every fault, and is reachable.
     pub fn calm(&self) -> &Self {
         self.shared.script.lock().calm();
         self
     }
 
-    /// How long a call waits before it gives up; what hanging calls take.
+    /// How long a call waits before it times out; the duration of hanging calls.
     pub fn set_deadline(&self, deadline: Duration) -> &Self {
         self.shared.script.lock().deadline = deadline;
         self
     }
 
-    /// Every watch ends, as it does every few minutes.
+    /// Ends every watch, as happens every few minutes.
     pub fn end_watches(&self) -> &Self {
         self.shared.script.lock().ends += 1;
         self.shared.announce();
         self
     }
 
-    /// Every watch is told how far it is.
+    /// Sends a bookmark to every watch.
     pub fn send_bookmarks(&self) -> &Self {
         self.shared.script.lock().bookmarks += 1;
         self.shared.announce();
         self
     }
 
-    /// Forgets its history: who goes on from before is told that this is too old.
+    /// Compacts its history: a watch from an earlier resource version is expired.
     pub fn compact(&self) -> &Self {
         self.shared.store.lock().compact();
         self.shared.announce();
         self
     }
 
-    /// The bearer of this token is this user.
+    /// Sets the user of this bearer token.
     pub fn accept_token(&self, token: &str, user: &str) -> &Self {
         self.shared.tokens.lock().push((token.to_owned(), user.to_owned()));
         self
     }
 
-    /// Who may do what; at first everybody everything.
+    /// Sets the authorization rule; at first everything is allowed.
     pub fn set_access(
         &self,
         allowed: impl Fn(&SubjectAccessReview) -> bool + Send + Sync + 'static,
@@ -208,7 +208,7 @@ impl FakeCluster {
         self
     }
 
-    /// Sees every change from now on, in the moment it is made.
+    /// Calls the observer at every change from now on, at the moment it is made.
     pub fn watch_changes(
         &self,
         on_change: impl Fn(&str, Option<&Value>, Option<&Value>) + Send + Sync + 'static,
@@ -217,9 +217,9 @@ impl FakeCluster {
         self
     }
 
-    // ---- what others do ----
+    // ---- actions of other clients ----
 
-    /// Somebody creates the object, or replaces all of it with its status. The object as it is then.
+    /// Another client creates the object, or replaces all of it with its status. Returns the stored object.
     pub fn put<K: FakeObject>(&self, object: &K) -> K {
         let now = self.shared.clock.now().wall;
         let put = self.shared.store.lock().put(object, now);
@@ -227,7 +227,7 @@ impl FakeCluster {
         put
     }
 
-    /// Somebody deletes the object. Whether there was one.
+    /// Another client deletes the object. Returns whether there was one.
     pub fn remove<K: FakeObject>(&self, namespace: &str, name: &str, grace_seconds: Option<i64>) -> bool {
         let now = self.shared.clock.now().wall;
         let deletion = Deletion { uid: None, grace_seconds };
@@ -236,15 +236,15 @@ impl FakeCluster {
         removed.is_ok()
     }
 
-    // ---- looking ----
+    // ---- inspection ----
 
-    /// The object as it is now. Meets no fault and is not counted.
+    /// The stored object. No fault applies, and it is not counted.
     #[must_use]
     pub fn look<K: FakeObject>(&self, namespace: &str, name: &str) -> Option<K> {
         self.shared.store.lock().get("", namespace, name).ok()
     }
 
-    /// All objects of a kind, by namespace and name. Meets no fault and is not counted.
+    /// All objects of a kind, by namespace and name. No fault applies, and it is not counted.
     #[must_use]
     pub fn all<K: FakeObject>(&self) -> Vec<K> {
         self.shared.store.lock().all()
@@ -256,7 +256,7 @@ impl FakeCluster {
         self.shared.script.lock().calls.iter().map(ToString::to_string).collect()
     }
 
-    /// The same with their times.
+    /// The same calls with their times.
     #[must_use]
     pub fn calls(&self) -> Vec<ClusterCall> {
         self.shared.script.lock().calls.clone()
@@ -267,13 +267,13 @@ impl FakeCluster {
         self.shared.script.lock().calls.clear();
     }
 
-    /// How often connections were closed on demand.
+    /// How often the client closed its connections.
     #[must_use]
     pub fn closed_connections(&self) -> u64 {
         self.shared.script.lock().closed_connections
     }
 
-    /// Watches that are open now.
+    /// The number of open watches.
     #[must_use]
     pub fn open_watches(&self) -> usize {
         self.shared.changes.receiver_count()

@@ -1,7 +1,7 @@
-//! A CRI server on a unix socket, in front of any `Runtime`: for tests of the adapter, and for measuring a kubelet
-//! against a runtime that costs nothing.
+//! A CRI server on a unix socket, in front of any `Runtime`: for tests of the adapter, and for measuring a kubelet against a
+//! runtime without cost of its own.
 //!
-//! Serves every verb of the port. The streaming lists, which the port does not have, are answered `Unimplemented`.
+//! Serves every method of the port. The streaming lists, which the port does not have, return `Unimplemented`.
 
 mod answer;
 mod request;
@@ -26,7 +26,7 @@ use tonic::transport::Server;
 
 use self::service::Service;
 
-/// A running server; it ends, and its socket goes, when this is dropped.
+/// A running server; when this is dropped, it stops and its socket is removed.
 #[derive(Debug)]
 pub struct FakeCri {
     socket: PathBuf,
@@ -51,29 +51,29 @@ impl FakeCri {
             .add_service(ImageServiceServer::new(service))
             .serve_with_incoming(UnixListenerStream::new(listener));
         let task = tokio::spawn(async move {
-            // It ends by being aborted; an error before that shows as refused connections.
+            // It ends by abort; an error before that shows as refused connections.
             let _ = serving.await;
         });
         Ok(Self { socket: socket.to_path_buf(), task, traces })
     }
 
-    /// The places in traces that calls for containers and sandboxes were said to belong to.
+    /// The span ids in the trace headers of calls for containers and sandboxes.
     #[must_use]
     pub fn traces(&self) -> BTreeSet<String> {
         self.traces.lock().clone()
     }
 
-    /// `unix://…`, as the kubelet's configuration wants it.
+    /// `unix://…`, the format of the kubelet's configuration.
     #[must_use]
     pub fn endpoint(&self) -> String {
         format!("unix://{}", self.socket.display())
     }
 
-    /// Ends the server and waits until it is gone. Open connections are another matter: hyper serves each in a task of
-    /// its own, so they live until the client closes them or the tokio runtime ends.
+    /// Stops the server and waits until it has ended. Open connections are different: hyper serves each in a task of its own, so
+    /// they live until the client closes them or the tokio runtime ends.
     pub async fn stop(mut self) {
         self.task.abort();
-        // Being aborted is what we asked for.
+        // The abort was requested here.
         let _ = (&mut self.task).await;
     }
 }
@@ -81,7 +81,7 @@ impl FakeCri {
 impl Drop for FakeCri {
     fn drop(&mut self) {
         self.task.abort();
-        // Somebody may have removed the directory already.
+        // The directory may have been removed already.
         let _ = std::fs::remove_file(&self.socket);
     }
 }

@@ -1,5 +1,5 @@
-//! Device plugins in memory, for the kubelet's own side of what they agree: who registers, tells of devices, hands them out
-//! or refuses, and goes away. How they speak with the kubelet is shown with a real one ([`crate::DevicePlugin`]).
+//! Device plugins in memory, for the kubelet's side of the protocol: registration, device lists, allocation or its failure, and
+//! the end of a plugin. The wire protocol is tested with a real one ([`crate::DevicePlugin`]).
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,10 +15,10 @@ use ports::plugins::{
 };
 use tokio::sync::watch;
 
-/// The variable by which a container sees which devices it has.
+/// The environment variable that names the devices of a container.
 const VARIABLE: &str = "DEVICES";
 
-/// A `Plugins` port that has no plugin at first. Clones share everything.
+/// A `Plugins` port without plugins at first. Clones share everything.
 #[derive(Clone, Debug, Default)]
 pub struct FakePlugins {
     state: Arc<Mutex<State>>,
@@ -27,17 +27,17 @@ pub struct FakePlugins {
 #[derive(Debug, Default)]
 struct State {
     registrar: Option<Arc<dyn Registrar>>,
-    /// By the names of their sockets. One that has gone listens no more.
+    /// By the names of their sockets. One that has stopped listens no more.
     plugins: BTreeMap<String, Arc<FakePlugin>>,
 }
 
 #[derive(Debug)]
 struct FakePlugin {
-    /// `None` once it has gone.
+    /// `None` once it has stopped.
     devices: watch::Sender<Option<Vec<PluginDevice>>>,
-    /// Why it hands nothing out.
+    /// The error of its allocations.
     refusal: Mutex<Option<String>>,
-    /// What it has handed out, call by call.
+    /// Its allocations, call by call.
     handed_out: Mutex<Vec<Vec<String>>>,
 }
 
@@ -46,10 +46,10 @@ fn socket_of(resource: &str) -> String {
 }
 
 impl FakePlugins {
-    /// A plugin comes and registers with these devices, all of them well.
+    /// A plugin starts and registers with these devices, all of them healthy.
     ///
     /// # Errors
-    /// What the kubelet tells it.
+    /// The error of the kubelet.
     pub async fn come(&self, resource: &str, devices: &[&str]) -> Result<(), String> {
         let told = devices.iter().map(|id| PluginDevice {
             id: (*id).to_owned(),
@@ -70,21 +70,21 @@ impl FakePlugins {
         registrar.register(DeviceRegistration { version, endpoint, resource: resource.to_owned() }).await
     }
 
-    /// The plugin ends.
+    /// Stops the plugin.
     pub fn go(&self, resource: &str) {
         if let Some(plugin) = self.state.lock().plugins.remove(&socket_of(resource)) {
             plugin.devices.send_replace(None);
         }
     }
 
-    /// From now on the plugin hands nothing out and says why, or hands out again.
+    /// From now on the plugin fails allocations with this error, or succeeds again.
     pub fn refuse(&self, resource: &str, why: Option<&str>) {
         if let Some(plugin) = self.state.lock().plugins.get(&socket_of(resource)) {
             *plugin.refusal.lock() = why.map(str::to_owned);
         }
     }
 
-    /// What the plugin has handed out, call by call.
+    /// The allocations of the plugin, call by call.
     #[must_use]
     pub fn handed_out(&self, resource: &str) -> Vec<Vec<String>> {
         let state = self.state.lock();

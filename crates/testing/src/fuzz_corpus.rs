@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-/// The name of a target, which is also that of its corpus, and what is done with each input.
+/// The name of a target, which is also that of its corpus, and the function that runs on each input.
 pub type FuzzTarget = (&'static str, fn(&[u8]));
 
-/// Gives every input in the corpus of each target to it. A target panics where it finds a defect.
+/// Runs each target on every input in its corpus. A target panics where it finds a defect.
 ///
 /// # Panics
 /// A target does, or has no corpus, or an empty one.

@@ -1,5 +1,5 @@
-//! A gRPC health server (`grpc.health.v1.Health`) on all addresses of this machine, which says of each service what the
-//! test wants.
+//! A gRPC health server (`grpc.health.v1.Health`) on all addresses of this machine, which reports for each service what the test
+//! sets.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -33,7 +33,7 @@ struct CheckResponse {
     status: i32,
 }
 
-/// What the server says of each service; one that is not here is not found.
+/// The status of each service; one that is not listed is not found.
 type Services = Arc<Mutex<BTreeMap<String, bool>>>;
 
 /// A running server; it ends when this is dropped.
@@ -55,7 +55,7 @@ impl HealthServer {
         let health = Health { services: services.clone() };
         let serving = tonic::transport::Server::builder().add_service(health).serve_with_incoming(incoming);
         let task = tokio::spawn(async move {
-            // It ends by being aborted; an error before that shows as refused connections.
+            // It ends by abort; an error before that shows as refused connections.
             let _ = serving.await;
         });
         Ok(Self { port, services, task })
@@ -87,7 +87,7 @@ impl NamedService for Health {
     const NAME: &'static str = "grpc.health.v1.Health";
 }
 
-/// The service has one method that is used, `Check`; whatever is called is answered as that.
+/// Only the method `Check` of the service is used; every call is answered as that.
 impl Service<http::Request<Body>> for Health {
     type Response = http::Response<Body>;
     type Error = Infallible;

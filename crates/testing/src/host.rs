@@ -20,10 +20,10 @@ use tokio::sync::broadcast;
 use firewall::Firewalls;
 use tree::{Node, Tree};
 
-/// Changes that a slow watcher may fall behind; missing some is told as one change.
+/// By how many changes a slow watcher may fall behind; missed ones are reported as one change.
 const CHANGES_KEPT: usize = 256;
 
-/// The steps of the machine, by what they do.
+/// The operations of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum HostMethod {
     EnsureDir,
@@ -48,16 +48,16 @@ pub enum HostMethod {
     RunProgram,
 }
 
-/// How a step goes wrong.
+/// How an operation fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostFault {
     /// Fails with an I/O error; nothing was done.
     Fails,
     /// Never answers; nothing was done.
     Hangs,
-    /// Was given up: what it was to do may still happen.
+    /// Timed out: its effect may still happen.
     GivesUp,
-    /// Was given up, and done all the same.
+    /// Timed out, but done all the same.
     GivesUpAndIsDone,
 }
 
@@ -92,9 +92,9 @@ struct Shared {
     programs: Mutex<BTreeMap<PathBuf, Result<String, String>>>,
     program_calls: Mutex<Vec<ProgramCall>>,
     firewalls: Mutex<Firewalls>,
-    /// By where the filesystem begins; there is one at the root.
+    /// By mount point; there is one at the root.
     spaces: Mutex<BTreeMap<PathBuf, FilesystemSpace>>,
-    /// By directory; `None` where filesystems count nothing.
+    /// Project ids by directory; `None` where filesystems have no project quotas.
     projects: Mutex<Option<BTreeMap<PathBuf, u32>>>,
     /// Files whose content a power cut loses.
     unflushed: Mutex<BTreeSet<PathBuf>>,
@@ -110,7 +110,7 @@ const SPACE: FilesystemSpace = FilesystemSpace {
     inodes_free: 500_000,
 };
 
-/// A fault that waits for a call about a path.
+/// A queued fault for a call with a path.
 #[derive(Debug)]
 struct Ambush {
     below: PathBuf,
@@ -162,7 +162,7 @@ impl FakeHost {
 
     // ---- what happens from outside ----
 
-    /// The power goes: files that were not written durably are there, and empty.
+    /// A power cut: files that were not written durably exist, and are empty.
     pub fn power_cut(&self) -> &Self {
         for path in std::mem::take(&mut *self.shared.unflushed.lock()) {
             if self.text(&path).is_some() {
@@ -172,7 +172,7 @@ impl FakeHost {
         self
     }
 
-    /// Writes a file, with the directories above it.
+    /// Writes a file and creates its parent directories.
     pub fn put(&self, path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> &Self {
         self.change(path.as_ref(), |tree| {
             tree.write(path.as_ref(), content.as_ref());
@@ -180,57 +180,58 @@ impl FakeHost {
         self
     }
 
-    /// Puts a block device there, with the directories above it.
+    /// Creates a block device and its parent directories.
     pub fn put_device(&self, path: impl AsRef<Path>) -> &Self {
         self.change(path.as_ref(), |tree| tree.put(path.as_ref(), Node::Device));
         self
     }
 
-    /// Removes a file, or a directory with all in it. Mounts in it go too.
+    /// Removes a file, or a directory with everything in it, including its mounts.
     pub fn delete(&self, path: impl AsRef<Path>) -> &Self {
         self.change(path.as_ref(), |tree| tree.wipe(path.as_ref()));
         self
     }
 
-    /// What is set aside for every user (nothing at first).
+    /// Sets the subuid ranges of every user (none at first).
     pub fn set_subordinate_ids(&self, ids: SubordinateIds) -> &Self {
         *self.shared.subordinate_ids.lock() = Some(ids);
         self
     }
 
-    /// So much can be swapped out, or of filesystems in memory too.
+    /// Sets the swap size, and whether tmpfs can be swapped out.
     pub fn set_swap(&self, bytes: u64, takes_tmpfs: bool) -> &Self {
         *self.shared.swap.lock() = Swap { bytes, takes_tmpfs };
         self
     }
 
-    /// What `iptables` or `ip6tables` was told to make: `TABLE CHAIN` and `TABLE CHAIN RULE`.
+    /// What `iptables` or `ip6tables` created: `TABLE CHAIN` and `TABLE CHAIN RULE`.
     #[must_use]
     pub fn firewall(&self, program: impl AsRef<Path>) -> Vec<String> {
         self.shared.firewalls.lock().of(program.as_ref())
     }
 
-    /// Somebody else takes everything out of them.
+    /// Another program flushes all tables.
     pub fn empty_firewalls(&self) -> &Self {
         self.shared.firewalls.lock().empty();
         self
     }
 
-    /// Installs a program that always answers this, or fails with this complaint. One called `mount` mounts as well, and
-    /// those called `iptables` and `ip6tables` remember what they are told.
+    /// Installs a program with this fixed output or error. One called `mount` mounts as well, and those called `iptables` and
+    /// `ip6tables` remember their rules.
     pub fn set_program(&self, path: impl AsRef<Path>, answer: Result<&str, &str>) -> &Self {
         let answer = answer.map(str::to_owned).map_err(str::to_owned);
         self.shared.programs.lock().insert(path.as_ref().to_owned(), answer);
         self
     }
 
-    /// A filesystem from that directory on, or a change of the one that begins there (at first `/`, half full of 100 GiB).
+    /// Adds a filesystem at that directory, or changes the one that is mounted there (at first `/`, half full of 100 GiB).
     pub fn set_space(&self, below: impl AsRef<Path>, change: impl FnOnce(&mut FilesystemSpace)) -> &Self {
         change(self.shared.spaces.lock().entry(below.as_ref().to_owned()).or_insert(SPACE));
         self
     }
 
-    /// From now on filesystems count what projects have, and a kibibyte more for each: a file that is deleted and still open.
+    /// From now on filesystems have project quotas, which count a kibibyte more for each project: a file that is deleted and
+    /// still open.
     pub fn count_projects(&self) -> &Self {
         self.shared.projects.lock().get_or_insert_default();
         self
@@ -248,24 +249,24 @@ impl FakeHost {
         self.shared.program_calls.lock().clone()
     }
 
-    /// The next call of that step meets this fault. Faults queue up.
+    /// The fault applies to the next call of that operation. Faults queue up.
     pub fn fault(&self, method: HostMethod, fault: HostFault) -> &Self {
         self.fault_below(method, "", fault)
     }
 
-    /// The same for the next call about that path or one below it; others pass.
+    /// The fault applies to the next call with that path or one below it; others succeed.
     pub fn fault_below(&self, method: HostMethod, path: impl AsRef<Path>, fault: HostFault) -> &Self {
         let ambush = Ambush { below: path.as_ref().to_owned(), fault };
         self.shared.faults.lock().entry(method).or_default().push_back(ambush);
         self
     }
 
-    /// Forgets the faults that nothing has met yet.
+    /// Clears the faults that have not been applied yet.
     pub fn calm(&self) {
         self.shared.faults.lock().clear();
     }
 
-    // ---- looking ----
+    // ---- inspection ----
 
     /// The content of a file, `None` if there is none.
     #[must_use]
@@ -274,7 +275,7 @@ impl FakeHost {
         tree.content(path.as_ref()).map(|bytes| String::from_utf8_lossy(bytes).into_owned())
     }
 
-    /// Whether anything is there, a directory included.
+    /// Whether a file or directory exists.
     #[must_use]
     pub fn exists(&self, path: impl AsRef<Path>) -> bool {
         self.shared.tree.lock().exists(path.as_ref())
@@ -286,13 +287,13 @@ impl FakeHost {
         self.shared.tree.lock().below(path.as_ref()).map(|path| path.display().to_string()).collect()
     }
 
-    /// Every mount as `<kind> <where>`, sorted by where: `tmpfs /run/x`, `bind /a/b`.
+    /// Every mount as `<kind> <path>`, sorted by path: `tmpfs /run/x`, `bind /a/b`.
     #[must_use]
     pub fn mounts(&self) -> Vec<String> {
         self.shared.tree.lock().mounts.iter().map(|(at, kind)| format!("{kind} {}", at.display())).collect()
     }
 
-    /// The fault that a call meets, before what it does or after that.
+    /// The fault that applies to a call, before its effect or after it.
     fn meet(&self, method: HostMethod, path: &Path, is_done: bool) -> Option<HostFault> {
         let mut faults = self.shared.faults.lock();
         let waiting = faults.get_mut(&method)?;
@@ -303,12 +304,12 @@ impl FakeHost {
         waiting.remove(index).map(|ambush| ambush.fault)
     }
 
-    /// Lets a call meet its fault.
+    /// Applies the fault of a call.
     async fn begin(&self, method: HostMethod, what: &'static str, path: &Path) -> HostResult<()> {
         self.suffer(self.meet(method, path, false), what, path).await
     }
 
-    /// The same once the call has done what it was to do.
+    /// Does the same after the effect of the call.
     async fn end(&self, method: HostMethod, what: &'static str, path: &Path) -> HostResult<()> {
         self.suffer(self.meet(method, path, true), what, path).await
     }
@@ -328,13 +329,13 @@ impl FakeHost {
         }
     }
 
-    /// Changes the tree and tells the watchers.
+    /// Changes the tree and notifies the watchers.
     fn change<T>(&self, path: &Path, change: impl FnOnce(&mut Tree) -> T) -> T {
         let mut tree = self.shared.tree.lock();
         let result = change(&mut tree);
         let is_removed = !tree.exists(path);
         drop(tree);
-        // Nobody may be watching.
+        // There may be no watcher.
         let _ = self.shared.changes.send(Changed { path: path.to_owned(), is_removed });
         result
     }

@@ -1,5 +1,5 @@
-//! A real FUSE filesystem that answers at first, and never again once it is told to hang: as a dead NFS server, to whoever
-//! touches it. The protocol is the kernel's, spoken straight over `/dev/fuse`; the filesystem is one empty directory.
+//! A real FUSE filesystem that answers at first, and never again after [`HungFuse::hang`]: like a dead NFS server. It speaks the
+//! kernel's protocol directly over `/dev/fuse`; the filesystem is one empty directory.
 
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
@@ -14,19 +14,19 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::mount::{MountFlags, UnmountFlags};
 
-/// What the kernel may send at once, at least.
+/// The minimum buffer for one message of the kernel.
 const BUFFER: usize = 1 << 17;
 const HEADER: usize = 40;
 const MAJOR: u32 = 7;
 const MINOR: u32 = 31;
-/// Between two looks whether it is over.
+/// Interval between two checks for the end.
 const TICK: Duration = Duration::from_millis(20);
 
 const NO_ENTRY: i32 = 2;
 const NOT_OFFERED: i32 = 38;
 const DIRECTORY: u32 = 0o040_755;
 
-/// Mounted until dropped; whoever still waits for an answer then gets an error.
+/// Mounted until dropped; requests that still wait then get an error.
 #[derive(Debug)]
 pub struct HungFuse {
     mount_point: PathBuf,
@@ -45,7 +45,7 @@ impl HungFuse {
     /// Mounts it; it answers. Needs root.
     ///
     /// # Errors
-    /// The kernel has no FUSE, or refuses.
+    /// The kernel has no FUSE, or returns an error.
     pub fn mount(mount_point: &Path) -> io::Result<Self> {
         std::fs::create_dir_all(mount_point)?;
         let device = OpenOptions::new().read(true).write(true).open("/dev/fuse")?;
@@ -60,12 +60,12 @@ impl HungFuse {
         Ok(Self { mount_point: mount_point.to_path_buf(), state, server: Some(server) })
     }
 
-    /// From now on nobody gets an answer.
+    /// From now on no request is answered.
     pub fn hang(&self) {
         self.state.hangs.store(true, Ordering::Relaxed);
     }
 
-    /// Questions that were read and are never answered.
+    /// Requests that were read and are never answered.
     #[must_use]
     pub fn unanswered(&self) -> usize {
         self.state.unanswered.load(Ordering::Relaxed)
@@ -74,13 +74,13 @@ impl HungFuse {
 
 impl Drop for HungFuse {
     fn drop(&mut self) {
-        // The server lets go of the device first: that is what frees those who wait, and the mount.
+        // The server closes the device first: that releases the waiting requests and the mount.
         self.state.is_over.store(true, Ordering::Relaxed);
         if let Some(server) = self.server.take() {
             // A panic of the server has been reported already.
             let _ = server.join();
         }
-        // Whoever else looks at a test that failed wants no leftover mount either.
+        // A failed test must leave no mount behind either.
         let _ = rustix::mount::unmount(&self.mount_point, UnmountFlags::DETACH);
     }
 }
@@ -97,7 +97,7 @@ fn serve(mut device: File, state: &State) {
             Ok(length) => answer(&mut device, &buffer[..length], state),
             // Unmounted.
             Err(error) if error.raw_os_error() == Some(19) => return,
-            // The one who asked was interrupted.
+            // The request was interrupted.
             Err(_) => {}
         }
     }
@@ -117,7 +117,7 @@ fn answer(device: &mut File, question: &[u8], state: &State) {
     let (error, body) = match operation {
         // LOOKUP
         1 => (NO_ENTRY, Vec::new()),
-        // FORGET, INTERRUPT, BATCH_FORGET want no answer.
+        // FORGET, INTERRUPT, BATCH_FORGET get no reply.
         2 | 36 | 42 => return,
         // GETATTR, SETATTR
         3 | 4 => (0, attributes()),
@@ -137,7 +137,7 @@ fn answer(device: &mut File, question: &[u8], state: &State) {
     reply.extend_from_slice(question.get(8..16).unwrap_or(&[0; 8]));
     reply.extend_from_slice(&body);
     debug_assert!(question.len() >= HEADER);
-    // Whoever asked may be gone.
+    // The requesting process may have exited.
     let _ = device.write_all(&reply);
 }
 
@@ -153,7 +153,7 @@ fn init() -> Vec<u8> {
     body
 }
 
-/// Of the one directory; good for no time at all, so that every look asks.
+/// The attributes of the one directory; valid for no time, so that every access causes a request.
 fn attributes() -> Vec<u8> {
     let mut body = vec![0; 16];
     for number in [1_u64, 0, 0, 0, 0, 0] {

@@ -1,4 +1,4 @@
-//! Fakes and fixtures for tests: a runtime and an API that behave, a fake CRI server, a real containerd, pods in a line.
+//! Fakes and fixtures for tests: a simulated runtime and API, a fake CRI server, a real containerd, a pod builder.
 //!
 //! Architecture invariants:
 //! - no crate depends on this one outside of tests;

@@ -1,4 +1,4 @@
-//! A network in memory: what answers on which port, as scripted. Nobody listens where nothing was said.
+//! A network in memory: each port answers as scripted. Ports without a script are closed.
 //!
 //! Owns [`FakeNet`]. Never opens a socket; time passes on tokio's clock.
 
@@ -12,16 +12,16 @@ use parking_lot::Mutex;
 use ports::Net;
 use ports::net::{GrpcHealth, HttpAnswer, HttpGet, NetError, Scheme};
 
-/// Who answers on a port, and how.
+/// The service on a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Service {
-    /// HTTP with this status and body; TCP connects; gRPC is not spoken.
+    /// HTTP with this status and body; TCP connects; gRPC is not supported.
     Http { status: u16, body: String },
     /// gRPC health with this answer; TCP connects.
     Grpc(GrpcHealth),
     /// HTTP with status 200 and no body, on a port that does not speak TLS.
     PlainHttp,
-    /// Connects and says nothing.
+    /// Accepts connections and sends nothing.
     Silent,
 }
 
@@ -65,7 +65,7 @@ impl FakeNet {
         self
     }
 
-    /// Nobody listens on that port any more, on any host.
+    /// Closes that port on every host.
     pub fn close(&self, port: u16) -> &Self {
         self.state.lock().services.retain(|(_, served), _| *served != port);
         self
@@ -100,7 +100,7 @@ async fn silence<T: Send>(what: String, after: Duration) -> Result<T, NetError> 
 
 #[async_trait]
 impl Net for FakeNet {
-    /// Knows no names.
+    /// Resolves no names.
     async fn resolve(&self, name: &str, _timeout: Duration) -> Result<Vec<IpAddr>, NetError> {
         Err(NetError::Connect(format!("lookup {name}: no such host")))
     }

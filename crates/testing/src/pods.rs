@@ -1,7 +1,7 @@
-//! Pods in a line: `pod("web").container("app").image("nginx:1").port(80).build()`.
+//! Pods in one line: `pod("web").container("app").image("nginx:1").port(80).build()`.
 //!
-//! A pod starts with the defaults an API server would fill in. Container settings go to the container named last. What
-//! has no method of its own is merged in as JSON, in the spelling of a manifest.
+//! A pod starts with the defaults an API server would set. Container settings apply to the last container. Fields without a
+//! method of their own are merged in as JSON, in the spelling of a manifest.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use model::annotations::CONFIG_SOURCE;
 use model::k8s::Pod;
 use serde_json::{Map, Value, json};
 
-/// A pod being put together.
+/// A pod under construction.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct PodBuilder {
@@ -36,10 +36,10 @@ pub fn pod(name: &str) -> PodBuilder {
     PodBuilder { pod, list: "containers" }
 }
 
-/// A pod spelled out as a manifest would.
+/// A pod written as a manifest.
 ///
 /// # Panics
-/// If it is no pod: that is a mistake in the test.
+/// If it is not a pod: that is a mistake in the test.
 #[must_use]
 #[track_caller]
 #[expect(
@@ -77,7 +77,7 @@ impl PodBuilder {
         self.annotation(CONFIG_SOURCE, "file")
     }
 
-    /// Being deleted, with that grace left in seconds.
+    /// Being deleted, with that grace period left in seconds.
     pub fn deleted(self, grace_seconds: i64) -> Self {
         self.merge(json!({ "metadata": {
             "deletionTimestamp": "2026-01-01T00:00:00Z",
@@ -107,12 +107,12 @@ impl PodBuilder {
         self
     }
 
-    /// Merges anything into `spec`.
+    /// Merges fields into `spec`.
     pub fn spec(self, spec: Value) -> Self {
         self.merge(json!({ "spec": spec }))
     }
 
-    /// Merges anything into the pod. Objects are merged, everything else is replaced.
+    /// Merges fields into the pod. Objects are merged, everything else is replaced.
     pub fn merge(mut self, patch: Value) -> Self {
         merge(&mut self.pod, patch);
         self
@@ -120,7 +120,7 @@ impl PodBuilder {
 
     // ---- containers ----
 
-    /// Adds a main container. Its image is `<name>:1` until [`Self::image`] says otherwise.
+    /// Adds a main container. Its image is `<name>:1` until [`Self::image`] sets another.
     pub fn container(self, name: &str) -> Self {
         self.add("containers", name)
     }
@@ -130,7 +130,7 @@ impl PodBuilder {
         self.add("initContainers", name)
     }
 
-    /// Adds an init container that goes on next to the main ones.
+    /// Adds a sidecar container.
     pub fn sidecar(self, name: &str) -> Self {
         self.add("initContainers", name).with(json!({ "restartPolicy": "Always" }))
     }
@@ -169,17 +169,17 @@ impl PodBuilder {
         self.append("volumeMounts", json!({ "name": volume, "mountPath": path }))
     }
 
-    /// What the container is sure to get: `requests("100m", "64Mi")`. An empty text asks for none.
+    /// Sets the container's requests: `requests("100m", "64Mi")`. An empty text requests none.
     pub fn requests(self, cpu: &str, memory: &str) -> Self {
         self.with(json!({ "resources": { "requests": amounts(cpu, memory) } }))
     }
 
-    /// What the container may not exceed.
+    /// Sets the container's limits.
     pub fn limits(self, cpu: &str, memory: &str) -> Self {
         self.with(json!({ "resources": { "limits": amounts(cpu, memory) } }))
     }
 
-    /// A probe as in a manifest: `liveness(json!({ "exec": { "command": ["true"] } }))`.
+    /// Sets a probe as in a manifest: `liveness(json!({ "exec": { "command": ["true"] } }))`.
     pub fn liveness(self, probe: Value) -> Self {
         self.with(json!({ "livenessProbe": probe }))
     }
@@ -200,7 +200,7 @@ impl PodBuilder {
         self.with(json!({ "lifecycle": { "postStart": handler } }))
     }
 
-    /// Merges anything into the container named last.
+    /// Merges fields into the last container.
     pub fn with(mut self, patch: Value) -> Self {
         if let Some(container) = self.last_container() {
             merge(container, patch);
@@ -208,17 +208,17 @@ impl PodBuilder {
         self
     }
 
-    /// The pod.
+    /// Builds the pod.
     ///
     /// # Panics
-    /// If what was merged in is no part of a pod: that is a mistake in the test.
+    /// If a merged field is not part of a pod: that is a mistake in the test.
     #[must_use]
     #[track_caller]
     pub fn build(self) -> Arc<Pod> {
         pod_from_json(self.pod)
     }
 
-    /// The pod as JSON, which is YAML too: the content of a manifest file.
+    /// The pod as JSON, which is also YAML: the content of a manifest file.
     #[must_use]
     pub fn manifest(self) -> String {
         self.pod.to_string()

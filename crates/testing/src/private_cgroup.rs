@@ -1,5 +1,5 @@
-//! What a kubelet under test has of the machine to itself: a cgroup that pods are put below, and kernel settings that are
-//! only files. Nobody else's can be hit, and nothing is left.
+//! What a kubelet under test has of the machine for itself: a parent cgroup for its pods, and kernel settings that are only
+//! files. It affects no other program, and nothing is left.
 
 use std::fs;
 use std::io;
@@ -13,9 +13,9 @@ use crate::cgroup_place::place_of;
 use crate::containerd::{cgroup_dirs_of, cgroup_driver, cgroup_root_of};
 
 pub const CGROUP_MOUNT: &str = "/sys/fs/cgroup";
-/// Who was killed may take a moment to leave.
+/// A killed process may take a moment to leave.
 const SETTLE_TIME: Duration = Duration::from_secs(20);
-/// What the kubelet wants the kernel to be set to.
+/// The values that the kubelet requires of the kernel.
 const SETTINGS: [(&str, &str); 6] = [
     ("vm/overcommit_memory", "1"),
     ("vm/panic_on_oom", "0"),
@@ -25,8 +25,8 @@ const SETTINGS: [(&str, &str); 6] = [
     ("kernel/keys/root_maxbytes", "25000000"),
 ];
 
-/// The cgroup of what is done in one directory: `cgroupRoot` of a kubelet there. A containerd that runs in the same
-/// directory removes it at its end, too.
+/// The cgroup of a test directory: `cgroupRoot` of a kubelet there. A containerd that runs in the same directory removes it at
+/// its end, too.
 #[derive(Clone, Debug)]
 pub struct PrivateCgroup {
     dir: PathBuf,
@@ -38,13 +38,13 @@ impl PrivateCgroup {
         Self { dir: dir.to_path_buf() }
     }
 
-    /// From the root of each tree.
+    /// From the root of each hierarchy.
     #[must_use]
     pub fn path(&self) -> String {
         cgroup_root_of(&self.dir)
     }
 
-    /// Makes it wherever cgroups limit something.
+    /// Creates it in every hierarchy that limits a resource.
     pub fn make(&self) -> io::Result<()> {
         match cgroup_driver() {
             CgroupDriver::Cgroupfs => {
@@ -61,8 +61,8 @@ impl PrivateCgroup {
         if status.success() { Ok(()) } else { Err(io::Error::other(format!("systemctl {verb} {slice}"))) }
     }
 
-    /// Where something inside it is, in every tree that has it: cgroups of the kubelet, by the names that they have where
-    /// they are directories. With systemd they are slices.
+    /// The paths of a cgroup inside it, in every hierarchy that has it: cgroups of the kubelet, by the names that they have as
+    /// directories. With systemd they are slices.
     #[must_use]
     pub fn find(&self, below: &str) -> Vec<PathBuf> {
         let place = place_of(cgroup_driver(), &format!("{}/{below}", self.path()));
@@ -74,11 +74,11 @@ impl PrivateCgroup {
         tree.join(place_of(cgroup_driver(), &self.path()))
     }
 
-    /// Takes it away from the bottom up; returns what is left of it after a generous time.
+    /// Removes it from the bottom up; returns what is left of it after a generous time.
     #[must_use]
     pub fn remove(&self) -> Vec<PathBuf> {
         if cgroup_driver() == CgroupDriver::Systemd {
-            // What it leaves is seen below.
+            // What it leaves is found below.
             let _ = self.systemctl("stop");
         }
         let deadline = Instant::now() + SETTLE_TIME;
@@ -93,7 +93,7 @@ impl PrivateCgroup {
     }
 }
 
-/// The trees that limit something: all of version 1, or the one of version 2.
+/// The hierarchies that limit a resource: all of version 1, or the one of version 2.
 fn trees() -> Vec<PathBuf> {
     let mount = Path::new(CGROUP_MOUNT);
     if mount.join("cgroup.controllers").exists() {
@@ -104,7 +104,7 @@ fn trees() -> Vec<PathBuf> {
     trees.map(|entry| entry.path()).filter(|tree| !tree.join("cgroup.controllers").exists()).collect()
 }
 
-/// Settings of a kernel that are as the kubelet wants them, in the form of `/proc/sys`.
+/// Kernel settings with the values that the kubelet requires, in the layout of `/proc/sys`.
 pub fn make_kernel_settings(dir: &Path) -> io::Result<()> {
     for (name, value) in SETTINGS {
         let path = dir.join(name);

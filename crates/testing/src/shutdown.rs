@@ -1,7 +1,7 @@
-//! A machine in memory that announces its end and can be held up, as logind does it.
+//! A machine in memory that announces its shutdown and accepts inhibitors, like logind.
 //!
-//! Owns [`FakeShutdown`]. It keeps to logind's rules: whoever comes too late cannot hold up the end any more, and an
-//! announcement carries no more than that there is news.
+//! Owns [`FakeShutdown`]. It follows logind's rules: an inhibitor that comes too late cannot delay the shutdown any more, and a
+//! signal carries only that the state has changed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,10 +26,10 @@ struct State {
     is_there: bool,
     is_ending: bool,
     longest_delay: Duration,
-    /// What [`ShutdownWatch::longest_delay`] says after so many more questions, once it was told to read again.
+    /// The result of [`ShutdownWatch::longest_delay`] after so many more calls, once logind was reloaded.
     granted: (u32, Duration),
     reloads: u32,
-    /// Those that hold up the end now.
+    /// The inhibitors that delay the shutdown now.
     locks: u32,
     connections: u32,
 }
@@ -51,34 +51,34 @@ impl Default for FakeShutdown {
 }
 
 impl FakeShutdown {
-    /// The end begins, or does not take place after all.
+    /// Announces the shutdown, or its cancellation.
     pub fn announce(&self, is_ending: bool) {
         self.state.lock().is_ending = is_ending;
         self.hint();
     }
 
-    /// Somebody says that there is news.
+    /// Sends the signal.
     pub fn hint(&self) {
         self.announced.send_modify(|count| *count += 1);
     }
 
-    /// Without a word to anybody.
+    /// Sends no signal.
     pub fn set_ending(&self, is_ending: bool) {
         self.state.lock().is_ending = is_ending;
     }
 
-    /// All connections break; whether new ones can be made.
+    /// Breaks all connections; the argument sets whether new ones can be made.
     pub fn lose(&self, comes_back: bool) {
         self.state.lock().is_there = comes_back;
         self.broken.send_modify(|count| *count += 1);
     }
 
-    /// From the next reload on, after that many questions, the end can be held up for so long.
+    /// From the next reload on, after that many calls, the shutdown can be delayed for so long.
     pub fn grant(&self, after: u32, delay: Duration) {
         self.state.lock().granted = (after, delay);
     }
 
-    /// How many hold up the end.
+    /// The number of inhibitors.
     #[must_use]
     pub fn locks(&self) -> u32 {
         self.state.lock().locks
@@ -89,7 +89,7 @@ impl FakeShutdown {
         self.state.lock().reloads
     }
 
-    /// How often somebody connected, or tried to.
+    /// How often a client connected, or tried to.
     #[must_use]
     pub fn connections(&self) -> u32 {
         self.state.lock().connections

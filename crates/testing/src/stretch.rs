@@ -1,4 +1,4 @@
-//! How long tests wait. Every limit in an outer test is written for a loaded machine with two cores and goes through
+//! How long tests wait. Every limit in an end-to-end test is written for a loaded machine with two cores and goes through
 //! [`stretched`], so that the same tests pass where everything takes several times as long: under emulation.
 
 use std::sync::LazyLock;
@@ -10,7 +10,7 @@ pub const SLOWNESS_VARIABLE: &str = "KUBELET_TEST_SLOWNESS";
 static SLOWNESS: LazyLock<u32> =
     LazyLock::new(|| std::env::var(SLOWNESS_VARIABLE).ok().and_then(|text| text.parse().ok()).unwrap_or(1));
 
-/// The limit as it is on this machine.
+/// The limit for this machine.
 #[must_use]
 pub fn stretched(limit: Duration) -> Duration {
     limit * *SLOWNESS

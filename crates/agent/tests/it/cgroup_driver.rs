@@ -1,4 +1,4 @@
-//! Stories about the cgroup driver: who decides, and that nobody waits for it.
+//! Scenarios of the cgroup driver: whether the runtime or the configuration sets it, and that no pod waits for it.
 
 use model::CgroupDriver;
 use testing::{Fault, Method};

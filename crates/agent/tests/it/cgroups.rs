@@ -1,4 +1,4 @@
-//! Stories about cgroups that somebody else removed or changed while their pods run.
+//! Scenarios of cgroups that another process removed or changed while their pods run.
 
 use serde_json::json;
 use testing::{Fault, Method};
@@ -9,7 +9,7 @@ use crate::world::{World, seconds};
 const BURSTABLE: &str = "/kubepods/burstable";
 const CGROUP: &str = "/kubepods/burstable/pod7";
 
-/// What this pod asks for weighs 20 of 10000.
+/// The CPU request of this pod gives a weight of 20 of 10000.
 fn burstable() -> Manifest {
     let resources = json!({"resources": {"requests": {"cpu": "500m"}}});
     pod("web", [container_with("app", resources)]).uid("7").spec(json!({"terminationGracePeriodSeconds": 5}))

@@ -1,4 +1,4 @@
-//! The node of the stories as a member of a cluster: what its users and controllers do, and what the API shows.
+//! The node of the scenarios as a member of a cluster: what its users and controllers do, and what the API shows.
 
 use std::sync::Arc;
 
@@ -61,12 +61,12 @@ impl World {
 
     // ---- its pods ----
 
-    /// Somebody creates the pod, bound to this node.
+    /// A user creates the pod, bound to this node.
     pub(crate) fn create(&self, pod: &Manifest) -> Pod {
         self.api().put(&pod.object())
     }
 
-    /// Somebody deletes the pod, with its own grace or that many seconds.
+    /// A user deletes the pod, with its own grace period or that many seconds.
     pub(crate) fn delete(&self, name: &str, grace_seconds: Option<i64>) {
         assert!(
             self.api().remove::<Pod>("default", name, grace_seconds),
@@ -78,7 +78,7 @@ impl World {
         self.api().look("default", name)
     }
 
-    /// What the API says of the pod.
+    /// The pod's status in the API.
     pub(crate) fn said(&self, name: &str) -> PodStatus {
         self.in_api(name).and_then(|pod| pod.status).unwrap_or_default()
     }
@@ -93,7 +93,7 @@ impl World {
 
     // ---- events ----
 
-    /// `Warning Failed web: message`, each with how often it was counted.
+    /// `Warning Failed web: message`, each with its count.
     pub(crate) fn told(&self, reason: &str) -> Vec<Event> {
         let all = self.api().all::<Event>();
         all.into_iter().filter(|event| event.reason.as_deref() == Some(reason)).collect()
@@ -110,7 +110,7 @@ impl World {
         self.api().call_lines().iter().filter(|call| *call == line).count()
     }
 
-    /// The cluster in words, for failures.
+    /// A description of the cluster, for failures.
     pub(crate) fn describe_cluster(&self) -> String {
         let Some(cluster) = &self.cluster else { return String::new() };
         let brief = |pod: &Pod| {

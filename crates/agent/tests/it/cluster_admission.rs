@@ -1,4 +1,4 @@
-//! Stories about who gets a place on the node, and who has to go for whom.
+//! Scenarios of admission to the node, and of preemption.
 
 use model::k8s::{Node, Taint};
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use testing::Program;
 use crate::pods::{Manifest, container, container_with, pod};
 use crate::world::{World, seconds};
 
-/// A pod of one container that asks for so many of the node's four processors.
+/// A pod of one container that requests so many of the node's four CPUs.
 fn asking(name: &str, cpus: &str) -> Manifest {
     pod(name, [container_with("app", json!({"resources": {"requests": {"cpu": cpus}}}))])
 }
@@ -16,7 +16,7 @@ fn reason(world: &World, name: &str) -> String {
     world.said(name).reason.unwrap_or_default()
 }
 
-/// What becomes of such a pod on a node that has one already.
+/// The result of such a pod on a node that runs one already.
 #[track_caller]
 fn refused_as(world: &World, name: &str, expected: &str, message: &str) {
     let said = world.said(name);
@@ -73,7 +73,7 @@ async fn last_cpu_is_allocated_to_one_of_two_concurrent_pods() {
     assert_eq!((0..6).filter(|n| reason(&world, &format!("web-{n}")) == "OutOfcpu").count(), 4);
 }
 
-/// As the Go kubelet, which sorts the pods that arrive together (`HandlePodAdditions`).
+/// As in the Go kubelet, which sorts the pods that arrive together (`HandlePodAdditions`).
 #[tokio::test(start_paused = true)]
 async fn pods_that_arrive_together_are_admitted_in_order_of_creation() {
     let mut world = World::of_cluster();

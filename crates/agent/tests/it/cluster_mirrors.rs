@@ -1,4 +1,4 @@
-//! Stories about static pods in a cluster, and the mirrors by which the API shows them.
+//! Scenarios of static pods in a cluster, and of their mirror pods.
 
 use model::k8s::Pod;
 use ports::node_api::{PodRefusal, PodTarget};
@@ -8,7 +8,7 @@ use testing::{ClusterFault, Program, Verb};
 use crate::pods::{container, pod};
 use crate::world::{World, seconds};
 
-/// A node with the static pod `web`, whose mirror says that it is ready.
+/// A node with the static pod `web`, whose mirror pod is ready.
 async fn with_mirror() -> World {
     let world = World::joined().await;
     world.apply(&pod("web", [container("app")]));
@@ -20,7 +20,7 @@ fn mirror_uid(world: &World) -> Option<String> {
     world.in_api("web-node")?.metadata.uid
 }
 
-/// What happens to a mirror does not happen to its pod.
+/// Changes of a mirror pod do not affect its static pod.
 fn assert_untouched(world: &World) {
     assert_eq!(world.times_of("StartContainer web-node/app").len(), 1);
     assert!(world.times_of("StopContainer web-node/app").is_empty());

@@ -1,4 +1,4 @@
-//! Stories about the node in its cluster: registration, conditions, heartbeats.
+//! Scenarios of the node in its cluster: registration, conditions, heartbeats.
 
 use std::time::Duration;
 
@@ -63,7 +63,7 @@ async fn late_runtime_makes_the_node_ready_promptly() {
     world.fake.set_down(false);
     let up = world.now();
     let ready = world.until("the node is ready", World::is_node_ready).await;
-    // The relist, of which readiness is a part too, comes every second.
+    // The relist, of which readiness is a part too, runs every second.
     assert!(ready < up + Duration::from_millis(1400), "it took {:?}", ready - up);
 }
 
@@ -105,7 +105,7 @@ async fn node_registration_backs_off_until_the_api_is_reachable() {
     assert!(ready < back + seconds(10), "it took {:?}", ready - back);
 }
 
-/// `kubelet.go` (updateRuntimeUp): the runtime's own word counts at once, its silence after 30 seconds.
+/// `kubelet.go` (updateRuntimeUp): a status from the runtime counts at once, its silence after 30 seconds.
 #[tokio::test(start_paused = true)]
 async fn runtime_that_is_not_ready_makes_the_node_not_ready_at_once() {
     let world = World::joined().await;
@@ -185,7 +185,7 @@ async fn node_status_patch_keeps_foreign_changes() {
 #[tokio::test(start_paused = true)]
 async fn lagging_node_watch_causes_no_repeated_status_patch() {
     let mut world = World::of_cluster();
-    // The Node is seen once, and then the watch stands still.
+    // The Node is seen once, and then the watch stalls.
     world.api().fault_always(Verb::Watch, "nodes", Some(ClusterFault::TimedOut));
     world.start().await;
     world.until("the node is ready", World::is_node_ready).await;

@@ -1,4 +1,4 @@
-//! Stories about pods of the API: they run, the API says how they are, and they leave it when all of them is gone.
+//! Scenarios of pods of the API: they run, their status is reported, and they leave the API when all their resources are gone.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ fn web() -> Manifest {
     pod("web", [container("app")])
 }
 
-/// A node on which `web` runs, as the API knows.
+/// A node on which `web` runs, with its status in the API.
 async fn with_web() -> World {
     let world = World::joined().await;
     world.create(&web());
@@ -30,7 +30,7 @@ fn uid(pod: &Pod) -> String {
     pod.metadata.uid.clone().unwrap()
 }
 
-/// Of every instance of its container.
+/// The start times of every instance of its container.
 fn stops(world: &World) -> usize {
     world.fake.call_lines().iter().filter(|line| line.starts_with("StopContainer web/app")).count()
 }
@@ -305,7 +305,7 @@ async fn pod_status_patch_is_retried_and_delays_no_other_pod() {
     world.create(&web());
     let ready = world.until("the API says it is ready", |w| w.is_said_ready("web")).await;
     assert!(ready < seconds(30), "{ready:?}");
-    // One call hangs; twenty other pods go on.
+    // One call hangs; twenty other pods are not delayed.
     world.api().fault(Verb::Patch, "pods/status", ClusterFault::TimedOutAfterDoing);
     let began = world.now();
     for n in 0..20 {
@@ -359,7 +359,7 @@ async fn hanging_event_call_delays_no_other_and_events_keep_their_original_time(
     assert!(world.now() - began < seconds(30));
     assert!(!is_told(&world, "first"), "its first event hangs");
 
-    // What could not be told for a while still says when it was.
+    // An event that could not be sent for a while still has its original time.
     let happened = world.clock.now().wall;
     let late = || {
         let told = world.told("Started");
@@ -414,7 +414,7 @@ async fn rejected_pod_status_backs_off_until_the_status_or_the_object_changes() 
     world.api().forget_calls();
     world.pass(seconds(3600)).await;
     assert!(sent(&world) <= 20, "the same status was sent {} times in an hour", sent(&world));
-    // Somebody changes the object: the same status may be valid now.
+    // A user changes the object: the same status may be valid now.
     world.api().fault_always(Verb::Patch, "pods/status", None);
     let mut theirs = world.in_api("web").unwrap();
     theirs.metadata.labels.get_or_insert_default().insert("changed".to_owned(), "yes".to_owned());

@@ -1,4 +1,4 @@
-//! Stories about devices of plugins: who is given them, what is kept of that, and what becomes of it when somebody goes.
+//! Scenarios of devices of plugins: allocation, the checkpoint, and plugins that stop.
 
 use serde_json::json;
 use testing::{HostFault, HostMethod};
@@ -9,12 +9,12 @@ use crate::world::{World, seconds};
 const GPU: &str = "example.com/gpu";
 const CHECKPOINT: &str = "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint";
 
-/// A pod whose one container wants one device.
+/// A pod whose one container requests one device.
 fn wanting(name: &str) -> Manifest {
     pod(name, [container_with(name, json!({"resources": {"limits": {GPU: "1"}, "requests": {GPU: "1"}}}))])
 }
 
-/// `1/2`: allocatable and capacity, as the Node says.
+/// `1/2`: allocatable and capacity in the Node's status.
 fn on_node(world: &World) -> String {
     let status = world.node().and_then(|node| node.status).unwrap_or_default();
     let of = |amounts: Option<std::collections::BTreeMap<String, model::k8s::Quantity>>| {
@@ -41,7 +41,7 @@ async fn runs(world: &World, name: &str) {
     world.until("it is ready", |w| w.is_said_ready(name)).await;
 }
 
-/// Waits until the pod is refused; returns why.
+/// Waits until the pod is rejected; returns the reason.
 async fn refused(world: &World, name: &str) -> String {
     world.create(&wanting(name));
     world.until("it is refused", |w| w.said_phase(name) == "Failed").await;
@@ -50,7 +50,7 @@ async fn refused(world: &World, name: &str) -> String {
     said.message.unwrap_or_default()
 }
 
-/// How often the API says that the container of the pod has begun again.
+/// The restart count of the pod's container in the API.
 fn restarts(world: &World, name: &str) -> i32 {
     world.said(name).container_statuses.unwrap()[0].restart_count
 }

@@ -1,4 +1,4 @@
-//! Stories about pods that end.
+//! Scenarios of pods that end.
 
 use std::time::Duration;
 
@@ -153,7 +153,7 @@ async fn a_changed_container_of_the_same_pod_is_replaced() {
 #[tokio::test(start_paused = true)]
 async fn changed_container_of_a_running_job_pod_is_restarted() {
     let world = World::started().await;
-    // Long enough for a look at the container that is created and not started yet.
+    // Long enough to observe the container that is created and not started yet.
     world.fake.latency(Method::StartContainer, seconds(2));
     world.fake.program("app", Program::exits(0, seconds(30)));
     let mut app = container("app");

@@ -1,4 +1,4 @@
-//! The node's own chains, and where pods get their addresses: what the agent tells the machine and the runtime of networks.
+//! The node's own iptables chains, and the pod CIDR that the runtime gets.
 
 use testing::host::{HostFault, HostMethod};
 use testing::{Fault, Method};
@@ -44,7 +44,7 @@ async fn iptables_chains_are_created_and_recreated_after_a_flush() {
     let v6 = [&["mangle KUBE-IPTABLES-HINT"], &CANARIES[..]].concat();
     assert_eq!(world.host.firewall("ip6tables"), v6);
 
-    // While nobody touches them, the canaries are all that is asked about.
+    // While nothing changes them, only the canaries are checked.
     let asked = world.host.program_calls().len();
     world.pass(seconds(600)).await;
     let calls = world.host.program_calls().split_off(asked);

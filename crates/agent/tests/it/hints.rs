@@ -1,4 +1,4 @@
-//! Stories about runtimes that tell of events: what they tell is worth a look at once, and never needed.
+//! Scenarios of runtimes that send container events: an event causes an inspection at once, and is never required.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use testing::Method;
 use crate::pods::{container, pod};
 use crate::world::{World, seconds};
 
-/// How long after the end of its container the pod's restart begins.
+/// How long after the exit of its container the pod's restart begins.
 async fn notices_an_end_after(world: &World) -> Duration {
     let restarts = world.restarts("web", "app");
     let began = world.now();
@@ -20,7 +20,7 @@ async fn notices_an_end_after(world: &World) -> Duration {
 async fn a_running_pod(world: &World) {
     world.apply(&pod("web", [container("app")]));
     world.until("the pod is ready", |w| w.is_ready("web")).await;
-    // Right after a listing, so that the next one is nearly a second away.
+    // Right after a relist, so that the next one is nearly a second away.
     let listings = world.fake.count(Method::ListPodSandbox);
     world.until("there is a listing", |w| w.fake.count(Method::ListPodSandbox) > listings).await;
 }
@@ -51,7 +51,7 @@ async fn lost_event_stream_loses_no_event_and_is_reopened() {
     a_running_pod(&world).await;
     let asked = world.fake.count(Method::GetContainerEvents);
     world.fake.set_down(true);
-    // Nobody hears of this end.
+    // No event reports this exit.
     world.fake.end_container("web-node", "app", 1);
     world.pass(seconds(10)).await;
     world.fake.set_down(false);
@@ -72,7 +72,7 @@ async fn lost_event_stream_loses_no_event_and_is_reopened() {
     assert!(seen - before < Duration::from_millis(200), "took {:?}", seen - before);
 }
 
-/// How often the runtime is listed in four minutes of a pod that just runs.
+/// How often the runtime is relisted in four minutes of a pod that just runs.
 async fn listings(features: Features) -> u64 {
     let mut world = World::new();
     world.features = features;
@@ -90,7 +90,7 @@ async fn listings(features: Features) -> u64 {
 #[tokio::test(start_paused = true)]
 async fn evented_pleg_relists_a_runtime_with_events_rarely() {
     assert!(listings(Features::default()).await > 200);
-    // The pod is looked at again now and then.
+    // The pod is inspected again now and then.
     assert!(listings(Features { evented_pleg: true, ..Features::default() }).await < 20);
 }
 
@@ -110,7 +110,7 @@ async fn evented_pleg_relists_again_after_a_lost_stream() {
     assert!(noticed - back < seconds(3), "{:?}", noticed - back);
 }
 
-/// From the manifest to a pod that is ready.
+/// The time from the manifest to a ready pod.
 async fn starting_takes(features: Features) -> Duration {
     let mut world = World::new();
     world.features = features;

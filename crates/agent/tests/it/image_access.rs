@@ -1,4 +1,4 @@
-//! Stories about who may use an image that is on the node, and about programs that know credentials.
+//! Scenarios of the right to use an image that is on the node, and of credential provider plugins.
 
 use config::CredentialProviders;
 use kubelet_core::image::access::{ImagePullIntent, ImagePulledRecord, VerificationPolicy, record_file};
@@ -30,7 +30,7 @@ fn app(name: &str, policy: &str, secrets: &[&str]) -> Manifest {
         .spec(json!({"imagePullSecrets": secrets}))
 }
 
-/// A cluster with the secrets of Ann, who alone may pull the image, and of Bob.
+/// A cluster with the secrets of Ann, the only user who may pull the image, and of Bob.
 async fn world() -> World {
     let world = World::joined().await;
     world.fake.private("r.io/app:1", "ann");
@@ -57,7 +57,7 @@ fn pulls(world: &World) -> u64 {
     world.fake.count(Method::PullImage)
 }
 
-/// The only record of a pull.
+/// The only image pull record.
 fn record(world: &World) -> ImagePulledRecord {
     let files = world.host.files_below(PULLED);
     assert_eq!(files.len(), 1, "{files:?}");
@@ -111,7 +111,7 @@ async fn image_pull_records_survive_a_restart_and_a_changed_secret_is_recorded()
     let shown_first = known[0].credential_hash.clone();
     world.restart().await;
     let before = pulls(&world);
-    // Another content under the same name and UID counts as the same secret.
+    // Different content under the same name and UID counts as the same secret.
     let mut changed = pull_secret("ann", "anne");
     changed.metadata.uid = world.api().look::<Secret>("default", "ann").unwrap().metadata.uid;
     world.api().put(&changed);
@@ -169,7 +169,7 @@ async fn without_ensure_secret_pulled_images_nothing_is_recorded_and_all_pods_ma
 #[tokio::test(start_paused = true)]
 async fn interrupted_pull_leaves_an_image_that_must_be_pulled_again() {
     let mut world = world().await;
-    // The runtime gets the image, and the kubelet never hears of it.
+    // The runtime gets the image, but the kubelet does not get the response.
     world.fake.fault(Method::PullImage, Fault::Hang);
     world.create(&app("first", "IfNotPresent", &["ann"]));
     world.until("the pull is under way", |w| pulls(w) == 1).await;
@@ -179,7 +179,7 @@ async fn interrupted_pull_leaves_an_image_that_must_be_pulled_again() {
     world.crash().await;
     world.fake.image("r.io/app:1");
     world.fake.calm();
-    // Not even a pull that surely fails makes the image look as if it had been there before.
+    // Even a pull that surely fails does not make the image look preloaded.
     world.fake.fault_always(Method::PullImage, Some(Fault::Failed("denied".to_owned())));
     world.start().await;
     world.until("the intent has become a record", |w| !w.host.exists(&path)).await;
@@ -222,7 +222,7 @@ async fn damaged_image_pull_record_is_ignored_and_replaced_by_a_pull() {
 #[tokio::test(start_paused = true)]
 async fn image_pull_needs_a_written_pulling_record() {
     let world = world().await;
-    // No file can be made where there is no directory.
+    // No file can be created where the directory is missing.
     world.host.delete(PULLING).put(PULLING, "in the way");
     world.create(&app("first", "IfNotPresent", &["ann"]));
     let text = "Failed to record image pull intent for container image \"r.io/app:1\"";
@@ -281,7 +281,7 @@ async fn credential_provider_response_is_used_and_cached() {
     assert_eq!(asked(&world), [request]);
     let call = world.host.program_calls().remove(0);
     assert_eq!((call.args, call.env), (vec!["get".into()], vec![("MODE".into(), "test".into())]));
-    // What the node can pull, every pod may use.
+    // Every pod may use what the node's credentials can pull.
     assert!(record(&world).credential_mapping["r.io/app"].node_pods_accessible);
     let other = container_with("app", json!({"image": "r.io/other:1", "imagePullPolicy": "Always"}));
     world.create(&pod("other", [other]));

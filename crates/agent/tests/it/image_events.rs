@@ -132,7 +132,7 @@ async fn image_manager_table() {
             [container_with("main", json!({"image": image, "imagePullPolicy": policy}))],
         ));
         let seen = |w: &World| -> Vec<String> {
-            // What follows from an image that is not ready is an event of the container; the table is of the image alone.
+            // Events that follow from an image that is not ready belong to the container; the table is of the image alone.
             let of_images = events(w).into_iter().filter(|event| !event.contains("Failed: Error: "));
             let reasons = of_images.filter_map(|event| Some(event.split([' ', ':']).nth(1)?.to_owned()));
             reasons.filter(|reason| !["Created", "Started"].contains(&reason.as_str())).collect()
@@ -146,7 +146,7 @@ async fn image_manager_table() {
     }
 }
 
-/// `imagePullPolicy: Always` pulls without asking whether the image is present, as `image present, pull` of the table.
+/// `imagePullPolicy: Always` pulls without checking whether the image is present, as `image present, pull` of the table.
 #[tokio::test(start_paused = true)]
 async fn image_pull_policy_always_does_not_inspect_first() {
     let world = World::joined().await;

@@ -1,4 +1,4 @@
-//! Stories about pods that must not disturb each other: whatever hangs for one, another starts and ends in time.
+//! Scenarios of pods that must not disturb each other: whatever hangs for one, another starts and ends in time.
 
 use serde_json::json;
 use testing::{Fault, Method};
@@ -6,7 +6,7 @@ use testing::{Fault, Method};
 use crate::pods::{container, container_with, pod};
 use crate::world::{World, seconds};
 
-/// Another pod comes and goes while something of `stuck` hangs.
+/// Another pod starts and ends while a call of `stuck` hangs.
 async fn another_comes_and_goes(world: &World) {
     let began = world.now();
     world.apply(&pod("other", [container("app")]));

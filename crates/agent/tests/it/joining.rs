@@ -1,4 +1,4 @@
-//! A node that has no certificate yet, and somebody who decides whether it gets one.
+//! A node that has no certificate yet, and the approval or denial of its request.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,7 +51,7 @@ impl Newcomer {
         self.clock.sleep_until(self.clock.mono() + time).await;
     }
 
-    /// Decides after a while.
+    /// Approves or denies after a while.
     async fn decide(&self, verdict: Verdict, after: Duration) -> usize {
         self.pass(after).await;
         self.api.decide_signing_requests(verdict, self.now())
@@ -84,7 +84,7 @@ async fn bootstrap_joins_when_the_csr_is_approved() {
     assert_eq!(request.metadata.name.as_deref(), Some("node-csr-id1"));
 }
 
-/// What is read back: certificate and key come from one file, each with the other next to it.
+/// What a restart reads back: certificate and key come from one file, which has both.
 fn joined_with_file(node: &Newcomer, joined: &StoredPair) -> StoredPair {
     let text = node.host.text(CURRENT).unwrap();
     assert_eq!(text, format!("{}{}", joined.pair.certificate, joined.pair.key));
@@ -197,7 +197,7 @@ async fn an_empty_current_certificate_falls_back_to_the_newest_older_pair() {
     assert_eq!(node.host.text(CURRENT), node.host.text(dated(1)), "the kubeconfig names the link");
     node.host.put(dated(1), "damaged").put(dated(0), "");
     assert!(node.store.load().await.is_err(), "there is none left");
-    // An operator who removes the link wants the node to join again.
+    // An operator who removes the link wants the node to bootstrap again.
     node.host.delete(CURRENT).put(dated(0), "");
     assert_eq!(node.store.load().await.unwrap(), None);
 }
@@ -252,7 +252,7 @@ async fn certificate_files_of_the_go_kubelet_named_in_local_time_are_older_than_
     files.retain(|file| file.contains("-2026-01-01-"));
     let names = ["00-03-00", "00-04-00", "10-02-00"];
     assert_eq!(files, names.map(|time| format!("{DIR}/kubelet-client-2026-01-01-{time}.pem")));
-    // After a power cut, the newest that is whole takes the place of the current one.
+    // After a power cut, the newest valid one replaces the current one.
     node.host.put(format!("{DIR}/kubelet-client-2026-01-01-00-04-00.pem"), "");
     assert_eq!(node.store.load().await.unwrap().as_ref(), pairs.first());
 }

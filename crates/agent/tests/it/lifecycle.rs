@@ -76,8 +76,8 @@ async fn regular_container_that_cannot_be_created_does_not_hold_back_the_next_co
     assert_eq!(lines, expected);
 }
 
-/// Replaces the image of a running container whose process ends with 0, and returns the states that were shown until
-/// the new instance ran.
+/// Replaces the image of a running container whose process exits with 0, and returns the states that were shown until the new
+/// instance ran.
 async fn states_during_image_change(policy: &str) -> Vec<String> {
     let world = World::started().await;
     world.fake.program("app", Program::runs().stopping(Duration::from_millis(300), 0));
@@ -338,7 +338,7 @@ async fn container_record_that_the_runtime_refuses_to_remove_does_not_keep_its_p
     world.until("garbage collection removed the records", |w| w.traces().is_empty()).await;
 }
 
-/// The status of a static pod is not kept by the API: after a restart of the kubelet the runtime alone says how its init
+/// The API does not keep the status of a static pod: after a restart of the kubelet only the runtime knows how its init
 /// containers ended.
 #[tokio::test(start_paused = true)]
 async fn completed_init_container_without_a_record_is_taken_as_exited_normally_after_a_restart() {

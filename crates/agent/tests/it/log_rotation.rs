@@ -1,4 +1,4 @@
-//! Stories about logs that grow too big: how many are worked on at the same time.
+//! Scenarios of container logs that exceed their maximum size: how many are rotated at the same time.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use testing::{Fault, Method};
 use crate::pods::{container, pod};
 use crate::world::{World, seconds};
 
-/// When the runtime was asked to open each of four logs again, which takes it five seconds.
+/// When the runtime was requested to reopen each of four logs, which takes it five seconds.
 async fn reopened(workers: usize) -> Vec<Duration> {
     let mut world = World::new();
     world.settings.logs.max_size_bytes = 10;
@@ -50,7 +50,7 @@ async fn with_log(mut world: World, content: &str) -> (World, String) {
     (world, path)
 }
 
-/// `container_log_manager.go` reopens a log file that it does not find.
+/// `container_log_manager.go` reopens a missing log file.
 #[tokio::test(start_paused = true)]
 async fn missing_live_log_file_is_reopened() {
     let mut world = World::new();
@@ -63,7 +63,7 @@ async fn missing_live_log_file_is_reopened() {
     world.until("the log is reopened", |w| w.fake.count(Method::ReopenContainerLog) > 0).await;
 }
 
-/// A kubelet that ends between the rename and the reopen must not cost the container its log.
+/// A kubelet that dies between the rename and the reopen must not cost the container its log.
 #[tokio::test(start_paused = true)]
 async fn log_is_reopened_after_kubelet_died_between_rename_and_reopen() {
     let mut world = World::new();

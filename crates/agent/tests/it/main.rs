@@ -1,5 +1,5 @@
-//! The whole agent on paused time, over a runtime, a machine and a network in memory that outlive it. First single
-//! stories, then a simulation that throws dice.
+//! The whole agent on paused time, over a runtime, a machine and a network in memory that outlive it: single scenarios, and a
+//! randomized simulation.
 #![expect(
     clippy::unwrap_used,
     reason = "all of this is test code, but clippy knows only functions that carry #[test]"

@@ -1,4 +1,4 @@
-//! Samples are taken when somebody asks, shared by those who ask soon after, and lasting no longer than their pods.
+//! Samples are taken on request, shared by requests that follow soon after, and dropped with their pods.
 
 use ports::node_api::Measurements;
 use serde_json::{Value, json};

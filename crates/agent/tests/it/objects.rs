@@ -1,4 +1,4 @@
-//! Stories about what pods need of the API besides themselves: ConfigMaps, Secrets, tokens and Services.
+//! Scenarios of API objects that pods need: ConfigMaps, Secrets, tokens and Services.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -34,7 +34,7 @@ fn service(namespace: &str, name: &str, ip: &str) -> Service {
     }))
 }
 
-/// A node of a cluster whose kubelet notices changes by that strategy.
+/// A node of a cluster whose kubelet uses that change detection strategy.
 async fn joined_with(strategy: &str) -> World {
     let mut world = World::of_cluster();
     let strategy = strategy.to_owned();
@@ -74,7 +74,7 @@ fn pod_with_config_map(name: &str) -> Manifest {
     pod_with_volume(name, json!({"configMap": {"name": "cfg"}}))
 }
 
-/// What a container finds in its volume.
+/// The content of the volume, as the container sees it.
 fn in_volume(world: &World, pod: &Pod, kind: &str, file: &str) -> Option<String> {
     let uid = pod.metadata.uid.as_deref().unwrap();
     let dir: PathBuf = [PODS, uid, "volumes", &format!("kubernetes.io~{kind}"), "vol"].iter().collect();
@@ -388,7 +388,7 @@ async fn failed_token_renewal_keeps_the_old_service_account_token() {
     world.until("the new token is shown", is_new).await;
 }
 
-/// As `World::until`, for what takes longer.
+/// Like `World::until`, for conditions that take longer.
 async fn loop_until(world: &World, timeout: Duration, condition: impl Fn(&World) -> bool) -> Duration {
     let deadline = world.now() + timeout;
     while !condition(world) {
@@ -516,7 +516,7 @@ async fn token_request_rejected_right_after_binding_is_repeated_without_an_event
     let ready = world.until("the pod is ready", |w| w.is_said_ready("web")).await;
     assert!(ready - began < seconds(5), "it took {:?}", ready - began);
     assert_eq!(world.recorded("FailedMount"), 0);
-    // One that never ends is reported.
+    // A repeated failure is reported.
     let refused = ClusterFault::Refused(refused);
     world.api().fault_always(Verb::Create, "serviceaccounts/token", Some(refused));
     world.create(&pod_with_token("other", 3600));
@@ -541,7 +541,7 @@ async fn pod_with_more_config_maps_and_secrets_than_the_limit_waits_and_none_is_
     let expected = ("CreateContainerConfigError".to_owned(), text.to_owned());
     world.until("the reason is in the status", |w| waiting(w, "larger").as_ref() == Some(&expected)).await;
     assert_eq!(calls_about(&world, "bulk-256"), Vec::<String>::new());
-    // Those of its volumes count, too.
+    // The objects of its volumes count, too.
     let sources: Vec<Value> = (0..257).map(|n| json!({"secret": {"name": format!("bulk-{n}")}})).collect();
     let volume = json!({"projected": {"sources": sources}});
     world.create(&pod_with_volume("volume", volume));

@@ -1,9 +1,9 @@
-//! Manifests in a line: pods as users write them, with the fields that tests turn.
+//! Builder for manifests in one line: pods as users write them, with the fields that tests change.
 
 use model::k8s::Pod;
 use serde_json::{Value, json};
 
-/// A manifest in the making.
+/// A manifest under construction.
 #[derive(Clone, Debug)]
 pub(crate) struct Manifest {
     pub(crate) name: String,
@@ -35,7 +35,7 @@ pub(crate) fn container_with(name: &str, fields: Value) -> Value {
 }
 
 impl Manifest {
-    /// Puts fields into the spec.
+    /// Merges fields into the spec.
     pub(crate) fn spec(mut self, fields: Value) -> Self {
         merge(&mut self.value["spec"], fields);
         self
@@ -46,7 +46,7 @@ impl Manifest {
         self.spec(json!({"initContainers": containers}))
     }
 
-    /// Gives the pod a UID of its own, so that a change of the manifest is a change of the same pod.
+    /// Gives the pod a UID of its own, so that a change of the manifest changes the same pod.
     pub(crate) fn uid(mut self, uid: &str) -> Self {
         self.value["metadata"]["uid"] = uid.into();
         self
@@ -56,7 +56,7 @@ impl Manifest {
         self.spec(json!({"restartPolicy": policy}))
     }
 
-    /// As an API server keeps it, bound to the node.
+    /// As an API server stores it, bound to the node.
     pub(crate) fn object(&self) -> Pod {
         let mut value = self.value.clone();
         let spec = json!({

@@ -1,4 +1,4 @@
-//! Stories about a node that runs short: who goes, what is removed first, what the API shows, and how it recovers.
+//! Scenarios of a node under pressure: which pods are evicted, what is reclaimed first, what the API shows, and how it recovers.
 
 use config::KubeletConfiguration;
 use kubelet_core::eviction::threshold::compute_thresholds;
@@ -13,7 +13,7 @@ use crate::world::{World, seconds};
 const MI: u64 = 1 << 20;
 const GI: u64 = 1 << 30;
 
-/// A node of a cluster that keeps free what these fields of the configuration say, and has these images.
+/// A node of a cluster with these eviction fields of the configuration and these images.
 async fn short_world(fields: Value, images: &[&str]) -> World {
     let mut world = short_world_unstarted(fields);
     for image in images {
@@ -24,7 +24,7 @@ async fn short_world(fields: Value, images: &[&str]) -> World {
     world
 }
 
-/// The same without images, and without an agent.
+/// Does the same without images, and without an agent.
 fn short_world_unstarted(fields: Value) -> World {
     let mut whole = json!({"enforceNodeAllocatable": []});
     whole.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
@@ -39,14 +39,14 @@ fn short_world_unstarted(fields: Value) -> World {
     world
 }
 
-/// The machine has so many of its 8 GiB left.
+/// Sets how much of the machine's 8 GiB is available.
 fn leave_memory(world: &World, bytes: u64) {
     let (total, free) = (8 * GI / 1024, bytes / 1024);
     let text = format!("MemTotal: {total} kB\nMemFree: {free} kB\nInactive(file): 0 kB\n");
     world.host.put("/proc/meminfo", text);
 }
 
-/// Each container of the pod uses so much.
+/// Sets the memory usage of each container of the pod.
 fn use_memory(world: &World, name: &str, bytes: u64) {
     let uid = world.in_api(name).and_then(|pod| pod.metadata.uid).unwrap();
     for (_, container) in world.fake.containers().iter().filter(|(of, _)| of.as_str() == uid) {
@@ -153,7 +153,7 @@ async fn memory_threshold_notifier_triggers_eviction_and_is_updated_after_each_o
     use_memory(&world, "one", GI);
     let mark = || world.cgroups.memory_marks().first().map(|mark| mark.bytes);
     world.until("the kernel is asked", |_| mark() == Some(7 * GI + 1)).await;
-    // Pages of files that nobody reads any more do not count.
+    // Inactive page cache does not count.
     leave_memory(&world, 900 * MI);
     let text = format!(
         "MemTotal: {} kB\nMemFree: {} kB\nInactive(file): {} kB\n",
@@ -293,7 +293,7 @@ async fn delayed_space_reclaim_of_the_runtime_evicts_no_pod() {
     world.host.set_space("/", half_full);
     world.pass(seconds(30)).await;
     assert_eq!(world.recorded("Evicted"), 0);
-    // Where there is nothing more to remove, nothing is waited for.
+    // Where nothing more can be reclaimed, nothing is waited for.
     let before = world.now();
     world.host.set_space("/", full);
     world.until("somebody has to go", |w| w.recorded("Evicted") == 1).await;
@@ -421,7 +421,7 @@ async fn image_gc_removes_images_unused_for_image_maximum_gc_age() {
     running(&world, &[pod("web", [container("app")])]).await;
     world.pass(seconds(990)).await;
     assert_eq!(world.fake.count(Method::RemoveImage), 0);
-    // Looked at every five minutes.
+    // Checked every five minutes.
     world.pass(seconds(310)).await;
     assert_eq!(world.fake.count(Method::RemoveImage), 1);
     world.pass(seconds(2000)).await;
@@ -430,8 +430,7 @@ async fn image_gc_removes_images_unused_for_image_maximum_gc_age() {
     assert!(metrics.contains("kubelet_image_garbage_collected_total{reason=\"age\"} 1"), "{metrics}");
 }
 
-/// An agent that was killed and comes back to a disk that has become full, and to containers that take their time to show
-/// what they use.
+/// An agent that is restarted after a kill while the disk has become full, and whose containers report their usage late.
 async fn restarted_on_a_full_disk(images: &[&str]) -> World {
     let mut world = World::of_cluster();
     for image in images {

@@ -1,4 +1,4 @@
-//! Stories about probes.
+//! Scenarios of probes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -68,7 +68,7 @@ async fn change_container_status_on_kubelet_restart_resets_readiness_until_probe
     world.until("the pod is ready", |w| w.is_ready("web")).await;
     world.net.serve(80, Service::http(503));
     world.restart().await;
-    // One failed probe would not have turned a ready container unready: three are needed.
+    // One failed probe would not have made a ready container unready: three are needed.
     world.until("the pod is unready", |w| w.status("web").is_some() && !w.is_ready("web")).await;
     world.net.serve(80, Service::http(200));
     world.until("the pod is ready again", |w| w.is_ready("web")).await;

@@ -1,5 +1,5 @@
-//! A runtime in front of the fake one that sees every act with what held at that moment, and can fail the calls of one
-//! pod alone. Calls may outlive their caller: a runtime that was asked goes on although nobody waits for the answer.
+//! A runtime in front of the fake one that records every call with the state at that moment, and can fail the calls of one pod
+//! alone. Calls may outlive their client: the runtime completes them although no client waits for the response.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -26,10 +26,10 @@ use ports::runtime::{
 use testing::{FakeRuntime, Fault, Method};
 use tokio::task::JoinSet;
 
-/// Called with every act, before it meets any fault.
+/// Called with every act, before any fault applies to it.
 pub(crate) type OnAct = Arc<dyn Fn(&Act) + Send + Sync>;
 
-/// What an agent asked the runtime to do.
+/// A state-changing call of the agent to the runtime.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Act {
     RunSandbox(model::PodRef),
@@ -48,17 +48,17 @@ pub(crate) struct RecordingRuntime {
 
 #[derive(Default)]
 struct Shared {
-    /// By name of the pod and method.
+    /// By pod name and method.
     faults: BTreeMap<(String, Method), Fault>,
     on_act: Option<OnAct>,
-    /// Every so many acts are carried out even if the caller goes away; 0 for none.
+    /// Every so many acts are carried out even if the client goes away; 0 for none.
     outliving_every: u64,
     acts: u64,
     outliving: JoinSet<()>,
     execs: BTreeMap<ContainerId, u32>,
     overlapping_execs: Vec<String>,
     lies: bool,
-    /// What a lying runtime says that it has done, to what.
+    /// The acts, with their object, that a lying runtime only reported as done.
     pretended: BTreeSet<(Pretended, String)>,
 }
 
@@ -82,7 +82,7 @@ impl RecordingRuntime {
         Self { fake, shared: Arc::default() }
     }
 
-    /// From now on, calls of that method about that pod (`web-node`) meet the fault; `None` ends it.
+    /// From now on, the fault applies to calls of that method for that pod (`web-node`); `None` ends it.
     pub(crate) fn fault(&self, pod: &str, method: Method, fault: Option<Fault>) {
         let key = (pod.to_owned(), method);
         let mut shared = self.shared.lock();
@@ -100,13 +100,13 @@ impl RecordingRuntime {
         self.shared.lock().outliving_every = every;
     }
 
-    /// From now on a stopped container runs on, and the runtime says that it has ended: whoever relies on it breaks the
-    /// rules that protect what runs. It shows that somebody would notice.
+    /// From now on a stopped container keeps running while the runtime reports that it has exited: a kubelet that relies on this
+    /// breaks the invariants that protect running containers. It shows that the checks detect that.
     pub(crate) fn lie_about_stops(&self) {
         self.shared.lock().lies = true;
     }
 
-    /// Whether the act is only pretended; from now on the runtime says that it was done.
+    /// Whether the act is only pretended; from now on the runtime reports it as done.
     fn pretends(&self, act: Pretended, id: &str) -> bool {
         let mut shared = self.shared.lock();
         if shared.lies {
@@ -119,7 +119,7 @@ impl RecordingRuntime {
         self.shared.lock().pretended.contains(&(act, id.to_owned()))
     }
 
-    /// Commands that were started in a container while another one ran there.
+    /// Exec commands that were started in a container while another one ran there.
     pub(crate) fn overlapping_execs(&self) -> Vec<String> {
         self.shared.lock().overlapping_execs.clone()
     }
@@ -158,7 +158,7 @@ impl RecordingRuntime {
         }
     }
 
-    /// Carries out an act; now and then to its end although the caller has gone.
+    /// Carries out an act; sometimes to its end although the client has gone.
     async fn carry_out<T, F>(&self, act: impl FnOnce(FakeRuntime) -> F) -> RuntimeResult<T>
     where
         T: Send + 'static,
@@ -175,7 +175,7 @@ impl RecordingRuntime {
         }
         let (sender, receiver) = tokio::sync::oneshot::channel();
         self.shared.lock().outliving.spawn(async move {
-            // The caller may be gone.
+            // The client may be gone.
             let _ = sender.send(act.await);
         });
         receiver.await.unwrap()

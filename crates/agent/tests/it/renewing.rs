@@ -1,4 +1,4 @@
-//! A client certificate over the weeks: renewed in time, taken over from disk, healed, or given up.
+//! A client certificate over weeks: renewed in time, reloaded from disk, replaced by a new bootstrap, or given up.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 const MINUTE: Duration = Duration::from_secs(60);
 const CURRENT: &str = "/pki/kubelet-client-current.pem";
 
-/// Remembers what was shown.
+/// Remembers the certificates that were presented.
 #[derive(Debug, Default)]
 struct Shown {
     pairs: Mutex<Vec<PemPair>>,
@@ -75,13 +75,13 @@ impl Member {
         }
     }
 
-    /// A pair that is good from now on.
+    /// A pair that is valid from now on.
     fn pair(&self, life: Duration) -> PemPair {
         let names = wanted_names(CertificateUse::Client, "edge-1", [], []);
         self.certificates.pair(&names, self.now(), life)
     }
 
-    /// Keeps a certificate of this life good.
+    /// Keeps a certificate with this lifetime valid.
     fn keep(&self, life: Duration, rotates: bool) {
         self.tasks.spawn("keeper", self.keeper(life, rotates).run());
     }
@@ -113,7 +113,7 @@ impl Member {
         self.clock.sleep_until(self.clock.mono() + time).await;
     }
 
-    /// Time passes while somebody signs whatever is asked for.
+    /// Lets time pass while every request is signed.
     async fn pass_signing(&self, api: &FakeCluster, time: Duration, life: Duration) {
         let end = self.clock.mono() + time;
         while self.clock.mono() < end {
@@ -216,7 +216,7 @@ async fn expired_client_certificate_is_replaced_by_a_new_bootstrap() {
     let node = Member::new();
     let newcomers = FakeCluster::with_clock(node.clock);
     *node.identity.bootstrap.lock() = Some(newcomers.clone());
-    // The API refuses everybody whom it does not know, for as long as it likes.
+    // The API rejects the unknown client for as long as it is asked.
     node.api.fault_always(Verb::Create, "", Some(ClusterFault::Unreachable));
     node.keep(HOUR, false);
     node.pass(59 * MINUTE).await;

@@ -1,4 +1,4 @@
-//! Stories about agents that are restarted and runtimes that go away.
+//! Scenarios of agents that are restarted and runtimes that stop.
 
 use std::time::Duration;
 
@@ -151,7 +151,7 @@ async fn manifest_url_silent_at_start_keeps_its_pod_and_blocks_no_other() {
     world.remove("gone");
     world.net.close(URL_PORT);
     world.start().await;
-    // The first time, what was written down cannot be read.
+    // The first time, the checkpoint cannot be read.
     world.host.fault_below(HostMethod::ListDir, PODS, HostFault::Fails);
     world.until("it is shown", |w| w.is_ready("web")).await;
     world.until("the orphan is gone", |w| !w.traces().iter().any(|t| t.contains("gone-node"))).await;
@@ -294,7 +294,7 @@ async fn tmpfs_without_noswap_is_reported_at_start() {
 async fn orphaned_pod_volumes_and_cleanup_failures_are_counted() {
     let mut world = World::started().await;
     world.crash().await;
-    // Of a pod that some kubelet of the other kind ran, with a volume of a driver that is not here.
+    // Left by a pod that the Go kubelet ran, with a volume of a driver that does not exist here.
     let volume = format!("{PODS}/found/volumes/kubernetes.io~csi/data");
     world.host.put(format!("{volume}/mount/file"), "");
     world.start().await;
@@ -313,7 +313,7 @@ async fn orphaned_pod_volumes_and_cleanup_failures_are_counted() {
     until_told(&world, &["kubelet_orphan_pod_cleaned_volumes 0"]).await;
 }
 
-/// Waits until the metrics have a line that ends so for each of these.
+/// Waits until the metrics have a line that ends like each of these.
 async fn until_told(world: &World, lines: &[&str]) {
     let deadline = world.now() + seconds(100);
     loop {

@@ -1,5 +1,5 @@
-//! How often a pod whose sync failed is tried again, and which events repeat meanwhile: `completeWork` of the Go kubelet's
-//! pod workers, and its recordings `config-missing.json`, `image-missing.json`, `crash-loop.json`, `post-start-fails.json`.
+//! How often a pod whose sync failed is retried, and which events repeat meanwhile: `completeWork` of the Go kubelet's pod
+//! workers, and its recordings `config-missing.json`, `image-missing.json`, `crash-loop.json`, `post-start-fails.json`.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ fn intervals(world: &World, reason: &str, message: &str) -> Vec<Duration> {
     at.windows(2).map(|pair| pair[1].saturating_since(pair[0])).collect()
 }
 
-/// A retry after a failed sync: ten seconds and up to half as long again.
+/// The delay of a retry after a failed sync: ten seconds and up to half as long again.
 fn is_sync_retry(interval: &Duration) -> bool {
     (seconds(10)..Duration::from_millis(15_100)).contains(interval)
 }
@@ -89,7 +89,7 @@ async fn image_pull_back_off_events_repeat_and_the_pull_is_due_when_the_back_off
     assert_eq!(failed, repeated, "each comes with Failed");
 }
 
-/// The event comes with the end of the container, and again with each resync of a pod that is still in back-off.
+/// The event comes with the exit of the container, and again with each resync of a pod that is still in back-off.
 #[tokio::test(start_paused = true)]
 async fn crash_loop_back_off_event_repeats_with_each_resync() {
     let world = World::joined().await;
@@ -181,7 +181,7 @@ async fn image_volume_that_no_container_mounts_is_pulled_and_holds_nothing_back(
     assert_eq!(events(&world, "Failed").len(), 1, "the pull, and no container");
 }
 
-/// As the CRI client of the Go kubelet: only the code `Unknown` is left out.
+/// As in the CRI client of the Go kubelet: only the code `Unknown` is left out.
 #[tokio::test(start_paused = true)]
 async fn pull_error_keeps_its_grpc_code_unless_it_is_unknown() {
     let world = World::joined().await;

@@ -1,4 +1,4 @@
-//! What a node serves with where nobody gives it a pair.
+//! The serving certificate of a node without configured certificate files.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Stories about the end of the machine: who ends when, what is shown of it, and what holds it up.
+//! Scenarios of graceful node shutdown: the order in which pods end, what is reported, and what delays the shutdown.
 
 use kubelet_core::shutdown::GroupPeriod;
 use serde_json::json;
@@ -11,12 +11,12 @@ const MESSAGE: &str = "Pod was terminated in response to imminent node shutdown.
 const DROP_IN: &str = "/etc/systemd/logind.conf.d/99-kubelet.conf";
 const STATE: &str = "/var/lib/kubelet/graceful_node_shutdown_state";
 
-/// Usual pods get twenty seconds, critical ones ten more.
+/// Normal pods get twenty seconds, critical ones ten more.
 fn periods() -> Vec<GroupPeriod> {
     [(0, 20), (2_000_000_000, 10)].map(|(priority, seconds)| GroupPeriod { priority, seconds }).into()
 }
 
-/// A node of a cluster that ends its pods before the machine ends.
+/// A node of a cluster with graceful node shutdown.
 async fn graceful_world() -> World {
     let mut world = World::of_cluster();
     world.settings.shutdown.periods = periods();
@@ -245,7 +245,7 @@ async fn logind_inhibit_delay_is_raised_to_the_grace_period() {
 
     let mut slow = World::of_cluster();
     slow.settings.shutdown.periods = periods();
-    // It needs a moment to read it.
+    // The agent needs a moment to read it.
     slow.shutdown.grant(3, seconds(30));
     slow.start().await;
     slow.until("the end is held up", |w| w.shutdown.locks() == 1).await;

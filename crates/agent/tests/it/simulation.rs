@@ -1,5 +1,5 @@
-//! The simulation: minutes of a node's life thrown with dice, with everything going wrong that can, again and again. At
-//! every moment the invariants hold; and once nothing goes wrong any more, the node comes to what the manifests say.
+//! The simulation: minutes of a node's life with random events and every kind of fault, again and again. At every moment the
+//! invariants hold; and once the faults end, the node converges to what the manifests specify.
 //!
 //! `SIM_SEED=n` runs one seed, `SIM_SEEDS=a..b` a range. Seeds that once failed are kept in `simulation/pinned.txt`.
 
@@ -29,11 +29,11 @@ use crate::world::{LINKS, MANIFESTS, POD_LOGS, PODS, World, manifest_path, secon
 
 /// How often the invariants are checked, in addition to every act.
 const LOOK_EVERY: Duration = Duration::from_millis(1000);
-/// Within this, a node that nothing disturbs any more comes to rest.
+/// Within this time, a node without faults settles.
 const REST_WITHIN: Duration = Duration::from_secs(480);
-/// A node that is as wanted for this long is at rest: longer than the slowest call takes, which may be a kill.
+/// A node that is in its desired state for this long has settled: longer than the slowest call takes, which may be a kill.
 const RESTS_FOR: Duration = Duration::from_secs(45);
-/// For this long it then stays as it is.
+/// For this long it then must not change.
 const STAYS_FOR: Duration = Duration::from_secs(60);
 const SERVER_PORT: u16 = 8080;
 const SERVER_URL: &str = "http://manifests:8080/all";
@@ -75,9 +75,9 @@ fn run(seed: u64) -> Result<(), String> {
 struct Simulation {
     world: World,
     checker: Arc<Mutex<InvariantChecker>>,
-    /// What is in each slot: its shape, its version, whether versions share a UID, and its UID.
+    /// The pod in each slot: its shape, its version, whether versions share a UID, and its UID.
     slots: BTreeMap<u64, Slot>,
-    /// When a storm over a method ends, or the runtime is back.
+    /// When the faults of a method end, or the runtime is back.
     storms: Vec<(Duration, Option<testing::Method>)>,
     crash_at: Arc<Mutex<Option<u64>>>,
     crash_now: Arc<Notify>,
@@ -140,7 +140,7 @@ impl Simulation {
     }
 
     async fn start(&mut self) {
-        // A disk that fails in the first moment keeps the process from starting; whoever runs it tries again.
+        // A disk that fails in the first moment keeps the process from starting; the service manager tries again.
         self.world.host.calm();
         self.world.start().await;
         if let Some(agent) = &self.world.agent {
@@ -255,7 +255,7 @@ impl Simulation {
         if let Some(old) = self.slots.get(&slot).filter(|old| old.uid != uid) {
             checker.unwant(&old.uid);
         }
-        // Work that has ended does not begin again because its manifest changed; a test of that is not this one.
+        // Completed work does not start again because its manifest changed; that is not tested here.
         checker.want(shape, parsed);
         self.slots.insert(slot, Slot { shape, version, keeps_uid, uid });
         self.world.apply(&manifest);
@@ -273,7 +273,7 @@ impl Simulation {
         self.checker.lock().probes_turned_good();
     }
 
-    /// The server of manifests asks for one pod of its own.
+    /// The manifest server sends one pod of its own.
     fn serve_manifests(&self) {
         let manifest = pod("remote", [container("app")]);
         let parsed = parse_manifest(
@@ -286,7 +286,7 @@ impl Simulation {
         self.world.net.serve(SERVER_PORT, Service::Http { status: 200, body: manifest.text() });
     }
 
-    /// Nothing goes wrong from now on.
+    /// No fault happens from now on.
     async fn calm(&mut self) {
         self.storms.clear();
         self.world.fake.calm();
@@ -318,7 +318,7 @@ impl Simulation {
         }
     }
 
-    /// A node at rest does nothing to pods that run.
+    /// A settled node changes nothing of running pods.
     async fn stay(&mut self) -> Result<(), String> {
         let restless: BTreeSet<String> = self
             .slots
@@ -329,7 +329,7 @@ impl Simulation {
         self.world.fake.forget_calls();
         self.pass(STAYS_FOR).await?;
         let of_restless = |line: &String| restless.iter().any(|name| line.contains(name.as_str()));
-        // Records of what ended are cleared away now and then; stopping a dead sandbox is part of it.
+        // Records of exited containers are removed now and then; stopping a dead sandbox is part of that.
         let is_cleaning = |line: &str| line.starts_with("Remove") || line.starts_with("StopPodSandbox");
         let acts: Vec<String> = self
             .world
@@ -341,7 +341,7 @@ impl Simulation {
         if acts.is_empty() { Ok(()) } else { Err(format!("a node at rest acts: {acts:#?}")) }
     }
 
-    /// Every manifest goes; nothing is left.
+    /// Removes every manifest; nothing must be left.
     async fn clear_away(&mut self) -> Result<(), String> {
         self.slots.keys().copied().collect::<Vec<_>>().into_iter().for_each(|slot| self.remove(slot));
         if self.has_server {
@@ -360,7 +360,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// What is not yet as the manifests say.
+    /// What differs from the manifests.
     fn complaints(&self) -> Vec<String> {
         let checker = self.checker.lock();
         let mut complaints = Vec::new();

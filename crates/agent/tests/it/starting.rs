@@ -1,4 +1,4 @@
-//! Stories about pods that start.
+//! Scenarios of pods that start.
 
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ async fn dns_problems_of_the_node_are_events_about_the_node() {
     );
 }
 
-/// The first status of the runtime is waited for; no event, no retry after a second.
+/// The start waits for the first status of the runtime; no event, no retry after a second.
 #[tokio::test(start_paused = true)]
 async fn first_pod_starts_as_soon_as_the_runtime_status_arrives() {
     let mut world = World::new();
@@ -196,7 +196,7 @@ fn waiting_reason(world: &World) -> Option<String> {
     world.container("web", "app")?.state?.waiting?.reason
 }
 
-/// How a runtime's error begins may be the reason that users see.
+/// The beginning of a runtime's error may be the reason that users see.
 #[tokio::test(start_paused = true)]
 async fn runtime_error_codes_become_waiting_reasons() {
     for reason in ["RROUnsupported", "ImageVolumeMountFailed"] {

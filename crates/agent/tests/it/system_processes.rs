@@ -1,4 +1,4 @@
-//! Stories about the processes that are no pod's: where they are put, when again, and who is left alone.
+//! Scenarios of processes outside of pods: their cgroups, when they are moved, and which processes stay.
 
 use model::cgroup::CgroupPath;
 
@@ -12,7 +12,7 @@ fn at(cgroup: &str, score: i32) -> Option<(String, i32)> {
     Some((cgroup.to_owned(), score))
 }
 
-/// A node whose kubelet and runtime were started in the root.
+/// A node whose kubelet and runtime were started in the root cgroup.
 fn world(kubelet: &str, runtime: &str, system: &str) -> World {
     let mut world = World::new();
     let named = |path: &str| (!path.is_empty()).then(|| CgroupPath::directory(path));
@@ -34,7 +34,7 @@ async fn kubelet_and_runtime_cgroups_and_oom_scores_are_set() {
     let took = world.until("the runtime is moved", runtime).await;
     assert!(took < seconds(30), "place and score in one round: {took:?}");
     assert_eq!(world.cgroups.place_of(60), at("/", 0), "nobody has named a place for the rest");
-    // A new runtime is another process; it is found within the minute.
+    // A restarted runtime is another process; it is found within the minute.
     world.cgroups.add_process("/runtime/below", 51, 0).listen(SOCKET, 51);
     world.pass(seconds(30)).await;
     assert_eq!(world.cgroups.place_of(51), at("/runtime/below", 0));

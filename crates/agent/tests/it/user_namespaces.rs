@@ -1,4 +1,4 @@
-//! Stories about pods with user namespaces of their own: which ids they get, and for how long.
+//! Scenarios of pods with user namespaces of their own: which ids they get, and for how long.
 
 use model::request::{IdRange, UserNamespace};
 use ports::host::SubordinateIds;
@@ -13,7 +13,7 @@ fn isolated(name: &str) -> Manifest {
     pod(name, [container("app")]).uid(&format!("uid-of-{name}")).spec(json!({"hostUsers": false}))
 }
 
-/// The first id of the node that the pod's sandbox has.
+/// The first host id of the pod's sandbox.
 fn first_id(world: &World, name: &str) -> u32 {
     let request = world.fake.sandbox_request(&format!("{name}-node")).unwrap();
     let ids = match request.security.namespaces.user {
@@ -111,7 +111,7 @@ async fn too_small_subuid_range_fails_the_start() {
     );
 }
 
-/// Half a file cannot come from us; whatever wrote it, the pod may be running with ids that nobody knows.
+/// The kubelet never writes half a file; whatever wrote it, the pod may be running with unknown ids.
 #[tokio::test(start_paused = true)]
 async fn unreadable_user_namespace_record_blocks_new_ids() {
     let mut world = World::started().await;

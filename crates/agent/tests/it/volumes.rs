@@ -1,4 +1,4 @@
-//! Stories about volumes with claims on paused time: work in them that takes long, and programs that do not answer.
+//! Scenarios of volumes with claims on paused time: operations that take long, and programs that do not answer.
 
 use std::time::Duration;
 
@@ -57,7 +57,7 @@ fn mount_calls(world: &World) -> usize {
     world.host.program_calls().iter().filter(|call| call.path.ends_with("mount")).count()
 }
 
-/// How often that was said.
+/// How often that event was recorded.
 fn said(world: &World, reason: &str, words: &str) -> usize {
     let events = world.agent.as_ref().unwrap().recorder().latest();
     events.iter().filter(|event| event.reason == reason && event.message.contains(words)).count()
@@ -147,7 +147,7 @@ async fn device_used_by_another_pod_stays_mounted_after_a_timed_out_bind_mount()
     assert_eq!((device_mounts(&world), mount_calls(&world)), (1, 1));
 }
 
-/// A pod with two volumes, of these users, and with a KiB in the first of them.
+/// A pod with two volumes and user namespaces or not, and with a KiB in the first of them.
 async fn ready_with_two(world: &World, name: &str, host_users: bool) {
     let volumes = json!([{"name": "a", "emptyDir": {}}, {"name": "b", "emptyDir": {}}]);
     let spec = json!({"hostUsers": host_users, "volumes": volumes});
@@ -166,7 +166,7 @@ fn projects(world: &World) -> Vec<String> {
     all.iter().filter_map(|(path, project)| Some(format!("{} {project}", short(path)?))).collect()
 }
 
-/// What the summary says that the pod's volumes take.
+/// The usage of the pod's volumes in the summary.
 async fn used(world: &World, name: &str) -> Vec<u64> {
     let text = world.measured(Measurements::Summary { only_cpu_and_memory: false }).await;
     let summary: Value = serde_json::from_str(&text).unwrap();
@@ -181,7 +181,7 @@ async fn volumes_of_user_namespace_pods_are_measured_by_project_quota() {
     let mut world = World::new();
     world.features.quota_monitoring = true;
     world.host.count_projects();
-    // What somebody else counts is left alone.
+    // Quotas of other programs are left alone.
     world.host.put("/srv/file", "theirs");
     world.host.set_project(std::path::Path::new("/srv"), FIRST_PROJECT + 1).await.unwrap();
     world.start().await;
@@ -211,7 +211,7 @@ async fn volumes_without_project_quota_are_measured_by_walking() {
     world.start().await;
     ready_with_two(&world, "one", false).await;
     assert_eq!(used(&world, "one").await, [1024, 0]);
-    // One that could have been counted from now on has something in it, which would be left out.
+    // A volume that could use a quota from now on already has content, which would not be counted.
     world.host.count_projects();
     world.crash().await;
     world.start().await;

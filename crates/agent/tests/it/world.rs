@@ -1,4 +1,4 @@
-//! A node in memory: what survives the agent, the agent itself, and questions to both.
+//! A node in memory: what survives the agent, the agent itself, and queries of both.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub(crate) const POD_LOGS: &str = "/var/log/pods";
 pub(crate) const LINKS: &str = "/var/log/containers";
 /// 2026-01-01T00:00:00Z.
 const EPOCH_SECONDS: i64 = 1_767_225_600;
-/// How long a story waits for what must come.
+/// How long a scenario waits for an expected condition.
 const TIMEOUT: Duration = Duration::from_secs(300);
 
 pub(crate) struct World {
@@ -51,7 +51,7 @@ pub(crate) struct World {
     pub(crate) settings: Settings,
     pub(crate) features: Features,
     pub(crate) cgroup_v2: bool,
-    /// Of the machine: never reset.
+    /// The firewall of the machine: never reset.
     pub(crate) clock: Clock,
     pub(crate) agent: Option<Agent>,
     pub(crate) seed: u64,
@@ -63,8 +63,8 @@ impl World {
         let clock = Clock::starting_at(Timestamp::from_second(EPOCH_SECONDS).unwrap());
         let fake = FakeRuntime::with_clock(clock);
         fake.set_request_timeout(Duration::from_secs(10));
-        // On paused time, a listing that takes no time may begin in the very instant an act ends, and show what was
-        // before it: no real one is that fast.
+        // On paused time, a relist that takes no time may begin at the very instant an act ends, and show the state before it: no
+        // real one is that fast.
         for method in [Method::ListPodSandbox, Method::ListContainers] {
             fake.latency(method, Duration::from_millis(1));
         }
@@ -116,7 +116,7 @@ impl World {
         Agent::start(ports, self.settings.clone(), node_facts(self.features, self.cgroup_v2), self.seed).await
     }
 
-    /// The process is killed: every task of it ends where it stands.
+    /// Kills the process: every task of it stops immediately.
     pub(crate) async fn crash(&mut self) {
         if let Some(agent) = self.agent.take() {
             agent.stop().await;
@@ -136,7 +136,7 @@ impl World {
         self.host.delete(manifest_path(name));
     }
 
-    /// What `/metrics` says.
+    /// The text of `/metrics`.
     pub(crate) async fn metrics(&self) -> String {
         self.measured(Measurements::Kubelet).await
     }
@@ -146,7 +146,7 @@ impl World {
         api.measurements(what).await.unwrap().collect::<Vec<String>>().await.concat()
     }
 
-    /// Lets time go by.
+    /// Lets time pass.
     pub(crate) async fn pass(&self, time: Duration) {
         self.clock.sleep_until(self.clock.mono() + time).await;
     }
@@ -155,7 +155,7 @@ impl World {
         self.clock.mono().since_start()
     }
 
-    /// Waits until that is so; returns when it was.
+    /// Waits until the condition holds; returns when that was.
     pub(crate) async fn until(&self, what: &str, condition: impl Fn(&Self) -> bool) -> Duration {
         let deadline = self.now() + TIMEOUT;
         while !condition(self) {
@@ -192,7 +192,7 @@ impl World {
         conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True")
     }
 
-    /// `pod/container` runs, whichever instance.
+    /// Whether `pod/container` runs, in any instance.
     pub(crate) fn runs(&self, title: &str) -> bool {
         let numbered = format!("{title}#");
         self.fake.running().iter().any(|t| t == title || t.starts_with(&numbered))
@@ -218,7 +218,7 @@ impl World {
         self.fake.calls().iter().filter(is_it).map(|call| call.at).collect()
     }
 
-    /// The node in words, for failures.
+    /// A description of the node, for failures.
     pub(crate) fn describe(&self) -> String {
         let calls: Vec<String> = self.fake.calls().iter().map(ToString::to_string).collect();
         let from = calls.len().saturating_sub(60);
@@ -295,7 +295,7 @@ fn settings() -> Settings {
             max_size_bytes: 10 << 20,
             max_files: 5,
             max_workers: 1,
-            // The runtime in memory writes no log files, so only tests that put them there look at logs.
+            // The runtime in memory writes no log files, so only tests that create them use logs.
             monitor_interval: seconds(1_000_000),
             time_zone: TimeZone::UTC,
         },

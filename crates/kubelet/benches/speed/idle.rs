@@ -26,7 +26,7 @@ pub(crate) struct Idle {
     pub(crate) cpu_seconds_per_minute: f64,
 }
 
-/// All counts side by side: each kubelet is a process of its own, and is charged for its own time only.
+/// All counts at the same time: each kubelet is a process of its own, and only its own time is counted.
 pub(crate) async fn measure(program: &Path, effort: Effort) -> Outcome<Vec<Idle>> {
     let all = COUNTS.map(|pods| measure_one(program, effort, pods));
     let [none, fifty, hundred] = all;

@@ -26,7 +26,7 @@ const POLL: Duration = Duration::from_millis(5);
 /// Durations in milliseconds, in the order they were measured.
 #[derive(Debug, Default)]
 pub(crate) struct Joining {
-    /// With a bootstrap token: the kubelet asks for its certificate first.
+    /// With a bootstrap token: the kubelet requests its certificate first.
     pub(crate) bootstrap: Vec<f64>,
     /// With a kubeconfig.
     pub(crate) kubeconfig: Vec<f64>,
@@ -60,7 +60,7 @@ async fn join(program: &Path, dir: &Path, containerd: &Containerd, way: Way) -> 
     let api = api.map_err(failed("start the API server"))?;
     let runtime = CriRuntime::new(&containerd.endpoint(), "", Duration::from_secs(60));
     let runtime = runtime.map_err(failed("connect to containerd"))?;
-    // Of containerd, which removes it at its end.
+    // For containerd, which removes it at its end.
     let containerd_dir = dir.with_file_name("containerd");
     let mut node = Node::new(dir, &containerd.endpoint(), &PrivateCgroup::of(&containerd_dir))?;
     match way {

@@ -1,7 +1,7 @@
 //! Time to a running container: raw CRI calls and manifests in turn, on one real containerd; then from process start.
 //!
-//! Both sides end at the moment that the runtime itself notes as the container's start, so nobody's polling is
-//! measured, and the raw calls ask for exactly what the kubelet asks for. Between two measurements the runtime is emptied and left alone.
+//! Both sides end at the time that the runtime itself records as the container's start, so no polling is measured, and the raw
+//! calls request exactly what the kubelet requests. Between two measurements the runtime is emptied and left idle.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,11 +19,11 @@ use testing::{FakeCri, FakeRuntime, PrivateCgroup};
 use crate::node::{Node, sleeping_pod, until};
 use crate::{BenchError, Effort, Outcome, failed};
 
-/// Between two looks for the log file of a container that is to come: a look costs microseconds, and only the kubelet
-/// and the runtime are to be busy.
+/// Between two polls for the log file of a starting container: a poll costs microseconds, and only the kubelet and the runtime
+/// should be busy.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// After the kubelet was woken, and after a pod has gone: what was due meanwhile is done, and the runtime is idle.
+/// After the kubelet was resumed, and after a pod was removed: due work is done, and the runtime is idle.
 const SETTLE: Duration = Duration::from_millis(300);
 
 /// Durations in milliseconds, in the order they were measured.
@@ -31,11 +31,11 @@ const SETTLE: Duration = Duration::from_millis(300);
 pub(crate) struct Latency {
     /// RunPodSandbox, CreateContainer, StartContainer.
     pub(crate) raw: Vec<f64>,
-    /// Manifest in place to container started, each right after the raw calls of the same position.
+    /// Manifest written to container started, each right after the raw calls of the same position.
     pub(crate) manifest: Vec<f64>,
-    /// Manifest in place to container started on a fake runtime that answers at once: the kubelet's own share.
+    /// Manifest written to container started on a fake runtime that answers at once: the kubelet's own share.
     pub(crate) own: Vec<f64>,
-    /// Process started to container started, with the manifest in place before.
+    /// Process started to container started, with the manifest written before.
     pub(crate) process: Vec<f64>,
 }
 
@@ -52,7 +52,7 @@ pub(crate) async fn measure(program: &Path, effort: Effort) -> Outcome<Latency> 
     let containerd = containerd.map_err(failed("start containerd"))?;
     let runtime = CriRuntime::new(&containerd.endpoint(), "", Duration::from_secs(60));
     let runtime = runtime.map_err(failed("connect to containerd"))?;
-    // Of containerd, which removes it at its end; what is asked of it directly is put there, too.
+    // For containerd, which removes it at its end; files of direct requests are there, too.
     let cgroup = PrivateCgroup::of(&dir.path().join("containerd"));
     let requests = Requests::record(program, &dir.path().join("recorded"), &cgroup).await?;
     let node = Node::new(&dir.path().join("node"), &containerd.endpoint(), &cgroup)?;
@@ -61,12 +61,12 @@ pub(crate) async fn measure(program: &Path, effort: Effort) -> Outcome<Latency> 
         own: own_share(program, &dir.path().join("own"), &cgroup, effort).await?,
         ..Latency::default()
     };
-    // The first of all pays for cold caches, which is not what repeats.
+    // The very first one pays for cold caches, which do not repeat.
     stand.raw().await?;
     for round in 0..effort.rounds {
         latency.process.push(stand.process(program, &format!("first-{round}")).await?);
         for pod in 0..effort.pods {
-            // A kubelet that is awake would take raw pods for leftovers of its own and remove them.
+            // A running kubelet would treat raw pods as orphans and remove them.
             stand.node.pause()?;
             let raw = stand.raw().await;
             stand.node.resume()?;
@@ -92,7 +92,7 @@ async fn own_share(program: &Path, dir: &Path, cgroup: &PrivateCgroup, effort: E
         let look = Duration::from_millis(1);
         let count = pod + 1;
         until(&node, "a fake pod", look, async || Ok((fake.running().len() == count).then_some(()))).await?;
-        // The first waits for the process to come up.
+        // The first waits for the process to start.
         if pod > 0 {
             own.push(milliseconds(began, Some(Timestamp::now()))?);
         }
@@ -134,7 +134,7 @@ impl Stand {
         milliseconds(began, status.started_at)
     }
 
-    /// One kubelet, from nothing to its first pod. It goes on running, without a pod.
+    /// One kubelet, from its start to its first pod. It keeps running, without a pod.
     async fn process(&mut self, program: &Path, name: &str) -> Outcome<f64> {
         let root = self.node.dir.join("root");
         if root.exists() {
@@ -202,7 +202,7 @@ pub(crate) fn milliseconds(began: Timestamp, ended: Option<Timestamp>) -> Outcom
     Ok(ended.duration_since(began).as_secs_f64() * 1000.0)
 }
 
-/// What a kubelet asks of its runtime for one pod, so that the raw calls ask for exactly the same.
+/// The requests of a kubelet for one pod, so that the raw calls request exactly the same.
 #[derive(Debug)]
 struct Requests {
     sandbox: SandboxRequest,
@@ -210,8 +210,8 @@ struct Requests {
 }
 
 impl Requests {
-    /// Lets the kubelet start a pod on a fake runtime, and takes down what it asked for. The files it made for the pod
-    /// stay below `dir`, where the requests point to them.
+    /// Lets the kubelet start a pod on a fake runtime, and returns its requests. The files it made for the pod stay below `dir`,
+    /// where the requests point to them.
     async fn record(program: &Path, dir: &Path, cgroup: &PrivateCgroup) -> Outcome<Self> {
         let (fake, server, mut node) = fake_node(dir, cgroup)?;
         node.apply("raw", &sleeping_pod("raw", BUSYBOX_IMAGE))?;
@@ -224,7 +224,7 @@ impl Requests {
         let (Some(sandbox), Some(container)) = (sandbox, container) else {
             return Err(BenchError("the fake runtime knows nothing of the pod it runs".to_owned()));
         };
-        // The fake has made up an id for the image.
+        // The fake has invented an id for the image.
         let container = ContainerRequest { image: BUSYBOX_IMAGE.to_owned(), ..container };
         Ok(Self { sandbox, container })
     }

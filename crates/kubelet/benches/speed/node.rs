@@ -1,5 +1,4 @@
-//! A kubelet process to be measured, on paths of its own. Ended when dropped; never asked anything but what `/proc`
-//! says of it.
+//! A kubelet process to be measured, on paths of its own. Killed when dropped; measured only through `/proc`.
 
 use std::fs;
 use std::net::TcpListener;
@@ -15,16 +14,16 @@ use testing::private_cgroup::make_kernel_settings;
 use crate::{BenchError, Outcome, failed};
 
 pub(crate) const NODE_NAME: &str = "bench";
-/// `/proc` counts processor time in these; the kernel shows 100 a second on every machine.
+/// The unit of processor time in `/proc`; the kernel shows 100 a second on every machine.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// What pods are put below; removed when dropped.
+/// The parent cgroup of pods; removed when dropped.
 #[derive(Debug)]
 pub(crate) struct OwnCgroup(pub(crate) PrivateCgroup);
 
 impl Drop for OwnCgroup {
     fn drop(&mut self) {
-        // What is left all the same is seen by who looks at the machine afterwards.
+        // A leftover is seen by an inspection of the machine afterwards.
         let _ = self.0.remove();
     }
 }
@@ -33,7 +32,7 @@ impl Drop for OwnCgroup {
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) dir: PathBuf,
-    /// What joins it to a cluster.
+    /// The arguments that make it join a cluster.
     kubeconfig: Option<PathBuf>,
     bootstrap_kubeconfig: Option<PathBuf>,
     kubelet: Option<Child>,
@@ -69,7 +68,7 @@ impl Node {
         Ok(Self { dir: dir.to_path_buf(), kubeconfig: None, bootstrap_kubeconfig: None, kubelet: None })
     }
 
-    /// From the next start on it is a member of the cluster that the kubeconfig names.
+    /// From the next start on, it is a member of the cluster of the kubeconfig.
     pub(crate) fn join(&mut self, kubeconfig: &str) -> Outcome<()> {
         let path = self.dir.join("kubeconfig");
         fs::write(&path, kubeconfig).map_err(failed("write the kubeconfig"))?;
@@ -77,7 +76,7 @@ impl Node {
         Ok(())
     }
 
-    /// From the next start on it asks for a certificate with the token of this kubeconfig.
+    /// From the next start on, it requests a certificate with the token of this kubeconfig.
     pub(crate) fn bootstrap(&mut self, kubeconfig: &str) -> Outcome<()> {
         let path = self.dir.join("bootstrap-kubeconfig");
         fs::write(&path, kubeconfig).map_err(failed("write the bootstrap kubeconfig"))?;
@@ -106,14 +105,14 @@ impl Node {
         Ok(())
     }
 
-    /// SIGKILL; pods stay.
+    /// Kills it with SIGKILL; pods stay.
     pub(crate) fn kill(&mut self) -> Outcome<()> {
         let Some(mut child) = self.kubelet.take() else { return Ok(()) };
         child.kill().and_then(|()| child.wait()).map_err(failed("end the kubelet"))?;
         Ok(())
     }
 
-    /// SIGSTOP: it sees and does nothing until [`Self::resume`].
+    /// Sends SIGSTOP: it does nothing until [`Self::resume`].
     pub(crate) fn pause(&self) -> Outcome<()> {
         self.signal(Signal::STOP)
     }
@@ -128,7 +127,7 @@ impl Node {
         kill_process(pid, signal).map_err(failed("signal the kubelet"))
     }
 
-    /// Puts a manifest in place in one step.
+    /// Writes a manifest atomically.
     pub(crate) fn apply(&self, name: &str, manifest: &Value) -> Outcome<()> {
         let hidden = self.dir.join(format!("manifests/.{name}"));
         fs::write(&hidden, manifest.to_string())
@@ -179,8 +178,8 @@ impl Node {
             .map_err(failed(format!("the kubelet has ended; {}", self.last_words())))
     }
 
-    /// A kubelet leaves its root directory as the shared mount it made of it, where the machine's was not shared, and a
-    /// killed one the volumes of its pods below it.
+    /// A kubelet leaves its root directory as the shared mount that it made, where the machine's was not shared; a killed one
+    /// also leaves the volumes of its pods below it.
     pub(crate) fn unmount_root(&self) {
         let root = self.dir.join("root");
         while Command::new("mountpoint").arg("-q").arg(&root).status().is_ok_and(|status| status.success())
@@ -201,13 +200,13 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may have exited by itself.
         let _ = self.kill();
         self.unmount_root();
     }
 }
 
-/// A pod of one container `main` that ends at once on SIGTERM and otherwise never.
+/// A pod of one container `main` that exits at once on SIGTERM and otherwise never.
 pub(crate) fn sleeping_pod(name: &str, image: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod",
@@ -219,7 +218,7 @@ pub(crate) fn sleeping_pod(name: &str, image: &str) -> Value {
     })
 }
 
-/// Looks every `pause` until the question is answered; tells whose log to read when it never is.
+/// Polls every `pause` until the query succeeds; the error names the log of the process.
 pub(crate) async fn until<T, F>(node: &Node, what: &str, pause: Duration, mut ask: F) -> Outcome<T>
 where
     F: AsyncFnMut() -> Outcome<Option<T>>,

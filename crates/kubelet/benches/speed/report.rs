@@ -1,4 +1,4 @@
-//! What came out, next to the marks: as a table for people and as JSON for programs.
+//! The results next to the targets: as a table for people and as JSON for programs.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use crate::joining::Joining;
 use crate::latency::Latency;
 use crate::member::{self, Member};
 
-/// Missed by more than this factor, a mark fails a short run: what is less may be a busy machine.
+/// A target missed by more than this factor fails a short run: less may come from a busy machine.
 const TOLERANCE: f64 = 2.0;
 const MEGABYTE: f64 = 1_000_000.0;
 
@@ -29,10 +29,10 @@ pub(crate) struct Report {
 struct Line {
     what: String,
     value: f64,
-    /// The same by the reading that a busy machine disturbs least: what a short run goes by.
+    /// The same value by the statistic that a busy machine disturbs least: a short run checks this one.
     least: f64,
     unit: &'static str,
-    /// At most this, where the project has set itself an aim.
+    /// At most this, where the project has set a target.
     mark: Option<f64>,
 }
 
@@ -106,7 +106,7 @@ fn plain(what: &str, value: f64, unit: &'static str) -> Line {
 fn latency_lines(latency: &Latency) -> [Line; 10] {
     let Latency { raw, manifest, own, process } = latency;
     let added = plain("added to the raw calls, median of pairs", quantile(&latency.added(), 0.5), "ms");
-    // Somebody else's work on the machine makes both slower, but hardly the fastest of each.
+    // Other work on the machine makes both slower, but hardly the fastest of each.
     let on_quiet_machine = added.value.min(quantile(manifest, 0.0) - quantile(raw, 0.0));
     [
         plain("raw CRI calls to container started, fastest", quantile(raw, 0.0), "ms"),
@@ -168,11 +168,11 @@ fn member_lines(member: &Member) -> [Line; 5] {
     ]
 }
 
-/// The value that this share of the samples does not exceed; NaN, which no mark allows, without samples.
+/// The value that this share of the samples does not exceed; without samples NaN, which no target allows.
 fn quantile(samples: &[f64], share: f64) -> f64 {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
-    // The nearest rank, counted up instead of computed: no float turns into an index.
+    // The nearest rank, counted up instead of computed, so that no float is converted to an index.
     let needed = share * as_f64(sorted.len() as u64);
     let mut reached = 0.0;
     for sample in sorted {

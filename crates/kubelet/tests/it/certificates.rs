@@ -1,5 +1,5 @@
-//! Joining and renewing over the real adapter and a real API server with a signer, both in this process: certificates
-//! live for seconds, and nothing that is asked of the API may fail because of that.
+//! Bootstrap and certificate rotation over the real adapter and a real API server with a signer, both in this process.
+//! Certificates live for seconds, and no API request may fail because of that.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -108,7 +108,7 @@ impl Home {
         tasks.spawn("keeper", keeper.run());
     }
 
-    /// Waits until another pair than this one is in use.
+    /// Waits until a different pair is in use.
     async fn renewed(&self, old: &StoredPair) -> StoredPair {
         let look = async {
             loop {
@@ -162,7 +162,7 @@ async fn certificate_rotation_under_load_fails_no_request_and_no_watch() {
     }
     let second = home.renewed(&joined).await;
     let third = home.renewed(&second).await;
-    // Calls go on past the end of the certificate before the last.
+    // Requests continue past the expiry of the certificate before the last.
     let past = second.facts.not_after.duration_since(home.clock.now().wall).as_secs().max(0) + 2;
     home.clock.sleep_until(home.clock.mono() + Duration::from_secs(past.unsigned_abs())).await;
     assert!(failed.try_recv().is_err(), "{:?}", failed.try_recv());

@@ -1,5 +1,5 @@
-//! The cgroups that the kubelet makes on this machine: numbers of pods, QoS classes and the node, compared with the contract's;
-//! that memory is one pod's own affair; and that nothing is left, whatever happens in between.
+//! The cgroups that the kubelet creates on this machine: values of pods, QoS classes and the node compared with those of the Go
+//! kubelet; a memory limit affects only its own pod; and no cgroup is left behind, whatever happens in between.
 
 use std::path::{Path, PathBuf};
 
@@ -114,7 +114,7 @@ fn cgroups_of_pods_qos_classes_and_the_node_have_the_expected_values() {
     what_others_change_is_put_right_by_a_restart(node);
 }
 
-/// In every tree that limits something.
+/// In every hierarchy that limits a resource.
 fn the_kubelet_and_the_runtime_are_in_their_cgroups(node: &Node, daemons: &str) {
     let runtime = node.containerd().pid().expect("it runs");
     for (name, pid) in [("kubelet", node.kubelet_pid()), ("runtime", runtime)] {
@@ -126,7 +126,7 @@ fn the_kubelet_and_the_runtime_are_in_their_cgroups(node: &Node, daemons: &str) 
             if lines.all(is_there) { Ok(()) } else { Err(text) }
         });
     }
-    // Not every machine lets its root do that.
+    // Not every machine lets root do that.
     let is_last = |_: &Node| {
         let score = std::fs::read_to_string(format!("/proc/{runtime}/oom_score_adj")).unwrap_or_default();
         let refused = format!("/proc/{runtime}/oom_score_adj: ");
@@ -157,7 +157,7 @@ fn pods_are_measured_in_their_cgroups(node: &Node, guaranteed: &str) {
     assert!(metrics.contains("kubelet_cgroup_manager_duration_seconds_count{operation_type=\"create\"}"));
 }
 
-/// While the kubelet runs, and while it does not.
+/// Tested with a running kubelet, and with one that has stopped.
 fn pods_get_their_cgroups_and_numbers_back(node: &mut Node, uids: [&str; 3]) {
     let [guaranteed, burstable, besteffort] = uids;
     let (shares, few) = if is_v2() { ("cpu.weight", "7") } else { ("cpu.shares", "77") };
@@ -199,7 +199,7 @@ fn directories_in(dir: &Path) -> Vec<PathBuf> {
     names_in(dir).into_iter().map(|name| dir.join(name)).filter(|path| path.is_dir()).collect()
 }
 
-/// From every tree, while a kubelet that runs stands still; who is inside goes on elsewhere.
+/// Moves processes out of every hierarchy while the kubelet is stopped; they continue elsewhere.
 fn remove_cgroup(node: &Node, cgroup: &str, is_down: bool) {
     let signal = |name: &str| {
         let pid = node.kubelet_pid().to_string();
@@ -216,7 +216,7 @@ fn remove_cgroup(node: &Node, cgroup: &str, is_down: bool) {
             node.eventually("it is empty and can be removed", |_| {
                 let procs = std::fs::read_to_string(part.join("cgroup.procs")).map_err(|e| e.to_string())?;
                 for pid in procs.lines() {
-                    // Who has ended meanwhile need not be moved.
+                    // Processes that have exited meanwhile need not be moved.
                     let _ = std::fs::write(outside.join("cgroup.procs"), pid);
                 }
                 std::fs::remove_dir(&part).map_err(|e| format!("{}: {e}", part.display()))
@@ -255,7 +255,7 @@ fn pod_over_its_memory_limit_is_oom_killed_without_affecting_other_pods() {
     let node = Node::start();
     node.apply("calm", &pod("calm", json!({"limits": {"cpu": "100m", "memory": "32Mi"}})));
     let calm = node.running("calm");
-    // Neither container is limited by itself, but the pod is.
+    // Neither container has a limit of its own, but the pod has.
     let mut greedy = once_pod("greedy", "x=a; while :; do x=$x$x; done");
     greedy["spec"]["resources"] = json!({"limits": {"memory": "24Mi"}});
     node.apply("greedy", &greedy);
@@ -273,7 +273,7 @@ fn leftover_processes_are_killed_and_the_pod_cgroup_removed_whenever_the_kubelet
     for moment in ["Created pod sandbox", "Stopping container main", "Terminating pod"] {
         node.apply("web", &shell_pod("web", FOREVER));
         let pod = node.running("web");
-        // A process that is in the pod's cgroup, and in no container of it: the runtime knows nothing of it.
+        // A process in the pod's cgroup but in none of its containers: the runtime does not know it.
         let mut stray = std::process::Command::new("sleep").arg("1000").spawn().expect("a process");
         let cgroups = node.pod_cgroups(&uid(&pod));
         assert!(!cgroups.is_empty());
@@ -337,7 +337,7 @@ fn unenforceable_node_allocatable_configuration_stops_the_kubelet_with_an_error(
         assert_eq!(node.wait_for_exit().code(), Some(1), "{reason}");
         assert!(node.kubelet_log().contains(reason), "{}", node.kubelet_log());
     }
-    // The same cgroup, once it is there, has what is reserved for it, and only that.
+    // Once the cgroup exists, the same one gets the reserved amounts, and only those.
     let reserved = format!("{}/kube", node.cgroup().path());
     for tree in node.cgroup().find("") {
         for name in ["kube", "system"] {
@@ -355,7 +355,7 @@ fn unenforceable_node_allocatable_configuration_stops_the_kubelet_with_an_error(
     assert_eq!(read(&node, "kube", "cpu/cpu.shares", "cpu.weight"), expected(["102"; 4], ["4"; 4])[0]);
     assert_eq!(read(&node, "system", "cpu/cpu.shares", "cpu.weight"), expected(["204"; 4], ["8"; 4])[0]);
     node.kill_kubelet();
-    // Settings of the kernel that somebody else has to make right are not touched.
+    // Kernel settings that an administrator must correct are not changed.
     std::fs::write(node.path("proc-sys/vm/overcommit_memory"), "0").expect("written");
     node.configure(json!({"protectKernelDefaults": true}));
     node.spawn_kubelet();

@@ -1,5 +1,5 @@
-//! The built binary as a node of a cluster: `localapi` is the API server, in a process of its own, and people's own tool,
-//! an unmodified kubectl, says what is to be and shows what is.
+//! The built binary as a node of a cluster: `localapi` is the API server, in a process of its own, and an unmodified kubectl
+//! creates the objects and reads them.
 
 mod api_server;
 mod kubectl;
@@ -39,7 +39,7 @@ use crate::node::{Node, condition, uid};
 use api_server::ApiServer;
 use kubectl::Kubectl;
 
-/// A node, the API server it belongs to, and a kubectl that may do everything there. They end in this order.
+/// A node, its API server, and a kubectl with all permissions. They are dropped in this order.
 pub(crate) struct Cluster {
     pub(crate) node: Node,
     pub(crate) api: ApiServer,
@@ -47,7 +47,7 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// A cluster of one node on a real containerd; its kubelet runs.
+    /// A cluster of one node on a real containerd, with a running kubelet.
     pub(crate) fn start() -> Self {
         Self::start_with(json!({}))
     }
@@ -59,15 +59,15 @@ impl Cluster {
         cluster
     }
 
-    /// On a fake runtime, for more pods than a real one starts in the time of a test.
+    /// Uses a fake runtime, for more pods than a real one starts within a test.
     fn on_fake(runtime: &FakeRuntime) -> Self {
         let mut cluster = Self::around(Node::with_fake(runtime, json!({})));
         cluster.node.start_kubelet();
         cluster
     }
 
-    /// On a real containerd, and with a main port that lets in whom the API server knows and allows: as a node of a real
-    /// cluster is configured.
+    /// Uses a real containerd and a main port that authenticates and authorizes clients through the API server, as a node of a
+    /// real cluster does.
     fn guarded(extra: Value) -> Self {
         let mut cluster = Self::around(Node::on_containerd(json!({
             "address": "0.0.0.0",
@@ -86,7 +86,7 @@ impl Cluster {
         Self::with_api(node, &["--no-service-accounts"])
     }
 
-    /// A node that its API server knows from the start; its kubelet does not run yet.
+    /// A node that the API server knows from the start; its kubelet is not started yet.
     fn with_api(mut node: Node, arguments: &[&str]) -> Self {
         let api = ApiServer::start(node.path("api"), &[&["--node", "node"], arguments].concat());
         let kubeconfig = api.file("node.kubeconfig");
@@ -109,7 +109,7 @@ impl Cluster {
         });
     }
 
-    /// Waits until what kubectl shows of the pod is as the check wants it.
+    /// Waits until the pod that kubectl returns passes the check.
     #[track_caller]
     pub(crate) fn shown_when(&self, name: &str, what: &str, check: impl Fn(&Value) -> bool) -> Value {
         self.node.eventually(&format!("kubectl shows that pod {name} {what}"), |_| {
@@ -125,7 +125,7 @@ impl Cluster {
         })
     }
 
-    /// Waits until neither the API nor the node has anything of the pod.
+    /// Waits until neither the API nor the node has any trace of the pod.
     #[track_caller]
     pub(crate) fn gone(&self, pod: &Value) {
         let name = pod["metadata"]["name"].as_str().expect("a name");
@@ -140,7 +140,7 @@ impl Cluster {
         self.node.eventually("the node has nothing of the pod", |node| node.has_nothing_of(&uid(pod)));
     }
 
-    /// The events about an object, as `reason: message`, in the order of their first time.
+    /// The events of an object as `reason: message`, ordered by first timestamp.
     pub(crate) fn events(&self, kind: &str, name: &str) -> Vec<String> {
         let mut events = self.kubectl.events(kind, name).expect("a list of events");
         events.sort_by_key(|event| event["firstTimestamp"].as_str().unwrap_or_default().to_owned());
@@ -157,7 +157,7 @@ impl Drop for Cluster {
     }
 }
 
-/// The pod, bound to the node of these tests: there is no scheduler.
+/// The pod, bound to the node of these tests, because there is no scheduler.
 pub(crate) fn bound(mut pod: Value) -> Value {
     pod["spec"]["nodeName"] = "node".into();
     pod

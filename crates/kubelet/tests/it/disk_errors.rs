@@ -1,4 +1,4 @@
-//! A node whose disk fails with I/O errors: what runs goes on running, and everything continues on a healthy disk.
+//! A node whose disk fails with I/O errors: running containers keep running, and everything continues on a healthy disk.
 
 use serde_json::json;
 
@@ -7,7 +7,7 @@ use crate::small_disk::SmallDisk;
 
 const EIO: &str = "Input/output error (os error 5)";
 
-/// Fails with what is different from the pod as it was: its container must not be touched.
+/// Fails with the difference to the earlier pod: its container must not be affected.
 fn untouched(node: &Node, before: &serde_json::Value) -> Result<(), String> {
     match node.running_containers(&uid(before)) {
         1 => {}
@@ -37,7 +37,7 @@ fn io_errors_of_the_root_directory_affect_no_container_and_clear_with_a_healthy_
     assert_eq!(untouched(&node, &before), Ok(()));
     assert_eq!(node.running_containers(&uid(&late)), 0);
 
-    // A kubelet that starts on such a disk either waits or ends, with the reason.
+    // A kubelet that starts on such a disk either waits or exits with the reason.
     let logged = node.kubelet_log().len();
     node.kill_kubelet();
     node.spawn_kubelet();

@@ -1,5 +1,5 @@
-//! The kubelet dies by SIGKILL right before and right after every mount, unmount, rename and file that it writes, and the next
-//! one goes on. Where those moments are, the `host` room marks (`host::fault`).
+//! The kubelet dies by SIGKILL right before and right after every mount, unmount, rename and file write, and the next one
+//! continues. The `host` crate marks these moments (`host::fault`).
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::node::{FOREVER, Node, condition, shell_pod, uid};
 
 const TIMEOUT: Duration = Duration::from_secs(240);
 
-/// Volumes of each way to be made: a directory, memory, files of ours, a part of the node's own and of a volume.
+/// One volume of each kind of set-up: a directory, tmpfs, generated files, a host path, and a sub-path of a volume.
 fn everything(node: &Node) -> Value {
     let mut pod = shell_pod("all", FOREVER);
     pod["spec"]["volumes"] = json!([
@@ -47,7 +47,7 @@ fn mounts_below(node: &Node, uid: &str) -> Vec<String> {
     below
 }
 
-/// Starts one kubelet after the other until that is so; returns how many died.
+/// Starts one kubelet after another until the condition holds; returns how many died.
 fn through_deaths(node: &mut Node, what: &str, mut is_so: impl FnMut(&Node) -> bool) -> usize {
     let (began, mut deaths) = (Instant::now(), 0);
     while !is_so(node) {
@@ -58,7 +58,7 @@ fn through_deaths(node: &mut Node, what: &str, mut is_so: impl FnMut(&Node) -> b
     deaths
 }
 
-/// Steps that every pod of this kind goes through, each with a moment before and one after it.
+/// Steps that every pod of this kind goes through, each with one moment before and one after it.
 const STEPS: [&str; 14] = [
     "mount memory",
     "mount meta",
@@ -75,10 +75,10 @@ const STEPS: [&str; 14] = [
     "unmount 2",
     "unmount 3",
 ];
-/// Volumes are made side by side: a death at one moment can skip that of another, which then comes with the next pod.
+/// Volumes are set up concurrently: a death at one moment can skip that of another volume, which then happens with the next pod.
 const MAX_PODS: usize = 5;
 
-/// The pod comes and goes, and with it as many kubelets as there are new moments; returns how many died.
+/// Creates and removes the pod while one kubelet dies at each new moment; returns how many died.
 fn come_and_go(node: &mut Node) -> usize {
     let mut pod = everything(node);
     pod["spec"]["containers"][0]["imagePullPolicy"] = "IfNotPresent".into();
@@ -138,12 +138,12 @@ fn kubelet_killed_around_each_volume_step_restores_the_exact_mounts_after_restar
     eprintln!("{} moments, {deaths} kubelets", passed.len());
 }
 
-/// Steps of volumes that come through the API.
+/// Steps of volumes of API objects.
 const CLAIMED: [&str; 5] =
     ["mount pv-data", "remount pv-data", "fill (temporary)", "rename to ..data", "unmount pv-data"];
-/// Those that come again with every update.
+/// Steps that repeat with every update.
 const UPDATE: [&str; 2] = ["fill (temporary)", "rename to ..data"];
-/// Those that every pod has, for which the other test is there.
+/// Steps that every pod has; the other test covers them.
 const COMMON: [&str; 4] =
     ["write (temporary)", "rename to ready", "rename to status.json", "rename to pod.json"];
 
@@ -156,7 +156,7 @@ fn set_moments(points: &Path, moments: impl Iterator<Item = String>) {
     std::fs::write(points, text).expect("a file");
 }
 
-/// A directory of the node through a claim, read-only and with options of its own, and files that follow a ConfigMap.
+/// A local persistent volume through a claim, read-only and with mount options, and files that follow a ConfigMap.
 fn claimed(cluster: &Cluster) -> Value {
     let disk = cluster.node.path("disk");
     std::fs::create_dir(&disk).expect("a directory");

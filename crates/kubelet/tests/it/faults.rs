@@ -1,4 +1,4 @@
-//! What survives when the kubelet or the runtime dies.
+//! What survives the death of the kubelet or the runtime.
 
 use serde_json::{Value, json};
 

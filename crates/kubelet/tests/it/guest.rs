@@ -1,6 +1,6 @@
-//! What only a whole machine shows: systemd as the first process, cgroup v2, AppArmor, a kernel log. These tests are
-//! ignored on other machines; `scripts/vm --core` runs every one of them in its Debian guest, in CI too, and fails when one
-//! did not run. `cargo test -p xtask` sees to it that no test outside of this module is ignored.
+//! Tests that need a whole machine: systemd as the first process, cgroup v2, AppArmor, a kernel log. These tests are ignored on
+//! other machines; `scripts/vm --core` runs every one of them in its Debian guest, in CI too, and fails if one did not run.
+//! `cargo test -p xtask` checks that no test outside of this module is ignored.
 
 mod apparmor;
 mod cgroups;

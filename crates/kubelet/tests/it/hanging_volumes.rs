@@ -1,4 +1,4 @@
-//! A filesystem that does not answer: only the pods that use it wait. The filesystem is a real FUSE one.
+//! A filesystem that does not answer: only the pods that use it wait. It is a real FUSE filesystem.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use testing::HungFuse;
 
 use crate::node::{FOREVER, Node, names_in, once_pod, shell_pod, uid};
 
-/// More than the kubelet has threads for file work.
+/// More than the kubelet has threads for file operations.
 const STUCK: usize = 10;
 
 fn with_host_path(mut pod: Value, path: &Path, mount: &Value) -> Value {
@@ -20,7 +20,7 @@ fn with_host_path(mut pod: Value, path: &Path, mount: &Value) -> Value {
     pod
 }
 
-/// Processes of ours that were started to go into volumes, by the name they were given.
+/// Volume helper processes of the kubelet, with the name of their job.
 fn helpers() -> usize {
     let processes = names_in(Path::new("/proc"));
     let is_helper = |pid: &String| {
@@ -40,7 +40,7 @@ fn hanging_filesystem_blocks_only_the_pods_that_use_it() {
     let early = uid(&node.running("early"));
     fuse.hang();
     for n in 0..STUCK {
-        // Some come by a link, which must not be followed to its end either.
+        // Some mounts are reached through a symlink, which must not be followed to its end either.
         let path = if n % 2 == 0 { place.clone() } else { node.path("link") };
         let name = format!("stuck-{n}");
         node.apply(&name, &with_host_path(shell_pod(&name, FOREVER), &path, &json!({})));
@@ -66,7 +66,7 @@ fn hanging_filesystem_blocks_only_the_pods_that_use_it() {
         };
         log.lines().find(is_told).map(|_| ()).ok_or_else(|| log.lines().last().unwrap_or_default().to_owned())
     });
-    // Killed, and its ports are free at once: no thread of it is held in there.
+    // After the kill its ports are free at once, so no thread of it is stuck in the filesystem.
     node.restart_kubelet();
     let stuck: Vec<String> =
         (0..STUCK).map(|n| uid(&node.pod_when(&format!("stuck-{n}"), "is known", |_| true))).collect();
@@ -97,9 +97,9 @@ fn failed_unmount_reports_the_processes_that_use_the_volume() {
         std::process::Command::new(program).args(args).args(["sleep", "600"]).current_dir(&volume).spawn()
     };
     let mut holder = sleep("env", &[]).expect("a process");
-    // Sees the same mounts, in a namespace of its own: what is unmounted here should go there too.
+    // Sees the same mounts in a namespace of its own; unmounts of the host should propagate to it.
     let mut apart = sleep("unshare", &["--mount", "--propagation", "slave"]).expect("a process");
-    // It says so once it has become the program that stays.
+    // It reports this once it has executed the program that stays.
     node.eventually("both hold the volume", |_| {
         let names = [&holder, &apart].map(|child| fs::read_to_string(format!("/proc/{}/comm", child.id())));
         let is_there = names.iter().all(|name| name.as_ref().is_ok_and(|name| name.trim() == "sleep"));

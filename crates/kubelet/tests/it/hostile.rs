@@ -1,4 +1,4 @@
-//! Pods whose authors want to harm the node: what they make the kubelet do costs little memory, and others do not wait.
+//! Pods whose authors want to harm the node: they may cost the kubelet little memory and must delay no other pod.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use testing::{Exec, FakeRuntime, Program, stretched};
 use crate::node::{FOREVER, Node, container, shell_pod};
 use crate::streaming::memory;
 
-/// What one of these pods may cost the kubelet.
+/// How much memory one of these pods may cost the kubelet.
 const MAX_GROWTH_KIB: u64 = 20 << 10;
 
 /// A pod for a fake runtime.
@@ -29,7 +29,7 @@ fn start_probed_pod(node: &Node) {
     node.running("probed");
 }
 
-/// When the probe of `probed` ran.
+/// The times at which the probe of `probed` ran.
 fn probe_times(runtime: &FakeRuntime) -> Vec<Duration> {
     let calls = runtime.calls();
     let probes =
@@ -47,7 +47,7 @@ fn longest_probe_gap(node: &Node, runtime: &FakeRuntime) -> Duration {
     times.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).max().unwrap_or_default()
 }
 
-/// Does something, and returns by how many KiB the kubelet was larger meanwhile than before.
+/// Runs the action and returns by how many KiB the kubelet grew meanwhile.
 fn peak_growth(node: &Node, work: impl FnOnce()) -> u64 {
     let before = memory(node, "VmRSS");
     std::fs::write(format!("/proc/{}/clear_refs", node.kubelet_pid()), "5").expect("the peak is reset");
@@ -133,7 +133,7 @@ fn start_silent_dns_server() -> (std::net::UdpSocket, String) {
     panic!("no address for a DNS server");
 }
 
-/// Threads of the kubelet that look names up.
+/// Threads of the kubelet that resolve host names.
 fn lookup_threads(node: &Node) -> usize {
     let tasks = format!("/proc/{}/task", node.kubelet_pid());
     let names = crate::node::names_in(std::path::Path::new(&tasks));
@@ -238,7 +238,7 @@ fn extreme_termination_grace_periods_still_send_sigterm_and_cause_no_panic() {
             runtime.call_lines()
         );
     }
-    // A probe that has a container restarted with such a grace period.
+    // A probe that restarts a container with such a grace period.
     let unhealthy = Program::runs().on_exec(|_| Exec::exits(1));
     runtime.program("unhealthy", unhealthy);
     let mut pod = fake_pod("restarts");
@@ -253,7 +253,7 @@ fn extreme_termination_grace_periods_still_send_sigterm_and_cause_no_panic() {
     assert_eq!(node.healthz(), Ok("ok".to_owned()));
 }
 
-/// Names a task that is to panic; none where the name is empty.
+/// Names the task that is to panic; an empty name means none.
 fn inject_panic(node: &Node, task: &str) {
     std::fs::write(node.path("panic-in"), task).expect("a file is written");
 }

@@ -41,7 +41,7 @@ impl Registry {
         Self { child, port, log: dir.join("access.log") }
     }
 
-    /// How often the registry was asked for an image's manifest.
+    /// The number of manifest requests that the registry got for an image.
     fn asked(&self) -> usize {
         let log = std::fs::read_to_string(&self.log).unwrap_or_default();
         log.lines().filter(|line| line.contains(" /v2/") && line.contains("/manifests/")).count()
@@ -51,7 +51,7 @@ impl Registry {
         format!("127.0.0.1:{}/test/busybox:1", self.port)
     }
 
-    /// Puts the test image into the registry, and takes its name away from the node.
+    /// Pushes the test image to the registry, and removes its name from the node.
     pub(crate) fn fill(&self, node: &Node, user: Option<&str>) {
         let image = self.image();
         node.ctr(&["images", "tag", IMAGE, &image]);
@@ -109,7 +109,7 @@ fn private_registry_needs_the_credentials_of_the_node() {
     std::fs::write(&file, json!({"auths": credentials}).to_string()).expect("written");
     node.restart_kubelet();
     node.running("locked");
-    // The older form, without anything around it; that the image is there does not help whoever has to pull it.
+    // The older form without surrounding fields. The presence of the image does not help a pod that has to pull it.
     std::fs::remove_file(file).expect("removed");
     std::fs::write(node.path("root/.dockercfg"), credentials.to_string()).expect("written");
     node.restart_kubelet();
@@ -118,7 +118,7 @@ fn private_registry_needs_the_credentials_of_the_node() {
     node.running("older");
 }
 
-/// A way to the registry on which every new connection has to wait first, so that pulls take a while. Returns its port.
+/// A proxy to the registry that delays every new connection, so that pulls take a while. Returns its port.
 fn slow_way_to(port: u16, delay: Duration) -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
     let own = listener.local_addr().expect("an address").port();
@@ -138,13 +138,13 @@ fn slow_way_to(port: u16, delay: Duration) -> u16 {
     own
 }
 
-/// Until one side is done; what breaks then is the other side's to notice.
+/// Copies until one side has ended; the other side sees the broken connection.
 fn pass_on(mut from: TcpStream, mut to: TcpStream) {
     let _ = std::io::copy(&mut from, &mut to);
     let _ = to.shutdown(std::net::Shutdown::Both);
 }
 
-/// `image`, at the same place of the registry behind that port.
+/// The reference of `image` in the registry behind that port.
 fn through(image: &str, registry: u16, way: u16) -> String {
     image.replace(&format!(":{registry}/"), &format!(":{way}/"))
 }
@@ -177,7 +177,7 @@ fn serialize_image_pulls_runs_one_pull_at_a_time_and_parallel_pulls_overlap() {
         let node = Node::start_with(json!({"serializeImagePulls": serial, "maxParallelImagePulls": limit}));
         let registry = Registry::start(&node.path("registry"), None);
         registry.fill(&node, None);
-        // Two registries for the runtime, so that the pulls share no connection.
+        // Two registry addresses, so that the pulls share no connection.
         let images = [(), ()].map(|()| {
             let way = slow_way_to(registry.port, Duration::from_secs(3));
             through(&registry.image(), registry.port, way)
@@ -202,7 +202,7 @@ fn serialize_image_pulls_runs_one_pull_at_a_time_and_parallel_pulls_overlap() {
     }
 }
 
-/// Of `1.5s` and `340ms`.
+/// Parses durations such as `1.5s` and `340ms`.
 fn seconds(text: &str) -> f64 {
     let number = |unit: &str| text.strip_suffix(unit).and_then(|number| number.parse::<f64>().ok());
     number("ms").map(|n| n / 1000.0).or_else(|| number("s")).unwrap_or_else(|| panic!("no time: {text}"))
@@ -217,7 +217,7 @@ fn registry_qps_rejects_excess_image_pulls_for_a_while() {
     registry.fill(&node, None);
     let names: Vec<String> = (0..2).map(|n| format!("pod-{n}")).collect();
     for name in &names {
-        // Another name for the same registry makes another image.
+        // A different name of the same registry makes a different image.
         let mut pod = pod_with(name, &registry.image());
         let way = slow_way_to(registry.port, Duration::from_millis(100));
         pod["spec"]["containers"][0]["image"] = through(&registry.image(), registry.port, way).into();
@@ -260,7 +260,7 @@ fn present_image_is_pulled_again_only_under_pull_policy_always() {
     });
 }
 
-/// What the kubelet keeps about pulls.
+/// The image pull records of the kubelet.
 pub(crate) fn records(node: &Node, kind: &str) -> Vec<Value> {
     let dir = node.path("root/image_manager").join(kind);
     let files = std::fs::read_dir(dir).expect("the directory is there").map(|entry| entry.expect("an entry"));
@@ -293,7 +293,7 @@ fn image_pull_records_are_written_and_those_of_the_go_kubelet_are_read() {
     assert_eq!(known[0]["credentialMapping"][name], json!({"nodePodsAccessible": true}));
     assert_eq!(records(&node, "pulling"), [] as [Value; 0]);
 
-    // As if it had been pulled with a secret by another kubelet on this node.
+    // As if another kubelet on this node had pulled it with a secret.
     node.kill_kubelet();
     let dir = node.path("root/image_manager/pulled");
     let file = std::fs::read_dir(&dir).expect("readable").next().expect("a file").expect("an entry").path();
@@ -313,7 +313,7 @@ fn image_pull_records_are_written_and_those_of_the_go_kubelet_are_read() {
     node.running("second");
 }
 
-/// A program that knows the password of a registry, and writes down what it was asked.
+/// A credential provider that knows the password of a registry and records its requests.
 fn install_provider(node: &Node, registry: &Registry) {
     use std::os::unix::fs::PermissionsExt;
     let dir = node.path("providers");

@@ -1,5 +1,5 @@
-//! SIGKILL for the kubelet in the middle of everything: whatever it was doing, the next one ends it in the right state.
-//! Containers write down that they ran, so a second run of one is seen even if nothing else shows it.
+//! SIGKILL for the kubelet at any moment: the next kubelet reaches the right state. Containers record each of their runs, so a
+//! second run is seen even if nothing else shows it.
 
 use std::path::Path;
 use std::time::Duration;
@@ -25,15 +25,14 @@ pub(crate) fn share(pod: &mut Value, dir: &Path) {
     }
 }
 
-/// How often the runtime itself ended the container, because the caller of its start died meanwhile: another start is right
-/// then.
+/// How often the runtime itself ended the container because the client died during StartContainer; another start is correct then.
 fn cut_off(pod: &Value, name: &str) -> usize {
     let status = container(pod, name);
     let last = &status["lastState"]["terminated"];
     usize::from(last["reason"] == "StartError" || last["exitCode"] == 128)
 }
 
-/// How many starts the runtime has cut off so far on the whole node, for the same reason: those are made again.
+/// How many container starts the runtime has aborted so far on the whole node for the same reason; those are repeated.
 pub(crate) fn all_cut_off(node: &Node) -> usize {
     node.kubelet_log().matches("why: Exited { code: 128,").count()
 }
@@ -163,7 +162,7 @@ fn manifest_edit_restarts_only_changed_containers_whenever_the_kubelet_is_killed
         });
         assert_eq!(id(&after, "same"), id(&known, "same"), "after {millis} ms");
         known = after;
-        // Running and ready is what the runtime says; the shell's first line can come later than the next edit.
+        // Running and ready come from the runtime; the shell may print its first line only after the next edit.
         node.eventually("the new one has written that it runs", |_| {
             if runs("changed") > ran_before { Ok(()) } else { Err(format!("{:?}", order(&shared))) }
         });
@@ -216,7 +215,7 @@ fn invalid_manifest_keeps_the_running_pod_even_if_the_kubelet_is_killed() {
         .expect("written");
     node.kill_at("Failed to parse manifest");
     assert_eq!(id(&node.running("other"), "main"), id(&other, "main"));
-    // Housekeeping comes by every two seconds; a new pod takes a look or two as well.
+    // Housekeeping runs every two seconds; a new pod takes one or two runs as well.
     node.apply("new", &shell_pod("new", FOREVER));
     node.running("new");
     node.eventually("housekeeping has come by", |node| {

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::node::{FOREVER, Node, container, names_in, restarts, shell, shell_pod, uid};
 
-/// A container that writes `<name> up` when it starts and `<name> down` when it is told to stop.
+/// A container that writes `<name> up` when it starts and `<name> down` when it gets SIGTERM.
 fn witness(name: &str) -> Value {
     let script = format!(
         "echo {name} up >> /shared/order; trap 'echo {name} down >> /shared/order; exit 0' TERM; \

@@ -1,4 +1,4 @@
-//! Container logs on disk: links, rotation, and what is collected when nobody needs it any more.
+//! Container logs on disk: symlinks, rotation, and garbage collection.
 
 use std::io::Write;
 use std::path::Path;
@@ -41,7 +41,7 @@ fn container_log_is_rotated_and_compressed_and_the_oldest_file_removed() {
     assert_eq!(names[0], "0.log");
     assert!(names[1].starts_with("0.log.20") && names[1].ends_with(".gz"), "{names:?}");
     assert!(names[2].starts_with("0.log.20") && !names[2].ends_with(".gz"), "{names:?}");
-    // The runtime goes on in the new file.
+    // The runtime continues in the new file.
     let grown = std::fs::metadata(dir.join("0.log")).expect("the live log").len();
     node.eventually("the live log grows", |_| {
         let now = std::fs::metadata(dir.join("0.log")).map(|m| m.len()).map_err(|e| e.to_string())?;
@@ -49,7 +49,7 @@ fn container_log_is_rotated_and_compressed_and_the_oldest_file_removed() {
     });
 }
 
-/// As after a kubelet that ended between the rename and the reopen of a rotation.
+/// As after a kubelet that died between the rename and the reopen of a rotation.
 #[test]
 fn missing_live_log_is_reopened() {
     let node = Node::start_with(json!({"containerLogMonitorInterval": "3s"}));
@@ -78,7 +78,7 @@ fn log_symlinks_in_var_log_containers_point_to_the_logs_of_each_instance() {
     assert!(text.ends_with("stdout F hello\n"), "{text}");
 }
 
-/// The collector comes by every minute, so this one test looks at everything that it does.
+/// Garbage collection runs once a minute, so this one test checks everything that it does.
 #[test]
 fn container_gc_keeps_one_dead_container_and_removes_logs_of_deleted_pods() {
     let node = Node::start_with(json!({
@@ -109,7 +109,7 @@ fn container_gc_keeps_one_dead_container_and_removes_logs_of_deleted_pods() {
     assert_eq!(container(&done, "main")["state"]["terminated"]["reason"], "Completed");
 }
 
-/// Three nodes side by side, because the collector comes by every minute.
+/// Three nodes at the same time, because garbage collection runs once a minute.
 #[test]
 fn container_gc_flags_set_how_many_dead_containers_are_kept() {
     let patient = collected_node(&["--minimum-container-ttl-duration=1h"]);
@@ -130,7 +130,7 @@ fn container_gc_flags_set_how_many_dead_containers_are_kept() {
         });
         node.eventually(why, |node| {
             let ids = node.runtime_ids(&uid(&pod))?;
-            // A sandbox and the instance that runs are no dead ones.
+            // A sandbox and the running instance are not dead containers.
             if ids.len() == kept + 2 { Ok(()) } else { Err(format!("{why}: {ids:?}")) }
         });
     }
@@ -138,7 +138,7 @@ fn container_gc_flags_set_how_many_dead_containers_are_kept() {
 
 const DANGLING: &str = "gone-node_default_main-0123456789abcdef.log";
 
-/// A node with the flags, on which a container crashes five times and then stays.
+/// A node with the flags, on which a container crashes five times and then keeps running.
 fn collected_node(flags: &[&str]) -> Node {
     let mut node = Node::on_containerd(json!({
         "featureGates": {"KubeletCrashLoopBackOffMax": true},
@@ -161,9 +161,9 @@ fn has_a_log(dir: &Path) -> bool {
     names_in(dir).iter().any(|name| name.ends_with(".log"))
 }
 
-/// The log of the container of a pod that says nothing itself, for tests that write it.
+/// The log of the container of a pod that prints nothing itself, for tests that write the log.
 fn silent(name: &str) -> (Node, std::path::PathBuf) {
-    // Nobody shall rotate what the test writes.
+    // The kubelet must not rotate what the test writes.
     let node = Node::start_with(json!({"containerLogMaxSize": "100Gi"}));
     node.apply(name, &shell_pod(name, FOREVER));
     let pod = node.running(name);
@@ -171,7 +171,7 @@ fn silent(name: &str) -> (Node, std::path::PathBuf) {
     (node, log)
 }
 
-/// How many bytes the kubelet has read so far, from whatever file.
+/// How many bytes the kubelet has read so far, from any file.
 fn bytes_read(node: &Node) -> u64 {
     let io =
         std::fs::read_to_string(format!("/proc/{}/io", node.kubelet_pid())).expect("its input and output");
@@ -194,7 +194,7 @@ fn log_tail_lines_of_a_2_gib_log_costs_no_more_than_of_a_short_one() {
     assert_eq!(std::fs::metadata(&log_file).expect("the log").len(), SIZE);
     let expected: String = (LINES - 10..LINES).map(|number| format!("{number:010} {filling}\n")).collect();
     let last = |node: &Node| log(node, "huge", "tailLines=10").expect("a log");
-    // What the first answer brings with it stays.
+    // Memory that the first request allocates stays allocated.
     assert_eq!(last(&node), expected);
     std::fs::write(format!("/proc/{}/clear_refs", node.kubelet_pid()), "5").expect("the peak is reset");
     let (memory_before, read_before) = (memory(&node, "VmRSS"), bytes_read(&node));
@@ -209,9 +209,9 @@ fn log_tail_lines_of_a_2_gib_log_costs_no_more_than_of_a_short_one() {
         read < 20 * (1 << 20),
         "{read} bytes were read for twenty answers, and whatever else the kubelet did"
     );
-    // With its connection; a machine under load is slow at times, but not twenty times in a row.
+    // Includes its connection; a loaded machine is slow at times, but not twenty times in a row.
     assert!(fastest < testing::stretched(std::time::Duration::from_millis(500)), "{fastest:?}");
-    // All there is from one place on, in pieces.
+    // Reads everything from an offset on, in pieces.
     let long = log(&node, "huge", "limitBytes=67108864").expect("a log");
     assert_eq!(long.len(), 64 << 20);
     let growth = memory(&node, "VmHWM").saturating_sub(memory_before);

@@ -1,5 +1,5 @@
-//! The built binary on a real containerd, or on a fake runtime where a real one does not tell what it was asked. It is
-//! seen from outside: manifests go in, and what the runtime, the files and the HTTP endpoints show is judged. Every test
+//! End-to-end tests of the built binary on a real containerd, or on a fake runtime where a real one does not show its requests.
+//! Tests use it from outside: they write manifests and check what the runtime, the files and the HTTP endpoints show. Every test
 //! has a runtime, a kubelet and a directory of its own.
 #![expect(
     clippy::expect_used,

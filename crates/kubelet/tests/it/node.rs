@@ -1,5 +1,4 @@
-//! One node under test: a containerd (or a fake runtime behind a socket), a kubelet process, and the questions tests ask
-//! of them.
+//! One node under test: a containerd (or a fake runtime behind a socket), a kubelet process, and queries of both.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -23,9 +22,9 @@ use crate::small_disk::SmallDisk;
 
 /// Long enough for a loaded machine with two cores; a passing test never waits this long.
 const TIMEOUT: Duration = Duration::from_secs(120);
-/// So long a pod that goes may take before it is asked whether its runtime is to blame.
+/// How long a terminating pod may take before the runtime is checked for a stuck container.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(20);
-/// How long is waited between two looks: four times what a look takes, within these bounds.
+/// Pause between two polls: four times the duration of a poll, within these bounds.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
@@ -48,31 +47,31 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// A node whose kubelet runs.
+    /// A node with a running kubelet.
     pub(crate) fn start() -> Self {
         Self::start_with(json!({}))
     }
 
-    /// A node whose kubelet runs with further configuration fields.
+    /// A node with a running kubelet and further configuration fields.
     pub(crate) fn start_with(extra: Value) -> Self {
         let mut node = Self::on_containerd(extra);
         node.start_kubelet();
         node
     }
 
-    /// A node with a containerd, whose kubelet does not run yet.
+    /// A node with a containerd; its kubelet is not started yet.
     pub(crate) fn on_containerd(extra: Value) -> Self {
         Self::on_containerd_with(testing::containerd::cgroup_driver(), extra)
     }
 
-    /// The same with a containerd whose cgroups are made like this.
+    /// Does the same with a containerd of this cgroup driver.
     pub(crate) fn on_containerd_with(driver: CgroupDriver, extra: Value) -> Self {
         let mut node = Self::without_runtime(extra);
         node.start_runtime(driver);
         node
     }
 
-    /// A node whose images, and what containers write, are on a disk of so many MiB. Its kubelet does not run yet.
+    /// A node whose images and container layers are on a disk of so many MiB. Its kubelet is not started yet.
     pub(crate) fn with_image_disk(extra: Value, mebibytes: u64) -> (Self, SmallDisk) {
         let mut node = Self::without_runtime(extra);
         let disk = SmallDisk::at(node.path("containerd/root"), mebibytes, 20_000);
@@ -85,7 +84,7 @@ impl Node {
         self.containerd = Some(containerd.expect("containerd starts"));
     }
 
-    /// An image of busybox that is larger by so much.
+    /// Imports a busybox image that is larger by so many MiB.
     pub(crate) fn import_image(&self, name: &str, mebibytes: usize) {
         let imported = self.tokio.block_on(self.containerd().import_image(name, mebibytes));
         imported.expect("an image is imported");
@@ -98,26 +97,26 @@ impl Node {
         images.flat_map(|image| image.repo_tags.into_iter().map(move |tag| (tag, image.id.clone()))).collect()
     }
 
-    /// Names of the images that the runtime says must not be collected.
+    /// Names of the images that the runtime reports as pinned.
     pub(crate) fn pinned_images(&self) -> BTreeSet<String> {
         let images = self.ask(|runtime| async move { runtime.list_images().await });
         let images = images.expect("the runtime answers").into_iter();
         images.filter(|image| image.pinned).flat_map(|image| image.repo_tags).collect()
     }
 
-    /// A node whose runtime is a fake one, for what a real one does not tell: which calls it gets.
+    /// A node with a fake runtime, for what a real one does not show: which calls it gets.
     pub(crate) fn on_fake(runtime: &FakeRuntime, extra: Value) -> Self {
         let mut node = Self::with_fake(runtime, extra);
         node.start_kubelet();
         node
     }
 
-    /// The places in traces that its calls to the fake runtime named.
+    /// The span ids in the trace headers of its calls to the fake runtime.
     pub(crate) fn traces_told_to_the_fake(&self) -> BTreeSet<String> {
         self.fakes.iter().flat_map(FakeCri::traces).collect()
     }
 
-    /// A node with a fake runtime, whose kubelet does not run yet.
+    /// A node with a fake runtime; its kubelet is not started yet.
     pub(crate) fn with_fake(runtime: &FakeRuntime, extra: Value) -> Self {
         runtime.set_cgroup_driver(testing::containerd::cgroup_driver());
         let mut node = Self::without_runtime(extra);
@@ -129,7 +128,7 @@ impl Node {
     fn without_runtime(extra: Value) -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory");
         std::fs::create_dir_all(dir.path().join("manifests")).expect("a directory for manifests");
-        // The worker serves what the test process serves.
+        // The worker thread serves what the test process serves.
         let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let node = Self {
             dir,
@@ -151,12 +150,12 @@ impl Node {
         node
     }
 
-    /// What all cgroups of this node are below.
+    /// The parent of all cgroups of this node.
     pub(crate) fn cgroup(&self) -> PrivateCgroup {
         PrivateCgroup::of(&self.path("containerd"))
     }
 
-    /// Further configuration fields, for kubelets that start from now on.
+    /// Sets further configuration fields for kubelets that are started from now on.
     pub(crate) fn configure(&mut self, extra: Value) {
         let (Value::Object(fields), Value::Object(more)) = (&mut self.extra, extra) else {
             panic!("configuration fields are an object");
@@ -164,17 +163,17 @@ impl Node {
         fields.extend(more);
     }
 
-    /// Further flags, for kubelets that start from now on.
+    /// Adds flags for kubelets that are started from now on.
     pub(crate) fn add_flags(&mut self, flags: &[&str]) {
         self.flags.extend(flags.iter().map(|flag| (*flag).to_owned()));
     }
 
-    /// A variable of the environment, for kubelets that start from now on.
+    /// Sets an environment variable for kubelets that are started from now on.
     pub(crate) fn set_variable(&mut self, name: &'static str, value: PathBuf) {
         self.variables.push((name, value));
     }
 
-    /// Kubelets that start from now on have these DNS servers, in a mount namespace of their own.
+    /// Gives kubelets that are started from now on these DNS servers, in a mount namespace of their own.
     pub(crate) fn set_resolver(&mut self, resolv_conf: &str) {
         let path = self.path("machine-resolv.conf");
         std::fs::write(&path, resolv_conf).expect("resolv.conf is written");
@@ -192,7 +191,7 @@ impl Node {
         died
     }
 
-    /// Serves a fake runtime at a socket of this node until its end; returns the endpoint.
+    /// Serves a fake runtime at a socket of this node until the node is dropped; returns the endpoint.
     pub(crate) fn serve(&mut self, runtime: &FakeRuntime, socket: &str) -> String {
         let _inside = self.tokio.enter();
         let server = FakeCri::serve(Arc::new(runtime.clone()), &self.path(socket)).expect("it serves");
@@ -201,13 +200,13 @@ impl Node {
         endpoint
     }
 
-    /// Runs something of the test process's own that needs a tokio runtime to be started in.
+    /// Runs code of the test process that must be started inside a tokio runtime.
     pub(crate) fn inside<T>(&self, start: impl FnOnce() -> T) -> T {
         let _inside = self.tokio.enter();
         start()
     }
 
-    /// Waits for something of the test process's own.
+    /// Waits for a future of the test process.
     pub(crate) fn finish<T>(&self, work: impl Future<Output = T>) -> T {
         self.tokio.block_on(work)
     }
@@ -216,7 +215,7 @@ impl Node {
         self.containerd.as_ref().expect("containerd belongs to the node until its end")
     }
 
-    /// SIGKILL for the runtime; its shims and containers stay.
+    /// SIGKILL for the runtime; its shims and containers keep running.
     pub(crate) fn kill_runtime(&mut self) {
         self.containerd.as_mut().expect("containerd").crash().expect("containerd is killed");
     }
@@ -226,7 +225,7 @@ impl Node {
         self.tokio.block_on(containerd.resume()).expect("containerd starts again");
     }
 
-    /// Asks the runtime itself, next to the kubelet.
+    /// Calls the runtime itself, without the kubelet.
     fn ask<T, F>(&self, question: impl FnOnce(CriRuntime) -> F) -> Result<T, String>
     where
         F: Future<Output = Result<T, RuntimeError>>,
@@ -239,7 +238,7 @@ impl Node {
         })
     }
 
-    /// Everything the runtime has of the pod, sandboxes and containers.
+    /// All sandboxes and containers of the pod in the runtime.
     pub(crate) fn runtime_ids(&self, uid: &str) -> Result<Vec<String>, String> {
         let scope = Scope::Pod(uid.into());
         self.ask(|runtime| async move {
@@ -249,7 +248,7 @@ impl Node {
         })
     }
 
-    /// The handlers that the runtime runs the pod's sandboxes with.
+    /// The runtime handlers of the pod's sandboxes.
     pub(crate) fn handlers(&self, uid: &str) -> Vec<String> {
         let scope = Scope::Pod(uid.into());
         let sandboxes = self.ask(|runtime| async move { runtime.list_sandboxes(&scope).await });
@@ -264,7 +263,7 @@ impl Node {
         containers.iter().filter(|c| c.state == ContainerState::Running).count()
     }
 
-    /// Why the runtime says that a container has ended.
+    /// The reason that the runtime reports for the exit of a container.
     pub(crate) fn reason_of(&self, pod: &Value, name: &str) -> String {
         let id = container(pod, name)["containerID"].as_str().unwrap_or_default().to_owned();
         let id = model::ContainerId::from(id.trim_start_matches("containerd://"));
@@ -272,7 +271,7 @@ impl Node {
         status.expect("the runtime answers").reason
     }
 
-    /// Stops the pod's sandboxes behind the kubelet's back.
+    /// Stops the pod's sandboxes without the kubelet.
     pub(crate) fn stop_sandboxes(&self, uid: &str) {
         let scope = Scope::Pod(uid.into());
         let stopped = self.ask(|runtime| async move {
@@ -284,15 +283,15 @@ impl Node {
         stopped.expect("the sandboxes are stopped");
     }
 
-    /// Whether the runtime tells of events: containerd does since 1.7. Not found out by asking for them, because 1.7 tells
-    /// each event to one listener only, and it must be the kubelet.
+    /// Whether the runtime sends events: containerd does since 1.7. This is not tested by a request, because 1.7 sends each event
+    /// to one client only, which must be the kubelet.
     pub(crate) fn offers_hints(&self) -> bool {
         let version =
             self.ask(|runtime| async move { runtime.version().await }).expect("the runtime answers");
         !version.version.trim_start_matches('v').starts_with("1.6.")
     }
 
-    /// The cgroup driver that the runtime says it uses.
+    /// The cgroup driver that the runtime reports.
     pub(crate) fn cgroup_driver(&self) -> Option<CgroupDriver> {
         self.ask(|runtime| async move {
             match runtime.cgroup_driver().await {
@@ -304,26 +303,26 @@ impl Node {
         .expect("the runtime answers")
     }
 
-    /// Whether the runtime is new enough to show images as volumes, or parts of them.
+    /// Whether the runtime is new enough to mount images as volumes, or parts of them.
     pub(crate) fn shows_images(&self, part: bool) -> bool {
         let version =
             self.ask(|runtime| async move { runtime.version().await }).expect("the runtime answers");
         kubelet_core::volume::image::check_runtime(&version.name, &version.version, part).is_ok()
     }
 
-    /// Whether the runtime says that it makes mounts read-only to the last one below.
+    /// Whether the runtime reports support of recursive read-only mounts.
     pub(crate) fn offers_recursive_read_only(&self) -> bool {
         let status = self.ask(|runtime| async move { runtime.status().await }).expect("the runtime answers");
         status.handlers.iter().any(|handler| handler.recursive_read_only_mounts)
     }
 
-    /// Whether the runtime says that pods can have user namespaces.
+    /// Whether the runtime reports support of user namespaces.
     pub(crate) fn offers_user_namespaces(&self) -> bool {
         let status = self.ask(|runtime| async move { runtime.status().await }).expect("the runtime answers");
         status.handlers.iter().any(|handler| handler.name.is_empty() && handler.user_namespaces)
     }
 
-    /// `ctr` of this node's containerd.
+    /// Runs `ctr` of this node's containerd.
     pub(crate) fn ctr(&self, args: &[&str]) {
         let output = self.ctr_command().args(args).output().expect("ctr runs");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -370,7 +369,7 @@ impl Node {
             "authentication": {"anonymous": {"enabled": true}, "webhook": {"enabled": false}},
             "authorization": {"mode": "AlwaysAllow"},
             "resolvConf": self.resolv_conf(),
-            // How full the disk of this machine is must change no test.
+            // The disk usage of this machine must not change any test.
             "evictionHard": {"memory.available": "100Mi"},
             "imageGCHighThresholdPercent": 100,
             "imageGCLowThresholdPercent": 99,
@@ -405,7 +404,7 @@ impl Node {
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         command.env("KUBELET_CONTAINER_LINKS_DIR", self.path("logs/containers"));
         command.env("KUBELET_PROC_SYS_DIR", self.path("proc-sys"));
-        // A test may give the node authorities, and programs, of its own.
+        // A test may give the node its own certificate authorities and programs.
         let authorities = self.path("authorities.pem");
         if authorities.exists() {
             command.env("SSL_CERT_FILE", authorities);
@@ -426,14 +425,14 @@ impl Node {
         self.spawn_kubelet_logging_to(log.expect("a log file"));
     }
 
-    /// The same with another reader of its log.
+    /// Does the same with another reader of its log.
     pub(crate) fn spawn_kubelet_logging_to(&mut self, log: impl Into<Stdio>) {
         let child = self.kubelet_command().stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn();
         self.kubelet = Some(child.expect("the kubelet starts"));
         self.kubelet_started = Instant::now();
     }
 
-    /// SIGKILL: no goodbye, whatever it was doing.
+    /// Kills the kubelet with SIGKILL, whatever it was doing.
     pub(crate) fn kill_kubelet(&mut self) {
         if let Some(mut child) = self.kubelet.take() {
             child.kill().expect("the kubelet is killed");
@@ -446,7 +445,7 @@ impl Node {
         self.start_kubelet();
     }
 
-    /// SIGKILL and a new start as soon as the log of any kubelet so far has the text.
+    /// Kills the kubelet with SIGKILL and starts it again as soon as the log of any kubelet so far has the text.
     #[track_caller]
     pub(crate) fn kill_at(&mut self, text: &str) {
         let began = Instant::now();
@@ -461,7 +460,7 @@ impl Node {
         self.restart_kubelet();
     }
 
-    /// SIGKILL and a new start after some time: the moment is the point, not the waiting.
+    /// Kills the kubelet with SIGKILL after the delay and starts it again. Tests vary the moment; they do not need the wait.
     pub(crate) fn kill_after(&mut self, delay: Duration) {
         let began = Instant::now();
         while let Some(left) = delay.checked_sub(began.elapsed()) {
@@ -470,7 +469,7 @@ impl Node {
         self.restart_kubelet();
     }
 
-    /// How long the present kubelet has been running.
+    /// How long the current kubelet has been running.
     pub(crate) fn kubelet_age(&self) -> Duration {
         self.kubelet_started.elapsed()
     }
@@ -488,7 +487,7 @@ impl Node {
         std::fs::read_to_string(self.path("kubelet.log")).unwrap_or_default()
     }
 
-    /// Puts a manifest into the directory, in one step.
+    /// Writes a manifest into the directory atomically.
     pub(crate) fn apply(&self, name: &str, manifest: &Value) {
         let hidden = self.path("manifests").join(format!(".{name}.tmp"));
         std::fs::write(&hidden, manifest.to_string()).expect("a manifest is written");
@@ -524,7 +523,7 @@ impl Node {
         self.pods().into_iter().find(|pod| pod["metadata"]["name"] == full.as_str())
     }
 
-    /// Waits until the question has an answer, which it returns; fails with the last reason and the kubelet's log.
+    /// Waits until the query succeeds and returns its result; fails with the last reason and the kubelet's log.
     #[track_caller]
     pub(crate) fn eventually<T>(&self, what: &str, mut ask: impl FnMut(&Self) -> Result<T, String>) -> T {
         let began = Instant::now();
@@ -538,7 +537,7 @@ impl Node {
                     let tail = tail.into_iter().rev().collect::<Vec<_>>().join("\n");
                     panic!("waited in vain for: {what}\nlast seen: {why}\n--- kubelet's last lines\n{tail}");
                 }
-                // Where asking is slow, the machine is to work on what is waited for and not on answers.
+                // Where queries are slow, the machine should spend its time on the kubelet and not on them.
                 Err(_) => {
                     std::thread::park_timeout((asked.elapsed() * 4).clamp(SHORTEST_PAUSE, LONGEST_PAUSE))
                 }
@@ -546,7 +545,7 @@ impl Node {
         }
     }
 
-    /// Waits until the pod is as the check wants it.
+    /// Waits until the pod passes the check.
     #[track_caller]
     pub(crate) fn pod_when(&self, name: &str, what: &str, check: impl Fn(&Value) -> bool) -> Value {
         self.eventually(&format!("pod {name} {what}"), |node| {
@@ -562,7 +561,7 @@ impl Node {
         })
     }
 
-    /// Waits until nothing of the pod is left: not in /pods, not in the runtime, not on disk.
+    /// Waits until the pod has left /pods, the runtime and the disk.
     #[track_caller]
     pub(crate) fn gone(&self, name: &str, uid: &str) {
         let began = Instant::now();
@@ -577,22 +576,22 @@ impl Node {
         });
     }
 
-    /// What an operator does where containerd 1.6 refuses forever to remove a container: once in many times, a start whose
-    /// caller dies leaves it with a task of a container that it says has ended, and no call of the CRI ends that one. The
-    /// kubelet says so (`FailedKillPod`), and tries again.
+    /// Does what an operator does where containerd 1.6 refuses forever to remove a container: in rare cases, a start whose client
+    /// dies leaves a task of a container that containerd reports as exited, and no CRI call ends that task. The kubelet reports
+    /// it (`FailedKillPod`) and tries again.
     fn end_forgotten_tasks(&self) {
         const REFUSAL: &str = "cannot delete running task ";
         let log = self.kubelet_log();
         let tasks = log.split(REFUSAL).skip(1).filter_map(|rest| rest.split(':').next());
         for task in tasks.collect::<BTreeSet<_>>() {
             let mut ctr = self.ctr_command();
-            // Where it is gone by now, there is nothing to end.
+            // If it is gone by now, there is nothing to end.
             let ended = ctr.args(["tasks", "delete", "--force", task]).output().expect("ctr runs");
             eprintln!("containerd had forgotten the task {task}, which is ended: {}", ended.status);
         }
     }
 
-    /// Says what is left of a pod: in /pods, in the runtime, or on disk.
+    /// Fails with what is left of a pod: in /pods, in the runtime, or on disk.
     pub(crate) fn has_nothing_of(&self, uid: &str) -> Result<(), String> {
         if self.pods().iter().any(|pod| pod["metadata"]["uid"] == uid) {
             return Err("still in /pods".to_owned());
@@ -608,7 +607,7 @@ impl Node {
             return Err(format!("left of its cgroup: {left:?}"));
         }
         for dir in ["root/pods", "logs/pods", "logs/containers"].map(|dir| self.path(dir)) {
-            // Links to logs have the UID in what they point at.
+            // Symlinks to logs have the UID in their target.
             let target = |name: &str| std::fs::read_link(dir.join(name)).unwrap_or_default();
             let mut left = names_in(&dir);
             left.retain(|name| name.contains(uid) || target(name).to_string_lossy().contains(uid));
@@ -619,20 +618,20 @@ impl Node {
         Ok(())
     }
 
-    /// The directories of the pod's own cgroup, in whichever tree.
+    /// The directories of the pod's own cgroup, in every hierarchy.
     pub(crate) fn pod_cgroups(&self, uid: &str) -> Vec<PathBuf> {
         let tiers = ["kubepods", "kubepods/burstable", "kubepods/besteffort"];
         tiers.iter().flat_map(|tier| self.cgroup().find(&format!("{tier}/pod{uid}"))).collect()
     }
 
-    /// Waits until the pod has ended with success; returns what its container `main` said.
+    /// Waits until the pod has succeeded; returns the logs of its container `main`.
     #[track_caller]
     pub(crate) fn output(&self, name: &str) -> String {
         let pod = self.pod_when(name, "has succeeded", |pod| pod["status"]["phase"] == "Succeeded");
         self.said(&pod, "main")
     }
 
-    /// What a container said, without the runtime's time stamps and marks.
+    /// The logs of a container, without the time stamps and tags of the CRI log format.
     pub(crate) fn said(&self, pod: &Value, container: &str) -> String {
         let log = self.container_log(pod, container);
         log.lines().filter_map(|line| line.splitn(4, ' ').nth(3)).map(|line| format!("{line}\n")).collect()
@@ -646,7 +645,7 @@ impl Node {
         });
     }
 
-    /// The process id of the container's first process, as the node counts.
+    /// The process id of the container's first process in the namespace of the node.
     #[track_caller]
     pub(crate) fn container_pid(&self, pod: &Value, name: &str) -> u32 {
         let id = container(pod, name)["containerID"].as_str().unwrap_or_default().to_owned();
@@ -660,7 +659,7 @@ impl Node {
         line.split_whitespace().nth(1).and_then(|pid| pid.parse().ok()).expect("a process id")
     }
 
-    /// Sends a signal to the container's first process, behind the kubelet's back.
+    /// Sends a signal to the container's first process, without the kubelet.
     #[track_caller]
     pub(crate) fn signal_container(&self, pod: &Value, name: &str, signal: &str) {
         let pid = self.container_pid(pod, name).to_string();
@@ -668,7 +667,7 @@ impl Node {
         assert!(status.expect("kill runs").success());
     }
 
-    /// The log lines a container wrote, of its newest instance.
+    /// The log file of a container's newest instance.
     pub(crate) fn container_log(&self, pod: &Value, container: &str) -> String {
         let text = |field: &str| pod["metadata"][field].as_str().unwrap_or_default().to_owned();
         let dir = format!("logs/pods/{}_{}_{}/{container}", text("namespace"), text("name"), text("uid"));
@@ -696,7 +695,7 @@ impl Drop for Node {
 }
 
 impl Node {
-    /// Ends containerd and what it ran, and unmounts what the kubelet mounted; says what could not be cleaned up.
+    /// Stops containerd and everything it ran, and unmounts what the kubelet mounted; reports what could not be cleaned up.
     fn stop_runtime(&mut self) -> Vec<String> {
         let stopped = self.containerd.take().map(Containerd::stop);
         let mut left: Vec<String> =
@@ -722,13 +721,13 @@ pub(crate) fn names_in(dir: &Path) -> Vec<String> {
     entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
 
-/// The status of a condition, `""` if it is not there.
+/// The status of a condition, `""` if it does not exist.
 pub(crate) fn condition<'a>(pod: &'a Value, kind: &str) -> &'a str {
     let conditions = pod["status"]["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
     conditions.iter().find(|c| c["type"] == kind).and_then(|c| c["status"].as_str()).unwrap_or_default()
 }
 
-/// The status of a container, from whichever list it is in; `Null` if it is in none.
+/// The status of a container, from any of the three lists; `Null` if it is in none.
 pub(crate) fn container(pod: &Value, name: &str) -> Value {
     ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"]
         .iter()
@@ -747,7 +746,7 @@ pub(crate) fn restarts(pod: &Value, name: &str) -> i64 {
     container(pod, name)["restartCount"].as_i64().unwrap_or(-1)
 }
 
-/// The image every test runs: Debian's busybox.
+/// The image that every test runs: Debian's busybox.
 pub(crate) const IMAGE: &str = BUSYBOX_IMAGE;
 
 /// A pod manifest of one container that runs a shell script.
@@ -771,7 +770,7 @@ pub(crate) fn shell(name: &str, script: &str) -> Value {
     json!({"name": name, "image": IMAGE, "imagePullPolicy": "Never", "command": ["/bin/sh", "-c", script]})
 }
 
-/// A script that ends at once on SIGTERM and otherwise never.
+/// A script that exits at once on SIGTERM and otherwise never.
 pub(crate) const FOREVER: &str = "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done";
 
 pub(crate) fn signal(pid: u32, name: &str) {
@@ -779,10 +778,10 @@ pub(crate) fn signal(pid: u32, name: &str) {
     assert!(status.expect("kill runs").success());
 }
 
-/// A port that nobody listens on, never the same twice. It is not one that the kernel gives away: until the kubelet takes
-/// it, any connection of another test could have become its owner.
+/// A port that no process listens on, never the same twice. It is outside the kernel's ephemeral range: otherwise, until the
+/// kubelet binds it, any connection of another test could get it.
 pub(crate) fn free_port() -> u16 {
-    // Tests that run next to these in another process begin elsewhere.
+    // Tests in another process start at a different port.
     static NEXT: LazyLock<AtomicU32> = LazyLock::new(|| AtomicU32::new(std::process::id().wrapping_mul(61)));
     let (first, last) = (12_000, first_given_away().max(22_000));
     for _ in first..last {
@@ -795,7 +794,7 @@ pub(crate) fn free_port() -> u16 {
     panic!("every port from {first} to {last} is taken");
 }
 
-/// The kernel gives outgoing connections ports from there on.
+/// The kernel gives outgoing connections ports from this one on.
 fn first_given_away() -> u32 {
     let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
     range.split_whitespace().next().and_then(|first| first.parse().ok()).unwrap_or(32_768)

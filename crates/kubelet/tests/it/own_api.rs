@@ -1,4 +1,4 @@
-//! What the main port tells of the node and of the process itself: logs, flags, status, profiles, checkpoints.
+//! What the main port serves about the node and the kubelet process: logs, flags, status, profiles, checkpoints.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 
@@ -12,7 +12,7 @@ fn fake_node(extra: Value) -> Node {
     Node::on_fake(&FakeRuntime::with_clock(ports::Clock::system()), extra)
 }
 
-/// A request by somebody without credentials.
+/// A request without credentials.
 fn sent(node: &Node, what: &str, headers: &str, body: &str) -> Answer {
     let stream = connect(node, &node.path("pki/kubelet.crt"), None).expect("a connection");
     send(stream, what, headers, body).expect("an answer")
@@ -46,7 +46,7 @@ fn node_logs_endpoint_serves_var_log() {
     assert_eq!(got(&node, "/logs/app.log"), (200, "one\ntwo\n".to_owned()));
     assert_eq!(got(&node, "/logs/nested/a%20b.log"), (200, "deep\n".to_owned()));
     assert_eq!(got(&node, "/logs/nested/link.log"), (200, "one\ntwo\n".to_owned()));
-    // Queries about services are off unless they are switched on.
+    // Queries of services are disabled by default.
     assert_eq!(got(&node, "/logs/app.log?query=x"), (200, "one\ntwo\n".to_owned()));
     for path in [
         "/logs/none",
@@ -64,7 +64,7 @@ fn node_logs_endpoint_serves_var_log() {
     assert!(part.head.contains("content-range: bytes 4-7/8"), "{}", part.head);
 }
 
-/// A journal that says what it was asked.
+/// A journalctl that prints its arguments.
 const JOURNAL: &str = "#!/bin/sh\nif [ \"$1\" = --field ]; then echo cron.service; echo kubelet.service; exit 0; fi\n\
                        echo \"journal: $*\"\necho complaint >&2\n";
 
@@ -77,7 +77,7 @@ fn node_log_query_selects_services_by_name() {
     std::fs::write(&program, JOURNAL).expect("written");
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("made a program");
     std::fs::write(node.path("logs/nginx/nginx.log"), "from a file\n").expect("written");
-    // Wherever a link among the logs points to, a service has its log below them.
+    // A symlink among the logs may point anywhere; a service can have its log files there.
     symlink(node.path("kubelet.json"), node.path("logs/sly.log")).expect("linked");
     let (status, said) =
         got(&node, "/logs/?query=kubelet&tailLines=5&sinceTime=2026-01-01T00:00:00Z&pattern=a%7Cb");
@@ -115,7 +115,7 @@ fn node_log_query_selects_services_by_name() {
     }
 }
 
-/// A journal that notes each query and answers when there is a file `answer`.
+/// A journalctl that records each query and answers once the file `answer` exists.
 const SLOW_JOURNAL: &str = "#!/bin/sh\nif [ \"$1\" = --field ]; then echo kubelet.service; exit 0; fi\n\
                             cd \"$(dirname \"$0\")\"; echo >> queries\n\
                             until test -e answer; do sleep 0.1; done; echo answered\n";
@@ -186,7 +186,7 @@ fn log_verbosity_is_set_over_debug_flags_v() {
     let refused = put("loud");
     assert_eq!(refused.status, 400);
     assert_eq!(sent(&node, "GET /debug/flags/v", "", "").status, 406);
-    // Where libraries log what they send; they are silent until very much is asked for.
+    // Where libraries log what they send; they are silent except at very high verbosity.
     let of_library = "framed_write.rs:";
     assert!(!node.kubelet_log().contains(of_library));
     let done = put("9");

@@ -1,4 +1,4 @@
-//! PodResources of the built binary, as agents that measure devices see it.
+//! The PodResources API of the built binary, as device monitoring agents use it.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -34,7 +34,7 @@ fn pod_resources_api_lists_containers_and_allocatable_resources() {
     pod["spec"]["containers"][0]["imagePullPolicy"] = "IfNotPresent".into();
     node.apply("web", &pod);
     node.running("web");
-    // A socket that another kubelet has left is no hindrance.
+    // A socket that another kubelet has left must not prevent the start.
     node.restart_kubelet();
     node.running("web");
     let mode = std::fs::metadata(node.path("root/pod-resources/kubelet.sock")).expect("a socket");
@@ -85,7 +85,7 @@ fn pod_resources_api_rejects_clients_over_the_rate_limit() {
     let node = Node::on_fake(&FakeRuntime::with_clock(ports::Clock::system()), json!({}));
     within(async {
         let client = PodResourcesListerClient::new(channel(&node).await);
-        // Side by side: at 100 a second a thousand calls would take ten seconds.
+        // Concurrently: at 100 a second, a thousand calls would take ten seconds.
         let calls = (0..1000).map(|_| {
             let mut client = client.clone();
             async move { client.list(v1::ListPodResourcesRequest {}).await }

@@ -1,4 +1,4 @@
-//! What a power cut leaves: files that are empty or cut short. The kubelet starts from what is good and touches no container.
+//! What a power cut leaves: empty or truncated files. The kubelet starts from the files that are valid and affects no container.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use testing::FakeRuntime;
 
 use crate::node::{FOREVER, Node, container, shell_pod};
 
-/// Files of the kubelet's own below its root directory and its certificates.
+/// The kubelet's own files below its root directory and its certificate directory.
 fn own_files(node: &Node) -> Vec<PathBuf> {
     fn below(dir: &Path, found: &mut Vec<PathBuf>) {
         for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
@@ -38,7 +38,7 @@ fn power_cut_that_empties_or_damages_state_files_stops_no_container() {
     let mut node = Node::on_fake(&runtime, json!({}));
     node.apply("web", &fake_pod("web"));
     let before = node.running("web");
-    // Written when a plugin registers; here by an earlier kubelet.
+    // Written when a plugin registers; here it comes from an earlier kubelet.
     let devices = node.path("root/device-plugins/kubelet_internal_checkpoint");
     for content in ["", "{\"half\": "] {
         node.kill_kubelet();

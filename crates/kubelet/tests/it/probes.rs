@@ -1,4 +1,4 @@
-//! What probes do to pods.
+//! Effects of probes on pods.
 
 use std::collections::BTreeSet;
 
@@ -103,7 +103,7 @@ fn exec_probe_timeout_leaves_no_process_and_never_runs_two_commands_at_once() {
     pod["spec"]["containers"][0]["readinessProbe"] =
         probe("sleep 4242 & sh -c 'trap \"\" TERM HUP; sleep 4243' & sleep 4244");
     node.apply("hanging", &pod);
-    // A child that keeps the probe's output open must not keep the probe.
+    // A child process that keeps the probe's output open must not block the probe.
     let mut pod = shell_pod("daemon", FOREVER);
     pod["spec"]["containers"][0]["livenessProbe"] = probe("sleep 4245 & exit 0");
     node.apply("daemon", &pod);
@@ -111,7 +111,7 @@ fn exec_probe_timeout_leaves_no_process_and_never_runs_two_commands_at_once() {
         let runs = |pod: &Value| container(pod, "main")["state"]["running"].is_object();
         node.container_pid(&node.pod_when(name, "runs", runs), "main")
     });
-    // Whatever an attempt leaves behind, and an attempt beside which another is started, is seen together with the next.
+    // Leftovers of an attempt, or an attempt that overlaps with another, are seen together with the next one.
     let mut attempts = [BTreeSet::new(), BTreeSet::new()];
     node.eventually("each probe has been carried out six times", |_| {
         for (first, seen) in first_processes.iter().zip(&mut attempts) {
@@ -126,7 +126,7 @@ fn exec_probe_timeout_leaves_no_process_and_never_runs_two_commands_at_once() {
     assert_eq!(restarts(&node.pod("daemon").expect("the pod"), "main"), 0);
 }
 
-/// The server is in the test's own process; the pod is on the machine's network, so its address is the server's too.
+/// The server is in the test's own process; the pod uses the host network, so its address is the server's too.
 #[test]
 fn grpc_probes_follow_the_health_status_of_each_service() {
     let node = Node::start();

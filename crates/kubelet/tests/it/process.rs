@@ -142,7 +142,7 @@ fn static_pods_come_from_a_manifest_url() {
     let pod = node.running("remote");
     assert_eq!(pod["metadata"]["annotations"]["kubernetes.io/config.source"], "http");
     server.join().expect("the server ends");
-    // Nobody answers any more: what was good stays.
+    // The server no longer answers: the last valid pods stay.
     node.eventually("the failure is visible", |node| {
         let problems = crate::server::get(node, "/debug/manifests")?.body;
         if problems.contains("127.0.0.1") { Ok(()) } else { Err(problems) }

@@ -1,4 +1,4 @@
-//! What runs inside a container next to its own program, read from `/proc` of the machine.
+//! Processes that run inside a container next to its main process, read from `/proc` of the machine.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,10 +8,10 @@ use crate::node::names_in;
 /// The processes of one command that was run in a container: they share a session. Process id and command line of each.
 pub(crate) type Commands = BTreeMap<u32, Vec<(u32, String)>>;
 
-/// What lives in the container of that first process and has the text in its command line, by session.
+/// The live processes in the container of that first process that have the text in their command line, by session.
 ///
-/// A process that was sent SIGKILL has ended, even if a busy machine has not let it run since: it will never execute
-/// another instruction of its program. It is not counted, and neither is a zombie.
+/// A process that was sent SIGKILL has ended, even if a busy machine has not scheduled it since: it never executes another
+/// instruction of its program. It is not counted, and neither is a zombie.
 pub(crate) fn commands_of(first: u32, text: &str) -> Commands {
     let namespace = |pid: u32| std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
     let own = namespace(first);
@@ -30,16 +30,16 @@ pub(crate) fn commands_of(first: u32, text: &str) -> Commands {
     found
 }
 
-/// The session of a process that lives.
+/// The session of a live process.
 fn live_session(pid: u32) -> Option<u32> {
-    /// The kernel's mark of a process on its way out.
+    /// The kernel's flag (PF_EXITING) of a process that is exiting.
     const EXITING: u64 = 0x4;
     let read = |file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}")).ok();
     if is_killed(&read("status")?) {
         return None;
     }
     let stat = read("stat")?;
-    // Behind the name: state, parent, group, session, terminal, its group, flags.
+    // After the name: state, parent, group, session, terminal, foreground group, flags.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let flags: u64 = fields.get(6)?.parse().ok()?;
     let is_ending = matches!(*fields.first()?, "Z" | "X") || flags & EXITING != 0;
@@ -59,7 +59,7 @@ fn a_process_lives_until_it_is_killed() {
     let mut child = std::process::Command::new("sleep").arg("3600").spawn().expect("a process");
     assert!(live_session(child.id()).is_some());
     child.kill().expect("it is killed");
-    // Not reaped yet: pending, exiting or a zombie, whichever the machine has come to.
+    // Not reaped yet: pending, exiting or a zombie, depending on the progress of the machine.
     assert_eq!(live_session(child.id()), None);
     child.wait().expect("it is reaped");
     assert!(is_killed("Name:\tsleep\nSigPnd:\t0000000000000100\nShdPnd:\t0000000000000000\n"));

@@ -1,4 +1,4 @@
-//! What users see when something is wrong with what they asked for.
+//! The reasons and messages that users see when their pod has an error.
 
 use std::sync::Arc;
 
@@ -141,7 +141,7 @@ fn fake_pod(name: &str) -> Value {
     pod
 }
 
-/// No runtime of ours has such a day; the kubelet reads the reasons from the words of the errors.
+/// No real runtime of these tests returns these errors; the kubelet derives the reasons from the error texts.
 #[test]
 fn runtime_errors_of_images_and_mounts_become_waiting_reasons() {
     let runtime = FakeRuntime::with_clock(ports::Clock::system());

@@ -1,16 +1,16 @@
-//! What requests and limits do to the container's cgroup and its place in the line of the OOM killer.
+//! Effects of requests and limits on the container's cgroup and on its OOM score.
 
 use serde_json::{Value, json};
 
 use crate::node::{Node, container, once_pod};
 
-/// The container's own limits, from whichever cgroup version this machine has: memory, CPU weight, CPU quota; then its
-/// score, and memory and swap together (on version 2, swap alone).
+/// The container's own limits, from the cgroup version of this machine: memory, CPU weight, CPU quota; then its oom_score_adj,
+/// and memory plus swap (on version 2, swap alone).
 const LIMITS: &str = "cd /sys/fs/cgroup; cat memory/memory.limit_in_bytes memory.max 2>/dev/null; \
                       cat cpu/cpu.shares cpu.weight 2>/dev/null; cat cpu/cpu.cfs_quota_us cpu.max 2>/dev/null; \
                       cat /proc/self/oom_score_adj; cat memory/memory.memsw.limit_in_bytes memory.swap.max 2>/dev/null; true";
 
-/// Version 1 has no word for no limit.
+/// Version 1 has no value for "no limit".
 pub(crate) const UNLIMITED: &str = "9223372036854771712";
 
 fn pod(name: &str, resources: Value) -> Value {
@@ -27,7 +27,7 @@ pub(crate) fn memory_bytes() -> i64 {
     kernel_bytes("MemTotal:")
 }
 
-/// What the kernel says of the machine's memory by that name.
+/// The value of that name in the kernel's /proc/meminfo.
 pub(crate) fn kernel_bytes(name: &str) -> i64 {
     let text = std::fs::read_to_string("/proc/meminfo").expect("memory");
     let line = text.lines().find(|line| line.starts_with(name)).expect("a total");
@@ -59,7 +59,7 @@ fn requests_and_limits_set_cgroup_values_and_oom_score_adj() {
     assert_eq!(besteffort[3], "1000");
     let expected = 1000 - (1000 * (100 << 20)) / memory_bytes();
     assert_eq!(burstable[3], expected.clamp(3, 999).to_string());
-    // No container is swapped out unless the configuration says so; version 1 counts swap and memory together.
+    // No container is swapped unless the configuration allows it; version 1 counts swap and memory together.
     let swap = [&guaranteed, &burstable, &besteffort].map(|lines| lines[4].clone());
     match is_v2() {
         true => assert_eq!(swap, ["0"; 3]),

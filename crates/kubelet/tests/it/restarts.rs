@@ -1,4 +1,4 @@
-//! When containers are started again, when not, and what hooks and deadlines have to say in it.
+//! When containers are restarted, when not, and how hooks and deadlines affect that.
 
 use serde_json::{Value, json};
 

@@ -1,5 +1,5 @@
-//! What newer runtimes offer and older ones do not: used where it is there, and not missed where it is not. Which one
-//! is under test, `KUBELET_TEST_CONTAINERD_BIN_DIR` says.
+//! Features of newer runtimes: used where they exist and not required where they do not. `KUBELET_TEST_CONTAINERD_BIN_DIR`
+//! selects the runtime under test.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::node::{FOREVER, Node, container, shell, shell_pod, uid};
 
-/// Five containers; each ends when its file appears in the shared directory.
+/// Five containers; each exits when its file appears in the shared directory.
 fn enders(shared: &std::path::Path) -> Value {
     let ender = |n: usize| {
         let name = format!("ender-{n}");
@@ -26,7 +26,7 @@ fn enders(shared: &std::path::Path) -> Value {
     })
 }
 
-/// Ends that container, and returns how long the kubelet took to say so.
+/// Ends that container, and returns how long the kubelet took to report it.
 fn time_to_notice(node: &Node, ender: usize) -> Duration {
     let name = format!("ender-{ender}");
     let began = Instant::now();
@@ -37,8 +37,8 @@ fn time_to_notice(node: &Node, ender: usize) -> Duration {
     began.elapsed()
 }
 
-/// Each container ends right after the last end was noticed. Were it not for hints, that would be right after a listing,
-/// and the next one a whole second away.
+/// Each container exits right after the last exit was seen. Without runtime events that would be right after a relist, and the
+/// next relist a whole second away.
 #[test]
 fn container_exit_is_seen_at_once_with_runtime_events() {
     let mut node = Node::start();
@@ -50,7 +50,7 @@ fn container_exit_is_seen_at_once_with_runtime_events() {
     let limit = testing::stretched(Duration::from_millis(if offers_hints { 600 } else { 3000 }));
     assert!(times[1] < limit, "hints: {offers_hints}, noticed after {times:?}");
 
-    // With the runtime gone the stream breaks. What ends meanwhile is noticed when the runtime is back.
+    // Without the runtime the event stream breaks. Exits during that time are seen when the runtime is back.
     node.kill_runtime();
     std::fs::write(node.path("shared/ender-3"), "").expect("a file is written");
     node.resume_runtime();
@@ -66,7 +66,7 @@ fn container_exit_is_seen_at_once_with_runtime_events() {
     time_to_notice(&node, 4);
 }
 
-/// A pod that says in its log which ids it has, and whether it may write into its volume.
+/// A pod that logs its user and group ids, and whether it may write into its volume.
 fn isolated(name: &str) -> Value {
     let script = format!(
         "cat /proc/self/uid_map /proc/self/gid_map; touch /data/mine && ls -ln /data/mine; {FOREVER}"
@@ -78,7 +78,7 @@ fn isolated(name: &str) -> Value {
     pod
 }
 
-/// Lines as the container printed them, blanks folded.
+/// Lines as the container printed them, with runs of blanks folded.
 fn printed(node: &Node, pod: &Value) -> Vec<String> {
     let log = node.container_log(pod, "main");
     let texts = log.lines().filter_map(|line| line.splitn(4, ' ').nth(3));
@@ -135,7 +135,7 @@ fn user_namespace_pod_has_its_own_ids_or_is_rejected_with_a_reason() {
     is_mapped(&node, &node.running("three"), 65_536);
 }
 
-/// A runtime that does not say its cgroup driver works, with the configured one, but not with the next release.
+/// A runtime that does not report its cgroup driver works with the configured one, but not with the next release.
 #[test]
 fn cgroup_driver_is_read_from_the_runtime_and_an_old_runtime_is_reported() {
     let node = Node::start();
@@ -152,7 +152,7 @@ fn cgroup_driver_is_read_from_the_runtime_and_an_old_runtime_is_reported() {
     assert_eq!(node.kubelet_log().matches("cgroup driver").count(), 1, "said once");
 }
 
-/// Shows the image that it runs, and the part of it that is asked for.
+/// Mounts the image that it runs, and the requested part of it.
 fn showing(name: &str, part: Option<&str>) -> Value {
     let script = format!("ls /whole /whole/etc; touch /whole/mine 2>/dev/null || echo refused; {FOREVER}");
     let mut pod = shell_pod(name, &script);
@@ -166,7 +166,7 @@ fn showing(name: &str, part: Option<&str>) -> Value {
     pod
 }
 
-/// Waits until the container waits forever with words that begin like this.
+/// Waits until the container waits with a message that begins like this.
 fn is_refused(node: &Node, name: &str, words: &str) {
     node.pod_when(name, "says what it would take", |pod| {
         let waiting = container(pod, "main")["state"]["waiting"].clone();
@@ -208,7 +208,7 @@ fn image_volume_is_mounted_or_the_runtime_reported_as_too_old() {
     assert!(lines.iter().any(|line| line == "passwd"), "{lines:?}");
     let metrics = node.get("/metrics").expect("metrics");
     assert!(!metrics.contains("kubelet_image_volume_mounted_succeed_total 0\n"), "{metrics}");
-    // An image that cannot be had keeps the container waiting, as its own would.
+    // An unavailable image of a volume keeps the container waiting, like its own image.
     let mut absent = showing("absent", None);
     absent["spec"]["volumes"][0]["image"]["reference"] = "localhost/none:1".into();
     node.apply("absent", &absent);
@@ -219,7 +219,7 @@ fn image_volume_is_mounted_or_the_runtime_reported_as_too_old() {
     node.gone("shown", &uid(&pod));
 }
 
-/// Writes into what is mounted below a read-only volume, and says which groups it is in.
+/// Writes into a mount below a read-only volume, and prints its groups.
 fn confined(name: &str, volume: &std::path::Path, strict: bool) -> Value {
     let script =
         format!("id -G; touch /data/inner/file 2>/dev/null && echo written || echo refused; {FOREVER}");
@@ -249,7 +249,7 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // Where containers still hold it, it goes with them.
+        // While containers hold it, it is unmounted with them.
         let _ = std::process::Command::new("umount").arg("-l").arg(&self.0).status();
     }
 }

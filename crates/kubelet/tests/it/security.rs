@@ -1,13 +1,13 @@
-//! What a security context does to the process in the container, read from the process itself.
+//! Effects of a security context on the container's process, read from the process itself.
 
 use serde_json::{Value, json};
 
 use crate::node::{FOREVER, Node, once_pod, shell, shell_pod};
 
-/// What the kernel says of the container's first process.
+/// The `/proc` status of the container's first process.
 const STATUS: &str = "grep -E '^(CapEff|Seccomp|NoNewPrivs|Groups):' /proc/self/status";
 
-/// A pod that says what the kernel thinks of it, with a container security context.
+/// A pod with a container security context that prints its `/proc/self/status`.
 fn status_pod(name: &str, context: Value) -> Value {
     let mut pod = once_pod(name, STATUS);
     pod["spec"]["containers"][0]["securityContext"] = context;

@@ -1,4 +1,4 @@
-//! The main port of the built binary (10250 in production): TLS, who gets in, and what is there.
+//! The main port of the built binary (10250 in production): TLS, authentication, and its endpoints.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -21,7 +21,7 @@ pub(crate) struct Pair {
     pub(crate) key: String,
 }
 
-/// An answer, cut into its parts.
+/// A response, split into its parts.
 pub(crate) struct Answer {
     pub(crate) status: u16,
     /// In lower case.
@@ -35,12 +35,12 @@ pub(crate) fn connect(
     served: &std::path::Path,
     client: Option<&Pair>,
 ) -> Result<Stream, String> {
-    // A certificate of the node's own has its authority behind it.
+    // A self-signed certificate is followed by its authority.
     let roots = std::fs::read(served).map_err(|error| error.to_string())?;
     connect_to(node.main_port(), "node", &roots, client)
 }
 
-/// A connection to a server of that name, at a port of this machine, vouched for by one of these certificates.
+/// A connection to a server of that name, at a port of this machine, verified with one of these certificates.
 pub(crate) fn connect_to(
     port: u16,
     name: &str,
@@ -81,7 +81,7 @@ pub(crate) fn send(mut stream: Stream, what: &str, headers: &str, body: &str) ->
     stream.write_all(request.as_bytes()).map_err(|error| error.to_string())?;
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).map_err(|error| error.to_string())?;
-    // What is no text is looked at by its head.
+    // A body that is not text is checked by its beginning.
     let answer = String::from_utf8_lossy(&answer);
     let (head, body) = answer.split_once("\r\n\r\n").ok_or("no head")?;
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).ok_or("no status")?;
@@ -103,7 +103,7 @@ fn dechunked(mut body: &str) -> String {
     whole
 }
 
-/// A GET by somebody without credentials, of a kubelet that made its own certificate.
+/// A GET without credentials, from a kubelet that made its own certificate.
 pub(crate) fn get(node: &Node, path: &str) -> Result<Answer, String> {
     ask(connect(node, &node.path("pki/kubelet.crt"), None)?, "GET", path)
 }
@@ -184,7 +184,7 @@ fn tls_cert_file_is_served_and_reloaded_when_replaced() {
     node.eventually("the new pair is served", healthy);
 }
 
-/// What the other gate reads again shows when the files were looked at.
+/// The file that the other feature gate reloads shows when the files were read.
 #[test]
 fn tls_files_are_not_reloaded_with_the_feature_gate_off() {
     let runtime = FakeRuntime::with_clock(ports::Clock::system());
@@ -239,7 +239,7 @@ fn invalid_tls_cert_file_fails_the_start_with_its_path() {
     node.logged("E: tlsCertFile, tlsPrivateKeyFile: open");
 }
 
-/// The output of a container through the main port.
+/// The logs of a container through the main port.
 pub(crate) fn log(node: &Node, pod: &str, query: &str) -> Result<String, String> {
     let answer = get(node, &format!("/containerLogs/default/{pod}-node/main?{query}"))?;
     if answer.status == 200 { Ok(answer.body) } else { Err(format!("{}: {}", answer.status, answer.body)) }
@@ -248,7 +248,7 @@ pub(crate) fn log(node: &Node, pod: &str, query: &str) -> Result<String, String>
 #[test]
 fn container_logs_support_follow_tail_lines_and_limits() {
     let node = Node::start_with(json!({"featureGates": {"PodLogsQuerySplitStreams": true}}));
-    // Output and complaints reach the log by ways of their own: the one waits until the other is there.
+    // Standard output and standard error reach the log independently: one waits until the other has arrived.
     let script = "echo two >&2; while [ ! -e /tmp/next ]; do sleep 0.1; done; echo one; echo three; \
                   while [ ! -e /tmp/go ]; do sleep 0.1; done; echo four";
     let mut pod = once_pod("talker", script);
@@ -276,7 +276,7 @@ fn container_logs_support_follow_tail_lines_and_limits() {
         timed.len() == "2026-01-01T00:00:00.000000000Z three\n".len() && timed.ends_with("Z three\n"),
         "{timed}"
     );
-    // A follower gets what comes, until the container ends.
+    // Follow returns new lines until the container exits.
     let follower = std::thread::scope(|scope| {
         let follower = scope.spawn(|| log(&node, "talker", "follow=true"));
         std::fs::write(node.path("go/go"), "").expect("written");
@@ -306,7 +306,7 @@ fn log_follow_continues_over_rotation() {
     let followed = log(&node, "writer", "follow=true").expect("a log");
     let numbers: Vec<u32> = followed.lines().map(|line| line.parse().expect("a number")).collect();
     assert_eq!(numbers.last(), Some(&120));
-    // What was rotated away before the follower came may be missing; of what came after, nothing is, and nothing twice.
+    // Lines rotated away before the request may be missing; of later lines none is missing and none repeated.
     assert!(numbers.windows(2).all(|pair| pair[1] == pair[0] + 1), "{numbers:?}");
     let rotated = node.eventually("the log was rotated", |node| {
         let pod = node.pod("writer").ok_or("no pod")?;
@@ -334,8 +334,7 @@ fn run_endpoint_returns_output_and_exec_needs_an_upgrade() {
     assert_eq!((answer.status, answer.body.as_str()), (400, "Upgrade request required\n"));
 }
 
-/// Opens a stream as an old `kubectl exec` over a WebSocket does and returns what comes, frame by frame: the channel and
-/// what it says.
+/// Opens a stream as an old `kubectl exec` over a WebSocket does and returns its messages: channel and payload.
 fn exec(node: &Node, query: &str, stdin: Option<&[u8]>) -> Vec<(u8, String)> {
     let mut stream = connect(node, &node.path("pki/kubelet.crt"), None).expect("a connection");
     let request = format!(
@@ -376,7 +375,7 @@ fn exec(node: &Node, query: &str, stdin: Option<&[u8]>) -> Vec<(u8, String)> {
             }
             _ => {}
         }
-        // The last word is the outcome, on channel 3.
+        // The last message is the status, on channel 3.
         if frames.last().is_some_and(|(channel, _)| *channel == 3) {
             return frames;
         }

@@ -1,4 +1,4 @@
-//! The kubelet as a service of the node: its log, its lock, systemd, and what it says about its configuration.
+//! The kubelet as a service of the node: its log, its lock file, systemd, and its configuration errors.
 
 use std::io::Write;
 use std::os::unix::net::UnixDatagram;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::node::{FOREVER, Node, shell_pod, signal};
 
-/// A kubelet of this node's configuration that runs beside or instead of the node's own.
+/// A kubelet with this node's configuration that runs next to or instead of the node's own.
 struct Second {
     child: Child,
     log: std::path::PathBuf,
@@ -72,7 +72,7 @@ fn verbosity_flag_sets_the_log_level() {
         });
         second.logs(&node, "Kubelet version");
         node.eventually("it serves", |node| node.get("/pods"));
-        // What comes at -v 4 from every start.
+        // Logged at -v 4 by every start.
         node.apply(pod, &shell_pod(pod, FOREVER));
         node.running(pod);
         let log = second.log();
@@ -106,7 +106,7 @@ fn lock_file_makes_a_second_kubelet_wait_and_exit_on_lock_contention_stops_the_f
     let first_end = first.child.wait().expect("the first ends");
     assert_eq!(first_end.code(), Some(0), "{}", first.log());
     node.eventually("the second serves now", |node| node.get("/pods"));
-    // A third that meets a lock without the flag's holder making way waits, and leaves when told to.
+    // A third kubelet finds the lock held by one that does not exit on contention; it waits, and exits on SIGTERM.
     let mut third = Second::start(&node, with_lock);
     third.logs(&node, "Acquiring file lock");
     signal(third.child.id(), "TERM");
@@ -190,7 +190,7 @@ fn port_in_use_fails_the_start_with_its_address() {
     assert!(errors.contains("(port)"), "{errors}");
 }
 
-/// A log that nobody reads stops the process at its next line, for good.
+/// A log that no process reads stops the kubelet at its next line, permanently.
 #[test]
 fn second_signal_exits_at_once_when_shutdown_hangs() {
     let mut node = Node::on_fake(&testing::FakeRuntime::with_clock(ports::Clock::system()), json!({}));

@@ -1,5 +1,5 @@
-//! Fields of the configuration that show themselves in what the runtime, the manifest sources and the ports of the
-//! process see. The runtime is a fake one where a real one would not tell.
+//! Configuration fields that affect what the runtime, the manifest sources and the ports of the process see. The runtime is a
+//! fake one where a real one would not show it.
 
 use std::collections::BTreeSet;
 use std::fs::Permissions;
@@ -30,7 +30,7 @@ fn fake_pod(name: &str) -> Value {
     pod
 }
 
-/// A settled pod is looked at for no other reason than the resync: listings, once a second, show nothing new.
+/// A settled pod is inspected only by the resync: relists, once a second, show nothing new.
 #[test]
 fn unchanged_pod_is_synced_at_sync_frequency() {
     let runtime = runtime();
@@ -42,12 +42,12 @@ fn unchanged_pod_is_synced_at_sync_frequency() {
         let now = runtime.count(Method::PodSandboxStatus) - looks;
         if now >= 10 { Ok(()) } else { Err(format!("{now} looks")) }
     });
-    // By default it would be one look in sixty seconds or more, which is one in sixty listings.
+    // By default that would be one inspection in sixty seconds or more, which is one in sixty relists.
     let listings = runtime.count(Method::ListPodSandbox) - listings;
     assert!(listings <= 60, "ten looks took {listings} listings");
 }
 
-/// What is changed behind a symbolic link does not stir in the directory that is watched.
+/// A change behind a symbolic link causes no inotify event in the watched directory.
 #[test]
 fn manifest_changes_without_inotify_are_found_at_file_check_frequency() {
     let node = Node::on_fake(&runtime(), json!({"fileCheckFrequency": "1s"}));
@@ -66,7 +66,7 @@ fn manifest_changes_without_inotify_are_found_at_file_check_frequency() {
         std::fs::write(&target, json!({"apiVersion": "v1", "kind": kind}).to_string()).expect("written");
         shows(kind);
     }
-    // Each waits for a look of its own; by default that would be three times twenty seconds at least.
+    // Each change waits for a poll of its own; by default that would be three times twenty seconds at least.
     assert!(began.elapsed() < Duration::from_secs(50), "{:?}", began.elapsed());
 }
 
@@ -135,7 +135,7 @@ fn crash_loop_back_off_is_capped_by_max_container_restart_period() {
     assert_eq!(runtime.double_starts(), Vec::<String>::new());
 }
 
-/// The runtime under test runs without the controller of huge pages, so that the request is what can be seen.
+/// The runtime under test runs without the hugetlb controller, so the request itself is checked.
 #[test]
 fn hugepage_limits_are_the_requests_and_zero_for_other_sizes() {
     let runtime = runtime();
@@ -214,7 +214,7 @@ fn cpu_cfs_quota_period_sets_the_quota_period() {
     assert_eq!(node.output("limited"), "5000 10000\n");
 }
 
-/// A network of its own, for what would change that of the machine.
+/// A network namespace, for what would change the network of the machine.
 struct OwnNetwork(std::process::Child);
 
 impl OwnNetwork {
@@ -233,7 +233,7 @@ impl OwnNetwork {
         format!("/proc/{}/ns/net", self.0.id())
     }
 
-    /// A program of that name that does its work in there.
+    /// A program of that name that does its work in that namespace.
     fn wrap(&self, dir: &Path, program: &str) {
         let path = dir.join(program);
         let script = format!(
@@ -255,7 +255,7 @@ impl Drop for OwnNetwork {
 #[test]
 fn iptables_util_chains_are_created_if_configured() {
     let mut node = Node::with_fake(&runtime(), json!({"makeIPTablesUtilChains": true}));
-    // The node looks for programs there first.
+    // The node searches programs there first.
     let (network, programs) = (OwnNetwork::of(&node), node.path("bin"));
     std::fs::create_dir_all(&programs).expect("a directory");
     for program in ["iptables", "ip6tables"] {
@@ -285,7 +285,7 @@ fn iptables_util_chains_are_created_if_configured() {
     assert!(!node.kubelet_log().contains("Failed to create iptables chains"), "{}", node.kubelet_log());
 }
 
-/// Answers a TLS greeting the way plain web servers do, and everything else with success.
+/// Answers a TLS greeting as plain HTTP servers do, and everything else with success.
 fn plain_server() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
     let port = listener.local_addr().expect("an address").port();
@@ -295,7 +295,7 @@ fn plain_server() -> u16 {
             let mut start = [0; 5];
             client.read_exact(&mut start).expect("a request");
             let is_tls = start[0] == 0x16;
-            // Read to the end of it, so that closing is no reset.
+            // Read to the end, so that closing causes no reset.
             let mut rest = vec![0; usize::from(u16::from_be_bytes([start[3], start[4]]))];
             let _ = if is_tls { client.read_exact(&mut rest) } else { client.read(&mut rest).map(drop) };
             let status = if is_tls { "400 Bad Request" } else { "200 OK" };
@@ -357,7 +357,7 @@ fn metrics_endpoint_serves_the_metrics_of_the_kubelet() {
     });
 }
 
-/// The addresses and TCP ports that the process listens on, as the kernel writes them.
+/// The addresses and TCP ports that the process listens on, in the kernel's format.
 fn listeners(pid: u32) -> BTreeSet<String> {
     let fds = names_in(Path::new(&format!("/proc/{pid}/fd")));
     let targets = fds.iter().filter_map(|fd| std::fs::read_link(format!("/proc/{pid}/fd/{fd}")).ok());

@@ -9,20 +9,20 @@ pub(crate) struct SmallDisk {
 }
 
 impl SmallDisk {
-    /// So many MiB with so many inodes.
+    /// Creates a filesystem of so many MiB with so many inodes.
     pub(crate) fn new(mebibytes: u64, inodes: u64) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let place = dir.path().join("disk");
         Self::mount(dir, place, mebibytes, &["-m", "0", "-N", &inodes.to_string()], "loop")
     }
 
-    /// The same, mounted there.
+    /// Does the same, mounted at `place`.
     pub(crate) fn at(place: PathBuf, mebibytes: u64, inodes: u64) -> Self {
         let make = ["-m", "0", "-N", &inodes.to_string()];
         Self::mount(tempfile::tempdir().expect("a directory"), place, mebibytes, &make, "loop")
     }
 
-    /// The same, which counts what projects have.
+    /// Does the same, with project quotas.
     pub(crate) fn with_quotas(place: PathBuf, mebibytes: u64) -> Self {
         let make = ["-I", "256", "-O", "quota,project", "-E", "quotatype=prjquota"];
         Self::mount(tempfile::tempdir().expect("a directory"), place, mebibytes, &make, "loop,prjquota")
@@ -39,7 +39,7 @@ impl SmallDisk {
         disk
     }
 
-    /// From now on everything that reaches the filesystem fails with EIO, as on a disk that has died.
+    /// From now on every I/O to the filesystem fails with EIO, as on a disk that has died.
     pub(crate) fn fail(&self) {
         const EXT4_IOC_SHUTDOWN: &str = "0x8004587D";
         let call = format!("my $how = pack('L', 0); ioctl(F, {EXT4_IOC_SHUTDOWN}, $how) or die $!");
@@ -47,7 +47,7 @@ impl SmallDisk {
         run("perl", &["-e", &script, &text(&self.path())]);
     }
 
-    /// Puts a healthy disk with the same content in the place of one that failed.
+    /// Replaces a failed disk by a healthy one with the same content.
     pub(crate) fn replace(&self) {
         let [failed, healthy] = ["image", "healthy"].map(|name| self.dir.path().join(name));
         std::fs::copy(failed, &healthy).expect("a copy of the disk");
@@ -55,18 +55,18 @@ impl SmallDisk {
         run("mount", &["-o", "loop", &text(&healthy), &text(&self.path())]);
     }
 
-    /// Where it is mounted.
+    /// The mount point.
     pub(crate) fn path(&self) -> PathBuf {
         self.place.clone()
     }
 
-    /// How many bytes it has, and how many of them are left.
+    /// Total bytes, and bytes left.
     pub(crate) fn space(&self) -> (u64, u64) {
         let space = rustix::fs::statvfs(&self.place).expect("a filesystem");
         (space.f_blocks * space.f_frsize, space.f_bavail * space.f_frsize)
     }
 
-    /// Writes a file that leaves so many bytes, as far as blocks go.
+    /// Writes a file that leaves so many bytes, as far as blocks allow.
     pub(crate) fn fill_up_to(&self, name: &str, left: u64) {
         let (_, now) = self.space();
         let file = std::fs::File::create(self.place.join(name)).expect("a file");
@@ -76,8 +76,8 @@ impl SmallDisk {
 }
 
 impl Drop for SmallDisk {
-    /// With what is mounted on it, innermost first; the loop device goes with the mount. Something may still let go of a
-    /// mount while we look, so that it is tried until nothing is left.
+    /// Unmounts with everything mounted on it, innermost first; the loop device goes with the mount. Another process may still
+    /// release a mount meanwhile, so this is repeated until nothing is left.
     fn drop(&mut self) {
         for _ in 0..50 {
             let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();

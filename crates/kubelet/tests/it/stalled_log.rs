@@ -1,4 +1,4 @@
-//! A log that nobody reads, as when journald hangs: the node goes on, and says afterwards how many lines were lost.
+//! A log that is not read, as when journald hangs: the node continues, and reports afterwards how many lines were dropped.
 
 use std::io::{BufRead, BufReader};
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use testing::FakeRuntime;
 
 use crate::node::{FOREVER, Node, shell_pod};
 
-/// Lines of these libraries are logged from `-v 8` on: a page of memory full of them for each call to the runtime.
+/// These libraries log from `-v 8` on: a page of memory full of lines for each call to the runtime.
 const VERBOSE: [&str; 2] = ["-v", "8"];
 
 /// A pod whose image the fake runtime has to pull.
@@ -26,7 +26,7 @@ fn stalled_reader_of_the_kubelet_log_delays_nothing_and_sees_the_count_of_droppe
     let (reader, writer) = std::io::pipe().expect("a pipe");
     node.spawn_kubelet_logging_to(writer);
     node.eventually("the kubelet serves /pods", |node| node.get("/pods").map(|_| ()));
-    // Each asks the runtime, and is told of in hundreds of lines: far more than pipe and queue hold.
+    // Each one calls the runtime and causes hundreds of lines: far more than the pipe and the queue hold.
     for _ in 0..100 {
         let answer = crate::server::get(&node, "/runningpods/").expect("an answer");
         assert_eq!(answer.status, 200);

@@ -1,5 +1,5 @@
-//! Measurements as monitoring sees them: real containers that use what there is, asked about over the ports, and read by
-//! programs that nobody here wrote.
+//! Measurements as monitoring sees them: real containers that use resources, queried over the ports, and read by unmodified
+//! Prometheus tools.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::node::{FOREVER, IMAGE, Node, free_port, http_get, shell, shell_pod, uid};
 
-/// Volumes are walked through as often as somebody asks.
+/// Volumes are walked at each request.
 fn node() -> Node {
     Node::start_with(json!({"volumeStatsAggPeriod": "1ms"}))
 }
@@ -19,7 +19,7 @@ fn summary(node: &Node) -> Result<Value, String> {
     serde_json::from_str(&node.get("/stats/summary")?).map_err(|error| error.to_string())
 }
 
-/// What the summary says of one container, together with its pod.
+/// The summary of one container, together with its pod.
 fn measured(node: &Node, pod: &str, container: &str) -> Result<(Value, Value), String> {
     let summary = summary(node)?;
     let named = |list: &Value, name: &str, at: &str| {
@@ -36,7 +36,7 @@ fn number(value: &Value, at: &str) -> Result<u64, String> {
     value.pointer(at).and_then(Value::as_u64).ok_or_else(|| format!("no number at {at} in {value:#}"))
 }
 
-/// Waits for the gate to open, then does that and stays.
+/// Waits for the file, then runs the script and keeps running.
 fn gated(work: &str) -> String {
     format!("until [ -e /gate/open ]; do sleep 0.1; done; {work}; {FOREVER}")
 }
@@ -55,7 +55,7 @@ fn open_gate(node: &Node, name: &str) {
     std::fs::write(node.path(name).join("open"), "").expect("the gate opens");
 }
 
-/// Deep enough that a list of full paths would take 800 MB. In memory, so that the tree is made and gone in seconds.
+/// Deep enough that a list of full paths would take 800 MB. On tmpfs, so that creating and removing it takes seconds.
 #[test]
 fn disk_usage_of_200000_directories_under_a_long_path_takes_less_than_30_mb() {
     use std::os::fd::OwnedFd;
@@ -118,7 +118,7 @@ fn stats_summary_shows_cpu_usage_of_the_busy_container_only() {
     let rate = node.eventually("the rate shows it", |node| {
         let (pod, container) = measured(node, "busy", "main")?;
         let rate = number(&container, "/cpu/usageNanoCores")?;
-        // The machine has other work to do meanwhile.
+        // The machine has other work meanwhile.
         if rate > 50_000_000 {
             Ok((rate, number(&pod, "/cpu/usageNanoCores")?))
         } else {
@@ -234,7 +234,7 @@ fn stats_summary_counts_network_bytes_of_a_pod() {
     });
 }
 
-/// Lines by their name with labels.
+/// Samples by name with labels.
 fn samples(text: &str) -> BTreeMap<String, String> {
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     let samples: Vec<(String, String)> = lines
@@ -249,7 +249,7 @@ fn samples(text: &str) -> BTreeMap<String, String> {
     by_name
 }
 
-/// What `kubectl top` lives on: metrics-server reads exactly these names, and drops what lacks one of them.
+/// What `kubectl top` needs: metrics-server reads exactly these names, and drops items that lack one of them.
 #[test]
 fn resource_metrics_have_the_families_of_metrics_server() {
     let node = node();
@@ -377,13 +377,13 @@ fn cadvisor_metrics_name_the_cgroup_of_every_container() {
     assert!(text.contains(&format!("image=\"{IMAGE}\"")), "{text}");
 }
 
-/// Where `scripts/setup` puts programs that it takes out of a package without installing it.
+/// Where `scripts/setup` puts programs that it extracts from a package without installing it.
 fn program(name: &str) -> Command {
     let own = PathBuf::from("/usr/local/lib/kubelet-rs").join(name);
     if own.exists() { Command::new(own) } else { Command::new(name) }
 }
 
-/// Kubernetes' own names that break rules which promtool knows; dashboards want them all the same.
+/// Kubernetes' own names that break promtool's rules; dashboards need them all the same.
 const KNOWN_LINTS: &[&str] = &[
     "cadvisor_version_info ",
     "container_cpu_load_d_average_10s ",
@@ -424,7 +424,7 @@ fn metrics_pass_promtool_check() {
         let output = child.wait_with_output().expect("it ends");
         let said =
             format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        // 3: it could be read, and names or help break a rule.
+        // Exit code 3: the text is valid, and names or help texts break a rule.
         assert!(matches!(output.status.code(), Some(0 | 3)), "{path}: {said}\n{text}");
         let new: Vec<&str> =
             said.lines().filter(|line| !KNOWN_LINTS.iter().any(|known| line.starts_with(known))).collect();
@@ -436,7 +436,7 @@ struct Prometheus(std::process::Child, u16);
 
 impl Drop for Prometheus {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may have exited by itself.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -487,7 +487,7 @@ fn prometheus_scrapes_all_endpoints_and_evaluates_queries() {
     let prometheus = Prometheus::scraping(&node);
     let queries = [
         ("up == 1", 4),
-        // As stock dashboards ask.
+        // Queries of stock dashboards.
         (
             "sum by (pod, container) (rate(container_cpu_usage_seconds_total{job=\"/metrics/cadvisor\", image!=\"\", container!=\"\"}[1m])) > 0.01",
             1,

@@ -1,4 +1,4 @@
-//! Streams through the main port of a standalone node: many at once, still ones, and ones whose runtime dies.
+//! Streams through the main port of a standalone node: many at once, idle ones, and ones whose runtime dies.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -10,13 +10,13 @@ use serde_json::json;
 use crate::node::{FOREVER, Node, shell_pod};
 use crate::server::{Stream, ask, connect};
 
-/// A WebSocket to a command in the pod `web`, as old clients speak it: each message begins with its channel.
+/// A WebSocket to a command in the pod `web`, as old clients use it: each message begins with its channel.
 struct Socket(Stream);
 
 const OUTCOME: u8 = 3;
 
 impl Socket {
-    /// Refusals are the head and the body of the answer.
+    /// The error is the head and the body of the response.
     fn exec(node: &Node, script: &str, streams: &str) -> Result<Self, String> {
         Self::speaking("v4.channel.k8s.io", node, script, streams)
     }
@@ -45,7 +45,7 @@ impl Socket {
         if head.starts_with("HTTP/1.1 101 ") { Ok(Self(stream)) } else { Err(head) }
     }
 
-    /// The channel of the next message and what it says; `None` at the end of all, however it came.
+    /// The channel and payload of the next message; `None` at the end of the stream, for whatever reason.
     fn next(&mut self) -> Option<(u8, Vec<u8>)> {
         loop {
             let mut start = [0; 2];
@@ -63,7 +63,7 @@ impl Socket {
                 (8, _) => return None,
                 (1 | 2, false) => {
                     let channel = content.remove(0);
-                    // A channel that opens says nothing.
+                    // A message that opens a channel has no payload.
                     if !content.is_empty() {
                         return Some((channel, content));
                     }
@@ -73,7 +73,7 @@ impl Socket {
         }
     }
 
-    /// To the command's standard input: a binary message on channel 0, masked with zeros.
+    /// Sends to the command's standard input: a binary message on channel 0, masked with zeros.
     fn say(&mut self, content: &[u8]) -> std::io::Result<()> {
         let length = u16::try_from(content.len() + 1).expect("a short message").to_be_bytes();
         self.0.write_all(&[0x82, 0xfe, length[0], length[1], 0, 0, 0, 0, 0])?;
@@ -87,7 +87,7 @@ impl Socket {
         self.0.flush()
     }
 
-    /// How many bytes of output came, and the last word.
+    /// The number of output bytes, and the last message.
     fn count(mut self) -> (usize, String) {
         let mut bytes = 0;
         while let Some((channel, content)) = self.next() {
@@ -118,7 +118,7 @@ fn with_web(extra: serde_json::Value) -> Node {
     node
 }
 
-/// A figure of the kubelet's `/proc/…/status`, in KiB.
+/// A memory value of the kubelet's `/proc/…/status`, in KiB.
 pub(crate) fn memory(node: &Node, figure: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", node.kubelet_pid())).expect("its status");
     let line = status.lines().find_map(|line| line.strip_prefix(figure)).expect("the figure");
@@ -148,17 +148,17 @@ fn connections(node: &Node) -> BTreeSet<String> {
     found
 }
 
-/// Half of the streams carry the output of a command, half an input, all of them at once and faster than they are taken.
+/// Half of the streams carry the output of a command, half an input, all of them concurrently and faster than they are read.
 #[test]
 fn fifty_concurrent_exec_streams_move_a_gibibyte_in_constant_memory() {
     const STREAMS: usize = 50;
     const EACH: usize = (1 << 30) / STREAMS + 1;
     const MAX_GROWTH_KIB: u64 = 16 << 10;
     let node = with_web(json!({}));
-    // What the first stream brings with it stays.
+    // Memory that the first stream allocates stays allocated.
     assert_eq!(Socket::exec(&node, "echo warm", "output=1").expect("a stream").text(), "warm\n");
     let before = memory(&node, "VmRSS");
-    // From here on the peak is counted again.
+    // The peak is measured from here on.
     std::fs::write(format!("/proc/{}/clear_refs", node.kubelet_pid()), "5").expect("the peak is reset");
     let all_open = Barrier::new(STREAMS);
     let down = || {
@@ -195,7 +195,7 @@ fn fifty_concurrent_exec_streams_move_a_gibibyte_in_constant_memory() {
     assert!(growth < MAX_GROWTH_KIB, "{growth} KiB more than the {before} before");
 }
 
-/// Whatever WebSocket protocols the runtime speaks itself.
+/// Works with any WebSocket protocol of the runtime.
 #[test]
 fn exec_over_websocket_v5_closes_stdin_and_returns_the_exit_code() {
     let node = with_web(json!({}));
@@ -263,7 +263,7 @@ fn streaming_server_of_the_runtime_with_tls_needs_a_trusted_certificate() {
     let newest = |script: &str, streams: &str| Socket::speaking("v5.channel.k8s.io", &node, script, streams);
     let mut stream = newest("cat; echo end; exit 3", "input=1&output=1&error=1").expect("a stream");
     stream.say(b"line\n").expect("taken");
-    // What was said is read to its end, and the rest still comes.
+    // The output so far is read to its end, and the rest still arrives.
     stream.says_no_more().expect("taken");
     let mut said: std::collections::BTreeMap<_, String> = std::collections::BTreeMap::new();
     while let Some((channel, content)) = stream.next() {
@@ -282,7 +282,7 @@ fn runtime_exit_ends_streams_and_leaks_no_connection() {
     let before = connections(&node);
     let mut open: Vec<Socket> = Vec::new();
     for number in 0..6 {
-        // Some talk all the time, some are still.
+        // Some streams carry data all the time, some are idle.
         let script = if number % 2 == 0 { "yes" } else { "echo y; cat" };
         open.push(Socket::exec(&node, script, "input=1&output=1").expect("a stream"));
     }

@@ -1,4 +1,4 @@
-//! A process that SIGKILL does not end yet, for tests of whoever has to wait for that; and one that nobody expects in there.
+//! A process that SIGKILL does not end at once, for tests of code that waits for that; and a stray process in a pod's cgroup.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -10,11 +10,11 @@ use crate::node::Node;
 use crate::resources::is_v2;
 use crate::small_disk::SmallDisk;
 
-/// What a process stands still on until it is let go.
+/// What keeps a process from exiting until it is released.
 enum Holder {
-    /// A freezer that is not the pod's: version 1 lets nobody who is in one come to his end.
+    /// A freezer that is not the pod's: on version 1 a process in a frozen cgroup cannot exit.
     Freezer(PathBuf),
-    /// A disk that it writes to. On version 2 the killed leave a freezer.
+    /// A disk that it writes to. On version 2, killed processes leave a freezer.
     Disk(SmallDisk),
 }
 
@@ -25,7 +25,7 @@ pub(crate) struct Stubborn {
 }
 
 impl Stubborn {
-    /// Stands still on a disk, in no pod yet.
+    /// A process that is blocked on a disk, in no pod yet.
     pub(crate) fn on_a_disk() -> Self {
         let disk = SmallDisk::new(16, 100);
         let place = disk.path().display().to_string();
@@ -41,7 +41,7 @@ impl Stubborn {
         stubborn
     }
 
-    /// In the cgroups of that pod, which runs.
+    /// A process in the cgroups of that running pod.
     pub(crate) fn inside(node: &Node, uid: &str) -> Self {
         if is_v2() {
             let stubborn = Self::on_a_disk();
@@ -62,12 +62,12 @@ impl Stubborn {
         self.process.id()
     }
 
-    /// Whether it has stood still for less than that.
+    /// Whether it has been blocked for less than that.
     pub(crate) fn is_younger_than(&self, age: Duration) -> bool {
         self.since.elapsed() < age
     }
 
-    /// Goes into a cgroup of its own in there: on version 2 nobody is in one that has others inside.
+    /// Enters a cgroup of its own below it: on version 2 a cgroup with children may hold no process.
     pub(crate) fn enter(&self, cgroup: &Path) {
         let own = cgroup.join("stubborn");
         std::fs::create_dir(&own).expect("a cgroup");
@@ -78,12 +78,12 @@ impl Stubborn {
         self.process.try_wait().expect("a child").is_none()
     }
 
-    /// Returns once it has ended of the signal that it got before, or of ours.
+    /// Returns once it has exited by the signal that it got before, or by ours.
     pub(crate) fn let_go(mut self) {
         self.release();
     }
 
-    /// Whether it waits for the disk, and so for no signal.
+    /// Whether it waits for the disk, in uninterruptible sleep.
     fn stands_still(&self) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.process.id())).unwrap_or_default();
         stat.contains(") D ")
@@ -116,12 +116,12 @@ impl Drop for Stubborn {
     }
 }
 
-/// A process that is in the pod's cgroups, and in no container of it; and whether it came in time to be in one.
+/// A process in the pod's cgroups, but in none of its containers; and whether it was in time to enter one.
 pub(crate) fn stray(node: &Node, uid: &str) -> (Child, bool) {
     let sleep = Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn().expect("a process");
     let mut is_inside = false;
     for cgroup in node.pod_cgroups(uid) {
-        // Who comes too late finds it gone.
+        // Too late: the cgroup is already gone.
         is_inside |= std::fs::write(cgroup.join("cgroup.procs"), sleep.id().to_string()).is_ok();
     }
     (sleep, is_inside)

@@ -12,7 +12,7 @@ use tonic::{Request, Response, Status};
 use crate::node::{FOREVER, Node, free_port, shell_pod};
 use crate::server::{connect, send};
 
-/// What a collector was told, and the attributes of who told it.
+/// The spans that a collector received, and the resource attributes of their sender.
 #[derive(Clone, Default)]
 struct Collector(Arc<Mutex<(Vec<wire::KeyValue>, Vec<wire::Span>)>>);
 

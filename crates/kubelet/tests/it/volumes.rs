@@ -19,7 +19,7 @@ fn run(program: &str, args: &[&str]) {
     assert!(output.status.success(), "{program} {args:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// One thing of each kind: name, and what `hostPath.type` calls it.
+/// One file of each type: name, and its value of `hostPath.type`.
 const KINDS: [(&str, &str); 5] = [
     ("dir", "Directory"),
     ("file", "File"),
@@ -93,7 +93,7 @@ fn sub_path_mounts_a_part_of_a_volume_and_never_a_path_outside() {
     std::fs::create_dir_all(volume.join("a/b")).expect("a directory");
     std::fs::write(volume.join("a/b/here"), "inside\n").expect("a file");
     std::os::unix::fs::symlink("/etc", volume.join("out")).expect("a link");
-    // One stream for both: those of a container reach its log by ways of their own, in whichever order.
+    // One stream for both: standard output and standard error of a container reach its log independently, in any order.
     let script = "exec 2>&1; cat /sub/here /file; touch /expr/made; ls /fresh | wc -l; touch /ro/x || true; \
                   readlink -f /expr";
     let mut pod = once_pod("parts", script);
@@ -183,7 +183,7 @@ fn mount_propagation_between_host_and_container() {
     });
 }
 
-/// The mounts at a path, and whether the last one, or else the one the path lies on, is shared.
+/// The mounts at a path, and whether the last one, or else the mount that contains the path, is shared.
 fn mounts_at(path: &Path) -> (usize, bool) {
     let table = std::fs::read_to_string("/proc/self/mountinfo").expect("a mount table");
     let mounts = || table.lines().filter_map(|line| Some((Path::new(line.split(' ').nth(4)?), line)));
@@ -289,7 +289,7 @@ fn volume_content_survives_restart_of_kubelet_and_container() {
     });
     let dir = node.path("root/pods").join(uid(&pod)).join("volumes/kubernetes.io~empty-dir");
     node.restart_kubelet();
-    // A third start goes through everything that prepares volumes again.
+    // A third start runs everything that prepares volumes again.
     node.signal_container(&pod, "main", "KILL");
     node.pod_when("keeper", "runs the third time", |pod| {
         container(pod, "main")["state"]["running"].is_object() && container(pod, "main")["restartCount"] == 2
@@ -302,8 +302,8 @@ fn volume_content_survives_restart_of_kubelet_and_container() {
     }
 }
 
-/// Puts a `mount` before the machine's own that writes down its arguments. This kernel has no NFS: memory takes the place of
-/// the export. Returns the file.
+/// Puts a `mount` program before the machine's own that records its arguments. This kernel has no NFS: a tmpfs replaces the
+/// export. Returns the file.
 fn record_mount(node: &Node) -> std::path::PathBuf {
     use std::os::unix::fs::PermissionsExt;
     let (program, asked) = (node.path("bin/mount"), node.path("asked"));
@@ -326,7 +326,7 @@ fn with_nfs(name: &str, server: &str) -> Value {
     pod
 }
 
-/// A server named `-T<file>` would make mount read a table of mounts that a pod wrote, and bind any path of the node.
+/// A server named `-T<file>` would make mount read an fstab that a pod wrote, and bind any path of the node.
 #[test]
 fn nfs_server_names_that_look_like_mount_options_are_rejected_before_mount() {
     let node = Node::start();
@@ -389,7 +389,7 @@ fn nfs_is_mounted_by_the_mount_program_and_a_failure_reports_its_arguments() {
     assert_eq!(mounts_at(&node.path(&place)).0, 0);
 }
 
-/// The case of the node conformance suite: `dgtrwxrwxrwx` in Go's words.
+/// The case of the node conformance suite: `dgtrwxrwxrwx` as Go prints the mode.
 #[test]
 fn empty_dir_in_memory_with_fs_group_keeps_sticky_and_set_group_id_bits_for_a_new_sub_path() {
     let node = Node::start();
@@ -404,8 +404,8 @@ fn empty_dir_in_memory_with_fs_group_keeps_sticky_and_set_group_id_bits_for_a_ne
     assert_eq!(node.output("sticky"), "3777 123\n3777 123\n");
 }
 
-/// One pod has the volume and swaps a directory in it for a link that leads out, all the time; others are shown that
-/// directory as a subPath. The link would lead to a file of the node.
+/// One pod has the volume and swaps a directory in it for a symlink that leads outside, all the time; others mount that directory
+/// as a subPath. The link would lead to a file of the node.
 #[test]
 fn sub_path_swapped_for_a_symlink_never_exposes_files_outside_the_volume() {
     const CONTAINERS: usize = 8;

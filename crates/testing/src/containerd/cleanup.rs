@@ -1,5 +1,5 @@
-//! Finding and removing what a containerd under test left on the machine: processes, mounts, network devices, cgroups
-//! and files. Everything is found by the instance's own names, so nobody else's can be hit.
+//! Finding and removing what a containerd under test left on the machine: processes, mounts, network devices, cgroups and files.
+//! Everything is found by the instance's own names, so no other program's can be affected.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -41,7 +41,7 @@ pub(super) fn clean(layout: &Layout) -> Outcome<()> {
             .map_err(|e| failed(format!("unmount {}", mount.display()), e))?;
     }
     for name in links(layout) {
-        // The other end may have taken it along.
+        // Removing the other end may have removed it, too.
         let _ = run("ip", &["link", "delete", &name]);
     }
     settle(|| links(layout).is_empty());
@@ -49,7 +49,7 @@ pub(super) fn clean(layout: &Layout) -> Outcome<()> {
         settle(|| fs::remove_dir(&cgroup).is_ok() || !cgroup.exists());
     }
     for file in cached_networks(layout).into_iter().chain(shim_sockets) {
-        // A shim that ended by itself removed its own.
+        // A shim that exited by itself removed its own.
         let _ = fs::remove_file(file);
     }
     for path in own_files(layout) {
@@ -59,7 +59,7 @@ pub(super) fn clean(layout: &Layout) -> Outcome<()> {
     Ok(())
 }
 
-/// Polls until a condition holds or the time is up; the next look at `leftovers` says which.
+/// Polls until a condition holds or the time is up; the next call of `leftovers` reports the result.
 fn settle(mut done: impl FnMut() -> bool) {
     let deadline = Instant::now() + stretched(SETTLE_TIME);
     while !done() && Instant::now() < deadline {
@@ -95,7 +95,7 @@ fn processes(layout: &Layout) -> BTreeSet<i32> {
         let children = all.iter().filter(|(_, parent)| ours.contains(parent)).map(|(pid, _)| *pid);
         let grown: BTreeSet<i32> = ours.iter().copied().chain(children).collect();
         if grown.len() == ours.len() {
-            // A zombie waits for its parent only; it runs nothing.
+            // A zombie only waits for its parent; it runs nothing.
             return ours.into_iter().filter(|pid| !is_gone(*pid)).collect();
         }
         ours = grown;
@@ -133,7 +133,7 @@ fn mounts_below(dir: &Path) -> Vec<PathBuf> {
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let targets = table.lines().filter_map(|line| line.split(' ').nth(4)).map(unescape);
     let mut below: Vec<PathBuf> = targets.filter(|path| path.starts_with(dir) && path != dir).collect();
-    // Later mounts may lie on earlier ones.
+    // Later mounts may cover earlier ones.
     below.reverse();
     below
 }
@@ -144,7 +144,7 @@ fn unescape(field: &str) -> PathBuf {
     PathBuf::from(plain.replace("\\134", "\\"))
 }
 
-/// The bridge and the veth ends plugged into it; the ends first.
+/// The bridge and the veth ends attached to it; the ends first.
 fn links(layout: &Layout) -> Vec<String> {
     let bridge = layout.bridge();
     let device = Path::new("/sys/class/net").join(&bridge);
@@ -178,8 +178,8 @@ fn collect_directories(dir: &Path, found: &mut Vec<PathBuf>) {
     found.push(dir.to_path_buf());
 }
 
-/// Results that libcni keeps outside our directory until a sandbox is removed properly: of our network by its name, of the
-/// loopback, which all containerds name alike, by the network namespace it is in.
+/// Results that libcni keeps outside our directory until a sandbox is removed properly: those of our network by its name, those
+/// of the loopback, which all containerds name alike, by the network namespace.
 fn cached_networks(layout: &Layout) -> Vec<PathBuf> {
     let prefix = format!("{}-", layout.network());
     let namespaces = format!("{}/", layout.state().display());
@@ -191,7 +191,7 @@ fn cached_networks(layout: &Layout) -> Vec<PathBuf> {
     entries.map(|entry| entry.path()).filter(is_ours).collect()
 }
 
-/// The sockets of running shims, which lie in a directory shared by all containerds of the machine.
+/// The sockets of running shims, which are in a directory shared by all containerds of the machine.
 fn shim_sockets(layout: &Layout) -> Vec<PathBuf> {
     let tasks = layout.state().join("io.containerd.runtime.v2.task/k8s.io");
     let bundles = fs::read_dir(tasks).into_iter().flatten().flatten();
@@ -201,7 +201,7 @@ fn shim_sockets(layout: &Layout) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Where the shim of a bundle listens: in a file of its own, since containerd 2 among what it was started with.
+/// The socket of a bundle's shim: in a file of its own, since containerd 2 among its start parameters.
 fn address_of(bundle: &Path) -> Option<String> {
     fs::read_to_string(bundle.join("address")).ok().or_else(|| {
         let text = fs::read_to_string(bundle.join("bootstrap.json")).ok()?;
@@ -210,7 +210,7 @@ fn address_of(bundle: &Path) -> Option<String> {
     })
 }
 
-/// What the instance made in its directory; files of others in there are not ours to remove.
+/// What the instance created in its directory; files of other programs in there are not removed.
 fn own_files(layout: &Layout) -> Vec<PathBuf> {
     let socket = layout.socket();
     let ttrpc = layout.ttrpc_socket();

@@ -55,24 +55,24 @@ fn may_lower_oom_scores() -> bool {
     mask >> 24 & 1 == 1
 }
 
-/// Whether the cgroups of containers can limit huge pages: on version 2, and where systemd, which knows nothing of that
-/// controller, does not hand them down. Containerd leaves the limit out unless it is told otherwise.
+/// Whether the cgroups of containers can limit huge pages: on version 2, and where systemd, which does not know that controller,
+/// does not delegate it. Containerd omits the limit unless configured otherwise.
 fn limits_huge_pages(driver: CgroupDriver) -> bool {
     let controllers = fs::read_to_string("/sys/fs/cgroup/cgroup.controllers").unwrap_or_default();
     driver == CgroupDriver::Cgroupfs
         && controllers.split_whitespace().any(|controller| controller == "hugetlb")
 }
 
-/// Of `containerd github.com/containerd/containerd/v2 2.1.9+unknown`: 2. What cannot be read counts as old.
+/// `containerd github.com/containerd/containerd/v2 2.1.9+unknown` gives 2. An unreadable version counts as old.
 fn major_version(answer: &str) -> u32 {
     let version = answer.split_whitespace().nth(2).unwrap_or_default();
     let major = version.trim_start_matches('v').split('.').next().unwrap_or_default();
     major.parse().unwrap_or(1)
 }
 
-/// A bridge with addresses from a subnet of this instance's own. No masquerading and no firewall rules: pods talk to the
-/// node and to each other, and nothing is left in iptables. The plugin must not make the bridge a gateway, because it
-/// would switch on IP forwarding on the machine for good; [`make_bridge`] gives it its address instead.
+/// A bridge with addresses from a subnet of this instance's own. No masquerading and no firewall rules: pods reach the node and
+/// each other, and nothing is left in iptables. The plugin must not make the bridge a gateway, because it would enable IP
+/// forwarding on the machine permanently; [`make_bridge`] gives it its address instead.
 fn network(layout: &Layout) -> String {
     let (a, b) = layout.subnet;
     json!({

@@ -1,4 +1,4 @@
-//! Two images made from the machine's own busybox, so that no test needs a registry or a network.
+//! Two images built from the machine's own busybox, so that no test needs a registry or a network.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,20 +14,20 @@ const PASSWD: &str = "root:x:0:0:root:/root:/bin/sh\n\
                       nobody:x:65534:65534:nobody:/tmp:/bin/false\n";
 const GROUP: &str = "root:x:0:\napp:x:1000:\nteam:x:2000:app\nnogroup:x:65534:\n";
 
-/// One process, no children: the shell waits for a line on a pipe that nobody writes to, and a trap ends it. (A first
-/// process ignores signals it has no handler for.)
+/// One process, no children: the shell waits for a line on a pipe without writers, and a trap ends it. (PID 1 ignores signals it
+/// has no handler for.)
 const PAUSE_COMMAND: &str = "trap 'exit 0' TERM INT; while :; do read -r _ <>/pause; done";
 
 pub(super) fn busybox() -> Option<PathBuf> {
     ["/bin/busybox", "/usr/bin/busybox"].into_iter().map(PathBuf::from).find(|path| path.is_file())
 }
 
-/// Makes both images and imports them.
+/// Builds both images and imports them.
 pub(super) fn import(layout: &Layout) -> Outcome<()> {
     import_archive(layout, archive)
 }
 
-/// Makes busybox with a file of that size next to it and imports it.
+/// Builds busybox with an additional file of that size and imports it.
 pub(super) fn import_large(layout: &Layout, name: &str, mebibytes: usize) -> Outcome<()> {
     import_archive(layout, |scratch| large_archive(scratch, name, mebibytes))
 }
@@ -47,7 +47,7 @@ fn import_archive(layout: &Layout, make: impl FnOnce(&Path) -> Outcome<Vec<u8>>)
     fs::remove_dir_all(&scratch).map_err(|e| failed("remove image directory", e))
 }
 
-/// Both images in the format of `docker save`, which needs no digests but that of the layer they share.
+/// Both images in the format of `docker save`, which needs no digests except that of the layer they share.
 fn archive(scratch: &Path) -> Outcome<Vec<u8>> {
     let layer = layer()?;
     let layer_file = scratch.join("layer.tar");

@@ -2,7 +2,7 @@
 
 const BLOCK: usize = 512;
 
-/// What an entry is.
+/// The type of an entry.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Entry<'a> {
     Directory,
@@ -33,7 +33,7 @@ impl Archive {
         }
     }
 
-    /// The archive, closed by its two empty blocks.
+    /// The archive, terminated by its two empty blocks.
     pub(super) fn finish(mut self) -> Vec<u8> {
         self.bytes.resize(self.bytes.len() + 2 * BLOCK, 0);
         self.bytes

@@ -1,4 +1,4 @@
-//! The few calls the harness itself makes, straight on the protocol: it must not depend on the adapter under test.
+//! The few calls the harness itself makes, directly over gRPC: it must not depend on the adapter under test.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use cri_api::v1::runtime_service_client::RuntimeServiceClient;
 use futures_util::future::join_all;
 use tonic::transport::{Channel, Endpoint};
 
-/// How long pods may take to go away before they are removed by force.
+/// How long the removal of pods may take before they are removed by force.
 const REMOVAL_TIME: Duration = Duration::from_secs(20);
 
 async fn connect(socket: &Path) -> Result<Channel, String> {
@@ -18,7 +18,7 @@ async fn connect(socket: &Path) -> Result<Channel, String> {
     endpoint.connect().await.map_err(|e| e.to_string())
 }
 
-/// Whether CRI works and has a network; otherwise what it says.
+/// Whether CRI works and has a network; the error is its status otherwise.
 pub(super) async fn is_ready(socket: &Path) -> Result<(), String> {
     let mut client = RuntimeServiceClient::new(connect(socket).await?);
     let answer = client.status(wire::StatusRequest::default()).await.map_err(|e| e.message().to_owned())?;
@@ -43,12 +43,12 @@ pub(super) fn remove_all_pods(socket: &Path) {
     let socket = socket.to_path_buf();
     let thread = std::thread::spawn(move || {
         let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
-        // Out of time is no error: the caller cleans up by force.
+        // A timeout is no error: the caller cleans up by force.
         let _ = runtime.block_on(async {
             tokio::time::timeout(crate::stretched(REMOVAL_TIME), remove_pods(&socket)).await
         });
     });
-    // A panic in there has been printed already.
+    // A panic in that thread has been printed already.
     let _ = thread.join();
 }
 

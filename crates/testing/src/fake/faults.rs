@@ -1,4 +1,4 @@
-//! What goes wrong with calls, and the log of calls.
+//! Faults of calls, and the call log.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use ports::runtime::{RuntimeError, RuntimeResult};
 
 use super::{CallRecord, FakeRuntime};
 
-/// The verbs of the runtime, by their names in the protocol.
+/// The methods of the runtime, by their names in the CRI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Method {
     Version,
@@ -48,7 +48,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// As errors and the call log name it.
+    /// The name in errors and the call log.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -90,7 +90,7 @@ impl Method {
         }
     }
 
-    /// Only looks. Such calls are counted, but would drown the call log.
+    /// Whether it only reads. Such calls are counted, but would flood the call log.
     const fn is_read(self) -> bool {
         match self {
             Self::Version
@@ -149,22 +149,22 @@ impl Method {
     }
 }
 
-/// How a call goes wrong.
+/// How a call fails.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The runtime says no; nothing was done.
+    /// The runtime returns an error; nothing was done.
     Failed(String),
-    /// The runtime says that there is no such object.
+    /// The runtime returns that there is no such object.
     NotFound,
-    /// The runtime does not know the call, as an older one would not.
+    /// The runtime does not know the call, like an older one.
     Unimplemented,
     /// The connection breaks before anything was done.
     Unavailable,
     /// No answer in time; nothing was done.
     TimedOut,
-    /// No answer in time, but the act was carried out.
+    /// No answer in time, but the call was carried out.
     TimedOutAfterDoing,
-    /// The connection breaks after the act was carried out.
+    /// The connection breaks after the call was carried out.
     UnavailableAfterDoing,
     /// No answer, ever.
     Hang,
@@ -172,7 +172,7 @@ pub enum Fault {
     Slow(Duration),
 }
 
-/// What calls meet.
+/// The scripted faults.
 #[derive(Debug)]
 pub(super) struct Script {
     queued: BTreeMap<Method, VecDeque<Fault>>,
@@ -241,7 +241,7 @@ impl Script {
     }
 }
 
-/// What is left to go wrong after the act.
+/// The fault that is left for after the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
     Answered,
@@ -250,7 +250,7 @@ pub(super) enum Ending {
 }
 
 impl FakeRuntime {
-    /// Notes the call and lets it meet its latency and fault; an error here means that nothing was done.
+    /// Records the call and applies its latency and fault; an error means that nothing was done.
     pub(super) async fn begin(&self, method: Method, subject: String) -> RuntimeResult<Ending> {
         let at = self.shared.clock.mono().since_start();
         let (latency, fault) = self.shared.script.lock().begin(CallRecord { at, method, subject });
@@ -274,7 +274,7 @@ impl FakeRuntime {
         }
     }
 
-    /// Answers, or fails to, after the act.
+    /// Answers, or fails to, after the call.
     pub(super) async fn end<T: Send>(
         &self,
         method: Method,

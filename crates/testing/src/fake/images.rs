@@ -1,4 +1,4 @@
-//! The images of the fake: known by what they were pulled as and by their id.
+//! The images of the fake: known by the names they were pulled with and by their id.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ pub(super) struct Images {
 }
 
 impl Images {
-    /// Has the image from now on; returns its id.
+    /// Adds the image; returns its id.
     pub(super) fn add(&mut self, name: &str) -> String {
         let image = self.by_name.entry(name.to_owned()).or_insert_with(|| describe(name));
         image.id.clone()
@@ -27,7 +27,7 @@ impl Images {
         self.private.insert(name.to_owned(), user.to_owned());
     }
 
-    /// Fetches the image as that user (nobody: `""`); returns its id, or why it cannot be had.
+    /// Pulls the image as that user (anonymous: `""`); returns its id, or the error.
     pub(super) fn pull(&mut self, name: &str, user: &str) -> Result<String, String> {
         if self.private.get(name).is_some_and(|allowed| allowed != user) {
             return Err(format!("pull access denied for {name}"));
@@ -57,7 +57,7 @@ impl Images {
     }
 }
 
-/// An image whose id follows from its name, so that tests can tell it beforehand.
+/// An image whose id follows from its name, so that tests can compute it.
 fn describe(name: &str) -> ImageObservation {
     let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)

@@ -1,4 +1,4 @@
-//! Container logs as files, in the format of the protocol: time, stream, `F` for a whole line, text.
+//! Container logs as files, in the CRI log format: time, stream, `F` for a whole line, text.
 
 use std::fs;
 use std::io::{self, Write};

@@ -1,4 +1,4 @@
-//! What a container's process does: how long it runs, how it takes a SIGTERM, what commands in it answer.
+//! The behaviour of a container's process: how long it runs, how it handles SIGTERM, and the results of commands in it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use model::request::ExecResult;
 
-/// Exit codes of processes that a signal ended.
+/// Exit codes of processes that were ended by a signal.
 pub(super) const BY_SIGTERM: i32 = 143;
 pub(super) const BY_SIGKILL: i32 = 137;
 
@@ -16,13 +16,13 @@ type OnExec = Arc<dyn Fn(&[String]) -> Exec + Send + Sync>;
 /// The life of a container's process.
 #[derive(Clone)]
 pub struct Program {
-    /// When it ends by itself, and how.
+    /// When it exits by itself, and how.
     pub(super) ends: Option<(Duration, i32)>,
-    /// How long it goes on after SIGTERM and its exit code then; `None` ignores the signal.
+    /// How long it continues after SIGTERM, and its exit code then; `None` ignores the signal.
     pub(super) on_term: Option<(Duration, i32)>,
-    /// The reason its end is reported with, where the runtime gives one of its own.
+    /// The reason reported for its exit, where the runtime gives one of its own.
     pub(super) reason: Option<&'static str>,
-    /// So long after the end the runtime finds it out.
+    /// How long after the exit the runtime records the reason.
     pub(super) reason_after: Duration,
     pub(super) message: String,
     pub(super) output: Vec<String>,
@@ -40,7 +40,7 @@ impl fmt::Debug for Program {
 }
 
 impl Program {
-    /// Runs until it is stopped; ends at once on SIGTERM.
+    /// Runs until it is stopped; exits at once on SIGTERM.
     #[must_use]
     pub fn runs() -> Self {
         Self {
@@ -54,37 +54,37 @@ impl Program {
         }
     }
 
-    /// Ends by itself with that code, that long after it started.
+    /// Exits by itself with that code, that long after it started.
     #[must_use]
     pub fn exits(code: i32, after: Duration) -> Self {
         Self { ends: Some((after, code)), ..Self::runs() }
     }
 
-    /// Grows until the kernel kills it.
+    /// Allocates memory until the kernel kills it.
     #[must_use]
     pub fn runs_out_of_memory(after: Duration) -> Self {
         Self { reason: Some("OOMKilled"), ..Self::exits(BY_SIGKILL, after) }
     }
 
-    /// The runtime tells of the reason that long after the end.
+    /// The runtime reports the reason that long after the exit.
     #[must_use]
     pub fn explained_after(self, after: Duration) -> Self {
         Self { reason_after: after, ..self }
     }
 
-    /// Goes on after SIGTERM, so it is killed when its grace is over.
+    /// Ignores SIGTERM, so it is killed at the end of its grace period.
     #[must_use]
     pub fn ignoring_term(self) -> Self {
         Self { on_term: None, ..self }
     }
 
-    /// On SIGTERM, takes that long to end with that code.
+    /// On SIGTERM, takes that long to exit with that code.
     #[must_use]
     pub fn stopping(self, after: Duration, code: i32) -> Self {
         Self { on_term: Some((after, code)), ..self }
     }
 
-    /// Is reported with this message when it has ended.
+    /// Has this message in its status when it has exited.
     #[must_use]
     pub fn with_message(self, message: &str) -> Self {
         Self { message: message.to_owned(), ..self }
@@ -103,7 +103,7 @@ impl Program {
     }
 }
 
-/// How a command run in a container goes.
+/// The result of a command run in a container.
 #[derive(Clone, Debug)]
 pub struct Exec {
     pub(super) result: ExecResult,
@@ -111,7 +111,7 @@ pub struct Exec {
 }
 
 impl Exec {
-    /// Ends at once with that code and no output.
+    /// Exits at once with that code and no output.
     #[must_use]
     pub fn exits(exit_code: i32) -> Self {
         Self { result: ExecResult { exit_code, ..Default::default() }, takes: Duration::ZERO }
@@ -149,7 +149,7 @@ impl Programs {
         self.of.insert(name_or_image.to_owned(), programs);
     }
 
-    /// The program of an instance; the n-th start of a container gets the n-th program or the last one.
+    /// The program of an instance: the n-th start of a container gets the n-th program or the last one.
     pub(super) fn find(&self, names: &[&str], attempt: u32) -> Program {
         let programs = names.iter().find_map(|name| self.of.get(*name));
         let index = usize::try_from(attempt).unwrap_or(usize::MAX);

@@ -1,4 +1,4 @@
-//! The fake as a `Runtime`: each verb meets its fault, then does its step.
+//! The fake as a `Runtime`: each method applies its fault, then does its step.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use super::faults::Method;
 use super::state::{Moment, State, sandbox_title};
 
 impl FakeRuntime {
-    /// One verb: note it, meet its fault, do the step, answer (or fail to).
+    /// One method: record it, apply its fault, do the step, answer (or fail to).
     async fn act<T: Send>(
         &self,
         method: Method,
@@ -169,7 +169,7 @@ impl Runtime for FakeRuntime {
 
     async fn stop_container(&self, id: &ContainerId, grace: Duration) -> RuntimeResult<()> {
         let ending = self.begin(Method::StopContainer, self.title_of(id)).await?;
-        // The signal is sent once and for all: the container ends even if the caller stops waiting.
+        // The signal is sent once: the container exits even if the caller stops waiting.
         let end = self.shared.state.lock().stop_container(id, grace, self.moment());
         if let Some(end) = end {
             tokio::time::sleep_until(end).await;
@@ -306,7 +306,7 @@ impl Runtime for FakeRuntime {
         if !offered {
             return Err(method.unimplemented());
         }
-        // Hints that were missed are no loss: they only trigger a look.
+        // Missed events are no loss: they only trigger an inspection.
         Ok(BroadcastStream::new(receiver).filter_map(|hint| std::future::ready(hint.ok())).boxed())
     }
 
@@ -365,7 +365,7 @@ impl Runtime for FakeRuntime {
     }
 }
 
-/// What every runtime refuses.
+/// Requests that every runtime rejects.
 fn check_streams(method: Method, streams: Streams) -> RuntimeResult<()> {
     if streams.tty && streams.stderr {
         return Err(method.failed("tty and stderr cannot both be true"));

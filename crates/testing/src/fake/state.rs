@@ -1,4 +1,4 @@
-//! What the fake runtime holds, and how it changes. Synchronous and without a clock: every step is told the moment.
+//! The state of the fake runtime and its changes. Synchronous and without a clock: every step gets the time as an argument.
 
 mod stats;
 mod streams;
@@ -41,7 +41,7 @@ impl Moment {
 #[derive(Debug)]
 pub(super) struct Sandbox {
     pub(super) request: SandboxRequest,
-    /// What the pod as a whole may use now: the sandbox's own part, and all of it.
+    /// The current resources of the pod: the sandbox's own part, and all of it.
     pub(super) resources: (Option<LinuxResources>, Option<LinuxResources>),
     serial: u64,
     created: Moment,
@@ -59,7 +59,7 @@ pub(super) struct Container {
     serial: u64,
     created: Moment,
     started: Option<Moment>,
-    /// When it ended or will end, as things stand, and the exit code.
+    /// When it exited or will exit, as far as is known, and the exit code.
     end: Option<(Moment, i32)>,
     log: PathBuf,
     program: Program,
@@ -74,7 +74,7 @@ impl Container {
         }
     }
 
-    /// Brings the end forward, never back.
+    /// Moves the exit forward, never back.
     fn end_no_later(&mut self, moment: Moment, code: i32) -> Moment {
         match &self.end {
             Some((end, _)) if end.at <= moment.at => *end,
@@ -112,7 +112,7 @@ pub(super) struct State {
     pub(super) user_namespaces: bool,
     pub(super) pod_cidr: String,
     pub(super) cgroup_driver: CgroupDriver,
-    /// Where the streaming server is, as `http://127.0.0.1:1`.
+    /// The address of the streaming server, such as `http://127.0.0.1:1`.
     pub(super) streaming: String,
 }
 
@@ -168,7 +168,7 @@ impl State {
         Ok(id)
     }
 
-    /// Kills what runs in the sandbox. Success if there is none.
+    /// Kills what runs in the sandbox. Succeeds if there is no such sandbox.
     pub(super) fn stop_sandbox(&mut self, id: &SandboxId, now: Moment) {
         if let Some(sandbox) = self.sandboxes.get_mut(id) {
             sandbox.ready = false;
@@ -303,7 +303,7 @@ impl State {
         Ok(())
     }
 
-    /// Signals the container; returns when it will have ended, or `None` if it does not run.
+    /// Signals the container; returns when it will have exited, or `None` if it does not run.
     pub(super) fn stop_container(
         &mut self,
         id: &ContainerId,
@@ -337,7 +337,7 @@ impl State {
         Ok(())
     }
 
-    /// Opens the log again, as after a rename.
+    /// Reopens the log, as after a rename.
     pub(super) fn reopen_log(&self, id: &ContainerId, now: Moment) -> RuntimeResult<()> {
         let method = Method::ReopenContainerLog;
         let container = self.find(method, id)?;

@@ -17,7 +17,7 @@ use super::faults::{Outage, Verb};
 use super::store::{FakeObject, Happened, is_namespaced};
 use super::{Shared, select};
 
-/// After how long without an answer a client knows that its connection is dead.
+/// After how long without an answer a client treats its connection as dead.
 const PING: Duration = Duration::from_secs(45);
 
 /// The objects of one kind.
@@ -42,7 +42,7 @@ impl<K: FakeObject> FakeObjects<K> {
         if is_namespaced(K::URL_PATH_SEGMENT) { format!("{namespace}/{name}") } else { name.to_owned() }
     }
 
-    /// A call about one object. Who changed something says so to the watches.
+    /// A call for one object. A change notifies the watches.
     async fn call<T>(
         &self,
         verb: Verb,
@@ -64,7 +64,7 @@ impl<K: FakeObject> FakeObjects<K> {
     }
 }
 
-/// As in the call log: what is selected, without spaces at its ends.
+/// As in the call log: the selector, without spaces at its ends.
 fn brief(selection: &Selection) -> String {
     let parts = [&selection.namespace, &selection.fields, &selection.labels];
     parts.into_iter().flatten().map(String::as_str).collect::<Vec<_>>().join(" ")
@@ -219,7 +219,7 @@ impl<K: FakeObject> Watch<K> {
         Polled::Nothing
     }
 
-    /// The next change of what is selected. Without one, everything so far is known.
+    /// The next change of a selected object. Without one, everything so far is known.
     fn history(&mut self) -> Option<ClusterResult<Change<K>>> {
         let shared = Arc::clone(&self.shared);
         let store = shared.store.lock();
@@ -236,7 +236,7 @@ impl<K: FakeObject> Watch<K> {
         None
     }
 
-    /// How the change looks to somebody who sees only what is selected.
+    /// The change as it appears to a client that sees only selected objects.
     fn change(&self, happened: &Happened) -> Option<ClusterResult<Change<K>>> {
         let seen =
             |value: &Option<Value>| value.clone().filter(|value| select::matches(&self.selection, value));

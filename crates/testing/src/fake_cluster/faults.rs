@@ -1,4 +1,4 @@
-//! What goes wrong with calls, and the log of calls.
+//! Faults of calls, and the call log.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -44,7 +44,7 @@ pub struct ClusterCall {
     pub verb: Verb,
     /// `pods`, `pods/status`.
     pub resource: String,
-    /// `default/web`, `edge-1`, or what was selected.
+    /// `default/web`, `edge-1`, or the selector.
     pub subject: String,
 }
 
@@ -56,29 +56,29 @@ impl fmt::Display for ClusterCall {
     }
 }
 
-/// How a call goes wrong.
+/// How a call fails.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClusterFault {
-    /// The server says no, in this way; nothing was done. The `call` in it is replaced.
+    /// The server returns this error; nothing was done. The `call` in it is replaced.
     Refused(ClusterError),
     /// The connection breaks before anything was done.
     Unreachable,
-    /// The connection breaks after the act was carried out.
+    /// The connection breaks after the call was carried out.
     UnreachableAfterDoing,
     /// No answer in time; nothing was done.
     TimedOut,
-    /// No answer in time, but the act was carried out.
+    /// No answer in time, but the call was carried out.
     TimedOutAfterDoing,
     /// Works, after this long.
     Slow(Duration),
 }
 
-/// Why nothing gets through.
+/// Why no call gets through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outage {
-    /// Nobody listens: calls fail at once.
+    /// The port is closed: calls fail at once.
     Refused,
-    /// Packets get lost: calls run into their deadline, watches break when a ping is not answered.
+    /// Packets get lost: calls time out, watches break when a ping is not answered.
     Silent,
 }
 
@@ -91,7 +91,7 @@ pub(super) struct Script {
     pub(super) latency: Duration,
     pub(super) deadline: Duration,
     pub(super) closed_connections: u64,
-    /// How often watches were ended in good order, broken, and told how far they are.
+    /// How often watches were ended, broken, and sent a bookmark.
     pub(super) ends: u64,
     pub(super) breaks: u64,
     pub(super) bookmarks: u64,
@@ -133,7 +133,7 @@ impl Script {
         self.outage = None;
     }
 
-    /// The fault for a call about `pods/status`: one for just that, one for `pods`, or one for anything.
+    /// The fault for a call for `pods/status`: one for exactly that, one for `pods`, or one for anything.
     fn meet(&mut self, verb: Verb, resource: &str) -> Option<ClusterFault> {
         let plural = resource.split('/').next().unwrap_or_default();
         let keys = [resource, plural, ""].map(|name| (verb, name.to_owned()));
@@ -143,7 +143,7 @@ impl Script {
 }
 
 impl Shared {
-    /// A call: logged, delayed, carried out and answered as the script says.
+    /// A call: logged, delayed, carried out and answered as scripted.
     pub(super) async fn act<T>(
         &self,
         verb: Verb,

@@ -1,4 +1,4 @@
-//! The objects with their versions, and what happened to them.
+//! The objects with their versions, and their history.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -24,14 +24,14 @@ impl<K: Metadata<Ty = ObjectMeta> + Serialize + DeserializeOwned + Clone + fmt::
 {
 }
 
-/// Changes that are remembered; older ones are too old.
+/// The number of changes that are kept in the history; older ones are compacted.
 const HISTORY: usize = 100_000;
 /// Kinds without namespaces.
 const OF_THE_CLUSTER: [&str; 5] =
     ["nodes", "runtimeclasses", "certificatesigningrequests", "clustertrustbundles", "persistentvolumes"];
-/// Kinds whose status is only changed as a status.
+/// Kinds whose status is only changed through the status subresource.
 const WITH_STATUS: [&str; 3] = ["pods", "nodes", "certificatesigningrequests"];
-/// What only the server writes.
+/// Fields that only the server writes.
 const SERVERS_OWN: [&str; 6] = [
     "uid",
     "resourceVersion",
@@ -48,16 +48,16 @@ type Key = (&'static str, String, String);
 pub(super) struct Store {
     objects: BTreeMap<Key, Value>,
     revision: u64,
-    /// Revisions up to this one are forgotten.
+    /// Revisions up to this one are compacted.
     compacted: u64,
     history: VecDeque<Happened>,
     on_change: Option<OnChange>,
-    /// Fields of a status that this server does not keep.
+    /// Fields of a status that this server drops.
     dropped_status_fields: Vec<&'static str>,
 }
 
-/// Called in the very moment of every change, with the collection, the object before and the object after. It must not
-/// ask the cluster anything: the cluster is not done yet.
+/// Called at the very moment of every change, with the collection, the object before and the object after. It must not call the
+/// cluster: the cluster has not finished the change.
 pub(super) type OnChange = Box<dyn Fn(&str, Option<&Value>, Option<&Value>) + Send + Sync>;
 
 impl fmt::Debug for Store {
@@ -114,7 +114,7 @@ impl Store {
         self.compacted = self.revision;
     }
 
-    /// What happened after `since`, or that this is forgotten.
+    /// The changes after `since`, or an error if they are compacted.
     pub(super) fn since(&self, since: u64) -> Option<impl Iterator<Item = &Happened>> {
         (since >= self.compacted).then(|| {
             let first = self.history.partition_point(|happened| happened.revision <= since);
@@ -168,7 +168,7 @@ impl Store {
         typed(call, &self.write(key, Some(new)).unwrap_or_default())
     }
 
-    /// With what a server gives to a new object.
+    /// With the fields that a server sets for a new object.
     fn born<K: FakeObject>(&self, mut new: Value, namespace: &str, now: Timestamp) -> Value {
         let next = self.revision + 1;
         let metadata = &mut new["metadata"];
@@ -188,7 +188,7 @@ impl Store {
         new
     }
 
-    /// Creates or replaces the whole object, with its status, asking no questions.
+    /// Creates or replaces the whole object, with its status, without any checks.
     pub(super) fn put<K: FakeObject>(&mut self, object: &K, now: Timestamp) -> K {
         let namespace = object.metadata().namespace.clone().unwrap_or_else(|| "default".to_owned());
         let mut new = self.born::<K>(tree("put", object).unwrap_or_default(), &namespace, now);
@@ -269,7 +269,7 @@ impl Store {
             let generation = old["metadata"]["generation"].as_i64().unwrap_or(0) + 1;
             new["metadata"]["generation"] = json!(generation);
         }
-        // What the kind does not know is not stored.
+        // Unknown fields are not stored.
         let new = tree(call, &typed::<K>(call, &new)?)?;
         let finished = new["metadata"]["deletionTimestamp"].is_string()
             && new["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0) == 0
@@ -321,7 +321,7 @@ impl Store {
         Ok(())
     }
 
-    /// The object as it is now stored. Writing what is there already is no change.
+    /// Stores the object. Writing the present content is no change.
     fn write(&mut self, key: Key, after: Option<Value>) -> Option<Value> {
         let before = self.objects.get(&key).cloned();
         let version = before.as_ref().map(|before| before["metadata"]["resourceVersion"].clone());
@@ -361,7 +361,7 @@ fn keep_servers_own(new: &mut Value, old: &Value) {
     }
 }
 
-/// A field that is null is not there.
+/// A null field does not exist.
 fn strip_nulls(value: &mut Value) {
     if let Value::Object(fields) = value {
         fields.retain(|_, value| !value.is_null());
@@ -373,7 +373,7 @@ fn has_finalizers(object: &Value) -> bool {
     object["metadata"]["finalizers"].as_array().is_some_and(|finalizers| !finalizers.is_empty())
 }
 
-/// Seconds; none for a pod that no kubelet has, or that has ended.
+/// In seconds; none for a pod without a node, or one that has ended.
 fn grace_of_pod(pod: &Value, deletion: &Deletion) -> i64 {
     let bound = pod["spec"]["nodeName"].as_str().is_some_and(|node| !node.is_empty());
     let ended = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));

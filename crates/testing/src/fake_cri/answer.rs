@@ -1,4 +1,4 @@
-//! Answers onto the wire, and errors as the codes that runtimes use.
+//! Responses onto the wire, and errors as the codes that runtimes use.
 
 use std::collections::BTreeMap;
 
@@ -203,7 +203,7 @@ fn user(from: ObservedUser) -> wire::ContainerUser {
     }
 }
 
-/// The kubelet's own annotations, from what the port keeps of them.
+/// The kubelet's own annotations, from the fields of the port.
 fn annotations(from: ContainerRecord) -> BTreeMap<String, String> {
     let text = |value: String| (!value.is_empty()).then_some(value);
     [

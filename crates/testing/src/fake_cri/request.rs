@@ -1,4 +1,4 @@
-//! Requests off the wire. Missing parts read as their defaults, as they do in a real runtime.
+//! Requests off the wire. Missing parts are read as their defaults, as in a real runtime.
 
 use cri_api::v1 as wire;
 use model::observation::NamespaceMode;

@@ -1,4 +1,4 @@
-//! The two gRPC services, verb by verb.
+//! The two gRPC services, method by method.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ impl Service {
 
 type Answer<T> = Result<Response<T>, Status>;
 
-/// Turns what the port answered into what the wire does.
+/// Converts the result of the port into the response of the wire.
 macro_rules! answered {
     ($result:expr, $value:pat => $answer:expr) => {
         match $result {

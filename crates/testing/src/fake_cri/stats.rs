@@ -1,4 +1,4 @@
-//! Measurements onto the wire.
+//! Stats onto the wire.
 
 use cri_api::v1 as wire;
 use jiff::Timestamp;

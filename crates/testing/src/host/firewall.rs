@@ -1,11 +1,11 @@
-//! `iptables` in memory: chains and rules by table, made and asked for. It knows nothing of packets.
+//! `iptables` in memory: chains and rules by table, created and queried. It does not filter packets.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use ports::host::ProgramEnd;
 
-/// What each program has made, as `TABLE CHAIN` and `TABLE CHAIN RULE`, in the order of the rules.
+/// What each program has created, as `TABLE CHAIN` and `TABLE CHAIN RULE`, in the order of the rules.
 #[derive(Debug, Default)]
 pub(super) struct Firewalls(BTreeMap<PathBuf, Vec<String>>);
 
@@ -28,7 +28,7 @@ impl Firewalls {
         ProgramEnd { code: Some(i32::from(!has_worked)), complaint, ..ProgramEnd::default() }
     }
 
-    /// `-w SECONDS -t TABLE ACT CHAIN RULE…`; whether the real one would have succeeded.
+    /// Runs `-w SECONDS -t TABLE ACT CHAIN RULE…`; returns whether the real one would have succeeded.
     fn act(&mut self, program: &Path, args: &[String]) -> bool {
         let [_, _, _, table, act, chain, rule @ ..] = args else { return false };
         let lines = self.0.entry(program.to_owned()).or_default();

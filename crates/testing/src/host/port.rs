@@ -24,7 +24,7 @@ use super::{Changed, FakeHost, HostMethod};
 const MANIFEST_LIMIT: usize = 10 << 20;
 
 impl FakeHost {
-    /// One step that changes something.
+    /// One operation that changes something.
     async fn act(
         &self,
         method: HostMethod,
@@ -146,7 +146,7 @@ impl Host for FakeHost {
     fn watch(&self, path: &Path) -> HostResult<BoxStream<'static, DirectoryChange>> {
         let (changes, watched) = (self.shared.changes.subscribe(), path.to_owned());
         let concerns = move |change: Result<Changed, _>| {
-            // An error says that changes were missed; any of them may have been here.
+            // An error means that changes were missed; any of them may have been in this directory.
             let is_here = |path: &Path| path == watched || path.parent() == Some(&*watched);
             let seen = match change {
                 Err(_) => Some(DirectoryChange::default()),
@@ -212,7 +212,7 @@ impl Host for FakeHost {
         self.begin(HostMethod::GiveTreeToGroup, "give to a group", path).await
     }
 
-    /// Kept flat, without the links of the real one: what a user of the volume reads is the same.
+    /// Kept flat, without the symlinks of the real one: what a user of the volume reads is the same.
     async fn write_payload(
         &self,
         volume: &Path,
@@ -395,7 +395,7 @@ fn not_found(what: &'static str, path: &Path) -> HostError {
     HostError::Io { what, path: path.to_owned(), source: std::io::ErrorKind::NotFound.into() }
 }
 
-/// A file by its name: here a name never goes to another file while somebody reads it.
+/// A file by its name: here a name never changes its file while a reader has it open.
 #[derive(Debug)]
 struct FakeFile {
     host: FakeHost,

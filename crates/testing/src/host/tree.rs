@@ -67,7 +67,7 @@ impl Tree {
         self.nodes.keys().filter(move |key| key.starts_with(path) && *key != path)
     }
 
-    /// Creates the directory and those above it.
+    /// Creates the directory and its parents.
     pub(super) fn make_dir(&mut self, path: &Path) -> Result<(), Error> {
         for ancestor in path.ancestors() {
             match self.nodes.get(ancestor) {
@@ -83,12 +83,12 @@ impl Tree {
         Ok(())
     }
 
-    /// Writes a file, whatever was there, with the directories above it.
+    /// Writes a file, whatever was there, with its parent directories.
     pub(super) fn write(&mut self, path: &Path, content: &[u8]) {
         self.put(path, Node::File(content.to_vec()));
     }
 
-    /// Puts a node there, whatever was there, with the directories above it.
+    /// Creates a node, whatever was there, with its parent directories.
     pub(super) fn put(&mut self, path: &Path, node: Node) {
         for ancestor in path.ancestors().skip(1) {
             self.nodes.insert(ancestor.to_owned(), Node::Dir);
@@ -96,7 +96,7 @@ impl Tree {
         self.nodes.insert(path.to_owned(), node);
     }
 
-    /// Puts a node into a directory that must be there.
+    /// Creates a node in an existing directory.
     pub(super) fn place(&mut self, path: &Path, node: Node) -> Result<(), Error> {
         match path.parent().and_then(|parent| self.nodes.get(parent)) {
             Some(Node::Dir) => {}
@@ -127,17 +127,17 @@ impl Tree {
         self.nodes.retain(|at, _| !at.starts_with(path));
     }
 
-    /// How many files there are below the path.
+    /// The number of files below the path.
     pub(super) fn files_below(&self, path: &Path) -> usize {
         self.below(path).filter(|path| matches!(self.nodes.get(*path), Some(Node::File(_)))).count()
     }
 
-    /// Removes what is in the directory, and leaves it and its mounts.
+    /// Removes the content of the directory, and keeps it and its mounts.
     pub(super) fn empty_dir(&mut self, path: &Path) {
         self.nodes.retain(|at, _| !at.starts_with(path) || at == path);
     }
 
-    /// Refuses if something is mounted there or below.
+    /// Fails if something is mounted there or below.
     pub(super) fn remove_tree(&mut self, path: &Path) -> Result<(), Error> {
         if self.mounts.keys().any(|at| at.starts_with(path)) {
             return Err(ErrorKind::ResourceBusy.into());
@@ -158,7 +158,7 @@ impl Tree {
         }
     }
 
-    /// Mounts something on a directory that must be there.
+    /// Mounts something on an existing directory.
     pub(super) fn mount(&mut self, at: &Path, mount: Mount) -> Result<(), Error> {
         match self.nodes.get(at) {
             Some(Node::Dir) => {}
@@ -169,7 +169,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Unmounts all at and below the path. What was in a tmpfs is gone with it.
+    /// Unmounts everything at and below the path. The content of a tmpfs is lost.
     pub(super) fn unmount_tree(&mut self, path: &Path) {
         let gone: Vec<PathBuf> = self.mounts.keys().filter(|at| at.starts_with(path)).cloned().collect();
         for at in gone {

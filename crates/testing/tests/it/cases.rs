@@ -71,7 +71,7 @@ pub(crate) async fn a_sandbox_on_the_nodes_network_has_no_address(world: &World)
     let mut request = world.sandbox_request("host");
     std::fs::create_dir_all(&request.log_directory).unwrap();
     request.security.namespaces.network = NamespaceMode::Node;
-    // It shares the node's UTS namespace too, so nobody may give it a name of its own.
+    // It shares the node's UTS namespace too, so it must not get a host name of its own.
     let named = world.runtime.run_sandbox(&request).await.unwrap_err();
     assert!(named.message().contains("unable to set hostname"), "{named:?}");
     request.hostname = String::new();
@@ -155,7 +155,7 @@ pub(crate) async fn the_exit_code_of_a_container_is_reported(world: &World) {
         let id = world.start(&sandbox, name, Does::ExitWith(code)).await;
         let ended = world.exited(&id).await;
         assert_eq!((ended.exit_code, ended.reason.as_str()), (code, reason));
-        // Not "after it started": containerd notes the start when its call returns, which may be after a quick end.
+        // Not "after it started": containerd records the start when its call returns, which may be after a quick exit.
         assert!(ended.started_at.unwrap() >= ended.created_at, "{ended:?}");
         assert!(ended.finished_at.unwrap() >= ended.created_at, "{ended:?}");
     }
@@ -172,7 +172,7 @@ pub(crate) async fn container_that_handles_sigterm_stops_within_its_grace_period
     assert_eq!((ended.state, ended.exit_code), (ContainerState::Exited, 5));
 }
 
-/// A shell that was just started has not set its trap yet; it says when it has.
+/// A shell that was just started has not set its trap yet; it prints a line when it has.
 async fn trap_is_set(world: &World, id: &ContainerId) {
     let script = command("until [ -e /tmp/ready ]; do sleep 0.02; done");
     world.runtime.exec_sync(id, &script, Duration::from_secs(20)).await.unwrap();

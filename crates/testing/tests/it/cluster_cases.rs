@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 const NS: &str = "default";
 const LONG: Duration = Duration::from_secs(60);
 
-/// Makes a test of every case of the contract, with a cluster that `$run` sets up and takes down.
+/// Creates a test of every case of the contract, with a cluster that `$run` creates and removes.
 macro_rules! cluster_contract {
     ($(#[$test:meta])* $run:path) => {
         cluster_contract!(@ [$(#[$test])*] $run,
@@ -87,7 +87,7 @@ fn version_of(metadata: &ObjectMeta) -> String {
     metadata.resource_version.clone().unwrap()
 }
 
-/// `+web`, `~web`, `-web`; bookmarks are passed over.
+/// `+web`, `~web`, `-web`; bookmarks are skipped.
 async fn next(changes: &mut Changes<Pod>) -> (String, Pod) {
     let next = async {
         loop {
@@ -283,7 +283,7 @@ pub(crate) async fn watch_reports_every_change_after_its_resource_version_in_ord
     assert_eq!((brief.as_str(), last.status.unwrap().phase.as_deref()), ("-web", Some("Running")));
     assert_ne!(last.metadata.resource_version, patched.metadata.resource_version);
 
-    // Another one, from in between.
+    // Another update, from in between.
     let mut changes = cluster.pods().watch(&on_node("edge-1"), &version_of(&patched.metadata)).await.unwrap();
     assert_eq!(briefly(&mut changes).await, "-web");
 }

@@ -15,7 +15,7 @@ use serde_json::json;
 use crate::cluster_cases::cluster_contract;
 use crate::cluster_fake::ClusterCase;
 
-/// Long enough that only a call that hangs gets there.
+/// Long enough that only a call that hangs takes so long.
 const LONG: Duration = Duration::from_secs(60);
 
 async fn run(case: ClusterCase) {
@@ -28,7 +28,7 @@ const fn settings() -> HandleSettings {
     HandleSettings { budget: None, deadline: LONG }
 }
 
-/// Somebody who may do everything.
+/// A user with all permissions.
 fn administrator(server: &Running) -> ApiServer {
     let config = server.kubeconfig("admin", Some("system:masters")).unwrap();
     let access = kubeconfig::parse(&config, Path::new("/kubeconfig"), &ProxyEnv::default()).unwrap();

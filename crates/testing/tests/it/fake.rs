@@ -31,7 +31,7 @@ contract!(
     run
 );
 
-/// The same case that declines hints elsewhere, with a runtime that offers them.
+/// The same case that is unimplemented elsewhere, with a runtime that offers events.
 #[tokio::test(start_paused = true)]
 async fn offered_hints_name_the_pod() {
     let dir = tempfile::tempdir().unwrap();

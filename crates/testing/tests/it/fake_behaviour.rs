@@ -1,4 +1,4 @@
-//! What only a fake does: follow a script. Tests of the kubelet lean on each of these.
+//! What only a fake does: follow a script. Tests of the kubelet depend on each of these.
 
 use std::sync::Arc;
 use std::time::Duration;

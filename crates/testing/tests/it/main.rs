@@ -1,15 +1,15 @@
-//! What the kubelet relies on of its two large ports, the same cases over what is fake and what is real.
+//! What the kubelet relies on in its two large ports: the same cases over fakes and over real implementations.
 //!
-//! One contract for a cluster, over the fake API and over the adapter with a real API server.
-//! One contract for runtimes, three of them: the fake, the adapter over a fake server, and the adapter over a real containerd. What
-//! the fake does that a real runtime does not is a bug of the fake.
+//! One contract for a cluster, over the fake API and over the adapter with a real API server. One contract for runtimes, of which
+//! there are three: the fake, the adapter over a fake server, and the adapter over a real containerd. Where the fake differs from
+//! a real runtime, that is a bug of the fake.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
     reason = "all of this is test code, but clippy knows only functions that carry #[test]"
 )]
 
-/// Makes a test of every case of the contract, in a world that `$world` sets up and takes down.
+/// Creates a test of every case of the contract, in a world that `$run` creates and removes.
 macro_rules! contract {
     ($(#[$test:meta])* $run:path) => {
         contract!(@ cases [$(#[$test])*] $run,

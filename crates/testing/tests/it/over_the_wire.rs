@@ -13,7 +13,7 @@ use crate::world::{Case, World};
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The fake behind a socket, and the adapter before it.
+/// The fake behind a socket, and the adapter in front of it.
 struct Wire {
     dir: TempDir,
     fake: FakeRuntime,
@@ -117,7 +117,7 @@ async fn streaming_requests_survive_the_wire() {
     for (url, verb) in urls.iter().zip(["exec", "attach", "portforward"]) {
         assert!(url.starts_with(&format!("http://127.0.0.1:4000/{verb}/")), "{url}");
     }
-    // A terminal has one output: that the fourth switch arrives as well, the refusal shows.
+    // A terminal has one output: the rejection shows that the fourth flag arrives as well.
     let with_errors = Streams { stderr: true, ..streams };
     let refused = wire.cri.attach(&id, with_errors).await.unwrap_err();
     assert!(refused.message().contains("stderr"), "{refused:?}");
@@ -134,7 +134,7 @@ async fn checkpoint_is_written_to_the_requested_path() {
     assert_eq!(last.as_deref(), Some("CheckpointContainer web/app to /checkpoint.tar"));
 }
 
-/// Some containerd answer so, with a code that says nothing.
+/// Some containerd versions answer with this unspecific code.
 #[tokio::test]
 async fn unimplemented_pod_resource_update_is_an_unimplemented_error() {
     let wire = wire(TIMEOUT);
@@ -154,7 +154,7 @@ async fn unimplemented_pod_resource_update_is_an_unimplemented_error() {
     assert!(matches!(error, RuntimeError::Failed { .. }), "{error:?}");
 }
 
-/// What crosses the wire is what the runtime measured, to the last number.
+/// The wire carries exactly the stats of the runtime.
 #[tokio::test]
 async fn stats_survive_the_wire() {
     let wire = wire(TIMEOUT);
@@ -163,7 +163,7 @@ async fn stats_survive_the_wire() {
     world.start(&sandbox, "app", crate::world::Does::Sleep).await;
     let mut arrived = wire.cri.list_sandbox_stats(&Scope::Node).await.unwrap().remove(0);
     let mut taken = wire.fake.list_sandbox_stats(&Scope::Node).await.unwrap().remove(0);
-    // What time alone changes.
+    // Values that change with time alone.
     for stats in [&mut arrived, &mut taken] {
         let times = [
             stats.cpu.as_mut().and_then(|cpu| cpu.time.take()),
@@ -207,7 +207,7 @@ async fn image_pull_has_no_deadline() {
     wire.cri.pull_image(&image, None, &sandbox).await.unwrap();
 }
 
-/// The wire does not say in a container's status which sandbox it is in; an earlier kubelet may have made it.
+/// A container's status on the wire does not name its sandbox; an earlier kubelet may have created it.
 #[tokio::test]
 async fn container_of_an_earlier_kubelet_is_assigned_to_its_sandbox() {
     let wire = wire(TIMEOUT);
@@ -265,7 +265,7 @@ async fn separate_image_service_must_answer_too() {
     assert_eq!((service.count(Method::ImageFsInfo), wire.fake.count(Method::ImageFsInfo)), (1, 0));
 }
 
-/// Serves on a runtime of its own, so that dropping it breaks even the connections that are in use.
+/// Serves on a tokio runtime of its own, so that dropping it breaks even the connections that are in use.
 fn serve_apart(fake: &FakeRuntime, socket: &std::path::Path) -> (tokio::runtime::Runtime, FakeCri) {
     let apart = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let guard = apart.enter();

@@ -91,7 +91,7 @@ async fn dropping_a_killed_containerd_removes_everything() {
     assert_eq!(leftovers(dir.path()), Vec::<String>::new());
 }
 
-/// Two kubelets' tests run side by side.
+/// The tests of two kubelets run at the same time.
 #[tokio::test(flavor = "multi_thread")]
 async fn containerd_instances_are_isolated() {
     let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -105,7 +105,7 @@ async fn containerd_instances_are_isolated() {
     assert_eq!((leftovers(one.path()), leftovers(two.path())), (Vec::new(), Vec::new()));
 }
 
-/// Probes and hooks come from the node. The machine's own settings are no business of a test.
+/// Probes and hooks come from the node. A test must not change the machine's own settings.
 #[tokio::test(flavor = "multi_thread")]
 async fn pod_address_is_reachable_from_the_node_without_changing_the_node() {
     let forwarding = || std::fs::read_to_string("/proc/sys/net/ipv4/ip_forward").unwrap();
@@ -131,7 +131,7 @@ async fn pod_address_is_reachable_from_the_node_without_changing_the_node() {
     assert_eq!(leftovers(dir.path()), Vec::<String>::new());
 }
 
-/// The kernel's own verdict, which the kubelet shows as the reason a container ended.
+/// The kernel's OOM kill, which the kubelet shows as the reason of the container's exit.
 #[tokio::test(flavor = "multi_thread")]
 async fn container_over_its_memory_limit_is_observed_as_oom_killed() {
     let dir = tempfile::tempdir().unwrap();
@@ -151,8 +151,8 @@ async fn container_over_its_memory_limit_is_observed_as_oom_killed() {
     assert_eq!(leftovers(dir.path()), Vec::<String>::new());
 }
 
-/// What came after containerd 1.6 is declined there by its type, so that callers can go on without. Newer runtimes offer
-/// some of it.
+/// Calls newer than containerd 1.6 return an unimplemented error there, so that callers can work without them. Newer runtimes
+/// offer some of them.
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_unknown_to_an_old_runtime_are_unimplemented_errors() {
     let dir = tempfile::tempdir().unwrap();

@@ -20,7 +20,7 @@ fn assert_url(url: &str, verb: &str) {
     assert!(parts.len() == 3 && !parts[2].is_empty(), "{url}");
 }
 
-/// A call that a runtime either offers or plainly does not; never an error of another kind.
+/// A call that a runtime either offers or reports as unimplemented; never an error of another kind.
 #[track_caller]
 fn offered<T: std::fmt::Debug>(result: RuntimeResult<T>) -> Option<T> {
     match result {
@@ -169,7 +169,7 @@ pub(crate) async fn pod_sandbox_metrics_are_offered_or_unimplemented(world: &Wor
 
 pub(crate) async fn cgroup_driver_is_reported_or_unimplemented(world: &World) {
     if let Some(driver) = offered(world.runtime.cgroup_driver().await) {
-        // What the fake says, and what a containerd of the tests is configured to.
+        // The driver of the fake, and the configured one of the tests' containerd.
         assert_eq!(driver, CgroupDriver::Cgroupfs);
     }
 }

@@ -1,4 +1,4 @@
-//! A runtime to test, with what a case needs to ask things of it.
+//! A runtime under test, with what a case needs to use it.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -21,17 +21,17 @@ use testing::{Exec, FakeRuntime, Program};
 #[derive(Clone)]
 pub(crate) struct World {
     pub(crate) runtime: Arc<dyn Runtime>,
-    /// Below it the log directories of pods.
+    /// The directory of the pods' log directories.
     pub(crate) logs: PathBuf,
     pub(crate) cgroup_root: String,
-    /// To script, where the runtime is (in the end) the fake.
+    /// For scripting, where the runtime is (in the end) the fake.
     pub(crate) fake: Option<FakeRuntime>,
 }
 
 /// A case, ready to be run in a world.
 pub(crate) type Case = fn(World) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// What a container does: a command for a real runtime, a program for the fake.
+/// The program of a container: a command for a real runtime, a program for the fake.
 #[derive(Clone, Copy)]
 pub(crate) enum Does {
     Sleep,
@@ -41,13 +41,13 @@ pub(crate) enum Does {
     Print(&'static str, &'static str),
 }
 
-/// A script that cases run in containers, and what it answers.
+/// A script that cases run in containers, and its result.
 pub(crate) const SPEAK: &str = "echo out; echo err >&2; exit 3";
 
 impl Does {
     fn command(self) -> String {
         match self {
-            // A first process ignores signals that it has no handler for.
+            // PID 1 ignores signals that it has no handler for.
             Self::Sleep | Self::IgnoreTerm => "while :; do sleep 1000; done".to_owned(),
             Self::ExitWith(code) => format!("exit {code}"),
             Self::ObeyTerm => {
@@ -143,7 +143,7 @@ impl World {
         }
     }
 
-    /// A ready sandbox and what it was made from.
+    /// A ready sandbox and its request.
     pub(crate) async fn run_sandbox(&self, name: &str) -> (SandboxId, SandboxRequest) {
         let request = self.sandbox_request(name);
         std::fs::create_dir_all(&request.log_directory).unwrap();
@@ -169,7 +169,7 @@ impl World {
         self.runtime.container_status(id).await.unwrap()
     }
 
-    /// The container's status once it has ended.
+    /// The container's status once it has exited.
     pub(crate) async fn exited(&self, id: &ContainerId) -> ContainerObservation {
         let mut last = None;
         let ended = async {

@@ -1,11 +1,11 @@
-//! The second mode: a node of a cluster. Users create, delete and recreate pods, controllers touch them, the API goes
-//! away, forgets its history and answers too late, and the agent is killed. Invariants, checked at every change of the API and at
-//! every start of a container:
+//! The second mode: a node of a cluster. Users create, delete and recreate pods, controllers change them, the API becomes
+//! unreachable, compacts its history and answers too late, and the agent is killed. Invariants, checked at every change of the
+//! API and at every start of a container:
 //! - the kubelet deletes no object from the API while a container of that pod runs;
 //! - a phase never goes back, and what is Succeeded or Failed in the API runs nothing;
 //! - a UID that has ended, or is gone, is not run again.
 //!
-//! And once nothing goes wrong any more, what runs is what the API asks for, and the API says how it is.
+//! And once the faults end, the running pods are those of the API, and the API has their status.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -39,8 +39,8 @@ fn api_faults_never_keep_pod_status_from_converging() {
     }
 }
 
-/// A runtime that says of running containers that they have ended makes the kubelet break the invariants; were that not noticed,
-/// the invariants would be worth nothing.
+/// A runtime that reports running containers as exited makes the kubelet break the invariants; if that were not detected, the
+/// invariants would be worthless.
 #[test]
 fn simulation_detects_a_violated_api_invariant() {
     let invariant = "is Succeeded and runs";
@@ -76,19 +76,19 @@ struct Run {
     steps: Vec<String>,
 }
 
-/// Sees every change in the moment it is made.
+/// Sees every change at the moment it is made.
 struct ApiChecker {
     fake: FakeRuntime,
-    /// By UID, the phase that the API said last; of pods that are gone, nothing.
+    /// The last phase in the API by UID; deleted pods have none.
     phases: BTreeMap<String, String>,
     gone: BTreeSet<String>,
-    /// Whom users deleted at once, asking nobody.
+    /// UIDs of pods that users deleted by force.
     forced: BTreeSet<String>,
     violations: Vec<String>,
 }
 
 impl ApiChecker {
-    /// UIDs of which a container runs.
+    /// UIDs with a running container.
     fn running(&self) -> BTreeSet<String> {
         let all = self.fake.containers();
         let running = all.into_iter().filter(|(_, c)| c.state == ContainerState::Running);
@@ -116,7 +116,7 @@ impl ApiChecker {
         }
     }
 
-    /// The agent may not have heard yet of what users did at once; what it did itself it knows.
+    /// The agent may not have seen yet what users did immediately; it knows what it did itself.
     fn starts(&mut self, id: &ContainerId) {
         let all = self.fake.containers();
         let Some((uid, _)) = all.iter().find(|(_, c)| c.id == *id) else { return };
@@ -216,7 +216,7 @@ impl Run {
         Ok(())
     }
 
-    /// Deleted by force, and there again under a new UID in the same moment.
+    /// Deleted by force, and created again with a new UID at the same moment.
     fn recreate(&mut self, name: &str) {
         if let Some(uid) = self.world.in_api(name).and_then(|pod| pod.metadata.uid) {
             self.checker.lock().forced.insert(uid);
@@ -225,7 +225,7 @@ impl Run {
         self.world.create(&manifest(name));
     }
 
-    /// Somebody writes a label and a condition of his own.
+    /// Another client writes a label and a condition of its own.
     fn touch(&self, name: &str) {
         let Some(mut pod) = self.world.in_api(name) else { return };
         let now = self.world.now().as_millis().to_string();
@@ -284,7 +284,7 @@ fn by_uid(api: &FakeCluster) -> BTreeMap<String, Pod> {
     all.map(|pod| (pod.metadata.uid.clone().unwrap_or_default(), pod)).collect()
 }
 
-/// Each pod of the API is as its program has it, and nothing else runs.
+/// Each pod of the API is in the state that its program leads to, and nothing else runs.
 fn is_settled(world: &World) -> bool {
     let in_api = by_uid(world.api());
     let all = world.fake.containers();

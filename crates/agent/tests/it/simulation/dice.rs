@@ -1,4 +1,4 @@
-//! Rng for the simulation: one generator for each purpose, so that a new use of one leaves the others as they were.
+//! Random numbers of the simulation: one generator for each purpose, so that a new use of one does not change the others.
 
 /// A small generator (splitmix64).
 #[derive(Debug)]
@@ -36,7 +36,7 @@ impl Dice {
         from[usize::try_from(index).unwrap()].clone()
     }
 
-    /// By weight.
+    /// Picks by weight.
     pub(super) fn weighted<T: Clone>(&mut self, from: &[(u64, T)]) -> T {
         let mut left = self.between(0, from.iter().map(|(weight, _)| weight).sum());
         for (weight, value) in from {

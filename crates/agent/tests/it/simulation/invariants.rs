@@ -1,5 +1,5 @@
-//! What must hold at every moment, whatever goes wrong. Looks at the runtime directly, and at each act of the agent in
-//! the moment it is asked for.
+//! What must hold at every moment, whatever fails. Reads the runtime directly, and checks each act of the agent at the moment it
+//! is requested.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -17,21 +17,21 @@ use tokio::sync::watch;
 use super::shapes::{Outcome, Shape};
 use crate::recording_runtime::Act;
 
-/// Two ready sandboxes of one pod may stand side by side no longer than this: a look, some stops that fail.
+/// Two ready sandboxes of one pod may exist at the same time no longer than this: an inspection and some stops that fail.
 const TWO_SANDBOXES: Duration = Duration::from_secs(120);
-/// A sandbox that is younger may have become ready since its pod was last looked at: a call that outlived its caller.
+/// A younger sandbox may have become ready since its pod was last inspected: by a call that outlived its client.
 const UNSEEN: Duration = Duration::from_secs(1);
-/// So many listings of sandboxes in a second, on average over ten, are an agent that runs in circles.
+/// More sandbox lists than this in a second, on average over ten, mean that the agent runs in a busy loop.
 const LISTINGS_A_SECOND: u64 = 30;
-/// How long after the probes were bad a container may still be stopped for it.
+/// How long after the probes failed a container may still be stopped for it.
 const PROBES_SETTLE: Duration = Duration::from_secs(60);
 
-/// A pod that the sources ask for.
+/// A pod that the sources specify.
 #[derive(Clone, Debug)]
 pub(super) struct Want {
     pub(super) shape: Shape,
     pub(super) pod: Pod,
-    /// When it was asked for; what is older belongs to an earlier pod of the same UID.
+    /// When the sources added it; older acts belong to an earlier pod of the same UID.
     pub(super) since: Timestamp,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct InvariantChecker {
     fake: FakeRuntime,
     /// By UID.
     pub(super) wanted: BTreeMap<String, Want>,
-    /// UIDs that were asked for since the agent was started.
+    /// UIDs that the sources had since the agent was started.
     announced: BTreeSet<String>,
     specs: BTreeMap<String, Pod>,
     sources_ready: Option<watch::Receiver<bool>>,
@@ -50,7 +50,7 @@ pub(super) struct InvariantChecker {
     restarts: BTreeMap<(String, String), i32>,
     ended: BTreeMap<String, String>,
     doubled_since: BTreeMap<String, Duration>,
-    /// When listings were counted last, and how many there had been.
+    /// When lists were counted last, and how many there had been.
     counted: (Duration, u64),
     pub(super) acts: u64,
     violations: Vec<String>,
@@ -87,7 +87,7 @@ impl InvariantChecker {
         self.violations.push(line);
     }
 
-    // ---- what the simulation tells ----
+    // ---- notifications by the simulation ----
 
     pub(super) fn agent_started(&mut self, sources_ready: watch::Receiver<bool>) {
         self.sources_ready = Some(sources_ready);
@@ -141,7 +141,7 @@ impl InvariantChecker {
         }
     }
 
-    /// A sandbox is asked for only where none is ready, and none of another pod of that name.
+    /// A sandbox is requested only where none is ready, and none of another pod of that name.
     fn check_sandbox(&mut self, pod: &PodRef) {
         let (now, seen_since) = (self.clock.now().wall, UNSEEN);
         let sandboxes = self.fake.sandboxes();
@@ -210,7 +210,7 @@ impl InvariantChecker {
         }
     }
 
-    /// A running container may end only for a reason.
+    /// A running container may be stopped only for a reason.
     fn check_end(&mut self, uid: &str, container: &ContainerObservation, act: &Act) {
         if container.state != ContainerState::Running {
             return;
@@ -254,7 +254,7 @@ impl InvariantChecker {
         }
     }
 
-    /// Returns the first invariant that was broken, if any was.
+    /// Returns the first violated invariant, if any.
     pub(super) fn look(&mut self, agent: Option<&agent::Agent>) -> Option<String> {
         self.learn();
         for twin in self.fake.double_starts() {
@@ -322,7 +322,7 @@ impl InvariantChecker {
         }
     }
 
-    /// Every container that is to run for good does, once, as its spec says now.
+    /// Every container that is to run permanently does, once, as its spec says now.
     pub(super) fn runs_as_wanted(&self, uid: &str) -> bool {
         let Some(want) = self.wanted.get(uid) else { return false };
         let lasting = init_containers(&want.pod).filter(|c| c.kind == ContainerKind::Sidecar);

@@ -1,4 +1,4 @@
-//! What happens in one run: a list of steps that follows from the seed alone.
+//! The events of one run: a list of steps that follows from the seed alone.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use super::shapes::{self, Shape};
 /// Pods that can exist at the same time.
 pub(super) const SLOTS: u64 = 5;
 
-/// Something that happens from outside.
+/// An event from outside the agent.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Step {
-    /// A manifest appears, or is replaced by one of another shape.
+    /// A manifest is created, or replaced by one of another shape.
     Apply {
         slot: u64,
         shape: Shape,
@@ -33,18 +33,18 @@ pub(super) enum Step {
     KillSandboxes {
         slot: u64,
     },
-    /// The next call of that method goes wrong.
+    /// The next call of that method fails.
     Fault {
         method: Method,
         fault: Fault,
     },
-    /// Every call of that method goes wrong for a while.
+    /// Every call of that method fails for a while.
     Storm {
         method: Method,
         fault: Fault,
         lasts: Duration,
     },
-    /// Nobody listens on the runtime's socket for a while.
+    /// The runtime's socket is closed for a while.
     Down {
         lasts: Duration,
     },
@@ -52,7 +52,7 @@ pub(super) enum Step {
     Crash {
         away: Duration,
     },
-    /// The agent is killed in the moment of its n-th act from now, if that comes soon.
+    /// The agent is killed at its n-th act from now, if that comes soon.
     CrashAtAct {
         n: u64,
         away: Duration,
@@ -60,11 +60,11 @@ pub(super) enum Step {
     DiskFault {
         method: HostMethod,
     },
-    /// The probed pods answer well, or not.
+    /// The probed pods succeed, or not.
     Health {
         is_good: bool,
     },
-    /// The server of manifests answers, or not.
+    /// The manifest server answers, or not.
     Server {
         is_up: bool,
     },
@@ -118,7 +118,7 @@ impl Schedule {
         let count = frame.between(10, 35);
         let (mut kinds, mut details, mut times) =
             (Dice::new(seed, "kinds"), Dice::new(seed, "details"), Dice::new(seed, "times"));
-        // A run begins with something to look after.
+        // A run starts with at least one pod.
         let mut steps: Vec<_> = (0..3).map(|slot| (Duration::ZERO, apply(slot, &mut details))).collect();
         steps.extend((0..count).map(|_| {
             let pause = if times.one_in(3) { times.between(0, 1000) } else { times.between(0, 20_000) };

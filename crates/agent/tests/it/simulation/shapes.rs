@@ -6,7 +6,7 @@ use testing::{Exec, FakeRuntime, Program};
 use crate::pods::{Manifest, container, container_with, pod};
 use crate::world::seconds;
 
-/// Where the probes of the simulation ask.
+/// The address that the probes of the simulation use.
 pub(super) const PROBED_PORT: u16 = 80;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,13 +24,13 @@ pub(super) enum Shape {
     Stubborn,
 }
 
-/// What a pod of a shape comes to when nothing disturbs it.
+/// The state that a pod of a shape reaches without disturbance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Ready,
-    /// Runs and ends again and again.
+    /// Runs and exits again and again.
     Restarts,
-    /// Succeeded, or failed for good.
+    /// Succeeded, or permanently failed.
     Done,
 }
 
@@ -92,7 +92,7 @@ impl Shape {
     }
 }
 
-/// What the containers of all shapes do.
+/// The programs of the containers of all shapes.
 pub(super) fn program(fake: &FakeRuntime) {
     let fails = Program::exits(1, seconds(3));
     fake.program(

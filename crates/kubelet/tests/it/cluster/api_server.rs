@@ -1,5 +1,5 @@
-//! The API server of one test: `localapi` in a process of its own, on a port and in a directory of its own. It can be
-//! stopped and started again, with or without its history. It judges nothing.
+//! The API server of one test: `localapi` in a process of its own, on a port and in a directory of its own. It can be stopped and
+//! started again, with or without its history.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ impl ApiServer {
         server
     }
 
-    /// Ends it as a service manager does: it keeps its state in its directory.
+    /// Stops it as a service manager does: it keeps its state in its directory.
     pub(crate) fn stop(&mut self) {
         let mut process = self.process.take().expect("the API server runs");
         signal(process.id(), "TERM");
@@ -36,7 +36,7 @@ impl ApiServer {
         assert!(status.success(), "the API server ended with {status}: {}", self.log());
     }
 
-    /// On the same port and with what the earlier life left.
+    /// Starts it on the same port and with the state that the earlier process left.
     pub(crate) fn start_again(&mut self, more: &[&str]) {
         assert!(self.process.is_none(), "the API server runs already");
         let log = std::fs::OpenOptions::new().create(true).append(true).open(self.dir.join("localapi.log"));
@@ -60,7 +60,7 @@ impl ApiServer {
         assert!(said["url"].is_string(), "{said}");
     }
 
-    /// Makes it forget its history: watches that fell behind have expired.
+    /// Compacts its history: watches that fell behind expire.
     pub(crate) fn compact(&self) {
         signal(self.process.as_ref().expect("the API server runs").id(), "USR1");
     }

@@ -1,4 +1,4 @@
-//! The end of pods that kubectl deletes: politely, by force, and with a successor of the same name.
+//! Pods that kubectl deletes: gracefully, by force, and with a successor of the same name.
 
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ use crate::node::{FOREVER, Node, shell_pod, uid};
 
 use super::{Cluster, bound};
 
-/// A pod that writes down how it is told to end; its hook takes a second and its answer to SIGTERM another one.
+/// A pod that records how it is stopped; its preStop hook takes a second and its reaction to SIGTERM another one.
 pub(crate) fn polite(node: &Node) -> Value {
     let mut pod = bound(shell_pod(
         "polite",
@@ -51,7 +51,7 @@ fn pod_that_ignores_sigterm_is_killed_after_its_grace_period() {
     let pod = cluster.running("deaf");
     let began = Instant::now();
     cluster.kubectl.ok(&["delete", "pod", "deaf", "--grace-period=1"]);
-    // Its own grace is two seconds; kubectl asked for one. A busy machine may take longer to see it through.
+    // Its own grace period is two seconds; kubectl requested one. A busy machine may take longer.
     assert!(began.elapsed().as_millis() >= 1000, "{:?}", began.elapsed());
     cluster.gone(&pod);
 }
@@ -64,7 +64,7 @@ fn force_deleted_pod_leaves_the_api_at_once_and_the_node_soon() {
     cluster.kubectl.ok(&["delete", "pod", "polite", "--grace-period=0", "--force"]);
     let complaint = cluster.kubectl.get("pod", "polite").expect_err("it is gone from the API");
     assert!(complaint.contains("NotFound"), "{complaint}");
-    // The same name again, while the node still ends the old one.
+    // The same name again, while the node still terminates the old pod.
     let mut successor = polite(&cluster.node);
     successor["spec"]["containers"][0]["command"] = json!(["/bin/sh", "-c", FOREVER]);
     cluster.kubectl.apply(&[successor]);

@@ -1,5 +1,5 @@
-//! Devices of a plugin, from its registration to a pod that sees them: through the API, in a container, and over a kill of
-//! the kubelet.
+//! Devices of a plugin, from its registration to a pod that uses them: through the API, in a container, and over a kill of the
+//! kubelet.
 
 use grpc_api::pod_resources as v1;
 use grpc_api::pod_resources::pod_resources_lister_client::PodResourcesListerClient;
@@ -14,7 +14,7 @@ use crate::pod_resources::{channel, within};
 const THING: &str = "example.com/thing";
 const SOCKETS: &str = "root/device-plugins";
 
-/// A pod that asks for so many things, and says what it sees of them.
+/// A pod that requests so many devices and prints what it sees of them.
 fn asking(name: &str, count: &str) -> Value {
     let script =
         format!("echo $PLUGGED; ls /dev/plugged-*; test -s /plugged/users && echo mounted; {FOREVER}");
@@ -23,7 +23,7 @@ fn asking(name: &str, count: &str) -> Value {
     pod
 }
 
-/// Waits until the Node shows so many: those that can be had, and all.
+/// Waits until the Node shows these numbers: allocatable and capacity.
 #[track_caller]
 fn shown(cluster: &Cluster, allocatable: &str, capacity: &str) {
     cluster.node.eventually("the node has so many things", |_| {
@@ -52,7 +52,7 @@ fn refused(cluster: &Cluster, name: &str, words: &str) {
     assert_eq!(pod["status"]["message"], expected);
 }
 
-/// What agents that measure devices are told while the first pod has one.
+/// What the PodResources API returns while the first pod has a device.
 fn told_to_agents(cluster: &Cluster) {
     let device = |id: &str| v1::ContainerDevices {
         resource_name: THING.to_owned(),
@@ -109,7 +109,7 @@ fn device_plugin_devices_are_allocated_and_kept_over_a_kubelet_kill() {
     refused(&cluster, "third", &few);
     let still = cluster.running("first");
     assert_eq!(container(&still, "main")["containerID"], container(&first, "main")["containerID"]);
-    // What the plugin said of its devices is known to a kubelet that never asked it.
+    // A kubelet that never called the plugin's Allocate knows its response from the checkpoint.
     cluster.node.signal_container(&still, "main", "TERM");
     let again = cluster.shown_when("first", "runs again", |pod| {
         restarts(pod, "main") == 1 && pod["status"]["phase"] == "Running"

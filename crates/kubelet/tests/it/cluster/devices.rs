@@ -1,5 +1,5 @@
-//! PersistentVolumes on block devices of the node: formatted when nothing is on them, shared by the pods of the node, and
-//! left alone when something else is there.
+//! PersistentVolumes on block devices of the node: formatted when empty, shared by the pods of the node, and left alone when they
+//! contain something else.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -37,7 +37,7 @@ impl Drop for LoopDevice {
     }
 }
 
-/// Type and options of what is mounted there.
+/// Filesystem type and mount options at the path.
 fn mounted_at(place: &Path) -> Option<String> {
     let table = fs::read_to_string("/proc/self/mounts").expect("a mount table");
     let place = place.to_str().expect("a path");
@@ -61,7 +61,7 @@ fn local_block_device_is_formatted_once_and_one_with_data_is_never_formatted() {
     let pod = |name: &str, script: &str| {
         with_claim(shell_pod(name, &format!("{script}; {FOREVER}")), "disk", mounted())
     };
-    // Both at once: one of them formats.
+    // Both pods at once: one of them formats.
     cluster.kubectl.apply(&[pod("one", "id -G > /data/groups"), pod("two", "echo kept > /data/file")]);
     let (one, two) = (cluster.running("one"), cluster.running("two"));
     let place = cluster.node.path("root/plugins/kubernetes.io/local-volume/mounts/pv-disk");

@@ -1,5 +1,5 @@
-//! Clients without credentials at the main port, as many as they like: those with credentials are answered, the lease is
-//! renewed and probes are on time.
+//! Floods of clients without credentials at the main port: clients with credentials are answered, the lease is renewed and probes
+//! are on time.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -16,7 +16,7 @@ use crate::server;
 
 use super::{Cluster, bound};
 
-/// Asked once a second by the kubelet; says when it was asked.
+/// Probed once a second by the kubelet; records the times.
 struct Probed {
     port: u16,
     asked: std::sync::mpsc::Receiver<Instant>,
@@ -41,7 +41,7 @@ impl Probed {
         Self { port, asked }
     }
 
-    /// The longest time between two probes since this was last asked.
+    /// The longest time between two probes since the last call.
     fn longest_gap(&self) -> Duration {
         let times: Vec<_> = self.asked.try_iter().collect();
         assert!(times.len() > 2, "it is probed: {}", times.len());
@@ -49,14 +49,14 @@ impl Probed {
     }
 }
 
-/// Connections that only shake hands, one after the other and in several threads, until stopped.
+/// Clients that only make TLS handshakes, one after the other and in several threads, until stopped.
 fn handshakes(port: u16, roots: &[u8], stop: &Arc<AtomicBool>) -> Vec<JoinHandle<usize>> {
     let flood = |_| {
         let (roots, stop) = (roots.to_vec(), Arc::clone(stop));
         std::thread::spawn(move || {
             let (mut idle, mut count) = (Vec::new(), 0);
             while !stop.load(Ordering::Relaxed) {
-                // A connection that the server closes in between is what this is about.
+                // A connection that the server closes meanwhile is the purpose of this test.
                 if let Ok(mut stream) = server::connect_to(port, "node", &roots, None) {
                     count += usize::from(stream.conn.complete_io(&mut stream.sock).is_ok());
                     idle.push(stream);
@@ -105,7 +105,7 @@ fn idle_tls_connections_and_handshake_floods_delay_no_authenticated_client() {
     cluster.running("probed");
     probed.asked.recv_timeout(stretched(Duration::from_secs(60))).expect("it is probed");
 
-    // Connections that never send a byte, and others that only shake hands.
+    // Connections that never send a byte, and others that only make handshakes.
     let port = cluster.node.main_port();
     let idle: Vec<_> =
         (0..1024).map(|_| TcpStream::connect(("127.0.0.1", port)).expect("connected")).collect();

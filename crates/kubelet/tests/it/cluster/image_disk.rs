@@ -1,5 +1,5 @@
-//! Images on a disk of their own: what goes for room there, who goes after it, and what is said where nothing can go. The
-//! disk is a real one, and so are the images.
+//! Images on a disk of their own: what image garbage collection removes, which pod is evicted after it, and what is reported
+//! where nothing can be removed. The disk and the images are real.
 
 use serde_json::{Value, json};
 
@@ -9,14 +9,14 @@ use crate::node::{FOREVER, IMAGE, Node, condition, shell_pod};
 use crate::small_disk::SmallDisk;
 
 const MI: u64 = 1 << 20;
-/// Of an image. On disk it takes twice as much: packed and unpacked.
+/// The size of an image. It takes twice as much on disk: packed and unpacked.
 const LARGE: usize = 12;
 
 fn name(image: &str) -> String {
     format!("localhost/{image}:test")
 }
 
-/// Those of the images that are still there.
+/// The given images that still exist.
 fn left(cluster: &Cluster, images: &[&str]) -> Vec<String> {
     let there = cluster.node.images();
     images.iter().filter(|image| there.contains_key(&name(image))).map(|image| (*image).to_owned()).collect()
@@ -26,7 +26,7 @@ fn pod(name: &str, script: &str) -> Value {
     bound(shell_pod(name, &format!("{script}; {FOREVER}")))
 }
 
-/// What is labelled so is never collected, if the runtime tells: containerd does from 1.7 on.
+/// Images with this label are never collected, if the runtime reports them as pinned: containerd does from 1.7 on.
 fn pin(cluster: &Cluster, image: &str) -> bool {
     let node = &cluster.node;
     node.ctr(&["images", "label", &name(image), "io.cri-containerd.pinned=pinned"]);
@@ -46,7 +46,7 @@ fn use_once(cluster: &mut Cluster, recent: &str) {
     cluster.kubectl.apply(&[past]);
     let past = cluster.running("past");
     let earlier = cluster.node.kubelet_log().len();
-    // It looks who uses images when it starts.
+    // It reads which images are in use when it starts.
     cluster.node.restart_kubelet();
     cluster.node.eventually("the kubelet knows who uses which image", |node| {
         let said = node.kubelet_log().split_off(earlier);
@@ -56,7 +56,7 @@ fn use_once(cluster: &mut Cluster, recent: &str) {
     cluster.gone(&past);
 }
 
-/// `keeper` runs the image `used`; `writer` writes to the disk of images, and `other` to that of the node.
+/// `keeper` runs the image `used`; `writer` writes to the image disk, and `other` to the disk of the node.
 fn start_pods(cluster: &Cluster) {
     let mut keeper = pod("keeper", "true");
     keeper["spec"]["containers"][0]["image"] = name("used").into();
@@ -95,12 +95,12 @@ fn image_filesystem_pressure_removes_unused_images_then_evicts_the_largest_write
     cluster.node.logged("Ignoring containerfs thresholds");
     let stays = if pin(&cluster, "pinned") { vec!["used", "pinned"] } else { vec!["used"] };
     start_pods(&cluster);
-    // Without its use, it would be the first to go: of those that nobody knows to be used, by their names.
+    // Without its use it would be the first: images without known use are removed in the order of their names.
     let [never, recent] = in_turn(&cluster).map(|image| cluster.node.images()[&name(image)].clone());
     let [_, by_name] = in_turn(&cluster);
     use_once(&mut cluster, by_name);
 
-    // So little is left that the unused images must go, and that this is enough.
+    // This leaves so little that the unused images must be removed, and that removing them is enough.
     disk.fill_up_to("filler", threshold - 10 * MI);
     cluster.node.eventually("what nobody uses goes", |_| {
         let left = left(&cluster, &["used", "old", "older", "pinned"]);
@@ -116,13 +116,13 @@ fn image_filesystem_pressure_removes_unused_images_then_evicts_the_largest_write
     for name in ["keeper", "other", "writer"] {
         cluster.running(name);
     }
-    // The runtime clears away what a removed image had after it has answered.
+    // The runtime frees the space of a removed image after it has answered.
     let freed = 2 * 2 * u64::try_from(LARGE).expect("a size") * MI;
     cluster.node.eventually("what the removed images had is free", |_| {
         let (_, available) = disk.space();
         if available >= threshold - 10 * MI + freed { Ok(()) } else { Err(format!("{available}")) }
     });
-    // Now nothing is left to go but a pod; what the other one has on the disk of the node does not matter.
+    // Now only a pod can be evicted; the usage of the other one on the node's disk does not matter.
     disk.fill_up_to("more", threshold - 10 * MI);
     let words = format!(
         "The node was low on resource: ephemeral-storage. Threshold quantity: {threshold}, available: "
@@ -141,13 +141,13 @@ fn image_filesystem_pressure_removes_unused_images_then_evicts_the_largest_write
     from_the_high_mark_down_to_the_low_one(&mut cluster, &disk);
 }
 
-/// Two images of which nothing is known but their names: the one that goes later, and the one that goes first.
+/// Two images of which only the names are known: the one that is removed later, and the one that is removed first.
 fn in_turn(cluster: &Cluster) -> [&'static str; 2] {
     let ids = cluster.node.images();
     if ids[&name("old")] < ids[&name("older")] { ["older", "old"] } else { ["old", "older"] }
 }
 
-/// With marks instead of thresholds: one image is enough, so one goes; and where all are not enough, somebody hears of it.
+/// Image garbage collection by thresholds: one image is enough, so one is removed; where all are not enough, an event reports it.
 fn from_the_high_mark_down_to_the_low_one(cluster: &mut Cluster, disk: &SmallDisk) {
     for image in ["old", "older"] {
         cluster.node.import_image(&name(image), LARGE);

@@ -1,5 +1,5 @@
-//! Short jobs that follow each other as fast as the node has room: a scheduler that knows only what the API says sends the
-//! next one when one has ended, none is ever refused, and nothing of them stays, whoever does not want to die.
+//! Short pods that follow each other as fast as the node has capacity: a scheduler that knows only the API sends the next one
+//! when one has ended, none is ever rejected, and nothing of them remains, even of processes that resist SIGKILL.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -21,10 +21,10 @@ use crate::stubborn::{Stubborn, stray};
 
 /// Longer than all jobs take on a loaded machine.
 const TIMEOUT: Duration = Duration::from_secs(600);
-/// So long a process that is killed goes on.
+/// How long a killed process continues.
 const STUBBORN_FOR: Duration = Duration::from_secs(4);
 
-/// The API over plain HTTP: a kubectl for each of so many pods would cost more than the pods.
+/// A client of the API over plain HTTP: a kubectl for each of so many pods would cost more than the pods.
 struct Proxy {
     kubectl: Child,
     port: u16,
@@ -62,7 +62,7 @@ impl Drop for Proxy {
     }
 }
 
-/// What came of all jobs.
+/// The results of all jobs.
 #[derive(Debug, Default)]
 struct Turnover {
     /// How many ended like this: `Succeeded`, `Failed DeadlineExceeded`.
@@ -70,8 +70,8 @@ struct Turnover {
     most_at_once: usize,
 }
 
-/// Sends jobs as long as the API says that fewer than `places` have not ended; takes away those that have. `seen` is told
-/// of each job that runs.
+/// Creates jobs as long as fewer than `max_active` in the API have not ended; deletes those that have. `seen` is called with each
+/// running job.
 fn turn_over(
     cluster: &Cluster,
     jobs: Vec<Value>,
@@ -119,7 +119,7 @@ fn turn_over(
     turnover
 }
 
-/// A job of which so many fit the node. It needs no network of its own.
+/// A job that fits the node so many times. It needs no network of its own.
 fn job(name: &str, script: &str, cpu_milli: i64) -> Value {
     let mut pod = bound(once_pod(name, script));
     pod["spec"]["hostNetwork"] = true.into();
@@ -128,7 +128,7 @@ fn job(name: &str, script: &str, cpu_milli: i64) -> Value {
     pod
 }
 
-/// Waits until no cgroup, no mount and no directory is left of any pod.
+/// Waits until no cgroup, mount or directory of any pod is left.
 fn nothing_is_left(node: &Node, mounts: &[String]) {
     node.eventually("nothing is left of any pod", |node| {
         let tiers = ["kubepods", "kubepods/burstable", "kubepods/besteffort"];
@@ -142,7 +142,7 @@ fn nothing_is_left(node: &Node, mounts: &[String]) {
     });
 }
 
-/// Slices of pods of this node, also those that are no cgroups any more. None where systemd makes no cgroups.
+/// Slices of pods of this node, including units whose cgroup is gone. None where systemd does not manage cgroups.
 fn pods_that_systemd_knows(node: &Node) -> String {
     if cgroup_driver() == CgroupDriver::Cgroupfs {
         return String::new();
@@ -165,7 +165,7 @@ fn job_pods_on_containerd_reuse_freed_resources_and_leave_nothing() {
     cluster.ready();
     let mounts = mounts_of(&cluster.node);
     let cpu = allocatable(&cluster, "cpu") / i64::try_from(PLACES).expect("a count");
-    // One in fifty does not listen to SIGTERM and overstays; another leaves somebody who does not die.
+    // One in fifty ignores SIGTERM and exceeds its deadline; another leaves a process that does not exit.
     let script = |n: usize| match n % 50 {
         10 => "trap '' TERM; while :; do sleep 1; done",
         20 => "sleep 2",
@@ -224,14 +224,14 @@ fn job_pods_leave_no_process_in_their_cgroups() {
     assert!(strays.iter().any(|(_, is_inside)| *is_inside), "nobody came in time to be in a cgroup");
     for (mut stray, is_inside) in strays {
         let is_ended = stray.try_wait().expect("a child").is_some();
-        // Who came too late is ours to end.
+        // A process that came too late is ended by the test.
         let _ = stray.kill();
         let _ = stray.wait();
         assert_eq!(is_ended, is_inside, "whoever was in a cgroup of its pod has ended with it");
     }
 }
 
-/// Without an API, whose share would be larger than that of the node.
+/// Without the API client, whose share would be larger than that of the node.
 #[test]
 fn thousand_pods_leave_no_process_and_no_cgroup() {
     const WAVES: usize = 40;
@@ -245,7 +245,7 @@ fn thousand_pods_leave_no_process_and_no_cgroup() {
         let began = Instant::now();
         let uid = |n: usize| format!("wave-{wave}-{n}");
         let pods: Vec<Value> = (0..PODS).map(|n| lasting(&uid(n))).collect();
-        // The pods of the last wave go while those of this one come.
+        // The pods of the last wave terminate while those of this one start.
         node.apply("wave", &json!({"apiVersion": "v1", "kind": "List", "items": pods}));
         node.eventually("all pods of this wave run, and none else", |_| {
             let of_this = format!("wave-{wave}-");

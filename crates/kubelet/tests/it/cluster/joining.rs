@@ -1,5 +1,4 @@
-//! A node that comes with nothing but a bootstrap token: it asks for its certificate, waits for whoever decides, and is
-//! known from then on.
+//! A node that has only a bootstrap token: it requests its certificate, waits for the approval, and is a member from then on.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -15,7 +14,7 @@ use super::{Cluster, bound};
 
 const TOKEN: &str = "--bootstrap-token=abcdef.0123456789abcdef";
 
-/// A node that is told how to join, and its kubelet does not run yet.
+/// A node with bootstrap credentials; its kubelet is not started yet.
 pub(super) fn newcomer(api: &[&str], extra: Value) -> Cluster {
     let mut node = Node::on_containerd(extra);
     let mut arguments = vec![TOKEN, "--no-service-accounts", "--verbose"];
@@ -28,7 +27,7 @@ pub(super) fn newcomer(api: &[&str], extra: Value) -> Cluster {
     Cluster::of(node, api)
 }
 
-/// All signing requests, as `name requestor signer conditions`.
+/// All certificate signing requests, as `name requestor signer conditions`.
 pub(super) fn requests(cluster: &Cluster) -> Vec<String> {
     let said = cluster.kubectl.ok(&["get", "csr", "-o", "json"]);
     let list: Value = serde_json::from_str(&said).expect("a list of requests");
@@ -44,7 +43,7 @@ pub(super) fn requests(cluster: &Cluster) -> Vec<String> {
     list["items"].as_array().expect("requests").iter().map(words).collect()
 }
 
-/// The one request there is.
+/// The only signing request.
 #[track_caller]
 fn only_request(cluster: &Cluster) -> String {
     let all = requests(cluster);
@@ -52,7 +51,7 @@ fn only_request(cluster: &Cluster) -> String {
     all.into_iter().next().expect("one")
 }
 
-/// Waits for the one request, which nobody has decided upon; returns its name.
+/// Waits for the only signing request, still pending; returns its name.
 #[track_caller]
 fn pending(cluster: &Cluster) -> String {
     let request = cluster.node.eventually("a request waits for a decision", |_| {
@@ -97,7 +96,7 @@ fn tls_bootstrap_with_a_token_joins_and_keeps_its_certificate_over_restart() {
 
     cluster.kubectl.apply(&[bound(shell_pod("first", FOREVER))]);
     cluster.running("first");
-    // Nothing to join with is left, and nothing is needed.
+    // The bootstrap credentials are gone and not needed.
     std::fs::remove_file(cluster.api.file("bootstrap.kubeconfig")).expect("removed");
     cluster.node.restart_kubelet();
     cluster.kubectl.apply(&[bound(shell_pod("second", FOREVER))]);
@@ -106,7 +105,7 @@ fn tls_bootstrap_with_a_token_joins_and_keeps_its_certificate_over_restart() {
     assert_eq!(std::fs::read_link(&current).expect("a link"), target);
 }
 
-/// As a power cut leaves it: the link is there, and the file behind it is empty.
+/// As a power cut leaves it: the symlink exists, and its target is empty.
 #[test]
 fn an_empty_current_certificate_falls_back_to_an_older_pair() {
     let mut cluster = newcomer(&[], json!({}));
@@ -165,7 +164,7 @@ fn denied_csr_ends_the_kubelet_and_a_later_bootstrap_joins() {
         let said =
             format!("E: --bootstrap-kubeconfig: {name}: certificate signing request is denied, reason: ");
         assert_eq!(log.matches(&said).count(), lives, "{log}");
-        // Whoever starts it again gets the same answer, not a second request.
+        // Another start gets the same answer, not a second request.
         assert!(only_request(&cluster).ends_with("Denied"), "{:?}", requests(&cluster));
         cluster.node.spawn_kubelet();
     }

@@ -1,5 +1,5 @@
-//! SIGKILL for the kubelet of a cluster in the middle of everything: the next one ends it in the right state, and no
-//! container runs twice. Containers write down that they ran.
+//! SIGKILL for the kubelet of a cluster at any moment: the next one reaches the right state, and no container runs twice.
+//! Containers record each of their runs.
 
 use std::path::Path;
 use std::time::Duration;
@@ -76,7 +76,7 @@ fn api_pod_completes_once_whenever_the_kubelet_is_killed() {
         let cut_off_before = all_cut_off(&cluster.node);
         let mut pod =
             bound(once_pod(&name, "echo run >> /shared/order; sleep 0.3; echo completed >> /shared/order"));
-        // A runtime gives up a start whose caller is gone, and such a container has failed without having run.
+        // A runtime aborts a start whose client is gone, and such a container has failed without having run.
         pod["spec"]["restartPolicy"] = "OnFailure".into();
         share(&mut pod, &shared);
         cluster.kubectl.apply(&[pod]);
@@ -115,7 +115,7 @@ fn crash_loop_restart_count_in_the_api_grows_whenever_the_kubelet_is_killed() {
     let pod = cluster.kubectl.get("pod", "crasher").expect("it is there");
     cluster.kubectl.ok(&["delete", "pod", "crasher"]);
     cluster.gone(&pod);
-    // A kubelet that was killed between creating a container and starting it has used up a count.
+    // A kubelet that was killed between creating and starting a container has used up one count.
     let most = i64::try_from(runs(&shared) + MOMENTS.len()).expect("a count");
     assert!(last < most, "{last} restarts, and no more than {most} containers");
 }

@@ -1,4 +1,4 @@
-//! An unmodified kubectl, with a home of its own, so that it reads and caches nothing of the machine's user.
+//! An unmodified kubectl with a home directory of its own, so that it uses no files of the machine's user.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -17,7 +17,7 @@ use crate::server::{Pair, Stream, connect_to};
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const CLAIMS: &str = "/api/v1/namespaces/default/persistentvolumeclaims";
 
-/// A connection that is kept for the next question, and whose credentials it has.
+/// A connection that is kept for the next request, with its credentials.
 type Kept = Arc<Mutex<Option<(PathBuf, BufReader<Stream>)>>>;
 
 #[derive(Clone, Debug, Default)]
@@ -36,7 +36,7 @@ impl Kubectl {
         self.within(Command::new(Self::binary()), arguments)
     }
 
-    /// The same where another program starts it.
+    /// Does the same where another program starts it.
     pub(crate) fn within(&self, mut command: Command, arguments: &[&str]) -> Command {
         command
             .env_clear()
@@ -50,12 +50,12 @@ impl Kubectl {
         command
     }
 
-    /// Starts it; all it reads and writes is the caller's.
+    /// Starts it; the caller gets its input and output.
     pub(crate) fn start(&self, arguments: &[&str]) -> Child {
         self.command(arguments).spawn().expect("kubectl (Debian: kubernetes-client) can be run")
     }
 
-    /// Starts it and leaves it running; what it says goes to the file.
+    /// Starts it in the background; its output goes to the file.
     pub(crate) fn start_into(&self, arguments: &[&str], file: File) -> Child {
         let mut command = self.command(arguments);
         command.stdin(Stdio::null()).stdout(file).stderr(Stdio::null());
@@ -75,7 +75,7 @@ impl Kubectl {
         })
     }
 
-    /// What it says when it succeeds; what it complains about when it does not.
+    /// Its output when it succeeds; its error output otherwise.
     pub(crate) fn attempt(&self, arguments: &[&str]) -> Result<String, String> {
         said(&self.run(arguments, ""))
     }
@@ -85,7 +85,7 @@ impl Kubectl {
         self.feed(arguments, "")
     }
 
-    /// What it says when it succeeds with this input.
+    /// Its output when it succeeds with this input.
     #[track_caller]
     pub(crate) fn feed(&self, arguments: &[&str], input: &str) -> String {
         let said = said(&self.run(arguments, input));
@@ -99,8 +99,8 @@ impl Kubectl {
         self.feed(&["apply", "-f", "-"], &list.to_string());
     }
 
-    /// One object as `kubectl get -o json` shows it; the complaint where there is none. What tests ask for over and over is
-    /// read without starting a program for it.
+    /// One object as `kubectl get -o json` shows it; the error where there is none. Tests poll this, so it is read without
+    /// starting a program.
     pub(crate) fn get(&self, kind: &str, name: &str) -> Result<Value, String> {
         let text = match kind {
             "pod" => self.read(&format!("{PODS}/{name}"))?,
@@ -111,12 +111,12 @@ impl Kubectl {
         serde_json::from_str(&text).map_err(|error| error.to_string())
     }
 
-    /// All pods of the namespace, read likewise.
+    /// All pods of the namespace, read in the same way.
     pub(crate) fn pods(&self) -> Result<Vec<Value>, String> {
         self.list(PODS)
     }
 
-    /// The events about an object, read likewise.
+    /// The events of an object, read in the same way.
     pub(crate) fn events(&self, kind: &str, name: &str) -> Result<Vec<Value>, String> {
         let selector = format!("involvedObject.kind%3D{kind}%2CinvolvedObject.name%3D{name}");
         self.list(&format!("/api/v1/events?fieldSelector={selector}"))
@@ -128,7 +128,7 @@ impl Kubectl {
         list["items"].as_array().cloned().ok_or(text)
     }
 
-    /// Makes objects as `kubectl create` does, likewise: where moments count, and in an emulated machine.
+    /// Creates objects as `kubectl create` does, in the same way: for tests where moments count, and for emulated machines.
     #[track_caller]
     pub(crate) fn create(&self, objects: &[Value]) {
         for object in objects {
@@ -142,13 +142,13 @@ impl Kubectl {
         }
     }
 
-    /// Writes the status of a claim.
+    /// Writes the status of a PersistentVolumeClaim.
     #[track_caller]
     pub(crate) fn write_claim_status(&self, name: &str, claim: &Value) {
         self.must("PUT", &format!("{CLAIMS}/{name}/status"), &claim.to_string());
     }
 
-    /// Deletes a pod, with the time to end that it asks for, and does not wait for its end.
+    /// Deletes a pod with its own grace period, and does not wait for its end.
     #[track_caller]
     pub(crate) fn delete(&self, pod: &str) {
         self.must("DELETE", &format!("{PODS}/{pod}"), "");
@@ -163,11 +163,11 @@ impl Kubectl {
         self.ask("GET", path, "")
     }
 
-    /// What the API server answers at that path to whom the kubeconfig names.
+    /// The response of the API server at that path, with the credentials of the kubeconfig.
     fn ask(&self, method: &str, path: &str, body: &str) -> Result<String, String> {
         let what = format!("{method} {path}");
         let mut kept = self.kept.lock();
-        // The server may have ended since; what changes something is not tried twice.
+        // The server may have stopped since; a request that changes something is not repeated.
         if let Some((of, stream)) = kept.as_mut()
             && method == "GET"
             && *of == self.kubeconfig
@@ -198,7 +198,7 @@ impl Kubectl {
     }
 }
 
-/// One request and its answer: status and body. The connection stays.
+/// One request and its response: status and body. The connection stays open.
 fn exchange(stream: &mut BufReader<Stream>, what: &str, body: &str) -> Result<(u16, String), String> {
     let failed = |error: std::io::Error| error.to_string();
     let head = "Host: node\r\nContent-Type: application/json\r\n";

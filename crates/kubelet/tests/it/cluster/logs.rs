@@ -9,12 +9,12 @@ use crate::node::{container, once_pod, restarts, shell, shell_pod};
 
 use super::{Cluster, bound};
 
-/// Fails once; the second life says three lines, and a fourth as soon as `/shared/go` is there, and ends.
+/// Fails once; the second instance prints three lines, and a fourth as soon as `/shared/go` exists, and exits.
 const TWO_LIVES: &str = "if [ ! -e /shared/lived ]; then touch /shared/lived; echo first life >&2; exit 1; fi; \
                          echo one; echo two; echo three; \
                          until [ -e /shared/go ]; do sleep 0.1; done; echo four";
 
-/// A pod of several containers whose `main` has failed once and said three lines since.
+/// A pod of several containers whose `main` has failed once and printed three lines since.
 fn talker(cluster: &Cluster) {
     let mut pod = bound(shell_pod("talker", TWO_LIVES));
     pod["spec"]["restartPolicy"] = "OnFailure".into();
@@ -46,7 +46,7 @@ fn kubectl_logs_serves_every_container_and_previous_instance_with_limits() {
     assert_eq!((time.len(), line), ("2026-01-01T00:00:00.000000000Z".len(), "three\n"));
     assert!(time.parse::<jiff::Timestamp>().is_ok(), "{time}");
     assert_eq!(cluster.kubectl.ok(&["logs", "talker", "-c", "first"]), "prepared\n");
-    // Which container comes first is kubectl's affair.
+    // kubectl chooses which container comes first.
     let all = cluster.kubectl.ok(&["logs", "talker", "--all-containers"]);
     assert!(["prepared\none\ntwo\nthree\n", "one\ntwo\nthree\nprepared\n"].contains(&all.as_str()), "{all}");
     cluster.node.eventually("what was said is older than a second", |_| {
@@ -54,7 +54,7 @@ fn kubectl_logs_serves_every_container_and_previous_instance_with_limits() {
         if said.is_empty() { Ok(()) } else { Err(said) }
     });
 
-    // A follower gets what comes, until the container has ended.
+    // Follow returns new lines until the container has exited.
     let mut follower = cluster.kubectl.start(&["logs", "-f", "talker", "-c", "main", "--tail=1"]);
     let mut lines = BufReader::new(follower.stdout.take().expect("its output")).lines();
     let mut next = || lines.next().map(|line| line.expect("a line"));
@@ -70,7 +70,7 @@ fn kubectl_logs_serves_every_container_and_previous_instance_with_limits() {
     assert!(why.contains("container none is not valid for pod talker"), "{why}");
 }
 
-/// Each life says that it lives, and ends when it is told to, or with the pod, with last words.
+/// Each instance prints a first line and, when its file appears or the pod is deleted, its last lines before it exits.
 const LIVES: &str = "n=$(cat /shared/n 2>/dev/null || echo 0); n=$((n + 1)); echo $n > /shared/n; \
                      trap 'echo farewell $n; exit 0' TERM; echo life $n; \
                      until [ -e /shared/end$n ]; do sleep 0.1; done; echo over $n; exit 1";

@@ -10,10 +10,10 @@ use testing::FakeRuntime;
 use super::watch::{Watch, oddities};
 use super::{Cluster, bound};
 
-/// A pod's life in changes: sandbox, container, deletion asked for, container ended, sandbox stopped; some in two steps.
+/// Updates of a pod: sandbox, container, deletion requested, container exited, sandbox stopped; some take two.
 const MAX_CHANGES: usize = 12;
 
-/// Creates that many pods at once, waits until all run, deletes them all, and accounts for all that was seen.
+/// Creates that many pods at once, waits until all run, deletes them all, and checks every watch event.
 fn come_and_go(cluster: &Cluster, count: usize, pod: impl Fn(&str) -> Value) {
     cluster.ready();
     let watch = Watch::pods(&cluster.kubectl, cluster.node.path("watch.json"));

@@ -1,4 +1,4 @@
-//! What `/metrics` tells of a node that does a bit of everything, against the contract's list of names.
+//! The `/metrics` of a node that uses a bit of every feature, compared with the list of the Go kubelet's families.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{Cluster, bound};
 use crate::node::{FOREVER, Node, shell, shell_pod};
 
-/// Families of contract B.4 that any node of a cluster tells, with the type that each must have.
+/// Families of the Go kubelet that any node of a cluster exports, with the type that each must have.
 const TOLD: &[(&str, &str)] = &[
     ("kubelet_image_volume_requested_total", "counter"),
     ("kubelet_image_volume_mounted_succeed_total", "counter"),
@@ -108,7 +108,7 @@ const TOLD: &[(&str, &str)] = &[
     ("force_cleaned_failed_volume_operation_errors_total", "counter"),
 ];
 
-/// Families that have no sample, and are left out as in the Go kubelet, until what they count has happened.
+/// Families without a sample, omitted as in the Go kubelet until the first event that they count.
 const COUNTED_LATER: &[(&str, &str)] = &[
     ("kubelet_preemptions", "counter"),
     ("apiserver_delegated_authn_request_duration_seconds", "histogram"),
@@ -132,7 +132,7 @@ const COUNTED_LATER: &[(&str, &str)] = &[
 ];
 
 /// The other families of the Go kubelet: exported only by nodes that do more than this one, or not built (docs/parity.md).
-/// Those that end in `*` are left out: Go's own (`go_*`), its work queues, and what its registry counts have no meaning here.
+/// Those that end in `*` are omitted: Go's own (`go_*`), its work queues, and what its registry counts have no meaning here.
 const REST: &[&str] = &[
     "kubelet_cri_losing_support",
     "csi_operations_seconds",
@@ -234,7 +234,7 @@ fn metrics_of_a_cluster_node_have_every_implemented_family() {
         if starts < 1.0 {
             return Err(format!("{starts} starts"));
         }
-        // Logs are measured in a round of their own.
+        // Log sizes are measured in a separate pass.
         if !text.contains("kubelet_container_log_filesystem_used_bytes{") {
             return Err("no size of a log".to_owned());
         }
@@ -265,7 +265,7 @@ fn number(text: &str, sample: &str) -> f64 {
     value.unwrap_or_else(|| panic!("no {sample} in {text}")).parse().expect("a number")
 }
 
-/// The API server was asked about a caller, was called by us, and a request of each kind was counted.
+/// The API server reviewed a token and called the kubelet, and a request of each kind was counted.
 fn told_of_callers(cluster: &Cluster, text: &str) {
     let host = format!("127.0.0.1:{}", cluster.api.port());
     for sample in [

@@ -1,4 +1,4 @@
-//! Static pods as the API shows them: their mirrors.
+//! Mirror pods: static pods as the API shows them.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use super::Cluster;
 
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
-/// The mirror of a static pod, once the container it shows is the one given.
+/// The mirror pod of a static pod, once it shows the given container.
 fn mirror_of(cluster: &Cluster, pod: &Value) -> Value {
     let id = container(pod, "main")["containerID"].clone();
     cluster.shown_when("web-node", "shows the container that runs", |mirror| {
@@ -30,7 +30,7 @@ fn mirror_pod_is_recreated_after_deletion_and_removed_with_the_manifest() {
     assert_ne!(uid(&mirror), uid(&pod), "a mirror is an object of its own");
     assert_eq!(cluster.node.pods().len(), 1, "what it shows runs once");
 
-    // As people do it who do not know what it is, and as those do who want it gone.
+    // Deleted as by users who do not know what it is, and by users who want to remove it.
     for how in [&["--wait=false"][..], &["--grace-period=0", "--force"]] {
         let before = uid(&mirror_of(&cluster, &pod));
         cluster.kubectl.ok(&[&["delete", "pod", "web-node"], how].concat());

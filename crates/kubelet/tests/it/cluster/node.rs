@@ -7,7 +7,7 @@ use testing::FakeRuntime;
 use super::{Cluster, bound};
 use crate::node::{FOREVER, Node, condition, shell_pod};
 
-/// What stands behind a label of `kubectl describe`, as `Kernel Version:`.
+/// The value of a label of `kubectl describe`, such as `Kernel Version:`.
 #[track_caller]
 fn described<'a>(text: &'a str, label: &str) -> &'a str {
     let line = text.lines().find_map(|line| line.trim_start().strip_prefix(label));
@@ -47,7 +47,7 @@ fn the_node_becomes_ready_and_kubectl_describes_it() {
         assert_eq!(line.split_whitespace().nth(1), Some(status), "{line}");
         assert!(line.contains(reason), "{line}");
     }
-    // Asked for by kind and name: `kubectl describe node` before 1.24 shows only events without the UID of the Node.
+    // Requested by kind and name: `kubectl describe node` before 1.24 shows only events without the UID of the Node.
     cluster.node.eventually("the events of the node are told", |_| {
         let events = cluster.events("Node", "node");
         let is_told = |reason: &&str| events.iter().any(|event| event.starts_with(&format!("{reason}: ")));
@@ -64,7 +64,7 @@ fn node_lease_is_renewed_more_often_than_the_node_status() {
         let args = ["get", "lease", "-n", "kube-node-lease", "node", "-o", "json"];
         serde_json::from_str::<Value>(&cluster.kubectl.attempt(&args)?).map_err(|error| error.to_string())
     };
-    // The first one may be older than what is known of the Node.
+    // The first one may be older than the Node object.
     let first = cluster.node.eventually("there is a lease that names its owner", |node| {
         let lease = lease(node)?;
         if lease["metadata"]["ownerReferences"].is_array() { Ok(lease) } else { Err(lease.to_string()) }
@@ -119,7 +119,7 @@ fn existing_node_keeps_foreign_labels_and_taints_after_a_kubelet_restart() {
     });
 }
 
-/// The address that this machine would show to others; asking for it sends nothing.
+/// The address that this machine would use as a source; finding it sends nothing.
 fn own_address() -> String {
     let socket = std::net::UdpSocket::bind(("0.0.0.0", 0)).expect("a socket");
     socket.connect(("192.0.2.1", 9)).expect("a default route");
@@ -152,7 +152,7 @@ fn node_object_follows_flags_and_configuration() {
         {"key": "node.cloudprovider.kubernetes.io/uninitialized", "value": "true", "effect": "NoSchedule"},
     ]);
     assert_eq!(node["spec"]["taints"], taints);
-    // Where a cloud tells the addresses, the one that was given is only its hint at which to take.
+    // Where a cloud provider reports the addresses, `--node-ip` only selects one of them.
     let hint = &node["metadata"]["annotations"]["alpha.kubernetes.io/provided-node-ip"];
     assert_eq!(hint, &json!(address), "{node}");
     assert_eq!(status["capacity"]["pods"], status["capacity"]["cpu"], "one pod a processor");
@@ -181,7 +181,7 @@ fn register_node_false_waits_for_the_node_object_and_then_reports_status() {
     assert!(declared.contains(&json!("ExtendWebSocketsToKubelet")), "{declared:?}");
 }
 
-/// `container_manager_linux.go`: the Go kubelet validates the cgroup before it talks to the API server.
+/// `container_manager_linux.go`: the Go kubelet validates the cgroup before it calls the API server.
 #[test]
 fn cgroup_root_that_does_not_exist_ends_the_start_before_the_node_registers() {
     let mut cluster = Cluster::around(Node::on_containerd(json!({})));
@@ -194,7 +194,7 @@ fn cgroup_root_that_does_not_exist_ends_the_start_before_the_node_registers() {
     assert!(answer.contains("NotFound"), "{answer}");
 }
 
-/// Events wait for their own turn, and statuses of pods for theirs.
+/// Events have a budget of their own, and pod statuses too.
 #[test]
 fn kube_api_qps_and_burst_limit_api_calls() {
     let fake = FakeRuntime::with_clock(ports::Clock::system());
@@ -222,7 +222,7 @@ fn kube_api_qps_and_burst_limit_api_calls() {
         }
         if moments.len() >= 12 { Ok(moments) } else { Err(format!("{} events", moments.len())) }
     });
-    // Moments are told in whole seconds; by default all of them would be told at once.
+    // Timestamps have whole seconds; with the default limits all events would have the same one.
     let (first, last) = (moments.iter().min().expect("a dozen"), moments.iter().max().expect("a dozen"));
     assert!(last.duration_since(*first).as_secs() >= 4, "{moments:?}");
     let metrics = cluster.node.get("/metrics").expect("metrics");

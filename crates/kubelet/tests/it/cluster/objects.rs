@@ -1,5 +1,5 @@
-//! ConfigMaps, Secrets, tokens and Services as containers see them: in volumes and in variables, when they are there, when
-//! they change, and when they come late.
+//! ConfigMaps, Secrets, tokens and Services as containers see them: in volumes and in environment variables, when they exist,
+//! when they change, and when they are created late.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use crate::node::{FOREVER, Node, condition, container, restarts, shell_pod, uid}
 
 use super::{Cluster, bound};
 
-/// A cluster with service accounts, as real ones are. Its kubelet does not run yet.
+/// A cluster with service accounts, as real ones are. Its kubelet is not started yet.
 fn with_accounts() -> Cluster {
     Cluster::with_api(Node::on_containerd(json!({})), &["--verbose"])
 }
@@ -30,7 +30,7 @@ fn secret(name: &str, data: Value) -> Value {
     json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": data})
 }
 
-/// A pod that stays, with these volumes, each mounted at `/vol/<its name>`, and these fields of its container.
+/// A pod that keeps running, with these volumes, each mounted at `/vol/<its name>`, and these fields of its container.
 fn pod(name: &str, volumes: Value, fields: Value) -> Value {
     let mut pod = bound(shell_pod(name, FOREVER));
     let names = volumes.as_array().expect("volumes").iter().map(|volume| volume["name"].clone());
@@ -44,12 +44,12 @@ fn pod(name: &str, volumes: Value, fields: Value) -> Value {
     pod
 }
 
-/// What the container of a running pod sees, from the node's side.
+/// The root filesystem of the container of a running pod, seen from the node.
 struct Inside(PathBuf);
 
 impl Inside {
-    /// The runtime calls a container running a moment before its program has taken the place of the runtime's own, with
-    /// variables of which the host's name is one.
+    /// The runtime reports a container as running a moment before its program has replaced the runtime's own process, whose
+    /// environment has only the host name.
     #[track_caller]
     fn of(cluster: &Cluster, pod: &Value) -> Self {
         let inside = Self(PathBuf::from(format!("/proc/{}", cluster.node.container_pid(pod, "main"))));
@@ -63,7 +63,7 @@ impl Inside {
         self.0.join("root").join(path)
     }
 
-    /// The text of a file; why there is none otherwise.
+    /// The text of a file, or the error.
     fn file(&self, path: &str) -> Result<String, String> {
         std::fs::read_to_string(self.path(path)).map_err(|error| format!("{path}: {error}"))
     }
@@ -72,7 +72,7 @@ impl Inside {
         std::fs::metadata(self.path(path)).expect("a file").permissions().mode() & 0o7777
     }
 
-    /// The names in a directory that do not belong to the way it is updated.
+    /// The names in a directory, without those of the atomic update.
     fn names(&self, path: &str) -> Vec<String> {
         let mut names = crate::node::names_in(&self.path(path));
         names.retain(|name| !name.starts_with(".."));
@@ -96,7 +96,7 @@ fn reads(cluster: &Cluster, inside: &Inside, path: &str, text: &str) {
     });
 }
 
-/// Who the API takes the bearer of this token for.
+/// The user that the API reports for the bearer of this token.
 fn review(cluster: &Cluster, token: &str, audiences: &Value) -> Value {
     let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview",
         "spec": {"token": token, "audiences": audiences}});
@@ -158,7 +158,7 @@ fn config_map_secret_downward_api_and_projected_volumes_follow_changes() {
     reads(&cluster, &inside, "vol/cfg/color", "blue");
     assert_eq!(inside.names("vol/cfg"), ["color", "shape"], "all of a change comes at once");
     reads(&cluster, &inside, "vol/all/color", "blue");
-    // What still names the key that is gone stays as it was.
+    // The part that still refers to the removed key is unchanged.
     assert_eq!(file("vol/some/deep/paint"), "red");
     cluster.kubectl.ok(&[
         "patch",
@@ -172,7 +172,7 @@ fn config_map_secret_downward_api_and_projected_volumes_follow_changes() {
     assert_eq!(inside.mode("vol/keys/password"), 0o400);
     cluster.kubectl.ok(&["label", "pod", "reader", "tier=back", "--overwrite"]);
     reads(&cluster, &inside, "vol/meta/labels", "app=\"reader\"\ntier=\"back\"");
-    // What was optional and absent may come later.
+    // An optional object may be created later.
     cluster.kubectl.apply(&[config_map("absent", json!({"late": "guest"}))]);
     reads(&cluster, &inside, "vol/none/late", "guest");
     reads(&cluster, &inside, "vol/all/late", "guest");
@@ -215,7 +215,7 @@ fn service_account_token_of_a_container_is_accepted_by_the_api() {
     let other = inside.file("vol/vault/token").expect("a token");
     assert_eq!(review(&cluster, &other, &json!(["vault"]))["authenticated"], true);
     assert_eq!(review(&cluster, &other, &json!([]))["authenticated"], false, "it is for the vault only");
-    // It is worth nothing without its pod.
+    // The token is invalid without its pod.
     cluster.kubectl.ok(&["delete", "pod", "web"]);
     cluster.gone(&web);
     assert_eq!(review(&cluster, &token, &json!([]))["authenticated"], false);
@@ -228,7 +228,7 @@ fn env_variables_come_from_config_maps_secrets_fields_and_services() {
         json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name},
             "spec": {"selector": {"app": name}, "ports": [port]}})
     };
-    // Before the kubelet starts, so that it knows them before any pod.
+    // Created before the kubelet starts, so that it knows them before any pod.
     cluster.kubectl.apply(&[
         service("db-main", json!({"name": "sql", "port": 5432})),
         config_map("cfg", json!({"color": "red", "size": "big"})),
@@ -355,7 +355,7 @@ fn pods_wait_for_missing_config_maps_and_secrets_with_a_reason_and_start_when_th
             if events.contains(&event) { Ok(()) } else { Err(format!("{events:?}")) }
         });
     }
-    // Who waits can be deleted all the same.
+    // A waiting pod can be deleted all the same.
     cluster.kubectl.apply(&[pod("given-up", one(json!({"configMap": {"name": "never"}})), json!({}))]);
     let given_up = cluster.shown_when("given-up", "waits", |pod| container(pod, "main")["state"].is_object());
     cluster.kubectl.ok(&["delete", "pod", "given-up", "--wait=false"]);
@@ -393,7 +393,7 @@ fn immutable_config_map_is_read_and_not_watched() {
     let inside = Inside::of(&cluster, &cluster.running("web"));
     assert_eq!(inside.file("vol/cfg/color").as_deref(), Ok("red"));
     assert_eq!(inside.file("vol/keys/word").as_deref(), Ok("sesame"));
-    // A change of the other one came through, so whoever is watched was watched by then.
+    // A change of the other object arrived, so every watched object was watched by then.
     cluster.kubectl.ok(&["patch", "configmap", "free", "-p", r#"{"data":{"color":"blue"}}"#]);
     reads(&cluster, &inside, "vol/free/color", "blue");
     let log = cluster.api.log();
@@ -476,7 +476,7 @@ fn runtime_class_sets_the_runtime_handler_of_the_pod() {
     cluster.gone(&unknown);
 }
 
-/// A certificate as far as anybody looks: base64 in its frame.
+/// A certificate in outline only: base64 in a PEM frame.
 fn certificate(base64: &str) -> String {
     format!("-----BEGIN CERTIFICATE-----\n{base64}\n-----END CERTIFICATE-----\n")
 }

@@ -1,4 +1,4 @@
-//! The API server goes away and comes back, with its history or without, and the kubelet with it or not: pods go on.
+//! The API server stops and comes back, with its history or without, with or without a restart of the kubelet: pods keep running.
 
 use serde_json::Value;
 
@@ -11,14 +11,14 @@ fn id(pod: &Value) -> Value {
     container(pod, "main")["containerID"].clone()
 }
 
-/// A pod whose container ends, with failure, as soon as `/shared/end` is there; it removes it.
+/// A pod whose container fails as soon as `/shared/end` exists; it removes the file.
 fn fragile(node: &Node) -> Value {
     let mut pod = bound(shell_pod("fragile", "until rm /shared/end 2>/dev/null; do sleep 0.1; done; exit 1"));
     share(&mut pod, &node.path("shared"));
     pod
 }
 
-/// What the node itself says of the pod, without the API.
+/// The node's own view of the pod, without the API.
 fn local(node: &Node, pod: &Value) -> Result<Value, String> {
     let same = node.pods().into_iter().find(|other| uid(other) == uid(pod));
     same.ok_or_else(|| "no such pod in /pods".to_owned())
@@ -83,7 +83,7 @@ fn expired_watch_history_leads_to_a_new_list() {
     cluster.kubectl.ok(&["delete", "pod", "ended", "--wait=false"]);
     cluster.kubectl.apply(&["replaced", "new"].map(|name| bound(shell_pod(name, FOREVER))));
     cluster.api.compact();
-    // The connection breaks too: what was in flight is lost, and what is asked for next has expired.
+    // The connection breaks too: watch events are lost, and the next watch has expired.
     cluster.api.stop();
     cluster.api.start_again(&[]);
     signal(cluster.node.kubelet_pid(), "CONT");

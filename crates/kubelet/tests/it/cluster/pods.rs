@@ -1,4 +1,4 @@
-//! Pods that come through kubectl: what it shows of them while they run, crash and complete.
+//! Pods created by kubectl: what it shows while they run, crash and complete.
 
 use serde_json::{Value, json};
 
@@ -61,7 +61,7 @@ fn applied_pod_runs_and_kubectl_describe_shows_it() {
     who_looks_into_a_pod_comes_once_and_changes_nothing(&cluster, &pod);
 }
 
-/// `kubectl debug`: a container that comes to one that runs, sees its processes, ends and is not started again.
+/// `kubectl debug`: an ephemeral container that joins a running one, sees its processes, exits and is not restarted.
 fn who_looks_into_a_pod_comes_once_and_changes_nothing(cluster: &Cluster, pod: &Value) {
     let look = |name: &str, script: &str| {
         let to_target = ["--target=main", "--image-pull-policy=IfNotPresent", "--profile=general"];
@@ -83,7 +83,7 @@ fn who_looks_into_a_pod_comes_once_and_changes_nothing(cluster: &Cluster, pod: &
         said.contains("sleep 3600") && !said.contains("cmdline"),
         "it sees the first process of main: {said}"
     );
-    // Who comes later has been through everything that could have started the first one again.
+    // A pod that comes later has been through everything that could have restarted the first one.
     look("later", FOREVER);
     let now = shown("later", "running");
     assert_eq!(container(&now, "looker"), ended, "it came once");
@@ -116,7 +116,7 @@ fn completed_pod_is_shown_as_succeeded_and_kept() {
     assert_eq!((reasons(&done), reasons(&failed)), (json!("PodCompleted"), json!("PodFailed")));
     assert_eq!(container(&failed, "main")["state"]["terminated"]["exitCode"], 7);
     cluster.node.restart_kubelet();
-    // A pod that comes later has been through everything that could have started them again.
+    // A pod that comes later has been through everything that could have restarted them.
     cluster.kubectl.apply(&[bound(shell_pod("later", FOREVER))]);
     cluster.running("later");
     for pod in [&done, &failed] {

@@ -1,5 +1,5 @@
-//! A node that runs short, with real disks, real memory and a real runtime: who goes, what kubectl shows of it, and that
-//! the node is well again.
+//! A node under pressure, with real disks, real memory and a real runtime: which pods are evicted, what kubectl shows, and that
+//! the node recovers.
 
 use std::fs::File;
 use std::io::Write;
@@ -16,7 +16,7 @@ use crate::small_disk::SmallDisk;
 
 use super::{Cluster, bound};
 
-/// A pod that writes and stays, with a volume at `/data`.
+/// A pod that writes and keeps running, with a volume at `/data`.
 fn writer(name: &str, script: &str, volume: Value) -> Value {
     let mut pod = bound(shell_pod(name, &format!("{script}; {FOREVER}")));
     pod["spec"]["volumes"] = json!([{"name": "data", "emptyDir": volume}]);
@@ -28,7 +28,7 @@ fn fill(mebibytes: u64) -> String {
     format!("dd if=/dev/zero of=/data/file bs=1M count={mebibytes}")
 }
 
-/// Waits until kubectl shows the pod as evicted with words that begin like this; returns it.
+/// Waits until kubectl shows the pod as evicted with a message that begins like this; returns it.
 #[track_caller]
 pub(super) fn evicted(cluster: &Cluster, name: &str, words: &str) -> Value {
     let pod = cluster.shown_when(name, "is evicted", |pod| pod["status"]["reason"] == "Evicted");
@@ -66,7 +66,7 @@ fn disk_pressure_evicts_the_largest_pod_and_ephemeral_storage_limits_evict_witho
     cluster.node.start_kubelet();
     cluster.ready();
 
-    // Together they leave the node enough; two of them take more than they may.
+    // Together they leave the node enough; two of them exceed their limits.
     let mut limited = writer("limited", &fill(4), json!({}));
     limited["spec"]["containers"][0]["resources"] = json!({"limits": {"ephemeral-storage": "3Mi"}});
     cluster.kubectl.create(&[
@@ -92,7 +92,7 @@ fn disk_pressure_evicts_the_largest_pod_and_ephemeral_storage_limits_evict_witho
     assert_eq!(condition(&big, "DisruptionTarget"), "True");
     node_shows(&cluster, "DiskPressure", "False", "KubeletHasNoDiskPressure");
 
-    // Its files are gone, so there is room again, for bytes and for others.
+    // Its files are gone, so bytes and inodes are free again.
     let many = "i=0; while [ $i -lt 1200 ]; do : > /data/$i; i=$((i + 1)); done";
     cluster.kubectl.create(&[writer("many", many, json!({}))]);
     evicted(&cluster, "many", "The node was low on resource: inodes. Threshold quantity: 1k, available: ");
@@ -102,7 +102,7 @@ fn disk_pressure_evicts_the_largest_pod_and_ephemeral_storage_limits_evict_witho
         match pod["status"]["phase"].as_str() {
             Some("Running") => Ok(()),
             Some("Failed") => {
-                // It came while the node still showed the shortage.
+                // It was created while the node still had the pressure condition.
                 cluster.kubectl.delete("next");
                 cluster.gone(&pod);
                 cluster.kubectl.create(&[writer("next", &fill(1), json!({}))]);
@@ -145,7 +145,7 @@ fn processes_left() -> i64 {
     number("/proc/sys/kernel/pid_max").min(number("/proc/sys/kernel/threads-max")) - running
 }
 
-/// A pod that begins more processes than the machine has to spare goes; one next to it that has a few stays.
+/// A pod that starts more processes than the machine can spare is evicted; one next to it with a few stays.
 fn too_many_processes(cluster: &Cluster, threshold: &str) {
     let begin = |number: u32| format!("i=0; while [ $i -lt {number} ]; do sleep 3600 & i=$((i + 1)); done");
     cluster.kubectl.create(&[bound(shell_pod("few", &format!("{}; {FOREVER}", begin(5))))]);
@@ -158,13 +158,13 @@ fn too_many_processes(cluster: &Cluster, threshold: &str) {
     cluster.running("few");
 }
 
-/// The memory of this machine, less so much.
+/// The memory of this machine, reduced by so much.
 fn all_memory_but(mebibytes: i64) -> String {
     (memory_bytes() - (mebibytes << 20)).to_string()
 }
 
-/// What pods have together is 500 MiB, of which 250 are to be kept free, and 330 where it was less. The node is short of memory
-/// for long enough to ask what it takes in then.
+/// All pods together may use 500 MiB, of which 250 are the eviction threshold, and 330 before. The memory pressure lasts long
+/// enough to test which pods the node admits then.
 fn short_of_memory() -> Cluster {
     let period = format!("{}s", stretched(Duration::from_secs(15)).as_secs());
     Cluster::around(crate::node::Node::on_containerd(json!({
@@ -176,13 +176,13 @@ fn short_of_memory() -> Cluster {
     })))
 }
 
-/// A pod that asks for so much memory.
+/// A pod with this memory request.
 fn asking(mut pod: Value, memory: &str) -> Value {
     pod["spec"]["containers"][0]["resources"] = json!({"requests": {"memory": memory}});
     pod
 }
 
-/// A pod that takes so much memory once it is told to.
+/// A pod that allocates so much memory when it is triggered.
 fn eater(name: &str, priority: i32, takes: u64) -> Value {
     let wait = "mkfifo /data/begin; read word < /data/begin";
     let script = format!("{wait}; {}; : > /data/done", fill(takes));
@@ -191,8 +191,8 @@ fn eater(name: &str, priority: i32, takes: u64) -> Value {
     pod
 }
 
-/// Tells an eater to begin, which runs and is known to; returns the directory that it eats in. Who begins by itself may be
-/// evicted before the kubelet has heard that its container runs.
+/// Triggers the allocation of a running pod; returns the directory it writes to. A pod that starts by itself may be evicted
+/// before the kubelet has seen its container run.
 fn begin(cluster: &Cluster, name: &str) -> PathBuf {
     let pod = cluster.running(name);
     let dir = format!("root/pods/{}/volumes/kubernetes.io~empty-dir/data", uid(&pod));
@@ -207,7 +207,7 @@ fn begin(cluster: &Cluster, name: &str) -> PathBuf {
     dir
 }
 
-/// The same; returns once the eater has all that it takes.
+/// Does the same; returns once everything is allocated.
 fn eat(cluster: &Cluster, name: &str) {
     let dir = begin(cluster, name);
     cluster.node.eventually("the eater has what it takes", |_| {
@@ -241,7 +241,7 @@ fn memory_pressure_evicts_the_pod_over_its_request() {
     assert!(message.contains("Container main was using "), "{message}");
     assert!(message.contains(", request is 10Mi, has larger consumption of memory. "), "{message}");
     if !is_v2() {
-        // The kernel said so, and the next look was not waited for.
+        // The kernel notified the kubelet, without waiting for the next observation.
         let log = cluster.node.kubelet_log();
         let (before, _) =
             log.split_once("Eviction threshold met, attempting to reclaim").expect("it was logged");
@@ -263,7 +263,7 @@ fn memory_pressure_evicts_the_pod_over_its_request() {
     what_the_kernel_says_is_told(&cluster, &log);
 }
 
-/// Waits until the kubelet has just looked at what is left, so that its next look is far away.
+/// Waits until the kubelet has just observed the available memory, so that its next observation is far away.
 fn after_a_look(cluster: &Cluster) {
     let looks = || {
         let log = cluster.node.kubelet_log();
@@ -278,7 +278,7 @@ fn after_a_look(cluster: &Cluster) {
     });
 }
 
-/// Those who ask for memory, those who may be there nevertheless, and those without whom there would be no node.
+/// Pods with a memory request, pods that are admitted nevertheless, and critical pods.
 fn what_a_node_short_of_memory_takes_in(cluster: &Cluster) {
     node_shows(cluster, "MemoryPressure", "True", "KubeletHasInsufficientMemory");
     let mut tolerant = bound(shell_pod("tolerant", FOREVER));

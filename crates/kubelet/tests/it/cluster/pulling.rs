@@ -1,4 +1,4 @@
-//! Images behind a password: who has pulled one may use it, and others may not although it is there.
+//! Images of a private registry: a pod that has pulled one may use it, and others may not although it is present.
 
 use serde_json::{Value, json};
 
@@ -34,7 +34,7 @@ fn image_pulled_with_a_secret_is_refused_to_pods_without_it() {
     let mapping = &known[0]["credentialMapping"][image.trim_end_matches(":1")];
     assert_eq!(mapping["kubernetesSecrets"][0]["name"], "login", "{known:?}");
 
-    // Without the registry, what is recorded decides alone.
+    // Without the registry, the pull records alone decide.
     drop(registry);
     cluster.kubectl.apply(&[
         pod("same", &image, "IfNotPresent", &["login"]),
@@ -47,7 +47,7 @@ fn image_pulled_with_a_secret_is_refused_to_pods_without_it() {
         cluster.shown_when("never", "is refused", |pod| waiting(pod).starts_with("ErrImageNeverPull"));
     assert!(waiting(&refused).contains("is not present with pull policy of Never"), "{refused}");
 
-    // Records outlive the kubelet; a policy that asks for nothing opens the image to all.
+    // Records survive the kubelet; a policy without verification opens the image to all pods.
     cluster.node.restart_kubelet();
     cluster.kubectl.apply(&[pod("again", &image, "Never", &["login"])]);
     cluster.running("again");

@@ -1,5 +1,5 @@
-//! A node on which nothing changes asks nothing of the API but to renew its lease, its heartbeat and its watches, also
-//! where the API answers with fields that nobody knows.
+//! A node on which nothing changes makes no API requests except lease renewals, heartbeats and watches, even if the API returns
+//! unknown fields.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -10,12 +10,12 @@ use testing::stretched;
 use super::{Cluster, bound};
 use crate::node::{FOREVER, IMAGE, Node, once_pod, shell, shell_pod};
 
-/// How long nothing may be asked.
+/// How long no request may be made.
 const WINDOW: Duration = Duration::from_secs(60);
-/// Nothing was asked for so long: what the pods set off is over.
+/// After so long without a request, everything that the pods caused is over.
 const SETTLED: Duration = Duration::from_secs(8);
 
-/// Requests that the node made since the API server started, but for those that go on forever.
+/// Requests of the node since the API server started, except the periodic ones.
 fn requests(cluster: &Cluster) -> Vec<String> {
     let log = std::fs::read_to_string(cluster.api.file("audit.jsonl")).expect("an audit log");
     let calls = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
@@ -28,10 +28,10 @@ fn requests(cluster: &Cluster) -> Vec<String> {
     calls.map(|call| format!("{} {} {}", call["verb"], call["uri"], call["request"])).collect()
 }
 
-/// Pods of every kind that come to rest.
+/// Pods of every kind that settle.
 fn pods() -> Vec<Value> {
     let mut probed = shell_pod("probed", FOREVER);
-    // A probe that a busy machine delays says nothing about the kubelet: it has time, and one failure changes nothing.
+    // A probe that a busy machine delays is no fault of the kubelet: it gets time, and one failure changes nothing.
     let probe = json!({"exec": {"command": ["true"]}, "periodSeconds": 1, "timeoutSeconds": 30});
     probed["spec"]["containers"][0]["readinessProbe"] = probe.clone();
     probed["spec"]["containers"][0]["livenessProbe"] = probe;
@@ -98,7 +98,7 @@ fn is_at_rest(cluster: &Cluster) -> Result<(), String> {
 
 #[test]
 fn idle_node_makes_only_heartbeat_requests_even_with_unknown_fields_in_responses() {
-    // Each pod is synced again every three seconds: the first time that says what its cgroup enforces, later times nothing.
+    // Each pod is synced again every three seconds: the first sync reports the values its cgroup enforces, later ones nothing.
     let node = Node::on_containerd(json!({"serverTLSBootstrap": true, "syncFrequency": "3s"}));
     let audit = node.path("api").join("audit.jsonl");
     let audit = audit.to_str().expect("a path");
@@ -129,7 +129,7 @@ fn idle_node_makes_only_heartbeat_requests_even_with_unknown_fields_in_responses
         let (heartbeats, others): (Vec<_>, Vec<_>) =
             made.into_iter().partition(|line| line.starts_with("\"patch\" \"/api/v1/nodes/node/status"));
         assert!(others.is_empty(), "after {:?}:\n{}", began.elapsed(), others.join("\n"));
-        // One every five minutes, give or take half, while nothing of the node changes.
+        // One every five minutes, plus or minus half, while nothing of the node changes.
         assert!(heartbeats.len() <= 1, "after {:?}:\n{}", began.elapsed(), heartbeats.join("\n"));
     }
 }

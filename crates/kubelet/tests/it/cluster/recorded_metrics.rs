@@ -1,10 +1,10 @@
-//! The families of the Go kubelet 1.36.2, recorded as a node of a real API server, next to ours.
+//! The metric families of the Go kubelet 1.36.2, recorded as a node of a real API server, compared with ours.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Cluster;
 
-/// Endpoint, family, type and the names of labels; those of the Go runtime and of API server libraries are left out.
+/// Endpoint, family, type and label names; those of the Go runtime and of API server libraries are omitted.
 const RECORDED: &str = include_str!("recorded_metrics.tsv");
 
 const NO_RESIZE: &str = "no pod is resized in place";
@@ -18,7 +18,7 @@ const ON_NODES_WITH: &str =
 
 const ONCE_IT_HAPPENED: &str = "no sample, and so no family, before the first of what it counts";
 
-/// The families that this kubelet does not have, and why; those that end in `*` by their beginning.
+/// The families that this kubelet does not have, and why; names that end in `*` are prefixes.
 const MISSING: &[(&str, &str)] = &[
     ("dra_*", NO_DRA),
     ("kubelet_container_requested_resizes_total", NO_RESIZE),
@@ -29,7 +29,7 @@ const MISSING: &[(&str, &str)] = &[
     ("workqueue_*", GO_QUEUE),
 ];
 
-/// Those that depend on the machine, or on what happened on it.
+/// Families that depend on the machine, or on what happened on it.
 const DEPENDS: &[(&str, &str)] = &[
     ("container_fs_*", ON_NODES_WITH),
     ("container_network_*", ON_NODES_WITH),
@@ -48,7 +48,7 @@ fn is_listed(list: &[(&str, &str)], family: &str) -> bool {
     })
 }
 
-/// Type and label names of each family of a text.
+/// Type and label names of each family of an exposition text.
 fn families(text: &str) -> BTreeMap<&str, (&str, BTreeSet<&str>)> {
     let mut families: BTreeMap<&str, (&str, BTreeSet<&str>)> = text
         .lines()
@@ -71,11 +71,11 @@ fn families(text: &str) -> BTreeMap<&str, (&str, BTreeSet<&str>)> {
     families
 }
 
-/// Each recorded family is there with its type and labels, or listed above with the reason.
+/// Each recorded family exists with its type and labels, or is listed above with the reason.
 pub(super) fn compare(cluster: &Cluster) {
     let mut texts = BTreeMap::new();
     for endpoint in ["/metrics", "/metrics/cadvisor", "/metrics/resource", "/metrics/probes"] {
-        // `/metrics` leaves the sizes of logs out where measuring the disk takes too long.
+        // `/metrics` omits log sizes where measuring the disk takes too long.
         let text = cluster.node.eventually("the disk is measured", |node| {
             let text = node.get(endpoint)?;
             let is_whole =

@@ -1,5 +1,5 @@
-//! Pods that the node does not take, as kubectl shows them: phase Failed, with the reason and the words for it; and those
-//! that make way for one that must run.
+//! Pods that the node rejects, as kubectl shows them: phase Failed, with reason and message; and pods that are preempted by a
+//! critical one.
 
 use model::Amount;
 use model::k8s::Quantity;
@@ -9,7 +9,7 @@ use crate::node::{FOREVER, condition, container, free_port, shell_pod, uid};
 
 use super::{Cluster, bound};
 
-/// What pods may use of a resource, in units; of `cpu` in thousandths.
+/// The allocatable amount of a resource, in units; of `cpu` in thousandths.
 pub(super) fn allocatable(cluster: &Cluster, resource: &str) -> i64 {
     let node = cluster.kubectl.get("node", "node").expect("the node");
     let quantity = node["status"]["allocatable"][resource].as_str().expect("a quantity").to_owned();
@@ -17,7 +17,7 @@ pub(super) fn allocatable(cluster: &Cluster, resource: &str) -> i64 {
     if resource == "cpu" { amount.milli() } else { amount.units() }
 }
 
-/// A pod that stays, with more in its spec.
+/// A pod that keeps running, with further fields of its spec.
 fn with(name: &str, more: Value) -> Value {
     let mut pod = bound(shell_pod(name, FOREVER));
     for (field, value) in more.as_object().expect("fields") {
@@ -26,7 +26,7 @@ fn with(name: &str, more: Value) -> Value {
     pod
 }
 
-/// A pod whose container has more in it.
+/// A pod with further fields of its container.
 fn asking(name: &str, more: Value) -> Value {
     let mut pod = with(name, json!({"tolerations": [{"operator": "Exists"}]}));
     for (field, value) in more.as_object().expect("fields") {
@@ -39,7 +39,7 @@ fn requests(resource: &str, amount: &str) -> Value {
     json!({"resources": {"requests": {resource: amount}}})
 }
 
-/// Creates the pod and waits until it is refused with exactly this reason and these words, in its status and in an event.
+/// Creates the pod and waits until it is rejected with exactly this reason and message, in its status and in an event.
 #[track_caller]
 fn refused(cluster: &Cluster, pod: &Value, reason: &str, words: &str) {
     let name = pod["metadata"]["name"].as_str().expect("a name");
@@ -58,7 +58,7 @@ fn refused(cluster: &Cluster, pod: &Value, reason: &str, words: &str) {
 
 #[test]
 fn pod_that_does_not_match_the_node_is_rejected_with_a_reason() {
-    // From its first moment on, so that no pod comes before them.
+    // It has this from the start, so that no pod is earlier.
     let cluster = Cluster::start_with(json!({"registerWithTaints": [
         {"key": "maintenance", "value": "now", "effect": "NoExecute"}, {"key": "full", "effect": "NoSchedule"},
     ]}));
@@ -93,7 +93,7 @@ fn pod_that_does_not_match_the_node_is_rejected_with_a_reason() {
     let windows = json!({"tolerations": tolerant, "nodeSelector": {"kubernetes.io/os": "windows"}});
     refused(&cluster, &with("windows", windows), "NodeAffinity", affinity);
 
-    // Who was refused holds nothing, and what somebody leaves is free again.
+    // A rejected pod holds nothing, and what a removed pod releases is free again.
     cluster.kubectl.ok(&["delete", "pod", "first"]);
     cluster.gone(&first);
     cluster.kubectl.apply(&[asking("next", port)]);
@@ -122,7 +122,7 @@ fn pod_with_excess_requests_is_rejected_with_the_available_amounts() {
     let huge = json!({"resources": {"limits": {"cpu": "1m", "hugepages-32Mi": "64Mi"}}});
     let words = short("hugepages-32Mi", 64 << 20, 0, 0);
     refused(&cluster, &asking("huge", huge), "OutOfhugepages-32Mi", &words);
-    // Exactly what is left will do.
+    // A request of exactly the rest is admitted.
     let pod = asking("rest", requests("cpu", &format!("{}m", cpu - 300)));
     cluster.kubectl.apply(&[pod]);
     cluster.running("rest");
@@ -159,7 +159,7 @@ fn critical_pod_preempts_other_pods_and_kubectl_shows_it() {
     assert!(metrics.contains("kubelet_preemptions{preemption_signal=\"cpu\"} 1\n"), "{metrics}");
     let after = cluster.running("small");
     assert_eq!(container(&after, "main")["containerID"], container(&small, "main")["containerID"]);
-    // What nobody can make room for is refused, critical or not.
+    // A pod for which preemption cannot free enough is rejected, critical or not.
     let mut huge = asking("huge", share(1000));
     huge["spec"]["priorityClassName"] = "system-node-critical".into();
     cluster.kubectl.apply(&[huge]);

@@ -1,4 +1,4 @@
-//! The order in which hooks, image updates and kills take effect, on a real runtime and as the API sees it.
+//! The order in which hooks, image updates and kills take effect, on a real runtime and as the API shows it.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -10,7 +10,7 @@ use super::{Cluster, bound};
 use crate::killed::share;
 use crate::node::{FOREVER, IMAGE, Node, container, once_pod, restarts, shell, shell_pod};
 
-/// When the file was written last.
+/// When the file was last written.
 fn modified(path: &Path) -> SystemTime {
     let meta = std::fs::metadata(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     meta.modified().expect("a time of change")
@@ -42,7 +42,7 @@ fn post_start_hook_delays_the_start_of_the_next_container() {
     assert!(started("second").as_second() >= started("first").as_second() + 2, "{pod}");
 }
 
-/// A node whose requests to the API are written down.
+/// A node whose API requests are recorded.
 fn audited() -> Cluster {
     let node = Node::on_containerd(json!({}));
     let audit = node.path("api").join("audit.jsonl");
@@ -51,7 +51,7 @@ fn audited() -> Cluster {
     cluster
 }
 
-/// The states of a container that the node sent for the pod, in order, also those that the API refused.
+/// The container states that the node sent for the pod, in order, including those that the API rejected.
 fn sent_states(cluster: &Cluster, pod: &str, name: &str) -> Vec<Value> {
     let log = std::fs::read_to_string(cluster.api.file("audit.jsonl")).expect("an audit log");
     let calls = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
@@ -78,7 +78,7 @@ fn image_update_restarts_the_container_under_policies_on_failure_and_never() {
         cluster.kubectl.ok(&["patch", "pod", name, "-p", &patch.to_string()]);
     }
     for ((name, _), before) in policies.iter().zip(&before) {
-        // Every container of an image has the same name of it in its status, so that the name shows nothing.
+        // Every container of an image has the same image name in its status, so that the name shows nothing.
         let old = container(before, "changed")["containerID"].clone();
         let after = cluster.shown_when(name, "runs a new container", |pod| {
             let changed = container(pod, "changed");
@@ -100,18 +100,18 @@ fn image_update_restarts_the_container_under_policies_on_failure_and_never() {
     }
 }
 
-/// The least that a container gets to end after its hook used up the grace period.
+/// The minimum time that a container gets to exit after its hook used up the grace period.
 const MIN_STOP: Duration = Duration::from_secs(2);
 
-/// A pod of three sidecars whose preStop hooks never end; it ends when its regular container does. Each hook notes when
-/// it began and when it ran last.
+/// A pod of three sidecars whose preStop hooks never end; it ends when its regular container exits. Each hook records when it
+/// began and when it last ran.
 fn pod_with_endless_hooks(grace: Duration, shared: &Path) -> Value {
     let mut pod = bound(once_pod("endless", "sleep 2"));
     pod["spec"]["terminationGracePeriodSeconds"] = grace.as_secs().into();
     share(&mut pod, shared);
     let sidecars = (1..=3).map(|n| {
         let name = format!("sidecar-{n}");
-        // Longer than what is left after the hook.
+        // Longer than the rest after the hook.
         let mut sidecar = shell(&name, "trap 'sleep 5; exit 0' TERM; while :; do sleep 60 & wait $!; done");
         sidecar["restartPolicy"] = "Always".into();
         sidecar["volumeMounts"] = json!([{"name": "shared", "mountPath": "/shared"}]);
@@ -123,8 +123,7 @@ fn pod_with_endless_hooks(grace: Duration, shared: &Path) -> Value {
     pod
 }
 
-/// As the conformance test "should terminate sidecars simultaneously if prestop doesn't exit" has it, with a shorter grace
-/// period.
+/// The conformance test "should terminate sidecars simultaneously if prestop doesn't exit", with a shorter grace period.
 #[test]
 fn pre_stop_hooks_that_never_end_run_until_their_sidecars_are_killed_together() {
     let grace = Duration::from_secs(5);

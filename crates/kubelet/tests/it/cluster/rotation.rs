@@ -1,5 +1,4 @@
-//! Certificates that live for two minutes are renewed while the node works: nobody who asks, watches or listens
-//! notices.
+//! Certificates that live for two minutes are rotated while the node works: no request, watch or connection fails.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -15,12 +14,12 @@ use crate::node::{FOREVER, Node, names_in, shell_pod};
 use super::joining::{newcomer, requests};
 use super::{Cluster, bound};
 
-/// They are good for half as long again, because a signer dates them back; and renewed 66 to 102 seconds after the
-/// signature, so that a machine may stand still for a while and lose nothing.
+/// They are valid for half as long again, because a signer backdates them; they are renewed 66 to 102 seconds after the
+/// signature, so that a machine may stall for a while without consequences.
 const LIFE: &str = "--certificate-lifetime-seconds=120";
 const LIVES: Duration = Duration::from_secs(120);
 
-/// A request as the API server logged it, with what it was answered.
+/// A request in the API server's log, with its status.
 fn answered(cluster: &Cluster) -> Vec<(String, u16)> {
     let log = cluster.api.log();
     let request = |line: &str| {
@@ -32,13 +31,13 @@ fn answered(cluster: &Cluster) -> Vec<(String, u16)> {
     log.lines().filter_map(request).collect()
 }
 
-/// How often each collection has been watched by the kubelet.
+/// How often the kubelet has opened a watch of each collection.
 fn watches(cluster: &Cluster) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     for (request, _) in answered(cluster) {
         // Requests for certificates come and go with each renewal.
         let is_watch = request.contains("allowWatchBookmarks=true");
-        // Those of one namespace are people's: kubectl waits with them.
+        // Watches of one namespace are kubectl's: it waits with them.
         if is_watch && !request.contains("certificatesigningrequests") && !request.contains("/namespaces/") {
             let collection = request.split('?').next().unwrap_or_default().to_owned();
             *counts.entry(collection).or_default() += 1;
@@ -47,7 +46,7 @@ fn watches(cluster: &Cluster) -> BTreeMap<String, usize> {
     counts
 }
 
-/// Warnings in the kubelet's log, from that line on, about calls that failed or certificates.
+/// Warnings in the kubelet's log from that line on that concern failed calls or certificates.
 fn complaints(node: &Node, from: usize) -> Vec<String> {
     let log = node.kubelet_log();
     let words = ["unauthorized", "forbidden", "no answer within", "cannot be reached", "ertificate"];
@@ -60,7 +59,7 @@ fn pair_in_use(cluster: &Cluster, kind: &str) -> PathBuf {
     std::fs::read_link(link).expect("a link to the pair in use")
 }
 
-/// The certificate that the main port shows to a new connection that trusts the cluster's authority.
+/// The certificate that the main port shows to a new client that trusts the cluster's CA.
 fn served(cluster: &Cluster) -> Result<CertificateDer<'static>, String> {
     let mut stream = crate::server::connect(&cluster.node, &cluster.api.file("ca.crt"), None)?;
     stream.conn.complete_io(&mut stream.sock).map_err(|error| error.to_string())?;
@@ -74,7 +73,7 @@ fn stored(cluster: &Cluster) -> Result<CertificateDer<'static>, String> {
     CertificateDer::from_pem_file(file).map_err(|error| error.to_string())
 }
 
-/// What `/metrics` says of certificates that are good and were replaced at least so many times.
+/// The certificate metrics, once certificates are valid and were rotated at least so many times.
 #[track_caller]
 fn told_in_metrics(cluster: &Cluster, replaced: usize) {
     let value = |text: &str, name: &str| {
@@ -93,12 +92,12 @@ fn told_in_metrics(cluster: &Cluster, replaced: usize) {
     }
     let failed = ["certificate_manager_client_expiration_renew_errors", "server_expiration_renew_errors"];
     assert_eq!(failed.map(|name| value(&text, name)), [0.0, 0.0]);
-    // A certificate is dated back by 60 seconds and replaced at 126 to 162.
+    // A certificate is backdated by 60 seconds and replaced at 126 to 162.
     let age = rotation(&text, "sum") / rotation(&text, "count");
     assert!((120.0..=180.0).contains(&age), "{text}");
 }
 
-/// A pod comes, is read, and goes again.
+/// A pod is created, read and deleted.
 fn visit(cluster: &Cluster, name: &str) {
     cluster.kubectl.apply(&[bound(shell_pod(name, &format!("echo hello from {name}; {FOREVER}")))]);
     let pod = cluster.running(name);
@@ -131,7 +130,7 @@ fn client_and_serving_certificates_rotate_under_load_without_failures() {
     let mut clients = vec![pair_in_use(&cluster, "client")];
     let mut servers = vec![pair_in_use(&cluster, "server")];
     let (mut visits, began) = (0, Instant::now());
-    // Until the first ones are out of date, so that whatever works after that does so with a later one.
+    // Until the first ones have expired, so that everything that works after that uses a later one.
     while clients.len() < 2 || servers.len() < 2 || began.elapsed() < LIVES {
         assert!(began.elapsed() < LIVES * 3, "{clients:?} {servers:?}");
         visits += 1;
@@ -178,8 +177,8 @@ fn client_and_serving_certificates_rotate_under_load_without_failures() {
     });
 }
 
-/// kubeadm embeds the client certificate of a control plane node in its kubeconfig, and waits for
-/// `kubelet-client-current.pem` to point the kubeconfig at it.
+/// kubeadm embeds the client certificate of a control plane node in its kubeconfig, and waits for `kubelet-client-current.pem` to
+/// point the kubeconfig at it.
 #[test]
 fn embedded_client_certificate_is_stored_and_rotated_at_once() {
     let mut cluster = Cluster::start_with(json!({"rotateCertificates": true}));
@@ -232,13 +231,13 @@ fn serving_certificate_waits_for_csr_approval_and_is_kept_over_a_restart() {
     cluster.node.restart_kubelet();
     let after = cluster.node.eventually("the port serves", |_| served(&cluster));
     assert_eq!(after, shown, "the certificate of before");
-    // A pod that comes later shows that the node has been talking to the API since.
+    // A later pod shows that the node has used the API since.
     cluster.kubectl.apply(&[bound(shell_pod("late", FOREVER))]);
     cluster.running("late");
     assert_eq!(requests(&cluster).len(), 1, "{:?}", requests(&cluster));
 }
 
-/// The client certificate's request that waits for a decision.
+/// The pending signing request of the client certificate.
 fn undecided(cluster: &Cluster) -> Result<String, String> {
     let all = requests(cluster);
     let found = all.iter().find(|request| request.ends_with("kube-apiserver-client-kubelet "));

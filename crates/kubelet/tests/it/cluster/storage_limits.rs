@@ -13,7 +13,7 @@ use super::{Cluster, bound};
 const LIMIT: &str = "100M";
 const PASSED: u64 = 200 << 20;
 
-/// A pod that does that and stays, with a limit of 100 MB and a volume.
+/// A pod that runs the script and keeps running, with a limit of 100 MB and a volume.
 fn limited(name: &str, work: &str) -> Value {
     let mut pod = bound(shell_pod(name, &format!("{work}; {FOREVER}")));
     pod["spec"]["volumes"] = json!([{"name": "data", "emptyDir": {}}]);
@@ -23,7 +23,7 @@ fn limited(name: &str, work: &str) -> Value {
     pod
 }
 
-/// A file at the end of a path that is longer than any call takes.
+/// A file at the end of a path that is longer than PATH_MAX.
 fn write_deeper_than_path_max(volume: &Path, bytes: u64) {
     let directory = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let name = "d".repeat(100);

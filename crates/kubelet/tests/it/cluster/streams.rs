@@ -20,7 +20,7 @@ use crate::node::{FOREVER, container, once_pod, shell_pod};
 use super::kubectl::Kubectl;
 use super::{Cluster, bound};
 
-/// A cluster with a pod `web` that runs.
+/// A cluster with a running pod `web`.
 fn with_web() -> Cluster {
     let cluster = Cluster::guarded(json!({}));
     cluster.kubectl.apply(&[bound(shell_pod("web", FOREVER))]);
@@ -46,12 +46,12 @@ fn kubectl_exec_forwards_stdin_stdout_stderr_and_exit_code() {
     let output = cluster.kubectl.run(&["exec", "web", "--", "/no/such/program"], "");
     let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && complaint.contains("/no/such/program"), "{complaint}");
-    // Nothing of them is left in the container.
+    // No process of them is left in the container.
     let left = cluster.kubectl.ok(&["exec", "web", "--", "sh", "-c", "pgrep -fl 'the [e]nd' || true"]);
     assert_eq!(left, "");
 }
 
-/// A terminal with somebody who types: a pair of ends, of which a program gets one as its own.
+/// A terminal with a simulated user: a pair of ends, one of which is the controlling terminal of a program.
 struct Terminal {
     ours: File,
     theirs: OwnedFd,
@@ -80,7 +80,7 @@ impl Terminal {
         self.ours.write_all(format!("{line}\n").as_bytes()).expect("typed");
     }
 
-    /// Reads until the text has been shown; everything shown up to there.
+    /// Reads until the text has been shown; returns everything shown up to there.
     #[track_caller]
     fn shows(&mut self, text: &str) -> String {
         let mut shown = Vec::new();
@@ -99,13 +99,13 @@ fn kubectl_exec_tty_follows_resizes_and_returns_the_exit_code() {
     let cluster = with_web();
     let mut terminal = Terminal::open();
     terminal.resize(40, 100);
-    // Who is resized is the program whose controlling terminal it is.
+    // The resize signal goes to the program whose controlling terminal it is.
     let mut setsid = Command::new("setsid");
     setsid.args(["--ctty", "--wait"]).arg(Kubectl::binary());
     let mut command = cluster.kubectl.within(setsid, &["exec", "-it", "web", "--", "sh"]);
     command.stdin(terminal.stdio()).stdout(terminal.stdio()).stderr(terminal.stdio());
     let mut child = command.spawn().expect("setsid (Debian: util-linux) runs kubectl");
-    // What is typed is shown too, so that what is looked for must not stand in it.
+    // Typed text is echoed too, so the expected text must not be part of it.
     terminal.types("tty && echo is $((20 + 3)) a terminal");
     let shown = terminal.shows("is 23 a terminal");
     assert!(shown.contains("/dev/pts/"), "{shown}");
@@ -135,7 +135,7 @@ fn kubectl_attach_connects_to_the_container_process() {
     assert_eq!(cluster.kubectl.ok(&["logs", "echo"]), "got one\ngot two\nheard all\n");
 }
 
-/// Makes a tree of 100 MiB that no compression makes shorter: a few long files, and many short ones.
+/// Creates a tree of 100 MiB of incompressible data: a few long files, and many short ones.
 fn make_tree(dir: &Path) {
     let mut random = File::open("/dev/urandom").expect("chance");
     let mut write = |name: &str, length: usize| {
@@ -154,7 +154,7 @@ fn make_tree(dir: &Path) {
     write("one", 250 << 10);
 }
 
-/// The contents of all files below the directory, by their path: their checksums.
+/// The checksums of all files below the directory, by path.
 fn tree(dir: &Path) -> BTreeMap<String, String> {
     let sums = Command::new("sh")
         .args(["-c", "find . -type f -print0 | xargs -0 sha256sum"])
@@ -190,7 +190,7 @@ fn server(cluster: &Cluster) -> Value {
     cluster.running("server")
 }
 
-/// Asks for the page over a connection; its length.
+/// Requests the page over a connection; returns its length.
 fn page(stream: &mut TcpStream) -> Result<usize, String> {
     let text = |error: std::io::Error| error.to_string();
     stream.write_all(b"GET /page HTTP/1.0\r\nHost: server\r\n\r\n").map_err(text)?;
@@ -210,7 +210,7 @@ fn kubectl_port_forward_serves_100_concurrent_connections() {
     let line = said.next().expect("a line").expect("a line");
     let port = line.split([':', ' ']).find_map(|part| part.parse::<u16>().ok());
     let port = port.unwrap_or_else(|| panic!("no port in {line:?}"));
-    // They read on, so that kubectl is not stuck on what it says of each connection.
+    // Its output is read continuously, so that kubectl does not block on its line for each connection.
     let told = std::thread::spawn(move || said.map_while(Result::ok).collect::<Vec<_>>());
     let (open, whole) = (Barrier::new(CONNECTIONS), AtomicU64::new(0));
     std::thread::scope(|scope| {

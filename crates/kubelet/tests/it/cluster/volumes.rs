@@ -1,4 +1,4 @@
-//! Volumes with claims, what is refused, and an update that no reader ever sees half of.
+//! Volumes with PersistentVolumeClaims, rejected ones, and atomic updates.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -13,10 +13,10 @@ use crate::node::{FOREVER, container, once_pod, shell_pod, uid};
 
 use super::{Cluster, bound};
 
-/// How often a reader looks while its volume changes.
+/// How often a reader reads while its volume changes.
 const LOOKS: usize = 1_000_000;
 
-/// A volume with its claim, bound to each other as a controller would.
+/// A PersistentVolume with its claim, bound to each other as a controller would.
 pub(crate) fn bind(cluster: &Cluster, name: &str, spec: Value) {
     let mut volume = json!({
         "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": format!("pv-{name}")},
@@ -54,7 +54,7 @@ pub(crate) fn mounted() -> Value {
     json!({"volumeMounts": [{"name": "data", "mountPath": "/data"}]})
 }
 
-/// An event of the pod says so.
+/// An event of the pod reports it.
 fn told(cluster: &Cluster, pod: &str, words: &str) {
     cluster.node.eventually(&format!("{pod} is told: {words}"), |_| {
         let events = cluster.events("Pod", pod);
@@ -142,7 +142,7 @@ fn persistent_volume_claims_mount_directories_and_devices_and_report_failures() 
     assert_eq!(fs::read_to_string(disk.join("sub/file")).expect("a file"), "kept", "the disk is the user's");
 }
 
-/// Reads both keys through one opened directory: what a careful program does. `None`: the directory went meanwhile.
+/// Reads both keys through one opened directory, as a careful program does. `None`: the directory was removed meanwhile.
 fn look(volume: &Path) -> Option<(String, String)> {
     let data: PathBuf = volume.join(fs::read_link(volume.join("..data")).ok()?);
     Some((fs::read_to_string(data.join("a")).ok()?, fs::read_to_string(data.join("b")).ok()?))

@@ -1,4 +1,4 @@
-//! Everything that happens to the pods of a cluster, as a watch tells it: kubectl writes the stream down as it comes.
+//! All changes of the pods of a cluster, as a watch reports them: kubectl writes the stream to a file.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Seek, SeekFrom};
@@ -11,7 +11,7 @@ use super::kubectl::Kubectl;
 
 pub(crate) struct Watch {
     file: PathBuf,
-    /// As far as [`Self::news`] has read.
+    /// The offset up to which [`Self::new_events`] has read.
     read: usize,
     kubectl: Child,
 }
@@ -28,25 +28,25 @@ impl Watch {
         Self { file, read: 0, kubectl }
     }
 
-    /// What it told so far, in order.
+    /// All events so far, in order.
     pub(crate) fn events(&self) -> Vec<Value> {
         self.told_after(0).0
     }
 
-    /// What it told since this was asked last.
+    /// The events since the last call.
     pub(crate) fn news(&mut self) -> Vec<Value> {
         let (events, end) = self.told_after(self.read);
         self.read = end;
         events
     }
 
-    /// The events that begin there in the file, and where they end.
+    /// The events that begin at this offset of the file, and where they end.
     fn told_after(&self, begin: usize) -> (Vec<Value>, usize) {
         let mut file = std::fs::File::open(&self.file).expect("the stream so far");
         file.seek(SeekFrom::Start(begin as u64)).expect("as far as it was read");
         let mut text = String::new();
         file.read_to_string(&mut text).expect("the stream from there on");
-        // The last line may still be on its way.
+        // The last line may be incomplete.
         let whole = text.rfind('\n').map_or("", |end| &text[..=end]);
         let events = whole.lines().map(|line| serde_json::from_str(line).expect("an event")).collect();
         (events, begin + whole.len())
@@ -64,8 +64,8 @@ impl Drop for Watch {
     }
 }
 
-/// Says what is wrong with the life of each pod as the events tell it, from its creation to its deletion: it has both,
-/// its phase never goes back, its container is one and the same, and no change is for nothing. `most` changes are enough.
+/// Reports what is wrong with the history of each pod, from its creation to its deletion: it has both, its phase never goes back,
+/// its container is one and the same, and every update changes something. At most `most` updates are allowed.
 pub(crate) fn oddities(events: &[Value], most: usize) -> Vec<String> {
     let mut lives: BTreeMap<String, Vec<&Value>> = BTreeMap::new();
     let mut odd = Vec::new();

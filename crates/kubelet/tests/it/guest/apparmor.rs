@@ -9,7 +9,7 @@ use crate::node::{Node, condition, container, once_pod};
 
 const NAME: &str = "kubelet-test-guarded";
 
-/// May do what a pod usually does, but not write below one directory.
+/// Allows what a pod usually does, but no write below one directory.
 const PROFILE: &str = "profile kubelet-test-guarded flags=(attach_disconnected,mediate_deleted) {\n\
                        file, network, capability, signal, umount, mount, unix, ptrace,\n\
                        deny /tmp/guarded* w,\n}\n";
@@ -21,7 +21,7 @@ fn parser(action: &str) {
     assert!(parser.wait().expect("it ends").success());
 }
 
-/// The profile, in the kernel until its end.
+/// The profile, loaded in the kernel until this is dropped.
 struct Loaded;
 
 impl Loaded {
@@ -37,7 +37,7 @@ impl Drop for Loaded {
     }
 }
 
-/// A pod that says what confines it, and whether it may write where the profile forbids it.
+/// A pod that prints its AppArmor profile, and whether it may write where the profile forbids it.
 fn confined(name: &str, profile: Value) -> Value {
     let script = "cat /proc/self/attr/current; touch /tmp/guarded 2>&1 && echo written";
     let mut pod = once_pod(name, &format!("{script}; true"));
@@ -67,7 +67,7 @@ fn apparmor_profile_confines_a_container() {
     a_missing_profile_is_named(&node);
 }
 
-/// A profile that nobody loaded keeps the container from starting, and is named.
+/// A profile that is not loaded keeps the container from starting, and is reported by name.
 fn a_missing_profile_is_named(node: &Node) {
     let profile = json!({"type": "Localhost", "localhostProfile": "no-such-profile"});
     node.apply("lost", &confined("lost", profile));

@@ -1,4 +1,4 @@
-//! Cgroups of version 2 that systemd makes: what it says of them, what the kernel has, and that nothing is left.
+//! Version 2 cgroups of the systemd driver: systemd's properties, the kernel's values, and that nothing is left.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -10,7 +10,7 @@ use crate::stubborn::Stubborn;
 use model::CgroupDriver;
 use serde_json::{Value, json};
 
-/// Where systemd and the kernel agree: the whole machine is this test's, and only one kubelet here uses the driver.
+/// Where systemd and the kernel agree: this test has the whole machine, and only one kubelet here uses the driver.
 const KUBEPODS: &str = "/sys/fs/cgroup/kubepods.slice";
 
 fn slice(tier: &str, uid: &str) -> PathBuf {
@@ -38,7 +38,7 @@ fn run(program: &str, args: &[&str]) {
     assert!(output.status.success(), "{program} {args:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Ends what the kubelet leaves to the next one.
+/// Ends what the kubelet leaves to the next kubelet.
 struct Kubepods;
 
 impl Drop for Kubepods {
@@ -47,7 +47,7 @@ impl Drop for Kubepods {
     }
 }
 
-/// A file to swap to, until this goes.
+/// A swap file, until this is dropped.
 struct SwapFile(tempfile::TempDir);
 
 impl SwapFile {
@@ -72,7 +72,7 @@ impl Drop for SwapFile {
     }
 }
 
-/// A process that is where the system's are that systemd did not start: in the root of all cgroups.
+/// A process that systemd did not start, in the root cgroup.
 struct InRoot(Child);
 
 impl InRoot {
@@ -127,7 +127,7 @@ fn systemd_cgroup_driver_creates_slices_with_qos_values_and_removes_them() {
     node.start_kubelet();
     let both = json!({"cpu": "500m", "memory": "64Mi"});
     node.apply("guaranteed", &pod("guaranteed", json!({"limits": both})));
-    // The node cannot do without static pods, and gives them no swap. The name is as a static pod's would be in the API.
+    // Static pods are critical and get no swap. The name in the API is as a static pod's would be.
     let asks = json!({"requests": {"cpu": "250m", "memory": "32Mi"}});
     cluster.kubectl.create(&[bound(pod("burstable-node", asks))]);
     node.apply("besteffort", &pod("besteffort", json!({})));
@@ -154,7 +154,7 @@ fn systemd_cgroup_driver_creates_slices_with_qos_values_and_removes_them() {
     let scopes: [PathBuf; 3] = std::array::from_fn(|_| scopes.next().expect("one for each"));
     assert_eq!(cgroup_of(node.container_pid(&pods[1], "main")), scopes[1]);
 
-    // What a container asked for is kept for it as long as possible, and half way to all that pods may use it is slowed down.
+    // A container's memory request is protected by memory.min, and memory.high throttles half way to the limit.
     let (asked, most) = (32 << 20, memory_bytes() - (100 << 20));
     let high = (asked + (most - asked) / 2) / 4096 * 4096;
     assert_eq!(read(&scopes[1], "memory.low"), asked.to_string());
@@ -162,7 +162,7 @@ fn systemd_cgroup_driver_creates_slices_with_qos_values_and_removes_them() {
     swap_is_shared_out(asked, &scopes);
     processes_are_where_they_are_named(node, &in_root);
 
-    // systemd reads its units again, the kubelet starts again: nothing changes for the pods.
+    // systemd reloads its units, and the kubelet restarts: nothing changes for the pods.
     systemctl(&["daemon-reload"]);
     node.restart_kubelet();
     let again = node.running("burstable");
@@ -189,7 +189,7 @@ fn systemd_cgroup_driver_creates_slices_with_qos_values_and_removes_them() {
     assert_eq!(swap, json!({"capacity": kernel_bytes("SwapTotal:")}));
 }
 
-/// Where the runtime has put a container of the pod.
+/// The cgroup in which the runtime has put a container of the pod.
 fn scope(slice: &Path, pod: &Value) -> PathBuf {
     let id = container(pod, "main")["containerID"].as_str().unwrap_or_default().to_owned();
     slice.join(format!("cri-containerd-{}.scope", id.trim_start_matches("containerd://")))
@@ -209,7 +209,7 @@ fn swap_is_refused_unless_allowed(node: &mut Node) {
     node.configure(json!({"failSwapOn": false}));
 }
 
-/// A Burstable container has the part of the node's swap that it asked for of the memory, the others have none.
+/// A Burstable container gets the share of the node's swap that its memory request has of the memory, the others none.
 fn swap_is_shared_out(asked: i64, scopes: &[PathBuf; 3]) {
     let share = asked * kernel_bytes("SwapTotal:") / memory_bytes() / 4096 * 4096;
     assert!(share > 0, "the machine swaps");
@@ -217,7 +217,7 @@ fn swap_is_shared_out(asked: i64, scopes: &[PathBuf; 3]) {
     assert_eq!(limits, ["0".to_owned(), share.to_string(), "0".to_owned()]);
 }
 
-/// The kubelet, the runtime, and whoever was in the root of all cgroups; who has a place of his own stays there.
+/// The kubelet, the runtime, and the processes of the root cgroup are moved; a process in another cgroup stays there.
 fn processes_are_where_they_are_named(node: &Node, in_root: &InRoot) {
     let runtime = node.containerd().pid().expect("it runs");
     let named = [

@@ -1,4 +1,4 @@
-//! Huge pages, on a machine that may set some aside.
+//! Huge pages, on a machine that can reserve some.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use crate::node::{FOREVER, Node, shell_pod, uid};
 
 const SET_ASIDE: &str = "/proc/sys/vm/nr_hugepages";
 
-/// Pages of 2 MiB that the machine has set aside, until this goes.
+/// Pages of 2 MiB that are reserved on the machine until this is dropped.
 struct Pages;
 
 impl Pages {

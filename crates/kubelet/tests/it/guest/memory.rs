@@ -1,4 +1,4 @@
-//! Who the kernel ends when memory is short, on cgroup v2 and where scores may be lowered.
+//! Which process the kernel's OOM killer selects, on cgroup v2 and where scores may be lowered.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ fn score(pid: u32) -> i32 {
     text.trim().parse().expect("a score")
 }
 
-/// The process that started another one.
+/// The parent of a process.
 fn parent(pid: u32) -> u32 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("the process");
     let parent = status.lines().find_map(|line| line.strip_prefix("PPid:")).expect("a parent");
@@ -38,12 +38,12 @@ fn the_node_and_guaranteed_pods_come_last(node: &Node) {
     let pod = node.running("guaranteed");
     let main = node.container_pid(&pod, "main");
     assert_eq!(score(main), -997);
-    // The shim's first child is the sandbox's own process.
+    // The shim's first child is the pause process.
     let all: Vec<i32> = children(parent(main)).into_iter().map(score).collect();
     assert_eq!(all, [-998, -997]);
 }
 
-/// A pod that starts a child, which takes all the memory there is, and says what became of it; and a calm container.
+/// A pod that starts a child, which allocates without end, and prints its exit status; and a calm container.
 fn greedy(name: &str) -> Value {
     let script = format!("sh -c 'x=a; while :; do x=$x$x; done'; echo child $?; {FOREVER}");
     let mut pod = shell_pod(name, &script);
@@ -53,7 +53,7 @@ fn greedy(name: &str) -> Value {
     pod
 }
 
-/// Some shells report the signal on standard error, which the runtime reads apart from standard output: in any order.
+/// Some shells print the signal to standard error, which the runtime reads separately from standard output: in any order.
 fn child_was_killed(output: &str) -> bool {
     let mut lines: Vec<&str> = output.lines().collect();
     lines.sort_unstable();
@@ -65,7 +65,7 @@ fn all_of_a_container_ends_unless_the_node_says_otherwise(node: &mut Node) {
     let pod = node.pod_when("together", "has lost a container", |pod| {
         container(pod, "main")["state"]["terminated"]["exitCode"] == 137
     });
-    // Whether it was for the memory, the runtime says, and not always at once.
+    // The runtime reports that memory was the reason, and not always at once.
     node.eventually("the kubelet says what the runtime says", |node| {
         let pod = node.pod("together").ok_or("no pod")?;
         let told = container(&pod, "main")["state"]["terminated"]["reason"].clone();

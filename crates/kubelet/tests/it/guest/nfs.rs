@@ -1,4 +1,4 @@
-//! Volumes on a real NFS server, and what happens when it dies while pods use them.
+//! Volumes on a real NFS server, and the effect of its death while pods use them.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -29,7 +29,7 @@ impl Server {
         if !nfsd.join("threads").exists() {
             run("mount", &["-t", "nfsd", "nfsd", "/proc/fs/nfsd"]);
         }
-        // As short as the kernel allows: until it is over, nobody opens a file.
+        // As short as the kernel allows: until the grace period of the server is over, no client opens a file.
         std::fs::write(nfsd.join("nfsv4gracetime"), "10").expect("a number");
         let mut mountd = Command::new("rpc.mountd");
         let mountd = mountd
@@ -41,7 +41,7 @@ impl Server {
         let shared = format!("127.0.0.1:{}", server.export.display());
         run("exportfs", &["-i", "-o", "rw,no_root_squash,insecure,no_subtree_check,fsid=77", &shared]);
         server.resume();
-        // Nobody has files open from before.
+        // No client has open files from before.
         std::fs::write(nfsd.join("v4_end_grace"), "Y").expect("it is over");
         server
     }
@@ -77,7 +77,7 @@ fn nfs_mounts(cluster: &Cluster) -> Vec<String> {
     table.lines().filter(is_nfs).map(str::to_owned).collect()
 }
 
-/// A pod that writes forever, through a claim. Its name in the API is such that it is found as a static pod would be.
+/// A pod that writes forever, through a claim. Its name in the API lets the helpers find it like a static pod.
 fn writer(cluster: &Cluster, server: &Server) {
     let options = json!(["nfsvers=4.2", "noatime"]);
     let nfs = json!({"server": "127.0.0.1", "path": server.export});

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::node::{FOREVER, Node, shell, shell_pod};
 
-/// The value of the line that has this name and all these labels.
+/// The value of the sample with this name and all these labels.
 fn sample(text: &str, name: &str, labels: &[&str]) -> Option<f64> {
     let start = format!("{name}{{");
     let line = text

@@ -1,4 +1,4 @@
-//! Project quotas: volumes whose size the filesystem counts. Kernels of many build machines have none.
+//! Project quotas: volumes whose size the filesystem counts. The kernels of many build machines do not support them.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -21,7 +21,7 @@ fn write(path: PathBuf, mebibytes: u64) -> File {
     file
 }
 
-/// How many whole MiB the summary says that the volume of each pod takes.
+/// The whole MiB that the summary reports for the volume of each pod.
 fn used(node: &Node) -> Result<BTreeMap<String, u64>, String> {
     let summary: Value =
         serde_json::from_str(&node.get("/stats/summary")?).map_err(|error| error.to_string())?;
@@ -41,8 +41,8 @@ fn until_used(node: &Node, what: &str, expected: [(&str, u64); 3]) {
     });
 }
 
-/// The runtime is a fake one, because that of the guest is too old for user namespaces; what the kubelet does with the
-/// filesystem is real.
+/// The runtime is a fake one, because that of the guest is too old for user namespaces; the kubelet's work on the filesystem is
+/// real.
 #[test]
 #[ignore = "needs a filesystem with project quotas: scripts/vm"]
 fn project_quota_counts_volumes_of_user_namespace_pods_over_restarts() {
@@ -61,7 +61,7 @@ fn project_quota_counts_volumes_of_user_namespace_pods_over_restarts() {
         let volume = format!("root/pods/{}/volumes/kubernetes.io~empty-dir/data", uid(&node.running(name)));
         volumes.insert(name, node.path(&volume));
     }
-    // Nobody who walks through a volume finds a file that is deleted and still open.
+    // Walking a volume does not find a file that is deleted and still open.
     let open: Vec<File> = ["one", "node"].map(|name| write(volumes[name].join("deleted"), 4)).into();
     for name in ["one", "node"] {
         fs::remove_file(volumes[name].join("deleted")).expect("it is deleted");

@@ -1,8 +1,8 @@
-//! The end of the machine, announced by the real logind.
+//! Node shutdown, announced by the real logind.
 //!
-//! Nothing else in the guest may notice. So `halt.target`, which nobody here needs, is made a unit that does nothing, and it
-//! is this end that logind is asked for: it announces it, waits for the kubelet's lock, starts the target, and takes the
-//! announcement back because the machine is still there.
+//! Nothing else in the guest may be affected. So `halt.target`, which is not needed here, becomes a unit that does nothing, and
+//! logind is requested to halt: it announces the shutdown, waits for the kubelet's inhibitor lock, starts the target, and
+//! withdraws the announcement because the machine is still running.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -37,7 +37,7 @@ fn locks() -> String {
     run("systemd-inhibit", &["--list", "--no-legend", "--no-pager"])
 }
 
-/// While it lives, no end of the machine that goes by `halt.target` ends it.
+/// While this exists, a shutdown by `halt.target` stops nothing.
 struct HarmlessEnd;
 
 impl HarmlessEnd {
@@ -60,7 +60,7 @@ impl HarmlessEnd {
 
 impl Drop for HarmlessEnd {
     fn drop(&mut self) {
-        // The unit stays as it is for as long as logind may still want it.
+        // The unit stays for as long as logind may still use it.
         for _ in 0..100 {
             if logind("PreparingForShutdown") == "false" {
                 break;
@@ -74,7 +74,7 @@ impl Drop for HarmlessEnd {
     }
 }
 
-/// A pod that takes so long to end.
+/// A pod that takes so long to terminate.
 fn slow(name: &str, seconds: u32, more: &Value) -> Value {
     let script = format!("trap 'sleep {seconds}; exit 0' TERM; while :; do sleep 3600 & wait $!; done");
     let mut pod = shell_pod(name, &script);
@@ -124,7 +124,7 @@ fn graceful_node_shutdown_ends_pods_by_priority_and_a_cancelled_shutdown_is_reve
     }
     assert!(ended_at(&web) < ended_at(&driver), "{} {}", ended_at(&web), ended_at(&driver));
 
-    // The lock is let go, logind ends nothing, and says so.
+    // The lock is released, logind stops nothing, and announces the cancellation.
     node.logged("Shutdown manager detected shutdown cancellation");
     assert!(!volume.exists(), "logind went on before {} was gone", volume.display());
     node.eventually("the next end is held up", |_| {

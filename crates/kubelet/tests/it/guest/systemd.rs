@@ -1,4 +1,4 @@
-//! The kubelet as a unit of systemd: when it counts as started, what happens when it hangs, and what the journal has of it.
+//! The kubelet as a systemd unit: when it counts as started, what happens when it hangs, and what the journal has of it.
 
 use std::process::Command;
 
@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::node::{FOREVER, Node, shell_pod, signal};
 use crate::server::get;
 
-/// The node's kubelet as a transient unit, ended with it.
+/// The node's kubelet as a transient unit, stopped when dropped.
 struct Unit(String);
 
 impl Unit {

@@ -1,5 +1,5 @@
-//! What the fake measures: a container that runs uses one hundredth of a core and a fixed amount of memory; one that does
-//! not run has written what it has written, and uses nothing.
+//! Stats of the fake: a running container uses one hundredth of a core and a fixed amount of memory; one that does not run keeps
+//! its written bytes, and uses nothing else.
 
 use model::stats::{
     ContainerStats, CpuUsage, FilesystemUsage, InterfaceUsage, MemoryUsage, Metric, MetricDescriptor,
@@ -152,7 +152,7 @@ impl State {
         self.sandboxes.keys().map(of).collect()
     }
 
-    /// By all containers together.
+    /// Of all containers together.
     pub(in crate::fake) fn written_bytes(&self) -> u64 {
         WRITTEN_BYTES * self.containers.len() as u64
     }

@@ -6,7 +6,7 @@ use ports::runtime::RuntimeResult;
 
 use super::{Method, Moment, State};
 
-/// Reserved: nobody listens there.
+/// Reserved port: no server listens there.
 pub(super) const NOBODY: &str = "http://127.0.0.1:1";
 
 impl State {
@@ -34,7 +34,7 @@ impl State {
         }
     }
 
-    /// A URL of its own for every request, as it works only once.
+    /// A separate URL for every request, because it works only once.
     pub(in crate::fake) fn stream_url(&mut self, verb: &str) -> String {
         let token = self.next_serial();
         format!("{}/{verb}/{token:08}", self.streaming)
