@@ -12,7 +12,7 @@ use crate::auth::tokens::Tokens;
 use crate::auth::x509::ClientCertificates;
 use crate::clock::{Clock, Rng};
 use crate::options::Behaviour;
-use crate::proxy::{Backends, Streams};
+use crate::proxy::Proxy;
 use crate::store::Store;
 
 #[derive(Debug)]
@@ -25,9 +25,7 @@ pub(crate) struct Api {
     pub(crate) tokens: Tokens,
     pub(crate) behaviour: Behaviour,
     pub(crate) audit: Option<AuditLog>,
-    /// How kubelets and pods are reached.
-    pub(crate) backends: Backends,
-    pub(crate) streams: Streams,
+    pub(crate) proxy: Proxy,
     /// Cancelled when the server shall stop: no new requests, watches end.
     pub(crate) closing: CancellationToken,
 }

@@ -7,13 +7,25 @@ use std::path::Path;
 
 use ::http::Response;
 use http_body_util::{BodyExt, Full};
+use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use crate::http::{Body, Call, answer};
+use crate::auth::User;
+use crate::http::{Body, response};
 use crate::status::ApiError;
 
-/// Where entries are written; appended to a file.
+/// One request, as the audit log records it.
+#[derive(Debug)]
+pub(crate) struct Event<'a> {
+    pub(crate) at: Timestamp,
+    pub(crate) user: &'a User,
+    pub(crate) verb: &'a str,
+    pub(crate) uri: &'a str,
+    pub(crate) body: &'a [u8],
+}
+
+/// The file to which events are appended.
 #[derive(Debug)]
 pub(crate) struct AuditLog {
     file: Mutex<File>,
@@ -25,19 +37,17 @@ impl AuditLog {
         Ok(Self { file: Mutex::new(file) })
     }
 
-    /// Writes the call and its answer down, if a node asked, and passes the answer on.
+    /// Appends the request and its response if a node sent it; returns the response.
     pub(crate) async fn record(
         &self,
-        call: &Call,
-        verb: &str,
+        event: Event<'_>,
         answered: Result<Response<Body>, ApiError>,
     ) -> Response<Body> {
-        let at = call.api.now();
-        let response = answered.unwrap_or_else(|error| answer::failure(&error));
-        if call.user.node().is_none() {
+        let response = answered.unwrap_or_else(|error| response::failure(&error));
+        if event.user.node().is_none() {
             return response;
         }
-        let is_read = ["get", "list", "watch"].contains(&verb);
+        let is_read = ["get", "list", "watch"].contains(&event.verb);
         let (head, body) = response.into_parts();
         let (body, text) = if is_read {
             (body, Value::Null)
@@ -49,18 +59,18 @@ impl AuditLog {
                     (Full::new(bytes).map_err(|never| match never {}).boxed_unsync(), text)
                 }
                 Err(error) => {
-                    let failed = answer::failure(&ApiError::internal(error.to_string()));
+                    let failed = response::failure(&ApiError::internal(error.to_string()));
                     return failed;
                 }
             }
         };
         let entry = json!({
-            "at": at.to_string(),
-            "user": call.user.name,
-            "verb": verb,
-            "uri": call.uri,
+            "at": event.at.to_string(),
+            "user": event.user.name,
+            "verb": event.verb,
+            "uri": event.uri,
             "code": head.status.as_u16(),
-            "request": serde_json::from_slice::<Value>(&call.body).unwrap_or_default(),
+            "request": serde_json::from_slice::<Value>(event.body).unwrap_or_default(),
             "response": text,
         });
         if let Err(error) = writeln!(self.file.lock(), "{entry}") {

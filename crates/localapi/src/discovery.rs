@@ -7,7 +7,7 @@ mod openapi;
 use ::http::{Response, StatusCode};
 use serde_json::{Value, json};
 
-use crate::http::{Body, answer};
+use crate::http::{Body, response};
 use crate::resources::{self, RESOURCES, Resource, Subresource, group_version};
 use crate::status::ApiError;
 
@@ -19,11 +19,11 @@ pub(crate) fn answer(path: &str, accept: &str) -> Result<Response<Body>, ApiErro
     let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
     let aggregated = || {
         let document = aggregated::document(segments.first() == Some(&"api"), accept)?;
-        Some(answer::bytes(StatusCode::OK, document.content_type, document.text))
+        Some(response::bytes(StatusCode::OK, document.content_type, document.text))
     };
     let document = match segments.as_slice() {
         ["healthz" | "livez" | "readyz", ..] => {
-            return Ok(answer::bytes(StatusCode::OK, "text/plain; charset=utf-8", "ok"));
+            return Ok(response::bytes(StatusCode::OK, "text/plain; charset=utf-8", "ok"));
         }
         ["version"] => version(),
         [] => paths(),
@@ -46,7 +46,7 @@ pub(crate) fn answer(path: &str, accept: &str) -> Result<Response<Body>, ApiErro
         ["openapi", ..] => return openapi::answer(&segments[1..], accept),
         _ => return Err(ApiError::no_such_path()),
     };
-    Ok(answer::json(StatusCode::OK, &document))
+    Ok(response::json(StatusCode::OK, &document))
 }
 
 fn version() -> Value {

@@ -1,6 +1,6 @@
-//! Streams and proxies: requests that are answered by a node's kubelet, or by what a pod runs. Which answer is asked for
-//! and where it is stands here; the words of refusals and all mapping of parameters are pure rules in `location` and
-//! `log_options`. Nothing of a stream is kept: each part goes on when the other end takes it.
+//! Requests that a node's kubelet or a pod answers: logs, exec, attach, port-forward, and the proxies of nodes and pods.
+//! This module finds the backend; `location` and `log_options` translate paths, parameters and errors, as pure functions.
+//! Streams are not buffered: each part is forwarded when the other end reads it.
 
 mod backend;
 mod forward;
@@ -19,17 +19,16 @@ use tokio_util::task::TaskTracker;
 
 pub(crate) use backend::Backends;
 
-use crate::api::Api;
-use crate::http::{Body, Query, Target, answer as write};
+use crate::http::{Body, Query, Target, response};
 use crate::object::text;
 use crate::resources;
 use crate::status::ApiError;
-use crate::store::Key;
+use crate::store::{Key, Store};
 use forward::Upgrade;
-use location::{Authority, Channel, Location};
+use location::{Channel, HostPort, Location};
 use log_options::LogOptions;
 
-/// Streams at once; who comes later is told to come again.
+/// Streams that may be open at once; further requests are refused with 429.
 const MAX_STREAMS: usize = 1000;
 /// Segments of a path before what a proxy passes on: `api`, `v1`, `nodes`, the name, `proxy`.
 const NODE_PROXY_SEGMENTS: usize = 5;
@@ -40,39 +39,46 @@ const POD_PROXY_SEGMENTS: usize = 7;
 #[derive(Debug)]
 pub(crate) struct Streams {
     tasks: TaskTracker,
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     closing: CancellationToken,
 }
 
 /// Counts one stream for as long as any part of it lives.
-type Place = Arc<OwnedSemaphorePermit>;
+type StreamPermit = Arc<OwnedSemaphorePermit>;
 
 impl Streams {
     pub(crate) fn new(closing: CancellationToken) -> Self {
-        Self { tasks: TaskTracker::new(), places: Arc::new(Semaphore::new(MAX_STREAMS)), closing }
+        Self { tasks: TaskTracker::new(), permits: Arc::new(Semaphore::new(MAX_STREAMS)), closing }
     }
 
-    fn place(&self) -> Result<Place, ApiError> {
-        let place = Arc::clone(&self.places).try_acquire_owned();
-        place.map(Arc::new).map_err(|_| ApiError::too_many_requests("too many streams are open"))
+    fn permit(&self) -> Result<StreamPermit, ApiError> {
+        let permit = Arc::clone(&self.permits).try_acquire_owned();
+        permit.map(Arc::new).map_err(|_| ApiError::too_many_requests("too many streams are open"))
     }
 
     /// Runs `work` until it ends or the server stops.
-    fn run(&self, place: Place, work: impl Future<Output = ()> + Send + 'static) {
+    fn run(&self, permit: StreamPermit, work: impl Future<Output = ()> + Send + 'static) {
         let closing = self.closing.clone();
         self.tasks.spawn(async move {
             if closing.run_until_cancelled(work).await.is_none() {
-                tracing::debug!("a stream was cut off because the server stops");
+                tracing::debug!("stream closed because the server stops");
             }
-            drop(place);
+            drop(permit);
         });
     }
 
-    /// Waits for the end of all; the server is stopping.
+    /// Waits until all streams have ended.
     pub(crate) async fn ended(&self) {
         self.tasks.close();
         self.tasks.wait().await;
     }
+}
+
+/// How the server reaches kubelets and pods.
+#[derive(Debug)]
+pub(crate) struct Proxy {
+    pub(crate) backends: Backends,
+    pub(crate) streams: Streams,
 }
 
 /// Whether a request for this target is answered elsewhere, and not from the store.
@@ -85,60 +91,63 @@ pub(crate) fn serves(target: &Target) -> bool {
     }
 }
 
-/// Answers a request that [`serves`] said yes to, and that its user may ask.
-pub(crate) async fn answer(
-    api: &Arc<Api>,
-    target: &Target,
-    query: &Query,
-    request: Request<Incoming>,
-) -> Result<Response<Body>, ApiError> {
-    let part = target.subresource.as_deref().unwrap_or_default();
-    let methods: &[Method] = match part {
-        "log" => &[Method::GET],
-        "proxy" => &[Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::PATCH, Method::DELETE],
-        _ => &[Method::GET, Method::POST],
-    };
-    if !methods.contains(request.method()) {
-        return Err(ApiError::method_not_allowed());
+impl Proxy {
+    /// Handles an authorized request for a target that [`serves`] accepts.
+    pub(crate) async fn handle(
+        &self,
+        store: &Store,
+        target: &Target,
+        query: &Query,
+        request: Request<Incoming>,
+    ) -> Result<Response<Body>, ApiError> {
+        let part = target.subresource.as_deref().unwrap_or_default();
+        let methods: &[Method] = match part {
+            "log" => &[Method::GET],
+            "proxy" => &[Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::PATCH, Method::DELETE],
+            _ => &[Method::GET, Method::POST],
+        };
+        if !methods.contains(request.method()) {
+            return Err(ApiError::method_not_allowed());
+        }
+        match (target.resource.name, part) {
+            (_, "log") => self.log(store, target, query).await,
+            ("nodes", _) => {
+                let location = node(store, target, request.uri())?;
+                forward::forward(self, &location, request, Upgrade::Possible).await
+            }
+            (_, "proxy") => {
+                let location = pod_itself(store, target, request.uri())?;
+                forward::forward(self, &location, request, Upgrade::Possible).await
+            }
+            _ => {
+                let location = stream(store, target, query, part)?;
+                forward::forward(self, &location, request, Upgrade::Required).await
+            }
+        }
     }
-    match (target.resource.name, part) {
-        (_, "log") => log(api, target, query).await,
-        ("nodes", _) => {
-            let location = node(api, target, request.uri())?;
-            forward::forward(api, &location, request, Upgrade::Possible).await
-        }
-        (_, "proxy") => {
-            let location = pod_itself(api, target, request.uri())?;
-            forward::forward(api, &location, request, Upgrade::Possible).await
-        }
-        _ => {
-            let location = stream(api, target, query, part)?;
-            forward::forward(api, &location, request, Upgrade::Required).await
-        }
-    }
-}
 
-/// A log is text, whatever the kubelet calls it; a refusal of the kubelet becomes one of ours.
-async fn log(api: &Arc<Api>, target: &Target, query: &Query) -> Result<Response<Body>, ApiError> {
-    let name = target.name.as_deref().unwrap_or_default();
-    let options = LogOptions::parse(query, name)?;
-    let pod = pod(api, target, name)?;
-    let container = location::container(&pod, query.get("container"))?;
-    let host = text(&pod, "/spec/nodeName");
-    if host.is_empty() {
-        // Nothing can have been logged yet.
-        return Ok(write::bytes(StatusCode::NO_CONTENT, "text/plain", ""));
+    /// A log is sent as plain text, whatever content type the kubelet sends; an error of the kubelet becomes a `Status`.
+    async fn log(&self, store: &Store, target: &Target, query: &Query) -> Result<Response<Body>, ApiError> {
+        let name = target.name.as_deref().unwrap_or_default();
+        let options = LogOptions::parse(query, name)?;
+        let pod = pod(store, target, name)?;
+        let container = location::container(&pod, query.get("container"))?;
+        let host = text(&pod, "/spec/nodeName");
+        if host.is_empty() {
+            // Nothing can have been logged yet.
+            return Ok(response::bytes(StatusCode::NO_CONTENT, "text/plain", ""));
+        }
+        let channel = if options.skip_verification { Channel::KubeletUnverified } else { Channel::Kubelet };
+        let path = location::stream_path("containerLogs", &pod, Some(container), &options.query());
+        let location = Location { channel, host_port: kubelet(store, host)?, path_and_query: path };
+        forward::log(self, &location, name).await
     }
-    let channel = if options.skip_verification { Channel::KubeletUnverified } else { Channel::Kubelet };
-    let path = location::stream_path("containerLogs", &pod, Some(container), &options.query());
-    let location = Location { channel, authority: kubelet(api, host)?, path_and_query: path };
-    forward::log(api, &location, name).await
 }
 
 /// Where exec, attach and port-forward of a pod are.
-fn stream(api: &Api, target: &Target, query: &Query, part: &str) -> Result<Location, ApiError> {
+fn stream(store: &Store, target: &Target, query: &Query, part: &str) -> Result<Location, ApiError> {
     let name = target.name.as_deref().unwrap_or_default();
-    let pod = pod(api, target, name)?;
+    let pod = pod(store, target, name)?;
     let forwards = part == "portforward";
     let container = if forwards { None } else { Some(location::container(&pod, query.get("container"))?) };
     let host = text(&pod, "/spec/nodeName");
@@ -148,51 +157,51 @@ fn stream(api: &Api, target: &Target, query: &Query, part: &str) -> Result<Locat
     let path = if forwards { "portForward" } else { part };
     let query = location::stream_query(part, query)?;
     let path_and_query = location::stream_path(path, &pod, container, &query);
-    Ok(Location { channel: Channel::Kubelet, authority: kubelet(api, host)?, path_and_query })
+    Ok(Location { channel: Channel::Kubelet, host_port: kubelet(store, host)?, path_and_query })
 }
 
 /// Where `nodes/<scheme:name:port>/proxy` leads to: the kubelet, unless another port is named.
-fn node(api: &Api, target: &Target, uri: &::http::Uri) -> Result<Location, ApiError> {
+fn node(store: &Store, target: &Target, uri: &::http::Uri) -> Result<Location, ApiError> {
     let id = target.name.as_deref().unwrap_or_default();
     let invalid = || ApiError::bad_request(format!("invalid node request {id:?}"));
     let asked = location::SchemeNamePort::parse(id).ok_or_else(invalid)?;
-    let kubelet = kubelet(api, asked.name)?;
+    let kubelet = kubelet(store, asked.name)?;
     let path_and_query = location::proxied(uri, NODE_PROXY_SEGMENTS);
     let port = match asked.port {
         "" => kubelet.port,
         port => port.parse().map_err(|_| invalid())?,
     };
     if port == kubelet.port {
-        return Ok(Location { channel: Channel::Kubelet, authority: kubelet, path_and_query });
+        return Ok(Location { channel: Channel::Kubelet, host_port: kubelet, path_and_query });
     }
-    let authority = Authority { host: kubelet.host, port };
-    Ok(Location { channel: asked.channel(), authority, path_and_query })
+    let host_port = HostPort { host: kubelet.host, port };
+    Ok(Location { channel: asked.channel(), host_port, path_and_query })
 }
 
 /// Where `pods/<scheme:name:port>/proxy` leads to: the pod's own address.
-fn pod_itself(api: &Api, target: &Target, uri: &::http::Uri) -> Result<Location, ApiError> {
+fn pod_itself(store: &Store, target: &Target, uri: &::http::Uri) -> Result<Location, ApiError> {
     let id = target.name.as_deref().unwrap_or_default();
     let invalid = || ApiError::bad_request(format!("invalid pod request {id:?}"));
     let asked = location::SchemeNamePort::parse(id).ok_or_else(invalid)?;
-    let pod = pod(api, target, asked.name)?;
+    let pod = pod(store, target, asked.name)?;
     let port = match asked.port {
         "" => location::first_port(&pod).unwrap_or(asked.default_port()),
         port => port.parse().map_err(|_| invalid())?,
     };
     let host = location::pod_address(&pod).ok_or_else(ApiError::address_not_allowed)?;
     let path_and_query = location::proxied(uri, POD_PROXY_SEGMENTS);
-    Ok(Location { channel: asked.channel(), authority: Authority { host, port }, path_and_query })
+    Ok(Location { channel: asked.channel(), host_port: HostPort { host, port }, path_and_query })
 }
 
-fn pod(api: &Api, target: &Target, name: &str) -> Result<Arc<Value>, ApiError> {
+fn pod(store: &Store, target: &Target, name: &str) -> Result<Arc<Value>, ApiError> {
     let namespace = target.namespace.as_deref().unwrap_or_default();
-    let found = api.store.get(&Key::new(target.resource.name, namespace, name));
+    let found = store.get(&Key::new(target.resource.name, namespace, name));
     found.ok_or_else(|| ApiError::not_found(target.resource, name))
 }
 
 /// Where the kubelet of a node listens.
-fn kubelet(api: &Api, node: &str) -> Result<Authority, ApiError> {
+fn kubelet(store: &Store, node: &str) -> Result<HostPort, ApiError> {
     let nodes = resources::stored("nodes").ok_or_else(ApiError::no_such_path)?;
-    let found = api.store.get(&Key::new(nodes.name, "", node));
+    let found = store.get(&Key::new(nodes.name, "", node));
     location::kubelet(&*found.ok_or_else(|| ApiError::not_found(nodes, node))?)
 }

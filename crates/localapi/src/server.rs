@@ -1,87 +1,249 @@
-//! Sockets: the listener, TLS, one task for each connection, and an end that lets requests under way finish.
+//! Starting a server, holding it, stopping it, and handing out the ways to reach it.
 
+mod initial;
+mod listener;
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto::Builder;
-use tokio::net::{TcpListener, TcpStream};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use rustls::ServerConfig;
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
 
+use crate::admission::services::API_ADDRESS;
 use crate::api::Api;
-use crate::http::{self, Chain};
+use crate::audit::AuditLog;
+use crate::auth::authority::{Authority, KeyAndCertificate, Validity};
+use crate::auth::service_account::Signer;
+use crate::auth::tokens::{Tokens, bootstrap_secret};
+use crate::auth::x509::ClientCertificates;
+use crate::auth::{NODE_USER_PREFIX, NODES};
+use crate::clock::Rng;
+use crate::options::{Options, State};
+use crate::proxy::{Backends, Proxy, Streams};
+use crate::registry::namespaces;
+use crate::signing;
+use crate::status::ApiError;
+use crate::store::Store;
 
-/// Connections beyond this wait in the kernel's queue.
-const MAX_CONNECTIONS: usize = 1000;
-/// The pause after a connection that could not be accepted: out of file descriptors, most likely.
-const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
-/// How long a client has to shake hands.
-const HANDSHAKE: Duration = Duration::from_secs(10);
-/// How long requests under way have to finish when the server stops.
-const FINISH: Duration = Duration::from_secs(5);
+const SERVER_NAMES: &[&str] = &[
+    "localhost",
+    "kubernetes",
+    "kubernetes.default",
+    "kubernetes.default.svc",
+    "kubernetes.default.svc.cluster.local",
+];
 
-/// Serves until `api.closing` is cancelled and connections have ended.
-pub(crate) async fn serve(listener: TcpListener, tls: TlsAcceptor, api: Arc<Api>) {
-    let mut connections = JoinSet::new();
-    loop {
-        tokio::select! {
-            () = api.closing.cancelled() => break,
-            Some(_) = connections.join_next(), if !connections.is_empty() => {}
-            accepted = listener.accept(), if connections.len() < MAX_CONNECTIONS => match accepted {
-                Ok((stream, _)) => drop(connections.spawn(connection(stream, tls.clone(), Arc::clone(&api)))),
-                Err(error) => {
-                    tracing::warn!(err = %error, "cannot accept a connection");
-                    tokio::time::sleep(ACCEPT_AGAIN).await;
-                }
-            },
-        }
-    }
-    drop(listener);
-    // What has not ended by then is cut off when the set is dropped.
-    let ended = async { while connections.join_next().await.is_some() {} };
-    if timeout(FINISH, ended).await.is_err() {
-        tracing::info!("connections were cut off that did not end in time");
+/// A server that could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error("cannot listen on {address}: {source}")]
+    Listen { address: SocketAddr, source: std::io::Error },
+    #[error("cannot set up the certificates: {0}")]
+    Certificates(String),
+    #[error("cannot set up the key of service account tokens: {0}")]
+    TokenKey(String),
+    #[error("{0:?} is no bootstrap token: six letters or digits, a dot, sixteen letters or digits")]
+    BootstrapToken(String),
+    #[error("cannot open the audit log {path}: {source}", path = path.display())]
+    AuditLog { path: PathBuf, source: std::io::Error },
+    #[error("cannot create what every cluster has: {0}")]
+    Initial(String),
+}
+
+fn certificates(error: impl std::fmt::Display) -> StartError {
+    StartError::Certificates(error.to_string())
+}
+
+fn failed_initial(error: ApiError) -> StartError {
+    StartError::Initial(error.message)
+}
+
+/// The entry point.
+#[derive(Debug)]
+pub struct LocalApi;
+
+/// A server that runs until it is stopped or dropped.
+#[derive(Debug)]
+pub struct Running {
+    address: SocketAddr,
+    api: Arc<Api>,
+    tasks: JoinSet<()>,
+}
+
+impl LocalApi {
+    /// Starts a server; it answers when this returns.
+    pub async fn start(options: Options) -> Result<Running, StartError> {
+        let bound = TcpListener::bind(options.listen).await.and_then(|listener| {
+            let address = listener.local_addr()?;
+            Ok((listener, address))
+        });
+        let (listener, address) =
+            bound.map_err(|source| StartError::Listen { address: options.listen, source })?;
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let now = options.clock.now();
+        let (store, authority, signer) = match &options.state {
+            Some(state) => (
+                Arc::clone(&state.store),
+                Authority::from_pem(state.authority.clone()).map_err(certificates)?,
+                Signer::from_pkcs8(state.token_key.clone()),
+            ),
+            None => (
+                Arc::new(Store::new(options.history)),
+                Authority::generate(now).map_err(certificates)?,
+                Signer::generate(),
+            ),
+        };
+        let signer = signer.map_err(|error| StartError::TokenKey(error.to_string()))?;
+        let clients =
+            ClientCertificates::of(authority.certificate(), Arc::clone(&provider)).map_err(certificates)?;
+        let addresses = [options.listen.ip(), IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V4(API_ADDRESS)];
+        let own = authority.server(SERVER_NAMES, &addresses, now).map_err(certificates)?;
+        let backends =
+            Backends::new(&authority, &options.clock, &provider).map_err(StartError::Certificates)?;
+        let tls = acceptor(&own, &clients, provider)?;
+        let bootstrap_secrets = bootstrap_secrets(&options.bootstrap_tokens)?;
+        let closing = CancellationToken::new();
+        let api = Arc::new(Api {
+            store,
+            clock: options.clock,
+            rng: Rng::new(),
+            authority,
+            clients,
+            tokens: Tokens { given: options.tokens, signer },
+            behaviour: options.behaviour,
+            audit: options.audit_log.as_deref().map(audit_log).transpose()?,
+            proxy: Proxy { backends, streams: Streams::new(closing.clone()) },
+            closing,
+        });
+        initial::create(&api, address.port(), bootstrap_secrets).map_err(failed_initial)?;
+        namespaces::resume(&api);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(signing::run(Arc::clone(&api)));
+        tasks.spawn(listener::serve(listener, tls, Arc::clone(&api)));
+        Ok(Running { address, api, tasks })
     }
 }
 
-async fn connection(stream: TcpStream, tls: TlsAcceptor, api: Arc<Api>) {
-    if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(err = %error, "cannot set TCP_NODELAY");
+fn audit_log(path: &Path) -> Result<AuditLog, StartError> {
+    AuditLog::open(path).map_err(|source| StartError::AuditLog { path: path.to_owned(), source })
+}
+
+fn bootstrap_secrets(tokens: &[String]) -> Result<Vec<Value>, StartError> {
+    let secret =
+        |token: &String| bootstrap_secret(token).ok_or_else(|| StartError::BootstrapToken(token.clone()));
+    tokens.iter().map(secret).collect()
+}
+
+fn acceptor(
+    own: &KeyAndCertificate,
+    clients: &ClientCertificates,
+    provider: Arc<rustls::crypto::CryptoProvider>,
+) -> Result<TlsAcceptor, StartError> {
+    let certificate = CertificateDer::from_pem_slice(own.certificate.as_bytes()).map_err(certificates)?;
+    let key = PrivateKeyDer::from_pem_slice(own.key.as_bytes()).map_err(certificates)?;
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(certificates)?
+        .with_client_cert_verifier(clients.for_handshake())
+        .with_single_cert(vec![certificate], key)
+        .map_err(certificates)?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+impl Running {
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
     }
-    let stream = match timeout(HANDSHAKE, tls.accept(stream)).await {
-        Ok(Ok(stream)) => stream,
-        Ok(Err(error)) => return tracing::info!(err = %error, "TLS handshake failed"),
-        Err(_) => return tracing::info!("TLS handshake timed out"),
-    };
-    let chain: Chain = stream
-        .get_ref()
-        .1
-        .peer_certificates()
-        .unwrap_or_default()
-        .iter()
-        .map(|c| c.clone().into_owned())
-        .collect();
-    let closing = api.closing.clone();
-    let service = service_fn(move |request| {
-        let (api, chain) = (Arc::clone(&api), Arc::clone(&chain));
-        async move { Ok::<_, std::convert::Infallible>(http::respond(api, chain, request).await) }
-    });
-    let mut builder = Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new());
-    builder.http2().timer(TokioTimer::new()).max_concurrent_streams(250);
-    let serving = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
-    tokio::pin!(serving);
-    let ended = tokio::select! {
-        ended = serving.as_mut() => ended,
-        () = closing.cancelled() => {
-            serving.as_mut().graceful_shutdown();
-            serving.await
+
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("https://{}", self.address)
+    }
+
+    /// The certificate that clients must trust.
+    #[must_use]
+    pub fn ca_pem(&self) -> &str {
+        &self.api.authority.pem().certificate
+    }
+
+    /// A client certificate for a user in one group (`system:masters` may do everything) or in none.
+    pub fn client_certificate(
+        &self,
+        user: &str,
+        group: Option<&str>,
+        lifetime: Duration,
+    ) -> Result<KeyAndCertificate, StartError> {
+        let validity = Validity::starting(self.api.now(), lifetime);
+        self.api.authority.client(user, group, validity).map_err(certificates)
+    }
+
+    /// A kubeconfig, as JSON (which is YAML too), for a new client certificate good for a year.
+    pub fn kubeconfig(&self, user: &str, group: Option<&str>) -> Result<String, StartError> {
+        let year = Duration::from_secs(365 * 24 * 3600);
+        let client = self.client_certificate(user, group, year)?;
+        Ok(self.kubeconfig_with(&json!({
+            "client-certificate-data": STANDARD.encode(&client.certificate),
+            "client-key-data": STANDARD.encode(&client.key),
+        })))
+    }
+
+    /// A kubeconfig for the node of this name.
+    pub fn node_kubeconfig(&self, node: &str) -> Result<String, StartError> {
+        self.kubeconfig(&format!("{NODE_USER_PREFIX}{node}"), Some(NODES))
+    }
+
+    /// A kubeconfig that shows a bearer token, for example a bootstrap token.
+    #[must_use]
+    pub fn token_kubeconfig(&self, token: &str) -> String {
+        self.kubeconfig_with(&json!({"token": token}))
+    }
+
+    fn kubeconfig_with(&self, user: &Value) -> String {
+        json!({
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{
+                "name": "localapi",
+                "cluster": {
+                    "server": self.url(),
+                    "certificate-authority-data": STANDARD.encode(self.ca_pem()),
+                },
+            }],
+            "users": [{"name": "user", "user": user}],
+            "contexts": [{"name": "localapi", "context": {"cluster": "localapi", "user": "user"}}],
+            "current-context": "localapi",
+        })
+        .to_string()
+    }
+
+    /// Forgets the history now: who is behind is told that its revision has expired.
+    pub fn compact(&self) {
+        self.api.store.compact();
+    }
+
+    /// Stops: no new requests, watches end, those under way finish. What is left can be given to the next server, and the
+    /// port is free when this returns.
+    pub async fn stop(mut self) -> State {
+        self.api.closing.cancel();
+        self.api.store.end_watches();
+        while self.tasks.join_next().await.is_some() {}
+        self.api.proxy.streams.ended().await;
+        State {
+            store: Arc::clone(&self.api.store),
+            authority: self.api.authority.pem().clone(),
+            token_key: self.api.tokens.signer.pkcs8().to_vec(),
         }
-    };
-    if let Err(error) = ended {
-        tracing::debug!(err = error, "a connection ended badly");
     }
 }

@@ -4,7 +4,7 @@
 use ::http::{Response, StatusCode};
 use serde_json::{Map, Value, json};
 
-use crate::http::{Body, answer};
+use crate::http::{Body, response};
 use crate::resources::{self, RESOURCES, Resource};
 use crate::status::ApiError;
 
@@ -14,10 +14,10 @@ const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protob
 pub(super) fn answer(rest: &[&str], accept: &str) -> Result<Response<Body>, ApiError> {
     match rest {
         ["v2"] if accept.contains("proto-openapi") => {
-            Ok(answer::bytes(StatusCode::OK, PROTOBUF, protobuf::document()))
+            Ok(response::bytes(StatusCode::OK, PROTOBUF, protobuf::document()))
         }
-        ["v2"] => Ok(answer::json(StatusCode::OK, &version_2())),
-        ["v3"] => Ok(answer::json(StatusCode::OK, &index())),
+        ["v2"] => Ok(response::json(StatusCode::OK, &version_2())),
+        ["v3"] => Ok(response::json(StatusCode::OK, &index())),
         ["v3", "api", version] => version_3("", version),
         ["v3", "apis", group, version] => version_3(group, version),
         _ => Err(ApiError::no_such_path()),
@@ -76,7 +76,7 @@ fn version_3(group: &str, version: &str) -> Result<Response<Body>, ApiError> {
         "paths": paths,
         "components": {"schemas": schemas},
     });
-    Ok(answer::json(StatusCode::OK, &document))
+    Ok(response::json(StatusCode::OK, &document))
 }
 
 /// The path of one object, with the parameters that kubectl looks for before it lets the server validate.

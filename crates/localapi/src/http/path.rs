@@ -2,6 +2,7 @@
 
 use super::query::decode;
 use crate::resources::{self, Resource};
+use crate::store::Key;
 
 /// The resource part of a path.
 #[derive(Clone, Debug)]
@@ -10,6 +11,13 @@ pub(crate) struct Target {
     pub(crate) namespace: Option<String>,
     pub(crate) name: Option<String>,
     pub(crate) subresource: Option<String>,
+}
+
+impl Target {
+    pub(crate) fn key(&self) -> Key {
+        let namespace = self.namespace.as_deref().unwrap_or_default();
+        Key::new(self.resource.name, namespace, self.name.as_deref().unwrap_or_default())
+    }
 }
 
 /// The target of a path below `/api/v1` or `/apis/<group>/<version>`; none if nothing is served there.

@@ -12,13 +12,13 @@ use serde_json::{Map, Value, json};
 use crate::object;
 use schema::{Field, Message, Type};
 
-pub(super) const MEDIA: &str = "application/vnd.kubernetes.protobuf";
+pub(crate) const MEDIA: &str = "application/vnd.kubernetes.protobuf";
 /// What every body begins with.
 const MAGIC: &[u8] = b"k8s\0";
 
 /// A body that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Unreadable {
+pub(crate) enum Unreadable {
     #[error("the body is no protobuf of Kubernetes: {0}")]
     Malformed(&'static str),
     #[error("{0} is not known in protobuf here: send JSON")]
@@ -28,7 +28,7 @@ pub(super) enum Unreadable {
 }
 
 /// The object of a whole body, with its `apiVersion` and `kind`.
-pub(super) fn decode(body: &[u8]) -> Result<Value, Unreadable> {
+pub(crate) fn decode(body: &[u8]) -> Result<Value, Unreadable> {
     let envelope = body.strip_prefix(MAGIC).ok_or(Unreadable::Malformed("it does not begin with k8s"))?;
     let envelope = message(&schema::ENVELOPE, envelope)?;
     let text = |pointer: &str| object::text(&envelope, pointer).to_owned();

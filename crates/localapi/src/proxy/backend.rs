@@ -19,9 +19,9 @@ use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use super::location::{Authority as Place, Channel, Location};
+use super::location::{Channel, HostPort, Location};
 use super::verifier::Verifier;
-use super::{Place as Permit, Streams};
+use super::{StreamPermit, Streams};
 use crate::auth::MASTERS;
 use crate::auth::authority::{Authority, Validity};
 use crate::clock::Clock;
@@ -39,9 +39,9 @@ pub(super) enum SendError {
     #[error("address not allowed")]
     NotAllowed,
     #[error("dial tcp {0}: {1}")]
-    Dial(Place, std::io::Error),
+    Dial(HostPort, std::io::Error),
     #[error("dial tcp {0}: i/o timeout")]
-    TimedOut(Place),
+    TimedOut(HostPort),
     #[error("tls: {0}")]
     Tls(std::io::Error),
     #[error("{0}")]
@@ -76,11 +76,11 @@ impl Backends {
     pub(super) async fn send(
         &self,
         streams: &Streams,
-        permit: Permit,
+        permit: StreamPermit,
         location: &Location,
         request: Request<Body>,
     ) -> Result<Response<Incoming>, SendError> {
-        let place = &location.authority;
+        let host_port = &location.host_port;
         let config = match location.channel {
             Channel::Plain => None,
             Channel::Kubelet => Some(&self.kubelet),
@@ -89,13 +89,13 @@ impl Backends {
         };
         let guarded = matches!(location.channel, Channel::Plain | Channel::Tls);
         let dialed = timeout(DIAL, async {
-            let stream = connect(place, guarded).await?;
+            let stream = connect(host_port, guarded).await?;
             Ok::<_, SendError>(match config {
                 None => Connection::Plain(stream),
-                Some(config) => Connection::Tls(Box::new(secure(place, stream, config).await?)),
+                Some(config) => Connection::Tls(Box::new(secure(host_port, stream, config).await?)),
             })
         });
-        match dialed.await.map_err(|_| SendError::TimedOut(place.clone()))?? {
+        match dialed.await.map_err(|_| SendError::TimedOut(host_port.clone()))?? {
             Connection::Plain(stream) => exchange(streams, permit, stream, request).await,
             Connection::Tls(stream) => exchange(streams, permit, stream, request).await,
         }
@@ -135,10 +135,10 @@ fn as_kubelet_client(
 
 /// Connects to the first address that answers. Where `guarded`, addresses that only this machine can mean are refused:
 /// a pod may claim any address as its own.
-async fn connect(place: &Place, guarded: bool) -> Result<TcpStream, SendError> {
-    let failed = |error| SendError::Dial(place.clone(), error);
+async fn connect(host_port: &HostPort, guarded: bool) -> Result<TcpStream, SendError> {
+    let failed = |error| SendError::Dial(host_port.clone(), error);
     let addresses: Vec<SocketAddr> =
-        lookup_host((place.host.as_str(), place.port)).await.map_err(failed)?.collect();
+        lookup_host((host_port.host.as_str(), host_port.port)).await.map_err(failed)?.collect();
     if guarded && !addresses.iter().all(|address| is_global(address.ip())) {
         return Err(SendError::NotAllowed);
     }
@@ -156,18 +156,18 @@ fn is_global(address: IpAddr) -> bool {
 }
 
 async fn secure(
-    place: &Place,
+    host_port: &HostPort,
     stream: TcpStream,
     config: &Arc<ClientConfig>,
 ) -> Result<tokio_rustls::client::TlsStream<TcpStream>, SendError> {
-    let name = ServerName::try_from(place.host.clone())
-        .map_err(|error| SendError::Dial(place.clone(), std::io::Error::other(error)))?;
+    let name = ServerName::try_from(host_port.host.clone())
+        .map_err(|error| SendError::Dial(host_port.clone(), std::io::Error::other(error)))?;
     TlsConnector::from(Arc::clone(config)).connect(name, stream).await.map_err(SendError::Tls)
 }
 
 async fn exchange(
     streams: &Streams,
-    permit: Permit,
+    permit: StreamPermit,
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     request: Request<Body>,
 ) -> Result<Response<Incoming>, SendError> {

@@ -11,10 +11,10 @@ use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tokio::io::copy_bidirectional;
 
+use super::Proxy;
 use super::backend::SendError;
 use super::location::Location;
-use crate::api::Api;
-use crate::http::{Body, answer as write};
+use crate::http::{Body, response};
 use crate::status::ApiError;
 
 /// How much of a kubelet's refusal is told.
@@ -41,9 +41,9 @@ pub(super) enum Upgrade {
 }
 
 /// GETs a log and passes it on as it comes.
-pub(super) async fn log(api: &Arc<Api>, location: &Location, pod: &str) -> Result<Response<Body>, ApiError> {
+pub(super) async fn log(proxy: &Proxy, location: &Location, pod: &str) -> Result<Response<Body>, ApiError> {
     let request = addressed(Request::new(empty()), location)?;
-    let sent = api.backends.send(&api.streams, api.streams.place()?, location, request).await;
+    let sent = proxy.backends.send(&proxy.streams, proxy.streams.permit()?, location, request).await;
     let response = sent.map_err(|error| ApiError::unexplained(format!("Get \"{location}\": {error}")))?;
     if !(StatusCode::OK..=StatusCode::PARTIAL_CONTENT).contains(&response.status()) {
         return Err(refusal(response, pod).await);
@@ -65,13 +65,13 @@ async fn refusal(response: Response<Incoming>, pod: &str) -> ApiError {
 
 /// Passes any request on, and turns the connection into a tunnel where both ends agree to.
 pub(super) async fn forward(
-    api: &Arc<Api>,
+    proxy: &Proxy,
     location: &Location,
     request: Request<Incoming>,
     upgrade: Upgrade,
 ) -> Result<Response<Body>, ApiError> {
     if request.version() <= Version::HTTP_11 && wants_upgrade(request.headers()) {
-        return tunnel(api, location, request).await;
+        return tunnel(proxy, location, request).await;
     }
     if upgrade == Upgrade::Required {
         return Err(ApiError::bad_request("Upgrade request required"));
@@ -83,12 +83,13 @@ pub(super) async fn forward(
     let mut request = request.map(BodyExt::boxed_unsync);
     remove_connection_headers(request.headers_mut());
     let request = addressed(request, location)?;
-    let response = match api.backends.send(&api.streams, api.streams.place()?, location, request).await {
+    let response = match proxy.backends.send(&proxy.streams, proxy.streams.permit()?, location, request).await
+    {
         Ok(response) => response,
         Err(SendError::NotAllowed) => return Err(ApiError::address_not_allowed()),
         Err(error) => {
             let said = format!("error trying to reach service: {error}");
-            return Ok(write::bytes(StatusCode::SERVICE_UNAVAILABLE, "text/plain; charset=utf-8", said));
+            return Ok(response::bytes(StatusCode::SERVICE_UNAVAILABLE, "text/plain; charset=utf-8", said));
         }
     };
     let mut response = response.map(BodyExt::boxed_unsync);
@@ -97,16 +98,16 @@ pub(super) async fn forward(
 }
 
 async fn tunnel(
-    api: &Arc<Api>,
+    proxy: &Proxy,
     location: &Location,
     mut request: Request<Incoming>,
 ) -> Result<Response<Body>, ApiError> {
     let client = hyper::upgrade::on(&mut request);
-    let place = api.streams.place()?;
+    let permit = proxy.streams.permit()?;
     let mut request = addressed(request.map(|_| empty()), location)?;
     request.headers_mut().remove(header::CONTENT_LENGTH);
     request.headers_mut().remove(header::TRANSFER_ENCODING);
-    let sent = api.backends.send(&api.streams, Arc::clone(&place), location, request).await;
+    let sent = proxy.backends.send(&proxy.streams, Arc::clone(&permit), location, request).await;
     let mut response = sent.map_err(|error| match error {
         SendError::NotAllowed => ApiError::address_not_allowed(),
         error @ SendError::Http(_) => ApiError::unexplained(error.to_string()),
@@ -117,7 +118,7 @@ async fn tunnel(
     let code = response.status();
     if code == StatusCode::SWITCHING_PROTOCOLS {
         let backend = hyper::upgrade::on(&mut response);
-        api.streams.run(place, join(client, backend));
+        proxy.streams.run(permit, join(client, backend));
         return Ok(response.map(|_| empty()));
     }
     if code.as_u16() < 400 {
@@ -151,7 +152,7 @@ fn addressed(mut request: Request<Body>, location: &Location) -> Result<Request<
     let path = if location.path_and_query.is_empty() { "/" } else { &location.path_and_query };
     *request.uri_mut() = path.parse().map_err(|_| bad(path))?;
     *request.version_mut() = Version::HTTP_11;
-    let host = location.authority.to_string();
+    let host = location.host_port.to_string();
     let host = HeaderValue::from_str(&host).map_err(|_| bad(&host))?;
     request.headers_mut().insert(header::HOST, host);
     request.headers_mut().remove(header::AUTHORIZATION);
@@ -192,7 +193,7 @@ fn remove_connection_headers(headers: &mut HeaderMap) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::location::{Authority, Channel};
+    use super::super::location::{Channel, HostPort};
     use super::*;
 
     fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
@@ -221,9 +222,9 @@ mod tests {
         let mut request = Request::new(empty());
         *request.headers_mut() =
             headers(&[("authorization", "Bearer secret"), ("host", "api"), ("accept", "a")]);
-        let authority = Authority { host: "fd00::1".to_owned(), port: 1 };
+        let host_port = HostPort { host: "fd00::1".to_owned(), port: 1 };
         let path_and_query = "/exec/a/p/c?tty=1".to_owned();
-        let location = Location { channel: Channel::Kubelet, authority, path_and_query };
+        let location = Location { channel: Channel::Kubelet, host_port, path_and_query };
         let request = addressed(request, &location).unwrap();
         assert_eq!(*request.headers(), headers(&[("host", "[fd00::1]:1"), ("accept", "a")]));
         assert_eq!(request.uri(), "/exec/a/p/c?tty=1");

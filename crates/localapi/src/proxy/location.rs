@@ -32,12 +32,12 @@ pub(super) enum Channel {
 
 /// A host (a name or an address, without brackets) and a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Authority {
+pub(super) struct HostPort {
     pub(super) host: String,
     pub(super) port: u16,
 }
 
-impl fmt::Display for Authority {
+impl fmt::Display for HostPort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { host, port } = self;
         if host.contains(':') { write!(f, "[{host}]:{port}") } else { write!(f, "{host}:{port}") }
@@ -47,19 +47,19 @@ impl fmt::Display for Authority {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Location {
     pub(super) channel: Channel,
-    pub(super) authority: Authority,
+    pub(super) host_port: HostPort,
     pub(super) path_and_query: String,
 }
 
 impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = if self.channel == Channel::Plain { "http" } else { "https" };
-        write!(f, "{scheme}://{}{}", self.authority, self.path_and_query)
+        write!(f, "{scheme}://{}{}", self.host_port, self.path_and_query)
     }
 }
 
 /// Where the kubelet of this node listens.
-pub(super) fn kubelet(node: &Value) -> Result<Authority, ApiError> {
+pub(super) fn kubelet(node: &Value) -> Result<HostPort, ApiError> {
     let addresses = items(node, "/status/addresses");
     let of_kind = |kind: &&str| {
         let found = addresses.iter().find(|address| text(address, "/type") == *kind);
@@ -75,7 +75,7 @@ pub(super) fn kubelet(node: &Value) -> Result<Authority, ApiError> {
     };
     let port = node.pointer("/status/daemonEndpoints/kubeletEndpoint/Port").and_then(Value::as_u64);
     let port = port.and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0);
-    Ok(Authority { host, port: port.unwrap_or(KUBELET_PORT) })
+    Ok(HostPort { host, port: port.unwrap_or(KUBELET_PORT) })
 }
 
 /// The container that is meant: the one that was asked for, or the only one.

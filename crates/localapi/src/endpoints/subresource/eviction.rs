@@ -3,9 +3,10 @@
 use ::http::{Response, StatusCode};
 use serde_json::Value;
 
-use crate::deletion::Options;
-use crate::http::{Body, Call, answer, delete_one};
+use super::super::{Call, response};
+use crate::http::Body;
 use crate::object::text;
+use crate::registry::{self, deletion::Options};
 use crate::status::{self, ApiError};
 
 pub(super) fn evict(call: &Call) -> Result<Response<Body>, ApiError> {
@@ -20,8 +21,8 @@ pub(super) fn evict(call: &Call) -> Result<Response<Body>, ApiError> {
     let options = eviction.get("deleteOptions").unwrap_or(&Value::Null);
     let mut options = Options::parse(options).map_err(ApiError::bad_request)?;
     options.dry_run |= call.query.dry_run()?;
-    delete_one(call, call.resource(), &call.key(), &options)?;
+    registry::delete(&call.api, call.resource(), &call.key(), &options)?;
     let mut done = status::success(call.resource(), call.name(), "");
     done["code"] = serde_json::json!(StatusCode::CREATED.as_u16());
-    Ok(answer::json(StatusCode::CREATED, &done))
+    Ok(response::json(StatusCode::CREATED, &done))
 }

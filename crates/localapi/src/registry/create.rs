@@ -1,45 +1,23 @@
-//! POST of a new object.
+//! Creation of an object: metadata, admission, defaults, validation, and the write to the store.
 
 use std::sync::Arc;
 
-use ::http::{Response, StatusCode};
 use serde_json::{Value, json};
 
-use super::{Body, Call, answer};
+use super::validate::refuse_invalid;
 use crate::admission;
 use crate::api::Api;
 use crate::auth::User;
 use crate::defaults;
 use crate::encoding;
-use crate::events;
-use crate::initial;
 use crate::object;
 use crate::resources::Resource;
 use crate::status::ApiError;
 use crate::store::{Key, Objects, Write};
-use crate::validation::{self, Reason};
+use crate::validation::Reason;
 
-pub(super) fn create(call: &Call) -> Result<Response<Body>, ApiError> {
-    let resource = call.resource();
-    let object = call.object(&resource.api_version(), resource.kind)?;
-    let object = if resource.group == events::GROUP { events::from_events_group(object) } else { object };
-    create_as(call, object)
-}
-
-/// Creates `object`, which is as it is stored.
-pub(super) fn create_as(call: &Call, object: Value) -> Result<Response<Body>, ApiError> {
-    let resource = call.resource();
-    validation::decode(resource.name, &object).map_err(ApiError::bad_request)?;
-    let dry_run = call.query.dry_run()?;
-    let created = store_new(&call.api, &call.user, resource, call.namespace(), object, dry_run)?;
-    if resource.name == "namespaces" && !dry_run {
-        initial::furnish(&call.api, object::name(&created))?;
-    }
-    answer::object(call, StatusCode::CREATED, &created)
-}
-
-/// Stores `object` as new, as everybody's create does it: named, admitted, defaulted, validated.
-pub(crate) fn store_new(
+/// Stores a new object: sets its name and metadata, runs admission, applies defaults and validates it.
+pub(crate) fn create(
     api: &Api,
     user: &User,
     resource: &'static Resource,
@@ -47,7 +25,7 @@ pub(crate) fn store_new(
     mut object: Value,
     dry_run: bool,
 ) -> Result<Arc<Value>, ApiError> {
-    name(api, resource, namespace, &mut object)?;
+    prepare_metadata(api, resource, namespace, &mut object)?;
     let key = Key::new(resource.name, namespace, object::name(&object));
     let mut tried = None;
     let written = api.store.write(&key, |objects, current| {
@@ -71,8 +49,13 @@ pub(crate) fn store_new(
     tried.or(written.object).ok_or_else(|| ApiError::internal("the new object was not stored"))
 }
 
-/// Gives the object its name, place and identity, and takes away what only we may write.
-fn name(api: &Api, resource: &Resource, namespace: &str, object: &mut Value) -> Result<(), ApiError> {
+/// Sets name, namespace, UID and creation time, and removes the fields that only the server may write.
+fn prepare_metadata(
+    api: &Api,
+    resource: &Resource,
+    namespace: &str,
+    object: &mut Value,
+) -> Result<(), ApiError> {
     let said = object::namespace(object);
     if !said.is_empty() && said != namespace {
         return Err(ApiError::bad_request(
@@ -120,15 +103,4 @@ fn in_living_namespace(resource: &Resource, key: &Key, objects: &Objects) -> Res
         return Err(ApiError::namespace_terminating(resource, &key.name, &key.namespace));
     }
     Ok(())
-}
-
-/// All faults of an object at once. `rules` is the plural, or plural and subresource, whose rules hold.
-pub(super) fn refuse_invalid(
-    resource: &Resource,
-    rules: &str,
-    object: &Value,
-    old: Option<&Value>,
-) -> Result<(), ApiError> {
-    let faults = validation::check(rules, object, old);
-    if faults.is_empty() { Ok(()) } else { Err(ApiError::invalid(resource, object::name(object), &faults)) }
 }

@@ -15,11 +15,12 @@ use tokio::sync::mpsc::Receiver;
 use tokio::sync::mpsc::error::TryRecvError;
 use tokio::time::{Instant, Interval};
 
-use super::media::{self, Include};
+use super::negotiation::{self, Include, Media};
 use super::selection::Selection;
-use super::{Body, Call, Media, answer};
+use super::{Call, response};
 use crate::api::Api;
 use crate::clock::Clock;
+use crate::http::Body;
 use crate::object;
 use crate::resources::Resource;
 use crate::status::ApiError;
@@ -65,7 +66,7 @@ pub(super) fn watch(call: &Call) -> Result<Response<Body>, ApiError> {
     });
     let mut response = Response::new(StreamBody::new(frames).boxed_unsync());
     *response.status_mut() = StatusCode::OK;
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(answer::JSON));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(response::JSON));
     Ok(response)
 }
 
@@ -139,14 +140,14 @@ impl View {
     }
 
     fn show(&mut self, kind: &str, object: &Value) -> Bytes {
-        let object = media::shown(self.resource, object, self.unknown_fields);
+        let object = negotiation::shown(self.resource, object, self.unknown_fields);
         match &self.media {
             Media::Object => line(kind, &object),
-            Media::Metadata(version) => line(kind, &media::metadata_only(&object, version)),
+            Media::Metadata(version) => line(kind, &negotiation::metadata_only(&object, version)),
             Media::Table(version) => {
                 let objects = [object.into_owned()];
                 let mut table =
-                    media::as_table(self.resource, &objects, version, self.include, self.clock.now());
+                    negotiation::as_table(self.resource, &objects, version, self.include, self.clock.now());
                 table["metadata"] = json!({"resourceVersion": objects[0]["metadata"]["resourceVersion"]});
                 if std::mem::replace(&mut self.columns_sent, true) {
                     table["columnDefinitions"] = Value::Null;

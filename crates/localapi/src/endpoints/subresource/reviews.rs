@@ -4,15 +4,16 @@
 use ::http::{Response, StatusCode};
 use serde_json::{Value, json};
 
+use super::super::{Call, response};
 use crate::auth::User;
 use crate::auth::attributes::Attributes;
 use crate::auth::rules;
 use crate::auth::tokens::Tokens;
-use crate::http::{Body, Call, answer};
+use crate::http::Body;
 use crate::object::{items, text};
 use crate::status::ApiError;
 
-pub(crate) fn review(call: &Call) -> Result<Response<Body>, ApiError> {
+pub(in crate::endpoints) fn review(call: &Call) -> Result<Response<Body>, ApiError> {
     let resource = call.resource();
     let mut review = call.object(&resource.api_version(), resource.kind)?;
     review["status"] = match resource.name {
@@ -30,7 +31,7 @@ pub(crate) fn review(call: &Call) -> Result<Response<Body>, ApiError> {
     if review.get("metadata").is_none() {
         review["metadata"] = json!({});
     }
-    Ok(answer::json(StatusCode::CREATED, &review))
+    Ok(response::json(StatusCode::CREATED, &review))
 }
 
 fn token(call: &Call, spec: &Value) -> Value {

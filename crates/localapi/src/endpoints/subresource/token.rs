@@ -5,8 +5,9 @@ use ::http::{Response, StatusCode};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
+use super::super::{Call, response};
 use crate::auth::service_account::{Bound, Grant, ISSUER};
-use crate::http::{Body, Call, answer};
+use crate::http::Body;
 use crate::object::{self, items, text};
 use crate::status::ApiError;
 use crate::store::{Key, Objects};
@@ -34,7 +35,7 @@ pub(super) fn request(call: &Call) -> Result<Response<Body>, ApiError> {
     metadata.insert("namespace".to_owned(), json!(call.namespace()));
     metadata.insert("uid".to_owned(), json!(call.api.rng.uid()));
     metadata.insert("creationTimestamp".to_owned(), json!(object::time(now)));
-    Ok(answer::json(StatusCode::CREATED, &request))
+    Ok(response::json(StatusCode::CREATED, &request))
 }
 
 fn grant(call: &Call, request: &Value, objects: &Objects, now: Timestamp) -> Result<Grant, ApiError> {

@@ -9,9 +9,10 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::media::{self, Include};
+use super::negotiation::{self, Include, Media};
 use super::selection::Selection;
-use super::{Body, Call, Media, answer};
+use super::{Call, response};
+use crate::http::Body;
 use crate::status::ApiError;
 use crate::store::{Key, Listing, Revision};
 
@@ -55,22 +56,22 @@ fn write<'a>(
 ) -> Result<Response<Body>, ApiError> {
     let resource = call.resource();
     let unknown_fields = call.api.behaviour.unknown_fields;
-    let objects = objects.map(|object| media::shown(resource, object, unknown_fields));
+    let objects = objects.map(|object| negotiation::shown(resource, object, unknown_fields));
     let (kind, api_version, items) = match &call.media {
         Media::Object => (format!("{}List", resource.kind), resource.api_version(), objects.collect()),
         Media::Metadata(version) => {
-            let items = objects.map(|object| Cow::Owned(media::metadata_only(&object, version)));
+            let items = objects.map(|object| Cow::Owned(negotiation::metadata_only(&object, version)));
             ("PartialObjectMetadataList".to_owned(), format!("meta.k8s.io/{version}"), items.collect())
         }
         Media::Table(version) => {
             let include = Include::parse(call.query.get("includeObject"))?;
             let objects: Vec<Value> = objects.map(Cow::into_owned).collect();
-            let mut table = media::as_table(resource, &objects, version, include, call.api.now());
+            let mut table = negotiation::as_table(resource, &objects, version, include, call.api.now());
             table["metadata"] = metadata;
-            return Ok(answer::json(StatusCode::OK, &table));
+            return Ok(response::json(StatusCode::OK, &table));
         }
     };
-    Ok(answer::json(StatusCode::OK, &List { kind, api_version, metadata, items }))
+    Ok(response::json(StatusCode::OK, &List { kind, api_version, metadata, items }))
 }
 
 /// The collection as it is, or as it was at the revision that the page or the request names.

@@ -6,12 +6,12 @@ use ::http::Method;
 use bytes::Bytes;
 use serde_json::Value;
 
-use super::path::Target;
-use super::protobuf::{self, Unreadable};
-use super::{Media, Query};
+use super::negotiation::Media;
 use crate::api::Api;
 use crate::auth::User;
 use crate::auth::attributes::Attributes;
+use crate::http::protobuf::{self, Unreadable};
+use crate::http::{Query, Target};
 use crate::resources::Resource;
 use crate::selector::FieldSelector;
 use crate::status::ApiError;
@@ -46,7 +46,7 @@ impl Call {
     }
 
     pub(crate) fn key(&self) -> Key {
-        Key::new(self.resource().name, self.namespace(), self.name())
+        self.target.key()
     }
 
     pub(crate) fn watches(&self) -> bool {

@@ -1,23 +1,23 @@
-//! PUT of a whole object, and the rules of any change: what a writer of the main resource, of its status or of another
-//! subresource may touch, what nobody may, and when a change is the end of the object.
+//! Update of an object: which fields a writer of the main resource, of its status or of another subresource may change,
+//! which fields only the server writes, and when an update removes the object.
 
 use std::sync::Arc;
 
-use ::http::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 
-use super::create::refuse_invalid;
-use super::{Body, Call, answer, create, patch};
+use super::namespaces;
+use super::validate::refuse_invalid;
 use crate::admission;
+use crate::api::Api;
+use crate::auth::User;
 use crate::defaults;
 use crate::encoding;
-use crate::events;
-use crate::namespaces;
+use crate::http::Target;
 use crate::object;
 use crate::resources::Resource;
 use crate::status::ApiError;
 use crate::store::Write;
-use crate::validation::{FieldError, Reason, pod_status};
+use crate::validation::{Reason, pod_status};
 
 /// Which part of an object a request may change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,12 +30,6 @@ pub(crate) enum Scope {
     Subresource,
 }
 
-/// What was sent, and what is stored.
-pub(crate) struct Change<'a> {
-    pub(crate) sent: Value,
-    pub(crate) current: &'a Value,
-}
-
 /// What nobody but us writes into metadata.
 const OURS: &[&str] = &[
     "uid",
@@ -46,85 +40,28 @@ const OURS: &[&str] = &[
     "selfLink",
 ];
 
-pub(super) fn update(call: &Call) -> Result<Response<Body>, ApiError> {
-    let creates = call.method == Method::PUT && call.resource().create_on_update;
-    if creates && call.api.store.get(&call.key()).is_none() {
-        return create_missing(call);
-    }
-    change(call, Scope::Main, |change| Ok(change.sent))
-}
-
-/// A PUT that makes the object, unless it means one that is gone.
-fn create_missing(call: &Call) -> Result<Response<Body>, ApiError> {
-    let sent = whole(call)?;
-    let meant = object::uid(&sent);
-    if !meant.is_empty() {
-        let why = format!("Precondition failed: UID in precondition: {meant}, UID in object meta: ");
-        return Err(ApiError::conflict(call.resource(), call.name(), &why));
-    }
-    create::create_as(call, sent)
-}
-
-/// PUT or PATCH of an object or a part of it: `part` takes from what was sent what belongs to the part.
-pub(crate) fn change(
-    call: &Call,
+/// Updates the object of `target` to what `change` returns; changes outside of `scope` are reverted.
+pub(crate) fn update(
+    api: &Api,
+    user: &User,
+    target: &Target,
     scope: Scope,
-    part: impl FnOnce(Change<'_>) -> Result<Value, ApiError>,
-) -> Result<Response<Body>, ApiError> {
-    let updated = match call.method {
-        Method::PUT => {
-            let sent = whole(call)?;
-            revise(call, scope, |current| {
-                refuse_unconditional(call.resource(), &sent, current)?;
-                part(Change { sent, current })
-            })?
-        }
-        Method::PATCH => {
-            revise(call, scope, |current| part(Change { sent: patch::patched(call, current)?, current }))?
-        }
-        _ => return Err(ApiError::method_not_allowed()),
-    };
-    answer::object(call, StatusCode::OK, &updated)
-}
-
-/// The object that a PUT sends; it must be the one that the path names.
-fn whole(call: &Call) -> Result<Value, ApiError> {
-    let resource = call.resource();
-    let sent = call.object(&resource.api_version(), resource.kind)?;
-    let sent = if resource.group == events::GROUP { events::from_events_group(sent) } else { sent };
-    let name = object::name(&sent);
-    if name != call.name() {
-        let said =
-            format!("the name of the object ({name}) does not match the name on the URL ({})", call.name());
-        return Err(ApiError::bad_request(said));
-    }
-    let namespace = object::namespace(&sent);
-    if !namespace.is_empty() && namespace != call.namespace() {
-        let said = "the namespace of the provided object does not match the namespace sent on the request";
-        return Err(ApiError::bad_request(said));
-    }
-    Ok(sent)
-}
-
-/// Changes the object of the call to what `change` makes of it, within what `scope` may touch.
-pub(crate) fn revise(
-    call: &Call,
-    scope: Scope,
+    dry_run: bool,
     change: impl FnOnce(&Value) -> Result<Value, ApiError>,
 ) -> Result<Arc<Value>, ApiError> {
-    let (resource, key, dry_run) = (call.resource(), call.key(), call.query.dry_run()?);
-    let rules = match &call.target.subresource {
+    let (resource, key) = (target.resource, target.key());
+    let rules = match &target.subresource {
         Some(subresource) => format!("{}/{subresource}", resource.name),
         None => resource.name.to_owned(),
     };
     let mut tried = None;
-    let written = call.api.store.write(&key, |objects, current| {
+    let written = api.store.write(&key, |objects, current| {
         let current = current.ok_or_else(|| ApiError::not_found(resource, &key.name))?;
         let mut new = change(current)?;
         refuse_stale(resource, &new, current)?;
         restore(resource, scope, &mut new, current);
         if scope == Scope::Main {
-            let context = admission::Context { api: &call.api, user: &call.user, objects };
+            let context = admission::Context { api, user, objects };
             admission::update(&context, resource, &mut new, current)?;
             defaults::apply(resource.name, &mut new);
         }
@@ -135,7 +72,7 @@ pub(crate) fn revise(
         refuse_invalid(resource, &rules, &new, Some(current))?;
         refuse_new_finalizers(resource, &new, current)?;
         // A binding is no change of what the user wants.
-        if call.target.subresource.as_deref() != Some("binding") {
+        if target.subresource.as_deref() != Some("binding") {
             count_generation(resource, &mut new, current);
         }
         if dry_run {
@@ -151,9 +88,9 @@ pub(crate) fn revise(
         })
     })?;
     if written.removed {
-        namespaces::after_removal(&call.api, &key);
+        namespaces::after_removal(api, &key);
     } else if resource.name == "namespaces" {
-        namespaces::finish(&call.api, &key.name);
+        namespaces::finish(api, &key.name);
     }
     tried.or(written.object).ok_or_else(|| ApiError::not_found(resource, &key.name))
 }
@@ -171,20 +108,6 @@ fn refuse_stale(resource: &Resource, new: &Value, current: &Value) -> Result<(),
         return Err(ApiError::stale(resource, name));
     }
     Ok(())
-}
-
-/// Some kinds let nobody overwrite what they have not read.
-fn refuse_unconditional(resource: &Resource, sent: &Value, current: &Value) -> Result<(), ApiError> {
-    if resource.unconditional_update || !["", "0"].contains(&object::resource_version(sent)) {
-        return Ok(());
-    }
-    let fault = FieldError {
-        field: "metadata.resourceVersion".to_owned(),
-        reason: Reason::Invalid,
-        message: "Invalid value: 0x0: must be specified for an update".to_owned(),
-    };
-    // The real server names the plural here, where its other refusals name the kind.
-    Err(ApiError::invalid_of_kind(resource.name, resource.group, object::name(current), &[fault]))
 }
 
 /// Puts back what this writer may not touch.

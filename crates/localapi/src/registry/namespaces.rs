@@ -1,9 +1,12 @@
 //! The life of namespaces: those that are there from the start, and how one goes with everything in it.
 
-use serde_json::json;
+use ::http::StatusCode;
+use serde_json::{Value, json};
 
+use super::create::create;
+use super::deletion::{self, Decision, Options};
 use crate::api::Api;
-use crate::deletion::{self, Decision, Options};
+use crate::auth::{MASTERS, User};
 use crate::object;
 use crate::resources;
 use crate::status::ApiError;
@@ -92,5 +95,32 @@ pub(crate) fn resume(api: &Api) {
     for name in going {
         empty(api, &name);
         finish(api, &name);
+    }
+}
+
+/// Creates the default ServiceAccount and the ConfigMap `kube-root-ca.crt` of a namespace.
+pub(crate) fn populate(api: &Api, namespace: &str) -> Result<(), ApiError> {
+    if !api.behaviour.service_accounts {
+        return Ok(());
+    }
+    ensure(api, "serviceaccounts", namespace, json!({"metadata": {"name": "default"}}))?;
+    let authority = json!({
+        "metadata": {"name": "kube-root-ca.crt"},
+        "data": {"ca.crt": api.authority.pem().certificate},
+    });
+    ensure(api, "configmaps", namespace, authority)
+}
+
+/// Creates an object unless it exists.
+pub(crate) fn ensure(api: &Api, resource: &str, namespace: &str, mut object: Value) -> Result<(), ApiError> {
+    let resource = resources::stored(resource).ok_or_else(ApiError::no_such_path)?;
+    object["apiVersion"] = json!(resource.api_version());
+    object["kind"] = json!(resource.kind);
+    let server = User::new("system:apiserver", [MASTERS.to_owned()]);
+    match create(api, &server, resource, namespace, object, false) {
+        Err(error) if error.code == StatusCode::CONFLICT => Ok(()),
+        // Nothing can be created in a terminating namespace.
+        Err(error) if error.code == StatusCode::FORBIDDEN => Ok(()),
+        done => done.map(drop),
     }
 }

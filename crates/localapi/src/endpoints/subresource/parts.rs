@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::http::Change;
+use super::super::update::Change;
 use crate::object::{self, items, text};
 use crate::resources;
 use crate::status::ApiError;

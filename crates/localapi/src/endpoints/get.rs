@@ -2,11 +2,12 @@
 
 use ::http::{Response, StatusCode};
 
-use super::{Body, Call, answer};
+use super::{Call, response};
+use crate::http::Body;
 use crate::status::ApiError;
 
 pub(super) fn get(call: &Call) -> Result<Response<Body>, ApiError> {
     let found = call.api.store.get(&call.key());
     let object = found.ok_or_else(|| ApiError::not_found(call.resource(), call.name()))?;
-    answer::object(call, StatusCode::OK, &object)
+    response::object(call, StatusCode::OK, &object)
 }

@@ -8,15 +8,19 @@ mod token;
 
 use ::http::{Method, Response, StatusCode};
 
-pub(crate) use reviews::review;
+pub(super) use reviews::review;
 
-use crate::http::{Body, Call, Scope, answer as write, change};
+use super::Call;
+use super::response::object as write_object;
+use super::update::change;
+use crate::http::Body;
+use crate::registry::Scope;
 use crate::status::ApiError;
 
-pub(crate) fn answer(call: &Call, name: &str) -> Result<Response<Body>, ApiError> {
+pub(super) fn handle(call: &Call, name: &str) -> Result<Response<Body>, ApiError> {
     let resource = call.resource();
     if (resource.name, name) == ("services", "proxy") {
-        return Err(ApiError::not_implemented("services/proxy is not built: ask for pods/proxy"));
+        return Err(ApiError::not_implemented("services/proxy is not built: use pods/proxy"));
     }
     let known = resource.subresource(name).ok_or_else(ApiError::no_such_path)?;
     match (resource.name, name, &call.method) {
@@ -26,7 +30,7 @@ pub(crate) fn answer(call: &Call, name: &str) -> Result<Response<Body>, ApiError
         (_, _, &Method::GET | &Method::HEAD) if known.verbs.contains(&"get") => {
             let found = call.api.store.get(&call.key());
             let object = found.ok_or_else(|| ApiError::not_found(resource, call.name()))?;
-            write::object(call, StatusCode::OK, &object)
+            write_object(call, StatusCode::OK, &object)
         }
         (_, "status", _) => change(call, Scope::Status, |change| Ok(change.sent)),
         ("pods", "ephemeralcontainers", _) => change(call, Scope::Subresource, parts::ephemeral_containers),

@@ -3,8 +3,11 @@
 use ::http::{Response, StatusCode};
 use serde_json::{Value, json};
 
-use crate::http::{Body, Call, Scope, answer, revise};
+use super::super::update::revise;
+use super::super::{Call, response};
+use crate::http::Body;
 use crate::object::{self, items, text};
+use crate::registry::Scope;
 use crate::status::{self, ApiError};
 
 pub(super) fn bind(call: &Call) -> Result<Response<Body>, ApiError> {
@@ -16,7 +19,7 @@ pub(super) fn bind(call: &Call) -> Result<Response<Body>, ApiError> {
     }
     let pod = revise(call, Scope::Subresource, |current| assign(call, current, &binding, node))?;
     let done = status::success(call.resource(), call.name(), object::uid(&pod));
-    Ok(answer::json(StatusCode::CREATED, &done))
+    Ok(response::json(StatusCode::CREATED, &done))
 }
 
 fn assign(call: &Call, current: &Value, binding: &Value, node: &str) -> Result<Value, ApiError> {

@@ -1,0 +1,32 @@
+//! POST of a new object.
+
+use ::http::{Response, StatusCode};
+use serde_json::Value;
+
+use super::Call;
+use super::response;
+use crate::events;
+use crate::http::Body;
+use crate::object;
+use crate::registry::{self, namespaces};
+use crate::status::ApiError;
+use crate::validation;
+
+pub(super) fn create(call: &Call) -> Result<Response<Body>, ApiError> {
+    let resource = call.resource();
+    let object = call.object(&resource.api_version(), resource.kind)?;
+    let object = if resource.group == events::GROUP { events::from_events_group(object) } else { object };
+    create_as(call, object)
+}
+
+/// Creates `object`, which is as it is stored.
+pub(super) fn create_as(call: &Call, object: Value) -> Result<Response<Body>, ApiError> {
+    let resource = call.resource();
+    validation::decode(resource.name, &object).map_err(ApiError::bad_request)?;
+    let dry_run = call.query.dry_run()?;
+    let created = registry::create(&call.api, &call.user, resource, call.namespace(), object, dry_run)?;
+    if resource.name == "namespaces" && !dry_run {
+        namespaces::populate(&call.api, object::name(&created))?;
+    }
+    response::object(call, StatusCode::CREATED, &created)
+}

@@ -1,0 +1,13 @@
+//! Create, update and delete of objects in the store, with everything that every request of that kind does: admission,
+//! defaults, validation, preconditions and metadata. It knows nothing of HTTP.
+
+mod create;
+mod delete;
+pub(crate) mod deletion;
+pub(crate) mod namespaces;
+mod update;
+mod validate;
+
+pub(crate) use create::create;
+pub(crate) use delete::delete;
+pub(crate) use update::{Scope, update};

@@ -1,0 +1,43 @@
+//! Deletion of an object in the store.
+
+use std::sync::Arc;
+
+use super::deletion::{self, Decision, Options};
+use super::namespaces;
+use crate::api::Api;
+use crate::resources::Resource;
+use crate::status::ApiError;
+use crate::store::{Key, Write, Written};
+
+/// Deletes one object: removes it, or marks it as being deleted.
+pub(crate) fn delete(
+    api: &Api,
+    resource: &'static Resource,
+    key: &Key,
+    options: &Options,
+) -> Result<Written, ApiError> {
+    let now = api.now();
+    if resource.name == "namespaces" {
+        return namespaces::delete(api, key, options);
+    }
+    let mut tried = None;
+    let mut written = api.store.write(key, |_, current| {
+        let current = current.ok_or_else(|| ApiError::not_found(resource, &key.name))?;
+        options.check(resource, current)?;
+        let decision = deletion::decide(resource, current, options, now);
+        if options.dry_run {
+            tried = Some(Arc::clone(current));
+            return Ok::<_, ApiError>(Write::Keep);
+        }
+        Ok(match decision {
+            Decision::Remove(last) => Write::Remove(last),
+            Decision::Mark(marked) => Write::Put(marked),
+            Decision::Leave => Write::Keep,
+        })
+    })?;
+    if written.removed {
+        namespaces::after_removal(api, key);
+    }
+    written.object = tried.or(written.object);
+    Ok(written)
+}
