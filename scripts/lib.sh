@@ -1,7 +1,7 @@
 # shellcheck shell=bash
-# Shared by setup, demo and test: words on the screen, packages, small images made of busybox, and a containerd of our
-# own. Owns every trace such a containerd leaves on the machine, and can prove that none is left. Never touches the
-# system's containerd, its sockets or its images, and never talks to an image registry.
+# Shared by the other scripts: output, packages, small images made of busybox, and a private containerd. Removes everything
+# that such a containerd leaves on the machine, and checks that nothing is left. Never touches the system's containerd, its
+# sockets or its images, and never connects to an image registry.
 
 REPO=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 RUST_WANTED=1.95
@@ -12,7 +12,7 @@ TARGET_DIR=${CARGO_TARGET_DIR:-$REPO/target}
 # rustup's usual place, for shells that have not read its profile.
 if ! command -v cargo >/dev/null && [ -d "${HOME:-/root}/.cargo/bin" ]; then PATH=${HOME:-/root}/.cargo/bin:$PATH; fi
 
-# ---------------------------------------------------------------------------------------------------------- words
+# --------------------------------------------------------------------------------------------------------- output
 STARTED_AT=$(date +%s)
 if [ -t 1 ]; then BOLD=$'\e[1m' PLAIN=$'\e[0m'; else BOLD='' PLAIN=''; fi
 elapsed() { echo $(($(date +%s) - STARTED_AT)); }
@@ -25,7 +25,7 @@ die() {
     exit 1
 }
 
-# wait_for SECONDS WHAT COMMAND...: asks again every 0.2 s until COMMAND succeeds; false when the time is up.
+# wait_for SECONDS WHAT COMMAND...: runs COMMAND every 0.2 s until it succeeds; fails after SECONDS.
 wait_for() {
     local deadline=$(($(date +%s) + $1)) what=$2
     shift 2
@@ -39,7 +39,7 @@ wait_for() {
 }
 
 # ------------------------------------------------------------------------------------------------------- packages
-# What we call, and the Debian package that brings it.
+# The programs that the scripts and tests run, and the Debian packages that contain them.
 PACKAGES="containerd:containerd kubectl:kubernetes-client runc:runc busybox:busybox-static docker-registry:docker-registry htpasswd:apache2-utils
 ip:iproute2 iptables:iptables curl:curl gcc:gcc pkg-config:pkg-config jq:jq mount:mount ps:procps"
 
@@ -55,8 +55,8 @@ missing_packages() {
     if command -v busybox >/dev/null && ldd "$(command -v busybox)" >/dev/null 2>&1; then echo busybox-static; fi
 }
 
-# Programs that are taken out of their package without installing it: the package brings a service and a web interface,
-# five times as large, and we want neither.
+# Programs that are unpacked from their package without installing it: the package contains a service and a web interface,
+# five times as large, and neither is needed.
 PROMETHEUS_DIR=/usr/local/lib/kubelet-rs
 ensure_prometheus() {
     local dir log
@@ -64,10 +64,10 @@ ensure_prometheus() {
         { [ -x "$PROMETHEUS_DIR/promtool" ] && [ -x "$PROMETHEUS_DIR/prometheus" ]; }; then
         return 0
     fi
-    say "to unpack: promtool and prometheus, into $PROMETHEUS_DIR"
+    say "unpacking promtool and prometheus into $PROMETHEUS_DIR"
     dir=$(mktemp -d)
     log=$dir/log
-    # As root apt fetches with a user of its own, who must be able to write there.
+    # As root, apt downloads as a user of its own, which must be able to write to the directory.
     chmod 755 "$dir"
     {
         apt-cache policy prometheus 2>/dev/null | grep -q 'Candidate: [0-9]' || apt-get update
@@ -78,7 +78,7 @@ ensure_prometheus() {
     } >"$log" 2>&1 || {
         tail -n 15 "$log" >&2
         rm -rf "$dir"
-        die "promtool and prometheus could not be taken out of Debian's package prometheus." \
+        die "failed to unpack promtool and prometheus from Debian's package prometheus." \
             "Is a Debian mirror reachable? See /etc/apt/sources.list."
     }
     rm -rf "$dir"
@@ -86,20 +86,20 @@ ensure_prometheus() {
 
 require_root() {
     [ "$(id -u)" = 0 ] && return 0
-    die "this must run as root, because containers, mounts and cgroups need it." "Try: sudo $0"
+    die "must run as root, because containers, mounts and cgroups need it." "Try: sudo $0"
 }
 
 ensure_packages() {
     local missing policy=''
     missing=$(missing_packages | sort -u | tr '\n' ' ')
     if [ -z "${missing// /}" ]; then
-        say "all Debian packages are here"
+        say "all Debian packages are installed"
         return 0
     fi
-    say "to install: $missing"
+    say "installing: $missing"
     command -v apt-get >/dev/null ||
         die "some programs are missing and this machine has no apt-get to install them with." "Missing packages (Debian's names): $missing"
-    # The packages bring services (a containerd, a registry) that we do not want started: we run our own.
+    # The packages contain services (a containerd, a registry) that must not start: the scripts run their own.
     if [ ! -e /usr/sbin/policy-rc.d ]; then
         policy=/usr/sbin/policy-rc.d
         printf '#!/bin/sh\nexit 101\n' >"$policy"
@@ -114,7 +114,7 @@ ensure_packages() {
     if [ "$ok" = no ]; then
         tail -n 15 "$log" >&2
         rm -f "$log"
-        die "apt-get could not install: $missing" "Is a Debian mirror reachable? See /etc/apt/sources.list."
+        die "apt-get failed to install: $missing" "Is a Debian mirror reachable? See /etc/apt/sources.list."
     fi
     rm -f "$log"
     missing=$(missing_packages | sort -u | tr '\n' ' ')
@@ -136,7 +136,7 @@ rust_is_enough() {
     [ "$(printf '%s\n%s\n' "$RUST_WANTED" "$have" | sort -V | head -n1)" = "$RUST_WANTED" ]
 }
 
-# Debian 13 has rustup as a package; Debian 12 has not, and gets it the way rustup.rs says.
+# Debian 13 has rustup as a package; Debian 12 has not, and gets it as rustup.rs describes.
 ensure_rustup() {
     command -v rustup >/dev/null && return 0
     if apt-cache policy rustup 2>/dev/null | grep -q 'Candidate: [0-9]'; then
@@ -163,7 +163,7 @@ ensure_rust() {
             hash -r
         fi
     fi
-    rust_is_enough || die "there is no Rust $RUST_WANTED or newer on this machine, and it could not be installed." \
+    rust_is_enough || die "Rust $RUST_WANTED or newer is missing and could not be installed." \
         "Debian 13:  apt-get install rustup && rustup default stable" \
         "Debian 12:  follow https://rustup.rs (one command), then run this again." \
         "Debian's own rustc package is too old for this project."
@@ -172,7 +172,7 @@ ensure_rust() {
 
 # --------------------------------------------------------------------------------------------------------- images
 # image_archive NAME ROOTFS OUT [KEY=JSON...]: packs a directory as a docker-archive with one layer, the format every
-# runtime can import. The pairs go to the image's run configuration as they are.
+# runtime can import. The pairs are added to the image's run configuration unchanged.
 image_archive() {
     local name=$1 rootfs=$2 out=$3 dir layer config id extra=''
     shift 3
@@ -201,7 +201,7 @@ image_architecture() {
     esac
 }
 
-# busybox_rootfs DIR: a root directory with busybox under every name it answers to, and the few files shells expect.
+# busybox_rootfs DIR: a root directory with busybox under the name of each of its programs, and the few files that shells expect.
 busybox_rootfs() {
     local dir=$1 applet
     mkdir -p "$dir"/{bin,etc,tmp,var,root,proc,sys,dev,www}
@@ -215,7 +215,7 @@ busybox_rootfs() {
     printf 'root:x:0:\nwww:x:1000:\nnogroup:x:65534:\n' >"$dir/etc/group"
 }
 
-# import_images: makes the two images and gives them to our containerd, under the namespace CRI looks in.
+# import_images: builds the two images and imports them into our containerd, in the namespace that CRI uses.
 import_images() {
     local root=$WORK/rootfs
     busybox_rootfs "$root"
@@ -228,10 +228,10 @@ import_images() {
     local archive
     for archive in busybox pause; do
         our_ctr images import "$WORK/$archive.tar" >"$WORK/import.log" 2>&1 ||
-            die "containerd did not take the image $archive:" "$(tail -n 3 "$WORK/import.log")"
+            die "containerd failed to import the image $archive:" "$(tail -n 3 "$WORK/import.log")"
         rm -f "$WORK/$archive.tar"
     done
-    # CRI hears of an import through an event, a moment later.
+    # CRI learns of an import from an event, a moment later.
     wait_for 20 "containerd's CRI to see the images" cri_sees_images || die "CRI does not list the imported images."
 }
 
@@ -242,7 +242,7 @@ cri_sees_images() {
 # ----------------------------------------------------------------------------------------------- our own containerd
 WORK='' CONTAINERD_PID='' KUBELET_PID='' CGROUP_ROOT=''
 
-# make_work NAME: one directory below which everything of this run lives.
+# make_work NAME: the directory below which all files of this run are.
 make_work() {
     # /var/tmp is on a disk almost everywhere; /tmp may be a small tmpfs.
     WORK=$(mktemp -d "/var/tmp/kubelet-$1.XXXXXX")
@@ -258,7 +258,7 @@ make_work() {
     touch "$WORK/ids"
 }
 
-# What all pods of this run are below, in every tree of cgroups that limits something.
+# The cgroup above all pods of this run, in every hierarchy that has a controller.
 make_cgroup_root() {
     local tree
     if [ -e /sys/fs/cgroup/cgroup.controllers ]; then
@@ -270,7 +270,7 @@ make_cgroup_root() {
     done
 }
 
-# Settings of the kernel as the kubelet wants them, so that those of the machine stay as they are.
+# Kernel settings with the values that the kubelet requires, so that those of the machine stay unchanged.
 make_kernel_settings() {
     local setting
     for setting in vm/overcommit_memory=1 vm/panic_on_oom=0 kernel/panic=10 kernel/panic_on_oops=1 \
@@ -282,7 +282,7 @@ make_kernel_settings() {
 
 our_ctr() { ctr --address "$CONTAINERD_SOCKET" --namespace k8s.io "$@"; }
 
-# The ids of containers ever seen: the names by which cgroups and processes are recognised as ours.
+# The ids of all containers of this run, by which its cgroups and processes are recognised.
 note_ids() {
     [ -S "$CONTAINERD_SOCKET" ] || return 0
     { our_ctr containers ls -q 2>/dev/null || true; } >>"$WORK/ids"
@@ -321,7 +321,7 @@ may_lower_oom_score() {
     ((0x$caps >> 24 & 1))
 }
 
-# From the templates that the tests use too: which one depends on the format that the installed containerd reads.
+# From the templates that the tests use too; the installed containerd decides which format it reads.
 write_containerd_config() {
     local restrict=true snapshotter=overlayfs format=2 version
     may_lower_oom_score && restrict=false
@@ -344,27 +344,27 @@ JSON
 
 start_containerd() {
     [ -e "$WORK/containerd.toml" ] || write_containerd_config
-    # A session of its own: Ctrl-C reaches us alone, and we stop things in order.
+    # In a session of its own: Ctrl-C is sent to this script only, which stops everything in order.
     setsid containerd --config "$WORK/containerd.toml" >>"$WORK/containerd.log" 2>&1 &
     CONTAINERD_PID=$!
     if ! wait_for 30 "containerd to answer" containerd_answers; then
         tail -n 15 "$WORK/containerd.log" >&2
-        die "our containerd did not start; its last words are above."
+        die "our containerd did not start; the end of its log is above."
     fi
 }
 
 containerd_answers() {
-    [ -d "/proc/$CONTAINERD_PID" ] || return 0 # dead: let the caller's next call say so
+    [ -d "/proc/$CONTAINERD_PID" ] || return 0 # dead: the caller's next call reports it
     our_ctr version >/dev/null 2>&1
 }
 
 # ------------------------------------------------------------------------------------------------------- clean up
-# end_process PID SECONDS: TERM, then KILL when it does not listen. Only for our own children.
+# end_process PID SECONDS: SIGTERM, then SIGKILL after SECONDS. Only for children of this script.
 end_process() {
-    local pid=$1 patience=$2
+    local pid=$1 timeout=$2
     [ -n "$pid" ] || return 0
     kill -TERM "$pid" 2>/dev/null || return 0
-    if ! wait_for "$patience" "process $pid to end" process_is_gone "$pid"; then kill -KILL "$pid" 2>/dev/null || true; fi
+    if ! wait_for "$timeout" "process $pid to end" process_is_gone "$pid"; then kill -KILL "$pid" 2>/dev/null || true; fi
     wait "$pid" 2>/dev/null || true
 }
 
@@ -372,8 +372,8 @@ process_is_gone() {
     [ ! -d "/proc/$1" ] || grep -q '^State:\sZ' "/proc/$1/status" 2>/dev/null
 }
 
-# The kubelet, containerd, shims and runc of this run, told by WORK on their command line, and whatever lives in a
-# cgroup named after one of our containers. Somebody's `tail -f` of our logs is not ours.
+# The kubelet, containerd, shims and runc of this run, recognised by WORK on their command line, and every process in a
+# cgroup named after one of our containers. A `tail -f` of our logs is not one of them.
 our_processes() {
     local proc pid
     for proc in /proc/[0-9]*; do
@@ -410,16 +410,16 @@ our_files_elsewhere() {
     fi
 }
 
-# A shim's socket is outside containerd's state directory; its bundle says where.
+# A shim's socket is outside containerd's state directory; its bundle has the path.
 note_shim_sockets() {
     find "$WORK/state" -name address -type f -exec sed -s 's#^unix://##; s#$#\n#' {} + 2>/dev/null |
         grep '^/' >>"$WORK/shims" || true
-    # Since containerd 2, among what the shim was started with.
+    # Since containerd 2, the path is in the shim's start parameters.
     find "$WORK/state" -name bootstrap.json -type f -exec sed -s 's#.*"address":"unix://\([^"]*\)".*#\1\n#' {} + 2>/dev/null |
         grep '^/' >>"$WORK/shims" || true
 }
 
-# The kubelet is asked first, then containerd, then the kernel: each step takes what the one before left.
+# Stops the kubelet first, then containerd, then removes what is left with kernel calls: each step removes what the one before left.
 remove_everything() {
     local id pid path
     note_ids
@@ -450,7 +450,7 @@ remove_everything() {
 
 no_process_is_ours() { [ -z "$(our_processes)" ]; }
 
-# Directories that did not exist before and hold nothing now.
+# Directories that did not exist before and are empty now.
 remove_empty_directories() {
     [ "$HAD_CNI_CACHE" = yes ] || rmdir /var/lib/cni/results /var/lib/cni/cache /var/lib/cni 2>/dev/null || true
     [ "$HAD_SHIM_SOCKETS" = yes ] || rmdir /run/containerd/s /run/containerd 2>/dev/null || true
@@ -458,7 +458,7 @@ remove_empty_directories() {
     find /sys/fs/cgroup -depth -maxdepth 3 -type d -name k8s.io -exec rmdir {} + 2>/dev/null || true
 }
 
-# Says what is left of this run, one line each; nothing means clean. Call it before WORK is removed.
+# Prints what is left of this run, one line each; no output means that all is removed. Call it before WORK is removed.
 leftovers() {
     local item
     for item in $(our_processes); do echo "process $item: $(tr '\0' ' ' <"/proc/$item/cmdline" 2>/dev/null)"; done
@@ -468,19 +468,19 @@ leftovers() {
     for item in $(our_files_elsewhere); do echo "file $item"; done
 }
 
-# clean_up: removes all, checks that it is gone, says so. Keeps the logs only when something is left.
+# clean_up: removes everything, checks that it is gone, and reports it. Keeps the logs only when something is left.
 clean_up() {
     [ -d "${WORK:-/nowhere}" ] || return 0
     remove_everything
     local left
     left=$(leftovers)
     if [ -n "$left" ]; then
-        printf '\nThis run could not remove everything. Left behind:\n%s\nThe logs are in %s\n' "$left" "$WORK" >&2
+        printf '\nFailed to remove everything. Left behind:\n%s\nThe logs are in %s\n' "$left" "$WORK" >&2
         return 1
     fi
     rm -rf --one-file-system "$WORK"
     if [ -e "$WORK" ]; then
-        echo "could not remove $WORK" >&2
+        echo "failed to remove $WORK" >&2
         return 1
     fi
     say "clean: no process, mount, cgroup, network interface or file is left"
