@@ -9,7 +9,7 @@ use kubelet_core::cgroup::{CgroupNumbers, compute_settings};
 use kubelet_core::request::NodeFacts;
 use model::cgroup::{CgroupPath, CgroupSettings, CgroupVersion};
 use ports::host::HostResult;
-use ports::{Cgroups, Clock, Host, Net, Runtime};
+use ports::{Cgroups, Clock, Files, Machine, Mounts, Net, Processes, Runtime};
 
 use crate::events::Recorder;
 use crate::metrics::{CgroupWork, Metrics};
@@ -20,7 +20,10 @@ use crate::tasks::TaskSet;
 #[derive(Debug)]
 pub struct Context {
     pub runtime: Arc<dyn Runtime>,
-    pub host: Arc<dyn Host>,
+    pub files: Arc<dyn Files>,
+    pub mounts: Arc<dyn Mounts>,
+    pub processes: Arc<dyn Processes>,
+    pub machine: Arc<dyn Machine>,
     pub cgroups: Arc<dyn Cgroups>,
     pub net: Arc<dyn Net>,
     pub clock: Clock,

@@ -2,16 +2,16 @@
 
 use std::path::Path;
 
-use ports::Host;
+use ports::Files;
 
 use crate::error_chain::chain;
 
 /// Renames the file to `<name>.damaged`. The caller goes on as if the file did not exist.
-pub(crate) async fn set_aside(host: &dyn Host, path: &Path) {
+pub(crate) async fn set_aside(files: &dyn Files, path: &Path) {
     let mut name = path.as_os_str().to_owned();
     name.push(".damaged");
     let aside = Path::new(&name);
-    match host.rename(path, aside).await {
+    match files.rename(path, aside).await {
         Ok(()) => {
             tracing::warn!(path = %path.display(), aside = %aside.display(), "Moved damaged file aside")
         }

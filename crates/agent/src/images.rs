@@ -178,10 +178,10 @@ impl Images {
     /// The directories of the records cannot be made.
     pub async fn start(ctx: &Context) -> Result<Self, HostError> {
         let (root, settings) = (&ctx.settings.paths.root, &ctx.settings.images);
-        let (runtime, host, clock, metrics) = (&ctx.runtime, &ctx.host, ctx.clock, ctx.metrics.clone());
+        let (runtime, files, clock, metrics) = (&ctx.runtime, &ctx.files, ctx.clock, ctx.metrics.clone());
         let checked = match &settings.verification {
             Some(policy) => {
-                let ports = (host.clone(), clock);
+                let ports = (files.clone(), clock);
                 let records = PullRecords::start(ports, root, metrics.clone(), &ctx.tasks).await?;
                 Some((policy.clone(), records))
             }
@@ -193,8 +193,8 @@ impl Images {
             runtime: runtime.clone(),
             clock,
             recorder: ctx.recorder.clone(),
-            keyring: NodeKeyring::new(host.clone(), clock, settings.credential_dirs.clone()),
-            providers: Providers::new(configs, &settings.provider_dir, host, clock, &metrics),
+            keyring: NodeKeyring::new(files.clone(), clock, settings.credential_dirs.clone()),
+            providers: Providers::new(configs, &settings.provider_dir, &ctx.processes, clock, &metrics),
             metrics,
             checked,
             slots: settings.max_parallel.map(|n| Arc::new(Semaphore::new(n.max(1)))),

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ports::Host;
+use ports::Files;
 
 /// What a termination message may take from a log.
 const LINES: usize = 80;
@@ -12,8 +12,8 @@ const READ: usize = 16 << 10;
 
 /// The last lines a container wrote, without what the runtime put before them. Empty if there is no log. Links are followed,
 /// as in `container_logs::open`.
-pub(crate) async fn last_words(host: &dyn Host, log: &Path) -> String {
-    let raw = host.read_file(log, READ, true).await.unwrap_or_default();
+pub(crate) async fn last_words(files: &dyn Files, log: &Path) -> String {
+    let raw = files.read_file(log, READ, true).await.unwrap_or_default();
     tail(&String::from_utf8_lossy(&raw), raw.len() == READ)
 }
 

@@ -9,7 +9,7 @@ use kubelet_core::status::PodStage;
 use model::PodUid;
 use model::k8s::{Pod, PodStatus};
 use parking_lot::Mutex;
-use ports::{Host, HostError};
+use ports::{Files, HostError};
 use tokio::sync::watch;
 
 use crate::damaged::set_aside;
@@ -125,11 +125,11 @@ fn spec_path(paths: &Paths, uid: &PodUid) -> PathBuf {
 
 /// Writes the pod down, so that a kubelet that finds it running without a manifest can still take it down properly:
 /// hooks, grace and order. Losing it costs only that, so a failure is logged and nothing more.
-pub async fn save_pod(host: &dyn Host, paths: &Paths, uid: &PodUid, pod: &Pod) {
+pub async fn save_pod(files: &dyn Files, paths: &Paths, uid: &PodUid, pod: &Pod) {
     let Ok(json) = serde_json::to_vec(pod) else { return };
     let saved = async {
-        host.ensure_dir(&paths.pod(uid), 0o750).await?;
-        host.write_file(&spec_path(paths, uid), &json, 0o600).await
+        files.ensure_dir(&paths.pod(uid), 0o750).await?;
+        files.write_file(&spec_path(paths, uid), &json, 0o600).await
     };
     if let Err(error) = saved.await {
         tracing::warn!(podUID = %uid, err = crate::error_chain::chain(&error), "Failed to write pod checkpoint");
@@ -137,18 +137,18 @@ pub async fn save_pod(host: &dyn Host, paths: &Paths, uid: &PodUid, pod: &Pod) {
 }
 
 /// The pod as an earlier run of the kubelet last knew it, if it left word and that is whole.
-pub async fn load_pod(host: &dyn Host, paths: &Paths, uid: &PodUid) -> Option<Pod> {
-    read_pod(host, paths, uid).await.ok()?
+pub async fn load_pod(files: &dyn Files, paths: &Paths, uid: &PodUid) -> Option<Pod> {
+    read_pod(files, paths, uid).await.ok()?
 }
 
 /// Every pod that earlier runs of the kubelet wrote down and that is still whole.
 ///
 /// # Errors
 /// The directory or a file in it is there and cannot be read, so that nobody knows what else there is.
-pub async fn load_pods(host: &dyn Host, paths: &Paths) -> Result<Vec<Pod>, HostError> {
+pub async fn load_pods(files: &dyn Files, paths: &Paths) -> Result<Vec<Pod>, HostError> {
     let mut pods = Vec::new();
-    for entry in host.list_dir(&paths.pods()).await?.into_iter().filter(|entry| entry.is_dir) {
-        match read_pod(host, paths, &PodUid::from(entry.name)).await {
+    for entry in files.list_dir(&paths.pods()).await?.into_iter().filter(|entry| entry.is_dir) {
+        match read_pod(files, paths, &PodUid::from(entry.name)).await {
             Ok(pod) => pods.extend(pod),
             Err(error) if error.is_not_found() => {}
             Err(error) => return Err(error),
@@ -158,13 +158,13 @@ pub async fn load_pods(host: &dyn Host, paths: &Paths) -> Result<Vec<Pod>, HostE
 }
 
 /// `None`: it is damaged.
-async fn read_pod(host: &dyn Host, paths: &Paths, uid: &PodUid) -> Result<Option<Pod>, HostError> {
+async fn read_pod(files: &dyn Files, paths: &Paths, uid: &PodUid) -> Result<Option<Pod>, HostError> {
     const LIMIT: usize = 11 << 20;
-    let json = host.read_file(&spec_path(paths, uid), LIMIT, false).await?;
+    let json = files.read_file(&spec_path(paths, uid), LIMIT, false).await?;
     let pod = model::k8s::pod_from_json(&json).ok();
     let pod = pod.filter(|pod| model::PodRef::of(pod).uid == *uid);
     if pod.is_none() {
-        set_aside(host, &spec_path(paths, uid)).await;
+        set_aside(files, &spec_path(paths, uid)).await;
     }
     Ok(pod)
 }
@@ -172,15 +172,15 @@ async fn read_pod(host: &dyn Host, paths: &Paths, uid: &PodUid) -> Result<Option
 /// Writes the status next to the pod's other files. Losing one costs only what a look at the runtime cannot tell again
 /// (start time, readiness, why the pod failed), so a failure is logged and nothing more. That a pod has ended must survive a
 /// power cut: it would run again.
-pub async fn save_checkpoint(host: &dyn Host, paths: &Paths, uid: &PodUid, status: &PodStatus) {
+pub async fn save_checkpoint(files: &dyn Files, paths: &Paths, uid: &PodUid, status: &PodStatus) {
     let Ok(json) = serde_json::to_vec(status) else { return };
     let saved = async {
-        host.ensure_dir(&paths.pod(uid), 0o750).await?;
+        files.ensure_dir(&paths.pod(uid), 0o750).await?;
         let path = checkpoint_path(paths, uid);
         if is_final(status) {
-            host.write_durably(&path, &json, 0o600).await
+            files.write_durably(&path, &json, 0o600).await
         } else {
-            host.write_file(&path, &json, 0o600).await
+            files.write_file(&path, &json, 0o600).await
         }
     };
     if let Err(error) = saved.await {
@@ -192,18 +192,18 @@ pub async fn save_checkpoint(host: &dyn Host, paths: &Paths, uid: &PodUid, statu
 ///
 /// # Errors
 /// The file cannot be removed.
-pub async fn remove_checkpoint(host: &dyn Host, paths: &Paths, uid: &PodUid) -> Result<(), HostError> {
-    match host.remove_file(&checkpoint_path(paths, uid)).await {
+pub async fn remove_checkpoint(files: &dyn Files, paths: &Paths, uid: &PodUid) -> Result<(), HostError> {
+    match files.remove_file(&checkpoint_path(paths, uid)).await {
         Err(error) if !error.is_not_found() => Err(error),
         Ok(()) | Err(_) => Ok(()),
     }
 }
 
 /// The status an earlier run of the kubelet left, if it did and it is whole.
-pub async fn load_checkpoint(host: &dyn Host, paths: &Paths, uid: &PodUid) -> Option<PodStatus> {
+pub async fn load_checkpoint(files: &dyn Files, paths: &Paths, uid: &PodUid) -> Option<PodStatus> {
     const LIMIT: usize = 1 << 20;
     let path = checkpoint_path(paths, uid);
-    let json = match host.read_file(&path, LIMIT, false).await {
+    let json = match files.read_file(&path, LIMIT, false).await {
         Ok(json) => json,
         Err(error) => {
             if !error.is_not_found() {
@@ -217,7 +217,7 @@ pub async fn load_checkpoint(host: &dyn Host, paths: &Paths, uid: &PodUid) -> Op
         Ok(status) => Some(status),
         Err(error) => {
             tracing::warn!(podUID = %uid, err = %error, "Failed to parse status checkpoint, starting with an empty status");
-            set_aside(host, &path).await;
+            set_aside(files, &path).await;
             None
         }
     }

@@ -12,7 +12,7 @@ use kubelet_core::static_pod::{ManifestError, mark_first_seen};
 use model::PodSource;
 use model::k8s::Pod;
 use parking_lot::Mutex;
-use ports::Host;
+use ports::Files;
 use ports::node_api::ManifestProblem;
 
 use crate::pods_view::load_pods;
@@ -29,8 +29,8 @@ pub struct SourceSet {
 }
 
 /// All pods that kubelets on this machine wrote down; `None` if they cannot be read.
-async fn written_down(host: &dyn Host, paths: &Paths) -> Option<Vec<Arc<Pod>>> {
-    match load_pods(host, paths).await {
+async fn written_down(files: &dyn Files, paths: &Paths) -> Option<Vec<Arc<Pod>>> {
+    match load_pods(files, paths).await {
         Ok(pods) => Some(pods.into_iter().map(Arc::new).collect()),
         Err(error) => {
             let error = crate::error_chain::chain(&error);

@@ -13,7 +13,7 @@ use kubelet_core::node::{NodePressure, compute_allocatable, compute_capacity, re
 use kubelet_core::request::NodeFacts;
 use model::k8s::{Node, NodeAddress, Pod, Quantity};
 use model::{CgroupDriver, PodSource};
-use ports::{Cgroups, Clock, Host, HostError, Net, NodeApi, Plugins, Runtime, Shutdown};
+use ports::{Cgroups, Clock, Files, Host, HostError, Machine, Net, NodeApi, Plugins, Runtime, Shutdown};
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -73,7 +73,7 @@ const SET_QUEUE: usize = 8;
 #[derive(Clone, Debug)]
 pub struct Ports {
     pub runtime: Arc<dyn Runtime>,
-    pub host: Arc<dyn Host>,
+    pub host: Host,
     pub cgroups: Arc<dyn Cgroups>,
     pub net: Arc<dyn Net>,
     pub shutdown: Arc<dyn Shutdown>,
@@ -109,7 +109,7 @@ impl Agent {
         node_facts: NodeFacts,
         seed: u64,
     ) -> Result<Self, HostError> {
-        make_directories(&*ports.host, &settings).await?;
+        make_directories(&*ports.host.files, &settings).await?;
         let (ctx, events) = context(&ports, settings, node_facts, seed);
         report_start(&ctx);
         let (handles, ends) = handles(&ctx, &ports).await?;
@@ -272,7 +272,10 @@ fn context(
     };
     let ctx = Context {
         runtime: ports.runtime.clone(),
-        host: ports.host.clone(),
+        files: ports.host.files.clone(),
+        mounts: ports.host.mounts.clone(),
+        processes: ports.host.processes.clone(),
+        machine: ports.host.machine.clone(),
         cgroups: ports.cgroups.clone(),
         net: ports.net.clone(),
         clock: ports.clock,
@@ -292,8 +295,8 @@ fn report_start(ctx: &Context) {
     if !ctx.node_facts.cgroup_v2 {
         ctx.recorder.node_warning("CgroupV1", CGROUP_V1_WARNING);
     }
-    let swap_bytes = ctx.host.machine().swap_bytes;
-    if let Some(warning) = compute_swap_warning(swap_bytes, ctx.host.keeps_tmpfs_in_memory()) {
+    let swap_bytes = ctx.machine.info().swap_bytes;
+    if let Some(warning) = compute_swap_warning(swap_bytes, ctx.mounts.keeps_tmpfs_in_memory()) {
         ctx.recorder.node_warning(MEMORY_ON_DISK, warning);
     }
 }
@@ -320,7 +323,7 @@ async fn handles(ctx: &Arc<Context>, ports: &Ports) -> Result<(Arc<PodHandles>, 
     let devices = Devices::load(ctx, ports.plugins.clone()).await?;
     let handles = Arc::new(PodHandles {
         images: Arc::new(Images::start(ctx).await?),
-        pod_ids: PodIds::load(&*ctx.host, settings).await?,
+        pod_ids: PodIds::load((&*ctx.files, &*ctx.machine), settings).await?,
         volumes,
         objects: cluster_objects(ports, settings, own_node.clone()),
         cache,
@@ -333,7 +336,7 @@ async fn handles(ctx: &Arc<Context>, ports: &Ports) -> Result<(Arc<PodHandles>, 
         devices,
         pressure: ends.pressure.subscribe(),
         shutting_down: ends.shutting_down.subscribe(),
-        allocatable: NodeAllocatable::new(own_node.clone(), own_allocatable(&*ctx.host, settings)),
+        allocatable: NodeAllocatable::new(own_node.clone(), own_allocatable(&*ctx.machine, settings)),
         own_node,
         probe_metrics: ProbeMetrics::default(),
         ctx: ctx.clone(),
@@ -438,13 +441,13 @@ fn start_collecting(
     ctx.tasks.spawn("OOM watcher", oom_watcher::run(ctx.clone()));
 }
 
-async fn make_directories(host: &dyn Host, settings: &Settings) -> Result<(), HostError> {
+async fn make_directories(files: &dyn Files, settings: &Settings) -> Result<(), HostError> {
     let root = &settings.paths.root;
     for dir in [root.clone(), settings.paths.pods(), root.join("plugins"), root.join("plugins_registry")] {
-        host.ensure_dir(&dir, 0o750).await?;
+        files.ensure_dir(&dir, 0o750).await?;
     }
-    host.ensure_dir(&settings.paths.pod_logs, 0o750).await?;
-    host.ensure_dir(&settings.paths.container_links, 0o755).await
+    files.ensure_dir(&settings.paths.pod_logs, 0o750).await?;
+    files.ensure_dir(&settings.paths.container_links, 0o755).await
 }
 
 /// Asks for the driver, and makes the cgroups that are named by it; what comes back is cancelled if they cannot be made.
@@ -491,7 +494,7 @@ fn start_loop(
     if let Some(path) = &settings.manifest_path {
         expected.push(PodSource::File);
         let source = FileSource {
-            host: ctx.host.clone(),
+            files: ctx.files.clone(),
             clock: ctx.clock,
             path: path.clone(),
             period: settings.file_check_frequency,
@@ -507,7 +510,7 @@ fn start_loop(
         expected.push(PodSource::Http);
         let source = HttpSource {
             net: ctx.net.clone(),
-            host: ctx.host.clone(),
+            files: ctx.files.clone(),
             clock: ctx.clock,
             url: url.clone(),
             headers: settings.manifest_headers.clone(),
@@ -541,8 +544,8 @@ fn cluster_objects(
 }
 
 /// What a container without limits may use. A standalone node gives it the whole machine.
-fn own_allocatable(host: &dyn Host, settings: &Settings) -> BTreeMap<String, Quantity> {
-    let (machine, none) = (host.machine(), BTreeMap::new());
+fn own_allocatable(machine: &dyn Machine, settings: &Settings) -> BTreeMap<String, Quantity> {
+    let (machine, none) = (machine.info(), BTreeMap::new());
     if let Some(NodeSettings { config, flags }) = &settings.node {
         let capacity = compute_capacity(config, &machine_facts(machine, None), &none, &BTreeMap::new());
         let reserved = reserved_amounts(config, &capacity, flags.experimental_allocatable_ignore_eviction);

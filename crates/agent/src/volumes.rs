@@ -29,7 +29,7 @@ use kubelet_core::volume::engine::ReadyVolume;
 use model::PodUid;
 use model::k8s::{Pod, VolumeMount};
 use ports::host::ProgramCall;
-use ports::{Host, HostError};
+use ports::{Files, HostError, Mounts};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::api::objects::PodObjects;
@@ -145,8 +145,8 @@ impl std::fmt::Debug for Requests {
 ///
 /// # Errors
 /// Something is mounted inside, or the disk refused.
-pub async fn remove_pod_dir(host: &dyn Host, paths: &Paths, uid: &PodUid) -> Result<(), HostError> {
-    host.remove_tree(&paths.pod(uid)).await
+pub async fn remove_pod_dir(files: &dyn Files, paths: &Paths, uid: &PodUid) -> Result<(), HostError> {
+    files.remove_tree(&paths.pod(uid)).await
 }
 
 /// Binds the subPath of a mount to a place of its own that no later change inside the volume can redirect.
@@ -154,7 +154,7 @@ pub async fn remove_pod_dir(host: &dyn Host, paths: &Paths, uid: &PodUid) -> Res
 /// # Errors
 /// The path leads outside the volume, or binding failed.
 pub async fn ensure_sub_path(
-    host: &dyn Host,
+    mounts: &dyn Mounts,
     pod_dir: &Path,
     container: &str,
     mount: (usize, &VolumeMount),
@@ -163,7 +163,7 @@ pub async fn ensure_sub_path(
     let (index, mount) = mount;
     let (volume_path, sub_path) = volume;
     let target = pod_dir.join("volume-subpaths").join(&mount.name).join(container).join(index.to_string());
-    host.bind_sub_path(volume_path, sub_path, &target).await.map_err(|error| {
+    mounts.bind_sub_path(volume_path, sub_path, &target).await.map_err(|error| {
         let (target, err) = (target.display().to_string(), chain(&error));
         tracing::error!(
             containerName = container,

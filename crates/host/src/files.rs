@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use jiff::Timestamp;
-use ports::host::{DirEntry, HostError, HostResult, PathFacts};
+use ports::host::{DirEntry, FileMetadata, HostError, HostResult};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
@@ -143,11 +143,11 @@ pub(crate) fn read_text(path: &Path) -> HostResult<String> {
         .map_err(|_| HostError::Invalid(format!("{} is not UTF-8 text", path.display())))
 }
 
-pub(crate) fn look_at(path: &Path) -> HostResult<PathFacts> {
+pub(crate) fn metadata(path: &Path) -> HostResult<FileMetadata> {
     let metadata = fs::metadata(path).map_err(failed("look at", path))?;
     let modified = metadata.modified().map_err(failed("look at", path))?;
     // A time that no calendar has is as good as none.
-    Ok(PathFacts {
+    Ok(FileMetadata {
         is_dir: metadata.is_dir(),
         modified: modified.try_into().unwrap_or(Timestamp::UNIX_EPOCH),
         gid: metadata.gid(),

@@ -88,7 +88,7 @@ mod tests {
     use std::path::Path;
     use std::time::{Duration, Instant};
 
-    use ports::Host;
+    use ports::Processes;
 
     use super::*;
 

@@ -1,4 +1,4 @@
-//! The Host port against the real machine: real directories, real mounts (these need root), real changes.
+//! The ports against the real machine: real directories, real mounts (these need root), real changes.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::{FutureExt, StreamExt};
-use ports::Host;
 use ports::host::{HostError, HostPathKind};
+use ports::{Files, Machine, Mounts};
 use rustix::mount::{MountFlags, UnmountFlags};
 use tempfile::TempDir;
 
@@ -477,7 +477,7 @@ async fn a_tmpfs_is_mounted_once_and_taken_away_again() {
 }
 
 fn kernel_is_at_least(major: u32, minor: u32) -> bool {
-    let release = host().machine().kernel_version;
+    let release = host().info().kernel_version;
     let mut numbers = release.split(['.', '-']).map_while(|number| number.parse::<u32>().ok());
     (numbers.next().unwrap(), numbers.next().unwrap()) >= (major, minor)
 }
@@ -761,10 +761,10 @@ async fn who_swaps_directory_and_link_while_we_bind_never_gets_out() {
 #[tokio::test]
 async fn the_machine_is_known() {
     let host = host();
-    let machine = host.machine();
+    let machine = host.info();
     assert!(machine.cpus >= 1 && machine.memory_bytes > 0);
     assert!(!machine.hostname.is_empty() && !machine.boot_id.is_empty() && !machine.os_image.is_empty());
-    assert_eq!(host.machine(), machine);
+    assert_eq!(host.info(), machine);
 }
 
 #[tokio::test]

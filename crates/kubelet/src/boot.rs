@@ -42,7 +42,7 @@ pub(crate) async fn run(resolved: &Resolved, spans: Option<Finished>) -> Result<
     };
     let tasks = &agent.context().tasks;
     if let Some(spans) = spans {
-        let host_name = agent.context().host.machine().hostname;
+        let host_name = agent.context().machine.info().hostname;
         tasks.spawn_to_end("traces", traces::export(spans, host_name, tasks.cancelled()));
     }
     let stop = CancellationToken::new();
@@ -160,8 +160,8 @@ fn machine(resolved: &Resolved) -> LinuxHost {
 
 async fn start_agent(resolved: &Resolved, cgroup_v2: bool) -> Result<Started, StartError> {
     let kubelet = &resolved.kubelet;
-    let host: Arc<dyn Host> = Arc::new(machine(resolved));
-    let machine = host.machine();
+    let host = Host::new(machine(resolved));
+    let machine = host.machine.info();
     let node_name =
         resolved.node_name(&machine.hostname).map_err(|error| StartError::Host(error.to_string()))?;
     let host_ips = host::host_ips(&resolved.flags.node_ips());
@@ -175,14 +175,14 @@ async fn start_agent(resolved: &Resolved, cgroup_v2: bool) -> Result<Started, St
     let version = if cgroup_v2 { CgroupVersion::V2 } else { CgroupVersion::V1 };
     let own_cgroup = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let limits_swap = host::process::limits_swap(Path::new(CGROUP_ROOT), &own_cgroup, version);
-    let node_facts = settings::node_facts(resolved, &*host, cgroup_v2, limits_swap);
+    let node_facts = settings::node_facts(resolved, host.machine.info(), cgroup_v2, limits_swap);
     let settings = settings::settings(resolved, &node_facts, node_name, host_ips);
     let seed = seed(&machine.boot_id);
     let cgroups = Arc::new(LinuxCgroups::new(CGROUP_ROOT.into(), version));
     check_cgroup_root(kubelet, &*cgroups).await?;
     let connected = cluster::connect(resolved, &settings.node_name, &host, seed).await?;
     let reviews = connected.as_ref().map(|connected| connected.reviews.clone());
-    share_root_dir(&*host, &settings.paths.root).await.map_err(host_error)?;
+    share_root_dir(&*host.files, &settings.paths.root).await.map_err(host_error)?;
     let net = Arc::new(LinuxNet::new());
     let cluster = connected.as_ref().map(|connected| connected.clients.clone());
     let (shutdown, plugins) = (Arc::new(Logind::new()), Arc::new(UnixPlugins));

@@ -75,7 +75,7 @@ impl Connected {
 pub(crate) async fn connect(
     resolved: &Resolved,
     node_name: &str,
-    host: &Arc<dyn Host>,
+    host: &Host,
     seed: u64,
 ) -> Result<Option<Connected>, StartError> {
     if resolved.flags.standalone() {
@@ -118,12 +118,7 @@ struct Way {
 }
 
 impl Way {
-    fn new(
-        resolved: &Resolved,
-        node_name: &str,
-        host: &Arc<dyn Host>,
-        seed: u64,
-    ) -> Result<Self, StartError> {
+    fn new(resolved: &Resolved, node_name: &str, host: &Host, seed: u64) -> Result<Self, StartError> {
         // The kubeconfig names files in it, and is read from anywhere.
         let cert_dir = std::path::absolute(&resolved.flags.cert_dir).map_err(|error| {
             StartError::Host(format!("--cert-dir {:?}: {error}", resolved.flags.cert_dir))
@@ -132,14 +127,14 @@ impl Way {
             path: PathBuf::from(&resolved.flags.kubeconfig),
             proxies: ProxyEnv::from_env(),
             settings: Settings {
-                user_agent: user_agent(&host.machine().architecture),
+                user_agent: user_agent(&host.machine.info().architecture),
                 http2: std::env::var_os("DISABLE_HTTP2").is_none_or(|value| value.is_empty()),
                 clock: Clock::system(),
                 seed,
                 trace: traces::context(resolved.kubelet.tracing.as_ref()),
             },
             store: PairStore {
-                host: host.clone(),
+                files: host.files.clone(),
                 certificates: Arc::new(X509),
                 dir: cert_dir,
                 name: "kubelet-client",
@@ -247,7 +242,7 @@ impl Way {
             if let Some(dir) = self.path.parent() {
                 tokio::fs::create_dir_all(dir).await.map_err(|error| failed(&error))?;
             }
-            let written = self.store.host.write_durably(&self.path, text.as_bytes(), 0o600).await;
+            let written = self.store.files.write_durably(&self.path, text.as_bytes(), 0o600).await;
             written.map_err(|error| failed(&agent::error_chain::chain(&error)))
         };
         written.await

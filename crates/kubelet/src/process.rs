@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use config::Resolved;
 use kubelet_core::kernel::{TUNABLES, TunablePlan, compute_tunable};
-use ports::{Clock, Host, HostError, NodeApi};
+use ports::{Clock, Files, HostError, NodeApi};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -58,8 +58,8 @@ pub(crate) fn tune_kernel(is_protected: bool) -> Result<(), String> {
 /// Makes the root directory and lets mounts below it reach the containers that ask for that. Pods without such a wish run
 /// without it, so a failure is logged; the others are then told by the runtime that the place is not shared. Nobody takes
 /// it back: the pods outlive this process.
-pub(crate) async fn share_root_dir(host: &dyn Host, root: &Path) -> Result<(), HostError> {
-    host.ensure_dir(root, 0o750).await?;
+pub(crate) async fn share_root_dir(files: &dyn Files, root: &Path) -> Result<(), HostError> {
+    files.ensure_dir(root, 0o750).await?;
     if let Err(error) = host::process::ensure_shared_mount(root) {
         let error = agent::error_chain::chain(&error);
         tracing::error!(root = %root.display(), err = error, "Root directory is not a shared mount, mount propagation does not work");

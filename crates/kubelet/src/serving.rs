@@ -12,7 +12,7 @@ use cluster::X509;
 use config::Resolved;
 use futures_util::StreamExt;
 use model::{CertificateNames, PemPair};
-use ports::{Clock, Cluster, Host};
+use ports::{Clock, Cluster, Files};
 use server::{ClientCa, ServingPair};
 use tokio::sync::watch;
 
@@ -90,18 +90,18 @@ async fn follow<T: Send + Sync + 'static>(
     parse: impl Fn(&[Vec<u8>]) -> Result<T, String> + Send + 'static,
     goes_on: bool,
 ) -> Result<watch::Receiver<T>, StartError> {
-    let contents = read(&*ctx.host, &files).await;
+    let contents = read(&*ctx.files, &files).await;
     let parsed = contents.and_then(|contents| Ok((parse(&contents)?, contents)));
     let (value, mut seen) = parsed.map_err(|why| StartError::Certificates(format!("{field}: {why}")))?;
     let (sender, receiver) = watch::channel(value);
     if !goes_on {
         return Ok(receiver);
     }
-    let (host, clock) = (ctx.host.clone(), ctx.clock);
+    let (disk, clock) = (ctx.files.clone(), ctx.clock);
     ctx.tasks.spawn("certificate files", async move {
         loop {
-            changed(&*host, clock, &files).await;
-            let outcome = match read(&*host, &files).await {
+            changed(&*disk, clock, &files).await;
+            let outcome = match read(&*disk, &files).await {
                 Ok(contents) if contents == seen => continue,
                 Ok(contents) => parse(&contents).inspect(|_| seen = contents),
                 Err(why) => Err(why),
@@ -120,10 +120,10 @@ async fn follow<T: Send + Sync + 'static>(
     Ok(receiver)
 }
 
-async fn read(host: &dyn Host, files: &[PathBuf]) -> Result<Vec<Vec<u8>>, String> {
+async fn read(disk: &dyn Files, files: &[PathBuf]) -> Result<Vec<Vec<u8>>, String> {
     let mut contents = Vec::new();
     for file in files {
-        let content = host.read_file(file, FILE_LIMIT, false).await;
+        let content = disk.read_file(file, FILE_LIMIT, false).await;
         contents.push(content.map_err(|error| agent::error_chain::chain(&error))?);
     }
     Ok(contents)
@@ -131,11 +131,11 @@ async fn read(host: &dyn Host, files: &[PathBuf]) -> Result<Vec<Vec<u8>>, String
 
 /// Returns when one of the files may have changed, and once in a while. Their directories are watched, because a file may
 /// be replaced, or be a link that is made to point elsewhere.
-async fn changed(host: &dyn Host, clock: Clock, files: &[PathBuf]) {
+async fn changed(disk: &dyn Files, clock: Clock, files: &[PathBuf]) {
     let mut directories: Vec<&Path> = files.iter().filter_map(|file| file.parent()).collect();
     directories.dedup();
     // A directory that cannot be watched is looked at once in a while all the same.
-    let watches = directories.into_iter().filter_map(|directory| host.watch(directory).ok());
+    let watches = directories.into_iter().filter_map(|directory| disk.watch(directory).ok());
     let mut hints = futures_util::stream::select_all(watches);
     tokio::select! {
         Some(_) = hints.next() => {}
@@ -153,7 +153,7 @@ fn signed_pair(
     let (serves, pems) = watch::channel(None);
     let signed = ClusterSigned {
         store: PairStore {
-            host: ctx.host.clone(),
+            files: ctx.files.clone(),
             certificates: Arc::new(X509),
             dir: PathBuf::from(&resolved.flags.cert_dir),
             name: "kubelet-server",
@@ -187,7 +187,7 @@ async fn own_pair(
         Err(_) => names.dns_names.insert(node.clone()),
     };
     let own = SelfSigned {
-        host: ctx.host.clone(),
+        files: ctx.files.clone(),
         certificates: Arc::new(X509),
         clock: ctx.clock,
         rng: ctx.rng.branch(),

@@ -22,7 +22,6 @@ use kubelet_core::request::{MemoryRules, NodeFacts, Swap};
 use kubelet_core::shutdown::compute_periods;
 use model::cgroup::CgroupPath;
 use model::{Amount, CgroupDriver};
-use ports::Host;
 use ports::host::MachineInfo;
 
 /// Where links to container logs are made; log collectors of all clusters read it. Tests give their own.
@@ -227,12 +226,11 @@ fn memory_rules(resolved: &Resolved, machine: &MachineInfo, cgroup_v2: bool) -> 
 /// What requests to the runtime need to know of this machine, which may be able to limit swap.
 pub(crate) fn node_facts(
     resolved: &Resolved,
-    host: &dyn Host,
+    machine: MachineInfo,
     cgroup_v2: bool,
     limits_swap: bool,
 ) -> NodeFacts {
     let kubelet = &resolved.kubelet;
-    let machine = host.machine();
     let memory = memory_rules(resolved, &machine, cgroup_v2);
     let period = kubelet.cpu_cfs_quota.then(|| kubelet.cpu_cfs_quota_period.as_std());
     NodeFacts {

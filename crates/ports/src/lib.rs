@@ -1,8 +1,8 @@
 //! The ports of the kubelet: traits through which the agent reaches the outside world, and through which the server
 //! reaches the agent.
 //!
-//! Owns: the traits [`Runtime`], [`Cluster`], [`Certificates`], [`ClientIdentity`], [`Host`], [`Cgroups`], [`Net`],
-//! [`Plugins`], [`Shutdown`] (outward) and [`NodeApi`] (inward), their error types, [`Clock`], [`Resolver`] and
+//! Owns: the traits [`Runtime`], [`Cluster`], [`Certificates`], [`ClientIdentity`], [`Files`], [`Mounts`], [`Processes`],
+//! [`Machine`], [`Cgroups`], [`Net`], [`Plugins`], [`Shutdown`] (outward) and [`NodeApi`] (inward), their error types, [`Clock`], [`Resolver`] and
 //! [`TraceContext`].
 //!
 //! Architecture invariants:
@@ -30,7 +30,7 @@ pub use certificates::{CertificateError, Certificates, ClientIdentity};
 pub use cgroups::Cgroups;
 pub use clock::Clock;
 pub use cluster::{Cluster, ClusterError};
-pub use host::{Host, HostError};
+pub use host::{Files, Host, HostError, Machine, Mounts, Processes};
 pub use net::{Net, NetError};
 pub use node_api::{NodeApi, OwnProcess};
 pub use plugins::{DevicePlugin, PluginError, Plugins};

@@ -3,8 +3,12 @@
 //!
 //! Owns [`FakeHost`]. Never blocks and never spawns, so it works on tokio's paused time.
 
+mod files;
 mod firewall;
+mod machine;
+mod mounts;
 mod port;
+mod processes;
 mod tree;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use model::{CertificateFacts, CertificateNames, PemPair};
 use ports::certificates::CertificateError;
-use ports::{Certificates, ClientIdentity, Clock, Host, HostError};
+use ports::{Certificates, ClientIdentity, Clock, Files, HostError};
 
 pub use crate::metrics::CertificateMetrics;
 pub use client::ClientCertificate;
@@ -71,11 +71,11 @@ fn check_signed(
 }
 
 /// Creates the directory; one that is there keeps its permissions, which are its owner's choice.
-async fn ensure_cert_dir(host: &dyn Host, dir: &Path) -> Result<(), FileError> {
+async fn ensure_cert_dir(files: &dyn Files, dir: &Path) -> Result<(), FileError> {
     let (Some(parent), Some(name)) = (dir.parent(), dir.file_name()) else { return Ok(()) };
-    let siblings = host.list_dir(parent).await?;
+    let siblings = files.list_dir(parent).await?;
     if siblings.iter().any(|entry| name == entry.name.as_str()) {
         return Ok(());
     }
-    Ok(host.ensure_dir(dir, 0o755).await?)
+    Ok(files.ensure_dir(dir, 0o755).await?)
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use kubelet_core::image::keyring::{Keyring, KeyringError};
 use model::MonoTime;
 use parking_lot::Mutex;
-use ports::{Clock, Host};
+use ports::{Clock, Files};
 
 /// How long what was read is used.
 const LIFETIME: Duration = Duration::from_secs(300);
@@ -18,7 +18,7 @@ const MAX_FILE_BYTES: usize = 10 << 20;
 type Parser = fn(&str) -> Result<Keyring, KeyringError>;
 
 pub(super) struct NodeKeyring {
-    host: Arc<dyn Host>,
+    files: Arc<dyn Files>,
     clock: Clock,
     dirs: Vec<PathBuf>,
     /// What was read last, and until when it is used.
@@ -26,8 +26,8 @@ pub(super) struct NodeKeyring {
 }
 
 impl NodeKeyring {
-    pub(super) const fn new(host: Arc<dyn Host>, clock: Clock, dirs: Vec<PathBuf>) -> Self {
-        Self { host, clock, dirs, cached: Mutex::new(None) }
+    pub(super) const fn new(files: Arc<dyn Files>, clock: Clock, dirs: Vec<PathBuf>) -> Self {
+        Self { files, clock, dirs, cached: Mutex::new(None) }
     }
 
     /// The credentials as they were at most five minutes ago.
@@ -49,7 +49,7 @@ impl NodeKeyring {
         for (name, parse) in parsers {
             for dir in &self.dirs {
                 let path = dir.join(name);
-                let Ok(content) = self.host.read_file(&path, MAX_FILE_BYTES, false).await else { continue };
+                let Ok(content) = self.files.read_file(&path, MAX_FILE_BYTES, false).await else { continue };
                 match parse(&String::from_utf8_lossy(&content)) {
                     Ok(keyring) => return keyring,
                     Err(error) => {

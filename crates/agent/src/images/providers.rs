@@ -18,7 +18,7 @@ use kubelet_core::image::provider::{
 };
 use parking_lot::Mutex;
 use ports::host::ProgramCall;
-use ports::{Clock, Host};
+use ports::{Clock, Processes};
 
 use crate::api::objects::PodObjects;
 use crate::error_chain::chain;
@@ -37,7 +37,7 @@ pub(super) struct Providers {
 struct Provider {
     config: CredentialProvider,
     path: PathBuf,
-    host: Arc<dyn Host>,
+    processes: Arc<dyn Processes>,
     clock: Clock,
     metrics: Arc<Metrics>,
     answers: Mutex<AnswerCache>,
@@ -50,7 +50,7 @@ impl Providers {
     pub(super) fn new(
         configs: &[CredentialProvider],
         dir: &Path,
-        host: &Arc<dyn Host>,
+        processes: &Arc<dyn Processes>,
         clock: Clock,
         metrics: &Arc<Metrics>,
     ) -> Self {
@@ -58,7 +58,7 @@ impl Providers {
             Arc::new(Provider {
                 config: config.clone(),
                 path: dir.join(&config.name),
-                host: host.clone(),
+                processes: processes.clone(),
                 clock,
                 metrics: metrics.clone(),
                 answers: Mutex::default(),
@@ -158,7 +158,7 @@ impl Provider {
             deadline: DEADLINE,
         };
         let began = self.clock.mono();
-        let output = self.host.run_program(&call).await;
+        let output = self.processes.run_program(&call).await;
         let answer = output.map_err(|error| chain(&error)).and_then(|output| {
             parse_answer(&self.config, &output).map_err(|error| format!("{}: {error}", self.path.display()))
         });

@@ -15,7 +15,7 @@ use kubelet_core::image::access::{
 use model::k8s::Time;
 use model::request::ImageObservation;
 use parking_lot::Mutex;
-use ports::{Clock, Host, HostError};
+use ports::{Clock, Files, HostError};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::error_chain::chain;
@@ -109,20 +109,20 @@ pub(super) struct PullRecords {
 impl PullRecords {
     /// Makes the directories and starts the task.
     pub(super) async fn start(
-        ports: (Arc<dyn Host>, Clock),
+        ports: (Arc<dyn Files>, Clock),
         root: &Path,
         metrics: Arc<Metrics>,
         tasks: &TaskSet,
     ) -> Result<Self, HostError> {
-        let (host, clock) = ports;
+        let (files, clock) = ports;
         let base = root.join("image_manager");
         let (pulling, pulled) = (base.join("pulling"), base.join("pulled"));
         for dir in [&base, &pulling, &pulled] {
-            host.ensure_dir(dir, 0o700).await?;
+            files.ensure_dir(dir, 0o700).await?;
         }
         let (commands, received) = mpsc::channel(WAITING);
         let open = Arc::new(OpenPulls::default());
-        let keeper = Keeper { host, clock, metrics, pulling, pulled, open: open.clone() };
+        let keeper = Keeper { files, clock, metrics, pulling, pulled, open: open.clone() };
         tasks.spawn("pull records", keeper.run(received));
         Ok(Self { commands, open })
     }
@@ -195,7 +195,7 @@ impl Drop for Intent {
 }
 
 struct Keeper {
-    host: Arc<dyn Host>,
+    files: Arc<dyn Files>,
     clock: Clock,
     metrics: Arc<Metrics>,
     pulling: PathBuf,
@@ -250,7 +250,7 @@ impl Keeper {
     }
 
     async fn look(&self, image: &str, image_ref: &str) -> Known {
-        let was_intended = self.host.read_file(&self.intent_path(image), LARGEST, false).await;
+        let was_intended = self.files.read_file(&self.intent_path(image), LARGEST, false).await;
         // What cannot be read is taken for what asks more of the pod.
         let was_intended = !was_intended.is_err_and(|error| error.is_not_found());
         match self.record(image_ref).await {
@@ -262,7 +262,7 @@ impl Keeper {
     /// The record of an image; an error if there is one that cannot be read.
     async fn record(&self, image_ref: &str) -> Result<Option<ImagePulledRecord>, ()> {
         let path = self.record_path(image_ref);
-        match self.host.read_file(&path, LARGEST, false).await {
+        match self.files.read_file(&path, LARGEST, false).await {
             Ok(content) => match parse_record_file::<ImagePulledRecord>(&content) {
                 Some(record) if record.image_ref == image_ref => Ok(Some(record)),
                 Some(_) | None => {
@@ -280,7 +280,7 @@ impl Keeper {
 
     async fn intend(&self, image: &str) -> Result<(), String> {
         let content = serde_json::to_vec(&ImagePullIntent::of(image)).map_err(|error| error.to_string())?;
-        let written = self.host.write_durably(&self.intent_path(image), &content, 0o600).await;
+        let written = self.files.write_durably(&self.intent_path(image), &content, 0o600).await;
         written.map_err(|error| chain(&error))
     }
 
@@ -289,14 +289,14 @@ impl Keeper {
         if self.open.is_open(image) {
             return;
         }
-        if let Err(error) = self.host.remove_file(&self.intent_path(image)).await {
+        if let Err(error) = self.files.remove_file(&self.intent_path(image)).await {
             tracing::warn!(image, err = chain(&error), "Failed to remove image pull intent");
         }
     }
 
     async fn write_record(&self, record: &ImagePulledRecord) -> bool {
         let Ok(content) = serde_json::to_vec(record) else { return false };
-        let written = self.host.write_durably(&self.record_path(&record.image_ref), &content, 0o600).await;
+        let written = self.files.write_durably(&self.record_path(&record.image_ref), &content, 0o600).await;
         if let Err(error) = &written {
             tracing::warn!(
                 image = record.image_ref,
@@ -316,7 +316,7 @@ impl Keeper {
     }
 
     async fn files(&self, dir: &Path) -> Vec<PathBuf> {
-        let entries = self.host.list_dir(dir).await.unwrap_or_default();
+        let entries = self.files.list_dir(dir).await.unwrap_or_default();
         entries.into_iter().filter(|entry| !entry.is_dir).map(|entry| dir.join(entry.name)).collect()
     }
 
@@ -333,7 +333,7 @@ impl Keeper {
         }
         let present: BTreeSet<&str> = images.iter().flat_map(names).collect();
         for path in self.files(&self.pulled).await {
-            let Ok(content) = self.host.read_file(&path, LARGEST, false).await else { continue };
+            let Ok(content) = self.files.read_file(&path, LARGEST, false).await else { continue };
             let record = parse_record_file::<ImagePulledRecord>(&content);
             // One that cannot be read stays: its image must be pulled again, which mends it.
             if record.is_some_and(|record| is_outlived(&record, &present, listed_at)) {
@@ -363,7 +363,7 @@ impl Keeper {
 
     /// One that cannot be read names no image, and is of no use to anybody.
     async fn read_intent(&self, path: &Path) -> Option<ImagePullIntent> {
-        let content = self.host.read_file(path, LARGEST, false).await.ok()?;
+        let content = self.files.read_file(path, LARGEST, false).await.ok()?;
         parse_record_file(&content)
     }
 
@@ -376,7 +376,7 @@ impl Keeper {
     }
 
     async fn remove(&self, path: &Path) {
-        if let Err(error) = self.host.remove_file(path).await {
+        if let Err(error) = self.files.remove_file(path).await {
             tracing::warn!(err = chain(&error), "Failed to remove image pull record");
         }
     }

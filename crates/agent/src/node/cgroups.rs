@@ -183,7 +183,7 @@ impl NodeCgroups {
 /// What the node has, less what is reserved.
 async fn enforcement(ctx: &Context) -> Enforcement {
     let settings = &ctx.settings.cgroups;
-    let machine = ctx.host.machine();
+    let machine = ctx.machine.info();
     let sizes = machine.hugepage_sizes.clone();
     let most_processes = most_processes(ctx).await;
     let (no_devices, no_more) = (BTreeMap::new(), Quantities::new());
@@ -195,6 +195,6 @@ async fn enforcement(ctx: &Context) -> Enforcement {
 /// The kernel has so many numbers for processes, and takes so many threads.
 async fn most_processes(ctx: &Context) -> Option<i64> {
     let files = ["/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max"];
-    let texts = ctx.host.read_each(files.map(Into::into).to_vec()).await;
+    let texts = ctx.files.read_each(files.map(Into::into).to_vec()).await;
     texts.into_iter().flatten().filter_map(|text| text.trim().parse().ok()).min()
 }

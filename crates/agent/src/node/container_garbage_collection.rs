@@ -146,8 +146,8 @@ impl ContainerGarbageCollector {
 
     async fn list_logs(&self) -> (Vec<String>, Vec<LogLink>) {
         let paths = &self.ctx.settings.paths;
-        let dirs = self.ctx.host.list_dir(&paths.pod_logs).await.unwrap_or_default();
-        let links = self.ctx.host.list_dir(&paths.container_links).await.unwrap_or_default();
+        let dirs = self.ctx.files.list_dir(&paths.pod_logs).await.unwrap_or_default();
+        let links = self.ctx.files.list_dir(&paths.container_links).await.unwrap_or_default();
         let dirs = dirs.into_iter().filter(|e| e.is_dir).map(|e| e.name).collect();
         let links = links.into_iter().filter(|e| e.is_symlink);
         (dirs, links.map(|e| LogLink { name: e.name, target_exists: e.target_exists }).collect())
@@ -173,12 +173,12 @@ impl ContainerGarbageCollector {
             }
         }
         for dir in plan.log_dirs {
-            if let Err(error) = ctx.host.remove_tree(&ctx.settings.paths.pod_logs.join(&dir)).await {
+            if let Err(error) = ctx.files.remove_tree(&ctx.settings.paths.pod_logs.join(&dir)).await {
                 tracing::warn!(dir, err = chain(&error), "Failed to remove log directory");
             }
         }
         for link in plan.log_links {
-            if let Err(error) = ctx.host.remove_file(&ctx.settings.paths.container_links.join(&link)).await {
+            if let Err(error) = ctx.files.remove_file(&ctx.settings.paths.container_links.join(&link)).await {
                 tracing::warn!(link, err = chain(&error), "Failed to remove legacy log symlink");
             }
         }

@@ -75,8 +75,8 @@ pub(super) struct GatheredFacts {
 impl GatheredFacts {
     /// What does not change while the process runs.
     pub(super) async fn new(ctx: &Context, settings: &NodeSettings) -> Self {
-        let info = ctx.host.machine();
-        let storage = ctx.host.filesystem_bytes(&ctx.settings.paths.root).await;
+        let info = ctx.machine.info();
+        let storage = ctx.files.filesystem_bytes(&ctx.settings.paths.root).await;
         if let Err(error) = &storage {
             tracing::warn!(err = chain(error), "Failed to get the storage capacity of the node");
         }
@@ -120,7 +120,7 @@ impl GatheredFacts {
     async fn refresh_addresses(&mut self, ctx: &Context, settings: &NodeSettings) {
         let given = settings.flags.node_ips();
         let is_given = given.first().is_some_and(|ip| !ip.is_unspecified());
-        self.default_route_ip = ctx.host.default_route_ip(given.first().is_some_and(IpAddr::is_ipv6));
+        self.default_route_ip = ctx.machine.default_route_ip(given.first().is_some_and(IpAddr::is_ipv6));
         if !is_given && self.hostname.parse::<IpAddr>().is_err() {
             let name = &ctx.settings.node_name;
             self.resolved_ips = ctx.net.resolve(name, RESOLVE_TIMEOUT).await.unwrap_or_else(|error| {
@@ -129,7 +129,7 @@ impl GatheredFacts {
             });
         }
         let candidates: Vec<IpAddr> = given.iter().chain(&self.resolved_ips).copied().collect();
-        self.own_ips = ctx.host.own_addresses(&candidates);
+        self.own_ips = ctx.machine.own_addresses(&candidates);
     }
 
     async fn refresh_images(&mut self, ctx: &Context) {

@@ -98,7 +98,7 @@ impl Firewall {
             input: Vec::new(),
             deadline: DEADLINE,
         };
-        match self.ctx.host.run_to_end(&call).await {
+        match self.ctx.processes.run_to_end(&call).await {
             Ok(end) if end.code == Some(0) => Ok(Ok(())),
             Ok(end) => Ok(Err(format!("{program} {said}: {}", end.complaint))),
             Err(error) if error.is_not_found() => Err(Trouble::NoProgram),

@@ -12,7 +12,7 @@ use crate::error_chain::chain;
 /// Runs until the log ends, which it does not.
 pub(crate) async fn run(ctx: Arc<Context>) {
     let path = &ctx.settings.measure.kernel_log;
-    let mut records = match ctx.host.kernel_log(path) {
+    let mut records = match ctx.machine.kernel_log(path) {
         Ok(records) => records,
         Err(error) => {
             tracing::warn!(

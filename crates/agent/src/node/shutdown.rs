@@ -87,7 +87,7 @@ impl ShutdownTask {
             return;
         }
         let path = settings.paths.shutdown_state();
-        match self.ctx.host.read_file(&path, LIMIT, false).await {
+        match self.ctx.files.read_file(&path, LIMIT, false).await {
             Ok(text) => match ShutdownTimes::parse(&text) {
                 Some(times) => self.ctx.metrics.shutdown.set(times),
                 None => {
@@ -156,11 +156,11 @@ impl ShutdownTask {
     }
 
     async fn write_drop_in(&self, delay: Duration) -> Result<(), HostError> {
-        let (host, path) = (&self.ctx.host, &self.ctx.settings.shutdown.logind_drop_in);
+        let (files, path) = (&self.ctx.files, &self.ctx.settings.shutdown.logind_drop_in);
         if let Some(dir) = path.parent() {
-            host.ensure_dir(dir, 0o755).await?;
+            files.ensure_dir(dir, 0o755).await?;
         }
-        host.write_file(path, logind_drop_in(delay).as_bytes(), 0o644).await
+        files.write_file(path, logind_drop_in(delay).as_bytes(), 0o644).await
     }
 
     /// From the moment that this is shown no pod is admitted any more, so the drain sees all that were.

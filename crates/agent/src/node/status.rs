@@ -234,7 +234,7 @@ impl NodeReporter {
             return;
         }
         self.started.is_told = true;
-        let uptime = self.ctx.host.read_each(vec!["/proc/uptime".into()]).await;
+        let uptime = self.ctx.files.read_each(vec!["/proc/uptime".into()]).await;
         let uptime = uptime.into_iter().flatten().next().unwrap_or_default();
         let uptime: f64 = uptime.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or_default();
         let now = self.ctx.clock.mono();

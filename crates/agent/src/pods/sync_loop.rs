@@ -283,7 +283,7 @@ impl SyncLoop {
             async move {
                 let remembered = match is_known {
                     true => None,
-                    false => load_pod(&*handles.ctx.host, &handles.ctx.settings.paths, &identity.uid)
+                    false => load_pod(&*handles.ctx.files, &handles.ctx.settings.paths, &identity.uid)
                         .await
                         .map(Arc::new),
                 };
@@ -372,7 +372,7 @@ impl SyncLoop {
         let (handles, answer) = (self.handles.clone(), self.on_disk.0.clone());
         self.handles.ctx.tasks.spawn_isolated("pod directory scan", async move {
             let with_cgroups = handles.cgroups.all().await;
-            match handles.ctx.host.list_dir(&handles.ctx.settings.paths.pods()).await {
+            match handles.ctx.files.list_dir(&handles.ctx.settings.paths.pods()).await {
                 Ok(entries) => {
                     let dirs = entries.into_iter().filter(|e| e.is_dir).map(|e| PodUid::from(e.name));
                     let uids = dirs.chain(with_cgroups).collect();

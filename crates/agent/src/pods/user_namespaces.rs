@@ -12,7 +12,7 @@ use model::PodUid;
 use parking_lot::Mutex;
 use ports::host::HostResult;
 use ports::runtime::RuntimeHandler;
-use ports::{Host, HostError};
+use ports::{Files, HostError, Machine};
 
 use crate::error_chain::chain;
 use crate::settings::Settings;
@@ -36,12 +36,12 @@ impl PodIds {
     ///
     /// # Errors
     /// The machine sets ids aside that cannot be used, or the directory of all pods cannot be listed.
-    pub async fn load(host: &dyn Host, settings: &Settings) -> HostResult<Self> {
+    pub async fn load((files, machine): (&dyn Files, &dyn Machine), settings: &Settings) -> HostResult<Self> {
         let unusable = |error| HostError::Invalid(format!("create user namespace manager: {error}"));
-        let mut ids = pool(host, settings).await.map_err(unusable)?;
-        for entry in host.list_dir(&settings.paths.pods()).await?.into_iter().filter(|entry| entry.is_dir) {
+        let mut ids = pool(machine, settings).await.map_err(unusable)?;
+        for entry in files.list_dir(&settings.paths.pods()).await?.into_iter().filter(|entry| entry.is_dir) {
             let uid = PodUid::from(entry.name);
-            let problem = match read(host, settings, &uid).await {
+            let problem = match read(files, settings, &uid).await {
                 Ok(None) => continue,
                 Ok(Some(file)) => ids.record(&uid, &file).err().map(|error| error.to_string()),
                 Err(error) => {
@@ -62,7 +62,7 @@ impl PodIds {
     /// The runtime cannot do it, no ids are free, or they cannot be written down; the text is complete.
     pub async fn ensure(
         &self,
-        (host, settings): (&dyn Host, &Settings),
+        (files, settings): (&dyn Files, &Settings),
         pod: &PodUid,
         (name, handler): (&str, Option<&RuntimeHandler>),
     ) -> Result<IdMappings, String> {
@@ -75,7 +75,7 @@ impl PodIds {
         }
         let mappings = self.ids.lock().allocate(pod).map_err(|error| error.to_string())?;
         let path = settings.paths.pod(pod).join(FILE);
-        let written = host.write_durably(&path, file_content(&mappings).as_bytes(), 0o644).await;
+        let written = files.write_durably(&path, file_content(&mappings).as_bytes(), 0o644).await;
         written.map_err(|error| format!("create user namespace: {}", chain(&error)))?;
         Ok(mappings)
     }
@@ -84,15 +84,15 @@ impl PodIds {
     ///
     /// # Errors
     /// The file cannot be removed; the ids stay taken.
-    pub async fn release(&self, host: &dyn Host, settings: &Settings, pod: &PodUid) -> HostResult<()> {
-        host.remove_file(&settings.paths.pod(pod).join(FILE)).await?;
+    pub async fn release(&self, files: &dyn Files, settings: &Settings, pod: &PodUid) -> HostResult<()> {
+        files.remove_file(&settings.paths.pod(pod).join(FILE)).await?;
         self.ids.lock().release(pod);
         Ok(())
     }
 }
 
-async fn pool(host: &dyn Host, settings: &Settings) -> Result<UserNamespaces, UsernsError> {
-    let asked = tokio::time::timeout(SUBORDINATE_IDS_TIMEOUT, host.subordinate_ids(USER)).await;
+async fn pool(machine: &dyn Machine, settings: &Settings) -> Result<UserNamespaces, UsernsError> {
+    let asked = tokio::time::timeout(SUBORDINATE_IDS_TIMEOUT, machine.subordinate_ids(USER)).await;
     let subordinate = match asked {
         Ok(Ok(subordinate)) => subordinate,
         Ok(Err(error)) => return Err(UsernsError::Pool(chain(&error))),
@@ -104,8 +104,8 @@ async fn pool(host: &dyn Host, settings: &Settings) -> Result<UserNamespaces, Us
 }
 
 /// `None` for a pod that has no user namespace. An empty file is what a power cut may leave, and nothing runs after one.
-async fn read(host: &dyn Host, settings: &Settings, pod: &PodUid) -> Result<Option<String>, HostError> {
-    match host.read_file(&settings.paths.pod(pod).join(FILE), FILE_LIMIT, false).await {
+async fn read(files: &dyn Files, settings: &Settings, pod: &PodUid) -> Result<Option<String>, HostError> {
+    match files.read_file(&settings.paths.pod(pod).join(FILE), FILE_LIMIT, false).await {
         Ok(content) if content.is_empty() => Ok(None),
         Ok(content) => Ok(Some(String::from_utf8_lossy(&content).into_owned())),
         Err(error) if error.is_not_found() => Ok(None),

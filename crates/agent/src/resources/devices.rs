@@ -22,7 +22,7 @@ use model::devices::PluginOptions;
 use parking_lot::Mutex;
 use ports::node_api::NodeDevice;
 use ports::plugins::{DevicePlugin, DeviceRegistration, PluginError, Plugins, Registrar};
-use ports::{Clock, Host, HostError};
+use ports::{Clock, Files, HostError};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -50,7 +50,7 @@ struct Shared {
     table: Mutex<Table>,
     admissions: Admissions,
     plugins: Arc<dyn Plugins>,
-    host: Arc<dyn Host>,
+    files: Arc<dyn Files>,
     clock: Clock,
     tasks: TaskSet,
     metrics: Arc<Metrics>,
@@ -92,15 +92,15 @@ impl Devices {
     /// The directory of device plugins cannot be made.
     pub async fn load(ctx: &Context, plugins: Arc<dyn Plugins>) -> Result<Self, HostError> {
         let dir = ctx.settings.paths.root.join(DIR);
-        ctx.host.ensure_dir(&dir, 0o750).await?;
-        let (remembered, is_new) = remembered(&*ctx.host, &*plugins, &dir.join(FILE)).await;
+        ctx.files.ensure_dir(&dir, 0o750).await?;
+        let (remembered, is_new) = remembered(&*ctx.files, &*plugins, &dir.join(FILE)).await;
         let Remembered { pods, resources } = remembered;
         let registry = Registry::remembering(resources, ctx.clock.mono());
         let shared = Shared {
             table: Mutex::new(Table { registry, plugins: BTreeMap::new() }),
             admissions: Admissions::new(Allocations::remembering(pods)),
             plugins,
-            host: ctx.host.clone(),
+            files: ctx.files.clone(),
             clock: ctx.clock,
             tasks: ctx.tasks.clone(),
             metrics: ctx.metrics.clone(),
@@ -317,7 +317,7 @@ impl Devices {
         let mut error = None;
         if text != *on_disk {
             let path = self.shared.dir.join(FILE);
-            match self.shared.host.write_durably(&path, text.as_bytes(), CHECKPOINT_MODE).await {
+            match self.shared.files.write_durably(&path, text.as_bytes(), CHECKPOINT_MODE).await {
                 Ok(()) => *on_disk = text,
                 Err(why) => {
                     let why = chain(&why);
@@ -332,13 +332,13 @@ impl Devices {
 
 /// What an earlier kubelet left, and whether there was none. One that cannot be read is as good as none: pods that run keep
 /// what they have, and the kubelet does not know of it.
-async fn remembered(host: &dyn Host, plugins: &dyn Plugins, path: &std::path::Path) -> (Remembered, bool) {
-    let read = match host.read_file(path, CHECKPOINT_LIMIT, false).await {
+async fn remembered(files: &dyn Files, plugins: &dyn Plugins, path: &std::path::Path) -> (Remembered, bool) {
+    let read = match files.read_file(path, CHECKPOINT_LIMIT, false).await {
         Ok(bytes) => {
             let unpack = |bytes: &[u8]| plugins.unpack(bytes);
             let parsed = parse_checkpoint(&String::from_utf8_lossy(&bytes), unpack);
             if parsed.is_err() {
-                set_aside(host, path).await;
+                set_aside(files, path).await;
             }
             parsed.map_err(|error| chain(&error))
         }

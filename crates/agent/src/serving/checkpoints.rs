@@ -29,7 +29,7 @@ pub(crate) async fn write(
     let id = id.ok_or_else(|| failed(format!("container {container} not found")))?;
     let ctx = &lookup.ctx;
     let dir = ctx.settings.paths.checkpoints();
-    ctx.host.ensure_dir(&dir, 0o700).await.map_err(|error| failed(chain(&error)))?;
+    ctx.files.ensure_dir(&dir, 0o700).await.map_err(|error| failed(chain(&error)))?;
     let now = ctx.clock.now().wall.strftime("%Y-%m-%dT%H:%M:%SZ");
     let file = dir.join(format!("checkpoint-{}_{}-{container}-{now}.tar", pod.pod, pod.namespace));
     let location = file.display().to_string();

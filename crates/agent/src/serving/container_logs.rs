@@ -46,7 +46,7 @@ pub(crate) async fn open(
     let path = log_path(lookup, &uid, &instance).await?;
     let failed = |error: HostError| PodRefusal::Failed(chain(&error));
     let ctx = &lookup.ctx;
-    let file = ctx.host.open_file(&path).await.map_err(failed)?;
+    let file = ctx.files.open_file(&path).await.map_err(failed)?;
     let size = file.size_bytes().await.map_err(failed)?;
     let start = match view.tail_lines {
         Some(lines) => find_tail(&*file, size, lines).await.map_err(failed)?,
@@ -116,7 +116,7 @@ async fn find_tail(file: &dyn OpenFile, size: u64, lines: u64) -> Result<u64, Ho
 fn watch(ctx: &Context, watches: &Arc<Semaphore>, path: &Path) -> BoxStream<'static, ()> {
     let permit: Option<OwnedSemaphorePermit> = Arc::clone(watches).try_acquire_owned().ok();
     let hints = permit.zip(path.parent()).and_then(|(permit, dir)| {
-        let hints = ctx.host.watch(dir).ok()?;
+        let hints = ctx.files.watch(dir).ok()?;
         Some(hints.map(move |_| {
             let _as_long_as_it_watches = &permit;
         }))
@@ -217,7 +217,7 @@ async fn find_successor(
     path: &Path,
     present: FileIdentity,
 ) -> Result<Option<Box<dyn OpenFile>>, HostError> {
-    match ctx.host.open_file(path).await {
+    match ctx.files.open_file(path).await {
         Ok(file) if file.identity() == present => Ok(None),
         Ok(file) => Ok(Some(file)),
         Err(error) if error.is_not_found() => Ok(None),

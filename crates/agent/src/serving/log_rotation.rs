@@ -49,7 +49,7 @@ impl LogRotation {
         let (Some(dir), Some(live)) = (log.parent(), log.file_name().and_then(|n| n.to_str())) else {
             return;
         };
-        let entries = match self.ctx.host.list_dir(dir).await {
+        let entries = match self.ctx.files.list_dir(dir).await {
             Ok(entries) => entries,
             // A container that is being removed has no directory any more; the next check does not see it.
             Err(error) if error.is_not_found() => return,
@@ -77,22 +77,22 @@ impl LogRotation {
         container: &ContainerObservation,
         step: &LogStep,
     ) -> Result<(), String> {
-        let host = &self.ctx.host;
+        let files = &self.ctx.files;
         let text = |error: HostError| chain(&error);
         match step {
-            LogStep::Remove { file, .. } => host.remove_file(&dir.join(file)).await.map_err(text),
-            LogStep::Compress { file } => host.compress(&dir.join(file)).await.map_err(text),
+            LogStep::Remove { file, .. } => files.remove_file(&dir.join(file)).await.map_err(text),
+            LogStep::Compress { file } => files.compress(&dir.join(file)).await.map_err(text),
             LogStep::Reopen => {
                 self.ctx.runtime.reopen_log(&container.id).await.map_err(|error| error.to_string())
             }
             LogStep::Rotate { from, to } => {
                 let (from, to) = (dir.join(from), dir.join(to));
-                host.rename(&from, &to).await.map_err(text)?;
+                files.rename(&from, &to).await.map_err(text)?;
                 let Err(error) = self.ctx.runtime.reopen_log(&container.id).await else {
                     return Ok(());
                 };
                 // The runtime goes on writing to the old file: give it its name back.
-                host.rename(&to, &from).await.map_err(text)?;
+                files.rename(&to, &from).await.map_err(text)?;
                 Err(error.to_string())
             }
         }

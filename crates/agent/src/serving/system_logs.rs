@@ -30,13 +30,13 @@ pub(crate) async fn open(ctx: &Context, inside: &Path) -> Result<SystemLog, Syst
     if inside.components().any(|part| !matches!(part, Component::Normal(_))) {
         return Err(SystemLogError::NotFound);
     }
-    let (host, path) = (&ctx.host, ctx.settings.paths.system_logs.join(inside));
-    let facts = host.look_at(&path).await.map_err(refusal)?;
+    let (files, path) = (&ctx.files, ctx.settings.paths.system_logs.join(inside));
+    let facts = files.metadata(&path).await.map_err(refusal)?;
     if facts.is_dir {
-        let entries = host.list_dir(&path).await.map_err(refusal)?;
+        let entries = files.list_dir(&path).await.map_err(refusal)?;
         return Ok(SystemLog::Directory { modified: facts.modified, entries });
     }
-    let file = host.open_file(&path).await.map_err(refusal)?;
+    let file = files.open_file(&path).await.map_err(refusal)?;
     let size_bytes = file.size_bytes().await.map_err(refusal)?;
     Ok(SystemLog::File { modified: facts.modified, size_bytes, file })
 }
@@ -75,7 +75,7 @@ pub(crate) async fn of_services(
     let (in_journal, in_files) = part(services, &units);
     let mut parts = Vec::new();
     if !in_journal.is_empty() {
-        let journal = ctx.host.journal(&journal_arguments(&in_journal, options)).await;
+        let journal = ctx.processes.journal(&journal_arguments(&in_journal, options)).await;
         parts.push(journal.unwrap_or_else(|_| said("\nerror: journal output not available\n".to_owned())));
     }
     if *options == NodeLogOptions::default() {
@@ -99,7 +99,7 @@ pub(crate) async fn of_services(
 /// The names of all units in the journal; none without a journal.
 async fn units(ctx: &Context) -> String {
     let mut names = Vec::new();
-    if let Ok(mut pieces) = ctx.host.journal(&UNITS.map(str::to_owned)).await {
+    if let Ok(mut pieces) = ctx.processes.journal(&UNITS.map(str::to_owned)).await {
         while let Some(Ok(piece)) = pieces.next().await {
             names.extend(piece);
             if names.len() > MAX_UNITS_BYTES {
@@ -112,7 +112,7 @@ async fn units(ctx: &Context) -> String {
 
 async fn of_files(ctx: &Context, service: &str) -> BoxStream<'static, HostResult<Vec<u8>>> {
     for name in file_names(service) {
-        match ctx.host.open_below(&ctx.settings.paths.system_logs, &name).await {
+        match ctx.files.open_below(&ctx.settings.paths.system_logs, &name).await {
             Ok(file) => return whole(file),
             // A directory may have the log in it.
             Err(HostError::Invalid(_) | HostError::GivenUp(_)) => {}

@@ -16,7 +16,7 @@ use kubelet_core::static_pod::{Origin, parse_manifest};
 use model::PodSource;
 use model::k8s::Pod;
 use ports::host::{DirectoryChange, ManifestFile};
-use ports::{Clock, Host};
+use ports::{Clock, Files};
 use tokio::sync::mpsc;
 
 use crate::settings::Paths;
@@ -24,7 +24,7 @@ use crate::settings::Paths;
 use super::{ManifestProblems, SourceSet, seen_now, warnings, written_down};
 
 pub struct FileSource {
-    pub host: Arc<dyn Host>,
+    pub files: Arc<dyn Files>,
     pub clock: Clock,
     pub path: PathBuf,
     pub period: Duration,
@@ -94,7 +94,7 @@ impl FileSource {
     }
 
     fn open_watch(&self) -> BoxStream<'static, DirectoryChange> {
-        self.host.watch(&self.path).unwrap_or_else(|error| {
+        self.files.watch(&self.path).unwrap_or_else(|error| {
             let error = crate::error_chain::chain(&error);
             tracing::warn!(path = %self.path.display(), err = error, "Failed to watch manifests, reading them periodically only");
             stream::pending().boxed()
@@ -104,7 +104,7 @@ impl FileSource {
     /// Reads all files; `None` if the directory cannot be read, because then nothing is known about its pods.
     async fn read(&self, known: &mut BTreeMap<PathBuf, Known>) -> Option<SourceSet> {
         let origin = format!("file:{}", self.path.display());
-        let files = match self.host.read_manifests(&self.path).await {
+        let files = match self.files.read_manifests(&self.path).await {
             Ok(files) => files,
             Err(error) if error.is_not_found() => Vec::new(),
             Err(error) => {
@@ -130,7 +130,7 @@ impl FileSource {
         if known.values().all(|file| file.pods.is_some()) {
             return;
         }
-        let Some(written_down) = written_down(&*self.host, &self.paths).await else { return };
+        let Some(written_down) = written_down(&*self.files, &self.paths).await else { return };
         for (path, file) in known.iter_mut().filter(|(_, file)| file.pods.is_none()) {
             let pods = last_described_by(&Origin::File(path.display().to_string()), &written_down);
             tracing::info!(path = %path.display(), pods = pods.len(), "Failed to parse manifest since the start, its pods continue from their checkpoint");

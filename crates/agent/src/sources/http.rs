@@ -9,7 +9,7 @@ use kubelet_core::sources::last_described_by;
 use kubelet_core::static_pod::{Origin, parse_manifest};
 use model::PodSource;
 use ports::net::{HttpGet, Scheme};
-use ports::{Clock, Host, Net};
+use ports::{Clock, Files, Net};
 use tokio::sync::mpsc;
 
 use super::{ManifestProblems, SourceSet, seen_now, warnings, written_down};
@@ -21,7 +21,7 @@ const BODY_LIMIT: usize = 10 << 20;
 
 pub struct HttpSource {
     pub net: Arc<dyn Net>,
-    pub host: Arc<dyn Host>,
+    pub files: Arc<dyn Files>,
     pub clock: Clock,
     pub url: String,
     pub headers: Vec<(String, String)>,
@@ -80,7 +80,7 @@ impl HttpSource {
     /// A server that has not answered since the start goes on describing what it did when its pods were written down, so
     /// that it holds back nobody else's cleaning.
     async fn recall(&self) -> Option<SourceSet> {
-        let written_down = written_down(&*self.host, &self.paths).await?;
+        let written_down = written_down(&*self.files, &self.paths).await?;
         let pods = last_described_by(&Origin::Url(self.url.clone()), &written_down);
         tracing::info!(
             url = self.url,

@@ -11,13 +11,13 @@ use kubelet_core::volume::device::{
 };
 use model::PodUid;
 use ports::host::ProgramEnd;
-use ports::{Host, HostError};
+use ports::{Files, HostError};
 
 use super::mount_context::{MakeError, MountContext};
 use super::shared::Devices;
 use super::{LOCAL_PLUGIN as PLUGIN, program};
+use crate::context::Context;
 use crate::error_chain::chain;
-use crate::settings::Paths;
 
 /// Below the root directory: where devices are mounted, by the names of their PersistentVolumes.
 const MOUNTS: &str = "plugins/kubernetes.io/local-volume/mounts";
@@ -29,7 +29,7 @@ const LONG_WORK: Duration = Duration::from_secs(3600);
 
 /// What is bound into the pods: a directory, or a device that is to be seen as files.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Files<'a> {
+pub(super) struct LocalFiles<'a> {
     pub(super) source: &'a Path,
     pub(super) fs_type: &'a str,
     pub(super) options: &'a [String],
@@ -41,27 +41,27 @@ pub(super) struct Files<'a> {
 pub(super) async fn stage(
     mount_context: &MountContext<'_>,
     name: &str,
-    files: Files<'_>,
+    files: LocalFiles<'_>,
 ) -> Result<PathBuf, MakeError> {
     let place = mount_context.ctx.settings.paths.root.join(MOUNTS).join(name);
-    if mount_context.host().is_mount_point(&place).await? {
+    if mount_context.ctx.mounts.is_mount_point(&place).await? {
         return Ok(place);
     }
-    mount_context.host().ensure_dir(&place, DIRECTORY_MODE).await?;
+    mount_context.ctx.files.ensure_dir(&place, DIRECTORY_MODE).await?;
     let content = look_at(mount_context, files.source).await?;
     let device = files.source.display().to_string();
     match compute_step(&content, files.fs_type, files.read_only, &device).map_err(MakeError::Device)? {
         Step::Format { program: path, args } => {
             let call = program(&path, args, LONG_WORK);
             mount_context
-                .unless_leaving(mount_context.host().run_program(&call))
+                .unless_leaving(mount_context.ctx.processes.run_program(&call))
                 .await
                 .map_err(device_failed)?;
         }
         Step::Check => {
             // Without `--`: fsck hands what comes after it to the checker and looks at no device. The path is absolute.
             let call = program("fsck", vec!["-a".to_owned(), device.clone()], LONG_WORK);
-            match mount_context.unless_leaving(mount_context.host().run_to_end(&call)).await {
+            match mount_context.unless_leaving(mount_context.ctx.processes.run_to_end(&call)).await {
                 Ok(end) => evaluate_check(end.code, &said(&end), &device).map_err(MakeError::Device)?,
                 // A machine without the program mounts unchecked.
                 Err(error) if error.is_not_found() => {}
@@ -77,15 +77,17 @@ pub(super) async fn stage(
 async fn look_at(mount_context: &MountContext<'_>, device: &Path) -> Result<Content, MakeError> {
     let args = ["-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "export", "--"].map(str::to_owned).into_iter();
     let call = program("blkid", args.chain([device.display().to_string()]).collect(), ANSWER);
-    let end =
-        mount_context.unless_leaving(mount_context.host().run_to_end(&call)).await.map_err(device_failed)?;
+    let end = mount_context
+        .unless_leaving(mount_context.ctx.processes.run_to_end(&call))
+        .await
+        .map_err(device_failed)?;
     compute_content(end.code, &said(&end), &end.complaint).map_err(MakeError::Device)
 }
 
 async fn mount(
     mount_context: &MountContext<'_>,
     content: &Content,
-    files: Files<'_>,
+    files: LocalFiles<'_>,
     place: &Path,
 ) -> Result<(), MakeError> {
     let access = if files.read_only { "ro" } else { "defaults" };
@@ -93,7 +95,7 @@ async fn mount(
     let texts = ["-t", files.fs_type, "-o", &options.join(","), "--"].map(str::to_owned).into_iter();
     let places = [files.source, place].map(|path| path.display().to_string());
     let call = program("mount", texts.chain(places).collect(), ANSWER);
-    let mounted = mount_context.unless_leaving(mount_context.host().run_program(&call)).await;
+    let mounted = mount_context.unless_leaving(mount_context.ctx.processes.run_program(&call)).await;
     mounted.map(drop).map_err(|error| match error {
         HostError::GivenUp(_) => error.into(),
         HostError::Io { .. } | HostError::Invalid(_) => {
@@ -114,37 +116,33 @@ fn said(end: &ProgramEnd) -> String {
 }
 
 /// The devices that the pod uses, as the disk tells.
-pub(super) async fn used_by(host: &dyn Host, pod_dir: &Path) -> Vec<String> {
+pub(super) async fn used_by(files: &dyn Files, pod_dir: &Path) -> Vec<String> {
     // What cannot be listed is not removed either, and so is looked at again.
-    host.list_names(&pod_dir.join("volumes").join(PLUGIN)).await.unwrap_or_default()
+    files.list_names(&pod_dir.join("volumes").join(PLUGIN)).await.unwrap_or_default()
 }
 
 /// Unmounts those of the devices that no pod uses any more.
-pub(super) async fn release(
-    host: &dyn Host,
-    paths: &Paths,
-    devices: &Devices,
-    names: &[String],
-) -> Result<(), HostError> {
+pub(super) async fn release(ctx: &Context, devices: &Devices, names: &[String]) -> Result<(), HostError> {
     for name in names {
-        let place = paths.root.join(MOUNTS).join(name);
+        let place = ctx.settings.paths.root.join(MOUNTS).join(name);
         let _turn = devices.turn(name).await?;
-        if host.is_mount_point(&place).await? {
-            if is_used(host, paths, name).await? {
+        if ctx.mounts.is_mount_point(&place).await? {
+            if is_used(ctx, name).await? {
                 continue;
             }
-            host.unmount_tree(&place).await?;
+            ctx.mounts.unmount_tree(&place).await?;
         }
-        host.remove_tree(&place).await?;
+        ctx.files.remove_tree(&place).await?;
     }
     Ok(())
 }
 
 /// Some pod has the PersistentVolume mounted.
-pub(super) async fn is_used(host: &dyn Host, paths: &Paths, name: &str) -> Result<bool, HostError> {
-    for uid in host.list_names(&paths.pods()).await? {
+pub(super) async fn is_used(ctx: &Context, name: &str) -> Result<bool, HostError> {
+    let paths = &ctx.settings.paths;
+    for uid in ctx.files.list_names(&paths.pods()).await? {
         let place = paths.pod(&PodUid::from(uid)).join("volumes").join(PLUGIN).join(name);
-        if host.is_mount_point(&place).await? {
+        if ctx.mounts.is_mount_point(&place).await? {
             return Ok(true);
         }
     }

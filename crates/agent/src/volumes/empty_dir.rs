@@ -35,25 +35,27 @@ pub(super) async fn ensure_backing(
     mark_name: &str,
     medium: Medium,
 ) -> Result<(), HostError> {
-    let host = mount_context.host();
+    let ctx = mount_context.ctx;
     let mark_dir = mount_context.pod_dir().join(MARKS).join(mark_name);
     let mark = mark_dir.join("ready");
-    let was_ready = host.read_file(&mark, 1, false).await.is_ok();
-    if was_ready && (medium == Medium::Disk || host.is_mount_point(path).await?) {
+    let was_ready = ctx.files.read_file(&mark, 1, false).await.is_ok();
+    if was_ready && (medium == Medium::Disk || ctx.mounts.is_mount_point(path).await?) {
         return Ok(());
     }
     match medium {
-        Medium::Disk => host.ensure_dir(path, 0o777).await?,
+        Medium::Disk => ctx.files.ensure_dir(path, 0o777).await?,
         // The mount has permissions of its own, which include the sticky bit.
-        Medium::Memory { size_bytes } => host.ensure_tmpfs(path, bounded(mount_context, size_bytes)).await?,
+        Medium::Memory { size_bytes } => {
+            ctx.mounts.ensure_tmpfs(path, bounded(mount_context, size_bytes)).await?
+        }
         Medium::HugePages { page_bytes, size_bytes } => {
-            host.ensure_dir(path, 0o777).await?;
-            host.ensure_huge_pages(path, page_bytes, size_bytes).await?;
+            ctx.files.ensure_dir(path, 0o777).await?;
+            ctx.mounts.ensure_huge_pages(path, page_bytes, size_bytes).await?;
         }
     }
     if let Some(gid) = mount_context.group() {
-        host.give_to_group(path, gid).await?;
+        ctx.mounts.give_to_group(path, gid).await?;
     }
-    host.ensure_dir(&mark_dir, 0o750).await?;
-    host.write_file(&mark, b"", 0o644).await
+    ctx.files.ensure_dir(&mark_dir, 0o750).await?;
+    ctx.files.write_file(&mark, b"", 0o644).await
 }

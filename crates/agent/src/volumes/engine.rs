@@ -230,11 +230,11 @@ impl VolumeEngine {
 
 /// Counts what an earlier kubelet left. Nothing depends on it: each volume is looked at when its pod is made or taken down.
 async fn count_found(ctx: Arc<Context>) {
-    let (host, paths) = (&*ctx.host, &ctx.settings.paths);
-    for uid in host.list_names(&paths.pods()).await.unwrap_or_default() {
+    let (files, paths) = (&*ctx.files, &ctx.settings.paths);
+    for uid in files.list_names(&paths.pods()).await.unwrap_or_default() {
         let volumes = paths.pods().join(uid).join("volumes");
-        for plugin in host.list_names(&volumes).await.unwrap_or_default() {
-            let names = host.list_names(&volumes.join(&plugin)).await.unwrap_or_default();
+        for plugin in files.list_names(&volumes).await.unwrap_or_default() {
+            let names = files.list_names(&volumes.join(&plugin)).await.unwrap_or_default();
             names.iter().for_each(|_| ctx.metrics.volumes.found(is_known_plugin(&plugin)));
         }
     }

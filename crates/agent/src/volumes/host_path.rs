@@ -25,6 +25,6 @@ pub(super) async fn make(
         "BlockDevice" => HostPathKind::BlockDevice,
         other => return Err(MakeError::Failed(format!("hostPath type {other:?} is unknown"))),
     };
-    mount_context.unless_leaving(mount_context.host().ensure_host_path(&path, kind)).await?;
+    mount_context.unless_leaving(mount_context.ctx.mounts.ensure_host_path(&path, kind)).await?;
     Ok(ReadyVolume { read_only, ..ReadyVolume::at(path) })
 }

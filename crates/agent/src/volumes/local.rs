@@ -10,7 +10,7 @@ use ports::HostError;
 use ports::host::{GroupPolicy, HostPathKind};
 
 use super::LOCAL_PLUGIN as PLUGIN;
-use super::device::{self, Files};
+use super::device::{self, LocalFiles};
 use super::mount_context::{MakeError, MountContext};
 use crate::error_chain::chain;
 
@@ -25,7 +25,7 @@ const DIRECTORY_MODE: u32 = 0o750;
 pub(super) async fn mount(
     mount_context: &MountContext<'_>,
     name: &str,
-    files: Files<'_>,
+    files: LocalFiles<'_>,
 ) -> Result<ReadyVolume, MakeError> {
     let read_only = files.read_only;
     // Nobody unmounts a device between its being mounted and its being bound.
@@ -34,16 +34,16 @@ pub(super) async fn mount(
     let path = mount_context.pod_dir().join("volumes").join(PLUGIN).join(name);
     let ready = ReadyVolume { read_only, ..ReadyVolume::at(path.clone()) };
     // What containers did to its permissions since is theirs.
-    if mount_context.is_marked(PLUGIN, name).await && mount_context.host().is_mount_point(&path).await? {
+    if mount_context.is_marked(PLUGIN, name).await && mount_context.ctx.mounts.is_mount_point(&path).await? {
         return Ok(ready);
     }
-    mount_context.host().ensure_dir(path.parent().unwrap_or(&path), DIRECTORY_MODE).await?;
-    let is_bound = mount_context.host().is_mount_point(&path).await?;
+    mount_context.ctx.files.ensure_dir(path.parent().unwrap_or(&path), DIRECTORY_MODE).await?;
+    let is_bound = mount_context.ctx.mounts.is_mount_point(&path).await?;
     let access = read_only.then(|| "ro".to_owned()).into_iter();
     let (source, options) = if is_device {
         // Says that the pod uses the device, also if the kubelet is killed, or the pod leaves, before it is bound here.
         if !is_bound {
-            mount_context.host().ensure_dir(&path, DIRECTORY_MODE).await?;
+            mount_context.ctx.files.ensure_dir(&path, DIRECTORY_MODE).await?;
         }
         (device::stage(mount_context, name, files).await?, access.collect())
     } else {
@@ -52,7 +52,7 @@ pub(super) async fn mount(
     if let Some(gid) = mount_context.group().filter(|_| !is_bound) {
         warn_if_taken_away(mount_context, name, &source, gid).await?;
     }
-    mount_context.unless_leaving(mount_context.host().bind_volume(&source, &path, &options)).await?;
+    mount_context.unless_leaving(mount_context.ctx.mounts.bind_volume(&source, &path, &options)).await?;
     drop(turn);
     if let Some(gid) = mount_context.group().filter(|_| !read_only) {
         let began = mount_context.ctx.clock.mono();
@@ -74,10 +74,8 @@ async fn warn_if_taken_away(
     gid: u32,
 ) -> Result<(), MakeError> {
     // A host that does not tell whose it is has nothing to warn of.
-    let Ok(facts) = mount_context.host().look_at(source).await else { return Ok(()) };
-    if facts.gid != gid
-        && device::is_used(mount_context.host(), &mount_context.ctx.settings.paths, name).await?
-    {
+    let Ok(facts) = mount_context.ctx.files.metadata(source).await else { return Ok(()) };
+    if facts.gid != gid && device::is_used(mount_context.ctx, name).await? {
         let message = format!(
             "The requested fsGroup is {gid}, but the volume {name} has GID {}. The volume may not be shareable.",
             facts.gid
@@ -111,10 +109,10 @@ pub(super) async fn map(
 ) -> Result<ReadyVolume, MakeError> {
     exists(mount_context, source, HostPathKind::BlockDevice).await?;
     let directory = mount_context.pod_dir().join("volumeDevices").join(PLUGIN);
-    mount_context.host().ensure_dir(&directory, DIRECTORY_MODE).await?;
+    mount_context.ctx.files.ensure_dir(&directory, DIRECTORY_MODE).await?;
     let path: PathBuf = directory.join(name);
-    let is_new = !mount_context.host().list_names(&directory).await?.iter().any(|known| known == name);
-    mount_context.host().ensure_symlink(source, &path).await?;
+    let is_new = !mount_context.ctx.files.list_names(&directory).await?.iter().any(|known| known == name);
+    mount_context.ctx.files.ensure_symlink(source, &path).await?;
     if is_new {
         let message = format!(
             "MapVolume.MapPodDevice succeeded for volume {name:?} volumeMapPath {:?}",
@@ -130,7 +128,7 @@ async fn exists(
     source: &Path,
     kind: HostPathKind,
 ) -> Result<(), MakeError> {
-    match mount_context.unless_leaving(mount_context.host().ensure_host_path(source, kind)).await {
+    match mount_context.unless_leaving(mount_context.ctx.mounts.ensure_host_path(source, kind)).await {
         Ok(()) => Ok(()),
         Err(error @ HostError::GivenUp(_)) => Err(error.into()),
         Err(error @ (HostError::Io { .. } | HostError::Invalid(_))) => {
@@ -147,7 +145,7 @@ async fn give_to_group(mount_context: &MountContext<'_>, path: &Path, gid: u32) 
         Some(_) | None => GroupPolicy::Always,
     };
     let clock = mount_context.ctx.clock;
-    let work = mount_context.unless_leaving(mount_context.host().give_tree_to_group(path, gid, policy));
+    let work = mount_context.unless_leaving(mount_context.ctx.mounts.give_tree_to_group(path, gid, policy));
     tokio::pin!(work);
     let mut slow_at = clock.mono() + SLOW_AFTER;
     loop {

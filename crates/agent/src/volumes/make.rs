@@ -9,11 +9,11 @@ use kubelet_core::volume::plan::{Claimed, Meaning, Shown, VolumePlan, claimed_pl
 use model::containers::spec_of;
 use model::k8s::{Pod, Volume};
 use model::{MonoTime, PodRef};
-use ports::{Host, HostError};
+use ports::{Files, HostError};
 use tokio_util::sync::CancellationToken;
 
 use super::claims::{self, ClaimError};
-use super::device::Files;
+use super::device::LocalFiles;
 use super::mount_context::{LONGEST_NAME, MARK, MakeError, MountContext};
 use super::shared::Shared;
 use super::{LOCAL_PLUGIN, VolumeOrder, device, empty_dir, host_path, local, nfs, payload};
@@ -133,11 +133,11 @@ async fn recreate(
 /// The pod's own mount first, and then that of the device, unless another pod uses it.
 async fn clear(mount_context: &MountContext<'_>, plan: &VolumePlan) -> Result<(), HostError> {
     let Some(place) = mount_point(mount_context, plan) else { return Ok(()) };
-    mount_context.host().unmount_tree(&place).await?;
+    mount_context.ctx.mounts.unmount_tree(&place).await?;
     match plan {
         VolumePlan::Local { volume, .. } => {
-            let (paths, names) = (&mount_context.ctx.settings.paths, [volume.clone()]);
-            device::release(mount_context.host(), paths, &mount_context.shared.devices, &names).await
+            let names = [volume.clone()];
+            device::release(mount_context.ctx, &mount_context.shared.devices, &names).await
         }
         VolumePlan::Nfs { .. }
         | VolumePlan::EmptyDir(_)
@@ -172,7 +172,7 @@ async fn make_type(mount_context: &MountContext<'_>, plan: &VolumePlan) -> Resul
             local::map(mount_context, volume, path.as_ref(), *read_only).await
         }
         VolumePlan::Local { volume, path, shown: Shown::Files { fs_type, options }, read_only } => {
-            let files = Files { source: path.as_ref(), fs_type, options, read_only: *read_only };
+            let files = LocalFiles { source: path.as_ref(), fs_type, options, read_only: *read_only };
             local::mount(mount_context, volume, files).await
         }
         VolumePlan::Nfs { name, export, options, read_only } => {
@@ -230,21 +230,21 @@ fn plugin_of(mount_context: &MountContext<'_>, plan: &VolumePlan) -> &'static st
 
 /// Where the volume is, if it lies in the pod's directory. One with a claim is found by the mark that it got when it was
 /// made.
-pub(crate) async fn path_of(host: &dyn Host, paths: &Paths, pod: &Pod, volume: &Volume) -> Option<PathBuf> {
+pub(crate) async fn path_of(files: &dyn Files, paths: &Paths, pod: &Pod, volume: &Volume) -> Option<PathBuf> {
     let directory = paths.pod(&PodRef::of(pod).uid);
     let plan = match meaning(pod, volume).ok()? {
         Meaning::Plan(VolumePlan::HostPath { .. }) => return None,
         Meaning::Plan(plan) => plan,
-        Meaning::Claim(_) => return path_of_claimed(host, &directory, &volume.name).await,
+        Meaning::Claim(_) => return path_of_claimed(files, &directory, &volume.name).await,
     };
     Some(directory.join("volumes").join(plugin_dir(volume, &plan)).join(&volume.name))
 }
 
-async fn path_of_claimed(host: &dyn Host, directory: &Path, volume: &str) -> Option<PathBuf> {
+async fn path_of_claimed(files: &dyn Files, directory: &Path, volume: &str) -> Option<PathBuf> {
     for plugin in [LOCAL_PLUGIN, nfs::PLUGIN] {
         let marks = directory.join("plugins").join(plugin);
-        for name in host.list_names(&marks).await.unwrap_or_default() {
-            let mark = host.read_file(&marks.join(&name).join(MARK), LONGEST_NAME, false).await;
+        for name in files.list_names(&marks).await.unwrap_or_default() {
+            let mark = files.read_file(&marks.join(&name).join(MARK), LONGEST_NAME, false).await;
             if mark.is_ok_and(|marked| marked == volume.as_bytes()) {
                 return Some(directory.join("volumes").join(plugin).join(name));
             }

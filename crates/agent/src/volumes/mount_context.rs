@@ -7,7 +7,7 @@ use kubelet_core::downward::DownwardFacts;
 use model::PodRef;
 use model::containers::spec_of;
 use model::k8s::{Pod, Volume};
-use ports::{Host, HostError};
+use ports::HostError;
 use tokio_util::sync::CancellationToken;
 
 use super::shared::Shared;
@@ -34,10 +34,6 @@ pub(super) struct MountContext<'a> {
 }
 
 impl MountContext<'_> {
-    pub(super) fn host(&self) -> &dyn Host {
-        &*self.ctx.host
-    }
-
     pub(super) fn identity(&self) -> PodRef {
         PodRef::of(self.pod)
     }
@@ -60,13 +56,13 @@ impl MountContext<'_> {
     /// A mark says that the volume is ready, and which of the pod's volumes a PersistentVolume is.
     pub(super) async fn is_marked(&self, plugin: &str, name: &str) -> bool {
         let mark = self.pod_dir().join("plugins").join(plugin).join(name).join(MARK);
-        self.host().read_file(&mark, LONGEST_NAME, false).await.is_ok()
+        self.ctx.files.read_file(&mark, LONGEST_NAME, false).await.is_ok()
     }
 
     pub(super) async fn mark(&self, plugin: &str, name: &str) -> Result<(), HostError> {
         let directory = self.pod_dir().join("plugins").join(plugin).join(name);
-        self.host().ensure_dir(&directory, MARK_DIRECTORY_MODE).await?;
-        self.host().write_file(&directory.join(MARK), self.volume.name.as_bytes(), 0o644).await
+        self.ctx.files.ensure_dir(&directory, MARK_DIRECTORY_MODE).await?;
+        self.ctx.files.write_file(&directory.join(MARK), self.volume.name.as_bytes(), 0o644).await
     }
 
     /// The group that the pod's volumes are given to.

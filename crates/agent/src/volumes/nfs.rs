@@ -23,13 +23,13 @@ pub(super) async fn mount(
 ) -> Result<ReadyVolume, MakeError> {
     let path = mount_context.pod_dir().join("volumes").join(PLUGIN).join(name);
     let ready = ReadyVolume { read_only, ..ReadyVolume::at(path.clone()) };
-    if mount_context.host().is_mount_point(&path).await? {
+    if mount_context.ctx.mounts.is_mount_point(&path).await? {
         return Ok(ready);
     }
-    mount_context.host().ensure_dir(&path, DIRECTORY_MODE).await?;
+    mount_context.ctx.files.ensure_dir(&path, DIRECTORY_MODE).await?;
     mount_context.mark(PLUGIN, name).await?;
     let call = program("mount", arguments(export, options, &path), DEADLINE);
-    let mounted = mount_context.unless_leaving(mount_context.host().run_program(&call)).await;
+    let mounted = mount_context.unless_leaving(mount_context.ctx.processes.run_program(&call)).await;
     mounted.map_err(|error| {
         let (why, arguments) = (chain(&error), call.args.join(" "));
         let text = format!("mount failed: {why}\nMounting command: mount\nMounting arguments: {arguments}");

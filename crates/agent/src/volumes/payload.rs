@@ -25,9 +25,9 @@ pub(super) async fn make(mount_context: &MountContext<'_>) -> Result<ReadyVolume
     let directory = plugin_dir(volume, &VolumePlan::Payload);
     let path = mount_context.pod_dir().join("volumes").join(directory).join(&volume.name);
     ensure_backing(mount_context, &path, &format!("wrapped_{}", volume.name), medium(mount_context)).await?;
-    mount_context.host().write_payload(&path, &payload, mount_context.group(), mount_context.now).await?;
+    mount_context.ctx.mounts.write_payload(&path, &payload, mount_context.group(), mount_context.now).await?;
     for point in nested_mount_points(mount_context.pod, &volume.name, &payload) {
-        mount_context.host().ensure_dir(&path.join(point), MOUNT_POINT_MODE).await?;
+        mount_context.ctx.files.ensure_dir(&path.join(point), MOUNT_POINT_MODE).await?;
     }
     Ok(ReadyVolume { read_only: true, ..ReadyVolume::at(path) })
 }

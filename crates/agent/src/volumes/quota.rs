@@ -8,15 +8,14 @@ use std::sync::atomic::Ordering;
 use kubelet_core::volume::quota::{believable, free_project, is_counted, is_ours};
 use model::k8s::{Pod, Volume};
 use model::stats::TreeUsage;
+use ports::HostError;
 use ports::host::HostResult;
-use ports::{Host, HostError};
 
 use super::EMPTY_DIRS;
 use super::mount_context::MountContext;
 use super::shared::Projects;
 use crate::context::Context;
 use crate::error_chain::chain;
-use crate::settings::Paths;
 
 /// Projects that are tried for a directory, if files of others have been found in all before.
 const TRIES: usize = 64;
@@ -28,7 +27,7 @@ pub(super) async fn ensure(mount_context: &MountContext<'_>, path: &Path) {
         return;
     }
     let projects = &mount_context.shared.projects;
-    match join(mount_context.host(), &mount_context.ctx.settings.paths, projects, path).await {
+    match join(mount_context.ctx, projects, path).await {
         Ok(()) => {}
         // A filesystem without quotas is no failure of the volume.
         Err(error) if !projects.is_said.swap(true, Ordering::Relaxed) => {
@@ -39,19 +38,19 @@ pub(super) async fn ensure(mount_context: &MountContext<'_>, path: &Path) {
     }
 }
 
-async fn join(host: &dyn Host, paths: &Paths, projects: &Projects, path: &Path) -> HostResult<()> {
+async fn join(ctx: &Context, projects: &Projects, path: &Path) -> HostResult<()> {
     let stops = |_| HostError::GivenUp("the kubelet stops".to_owned());
     let _turn = projects.turn.acquire().await.map_err(stops)?;
     // What is in there already would stay uncounted.
-    if is_ours(host.project_of(path).await?) || !host.list_names(path).await?.is_empty() {
+    if is_ours(ctx.mounts.project_of(path).await?) || !ctx.files.list_names(path).await?.is_empty() {
         return Ok(());
     }
-    let mut taken = taken(host, paths).await?;
+    let mut taken = taken(ctx).await?;
     for _ in 0..TRIES {
         let Some(project) = free_project(&taken) else { break };
         // Somebody else's files may have it.
-        if host.project_usage(path, project).await?.inodes == 0 {
-            return host.set_project(path, project).await;
+        if ctx.mounts.project_usage(path, project).await?.inodes == 0 {
+            return ctx.mounts.set_project(path, project).await;
         }
         taken.insert(project);
     }
@@ -59,13 +58,13 @@ async fn join(host: &dyn Host, paths: &Paths, projects: &Projects, path: &Path) 
 }
 
 /// The projects of all volumes on disk.
-async fn taken(host: &dyn Host, paths: &Paths) -> HostResult<BTreeSet<u32>> {
-    let mut taken = BTreeSet::new();
-    for uid in host.list_names(&paths.pods()).await? {
+async fn taken(ctx: &Context) -> HostResult<BTreeSet<u32>> {
+    let (paths, mut taken) = (&ctx.settings.paths, BTreeSet::new());
+    for uid in ctx.files.list_names(&paths.pods()).await? {
         let volumes = paths.pods().join(uid).join(EMPTY_DIRS);
-        for name in host.list_names(&volumes).await? {
+        for name in ctx.files.list_names(&volumes).await? {
             // One that is gone meanwhile has none.
-            taken.extend(host.project_of(&volumes.join(name)).await.ok());
+            taken.extend(ctx.mounts.project_of(&volumes.join(name)).await.ok());
         }
     }
     Ok(taken)
@@ -76,6 +75,6 @@ pub(crate) async fn counted(ctx: &Context, pod: &Pod, volume: &Volume, path: &Pa
     if !is_counted(pod, volume, ctx.node_facts.features) {
         return None;
     }
-    let project = ctx.host.project_of(path).await.ok().filter(|project| is_ours(*project))?;
-    ctx.host.project_usage(path, project).await.ok().and_then(believable)
+    let project = ctx.mounts.project_of(path).await.ok().filter(|project| is_ours(*project))?;
+    ctx.mounts.project_usage(path, project).await.ok().and_then(believable)
 }

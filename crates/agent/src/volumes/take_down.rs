@@ -5,23 +5,22 @@ use std::path::Path;
 
 use kubelet_core::volume::plan::{is_known_plugin, plugin_name};
 use model::PodUid;
-use ports::{Host, HostError};
+use ports::{Files, HostError};
 
 use super::device;
 use super::shared::Devices;
 use crate::context::Context;
 use crate::error_chain::chain;
-use crate::settings::Paths;
 
 /// The marks of volumes that are ready go before the volumes themselves.
 const DIRECTORIES: [&str; 4] = ["volume-subpaths", "volumeDevices", "plugins", "volumes"];
 
 /// The volumes of a pod go together: each of them took as long as all.
 pub(super) async fn take_down(ctx: &Context, devices: &Devices, uid: &PodUid) -> Result<(), String> {
-    let (host, paths, clock) = (&*ctx.host, &ctx.settings.paths, ctx.clock);
-    let plugins = plugins_of(host, &paths.pod(uid)).await;
+    let (paths, clock) = (&ctx.settings.paths, ctx.clock);
+    let plugins = plugins_of(&*ctx.files, &paths.pod(uid)).await;
     let began = clock.mono();
-    let done = remove(host, paths, devices, uid).await;
+    let done = remove(ctx, devices, uid).await;
     let took = clock.mono().saturating_since(began);
     for plugin in plugins {
         ctx.metrics.volumes.operated("volume_unmount", plugin_name(&plugin), done.is_ok(), took);
@@ -33,23 +32,23 @@ pub(super) async fn take_down(ctx: &Context, devices: &Devices, uid: &PodUid) ->
 }
 
 /// The directory of the type of each volume that the pod has on disk.
-async fn plugins_of(host: &dyn Host, pod_dir: &Path) -> Vec<String> {
+async fn plugins_of(files: &dyn Files, pod_dir: &Path) -> Vec<String> {
     let (volumes, mut plugins) = (pod_dir.join("volumes"), Vec::new());
-    for plugin in host.list_names(&volumes).await.unwrap_or_default() {
-        let names = host.list_names(&volumes.join(&plugin)).await.unwrap_or_default();
+    for plugin in files.list_names(&volumes).await.unwrap_or_default() {
+        let names = files.list_names(&volumes.join(&plugin)).await.unwrap_or_default();
         plugins.extend(names.iter().map(|_| plugin.clone()));
     }
     plugins
 }
 
-async fn remove(host: &dyn Host, paths: &Paths, devices: &Devices, uid: &PodUid) -> Result<(), HostError> {
-    let dir = paths.pod(uid);
-    let used = device::used_by(host, &dir).await;
-    host.unmount_tree(&dir).await?;
+async fn remove(ctx: &Context, devices: &Devices, uid: &PodUid) -> Result<(), HostError> {
+    let dir = ctx.settings.paths.pod(uid);
+    let used = device::used_by(&*ctx.files, &dir).await;
+    ctx.mounts.unmount_tree(&dir).await?;
     // Before the pod's own directories go, which say what it used.
-    device::release(host, paths, devices, &used).await?;
+    device::release(ctx, devices, &used).await?;
     for name in DIRECTORIES {
-        host.remove_tree(&dir.join(name)).await?;
+        ctx.files.remove_tree(&dir.join(name)).await?;
     }
     Ok(())
 }

@@ -28,7 +28,7 @@ impl Newcomer {
         let clock = Clock::starting_at("2026-01-01T00:00:00Z".parse().unwrap());
         let (host, certificates) = (FakeHost::new(), Arc::new(FakeCertificates::default()));
         let store = PairStore {
-            host: Arc::new(host.clone()),
+            files: Arc::new(host.clone()),
             certificates: certificates.clone(),
             dir: DIR.into(),
             name: "kubelet-client",

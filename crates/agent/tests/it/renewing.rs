@@ -90,7 +90,7 @@ impl Member {
         let current = self.certificates.read(&self.pair(life)).unwrap();
         ClientCertificate {
             store: PairStore {
-                host: Arc::new(self.host.clone()),
+                files: Arc::new(self.host.clone()),
                 certificates: self.certificates.clone(),
                 dir: "/pki".into(),
                 name: "kubelet-client",

@@ -44,7 +44,7 @@ impl Server {
     fn start_signed(&self) {
         let signed = ClusterSigned {
             store: PairStore {
-                host: Arc::new(self.host.clone()),
+                files: Arc::new(self.host.clone()),
                 certificates: self.certificates.clone(),
                 dir: "/pki".into(),
                 name: "kubelet-server",
@@ -62,7 +62,7 @@ impl Server {
 
     fn start_self_signed(&self) {
         let own = SelfSigned {
-            host: Arc::new(self.host.clone()),
+            files: Arc::new(self.host.clone()),
             certificates: self.certificates.clone(),
             clock: self.clock,
             rng: Rng::from_seed(1),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kubelet_core::volume::quota::FIRST_PROJECT;
 use model::k8s::{PersistentVolume, PersistentVolumeClaim};
-use ports::Host;
+use ports::Mounts;
 use ports::node_api::Measurements;
 use serde_json::{Value, json};
 use testing::{HostFault, HostMethod};

@@ -21,7 +21,7 @@ use kubelet_core::image::gc::ImageGcPolicy;
 use kubelet_core::request::{MemoryRules, NodeFacts, Swap};
 use model::k8s::{ContainerStatus, PodStatus};
 use ports::node_api::Measurements;
-use ports::{Clock, HostError};
+use ports::{Clock, Host, HostError};
 use testing::{FakeCgroups, FakeCluster, FakeHost, FakeNet, FakePlugins, FakeRuntime, FakeShutdown, Method};
 
 use crate::cluster::ports_to;
@@ -105,7 +105,7 @@ impl World {
         let clock = Clock::starting_at(self.clock.now().wall);
         let ports = Ports {
             runtime: Arc::new(self.runtime.clone()),
-            host: Arc::new(self.host.clone()),
+            host: Host::new(self.host.clone()),
             cgroups: Arc::new(self.cgroups.clone()),
             net: Arc::new(self.net.clone()),
             shutdown: Arc::new(self.shutdown.clone()),

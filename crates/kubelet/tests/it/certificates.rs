@@ -43,7 +43,7 @@ impl Home {
 
     fn store(&self) -> PairStore {
         PairStore {
-            host: Arc::new(LinuxHost::new()),
+            files: Arc::new(LinuxHost::new()),
             certificates: Arc::new(X509),
             dir: self.path("pki"),
             name: "kubelet-client",

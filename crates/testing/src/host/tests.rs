@@ -1,5 +1,5 @@
 use futures_util::StreamExt;
-use ports::Host;
+use ports::{Files, Mounts};
 
 use super::*;
 

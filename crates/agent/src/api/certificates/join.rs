@@ -121,8 +121,8 @@ impl Join<'_> {
     }
 
     async fn key(&self) -> Result<String, JoinError> {
-        let (path, host) = (self.key_path(), &self.store.host);
-        match store::read_text(&**host, &path).await {
+        let (path, files) = (self.key_path(), &self.store.files);
+        match store::read_text(&**files, &path).await {
             Ok(key) if self.store.certificates.key_id(&key).is_ok() => return Ok(key),
             Ok(_) | Err(FileError::Content { .. }) => {
                 tracing::warn!(path = %path.display(), "Private key is damaged, generating a new one");
@@ -131,12 +131,12 @@ impl Join<'_> {
             Err(error) => return Err(error.into()),
         }
         let key = self.store.certificates.new_key()?;
-        super::ensure_cert_dir(&**host, &self.store.dir).await?;
-        host.write_durably(&path, key.as_bytes(), 0o600).await.map_err(FileError::from)?;
+        super::ensure_cert_dir(&**files, &self.store.dir).await?;
+        files.write_durably(&path, key.as_bytes(), 0o600).await.map_err(FileError::from)?;
         Ok(key)
     }
 
     async fn forget_key(&self) -> Result<(), FileError> {
-        Ok(self.store.host.remove_file(&self.key_path()).await?)
+        Ok(self.store.files.remove_file(&self.key_path()).await?)
     }
 }

@@ -14,7 +14,7 @@ use kubelet_core::certificates::{
 };
 use model::k8s::NodeAddress;
 use model::{CertificateFacts, CertificateNames, PemPair};
-use ports::{Certificates, Clock, Cluster, Host};
+use ports::{Certificates, Clock, Cluster, Files};
 use tokio::sync::watch;
 
 use super::client::wait_until;
@@ -141,7 +141,7 @@ impl ClusterSigned {
 /// `kubelet.crt` and `kubelet.key`: what the node makes itself where nothing else is configured.
 #[derive(Debug)]
 pub struct SelfSigned {
-    pub host: Arc<dyn Host>,
+    pub files: Arc<dyn Files>,
     pub certificates: Arc<dyn Certificates>,
     pub clock: Clock,
     pub rng: Rng,
@@ -190,7 +190,7 @@ impl SelfSigned {
 
     async fn read(&self) -> Result<StoredPair, FileError> {
         let (certificate, key) = (self.dir.join("kubelet.crt"), self.dir.join("kubelet.key"));
-        store::read_pair(&*self.host, &*self.certificates, &certificate, &key).await
+        store::read_pair(&*self.files, &*self.certificates, &certificate, &key).await
     }
 
     async fn make(&self) -> Result<CertificateFacts, FileError> {
@@ -199,10 +199,10 @@ impl SelfSigned {
         let made = self.certificates.self_signed(&self.names, self.clock.now().wall, SELF_SIGNED_LIFE);
         let pair = made.map_err(content)?;
         let facts = self.certificates.read(&pair).map_err(content)?;
-        ensure_cert_dir(&*self.host, &self.dir).await?;
+        ensure_cert_dir(&*self.files, &self.dir).await?;
         // Whoever reads between the two finds a pair that does not fit, and makes a new one.
-        self.host.write_durably(&self.dir.join("kubelet.key"), pair.key.as_bytes(), 0o600).await?;
-        self.host.write_durably(&path, pair.certificate.as_bytes(), 0o644).await?;
+        self.files.write_durably(&self.dir.join("kubelet.key"), pair.key.as_bytes(), 0o600).await?;
+        self.files.write_durably(&path, pair.certificate.as_bytes(), 0o644).await?;
         self.serves.send_replace(Some(Arc::new(pair)));
         tracing::info!(path = %path.display(), "Generated self-signed serving certificate");
         Ok(facts)

@@ -10,7 +10,7 @@ use jiff::tz::TimeZone;
 use model::{CertificateFacts, PemPair};
 use ports::certificates::CertificateError;
 use ports::host::DirEntry;
-use ports::{Certificates, Clock, Host};
+use ports::{Certificates, Clock, Files};
 
 use super::FileError;
 
@@ -30,7 +30,7 @@ pub struct StoredPair {
 /// Where the pairs of one kind are kept.
 #[derive(Clone, Debug)]
 pub struct PairStore {
-    pub host: Arc<dyn Host>,
+    pub files: Arc<dyn Files>,
     pub certificates: Arc<dyn Certificates>,
     /// `--cert-dir`.
     pub dir: PathBuf,
@@ -52,12 +52,12 @@ impl PairStore {
     /// The file is damaged, or cannot be read, and no older pair can be read either.
     pub async fn load(&self) -> Result<Option<StoredPair>, FileError> {
         let path = self.current_path();
-        let error = match read_pair(&*self.host, &*self.certificates, &path, &path).await {
+        let error = match read_pair(&*self.files, &*self.certificates, &path, &path).await {
             Ok(stored) => return Ok(Some(stored)),
             Err(error) => error,
         };
         let is_missing = matches!(&error, FileError::Host(error) if error.is_not_found());
-        let entries = self.host.list_dir(&self.dir).await.unwrap_or_default();
+        let entries = self.files.list_dir(&self.dir).await.unwrap_or_default();
         // Without the link, somebody wants the node to begin again.
         let has_link =
             entries.iter().any(|entry| path.file_name().is_some_and(|name| name == entry.name.as_str()));
@@ -72,7 +72,7 @@ impl PairStore {
         for (name, stored) in self.dated(entries).await.into_iter().rev() {
             let (path, Some(stored)) = (self.dir.join(name), stored) else { continue };
             tracing::warn!(err = %error, older = %path.display(), "Current certificate is damaged, using an older one");
-            if let Err(error) = self.host.link_durably(&path, &self.current_path()).await {
+            if let Err(error) = self.files.link_durably(&path, &self.current_path()).await {
                 let error = crate::error_chain::chain(&error);
                 tracing::warn!(err = error, "Failed to make the older certificate the current one");
             }
@@ -94,7 +94,7 @@ impl PairStore {
         let mut dated = Vec::new();
         for name in files.filter(|name| is_ours(name)) {
             let path = self.dir.join(name);
-            dated.push((name, read_pair(&*self.host, &*self.certificates, &path, &path).await.ok()));
+            dated.push((name, read_pair(&*self.files, &*self.certificates, &path, &path).await.ok()));
         }
         dated.sort_by_key(|(name, stored)| (stored.as_ref().map(|stored| stored.facts.not_before), *name));
         dated
@@ -105,12 +105,12 @@ impl PairStore {
     /// # Errors
     /// A file cannot be written; the pair in use is the one before then.
     pub async fn save(&self, pair: &PemPair, now: Timestamp) -> Result<(), FileError> {
-        super::ensure_cert_dir(&*self.host, &self.dir).await?;
+        super::ensure_cert_dir(&*self.files, &self.dir).await?;
         let time = now.to_zoned(TimeZone::UTC).strftime("%Y-%m-%d-%H-%M-%S");
         let dated = self.dir.join(format!("{}-{time}.pem", self.name));
         let content = format!("{}{}", pair.certificate, pair.key);
-        self.host.write_durably(&dated, content.as_bytes(), PRIVATE).await?;
-        self.host.link_durably(&dated, &self.current_path()).await?;
+        self.files.write_durably(&dated, content.as_bytes(), PRIVATE).await?;
+        self.files.link_durably(&dated, &self.current_path()).await?;
         self.forget_old(&dated).await;
         Ok(())
     }
@@ -130,12 +130,12 @@ impl PairStore {
 
     /// Removes pairs that are out of use for long; each has a key in it.
     async fn forget_old(&self, saved: &Path) {
-        let Ok(entries) = self.host.list_dir(&self.dir).await else { return };
+        let Ok(entries) = self.files.list_dir(&self.dir).await else { return };
         let dated = self.dated(&entries).await;
         let old = dated.iter().take(dated.len().saturating_sub(KEPT)).map(|(name, _)| self.dir.join(name));
         // The pair in use stays, whatever the clock was when the others were signed.
         for path in old.filter(|path| path != saved) {
-            if let Err(error) = self.host.remove_file(&path).await {
+            if let Err(error) = self.files.remove_file(&path).await {
                 tracing::warn!(err = crate::error_chain::chain(&error), "Failed to remove old certificate");
             }
         }
@@ -144,12 +144,13 @@ impl PairStore {
 
 /// A certificate and its key, which may be in one file.
 pub(super) async fn read_pair(
-    host: &dyn Host,
+    files: &dyn Files,
     certificates: &dyn Certificates,
     certificate: &Path,
     key: &Path,
 ) -> Result<StoredPair, FileError> {
-    let pair = PemPair { certificate: read_text(host, certificate).await?, key: read_text(host, key).await? };
+    let pair =
+        PemPair { certificate: read_text(files, certificate).await?, key: read_text(files, key).await? };
     let facts = certificates.read(&pair).map_err(|source| {
         let path = if certificate == key {
             certificate.display().to_string()
@@ -161,8 +162,8 @@ pub(super) async fn read_pair(
     Ok(StoredPair { pair, facts })
 }
 
-pub(super) async fn read_text(host: &dyn Host, path: &Path) -> Result<String, FileError> {
-    let bytes = host.read_file(path, PEM_LIMIT, false).await?;
+pub(super) async fn read_text(files: &dyn Files, path: &Path) -> Result<String, FileError> {
+    let bytes = files.read_file(path, PEM_LIMIT, false).await?;
     String::from_utf8(bytes).map_err(|_| FileError::Content {
         path: path.display().to_string(),
         source: CertificateError("is no text".to_owned()),

@@ -91,7 +91,7 @@ pub(super) async fn note_times(ctx: &Context, change: impl FnOnce(&mut ShutdownT
     }
     let times = ctx.metrics.shutdown.change(change);
     let path = ctx.settings.paths.shutdown_state();
-    if let Err(error) = ctx.host.write_durably(&path, times.text().as_bytes(), 0o644).await {
+    if let Err(error) = ctx.files.write_durably(&path, times.text().as_bytes(), 0o644).await {
         tracing::warn!(err = chain(&error), "Failed to write graceful shutdown state");
     }
 }

@@ -33,7 +33,7 @@ pub async fn ensure_hosts_file(
     let handles = &context.handles;
     let path = hosts_file_path(&handles.ctx.settings.paths.pod(&context.identity.uid));
     let text = if uses_host_network(&context.pod) {
-        let node_file = handles.ctx.host.read_text(Path::new("/etc/hosts")).await.map_err(|e| chain(&e))?;
+        let node_file = handles.ctx.files.read_text(Path::new("/etc/hosts")).await.map_err(|e| chain(&e))?;
         host_network_hosts_file(&context.pod, &node_file)
     } else {
         let facts = &handles.ctx.node_facts;
@@ -44,9 +44,9 @@ pub async fn ensure_hosts_file(
     // Written in place, as the Go kubelet does: the mounts of running containers follow the inode. A replaced one could be
     // filled without being counted.
     let is_there =
-        handles.ctx.host.read_file(&path, 1 << 20, false).await.is_ok_and(|old| old == text.as_bytes());
+        handles.ctx.files.read_file(&path, 1 << 20, false).await.is_ok_and(|old| old == text.as_bytes());
     if !is_there {
-        handles.ctx.host.rewrite_file(&path, text.as_bytes(), 0o644).await.map_err(|e| chain(&e))?;
+        handles.ctx.files.rewrite_file(&path, text.as_bytes(), 0o644).await.map_err(|e| chain(&e))?;
     }
     Ok(Some(path.display().to_string()))
 }
@@ -62,7 +62,7 @@ pub async fn ensure_termination_log(
     let handles = &context.handles;
     let dir = handles.ctx.settings.paths.pod(&context.identity.uid);
     let path = termination_log_path(&dir, container.name(), restart_count);
-    handles.ctx.host.write_file(&path, b"", 0o666).await.map_err(|e| chain(&e))?;
+    handles.ctx.files.write_file(&path, b"", 0o666).await.map_err(|e| chain(&e))?;
     Ok(Some(path.display().to_string()))
 }
 
@@ -84,8 +84,9 @@ pub async fn ensure_sub_paths(
             continue;
         }
         let Some(volume) = volumes.get(&mount.name).map(|ready| &*ready.path) else { continue };
-        let host = &*context.handles.ctx.host;
-        let target = ensure_sub_path(host, &pod_dir, container.name(), (index, mount), (volume, &path)).await;
+        let mounts = &*context.handles.ctx.mounts;
+        let target =
+            ensure_sub_path(mounts, &pod_dir, container.name(), (index, mount), (volume, &path)).await;
         let target = target.map_err(|error| error.to_string())?;
         bound.insert(index, target.display().to_string());
     }
@@ -105,7 +106,7 @@ pub async fn read_env_files(
     let mut total = 0;
     for file in required_env_files(container) {
         let Some(volume) = volumes.get(&file.volume) else { continue };
-        match context.handles.ctx.host.read_in_volume(&volume.path, &file.path, LONGEST_ENV_FILE).await {
+        match context.handles.ctx.mounts.read_in_volume(&volume.path, &file.path, LONGEST_ENV_FILE).await {
             Ok(content) => {
                 let text = String::from_utf8(content);
                 let text = text.map_err(|_| format!("env file {:?} is not UTF-8 text", file.path))?;
@@ -129,7 +130,7 @@ pub async fn ensure_log_dir(
     container: &ContainerRef<'_>,
 ) -> Result<(), String> {
     let dir = Path::new(&sandbox.log_directory).join(container.name());
-    context.handles.ctx.host.ensure_dir(&dir, 0o755).await.map_err(|e| chain(&e))
+    context.handles.ctx.files.ensure_dir(&dir, 0o755).await.map_err(|e| chain(&e))
 }
 
 /// Puts a link to the log where log collectors look for it. Missing links cost nobody a pod, so failures are logged.
@@ -145,7 +146,7 @@ pub async fn link_log(
         Path::new(&sandbox.log_directory).join(log_paths::container_log(container.name(), restart_count));
     let name = log_paths::container_link_name(&context.identity, container.name(), id.as_str());
     let link = handles.ctx.settings.paths.container_links.join(name);
-    if let Err(error) = handles.ctx.host.ensure_symlink(&log, &link).await {
+    if let Err(error) = handles.ctx.files.ensure_symlink(&log, &link).await {
         tracing::warn!(pod = %context.identity, containerName = container.name(), err = chain(&error), "Failed to create legacy log symlink");
     }
 }
@@ -159,7 +160,7 @@ pub async fn remove_log(context: &PassContext, id: &ContainerId) {
         if path.as_os_str().is_empty() {
             continue;
         }
-        if let Err(error) = context.handles.ctx.host.remove_file(&path).await {
+        if let Err(error) = context.handles.ctx.files.remove_file(&path).await {
             log_leftover(&path, &error);
         }
     }

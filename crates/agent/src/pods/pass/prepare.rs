@@ -132,10 +132,10 @@ async fn make_directories(context: &PassContext) -> Result<(), ports::HostError>
     let handles = &context.handles;
     let dir = handles.ctx.settings.paths.pod(&context.identity.uid);
     for path in [dir.clone(), dir.join("volumes"), dir.join("plugins"), dir.join("containers")] {
-        handles.ctx.host.ensure_dir(&path, 0o750).await?;
+        handles.ctx.files.ensure_dir(&path, 0o750).await?;
     }
     for container in all_containers(&context.pod) {
-        handles.ctx.host.ensure_dir(&dir.join("containers").join(container.name()), 0o750).await?;
+        handles.ctx.files.ensure_dir(&dir.join("containers").join(container.name()), 0o750).await?;
     }
     Ok(())
 }
@@ -147,7 +147,7 @@ async fn pod_facts(context: &PassContext, volumes: &ReadyVolumes) -> Result<PodF
     let handler = handles.node.borrow().status.handlers.iter().find(|h| h.name == name).cloned();
     let user_namespace = match spec_of(&context.pod).host_users {
         Some(false) => {
-            let (machine, uid) = ((&*handles.ctx.host, &handles.ctx.settings), &context.identity.uid);
+            let (machine, uid) = ((&*handles.ctx.files, &handles.ctx.settings), &context.identity.uid);
             Some(handles.pod_ids.ensure(machine, uid, (&name, handler.as_ref())).await?)
         }
         Some(true) | None => None,
@@ -166,7 +166,7 @@ pub async fn check_node_dns(ctx: Arc<Context>) {
     let network = &ctx.settings.network;
     let Some(path) = &network.resolv_conf else { return };
     let shown = path.display().to_string();
-    let problem = match ctx.host.read_text(path).await {
+    let problem = match ctx.files.read_text(path).await {
         Ok(text) => check_resolv_conf(&shown, &text, &network.cluster_domain).map(|warning| warning.message),
         Err(error) if error.is_not_found() => Some(format!("open {shown}: no such file or directory")),
         Err(error) => Some(crate::error_chain::chain(&error)),
@@ -180,7 +180,7 @@ async fn pod_dns(context: &PassContext) -> Result<DnsRequest, String> {
     let network = &context.handles.ctx.settings.network;
     let resolv_conf = match &network.resolv_conf {
         Some(path) => {
-            Some(context.handles.ctx.host.read_text(path).await.map_err(|e| crate::error_chain::chain(&e))?)
+            Some(context.handles.ctx.files.read_text(path).await.map_err(|e| crate::error_chain::chain(&e))?)
         }
         None => None,
     };

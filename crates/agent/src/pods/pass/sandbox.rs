@@ -43,7 +43,7 @@ pub async fn create(
         Ok(request) => request,
         Err(error) => return failed(format!("Failed to create pod sandbox: {error}")),
     };
-    if let Err(error) = handles.ctx.host.ensure_dir(request.log_directory.as_ref(), 0o755).await {
+    if let Err(error) = handles.ctx.files.ensure_dir(request.log_directory.as_ref(), 0o755).await {
         return failed(format!("Failed to create pod sandbox: {}", crate::error_chain::chain(&error)));
     }
     let began = handles.ctx.clock.mono();

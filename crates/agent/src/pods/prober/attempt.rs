@@ -49,7 +49,7 @@ fn no_address() -> Outcome {
 /// neither what the command started, nor its own waiting for output that such children hold open: that is done here, so
 /// that a probe is judged in time, leaves nothing behind, and is never started beside one that still runs.
 async fn exec(ctx: &Context, target: &Target, command: &[String], spec: &ProbeSpec) -> Outcome {
-    let (clock, host, id) = (ctx.clock, &ctx.host, target.id.as_str());
+    let (clock, processes, id) = (ctx.clock, &ctx.processes, target.id.as_str());
     let outcome = |answer| exec_outcome(answer, command, spec);
     let call = ctx.runtime.exec_sync(&target.id, command, spec.timeout);
     tokio::pin!(call);
@@ -59,7 +59,7 @@ async fn exec(ctx: &Context, target: &Target, command: &[String], spec: &ProbeSp
         answer = &mut call => return outcome(answer),
         () = clock.sleep_until(began + spec.timeout) => {}
     }
-    let find = || host.find_exec(id, command, clock.mono().saturating_since(began) + START_SLACK);
+    let find = || processes.find_exec(id, command, clock.mono().saturating_since(began) + START_SLACK);
     let mut trace = find().await;
     let mut is_over_time = false;
     for _ in 0..EXEC_LOOKS {
@@ -68,7 +68,7 @@ async fn exec(ctx: &Context, target: &Target, command: &[String], spec: &ProbeSp
             answer = &mut call => {
                 let ended_by_itself = answer.is_ok() && !is_over_time;
                 if !ended_by_itself {
-                    host.end_exec(id, &trace).await;
+                    processes.end_exec(id, &trace).await;
                 }
                 return if is_over_time { outcome(Err(timed_out(spec))) } else { outcome(answer) };
             }
@@ -77,7 +77,7 @@ async fn exec(ctx: &Context, target: &Target, command: &[String], spec: &ProbeSp
         let now = find().await;
         is_over_time |= now.is_running;
         trace.sessions.extend(now.sessions);
-        host.end_exec(id, &trace).await;
+        processes.end_exec(id, &trace).await;
     }
     outcome(Err(timed_out(spec)))
 }

@@ -177,8 +177,8 @@ fn decide_with(
     let runtime = handles.node.borrow().clone();
     let facts = AdmissionFacts {
         supplemental_groups_policy: runtime.last_ready.is_none() || runtime.status.supplemental_groups_policy,
-        has_apparmor: handles.ctx.host.has_apparmor(),
-        kernel_version: handles.ctx.host.machine().kernel_version,
+        has_apparmor: handles.ctx.machine.has_apparmor(),
+        kernel_version: handles.ctx.machine.info().kernel_version,
         allowed_unsafe_sysctls: handles.ctx.settings.containers.allowed_unsafe_sysctls.clone(),
         pressure: *handles.pressure.borrow(),
         is_shutting_down: *handles.shutting_down.borrow(),

@@ -14,8 +14,8 @@ impl PodWorker {
     /// What an earlier kubelet allocated holds: its containers run with it.
     pub(super) async fn restore_allocation(&mut self) {
         let Some(pod) = self.desired.clone() else { return };
-        let (host, paths) = (self.handles.ctx.host.clone(), &self.handles.ctx.settings.paths);
-        let Some(saved) = load_pod(&*host, paths, &self.pod.uid).await else { return };
+        let (files, paths) = (self.handles.ctx.files.clone(), &self.handles.ctx.settings.paths);
+        let Some(saved) = load_pod(&*files, paths, &self.pod.uid).await else { return };
         self.desired = Some(Arc::new(saved));
         let kept = self.with_allocation(&pod);
         self.desired = Some(kept.clone());

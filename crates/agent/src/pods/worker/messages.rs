@@ -33,10 +33,10 @@ async fn read(ctx: &Context, pod: &PodRef, container: &ContainerObservation) -> 
     let dir = ctx.settings.paths.pod(&pod.uid);
     // This file alone is mounted into the container, which can therefore not put a link in its place.
     let file = termination_log_path(&dir, &container.name, record.restart_count);
-    let bytes = ctx.host.read_file(&file, MESSAGE_LIMIT, false).await.unwrap_or_default();
+    let bytes = ctx.files.read_file(&file, MESSAGE_LIMIT, false).await.unwrap_or_default();
     let failed_at_work = container.exit_code != 0 && container.reason != "ContainerCannotRun";
     if bytes.is_empty() && record.termination_message_policy == "FallbackToLogsOnError" && failed_at_work {
-        return last_words(&*ctx.host, Path::new(&container.log_path)).await;
+        return last_words(&*ctx.files, Path::new(&container.log_path)).await;
     }
     String::from_utf8_lossy(&bytes).into_owned()
 }
@@ -62,8 +62,8 @@ pub(super) fn with_messages<'a>(
 pub(super) async fn log_restarts(ctx: &Context, pod: &PodRef) -> BTreeMap<String, u32> {
     let root = log_paths::pod_log_dir(&ctx.node_facts.pod_logs_dir, pod);
     let mut restarts = BTreeMap::new();
-    for dir in ctx.host.list_dir(root.as_ref()).await.unwrap_or_default() {
-        let files = ctx.host.list_dir(&Path::new(&root).join(&dir.name)).await.unwrap_or_default();
+    for dir in ctx.files.list_dir(root.as_ref()).await.unwrap_or_default() {
+        let files = ctx.files.list_dir(&Path::new(&root).join(&dir.name)).await.unwrap_or_default();
         let next = log_paths::next_restart_count(files.iter().map(|f| f.name.as_str()));
         if let Some(highest) = next.checked_sub(1) {
             restarts.insert(dir.name, highest);

@@ -49,7 +49,7 @@ impl PodWorker {
     pub(super) fn forget_status(&mut self) {
         let (handles, uid) = (self.handles.clone(), self.pod.uid.clone());
         self.act.spawn(async move {
-            let forgotten = remove_checkpoint(&*handles.ctx.host, &handles.ctx.settings.paths, &uid).await;
+            let forgotten = remove_checkpoint(&*handles.ctx.files, &handles.ctx.settings.paths, &uid).await;
             ActReport::Purged(forgotten.map_err(|error| chain(&error)))
         });
     }
@@ -74,7 +74,7 @@ async fn release(handles: &PodHandles, uid: &PodUid) -> (Result<(), String>, boo
         return (Err(chain(&error)), true);
     }
     let is_clean = handles.cgroups.remove(uid).await;
-    let ids = handles.pod_ids.release(&*handles.ctx.host, &handles.ctx.settings, uid).await;
+    let ids = handles.pod_ids.release(&*handles.ctx.files, &handles.ctx.settings, uid).await;
     (ids.map_err(|error| chain(&error)), is_clean)
 }
 
@@ -85,9 +85,11 @@ async fn purge(handles: &PodHandles, observed: &PodObservation) -> Result<(), St
     remove_records(handles, observed).await;
     if !pod.name.is_empty() {
         let logs = log_paths::pod_log_dir(&handles.ctx.node_facts.pod_logs_dir, pod);
-        handles.ctx.host.remove_tree(Path::new(&logs)).await.map_err(|e| chain(&e))?;
+        handles.ctx.files.remove_tree(Path::new(&logs)).await.map_err(|e| chain(&e))?;
     }
-    remove_pod_dir(&*handles.ctx.host, &handles.ctx.settings.paths, &pod.uid).await.map_err(|e| chain(&e))?;
+    remove_pod_dir(&*handles.ctx.files, &handles.ctx.settings.paths, &pod.uid)
+        .await
+        .map_err(|e| chain(&e))?;
     tracing::info!(pod = %pod, podUID = %pod.uid, "Pod is completely removed");
     Ok(())
 }
@@ -96,7 +98,7 @@ async fn remove_links(handles: &PodHandles, observed: &PodObservation) -> Result
     for container in &observed.containers {
         let name = log_paths::container_link_name(&observed.pod, &container.name, container.id.as_str());
         let link = handles.ctx.settings.paths.container_links.join(name);
-        handles.ctx.host.remove_file(&link).await.map_err(|e| chain(&e))?;
+        handles.ctx.files.remove_file(&link).await.map_err(|e| chain(&e))?;
     }
     Ok(())
 }

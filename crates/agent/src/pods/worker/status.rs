@@ -30,7 +30,7 @@ pub(super) fn deadline_exceeded() -> TerminalReason {
 }
 
 pub(super) async fn load(handles: &PodHandles, pod: &PodRef) -> Option<PodStatus> {
-    load_checkpoint(&*handles.ctx.host, &handles.ctx.settings.paths, &pod.uid).await
+    load_checkpoint(&*handles.ctx.files, &handles.ctx.settings.paths, &pod.uid).await
 }
 
 /// It ended before anything of it began.
@@ -101,7 +101,7 @@ impl PodWorker {
         let status = self.latest_status(&pod);
         let is_written = self.saved.as_ref().is_some_and(|saved| Arc::ptr_eq(saved, &pod));
         if !is_written && !self.desired_state.borrow().is_removed {
-            save_pod(&*self.handles.ctx.host, &self.handles.ctx.settings.paths, &self.pod.uid, &pod).await;
+            save_pod(&*self.handles.ctx.files, &self.handles.ctx.settings.paths, &self.pod.uid, &pod).await;
             self.saved = Some(pod.clone());
         }
         self.times.published(&self.handles.ctx.metrics, self.handles.ctx.clock.mono(), &status);
@@ -111,7 +111,7 @@ impl PodWorker {
             let is_leaving = self.desired_state.borrow().is_removed;
             if !is_leaving {
                 save_checkpoint(
-                    &*self.handles.ctx.host,
+                    &*self.handles.ctx.files,
                     &self.handles.ctx.settings.paths,
                     &self.pod.uid,
                     &status,

@@ -161,7 +161,7 @@ impl CgroupSampler {
     }
 
     async fn whole_node(&self, round: &mut Round) -> (MachineSample, Placed) {
-        let (machine, texts) = machine::read(&*self.ctx.host, round.detail).await;
+        let (machine, texts) = machine::read((&*self.ctx.files, &*self.ctx.machine), round.detail).await;
         let mut root = self.cgroup("/", None, round).await.unwrap_or_default();
         machine::complete_root(&mut root.cgroup, &texts);
         if self.hierarchy == Hierarchy::V1 {
@@ -197,7 +197,7 @@ impl CgroupSampler {
         let qos = names.as_ref().map(|names| classes.map(|class| names.qos_cgroup(class).path));
         let all_pods = names.map(|names| names.all_pods().path);
         let is_ours = |path: &str| all_pods.as_ref().is_some_and(|all| path.starts_with(&**all));
-        for path in self.ctx.host.directories_below(&tree).await {
+        for path in self.ctx.files.directories_below(&tree).await {
             if wanted.contains(place::container_id(&path)) {
                 self.places.containers.insert(place::container_id(&path).into(), path.into());
             } else if let Some(uid) = name::pod_of(place::last(&path)).filter(|_| is_ours(&path)) {
@@ -318,7 +318,7 @@ impl CgroupSampler {
         let root = self.root();
         let files = cgroup::files(self.hierarchy, round.detail).iter();
         let paths = files.map(|file| root.join(cgroup::file_path(self.hierarchy, path, file)));
-        let texts = self.ctx.host.read_each(paths.collect()).await;
+        let texts = self.ctx.files.read_each(paths.collect()).await;
         let mut sample = cgroup::parse(self.hierarchy, round.detail, &texts);
         if path != "/" && sample.cpu_nanoseconds.is_none() && sample.memory.usage.is_none() {
             return None;
@@ -337,10 +337,10 @@ impl CgroupSampler {
         };
         let procs = self.root().join(cgroup::file_path(self.hierarchy, path, file));
         let limits = format!("/proc/{}/limits", sample.first_pid.unwrap_or_default());
-        let texts = self.ctx.host.read_each(vec![procs, limits.into()]).await;
+        let texts = self.ctx.files.read_each(vec![procs, limits.into()]).await;
         let [procs, limits] = <[Option<String>; 2]>::try_from(texts).unwrap_or_default();
         let pids = cgroup::pids(&procs.unwrap_or_default());
-        let open = self.ctx.host.open_files(pids).await;
+        let open = self.ctx.processes.open_files(pids).await;
         if let Some(full) = &mut sample.full {
             full.open_files = Some(open.descriptors);
             full.sockets = Some(open.sockets);
@@ -363,7 +363,7 @@ impl CgroupSampler {
     }
 
     async fn read(&self, paths: &[String]) -> Vec<Option<String>> {
-        self.ctx.host.read_each(paths.iter().map(PathBuf::from).collect()).await
+        self.ctx.files.read_each(paths.iter().map(PathBuf::from).collect()).await
     }
 
     /// What the node runs next to pods, and all pods together.

@@ -102,7 +102,7 @@ impl DiskSampler {
         let (ctx, now) = (self.ctx.clone(), self.ctx.clock.now());
         let observed = self.cache.in_runtime();
         self.walk_volumes(&observed).await;
-        let node = ctx.host.filesystem_space(&ctx.settings.paths.root).await.ok();
+        let node = ctx.files.filesystem_space(&ctx.settings.paths.root).await.ok();
         let calls = async {
             tokio::join!(ctx.runtime.list_container_stats(&Scope::Node), ctx.runtime.image_filesystems())
         };
@@ -138,7 +138,7 @@ impl DiskSampler {
             self.note_filesystems(said.as_ref());
         }
         let known = self.filesystems.as_ref().map(|(_, known)| known.clone());
-        let node = ctx.host.filesystem_space(&ctx.settings.paths.root).await.ok();
+        let node = ctx.files.filesystem_space(&ctx.settings.paths.root).await.ok();
         let is_incomplete = known.is_none();
         let (images, containers) = self.runtime_filesystems(&known.unwrap_or_default()).await;
         DiskSample { taken: now, node, images, containers, pods: BTreeMap::new(), is_incomplete }
@@ -166,7 +166,7 @@ impl DiskSampler {
 
     async fn filesystem(&self, used: Option<&FilesystemUsage>) -> Option<RuntimeFilesystem> {
         let used = used?;
-        let space = self.ctx.host.filesystem_space(used.mountpoint.as_ref()).await.ok()?;
+        let space = self.ctx.files.filesystem_space(used.mountpoint.as_ref()).await.ok()?;
         let taken = TreeUsage {
             bytes: used.used_bytes.unwrap_or_default(),
             inodes: used.inodes_used.unwrap_or_default(),
@@ -184,12 +184,12 @@ impl DiskSampler {
         let mut disks = PodDisks::default();
         for container in observed.running() {
             disks.layers.extend(layers.remove_entry(&container.id));
-            let logs = self.ctx.host.tree_usage(format!("{directory}/{}", container.name).as_ref()).await;
+            let logs = self.ctx.mounts.tree_usage(format!("{directory}/{}", container.name).as_ref()).await;
             // Logs that cannot be looked at are not told of.
             disks.logs.extend(logs.ok().map(|used| (Box::from(&*container.name), used)));
         }
         let own = files_of_containers(&self.ctx.settings.paths.pod(&observed.pod.uid));
-        disks.files = self.ctx.host.files_usage(&own).await.unwrap_or_default();
+        disks.files = self.ctx.files.files_usage(&own).await.unwrap_or_default();
         disks.volumes =
             self.walked.get(&observed.pod.uid).map(|(_, volumes)| volumes.clone()).unwrap_or_default();
         disks
@@ -234,16 +234,16 @@ async fn walk(ctx: Arc<Context>, uid: PodUid, pod: Arc<Pod>) -> Walk {
     let mut samples = Vec::new();
     let volumes = spec_of(&pod).volumes.as_deref().unwrap_or_default();
     for volume in volumes {
-        let path = path_of(&*ctx.host, &ctx.settings.paths, &pod, volume).await;
+        let path = path_of(&*ctx.files, &ctx.settings.paths, &pod, volume).await;
         let Some(path) = path else { continue };
         let began = ctx.clock.mono();
         let used = async {
             match counted(&ctx, &pod, volume, &path).await {
                 Some(used) => Ok(used),
-                None => ctx.host.tree_usage(&path).await,
+                None => ctx.mounts.tree_usage(&path).await,
             }
         };
-        let measured = tokio::try_join!(ctx.host.filesystem_space(&path), used);
+        let measured = tokio::try_join!(ctx.files.filesystem_space(&path), used);
         let took = ctx.clock.mono().saturating_since(began);
         ctx.metrics.pods.volume_measured(kind_of(&path), took);
         match measured {

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use kubelet_core::stats::cgroup::{CgroupSample, Detail, MemorySample, Pressures, field, pressure};
 use kubelet_core::stats::procfs::{self, ProcessSample};
 use kubelet_core::stats::sample::{LocalFilesystem, MachineSample};
-use ports::Host;
+use ports::{Files, Machine};
 
 const FILES: &[&str] = &[
     "/proc/stat",
@@ -36,17 +36,20 @@ impl Texts {
     }
 }
 
-pub(super) async fn read(host: &dyn Host, detail: Detail) -> (MachineSample, Texts) {
-    let files = match detail {
+pub(super) async fn read(
+    (files, machine): (&dyn Files, &dyn Machine),
+    detail: Detail,
+) -> (MachineSample, Texts) {
+    let paths = match detail {
         Detail::Full => FILES,
         Detail::Node | Detail::Usage => FILES.get(..FILES.len() - FULL_ONLY).unwrap_or(FILES),
     };
-    let texts = Texts(host.read_each(files.iter().map(Into::into).collect()).await);
+    let texts = Texts(files.read_each(paths.iter().map(Into::into).collect()).await);
     let number = |path: &str| texts.get(path).trim().parse::<u64>().ok();
-    let known = host.machine();
+    let known = machine.info();
     let booted = procfs::boot_seconds(texts.get("/proc/stat")).and_then(|s| i64::try_from(s).ok());
     let limits = [number("/proc/sys/kernel/pid_max"), number("/proc/sys/kernel/threads-max")];
-    let machine = MachineSample {
+    let sample = MachineSample {
         memory_bytes: known.memory_bytes,
         swap_bytes: known.swap_bytes,
         booted: booted.and_then(|s| Timestamp::from_second(s).ok()).unwrap_or_default(),
@@ -55,16 +58,16 @@ pub(super) async fn read(host: &dyn Host, detail: Detail) -> (MachineSample, Tex
         tasks: procfs::running_tasks(texts.get("/proc/loadavg")),
         most_tasks: limits.into_iter().flatten().min(),
         disks: procfs::disks(texts.get("/proc/diskstats")),
-        filesystems: filesystems(host, texts.get("/proc/self/mountinfo")).await,
+        filesystems: filesystems(files, texts.get("/proc/self/mountinfo")).await,
     };
-    (machine, texts)
+    (sample, texts)
 }
 
 /// Those of the machine itself; one that does not answer is left out.
-async fn filesystems(host: &dyn Host, mountinfo: &str) -> Vec<LocalFilesystem> {
+async fn filesystems(files: &dyn Files, mountinfo: &str) -> Vec<LocalFilesystem> {
     let mut filesystems = Vec::new();
     for (device, mount_point) in procfs::local_filesystems(mountinfo) {
-        let space = host.filesystem_space(mount_point.as_ref()).await;
+        let space = files.filesystem_space(mount_point.as_ref()).await;
         filesystems.extend(space.ok().map(|space| LocalFilesystem { device: device.into(), space }));
     }
     filesystems

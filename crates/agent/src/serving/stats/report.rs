@@ -60,7 +60,7 @@ pub(crate) async fn measurements(
         }
         Measurements::Cadvisor => {
             let sample = samplers.node(Detail::Full, SHARED_FOR).await.ok_or_else(stopping)?;
-            Ok(cadvisor_pieces(ctx.host.machine(), sample))
+            Ok(cadvisor_pieces(ctx.machine.info(), sample))
         }
         Measurements::Probes => {
             let mut text = measured.probe_metrics.render();
@@ -94,10 +94,10 @@ pub(crate) async fn measurements(
 async fn process(ctx: &Context) -> Option<ProcessFacts> {
     let files =
         ["/proc/self/stat", "/proc/self/status", "/proc/self/limits", "/proc/self/net/netstat", "/proc/stat"];
-    let texts = ctx.host.read_each(files.iter().map(Into::into).collect()).await;
+    let texts = ctx.files.read_each(files.iter().map(Into::into).collect()).await;
     let texts = <[Option<String>; 5]>::try_from(texts).ok()?.map(Option::unwrap_or_default);
     let own = texts[0].split(' ').next().and_then(|pid| pid.parse().ok())?;
-    let open = ctx.host.open_files(vec![own]).await;
+    let open = ctx.processes.open_files(vec![own]).await;
     ProcessFacts::parse(texts.each_ref().map(String::as_str), open.descriptors)
 }
 

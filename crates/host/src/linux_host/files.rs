@@ -1,0 +1,135 @@
+//! [`Files`] with the system calls of Linux, on tokio's blocking threads.
+
+use std::path::{Path, PathBuf};
+
+use async_trait::async_trait;
+use futures_util::stream::BoxStream;
+use model::stats::{FilesystemSpace, TreeUsage};
+use ports::Files;
+use ports::host::{DirEntry, DirectoryChange, FileMetadata, HostResult, ManifestFile, OpenFile};
+
+use super::LinuxHost;
+use crate::job::{self, Job};
+use crate::{blocking, durable, failed, fault, files, manifests, measure, open_file, removal, watch};
+
+#[async_trait]
+impl Files for LinuxHost {
+    async fn ensure_dir(&self, path: &Path, mode: u32) -> HostResult<()> {
+        blocking(path, move |path| files::ensure_dir(path, mode)).await
+    }
+
+    async fn write_file(&self, path: &Path, content: &[u8], mode: u32) -> HostResult<()> {
+        let content = content.to_vec();
+        blocking(path, move |path| files::write_file(path, &content, mode)).await
+    }
+
+    async fn rewrite_file(&self, path: &Path, content: &[u8], mode: u32) -> HostResult<()> {
+        let content = content.to_vec();
+        blocking(path, move |path| files::rewrite_file(path, &content, mode)).await
+    }
+
+    async fn write_durably(&self, path: &Path, content: &[u8], mode: u32) -> HostResult<()> {
+        let content = content.to_vec();
+        blocking(path, move |path| durable::write(path, &content, mode)).await
+    }
+
+    async fn read_file(&self, path: &Path, limit: usize, from_end: bool) -> HostResult<Vec<u8>> {
+        blocking(path, move |path| files::read_file(path, limit, from_end)).await
+    }
+
+    async fn open_file(&self, path: &Path) -> HostResult<Box<dyn OpenFile>> {
+        blocking(path, open_file::open).await
+    }
+
+    async fn open_below(&self, root: &Path, inside: &str) -> HostResult<Box<dyn OpenFile>> {
+        let inside = inside.to_owned();
+        blocking(root, move |root| open_file::open_below(root, &inside)).await
+    }
+
+    async fn metadata(&self, path: &Path) -> HostResult<FileMetadata> {
+        blocking(path, files::metadata).await
+    }
+
+    async fn list_dir(&self, path: &Path) -> HostResult<Vec<DirEntry>> {
+        blocking(path, files::list_dir).await
+    }
+
+    async fn remove_file(&self, path: &Path) -> HostResult<()> {
+        blocking(path, files::remove_file).await
+    }
+
+    async fn remove_tree(&self, path: &Path) -> HostResult<()> {
+        blocking(path, removal::remove_tree).await
+    }
+
+    async fn rename(&self, from: &Path, to: &Path) -> HostResult<()> {
+        let to = to.to_path_buf();
+        let rename = move |from: &Path| {
+            fault::around("rename to", &to, || std::fs::rename(from, &to)).map_err(failed("rename", from))
+        };
+        blocking(from, rename).await
+    }
+
+    async fn link_durably(&self, target: &Path, link: &Path) -> HostResult<()> {
+        let target = target.to_path_buf();
+        blocking(link, move |link| durable::link(&target, link)).await
+    }
+
+    async fn ensure_symlink(&self, target: &Path, link: &Path) -> HostResult<()> {
+        let target = target.to_path_buf();
+        blocking(link, move |link| files::ensure_symlink(&target, link)).await
+    }
+
+    async fn compress(&self, path: &Path) -> HostResult<()> {
+        blocking(path, files::compress).await
+    }
+
+    async fn read_manifests(&self, path: &Path) -> HostResult<Vec<ManifestFile>> {
+        blocking(path, manifests::read_manifests).await
+    }
+
+    fn watch(&self, path: &Path) -> HostResult<BoxStream<'static, DirectoryChange>> {
+        watch::watch(path)
+    }
+
+    async fn list_names(&self, path: &Path) -> HostResult<Vec<String>> {
+        blocking(path, files::list_names).await
+    }
+
+    async fn read_each(&self, paths: Vec<PathBuf>) -> Vec<Option<String>> {
+        let read = move |_: &Path| Ok(measure::read_each(&paths));
+        blocking(Path::new("/proc"), read).await.unwrap_or_default()
+    }
+
+    async fn directories_below(&self, root: &Path) -> Vec<String> {
+        blocking(root, |root| Ok(measure::directories_below(root))).await.unwrap_or_default()
+    }
+
+    async fn filesystem_space(&self, path: &Path) -> HostResult<FilesystemSpace> {
+        let output = self.worker.carry_out(Job::Space { path: path.to_path_buf() }).await?;
+        job::space(&output, path)
+    }
+
+    async fn files_usage(&self, paths: &[PathBuf]) -> HostResult<TreeUsage> {
+        let Some(first) = paths.first() else { return Ok(TreeUsage::default()) };
+        let all = paths.to_vec();
+        let measure = move |_: &Path| {
+            all.iter().try_fold(TreeUsage::default(), |sum, path| {
+                let one = measure::files_usage(path)?;
+                Ok(TreeUsage {
+                    bytes: sum.bytes.saturating_add(one.bytes),
+                    inodes: sum.inodes.saturating_add(one.inodes),
+                })
+            })
+        };
+        blocking(first, measure).await
+    }
+
+    async fn filesystem_bytes(&self, path: &Path) -> HostResult<u64> {
+        blocking(path, files::filesystem_bytes).await
+    }
+
+    async fn read_text(&self, path: &Path) -> HostResult<String> {
+        blocking(path, files::read_text).await
+    }
+}

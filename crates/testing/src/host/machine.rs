@@ -1,0 +1,42 @@
+//! The fake as `Machine`.
+
+use std::net::IpAddr;
+use std::path::Path;
+
+use async_trait::async_trait;
+use futures_util::StreamExt;
+use futures_util::stream::BoxStream;
+use ports::host::{HostResult, MachineInfo, SubordinateIds};
+use ports::{Files, Machine};
+
+use super::FakeHost;
+
+#[async_trait]
+impl Machine for FakeHost {
+    /// Each content of the file is a record.
+    fn kernel_log(&self, path: &Path) -> HostResult<BoxStream<'static, String>> {
+        let (host, path) = (self.clone(), path.to_owned());
+        Ok(self.watch(&path)?.filter_map(move |_| std::future::ready(host.text(&path))).boxed())
+    }
+
+    fn info(&self) -> MachineInfo {
+        MachineInfo { swap_bytes: self.shared.swap.lock().bytes, ..self.shared.machine.clone() }
+    }
+
+    fn own_addresses(&self, candidates: &[IpAddr]) -> Vec<IpAddr> {
+        let own = self.default_route_ip(false);
+        candidates.iter().copied().filter(|ip| Some(*ip) == own).collect()
+    }
+
+    fn default_route_ip(&self, _prefers_v6: bool) -> Option<IpAddr> {
+        Some(IpAddr::from([10, 0, 0, 7]))
+    }
+
+    async fn subordinate_ids(&self, _user: &str) -> HostResult<Option<SubordinateIds>> {
+        Ok(self.shared.subordinate_ids.lock().clone())
+    }
+
+    fn has_apparmor(&self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,44 @@
+//! The fake as `Processes`: programs answer what the test set.
+
+use std::path::Path;
+
+use async_trait::async_trait;
+use ports::Processes;
+use ports::host::{HostError, HostResult, ProgramCall, ProgramEnd};
+
+use super::firewall::Firewalls;
+use super::port::not_found;
+use super::tree::Mount;
+use super::{FakeHost, HostMethod};
+
+impl FakeHost {
+    /// `mount -t TYPE ... TARGET`.
+    fn mount_as_called(&self, args: &[String]) -> HostResult<()> {
+        let (Some(kind), Some(target)) = (args.get(1), args.last()) else { return Ok(()) };
+        let target = Path::new(target);
+        let mounted = self.change(target, |tree| tree.mount(target, Mount::Filesystem(kind.clone())));
+        mounted.map_err(|source| HostError::Io { what: "mount on", path: target.to_owned(), source })
+    }
+}
+
+#[async_trait]
+impl Processes for FakeHost {
+    async fn run_to_end(&self, call: &ProgramCall) -> HostResult<ProgramEnd> {
+        self.begin(HostMethod::RunProgram, "run", &call.path).await?;
+        self.shared.program_calls.lock().push(call.clone());
+        let answer = self.shared.programs.lock().get(&call.path).cloned();
+        let output = answer.ok_or_else(|| not_found("run", &call.path))?;
+        let output =
+            output.map_err(|problem| HostError::Invalid(format!("{}: {problem}", call.path.display())))?;
+        if call.path == Path::new("mount") {
+            self.mount_as_called(&call.args)?;
+        }
+        let of_firewall =
+            Firewalls::is_one(&call.path).then(|| self.shared.firewalls.lock().run(&call.path, &call.args));
+        self.end(HostMethod::RunProgram, "run", &call.path).await?;
+        if let Some(end) = of_firewall {
+            return Ok(end);
+        }
+        Ok(ProgramEnd { code: Some(0), output: output.into_bytes(), ..ProgramEnd::default() })
+    }
+}
