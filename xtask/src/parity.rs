@@ -1,4 +1,5 @@
-//! What of the kubelet is built and which tests show it: `docs/parity.tsv`, and `docs/parity.md`, which is generated from it.
+//! What of the kubelet is built and which tests show it: `docs/parity.tsv`, and `docs/parity.md`, which is generated
+//! from it.
 //!
 //! A row is wrong when its state is unknown, when it is done and names no test, when a test it names does not exist, or when
 //! its item appears twice. The page is wrong when it is not what the rows generate. Tests are not run here; `cargo test` does.
@@ -23,13 +24,14 @@ const INTRODUCTION: &str = "\
 
 <!-- Generated from parity.tsv by `cargo run -p xtask -- parity`; edit that file. -->
 
-How much of the behaviour of the Go kubelet 1.36 is built, by subject. Each item is a row of [parity.tsv](parity.tsv), which names the
-tests that show it. `cargo test -p xtask` fails when a test that a row names does not exist, and when this page is not up to date.
+How much of the behaviour of the Go kubelet 1.36 is built, by subject; [behaviour/](behaviour/README.md) describes it. Each item is
+a row of [parity.tsv](parity.tsv), which names the tests that show it. `cargo test -p xtask` fails when a test that a row names does
+not exist, and when this page is not up to date.
 
 Differences from the Go kubelet over recorded scenarios are found by `scripts/compare`; those that stay are listed with their
 reasons in [compare-allowed.tsv](compare-allowed.tsv). Metric families that only a Go program has (`workqueue_*`,
-`rest_client_transport_*`) or that describe caches which this kubelet does not need (`kubelet_imagemanager_inmemory_*`) are left out
-on purpose; families of our own begin with `kubelet_rs_`.
+`rest_client_transport_*`) or that describe caches which this kubelet does not need (`kubelet_imagemanager_inmemory_*`) are left
+out on purpose; families of our own begin with `kubelet_rs_`.
 ";
 
 /// One row of the data file.
