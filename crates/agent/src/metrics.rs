@@ -1,4 +1,4 @@
-//! What the kubelet counts of its own doing. Names, labels and types are those of contract B.4.
+//! What the kubelet counts of its own doing. Names, labels and types are those of the Go kubelet (docs/behaviour/metrics.md).
 //!
 //! Owns the numbers; how they are written, `render` says. Everything without labels is one atomic; what has labels is a
 //! short table whose keys come from fixed sets, so that the number of lines is bounded.

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn every_gate_of_the_contract_is_known() {
+    fn every_feature_gate_of_1_36_is_known() {
         let stages = |stage| GATES.iter().filter(|gate| gate.stage == stage).count();
         assert!(stages(Stage::Ga) > 40 && stages(Stage::Beta) > 35 && stages(Stage::Alpha) > 25);
         for name in

@@ -43,7 +43,7 @@ pub struct Resolved {
     pub not_yet: Vec<String>,
 }
 
-/// The Kubernetes release whose contract is kept.
+/// The Kubernetes release whose behaviour is kept.
 pub const KUBERNETES_VERSION: &str = "v1.36.2";
 
 /// What `--version` prints.

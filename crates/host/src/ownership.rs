@@ -1,4 +1,4 @@
-//! Giving a volume with all that is in it to the group of a pod (contract C.50).
+//! Giving a volume with all that is in it to the group of a pod (docs/behaviour/volumes.md).
 //!
 //! A container may change what is inside at the same time, so `walk` goes through it: links are never followed, and other
 //! filesystems mounted inside are left alone.

@@ -1,4 +1,4 @@
-//! Writing the files of a volume so that a reader sees all of the old content or all of the new (contract C.48).
+//! Writing the files of a volume so that a reader sees all of the old content or all of the new (docs/behaviour/volumes.md).
 //!
 //! ```text
 //! volume/..2026_11_21_15_04_05.0   the files themselves, never changed once they are complete

@@ -1,5 +1,5 @@
-//! Whether the node takes a pod (contract C.32–C.34, C.36, C.39, C.59): its sysctls, operating system, groups, AppArmor,
-//! whether the node runs short, and in a cluster whether it fits. Never ends a pod, and never looks at the machine.
+//! Whether the node takes a pod (docs/behaviour/admission.md): its sysctls, operating system, groups, AppArmor, whether the
+//! node runs short, and in a cluster whether it fits. Never ends a pod, and never looks at the machine.
 
 mod affinity;
 pub mod fit;
@@ -64,8 +64,8 @@ pub enum Admission {
     Rejected(Rejection),
 }
 
-/// Decides whether the pod runs here; of several reasons against it the first in the order of C.32 is given. `fit` is
-/// `None` for a node without a cluster, which has nobody to tell it how large it is.
+/// Decides whether the pod runs here; of several reasons against it the first in the order of docs/behaviour/admission.md is
+/// given. `fit` is `None` for a node without a cluster, which has nobody to tell it how large it is.
 #[must_use]
 pub fn compute_admission(pod: &Pod, facts: &AdmissionFacts, fit: Option<&FitFacts<'_>>) -> Admission {
     let before = refuse_pod_level_resources(pod, facts)

@@ -1,4 +1,5 @@
-//! The certificates of the kubelet (contract C.86): when one is renewed, what is asked for, and when the process gives up.
+//! The certificates of the kubelet (docs/behaviour/certificates.md): when one is renewed, what is asked for, and when the
+//! process gives up.
 //!
 //! Owns: the deadlines, the words of a signing request, and when a node joins again. Never: making a key, parsing a certificate, reading a file,
 //! calling the API.

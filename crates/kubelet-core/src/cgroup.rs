@@ -1,4 +1,5 @@
-//! Cgroups of pods, QoS classes and the node: what they are called and what is written into them (contract C.66 to C.69).
+//! Cgroups of pods, QoS classes and the node: what they are called and what is written into them
+//! (docs/behaviour/resources-and-qos.md).
 //!
 //! ```text
 //! <cgroupRoot>/kubepods                   all pods: what the node can give them

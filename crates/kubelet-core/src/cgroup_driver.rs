@@ -1,5 +1,5 @@
 //! Which cgroup driver to use: the runtime's, if it says which one, because two drivers on one node fight over cgroups
-//! (contract B.5, RuntimeConfig). Asks nobody.
+//! (docs/behaviour/container-runtime.md). Asks nobody.
 
 use std::time::Duration;
 

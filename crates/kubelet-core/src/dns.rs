@@ -1,5 +1,5 @@
-//! A pod's DNS configuration (contract C.41): the node's resolv.conf, the cluster's servers, the pod's own wishes, and
-//! the limits of resolvers. Never reads the file itself.
+//! A pod's DNS configuration (docs/behaviour/pod-environment.md): the node's resolv.conf, the cluster's servers, the pod's own
+//! wishes, and the limits of resolvers. Never reads the file itself.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};

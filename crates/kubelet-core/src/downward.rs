@@ -1,4 +1,5 @@
-//! The downward API: fields of a pod and resources of its containers as text (contract C.46), for variables and volumes.
+//! The downward API: fields of a pod and resources of its containers as text (docs/behaviour/pod-environment.md), for variables
+//! and volumes.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -1,5 +1,5 @@
-//! A container's environment (contract C.44–C.46): declared variables, their sources, and `$(VAR)` expansion. Never reads
-//! the environment of the kubelet itself.
+//! A container's environment (docs/behaviour/pod-environment.md): declared variables, their sources, and `$(VAR)` expansion.
+//! Never reads the environment of the kubelet itself.
 
 mod expansion;
 mod files;

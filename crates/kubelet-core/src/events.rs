@@ -1,5 +1,5 @@
-//! Events for the API (contract B.10): how one looks, and which are counted, combined or dropped so that a pod in trouble
-//! does not flood the cluster.
+//! Events for the API (docs/behaviour/api-server.md): how one looks, and which are counted, combined or dropped so that a pod
+//! in trouble does not flood the cluster.
 //!
 //! Owns: the numbers, the names and the memory of recent events. Never: calling the API, or a rate over all events.
 //!

@@ -1,5 +1,4 @@
-//! Which resource of the node runs short, which pod has to go for it, and what is said about it (contract C.37, C.38,
-//! C.40).
+//! Which resource of the node runs short, which pod has to go for it, and what is said about it (docs/behaviour/eviction.md).
 //!
 //! Owns: thresholds and when they count, the order in which pods go, and the texts. Never: measuring, ending a pod, or
 //! removing images. What a node under pressure takes in is decided in [`crate::admission::pressure`].

@@ -1,6 +1,6 @@
-//! The chains that others expect a kubelet to keep in the node's firewall (contract C.87): a mark for programs that want
-//! to know which kind of firewall the node uses, the rule that keeps other machines away from services on the loopback
-//! addresses, and chains that show when somebody has emptied the tables. Never runs a program.
+//! The chains that others expect a kubelet to keep in the node's firewall (docs/behaviour/node-status.md): a mark for programs
+//! that want to know which kind of firewall the node uses, the rule that keeps other machines away from services on the
+//! loopback addresses, and chains that show when somebody has emptied the tables. Never runs a program.
 
 /// Which program speaks of which addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,4 +1,5 @@
-//! The hostname of a pod (contract C.43). Pods on the node's network have the node's name and are not asked about here.
+//! The hostname of a pod (docs/behaviour/pod-environment.md). Pods on the node's network have the node's name and are not asked
+//! about here.
 
 use config::Features;
 use model::PodRef;

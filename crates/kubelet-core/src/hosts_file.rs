@@ -1,4 +1,4 @@
-//! The text of a pod's `/etc/hosts` (contract C.42).
+//! The text of a pod's `/etc/hosts` (docs/behaviour/pod-environment.md).
 
 use std::fmt::Write as _;
 use std::net::IpAddr;

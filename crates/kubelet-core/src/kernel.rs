@@ -1,4 +1,4 @@
-//! What the kernel must be set to for pods to live on it (contract C.69). Never reads or writes a setting.
+//! What the kernel must be set to for pods to live on it (docs/behaviour/node-status.md). Never reads or writes a setting.
 
 /// One setting: where it is below `/proc/sys`, and what it must say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +54,7 @@ pub fn compute_tunable(tunable: Tunable, now: Option<&str>, is_protected: bool) 
 /// Reason of the event that says what [`compute_swap_warning`] says.
 pub const MEMORY_ON_DISK: &str = "PossibleMemoryBackedVolumesOnDisk";
 
-/// What users are told where secrets in memory may reach the disk after all (contract C.70).
+/// What users are told where secrets in memory may reach the disk after all (docs/behaviour/resources-and-qos.md).
 #[must_use]
 pub const fn compute_swap_warning(swap_bytes: u64, tmpfs_stays_in_memory: bool) -> Option<&'static str> {
     if swap_bytes == 0 || tmpfs_stays_in_memory {

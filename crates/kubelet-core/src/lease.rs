@@ -1,4 +1,4 @@
-//! The node's lease, the sign that it lives (contract B.6): what to ask of the API next.
+//! The node's lease, the sign that it lives (docs/behaviour/node-status.md): what to ask of the API next.
 //!
 //! Owns: which call comes next and when. Never: making the call. The lease is left to expire when the kubelet stops.
 

@@ -1,4 +1,4 @@
-//! Where container logs are (contract B.7), and what their names tell (C.17). Never opens one.
+//! Where container logs are, and what their names tell (docs/behaviour/logs.md). Never opens one.
 
 use model::PodRef;
 

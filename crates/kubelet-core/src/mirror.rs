@@ -1,4 +1,4 @@
-//! Mirror pods: the objects by which the API shows static pods (contract C.24–C.27).
+//! Mirror pods: the objects by which the API shows static pods (docs/behaviour/static-pods.md).
 //!
 //! Owns: how a mirror looks, and what is to be done so that each static pod has the right one. Never: calling the API,
 //! starting or stopping a container: whatever happens to a mirror, the static pod runs on.

@@ -1,4 +1,4 @@
-//! The Node object: how the node registers, what its status says, and when that is sent (contract B.6, B.9, C.89).
+//! The Node object: how the node registers, what its status says, and when that is sent (docs/behaviour/node-status.md).
 //!
 //! Owns: every field of the Node that the kubelet writes, the events that follow from changes, and the patches. Never:
 //! asking the machine or the runtime, resolving names, calling the API.

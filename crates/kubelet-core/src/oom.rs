@@ -1,5 +1,5 @@
-//! What the kernel's log says about processes that it ended for want of memory (contract C.65). A container that passes
-//! its own limit is the runtime's to tell; one that dies because the whole machine is short, the node's.
+//! What the kernel's log says about processes that it ended for want of memory (docs/behaviour/node-status.md). A container
+//! that passes its own limit is the runtime's to tell; one that dies because the whole machine is short, the node's.
 
 /// The reason of the event.
 pub const SYSTEM_OOM: &str = "SystemOOM";

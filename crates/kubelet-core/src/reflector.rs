@@ -1,5 +1,5 @@
-//! List and watch: how a copy of a collection is kept up to date across everything that can go wrong, so that no change
-//! is lost (contract B.6).
+//! List and watch: how a copy of a collection is kept up to date across everything that can go wrong, so that no change is lost
+//! (docs/behaviour/api-server.md).
 //!
 //! Owns: what to ask next, and how long to wait after an error. Never: making a call, holding a stream.
 

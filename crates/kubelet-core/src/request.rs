@@ -1,7 +1,7 @@
 //! What we ask the container runtime for: from a pod and the facts around it to a complete sandbox or container request.
 //!
-//! Owns every number, label, annotation, path and profile in those requests (contract B.5, C.41–C.67). Never touches the
-//! machine: paths on the host, resolved environments and id mappings come in as arguments.
+//! Owns every number, label, annotation, path and profile in those requests (docs/behaviour/container-runtime.md). Never
+//! touches the machine: paths on the host, resolved environments and id mappings come in as arguments.
 
 pub mod container;
 pub mod labels;

@@ -1,5 +1,5 @@
-//! The end of the machine (contract C.85): which pods are ended in which order and how fast, what the pods and the node
-//! say of it, and what is kept about it on disk.
+//! The end of the machine (docs/behaviour/node-shutdown.md): which pods are ended in which order and how fast, what the pods
+//! and the node say of it, and what is kept about it on disk.
 //!
 //! Never ends a pod, and never asks whether the machine ends.
 

@@ -1,4 +1,4 @@
-//! What the API is told about a pod, and when the pod may leave it (contract C.7, C.28).
+//! What the API is told about a pod, and when the pod may leave it (docs/behaviour/pod-status.md).
 //!
 //! Owns: the patch that keeps what others own, and whether a deleted pod is finished. Never: computing a status, calling
 //! the API.

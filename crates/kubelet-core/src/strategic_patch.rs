@@ -1,5 +1,5 @@
 //! Strategic merge patches: only what changed, so that fields written by others, or by an API newer than we are, stay
-//! (contract C.88).
+//! (docs/behaviour/api-server.md).
 //!
 //! Owns: the comparison of two JSON trees. Never: which fields are ours; the caller keeps the others equal in both trees.
 //!

@@ -1,4 +1,5 @@
-//! Which ids of the node each pod with a user namespace of its own gets (`hostUsers: false`; contract B.7, C.62).
+//! Which ids of the node each pod with a user namespace of its own gets (`hostUsers: false`;
+//! docs/behaviour/security-context.md).
 //!
 //! Owns the arithmetic and the content of the file `userns` in a pod's directory, which a restarted kubelet reads back.
 //! Never reads or writes that file. No two pods ever share an id, whatever ranges the files of other kubelets name.

@@ -1,5 +1,5 @@
-//! Label and annotation keys that are part of the contract (B.5, C.24). A node that changes over between this kubelet
-//! and the Go one adopts its containers through exactly these keys.
+//! Label and annotation keys that Kubernetes components share (docs/behaviour/container-runtime.md and static-pods.md). A node
+//! that changes over between this kubelet and the Go one adopts its containers through exactly these keys.
 
 /// On sandboxes and containers: which pod they belong to.
 pub const POD_NAME_LABEL: &str = "io.kubernetes.pod.name";

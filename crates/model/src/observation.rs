@@ -84,8 +84,8 @@ pub struct ObservedUser {
     pub supplemental_groups: Vec<i64>,
 }
 
-/// What the kubelet itself wrote onto the container when it created it (annotations of contract B.5). It survives a
-/// restart of the kubelet, which is why restart counts and hashes do too.
+/// What the kubelet itself wrote onto the container when it created it (annotations, see docs/behaviour/container-runtime.md).
+/// It survives a restart of the kubelet, which is why restart counts and hashes do too.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContainerRecord {
     pub hash: Option<u32>,

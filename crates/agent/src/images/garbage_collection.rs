@@ -1,4 +1,4 @@
-//! Removing images that nobody needs (contract C.80): now and then, and at once when a disk runs short.
+//! Removing images that nobody needs (docs/behaviour/images.md): now and then, and at once when a disk runs short.
 //!
 //! Owns what is known of each image's use. What goes, and in which order, `kubelet_core::image::gc` decides.
 

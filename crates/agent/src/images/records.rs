@@ -1,4 +1,4 @@
-//! The files that remember which images were pulled, and with what (contract C.79, B.7).
+//! The files that remember which images were pulled, and with what (docs/behaviour/images.md).
 //!
 //! One task owns the files below `<root>/image_manager` and does one thing after the other; everybody else sends it what
 //! happened. It tidies up whenever the images were listed for collection. What a record means is decided in `kubelet_core::image::access`.

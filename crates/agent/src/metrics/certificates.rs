@@ -1,5 +1,5 @@
-//! What `/metrics` tells of the certificates (contract B.4): how long they are good for, how long those before them were
-//! used, and how often a renewal failed.
+//! What `/metrics` tells of the certificates (docs/behaviour/metrics.md): how long they are good for, how long those before
+//! them were used, and how often a renewal failed.
 //!
 //! Owns the counts. Who keeps a certificate says when it changes; a kind that nobody keeps here is not told of.
 

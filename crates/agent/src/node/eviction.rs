@@ -1,4 +1,4 @@
-//! Keeping the node alive under its pods (contract C.37 to C.40): looks at what is left, removes what nobody needs, and
+//! Keeping the node alive under its pods (docs/behaviour/eviction.md): looks at what is left, removes what nobody needs, and
 //! ends one pod at a time where that is not enough.
 //!
 //! Owns which thresholds are crossed since when, and what the node shows of it. Which, who and why is decided in

@@ -1,4 +1,5 @@
-//! Waits for the end of the machine to be announced, and holds it up until the pods have ended (contract C.85).
+//! Waits for the end of the machine to be announced, and holds it up until the pods have ended
+//! (docs/behaviour/node-shutdown.md).
 //!
 //! Owns whether the machine is about to end, as far as anybody knows, and the lock that holds it up. An announcement is only
 //! a hint: each time the announcer is asked how it is. While it does not answer everything stays as it was. How pods end is

@@ -1,4 +1,4 @@
-//! The defaults, one row per field of the contract.
+//! The defaults, one row for each field of KubeletConfiguration.
 
 use crate::support::{Memory, resolve};
 use serde_json::{Value, json};
@@ -166,7 +166,7 @@ fn second_half() -> Vec<(&'static str, Value)> {
 }
 
 #[test]
-fn with_a_file_every_field_has_the_default_of_the_contract() {
+fn configuration_file_fields_have_the_defaults_of_v1beta1() {
     let files = Memory::default().with("/k.yaml", "");
     let resolved = resolve("--config /k.yaml", &files).expect("valid");
     let tree = serde_json::to_value(&resolved.kubelet).expect("serializes");
@@ -195,7 +195,7 @@ fn without_a_file_the_defaults_are_those_of_old() {
 }
 
 #[test]
-fn flags_without_a_field_have_the_defaults_of_the_contract() {
+fn flags_without_a_field_have_the_defaults_of_the_go_kubelet() {
     let flags = resolve("", &Memory::default()).expect("valid").flags;
     assert_eq!(flags.root_dir, "/var/lib/kubelet");
     assert_eq!(flags.cert_dir, "/var/lib/kubelet/pki");

@@ -396,8 +396,8 @@ fn no_flag_name_and_no_field_stands_in_the_table_twice() {
 }
 
 #[test]
-fn every_flag_of_the_contract_is_there() {
-    let contract = "config config-dir kubeconfig bootstrap-kubeconfig hostname-override node-ip cert-dir cloud-provider \
+fn every_flag_of_the_go_kubelet_is_accepted() {
+    let flags = "config config-dir kubeconfig bootstrap-kubeconfig hostname-override node-ip cert-dir cloud-provider \
         root-dir seccomp-default node-labels lock-file exit-on-lock-contention runtime-cgroups \
         image-credential-provider-config image-credential-provider-bin-dir provider-id fail-cgroupv1 v vmodule \
         log-flush-frequency housekeeping-interval max-housekeeping-interval version help \
@@ -427,7 +427,7 @@ fn every_flag_of_the_contract_is_there() {
         eviction-pressure-transition-period eviction-max-pod-grace-period eviction-minimum-reclaim \
         protect-kernel-defaults reserved-cpus system-reserved kube-reserved enforce-node-allocatable \
         system-reserved-cgroup kube-reserved-cgroup register-node register-with-taints logging-format";
-    for name in contract.split_whitespace() {
+    for name in flags.split_whitespace() {
         assert!(config::flags::find(name).is_some(), "--{name}");
     }
 }

@@ -1,4 +1,4 @@
-//! Which nodes a pod may run on, by its node selector and its required node affinity (contract C.33).
+//! Which nodes a pod may run on, by its node selector and its required node affinity (docs/behaviour/admission.md).
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! Whether a pod fits the node: enough resources, the right labels, name, ports and taints (contract C.33). All that does
-//! not fit is found, so that preemption knows whether resources are the only thing that is missing.
+//! Whether a pod fits the node: enough resources, the right labels, name, ports and taints (docs/behaviour/admission.md). All
+//! that does not fit is found, so that preemption knows whether resources are the only thing that is missing.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;

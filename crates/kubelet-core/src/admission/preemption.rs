@@ -1,5 +1,5 @@
-//! Who makes way for a critical pod that finds too little room (contract C.34): pods without claims first, and as little
-//! of each class as will do. Never ends a pod.
+//! Who makes way for a critical pod that finds too little room (docs/behaviour/admission.md): pods without claims first, and as
+//! little of each class as will do. Never ends a pod.
 
 use model::containers::spec_of;
 use model::k8s::Pod;

@@ -1,5 +1,5 @@
-//! What a node that runs short takes in (contract C.39): critical pods always; under memory pressure all that ask for
-//! something; under any other pressure nobody else.
+//! What a node that runs short takes in (docs/behaviour/admission.md): critical pods always; under memory pressure all that ask
+//! for something; under any other pressure nobody else.
 
 use std::borrow::Cow;
 

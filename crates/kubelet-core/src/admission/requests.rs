@@ -1,4 +1,4 @@
-//! What a pod asks a node for: the sum over its containers at the moment when it needs most (contract C.33).
+//! What a pod asks a node for: the sum over its containers at the moment when it needs most (docs/behaviour/admission.md).
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! What cgroups are called (contract C.66). With systemd a name carries the names of all above it, and what is between
-//! dashes is one step down; so dashes inside a part are written as underscores.
+//! What cgroups are called (docs/behaviour/resources-and-qos.md). With systemd a name carries the names of all above it, and
+//! what is between dashes is one step down; so dashes inside a part are written as underscores.
 
 use model::cgroup::CgroupPath;
 use model::{CgroupDriver, PodUid, QosClass};

@@ -1,5 +1,5 @@
-//! What the node enforces on all pods together, and on the cgroups of its own (contract C.69). Hard eviction thresholds
-//! do not count here: pods that come close to the end of what the node has are evicted, not throttled.
+//! What the node enforces on all pods together, and on the cgroups of its own (docs/behaviour/resources-and-qos.md). Hard
+//! eviction thresholds do not count here: pods that come close to the end of what the node has are evicted, not throttled.
 
 use std::collections::BTreeMap;
 

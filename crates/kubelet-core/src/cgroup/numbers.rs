@@ -1,4 +1,5 @@
-//! What a cgroup allows, and how that is said to either version of cgroups and to systemd (contract C.67, C.68).
+//! What a cgroup allows, and how that is said to either version of cgroups and to systemd
+//! (docs/behaviour/resources-and-qos.md).
 
 use model::cgroup::{CgroupFile, CgroupSettings, CgroupVersion, UnitProperty};
 
@@ -32,7 +33,7 @@ pub struct CgroupNumbers {
 /// No limit of huge pages, in a number that the kernel takes.
 pub(super) const UNBOUNDED_HUGEPAGES: u64 = 1 << 62;
 
-/// The weight of version 2 for the shares of version 1 (C.67).
+/// The weight of version 2 for the shares of version 1: 1 + (shares - 2) * 9999 / 262142.
 #[must_use]
 pub fn cpu_weight(shares: i64) -> i64 {
     1 + (shares.clamp(MIN_SHARES, MAX_SHARES) - MIN_SHARES) * 9999 / (MAX_SHARES - MIN_SHARES)

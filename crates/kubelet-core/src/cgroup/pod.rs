@@ -1,4 +1,4 @@
-//! The numbers of a pod's own cgroup (contract C.67, C.68).
+//! The numbers of a pod's own cgroup (docs/behaviour/resources-and-qos.md).
 
 use model::containers::{init_containers, regular_containers, spec_of};
 use model::k8s::{Pod, ResourceRequirements};

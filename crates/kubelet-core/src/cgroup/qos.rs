@@ -1,5 +1,5 @@
-//! The numbers of the QoS cgroups, from all pods that have a place on the node (contract C.67): a QoS cgroup as a whole weighs what
-//! its pods request, so that those without requests get what is left and no more.
+//! The numbers of the QoS cgroups, from all pods that have a place on the node (docs/behaviour/resources-and-qos.md): a QoS
+//! cgroup as a whole weighs what its pods request, so that those without requests get what is left and no more.
 
 use model::{Amount, QosClass};
 

@@ -1,5 +1,5 @@
-//! Which devices a pod gets (contract C.74): for each container as many as its limits say of what plugins look after.
-//! Those of an init container are used again by the containers after it; those of a sidecar stay with it.
+//! Which devices a pod gets (docs/behaviour/plugins.md): for each container as many as its limits say of what plugins look
+//! after. Those of an init container are used again by the containers after it; those of a sidecar stay with it.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};

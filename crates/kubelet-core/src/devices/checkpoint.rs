@@ -1,4 +1,5 @@
-//! `kubelet_internal_checkpoint`: who has which devices, so that a restart of the kubelet changes nothing (contract B.7).
+//! `kubelet_internal_checkpoint`: who has which devices, so that a restart of the kubelet changes nothing
+//! (docs/behaviour/plugins.md).
 //!
 //! The format is the Go kubelet's, with its checksum over a debug print of the Go value, so that a node can change over
 //! and back.

@@ -1,5 +1,5 @@
-//! `$(VAR)` expansion (contract C.44) within what execve(2) takes. Never makes a text that is longer than its limit: a
-//! pod that doubles a value forty times costs no more than one that does not.
+//! `$(VAR)` expansion (docs/behaviour/pod-environment.md) within what execve(2) takes. Never makes a text that is longer than
+//! its limit: a pod that doubles a value forty times costs no more than one that does not.
 
 use std::collections::{BTreeMap, BTreeSet};
 

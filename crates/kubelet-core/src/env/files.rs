@@ -1,5 +1,5 @@
-//! Variables that an init container writes into a file (`fileKeyRef`, contract C.44): which files a container needs, and
-//! how one is read. Never opens a file.
+//! Variables that an init container writes into a file (`fileKeyRef`, docs/behaviour/pod-environment.md): which files a
+//! container needs, and how one is read. Never opens a file.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,5 @@
-//! The config maps and secrets that variables are taken from: which a pod needs, and how they are read (contract C.44).
-//! Never fetches one.
+//! The config maps and secrets that variables are taken from: which a pod needs, and how they are read
+//! (docs/behaviour/pod-environment.md). Never fetches one.
 
 use std::collections::{BTreeMap, BTreeSet};
 

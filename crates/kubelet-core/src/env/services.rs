@@ -1,5 +1,5 @@
-//! Variables that describe the services of a cluster (contract C.45), in both forms: the plain one, and that of linked
-//! containers.
+//! Variables that describe the services of a cluster (docs/behaviour/pod-environment.md), in both forms: the plain one, and
+//! that of linked containers.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-//! What one pod may take of the node's disk (contract C.40): the limits of its volumes, of the pod and of its containers.
+//! What one pod may take of the node's disk (docs/behaviour/eviction.md): the limits of its volumes, of the pod and of its
+//! containers.
 
 use model::Amount;
 use model::containers::{init_containers, regular_containers, spec_of};

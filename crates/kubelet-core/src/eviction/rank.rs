@@ -1,5 +1,5 @@
-//! Who goes first (contract C.38): whoever takes more than it asked for, then the least important, then whoever takes
-//! most beyond what it asked for.
+//! Who goes first (docs/behaviour/eviction.md): whoever takes more than it asked for, then the least important, then whoever
+//! takes most beyond what it asked for.
 
 use std::cmp::Reverse;
 

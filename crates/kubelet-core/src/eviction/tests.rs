@@ -128,7 +128,7 @@ fn what_containers_write_to_has_the_thresholds_of_the_node_where_images_lie_apar
     assert!(set_in_vain(&fit_to_layout(&given, DiskLayout::Split)[..2]).is_empty());
 }
 
-/// With the usual thresholds (C.37): which are due where so many percent of each disk are left.
+/// With the default thresholds: which are due where so many percent of each disk are left.
 #[test]
 fn thresholds_of_images_count_for_the_disk_they_are_on_be_it_the_nodes() {
     let usual = json!({"evictionHard": {"nodefs.available": "10%", "imagefs.available": "15%"}});

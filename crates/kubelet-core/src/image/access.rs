@@ -1,5 +1,5 @@
-//! Who may use an image that is on the node already (contract C.79): one that was pulled with credentials is not given to
-//! pods that have none.
+//! Who may use an image that is on the node already (docs/behaviour/images.md): one that was pulled with credentials is not
+//! given to pods that have none.
 //!
 //! Owns: the records of pulls, their files' names and content, and what follows from them. Never: pulling, reading or
 //! writing a file.

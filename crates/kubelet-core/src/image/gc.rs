@@ -1,5 +1,5 @@
-//! Which images go (contract C.80): those that nobody uses and that were not used for longest, once their disk is too
-//! full; and those that were not used for too long.
+//! Which images go (docs/behaviour/images.md): those that nobody uses and that were not used for longest, once their disk is
+//! too full; and those that were not used for too long.
 //!
 //! Owns: the choice, its order and the texts. Never: removing an image, measuring the disk.
 

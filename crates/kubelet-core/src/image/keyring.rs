@@ -1,5 +1,5 @@
-//! Credentials for registries (contract C.78): the files that `docker login` and others write, and which of their entries
-//! are meant for an image. Never reads a file or a network.
+//! Credentials for registries (docs/behaviour/images.md): the files that `docker login` and others write, and which of their
+//! entries are meant for an image. Never reads a file or a network.
 
 use std::collections::BTreeMap;
 

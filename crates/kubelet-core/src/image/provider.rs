@@ -1,5 +1,5 @@
-//! Credentials from programs (contract C.78, B.8 "credential provider plugins"): which program is asked for an image, what
-//! it is asked, what its answer means, and for whom and how long an answer is kept. Never runs one, nor reads a clock.
+//! Credentials from programs (docs/behaviour/plugins.md): which program is asked for an image, what it is asked, what its
+//! answer means, and for whom and how long an answer is kept. Never runs one, nor reads a clock.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! When to pull an image, and the words for how that went (contract C.78). Never pulls: it decides and phrases.
+//! When to pull an image, and the words for how that went (docs/behaviour/images.md). Never pulls: it decides and phrases.
 
 use std::fmt;
 use std::time::Duration;

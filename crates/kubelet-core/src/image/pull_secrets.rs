@@ -1,4 +1,4 @@
-//! Credentials from the pull secrets of a pod (contract C.78). Never fetches a secret or a file.
+//! Credentials from the pull secrets of a pod (docs/behaviour/images.md). Never fetches a secret or a file.
 
 use model::containers::spec_of;
 use model::k8s::{Pod, Secret};

@@ -1,5 +1,5 @@
-//! The addresses of a node (contract B.9): which one counts, and what is left to a cloud provider. Never resolves a name
-//! or looks at an interface.
+//! The addresses of a node (docs/behaviour/node-status.md): which one counts, and what is left to a cloud provider. Never
+//! resolves a name or looks at an interface.
 
 use std::net::IpAddr;
 

@@ -1,5 +1,5 @@
-//! Registration: the Node that is created, and what is changed of one that exists already (contract C.89). Labels, taints
-//! and annotations of others are never taken away.
+//! Registration: the Node that is created, and what is changed of one that exists already (docs/behaviour/node-status.md).
+//! Labels, taints and annotations of others are never taken away.
 
 use std::collections::BTreeMap;
 

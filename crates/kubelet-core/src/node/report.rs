@@ -1,5 +1,5 @@
-//! When the status of a Node is sent, and as what (contract B.9): at once if anything but the heartbeat changed, else
-//! every so often, so that thousands of nodes do not report in step.
+//! When the status of a Node is sent, and as what (docs/behaviour/node-status.md): at once if anything but the heartbeat
+//! changed, else every so often, so that thousands of nodes do not report in step.
 
 use std::time::Duration;
 

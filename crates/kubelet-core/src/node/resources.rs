@@ -1,5 +1,5 @@
-//! What a node has and what pods may use of it (contract B.9): capacity less what is reserved, and less what eviction
-//! keeps free. Never measures anything.
+//! What a node has and what pods may use of it (docs/behaviour/node-status.md): capacity less what is reserved, and less what
+//! eviction keeps free. Never measures anything.
 
 use std::collections::BTreeMap;
 

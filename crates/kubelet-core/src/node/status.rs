@@ -1,4 +1,5 @@
-//! The status of a Node, set in the order of contract B.9: each part from its facts, over what the Node said before.
+//! The status of a Node, set in the order of the Go kubelet, Ready after all other conditions (docs/behaviour/node-status.md):
+//! each part from its facts, over what the Node said before.
 
 use std::collections::BTreeMap;
 

@@ -277,7 +277,8 @@ fn pending_restart(inputs: &PodInputs<'_>, container: &ContainerRef<'_>) -> Opti
     inputs.backoff.pending_after(&key, failed_at, inputs.now.mono)
 }
 
-/// One more than the last known instance, or than the newest log file of one that the runtime forgot (C.17).
+/// One more than the last known instance, or than the newest log file of one that the runtime forgot
+/// (docs/behaviour/pod-lifecycle.md).
 fn next_restart_count(inputs: &PodInputs<'_>, name: &str) -> u32 {
     let last = inputs.observed.newest(name).map(|c| c.record.restart_count);
     last.or_else(|| inputs.log_restarts.get(name).copied()).map_or(0, |count| count.saturating_add(1))

@@ -1,4 +1,4 @@
-//! Delays that double with every failure: crash loops (C.16) and image pulls share the table.
+//! Delays that double with every failure: crash loops (docs/behaviour/pod-lifecycle.md) and image pulls share the table.
 //!
 //! Owns the numbers and the keys. Never waits, and never decides what is retried.
 

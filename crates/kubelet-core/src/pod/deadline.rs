@@ -1,4 +1,4 @@
-//! How long a pod may be active (C.35). Never looks at what its containers do.
+//! How long a pod may be active (docs/behaviour/pod-lifecycle.md). Never looks at what its containers do.
 
 use std::time::Duration;
 

@@ -1,5 +1,6 @@
-//! Fingerprints that are part of the contract: the container hash (B.5) that tells whether a running container still
-//! matches its spec, and the FNV-128a text that static pods are named by (C.23).
+//! Hashes that must equal those of the Go kubelet: the container hash, which shows whether a running container still matches
+//! its spec (docs/behaviour/container-runtime.md), and the FNV-128a text from which static pods get their UIDs
+//! (docs/behaviour/static-pods.md).
 //!
 //! Never decides anything: callers compare.
 

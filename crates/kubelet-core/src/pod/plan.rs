@@ -154,7 +154,7 @@ pub enum RemoveReason {
 }
 
 impl RemoveReason {
-    /// Whether the log file stays: the next instance counts on from it (C.12, C.17).
+    /// Whether the log file stays: the next instance counts on from it (docs/behaviour/pod-lifecycle.md).
     #[must_use]
     pub const fn keeps_logs(self) -> bool {
         match self {

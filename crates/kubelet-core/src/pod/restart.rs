@@ -1,4 +1,4 @@
-//! Does a container that ended start again? (C.11)
+//! Does a container that ended start again? (docs/behaviour/pod-lifecycle.md)
 //!
 //! Owns the order of the rules: first the reason that we killed it for, then the container's restart rules, then its
 //! policy. A changed spec counts for running containers only, as in the Go kubelet: it makes us kill one. Never looks at

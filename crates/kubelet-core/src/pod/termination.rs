@@ -1,5 +1,5 @@
-//! How the containers of a pod are stopped: in which order, after which hook, within which grace period (C.6, C.15,
-//! C.21).
+//! How the containers of a pod are stopped: in which order, after which hook, within which grace period
+//! (docs/behaviour/pod-lifecycle.md).
 //!
 //! Never decides that a pod ends, and never waits: the executor runs hooks, waits for turns and calls the runtime.
 

@@ -1,5 +1,5 @@
-//! Labels and annotations of sandboxes and containers. The Go kubelet adopts our containers through them and we its, so
-//! every key and every value is written the way it writes them (contract B.5).
+//! Labels and annotations of sandboxes and containers. The Go kubelet adopts our containers through them and we its, so every
+//! key and every value is written the way it writes them (docs/behaviour/container-runtime.md).
 
 use std::collections::BTreeMap;
 

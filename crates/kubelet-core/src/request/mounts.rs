@@ -1,5 +1,5 @@
-//! What a container sees where in its file tree (contract C.19, C.42, C.47, C.54). Never mounts anything: the paths on
-//! the host come in, ready to be bound.
+//! What a container sees where in its file tree (docs/behaviour/volumes.md). Never mounts anything: the paths on the host come
+//! in, ready to be bound.
 
 use std::collections::BTreeMap;
 

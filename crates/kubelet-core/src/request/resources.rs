@@ -1,4 +1,4 @@
-//! Requests and limits as the numbers of a cgroup (contract C.65, C.67, C.68, C.70). Never writes a cgroup.
+//! Requests and limits as the numbers of a cgroup (docs/behaviour/resources-and-qos.md). Never writes a cgroup.
 
 use std::collections::BTreeMap;
 

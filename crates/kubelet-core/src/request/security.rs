@@ -1,5 +1,5 @@
-//! Who a container runs as and what it may do (contract C.58–C.64). Never looks at the machine: whether AppArmor is
-//! there is for admission to say.
+//! Who a container runs as and what it may do (docs/behaviour/security-context.md). Never looks at the machine: whether
+//! AppArmor is there is for admission to say.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Who a static pod is: name, namespace, UID and the annotations that say where it came from (contract C.22–C.24).
+//! Who a static pod is: name, namespace, UID and the annotations that say where it came from (docs/behaviour/static-pods.md).
 //! Never looks at what the pod runs, except to derive the UID from it.
 
 use std::fmt;

@@ -1,4 +1,4 @@
-//! What a static pod may not refer to, because no API server stands behind it (contract C.24).
+//! What a static pod may not refer to, because no API server stands behind it (docs/behaviour/static-pods.md).
 
 use config::Features;
 use model::containers::{all_containers, spec_of};

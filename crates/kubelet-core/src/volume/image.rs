@@ -1,5 +1,5 @@
-//! Volumes that show an image (contract A.5, B.11 ImageVolume): which a container mounts, and which runtimes can do it.
-//! The runtime mounts them itself, read-only; the kubelet sees to it that the image is there. Never pulls.
+//! Volumes that show an image (docs/behaviour/images.md): which a container mounts, and which runtimes can do it. The runtime
+//! mounts them itself, read-only; the kubelet sees to it that the image is there. Never pulls.
 
 use model::containers::{ContainerRef, spec_of};
 use model::k8s::{Pod, Volume};

@@ -1,4 +1,4 @@
-//! The files of a volume that is made from API objects (contract C.46, C.48).
+//! The files of a volume that is made from API objects (docs/behaviour/volumes.md).
 
 use std::collections::{BTreeMap, BTreeSet};
 

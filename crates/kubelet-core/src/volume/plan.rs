@@ -1,5 +1,5 @@
 //! What a volume of the spec means on this machine: which type makes it, from what, and where it shows up
-//! (contract A.5, B.7).
+//! (docs/behaviour/volumes.md).
 //!
 //! A claim is followed through its PersistentVolume to one of the same types. Types that this kubelet does not offer are
 //! refused here, each in words of its own: CSI has its place next to `Local` and `Nfs`, with an attach and a stage before

@@ -1,4 +1,4 @@
-//! Service account tokens in volumes (contract C.51): what is asked of the API, and how long an answer is used.
+//! Service account tokens in volumes (docs/behaviour/volumes.md): what is asked of the API, and how long an answer is used.
 //! Never asks, never reads a clock.
 
 use std::time::Duration;

@@ -1,5 +1,5 @@
 //! Where the newest version of one ConfigMap or Secret comes from, by the three strategies of
-//! `configMapAndSecretChangeDetectionStrategy` (contract C.52).
+//! `configMapAndSecretChangeDetectionStrategy` (docs/behaviour/volumes.md).
 //!
 //! Owns one source for each object that some pod refers to, shared by all of them; it ends with the last of these pods.
 //! Never asks for an object that no pod refers to.

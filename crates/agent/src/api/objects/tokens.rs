@@ -1,4 +1,4 @@
-//! The service account tokens of one pod (contract C.51).
+//! The service account tokens of one pod (docs/behaviour/volumes.md).
 //!
 //! Owns those that were issued, until the pod needs none any more; there are as many as its volumes ask for. How long
 //! one is used is decided in `kubelet_core::volume::token`.

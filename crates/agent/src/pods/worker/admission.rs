@@ -119,7 +119,7 @@ impl PodWorker {
         self.feed(WorkerEvent::Kill { cause, grace_override });
     }
 
-    /// Somebody waits for the room of this pod; says so once when that takes too long (contract C.6).
+    /// Somebody waits for the room of this pod; says so once when that takes too long (docs/behaviour/pod-lifecycle.md).
     pub(super) fn check_if_late(&mut self) {
         let Some(late_at) = self.late_at else { return };
         if self.state.stage() >= PodStage::Terminated {

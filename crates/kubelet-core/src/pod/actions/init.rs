@@ -1,4 +1,5 @@
-//! The init chain: init containers one after the other, sidecars started in line and then kept running (C.13, C.14).
+//! The init chain: init containers one after the other, sidecars started in line and then kept running
+//! (docs/behaviour/pod-lifecycle.md).
 
 use model::containers::{self, ContainerRef};
 use model::{ContainerKind, ContainerObservation, ContainerState};

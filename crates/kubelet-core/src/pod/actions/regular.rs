@@ -1,4 +1,5 @@
-//! The regular containers: started in the order of the spec once the init chain is done, and restarted by policy (C.11).
+//! The regular containers: started in the order of the spec once the init chain is done, and restarted by policy
+//! (docs/behaviour/pod-lifecycle.md).
 
 use model::ContainerState;
 use model::containers::{self, ContainerRef};

@@ -1,5 +1,5 @@
-//! One container's exit begins the whole pod again in the same sandbox (C.12): everything is killed without grace and
-//! removed, the logs stay, and the init chain starts from its first container.
+//! One container's exit begins the whole pod again in the same sandbox (docs/behaviour/pod-lifecycle.md): everything is killed
+//! without grace and removed, the logs stay, and the init chain starts from its first container.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Whether the pod has a sandbox to work in, and whether it gets another one (C.10).
+//! Whether the pod has a sandbox to work in, and whether it gets another one (docs/behaviour/pod-lifecycle.md).
 
 use model::containers::{self, ContainerRef, spec_of};
 use model::k8s::Pod;

@@ -255,7 +255,7 @@ fn metrics_of_a_cluster_node_have_every_implemented_family() {
             || name.starts_with("kubelet_rs_")
     };
     let unknown: Vec<_> = told.keys().filter(|name| !is_known(name)).collect();
-    assert!(unknown.is_empty(), "no name of the contract: {unknown:?}");
+    assert!(unknown.is_empty(), "families that the Go kubelet does not have: {unknown:?}");
     told_of_callers(&cluster, &text);
     super::recorded_metrics::compare(&cluster);
 }
