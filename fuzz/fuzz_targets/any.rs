@@ -1,5 +1,5 @@
-//! One program for all fuzz targets; `FUZZ_TARGET` names the one to run. What they do stands next to the code that they
-//! try, in the `fuzzing` module of each room.
+//! One program for all fuzz targets; `FUZZ_TARGET` names the one to run. Each target is defined next to the code that it
+//! tests, in the `fuzzing` module of its crate.
 #![no_main]
 
 use std::sync::LazyLock;
