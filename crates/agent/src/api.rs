@@ -1,7 +1,7 @@
-//! The node as a member of a cluster: everything that talks to the Kubernetes API.
+//! The node as a member of a cluster: every client of the Kubernetes API.
 //!
-//! Owns the connections' use, and nothing about pods: pods come in as one more source of the sync loop, and their status
-//! goes out from [`crate::pods_view::PodsView`]. A standalone kubelet starts none of this.
+//! Owns no state of pods: pods come in as one more config source of the sync loop, and their status goes out from
+//! [`crate::pods_view::PodsView`]. A standalone kubelet starts none of this.
 
 pub mod certificates;
 pub(crate) mod events;
@@ -17,12 +17,12 @@ use std::sync::Arc;
 
 use ports::Cluster;
 
-/// The ways to the API server. Each has a budget of its own, so that no kind of traffic waits behind another.
+/// The clients of the API server. Each has its own rate limit, so that no kind of traffic delays another.
 #[derive(Clone, Debug)]
 pub struct ApiClients {
     /// Reads and watches, registration, mirror pods, tokens.
     pub general: Arc<dyn Cluster>,
-    /// The status of pods, and the deletion of those that are done.
+    /// The status of pods, and the deletion of terminated pods.
     pub status: Arc<dyn Cluster>,
     pub events: Arc<dyn Cluster>,
     /// The status of the node, and its lease.

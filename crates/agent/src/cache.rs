@@ -1,5 +1,5 @@
-//! The latest observation of every pod the runtime knows, or a worker asks about, and what the runtime lists of those
-//! that nobody has looked at yet. Only the PLEG writes it.
+//! The pod cache: the latest observation of every pod that the runtime has or that has a worker, and the last listing for
+//! pods that were not inspected yet. Only the PLEG writes it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,7 +29,7 @@ impl Default for PodCache {
 }
 
 impl PodCache {
-    /// Follows one pod. The value is `None` until it has been looked at once.
+    /// Subscribes to one pod. The value is `None` until the pod was inspected once.
     #[must_use]
     pub fn subscribe(&self, uid: &PodUid) -> watch::Receiver<Option<Arc<PodObservation>>> {
         self.slots.lock().entry(uid.clone()).or_insert_with(|| watch::Sender::new(None)).subscribe()
@@ -52,8 +52,8 @@ impl PodCache {
         self.listed.subscribe()
     }
 
-    /// What the runtime has of each pod, as the latest look at the pod shows it, or else the last listing. `None`
-    /// before the first listing: nobody knows then what else there is.
+    /// What the runtime has of each pod, from the pod's latest observation, or else from the last listing. `None`
+    /// before the first listing: the set of pods is not known until then.
     #[must_use]
     pub fn presence(&self) -> Option<InRuntime> {
         let mut pods = self.listed.borrow().clone()?;
@@ -68,15 +68,15 @@ impl PodCache {
         Some(pods)
     }
 
-    /// Pods that somebody takes care of.
+    /// Pods with a subscriber, which is their worker.
     #[must_use]
     pub fn followed(&self) -> BTreeSet<PodUid> {
         let slots = self.slots.lock();
         slots.iter().filter(|(_, slot)| slot.receiver_count() > 0).map(|(uid, _)| uid.clone()).collect()
     }
 
-    /// Publishes an observation, unless a later one is there already. Slots that hold nothing and that nobody follows
-    /// are dropped, so the cache stays as small as the node.
+    /// Publishes an observation, unless the cache has a later one. Empty slots without subscribers are dropped, so that
+    /// the cache does not grow.
     pub(crate) fn publish(&self, observation: PodObservation) {
         let mut slots = self.slots.lock();
         let uid = observation.pod.uid.clone();

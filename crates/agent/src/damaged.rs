@@ -1,4 +1,4 @@
-//! Files of ours that cannot be read: kept under another name for an operator, and out of the way of the next write.
+//! Files of the kubelet that cannot be parsed: renamed, so that an operator can inspect them and the next write succeeds.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use ports::Files;
 
 use crate::error_chain::chain;
 
-/// Renames the file to `<name>.damaged`. The caller goes on as if the file did not exist.
+/// Renames the file to `<name>.damaged`. The caller continues as if the file did not exist.
 pub(crate) async fn set_aside(files: &dyn Files, path: &Path) {
     let mut name = path.as_os_str().to_owned();
     name.push(".damaged");

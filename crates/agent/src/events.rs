@@ -10,10 +10,10 @@ use parking_lot::Mutex;
 use ports::Clock;
 use tokio::sync::mpsc;
 
-/// A longer message is cut: hooks, probes and runtimes may say megabytes, and the API takes no more than this in events of
-/// `events.k8s.io`.
+/// A longer message is truncated: hooks, probes and runtimes may return megabytes, and the API rejects longer messages in
+/// events of `events.k8s.io`.
 pub const MAX_MESSAGE: usize = 1024;
-/// A longer annotation is cut.
+/// A longer annotation is truncated.
 const MAX_ANNOTATION: usize = 16 << 10;
 /// Events that may wait for the API; further ones are only logged.
 const WAITING: usize = 1000;
@@ -37,7 +37,7 @@ pub struct Event {
     pub annotations: Vec<(&'static str, String)>,
 }
 
-/// Takes events; clones are the same recorder.
+/// Records events; clones share the queue and the memory.
 #[derive(Clone, Debug)]
 pub struct Recorder {
     clock: Clock,
@@ -80,7 +80,7 @@ impl Recorder {
         self.record(Some(pod), container, (EventType::Warning, reason.into(), message.into()), Vec::new());
     }
 
-    /// With more for programs to read.
+    /// A warning with annotations, for programs to read.
     pub fn annotated_warning(
         &self,
         pod: &PodRef,
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn the_message_of_an_event_has_at_most_a_kibibyte_and_keeps_whole_characters() {
+    async fn event_messages_are_truncated_to_a_kibibyte_at_a_character() {
         let recorder = Recorder::new(Clock::starting_at(Timestamp::UNIX_EPOCH), 2);
         recorder.node_warning("Failed", "x".repeat(MAX_MESSAGE));
         recorder.node_warning("Failed", "ä".repeat(8 << 20));

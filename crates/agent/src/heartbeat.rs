@@ -1,13 +1,13 @@
-//! When the sync loop last went round, for the health check.
+//! Time of the last iteration of the sync loop, for the health check.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// A loop that has not gone round for this long is stuck; `/healthz` says so.
+/// A loop without an iteration for this long is stuck, and `/healthz` fails.
 pub(crate) const STUCK_AFTER: Duration = Duration::from_secs(120);
 
-/// When the loop last went round, for the health check.
+/// Time of the last iteration, since the start of the process.
 #[derive(Clone, Debug, Default)]
 pub struct Heartbeat {
     nanos: Arc<AtomicU64>,

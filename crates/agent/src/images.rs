@@ -1,8 +1,8 @@
-//! Images on this node: present when a container is to be created, pulled where the policy says so.
+//! Images on this node: ensures that an image is present before a container is created, by its pull policy.
 //!
-//! Owns the pulls under way (at most one per image and credentials, shared by all that wait for it), the limits on how many run side by
-//! side and how often, and the back-off of failing ones. Whether to pull, and every text users see, is decided in
-//! `kubelet_core::image`.
+//! Owns the pulls under way (at most one for each image and its credentials, shared by all passes that wait for it), the
+//! limits on parallel pulls and on the pull rate, and the image-pull back-off. Whether to pull, and every message that users
+//! see, is decided in `kubelet_core::image`.
 
 pub(crate) mod garbage_collection;
 mod node_keyring;
@@ -36,19 +36,19 @@ use crate::context::Context;
 use crate::events::Recorder;
 use crate::metrics::Metrics;
 
-/// An image that a container waits for, to run it or to be shown it.
+/// An image that a container waits for, to run it or to mount it.
 #[derive(Clone, Copy, Debug)]
 pub struct WantedImage<'a> {
-    /// Whom events are about; the whole pod where nobody is named.
+    /// The container that events are about; `None` for the whole pod.
     pub container: Option<&'a str>,
-    /// As the user wrote it.
+    /// As written in the manifest.
     pub image: &'a str,
-    /// As the spec has it.
+    /// As in the spec.
     pub policy: Option<&'a str>,
 }
 
 impl<'a> WantedImage<'a> {
-    /// What a container runs.
+    /// The image of a container.
     #[must_use]
     pub fn of(container: &'a ContainerRef<'_>) -> Self {
         Self {
@@ -58,9 +58,9 @@ impl<'a> WantedImage<'a> {
         }
     }
 
-    /// What a volume shows.
+    /// The image of an image volume.
     #[must_use]
-    pub const fn shown(volume: ImageVolume<'a>) -> Self {
+    pub const fn of_volume(volume: ImageVolume<'a>) -> Self {
         Self { container: None, image: volume.image, policy: volume.pull_policy }
     }
 }
@@ -68,21 +68,21 @@ impl<'a> WantedImage<'a> {
 /// An image that a container can be created from.
 #[derive(Clone, Debug)]
 pub struct ReadyImage {
-    /// What the runtime calls it.
+    /// The runtime's reference to the image.
     pub reference: String,
     /// The image's own user, for the runAsNonRoot check.
     pub observed: ImageObservation,
-    /// From when to when it was pulled, if it was not there.
+    /// Begin and end of the pull, if the image was not present.
     pub pulled: Option<(MonoTime, MonoTime)>,
 }
 
-/// Why a container has no image: the reason and message of its waiting state.
+/// A failure to provide an image: the reason and message of the container's waiting state.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}: {message}")]
 pub struct ImageFailure {
     pub reason: &'static str,
     pub message: String,
-    /// When another attempt makes sense.
+    /// When the next attempt is due.
     pub retry_at: Option<MonoTime>,
 }
 
@@ -90,7 +90,7 @@ pub struct ImageFailure {
 #[derive(Clone, Debug)]
 struct PullError {
     message: String,
-    /// One of the attempts may have brought the image all the same.
+    /// One of the attempts may have pulled the image although its call failed.
     is_uncertain: bool,
 }
 
@@ -110,7 +110,7 @@ impl PullError {
 }
 
 type PullResult = Result<Pulled, PullError>;
-/// What is counted of a container's request for an image; `None` where it was not found out.
+/// The metric labels of a container's request for an image; `None` for what is not known.
 #[derive(Clone, Copy, Debug)]
 struct ImageCount {
     policy: PullPolicy,
@@ -120,26 +120,27 @@ struct ImageCount {
 
 type SharedPull = Shared<BoxFuture<'static, PullResult>>;
 
-/// Pods share a pull only where they pull with the same: whoever has nothing to show must not get what others may see.
+/// Pods share a pull only if they have the same credentials: a pod without credentials must not get an image that only
+/// others may use.
 type PullKey = (String, Vec<RegistryAuth>);
 
-/// What a pod's own pull secrets hold, or why one of them cannot be used.
+/// The credentials of a pod's image pull secrets, or why one of them is invalid.
 pub type PodKeyring = Result<Keyring, PullSecretError>;
 
-/// What a pod can pull with.
+/// The credentials that a pod can pull with.
 #[derive(Debug)]
 pub struct PodLogin {
     pub keyring: PodKeyring,
-    /// Its service account, for providers that want to know it.
+    /// Has its service account, for credential providers that need it.
     pub objects: PodObjects,
 }
 
 #[derive(Clone, Debug)]
 struct Pulled {
     reference: String,
-    /// From the first byte asked for.
+    /// From the start of the pull request.
     took: Duration,
-    /// Which of the credentials it took; `None` if there were none.
+    /// Index of the credentials that worked; `None` if there were none.
     with: Option<usize>,
 }
 
@@ -150,7 +151,7 @@ pub struct Images {
     metrics: Arc<Metrics>,
     keyring: NodeKeyring,
     providers: Providers,
-    /// `None` where nothing is recorded and everybody may use what is there.
+    /// `None` if pulls are not recorded and every pod may use every image that is present.
     checked: Option<(VerificationPolicy, PullRecords)>,
     slots: Option<Arc<Semaphore>>,
     rate: Arc<Mutex<TokenBucket>>,
@@ -167,15 +168,15 @@ impl std::fmt::Debug for Images {
 #[derive(Debug)]
 struct BackOffs {
     table: BackoffTable,
-    /// The last error of each image, repeated in the message while it backs off.
+    /// The last error of each image, repeated in the message during the back-off.
     last_error: BTreeMap<String, (ImageProblem, String)>,
 }
 
 impl Images {
-    /// Starts the task that keeps records where they are kept.
+    /// Starts the task that owns the pull records, if pulls are recorded.
     ///
     /// # Errors
-    /// The directories of the records cannot be made.
+    /// The directories of the records cannot be created.
     pub async fn start(ctx: &Context) -> Result<Self, HostError> {
         let (root, settings) = (&ctx.settings.paths.root, &ctx.settings.images);
         let (runtime, files, clock, metrics) = (&ctx.runtime, &ctx.files, ctx.clock, ctx.metrics.clone());
@@ -204,10 +205,10 @@ impl Images {
         })
     }
 
-    /// Makes an image present, as its pull policy says.
+    /// Ensures that an image is present, by its pull policy.
     ///
     /// # Errors
-    /// The waiting state the container gets instead.
+    /// The container's waiting state.
     pub async fn ensure(
         &self,
         pod: &PodRef,
@@ -217,12 +218,12 @@ impl Images {
     ) -> Result<ReadyImage, ImageFailure> {
         let policy = PullPolicy::parse(wanted_by.policy);
         let mut counted = ImageCount { policy, is_present: None, must_pull: None };
-        let ready = self.ensure_as_asked(pod, wanted_by, (sandbox, login), &mut counted).await;
-        self.metrics.pods.image_asked(policy.label(), counted.is_present, counted.must_pull);
+        let ready = self.ensure_by_policy(pod, wanted_by, (sandbox, login), &mut counted).await;
+        self.metrics.pods.image_requested(policy.label(), counted.is_present, counted.must_pull);
         ready
     }
 
-    async fn ensure_as_asked(
+    async fn ensure_by_policy(
         &self,
         pod: &PodRef,
         wanted_by: WantedImage<'_>,
@@ -245,7 +246,7 @@ impl Images {
         if let (PullDecision::UsePresent, Some(observed)) = (decision, &present) {
             let may_use = self.may_use(&request.image, &observed.id, login).await.map_err(cannot_login)?;
             counted.must_pull = Some(!may_use);
-            // An image that the pod may not use is none to it.
+            // An image that the pod may not use counts as absent.
             decision = pull::compute_pull(counted.policy, may_use);
         }
         match (decision, present) {
@@ -268,7 +269,7 @@ impl Images {
         }
     }
 
-    /// The image as the runtime has it. What is pulled in any case is not inspected first.
+    /// The image in the runtime. An image that is pulled in any case is not inspected first.
     async fn inspect(
         &self,
         pod: &PodRef,
@@ -287,14 +288,14 @@ impl Images {
         Ok(present)
     }
 
-    /// What the runtime has: records of other images are of no use any more.
+    /// Reports the images of the runtime: pull records of other images are removed.
     async fn note_listing(&self, listed_at: Timestamp, images: Vec<ImageObservation>) {
         if let Some((_, records)) = &self.checked {
             records.note_listing(listed_at, images).await;
         }
     }
 
-    /// What to try, in order: the pod's own credentials before those of the node, and those before what programs give.
+    /// Credentials in the order in which they are tried: those of the pod, of the node, and of credential providers.
     async fn credentials(&self, login: &PodLogin, image: &str) -> Result<Vec<Credential>, PullSecretError> {
         let mut credentials = login.keyring.as_ref().map_err(Clone::clone)?.credentials_for(image);
         credentials.extend(self.keyring.current().await.credentials_for(image));
@@ -304,10 +305,10 @@ impl Images {
         Ok(credentials)
     }
 
-    /// Whether the pod may use an image that is there. Its credentials are looked at only where they matter.
+    /// Whether the pod may use an image that is present. Its credentials are read only if they matter.
     async fn may_use(&self, image: &str, image_ref: &str, login: &PodLogin) -> Result<bool, PullSecretError> {
         let Some((policy, records)) = &self.checked else { return Ok(true) };
-        let known = records.look(image, image_ref).await;
+        let known = records.lookup(image, image_ref).await;
         let record = known.record.as_ref();
         let decide =
             |pod: &PodCredentials| compute_image_access(policy, image, record, known.was_intended, pod);
@@ -368,7 +369,7 @@ impl Images {
                 Ok(ReadyImage { reference: pulled.reference, observed, pulled: Some((waited_from, now)) })
             }
             Err(error) => {
-                // After an uncertain one the image may come all the same; then it is known to be no preloaded one.
+                // After an uncertain failure the image may be present. The intent then shows that it was not preloaded.
                 if let Some(intent) = intent.filter(|_| !error.is_uncertain) {
                     intent.failed().await;
                 }
@@ -382,8 +383,8 @@ impl Images {
         }
     }
 
-    /// Joins the pull of this image that is under way, or begins one. When everybody who waits for it is gone, it is
-    /// abandoned. One of them is the first to have it.
+    /// Joins the pull of this image that is under way, or begins one. When no pass waits for it any more, it is abandoned.
+    /// Returns whether this caller began it.
     async fn join_pull(
         &self,
         request: &ImageRequest,
@@ -419,13 +420,13 @@ impl Images {
         let (runtime, clock) = (self.runtime.clone(), self.clock);
         let (slots, rate) = (self.slots.clone(), self.rate.clone());
         async move {
-            // First come, first served. The Go kubelet queues ten serial pulls and lets the next one wait at the door: in the
-            // same order, and with the same outcome.
+            // First come, first served. The Go kubelet queues ten serial pulls and blocks the sender of the next one, with
+            // the same order and outcome.
             let _slot = match &slots {
                 Some(slots) => slots.acquire().await.ok(),
                 None => None,
             };
-            // Only who has his turn asks the registry for anything.
+            // The rate limit counts only pulls that have a slot.
             if !rate.lock().take(clock.mono()) {
                 return Err(PullError::new("pull QPS exceeded"));
             }
@@ -453,7 +454,7 @@ impl Images {
         Err(ImageFailure { reason: ImageProblem::BackOff.as_str(), message, retry_at: Some(delay.until) })
     }
 
-    /// Returns when the back-off ends that the failure begins.
+    /// Starts a back-off, and returns its end.
     fn note_failure(&self, key: &str, problem: ImageProblem, message: &str) -> MonoTime {
         let mut back_off = self.back_off.lock();
         let now = self.clock.mono();
@@ -465,8 +466,8 @@ impl Images {
         now + delay
     }
 
-    /// The failure, and the event that names its cause where there is one. That the container failed for it is an event of
-    /// its own, which the caller records.
+    /// Returns the failure, and records the event about its cause if there is one. The caller records the event that the
+    /// container failed.
     fn refuse(
         &self,
         pod: &PodRef,
@@ -482,7 +483,7 @@ impl Images {
     }
 }
 
-/// Tries every matching credential until one works, and says which.
+/// Tries the matching credentials until one works, and returns its index.
 async fn pull_with_any(
     runtime: &dyn Runtime,
     request: &ImageRequest,
@@ -503,7 +504,7 @@ async fn pull_with_any(
     Err(PullError::of(&errors))
 }
 
-/// Allows `rate` takes a second on average and `burst` at once; a rate of 0 allows all.
+/// Allows `rate` pulls a second on average and `burst` at once; a rate of 0 is no limit.
 #[derive(Debug)]
 struct TokenBucket {
     rate: u32,
@@ -538,7 +539,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bucket_allows_a_burst_and_then_the_rate() {
+    fn token_bucket_allows_a_burst_and_then_the_rate() {
         let mut bucket = TokenBucket::new(2, 3);
         let at = |millis| MonoTime::from_start(Duration::from_millis(millis));
         let allowed = (0..5).filter(|_| bucket.take(at(0))).count();
@@ -548,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_of_zero_means_no_limit() {
+    fn token_bucket_with_a_rate_of_zero_has_no_limit() {
         let mut bucket = TokenBucket::new(0, 1);
         assert!((0..100).all(|_| bucket.take(MonoTime::ZERO)));
     }

@@ -1,4 +1,4 @@
-//! The tasks of the kubelet: what runs, waits and acts. Every decision they carry out is made in `kubelet-core`.
+//! The tasks of the kubelet. They observe, wait and act; every decision is made in `kubelet-core`.
 //!
 //! ```text
 //! file, url --sets--> SyncLoop --desired state--> PodWorker (one per pod) --passes--> Runtime, Host, Net
@@ -7,9 +7,9 @@
 //! Runtime --listings, hints--> Pleg
 //! ```
 //! Architecture invariants:
-//! - a task owns what it changes; others hold a handle. No lock spans an await;
+//! - a task owns the state that it changes; other tasks hold a handle. No lock spans an await;
 //! - the sync loop never waits for a pod, and no pod waits for another;
-//! - nothing here names an adapter: the world is reached through `ports` only.
+//! - this crate names no adapter: it reaches the runtime, the host and the network through `ports` only.
 #![forbid(unsafe_code)]
 
 pub mod api;

@@ -1,7 +1,7 @@
-//! What the kubelet counts of its own doing. Names, labels and types are those of the Go kubelet (docs/behaviour/metrics.md).
+//! The kubelet's own metrics. Names, labels and types are those of the Go kubelet (docs/behaviour/metrics.md).
 //!
-//! Owns the numbers; how they are written, `render` says. Everything without labels is one atomic; what has labels is a
-//! short table whose keys come from fixed sets, so that the number of lines is bounded.
+//! Owns the values; `render` writes them. A family without labels is one atomic; one with labels is a short table whose
+//! keys come from fixed sets, so that the number of series is bounded.
 
 mod certificates;
 mod devices;
@@ -31,17 +31,17 @@ use eviction::EvictionMetrics;
 pub(crate) use histogram::Histogram;
 pub use images::ImageMetrics;
 pub(crate) use pods::{NodeStart, PodStart};
-pub(crate) use render::{FromElsewhere, WorkingPods, write};
+pub(crate) use render::{ExternalMetrics, WorkingPods, write};
 use shutdown::ShutdownMetrics;
 use volumes::VolumeMetrics;
 
-/// Limits for how long pods take to start, in seconds.
+/// Buckets for the start of pods, in seconds.
 const POD_START: &[f64] = &[
     0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 20.0, 30.0, 45.0, 60.0, 120.0, 180.0, 240.0, 300.0, 360.0,
     480.0, 600.0, 900.0, 1200.0, 1800.0, 2700.0, 3600.0,
 ];
 const CONTAINERS_PER_POD: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0];
-/// Limits for calls to the runtime, in seconds: each is 2.5 times the one before.
+/// Buckets for calls to the runtime, in seconds: each is 2.5 times the one before.
 const RUNTIME_CALL: &[f64] = &[
     0.005,
     0.0125,
@@ -58,13 +58,13 @@ const RUNTIME_CALL: &[f64] = &[
     298.023_223_876_953_1,
     745.058_059_692_382_8,
 ];
-/// Reasons and handlers come from outside; beyond so many they are counted together.
+/// Reasons and handlers come from outside; beyond this number they are counted together.
 const MAX_KEYS: usize = 50;
 
 /// Counts of one family by one label.
 type ByLabel = Mutex<BTreeMap<String, u64>>;
 
-/// What a pass of a pod's worker was for, in the words of `operation_type`.
+/// The kind of a pod worker's pass, for the label `operation_type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WorkerPass {
     Create,
@@ -74,7 +74,7 @@ pub(crate) enum WorkerPass {
     Kill,
 }
 
-/// What was done to a cgroup.
+/// An operation on a cgroup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CgroupWork {
     Create,
@@ -111,7 +111,7 @@ pub struct Metrics {
     sandbox_errors: ByLabel,
     /// By kind, in the order of [`CONTAINER_TYPES`].
     started_containers: [AtomicU64; 3],
-    /// By kind and reason, parted by a space.
+    /// By kind and reason, separated by a space.
     started_container_errors: ByLabel,
     containers_per_pod: Histogram,
     worker_passes: [Histogram; 4],
@@ -134,7 +134,7 @@ pub struct Metrics {
     disk_samples: Histogram,
     pub(crate) requests: requests::RequestMetrics,
     pub(crate) pods: pods::PodMetrics,
-    /// They are shown next to these.
+    /// Rendered separately.
     pub certificates: CertificateMetrics,
 }
 
@@ -197,7 +197,7 @@ impl Default for Metrics {
     }
 }
 
-/// The place of a kind in [`CONTAINER_TYPES`].
+/// The index of a kind in [`CONTAINER_TYPES`].
 const fn container_type(kind: ContainerKind) -> usize {
     match kind {
         ContainerKind::Regular => 0,
@@ -217,7 +217,7 @@ fn count(table: &ByLabel, key: String) {
 }
 
 impl Metrics {
-    /// A listing has ended. `since_last` is from the beginning of the one before.
+    /// A relist has ended. `since_last` is from the beginning of the one before.
     pub(crate) fn relisted(&self, took: Duration, since_last: Option<Duration>, now: Timestamp) {
         self.relist_took.observe(took);
         if let Some(interval) = since_last {
@@ -226,8 +226,8 @@ impl Metrics {
         self.relisted_at.store(u64::try_from(now.as_second()).unwrap_or(0), Ordering::Relaxed);
     }
 
-    /// The stream of the runtime's events was asked for.
-    pub(crate) fn hints_asked(&self, took: Duration, is_ok: bool) {
+    /// The runtime's stream of events was requested.
+    pub(crate) fn hint_stream_requested(&self, took: Duration, is_ok: bool) {
         if is_ok {
             one_more(&self.hint_streams);
             self.hint_stream_took.observe(took);
@@ -246,8 +246,8 @@ impl Metrics {
                 ContainerState::Unknown => 3,
             }] += 1;
         }
-        for (place, count) in self.containers.iter().zip(counts) {
-            place.store(count, Ordering::Relaxed);
+        for (gauge, count) in self.containers.iter().zip(counts) {
+            gauge.store(count, Ordering::Relaxed);
         }
     }
 
@@ -266,12 +266,12 @@ impl Metrics {
         self.running_pods.store(count as u64, Ordering::Relaxed);
     }
 
-    /// The same UID was removed and asked for again.
+    /// A pod was removed and created again with the same UID.
     pub(crate) fn pod_restarted(&self, is_static: bool) {
         one_more(if is_static { &self.restarted_static_pods } else { &self.restarted_api_pods });
     }
 
-    /// A sandbox was asked for.
+    /// A sandbox was requested from the runtime.
     pub(crate) fn pod_started(&self, handler: &str, has_own_users: bool, took: Duration, is_ok: bool) {
         one_more(&self.started_pods);
         if has_own_users {
@@ -295,41 +295,41 @@ impl Metrics {
         }
     }
 
-    /// The start of a container was tried; with the reason where it failed.
+    /// The start of a container was attempted; `failure` is the reason if it failed.
     pub(crate) fn container_started(&self, kind: ContainerKind, failure: Option<&str>) {
-        let place = container_type(kind);
-        one_more(&self.started_containers[place]);
+        let index = container_type(kind);
+        one_more(&self.started_containers[index]);
         if let Some(reason) = failure {
-            count(&self.started_container_errors, format!("{} {reason}", CONTAINER_TYPES[place]));
+            count(&self.started_container_errors, format!("{} {reason}", CONTAINER_TYPES[index]));
         }
     }
 
-    /// A pod has got a worker.
-    pub(crate) fn pod_taken(&self, containers: usize) {
+    /// A pod was admitted with this many containers.
+    pub(crate) fn pod_admitted(&self, containers: usize) {
         self.containers_per_pod.observe_number(containers as u64);
     }
 
     pub(crate) fn worker_passed(&self, pass: WorkerPass, took: Duration) {
-        let place = match pass {
+        let index = match pass {
             WorkerPass::Create => 0,
             WorkerPass::Update => 1,
             WorkerPass::Sync => 2,
             WorkerPass::Kill => 3,
         };
-        self.worker_passes[place].observe(took);
+        self.worker_passes[index].observe(took);
     }
 
-    /// A pod's first pass began, so long after the pod was seen.
-    pub(crate) fn worker_began(&self, after: Duration) {
+    /// A pod's first pass began; `after` is the time since the pod was first seen.
+    pub(crate) fn worker_started(&self, after: Duration) {
         self.worker_start.observe(after);
     }
 
-    /// A pod runs, so long after it was first seen.
-    pub(crate) fn pod_runs(&self, since_seen: Duration) {
+    /// A pod is running; `since_seen` is the time since it was first seen.
+    pub(crate) fn pod_running(&self, since_seen: Duration) {
         self.pod_start.observe(since_seen);
     }
 
-    /// A pod was refused.
+    /// A pod was rejected.
     pub(crate) fn rejected(&self, reason: &str) {
         count(&self.rejections, reason.to_owned());
     }
@@ -338,12 +338,12 @@ impl Metrics {
         one_more(&self.orphaned_pods);
     }
 
-    /// The runtime is too old for a coming release.
+    /// The runtime is too old for a future release.
     pub(crate) fn runtime_loses_support(&self) {
         self.runtime_loses_support.store(true, Ordering::Relaxed);
     }
 
-    /// A handler that was to be reached over TLS answered without.
+    /// An HTTPS handler succeeded only over plain HTTP.
     pub(crate) fn hook_fell_back(&self) {
         one_more(&self.hook_fallbacks);
     }
@@ -353,17 +353,17 @@ impl Metrics {
         one_more(&self.cut_sleeps);
     }
 
-    /// A cgroup was made, changed or removed.
+    /// A cgroup was created, updated or removed.
     pub(crate) fn cgroup_work(&self, work: CgroupWork, took: Duration) {
         self.cgroup_works[work as usize].observe(took);
     }
 
-    /// What a sample of cgroups and procfs cost.
+    /// Duration of a sample of cgroups and procfs.
     pub(crate) fn cgroups_sampled(&self, took: Duration) {
         self.cgroup_samples.observe(took);
     }
 
-    /// What a sample of the disks cost.
+    /// Duration of a sample of the disks.
     pub(crate) fn disks_sampled(&self, took: Duration) {
         self.disk_samples.observe(took);
     }

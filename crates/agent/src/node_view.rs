@@ -1,4 +1,4 @@
-//! What the node as a whole knows of its runtime, published by `node::readiness` for all.
+//! The state of the container runtime as `node::readiness` last observed it, published for all tasks.
 
 use std::time::Duration;
 
@@ -8,16 +8,16 @@ use ports::runtime::{RuntimeCondition, RuntimeStatus, RuntimeVersion};
 /// A runtime that has not answered for this long is down.
 const RUNTIME_DOWN_AFTER: Duration = Duration::from_secs(30);
 
-/// The runtime as last seen.
+/// The last observation of the runtime.
 #[derive(Clone, Debug, Default)]
 pub struct NodeView {
     pub version: RuntimeVersion,
     pub status: RuntimeStatus,
     /// The runtime has answered once; before that its status is not known.
     pub has_answered: bool,
-    /// Last time the runtime said that it is ready; `None` before the first.
+    /// Last time the runtime reported that it is ready; `None` before the first.
     pub last_ready: Option<MonoTime>,
-    /// Why the last question was not answered.
+    /// Error of the last status call, if it failed.
     pub error: Option<String>,
 }
 
@@ -34,8 +34,8 @@ impl NodeView {
         network_problem(self.has_answered.then_some(&self.status))
     }
 
-    /// Everything that keeps the node from being ready, in the words of its condition; empty when it is. `pleg` is why the
-    /// PLEG is not healthy.
+    /// Everything that keeps the node from being ready, as messages for its Ready condition; empty when it is. `pleg` is why
+    /// the PLEG is not healthy.
     #[must_use]
     pub fn problems(&self, pleg: Option<String>, is_shutting_down: bool, now: MonoTime) -> Vec<String> {
         let mut problems =
@@ -46,7 +46,7 @@ impl NodeView {
     }
 }
 
-/// Why the runtime keeps the node from being ready, in the order and the words of the Go kubelet (`runtime.go`).
+/// Why the runtime keeps the node from being ready, with the messages and the order of the Go kubelet (`runtime.go`).
 fn runtime_problems(
     status: Option<&RuntimeStatus>,
     last_ready: Option<MonoTime>,
@@ -69,7 +69,7 @@ fn runtime_problems(
     problems
 }
 
-/// `None` for a status is one that is not known yet.
+/// `status` is `None` as long as the runtime has not answered.
 fn network_problem(status: Option<&RuntimeStatus>) -> Option<String> {
     let Some(status) = status else { return Some("network state unknown".to_owned()) };
     let network = &status.network_ready;

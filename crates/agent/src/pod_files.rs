@@ -1,4 +1,4 @@
-//! Where the files of a pod's containers are in its directory, other than volumes.
+//! Paths of files in a pod's directory that containers use, other than volumes.
 
 use std::path::{Path, PathBuf};
 
@@ -9,15 +9,15 @@ pub(crate) fn hosts_file_path(pod_dir: &Path) -> PathBuf {
     pod_dir.join("etc-hosts")
 }
 
-/// What of the pod's directory is shown to containers as files that they can write, other than volumes. It counts as what the pod
-/// takes of the disk, or a pod could fill the disk past every limit (CVE-2020-8557).
+/// Files in the pod's directory that containers can write to, other than volumes. They count towards the pod's ephemeral
+/// storage; otherwise a pod could fill the disk past every limit (CVE-2020-8557).
 #[must_use]
 pub(crate) fn files_of_containers(pod_dir: &Path) -> [PathBuf; 2] {
     [hosts_file_path(pod_dir), pod_dir.join(CONTAINERS)]
 }
 
-/// Where the container writes its last words. The name follows from the restart count, so that a later kubelet finds
-/// it without having been told.
+/// Where the container writes its termination message. The name is derived from the restart count, so that a restarted
+/// kubelet finds the file.
 #[must_use]
 pub(crate) fn termination_log_path(pod_dir: &Path, container: &str, restart_count: u32) -> PathBuf {
     pod_dir.join(CONTAINERS).join(container).join(format!("{restart_count:08x}"))

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use crate::damaged::set_aside;
 use crate::settings::Paths;
 
-/// A pod and what it is doing.
+/// A pod with its status and the progress of its worker.
 #[derive(Clone, Debug)]
 pub struct PodEntry {
     pub pod: Arc<Pod>,
@@ -23,18 +23,18 @@ pub struct PodEntry {
     pub progress: PodProgress,
 }
 
-/// How far the pod's worker is.
+/// Progress of the pod's worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PodProgress {
     pub stage: PodStage,
-    /// Nothing of the pod runs or is held on this node any more.
+    /// No container runs any more, and volumes and cgroups are released.
     pub is_released: bool,
-    /// Its source has it no more.
+    /// No source has the pod any more.
     pub is_orphan: bool,
 }
 
 impl PodProgress {
-    /// A container may still run, for all its worker knows.
+    /// Whether a container may still run, as far as the worker knows.
     #[must_use]
     pub const fn may_run(self) -> bool {
         match self.stage {
@@ -59,7 +59,7 @@ impl Default for PodsView {
 }
 
 impl PodsView {
-    /// Replaces what is known of the pod; returns whether its status differs from before.
+    /// Replaces the pod's entry; returns whether its status has changed.
     pub fn publish(
         &self,
         uid: &PodUid,
@@ -95,7 +95,7 @@ impl PodsView {
         self.entries.lock().values().cloned().collect()
     }
 
-    /// How many pods there are.
+    /// Number of pods.
     #[must_use]
     pub fn count(&self) -> usize {
         self.entries.lock().len()
@@ -113,18 +113,18 @@ pub(crate) fn is_final(status: &PodStatus) -> bool {
     matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"))
 }
 
-/// Where the status of a pod survives the kubelet.
+/// Path of the checkpoint of a pod's status.
 fn checkpoint_path(paths: &Paths, uid: &PodUid) -> PathBuf {
     paths.pod(uid).join("status.json")
 }
 
-/// Where the last spec of a pod survives its manifest.
+/// Path of the checkpoint of a pod's last spec.
 fn spec_path(paths: &Paths, uid: &PodUid) -> PathBuf {
     paths.pod(uid).join("pod.json")
 }
 
-/// Writes the pod down, so that a kubelet that finds it running without a manifest can still take it down properly:
-/// hooks, grace and order. Losing it costs only that, so a failure is logged and nothing more.
+/// Writes the spec to disk, so that a restarted kubelet that finds the pod running without a manifest can still terminate
+/// it with its hooks, grace period and order. A failure is only logged, because nothing else depends on the file.
 pub async fn save_pod(files: &dyn Files, paths: &Paths, uid: &PodUid, pod: &Pod) {
     let Ok(json) = serde_json::to_vec(pod) else { return };
     let saved = async {
@@ -136,15 +136,15 @@ pub async fn save_pod(files: &dyn Files, paths: &Paths, uid: &PodUid, pod: &Pod)
     }
 }
 
-/// The pod as an earlier run of the kubelet last knew it, if it left word and that is whole.
+/// The pod's last spec as an earlier run of the kubelet wrote it; `None` if there is none or it is damaged.
 pub async fn load_pod(files: &dyn Files, paths: &Paths, uid: &PodUid) -> Option<Pod> {
     read_pod(files, paths, uid).await.ok()?
 }
 
-/// Every pod that earlier runs of the kubelet wrote down and that is still whole.
+/// Every pod spec that earlier runs of the kubelet wrote and that is not damaged.
 ///
 /// # Errors
-/// The directory or a file in it is there and cannot be read, so that nobody knows what else there is.
+/// The directory or a file in it exists and cannot be read, so that the set of pods is not known.
 pub async fn load_pods(files: &dyn Files, paths: &Paths) -> Result<Vec<Pod>, HostError> {
     let mut pods = Vec::new();
     for entry in files.list_dir(&paths.pods()).await?.into_iter().filter(|entry| entry.is_dir) {
@@ -169,9 +169,9 @@ async fn read_pod(files: &dyn Files, paths: &Paths, uid: &PodUid) -> Result<Opti
     Ok(pod)
 }
 
-/// Writes the status next to the pod's other files. Losing one costs only what a look at the runtime cannot tell again
-/// (start time, readiness, why the pod failed), so a failure is logged and nothing more. That a pod has ended must survive a
-/// power cut: it would run again.
+/// Writes the status next to the pod's other files. A failure is only logged: without the file a restarted kubelet lacks
+/// only what the runtime does not know (start time, readiness, why the pod failed). A final status must survive a power
+/// failure, because the pod would run again without it.
 pub async fn save_checkpoint(files: &dyn Files, paths: &Paths, uid: &PodUid, status: &PodStatus) {
     let Ok(json) = serde_json::to_vec(status) else { return };
     let saved = async {
@@ -188,7 +188,7 @@ pub async fn save_checkpoint(files: &dyn Files, paths: &Paths, uid: &PodUid, sta
     }
 }
 
-/// Forgets the status, for a pod of the same UID that starts over.
+/// Removes the status, for a new pod with the same UID.
 ///
 /// # Errors
 /// The file cannot be removed.
@@ -199,7 +199,7 @@ pub async fn remove_checkpoint(files: &dyn Files, paths: &Paths, uid: &PodUid) -
     }
 }
 
-/// The status an earlier run of the kubelet left, if it did and it is whole.
+/// The status that an earlier run of the kubelet wrote; `None` if there is none or it is damaged.
 pub async fn load_checkpoint(files: &dyn Files, paths: &Paths, uid: &PodUid) -> Option<PodStatus> {
     const LIMIT: usize = 1 << 20;
     let path = checkpoint_path(paths, uid);

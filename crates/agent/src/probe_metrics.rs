@@ -1,4 +1,4 @@
-//! `/metrics/probes`: how often each probe had which outcome, and how long it took. Kept as long as the pod's worker.
+//! `/metrics/probes`: outcomes and durations of each probe. Kept as long as the pod has a worker.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub struct ProbeMetrics {
     probes: Arc<Mutex<BTreeMap<Key, Arc<ProbeRecord>>>>,
 }
 
-/// The UID last, so that lines that must not meet are next to each other.
+/// The UID is last, so that series that would collide are next to each other.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     namespace: Arc<str>,
@@ -29,7 +29,7 @@ struct Key {
     uid: PodUid,
 }
 
-/// The numbers of one probe.
+/// Outcomes and durations of one probe.
 #[derive(Debug)]
 pub(crate) struct ProbeRecord {
     /// In the order of [`RESULTS`].
@@ -41,12 +41,12 @@ const RESULTS: [&str; 3] = ["successful", "failed", "unknown"];
 
 impl ProbeRecord {
     pub(crate) fn count(&self, outcome: &Outcome, took: Duration) {
-        let place = match outcome {
+        let index = match outcome {
             Outcome::Success | Outcome::Warning(_) => 0,
             Outcome::Failure(_) => 1,
             Outcome::Error(_) => 2,
         };
-        self.results[place].fetch_add(1, Ordering::Relaxed);
+        self.results[index].fetch_add(1, Ordering::Relaxed);
         self.took.observe(took);
     }
 }
@@ -82,11 +82,16 @@ impl ProbeMetrics {
         let probes = self.probes.lock();
         let mut text = String::with_capacity(256 + probes.len() * 1024);
         let total = "prober_probe_total";
-        family(&mut text, total, Kind::Counter, "Outcomes of probes.");
+        family(
+            &mut text,
+            total,
+            Kind::Counter,
+            "Cumulative number of a liveness, readiness or startup probe for a container by result.",
+        );
         for (key, record) in &*probes {
             for (result, count) in RESULTS.iter().zip(&record.results) {
                 let count = count.load(Ordering::Relaxed);
-                // What has never happened has no line.
+                // Results that never occurred have no sample.
                 if count == 0 {
                     continue;
                 }
@@ -102,10 +107,10 @@ impl ProbeMetrics {
             }
         }
         let duration = "prober_probe_duration_seconds";
-        family(&mut text, duration, Kind::Histogram, "How long probes took.");
+        family(&mut text, duration, Kind::Histogram, "Duration in seconds for a probe response.");
         let mut known = None;
         for (key, record) in &*probes {
-            // These lines do not tell two pods of one name apart; the first stands for both while one is on its way out.
+            // The labels lack the UID. While a pod terminates and another of its name starts, only the first is written.
             let labels = [
                 ("container", &*key.container),
                 ("namespace", &*key.namespace),

@@ -1,6 +1,6 @@
-//! How eviction asks the garbage collectors for space.
+//! How eviction requests the garbage collectors to free space.
 
 use tokio::sync::{mpsc, oneshot};
 
-/// Asks another task to remove what it can; it answers when it has, and whether there was anything.
+/// Requests another task to remove what it can; it answers when it is done, with whether it removed anything.
 pub(crate) type Remover = mpsc::Sender<oneshot::Sender<bool>>;

@@ -1,4 +1,4 @@
-//! Who holds which resource of the node: admitted pods and devices.
+//! Resources of the node: admitted pods and their allocations, and devices.
 
 pub mod admissions;
 pub mod devices;

@@ -1,4 +1,4 @@
-//! Randomness comes in: one seed for the process, split by purpose, so that a simulated run can be repeated.
+//! Random numbers from one seed for the process, with a generator for each purpose, so that a simulated run can be repeated.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -15,7 +15,7 @@ impl Rng {
         Self { state: AtomicU64::new(seed) }
     }
 
-    /// A generator of its own for one purpose.
+    /// A separate generator for one purpose.
     #[must_use]
     pub fn branch(&self) -> Self {
         Self::from_seed(self.next())
@@ -29,7 +29,7 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// Between 0 and 1, each as likely.
+    /// Uniformly distributed between 0 and 1.
     #[must_use]
     pub fn share(&self) -> f64 {
         // The upper half fits exactly.
@@ -37,7 +37,7 @@ impl Rng {
         f64::from(upper) / f64::from(u32::MAX)
     }
 
-    /// A duration between zero and `max`, each as likely.
+    /// Uniformly distributed between zero and `max`.
     #[must_use]
     pub fn up_to(&self, max: Duration) -> Duration {
         let share = self.next() >> 32;
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn draws_stay_within_bounds_and_differ() {
+    fn random_durations_stay_within_bounds_and_differ() {
         let rng = Rng::from_seed(7);
         let max = Duration::from_secs(60);
         let draws: Vec<_> = (0..100).map(|_| rng.up_to(max)).collect();

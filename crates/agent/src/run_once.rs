@@ -1,5 +1,5 @@
-//! Run-once mode: start what the manifests describe, wait until every pod runs or has ended, and say how each fared.
-//! The containers stay when the kubelet leaves.
+//! Run-once mode: start the pods of the manifests, wait until every pod runs or has ended, and report the result of each.
+//! The containers keep running when the kubelet exits.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use model::k8s::{ContainerStatus, PodStatus};
 use crate::Agent;
 use crate::pods_view::PodEntry;
 
-/// A pod that has not even started by then has failed.
+/// A pod that has not started by then has failed.
 const TIMEOUT: Duration = Duration::from_secs(300);
 
-/// How one pod fared.
+/// Result of one pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodOutcome {
     pub pod: PodRef,
@@ -25,11 +25,11 @@ pub struct PodOutcome {
 pub enum Verdict {
     Running,
     Succeeded,
-    /// With what its status says about it.
+    /// With the reason and message of its status.
     Failed(String),
 }
 
-/// How all fared.
+/// Result of the run.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
     pub pods: Vec<PodOutcome>,
@@ -38,7 +38,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Writes a line for each pod to the log; returns whether all is well.
+    /// Logs a line for each pod; returns whether all of them succeeded or run.
     #[must_use]
     pub fn report(&self) -> bool {
         for PodOutcome { pod, verdict } in &self.pods {
@@ -56,7 +56,7 @@ impl Outcome {
     }
 }
 
-/// Waits for the verdicts about all pods of all sources.
+/// Waits for the results of all pods of all sources.
 pub async fn run(agent: &Agent) -> Outcome {
     let (clock, pods) = (agent.context().clock, agent.pods());
     let deadline = clock.mono() + TIMEOUT;
@@ -101,8 +101,7 @@ fn outcome(agent: &Agent, entries: &[PodEntry], verdicts: Vec<Option<Verdict>>) 
     }
 }
 
-/// `None`: not decided yet. A pod that restarts forever has fared well once it runs; one that works to an end is
-/// waited for.
+/// `None`: not decided yet. A pod with `restartPolicy: Always` succeeds once it runs; any other must end.
 fn verdict(entry: &PodEntry) -> Option<Verdict> {
     let status = &*entry.status;
     let policy = RestartPolicy::parse(spec_of(&entry.pod).restart_policy.as_deref());
@@ -112,7 +111,7 @@ fn verdict(entry: &PodEntry) -> Option<Verdict> {
         Some("Running") if policy == RestartPolicy::Always && containers(status).all(has_started) => {
             Some(Verdict::Running)
         }
-        _ if is_hopeless(status) => Some(Verdict::Failed(explain(status))),
+        _ if is_backing_off(status) => Some(Verdict::Failed(explain(status))),
         _ => None,
     }
 }
@@ -125,8 +124,8 @@ fn has_started(container: &ContainerStatus) -> bool {
     container.state.as_ref().is_some_and(|state| state.running.is_some() || state.terminated.is_some())
 }
 
-/// A container that has backed off will not get better by waiting here.
-fn is_hopeless(status: &PodStatus) -> bool {
+/// Whether a container is in a back-off, so that waiting longer is unlikely to help.
+fn is_backing_off(status: &PodStatus) -> bool {
     let all = status.init_container_statuses.iter().flatten().chain(containers(status));
     let reasons = all.filter_map(|c| c.state.as_ref()?.waiting.as_ref()?.reason.as_deref());
     reasons.into_iter().any(|reason| {

@@ -1,4 +1,4 @@
-//! What clients of the kubelet get: logs, streams, statistics and the node as `NodeApi` shows it.
+//! What the kubelet serves to its clients: logs, streams, statistics, and the implementation of `NodeApi`.
 
 pub(crate) mod checkpoints;
 pub(crate) mod container_logs;

@@ -1,5 +1,5 @@
-//! Where desired pods come from on a node of its own: a file or directory, and a URL. Each source is a task that hands
-//! over the full set of its pods whenever it changed; merging them is the sync loop's.
+//! Config sources of static pods: a file or directory, and a URL. Each source is a task that sends the full set of its pods
+//! whenever it changed; the sync loop merges them.
 
 pub mod file;
 pub mod http;
@@ -18,18 +18,18 @@ use ports::node_api::ManifestProblem;
 use crate::pods_view::load_pods;
 use crate::settings::Paths;
 
-/// All pods of one source, as of now.
+/// All pods of one source.
 #[derive(Clone, Debug)]
 pub struct SourceSet {
     pub source: PodSource,
     pub pods: Vec<Arc<Pod>>,
-    /// Everything the source has could be read at least once, or is known from what was written down of it. Until then,
-    /// what runs and is not in here may be described by what could not be read.
+    /// Every manifest of the source could be read at least once, or its pods are known from their checkpoints. Until then, a
+    /// running pod that is missing here may belong to an unreadable manifest.
     pub is_complete: bool,
 }
 
-/// All pods that kubelets on this machine wrote down; `None` if they cannot be read.
-async fn written_down(files: &dyn Files, paths: &Paths) -> Option<Vec<Arc<Pod>>> {
+/// All pods of which earlier runs of the kubelet saved the spec; `None` if they cannot be read.
+async fn checkpointed_pods(files: &dyn Files, paths: &Paths) -> Option<Vec<Arc<Pod>>> {
     match load_pods(files, paths).await {
         Ok(pods) => Some(pods.into_iter().map(Arc::new).collect()),
         Err(error) => {
@@ -40,18 +40,18 @@ async fn written_down(files: &dyn Files, paths: &Paths) -> Option<Vec<Arc<Pod>>>
     }
 }
 
-/// Marks the pods as seen at this moment.
+/// Marks the pods as first seen now.
 fn seen_now(pods: Vec<Pod>, now: Timestamp) -> Vec<Arc<Pod>> {
     let mark = |mut pod: Pod| {
         mark_first_seen(&mut pod, now);
         if let Some(spec) = &mut pod.spec {
-            // Reading leaves room for four, at half a kilobyte each.
+            // Parsing allocates capacity for four, at half a kilobyte each.
             spec.containers.shrink_to_fit();
         }
         Arc::new(pod)
     };
     let mut marked: Vec<Arc<Pod>> = pods.into_iter().map(mark).collect();
-    // Collecting reuses the room of the whole pods, kilobytes for each, and the list is kept for as long as its file.
+    // Collecting in place would keep the allocation of the whole pods, kilobytes for each, as long as the file exists.
     marked.shrink_to_fit();
     marked
 }
@@ -60,14 +60,14 @@ fn warnings(warnings: &[ManifestError]) -> Vec<String> {
     warnings.iter().map(|w| format!("warning: {w}")).collect()
 }
 
-/// What is wrong with manifests at the moment, by origin. Written by the sources, read by the server.
+/// Current problems of manifests, by origin. Written by the sources, read by the server.
 #[derive(Clone, Debug, Default)]
 pub struct ManifestProblems {
     by_origin: Arc<Mutex<BTreeMap<String, Vec<String>>>>,
 }
 
 impl ManifestProblems {
-    /// Replaces what is known about an origin; logs only what is new, so a broken manifest is named once per change.
+    /// Replaces the problems of an origin; logs only new ones, so that a broken manifest is logged once per change.
     pub fn report(&self, origin: &str, problems: Vec<String>) {
         let mut by_origin = self.by_origin.lock();
         let known = by_origin.get(origin).map(Vec::as_slice).unwrap_or_default();
@@ -85,7 +85,7 @@ impl ManifestProblems {
         }
     }
 
-    /// Forgets origins that are gone.
+    /// Removes origins that no longer exist.
     pub fn retain(&self, mut keep: impl FnMut(&str) -> bool) {
         self.by_origin.lock().retain(|origin, _| keep(origin));
     }

@@ -1,8 +1,8 @@
-//! The one place that spawns: every task has a name, and all of them end with the cancellation of the set.
+//! The only module that spawns tasks: every task has a name, and all of them end when their set is cancelled.
 //!
-//! A task that panics is never just missing. What the node cannot do without ends the process, so that the service manager
-//! starts it again ([`TaskSet::spawn`]); what serves one pod is started again ([`TaskSet::spawn_restarting`]); what serves
-//! one object or one round of work is reported ([`TaskSet::spawn_isolated`]).
+//! A task that panics is never lost silently. An essential task ends the process, so that the service manager restarts it
+//! ([`TaskSet::spawn`]); a task that serves one pod is started again ([`TaskSet::spawn_restarting`]); the panic of a task
+//! that serves one object or one round of work is only logged ([`TaskSet::spawn_isolated`]).
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -14,10 +14,10 @@ use ports::Clock;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// A task that ran for so long before it panicked starts again as after its first panic.
+/// After running this long without a panic, the restart delay of a task is reset.
 const CALM_AFTER: Duration = Duration::from_secs(600);
 
-/// A family of tasks that ends together. Clones share the family.
+/// A set of tasks that end together. Clones share the set.
 #[derive(Clone, Debug)]
 pub struct TaskSet {
     tracker: TaskTracker,
@@ -41,20 +41,19 @@ impl TaskSet {
         }
     }
 
-    /// Cancelled when the set is told to stop.
+    /// Cancelled when the set is to stop.
     #[must_use]
     pub fn cancelled(&self) -> CancellationToken {
         self.cancel.clone()
     }
 
-    /// Cancelled when a task has panicked that the node cannot do without: the process must end, and is not healthy.
+    /// Cancelled when an essential task has panicked: the process must end, and is not healthy.
     #[must_use]
     pub fn failed(&self) -> CancellationToken {
         self.failed.clone()
     }
 
-    /// Runs a task that the node cannot do without, until it ends or the set stops; it is dropped at its next await then.
-    /// A panic inside fails the set.
+    /// Runs an essential task until it ends or the set stops, which drops it at its next await. A panic fails the set.
     pub fn spawn(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
         let failed = self.failed.clone();
         self.spawn_cancelled(name, async move {
@@ -65,13 +64,13 @@ impl TaskSet {
         });
     }
 
-    /// Runs a task that only few depend on. A panic inside ends only this task, and is logged with its name.
+    /// Runs a task that is not essential. A panic ends only this task, and is logged with its name.
     pub fn spawn_isolated(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
         self.spawn_cancelled(name, with_injected_panic(name, task));
     }
 
-    /// Runs a task that serves one pod. After a panic `make` makes it again: after a second at first, and at most five
-    /// minutes when it panics again and again. `report` is called with that delay.
+    /// Runs a task that serves one pod. After a panic `make` creates it again, with a delay that grows from a second to five
+    /// minutes. `report` is called with that delay.
     pub fn spawn_restarting<F: Future<Output = ()> + Send + 'static>(
         &self,
         name: &'static str,
@@ -98,7 +97,7 @@ impl TaskSet {
 
     fn spawn_cancelled(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
         let cancel = self.cancel.clone();
-        // Boxed, because a block that takes a future in and then waits for it has room for it twice.
+        // Boxed, because an async block that takes a future as an argument and awaits it would hold it twice.
         let task = Box::pin(task);
         self.spawn_to_end(name, async move {
             tokio::select! {
@@ -120,7 +119,7 @@ impl TaskSet {
         });
     }
 
-    /// Tells every task to stop and waits until all have.
+    /// Stops every task and waits until all have ended.
     pub async fn stop(&self) {
         self.cancel.cancel();
         self.tracker.close();
@@ -133,8 +132,8 @@ async fn with_injected_panic<T>(_name: &'static str, task: impl Future<Output = 
     task.await
 }
 
-/// Tests let tasks panic: in builds with debug assertions, and only where `KUBELET_PANIC_IN` names a file, a task panics
-/// once that file exists and holds its name.
+/// For tests: in builds with debug assertions, if `KUBELET_PANIC_IN` names a file, a task panics once that file holds its
+/// name.
 #[cfg(debug_assertions)]
 async fn with_injected_panic<T>(name: &'static str, task: impl Future<Output = T>) -> T {
     use std::path::PathBuf;
@@ -168,7 +167,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_panic_in_an_essential_task_fails_the_set_and_one_in_an_isolated_task_does_not() {
+    async fn panic_in_an_essential_task_fails_the_set_and_in_an_isolated_task_does_not() {
         let tasks = TaskSet::new();
         tasks.spawn_isolated("isolated", async { boom() });
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -179,7 +178,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_task_of_a_pod_is_started_again_after_a_panic_with_growing_delays() {
+    async fn task_of_a_pod_is_restarted_after_a_panic_with_growing_delays() {
         let (tasks, clock) = (TaskSet::new(), Clock::starting_at(jiff::Timestamp::UNIX_EPOCH));
         let (runs, delays) = (Arc::new(AtomicU32::new(0)), Arc::new(parking_lot::Mutex::new(Vec::new())));
         let (counted, noted) = (runs.clone(), delays.clone());

@@ -34,7 +34,7 @@ pub fn grpc_unary_server(data: &[u8]) {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn fuzz_corpus_breaks_no_promise() {
+    fn fuzz_corpus_violates_no_property() {
         testing::run_fuzz_corpus(super::TARGETS);
     }
 }

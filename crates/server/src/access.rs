@@ -1,5 +1,5 @@
-//! Who may come in: every request to the main port is first given a name (`authentication`) and then judged
-//! (`authorization`) by what its path and method stand for (`attributes`). Nothing is served before both said yes.
+//! Access control of the main port: every request is authenticated (`authentication`) and then authorized (`authorization`) by
+//! the attributes of its path and method (`attributes`). Nothing is served before both succeeded.
 
 pub(crate) mod attributes;
 mod authentication;
@@ -23,18 +23,18 @@ use attributes::Attributes;
 use authentication::Authenticator;
 use authorization::{Authorizer, Verdict};
 
-/// Who counts reviews, if anybody.
+/// Counts reviews.
 type Observer = Option<Arc<dyn ServingObserver>>;
 
-/// How callers are told apart and judged.
+/// Settings of authentication and authorization.
 #[derive(Clone, Debug)]
 pub struct AccessSettings {
     pub node_name: String,
-    /// Callers without credentials are let in as `system:anonymous`.
+    /// Requests without credentials are authenticated as `system:anonymous`.
     pub anonymous: bool,
-    /// `None`: certificates of clients are not looked at.
+    /// `None`: client certificates are not accepted.
     pub client_ca: Option<watch::Receiver<ClientCa>>,
-    /// Whom the API server is asked about, and how long its answers hold. `None`: bearer tokens are not looked at.
+    /// TokenReview by the API server, and how long its answers are cached. `None`: bearer tokens are not accepted.
     pub token_review: Option<TokenReviews>,
     pub authorization: AuthorizationMode,
 }
@@ -48,7 +48,7 @@ pub struct TokenReviews {
 #[derive(Clone, Debug)]
 pub enum AuthorizationMode {
     AlwaysAllow,
-    /// The API server is asked (SubjectAccessReview).
+    /// SubjectAccessReview by the API server.
     Review {
         cluster: Arc<dyn Cluster>,
         allowed_ttl: Duration,
@@ -56,14 +56,14 @@ pub enum AuthorizationMode {
     },
 }
 
-/// A caller that the gate has let in.
+/// An allowed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Admitted {
-    /// It showed no credentials.
+    /// The request had no credentials.
     pub(crate) is_anonymous: bool,
 }
 
-/// Guards one port.
+/// Access control of one port.
 #[derive(Debug)]
 pub(crate) struct Gate {
     authenticator: Authenticator,
@@ -81,7 +81,7 @@ impl Gate {
         }
     }
 
-    /// `Err` is the answer to a caller who may not.
+    /// `Err` is the response to a request that is not allowed.
     pub(crate) async fn admit(
         &self,
         head: (&Method, &str, &http::HeaderMap),
@@ -123,8 +123,8 @@ impl Gate {
     }
 }
 
-/// The verb that a method stands for. As in the original, every other method has an empty verb, so that a client cannot
-/// make up any number of permissions to ask the API server for.
+/// The verb of a method. As in the Go kubelet, every other method has an empty verb, so that a client cannot cause any number
+/// of different reviews.
 pub(crate) fn verb(method: &Method) -> &'static str {
     match method.as_str() {
         "POST" => "create",

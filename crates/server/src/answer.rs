@@ -1,4 +1,4 @@
-//! Answers in the form Kubernetes components give them.
+//! HTTP responses in the form of Kubernetes components.
 
 use axum::body::Body;
 use axum::response::Response;
@@ -27,7 +27,7 @@ pub(crate) fn error(status: StatusCode, message: &str) -> Response {
     text(status, format!("{message}\n"))
 }
 
-/// What does not become JSON is an error of ours, not of the client.
+/// A failure to encode JSON is an internal server error.
 pub(crate) fn json(body: Result<Vec<u8>, serde_json::Error>) -> Response {
     match body {
         Ok(body) => with_type(StatusCode::OK, JSON, body),

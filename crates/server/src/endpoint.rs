@@ -1,6 +1,5 @@
-//! Every endpoint of the main port (10250) in one table: its path, when it exists, and who may use it. `endpoints::router` says
-//! what answers.
-//! Each question is a `match` over all endpoints, so that one without an answer does not compile.
+//! Every endpoint of the main port (10250) in one table: its path, when it exists, and the subresources that authorize it.
+//! `endpoints::router` has the handlers. Each property is a `match` over all endpoints, so that a missing one does not compile.
 
 use config::Features;
 
@@ -22,7 +21,7 @@ endpoints! {
     Pprof DebugFlags Flagz Statusz
 }
 
-/// Endpoints that are switched on and off together.
+/// Endpoints that are enabled and disabled together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Group {
     Always,
@@ -33,7 +32,7 @@ pub(crate) enum Group {
 }
 
 impl Group {
-    /// `Some` is what to say where the group is switched off.
+    /// `Some` is the response if the group is disabled.
     pub(crate) const fn refusal(self, on: Switches) -> Option<&'static str> {
         match self {
             Self::Debugging if !on.debugging => Some("Debug endpoints are disabled."),
@@ -46,7 +45,7 @@ impl Group {
 }
 
 impl Endpoint {
-    /// The path at and below which everything is this endpoint's.
+    /// The path of the endpoint, which includes everything below it.
     pub(crate) const fn root(self) -> &'static str {
         match self {
             Self::Healthz => "/healthz",
@@ -70,7 +69,7 @@ impl Endpoint {
         }
     }
 
-    /// Who may use any of these subresources of the node is let in.
+    /// Access to any of these subresources of the node allows a request.
     pub(crate) const fn subresources(self) -> &'static [&'static str] {
         match self {
             Self::Healthz => &["healthz", "proxy"],
@@ -112,7 +111,7 @@ impl Endpoint {
         }
     }
 
-    /// Whether the endpoint is there at all: some have a feature gate of their own.
+    /// Whether the endpoint exists: some have their own feature gate.
     pub(crate) const fn exists(self, features: &Features) -> bool {
         match self {
             Self::Checkpoint => features.container_checkpoint,

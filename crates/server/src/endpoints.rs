@@ -1,4 +1,4 @@
-//! The endpoints, one file each: each asks [`ports::NodeApi`] and writes down the answer.
+//! The endpoints, one file each: each calls [`ports::NodeApi`] and encodes the result.
 
 pub(crate) mod checkpoint;
 pub(crate) mod configz;

@@ -1,6 +1,6 @@
-//! What fuzzers (`scripts/fuzz`) throw at the readers of what callers send: queries, headers and the frames of upgraded
-//! connections. Each function takes any bytes, and panics where a promise is broken. What was found once lies in
-//! `fuzz/corpus`, and is tried again with every test run.
+//! Fuzz targets (`scripts/fuzz`) for the parsers of client input: queries, headers and the frames of upgraded connections.
+//! Each function takes any bytes, and panics if a property is violated. Inputs that were found once are in `fuzz/corpus`, and
+//! are run again with every test run.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use jiff::Timestamp;
@@ -14,7 +14,7 @@ use crate::streaming::spdy;
 use crate::streaming::websocket;
 use crate::transport::counted;
 
-/// A name, which is also that of a corpus, and what is done with each input.
+/// A name, which is also that of a corpus, and the function to run with each input.
 pub type Target = (&'static str, fn(&[u8]));
 
 pub const TARGETS: &[Target] = &[
@@ -25,25 +25,25 @@ pub const TARGETS: &[Target] = &[
     ("spdy_frames", spdy_frames),
 ];
 
-/// The query of a container's log is refused or asks for something that can be had.
+/// The query of a container log is rejected, or its options are valid.
 pub fn log_query(data: &[u8]) {
     let query = pairs(Some(&String::from_utf8_lossy(data)));
     let _ = container_logs::options::read(&query, Timestamp::UNIX_EPOCH, true);
 }
 
-/// Whatever is asked of the node's own logs, a service that is looked for has a name without ways out of a directory, or
-/// into other arguments of a command.
+/// In a query of the node's logs, the name of a service cannot escape from a directory or become another argument of a
+/// command.
 pub fn node_log_query(data: &[u8]) {
     let query = pairs(Some(&String::from_utf8_lossy(data)));
     let Ok(logs::options::Wanted::Logs(asked)) = logs::options::read(&query) else { return };
     if asked.check().is_ok() {
-        assert!(asked.services.len() + asked.files.len() <= 4, "four at most: {asked:?}");
+        assert!(asked.services.len() + asked.files.len() <= 4, "at most four: {asked:?}");
         let is_way_out = |service: &String| service.contains(['/', '.', '\\', '\0', '\n', ' ']);
         assert!(!asked.services.iter().any(is_way_out), "{asked:?}");
     }
 }
 
-/// A head: the first line is a path, each other one a header.
+/// The head of a request: the first line is a path, each other line a header.
 pub fn headers(data: &[u8]) {
     let mut lines = data.split(|byte| *byte == b'\n');
     let path = String::from_utf8_lossy(lines.next().unwrap_or_default()).into_owned();
@@ -57,7 +57,7 @@ pub fn headers(data: &[u8]) {
     }
     assert!(
         !attributes::of(&Method::GET, &path).subresources.is_empty(),
-        "each path needs a permission: {path}"
+        "every path must require a permission: {path}"
     );
     let _ = counted::path_of(&path);
     for protocol in ["v5.channel.k8s.io", "SPDY/3.1+portforward.k8s.io"] {
@@ -70,7 +70,7 @@ pub fn headers(data: &[u8]) {
     }
 }
 
-/// What is read of a connection is never more than came over it, and the same in whatever pieces it comes.
+/// The pieces that are read contain no more bytes than were received, and do not depend on how the bytes were split.
 pub fn websocket_frames(data: &[u8]) {
     within(async {
         let mut reader = websocket::FrameReader::new(data);
@@ -102,7 +102,7 @@ pub fn spdy_frames(data: &[u8]) {
 }
 
 fn within(work: impl Future<Output = ()>) {
-    // Nothing here waits: bytes that are there are all there is.
+    // Never pends, because all bytes are available.
     if let Ok(runtime) = tokio::runtime::Builder::new_current_thread().build() {
         runtime.block_on(work);
     }
@@ -111,7 +111,7 @@ fn within(work: impl Future<Output = ()>) {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn fuzz_corpus_breaks_no_promise() {
+    fn fuzz_corpus_violates_no_property() {
         testing::run_fuzz_corpus(super::TARGETS);
     }
 }

@@ -1,11 +1,11 @@
-//! The kubelet's HTTP endpoints: one file per endpoint over ports::NodeApi.
+//! The kubelet's HTTP server: one file for each endpoint, over `ports::NodeApi`.
 //!
-//! Owns: what is served on which port, to whom, and the bounds of serving: how many connections, how long each.
+//! Owns which endpoints are served on which port and to which clients, and the limits on connections and their duration.
 //!
 //! Architecture invariants:
-//! - an endpoint asks [`ports::NodeApi`] and writes down the answer; it knows nothing of how the agent works;
-//! - no client can hold more than one connection's worth of memory, and none forever;
-//! - a failure here never reaches the agent.
+//! - an endpoint calls [`ports::NodeApi`] and encodes the result; it does not depend on the agent;
+//! - the memory of each connection and its duration are bounded;
+//! - a failure here never affects the agent.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     test,
@@ -58,7 +58,7 @@ pub async fn serve_healthz(
     connections::serve(listener, plain(complete(router, api), None), shutdown).await;
 }
 
-/// Serves the read-only port (10255): health, pods and measurements, to everybody who can reach it.
+/// Serves the read-only port (10255): health, pods and metrics, without authentication.
 /// Ends soon after `shutdown` does.
 pub async fn serve_read_only(
     listener: TcpListener,
@@ -83,7 +83,7 @@ pub async fn serve_read_only(
     connections::serve(listener, plain(router, observer), shutdown).await;
 }
 
-/// A port without TLS, open to everybody who can reach it.
+/// A port without TLS and authentication.
 const fn plain(router: Router, observer: Option<Arc<dyn ServingObserver>>) -> ServedPort {
     ServedPort { router, gate: None, tls: None, limits: connections::PLAIN, observer }
 }

@@ -1,4 +1,4 @@
-//! The main port (10250): TLS, a gate that every request passes, and behind it the endpoints.
+//! The main port (10250): TLS, authentication and authorization of every request, and the endpoints.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::state::{MainState, Switches};
 use crate::tls::{self, ServingPair, TlsError, TlsSettings};
 use crate::transport::connections::{self, Limits, ServedPort};
 
-/// As the original: how long a connection may idle, and how long it may last. The original has no other limits.
+/// Idle timeout and maximum age of a connection are those of the Go kubelet, which has no other limits.
 const LIMITS: Limits = Limits {
     connections: 1024,
     per_peer: 256,
@@ -25,11 +25,11 @@ const LIMITS: Limits = Limits {
     age: Duration::from_secs(4 * 3600),
 };
 
-/// What the main port is made of.
+/// Settings of the main port.
 #[derive(Debug)]
 pub struct MainPort {
     pub api: Arc<dyn NodeApi>,
-    /// What is served with, as long as it is the latest; handshakes fail while there is none.
+    /// The latest serving certificate; handshakes fail while there is none.
     pub pair: watch::Receiver<Option<ServingPair>>,
     pub access: AccessSettings,
     pub config: Arc<KubeletConfiguration>,
@@ -38,13 +38,13 @@ pub struct MainPort {
     pub clock: Clock,
 }
 
-/// A main port that can be served.
+/// A configured main port, ready to serve.
 #[derive(Debug)]
 pub struct MainServer(ServedPort);
 
 impl MainServer {
     /// # Errors
-    /// The configuration leaves nothing that a handshake could agree on.
+    /// The TLS settings allow no cipher suite or curve.
     pub fn new(port: MainPort) -> Result<Self, TlsError> {
         let MainPort { api, pair, access, config, features, process, clock } = port;
         let settings = TlsSettings {

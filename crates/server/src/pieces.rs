@@ -1,17 +1,17 @@
-//! What is read of a stream at a time, so that nobody's frame decides how much memory it takes. Never knows whose bytes
-//! they are.
+//! Reads frames in pieces of bounded size, so that the length of a client's frame does not determine memory usage. Knows no
+//! protocol.
 
 use std::io;
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// What is handed on at a time.
+/// Maximum size of a piece.
 pub(crate) const PIECE_BYTES: usize = 32 << 10;
 
-/// The next piece of the `left` bytes that are still to come, which become fewer by it.
+/// The next piece of the `left` remaining bytes, which is reduced by its length.
 ///
 /// # Errors
-/// When nothing can be read any more, which is too early.
+/// The stream ended before all bytes were read.
 pub(crate) async fn piece_of(left: &mut u64, from: &mut (impl AsyncRead + Unpin)) -> io::Result<Vec<u8>> {
     let most = usize::try_from(*left).unwrap_or(PIECE_BYTES).min(PIECE_BYTES);
     let mut bytes = vec![0; most];

@@ -1,5 +1,5 @@
-//! PodResources: which resources of the node pods hold, over gRPC on a unix socket that only root may open. Nothing hands
-//! out single processors or memory yet, so every list of those is empty.
+//! PodResources API: the resources that are allocated to pods, over gRPC on a Unix socket that only root may open. There is no
+//! CPU or memory manager yet, so lists of exclusive CPUs and memory are empty.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -35,27 +35,27 @@ use tower_service::Service;
 use crate::Api;
 use crate::transport::connections::table::{ConnectionTable, OpenConnection, Peer, TableLimits};
 
-/// Calls a second, in the long run and at once.
+/// Rate limit: calls a second on average, and at once.
 const QPS: u32 = 100;
 const BURST: u32 = 10;
-/// An idle connection is closed for one more, first those of a process that has many.
+/// When a limit is reached, an idle connection is closed for a new one, first one of a process that has many.
 const LIMITS: TableLimits = TableLimits { connections: 64, per_peer: 16 };
-/// Calls at once on one connection.
+/// Concurrent calls on one connection.
 const MAX_STREAMS: u32 = 100;
-/// A silent client is asked so often whether it is still there.
+/// Keepalive interval of idle connections.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
-/// Before accepting again when the process is out of descriptors.
+/// Delay before accepting again when the process is out of file descriptors.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 const SOCKET_MODE: u32 = 0o600;
 const V1: &str = "v1";
 const V1_ALPHA: &str = "v1alpha1";
-/// The names of pods that are over.
+/// Phases of pods that have ended.
 const ENDED: [&str; 2] = ["Succeeded", "Failed"];
 
-/// Opens the socket, also where a kubelet before us has left one.
+/// Opens the socket, and replaces one of an earlier run of the kubelet.
 ///
 /// # Errors
-/// The directory is not there, or is not ours.
+/// The directory does not exist, or is not writable.
 pub fn listen(socket: &Path) -> io::Result<UnixListener> {
     match std::fs::remove_file(socket) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -171,13 +171,13 @@ impl Lister {
     }
 }
 
-/// Whether the pod may hold something, which one that is over does not.
+/// Whether the pod may hold resources: with the feature gate on, one that has ended does not.
 fn is_listed(pod: &Pod, features: Features) -> bool {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     !features.list_active_pods || !phase.is_some_and(|phase| ENDED.contains(&phase))
 }
 
-/// Containers that hold resources as long as the pod runs: the main ones, and init containers that stay.
+/// Containers that hold resources as long as the pod runs: regular containers and sidecars.
 fn containers(pod: &Pod) -> Vec<String> {
     let Some(spec) = &pod.spec else { return Vec::new() };
     let init = spec.init_containers.iter().flatten();
@@ -198,7 +198,7 @@ fn resources(api: &dyn NodeApi, pod: &Pod) -> v1::PodResources {
     }
 }
 
-/// Each device stands alone, as devices of one resource may be near to different nodes.
+/// One entry for each device, because devices of one resource may have different NUMA nodes.
 fn device(device: NodeDevice) -> v1::ContainerDevices {
     let nodes: Vec<_> = device.numa_nodes.into_iter().map(|id| v1::NumaNode { id }).collect();
     v1::ContainerDevices {
@@ -276,11 +276,11 @@ impl alpha::PodResourcesLister for Lister {
     }
 }
 
-/// Tokens that come back steadily, up to the burst.
+/// A token bucket, refilled at a constant rate up to the burst.
 #[derive(Debug)]
 struct Rate {
     clock: Clock,
-    /// How many were left, and when.
+    /// Number of tokens left, and when.
     left: Mutex<(f64, MonoTime)>,
 }
 
@@ -305,7 +305,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pod_that_is_over_is_listed_only_where_its_gate_is_off() {
+    fn ended_pods_are_listed_only_with_the_feature_gate_off() {
         let all = Features { list_active_pods: false, ..Features::default() };
         for (phase, is_active) in [
             (None, true),
@@ -321,9 +321,9 @@ mod tests {
         }
     }
 
-    /// A process that only opens connections does not keep another from being served.
+    /// A process that only opens connections does not prevent another from being served.
     #[tokio::test]
-    async fn idle_connections_make_way_for_new_ones() {
+    async fn idle_connections_are_closed_for_new_ones() {
         let dir = std::env::temp_dir().join(format!("pod-resources-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         let socket = dir.join("kubelet.sock");
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn calls_beyond_the_burst_wait_for_their_second() {
+    async fn calls_beyond_the_burst_are_rejected_until_the_next_second() {
         let rate = Rate::new(Clock::starting_at(jiff::Timestamp::UNIX_EPOCH));
         let allowed = || (0..100).filter(|_| rate.take()).count();
         assert_eq!(allowed(), 10);

@@ -1,6 +1,6 @@
-//! Reading the query of a URL. Pure.
+//! Parses the query of a URL. Pure.
 
-/// The pairs in their order, decoded. What is no UTF-8 after decoding reads with marks in its place.
+/// The decoded pairs, in order. Invalid UTF-8 becomes U+FFFD.
 pub(crate) fn pairs(query: Option<&str>) -> Vec<(String, String)> {
     let pairs = query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
     let parts = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
@@ -12,7 +12,7 @@ pub(crate) fn first<'a>(pairs: &'a [(String, String)], name: &str) -> Option<&'a
     pairs.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
 }
 
-/// A `+` is a space, `%41` a byte; a broken escape stands for itself.
+/// A `+` is a space, `%41` a byte; an invalid escape is kept.
 fn decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -58,12 +58,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_can_be_read(text in "\\PC{0,60}") {
+        fn any_query_can_be_parsed(text in "\\PC{0,60}") {
             pairs(Some(&text));
         }
 
         #[test]
-        fn what_was_escaped_comes_back(value in prop::collection::vec(any::<char>(), 0..20)) {
+        fn escaped_values_are_decoded_unchanged(value in prop::collection::vec(any::<char>(), 0..20)) {
             let value: String = value.into_iter().collect();
             let escaped: String = value.bytes().map(|byte| format!("%{byte:02x}")).collect();
             prop_assert_eq!(pairs(Some(&format!("a={escaped}"))), [("a".to_owned(), value)]);

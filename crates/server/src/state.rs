@@ -1,4 +1,4 @@
-//! What the endpoints of the main port share.
+//! Shared state of the main port's endpoints.
 
 use std::sync::Arc;
 
@@ -8,9 +8,9 @@ use ports::{Clock, OwnProcess};
 
 use crate::Api;
 
-/// Groups of endpoints that can be switched off.
+/// Groups of endpoints that can be disabled.
 #[derive(Clone, Copy, Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "four switches of the configuration, each on its own")]
+#[expect(clippy::struct_excessive_bools, reason = "four independent switches of the configuration")]
 pub(crate) struct Switches {
     pub(crate) debugging: bool,
     pub(crate) system_logs: bool,
@@ -29,7 +29,7 @@ impl Switches {
     }
 }
 
-/// What the endpoints share.
+/// Shared state of the endpoints.
 #[derive(Clone, Debug)]
 pub(crate) struct MainState {
     pub(crate) api: Api,

@@ -1,5 +1,5 @@
-//! `/exec`, `/attach`, `/portForward` and `/run`: a process or a port of a pod. The runtime carries it out at a URL of its
-//! own, to which the connection is passed on; `/run` alone waits for the end and answers with the output.
+//! `/exec`, `/attach`, `/portForward` and `/run`: streams to a process or a port of a pod. The connection is proxied to a URL
+//! of the runtime's streaming server; only `/run` waits for the command's end and responds with its output.
 
 pub(crate) mod spdy;
 pub(crate) mod translate;
@@ -31,7 +31,7 @@ pub(crate) async fn exec(
 ) -> Response {
     let query = pairs(query.as_deref());
     let Some(streams) = streams(&query) else { return no_streams() };
-    if !upgrade::is_asked_for(&request) {
+    if !upgrade::is_upgrade_request(&request) {
         return upgrade::required();
     }
     note(&state, &request, "exec");
@@ -49,7 +49,7 @@ pub(crate) async fn attach(
     request: Request,
 ) -> Response {
     let Some(streams) = streams(&pairs(query.as_deref())) else { return no_streams() };
-    if !upgrade::is_asked_for(&request) {
+    if !upgrade::is_upgrade_request(&request) {
         return upgrade::required();
     }
     note(&state, &request, "attach");
@@ -64,13 +64,13 @@ pub(crate) async fn port_forward(
     RawQuery(query): RawQuery,
     request: Request,
 ) -> Response {
-    if !upgrade::is_asked_for(&request) {
+    if !upgrade::is_upgrade_request(&request) {
         return upgrade::required();
     }
     note(&state, &request, "portforward");
     let is_tunnel = state.features.extend_websockets && translate::speaks_tunnel(request.headers());
     let ports = match ports(request.headers(), &pairs(query.as_deref())) {
-        // What is inside the tunnel names them.
+        // The requests inside the tunnel have the ports.
         _ if is_tunnel => Vec::new(),
         Ok(ports) => ports,
         Err(why) => return answer::error(StatusCode::BAD_REQUEST, &why),
@@ -97,7 +97,7 @@ pub(crate) async fn run(
     }
 }
 
-/// Who is meant; the container's name is empty where the path has none.
+/// The pod and the container of the path; the container's name is empty if the path has none.
 fn target(mut parts: BTreeMap<String, String>) -> (PodTarget, String) {
     let mut part = |name| parts.remove(name);
     let target = PodTarget {
@@ -108,7 +108,7 @@ fn target(mut parts: BTreeMap<String, String>) -> (PodTarget, String) {
     (target, part("container").unwrap_or_default())
 }
 
-/// `None`: none is asked for. A terminal has one output.
+/// The requested streams; `None` if there are none. A terminal has a single output.
 fn streams(query: &[(String, String)]) -> Option<Streams> {
     let asked = |name| first(query, name) == Some("1");
     let (tty, stdin, stdout) = (asked("tty"), asked("input"), asked("output"));
@@ -132,7 +132,7 @@ fn is_websocket(headers: &HeaderMap) -> bool {
     protocol.is_some_and(|protocol| protocol.eq_ignore_ascii_case("websocket"))
 }
 
-/// SPDY names its ports later, stream by stream; over a WebSocket they stand in the query.
+/// SPDY has its ports in the headers of each stream; for a WebSocket they are in the query.
 pub(crate) fn ports(headers: &HeaderMap, query: &[(String, String)]) -> Result<Vec<u16>, String> {
     if !is_websocket(headers) {
         return Ok(Vec::new());
@@ -141,13 +141,13 @@ pub(crate) fn ports(headers: &HeaderMap, query: &[(String, String)]) -> Result<V
     let read = |port: &str| {
         let port_number = port.parse::<u16>().ok().filter(|port| *port > 0);
         port_number
-            .ok_or_else(|| format!("unable to parse {port:?} as a port: a number from 1 to 65535 is needed"))
+            .ok_or_else(|| format!("unable to parse {port:?} as a port: must be a number from 1 to 65535"))
     };
     let ports = given.map(read).collect::<Result<Vec<u16>, String>>()?;
     if ports.is_empty() { Err("query parameter \"port\" is required".to_owned()) } else { Ok(ports) }
 }
 
-/// Runtimes speak SPDY, and WebSocket only in its older versions: the newest is translated.
+/// Runtimes support SPDY, and only older versions of the WebSocket protocol: the newest version is translated.
 async fn connect(
     state: &MainState,
     request: Request<Body>,
@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn streams_are_asked_for_one_by_one_and_a_terminal_has_one_output() {
+    fn streams_are_read_from_the_query_and_a_terminal_has_one_output() {
         let read = |query| streams(&pairs(Some(query)));
         let all = Streams { tty: false, stdin: true, stdout: true, stderr: true };
         assert_eq!(read("input=1&output=1&error=1&command=sh"), Some(all));
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_stand_in_the_query_of_a_websocket() {
+    fn websocket_ports_are_read_from_the_query() {
         let read = |protocol, query| {
             let headers = HeaderMap::from_iter([(http::header::UPGRADE, HeaderValue::from_static(protocol))]);
             ports(&headers, &pairs(Some(query)))

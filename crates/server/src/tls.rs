@@ -1,7 +1,7 @@
-//! TLS of the main port: the serving pair, the authority of client certificates, and what a handshake may agree on.
+//! TLS of the main port: the serving certificate, the client CA, cipher suites and curves.
 //!
-//! Certificates of clients are asked for and taken in the handshake; whether one is believed is asked at each request
-//! (`access`), so that a certificate that expires, or whose authority goes, stops working on an open connection too.
+//! The handshake requests a client certificate and accepts any; it is verified for each request (`access`), so that a
+//! certificate that expires, or whose CA is removed, is also rejected on an open connection.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,24 +19,24 @@ use rustls::{
 };
 use tokio::sync::watch;
 
-/// What cannot be served with.
+/// Invalid TLS configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    #[error("the serving certificate cannot be read: {0}")]
+    #[error("failed to parse the serving certificate: {0}")]
     Chain(String),
-    #[error("the key of the serving certificate cannot be read: {0}")]
+    #[error("failed to parse the key of the serving certificate: {0}")]
     Key(String),
-    #[error("the serving certificate and its key do not belong together: {0}")]
+    #[error("the serving certificate does not match its key: {0}")]
     Pair(String),
-    #[error("the authority of client certificates cannot be read: {0}")]
+    #[error("failed to parse the client CA: {0}")]
     ClientCa(String),
-    #[error("{field}: none of {given:?} is supported; supported are {}", known.join(", "))]
+    #[error("{field}: none of {given:?} is supported, supported values are {}", known.join(", "))]
     NothingLeft { field: &'static str, given: Vec<String>, known: Vec<String> },
     #[error("TLS: {0}")]
     Other(String),
 }
 
-/// A certificate chain with its key, ready to be served.
+/// A certificate chain with its key.
 #[derive(Clone)]
 pub struct ServingPair(Arc<CertifiedKey>);
 
@@ -47,10 +47,10 @@ impl fmt::Debug for ServingPair {
 }
 
 impl ServingPair {
-    /// From PEM: the chain with the server's own certificate first, and the key.
+    /// Parses PEM: the chain with the server's own certificate first, and the key.
     ///
     /// # Errors
-    /// Either is no PEM of its kind, or they do not belong together.
+    /// One of them cannot be parsed, or they do not match.
     pub fn from_pem(chain: &[u8], key: &[u8]) -> Result<Self, TlsError> {
         let chain = certificates(chain).map_err(TlsError::Chain)?;
         let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| TlsError::Key(error.to_string()))?;
@@ -59,15 +59,15 @@ impl ServingPair {
     }
 }
 
-/// Who signs certificates of clients.
+/// The CA of client certificates.
 #[derive(Clone, Debug)]
 pub struct ClientCa(Arc<dyn ClientCertVerifier>);
 
 impl ClientCa {
-    /// From PEM: one or more certificates, each of which is trusted.
+    /// Parses PEM: one or more certificates, each of which is trusted.
     ///
     /// # Errors
-    /// It is no PEM, or holds no certificate that can be trusted.
+    /// It cannot be parsed, or contains no usable certificate.
     pub fn from_pem(bundle: &[u8]) -> Result<Self, TlsError> {
         let mut roots = RootCertStore::empty();
         for certificate in certificates(bundle).map_err(TlsError::ClientCa)? {
@@ -78,7 +78,7 @@ impl ClientCa {
         verifier.map(Self).map_err(|error| TlsError::ClientCa(error.to_string()))
     }
 
-    /// Whether one of the authority signed the chain (its own certificate first) and it is good at `now`.
+    /// Verifies that the chain (the client's own certificate first) is signed by the CA and valid at `now`.
     pub(crate) fn check(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Result<(), String> {
         let [own, intermediates @ ..] = chain else { return Err("no certificate".to_owned()) };
         self.0.verify_client_cert(own, intermediates, now).map(|_| ()).map_err(|error| error.to_string())
@@ -88,21 +88,21 @@ impl ClientCa {
 fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     let found = found.map_err(|error| error.to_string())?;
-    if found.is_empty() { Err("there is no certificate in it".to_owned()) } else { Ok(found) }
+    if found.is_empty() { Err("it contains no certificate".to_owned()) } else { Ok(found) }
 }
 
-/// The fields of the configuration that a handshake depends on.
+/// The TLS fields of the configuration.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TlsSettings {
-    /// `tlsMinVersion`; empty means 1.2, which is also the lowest there is here.
+    /// `tlsMinVersion`; empty means 1.2, which is also the lowest supported version.
     pub(crate) min_version: String,
-    /// `tlsCipherSuites`, of TLS 1.2; those of 1.3 are always offered. Empty: all.
+    /// `tlsCipherSuites`, for TLS 1.2; those of 1.3 are always offered. Empty: all.
     pub(crate) cipher_suites: Vec<String>,
-    /// `tlsCurvePreferences`, first the preferred. Empty: all.
+    /// `tlsCurvePreferences`, the preferred first. Empty: all.
     pub(crate) curves: Vec<String>,
 }
 
-/// Serves whatever pair is the latest; without one, handshakes fail.
+/// Uses the latest pair for each handshake; without one, handshakes fail.
 pub(crate) fn server_config(
     settings: &TlsSettings,
     pair: watch::Receiver<Option<ServingPair>>,
@@ -118,13 +118,13 @@ pub(crate) fn server_config(
     let mut config = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_protocol_versions(versions)
         .map_err(|error| TlsError::Other(error.to_string()))?
-        .with_client_cert_verifier(Arc::new(AskAndTake(provider)))
+        .with_client_cert_verifier(Arc::new(AcceptAnyClientCertificate(provider)))
         .with_cert_resolver(Arc::new(Latest(pair)));
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(Arc::new(config))
 }
 
-/// As the configuration names it: `TLS_AES_128_GCM_SHA256`, `TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256`.
+/// The name in the configuration: `TLS_AES_128_GCM_SHA256`, `TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256`.
 fn suite_name(suite: CipherSuite) -> String {
     suite.as_str().unwrap_or_default().replacen("TLS13_", "TLS_", 1)
 }
@@ -137,10 +137,7 @@ fn choose_suites(settings: &TlsSettings, provider: &mut CryptoProvider) -> Resul
     let known: Vec<String> = provider.cipher_suites.iter().map(|suite| suite_name(suite.suite())).collect();
     let is_meant = |name: &str| given.iter().any(|g| g == name || format!("{g}_SHA256") == name);
     for missing in given.iter().filter(|g| !known.iter().any(|k| k == *g || *k == format!("{g}_SHA256"))) {
-        tracing::warn!(
-            suite = missing,
-            "tlsCipherSuites names a suite that is not supported; it is left out"
-        );
+        tracing::warn!(suite = missing, "Ignoring unsupported cipher suite in tlsCipherSuites");
     }
     if !known.iter().any(|name| is_meant(name)) {
         return Err(TlsError::NothingLeft { field: "tlsCipherSuites", given: given.clone(), known });
@@ -159,10 +156,7 @@ fn choose_curves(settings: &TlsSettings, provider: &mut CryptoProvider) -> Resul
         let group = curve(name).and_then(|curve| provider.kx_groups.iter().find(|g| g.name() == curve));
         match group {
             Some(group) => chosen.push(*group),
-            None => tracing::warn!(
-                curve = name,
-                "tlsCurvePreferences names a curve that is not supported; it is left out"
-            ),
+            None => tracing::warn!(curve = name, "Ignoring unsupported curve in tlsCurvePreferences"),
         }
     }
     if chosen.is_empty() {
@@ -173,7 +167,7 @@ fn choose_curves(settings: &TlsSettings, provider: &mut CryptoProvider) -> Resul
     Ok(())
 }
 
-/// By name, and by its number in TLS.
+/// Name and number of each curve in TLS.
 const CURVES: [(&str, &str, NamedGroup); 3] = [
     ("X25519", "29", NamedGroup::X25519),
     ("CurveP256", "23", NamedGroup::secp256r1),
@@ -184,7 +178,7 @@ fn curve(given: &str) -> Option<NamedGroup> {
     CURVES.iter().find(|(name, number, _)| [*name, *number].contains(&given)).map(|(.., group)| *group)
 }
 
-/// The latest pair, whoever the client thinks we are.
+/// Resolves to the latest pair for any server name.
 struct Latest(watch::Receiver<Option<ServingPair>>);
 
 impl fmt::Debug for Latest {
@@ -199,16 +193,15 @@ impl ResolvesServerCert for Latest {
     }
 }
 
-/// Certificates in the chain of a client, and their bytes. They are kept for as long as the connection lives, whoever sent
-/// them.
+/// Limits for the certificate chain of a client and its bytes, which are kept as long as the connection lives.
 const MAX_CHAIN: usize = 8;
 const MAX_CHAIN_BYTES: usize = 16 << 10;
 
-/// Asks for a certificate whose holder has its key, and takes none for an answer.
+/// Requests a client certificate, accepts any whose key the client has, and also none.
 #[derive(Debug)]
-struct AskAndTake(Arc<CryptoProvider>);
+struct AcceptAnyClientCertificate(Arc<CryptoProvider>);
 
-impl ClientCertVerifier for AskAndTake {
+impl ClientCertVerifier for AcceptAnyClientCertificate {
     fn client_auth_mandatory(&self) -> bool {
         false
     }
@@ -275,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn suites_of_tls12_are_those_of_the_configuration_and_those_of_13_stay() {
+    fn cipher_suites_restrict_tls12_and_not_tls13() {
         let names = ["TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "TLS_RSA_WITH_AES_128_CBC_SHA"];
         let settings = TlsSettings { cipher_suites: texts(&names), ..TlsSettings::default() };
         let (suites, _) = offered(&settings).unwrap();
@@ -295,13 +288,13 @@ mod tests {
     }
 
     #[test]
-    fn a_suite_may_be_named_without_its_hash() {
+    fn cipher_suite_may_be_named_without_its_hash() {
         let name = "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305";
         let settings = TlsSettings { cipher_suites: texts(&[name]), ..TlsSettings::default() };
         assert!(offered(&settings).unwrap().0.contains(&format!("{name}_SHA256")));
     }
 
-    /// What the server says to a client that knows nothing newer than TLS 1.2, before there is a certificate.
+    /// The server's error for a client that supports at most TLS 1.2, before there is a certificate.
     fn answer_to_tls12(min_version: &str) -> rustls::Error {
         let settings = TlsSettings { min_version: min_version.to_owned(), ..TlsSettings::default() };
         let server = server_config(&settings, watch::channel(None).1).unwrap();
@@ -319,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_older_than_the_configuration_allows_are_refused() {
+    fn clients_below_the_minimum_tls_version_are_rejected() {
         let is_too_old = |error: &rustls::Error| matches!(error, rustls::Error::PeerIncompatible(_));
         assert!(is_too_old(&answer_to_tls12("VersionTLS13")));
         for allowed in ["", "VersionTLS12"] {
@@ -335,12 +328,12 @@ mod tests {
         assert_eq!(offered(&settings).unwrap().1, [NamedGroup::secp384r1, NamedGroup::X25519]);
         let settings = TlsSettings { curves: texts(&["CurveP521"]), ..TlsSettings::default() };
         let refused = offered(&settings).unwrap_err().to_string();
-        assert!(refused.ends_with("supported are X25519, CurveP256, CurveP384"), "{refused}");
+        assert!(refused.ends_with("supported values are X25519, CurveP256, CurveP384"), "{refused}");
     }
 
     #[test]
     fn a_client_certificate_chain_has_a_bound() {
-        let verifier = AskAndTake(Arc::new(ring::default_provider()));
+        let verifier = AcceptAnyClientCertificate(Arc::new(ring::default_provider()));
         let taken = |own: usize, intermediates: &[usize]| {
             let certificate = |length: usize| CertificateDer::from(vec![0; length]);
             let chain: Vec<_> = intermediates.iter().map(|length| certificate(*length)).collect();
@@ -353,9 +346,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_certificate_is_refused_by_name() {
+    fn invalid_certificates_are_rejected_with_their_role() {
         let refused = |outcome: Result<ServingPair, TlsError>| outcome.unwrap_err().to_string();
-        assert!(refused(ServingPair::from_pem(b"", b"")).contains("there is no certificate in it"));
-        assert!(ClientCa::from_pem(b"nonsense").unwrap_err().to_string().starts_with("the authority"));
+        assert!(refused(ServingPair::from_pem(b"", b"")).contains("it contains no certificate"));
+        assert!(ClientCa::from_pem(b"nonsense").unwrap_err().to_string().contains("the client CA"));
     }
 }

@@ -1,4 +1,4 @@
-//! Connections: how many there are, how long each may last, and what is counted of their requests.
+//! Connections: their limits, TLS handshakes, and request metrics.
 
 pub(crate) mod connections;
 pub(crate) mod counted;

@@ -1,7 +1,7 @@
-//! The certificates of this node: how it joins, how it stays known to the API, and what it serves with.
+//! The certificates of this node: bootstrap, rotation of the client certificate, and serving certificates.
 //!
-//! Owns the files of `--cert-dir`. When something is asked for, and what it is to say, is decided in
-//! `kubelet_core::certificates`; making and reading keys is done behind `ports::Certificates`.
+//! Owns the files of `--cert-dir`. When a certificate is requested, and for which names, is decided in
+//! `kubelet_core::certificates`; keys are generated and read behind `ports::Certificates`.
 
 mod client;
 mod join;
@@ -24,7 +24,7 @@ pub use serving::{ClusterSigned, SelfSigned, Serves};
 pub use signing::SigningError;
 pub use store::{PairStore, StoredPair};
 
-/// A file of ours that cannot be read, written or used. The text names it.
+/// A certificate or key file that cannot be read, written or used.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     #[error("{}", crate::error_chain::chain(.0))]
@@ -33,10 +33,10 @@ pub enum FileError {
     Content { path: String, source: CertificateError },
 }
 
-/// How often the files of the kubeconfig are looked at.
+/// How often the files that the kubeconfig names are checked for changes.
 const RELOAD: Duration = Duration::from_secs(60);
 
-/// Follows the files that say whom we trust and who we are to the API, until dropped.
+/// Reloads the CA and client certificate files of the kubeconfig when they change, until dropped.
 pub async fn reload(identity: Arc<dyn ClientIdentity>, clock: Clock) {
     let mut complaint = None;
     loop {
@@ -57,7 +57,7 @@ pub async fn reload(identity: Arc<dyn ClientIdentity>, clock: Clock) {
     }
 }
 
-/// What a freshly signed certificate says; an error in words if it is not what was asked for.
+/// The facts of a newly signed certificate; an error if its names are not the requested ones.
 fn check_signed(
     certificates: &dyn Certificates,
     pair: &PemPair,
@@ -70,7 +70,7 @@ fn check_signed(
     Err(format!("the signed certificate is for {:?}, but must be for {wanted:?}", facts.names))
 }
 
-/// Creates the directory; one that is there keeps its permissions, which are its owner's choice.
+/// Creates the directory. An existing one keeps its permissions, which are its owner's choice.
 async fn ensure_cert_dir(files: &dyn Files, dir: &Path) -> Result<(), FileError> {
     let (Some(parent), Some(name)) = (dir.parent(), dir.file_name()) else { return Ok(()) };
     let siblings = files.list_dir(parent).await?;

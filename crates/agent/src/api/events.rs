@@ -1,8 +1,8 @@
-//! Events on their way to the API.
+//! Writes events to the API.
 //!
-//! Owns the memory of what was told lately, by which events are counted up, combined or dropped
-//! (`kubelet_core::events`). Events are hints for people: one that cannot be told is dropped after a few tries, and none
-//! ever holds up what it tells of.
+//! Owns the correlator's memory of recent events, by which events are counted up, combined or dropped
+//! (`kubelet_core::events`). Events are hints for people: one that cannot be written is dropped after a few attempts, and
+//! none ever delays what it reports.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -23,27 +23,27 @@ use crate::context::Context;
 use crate::events::{Event, EventType};
 use crate::pods_view::PodsView;
 
-/// A call that may succeed later is made so often, this far apart.
-const TRIES: u32 = 12;
+/// Attempts for a call that may succeed later, and the time between them.
+const MAX_ATTEMPTS: u32 = 12;
 const RETRY: Duration = Duration::from_secs(10);
 
-/// Calls that may be under way side by side, each about another object.
-const SIDE_BY_SIDE: usize = 16;
-/// Events that may wait for others about the same object; further ones wait in the recorder's queue.
+/// Concurrent calls, each about another object.
+const MAX_CONCURRENT_CALLS: usize = 16;
+/// Events that may wait for earlier ones about the same object; further ones wait in the recorder's queue.
 const WAITING: usize = 1000;
 
-/// Tells events until dropped. Those about one object are told one after the other, because the later ones count up what
-/// the earlier ones created; a call that hangs holds up no others.
+/// Writes events until dropped. Events about one object are written one after another, because later ones count up what
+/// earlier ones created; a call that hangs does not delay events about other objects.
 pub(crate) struct EventWriter {
     ctx: Arc<Context>,
-    /// For the version of a pod and the place of a container in it.
+    /// For the resource version of a pod and the field path of a container.
     pods: PodsView,
     cluster: Arc<dyn Cluster>,
     node: StoreReader<Node>,
     correlator: EventCorrelator,
-    /// By object: what waits while a call about it is under way.
+    /// By object: the events that wait while a call about it is under way.
     lanes: BTreeMap<Lane, VecDeque<Event>>,
-    /// How many wait in all lanes.
+    /// Number of events that wait in all lanes.
     waiting: usize,
     calls: FuturesUnordered<BoxFuture<'static, Sent>>,
 }
@@ -51,12 +51,12 @@ pub(crate) struct EventWriter {
 /// The pod that events are about, or the node.
 type Lane = Option<PodUid>;
 
-/// How a call came out.
+/// Result of a call.
 struct Sent {
     lane: Lane,
     key: EventKey,
     outcome: ClusterResult<k8s::Event>,
-    /// Of a patch: what is created where there is nothing to patch.
+    /// For a patch: the event to create if there is nothing to patch.
     instead: Option<Box<k8s::Event>>,
 }
 
@@ -88,18 +88,18 @@ impl EventWriter {
     pub(crate) async fn run(mut self, mut events: mpsc::Receiver<Event>) {
         let mut is_open = true;
         while is_open || !self.calls.is_empty() {
-            let takes_more = is_open && self.calls.len() < SIDE_BY_SIDE && self.waiting < WAITING;
+            let takes_more = is_open && self.calls.len() < MAX_CONCURRENT_CALLS && self.waiting < WAITING;
             tokio::select! {
                 event = events.recv(), if takes_more => match event {
-                    Some(event) => self.take(event),
+                    Some(event) => self.handle_event(event),
                     None => is_open = false,
                 },
-                Some(sent) = self.calls.next() => self.go_on(sent),
+                Some(sent) = self.calls.next() => self.handle_result(sent),
             }
         }
     }
 
-    fn take(&mut self, event: Event) {
+    fn handle_event(&mut self, event: Event) {
         let lane = event.pod.as_ref().map(|pod| pod.uid.clone());
         match self.lanes.get_mut(&lane) {
             Some(waiting) => {
@@ -110,7 +110,7 @@ impl EventWriter {
         }
     }
 
-    /// Begins to tell an event about an object that no call is under way for, or else the next one that waits.
+    /// Starts to write an event about an object that has no call under way, or the next waiting one if this one is dropped.
     fn send(&mut self, lane: Lane, event: Event) {
         let mut next = Some(event);
         while let Some(event) = next {
@@ -138,7 +138,7 @@ impl EventWriter {
         Some(next)
     }
 
-    fn go_on(&mut self, sent: Sent) {
+    fn handle_result(&mut self, sent: Sent) {
         let Sent { lane, key, outcome, instead } = sent;
         match (outcome, instead) {
             (Err(ClusterError::NotFound { .. }), Some(mut event)) => {
@@ -146,7 +146,7 @@ impl EventWriter {
                 self.correlator.rename(&key, &mut event, self.ctx.clock.now().wall);
                 return self.call(lane, key, Call::Create(event), None);
             }
-            // Created or counted up; or an attempt to create it that seemed to fail got through.
+            // Created or counted up; or an earlier attempt to create it succeeded although its call failed.
             (Ok(_), _) | (Err(ClusterError::AlreadyExists { .. }), None) => {}
             (Err(error), _) => {
                 tracing::warn!(err = %error, "Failed to send event to the API server");
@@ -162,7 +162,7 @@ impl EventWriter {
     fn call(&mut self, lane: Lane, key: EventKey, call: Call, instead: Option<Box<k8s::Event>>) {
         let (ctx, cluster) = (self.ctx.clone(), self.cluster.clone());
         let sent = async move {
-            let outcome = try_often(&ctx, &*cluster, &call).await;
+            let outcome = call_with_retries(&ctx, &*cluster, &call).await;
             Sent { lane, key, outcome, instead }
         };
         self.calls.push(sent.boxed());
@@ -188,7 +188,7 @@ impl EventWriter {
             None => ObjectReference {
                 kind: Some("Node".to_owned()),
                 name: Some(self.ctx.settings.node_name.clone()),
-                // Before the Node was seen its name stands for it, as `kubectl describe node` expects.
+                // Until the Node is observed its name is used as UID, as `kubectl describe node` expects.
                 uid: Some(self.node_uid()),
                 ..ObjectReference::default()
             },
@@ -208,7 +208,7 @@ impl EventWriter {
     }
 }
 
-/// Where in the pod the container is: `spec.containers{web}`.
+/// The field path of the container: `spec.containers{web}`.
 fn field_path(pod: &k8s::Pod, container: &str) -> Option<String> {
     let found = model::containers::find_container(pod, container)?;
     let list = match found.kind {
@@ -219,8 +219,8 @@ fn field_path(pod: &k8s::Pod, container: &str) -> Option<String> {
     Some(format!("spec.{list}{{{container}}}"))
 }
 
-/// Makes the call until it succeeds, cannot succeed, or was made often enough.
-async fn try_often(ctx: &Context, cluster: &dyn Cluster, call: &Call) -> ClusterResult<k8s::Event> {
+/// Makes the call until it succeeds, cannot succeed, or has been attempted [`MAX_ATTEMPTS`] times.
+async fn call_with_retries(ctx: &Context, cluster: &dyn Cluster, call: &Call) -> ClusterResult<k8s::Event> {
     let events = cluster.events();
     let mut tries = 1;
     loop {
@@ -231,7 +231,7 @@ async fn try_often(ctx: &Context, cluster: &dyn Cluster, call: &Call) -> Cluster
             Call::Patch { namespace, name, patch } => events.patch(namespace, name, Part::Whole, patch).await,
         };
         match outcome {
-            Err(error) if error.may_pass() && tries < TRIES => {
+            Err(error) if error.may_pass() && tries < MAX_ATTEMPTS => {
                 tracing::debug!(err = %error, tries, "Event is waiting to be sent to the API server");
             }
             outcome => return outcome,

@@ -1,5 +1,5 @@
-//! Mirror pods: for each static pod an object in the API that shows it. What each needs is decided in
-//! `kubelet_core::mirror`; whatever happens to a mirror, its static pod runs on.
+//! Mirror pods: the API objects that show static pods. Which one to create or delete is decided in
+//! `kubelet_core::mirror`; whatever happens to a mirror pod, its static pod keeps running.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,19 +16,19 @@ use super::reflector::StoreReader;
 use crate::context::Context;
 use crate::pods_view::{PodEntry, PodsView};
 
-/// Everything is compared again this often; what failed is tried again then.
+/// Interval of a full comparison, which also retries what failed.
 const SWEEP: Duration = Duration::from_secs(10);
 
-/// Keeps the mirrors right until dropped.
+/// Reconciles the mirror pods until dropped.
 pub(crate) struct Mirrors {
     pub(crate) ctx: Arc<Context>,
     pub(crate) pods: PodsView,
     pub(crate) cluster: Arc<dyn Cluster>,
     pub(crate) in_api: StoreReader<Pod>,
     pub(crate) node: StoreReader<Node>,
-    /// The static pods that some source wants.
+    /// The static pods of all sources.
     pub(crate) wanted: watch::Receiver<BTreeSet<ObjectKey>>,
-    /// All sources have reported, and left nothing out.
+    /// All sources have reported, and none of them had an invalid manifest.
     pub(crate) sources: watch::Receiver<bool>,
 }
 
@@ -36,15 +36,15 @@ impl Mirrors {
     pub(crate) async fn run(mut self) {
         let clock = self.ctx.clock;
         let mut changes = self.pods.changes();
-        // The follower outlives this task, except at the end of the process.
+        // The reflector outlives this task, except at the end of the process.
         if self.in_api.wait_for(|seen| seen.is_complete).await.is_err() {
             return;
         }
-        // A step that was taken shows in the watch a little later; until then it is not taken again.
-        let mut taken: BTreeMap<ObjectKey, Option<String>> = BTreeMap::new();
+        // The watch shows an executed step a little later; until then it is not repeated.
+        let mut executed: BTreeMap<ObjectKey, Option<String>> = BTreeMap::new();
         let mut next_sweep = clock.mono() + SWEEP;
         loop {
-            self.look(&mut taken).await;
+            self.reconcile(&mut executed).await;
             tokio::select! {
                 Ok(()) = changes.changed() => {}
                 Ok(()) = self.in_api.changed() => {}
@@ -52,30 +52,30 @@ impl Mirrors {
                 Ok(()) = self.wanted.changed() => {}
                 Ok(()) = self.sources.changed() => {}
                 () = clock.sleep_until(next_sweep) => {
-                    taken.clear();
+                    executed.clear();
                     next_sweep = clock.mono() + SWEEP;
                 }
             }
         }
     }
 
-    /// One step for each static pod and each mirror that needs one. `taken` says in view of which object (by its UID)
-    /// a step was taken already.
-    async fn look(&mut self, taken: &mut BTreeMap<ObjectKey, Option<String>>) {
+    /// Executes one step for each static pod and each mirror pod that needs one. `executed` has the UID of the mirror pod for
+    /// which a step was executed already.
+    async fn reconcile(&mut self, executed: &mut BTreeMap<ObjectKey, Option<String>>) {
         let steps = self.steps();
-        taken.retain(|key, in_view| self.mirror_uid(key) == *in_view);
+        executed.retain(|key, in_view| self.mirror_uid(key) == *in_view);
         for (key, step) in steps {
-            if taken.contains_key(&key) {
+            if executed.contains_key(&key) {
                 continue;
             }
             let in_view = self.mirror_uid(&key);
-            match self.take(&key, step).await {
+            match self.execute(&key, step).await {
                 Ok(()) => {}
                 Err(error) => {
                     tracing::warn!(pod = %key, err = %error, "Failed to update mirror pod")
                 }
             }
-            taken.insert(key, in_view);
+            executed.insert(key, in_view);
         }
     }
 
@@ -102,7 +102,7 @@ impl Mirrors {
         let mut steps = Vec::new();
         for key in keys {
             let entry = entries.get(key);
-            // Wanted, and its worker has yet to say how it is.
+            // Desired, but its worker has not published a status yet.
             let is_coming = entry.is_none() && (wanted.contains(key) || !may_remove);
             if is_coming {
                 continue;
@@ -121,7 +121,7 @@ impl Mirrors {
         self.in_api.borrow().objects.get(key)?.metadata.uid.clone()
     }
 
-    async fn take(&self, key: &ObjectKey, step: MirrorStep) -> ClusterResult<()> {
+    async fn execute(&self, key: &ObjectKey, step: MirrorStep) -> ClusterResult<()> {
         let pods = self.cluster.pods();
         match step {
             MirrorStep::Nothing => Ok(()),

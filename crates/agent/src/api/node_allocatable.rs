@@ -1,4 +1,4 @@
-//! What pods may use of this node together, by resource name: what the Node says, or else what it is going to say.
+//! The node's allocatable resources: those of the Node object, or the ones this kubelet computed until there is one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::api::reflector::{StoreReader, own_node};
 #[derive(Clone, Debug)]
 pub struct NodeAllocatable {
     node: StoreReader<Node>,
-    /// As far as this machine can tell.
+    /// Computed from this machine.
     computed: Arc<BTreeMap<String, Quantity>>,
 }
 

@@ -1,9 +1,8 @@
-//! The objects of the API that pods are made from, besides the pods: ConfigMaps, Secrets, tokens, ClusterTrustBundles,
-//! Services and RuntimeClasses.
+//! The API objects that pods refer to: ConfigMaps, Secrets, tokens, ClusterTrustBundles, Services and RuntimeClasses.
 //!
-//! Owns what is known of them. A worker registers its pod before the first pass and holds the registration while the
-//! pod may need something; only objects that a registered pod refers to are ever asked for. Which those are, and what
-//! is made of them, is decided in `kubelet-core`.
+//! Owns their stores. A worker registers its pod before the first pass and holds the registration while the pod may need
+//! an object; only objects that a registered pod refers to are ever requested. Which those are, and how they are used, is
+//! decided in `kubelet-core`.
 
 mod bundles;
 mod source;
@@ -37,10 +36,10 @@ use crate::context::Context;
 /// of them (docs/decisions/0065).
 const MAX_OBJECTS: usize = 256;
 
-/// Why an object cannot be had. That it does not exist is no error here.
+/// Why an object could not be read. That it does not exist is no error here.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ObjectError {
-    /// The first list has not come in yet.
+    /// The first list is not complete yet.
     #[error("failed to sync {kind} cache: timed out waiting for the condition")]
     NotSynced { kind: &'static str },
     #[error("pod refers to {count} ConfigMaps and Secrets, but a pod may refer to at most {MAX_OBJECTS}")]
@@ -49,7 +48,7 @@ pub enum ObjectError {
     NoServices,
     #[error("runtimeclass.node.k8s.io {name:?} not found")]
     NoRuntimeClass { name: String },
-    #[error("a standalone node has no tokens")]
+    #[error("failed to fetch token: a standalone kubelet has no API server")]
     NoApi,
     #[error("failed to fetch token: {0}")]
     Token(ClusterError),
@@ -57,7 +56,7 @@ pub enum ObjectError {
     Api(ClusterError),
 }
 
-/// What all pods share. A standalone kubelet has none.
+/// The sources that all pods share. A standalone kubelet has none.
 #[derive(Debug)]
 pub struct ClusterObjects {
     access: Access,
@@ -87,12 +86,12 @@ impl ClusterObjects {
         }
     }
 
-    /// The API itself, for what nobody follows.
+    /// The API client, for objects without a reflector.
     pub(crate) const fn cluster(&self) -> &Arc<dyn Cluster> {
         &self.access.cluster
     }
 
-    /// Starts to follow what every pod may need.
+    /// Starts the reflectors of Services and RuntimeClasses, which every pod may need.
     pub(crate) fn start(&self, ctx: &Arc<Context>) {
         let (cluster, all) = (&self.access.cluster, Selection::default());
         let services: Of<Service> = |cluster| cluster.services();
@@ -105,7 +104,7 @@ impl ClusterObjects {
         ctx.tasks.spawn("RuntimeClass reflector", runtime_classes.run());
     }
 
-    /// `before`: what was registered for an earlier version of the pod. What it knows is kept.
+    /// `before`: the registration of an earlier version of the pod, whose sources are kept.
     fn register(&self, ctx: &Arc<Context>, pod: &Arc<Pod>, before: Option<&Registered>) -> Registered {
         let namespace = pod.metadata.namespace.clone().unwrap_or_default();
         let (mut config_maps, mut secrets) = (BTreeMap::new(), BTreeMap::new());
@@ -150,7 +149,7 @@ impl ClusterObjects {
     }
 }
 
-/// Every ConfigMap and Secret that the pod refers to, whatever for.
+/// Every ConfigMap and Secret that the pod refers to.
 fn all_names(pod: &Pod) -> BTreeSet<ObjectName> {
     let mut names = required_objects(pod).names;
     names.extend(required_env_objects(pod));
@@ -158,8 +157,8 @@ fn all_names(pod: &Pod) -> BTreeSet<ObjectName> {
     names
 }
 
-/// What one pod refers to. Clones share it; when the last is gone, nobody follows these objects any more (unless other
-/// pods do). On a standalone node, no object exists.
+/// The objects that one pod refers to. Clones share them; when the last clone is dropped, the objects are no longer
+/// watched for this pod. On a standalone node no object exists.
 #[derive(Clone, Debug, Default)]
 pub struct PodObjects {
     registered: Option<Arc<Registered>>,
@@ -169,11 +168,11 @@ pub struct PodObjects {
 struct Registered {
     access: Access,
     pod: Arc<Pod>,
-    /// ConfigMaps and Secrets that the pod refers to. None of them is read where they are more than [`MAX_OBJECTS`].
+    /// Number of ConfigMaps and Secrets that the pod refers to. If it exceeds [`MAX_OBJECTS`], none of them is read.
     object_count: usize,
     config_maps: BTreeMap<String, Arc<Source<ConfigMap>>>,
     secrets: BTreeMap<String, Arc<Source<Secret>>>,
-    /// `None` where the node shows none.
+    /// `None` if the feature is off.
     bundles: Option<BTreeMap<BundleRequirement, Arc<Selected>>>,
     tokens: Arc<PodTokens>,
     services: StoreReader<Service>,
@@ -181,17 +180,17 @@ struct Registered {
 }
 
 impl PodObjects {
-    /// From now on, what this version of the pod refers to is known; what `self` knows of the version before is kept.
+    /// Registers the objects of this version of the pod, and keeps the sources that `self` has of the version before.
     #[must_use]
     pub fn register(&self, ctx: &Arc<Context>, objects: Option<&ClusterObjects>, pod: &Arc<Pod>) -> Self {
         let Some(objects) = objects else { return Self::default() };
         Self { registered: Some(Arc::new(objects.register(ctx, pod, self.registered.as_deref()))) }
     }
 
-    /// Those of the objects that exist, and tokens for all that is asked for.
+    /// The required objects that exist, and the required tokens.
     ///
     /// # Errors
-    /// Whether one exists cannot be said now.
+    /// Whether one of them exists is not known now.
     pub async fn find(&self, required: &RequiredObjects) -> Result<VolumeObjects, ObjectError> {
         let mut found = VolumeObjects::default();
         let Some(registered) = &self.registered else { return Ok(found) };
@@ -204,10 +203,10 @@ impl PodObjects {
         Ok(found)
     }
 
-    /// What variables of the pod are taken from.
+    /// The objects that environment variables of the pod are taken from.
     ///
     /// # Errors
-    /// As [`PodObjects::find`]; and a pod of the API waits until Services were listed once.
+    /// As [`PodObjects::find`]; and a pod from the API waits until Services were listed once.
     pub async fn env(&self) -> Result<EnvObjects, ObjectError> {
         let Some(registered) = &self.registered else { return Ok(EnvObjects::default()) };
         let pod = &registered.pod;
@@ -220,7 +219,7 @@ impl PodObjects {
         Ok(env_objects(pod, &config_maps, &secrets, &services))
     }
 
-    /// The pod's pull secrets, in its order, and the names of those that cannot be had.
+    /// The pod's image pull secrets, in the order of the spec, and the names of those that do not exist or cannot be read.
     pub async fn pull_secrets(&self) -> (Vec<Arc<Secret>>, Vec<String>) {
         let (mut found, mut missing) = (Vec::new(), Vec::new());
         let Some(registered) = &self.registered else { return (found, missing) };
@@ -238,11 +237,11 @@ impl PodObjects {
         (found, missing)
     }
 
-    /// What the runtime calls that RuntimeClass; nothing for a pod without one. Where there is no API, the name of the
-    /// class is taken for that of its handler.
+    /// The runtime handler of that RuntimeClass; empty for a pod without one. Without an API, the name of the class is used
+    /// as its handler.
     ///
     /// # Errors
-    /// There is no such class, or whether there is one cannot be said now.
+    /// The class does not exist, or it is not known now whether it exists.
     pub async fn runtime_handler(&self, class: &str) -> Result<String, ObjectError> {
         let Some(registered) = self.registered.as_ref().filter(|_| !class.is_empty()) else {
             return Ok(class.to_owned());
@@ -254,7 +253,7 @@ impl PodObjects {
         handler.ok_or_else(|| ObjectError::NoRuntimeClass { name: class.to_owned() })
     }
 
-    /// The service account that the pod runs as; `None` for a pod without one, and where there is no API.
+    /// The service account of the pod; `None` for a pod without one, and without an API.
     ///
     /// # Errors
     /// It cannot be read, or does not exist.
@@ -267,10 +266,10 @@ impl PodObjects {
         accounts.get(namespace, name).await.map(Some).map_err(ObjectError::Api)
     }
 
-    /// A token of the pod, kept until most of its life is over.
+    /// A service account token of the pod, cached until most of its lifetime is over.
     ///
     /// # Errors
-    /// None can be had.
+    /// No token could be requested, and no cached one is valid.
     pub async fn token(&self, requirement: &TokenRequirement) -> Result<String, ObjectError> {
         match &self.registered {
             Some(registered) => registered.tokens.get(&registered.access, &registered.pod, requirement).await,
@@ -278,7 +277,7 @@ impl PodObjects {
         }
     }
 
-    /// Tells of changes of the objects.
+    /// Notifies of changes of the objects.
     #[must_use]
     pub fn changes(&self) -> ObjectChanges {
         let Some(registered) = &self.registered else { return ObjectChanges::default() };
@@ -327,7 +326,7 @@ impl Registered {
         Ok(Some(found))
     }
 
-    /// A static pod must be able to start without an API, and takes what is known.
+    /// A static pod must be able to start without an API, and uses the Services that are known.
     async fn services(&self, is_static: bool) -> Result<Vec<Arc<Service>>, ObjectError> {
         let mut services = self.services.clone();
         if !is_static {
@@ -339,7 +338,7 @@ impl Registered {
     }
 }
 
-/// Tells of changes, where the strategy notices any.
+/// Notifies of changes, if the strategy watches objects.
 #[derive(Debug, Default)]
 pub struct ObjectChanges {
     config_maps: Vec<StoreReader<ConfigMap>>,
@@ -348,7 +347,8 @@ pub struct ObjectChanges {
 }
 
 impl ObjectChanges {
-    /// Waits until some object came, changed or went. Cancel safe: a change that nobody waited for is told next time.
+    /// Waits until some object was added, modified or deleted. Cancel safe: a change during which no call waited is reported
+    /// by the next call.
     pub async fn next(&mut self) {
         let config_maps = self.config_maps.iter_mut().map(|seen| changed(seen).boxed());
         let secrets = self.secrets.iter_mut().map(|seen| changed(seen).boxed());
@@ -361,7 +361,7 @@ impl ObjectChanges {
     }
 }
 
-/// A copy that nobody keeps up to date any more never changes.
+/// A store whose reflector has ended never changes.
 async fn changed<K>(seen: &mut StoreReader<K>) {
     if seen.changed().await.is_err() {
         pending::<()>().await;

@@ -1,4 +1,4 @@
-//! The pods that the API binds to this node, as one more source of the sync loop.
+//! The pods that are bound to this node, as one more config source of the sync loop.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,14 +17,14 @@ pub(crate) fn on_node(node: &str) -> Selection {
     Selection { fields: Some(format!("spec.nodeName={node}")), ..Selection::default() }
 }
 
-/// Hands the pods over whenever they change, until dropped. The first time is after the Node was seen: labels that
-/// decide on admission are known then.
+/// Sends the pods to the sync loop whenever they change, until dropped. Starts after the Node was observed, because
+/// admission depends on its labels.
 pub(crate) async fn feed(
     mut pods: StoreReader<Pod>,
     mut node: StoreReader<Node>,
     sets: mpsc::Sender<SourceSet>,
 ) {
-    // An error means that the follower is gone, at the end of the process.
+    // An error means that the reflector has ended, at the end of the process.
     if node.wait_for(|seen| super::reflector::own_node(seen).is_some()).await.is_err() {
         return;
     }
@@ -41,15 +41,15 @@ pub(crate) async fn feed(
     }
 }
 
-/// Mirrors only show static pods; what they show runs already. A pod whose names would lead out of its directory, which no API
-/// server lets through, is not run; `refused` holds those that were logged.
+/// Mirror pods are skipped, because their static pods run already. A pod whose names would lead out of its directory, which
+/// no API server accepts, is not run; `refused` holds those that were logged.
 fn to_run(seen: &Store<Pod>, refused: &mut BTreeSet<PodRef>) -> Vec<Arc<Pod>> {
     let logged = std::mem::take(refused);
     let is_safe = |pod: &&Arc<Pod>| {
         let Some(err) = pod_path_problem(pod) else { return true };
         let identity = PodRef::of(pod);
         if !logged.contains(&identity) {
-            tracing::error!(pod = %identity, err, "pod from the API server is not run: invalid name");
+            tracing::error!(pod = %identity, err, "Rejected pod from the API server, its name is invalid");
         }
         refused.insert(identity);
         false
@@ -83,6 +83,6 @@ mod tests {
         assert_eq!(refused.len(), 2);
         seen.objects.retain(|_, pod| PodRef::of(pod).uid.as_str() == "u-1");
         assert_eq!(uids(to_run(&seen, &mut refused)), ["u-1".into()]);
-        assert!(refused.is_empty(), "what is gone is forgotten");
+        assert!(refused.is_empty(), "removed pods are forgotten");
     }
 }

@@ -1,7 +1,7 @@
-//! A copy of a collection of the API, kept up to date by list and watch.
+//! Reflectors: the store of a collection of API objects, kept up to date by list and watch.
 //!
-//! Owns the one stream that is open. What to ask next, and how long to wait, is decided in
-//! `kubelet_core::reflector`. Never acts on what it sees: others wait for changes of the copy.
+//! Owns the open watch. What to request next, and how long to wait, is decided in `kubelet_core::reflector`. Never acts on
+//! objects: other tasks wait for changes of the store.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,11 +18,11 @@ use tokio::sync::watch;
 use super::meta::{key_of, version_of};
 use crate::context::Context;
 
-/// The objects as last seen.
+/// The objects as last listed or watched.
 #[derive(Debug)]
 pub struct Store<K> {
     pub objects: BTreeMap<ObjectKey, Arc<K>>,
-    /// A full list was seen once: what is not here was not there.
+    /// A full list has succeeded once: an object that is missing here does not exist.
     pub is_complete: bool,
 }
 
@@ -32,32 +32,32 @@ impl<K> Default for Store<K> {
     }
 }
 
-/// Reads a copy; clones share it.
+/// Reads a store; clones share it.
 pub type StoreReader<K> = watch::Receiver<Store<K>>;
 
-/// The Node, of a store that holds no other.
+/// The Node, from a store that holds no other.
 pub(crate) fn own_node(seen: &Store<Node>) -> Option<Arc<Node>> {
     seen.objects.values().next().cloned()
 }
 
-/// Which collection is meant.
+/// Selects the collection of a client.
 pub(crate) type Of<K> = fn(&dyn Cluster) -> &dyn Collection<K>;
 
-/// Keeps the copy that `seen` shows up to date until dropped, or until nothing in it can change any more.
+/// Keeps the store `seen` up to date until dropped, or until its object cannot change any more.
 pub(crate) struct Reflector<K> {
     pub(crate) ctx: Arc<Context>,
     pub(crate) cluster: Arc<dyn Cluster>,
     pub(crate) of: Of<K>,
-    /// The kind in plural, for the log.
+    /// The kind in plural, for log messages.
     pub(crate) what: &'static str,
     pub(crate) selection: Selection,
-    /// An object that cannot change any more: once the copy holds one, it is no longer followed.
+    /// Whether an object cannot change any more: once the store holds one, the watch ends.
     pub(crate) is_settled: fn(&K) -> bool,
     pub(crate) seen: watch::Sender<Store<K>>,
 }
 
 impl<K: Metadata<Ty = ObjectMeta> + Send + Sync + 'static> Reflector<K> {
-    /// Follows objects that may always change. `of` says which, with what the log calls them.
+    /// For objects that may always change. `of` selects the collection and has its name for log messages.
     pub(crate) fn new(
         ctx: &Arc<Context>,
         cluster: &Arc<dyn Cluster>,
@@ -77,7 +77,7 @@ impl<K: Metadata<Ty = ObjectMeta> + Send + Sync + 'static> Reflector<K> {
             match reflector.next(clock.mono()) {
                 ReflectorStep::Wait { until } => clock.sleep_until(until).await,
                 ReflectorStep::List => {
-                    let event = self.list().await.unwrap_or_else(|error| self.failed("listed", &error));
+                    let event = self.list().await.unwrap_or_else(|error| self.failed("list", &error));
                     self.note(&mut reflector, event);
                 }
                 ReflectorStep::Watch { since } => self.watch(&mut reflector, &since).await,
@@ -98,7 +98,7 @@ impl<K: Metadata<Ty = ObjectMeta> + Send + Sync + 'static> Reflector<K> {
             tracing::info!(kind = self.what, "Watch expired, listing again");
             return ReflectorEvent::Expired;
         }
-        tracing::warn!(kind = self.what, err = %error, "Failed to list or watch objects: cannot be {what}");
+        tracing::warn!(kind = self.what, err = %error, "Failed to {what} objects");
         ReflectorEvent::Failed
     }
 
@@ -107,7 +107,7 @@ impl<K: Metadata<Ty = ObjectMeta> + Send + Sync + 'static> Reflector<K> {
         let objects = listed.items.into_iter().map(|object| (key_of(&object), Arc::new(object))).collect();
         self.seen.send_modify(|seen| {
             let known = std::mem::replace(&mut seen.objects, objects);
-            // Objects that are the same stay the same, for those who compare pointers.
+            // Unchanged objects keep their pointers, because readers compare them.
             for (key, object) in &mut seen.objects {
                 if let Some(known) = known.get(key).filter(|known| is_same_version(&***known, &**object)) {
                     *object = known.clone();
@@ -121,26 +121,26 @@ impl<K: Metadata<Ty = ObjectMeta> + Send + Sync + 'static> Reflector<K> {
     async fn watch(&self, reflector: &mut ReflectorState, since: &str) {
         let mut changes = match (self.of)(&*self.cluster).watch(&self.selection, since).await {
             Ok(changes) => changes,
-            Err(error) => return self.note(reflector, self.failed("watched", &error)),
+            Err(error) => return self.note(reflector, self.failed("watch", &error)),
         };
         self.note(reflector, ReflectorEvent::WatchStarted);
         while let Some(change) = changes.next().await {
             match change {
                 Ok(change) => {
-                    let resource_version = self.take(change);
+                    let resource_version = self.apply(change);
                     self.note(reflector, ReflectorEvent::Reached { resource_version });
                     if self.is_done() {
                         return;
                     }
                 }
-                Err(error) => return self.note(reflector, self.failed("watched", &error)),
+                Err(error) => return self.note(reflector, self.failed("watch", &error)),
             }
         }
         self.note(reflector, ReflectorEvent::Ended);
     }
 
-    /// Takes a change over, and says which version that is.
-    fn take(&self, change: Change<K>) -> String {
+    /// Applies a change to the store, and returns its resource version.
+    fn apply(&self, change: Change<K>) -> String {
         match change {
             Change::Bookmark { resource_version } => resource_version,
             Change::Added(object) | Change::Modified(object) => {

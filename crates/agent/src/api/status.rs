@@ -1,8 +1,8 @@
-//! Pod status on its way to the API, and the end of pods that are done there.
+//! Writes the status of pods to the API, and deletes terminated pods there.
 //!
-//! Owns which calls are under way and what the API answered. One call for each pod at a time, the newest status of a pod
-//! wins, and no pod waits for another. What to send is decided in `kubelet_core::status_patch`, from what the API has:
-//! whatever somebody else changes there is noticed by the same comparison.
+//! Owns the calls under way and the answers of the API. There is one call for each pod at a time, the newest status of a
+//! pod wins, and no pod waits for another. What to send is decided in `kubelet_core::status_patch` by comparison with the
+//! API's object, so that changes by other clients are noticed, too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,35 +25,35 @@ use super::reflector::StoreReader;
 use crate::context::Context;
 use crate::pods_view::{PodEntry, PodsView};
 
-/// Calls that may be under way at the same time.
+/// Concurrent calls.
 const MAX_CALLS: usize = 16;
-/// A status that changed after the API rejected the one before waits this long after that call.
+/// After a rejected call, a changed status waits this long.
 const AFTER_REJECTION: Duration = Duration::from_secs(1);
 
-/// Writes statuses until dropped.
+/// Writes pod statuses until dropped.
 pub(crate) struct StatusWriter {
     ctx: Arc<Context>,
     /// The pods of this node with their status.
     views: PodsView,
     cluster: Arc<dyn Cluster>,
     in_api: StoreReader<Pod>,
-    /// One entry for each pod of this node, by the UID it has here.
+    /// One entry for each pod of this node, by its UID on this node.
     pods: BTreeMap<PodUid, Progress>,
     under_way: BTreeSet<PodUid>,
     calls: JoinSet<Answer>,
 }
 
-/// How far one pod's status is.
+/// Progress of one pod's status.
 #[derive(Debug, Default)]
 struct Progress {
-    /// The pod as the API answered our last patch, which the watch shows a little later.
+    /// The pod as the API returned it for our last patch, which the watch shows a little later.
     answer: Option<Arc<Pod>>,
-    /// These two were compared, and there is nothing left to do about them.
+    /// These two were compared, and need no call.
     settled: Option<(PodEntry, Arc<Pod>)>,
     failing: Option<Failing>,
-    /// Since when the API lacks something.
+    /// Since when the API lacks the newest status.
     behind_since: Option<MonoTime>,
-    /// Since when the pod waits for a call, or for the comparison that says that it needs none.
+    /// Since when the pod waits for a call, or for the comparison that shows that it needs none.
     waiting_since: Option<MonoTime>,
 }
 
@@ -61,7 +61,7 @@ struct Progress {
 struct Failing {
     delay: Duration,
     until: MonoTime,
-    /// What the API rejected. Once one of the two is another, the pod waits only until `changed_until`.
+    /// What the API rejected. Once one of the two changes, the pod waits only until `changed_until`.
     rejected: Option<(Arc<PodStatus>, Arc<Pod>)>,
     changed_until: MonoTime,
 }
@@ -80,12 +80,12 @@ fn is_same_attempt(of: &(Arc<PodStatus>, Arc<Pod>), status: &PodStatus, in_api: 
     *of.0 == *status && of.1.metadata.resource_version == in_api.metadata.resource_version
 }
 
-/// What one call came to.
+/// Result of one call.
 struct Answer {
     uid: PodUid,
-    /// What was compared.
+    /// The status and the API object that were compared.
     compared: (PodEntry, Arc<Pod>),
-    /// The call leaves nothing to do until one of the two changes.
+    /// The pod was deleted; it needs no further call until one of the two changes.
     is_deletion: bool,
     result: ClusterResult<Option<Arc<Pod>>>,
 }
@@ -97,7 +97,7 @@ struct Candidate {
     in_api: Arc<Pod>,
 }
 
-/// What is said of one pod, and to which object.
+/// A call to make for one pod.
 struct Job {
     uid: PodUid,
     entry: PodEntry,
@@ -133,7 +133,7 @@ impl StatusWriter {
                 Some(answer) = self.calls.join_next(), if !self.calls.is_empty() => {
                     match answer {
                         Ok(answer) => self.handle_answer(answer),
-                        // Its pod would count as being called about from now on.
+                        // Otherwise its pod would count as having a call under way forever.
                         Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
                         Err(_) => {}
                     }
@@ -145,8 +145,8 @@ impl StatusWriter {
         }
     }
 
-    /// Starts a call for each pod that needs one and has none under way, as long as there are free slots, which go round
-    /// among the pods. When the first pod that backs off may be tried again.
+    /// Starts a call for each pod that needs one and has none under way, as long as slots are free, in a fair order. Returns
+    /// when the first pod in back-off may be tried again.
     fn start_calls(&mut self, now: MonoTime) -> Option<MonoTime> {
         let (candidates, retry) = self.candidates(now);
         let waiting: Vec<WaitingStatus> = candidates
@@ -169,7 +169,7 @@ impl StatusWriter {
         retry
     }
 
-    /// The pods that may need a call now, and when the first of the others may be tried again.
+    /// The pods that may need a call now, and when the first of the pods in back-off may be tried again.
     fn candidates(&mut self, now: MonoTime) -> (Vec<Candidate>, Option<MonoTime>) {
         let entries = self.views.all();
         let known: BTreeSet<PodUid> = entries.iter().map(|entry| PodRef::of(&entry.pod).uid).collect();
@@ -195,10 +195,10 @@ impl StatusWriter {
         (candidates, retry)
     }
 
-    /// What is to be done about the pod, if anything.
+    /// The call that the pod needs, if any.
     fn job(&mut self, candidate: Candidate, now: MonoTime) -> Option<Job> {
         let Candidate { uid, entry, in_api } = candidate;
-        // A static pod is shown by its mirror, which has a UID of its own.
+        // The API object of a static pod is its mirror pod, which has another UID.
         let shown_as = match super::meta::is_static(&entry.pod) {
             true if is_mirror_pod(&in_api) => PodUid::from(in_api.metadata.uid.clone()?),
             true => return None,
@@ -258,17 +258,17 @@ impl StatusWriter {
                 progress.failing = None;
                 let was_kept = pod.as_ref().is_none_or(|pod| !is_same_version(&**pod, &*compared.1));
                 // A deleted object may stay because of a finalizer; it is not deleted again. A patch that changed nothing
-                // is not sent again: the API server drops what it does not know, or whose feature gate is off.
+                // is not sent again: the API server drops fields that it does not know or whose feature gate is off.
                 progress.settled = (is_deletion || !was_kept).then_some(compared);
                 if pod.is_some() && was_kept {
                     progress.answer = pod;
                 }
             }
             Err(error) => {
-                // Where it is gone, or replaced by another of its name, the watch will say so.
+                // If the pod is gone, or was replaced by another of its name, the watch reports that.
                 let is_known = matches!(error, ClusterError::NotFound { .. } | ClusterError::Conflict { .. });
                 if !is_known {
-                    tracing::warn!(pod = %PodRef::of(&compared.0.pod), err = %error, "failed to update pod status");
+                    tracing::warn!(pod = %PodRef::of(&compared.0.pod), err = %error, "Failed to update pod status");
                 }
                 let (entry, in_api) = compared;
                 let rejected = matches!(error, ClusterError::Invalid { .. });
@@ -283,7 +283,7 @@ impl StatusWriter {
 }
 
 impl Progress {
-    /// The pod as the API has it, as far as is known: the watch shows an answer a little later.
+    /// The newest known version of the pod in the API: the watch shows an answer a little later.
     fn latest(&mut self, seen: &Arc<Pod>) -> Arc<Pod> {
         self.answer.take_if(|answer| !super::meta::is_newer(&**answer, &**seen));
         self.answer.as_ref().unwrap_or(seen).clone()
@@ -297,7 +297,7 @@ impl Progress {
         })
     }
 
-    /// How long the pod waits after a failed call, whose attempt was rejected if it is given.
+    /// How long the pod waits after a failed call. `rejected` has the attempt if the API rejected it.
     fn next_delay(&self, rejected: Option<&(Arc<PodStatus>, Arc<Pod>)>) -> Duration {
         let before = self.failing.as_ref();
         match rejected {

@@ -1,6 +1,6 @@
-//! Removing images that nobody needs (docs/behaviour/images.md): now and then, and at once when a disk runs short.
+//! Image garbage collection (docs/behaviour/images.md): periodically, and at once under disk pressure.
 //!
-//! Owns what is known of each image's use. What goes, and in which order, `kubelet_core::image::gc` decides.
+//! Owns the history of each image's use. Which images to remove, in which order, is decided in `kubelet_core::image::gc`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,15 +24,15 @@ use crate::removers::Remover;
 use crate::serving::stats::{FRESH, Samplers};
 
 const PERIOD: Duration = Duration::from_secs(300);
-/// So soon it is tried again while the runtime has not listed its images once.
+/// Retry interval until the runtime has listed its images once.
 const FIRST_RETRY: Duration = Duration::from_secs(10);
-/// So soon it is looked whether every pod was looked at once, as they soon are when the kubelet has started.
-const FIRST_LOOK: Duration = Duration::from_secs(1);
+/// Retry interval until every pod was inspected once, which takes a moment after the start.
+const FIRST_POLL: Duration = Duration::from_secs(1);
 
-/// How much is to be freed where everything that is unused goes: the largest number that the Go kubelet can write.
+/// Bytes to free when all unused images are removed: the largest number, as in messages of the Go kubelet.
 const EVERYTHING: u64 = i64::MAX.unsigned_abs();
 
-const UNKNOWN: &str = "what all containers use is not known yet";
+const UNKNOWN: &str = "images in use are not known yet";
 
 pub(crate) struct ImageGarbageCollector {
     ctx: Arc<Context>,
@@ -48,7 +48,7 @@ pub(crate) struct ImageGarbageCollector {
     has_listed: bool,
 }
 
-/// How much is to become free, and how much did.
+/// Result of removals.
 struct Removal {
     freed: u64,
     errors: Vec<String>,
@@ -62,7 +62,7 @@ impl ImageGarbageCollector {
         images: Arc<Images>,
         samplers: Samplers,
     ) -> (Self, Remover) {
-        // One who asks waits for the answer, and there is one who asks.
+        // The only sender waits for each answer.
         let (sender, requests) = mpsc::channel(1);
         let (began, history) = (ctx.clock.mono(), ImageHistory::default());
         let collector = Self {
@@ -80,7 +80,7 @@ impl ImageGarbageCollector {
         (collector, sender)
     }
 
-    /// Runs until nobody can ask any more. Before the runtime has said once what there is, everything is in use.
+    /// Runs until all senders are dropped. Every image counts as in use until the runtime's pods are known.
     pub(crate) async fn run(mut self) {
         let mut listings = self.cache.listings();
         if listings.wait_for(Option::is_some).await.is_err() {
@@ -93,7 +93,7 @@ impl ImageGarbageCollector {
             let next = self.ctx.clock.mono() + self.period();
             loop {
                 tokio::select! {
-                    asked = self.requests.recv() => match asked {
+                    request = self.requests.recv() => match request {
                         Some(done) => self.remove_unused(done).await,
                         None => return,
                     },
@@ -107,11 +107,11 @@ impl ImageGarbageCollector {
         match (self.has_listed, self.used()) {
             (true, _) => PERIOD,
             (false, Ok(_)) => FIRST_RETRY,
-            (false, Err(_)) => FIRST_LOOK,
+            (false, Err(_)) => FIRST_POLL,
         }
     }
 
-    /// One round; a failure is told the second time in a row, because the first may be that the runtime just started.
+    /// One pass. A failure is an event only the second time in a row, because the runtime may have just started.
     async fn pass(&mut self) {
         let Err(problem) = self.collect().await else {
             self.has_failed = false;
@@ -128,7 +128,7 @@ impl ImageGarbageCollector {
 
     async fn collect(&mut self) -> Result<(), String> {
         let policy = self.policy();
-        let mut spare = self.spare().await?;
+        let mut spare = self.list_unused().await?;
         let now = self.ctx.clock.mono();
         let outworn = self.history.outworn(&spare, &policy, self.began, now);
         let aged = self.remove(&outworn, u64::MAX, ImageGcReason::Age).await;
@@ -138,8 +138,7 @@ impl ImageGarbageCollector {
         spare.retain(|image| !outworn.contains(image));
         let sample = self.samplers.filesystems(FRESH).await;
         let space = sample.and_then(|sample| sample.images.as_ref().map(|images| images.space));
-        let space =
-            space.ok_or("failed to get image stats: the runtime does not say where its images are")?;
+        let space = space.ok_or("failed to get image stats: the runtime reports no image filesystem")?;
         let need = compute_need(space.capacity_bytes, space.available_bytes, &policy).map_err(|error| {
             self.ctx.recorder.node_warning(INVALID_DISK_CAPACITY, error.to_string());
             error.to_string()
@@ -165,10 +164,10 @@ impl ImageGarbageCollector {
         self.ctx.settings.images.collection
     }
 
-    /// A disk runs short: everything goes that nobody uses and that did not come just now.
+    /// Under disk pressure: removes all unused images except new ones.
     async fn remove_unused(&mut self, done: oneshot::Sender<bool>) {
         let mut is_less = false;
-        match self.spare().await {
+        match self.list_unused().await {
             Ok(spare) => {
                 let settled = self.history.settled(&spare, &self.policy(), self.ctx.clock.mono());
                 let removal = self.remove(&settled, EVERYTHING, ImageGcReason::Space).await;
@@ -179,12 +178,12 @@ impl ImageGarbageCollector {
             }
             Err(problem) => tracing::warn!(problem, "Failed to detect unused images, keeping them"),
         }
-        // Who has left does not wait any more.
+        // The sender may have stopped waiting.
         let _ = done.send(is_less);
     }
 
-    /// Lists the images; whatever keeps records of them gets to know, too.
-    async fn spare(&mut self) -> Result<Vec<SpareImage>, String> {
+    /// Lists the unused images, and passes the full list on to the pull records.
+    async fn list_unused(&mut self) -> Result<Vec<SpareImage>, String> {
         let (ctx, listed_at) = (self.ctx.clone(), self.ctx.clock.now());
         let images = ctx.runtime.list_images().await.map_err(|error| error.to_string())?;
         let spare = self.history.note(&images, &self.used()?, listed_at.mono);
@@ -195,7 +194,7 @@ impl ImageGarbageCollector {
         Ok(spare)
     }
 
-    /// What containers use, whether they run or not, and what pods that may run are going to use.
+    /// The images of all containers, running or not, and of pods that may still run.
     fn used(&self) -> Result<ImageUse, String> {
         let cache = &self.cache;
         let listed = cache.presence().ok_or(UNKNOWN)?;
@@ -212,7 +211,7 @@ impl ImageGarbageCollector {
         })
     }
 
-    /// One after the other, until enough is free.
+    /// Removes images one after another, until enough is free.
     async fn remove(&self, images: &[SpareImage], wanted: u64, why: ImageGcReason) -> Removal {
         let mut removal = Removal { freed: 0, errors: Vec::new() };
         for image in images {

@@ -1,5 +1,5 @@
-//! The registry credentials of the node itself: `config.json` and `.dockercfg`, read again when they are five minutes old,
-//! so that a rotated password needs no restart.
+//! The registry credentials of the node: `config.json` and `.dockercfg`, read again after five minutes, so that a rotated
+//! password needs no restart.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,9 +10,9 @@ use model::MonoTime;
 use parking_lot::Mutex;
 use ports::{Clock, Files};
 
-/// How long what was read is used.
+/// How long credentials are used before they are read again.
 const LIFETIME: Duration = Duration::from_secs(300);
-/// No file of credentials is longer.
+/// A longer file is not read.
 const MAX_FILE_BYTES: usize = 10 << 20;
 
 type Parser = fn(&str) -> Result<Keyring, KeyringError>;
@@ -21,7 +21,7 @@ pub(super) struct NodeKeyring {
     files: Arc<dyn Files>,
     clock: Clock,
     dirs: Vec<PathBuf>,
-    /// What was read last, and until when it is used.
+    /// The last credentials, and until when they are used.
     cached: Mutex<Option<(MonoTime, Arc<Keyring>)>>,
 }
 
@@ -30,7 +30,7 @@ impl NodeKeyring {
         Self { files, clock, dirs, cached: Mutex::new(None) }
     }
 
-    /// The credentials as they were at most five minutes ago.
+    /// The credentials, at most five minutes old.
     pub(super) async fn current(&self) -> Arc<Keyring> {
         let now = self.clock.mono();
         let cached = self.cached.lock().clone();
@@ -42,7 +42,7 @@ impl NodeKeyring {
         keyring
     }
 
-    /// The first valid `config.json`, else the first valid `.dockercfg`, of the directories.
+    /// The first valid `config.json` of the directories, else the first valid `.dockercfg`.
     async fn read(&self) -> Keyring {
         let parsers: [(&str, Parser); 2] =
             [("config.json", Keyring::parse_config_json), (".dockercfg", Keyring::parse_dockercfg)];
@@ -53,7 +53,7 @@ impl NodeKeyring {
                 match parse(&String::from_utf8_lossy(&content)) {
                     Ok(keyring) => return keyring,
                     Err(error) => {
-                        tracing::warn!(path = %path.display(), err = %error, "failed to parse the node's registry credentials");
+                        tracing::warn!(path = %path.display(), err = %error, "Failed to parse registry credentials of the node");
                     }
                 }
             }

@@ -1,7 +1,7 @@
-//! Asking programs for credentials (`--image-credential-provider-config`).
+//! Credential provider plugins (`--image-credential-provider-config`).
 //!
-//! Owns the answers that are still good and the runs under way: those who ask the same at the same time wait for the same
-//! run. What is asked and what an answer means is decided in `kubelet_core::image::provider`.
+//! Owns the cached answers and the executions under way: concurrent equal requests share one execution. Requests and
+//! answers are interpreted in `kubelet_core::image::provider`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -24,10 +24,10 @@ use crate::api::objects::PodObjects;
 use crate::error_chain::chain;
 use crate::metrics::Metrics;
 
-/// How long a program may take.
+/// Timeout of an execution.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// All programs, in the order in which their credentials are tried.
+/// All plugins, in the order in which their credentials are tried.
 #[derive(Debug)]
 pub(super) struct Providers {
     all: Vec<Arc<Provider>>,
@@ -68,19 +68,18 @@ impl Providers {
         Self { all: configs.iter().map(provider).collect() }
     }
 
-    /// The keyrings of the programs that are for this image, in order. One that fails gives nothing, and the others are
-    /// asked all the same.
+    /// The keyrings of the plugins that match this image, in order. A plugin that fails is skipped.
     pub(super) async fn keyrings(&self, image: &str, pod: &PodObjects) -> Vec<Keyring> {
         let Some(image) = provider_image(image) else { return Vec::new() };
-        let asked = self.all.iter().filter(|provider| is_asked_for(&provider.config, &image));
-        let answers = join_all(asked.map(|provider| provider.keyring(&image, pod))).await;
+        let matching = self.all.iter().filter(|provider| is_asked_for(&provider.config, &image));
+        let answers = join_all(matching.map(|provider| provider.keyring(&image, pod))).await;
         answers.into_iter().flatten().collect()
     }
 }
 
 impl Provider {
     async fn keyring(self: &Arc<Self>, image: &str, pod: &PodObjects) -> Option<Keyring> {
-        match self.ask(image, pod).await {
+        match self.request(image, pod).await {
             Ok(keyring) => Some(keyring),
             Err(problem) => {
                 tracing::warn!(
@@ -94,7 +93,7 @@ impl Provider {
         }
     }
 
-    async fn ask(self: &Arc<Self>, image: &str, pod: &PodObjects) -> Result<Keyring, String> {
+    async fn request(self: &Arc<Self>, image: &str, pod: &PodObjects) -> Result<Keyring, String> {
         let attributes = self.config.token_attributes.as_ref();
         let account = match attributes {
             Some(attributes) => self.account(attributes, pod).await?,
@@ -114,17 +113,17 @@ impl Provider {
         Ok(answer.keyring(source))
     }
 
-    /// The pod's service account with a token of it, where the pod has one.
+    /// The pod's service account with a token, if the pod has one.
     async fn account(
         &self,
         attributes: &TokenAttributes,
         pod: &PodObjects,
     ) -> Result<Option<(ProviderAccount, String)>, String> {
         let account = pod.service_account().await.map_err(|error| error.to_string())?;
-        let asked = compute_account(attributes, account.as_ref()).map_err(|error| error.to_string())?;
-        let Some(asked) = asked else { return Ok(None) };
+        let required = compute_account(attributes, account.as_ref()).map_err(|error| error.to_string())?;
+        let Some(required) = required else { return Ok(None) };
         let token = pod.token(&provider_token(attributes)).await.map_err(|error| error.to_string())?;
-        Ok(Some((asked, token)))
+        Ok(Some((required, token)))
     }
 
     async fn join_run(

@@ -1,7 +1,8 @@
-//! The files that remember which images were pulled, and with what (docs/behaviour/images.md).
+//! Pull records: files with the images that were pulled, and with which credentials (docs/behaviour/images.md).
 //!
-//! One task owns the files below `<root>/image_manager` and does one thing after the other; everybody else sends it what
-//! happened. It tidies up whenever the images were listed for collection. What a record means is decided in `kubelet_core::image::access`.
+//! One task owns the files below `<root>/image_manager` and executes one command after another, which other tasks send. It
+//! cleans up whenever the images were listed for garbage collection. Records are interpreted in
+//! `kubelet_core::image::access`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -22,31 +23,31 @@ use crate::error_chain::chain;
 use crate::metrics::Metrics;
 use crate::tasks::TaskSet;
 
-/// Commands that may wait; who sends the next one waits for room.
+/// Commands that may wait; the sender of the next one waits.
 const WAITING: usize = 64;
 /// Records are a few kilobytes at most: a hundred credentials for each name of the image.
-const LARGEST: usize = 1 << 20;
+const MAX_BYTES: usize = 1 << 20;
 
-/// What the files say about an image.
+/// The records of an image.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Known {
+pub(super) struct KnownPull {
     pub(super) record: Option<ImagePulledRecord>,
-    /// A pull was begun whose end nobody noted; or there is a record that cannot be read.
+    /// A pull was begun whose end was not recorded, or the record cannot be read.
     pub(super) was_intended: bool,
 }
 
 #[derive(Debug)]
 enum Command {
-    Look {
+    Lookup {
         image: String,
         image_ref: String,
-        answer: oneshot::Sender<Known>,
+        answer: oneshot::Sender<KnownPull>,
     },
     Intend {
         image: String,
         answer: oneshot::Sender<Result<(), String>>,
     },
-    /// The pull surely failed.
+    /// The pull failed for certain.
     Forget {
         image: String,
     },
@@ -61,22 +62,22 @@ enum Command {
         image_ref: String,
         noted: ImagePullCredentials,
     },
-    /// The runtime has these images, or had them then.
+    /// The images of the runtime at that time.
     Listed {
         listed_at: Timestamp,
         images: Vec<ImageObservation>,
     },
 }
 
-/// Pulls of one image whose end is not noted.
+/// Pulls of one image whose end was not recorded.
 #[derive(Debug, Default)]
 struct Open {
     under_way: usize,
-    /// Nobody will ever tell how one of them ended, perhaps of a kubelet before us: only a look at the images can.
+    /// The end of one of them is unknown, perhaps because the kubelet restarted. Only a list of images settles it.
     is_unsettled: bool,
 }
 
-/// By image; what has ended and is settled is not here.
+/// By image, without pulls that have ended and are settled.
 #[derive(Debug, Default)]
 struct OpenPulls(Mutex<BTreeMap<String, Open>>);
 
@@ -99,7 +100,7 @@ impl OpenPulls {
     }
 }
 
-/// Tells the task what happened. Clones lead to the same task.
+/// Handle of the task; clones share it.
 #[derive(Clone, Debug)]
 pub(super) struct PullRecords {
     commands: mpsc::Sender<Command>,
@@ -107,7 +108,7 @@ pub(super) struct PullRecords {
 }
 
 impl PullRecords {
-    /// Makes the directories and starts the task.
+    /// Creates the directories and starts the task.
     pub(super) async fn start(
         ports: (Arc<dyn Files>, Clock),
         root: &Path,
@@ -122,26 +123,26 @@ impl PullRecords {
         }
         let (commands, received) = mpsc::channel(WAITING);
         let open = Arc::new(OpenPulls::default());
-        let keeper = Keeper { files, clock, metrics, pulling, pulled, open: open.clone() };
+        let keeper = PullRecordsTask { files, clock, metrics, pulling, pulled, open: open.clone() };
         tasks.spawn("pull records", keeper.run(received));
         Ok(Self { commands, open })
     }
 
-    /// What is known of an image. Where the task is gone, so is everything that could use the answer.
-    pub(super) async fn look(&self, image: &str, image_ref: &str) -> Known {
+    /// The records of an image; empty if the task has ended, as the process does then.
+    pub(super) async fn lookup(&self, image: &str, image_ref: &str) -> KnownPull {
         let (answer, known) = oneshot::channel();
         let (image, image_ref) = (image.to_owned(), image_ref.to_owned());
-        let _ = self.commands.send(Command::Look { image, image_ref, answer }).await;
-        known.await.unwrap_or(Known { record: None, was_intended: true })
+        let _ = self.commands.send(Command::Lookup { image, image_ref, answer }).await;
+        known.await.unwrap_or(KnownPull { record: None, was_intended: true })
     }
 
-    /// To be called before a pull; the outcome goes to what is returned.
+    /// Writes the intent before a pull. Its outcome is to be reported to the returned value.
     pub(super) async fn intend(&self, image: &str) -> Result<Intent, String> {
         self.open.change(image, |open| open.under_way += 1);
         let intent = Intent { records: self.clone(), image: image.to_owned(), is_known: false };
         let (answer, done) = oneshot::channel();
         let _ = self.commands.send(Command::Intend { image: image.to_owned(), answer }).await;
-        done.await.unwrap_or_else(|_| Err("the kubelet stops".to_owned()))?;
+        done.await.unwrap_or_else(|_| Err("the kubelet is shutting down".to_owned()))?;
         Ok(intent)
     }
 
@@ -155,17 +156,17 @@ impl PullRecords {
     }
 }
 
-/// A pull under way. Dropped without an outcome, nobody knows whether the image came, and the file stays to say so.
+/// A pull under way. If it is dropped without an outcome, the file stays, because the image may have been pulled.
 #[derive(Debug)]
 pub(super) struct Intent {
     records: PullRecords,
     image: String,
-    /// How it ended.
+    /// Whether an outcome was reported.
     is_known: bool,
 }
 
 impl Intent {
-    /// The image is there; returns once that is on disk.
+    /// The image was pulled; returns once that is on disk.
     pub(super) async fn succeeded(mut self, image_ref: &str, with: PodCredentials) {
         let (image, image_ref) = (self.image.clone(), image_ref.to_owned());
         let commands = self.records.commands.clone();
@@ -176,7 +177,7 @@ impl Intent {
         let _ = done.await;
     }
 
-    /// It surely did not come.
+    /// The image was not pulled, for certain.
     pub(super) async fn failed(mut self) {
         let (image, commands) = (self.image.clone(), self.records.commands.clone());
         self.is_known = true;
@@ -194,7 +195,7 @@ impl Drop for Intent {
     }
 }
 
-struct Keeper {
+struct PullRecordsTask {
     files: Arc<dyn Files>,
     clock: Clock,
     metrics: Arc<Metrics>,
@@ -203,7 +204,7 @@ struct Keeper {
     open: Arc<OpenPulls>,
 }
 
-impl Keeper {
+impl PullRecordsTask {
     async fn run(self, mut commands: mpsc::Receiver<Command>) {
         for path in self.files(&self.pulling).await {
             if let Some(intent) = self.read_intent(&path).await {
@@ -212,14 +213,14 @@ impl Keeper {
         }
         self.count().await;
         while let Some(command) = commands.recv().await {
-            self.carry_out(command).await;
+            self.execute(command).await;
         }
     }
 
-    async fn carry_out(&self, command: Command) {
+    async fn execute(&self, command: Command) {
         match command {
-            Command::Look { image, image_ref, answer } => {
-                let _ = answer.send(self.look(&image, &image_ref).await);
+            Command::Lookup { image, image_ref, answer } => {
+                let _ = answer.send(self.lookup(&image, &image_ref).await);
             }
             Command::Intend { image, answer } => {
                 let _ = answer.send(self.intend(&image).await);
@@ -228,7 +229,7 @@ impl Keeper {
             Command::Pulled { image, image_ref, with, answer } => {
                 let known = self.record(&image_ref).await.unwrap_or_default();
                 let record = record_pull(known.as_ref(), &image, &image_ref, &with, self.now());
-                // While there is no record, the intent says that the image was pulled.
+                // Until the record is written, the intent shows that the image was pulled.
                 if self.write_record(&record).await {
                     self.forget_intent(&image).await;
                 }
@@ -240,7 +241,7 @@ impl Keeper {
                 }
                 return;
             }
-            Command::Listed { listed_at, images } => self.tidy(listed_at, &images).await,
+            Command::Listed { listed_at, images } => self.clean_up(listed_at, &images).await,
         }
         self.count().await;
     }
@@ -249,20 +250,20 @@ impl Keeper {
         Time(self.clock.now().wall)
     }
 
-    async fn look(&self, image: &str, image_ref: &str) -> Known {
-        let was_intended = self.files.read_file(&self.intent_path(image), LARGEST, false).await;
-        // What cannot be read is taken for what asks more of the pod.
+    async fn lookup(&self, image: &str, image_ref: &str) -> KnownPull {
+        let was_intended = self.files.read_file(&self.intent_path(image), MAX_BYTES, false).await;
+        // An unreadable intent or record counts as an unknown pull, so that the pod must have credentials.
         let was_intended = !was_intended.is_err_and(|error| error.is_not_found());
         match self.record(image_ref).await {
-            Ok(record) => Known { record, was_intended },
-            Err(()) => Known { record: None, was_intended: true },
+            Ok(record) => KnownPull { record, was_intended },
+            Err(()) => KnownPull { record: None, was_intended: true },
         }
     }
 
     /// The record of an image; an error if there is one that cannot be read.
     async fn record(&self, image_ref: &str) -> Result<Option<ImagePulledRecord>, ()> {
         let path = self.record_path(image_ref);
-        match self.files.read_file(&path, LARGEST, false).await {
+        match self.files.read_file(&path, MAX_BYTES, false).await {
             Ok(content) => match parse_record_file::<ImagePulledRecord>(&content) {
                 Some(record) if record.image_ref == image_ref => Ok(Some(record)),
                 Some(_) | None => {
@@ -284,7 +285,7 @@ impl Keeper {
         written.map_err(|error| chain(&error))
     }
 
-    /// Not while it says something about another pull of the same image.
+    /// Removes the intent, unless another pull of the same image needs it.
     async fn forget_intent(&self, image: &str) {
         if self.open.is_open(image) {
             return;
@@ -326,23 +327,23 @@ impl Keeper {
         self.metrics.images.set_files(intents, records);
     }
 
-    /// Settles what was left open, and removes what outlived its image.
-    async fn tidy(&self, listed_at: Timestamp, images: &[ImageObservation]) {
+    /// Settles pulls with an unknown end, and removes records whose images are gone.
+    async fn clean_up(&self, listed_at: Timestamp, images: &[ImageObservation]) {
         for path in self.files(&self.pulling).await {
             self.settle(&path, images).await;
         }
         let present: BTreeSet<&str> = images.iter().flat_map(names).collect();
         for path in self.files(&self.pulled).await {
-            let Ok(content) = self.files.read_file(&path, LARGEST, false).await else { continue };
+            let Ok(content) = self.files.read_file(&path, MAX_BYTES, false).await else { continue };
             let record = parse_record_file::<ImagePulledRecord>(&content);
-            // One that cannot be read stays: its image must be pulled again, which mends it.
+            // An unreadable record stays: its image must be pulled again, which replaces it.
             if record.is_some_and(|record| is_outlived(&record, &present, listed_at)) {
                 self.remove(&path).await;
             }
         }
     }
 
-    /// A pull was begun, and nobody waits for it any more.
+    /// Settles a pull that is no longer under way.
     async fn settle(&self, path: &Path, images: &[ImageObservation]) {
         let intent = self.read_intent(path).await;
         if let Some(intent) = &intent {
@@ -361,13 +362,13 @@ impl Keeper {
         }
     }
 
-    /// One that cannot be read names no image, and is of no use to anybody.
+    /// `None` for an unreadable intent, which does not name its image.
     async fn read_intent(&self, path: &Path) -> Option<ImagePullIntent> {
-        let content = self.files.read_file(path, LARGEST, false).await.ok()?;
+        let content = self.files.read_file(path, MAX_BYTES, false).await.ok()?;
         parse_record_file(&content)
     }
 
-    /// The image came, nobody knows with which credentials. What its record says already is still true.
+    /// The image was pulled with unknown credentials. The credentials in an existing record remain valid.
     async fn settle_present(&self, image_ref: &str) -> bool {
         match self.record(image_ref).await {
             Ok(Some(_)) => true,
@@ -382,7 +383,7 @@ impl Keeper {
     }
 }
 
-/// By what a record may call the image.
+/// The names by which a record may refer to the image.
 fn names(image: &ImageObservation) -> impl Iterator<Item = &str> {
     std::iter::once(image.id.as_str()).chain(image.repo_digests.iter().map(String::as_str))
 }

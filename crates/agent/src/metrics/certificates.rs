@@ -1,7 +1,8 @@
-//! What `/metrics` tells of the certificates (docs/behaviour/metrics.md): how long they are good for, how long those before
-//! them were used, and how often a renewal failed.
+//! Metrics of the client and the serving certificate (docs/behaviour/metrics.md): time to expiry, age of rotated certificates, and
+//! failed renewals.
 //!
-//! Owns the counts. Who keeps a certificate says when it changes; a kind that nobody keeps here is not told of.
+//! Owns the counts. The task that rotates a certificate reports each change; without such a task a certificate has no
+//! metrics.
 
 use std::fmt::Write as _;
 
@@ -10,7 +11,7 @@ use kubelet_core::certificates::CertificateUse;
 use model::CertificateFacts;
 use parking_lot::Mutex;
 
-/// Ages of serving certificates at their end are counted up to these, in seconds.
+/// Buckets for the age of rotated serving certificates, in seconds.
 const AGES: [i64; 10] = [
     60,
     3600,
@@ -31,13 +32,13 @@ pub struct CertificateMetrics {
     serving: Mutex<Option<Kept>>,
 }
 
-/// One kind that is kept good here.
+/// A certificate that this kubelet rotates.
 #[derive(Clone, Debug, Default)]
 struct Kept {
     /// Of the certificate in use; `None` while there is none.
     not_after: Option<Timestamp>,
     failures: u64,
-    /// How many were replaced at an age of up to each of [`AGES`].
+    /// Number of certificates rotated at an age of up to each of [`AGES`].
     ages: [u64; AGES.len()],
     replaced: u64,
     /// The sum of their ages, in seconds.
@@ -45,7 +46,7 @@ struct Kept {
 }
 
 impl CertificateMetrics {
-    /// This one is in use from now on.
+    /// Sets the certificate in use.
     pub(crate) fn uses(&self, kind: CertificateUse, current: Option<&CertificateFacts>) {
         let mut kept = self.of(kind).lock();
         kept.get_or_insert_default().not_after = current.map(|facts| facts.not_after);
@@ -55,7 +56,7 @@ impl CertificateMetrics {
         self.of(kind).lock().get_or_insert_default().failures += 1;
     }
 
-    /// `old` made way for another at this moment.
+    /// `old` was replaced now.
     pub(crate) fn replaced(&self, kind: CertificateUse, old: &CertificateFacts, now: Timestamp) {
         let age = now.duration_since(old.not_before).max(SignedDuration::ZERO);
         let mut kept = self.of(kind).lock();
@@ -74,18 +75,28 @@ impl CertificateMetrics {
         let (client, serving) = (self.client.lock().clone(), self.serving.lock().clone());
         if let Some(client) = client {
             let name = "kubelet_certificate_manager_client_ttl_seconds";
-            head(&mut text, name, "gauge", "Seconds until the client certificate ends; +Inf without one.");
+            head(
+                &mut text,
+                name,
+                "gauge",
+                "Seconds until the client certificate expires; negative if it has expired, +Inf without one.",
+            );
             let _ = writeln!(text, "{name} {}", client.left(now));
             let name = "kubelet_certificate_manager_client_expiration_renew_errors";
-            head(&mut text, name, "counter", "Renewals of the client certificate that failed.");
+            head(&mut text, name, "counter", "Number of failed renewals of the client certificate.");
             let _ = writeln!(text, "{name} {}", client.failures);
         }
         if let Some(serving) = serving {
             let name = "kubelet_certificate_manager_server_ttl_seconds";
-            head(&mut text, name, "gauge", "Seconds until the serving certificate ends; +Inf without one.");
+            head(
+                &mut text,
+                name,
+                "gauge",
+                "Seconds until the serving certificate expires; negative if it has expired, +Inf without one.",
+            );
             let _ = writeln!(text, "{name} {}", serving.left(now));
             let name = "kubelet_server_expiration_renew_errors";
-            head(&mut text, name, "counter", "Renewals of the serving certificate that failed.");
+            head(&mut text, name, "counter", "Number of failed renewals of the serving certificate.");
             let _ = writeln!(text, "{name} {}", serving.failures);
             serving.render_ages(&mut text);
         }
@@ -101,7 +112,7 @@ impl CertificateMetrics {
 }
 
 impl Kept {
-    /// Less than zero for one that has ended.
+    /// Negative for an expired certificate.
     fn left(&self, now: Timestamp) -> String {
         let left = self.not_after.map(|end| end.duration_since(now).as_secs());
         left.map_or_else(|| "+Inf".to_owned(), |seconds| seconds.to_string())
@@ -109,12 +120,7 @@ impl Kept {
 
     fn render_ages(&self, text: &mut String) {
         let name = "kubelet_certificate_manager_server_rotation_seconds";
-        head(
-            text,
-            name,
-            "histogram",
-            "Age of serving certificates, in seconds, when another took their place.",
-        );
+        head(text, name, "histogram", "Age of serving certificates when they were rotated, in seconds.");
         for (most, count) in AGES.iter().zip(self.ages) {
             let _ = writeln!(text, "{name}_bucket{{le=\"{most}\"}} {count}");
         }
@@ -140,14 +146,14 @@ mod tests {
         }
     }
 
-    /// The samples without their explanations.
+    /// The samples without help and type.
     fn samples(metrics: &CertificateMetrics, now: &str) -> Vec<String> {
         let text = metrics.render(now.parse().unwrap());
         text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
     }
 
     #[test]
-    fn who_keeps_no_certificate_tells_of_none() {
+    fn no_certificate_metrics_without_rotation() {
         assert_eq!(samples(&CertificateMetrics::default(), "2026-01-01T00:00:00Z"), Vec::<String>::new());
     }
 
@@ -165,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn serving_certificates_leave_their_age_behind() {
+    fn age_of_rotated_serving_certificates_is_counted() {
         let metrics = CertificateMetrics::default();
         let old = facts("2026-01-01T00:00:00Z", "2026-01-01T02:00:00Z");
         metrics.uses(CertificateUse::Serving, Some(&old));

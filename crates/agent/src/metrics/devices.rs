@@ -1,4 +1,4 @@
-//! Counters about plugins: who registered, and how long they took to hand devices out.
+//! Metrics of device plugins: registrations and duration of Allocate calls.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use super::table::{Counts, Family, Histograms};
 const REGISTRATIONS: Family = Family::new(
     "kubelet_device_plugin_registration_total",
     &["resource_name"],
-    "Registrations of device plugins, whatever came of them.",
+    "Number of registrations of device plugins by resource name, successful or not.",
 );
 const ALLOCATIONS: Family = Family::new(
     "kubelet_device_plugin_alloc_duration_seconds",
     &["resource_name"],
-    "How long device plugins took to hand devices out.",
+    "Duration of Allocate calls to device plugins in seconds, by resource name.",
 );
 
 #[derive(Debug)]

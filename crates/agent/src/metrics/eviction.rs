@@ -1,4 +1,4 @@
-//! Counters about a node that runs short: pods that had to go, and what the kernel did before we could.
+//! Metrics of evictions and of system OOM kills.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use super::Histogram;
 
-/// Keys are names of signals, so there is a bound to them.
+/// Keys are names of eviction signals, so their number is bounded.
 #[derive(Debug, Default)]
 pub(crate) struct EvictionMetrics {
     evictions: Mutex<BTreeMap<&'static str, u64>>,
@@ -18,7 +18,7 @@ pub(crate) struct EvictionMetrics {
 }
 
 impl EvictionMetrics {
-    /// A pod was told to go; `age` is that of the measurement that decided it.
+    /// A pod was evicted; `age` is that of the sample that the decision was based on.
     pub(crate) fn evicted(&self, signal: &'static str, age: Option<Duration>) {
         *self.evictions.lock().entry(signal).or_default() += 1;
         if let Some(age) = age {
@@ -27,24 +27,34 @@ impl EvictionMetrics {
         }
     }
 
-    /// The kernel ended a process because the whole machine was out of memory.
-    pub(crate) fn system_ran_out_of_memory(&self) {
+    /// The kernel killed a process because the whole machine was out of memory.
+    pub(crate) fn system_oom(&self) {
         self.system_ooms.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(super) fn render(&self, text: &mut String) {
         let name = "kubelet_evictions";
-        family(text, name, Kind::Counter, "Pods evicted, by what ran short.");
+        family(text, name, Kind::Counter, "Number of pod evictions by eviction signal.");
         for (signal, count) in &*self.evictions.lock() {
             line(text, name, &[("eviction_signal", signal)], Value::Integer(*count), None);
         }
         let name = "kubelet_eviction_stats_age_seconds";
-        family(text, name, Kind::Histogram, "How old measurements were that a pod was evicted for.");
+        family(
+            text,
+            name,
+            Kind::Histogram,
+            "Age of the stats at the time of a pod eviction in seconds, by eviction signal.",
+        );
         for (signal, ages) in &*self.ages.lock() {
             ages.write(text, name, &[("eviction_signal", signal)]);
         }
         let name = "kubelet_rs_system_oom_events_total";
-        family(text, name, Kind::Counter, "Processes ended because the machine was out of memory.");
+        family(
+            text,
+            name,
+            Kind::Counter,
+            "Number of processes killed because the machine was out of memory.",
+        );
         line(text, name, &[], Value::Integer(self.system_ooms.load(Ordering::Relaxed)), None);
     }
 }

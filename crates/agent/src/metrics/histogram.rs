@@ -1,4 +1,4 @@
-//! A histogram: how many of what was measured lies in which range.
+//! A Prometheus histogram with fixed buckets.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -8,15 +8,15 @@ use kubelet_core::stats::exposition::{self, Kind, Value, family};
 #[derive(Debug)]
 pub(crate) struct Histogram {
     limits: &'static [f64],
-    /// One for each limit, and one for what lies above them all.
+    /// One for each limit, and one for values above all limits.
     counts: Box<[AtomicU64]>,
     sum: AtomicU64,
-    /// Nanoseconds of many certificates' years do not fit; counts, bytes and ages are summed up as they are.
+    /// Durations are summed in nanoseconds. Counts, bytes and ages are not: years in nanoseconds would overflow.
     sums_nanoseconds: bool,
 }
 
 impl Histogram {
-    /// For how long something took.
+    /// For durations.
     pub(crate) fn new(limits: &'static [f64]) -> Self {
         let counts = (0..=limits.len()).map(|_| AtomicU64::new(0)).collect();
         Self { limits, counts, sum: AtomicU64::new(0), sums_nanoseconds: true }
@@ -34,13 +34,13 @@ impl Histogram {
     }
 
     pub(crate) fn observe_number(&self, number: u64) {
-        #[expect(clippy::cast_precision_loss, reason = "a limit is passed or not; the sum is exact")]
+        #[expect(clippy::cast_precision_loss, reason = "only compared with the limits; the sum is exact")]
         self.note(number as f64, number);
     }
 
     fn note(&self, value: f64, sum: u64) {
-        let place = self.limits.partition_point(|limit| *limit < value);
-        self.counts[place].fetch_add(1, Ordering::Relaxed);
+        let index = self.limits.partition_point(|limit| *limit < value);
+        self.counts[index].fetch_add(1, Ordering::Relaxed);
         self.sum.fetch_add(sum, Ordering::Relaxed);
     }
 
@@ -56,7 +56,7 @@ impl Histogram {
     }
 }
 
-/// Families of one histogram each, without labels: name, what it says, numbers.
+/// Families of one histogram each, without labels: name, help, values.
 pub(super) fn write_plain(text: &mut String, families: &[(&str, &str, &Histogram)]) {
     for (name, help, histogram) in families {
         family(text, name, Kind::Histogram, help);

@@ -1,4 +1,4 @@
-//! Counters about images: checks of who may use them, their records, those collected, and the programs that are asked for credentials.
+//! Metrics of images: pull checks, records, garbage collection, and credential provider plugins.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 use super::Histogram;
 
-/// What is counted. Labels are names of configured providers and words of ours, so there is a bound to them.
+/// Label values are names of configured providers and constants, so their number is bounded.
 #[derive(Debug, Default)]
 pub struct ImageMetrics {
     inner: Mutex<Inner>,
@@ -42,7 +42,7 @@ impl ImageMetrics {
         self.inner.lock().files = Some((intents, records));
     }
 
-    /// An image was removed because nobody needed it.
+    /// Image garbage collection removed an image.
     pub(crate) fn collected(&self, why: ImageGcReason) {
         *self.inner.lock().collected.entry(why.as_str()).or_default() += 1;
     }
@@ -51,7 +51,7 @@ impl ImageMetrics {
         hash.clone_into(&mut self.inner.lock().config_hash);
     }
 
-    /// A program ran.
+    /// A credential provider plugin ran.
     pub(crate) fn provider_ran(&self, name: &str, took: Duration, is_ok: bool) {
         let mut inner = self.inner.lock();
         if !is_ok {
@@ -61,26 +61,26 @@ impl ImageMetrics {
         durations.or_insert_with(|| Histogram::new(DEFAULT_BUCKETS)).observe(took);
     }
 
-    /// Prometheus text; what nothing is known of is left out.
+    /// Prometheus text, without families that have no samples.
     pub(crate) fn render(&self, text: &mut String) {
         let inner = self.inner.lock();
         let counters = [
             (
                 "kubelet_imagemanager_image_mustpull_checks_total",
                 "result",
-                "Checks whether a pod must pull an image that is there.",
+                "Number of checks whether a pod must pull an image that is present, by result.",
                 inner.checks.iter().map(|(result, count)| (*result, *count)).collect::<Vec<_>>(),
             ),
             (
                 "kubelet_credential_provider_plugin_errors_total",
                 "plugin_name",
-                "Runs of a credential provider that gave nothing of use.",
+                "Number of errors from credential provider plugins.",
                 inner.errors.iter().map(|(name, count)| (name.as_str(), *count)).collect(),
             ),
             (
                 "kubelet_image_garbage_collected_total",
                 "reason",
-                "Images removed because nobody needed them, by why.",
+                "Number of images removed by garbage collection, by reason.",
                 inner.collected.iter().map(|(reason, count)| (*reason, *count)).collect(),
             ),
         ];
@@ -92,8 +92,16 @@ impl ImageMetrics {
         }
         let files = inner.files.map(|(intents, records)| {
             [
-                ("kubelet_imagemanager_ondisk_pullintents", "Pulls begun whose end was not noted.", intents),
-                ("kubelet_imagemanager_ondisk_pulledrecords", "Records of pulled images.", records),
+                (
+                    "kubelet_imagemanager_ondisk_pullintents",
+                    "Number of image pull intents stored on disk: pulls whose end was not recorded.",
+                    intents,
+                ),
+                (
+                    "kubelet_imagemanager_ondisk_pulledrecords",
+                    "Number of records of pulled images stored on disk.",
+                    records,
+                ),
             ]
         });
         for (name, help, count) in files.into_iter().flatten() {
@@ -103,7 +111,13 @@ impl ImageMetrics {
         render_durations(text, &inner.durations);
         if !inner.config_hash.is_empty() {
             let name = "kubelet_credential_provider_config_info";
-            head(text, name, "gauge", "The configuration of credential providers in use.", true);
+            head(
+                text,
+                name,
+                "gauge",
+                "Hash of the credential provider configuration in use; the value is always 1.",
+                true,
+            );
             let _ = writeln!(text, "{name}{{hash={:?}}} 1", inner.config_hash);
         }
     }
@@ -111,7 +125,7 @@ impl ImageMetrics {
 
 fn render_durations(text: &mut String, durations: &BTreeMap<String, Histogram>) {
     let name = "kubelet_credential_provider_plugin_duration";
-    let help = "How long runs of a credential provider took, in seconds.";
+    let help = "Duration of executions of credential provider plugins in seconds.";
     head(text, name, "histogram", help, !durations.is_empty());
     for (plugin, histogram) in durations {
         histogram.write(text, name, &[("plugin_name", plugin)]);
@@ -129,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_counted_below_each_edge() {
+    fn durations_are_counted_in_each_bucket() {
         let metrics = ImageMetrics::default();
         for millis in [5, 300, 20_000] {
             metrics.provider_ran("p", Duration::from_millis(millis), millis != 300);
@@ -148,6 +162,6 @@ mod tests {
         for line in expected {
             assert!(text.lines().any(|l| l == line), "{line}\n{text}");
         }
-        assert!(!text.contains("mustpull"), "nothing was checked");
+        assert!(!text.contains("mustpull"), "no check was made");
     }
 }

@@ -1,4 +1,4 @@
-//! Numbers about single pods on their way: how long each part of it took, what ended, what the node needed to be ready.
+//! Metrics of pod start-up, of images and containers of pods, and of node start-up.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,14 +11,14 @@ use super::histogram::write_plain;
 use super::table::{Counts, Family, Histograms};
 use super::{CONTAINER_TYPES, Histogram, POD_START, container_type};
 
-/// Limits for how long a status takes into the API, in seconds.
+/// Buckets for the update of a status in the API, in seconds.
 const STATUS_SYNC: &[f64] = &[0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 20.0, 30.0, 45.0, 60.0];
-/// Limits for pulls, in seconds.
+/// Buckets for image pulls, in seconds.
 const PULL: &[f64] = &[
     1.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 180.0, 240.0, 300.0, 360.0, 480.0, 600.0, 900.0, 1200.0, 1800.0,
     2700.0, 3600.0,
 ];
-/// Names of image sizes, each with the MiB from which on it is meant.
+/// Label values for image sizes, each with its lower bound in MiB.
 const IMAGE_SIZES: [(u64, &str); 12] = [
     (0, "0-10MB"),
     (10, "10MB-100MB"),
@@ -34,24 +34,24 @@ const IMAGE_SIZES: [(u64, &str); 12] = [
     (100 << 10, "GT100GB"),
 ];
 
-/// The way of a node that was new to its cluster, from power on to ready.
+/// Durations of the start-up of a node that was new to its cluster, from boot to ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NodeStart {
-    /// From power on to the start of this process.
+    /// From boot to the start of this process.
     pub(crate) pre_kubelet: Duration,
-    /// From there to the first try to register.
+    /// From there to the first attempt to register.
     pub(crate) pre_registration: Duration,
-    /// From there to the Node's being made.
+    /// From there to the creation of the Node.
     pub(crate) registration: Duration,
-    /// From there to its being ready.
+    /// From there to the Node being ready.
     pub(crate) post_registration: Duration,
 }
 
-/// The way of a pod of the API from its creation to the API's knowing that it runs.
+/// Start-up of a pod from the API, from its creation until the API has a status with all containers running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PodStart {
     pub(crate) since_created: Duration,
-    /// Without pulls and init containers; `None` for pods with volumes whose speed is not the kubelet's.
+    /// Without image pulls and init containers; `None` for stateful pods, whose volumes' speed does not depend on the kubelet.
     pub(crate) own_part: Option<Duration>,
     pub(crate) has_own_network: bool,
 }
@@ -60,7 +60,7 @@ pub(crate) struct PodStart {
 pub(crate) struct PodMetrics {
     start_total: Histogram,
     start_own_part: Histogram,
-    /// Nanoseconds of the first pod with a network of its own.
+    /// Start-up of the first pod with its own network namespace, in nanoseconds.
     first_with_network: OnceLock<u64>,
     status_sync: Histogram,
     inspected: Histogram,
@@ -69,7 +69,7 @@ pub(crate) struct PodMetrics {
     terminated: Counts,
     preemptions: Counts,
     image_volumes: AtomicU64,
-    image_volumes_shown: AtomicU64,
+    image_volumes_mounted: AtomicU64,
     image_volume_errors: AtomicU64,
     /// Pods whose worker knows them from the runtime only.
     runtime_only: AtomicU64,
@@ -90,7 +90,7 @@ impl Default for PodMetrics {
             terminated: Counts::default(),
             preemptions: Counts::default(),
             image_volumes: AtomicU64::default(),
-            image_volumes_shown: AtomicU64::default(),
+            image_volumes_mounted: AtomicU64::default(),
             image_volume_errors: AtomicU64::default(),
             runtime_only: AtomicU64::default(),
             volume_walks: Histograms::new(DEFAULT_BUCKETS),
@@ -100,7 +100,7 @@ impl Default for PodMetrics {
 }
 
 impl PodMetrics {
-    /// The API knows that a pod runs.
+    /// The API has a status with all containers of the pod running.
     pub(crate) fn runs(&self, start: PodStart) {
         self.start_total.observe(start.since_created);
         if let Some(own_part) = start.own_part {
@@ -108,17 +108,17 @@ impl PodMetrics {
         }
         if start.has_own_network {
             let nanoseconds = u64::try_from(start.since_created.as_nanos()).unwrap_or(u64::MAX);
-            // Of all others nothing is kept.
+            // Only the first counts.
             let _ = self.first_with_network.set(nanoseconds);
         }
     }
 
-    /// The API has what was to be said of a pod, so long after that was known.
+    /// The API has a pod's new status; `took` is the time since the status changed.
     pub(crate) fn status_synced(&self, took: Duration) {
         self.status_sync.observe(took);
     }
 
-    /// One pod was looked at.
+    /// A pod was inspected.
     pub(crate) fn inspected(&self, took: Duration) {
         self.inspected.observe(took);
     }
@@ -130,8 +130,13 @@ impl PodMetrics {
         self.pulls.observe(&[if size_bytes == 0 { "N/A" } else { name }], took);
     }
 
-    /// A container wanted an image.
-    pub(crate) fn image_asked(&self, policy: &'static str, present: Option<bool>, must_pull: Option<bool>) {
+    /// A container needs an image.
+    pub(crate) fn image_requested(
+        &self,
+        policy: &'static str,
+        present: Option<bool>,
+        must_pull: Option<bool>,
+    ) {
         let label = |known| match known {
             Some(true) => "true",
             Some(false) => "false",
@@ -146,21 +151,21 @@ impl PodMetrics {
         self.terminated.add(&[CONTAINER_TYPES[container_type(kind)], &code, &ended.reason]);
     }
 
-    /// So many pods make way for one that needs more of `resource` than there is.
-    pub(crate) fn made_way(&self, pods: usize, resource: &str) {
+    /// Pods were preempted for a critical pod, because the node lacks `resource`.
+    pub(crate) fn preempted(&self, pods: usize, resource: &str) {
         for _ in 0..pods {
             self.preemptions.add(&[resource]);
         }
     }
 
-    /// A container that is to start mounts so many volumes that show images.
-    pub(crate) fn image_volumes_asked(&self, count: usize) {
+    /// A container with this many image volumes is about to be created.
+    pub(crate) fn image_volumes_requested(&self, count: usize) {
         self.image_volumes.fetch_add(count as u64, Ordering::Relaxed);
     }
 
-    /// It was created with them, or not.
-    pub(crate) fn images_shown(&self, count: usize, is_ok: bool) {
-        let counter = if is_ok { &self.image_volumes_shown } else { &self.image_volume_errors };
+    /// The container was created with its image volumes, or its creation failed.
+    pub(crate) fn image_volumes_created(&self, count: usize, is_ok: bool) {
+        let counter = if is_ok { &self.image_volumes_mounted } else { &self.image_volume_errors };
         counter.fetch_add(count as u64, Ordering::Relaxed);
     }
 
@@ -177,8 +182,8 @@ impl PodMetrics {
         self.volume_walks.observe(&[&kind.replacen('~', "/", 1)], took);
     }
 
-    /// The node is ready for the first time. Only the first word counts.
-    pub(crate) fn node_is_ready(&self, start: NodeStart) {
+    /// The node is ready for the first time. Later calls have no effect.
+    pub(crate) fn node_ready(&self, start: NodeStart) {
         let _ = self.node_start.set(start);
     }
 
@@ -186,59 +191,87 @@ impl PodMetrics {
         let plain = [
             (
                 "kubelet_pod_start_total_duration_seconds",
-                "From the creation of a pod in the API to the API's knowing that it runs.",
+                "Duration in seconds from the creation of a pod in the API until its status in the API has all containers running.",
                 &self.start_total,
             ),
             (
                 "kubelet_pod_start_sli_duration_seconds",
-                "The same without pulls and init containers, of pods with no volumes from elsewhere.",
+                "Duration in seconds to start a stateless pod, excluding time to pull images and run init containers, until its status in the API has all containers running.",
                 &self.start_own_part,
             ),
             (
                 "kubelet_pod_status_sync_duration_seconds",
-                "From a change of a pod's status to the API's having it.",
+                "Duration in seconds from a change of a pod's status until the API has it.",
                 &self.status_sync,
             ),
-            ("kubelet_pleg_pod_relist_duration_seconds", "How long a look at one pod took.", &self.inspected),
+            (
+                "kubelet_pleg_pod_relist_duration_seconds",
+                "Duration in seconds of the inspection of one pod.",
+                &self.inspected,
+            ),
         ];
         write_plain(text, &plain);
         if let Some(nanoseconds) = self.first_with_network.get() {
             let name = "kubelet_first_network_pod_start_sli_duration_seconds";
-            let help = "From the creation of the first pod with a network of its own to its running.";
+            let help = "Duration in seconds to start the first pod with its own network namespace, from its creation until it was running.";
             family(text, name, Kind::Gauge, help);
             line(text, name, &[], Value::Nanoseconds(*nanoseconds), None);
         }
-        let of = Family::new("kubelet_image_pull_duration_seconds", &["image_size_in_bytes"], "Pulls.");
+        let of = Family::new(
+            "kubelet_image_pull_duration_seconds",
+            &["image_size_in_bytes"],
+            "Duration in seconds of image pulls, by image size.",
+        );
         self.pulls.write(text, of);
         let name = "kubelet_image_manager_ensure_image_requests_total";
         let labels = &["present_locally", "pull_policy", "pull_required"];
-        let of = Family::new(name, labels, "Containers that wanted an image.");
+        let of = Family::new(
+            name,
+            labels,
+            "Number of ensure-image requests of containers, by pull policy, presence of the image, and whether a pull was required.",
+        );
         self.image_requests.write(text, Kind::Counter, of);
         let name = "kubelet_terminated_containers_total";
-        let of = Family::new(name, &["container_type", "exit_code", "reason"], "Containers that have ended.");
+        let of = Family::new(
+            name,
+            &["container_type", "exit_code", "reason"],
+            "Number of terminated containers, by type, exit code and reason.",
+        );
         self.terminated.write(text, Kind::Counter, of);
         let plain = [
             (
                 "kubelet_image_volume_requested_total",
-                "Image volumes that were asked for.",
+                "Number of requested image volumes.",
                 &self.image_volumes,
             ),
             (
                 "kubelet_image_volume_mounted_succeed_total",
-                "Those that were mounted.",
-                &self.image_volumes_shown,
+                "Number of image volumes that were mounted.",
+                &self.image_volumes_mounted,
             ),
-            ("kubelet_image_volume_mounted_errors_total", "Those that were not.", &self.image_volume_errors),
+            (
+                "kubelet_image_volume_mounted_errors_total",
+                "Number of image volumes that could not be mounted.",
+                &self.image_volume_errors,
+            ),
         ];
         for (name, help, counter) in plain {
             family(text, name, Kind::Counter, help);
             line(text, name, &[], Value::Integer(counter.load(Ordering::Relaxed)), None);
         }
         let name = "kubelet_preemptions";
-        let of = Family::new(name, &["preemption_signal"], "Pods that made way for a critical one.");
+        let of = Family::new(
+            name,
+            &["preemption_signal"],
+            "Number of pods preempted for a critical pod, by resource that the node lacked.",
+        );
         self.preemptions.write(text, Kind::Counter, of);
         let name = "kubelet_volume_metric_collection_duration_seconds";
-        let of = Family::new(name, &["metric_source"], "How long it took to measure a volume.");
+        let of = Family::new(
+            name,
+            &["metric_source"],
+            "Duration in seconds of the measurement of a volume's usage, by volume plugin.",
+        );
         self.volume_walks.write(text, of);
         self.write_node_start(text);
     }
@@ -248,11 +281,19 @@ impl PodMetrics {
         let NodeStart { pre_kubelet, pre_registration, registration, post_registration } = *start;
         let whole = pre_kubelet + pre_registration + registration + post_registration;
         for (part, help, took) in [
-            ("pre_kubelet_", "From power on to the start of the kubelet.", pre_kubelet),
-            ("pre_registration_", "From there to the first try to register.", pre_registration),
-            ("registration_", "From there to being registered.", registration),
-            ("post_registration_", "From there to being ready.", post_registration),
-            ("", "From power on to being ready.", whole),
+            ("pre_kubelet_", "Duration in seconds of node start-up before the kubelet started.", pre_kubelet),
+            (
+                "pre_registration_",
+                "Duration in seconds from the start of the kubelet to its first attempt to register the node.",
+                pre_registration,
+            ),
+            ("registration_", "Duration in seconds of the registration of the node.", registration),
+            (
+                "post_registration_",
+                "Duration in seconds from the registration of the node until it was ready.",
+                post_registration,
+            ),
+            ("", "Duration in seconds of node start-up in total, until the node was ready.", whole),
         ] {
             let name = format!("kubelet_node_startup_{part}duration_seconds");
             family(text, &name, Kind::Gauge, help);
@@ -272,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn pulls_are_told_apart_by_the_size_of_what_came() {
+    fn image_pulls_are_labelled_by_image_size() {
         let metrics = PodMetrics::default();
         for bytes in [0, 1, (10 << 20) - 1, 10 << 20, 3 << 30, 200 << 30] {
             metrics.pulled(bytes, Duration::from_secs(7));
@@ -287,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn of_the_first_pod_with_a_network_the_time_is_kept_and_of_no_other() {
+    fn only_the_first_pod_with_its_own_network_sets_its_start_metric() {
         let metrics = PodMetrics::default();
         let start = |seconds, has_own_network| PodStart {
             since_created: Duration::from_secs(seconds),
@@ -305,11 +346,11 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_was_new_tells_how_it_came_to_be_ready() {
+    fn node_startup_durations_are_reported_for_a_new_node() {
         let metrics = PodMetrics::default();
         assert!(!written(&metrics).contains("node_startup"));
         let seconds = Duration::from_millis;
-        metrics.node_is_ready(NodeStart {
+        metrics.node_ready(NodeStart {
             pre_kubelet: seconds(20_000),
             pre_registration: seconds(500),
             registration: seconds(250),

@@ -1,4 +1,4 @@
-//! `/metrics`: the kubelet's own numbers as Prometheus text, format 0.0.4.
+//! `/metrics`: the kubelet's own metrics as Prometheus text, format 0.0.4.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,28 +16,28 @@ use parking_lot::Mutex;
 use super::histogram::write_plain;
 use super::{CONTAINER_STATES, CONTAINER_TYPES, CgroupWork, Histogram, Metrics, WORKER_PASSES};
 
-/// Numbers that others keep.
+/// Values that other tasks own, passed in for each scrape.
 #[derive(Debug)]
-pub(crate) struct FromElsewhere<'a> {
+pub(crate) struct ExternalMetrics<'a> {
     pub(crate) node_name: &'a str,
     pub(crate) is_cgroup_v2: bool,
-    /// Pods that are not over, static and of the API.
+    /// Pods that have not ended: static pods, and pods from the API.
     pub(crate) active_pods: (u64, u64),
-    /// Static pods that the API is to show.
+    /// Static pods that have a mirror pod.
     pub(crate) mirror_pods: u64,
     pub(crate) ephemeral_containers: u64,
     pub(crate) volumes: BTreeMap<&'static str, VolumeCount>,
     pub(crate) process: Option<ProcessFacts>,
     pub(crate) disks: Option<&'a DiskSample>,
     pub(crate) pods: &'a BTreeMap<PodUid, PodRef>,
-    /// How many pods have workers that are how far; see [`WORKING_PODS`].
+    /// Number of pods by the state of their worker.
     pub(crate) working_pods: WorkingPods,
     pub(crate) gates: &'a FeatureGates,
-    /// Bytes kept for Guaranteed and for Burstable pods; `None` with the gate `MemoryQoS` off.
+    /// Bytes protected for Guaranteed and for Burstable pods; `None` with the gate `MemoryQoS` off.
     pub(crate) reserved_memory: Option<(u64, u64)>,
 }
 
-/// By what the worker does, whether the pod is still asked for, and whether it is a static one; the labels are
+/// By what the worker does, whether the pod is still desired, and whether it is a static pod; the labels are
 /// [`LIFECYCLES`], [`CONFIGS`] and [`STATIC`].
 pub(crate) type WorkingPods = [[[u64; 2]; 2]; 3];
 
@@ -45,8 +45,8 @@ const LIFECYCLES: [&str; 3] = ["sync", "terminating", "terminated"];
 const CONFIGS: [&str; 2] = ["desired", "orphan"];
 const STATIC: [&str; 2] = ["", "true"];
 
-/// Every family that this kubelet has anything to say about.
-pub(crate) fn write(metrics: &Metrics, from: &FromElsewhere<'_>) -> String {
+/// Every family that has samples.
+pub(crate) fn write(metrics: &Metrics, from: &ExternalMetrics<'_>) -> String {
     let mut text = String::with_capacity(16 << 10);
     write_node(&mut text, from);
     write_build(&mut text, from.gates);
@@ -79,7 +79,7 @@ fn write_volumes(text: &mut String, volumes: &BTreeMap<&'static str, VolumeCount
         return;
     }
     let name = "volume_manager_total_volumes";
-    family(text, name, Kind::Gauge, "Volumes of pods, by type, that are wanted and that are there.");
+    family(text, name, Kind::Gauge, "Number of desired and of mounted volumes of pods, by volume plugin.");
     for (plugin, count) in volumes {
         for (state, count) in
             [("actual_state_of_world", count.actual), ("desired_state_of_world", count.desired)]
@@ -105,16 +105,23 @@ fn read(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
 }
 
-fn write_node(text: &mut String, from: &FromElsewhere<'_>) {
+fn write_node(text: &mut String, from: &ExternalMetrics<'_>) {
     let labels = [("node", from.node_name)];
-    one(text, "kubelet_node_name", Kind::Gauge, "The node's name; the count is always 1.", &labels, 1);
+    one(text, "kubelet_node_name", Kind::Gauge, "The node's name; the value is always 1.", &labels, 1);
     let version = if from.is_cgroup_v2 { 2 } else { 1 };
-    one(text, "kubelet_cgroup_version", Kind::Gauge, "The version of cgroups in use.", &[], version);
+    one(text, "kubelet_cgroup_version", Kind::Gauge, "cgroup version on the host (1 or 2).", &[], version);
     let labels = [("provider", "cadvisor")];
-    one(text, "kubelet_metrics_provider", Kind::Gauge, "Where numbers of containers come from.", &labels, 1);
+    one(
+        text,
+        "kubelet_metrics_provider",
+        Kind::Gauge,
+        "The provider of container metrics in use; the value is always 1.",
+        &labels,
+        1,
+    );
 }
 
-/// Which version this is, and what of it is switched on.
+/// Version and feature gates.
 fn write_build(text: &mut String, gates: &FeatureGates) {
     let mut numbers = config::KUBERNETES_VERSION.trim_start_matches('v').split('.');
     let (major, minor) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
@@ -131,10 +138,10 @@ fn write_build(text: &mut String, gates: &FeatureGates) {
         ("minor", minor),
         ("platform", &*platform),
     ];
-    let help = "The version of Kubernetes whose kubelet this is; there is no Go in it.";
+    let help = "The Kubernetes version that this kubelet implements; the value is always 1. The labels about Go are empty.";
     one(text, "kubernetes_build_info", Kind::Gauge, help, &labels, 1);
     let name = "kubernetes_feature_enabled";
-    family(text, name, Kind::Gauge, "Feature gates, and whether they are on.");
+    family(text, name, Kind::Gauge, "Feature gates: 1 if enabled, 0 if disabled.");
     for (gate, is_on) in gates.all() {
         let stage = match gate.stage {
             Stage::Alpha => "ALPHA",
@@ -146,68 +153,79 @@ fn write_build(text: &mut String, gates: &FeatureGates) {
         line(text, name, &labels, Value::Integer(u64::from(is_on)), None);
     }
     for (name, help) in [
-        ("disabled_metrics_total", "Families that are switched off; none can be."),
-        ("hidden_metrics_total", "Families that are hidden because of their age; none is."),
+        ("disabled_metrics_total", "Number of disabled metrics; always 0, because none can be disabled."),
+        ("hidden_metrics_total", "Number of hidden deprecated metrics; always 0, because none is hidden."),
     ] {
         one(text, name, Kind::Counter, help, &[], 0);
     }
 }
 
-/// Two lines: of pods from manifests, and of pods from the API.
+/// Two samples: static pods, and pods from the API.
 fn by_source(text: &mut String, name: &str, kind: Kind, help: &str, (from_manifests, from_api): (u64, u64)) {
     family(text, name, kind, help);
     line(text, name, &[("static", "")], Value::Integer(from_api), None);
     line(text, name, &[("static", "true")], Value::Integer(from_manifests), None);
 }
 
-fn write_pods(text: &mut String, metrics: &Metrics, from: &FromElsewhere<'_>) {
-    let help = "Pods that have a running sandbox.";
+fn write_pods(text: &mut String, metrics: &Metrics, from: &ExternalMetrics<'_>) {
+    let help = "Number of pods that have a running sandbox.";
     one(text, "kubelet_running_pods", Kind::Gauge, help, &[], read(&metrics.running_pods));
     let name = "kubelet_running_containers";
-    family(text, name, Kind::Gauge, "Containers that the runtime has, by state.");
+    family(text, name, Kind::Gauge, "Number of containers in the runtime, by state.");
     for (state, count) in CONTAINER_STATES.iter().zip(&metrics.containers) {
         line(text, name, &[("container_state", state)], Value::Integer(read(count)), None);
     }
     let desired = (read(&metrics.desired_static_pods), read(&metrics.desired_api_pods));
-    by_source(text, "kubelet_desired_pods", Kind::Gauge, "Pods this node is asked to run.", desired);
+    by_source(
+        text,
+        "kubelet_desired_pods",
+        Kind::Gauge,
+        "Number of pods this node is instructed to run.",
+        desired,
+    );
     by_source(
         text,
         "kubelet_active_pods",
         Kind::Gauge,
-        "Pods that have a place on this node.",
+        "Number of pods that were admitted on this node and have not ended.",
         from.active_pods,
     );
     write_working_pods(text, metrics, from);
-    let help = "Static pods that the API is to show.";
+    let help = "Number of mirror pods of static pods that this kubelet tries to create.";
     one(text, "kubelet_mirror_pods", Kind::Gauge, help, &[], from.mirror_pods);
-    let help = "Ephemeral containers of the pods on this node.";
+    let help = "Number of ephemeral containers in the pods of this node.";
     one(text, "kubelet_managed_ephemeral_containers", Kind::Gauge, help, &[], from.ephemeral_containers);
     let restarted = (read(&metrics.restarted_static_pods), read(&metrics.restarted_api_pods));
-    let help = "Pods that were removed and asked for again with the same UID.";
+    let help = "Number of pods that were removed and created again with the same UID.";
     by_source(text, "kubelet_restarted_pods_total", Kind::Counter, help, restarted);
-    let help = "Pods found running that nobody asked for.";
+    let help = "Number of pods found in the container runtime that no source has.";
     let orphans = read(&metrics.orphaned_pods);
     one(text, "kubelet_orphaned_runtime_pods_total", Kind::Counter, help, &[], orphans);
     let name = "kubelet_admission_rejections_total";
-    by_label(text, name, "Pods that this node refused, by reason.", "reason", &metrics.rejections);
+    by_label(text, name, "Number of pods that this node rejected, by reason.", "reason", &metrics.rejections);
 }
 
-fn write_working_pods(text: &mut String, metrics: &Metrics, from: &FromElsewhere<'_>) {
+fn write_working_pods(text: &mut String, metrics: &Metrics, from: &ExternalMetrics<'_>) {
     let name = "kubelet_working_pods";
-    family(text, name, Kind::Gauge, "Pods that somebody cares for, wanted or not.");
-    let mut told = |config, lifecycle, is_static, count| {
+    family(
+        text,
+        name,
+        Kind::Gauge,
+        "Number of pods that have a worker, by lifecycle phase, whether the pod is desired, orphaned or known from the runtime only, and whether it is static.",
+    );
+    let mut sample = |config, lifecycle, is_static, count| {
         let labels = [("config", config), ("lifecycle", lifecycle), ("static", is_static)];
         line(text, name, &labels, Value::Integer(count), None);
     };
     for (lifecycle, counts) in LIFECYCLES.iter().zip(from.working_pods) {
         for (config, counts) in CONFIGS.iter().zip(counts) {
             for (is_static, count) in STATIC.iter().zip(counts) {
-                told(config, lifecycle, is_static, count);
+                sample(config, lifecycle, is_static, count);
             }
         }
-        // Of whom nothing else is known, the only thing to do is to take them down.
+        // Pods known from the runtime only are always terminating.
         let count = if *lifecycle == "terminating" { metrics.pods.runtime_only() } else { 0 };
-        told("runtime_only", lifecycle, "unknown", count);
+        sample("runtime_only", lifecycle, "unknown", count);
     }
 }
 
@@ -220,30 +238,30 @@ fn by_label(text: &mut String, name: &str, help: &str, label: &str, table: &Mute
 
 fn write_starts(text: &mut String, metrics: &Metrics) {
     let plain = [
-        ("kubelet_started_pods_total", "Pod sandboxes whose start was tried.", &metrics.started_pods),
+        ("kubelet_started_pods_total", "Number of attempts to start a pod sandbox.", &metrics.started_pods),
         (
             "kubelet_started_pods_errors_total",
-            "Pod sandboxes whose start failed.",
+            "Number of failed attempts to start a pod sandbox.",
             &metrics.started_pod_errors,
         ),
         (
             "kubelet_started_user_namespaced_pods_total",
-            "Those of them with a user namespace of their own.",
+            "Number of attempts to start a pod sandbox with its own user namespace.",
             &metrics.started_pods_with_own_users,
         ),
         (
             "kubelet_started_user_namespaced_pods_errors_total",
-            "Those of them with a user namespace of their own whose start failed.",
+            "Number of failed attempts to start a pod sandbox with its own user namespace.",
             &metrics.started_pod_with_own_users_errors,
         ),
         (
             "kubelet_lifecycle_handler_http_fallbacks_total",
-            "HTTPS lifecycle handlers that only worked over plain HTTP.",
+            "Number of HTTPS lifecycle handlers that succeeded only over plain HTTP.",
             &metrics.hook_fallbacks,
         ),
         (
             "kubelet_sleep_action_terminated_early_total",
-            "Sleep handlers that the end of the grace period cut short.",
+            "Number of sleep handlers that ended early because the grace period ended.",
             &metrics.cut_sleeps,
         ),
     ];
@@ -251,18 +269,18 @@ fn write_starts(text: &mut String, metrics: &Metrics) {
         one(text, name, Kind::Counter, help, &[], read(counter));
     }
     let name = "kubelet_started_containers_total";
-    family(text, name, Kind::Counter, "Containers whose start was tried.");
+    family(text, name, Kind::Counter, "Number of attempts to start a container, by type.");
     for (kind, count) in CONTAINER_TYPES.iter().zip(&metrics.started_containers) {
         line(text, name, &[("container_type", kind)], Value::Integer(read(count)), None);
     }
     let name = "kubelet_started_containers_errors_total";
-    family(text, name, Kind::Counter, "Containers whose start failed, by reason.");
+    family(text, name, Kind::Counter, "Number of failed attempts to start a container, by type and reason.");
     for (key, count) in &*metrics.started_container_errors.lock() {
         let (kind, code) = key.split_once(' ').unwrap_or(("", key));
         line(text, name, &[("code", code), ("container_type", kind)], Value::Integer(*count), None);
     }
     let name = "kubelet_run_podsandbox_duration_seconds";
-    family(text, name, Kind::Histogram, "How long the runtime took to start a sandbox.");
+    family(text, name, Kind::Histogram, "Duration in seconds of RunPodSandbox calls, by runtime handler.");
     for (handler, took) in &*metrics.sandbox_took.lock() {
         took.write(text, name, &[("runtime_handler", handler)]);
     }
@@ -270,74 +288,87 @@ fn write_starts(text: &mut String, metrics: &Metrics) {
     by_label(
         text,
         name,
-        "Sandboxes that the runtime could not start.",
+        "Number of failed RunPodSandbox calls, by runtime handler.",
         "runtime_handler",
         &metrics.sandbox_errors,
     );
     let name = "kubelet_pod_worker_duration_seconds";
-    family(text, name, Kind::Histogram, "How long a pass of a pod's worker took.");
+    family(
+        text,
+        name,
+        Kind::Histogram,
+        "Duration in seconds of the sync of one pod, by operation type: create, update, sync or kill.",
+    );
     for (pass, took) in WORKER_PASSES.iter().zip(&metrics.worker_passes) {
         took.write(text, name, &[("operation_type", pass)]);
     }
     let plain: [(&str, &str, &Histogram); 3] = [
-        ("kubelet_containers_per_pod_count", "Containers of a pod.", &metrics.containers_per_pod),
+        ("kubelet_containers_per_pod_count", "Number of containers per pod.", &metrics.containers_per_pod),
         (
             "kubelet_pod_worker_start_duration_seconds",
-            "From seeing a pod to its first pass.",
+            "Duration in seconds from first seeing a pod to its first sync.",
             &metrics.worker_start,
         ),
-        ("kubelet_pod_start_duration_seconds", "From seeing a pod to its running.", &metrics.pod_start),
+        (
+            "kubelet_pod_start_duration_seconds",
+            "Duration in seconds from first seeing a pod until it is running.",
+            &metrics.pod_start,
+        ),
     ];
     write_plain(text, &plain);
 }
 
 fn write_pleg(text: &mut String, metrics: &Metrics) {
     let plain = [
-        ("kubelet_pleg_relist_duration_seconds", "How long a relist took.", &metrics.relist_took),
+        (
+            "kubelet_pleg_relist_duration_seconds",
+            "Duration in seconds of PLEG relists.",
+            &metrics.relist_took,
+        ),
         (
             "kubelet_pleg_relist_interval_seconds",
-            "From the beginning of one relist to that of the next.",
+            "Interval in seconds between the starts of PLEG relists.",
             &metrics.relist_interval,
         ),
         (
             "kubelet_evented_pleg_connection_latency_seconds",
-            "How long the runtime took to open its stream of events.",
+            "Duration in seconds until the runtime opened its stream of container events.",
             &metrics.hint_stream_took,
         ),
     ];
     write_plain(text, &plain);
     let name = "kubelet_pleg_last_seen_seconds";
-    let help = "When the last relist ended, in seconds since 1970.";
+    let help = "Time when the PLEG was last active: end of the last relist, in Unix seconds.";
     one(text, name, Kind::Gauge, help, &[], read(&metrics.relisted_at));
-    let help = "Events that were lost; what one of them would have told, the next relist finds.";
+    let help = "Number of discarded PLEG events; always 0, because the next relist finds every change.";
     one(text, "kubelet_pleg_discard_events", Kind::Counter, help, &[], 0);
     let name = "kubelet_evented_pleg_connection_success_count";
-    let help = "How often the runtime opened its stream of events.";
+    let help = "Number of times the runtime opened its stream of container events.";
     one(text, name, Kind::Counter, help, &[], read(&metrics.hint_streams));
     let name = "kubelet_evented_pleg_connection_error_count";
-    let help = "How often the runtime did not.";
+    let help = "Number of times the runtime failed to open its stream of container events.";
     one(text, name, Kind::Counter, help, &[], read(&metrics.hint_stream_errors));
 }
 
 fn write_calls(text: &mut String, metrics: &Metrics) {
     if metrics.runtime_loses_support.load(Ordering::Relaxed) {
         let labels = [("version", LOSING_SUPPORT_IN)];
-        let help = "The release that will not work with this container runtime.";
+        let help = "Set to 1 if the container runtime lacks an API that is required from the Kubernetes release in the label.";
         one(text, "kubelet_cri_losing_support", Kind::Gauge, help, &labels, 1);
     }
     let calls = metrics.calls.lock();
     let name = "kubelet_runtime_operations_duration_seconds";
-    family(text, name, Kind::Histogram, "How long calls to the runtime took.");
+    family(text, name, Kind::Histogram, "Duration in seconds of runtime operations, by operation type.");
     for (operation, calls) in &*calls {
         calls.took.write(text, name, &[("operation_type", operation)]);
     }
     let name = "kubelet_runtime_operations_total";
-    family(text, name, Kind::Counter, "Calls to the runtime.");
+    family(text, name, Kind::Counter, "Number of runtime operations, by operation type.");
     for (operation, calls) in &*calls {
         line(text, name, &[("operation_type", operation)], Value::Integer(calls.took.count()), None);
     }
     let name = "kubelet_runtime_operations_errors_total";
-    family(text, name, Kind::Counter, "Calls to the runtime that failed.");
+    family(text, name, Kind::Counter, "Number of failed runtime operations, by operation type.");
     for (operation, calls) in calls.iter().filter(|(_, calls)| calls.failed > 0) {
         line(text, name, &[("operation_type", operation)], Value::Integer(calls.failed), None);
     }
@@ -345,7 +376,12 @@ fn write_calls(text: &mut String, metrics: &Metrics) {
 
 fn write_cgroup_works(text: &mut String, metrics: &Metrics) {
     let name = "kubelet_cgroup_manager_duration_seconds";
-    family(text, name, Kind::Histogram, "How long it took to make, change or remove a cgroup.");
+    family(
+        text,
+        name,
+        Kind::Histogram,
+        "Duration in seconds of cgroup manager operations, by operation type: create, update or destroy.",
+    );
     for (work, operation) in CgroupWork::ALL {
         let took = &metrics.cgroup_works[work as usize];
         if took.count() > 0 {
@@ -354,8 +390,8 @@ fn write_cgroup_works(text: &mut String, metrics: &Metrics) {
     }
 }
 
-/// Families of what cannot happen on this node: the only policies of managers are those that do nothing, and no pod is
-/// resized in place.
+/// Families that are always 0, because this kubelet has only the `none` policies of the CPU and memory managers and does not
+/// resize pods in place.
 const NOTHING_YET: [(&str, Kind, &str); 8] = [
     (
         "kubelet_cpu_manager_exclusive_cpu_allocation_count",
@@ -391,7 +427,7 @@ const NOTHING_YET: [(&str, Kind, &str); 8] = [
     ),
 ];
 
-fn write_resource_managers(text: &mut String, from: &FromElsewhere<'_>) {
+fn write_resource_managers(text: &mut String, from: &ExternalMetrics<'_>) {
     for (name, kind, help) in NOTHING_YET {
         one(text, name, kind, help, &[], 0);
     }
@@ -408,10 +444,10 @@ fn write_memory_qos(text: &mut String, reserved: Option<(u64, u64)>) {
     one(text, name, Kind::Gauge, help, &[], low);
 }
 
-/// Ours: what measuring costs.
+/// Metrics that the Go kubelet does not have: the cost of measuring.
 fn write_costs(text: &mut String, metrics: &Metrics) {
     let name = "kubelet_rs_sampling_duration_seconds";
-    family(text, name, Kind::Histogram, "How long it took to measure cgroups, and disks.");
+    family(text, name, Kind::Histogram, "Duration in seconds of samples of cgroups and of disks.");
     metrics.cgroup_samples.write(text, name, &[("what", "cgroups")]);
     metrics.disk_samples.write(text, name, &[("what", "disks")]);
 }

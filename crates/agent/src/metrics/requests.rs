@@ -1,4 +1,4 @@
-//! What the server and the connection to the API server tell of themselves: requests, reviews of callers, calls.
+//! Metrics of the kubelet's server, of the authentication and authorization of its clients, and of the API client.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use super::histogram::write_plain;
 use super::table::{Counts, Family, Histograms};
 use super::{Histogram, Metrics};
 
-/// Limits for calls of the API, in seconds.
+/// Buckets for calls to the API server, in seconds.
 const API_CALL: &[f64] = &[0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0];
-/// Limits for the age of certificates, in seconds: from ten minutes to four years.
+/// Buckets for the age of certificates, in seconds: from ten minutes to four years.
 const ROTATION_AGE: &[f64] = &[
     600.0,
     1800.0,
@@ -27,7 +27,7 @@ const ROTATION_AGE: &[f64] = &[
     31_104_000.0,
     124_416_000.0,
 ];
-/// Limits for what is sent to the API server and comes back, in bytes.
+/// Buckets for the size of API requests and responses, in bytes.
 const API_SIZE: &[f64] = &[
     64.0,
     256.0,
@@ -41,9 +41,9 @@ const API_SIZE: &[f64] = &[
     4_194_304.0,
     16_777_216.0,
 ];
-/// Limits for reviews of callers, in seconds.
+/// Buckets for token and access reviews, in seconds.
 const REVIEW: &[f64] = &[0.25, 0.5, 0.7, 1.0, 1.5, 3.0, 5.0, 10.0];
-/// How long certificates of callers are still good for, in seconds: from half an hour to a year.
+/// Buckets for the remaining lifetime of client certificates, in seconds: from half an hour to a year.
 const GOOD_FOR: &[f64] = &[
     0.0,
     1800.0,
@@ -60,7 +60,7 @@ const GOOD_FOR: &[f64] = &[
     15_552_000.0,
     31_104_000.0,
 ];
-/// Requests that last as long as somebody wants them to. A port-forward is none of them under the name that its path has.
+/// Long-running requests. A port-forward is not among them, because the label holds its path, `portForward`.
 const LONG_RUNNING: [&str; 3] = ["exec", "attach", "debug"];
 const REQUEST_LABELS: &[&str] = &["long_running", "method", "path", "server_type"];
 const API_LABELS: &[&str] = &["host", "verb"];
@@ -82,7 +82,7 @@ pub(crate) struct RequestMetrics {
     /// In the order of [`POD_RESOURCES_CALLS`].
     pod_resources_calls: [Counts; 3],
     pod_resources_errors: [Counts; 3],
-    /// What each check said last.
+    /// The last result of each health check.
     checks: Counts,
     checks_ever: Counts,
     calls: Counts,
@@ -92,29 +92,45 @@ pub(crate) struct RequestMetrics {
     waited: Histograms,
 }
 
-/// The names of the families of calls and of their errors, without what they begin with.
+/// For each method, the families of its calls and of its errors.
 const POD_RESOURCES_CALLS: [(Family, Family); 3] = {
     const BY: &[&str] = &["server_api_version"];
     [
         (
-            Family::new("kubelet_pod_resources_endpoint_requests_list", BY, "Calls of List of PodResources."),
-            Family::new("kubelet_pod_resources_endpoint_errors_list", BY, "Those of them that failed."),
+            Family::new(
+                "kubelet_pod_resources_endpoint_requests_list",
+                BY,
+                "Number of List calls to the PodResources endpoint, by server API version.",
+            ),
+            Family::new(
+                "kubelet_pod_resources_endpoint_errors_list",
+                BY,
+                "Number of failed List calls to the PodResources endpoint, by server API version.",
+            ),
         ),
         (
             Family::new(
                 "kubelet_pod_resources_endpoint_requests_get_allocatable",
                 BY,
-                "Calls of GetAllocatableResources of PodResources.",
+                "Number of GetAllocatableResources calls to the PodResources endpoint, by server API version.",
             ),
             Family::new(
                 "kubelet_pod_resources_endpoint_errors_get_allocatable",
                 BY,
-                "Those of them that failed.",
+                "Number of failed GetAllocatableResources calls to the PodResources endpoint, by server API version.",
             ),
         ),
         (
-            Family::new("kubelet_pod_resources_endpoint_requests_get", BY, "Calls of Get of PodResources."),
-            Family::new("kubelet_pod_resources_endpoint_errors_get", BY, "Those of them that failed."),
+            Family::new(
+                "kubelet_pod_resources_endpoint_requests_get",
+                BY,
+                "Number of Get calls to the PodResources endpoint, by server API version.",
+            ),
+            Family::new(
+                "kubelet_pod_resources_endpoint_errors_get",
+                BY,
+                "Number of failed Get calls to the PodResources endpoint, by server API version.",
+            ),
         ),
     ]
 };
@@ -191,15 +207,15 @@ impl ServingObserver for Metrics {
     }
 
     fn pod_resources_called(&self, version: &'static str, call: PodResourcesCall, is_ok: bool) {
-        let place = match call {
+        let index = match call {
             PodResourcesCall::List => 0,
             PodResourcesCall::GetAllocatable => 1,
             PodResourcesCall::Get => 2,
         };
         self.requests.pod_resources.add(&[version]);
-        self.requests.pod_resources_calls[place].add(&[version]);
+        self.requests.pod_resources_calls[index].add(&[version]);
         if !is_ok {
-            self.requests.pod_resources_errors[place].add(&[version]);
+            self.requests.pod_resources_errors[index].add(&[version]);
         }
     }
 
@@ -238,79 +254,119 @@ impl RequestMetrics {
 
     fn write_requests(&self, text: &mut String) {
         let of = |name, help| Family::new(name, REQUEST_LABELS, help);
-        let begun = of("kubelet_http_requests_total", "Requests to the kubelet's own ports.");
+        let begun = of("kubelet_http_requests_total", "Number of HTTP requests to the kubelet.");
         self.requests.write(text, Kind::Counter, begun);
-        let now = of("kubelet_http_inflight_requests", "Those that have not ended.");
+        let now = of("kubelet_http_inflight_requests", "Number of HTTP requests to the kubelet in flight.");
         self.requests_now.write(text, Kind::Gauge, now);
-        let took = of("kubelet_http_requests_duration_seconds", "From a request to the end of its answer.");
+        let took =
+            of("kubelet_http_requests_duration_seconds", "Duration in seconds to serve HTTP requests.");
         self.requests_took.write(text, took);
         let name = "kubelet_websocket_streaming_requests_total";
-        let of = Family::new(name, &["subresource"], "Streams that were asked for over a WebSocket.");
+        let of = Family::new(
+            name,
+            &["subresource"],
+            "Number of streaming requests over a WebSocket, by subresource.",
+        );
         self.websockets.write(text, Kind::Counter, of);
     }
 
     fn write_callers(&self, text: &mut String) {
         let name = "apiserver_client_certificate_expiration_seconds";
-        family(text, name, Kind::Histogram, "How long the certificates of callers were still good for.");
+        family(
+            text,
+            name,
+            Kind::Histogram,
+            "Distribution of the remaining lifetime in seconds of the client certificates that authenticated a request.",
+        );
         self.certificates.write(text, name, &[]);
         let of = |name, help| Family::new(name, &["status"], help);
         let name = "authentication_token_cache_request_total";
-        self.tokens.write(text, Kind::Counter, of(name, "Tokens looked up among those remembered."));
+        self.tokens.write(
+            text,
+            Kind::Counter,
+            of(name, "Number of lookups in the token authentication cache, by hit or miss."),
+        );
         let name = "authentication_token_cache_request_duration_seconds";
-        self.tokens_took.write(text, of(name, "From a token to who holds it."));
+        self.tokens_took
+            .write(text, of(name, "Duration in seconds of token authentication, with the cache."));
         let of = |name, help| Family::new(name, &["code"], help);
         let name = "apiserver_delegated_authn_request_total";
-        self.token_reviews.write(text, Kind::Counter, of(name, "Tokens the API server was asked about."));
+        self.token_reviews.write(
+            text,
+            Kind::Counter,
+            of(name, "Number of TokenReview requests to the API server, by result."),
+        );
         let name = "apiserver_delegated_authn_request_duration_seconds";
-        self.token_reviews_took.write(text, of(name, "How long its answers took."));
+        self.token_reviews_took
+            .write(text, of(name, "Duration in seconds of review requests to the API server."));
         let name = "apiserver_delegated_authz_request_total";
-        let help = "Permissions the API server was asked about.";
+        let help = "Number of SubjectAccessReview requests to the API server, by result.";
         self.access_reviews.write(text, Kind::Counter, of(name, help));
         let name = "apiserver_delegated_authz_request_duration_seconds";
-        self.access_reviews_took.write(text, of(name, "How long its answers took."));
+        self.access_reviews_took
+            .write(text, of(name, "Duration in seconds of review requests to the API server."));
     }
 
     fn write_pod_resources(&self, text: &mut String) {
         let name = "kubelet_pod_resources_endpoint_requests_total";
-        let of = Family::new(name, &["server_api_version"], "Calls of PodResources.");
+        let of = Family::new(
+            name,
+            &["server_api_version"],
+            "Number of requests to the PodResources endpoint, by server API version.",
+        );
         self.pod_resources.write(text, Kind::Counter, of);
-        for (place, (calls, errors)) in POD_RESOURCES_CALLS.into_iter().enumerate() {
-            self.pod_resources_calls[place].write(text, Kind::Counter, calls);
-            self.pod_resources_errors[place].write(text, Kind::Counter, errors);
+        for (index, (calls, errors)) in POD_RESOURCES_CALLS.into_iter().enumerate() {
+            self.pod_resources_calls[index].write(text, Kind::Counter, calls);
+            self.pod_resources_errors[index].write(text, Kind::Counter, errors);
         }
     }
 
-    /// All of `/metrics/slis`.
+    /// The text of `/metrics/slis`.
     pub(crate) fn write_checks(&self, text: &mut String) {
-        let of =
-            Family::new("kubernetes_healthcheck", &["name", "type"], "What a check said last: 1 is well.");
+        let of = Family::new(
+            "kubernetes_healthcheck",
+            &["name", "type"],
+            "Last result of a health check: 1 is healthy, 0 is not.",
+        );
         self.checks.write(text, Kind::Gauge, of);
         let of = Family::new(
             "kubernetes_healthchecks_total",
             &["name", "status", "type"],
-            "Checks, by what they said.",
+            "Number of health checks by result.",
         );
         self.checks_ever.write(text, Kind::Counter, of);
     }
 
     fn write_calls(&self, text: &mut String) {
         let labels = &["code", "host", "method"];
-        let of = Family::new("rest_client_requests_total", labels, "Calls of the API.");
+        let of = Family::new(
+            "rest_client_requests_total",
+            labels,
+            "Number of HTTP requests to the API server, by status code, method and host.",
+        );
         self.calls.write(text, Kind::Counter, of);
         let of = |name, help| Family::new(name, API_LABELS, help);
         let name = "rest_client_request_duration_seconds";
-        self.calls_took.write(text, of(name, "From a call to the head of its answer."));
-        self.sent.write(text, of("rest_client_request_size_bytes", "Size of what was sent."));
-        self.read.write(text, of("rest_client_response_size_bytes", "Size of what was read."));
+        self.calls_took.write(
+            text,
+            of(name, "Duration in seconds from a request to the API server to the headers of its response."),
+        );
+        self.sent.write(
+            text,
+            of("rest_client_request_size_bytes", "Size in bytes of requests to the API server."),
+        );
+        self.read.write(
+            text,
+            of("rest_client_response_size_bytes", "Size in bytes of responses from the API server."),
+        );
         let name = "rest_client_rate_limiter_duration_seconds";
-        self.waited.write(text, of(name, "How long calls waited for their turn."));
+        self.waited.write(text, of(name, "Duration in seconds that requests to the API server waited for the client-side rate limiter."));
         let name = "rest_client_exec_plugin_ttl_seconds";
-        let help = "How long certificates from a login program are good for; none are taken from one.";
+        let help = "Remaining lifetime of the client certificate from an exec credential plugin; certificates from plugins are not supported.";
         family(text, name, Kind::Gauge, help);
         line(text, name, &[], Value::Float(f64::INFINITY), None);
         let name = "rest_client_exec_plugin_certificate_rotation_age";
-        let help =
-            "Age of certificates from a login program when they were replaced; none are taken from one.";
+        let help = "Age of client certificates from an exec credential plugin when they were rotated; certificates from plugins are not supported.";
         write_plain(text, &[(name, help, &Histogram::new(ROTATION_AGE))]);
     }
 }

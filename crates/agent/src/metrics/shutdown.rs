@@ -1,4 +1,4 @@
-//! When pods were last ended for the end of the machine.
+//! Metrics of graceful node shutdown.
 
 use config::{FeatureGates, Features};
 use jiff::Timestamp;
@@ -16,14 +16,14 @@ impl ShutdownMetrics {
         *self.0.lock() = times;
     }
 
-    /// Returns what is so from now on.
+    /// Returns the new times.
     pub(crate) fn change(&self, change: impl FnOnce(&mut ShutdownTimes)) -> ShutdownTimes {
         let mut times = self.0.lock();
         change(&mut times);
         *times
     }
 
-    /// In whole seconds since 1970; 0 for a time that is not known.
+    /// In whole Unix seconds; 0 for a time that is not known.
     pub(super) fn render(&self, text: &mut String, gates: &FeatureGates) {
         let features = Features::of(gates);
         if !features.graceful_shutdown || !features.graceful_shutdown_by_priority {
@@ -32,9 +32,9 @@ impl ShutdownMetrics {
         let ShutdownTimes { began, ended } = *self.0.lock();
         let seconds =
             |time: Option<Timestamp>| time.map_or(0, |time| u64::try_from(time.as_second()).unwrap_or(0));
-        let help = "When pods began to be ended for the end of the machine.";
+        let help = "Time when the last graceful node shutdown started, in Unix seconds.";
         one(text, "kubelet_graceful_shutdown_start_time_seconds", Kind::Gauge, help, &[], seconds(began));
-        let help = "When all of them had ended, or their time had.";
+        let help = "Time when the last graceful node shutdown ended, in Unix seconds.";
         one(text, "kubelet_graceful_shutdown_end_time_seconds", Kind::Gauge, help, &[], seconds(ended));
     }
 }

@@ -1,5 +1,5 @@
-//! Numbers of one family, by the values of its labels. Values come from fixed sets, or from outside: beyond a bound they
-//! are counted together.
+//! The samples of one family, by the values of its labels. Values come from fixed sets, or from outside: beyond a bound
+//! they are counted together.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,14 +9,14 @@ use parking_lot::Mutex;
 
 use super::Histogram;
 
-/// Rows of one family; what has more values than that has them from outside.
+/// Rows of one family. Only families with label values from outside can reach it.
 const MAX_ROWS: usize = 256;
 /// In keys, between the values of labels.
-const BETWEEN: char = '\n';
-/// In the place of each value when there is no room for more.
+const SEPARATOR: char = '\n';
+/// Replaces each value once the table is full.
 const OTHER: &str = "Other";
 
-/// What a family is called, and what its lines are told apart by.
+/// Name, labels and help of a family.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Family {
     pub(crate) name: &'static str,
@@ -29,9 +29,9 @@ impl Family {
         Self { name, help, labels }
     }
 
-    /// The labels with the values that were put together in `key`.
+    /// The labels with the values that were joined in `key`.
     fn label<'a>(&self, key: &'a str) -> Vec<(&'static str, &'a str)> {
-        self.labels.iter().copied().zip(key.split(BETWEEN)).collect()
+        self.labels.iter().copied().zip(key.split(SEPARATOR)).collect()
     }
 }
 
@@ -47,14 +47,14 @@ fn key<T>(rows: &BTreeMap<String, T>, values: &[&str]) -> String {
 pub(crate) struct Counts(Mutex<BTreeMap<String, u64>>);
 
 impl Counts {
-    /// One more with these values, in the order of the family's labels.
+    /// Adds one to the row with these values, in the order of the family's labels.
     pub(crate) fn add(&self, values: &[&str]) {
         let mut rows = self.0.lock();
         let key = key(&rows, values);
         *rows.entry(key).or_default() += 1;
     }
 
-    /// For gauges: one less.
+    /// Subtracts one, for gauges.
     pub(crate) fn take(&self, values: &[&str]) {
         let mut rows = self.0.lock();
         let key = key(&rows, values);
@@ -85,7 +85,7 @@ pub(crate) struct Histograms {
 }
 
 impl Histograms {
-    /// Of how long something took.
+    /// For durations.
     pub(crate) const fn new(limits: &'static [f64]) -> Self {
         Self { limits, new: Histogram::new, rows: Mutex::new(BTreeMap::new()) }
     }
@@ -123,7 +123,7 @@ mod tests {
     const FAMILY: Family = Family::new("calls_total", &["code", "method"], "Calls.");
 
     #[test]
-    fn values_stand_beside_their_labels() {
+    fn samples_are_written_with_their_labels() {
         let counts = Counts::default();
         counts.add(&["200", "GET"]);
         counts.add(&["200", "GET"]);
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_beyond_the_bound_is_counted_together() {
+    fn rows_beyond_the_bound_are_counted_as_other() {
         let counts = Counts::default();
         for code in 0..10 * MAX_ROWS {
             counts.add(&[&code.to_string(), "GET"]);

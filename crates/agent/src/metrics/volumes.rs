@@ -1,5 +1,4 @@
-//! Counters about volumes: how long acts took, what was found from an earlier kubelet, and what became of the volumes of pods
-//! that nobody asks for.
+//! Metrics of volumes: duration of operations, reconstruction after a restart, and the clean-up of orphaned pods.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,10 +10,10 @@ use parking_lot::Mutex;
 
 use super::Histogram;
 
-/// Limits for acts on volumes, in seconds.
+/// Buckets for volume operations, in seconds.
 const LIMITS: &[f64] = &[0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 120.0, 300.0, 600.0];
 
-/// Act, type and whether it succeeded: names of ours, so there is a bound to them.
+/// Operation, volume plugin and whether it succeeded: constants, so their number is bounded.
 type Key = (&'static str, &'static str, bool);
 
 #[derive(Debug, Default)]
@@ -29,12 +28,12 @@ pub(crate) struct VolumeMetrics {
     orphans: Mutex<Orphans>,
 }
 
-/// Pods that were found and that nobody asks for.
+/// Orphaned pods that have volumes.
 #[derive(Debug, Default)]
 struct Orphans {
-    /// Since directories were last looked through.
+    /// Since the last sweep of the pod directories began.
     cleaned: u64,
-    /// Their volumes do not go.
+    /// Pods whose volumes could not be removed.
     stuck: BTreeSet<PodUid>,
 }
 
@@ -49,7 +48,7 @@ impl VolumeMetrics {
         self.mounted.lock().entry(plugin).or_insert_with(|| Histogram::new(LIMITS)).observe(took);
     }
 
-    /// A volume of an earlier kubelet was found on disk; `is_known`: it is of a type that we have.
+    /// A volume of an earlier kubelet was found on disk; `is_known`: its type is supported.
     pub(crate) fn found(&self, is_known: bool) {
         self.reconstructed.fetch_add(1, Ordering::Relaxed);
         if !is_known {
@@ -57,18 +56,18 @@ impl VolumeMetrics {
         }
     }
 
-    /// A volume of an earlier kubelet, of no type that we have, was taken down with its pod, or would not go.
+    /// A volume of an earlier kubelet with an unsupported type was unmounted with its pod, or could not be unmounted.
     pub(crate) fn force_cleaned(&self, is_ok: bool) {
         self.force_cleaned.fetch_add(1, Ordering::Relaxed);
         self.force_clean_errors.fetch_add(u64::from(!is_ok), Ordering::Relaxed);
     }
 
-    /// Directories are looked through for pods that nobody asks for.
-    pub(crate) fn sweep_begins(&self) {
+    /// A sweep of the pod directories for orphaned pods begins.
+    pub(crate) fn orphan_sweep_started(&self) {
         self.orphans.lock().cleaned = 0;
     }
 
-    /// The volumes of a pod that nobody asks for were to be taken down.
+    /// The volumes of an orphaned pod were removed, or could not be removed.
     pub(crate) fn orphan_released(&self, uid: &PodUid, is_ok: bool) {
         let mut orphans = self.orphans.lock();
         if is_ok {
@@ -83,7 +82,12 @@ impl VolumeMetrics {
         let name = "storage_operation_duration_seconds";
         let took = self.took.lock();
         if !took.is_empty() {
-            family(text, name, Kind::Histogram, "How long acts on volumes took.");
+            family(
+                text,
+                name,
+                Kind::Histogram,
+                "Duration in seconds of volume operations, by volume plugin, operation name and status.",
+            );
         }
         for ((act, plugin, is_ok), histogram) in &*took {
             let status = if *is_ok { "success" } else { "fail-unknown" };
@@ -100,7 +104,7 @@ impl VolumeMetrics {
             text,
             name,
             Kind::Histogram,
-            "How long volumes took from the request to the mount, with retries.",
+            "Duration in seconds from the request of a volume until it was mounted, including retries.",
         );
         for (plugin, histogram) in &*self.mounted.lock() {
             let labels = [("operation_name", "overall_volume_mount"), ("plugin_name", *plugin)];
@@ -109,22 +113,22 @@ impl VolumeMetrics {
         let counters = [
             (
                 "reconstruct_volume_operations_total",
-                "Volumes of an earlier kubelet that were found on disk.",
+                "Number of volumes that were reconstructed from the disk after a restart of the kubelet.",
                 &self.reconstructed,
             ),
             (
                 "reconstruct_volume_operations_errors_total",
-                "Those of them whose type is not known.",
+                "Number of volumes found on disk after a restart of the kubelet that could not be reconstructed, because their type is not supported.",
                 &self.not_reconstructed,
             ),
             (
                 "force_cleaned_failed_volume_operations_total",
-                "Volumes of an earlier kubelet, of no known type, that were to be taken down with their pods.",
+                "Number of volumes that were cleaned up by force after their reconstruction failed.",
                 &self.force_cleaned,
             ),
             (
                 "force_cleaned_failed_volume_operation_errors_total",
-                "Those of them that did not go.",
+                "Number of volumes that could not be cleaned up after their reconstruction failed.",
                 &self.force_clean_errors,
             ),
         ];
@@ -136,12 +140,12 @@ impl VolumeMetrics {
         let gauges = [
             (
                 "kubelet_orphan_pod_cleaned_volumes",
-                "Pods that nobody asks for whose volumes were taken down since directories were last looked through.",
+                "Number of orphaned pods whose volumes were cleaned up in the last sweep.",
                 orphans.cleaned,
             ),
             (
                 "kubelet_orphan_pod_cleaned_volumes_errors",
-                "Pods that nobody asks for whose volumes do not go.",
+                "Number of orphaned pods whose volumes could not be cleaned up in the last sweep.",
                 orphans.stuck.len() as u64,
             ),
         ];

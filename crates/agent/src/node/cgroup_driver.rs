@@ -1,5 +1,5 @@
-//! Finds out the cgroup driver at start, next to everything else: no pod waits for it that does not need it. Owns the
-//! answer, which never changes once it is there.
+//! Detects the cgroup driver at start, in parallel to other tasks: only pods that need it wait. Owns the answer, which never
+//! changes once it is known.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use crate::metrics::Metrics;
 
-/// The question to the runtime. Its task ends with the answer.
+/// Queries the runtime. The task ends with the answer.
 #[derive(Debug)]
 pub struct DriverDetection {
     pub runtime: Arc<dyn Runtime>,
@@ -23,7 +23,7 @@ pub struct DriverDetection {
 }
 
 impl DriverDetection {
-    /// Asks until it is decided; at most one call every two seconds.
+    /// Queries the runtime until the driver is decided; at most one call every two seconds.
     pub async fn run(self) {
         let mut tries = 0_u32;
         loop {

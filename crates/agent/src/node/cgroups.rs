@@ -1,8 +1,8 @@
-//! The cgroups that the node has whatever its pods: the one of all pods, the QoS cgroups below it, and the reserved ones of the
-//! system and of Kubernetes.
+//! The node's cgroups: the cgroup of all pods, the QoS cgroups below it, and the reserved cgroups of the system and of
+//! Kubernetes.
 //!
-//! Owns: those cgroups. Pods' own are their workers'. What cannot be made ends the kubelet, because pods without limits
-//! would take the node down; limits that cannot be had yet, because pods use more, are tried again.
+//! Owns those cgroups; the cgroup of a pod belongs to its worker. If a cgroup cannot be created the kubelet exits, because
+//! pods without limits could exhaust the node. Limits that cannot be set yet, because pods use more, are retried.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,10 +24,10 @@ use crate::metrics::CgroupWork;
 use crate::node::machine::machine_facts;
 use crate::resources::admissions::Admissions;
 
-/// Whatever somebody changed is put right again after this long, and what failed is tried again.
+/// Interval at which external changes are reverted and failed updates retried.
 const PERIOD: Duration = Duration::from_secs(60);
-/// Pods come and go in bursts; the QoS cgroups follow them together.
-const GATHER: Duration = Duration::from_millis(200);
+/// Pods start and end in bursts, so changes are gathered this long before the QoS cgroups are updated.
+const BATCH_DELAY: Duration = Duration::from_millis(200);
 
 const ENFORCED: &str = "NodeAllocatableEnforced";
 const NOT_ENFORCED: &str = "FailedNodeAllocatableEnforcement";
@@ -36,11 +36,11 @@ const NOT_ENFORCED: &str = "FailedNodeAllocatableEnforcement";
 pub(crate) struct NodeCgroups {
     pub(crate) ctx: Arc<Context>,
     pub(crate) admissions: Admissions,
-    /// `None` until the runtime was asked; cgroups are named by it.
+    /// `None` until detected. The names of cgroups depend on it.
     pub(crate) driver: watch::Receiver<Option<CgroupDriver>>,
-    /// Told once pods can have cgroups.
+    /// Set once pods can have cgroups.
     pub(crate) names: watch::Sender<Option<Arc<CgroupNames>>>,
-    /// Cancelled if they cannot.
+    /// Cancelled if the cgroups cannot be created.
     pub(crate) given_up: CancellationToken,
 }
 
@@ -72,7 +72,7 @@ impl NodeCgroups {
         }
     }
 
-    /// Makes what pods are put into.
+    /// Creates the cgroup of all pods and the QoS cgroups.
     async fn make(&self, names: &CgroupNames) -> Result<(), String> {
         if let Some(root) = names.root()
             && !self.ctx.cgroups.exists(&root).await
@@ -84,7 +84,7 @@ impl NodeCgroups {
         self.apply_qos_cgroups(names, &self.qos(), CgroupWork::Create).await
     }
 
-    /// Those who made these cgroups run in them; without them the configuration is wrong.
+    /// Sets the limits of the reserved cgroups, which must exist; otherwise the configuration is invalid.
     async fn enforce_reserved(&self, names: &CgroupNames, plan: &Enforcement) -> Result<(), String> {
         for ReservedCgroup { of, cgroup, numbers } in &plan.reserved {
             let path = names.existing(cgroup);
@@ -104,7 +104,7 @@ impl NodeCgroups {
         Ok(())
     }
 
-    /// Follows the pods, and puts right what others changed.
+    /// Updates the limits when pods change, and reverts external changes.
     async fn keep(&self, names: &CgroupNames, enforcement: &Enforcement) {
         let clock = self.ctx.clock;
         let mut changes = self.admissions.changes();
@@ -124,14 +124,14 @@ impl NodeCgroups {
                 }
             }
             tokio::select! {
-                Ok(()) = changes.changed() => clock.sleep_until(clock.mono() + GATHER).await,
+                Ok(()) = changes.changed() => clock.sleep_until(clock.mono() + BATCH_DELAY).await,
                 () = clock.sleep_until(repair_at) => {}
             }
         }
     }
 
-    /// Returns whether the limits of all pods together are in place; said when that changes for the better, and each time
-    /// it fails.
+    /// Sets the limits of the cgroup of all pods, and returns whether that succeeded. Records an event when they are set for
+    /// the first time, and for each failure.
     async fn enforce_on_pods(&self, names: &CgroupNames, plan: &Enforcement, was_enforced: bool) -> bool {
         let cgroup = names.all_pods();
         let recorder = &self.ctx.recorder;
@@ -139,7 +139,7 @@ impl NodeCgroups {
             Ok(()) => {
                 if !was_enforced {
                     recorder.node_normal(ENFORCED, "Updated Node Allocatable limit across pods");
-                    // Who waits for their cgroup finds its limits, too.
+                    // Tasks that wait for the cgroup also find its limits set.
                     self.names.send_modify(|_| {});
                 }
                 true
@@ -180,20 +180,20 @@ impl NodeCgroups {
     }
 }
 
-/// What the node has, less what is reserved.
+/// Allocatable and reserved resources.
 async fn enforcement(ctx: &Context) -> Enforcement {
     let settings = &ctx.settings.cgroups;
     let machine = ctx.machine.info();
     let sizes = machine.hugepage_sizes.clone();
-    let most_processes = most_processes(ctx).await;
+    let max_processes = max_processes(ctx).await;
     let (no_devices, no_more) = (BTreeMap::new(), Quantities::new());
     let machine = machine_facts(machine, None);
     let capacity = compute_capacity(&settings.config, &machine, &no_devices, &no_more);
-    compute_enforcement(&settings.config, &capacity, most_processes, &sizes)
+    compute_enforcement(&settings.config, &capacity, max_processes, &sizes)
 }
 
-/// The kernel has so many numbers for processes, and takes so many threads.
-async fn most_processes(ctx: &Context) -> Option<i64> {
+/// The kernel's limit of processes: the smaller of `pid_max` and `threads-max`.
+async fn max_processes(ctx: &Context) -> Option<i64> {
     let files = ["/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max"];
     let texts = ctx.files.read_each(files.map(Into::into).to_vec()).await;
     texts.into_iter().flatten().filter_map(|text| text.trim().parse().ok()).min()

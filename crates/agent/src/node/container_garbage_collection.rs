@@ -1,7 +1,7 @@
-//! Collecting what nobody needs any more: dead containers and sandboxes, log directories of gone pods, dangling links.
+//! Container garbage collection: dead containers and sandboxes, log directories of removed pods, dangling log symlinks.
 //!
-//! Owns nothing: what to remove is decided in `kubelet_core::gc` from what the PLEG has seen anyway, so collecting
-//! costs the runtime no listing. Done now and then, and at once when a disk runs short.
+//! Owns no state: what to remove is decided in `kubelet_core::gc` from the pod cache, so that no extra listing is needed. It
+//! runs periodically, and at once under disk pressure.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,12 +22,12 @@ use crate::removers::Remover;
 const CONTAINER_GC_FAILED: &str = "ContainerGCFailed";
 const PERIOD: Duration = Duration::from_secs(60);
 
-/// What is collected of pods that have ended and are still wanted.
+/// What to do with the containers of pods that have ended and still exist in their source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ended {
-    /// Their last words stay to be read.
+    /// Keep them, so that their logs can be read.
     Kept,
-    /// The disk runs short: their containers go.
+    /// Under disk pressure: remove them.
     Removed,
 }
 
@@ -47,12 +47,12 @@ impl ContainerGarbageCollector {
         pods: PodsView,
         sources_ready: watch::Receiver<bool>,
     ) -> (Self, Remover) {
-        // One who asks waits for the answer, and there is one who asks.
+        // The only sender waits for each answer.
         let (sender, requests) = mpsc::channel(1);
         (Self { ctx, cache, pods, sources_ready, requests }, sender)
     }
 
-    /// Runs until nobody can ask any more.
+    /// Runs until all senders are dropped.
     pub(crate) async fn run(mut self) {
         let mut next = self.ctx.clock.mono() + PERIOD;
         loop {
@@ -60,7 +60,7 @@ impl ContainerGarbageCollector {
                 asked = self.requests.recv() => match asked {
                     Some(done) => {
                         let is_less = self.collect(Ended::Removed).await;
-                        // Who has left does not wait any more.
+                        // The sender may have stopped waiting.
                         let _ = done.send(is_less);
                     }
                     None => return,
@@ -73,7 +73,7 @@ impl ContainerGarbageCollector {
         }
     }
 
-    /// Returns whether any container was to go.
+    /// Returns whether there was any container to remove.
     async fn collect(&self, ended: Ended) -> bool {
         let plan = self.decide(ended).await;
         let is_any = !plan.containers.is_empty();
@@ -125,7 +125,7 @@ impl ContainerGarbageCollector {
         })
     }
 
-    /// Of a pod that somebody takes care of.
+    /// For a pod that has a worker.
     fn fate(&self, uid: &PodUid, ended: Ended) -> PodFate {
         let Some(entry) = self.pods.get(uid) else { return PodFate::Live };
         let is_deleted = entry.pod.metadata.deletion_timestamp.is_some();
@@ -153,7 +153,7 @@ impl ContainerGarbageCollector {
         (dirs, links.map(|e| LogLink { name: e.name, target_exists: e.target_exists }).collect())
     }
 
-    /// What fails is logged and tried again the next time; returns what the runtime would not remove.
+    /// Executes the plan. Failures are logged and retried in the next pass; returns the errors of the runtime.
     async fn act(&self, plan: GcPlan) -> Vec<String> {
         let (ctx, mut problems) = (&self.ctx, Vec::new());
         for (id, why) in plan.containers {

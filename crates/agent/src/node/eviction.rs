@@ -1,8 +1,8 @@
-//! Keeping the node alive under its pods (docs/behaviour/eviction.md): looks at what is left, removes what nobody needs, and
-//! ends one pod at a time where that is not enough.
+//! Node-pressure eviction (docs/behaviour/eviction.md): observes the eviction signals, reclaims unused resources, and evicts
+//! one pod at a time if that is not enough.
 //!
-//! Owns which thresholds are crossed since when, and what the node shows of it. Which, who and why is decided in
-//! `kubelet_core::eviction`; samples come from `stats`, pods end by their workers.
+//! Owns which thresholds are met since when, and the node's pressure conditions. Thresholds and the ranking of pods are
+//! decided in `kubelet_core::eviction`; samples come from `stats`, and pods are terminated by their workers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,16 +38,17 @@ use crate::removers::Remover;
 use crate::resources::admissions::Admissions;
 use crate::serving::stats::{FRESH, Samplers};
 
-/// Between two looks, as long as there is something to look for.
+/// Monitoring interval.
 const PERIOD: Duration = Duration::from_secs(10);
-/// A pod that was told to go is waited for, though not forever.
+/// How long to wait for an evicted pod.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Runtimes remove files some time after they have said that an image or a container is gone. No pod goes meanwhile.
+/// Runtimes remove files some time after they reported that an image or a container is removed. No pod is evicted
+/// meanwhile.
 const SETTLE_TIME: Duration = Duration::from_secs(5);
-/// Who takes more than it may gets this many seconds, as does everybody where a hard threshold is passed.
-const AT_ONCE: i64 = 1;
+/// Grace period in seconds for hard thresholds and for pods over their own limits.
+const IMMEDIATE_GRACE: i64 = 1;
 
-/// Who can make room on a disk.
+/// The tasks that can free disk space.
 #[derive(Debug)]
 pub(crate) struct Removers {
     pub(crate) dead_containers: Remover,
@@ -62,17 +63,17 @@ pub(crate) struct Evictor {
     samplers: Samplers,
     removers: Removers,
     shown: watch::Sender<NodePressure>,
-    /// As they hold on this node's disks.
+    /// As they apply to this node's filesystems.
     thresholds: Vec<Threshold>,
     layout: DiskLayout,
     state: PressureState,
     pods_changed: watch::Receiver<u64>,
-    /// What pods have together can be measured once they have a cgroup.
+    /// The memory available to pods can be measured once they have a cgroup.
     pods_cgroup: watch::Receiver<Option<Arc<CgroupNames>>>,
     alarm: Alarm,
 }
 
-/// What the evictor reads of the other tasks.
+/// What the evictor reads from other tasks.
 pub(crate) struct EvictorInputs {
     pub(crate) cache: PodCache,
     pub(crate) pods: PodsView,
@@ -81,17 +82,17 @@ pub(crate) struct EvictorInputs {
     pub(crate) samplers: Samplers,
 }
 
-/// What the kernel is asked to wake us for.
+/// Notification by the kernel that a memory threshold was crossed.
 #[derive(Debug, Default)]
 struct Alarm {
     marks: Vec<MemoryMark>,
-    /// It woke us: what was sampled before does not show why.
+    /// The kernel notified us: earlier samples do not show why.
     has_rung: bool,
-    /// It was told that the kernel cannot.
+    /// The kernel's notification is unavailable, which was logged.
     is_broken: bool,
 }
 
-/// What is left of each resource, at one moment.
+/// The eviction signals at one moment.
 struct Snapshot {
     observations: Observations,
     taken: MonoTime,
@@ -138,7 +139,7 @@ impl Evictor {
         }
     }
 
-    /// One round; returns the pods that were told to go. After them, the next round looks at once.
+    /// One round; returns the evicted pods. The next round follows at once if there are any.
     async fn round(&mut self) -> Vec<PodUid> {
         let due = match self.take_snapshot().await {
             Some(snapshot) => self.evaluate(snapshot),
@@ -154,10 +155,10 @@ impl Evictor {
         }
     }
 
-    /// Waits for the next round; for as long as there is nothing to look for, nothing is looked at.
+    /// Waits for the next round; without thresholds and limits, until there are some.
     async fn pause(&mut self) {
         if self.thresholds.is_empty() && self.limited_pods().is_empty() {
-            // Only fails when the kubelet stops, which drops this, too.
+            // Fails only when the kubelet shuts down, which drops this task, too.
             let _ = self.pods_changed.changed().await;
         }
         let began = self.ctx.clock.mono();
@@ -168,14 +169,14 @@ impl Evictor {
             Ok(()) = self.pods_cgroup.changed() => {}
             () = alarm => {
                 tracing::info!("Memory threshold crossed, notified by the kernel");
-                // Memory that goes up and down around a mark keeps nobody busy.
+                // Limits the rate of rounds if memory usage oscillates around a threshold.
                 clock.sleep_until(began + FRESH).await;
                 self.alarm.has_rung = true;
             }
         }
     }
 
-    /// Asks the kernel to wake us when the next threshold is passed; without it, the next look comes when it is due.
+    /// Requests a notification of the kernel when the next threshold is crossed; without it, polling finds it.
     async fn set_alarm(&mut self) -> BoxFuture<'static, ()> {
         if self.alarm.marks.is_empty() {
             return pending().boxed();
@@ -199,7 +200,7 @@ impl Evictor {
         }
     }
 
-    /// `None`: nobody wants to know.
+    /// `None` if there is no threshold or limit to check.
     async fn take_snapshot(&mut self) -> Option<Snapshot> {
         if self.thresholds.is_empty() {
             return None;
@@ -208,27 +209,27 @@ impl Evictor {
         let (node, disks) =
             tokio::join!(self.samplers.node(Detail::Node, most), self.samplers.filesystems(most));
         if let Some(disks) = &disks {
-            self.fit(disks);
+            self.apply_layout(disks);
         }
-        let watched = node.as_ref().filter(|_| self.ctx.settings.eviction.by_kernel);
-        self.alarm.marks = watched.map_or_else(Vec::new, |node| compute_memory_marks(&self.thresholds, node));
+        let sample = node.as_ref().filter(|_| self.ctx.settings.eviction.by_kernel);
+        self.alarm.marks = sample.map_or_else(Vec::new, |node| compute_memory_marks(&self.thresholds, node));
         let taken = node.as_ref().map_or(self.ctx.clock.mono(), |node| node.taken.mono);
         Some(Snapshot { observations: observe(node.as_deref(), disks.as_deref()), taken })
     }
 
-    /// Thresholds hold for filesystems, and which there are the runtime says.
-    fn fit(&mut self, disks: &DiskSample) {
+    /// Applies the filesystem layout that the runtime reports, on which the thresholds depend.
+    fn apply_layout(&mut self, disks: &DiskSample) {
         let settings = &self.ctx.settings.eviction;
         let Some(layout) = disk_layout(disks, settings.may_split) else { return };
         if layout != self.layout {
             self.layout = layout;
             self.thresholds = fit_to_layout(&settings.thresholds, layout);
-            // It knows thresholds by their places.
+            // The state refers to thresholds by their index.
             self.state = PressureState::default();
         }
     }
 
-    /// Shows what one look says; returns the thresholds that something must be done about.
+    /// Updates the pressure conditions; returns the thresholds that require reclaim or eviction.
     fn evaluate(&mut self, snapshot: Snapshot) -> Option<(Vec<usize>, Snapshot)> {
         let transition = self.ctx.settings.eviction.transition;
         let now = self.ctx.clock.mono();
@@ -251,7 +252,7 @@ impl Evictor {
         admitted.into_iter().filter(|pod| has_limits(pod) && !is_critical_pod(pod)).collect()
     }
 
-    /// Ends the pods that take more of the disk than they may.
+    /// Evicts pods that exceed their limits of ephemeral storage.
     async fn enforce_limits(&self) -> Vec<PodUid> {
         let pods = self.limited_pods();
         if pods.is_empty() {
@@ -268,7 +269,7 @@ impl Evictor {
             let Some((limit, notice)) = compute_passed_limit(&pod, &usage, of_pod, self.layout) else {
                 continue;
             };
-            if self.admissions.evict(&uid, notice, AT_ONCE) {
+            if self.admissions.evict(&uid, notice, IMMEDIATE_GRACE) {
                 self.ctx.metrics.eviction.evicted(limit.as_str(), None);
                 evicted.push(uid);
             }
@@ -276,7 +277,7 @@ impl Evictor {
         evicted
     }
 
-    /// Does something about the most urgent shortage; returns the pod that has to go for it.
+    /// Reclaims resources for the most urgent threshold, or evicts a pod, which is returned.
     async fn relieve(&self, due: &[usize], snapshot: &Snapshot) -> Option<PodUid> {
         let threshold = self.thresholds.get(*due.first()?)?;
         let signal = threshold.signal;
@@ -294,7 +295,7 @@ impl Evictor {
         self.evict_one(threshold, snapshot).await
     }
 
-    /// Removes what nobody needs; returns whether that was enough.
+    /// Removes unused containers or images; returns whether the thresholds are no longer met.
     async fn reclaim(&self, reclaim: Reclaim, due: &[usize]) -> bool {
         let mut is_less = false;
         if reclaim.dead_containers {
@@ -313,7 +314,7 @@ impl Evictor {
         true
     }
 
-    /// Samples from before may show what is not there any more.
+    /// Takes new samples, because earlier ones do not show what was reclaimed.
     async fn is_relieved(&self, due: &[usize]) -> bool {
         let now = Duration::ZERO;
         let (node, disks) =
@@ -343,17 +344,17 @@ impl Evictor {
         None
     }
 
-    /// Where a soft threshold is passed, a pod gets its own time as far as the node can give it.
+    /// For a soft threshold, the pod's grace period up to `evictionMaxPodGracePeriod`.
     fn grace(&self, threshold: &Threshold, pod: &Pod) -> i64 {
         if threshold.is_hard() {
-            return AT_ONCE;
+            return IMMEDIATE_GRACE;
         }
         let most = self.ctx.settings.eviction.max_pod_grace;
         spec_of(pod).termination_grace_period_seconds.map_or(most, |own| own.min(most))
     }
 
-    /// Until nothing of them is left, and no sample from before is shared any more: the next look must see what their end
-    /// gave back, or it would end more of them than need be.
+    /// Waits until the pods are cleaned up and samples from before have expired: otherwise the next round would not see the
+    /// reclaimed resources, and evict more pods than necessary.
     async fn wait_for(&self, pods: &[PodUid]) {
         self.wait_until_gone(pods).await;
         self.ctx.clock.sleep_until(self.ctx.clock.mono() + FRESH).await;
@@ -375,13 +376,13 @@ impl Evictor {
     }
 }
 
-/// Asks for it and waits until it is done; a task that is gone removes nothing.
+/// Sends a request and waits for its result; a task that has ended removes nothing.
 async fn remove(remover: &Remover) -> bool {
     let (done, answer) = oneshot::channel();
     remover.send(done).await.is_ok() && answer.await.unwrap_or(false)
 }
 
-/// Pods that may go for the node, with what they use. Critical ones never do.
+/// Pods that may be evicted, with their usage. Critical pods are never evicted.
 fn candidates<'a>(
     pods: &'a [Arc<Pod>],
     node: Option<&NodeSample>,

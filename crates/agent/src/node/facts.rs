@@ -1,4 +1,4 @@
-//! What the Node object is computed from, gathered from the machine, the runtime and the settings.
+//! Gathers the facts that the Node object is computed from: the machine, the runtime and the settings.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -21,12 +21,12 @@ use crate::pods::pleg::PlegHandle;
 use crate::resources::devices::Devices;
 use crate::settings::NodeSettings;
 
-/// Images are listed again after this long; they change only when something is pulled or removed.
+/// Interval of image listings; images change only by pulls and removals.
 const IMAGES_FOR: Duration = Duration::from_secs(30);
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Features that the scheduler may ask for, and that are built here.
+/// Node features that are declared to the scheduler.
 const DECLARED_FEATURES: [&str; 1] = ["RestartAllContainersOnContainerExits"];
-/// Told to the API server, which then leaves WebSockets to us.
+/// Declared to the API server, which then proxies WebSockets to the kubelet.
 const WEBSOCKETS: &str = "ExtendWebSocketsToKubelet";
 
 fn declared_features(on: Features) -> Vec<String> {
@@ -34,12 +34,12 @@ fn declared_features(on: Features) -> Vec<String> {
     DECLARED_FEATURES.into_iter().chain(websockets).map(str::to_owned).collect()
 }
 
-/// The tasks that know how this node is.
+/// What other tasks publish about this node.
 #[derive(Clone, Debug)]
 pub(crate) struct NodeSources {
     pub(crate) node: watch::Receiver<NodeView>,
     pub(crate) pleg: PlegHandle,
-    /// What the node runs short of, written by `eviction`.
+    /// The pressure conditions, written by `eviction`.
     pub(crate) pressure: watch::Receiver<NodePressure>,
     /// The node is shutting down, written by `shutdown`.
     pub(crate) shutting_down: watch::Receiver<bool>,
@@ -47,13 +47,13 @@ pub(crate) struct NodeSources {
 }
 
 impl NodeSources {
-    /// Everything that keeps the node from being ready, in the words of its condition; empty when it is.
+    /// Everything that keeps the node from being ready, as messages for its Ready condition; empty when it is.
     pub(super) fn problems(&self, now: MonoTime) -> Vec<String> {
         self.node.borrow().problems(self.pleg.problem(now), *self.shutting_down.borrow(), now)
     }
 }
 
-/// The facts, owned; [`GatheredFacts::view`] lends them to a decision.
+/// The owned facts; [`GatheredFacts::view`] borrows them for a decision.
 #[derive(Debug)]
 pub(super) struct GatheredFacts {
     machine: NodeMachine,
@@ -73,7 +73,7 @@ pub(super) struct GatheredFacts {
 }
 
 impl GatheredFacts {
-    /// What does not change while the process runs.
+    /// Gathers the facts that do not change while the process runs.
     pub(super) async fn new(ctx: &Context, settings: &NodeSettings) -> Self {
         let info = ctx.machine.info();
         let storage = ctx.files.filesystem_bytes(&ctx.settings.paths.root).await;
@@ -98,7 +98,7 @@ impl GatheredFacts {
         }
     }
 
-    /// Looks again at what may have changed.
+    /// Updates the facts that may have changed.
     pub(super) async fn refresh(&mut self, ctx: &Context, sources: &NodeSources, settings: &NodeSettings) {
         self.refresh_addresses(ctx, settings).await;
         self.refresh_images(ctx).await;
@@ -116,7 +116,7 @@ impl GatheredFacts {
         }
     }
 
-    /// A name is resolved only where nothing else says an address.
+    /// The node name is resolved only if no address is configured.
     async fn refresh_addresses(&mut self, ctx: &Context, settings: &NodeSettings) {
         let given = settings.flags.node_ips();
         let is_given = given.first().is_some_and(|ip| !ip.is_unspecified());
@@ -178,12 +178,12 @@ impl GatheredFacts {
         }
     }
 
-    /// What the node runs short of, as last gathered.
+    /// The pressure conditions, as last gathered.
     pub(super) const fn pressure(&self) -> NodePressure {
         self.pressure
     }
 
-    /// What there is of devices, as last gathered.
+    /// Capacity and allocatable amounts of devices, as last gathered.
     pub(super) const fn devices(&self) -> &BTreeMap<String, DeviceAmounts> {
         &self.devices
     }
@@ -194,7 +194,7 @@ impl GatheredFacts {
     }
 }
 
-/// The override where there is one, as in the node's name, but not cut to a DNS name.
+/// `--hostname-override` or the hostname, as for the node's name, but not normalised to a DNS name.
 fn hostname(settings: &NodeSettings, machine: &MachineInfo) -> String {
     let given = settings.flags.hostname_override.trim();
     if given.is_empty() { machine.hostname.trim().to_lowercase() } else { given.to_lowercase() }

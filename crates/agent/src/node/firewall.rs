@@ -1,5 +1,5 @@
-//! Keeps the node's own chains in its firewall: makes what is missing at the start, and again whenever somebody has emptied
-//! the tables. What belongs there, `kubelet_core::firewall` says. A node without the program does without.
+//! The kubelet's own iptables chains: creates what is missing at the start, and again whenever the tables were flushed. The
+//! rules come from `kubelet_core::firewall`. Without iptables on the node there are no chains.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,46 +13,46 @@ use crate::context::Context;
 use crate::error_chain::chain;
 
 const PERIOD: Duration = Duration::from_secs(60);
-/// It waits for others itself; see [`kubelet_core::firewall`].
+/// iptables itself waits for the xtables lock; see [`kubelet_core::firewall`].
 const DEADLINE: Duration = Duration::from_secs(15);
 
-/// The chains of one family of addresses.
+/// The chains of one address family.
 #[derive(Debug)]
 pub(crate) struct Firewall {
     ctx: Arc<Context>,
     family: Family,
-    /// Everything was there once, so that the canaries stand for all of it.
+    /// All rules existed once, so that checking the canary chains is enough.
     is_made: bool,
-    /// What went wrong last, so that it is said once.
-    said: Option<String>,
+    /// The last error, so that it is logged once.
+    last_error: Option<String>,
 }
 
 /// Why a round ended early.
-enum Trouble {
-    /// There is no such program.
+enum RoundError {
+    /// iptables is not installed.
     NoProgram,
     Failed(String),
 }
 
 impl Firewall {
     pub(crate) const fn new(ctx: Arc<Context>, family: Family) -> Self {
-        Self { ctx, family, is_made: false, said: None }
+        Self { ctx, family, is_made: false, last_error: None }
     }
 
-    /// Runs until dropped, or until there turns out to be nothing to do it with.
+    /// Runs until dropped, or ends if iptables is not installed.
     pub(crate) async fn run(mut self) {
         let program = self.family.program();
         loop {
             match self.round().await {
-                Ok(()) => (self.is_made, self.said) = (true, None),
-                Err(Trouble::NoProgram) => {
+                Ok(()) => (self.is_made, self.last_error) = (true, None),
+                Err(RoundError::NoProgram) => {
                     return tracing::info!(program, "iptables is not available, not creating its chains");
                 }
-                Err(Trouble::Failed(why)) => {
-                    if self.said.as_ref() != Some(&why) {
+                Err(RoundError::Failed(why)) => {
+                    if self.last_error.as_ref() != Some(&why) {
                         tracing::error!(program, err = why, "Failed to create iptables chains");
                     }
-                    (self.is_made, self.said) = (false, Some(why));
+                    (self.is_made, self.last_error) = (false, Some(why));
                 }
             }
             let clock = self.ctx.clock;
@@ -60,7 +60,7 @@ impl Firewall {
         }
     }
 
-    async fn round(&self) -> Result<(), Trouble> {
+    async fn round(&self) -> Result<(), RoundError> {
         if self.is_made && self.lacks_none_of(&CANARIES).await? {
             return Ok(());
         }
@@ -72,25 +72,25 @@ impl Firewall {
         }
         for piece in pieces(self.family) {
             if !self.lacks_none_of(&[piece]).await? {
-                self.ask(piece.remedy()).await?.map_err(Trouble::Failed)?;
+                self.run_iptables(piece.remedy()).await?.map_err(RoundError::Failed)?;
             }
         }
         Ok(())
     }
 
-    async fn lacks_none_of(&self, pieces: &[Piece]) -> Result<bool, Trouble> {
+    async fn lacks_none_of(&self, pieces: &[Piece]) -> Result<bool, RoundError> {
         for piece in pieces {
-            if self.ask(piece.question()).await?.is_err() {
+            if self.run_iptables(piece.question()).await?.is_err() {
                 return Ok(false);
             }
         }
         Ok(true)
     }
 
-    /// The inner error is the program's own complaint.
-    async fn ask(&self, args: Vec<String>) -> Result<Result<(), String>, Trouble> {
+    /// The inner error is the error output of iptables.
+    async fn run_iptables(&self, args: Vec<String>) -> Result<Result<(), String>, RoundError> {
         let program = self.family.program();
-        let said = args.join(" ");
+        let arguments = args.join(" ");
         let call = ProgramCall {
             path: PathBuf::from(program),
             args,
@@ -100,10 +100,10 @@ impl Firewall {
         };
         match self.ctx.processes.run_to_end(&call).await {
             Ok(end) if end.code == Some(0) => Ok(Ok(())),
-            Ok(end) => Ok(Err(format!("{program} {said}: {}", end.complaint))),
-            Err(error) if error.is_not_found() => Err(Trouble::NoProgram),
+            Ok(end) => Ok(Err(format!("{program} {arguments}: {}", end.complaint))),
+            Err(error) if error.is_not_found() => Err(RoundError::NoProgram),
             Err(error @ (HostError::Io { .. } | HostError::Invalid(_) | HostError::GivenUp(_))) => {
-                Err(Trouble::Failed(chain(&error)))
+                Err(RoundError::Failed(chain(&error)))
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The node's lease: the heartbeat by which the cluster knows that the node lives. What to ask next is decided in
+//! The node lease: the heartbeat by which the cluster knows that the node is alive. The next call is decided in
 //! `kubelet_core::lease`.
 
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use ports::cluster::{Cluster, ClusterError, ClusterResult};
 use crate::api::reflector::StoreReader;
 use crate::context::Context;
 
-/// Renews the lease until dropped; it is left to expire then.
+/// Renews the lease until dropped; then the lease expires.
 pub(crate) async fn keep(
     ctx: Arc<Context>,
     cluster: Arc<dyn Cluster>,

@@ -1,4 +1,4 @@
-//! The machine as the decisions about the Node see it.
+//! Converts the port's facts about the machine for decisions about the Node.
 
 use kubelet_core::node::NodeMachine;
 use ports::host::MachineInfo;

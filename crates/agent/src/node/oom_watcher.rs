@@ -1,5 +1,5 @@
-//! Reads the kernel's log for processes that it ended because the machine was out of memory, and tells of them. Owns
-//! nothing. Where the log cannot be read the node goes without.
+//! Reads the kernel log for OOM kills of the whole machine, and records them as events. Owns no state. If the log cannot be
+//! read, there are no such events.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use kubelet_core::oom::{SYSTEM_OOM, parse_oom_kill, system_oom_message};
 use crate::context::Context;
 use crate::error_chain::chain;
 
-/// Runs until the log ends, which it does not.
+/// Runs until the log ends, which is not expected.
 pub(crate) async fn run(ctx: Arc<Context>) {
     let path = &ctx.settings.measure.kernel_log;
     let mut records = match ctx.machine.kernel_log(path) {
@@ -25,7 +25,7 @@ pub(crate) async fn run(ctx: Arc<Context>) {
     while let Some(record) = records.next().await {
         let Some(kill) = parse_oom_kill(&record) else { continue };
         if kill.is_of_machine {
-            ctx.metrics.eviction.system_ran_out_of_memory();
+            ctx.metrics.eviction.system_oom();
             ctx.recorder.node_warning(SYSTEM_OOM, system_oom_message(&kill));
         } else {
             tracing::info!(kill.pid, kill.process, "Got OOM kill event");

@@ -1,5 +1,5 @@
-//! Tells the runtime of a standalone node where its pods get their addresses. In a cluster the API says it, and
-//! `cluster::node` hands it on.
+//! Sends the configured pod CIDR of a standalone node to the runtime. In a cluster the CIDR comes from the Node object, and
+//! `node::status` sends it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use crate::node_view::NodeView;
 
 const PAUSE: Duration = Duration::from_secs(60);
 
-/// Ends when the runtime knows it, or says that it never will.
+/// Ends when the runtime has accepted the CIDR or does not support the call.
 pub(crate) async fn run(ctx: Arc<Context>, mut node: watch::Receiver<NodeView>, cidr: String) {
     loop {
-        // Before that there is nobody to tell.
+        // Waits for the runtime's first answer.
         if node.wait_for(|view| view.last_ready.is_some()).await.is_err() {
             return;
         }

@@ -1,4 +1,4 @@
-//! What the node as a whole knows of its runtime: asked every five seconds, published for all.
+//! Polls the status of the container runtime every five seconds, and publishes it.
 //!
 //! Readiness comes from the runtime's own status and the relist, never from a single pod: a pod that cannot be
 //! inspected is named in the message and leaves the node ready.
@@ -17,12 +17,12 @@ use crate::node_view::NodeView;
 use crate::pods::pleg::PlegHandle;
 
 const PERIOD: Duration = Duration::from_secs(5);
-/// Until the node is ready for the first time it is looked at more often, though not forever.
+/// Until the node is ready for the first time it is polled more often, for a limited time.
 const FIRST_PERIOD: Duration = Duration::from_millis(100);
 const FIRST_PERIODS_FOR: Duration = Duration::from_secs(120);
 
-/// Asks the runtime now and every five seconds (at first more often, and when the machine is about to end), and says what changed: about the node as events NodeReady and
-/// NodeNotReady, about pods that cannot be looked at as events of their own.
+/// Polls the runtime every five seconds (more often at first, and at a node shutdown), and records changes: events NodeReady
+/// and NodeNotReady of a standalone node, and an event for each pod that cannot be inspected.
 #[derive(Debug)]
 pub struct NodeWatch {
     pub runtime: Arc<dyn Runtime>,
@@ -31,11 +31,11 @@ pub struct NodeWatch {
     pub recorder: Recorder,
     pub view: watch::Sender<NodeView>,
     pub shutting_down: watch::Receiver<bool>,
-    /// Nobody else tells how the node is.
+    /// Without an API the readiness of the node is reported as an event.
     pub is_standalone: bool,
 }
 
-/// What was reported last, so that nothing is reported twice.
+/// The last reports, so that only changes are reported.
 #[derive(Debug, Default)]
 struct Reported {
     is_runtime_ready: Option<bool>,
@@ -61,7 +61,7 @@ impl NodeWatch {
     }
 
     async fn poll(&self) -> MonoTime {
-        let answer = self.ask().await;
+        let answer = self.query_runtime().await;
         let now = self.clock.mono();
         self.view.send_modify(|view| {
             match answer {
@@ -78,7 +78,7 @@ impl NodeWatch {
                 }
                 Err(error) => {
                     view.error = Some(error.to_string());
-                    // It may come back as another version.
+                    // The runtime may have been restarted with another version.
                     view.version =
                         RuntimeVersion { name: view.version.name.clone(), ..RuntimeVersion::default() };
                 }
@@ -87,9 +87,8 @@ impl NodeWatch {
         now
     }
 
-    /// The runtime's status, and its version if that is not known yet. One without a version that we understand is as
-    /// good as none.
-    async fn ask(&self) -> RuntimeResult<(Option<RuntimeVersion>, RuntimeStatus)> {
+    /// The runtime's status, and its version if that is not known yet. A version that cannot be parsed is an error.
+    async fn query_runtime(&self) -> RuntimeResult<(Option<RuntimeVersion>, RuntimeStatus)> {
         let status = self.runtime.status().await?;
         let is_unknown = self.view.borrow().version.version.is_empty();
         let version = if is_unknown { Some(self.runtime.version().await?) } else { None };
@@ -101,7 +100,7 @@ impl NodeWatch {
         report_runtime(&view, &mut reported.is_runtime_ready);
         let problems = view.problems(self.pleg.problem(now), *self.shutting_down.borrow(), now);
         reported.was_ready |= problems.is_empty();
-        // Until the runtime has answered once nothing is known, and nothing is said.
+        // No event until the runtime has answered once.
         if self.is_standalone && view.last_ready.is_some() && reported.problems.as_ref() != Some(&problems) {
             match problems.as_slice() {
                 [] => self.recorder.node_normal("NodeReady", "Node status is now: NodeReady"),
@@ -115,7 +114,7 @@ impl NodeWatch {
                 pod,
                 None,
                 "FailedSync",
-                format!("the runtime cannot say how this pod is: {why}"),
+                format!("failed to get pod status from the container runtime: {why}"),
             );
         }
         reported.stuck = stuck.into_iter().map(|(pod, _)| pod.uid).collect();

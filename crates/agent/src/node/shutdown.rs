@@ -1,9 +1,9 @@
-//! Waits for the end of the machine to be announced, and holds it up until the pods have ended
+//! Graceful node shutdown: waits for logind to announce a shutdown, and inhibits it until the pods have ended
 //! (docs/behaviour/node-shutdown.md).
 //!
-//! Owns whether the machine is about to end, as far as anybody knows, and the lock that holds it up. An announcement is only
-//! a hint: each time the announcer is asked how it is. While it does not answer everything stays as it was. How pods end is
-//! decided in `kubelet_core::shutdown` and carried out by [`drain`]. Not started where no period is configured.
+//! Owns whether the node is shutting down, and the inhibit lock. The signal is only a hint: the state is read from logind
+//! each time, and stays as it was while logind does not answer. The order of pods is decided in `kubelet_core::shutdown` and
+//! executed by [`drain`]. Not started if no grace period is configured.
 
 mod drain;
 
@@ -24,10 +24,10 @@ use crate::error_chain::chain;
 use crate::pods_view::PodsView;
 use crate::resources::admissions::Admissions;
 
-/// A connection that is lost is made again after this long, then twice as long each time, up to the second figure.
+/// Delay before a lost connection is opened again; it doubles each time, up to the maximum.
 const PAUSE: Duration = Duration::from_secs(1);
 const MAX_PAUSE: Duration = Duration::from_secs(60);
-/// What was configured is looked for before the first and after each of these.
+/// Delays between checks whether logind has applied the new configuration.
 const RELOAD_PAUSES: [Duration; 4] = [
     Duration::from_millis(100),
     Duration::from_millis(200),
@@ -41,11 +41,11 @@ pub(crate) struct ShutdownTask {
     admissions: Admissions,
     port: Arc<dyn Shutdown>,
     shown: watch::Sender<bool>,
-    /// Given to the drain when that begins, which drops it when it is done.
+    /// The inhibit lock, which the drain takes over and drops at its end.
     lock: Option<Box<dyn ShutdownLock>>,
     drain: JoinSet<()>,
-    /// Why nobody would tell us of the end, as logged last.
-    trouble: Option<String>,
+    /// The last logged connection error.
+    last_error: Option<String>,
     pause: Duration,
 }
 
@@ -64,24 +64,24 @@ impl ShutdownTask {
             shown,
             lock: None,
             drain: JoinSet::new(),
-            trouble: None,
+            last_error: None,
             pause: PAUSE,
         }
     }
 
     /// Runs until dropped.
     pub(crate) async fn run(mut self) {
-        self.remember().await;
+        self.load_times().await;
         loop {
             let Err(error) = self.follow().await;
-            self.report_trouble(error.to_string());
+            self.report_error(error.to_string());
             self.ctx.clock.sleep_until(self.ctx.clock.mono() + self.pause).await;
             self.pause = (self.pause * 2).min(MAX_PAUSE);
         }
     }
 
-    /// What an earlier kubelet kept, for the metrics.
-    async fn remember(&self) {
+    /// Loads the times of the last shutdown that an earlier run of the kubelet saved, for the metrics.
+    async fn load_times(&self) {
         const LIMIT: usize = 4096;
         let settings = &self.ctx.settings;
         if !settings.shutdown.keeps_times {
@@ -102,7 +102,7 @@ impl ShutdownTask {
         }
     }
 
-    /// One connection, for as long as it holds.
+    /// Watches one connection until it fails.
     async fn follow(&mut self) -> ShutdownResult<std::convert::Infallible> {
         let mut watch = self.port.watch().await?;
         self.ensure_delay(&mut *watch).await?;
@@ -113,9 +113,9 @@ impl ShutdownTask {
             match compute_turn(was_ending, is_ending) {
                 Turn::Stay => {}
                 Turn::Begin => self.begin(),
-                Turn::TakeBack => self.take_back().await,
+                Turn::TakeBack => self.cancel().await,
             }
-            // One that was taken from somebody who is gone holds up nothing.
+            // A lock from an earlier logind process has no effect.
             if !is_ending && (is_new || self.lock.is_none()) {
                 self.lock = Some(watch.hold_up().await?);
             }
@@ -129,7 +129,7 @@ impl ShutdownTask {
         }
     }
 
-    /// Sees to it that the end can be held up for as long as all pods may take.
+    /// Ensures that logind allows a delay as long as the grace periods of all pods.
     async fn ensure_delay(&self, watch: &mut dyn ShutdownWatch) -> ShutdownResult<()> {
         let settings = &self.ctx.settings.shutdown;
         let needed = compute_delay(&settings.periods);
@@ -150,7 +150,7 @@ impl ShutdownTask {
         }
         let path = settings.logind_drop_in.display();
         Err(failed(format!(
-            "InhibitDelayMaxSec is {} s, although {path} says {} s; another drop-in may come after it",
+            "InhibitDelayMaxSec is {} s although {path} sets {} s; another drop-in may override it",
             longest.as_secs(),
             needed.as_secs()
         )))
@@ -164,7 +164,7 @@ impl ShutdownTask {
         files.write_file(path, logind_drop_in(delay).as_bytes(), 0o644).await
     }
 
-    /// From the moment that this is shown no pod is admitted any more, so the drain sees all that were.
+    /// No pod is admitted once the shutdown is published, so that the drain sees all admitted pods.
     fn begin(&mut self) {
         self.shown.send_replace(true);
         self.ctx.recorder.node_normal(EVENT, DETECTED);
@@ -177,8 +177,8 @@ impl ShutdownTask {
         self.drain.spawn(drain.run());
     }
 
-    /// Pods that were told to end do so; the others stay.
-    async fn take_back(&mut self) {
+    /// The shutdown was cancelled. Pods that were requested to terminate do so; the others keep running.
+    async fn cancel(&mut self) {
         self.shown.send_replace(false);
         self.ctx.recorder.node_normal(EVENT, CANCELLED);
         while let Some(ended) = self.drain.try_join_next() {
@@ -192,7 +192,7 @@ impl ShutdownTask {
 
     fn report_watching(&mut self) {
         self.pause = PAUSE;
-        self.trouble = None;
+        self.last_error = None;
         tracing::info!(
             is_held_up = self.lock.is_some(),
             delay = ?compute_delay(&self.ctx.settings.shutdown.periods),
@@ -200,16 +200,16 @@ impl ShutdownTask {
         );
     }
 
-    fn report_trouble(&mut self, why: String) {
-        if self.trouble.as_ref() != Some(&why) {
+    fn report_error(&mut self, why: String) {
+        if self.last_error.as_ref() != Some(&why) {
             tracing::error!(err = why, "Lost connection to logind, graceful node shutdown is inactive");
-            self.trouble = Some(why);
+            self.last_error = Some(why);
         }
     }
 }
 
 const fn failed(why: String) -> ShutdownError {
-    ShutdownError { what: "raise the time that logind waits", why }
+    ShutdownError { what: "raise InhibitDelayMaxSec of logind", why }
 }
 
 fn report_panic(ended: Result<(), JoinError>) {

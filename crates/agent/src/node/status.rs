@@ -1,6 +1,7 @@
-//! The node's own object: registered, watched, and kept true.
+//! The Node object: registers it and keeps its status up to date.
 //!
-//! Owns the reports under way and what was sent last. Whether and what to send is decided in `kubelet_core::node`.
+//! Owns the status updates under way and the last one that was sent. Whether and what to send is decided in
+//! `kubelet_core::node`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,12 +21,12 @@ use crate::context::Context;
 use crate::metrics::NodeStart;
 use crate::settings::NodeSettings;
 
-/// The first delay before registration is retried, which doubles each time, and the longest one.
+/// The first delay before registration is retried, which doubles each time, and its maximum.
 const REGISTER_RETRY: Duration = Duration::from_millis(100);
 const MAX_REGISTER_RETRY: Duration = Duration::from_secs(7);
-/// A report that fails is tried so often at once; then connections are opened again.
-const TRIES: u32 = 5;
-/// A period is stretched by up to this part, so that nodes do not report in step.
+/// Attempts for one status update; then connections are opened again.
+const MAX_ATTEMPTS: u32 = 5;
+/// A period is extended by up to this fraction of it, so that nodes do not report at the same time.
 const JITTER_PART: u32 = 25;
 
 /// Registers the node and reports its status until dropped.
@@ -38,22 +39,22 @@ pub(crate) struct NodeReporter {
     settings: NodeSettings,
     /// The Node as its watch last showed it.
     seen: StoreReader<Node>,
-    /// As the API answered our last patch, which the watch shows a little later.
+    /// The Node as the API returned it for our last patch, which the watch shows a little later.
     answer: Option<Arc<Node>>,
     facts: GatheredFacts,
     reports: StatusReports,
-    /// Pod CIDRs as the runtime was told last.
-    told_cidr: String,
+    /// The pod CIDRs that the runtime accepted last.
+    reported_cidr: String,
     was_unschedulable: bool,
     started: Started,
 }
 
-/// When the node came how far, as far as it was new to the cluster; for the metrics, and for nothing else.
+/// Times of the start-up of a node that is new to the cluster, for the metrics.
 #[derive(Clone, Copy, Debug, Default)]
 struct Started {
     registering: Option<MonoTime>,
     made: Option<MonoTime>,
-    is_told: bool,
+    is_reported: bool,
 }
 
 impl NodeReporter {
@@ -67,7 +68,7 @@ impl NodeReporter {
         Self {
             facts: GatheredFacts::new(&ctx, &settings).await,
             reports: StatusReports::default(),
-            told_cidr: String::new(),
+            reported_cidr: String::new(),
             was_unschedulable: false,
             started: Started::default(),
             ctx,
@@ -91,8 +92,7 @@ impl NodeReporter {
             let now = self.ctx.clock.mono();
             let period = self.settings.config.node_status_update_frequency.as_std();
             next = next.max(now) + period + self.ctx.rng.up_to(period / JITTER_PART);
-            // A node that becomes ready, or ceases to be, begins or ceases to run short, or gets or loses devices, says so
-            // at once.
+            // A change of readiness, of a pressure condition or of devices is reported at once.
             loop {
                 runtime_view.mark_unchanged();
                 shutting_down.mark_unchanged();
@@ -114,7 +114,7 @@ impl NodeReporter {
         }
     }
 
-    /// Creates the Node, or fits the one that is there; tries until it works.
+    /// Creates the Node, or updates the existing one; retries until it succeeds.
     async fn register(&mut self) {
         if !self.settings.config.register_node {
             return;
@@ -145,7 +145,7 @@ impl NodeReporter {
         match self.find_or_create(&initial.node).await? {
             None => self.started.made = Some(self.ctx.clock.mono()),
             Some(existing) => {
-                // Where nothing is known of devices from before, the machine may be another.
+                // Without a device checkpoint the machine may be another one.
                 let is_new = self.sources.devices.are_new();
                 if let Some(patch) = compute_reconciliation(&initial.node, &existing, is_new) {
                     self.patch(patch).await?;
@@ -156,7 +156,7 @@ impl NodeReporter {
         Ok(())
     }
 
-    /// The Node that was there already; `None` if it had to be created.
+    /// The existing Node; `None` if it was created now.
     async fn find_or_create(&self, initial: &Node) -> ClusterResult<Option<Node>> {
         if !self.ctx.node_facts.features.creates_node_first {
             match self.get().await {
@@ -166,7 +166,7 @@ impl NodeReporter {
         }
         match self.cluster.nodes().create("", initial).await {
             Ok(_) => Ok(None),
-            // A node may be allowed to write its Node and not to create it.
+            // A kubelet may be authorized to update its Node but not to create it.
             Err(ClusterError::AlreadyExists { .. } | ClusterError::Forbidden { .. }) => {
                 self.get().await.map(Some)
             }
@@ -174,21 +174,21 @@ impl NodeReporter {
         }
     }
 
-    /// One report: from what the watch showed first, from the API itself when that fails.
+    /// One status update: first from the watched Node, after a failure from a read of the API.
     async fn report(&mut self) {
         self.facts.refresh(&self.ctx, &self.sources, &self.settings).await;
-        for attempt in 0..TRIES {
+        for attempt in 0..MAX_ATTEMPTS {
             let error = match self.try_report(attempt == 0).await {
                 Ok(()) => return,
                 Err(error) => error,
             };
             tracing::warn!(err = %error, attempt, "Error updating node status, will retry");
             if error.is_uncertain() {
-                // The server, or what lies between, may have gone away without a word.
+                // The server, or a proxy in between, may have closed the connection silently.
                 self.cluster.close_connections();
             }
         }
-        tracing::error!("Unable to update node status, exceeded {TRIES} retries");
+        tracing::error!("Unable to update node status, exceeded {MAX_ATTEMPTS} retries");
     }
 
     async fn try_report(&mut self, may_use_seen: bool) -> ClusterResult<()> {
@@ -217,15 +217,15 @@ impl NodeReporter {
             self.reports.note_sent(has_changed, frequency, self.ctx.rng.share(), now);
         }
         self.note_ready(&outcome.node).await;
-        // What somebody else changed is told although it is no part of the status.
+        // Changes by other clients are reported although they are not part of the status.
         self.export(&outcome);
         self.was_unschedulable = existing.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true);
         Ok(())
     }
 
-    /// How long a new node took to be ready.
+    /// Records how long a new node took to be ready.
     async fn note_ready(&mut self, node: &Node) {
-        let Started { registering: Some(registering), made: Some(made), is_told: false } = self.started
+        let Started { registering: Some(registering), made: Some(made), is_reported: false } = self.started
         else {
             return;
         };
@@ -233,13 +233,13 @@ impl NodeReporter {
         if !conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True") {
             return;
         }
-        self.started.is_told = true;
+        self.started.is_reported = true;
         let uptime = self.ctx.files.read_each(vec!["/proc/uptime".into()]).await;
         let uptime = uptime.into_iter().flatten().next().unwrap_or_default();
         let uptime: f64 = uptime.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or_default();
         let now = self.ctx.clock.mono();
         let power_on = Duration::try_from_secs_f64(uptime).unwrap_or_default();
-        self.ctx.metrics.pods.node_is_ready(NodeStart {
+        self.ctx.metrics.pods.node_ready(NodeStart {
             pre_kubelet: power_on.saturating_sub(now.since_start()),
             pre_registration: registering.since_start(),
             registration: made.saturating_since(registering),
@@ -247,7 +247,7 @@ impl NodeReporter {
         });
     }
 
-    /// Serving certificates are for these.
+    /// Publishes the addresses, for serving certificates.
     fn note_addresses(&self, node: &Node) {
         let addresses = node.status.as_ref().and_then(|status| status.addresses.clone()).unwrap_or_default();
         self.addresses.send_if_modified(|known| {
@@ -257,14 +257,14 @@ impl NodeReporter {
         });
     }
 
-    /// The newest that is known of the Node.
+    /// The newest known version of the Node.
     fn latest(&self) -> Option<Arc<Node>> {
         let seen = crate::api::reflector::own_node(&self.seen.borrow())?;
         let answer = self.answer.as_ref().filter(|answer| crate::api::meta::is_newer(&***answer, &*seen));
         Some(answer.cloned().unwrap_or(seen))
     }
 
-    /// Tells what happened to the node, once the API knows how it is.
+    /// Records events about the node, once the API has its status.
     fn export(&self, outcome: &NodeOutcome) {
         if let Some(error) = &outcome.address_error {
             tracing::error!(err = %error, "Failed to determine node addresses");
@@ -278,13 +278,13 @@ impl NodeReporter {
         }
     }
 
-    /// The runtime gives addresses from this range to pods.
+    /// Sends the node's pod CIDR to the runtime.
     async fn report_pod_cidr(&mut self, node: &Node) {
-        let Some(cidr) = compute_pod_cidr_update(node, &self.told_cidr) else { return };
+        let Some(cidr) = compute_pod_cidr_update(node, &self.reported_cidr) else { return };
         match self.ctx.runtime.set_pod_cidr(&cidr).await {
             Ok(()) => {
                 tracing::info!(cidr, "Updated pod CIDR of the container runtime");
-                self.told_cidr = cidr;
+                self.reported_cidr = cidr;
             }
             Err(error) => {
                 tracing::error!(err = %error, cidr, "Failed to update pod CIDR of the container runtime")

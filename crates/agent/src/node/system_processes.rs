@@ -1,8 +1,8 @@
-//! The processes of the node that are no pod's: the kubelet itself, the container runtime, and the rest of the system.
+//! System processes of the node: the kubelet itself, the container runtime, and the rest of the system.
 //!
-//! Owns: in which cgroups they are, where the configuration names some, and how eagerly the kernel kills us and the runtime
-//! when memory runs out. Limits of those cgroups are others' (`node_cgroups`, or whoever made them). Nothing here ends the
-//! kubelet: what fails is said once, and tried again a minute later.
+//! Owns their cgroups, if the configuration names some, and the OOM score of the kubelet and the runtime. The limits of those
+//! cgroups are not set here (but in `node::cgroups`, or by their creator). A failure does not end the kubelet: it is logged
+//! once, and retried a minute later.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,12 +19,12 @@ use crate::context::Context;
 use crate::error_chain::chain;
 use crate::node_view::NodeView;
 
-/// Whoever was started or moved since is put where it belongs after this long.
+/// Interval at which processes that were started or moved since are moved to their cgroup.
 const PERIOD: Duration = Duration::from_secs(60);
-/// Where no cgroup is named, only our own score could have been changed.
+/// The interval if no cgroup is configured, when only our own OOM score could have changed.
 const QUIET_PERIOD: Duration = Duration::from_secs(300);
 
-/// What went wrong with a process or a cgroup, in words.
+/// The error about a process or a cgroup.
 type Outcome = Result<(), String>;
 
 #[derive(Debug)]
@@ -48,7 +48,7 @@ impl SystemProcesses {
         let settings = &self.ctx.settings.processes;
         let names = [&settings.kubelet, &settings.runtime, &settings.system];
         let period = if names.iter().any(|name| name.is_some()) { PERIOD } else { QUIET_PERIOD };
-        // Before that nothing has the runtime's socket.
+        // Waits for the runtime's first answer; before, no process may listen on its socket.
         if self.node.wait_for(|view| view.last_ready.is_some()).await.is_err() {
             return;
         }
@@ -58,7 +58,7 @@ impl SystemProcesses {
         }
     }
 
-    /// The rest of the system comes last: nobody is moved there first who has a place of his own.
+    /// The rest of the system comes last, so that no process with its own cgroup is moved there first.
     async fn round(&mut self) {
         let ctx = self.ctx.clone();
         let settings = &ctx.settings.processes;
@@ -68,28 +68,28 @@ impl SystemProcesses {
             self.runtime.report(adjust_runtime(&ctx, cgroup).await);
         }
         if let Some(cgroup) = &settings.system {
-            self.system.report(gather(&ctx, cgroup).await);
+            self.system.report(move_system_processes(&ctx, cgroup).await);
         }
     }
 }
 
-/// The runtime is whoever answers us: its name and its files differ between runtimes.
+/// The runtime is the process that listens on its socket: its name and its PID file differ between runtimes.
 async fn adjust_runtime(ctx: &Context, cgroup: &CgroupPath) -> Outcome {
     let socket = &ctx.settings.processes.runtime_socket;
     let listener = ctx.cgroups.listener(socket).await.map_err(|error| chain(&error))?;
     let Some(pid) = listener else {
-        return Err(format!("who listens on {} is not on this node", socket.display()));
+        return Err(format!("no process on this node listens on {}", socket.display()));
     };
     adjust(ctx, pid, Some(cgroup), RUNTIME_OOM_SCORE).await
 }
 
-/// Puts a process where it belongs and gives it its score; a failure of one is no reason to leave the other.
+/// Moves a process into its cgroup and sets its OOM score; a failure of one does not prevent the other.
 async fn adjust(ctx: &Context, pid: u32, cgroup: Option<&CgroupPath>, score: i32) -> Outcome {
     let Some(facts) = facts(ctx, pid).await else { return Ok(()) };
     let path = cgroup.map(|cgroup| &*cgroup.path);
     let adjustment = match compute_adjustment(&facts, path, score, ctx.cgroup_version()) {
         Ok(adjustment) => adjustment,
-        // Nobody has asked for anything.
+        // No cgroup is configured.
         Err(_) if cgroup.is_none() => return Ok(()),
         Err(why) => return Err(format!("process {pid} {why}")),
     };
@@ -104,13 +104,13 @@ async fn adjust(ctx: &Context, pid: u32, cgroup: Option<&CgroupPath>, score: i32
     let problems: Vec<String> = failed.map(|error| chain(&error)).collect();
     match problems.as_slice() {
         [] => Ok(()),
-        _ if facts_are_gone(ctx, pid).await => Ok(()),
+        _ if has_exited(ctx, pid).await => Ok(()),
         problems => Err(problems.join("; ")),
     }
 }
 
-/// Moves everybody out of the root of all cgroups who may be moved, and whoever they start meanwhile.
-async fn gather(ctx: &Context, cgroup: &CgroupPath) -> Outcome {
+/// Moves all movable processes out of the root cgroup, and those that they start meanwhile.
+async fn move_system_processes(ctx: &Context, cgroup: &CgroupPath) -> Outcome {
     let root = CgroupPath::directory("/");
     let (mut done, mut outcome) = (BTreeSet::new(), Ok(()));
     for _ in 0..MAX_ROUNDS {
@@ -123,7 +123,7 @@ async fn gather(ctx: &Context, cgroup: &CgroupPath) -> Outcome {
             let moves = is_movable(process.pid, process.executable.as_deref());
             if moves
                 && let Err(error) = enter(ctx, cgroup, process.pid).await
-                && !facts_are_gone(ctx, process.pid).await
+                && !has_exited(ctx, process.pid).await
             {
                 outcome = Err(chain(&error));
             }
@@ -144,12 +144,11 @@ async fn facts(ctx: &Context, pid: u32) -> Option<ProcessFacts> {
     ctx.cgroups.facts_of(&[pid]).await.pop()
 }
 
-/// Whoever has ended needs nothing any more.
-async fn facts_are_gone(ctx: &Context, pid: u32) -> bool {
+async fn has_exited(ctx: &Context, pid: u32) -> bool {
     facts(ctx, pid).await.is_none()
 }
 
-/// The last outcome for one cgroup, so that it is logged once and not every minute.
+/// The last error for one cgroup, so that it is logged once and not every minute.
 #[derive(Debug)]
 struct LastOutcome {
     of: &'static str,

@@ -1,7 +1,7 @@
-//! A pod's own cgroup: made before its sandbox, gone after it. The pod's worker is the only one who calls this.
+//! A pod's own cgroup: created before its sandbox, removed after it. Only the pod's worker uses this.
 //!
-//! Owns nothing: the trees are the truth, and what is there is taken over. Never waits long for a process that will not
-//! end: it stays behind with its cgroup, no new pod waits for it, and the sync loop's scan finds both later.
+//! Owns no state: the cgroup tree is the truth, and existing cgroups are reused. Never waits long for a process that does not
+//! exit: its cgroup stays, no new pod waits for it, and the sync loop's scan finds it later.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,32 +17,32 @@ use crate::context::Context;
 use crate::error_chain::chain;
 use crate::metrics::CgroupWork;
 
-/// From one try to remove a cgroup to the next, doubled each time: a second in all.
+/// Delay between attempts to remove a cgroup, which doubles each time: one second in total.
 const FIRST_PAUSE: Duration = Duration::from_millis(8);
-const TRIES: u32 = 8;
+const MAX_ATTEMPTS: u32 = 8;
 
-/// Pods' cgroups; clones are the same.
+/// The cgroups of pods; clones share the handles.
 #[derive(Clone, Debug)]
 pub(crate) struct PodCgroups {
     pub(crate) ctx: Arc<Context>,
-    /// `None` until pods can have cgroups, and where they have none.
+    /// `None` until pods can have cgroups, and if they have none.
     pub(crate) names: watch::Receiver<Option<Arc<CgroupNames>>>,
 }
 
 impl PodCgroups {
-    /// The names of cgroups once all of them can be made; `None` where pods have none of their own. Waits for the
-    /// runtime, which says which driver it uses; without it no pod can run either.
+    /// The names of cgroups, once they can be created; `None` if pods have none of their own. Waits for the cgroup driver,
+    /// which the runtime reports; without a runtime no pod can run either.
     async fn names(&self) -> Option<Arc<CgroupNames>> {
         if !self.ctx.settings.cgroups.per_qos {
             return None;
         }
         let mut names = self.names.clone();
-        // The sender goes away only when the process ends.
+        // The sender is dropped only when the process ends.
         let known = names.wait_for(Option::is_some).await.ok()?;
         known.clone()
     }
 
-    /// Makes the pod's cgroup, with its limits; returns its name for the runtime, empty where pods have none.
+    /// Creates the pod's cgroup with its limits; returns its name for the runtime, empty if pods have none.
     pub(crate) async fn ensure(&self, pod: &Pod) -> Result<String, String> {
         let Some(names) = self.names().await else { return Ok(String::new()) };
         let cgroup = names.pod(QosClass::of(pod), &PodRef::of(pod).uid);
@@ -52,8 +52,8 @@ impl PodCgroups {
         Ok(cgroup.path.into())
     }
 
-    /// How the cgroup of a pod that runs is: whether it is there, and, if all of it is asked for, whether it says what it
-    /// should. What is not known is as it should be: no pod is made again for a look that failed.
+    /// The state of a running pod's cgroup: whether it exists and, with `with_numbers`, whether its limits are as desired.
+    /// `None` if that cannot be read: a failed read must not cause the pod to be recreated.
     pub(crate) async fn state(&self, pod: &Pod, with_numbers: bool) -> Option<CgroupState> {
         let names = self.names.borrow().clone()?;
         let cgroup = names.pod(QosClass::of(pod), &PodRef::of(pod).uid);
@@ -70,7 +70,7 @@ impl PodCgroups {
         }
     }
 
-    /// Ends what the pod's containers left behind: what still runs there belongs to nobody.
+    /// Kills processes that the pod's containers left behind.
     pub(crate) async fn kill_leftovers(&self, uid: &PodUid) {
         for cgroup in self.all_of(uid) {
             if let Err(error) = self.ctx.cgroups.kill(&cgroup).await {
@@ -79,8 +79,8 @@ impl PodCgroups {
         }
     }
 
-    /// Takes the pod's cgroup away. Returns whether it is gone; where it is not, somebody inside does not die, and a later
-    /// look tries again.
+    /// Removes the pod's cgroup. Returns whether it is gone; if not, a process in it does not exit, and a later attempt is
+    /// made.
     pub(crate) async fn remove(&self, uid: &PodUid) -> bool {
         let began = self.ctx.clock.mono();
         let mut is_gone = true;
@@ -94,7 +94,7 @@ impl PodCgroups {
     async fn remove_one(&self, cgroup: &CgroupPath) -> bool {
         let mut pause = FIRST_PAUSE;
         let mut inside = Vec::new();
-        for _ in 0..TRIES {
+        for _ in 0..MAX_ATTEMPTS {
             match self.ctx.cgroups.remove(cgroup).await {
                 Ok(CgroupRemoval::Gone) => return true,
                 Ok(CgroupRemoval::Busy { pids }) => inside = pids,
@@ -105,20 +105,20 @@ impl PodCgroups {
             }
             self.ctx.clock.sleep_until(self.ctx.clock.mono() + pause).await;
             pause *= 2;
-            // Who is killed may have had the time to start somebody else.
+            // A killed process may have started another one before.
             let _ = self.ctx.cgroups.kill(cgroup).await;
         }
-        tracing::warn!(%cgroup, ?inside, "Processes of the pod do not exit, keeping its cgroup until they have");
+        tracing::warn!(%cgroup, ?inside, "Processes of the pod do not exit, keeping its cgroup until they do");
         false
     }
 
-    /// Nothing is made before the names are known, so nothing is missed.
+    /// No cgroup exists before the names are known, so none is missed.
     fn all_of(&self, uid: &PodUid) -> Vec<CgroupPath> {
         let names = self.names.borrow();
         names.as_ref().map(|names| names.every_place_of(uid).to_vec()).unwrap_or_default()
     }
 
-    /// The pods that have a cgroup, whoever made it.
+    /// The pods that have a cgroup.
     pub(crate) async fn all(&self) -> Vec<PodUid> {
         let Some(names) = self.names.borrow().clone() else { return Vec::new() };
         let mut found = Vec::new();

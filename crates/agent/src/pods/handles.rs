@@ -1,5 +1,5 @@
-//! The tasks that a pod's worker talks to. Only pod workers, their probes and the sync loop, which starts the workers, have all
-//! of them; every other task takes the few that it needs as arguments.
+//! The handles of a pod worker. Only pod workers, their probes and the sync loop, which starts the workers, have all of
+//! them; every other task takes the few that it needs as arguments.
 
 use std::sync::Arc;
 
@@ -35,16 +35,16 @@ pub struct PodHandles {
     pub pleg: PlegHandle,
     pub node: watch::Receiver<NodeView>,
     pub(crate) cgroups: PodCgroups,
-    /// Notified when something of a pod is left behind that the sync loop should look for soon.
+    /// Notified when a pod leaves something behind that the sync loop should clean up soon.
     pub leftovers: Arc<Notify>,
     pub pods: PodsView,
     pub admissions: Admissions,
     pub devices: Devices,
-    /// What the node runs short of, written by `eviction`.
+    /// The pressure conditions, written by `eviction`.
     pub pressure: watch::Receiver<NodePressure>,
     /// The node is shutting down, written by `shutdown`.
     pub shutting_down: watch::Receiver<bool>,
-    /// This node in the API; empty for a standalone kubelet.
+    /// The Node object; empty for a standalone kubelet.
     pub own_node: StoreReader<Node>,
     pub allocatable: NodeAllocatable,
     pub probe_metrics: ProbeMetrics,

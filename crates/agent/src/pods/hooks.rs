@@ -1,5 +1,5 @@
-//! Running lifecycle handlers: postStart and preStop, by exec, HTTP or sleep. How long one may take is the caller's
-//! business: dropping the future abandons the handler.
+//! Runs lifecycle handlers: postStart and preStop, by exec, HTTP or sleep. The caller limits their duration: dropping the
+//! future abandons the handler.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -17,15 +17,15 @@ use crate::events::Recorder;
 use crate::metrics::Metrics;
 use crate::pods::http_action::http_get;
 
-/// HTTP handlers of the Go kubelet have no deadline but the connection's; this one keeps a dead peer from holding a
-/// pod forever.
+/// HTTP handlers of the Go kubelet have no deadline but the connection's; this one keeps a dead peer from blocking a pod
+/// forever.
 const HTTP_TIMEOUT: Duration = Duration::from_secs(60);
-/// How much of the output of a failed hook its error keeps; the runtime returns up to 16 MiB.
+/// The part of a failed hook's output that its error keeps; the runtime returns up to 16 MiB.
 const MAX_HOOK_OUTPUT: usize = 4096;
-/// What the kubelet calls itself towards hooks.
+/// `User-Agent` of requests to hooks.
 const USER_AGENT: &str = "kube-lifecycle/1.36";
 
-/// What a handler needs to reach its container.
+/// The container of a handler, and how to reach it.
 pub struct HookContext<'a> {
     pub runtime: &'a dyn Runtime,
     pub net: &'a dyn Net,
@@ -35,7 +35,7 @@ pub struct HookContext<'a> {
     pub pod_ip: Option<IpAddr>,
     pub container_id: &'a ContainerId,
     pub container_name: &'a str,
-    /// Absent when the spec is gone; named ports cannot be resolved then.
+    /// `None` if the spec is not known; named ports cannot be resolved then.
     pub container: Option<ContainerRef<'a>>,
 }
 
@@ -45,13 +45,13 @@ impl std::fmt::Debug for HookContext<'_> {
     }
 }
 
-/// What is kept of why a handler failed: as much as of the output of a probe.
+/// Limit for the error of a handler, as for the output of a probe.
 const MAX_FAILURE: usize = 10 << 10;
 
-/// Runs the handler to its end.
+/// Runs the handler until it ends.
 ///
 /// # Errors
-/// Which handler of which container failed, and why, in the words of `state.waiting.message`; cut where it is long.
+/// The handler failed. The text is for `state.waiting.message`, truncated to [`MAX_FAILURE`].
 pub async fn run_handler(context: &HookContext<'_>, handler: &LifecycleHandler) -> Result<(), String> {
     run(context, handler).await.map_err(|why| cut_owned(why, MAX_FAILURE))
 }
@@ -79,7 +79,7 @@ async fn run_exec(context: &HookContext<'_>, command: &[String]) -> Result<(), S
     Err(hook_failure(context, "Exec", &command_as_text(command), &failure))
 }
 
-/// What a failed command reports: its standard error, then all that it wrote, both cut to [`MAX_HOOK_OUTPUT`].
+/// The error of a failed command: its standard error, then its whole output, both truncated to [`MAX_HOOK_OUTPUT`].
 fn failed_command(command: &[String], result: &ExecResult) -> String {
     let text =
         |bytes: &[u8]| String::from_utf8_lossy(&bytes[..bytes.len().min(MAX_HOOK_OUTPUT)]).into_owned();
@@ -109,8 +109,8 @@ async fn call_http(context: &HookContext<'_>, action: &HTTPGetAction) -> Result<
     let mut request = http_request(context, action)?;
     let mut answer = context.net.http_get(&request).await;
     if request.scheme == Scheme::Https && matches!(answer, Err(NetError::PlainHttpServer)) {
-        // Parity: older kubelets ignored the scheme, so a handler that never worked over TLS gets a second chance.
-        // Credentials that were meant for an encrypted connection are not sent in the clear.
+        // Parity: older kubelets ignored the scheme, so a handler that does not support TLS is retried over HTTP.
+        // Credentials that were meant for an encrypted connection are not sent without encryption.
         request.scheme = Scheme::Http;
         request.headers.retain(|(name, _)| !name.eq_ignore_ascii_case("authorization"));
         answer = context.net.http_get(&request).await;

@@ -1,14 +1,15 @@
-//! The HTTP request of a probe or hook as the network takes it. What is in it is decided in `kubelet_core::http_action`.
+//! Converts the HTTP request of a probe or hook for the network port. Its contents are decided in
+//! `kubelet_core::http_action`.
 
 use std::time::Duration;
 
 use kubelet_core::http_action::{HttpAction, HttpScheme};
 use ports::net::{HttpGet, Scheme};
 
-/// Bodies are only shown, so a little is enough.
+/// Bodies are only used in messages, so a small part is enough.
 const BODY_LIMIT: usize = 10 << 10;
 
-/// `host` is the pod's address, or what the action names instead.
+/// `host` is the pod's address, or the host of the action.
 pub(crate) fn http_get(action: &HttpAction, host: String, timeout: Duration) -> HttpGet {
     HttpGet {
         scheme: match action.scheme {

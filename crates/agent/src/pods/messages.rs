@@ -1,4 +1,4 @@
-//! What a pod's worker is told while it waits, by its probes and by the pass under way.
+//! Messages to a pod's worker from its probes and from the pass under way.
 
 use kubelet_core::probe::results::{ProbeKind, Verdict};
 use model::{ContainerId, MonoTime};
@@ -10,27 +10,27 @@ pub(crate) enum WorkerMessage {
     Probe(ProbeEvent),
 }
 
-/// Why a container (or the whole pod) is not running: its waiting state.
+/// The waiting state of a container (or of all containers of the pod).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waiting {
     pub reason: String,
     pub message: String,
 }
 
-/// News from within a pass, for the worker that watches it.
+/// Progress of a pass, for the pod's worker.
 #[derive(Clone, Debug)]
 pub enum PassNote {
     /// Its image was pulled, between these two moments.
     Pulled { began: MonoTime, ended: MonoTime },
-    /// The container could not be started, for this reason.
+    /// The container could not be started.
     Failed { container: String, waiting: Waiting },
-    /// The container runs, but its postStart hook does too: it does not count as running yet.
+    /// The container runs, but so does its postStart hook, so that it does not count as running yet.
     HookBegan { container: String },
-    /// The container was started; what kept it back is over.
+    /// The container was started, and any earlier failure is resolved.
     Started { container: String },
 }
 
-/// A probe has come to a verdict.
+/// The verdict of a probe has changed.
 #[derive(Clone, Debug)]
 pub(crate) struct ProbeEvent {
     pub(crate) container: ContainerId,

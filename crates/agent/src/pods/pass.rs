@@ -1,7 +1,7 @@
-//! Acting on one pod: carrying out the plan that `kubelet-core` made, top to bottom, and reporting how far it came.
+//! Executes the plan that `kubelet-core` computed for one pod, and reports the result.
 //!
-//! Owns nothing: a pass is an owned child of its pod's worker, which drops it when it must stop. Dropping is safe at
-//! every await, because the next decision is made from a fresh observation, in which anything half done is seen.
+//! Owns no state: a pass is an owned child of its pod's worker, which drops it when it must stop. Dropping is safe at every
+//! await, because the next decision is made from a fresh observation, which shows an incomplete step.
 
 pub mod files;
 mod image_volumes;
@@ -23,7 +23,7 @@ use crate::pods::handles::PodHandles;
 pub(crate) use crate::pods::messages::{PassNote, Waiting, WorkerMessage};
 use crate::pods::pass::prepare::Prepared;
 
-/// What a pass works with.
+/// The inputs of a pass.
 #[derive(Clone, Debug)]
 pub struct PassContext {
     pub handles: Arc<PodHandles>,
@@ -36,22 +36,22 @@ pub struct PassContext {
 
 impl PassContext {
     pub(crate) async fn note(&self, note: PassNote) {
-        // The worker is gone only when the whole pod is being dropped; then nobody needs the news.
+        // The worker has ended only when the pod is dropped; then the note is not needed.
         let _ = self.notes.send(WorkerMessage::Pass(note)).await;
     }
 }
 
-/// When a step that failed is worth another try, if nothing changes before.
+/// When a failed step is retried, if nothing changes before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retry {
-    /// Later and later, the more often it fails in a row.
+    /// With a delay that grows with each failure in a row.
     BackingOff,
-    /// Then: something is known to change, or a back-off of its own ends.
+    /// At this time, when a change is expected or a back-off ends.
     At(MonoTime),
 }
 
 impl Retry {
-    /// The earlier of two, where a known moment beats an unknown one.
+    /// The earlier of two, where a known time is earlier than an unknown one.
     #[must_use]
     pub fn earliest(a: Option<Self>, b: Option<Self>) -> Option<Self> {
         match (a, b) {
@@ -63,23 +63,23 @@ impl Retry {
     }
 }
 
-/// How a pass ended.
+/// Result of a pass.
 #[derive(Debug, Default)]
 pub struct PassReport {
-    /// Directories and volumes are in place; later passes need not make them again.
+    /// Directories and volumes are ready; later passes need not prepare them again.
     pub prepared: Option<Arc<Prepared>>,
-    /// Something failed.
+    /// Set if something failed.
     pub retry: Option<Retry>,
 }
 
-/// Carries out one step.
+/// Executes one step.
 pub async fn run(context: PassContext, plan: PodPlan, prepared: Option<Arc<Prepared>>) -> PassReport {
     let mut report = PassReport { prepared, retry: None };
-    report.retry = carry_out(&context, plan.step, &mut report.prepared).await.err();
+    report.retry = execute_step(&context, plan.step, &mut report.prepared).await.err();
     report
 }
 
-async fn carry_out(
+async fn execute_step(
     context: &PassContext,
     step: PodStep,
     prepared: &mut Option<Arc<Prepared>>,
@@ -90,7 +90,7 @@ async fn carry_out(
         PodStep::CreateSandbox { attempt, stop, kill, why } => {
             kill::kill_all(context, &kill).await;
             sandbox::stop_all(context, &stop).await?;
-            // Only now: a cgroup that is there again must mean that nobody of this pod is elsewhere.
+            // Not before the containers are stopped: once the cgroup exists again, no process of this pod may be outside it.
             if prepared.is_some() {
                 prepare::ensure_cgroup(context).await?;
             }
@@ -111,7 +111,7 @@ async fn carry_out(
     }
 }
 
-/// Removes the records of old instances in order, and their logs where nobody counts on from them.
+/// Removes old instances in order, and their logs unless the restart count is derived from them.
 async fn remove_all(context: &PassContext, remove: &[RemoveContainer]) {
     for old in remove {
         match context.handles.ctx.runtime.remove_container(&old.id).await {
@@ -127,7 +127,7 @@ async fn remove_all(context: &PassContext, remove: &[RemoveContainer]) {
     }
 }
 
-/// Makes everything ready that a container needs, once.
+/// Prepares everything that containers need, once.
 async fn ensure_prepared(
     context: &PassContext,
     prepared: &mut Option<Arc<Prepared>>,
@@ -139,5 +139,5 @@ async fn ensure_prepared(
     Ok(prepared.insert(fresh).clone())
 }
 
-/// Waiting states by container, as status shows them.
+/// Waiting states by container, for the pod status.
 pub type WaitingStates = BTreeMap<String, Waiting>;

@@ -1,8 +1,8 @@
-//! The pod lifecycle event generator: turns listings of the runtime into observations of single pods.
+//! The pod lifecycle event generator (PLEG): turns listings of the runtime into observations of single pods.
 //!
-//! Owns the last listing. Never decides what an observation means. One list of sandboxes and one of containers a
-//! second; only pods whose lines changed are inspected, each in a task of its own with the runtime's deadlines, so a
-//! hung call delays nobody else. Hints of the runtime and requests of workers trigger a look at one pod at once.
+//! Owns the last listing; observations are interpreted elsewhere. It lists sandboxes and containers once a second, and
+//! inspects only pods whose entries changed, each in its own task with the runtime's deadlines, so that a hung call delays
+//! no other pod. Hints of the runtime and requests of workers trigger an immediate inspection of one pod.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,14 +28,14 @@ use tokio::task::JoinSet;
 use crate::cache::{InRuntime, PodCache};
 use crate::metrics::Metrics;
 
-/// Requests for a look beyond this wait for the next relist instead.
+/// Requests for an inspection beyond this number wait for the next relist.
 const REQUEST_QUEUE: usize = 200;
-/// Waiting time before the hint stream is opened again.
+/// Delay before the hint stream is opened again.
 const HINT_RETRY: Duration = Duration::from_secs(5);
-/// The same where the runtime has said that it knows no hints.
+/// The same if the runtime does not support hints.
 const HINT_REFUSED_RETRY: Duration = Duration::from_secs(60);
 
-/// Asks for a look at a pod.
+/// Requests inspections of pods.
 #[derive(Clone, Debug)]
 pub struct PlegHandle {
     requests: mpsc::Sender<PodRef>,
@@ -45,18 +45,18 @@ pub struct PlegHandle {
 
 #[derive(Clone, Debug, Default)]
 struct Health {
-    /// When the last listing began, whatever came of it.
+    /// When the last listing began, successful or not.
     last_began: Option<MonoTime>,
     last_relist: Option<MonoTime>,
-    /// Pods whose inspection keeps failing, with the reason: named in the node's condition.
+    /// Pods whose inspection keeps failing, with the error.
     stuck: BTreeMap<PodUid, (PodRef, String)>,
-    /// Pods that are owed a look whether or not their lines change: the next listing that succeeds pays.
+    /// Pods that the next successful relist must inspect, whether or not their entries changed.
     owed: BTreeMap<PodUid, PodRef>,
 }
 
 impl PlegHandle {
-    /// Requests an inspection that begins after this call; where the queue is full or nobody is served on demand, with
-    /// the relist within a second.
+    /// Requests an inspection that begins after this call; with the next relist if the queue is full or inspections on
+    /// demand are disabled.
     pub fn inspect(&self, pod: &PodRef) {
         let is_queued = self.features.on_demand_relist && self.requests.try_send(pod.clone()).is_ok();
         if !is_queued {
@@ -64,13 +64,13 @@ impl PlegHandle {
         }
     }
 
-    /// Why the relist counts as overdue, if it does.
+    /// Why the PLEG is unhealthy, if it is.
     #[must_use]
     pub fn problem(&self, now: MonoTime) -> Option<String> {
         relist_problem(self.health.lock().last_relist, now, self.features)
     }
 
-    /// Pods that cannot be inspected, and why.
+    /// Pods that cannot be inspected, with the error.
     #[must_use]
     pub fn stuck_pods(&self) -> Vec<(PodRef, String)> {
         self.health.lock().stuck.values().cloned().collect()
@@ -83,7 +83,7 @@ enum HintEvent {
     Hint(RuntimeHint),
 }
 
-/// What a finished inspection of one pod says.
+/// Result of the inspection of one pod.
 struct Inspection {
     pod: PodRef,
     result: RuntimeResult<PodObservation>,
@@ -98,13 +98,13 @@ pub struct Pleg {
     health: Arc<Mutex<Health>>,
     requests: mpsc::Receiver<PodRef>,
     features: Features,
-    /// Since when the runtime tells of what happens.
+    /// Since when the runtime's stream of events is open.
     events_since: Option<MonoTime>,
-    /// What the runtime has, as far as anybody was told: the last listing, and inspections since.
+    /// The last listing, updated by inspections since.
     known: Listing,
-    /// Who the pods in `known` are.
+    /// The identities of the pods in `known`.
     identities: BTreeMap<PodUid, PodRef>,
-    /// Inspections under way; true: another one was asked for meanwhile.
+    /// Inspections under way; true: another one was requested meanwhile.
     in_flight: BTreeMap<PodUid, bool>,
     inspections: JoinSet<Inspection>,
     /// The listing under way, if any: at most one.
@@ -164,7 +164,7 @@ impl Pleg {
                 event = hints.next() => match event {
                     Some(HintEvent::Open) => self.events_since = Some(self.clock.mono()),
                     Some(HintEvent::Hint(hint)) => self.handle_hint(&hint),
-                    // The runtime may have been restarted; whatever it would have told is in the next listing.
+                    // The runtime may have been restarted; the next listing shows every missed event.
                     None => {
                         self.events_since = None;
                         hints = self.hints_after(HINT_RETRY);
@@ -181,20 +181,20 @@ impl Pleg {
 
     fn relist_period(&self) -> Duration {
         let health = self.health.lock();
-        // What happened before the stream was opened is told by no event, but by the first listing after that.
+        // Only the first listing after the stream was opened shows earlier changes.
         let are_events_complete = self.events_since.is_some_and(|since| health.last_relist >= Some(since));
         relist_period(self.features, are_events_complete, !health.owed.is_empty())
     }
 
-    /// A stream that asks for hints after a pause and passes them on. It ends when they do, or when there are none. The
-    /// loop goes on meanwhile: a runtime may take its time to answer.
+    /// A stream that requests hints after a pause and passes them on. It ends with the runtime's stream, or if there is none.
+    /// The loop continues meanwhile, because a runtime may be slow to answer.
     fn hints_after(&self, pause: Duration) -> BoxStream<'static, HintEvent> {
         let (runtime, clock, metrics) = (self.runtime.clone(), self.clock, self.metrics.clone());
         let opened = async move {
             clock.sleep_until(clock.mono() + pause).await;
             let asked_at = clock.mono();
             let answer = runtime.hints().await;
-            metrics.hints_asked(clock.mono().saturating_since(asked_at), answer.is_ok());
+            metrics.hint_stream_requested(clock.mono().saturating_since(asked_at), answer.is_ok());
             match answer {
                 Ok(hints) => {
                     tracing::debug!("Connecting to the container event stream");
@@ -204,7 +204,7 @@ impl Pleg {
                     tracing::debug!(
                         "Container runtime does not support container events, relisting every second only"
                     );
-                    // It may be exchanged for one that does, without us.
+                    // The runtime may be replaced by one that supports them, without a restart of the kubelet.
                     clock.sleep_until(clock.mono() + HINT_REFUSED_RETRY).await;
                     stream::empty().boxed()
                 }
@@ -252,7 +252,7 @@ impl Pleg {
         let relook: BTreeSet<PodUid> = owed.keys().cloned().collect();
         let diff = compute_pleg_diff(&self.known, &listing, &relook);
         for event in &diff.events {
-            tracing::debug!(podUID = %event.pod, what = ?event.what, "PLEG");
+            tracing::debug!(podUID = %event.pod, what = ?event.what, "SyncLoop (PLEG): event for pod");
         }
         self.identities.extend(identities);
         self.identities.extend(owed);
@@ -282,7 +282,7 @@ impl Pleg {
 
     fn finish_inspection(&mut self, done: Result<Inspection, tokio::task::JoinError>) {
         let Ok(Inspection { pod, result, took }) = done else {
-            tracing::error!("Inspecting the pod panicked, inspecting it again with the next change");
+            tracing::error!("Inspection of a pod panicked, it is repeated with the next change");
             self.in_flight.clear();
             return;
         };
@@ -290,8 +290,8 @@ impl Pleg {
         match result {
             Ok(observation) => self.publish(pod.clone(), observation),
             Err(error) => {
-                tracing::warn!(pod = %pod, podUID = %pod.uid, err = %error, "Inspection of a pod failed; it is retried");
-                // A pod that the runtime does not know has no line whose change would bring another look.
+                tracing::warn!(pod = %pod, podUID = %pod.uid, err = %error, "Failed to inspect pod, retrying");
+                // A pod without entries in the runtime would not be inspected again by a changed entry.
                 let mut health = self.health.lock();
                 health.stuck.insert(pod.uid.clone(), (pod.clone(), error.to_string()));
                 health.owed.insert(pod.uid.clone(), pod.clone());
@@ -310,7 +310,7 @@ impl Pleg {
             self.cache.publish_absent(pod, observation.taken_at);
             return;
         }
-        // What an inspection has seen, the next relist need not ask about again.
+        // The next relist need not repeat this inspection.
         self.known.insert(pod.uid.clone(), listing_of(&observation));
         self.identities.insert(pod.uid.clone(), pod.clone());
         let now = self.clock.now().wall;
@@ -326,7 +326,7 @@ async fn list(runtime: &dyn Runtime, scope: &Scope) -> RuntimeResult<Lists> {
     tokio::try_join!(runtime.list_sandboxes(scope), runtime.list_containers(scope))
 }
 
-/// One look at one pod. What cannot change any more (an exited container) is taken from the previous look.
+/// Inspects one pod. Containers that cannot change any more (exited ones) are taken from the previous observation.
 async fn inspect(
     runtime: &dyn Runtime,
     clock: &Clock,
@@ -349,7 +349,7 @@ async fn inspect(
     Ok(PodObservation { pod: pod.clone(), sandboxes, containers, taken_at })
 }
 
-/// `None`: removed between the listing and the look.
+/// `None`: removed between the listing and the inspection.
 async fn inspect_sandbox(
     runtime: &dyn Runtime,
     summary: SandboxSummary,
@@ -384,8 +384,8 @@ fn none_if_gone<T>(result: RuntimeResult<T>) -> RuntimeResult<Option<T>> {
     }
 }
 
-/// The lists sorted by pod. Containers without the labels of the kubelet, or with labels that no kubelet writes (a UID of
-/// `..` would lead out of the pod's directory), belong to nobody here.
+/// The lists by pod. Containers without the kubelet's labels, or with labels that no kubelet writes (a UID of `..` would
+/// lead out of the pod's directory), are ignored.
 fn by_pod(
     sandboxes: &[SandboxSummary],
     containers: &[ContainerSummary],

@@ -1,8 +1,8 @@
 //! Probes: one task for each probe of each running container instance, so that a slow probe delays no other.
 //!
 //! A task owns its probe's state machine (`kubelet_core::probe::machine`) and reports every new verdict to the pod's
-//! worker. It never starts an attempt while one is under way. What starts and ends tasks is [`Probes::reconcile`],
-//! called by the worker whenever it sees the pod again.
+//! worker. It never starts an attempt while one is under way. [`Probes::reconcile`], which the worker calls after each
+//! observation of the pod, starts and ends the tasks.
 
 mod attempt;
 
@@ -26,7 +26,7 @@ use attempt::Target;
 
 type Key = (ContainerId, ProbeKind);
 
-/// The probes of one pod. Dropping it ends them.
+/// The probes of one pod. Dropping this ends them.
 pub(crate) struct Probes {
     handles: Arc<PodHandles>,
     pod: PodRef,
@@ -40,7 +40,7 @@ impl Drop for Probes {
     }
 }
 
-/// Dropping it ends the task.
+/// Dropping this ends the task.
 struct RunningProbe {
     gate: watch::Sender<Gate>,
     hurry: Arc<Notify>,
@@ -52,8 +52,8 @@ impl Probes {
         Self { handles, pod, inbox, running: BTreeMap::new() }
     }
 
-    /// Starts the probes of containers that run, ends those of containers that do not, and opens or closes the gates
-    /// between them: startup first, liveness not for a pod that is being taken down.
+    /// Starts the probes of running containers, ends those of others, and opens or closes their gates: the startup probe comes
+    /// first, and a terminating pod has no liveness probes.
     pub(crate) fn reconcile(
         &mut self,
         pod: &Arc<Pod>,
@@ -79,7 +79,7 @@ impl Probes {
         }
     }
 
-    /// The pod's status has changed: those that are not ready are asked at once, as others may wait for them.
+    /// The pod's status has changed: containers that are not ready are probed at once, because others may wait for them.
     pub(crate) fn hurry_readiness(&self, verdicts: &ProbeVerdicts) {
         for ((id, kind), probe) in &self.running {
             if *kind == ProbeKind::Readiness && verdicts.get(id).readiness != Some(Verdict::Success) {
@@ -170,8 +170,8 @@ impl Probes {
         self.running.insert(key, RunningProbe { gate: sender, hurry, _ends: end.drop_guard() });
     }
 
-    /// A container that already ran before this kubelet spreads its first probe over a period, so that a restart does
-    /// not probe everything at once.
+    /// The first probe of a container that ran before this kubelet started is delayed by a random part of its period, so that
+    /// a restart does not probe all containers at once.
     fn begin(
         &self,
         spec: &ProbeSpec,
@@ -211,7 +211,7 @@ struct ProbeTask {
     state: ProbeState,
     due: MonoTime,
     gate: watch::Receiver<Gate>,
-    /// At most one is kept while an attempt is under way.
+    /// At most one notification is kept while an attempt is under way.
     hurry: Arc<Notify>,
     inbox: mpsc::Sender<WorkerMessage>,
     record: Arc<ProbeRecord>,
@@ -242,7 +242,7 @@ impl ProbeTask {
 
     async fn probe(&mut self) {
         let began = self.handles.ctx.clock.mono();
-        let outcome = attempt::carry_out(&self.handles.ctx, &self.target, &self.spec).await;
+        let outcome = attempt::execute(&self.handles.ctx, &self.target, &self.spec).await;
         self.record.count(&outcome, self.handles.ctx.clock.mono().saturating_since(began));
         let decision = self.state.step(&self.spec, outcome, self.handles.ctx.clock.mono());
         if let Some(event) = decision.event {

@@ -1,8 +1,8 @@
-//! The sync loop: merges the sources and keeps one worker for each pod.
+//! The sync loop: merges the config sources and keeps one worker for each pod.
 //!
-//! Owns the desired pods and the table of workers. Never calls the runtime, never waits for a pod: whatever takes time
-//! happens in a worker's own task. Nothing is torn down before every source has reported once, and left nothing out; no
-//! pod begins before the runtime has been listed once, nor while another one of its name still runs.
+//! Owns the desired pods and the table of workers. Never calls the runtime and never waits for a pod: slow work is done in
+//! the workers' tasks. No orphan is removed before every source has reported a complete set; no pod starts before the
+//! runtime was listed once, nor while another pod of the same full name still runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::sources::SourceSet;
 
 const HOUSEKEEPING_PERIOD: Duration = Duration::from_secs(2);
 const SCAN_PERIOD: Duration = Duration::from_secs(60);
-/// What was left behind is looked for again after this long.
+/// Delay of the next scan for leftovers.
 const LEFTOVER_PAUSE: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 struct WorkerHandle {
@@ -33,14 +33,14 @@ struct WorkerHandle {
     desired_state: watch::Sender<DesiredState>,
 }
 
-/// Where the loop tells how far the sources are.
+/// Publishes which sources have reported.
 #[derive(Clone, Debug)]
 pub struct SourcesReadiness {
     /// All have reported.
     pub reported: watch::Sender<bool>,
-    /// All have reported, and left nothing out: what they do not name is wanted by nobody and may be cleaned up.
+    /// All have reported a complete set: pods that they do not have are orphans.
     pub complete: watch::Sender<bool>,
-    /// The pods that sources of this machine want.
+    /// The static pods of all sources.
     pub static_pods: watch::Sender<BTreeSet<ObjectKey>>,
 }
 
@@ -61,28 +61,28 @@ pub struct SyncLoop {
     sets: mpsc::Receiver<SourceSet>,
     sources: Sources,
     readiness: SourcesReadiness,
-    /// Sources that could read everything they have at least once.
+    /// Sources that have reported a complete set at least once.
     complete: SourcesReady,
     workers: BTreeMap<PodUid, WorkerHandle>,
-    /// Pods whose name an older pod still has; by full name, the newest one wins.
+    /// Pods whose full name an older pod still has; by full name, the newest one wins.
     held_back: BTreeMap<String, Arc<Pod>>,
     listings: watch::Receiver<Option<InRuntime>>,
-    /// House was kept once; from then on it is kept by the clock.
-    has_kept_house: bool,
+    /// Housekeeping has run once; from then on it runs periodically.
+    has_run_housekeeping: bool,
     finished_sender: mpsc::Sender<PodUid>,
     finished: mpsc::Receiver<PodUid>,
-    /// Pods that left a directory or a cgroup on this machine; found by a scan now and then.
+    /// Pods with a directory or a cgroup on this machine, found by a periodic scan.
     on_disk: (mpsc::Sender<BTreeSet<PodUid>>, mpsc::Receiver<BTreeSet<PodUid>>),
-    /// The last scan's, until it has been acted on.
+    /// Result of the last scan, until housekeeping has used it.
     dirs: BTreeSet<PodUid>,
     next_scan: MonoTime,
 }
 
-/// Logs and records that the worker of a pod panicked, and when it starts again. Its containers go on.
+/// Logs and records that the worker of a pod panicked, and when it is restarted. Its containers keep running.
 fn report_worker_panic(handles: Arc<PodHandles>, pod: PodRef) -> impl Fn(Duration) {
     move |delay| {
         tracing::error!(%pod, podUID = %pod.uid, ?delay, "Pod worker panicked, restarting it");
-        let message = format!("error syncing pod: its worker panicked and starts again in {delay:?}");
+        let message = format!("error syncing pod: pod worker panicked, restarting it in {delay:?}");
         handles.ctx.recorder.warning(&pod, None, "FailedSync", message);
     }
 }
@@ -99,7 +99,7 @@ impl SyncLoop {
         let (finished_sender, finished) = mpsc::channel(256);
         Self {
             listings: handles.cache.listings(),
-            has_kept_house: false,
+            has_run_housekeeping: false,
             handles,
             heartbeat,
             sets,
@@ -126,26 +126,26 @@ impl SyncLoop {
             tokio::select! {
                 biased;
                 Some(uid) = self.finished.recv() => self.worker_finished(&uid),
-                Some(set) = self.sets.recv() => self.take_set(set),
+                Some(set) = self.sets.recv() => self.handle_set(set),
                 Some(uids) = self.on_disk.1.recv() => self.dirs = uids,
                 () = self.handles.leftovers.notified() => {
                     self.next_scan = self.next_scan.min(clock.mono() + LEFTOVER_PAUSE);
                 }
-                Ok(()) = self.listings.changed(), if !self.has_kept_house => self.keep_house_first(),
+                Ok(()) = self.listings.changed(), if !self.has_run_housekeeping => self.run_first_housekeeping(),
                 () = clock.sleep_until(next_housekeeping) => {
                     self.run_housekeeping();
-                    self.let_begin();
+                    self.start_unblocked();
                     next_housekeeping = clock.mono() + HOUSEKEEPING_PERIOD;
                 }
             }
         }
     }
 
-    fn take_set(&mut self, set: SourceSet) {
+    fn handle_set(&mut self, set: SourceSet) {
         if set.is_complete {
             self.complete.saw(set.source);
         } else if !self.complete.has_seen(set.source) {
-            tracing::warn!(source = %set.source, "Failed to parse manifests and to read their checkpoint, not removing undesired pods until one of both succeeds");
+            tracing::warn!(source = %set.source, "Failed to parse manifests and to read their checkpoint, keeping orphaned pods until one of both succeeds");
         }
         let merged = self.sources.set(set.source, set.pods, self.handles.ctx.clock.now().wall);
         for duplicate in &merged.duplicates {
@@ -162,14 +162,15 @@ impl SyncLoop {
         let from_api = self.sources.pods().filter(|(source, _)| *source == PodSource::Api).count();
         self.handles.ctx.metrics.set_desired(self.sources.pods().count() - from_api, from_api);
         self.note_reported();
-        self.keep_house_first();
+        self.run_first_housekeeping();
     }
 
-    /// Leftovers of an earlier kubelet are found as soon as they can be: pods of the same name wait for their end.
-    fn keep_house_first(&mut self) {
-        self.let_begin();
-        if !self.has_kept_house && self.listings.borrow().is_some() && *self.readiness.complete.borrow() {
-            self.has_kept_house = true;
+    /// Finds orphans of an earlier kubelet as soon as possible, because pods of the same full name wait for their end.
+    fn run_first_housekeeping(&mut self) {
+        self.start_unblocked();
+        if !self.has_run_housekeeping && self.listings.borrow().is_some() && *self.readiness.complete.borrow()
+        {
+            self.has_run_housekeeping = true;
             self.run_housekeeping();
         }
     }
@@ -204,7 +205,7 @@ impl SyncLoop {
     fn add(&mut self, pod: Arc<Pod>) {
         let identity = PodRef::of(&pod);
         if let Some(worker) = self.workers.get(&identity.uid) {
-            // The same UID came back while its worker was still taking it down: the worker starts over afterwards.
+            // The same UID was added again while its worker still terminates it: the worker starts over afterwards.
             worker.desired_state.send_modify(|state| {
                 state.desired = Some(pod);
                 state.is_removed = false;
@@ -226,7 +227,7 @@ impl SyncLoop {
         self.start_worker(pod, DesiredState { desired: Some(desired), must_wait, ..DesiredState::default() });
     }
 
-    /// Another pod of that name may run, of which no worker may know yet.
+    /// Whether another pod of that full name may still run, possibly one without a worker yet.
     fn must_wait(&self, pod: &PodRef, in_runtime: Option<&InRuntime>) -> bool {
         let is_in_the_way = |(other, presence): &(PodRef, RuntimePresence)| {
             other.uid != pod.uid
@@ -236,8 +237,8 @@ impl SyncLoop {
         in_runtime.is_none_or(|pods| pods.values().any(is_in_the_way))
     }
 
-    /// Pods that had to wait begin once nothing is in their way.
-    fn let_begin(&mut self) {
+    /// Starts pods that waited, once no other pod of their full name runs.
+    fn start_unblocked(&mut self) {
         let waiting = |worker: &&WorkerHandle| worker.desired_state.borrow().must_wait;
         if !self.workers.values().any(|worker| waiting(&worker)) {
             return;
@@ -265,21 +266,21 @@ impl SyncLoop {
         let (handles, finished) = (self.handles.clone(), self.finished_sender.clone());
         let (identity, uid) = (pod.clone(), pod.uid.clone());
         let is_known = receiver.borrow().desired.is_some();
-        // From now on the pod counts as cared for.
+        // The subscription marks the pod as having a worker.
         let followed = handles.cache.subscribe(&uid);
         self.workers.insert(pod.uid.clone(), WorkerHandle { pod, desired_state });
-        let (ask_of, desired_state) = (handles.clone(), receiver.clone());
-        let ask = move || {
+        let (slot_handles, desired_state) = (handles.clone(), receiver.clone());
+        let request_slot = move || {
             let desired = desired_state.borrow().desired.clone().filter(|pod| !has_ended(pod));
-            desired.map(|pod| ask_of.admissions.ask(pod))
+            desired.map(|pod| slot_handles.admissions.request_slot(pod))
         };
-        let mut asked = Some(ask());
+        let mut first_slot = Some(request_slot());
         let report = report_worker_panic(handles.clone(), identity.clone());
         self.handles.ctx.tasks.spawn_restarting("pod worker", self.handles.ctx.clock, report, move || {
             let (handles, identity, desired_state) = (handles.clone(), identity.clone(), receiver.clone());
             let (uid, finished, followed) = (uid.clone(), finished.clone(), followed.clone());
             // After a panic the pod is admitted as after a restart of the kubelet.
-            let place = asked.take().unwrap_or_else(&ask);
+            let slot = first_slot.take().unwrap_or_else(&request_slot);
             async move {
                 let remembered = match is_known {
                     true => None,
@@ -288,32 +289,32 @@ impl SyncLoop {
                         .map(Arc::new),
                 };
                 let identity = remembered.as_deref().map_or(identity, PodRef::of);
-                let (worker, first) = PodWorker::new(handles, identity, desired_state, remembered, place);
+                let (worker, first) = PodWorker::new(handles, identity, desired_state, remembered, slot);
                 drop(followed);
                 worker.run(first).await;
-                // The loop outlives its workers, except at shutdown, when nobody needs to know.
+                // The loop outlives its workers, except when the process ends.
                 let _ = finished.send(uid).await;
             }
         });
     }
 
-    /// A worker has ended: its pod has left no trace.
+    /// A worker has ended: everything of its pod is removed.
     fn worker_finished(&mut self, uid: &PodUid) {
         let Some(worker) = self.workers.remove(uid) else { return };
         self.handles.pods.forget(uid);
         let state = worker.desired_state.borrow().clone();
         let full_name = worker.pod.full_name();
         if let (Some(pod), false) = (state.desired, state.is_removed) {
-            // Asked for again in the very moment of its end.
+            // The pod was added again just when its worker ended.
             self.handles.ctx.metrics.pod_restarted(kubelet_core::status::is_static_pod(&pod));
             self.begin(worker.pod, pod);
         } else if let Some(pod) = self.held_back.remove(&full_name) {
             self.begin(PodRef::of(&pod), pod);
         }
-        self.let_begin();
+        self.start_unblocked();
     }
 
-    /// Finds what nobody asks for any more, and has it taken down by workers of its own.
+    /// Finds orphaned pods, and starts workers that terminate and remove them.
     fn run_housekeeping(&mut self) {
         let Some(in_runtime) = self.handles.cache.presence() else { return };
         let runtime: BTreeMap<PodUid, RuntimePresence> =
@@ -334,20 +335,20 @@ impl SyncLoop {
             self.handles.ctx.metrics.orphan_found();
             tracing::info!(podUID = %uid, "Killing pod that is running but not desired");
             let known = in_runtime.get(&uid).map(|(pod, _)| pod.clone());
-            self.take_down(uid, known);
+            self.remove_orphan(uid, known);
         }
         for uid in plan.remove_dirs {
             tracing::info!(podUID = %uid, "Cleaning up orphaned pod");
             let known = in_runtime.get(&uid).map(|(pod, _)| pod.clone());
-            self.take_down(uid, known);
+            self.remove_orphan(uid, known);
         }
         if *self.readiness.complete.borrow() {
             self.scan_directories();
         }
     }
 
-    /// A worker without a spec: it stops what runs, releases the volumes and removes the rest.
-    fn take_down(&mut self, uid: PodUid, known: Option<PodRef>) {
+    /// Starts a worker without a spec: it stops the pod, releases its volumes and removes the rest.
+    fn remove_orphan(&mut self, uid: PodUid, known: Option<PodRef>) {
         if self.workers.contains_key(&uid) {
             return;
         }
@@ -357,18 +358,18 @@ impl SyncLoop {
 }
 
 impl SyncLoop {
-    /// Looks for directories and cgroups of pods that nobody takes care of, in a task of its own: a slow disk must not stop the
+    /// Finds directories and cgroups of pods without a worker, in a separate task, because a slow disk must not block the
     /// loop.
     fn scan_directories(&mut self) {
         let now = self.handles.ctx.clock.mono();
-        // What has a cgroup is known only once cgroups have names.
+        // Cgroups of pods can be listed only once their names are known.
         let knows_names =
             !self.handles.ctx.settings.cgroups.per_qos || self.handles.cgroups.names.borrow().is_some();
         if now < self.next_scan || !knows_names {
             return;
         }
         self.next_scan = now + SCAN_PERIOD;
-        self.handles.ctx.metrics.volumes.sweep_begins();
+        self.handles.ctx.metrics.volumes.orphan_sweep_started();
         let (handles, answer) = (self.handles.clone(), self.on_disk.0.clone());
         self.handles.ctx.tasks.spawn_isolated("pod directory scan", async move {
             let with_cgroups = handles.cgroups.all().await;
@@ -376,14 +377,14 @@ impl SyncLoop {
                 Ok(entries) => {
                     let dirs = entries.into_iter().filter(|e| e.is_dir).map(|e| PodUid::from(e.name));
                     let uids = dirs.chain(with_cgroups).collect();
-                    // The loop lives as long as the process; at its end nobody needs the answer.
+                    // The receiver is dropped only when the process ends.
                     let _ = answer.send(uids).await;
                 }
                 Err(error) => {
                     let error = crate::error_chain::chain(&error);
                     tracing::warn!(
                         err = error,
-                        "Failed to list pod directories, orphaned directories are kept"
+                        "Failed to list pod directories, keeping orphaned directories"
                     );
                 }
             }
@@ -391,7 +392,7 @@ impl SyncLoop {
     }
 }
 
-/// The API says that it is over: it takes no room.
+/// The API has a final phase for the pod: it holds no resources.
 fn has_ended(pod: &Pod) -> bool {
     pod.status.as_ref().is_some_and(is_final)
 }

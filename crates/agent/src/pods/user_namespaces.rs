@@ -1,7 +1,7 @@
-//! The user namespaces of pods that want one of their own (`hostUsers: false`).
+//! User namespaces of pods (`hostUsers: false`).
 //!
-//! Owns which pod has which ids; decisions are `kubelet_core::userns`. The file `userns` in a pod's directory is the truth
-//! that survives the process: written before anything of the pod runs, gone only when nothing of it runs any more.
+//! Owns the ID ranges of pods; decisions are made in `kubelet_core::userns`. The file `userns` in a pod's directory survives
+//! the process: it is written before any container of the pod runs, and removed only when none runs any more.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,11 +18,11 @@ use crate::error_chain::chain;
 use crate::settings::Settings;
 
 const FILE: &str = "userns";
-/// A file has some 200 bytes; more than this is not ours.
+/// A file has about 200 bytes; a larger one was not written by a kubelet.
 const FILE_LIMIT: usize = 4096;
-/// Whose subordinate ids pods get.
+/// The user whose subordinate IDs pods get.
 const USER: &str = "kubelet";
-/// The answer may come over the network.
+/// The lookup may use the network.
 const SUBORDINATE_IDS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A handle; clones share the ids.
@@ -32,10 +32,10 @@ pub struct PodIds {
 }
 
 impl PodIds {
-    /// Finds out which ids there are, and which of them pods have from before.
+    /// Reads the available IDs, and those that pods have from before.
     ///
     /// # Errors
-    /// The machine sets ids aside that cannot be used, or the directory of all pods cannot be listed.
+    /// The subordinate IDs of the machine are invalid, or the directory of all pods cannot be listed.
     pub async fn load((files, machine): (&dyn Files, &dyn Machine), settings: &Settings) -> HostResult<Self> {
         let unusable = |error| HostError::Invalid(format!("create user namespace manager: {error}"));
         let mut ids = pool(machine, settings).await.map_err(unusable)?;
@@ -56,10 +56,10 @@ impl PodIds {
         Ok(Self { ids: Arc::new(Mutex::new(ids)) })
     }
 
-    /// The pod's ids, written down before they are told. Whoever is interrupted in here just asks again.
+    /// The pod's IDs, which are on disk when this returns. Cancel safe: a call that was dropped is repeated.
     ///
     /// # Errors
-    /// The runtime cannot do it, no ids are free, or they cannot be written down; the text is complete.
+    /// The runtime lacks support, no IDs are free, or the file cannot be written. The text is complete.
     pub async fn ensure(
         &self,
         (files, settings): (&dyn Files, &Settings),
@@ -80,10 +80,10 @@ impl PodIds {
         Ok(mappings)
     }
 
-    /// The pod runs nothing any more: its ids are free as soon as its file is gone.
+    /// No container of the pod runs any more: its IDs are free as soon as its file is removed.
     ///
     /// # Errors
-    /// The file cannot be removed; the ids stay taken.
+    /// The file cannot be removed; the IDs stay allocated.
     pub async fn release(&self, files: &dyn Files, settings: &Settings, pod: &PodUid) -> HostResult<()> {
         files.remove_file(&settings.paths.pod(pod).join(FILE)).await?;
         self.ids.lock().release(pod);
@@ -92,18 +92,18 @@ impl PodIds {
 }
 
 async fn pool(machine: &dyn Machine, settings: &Settings) -> Result<UserNamespaces, UsernsError> {
-    let asked = tokio::time::timeout(SUBORDINATE_IDS_TIMEOUT, machine.subordinate_ids(USER)).await;
-    let subordinate = match asked {
+    let lookup = tokio::time::timeout(SUBORDINATE_IDS_TIMEOUT, machine.subordinate_ids(USER)).await;
+    let subordinate = match lookup {
         Ok(Ok(subordinate)) => subordinate,
         Ok(Err(error)) => return Err(UsernsError::Pool(chain(&error))),
-        Err(_) => return Err(UsernsError::Pool(format!("no answer within {SUBORDINATE_IDS_TIMEOUT:?}"))),
+        Err(_) => return Err(UsernsError::Pool(format!("timed out after {SUBORDINATE_IDS_TIMEOUT:?}"))),
     };
     let containers = &settings.containers;
     let ranges = subordinate.as_ref().map(|ids| (&ids.uids[..], &ids.gids[..]));
     UserNamespaces::new(ranges, containers.user_ids_per_pod, containers.max_pods)
 }
 
-/// `None` for a pod that has no user namespace. An empty file is what a power cut may leave, and nothing runs after one.
+/// `None` for a pod without a user namespace. A power failure may leave an empty file, and no container runs after one.
 async fn read(files: &dyn Files, settings: &Settings, pod: &PodUid) -> Result<Option<String>, HostError> {
     match files.read_file(&settings.paths.pod(pod).join(FILE), FILE_LIMIT, false).await {
         Ok(content) if content.is_empty() => Ok(None),

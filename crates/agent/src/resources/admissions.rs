@@ -1,7 +1,7 @@
-//! Which pods are admitted on this node: those that were admitted and have not ended.
+//! The pods that are admitted on this node and have not ended.
 //!
-//! Owns the one [`Allocations`], by which pods that arrive together are admitted one after another, so that no two of them take
-//! the same resources. Never decides: that is `kubelet_core::admission`. Holds one entry for each worker of a desired pod.
+//! Owns the [`Allocations`]: pods that arrive together are admitted one after another, so that no two of them get the same
+//! resources. Decisions are made in `kubelet_core::admission`. There is one entry for each worker of a desired pod.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -22,9 +22,9 @@ pub struct Admissions {
     table: Arc<Mutex<Table>>,
     /// Counts the slots that were released.
     freed: Arc<watch::Sender<u64>>,
-    /// Counts changes of what is held.
+    /// Counts changes of allocations.
     changed: Arc<watch::Sender<u64>>,
-    /// Counts changes of who has which devices.
+    /// Counts changes of device allocations.
     devices: Arc<watch::Sender<u64>>,
 }
 
@@ -39,9 +39,9 @@ struct Table {
 pub enum TerminationRequest {
     /// A critical pod needs its resources.
     Preempted,
-    /// The node runs short, or the pod took more than it may. It gets so many seconds to end.
+    /// The node is under pressure, or the pod exceeded a limit. `grace` is in seconds.
     Evicted { notice: Arc<EvictionNotice>, grace: i64 },
-    /// The machine is about to end, and leaves it so many seconds.
+    /// The node is shutting down. `grace` is in seconds.
     NodeShutdown { grace: i64 },
 }
 
@@ -59,9 +59,9 @@ impl Admissions {
         Self { table, freed: counter(), changed: counter(), devices: counter() }
     }
 
-    /// A place for a pod that is yet to be judged, after all that asked before it.
+    /// A slot for a pod that is to be admitted, after all that requested one before.
     #[must_use]
-    pub fn ask(&self, pod: Arc<Pod>) -> AdmissionSlot {
+    pub fn request_slot(&self, pod: Arc<Pod>) -> AdmissionSlot {
         let (request, requested) = watch::channel(None);
         let mut table = self.table.lock();
         let ticket = table.allocations.ask(pod);
@@ -76,18 +76,18 @@ impl Admissions {
         }
     }
 
-    /// The pods that were admitted and have not ended: what the node has promised.
+    /// The pods that were admitted and have not ended.
     #[must_use]
     pub fn admitted(&self) -> Vec<Arc<Pod>> {
         self.table.lock().allocations.pods().map(|(_, pod)| pod.clone()).collect()
     }
 
-    /// Reads what is held. The table is locked meanwhile.
+    /// Reads the allocations. The table is locked meanwhile.
     pub fn read<T>(&self, read: impl FnOnce(&Allocations) -> T) -> T {
         read(&self.table.lock().allocations)
     }
 
-    /// Tells an admitted pod to go. `false`: it has gone, or was told to go before.
+    /// Requests an admitted pod to terminate. `false`: it has ended, or was requested to terminate before.
     #[must_use]
     pub fn evict(&self, uid: &PodUid, notice: EvictionNotice, grace: i64) -> bool {
         self.request_termination(uid, |requested| {
@@ -99,10 +99,10 @@ impl Admissions {
         })
     }
 
-    /// Tells an admitted pod to go with the machine, also one that was told to go before: it may get less time now.
-    /// `false`: it has gone.
+    /// Requests an admitted pod to terminate for a node shutdown, also after an earlier request, because its grace period may
+    /// be shorter now. `false`: it has ended.
     #[must_use]
-    pub fn end_with_node(&self, uid: &PodUid, grace: i64) -> bool {
+    pub fn terminate_for_shutdown(&self, uid: &PodUid, grace: i64) -> bool {
         self.request_termination(uid, |requested| {
             *requested = Some(TerminationRequest::NodeShutdown { grace });
             true
@@ -120,20 +120,20 @@ impl Admissions {
         request.is_some_and(|request| request.send_if_modified(set))
     }
 
-    /// What an earlier kubelet gave to pods that have not asked for a place is free.
+    /// Releases allocations of an earlier run of the kubelet for pods that have not requested a slot.
     pub fn forget_unclaimed(&self) {
         if self.table.lock().allocations.forget_unclaimed() {
             increment(&self.devices);
         }
     }
 
-    /// The devices of that pod; `None` for one that has no place.
+    /// The devices of that pod; `None` for a pod without a slot.
     #[must_use]
     pub fn devices_of(&self, uid: &PodUid) -> Option<PodDevices> {
         self.table.lock().allocations.devices_of(uid).map(|(_, devices)| devices.clone())
     }
 
-    /// Chooses devices for a pod, with nobody else choosing meanwhile. `None`: it has no place.
+    /// Chooses devices for a pod, with the table locked meanwhile. `None`: the pod has no slot.
     pub fn choose_devices<E>(
         &self,
         uid: &PodUid,
@@ -151,20 +151,20 @@ impl Admissions {
         Some(chosen)
     }
 
-    /// The same where nothing can be short.
+    /// The same for a choice that cannot fail.
     pub fn set_devices(&self, uid: &PodUid, choose: impl FnOnce(&OtherPods<'_>) -> PodDevices) {
         let chosen = self.choose_devices(uid, |others| Ok::<_, Infallible>(choose(others)));
-        // A pod that has left needs none.
+        // A pod that has ended needs none.
         drop(chosen);
     }
 
-    /// Tells whenever somebody else has a device.
+    /// Notifies of every change of device allocations.
     #[must_use]
     pub fn device_changes(&self) -> watch::Receiver<u64> {
         self.devices.subscribe()
     }
 
-    /// Tells whenever what is held has changed.
+    /// Notifies of every change of allocations.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
@@ -179,10 +179,10 @@ fn increment(counter: &watch::Sender<u64>) {
     counter.send_modify(|count| *count += 1);
 }
 
-/// What one attempt to decide came to.
+/// Result of one attempt to decide.
 enum Verdict {
     Final(Admission),
-    /// The pod is admitted or rejected as earlier pods are, which are not decided yet.
+    /// The decision depends on earlier pods that are not decided yet.
     DependsOnOthers,
 }
 
@@ -198,9 +198,10 @@ pub struct AdmissionSlot {
 }
 
 impl AdmissionSlot {
-    /// Decides whether the node admits the pod, next to all that were admitted or asked earlier. An earlier pod that is
-    /// not decided yet may itself be rejected: where only such pods leave too little, the decision waits for theirs. A
-    /// rejected pod leaves; those that an admitted one preempts are asked to terminate. `None`: the pod has left before.
+    /// Decides whether the node admits the pod, together with all that were admitted or requested a slot earlier. An earlier
+    /// pod that is not decided yet may itself be rejected: if only such pods leave too little, the decision waits for
+    /// theirs. A rejected pod releases its slot; pods that an admitted one preempts are requested to terminate. `None`: the
+    /// slot was released before.
     /// Cancel safe: nothing is decided before the last await.
     pub async fn admit(
         &mut self,
@@ -254,7 +255,7 @@ impl AdmissionSlot {
         increment(&self.admissions.changed);
     }
 
-    /// What of the pod will not run again: others may have its resources at once.
+    /// Containers that will not run again: their resources are free at once.
     pub fn note_ended(&self, ended: Ended) {
         if self.admissions.table.lock().allocations.note(self.ticket, ended) {
             increment(&self.admissions.freed);
@@ -263,7 +264,7 @@ impl AdmissionSlot {
         }
     }
 
-    /// Nothing of the pod runs any more, or nobody wants it: others may have its resources.
+    /// The pod has ended, or is not desired any more: its resources are free.
     pub fn release(&self) {
         let mut table = self.admissions.table.lock();
         table.requests.remove(&self.ticket);
@@ -276,15 +277,15 @@ impl AdmissionSlot {
         }
     }
 
-    /// The preempted pods have not all gone.
+    /// Not all preempted pods have ended.
     #[must_use]
     pub fn must_wait(&self) -> bool {
         let table = self.admissions.table.lock();
         self.waits_for.iter().any(|ticket| table.allocations.has(*ticket))
     }
 
-    /// Resolves with the reason why this pod must terminate, or with `None` if somebody has gone for whom it waits. Cancel
-    /// safe: watches lose nothing.
+    /// Resolves with the reason why this pod must terminate, or with `None` if a pod has ended that it waits for. Cancel safe:
+    /// watches lose nothing.
     pub async fn termination_requested(&mut self) -> Option<TerminationRequest> {
         let waits = self.must_wait();
         tokio::select! {
@@ -315,7 +316,7 @@ mod tests {
         Arc::new(pod)
     }
 
-    /// Admits as long as there are fewer than that many others.
+    /// Admits as long as there are at most this many others.
     fn up_to(most: usize) -> impl Fn(&OtherPods<'_>) -> (Admission, PodDevices) {
         move |others| {
             let admission = if others.allocations.len() < most {
@@ -337,9 +338,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_pod_that_asked_later_is_rejected_once_the_earlier_one_is_admitted() {
+    async fn later_pod_is_rejected_once_the_earlier_one_is_admitted() {
         let admissions = Admissions::default();
-        let (mut first, mut second) = (admissions.ask(pod("a")), admissions.ask(pod("b")));
+        let (mut first, mut second) = (admissions.request_slot(pod("a")), admissions.request_slot(pod("b")));
         let mut decision = Box::pin(second.admit(up_to(1)));
         assert!(waits(&mut decision).await);
         assert!(is_admitted(&first.admit(up_to(1)).await));
@@ -347,9 +348,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_pod_that_is_rejected_at_the_same_moment_takes_no_room_from_a_later_one() {
+    async fn pod_that_is_rejected_at_the_same_time_takes_no_resources_from_a_later_one() {
         let admissions = Admissions::default();
-        let (mut first, mut second) = (admissions.ask(pod("a")), admissions.ask(pod("b")));
+        let (mut first, mut second) = (admissions.request_slot(pod("a")), admissions.request_slot(pod("b")));
         let mut decision = Box::pin(second.admit(up_to(1)));
         assert!(waits(&mut decision).await);
         assert!(!is_admitted(&first.admit(up_to(0)).await));
@@ -357,22 +358,28 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_pod_that_no_earlier_one_hinders_is_decided_at_once() {
+    async fn pod_that_does_not_depend_on_earlier_ones_is_decided_at_once() {
         let admissions = Admissions::default();
-        let (_first, mut second, mut third) =
-            (admissions.ask(pod("a")), admissions.ask(pod("b")), admissions.ask(pod("c")));
-        assert!(!is_admitted(&second.admit(up_to(0)).await), "it is rejected whatever becomes of the first");
-        assert!(is_admitted(&third.admit(up_to(2)).await), "there is room for both");
+        let (_first, mut second, mut third) = (
+            admissions.request_slot(pod("a")),
+            admissions.request_slot(pod("b")),
+            admissions.request_slot(pod("c")),
+        );
+        assert!(
+            !is_admitted(&second.admit(up_to(0)).await),
+            "it is rejected whether or not the first is admitted"
+        );
+        assert!(is_admitted(&third.admit(up_to(2)).await), "there are resources for both");
     }
 
     #[tokio::test]
-    async fn a_place_is_free_once_its_pod_has_left() {
+    async fn resources_are_free_once_the_slot_is_released() {
         let admissions = Admissions::default();
-        let mut first = admissions.ask(pod("a"));
+        let mut first = admissions.request_slot(pod("a"));
         assert!(is_admitted(&first.admit(up_to(1)).await));
-        assert!(!is_admitted(&admissions.ask(pod("b")).admit(up_to(1)).await));
+        assert!(!is_admitted(&admissions.request_slot(pod("b")).admit(up_to(1)).await));
         first.release();
-        assert!(is_admitted(&admissions.ask(pod("c")).admit(up_to(1)).await));
+        assert!(is_admitted(&admissions.request_slot(pod("c")).admit(up_to(1)).await));
         drop(first);
         assert!(
             admissions.read(|allocations| allocations.held().count()) == 0
@@ -381,18 +388,18 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_has_ended_is_free_before_its_pod_has_left() {
+    async fn resources_of_ended_containers_are_free_before_the_slot_is_released() {
         let admissions = Admissions::default();
-        let mut first = admissions.ask(pod("a"));
+        let mut first = admissions.request_slot(pod("a"));
         assert!(is_admitted(&first.admit(up_to(1)).await));
         first.note_ended(Ended::All);
-        assert!(is_admitted(&admissions.ask(pod("b")).admit(up_to(1)).await));
+        assert!(is_admitted(&admissions.request_slot(pod("b")).admit(up_to(1)).await));
     }
 
     #[tokio::test]
-    async fn a_pod_waits_for_those_that_make_way() {
+    async fn admitted_pod_waits_for_the_pods_it_preempts() {
         let admissions = Admissions::default();
-        let (mut old, mut new) = (admissions.ask(pod("old")), admissions.ask(pod("new")));
+        let (mut old, mut new) = (admissions.request_slot(pod("old")), admissions.request_slot(pod("new")));
         old.keep();
         new.admit(|_| {
             let victims = vec![PodUid::new("old")];
@@ -406,11 +413,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_pod_is_evicted_once_and_only_while_it_has_a_place() {
+    async fn pod_is_evicted_once_and_only_while_it_has_a_slot() {
         let admissions = Admissions::default();
-        let mut slot = admissions.ask(pod("a"));
+        let mut slot = admissions.request_slot(pod("a"));
         let evict = || admissions.evict(&PodUid::new("a"), EvictionNotice::own_fault("full".to_owned()), 1);
-        assert!(!evict() && admissions.admitted().is_empty(), "nobody has judged it");
+        assert!(!evict() && admissions.admitted().is_empty(), "not admitted yet");
         slot.keep();
         assert_eq!(admissions.admitted().len(), 1);
         assert!(evict() && !evict());
@@ -418,8 +425,8 @@ mod tests {
             slot.termination_requested().await,
             Some(TerminationRequest::Evicted { grace: 1, .. })
         ));
-        let end = || admissions.end_with_node(&PodUid::new("a"), 2);
-        assert!(end() && end(), "one that goes already may have to go faster");
+        let end = || admissions.terminate_for_shutdown(&PodUid::new("a"), 2);
+        assert!(end() && end(), "a later request may shorten the grace period");
         assert!(matches!(
             slot.termination_requested().await,
             Some(TerminationRequest::NodeShutdown { grace: 2 })

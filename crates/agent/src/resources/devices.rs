@@ -1,7 +1,8 @@
-//! Devices of plugins: who is registered, what plugins say of their devices, and handing those out to pods.
+//! Device plugins: their registration, the devices they report, and the allocation of devices to pods.
 //!
-//! Owns the connections to plugins, the registry of what they said, and the checkpoint on disk. Who has which devices is in
-//! the allocations in [`Admissions`]. Never decides: that is `kubelet_core::devices`. Sleeps until somebody has something to say.
+//! Owns the connections to plugins, the registry of their devices, and the checkpoint on disk. The devices of each pod are
+//! in the allocations in [`Admissions`]. Decisions are made in `kubelet_core::devices`. Sleeps until a plugin or a pod needs
+//! it.
 
 mod allocate;
 
@@ -55,7 +56,7 @@ struct Shared {
     tasks: TaskSet,
     metrics: Arc<Metrics>,
     dir: PathBuf,
-    /// Nobody before us has left a checkpoint.
+    /// There was no checkpoint of an earlier run.
     is_new: bool,
     is_serving: AtomicBool,
     /// Counts changes of the registry.
@@ -73,27 +74,27 @@ struct Table {
 struct Registered {
     plugin: Arc<dyn DevicePlugin>,
     options: PluginOptions,
-    /// Another plugin has taken its place.
+    /// Cancelled when another plugin registers the same resource.
     replaced: CancellationToken,
 }
 
-/// What is on disk.
+/// State of the checkpoint on disk.
 #[derive(Clone, Debug, Default)]
 struct Saved {
-    /// Everything is there up to this change of who has which devices.
+    /// The last change of device allocations that is on disk.
     change: u64,
     error: Option<String>,
 }
 
 impl Devices {
-    /// Reads what an earlier kubelet has handed out.
+    /// Reads the checkpoint of an earlier run of the kubelet.
     ///
     /// # Errors
-    /// The directory of device plugins cannot be made.
+    /// The directory of device plugins cannot be created.
     pub async fn load(ctx: &Context, plugins: Arc<dyn Plugins>) -> Result<Self, HostError> {
         let dir = ctx.settings.paths.root.join(DIR);
         ctx.files.ensure_dir(&dir, 0o750).await?;
-        let (remembered, is_new) = remembered(&*ctx.files, &*plugins, &dir.join(FILE)).await;
+        let (remembered, is_new) = load_checkpoint(&*ctx.files, &*plugins, &dir.join(FILE)).await;
         let Remembered { pods, resources } = remembered;
         let registry = Registry::remembering(resources, ctx.clock.mono());
         let shared = Shared {
@@ -113,17 +114,17 @@ impl Devices {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Where it stands who has which devices.
+    /// Has the devices of each pod.
     #[must_use]
     pub fn admissions(&self) -> Admissions {
         self.shared.admissions.clone()
     }
 
-    /// Opens the socket for plugins and keeps the checkpoint, until the tasks stop. `complete` tells when every pod that is
-    /// still wanted has asked for its place.
+    /// Opens the registration socket and writes the checkpoint, until the tasks stop. `complete` becomes true when every
+    /// desired pod has requested its admission slot.
     ///
     /// # Errors
-    /// Nothing can listen there.
+    /// The socket cannot be opened.
     pub fn start(&self, complete: watch::Receiver<bool>) -> Result<(), HostError> {
         let shared = &self.shared;
         let serve = shared.plugins.serve_registration(&shared.dir, Arc::new(self.clone()));
@@ -139,31 +140,31 @@ impl Devices {
         Ok(())
     }
 
-    /// How much there is of each resource, for the Node.
+    /// Capacity and allocatable amount of each resource, for the Node.
     #[must_use]
     pub fn amounts(&self) -> BTreeMap<String, DeviceAmounts> {
         self.read(Registry::amounts)
     }
 
-    /// Tells whenever there are more or fewer devices than before.
+    /// Notifies of every change of the registry.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.shared.changed.subscribe()
     }
 
-    /// Nothing is known of devices from before this process.
+    /// There was no checkpoint of an earlier run.
     #[must_use]
     pub fn are_new(&self) -> bool {
         self.shared.is_new
     }
 
-    /// Plugins can register.
+    /// Whether plugins can register.
     #[must_use]
     pub fn is_serving(&self) -> bool {
         self.shared.is_serving.load(Ordering::Relaxed)
     }
 
-    /// The devices that a container has.
+    /// The devices of a container.
     #[must_use]
     pub fn of_container(&self, uid: &PodUid, container: &str) -> Vec<NodeDevice> {
         let devices = self.shared.admissions.devices_of(uid).unwrap_or_default();
@@ -177,7 +178,7 @@ impl Devices {
         .collect()
     }
 
-    /// The devices that are well, whoever has them.
+    /// The healthy devices, allocated or not.
     #[must_use]
     pub fn allocatable(&self) -> Vec<NodeDevice> {
         self.read(|registry| {
@@ -191,7 +192,7 @@ impl Devices {
         })
     }
 
-    /// Reads what plugins have said. Nobody can say more meanwhile.
+    /// Reads the registry. The table is locked meanwhile.
     pub fn read<T>(&self, read: impl FnOnce(&Registry) -> T) -> T {
         read(&self.shared.table.lock().registry)
     }
@@ -204,10 +205,10 @@ impl Devices {
         has_changed
     }
 
-    /// Connects to a plugin and believes what it says from now on.
+    /// Connects to a plugin, and applies the devices it reports from now on.
     ///
     /// # Errors
-    /// The plugin does not answer; the text is for it to read.
+    /// The plugin does not answer. The text is returned to the plugin.
     pub async fn connect(&self, resource: &str, socket: &std::path::Path) -> Result<(), String> {
         let shared = &self.shared;
         let plugin = shared.plugins.connect(socket).await.map_err(|error| error.to_string())?;
@@ -217,7 +218,7 @@ impl Devices {
         let connection = {
             let mut table = shared.table.lock();
             if table.plugins.len() >= MAX_PLUGINS && !table.plugins.contains_key(resource) {
-                return Err(format!("there are {MAX_PLUGINS} device plugins already"));
+                return Err(format!("the limit of {MAX_PLUGINS} device plugins is reached"));
             }
             let connection = table.registry.connected(resource);
             let new = Registered { plugin: plugin.clone(), options, replaced: replaced.clone() };
@@ -238,10 +239,13 @@ impl Devices {
         Ok(())
     }
 
-    /// Takes in what the plugin says, until it goes.
+    /// Applies the devices that the plugin reports, until it disconnects.
     async fn follow(&self, resource: &str, connection: Connection, plugin: &dyn DevicePlugin) {
         let ended = self.listen_to(resource, connection, plugin).await;
-        let why = ended.err().map_or_else(|| "it ended its list".to_owned(), |error| error.to_string());
+        let why = ended.err().map_or_else(
+            || "the plugin closed its ListAndWatch stream".to_owned(),
+            |error| error.to_string(),
+        );
         let now = self.shared.clock.mono();
         self.change(|table| {
             let was_it = table.registry.vanished(resource, connection, now);
@@ -270,14 +274,15 @@ impl Devices {
         Ok(())
     }
 
-    /// Writes down who has which devices, and forgets resources whose plugins stay away.
+    /// Writes the checkpoint after changes, and removes resources whose plugins do not come back.
     async fn run(self, mut complete: watch::Receiver<bool>) {
-        let (mut held, mut told) = (self.shared.admissions.device_changes(), self.changes());
-        let mut has_asked = false;
+        let (mut device_changes, mut registry_changes) =
+            (self.shared.admissions.device_changes(), self.changes());
+        let mut is_complete = false;
         let mut on_disk = if self.shared.is_new { self.checkpoint() } else { String::new() };
         loop {
-            let change = *held.borrow_and_update();
-            told.mark_unchanged();
+            let change = *device_changes.borrow_and_update();
+            registry_changes.mark_unchanged();
             self.save(change, &mut on_disk).await;
             let wake_at = self.read(Registry::wake_at);
             let wake = async {
@@ -287,10 +292,10 @@ impl Devices {
                 }
             };
             tokio::select! {
-                Ok(()) = held.changed() => {}
-                Ok(()) = told.changed() => {}
-                Ok(_) = complete.wait_for(|complete| *complete), if !has_asked => {
-                    has_asked = true;
+                Ok(()) = device_changes.changed() => {}
+                Ok(()) = registry_changes.changed() => {}
+                Ok(_) = complete.wait_for(|complete| *complete), if !is_complete => {
+                    is_complete = true;
                     self.shared.admissions.forget_unclaimed();
                 }
                 () = wake => {
@@ -311,7 +316,7 @@ impl Devices {
         })
     }
 
-    /// Writes the checkpoint if it is another than the one on disk, and tells those who wait for that.
+    /// Writes the checkpoint if it differs from the one on disk, and notifies tasks that wait for that.
     async fn save(&self, change: u64, on_disk: &mut String) {
         let text = self.checkpoint();
         let mut error = None;
@@ -330,9 +335,13 @@ impl Devices {
     }
 }
 
-/// What an earlier kubelet left, and whether there was none. One that cannot be read is as good as none: pods that run keep
-/// what they have, and the kubelet does not know of it.
-async fn remembered(files: &dyn Files, plugins: &dyn Plugins, path: &std::path::Path) -> (Remembered, bool) {
+/// The checkpoint of an earlier run, and whether there was none. An unreadable one counts as missing: running pods keep their
+/// devices, but the kubelet does not know them.
+async fn load_checkpoint(
+    files: &dyn Files,
+    plugins: &dyn Plugins,
+    path: &std::path::Path,
+) -> (Remembered, bool) {
     let read = match files.read_file(path, CHECKPOINT_LIMIT, false).await {
         Ok(bytes) => {
             let unpack = |bytes: &[u8]| plugins.unpack(bytes);

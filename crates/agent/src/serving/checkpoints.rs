@@ -1,4 +1,4 @@
-//! Writing the state of a container to a file of the node, for those who ask.
+//! Container checkpoints: writes the state of a container to a file of the node.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use ports::node_api::{PodRefusal, PodTarget};
 use crate::error_chain::chain;
 use crate::serving::pod_lookup::PodLookup;
 
-/// Returns the file. Without a `timeout` the runtime has as long as for any other call.
+/// Returns the path of the file. Without a `timeout` the runtime's usual deadline applies.
 pub(crate) async fn write(
     lookup: &PodLookup,
     pod: &PodTarget,

@@ -1,5 +1,5 @@
-//! Reading container logs for those who ask: from the end backwards where only the last lines are wanted, and on across
-//! rotation where the reader follows, until the container ends. What is shown of a log, `kubelet_core` decides.
+//! Reads container logs: backwards from the end if only the last lines are requested, and across rotations if the client
+//! follows, until the container ends. Which lines are sent is decided in `kubelet_core`.
 
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
@@ -19,16 +19,15 @@ use crate::context::Context;
 use crate::error_chain::chain;
 use crate::serving::pod_lookup::PodLookup;
 
-/// What is read of a log at a time.
+/// Size of one read.
 const PIECE_BYTES: usize = 64 << 10;
-/// How often a follower looks for more although nobody told it that there is.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
-/// Followers that are told when their log grows; each takes one of the few watches a machine has. Further ones look once
-/// in a while.
+/// How often a followed log is polled without a notification.
+const POLL_PERIOD: Duration = Duration::from_secs(1);
+/// Followers that use an inotify watch, of which a machine has few. Further ones only poll.
 pub(crate) const MAX_WATCHES: usize = 32;
 
-/// Opens the log and returns the part that is asked for, read as it is taken. Links are followed, because cri-dockerd has links
-/// at the paths of logs; only root can make one there, or a pod that mounts the log directory of the host for writing.
+/// Opens the log and returns the requested part as a stream. Links are followed, because cri-dockerd has symlinks at the
+/// paths of logs; only root can create one there, or a pod that mounts the log directory of the host for writing.
 pub(crate) async fn open(
     lookup: &PodLookup,
     watches: &Arc<Semaphore>,
@@ -82,7 +81,7 @@ fn filter(view: &LogView) -> LogFilter {
     }
 }
 
-/// Where the runtime writes, which must be below the directory of pod logs.
+/// Path of the log, which must be below the directory of pod logs.
 async fn log_path(lookup: &PodLookup, uid: &PodUid, instance: &LogInstance) -> Result<PathBuf, PodRefusal> {
     let observed = lookup.cache.get(uid).and_then(|pod| {
         let container = pod.containers.iter().find(|container| container.id == instance.id)?;
@@ -112,7 +111,7 @@ async fn find_tail(file: &dyn OpenFile, size: u64, lines: u64) -> Result<u64, Ho
     Ok(search.start())
 }
 
-/// Tells when something happens next to the log, as long as there are watches left.
+/// Notifies of changes in the directory of the log, as long as watches are available.
 fn watch(ctx: &Context, watches: &Arc<Semaphore>, path: &Path) -> BoxStream<'static, ()> {
     let permit: Option<OwnedSemaphorePermit> = Arc::clone(watches).try_acquire_owned().ok();
     let hints = permit.zip(path.parent()).and_then(|(permit, dir)| {
@@ -124,7 +123,7 @@ fn watch(ctx: &Context, watches: &Arc<Semaphore>, path: &Path) -> BoxStream<'sta
     hints.map_or_else(|| stream::pending().boxed(), StreamExt::boxed)
 }
 
-/// One reader's way through a log.
+/// The state of one reader of a log.
 struct Pump {
     lookup: PodLookup,
     uid: PodUid,
@@ -132,11 +131,11 @@ struct Pump {
     path: PathBuf,
     file: Box<dyn OpenFile>,
     offset: u64,
-    /// Who does not follow gets no more than there was when he came.
+    /// Without `follow`, the size of the log at the time of the request.
     end: Option<u64>,
-    /// The file that took over the name; read when the present one is at its end.
+    /// The new file after a rotation; read when the current one is at its end.
     successor: Option<Box<dyn OpenFile>>,
-    /// The container has ended: what is there is all.
+    /// The container has ended: the log will not grow.
     has_ended: bool,
     is_over: bool,
     reader: LogReader,
@@ -158,7 +157,7 @@ impl Pump {
         None
     }
 
-    /// Reads a piece, or decides what the end of the file means.
+    /// Reads a piece, or handles the end of the file.
     async fn advance(&mut self) -> Result<Vec<u8>, HostError> {
         let piece = self.file.read_at(self.offset, self.most()).await?;
         if !piece.is_empty() {
@@ -175,7 +174,7 @@ impl Pump {
         } else if let Some(successor) =
             find_successor(&self.lookup.ctx, &self.path, self.file.identity()).await?
         {
-            // The old file may have got its last lines since it was read.
+            // The last lines may have been written to the old file since it was read.
             self.successor = Some(successor);
         } else if self.has_ended {
             self.is_over = true;
@@ -206,12 +205,12 @@ impl Pump {
         let clock = self.lookup.ctx.clock;
         tokio::select! {
             Some(()) = self.hints.next() => {}
-            () = clock.sleep_until(clock.mono() + LOOK_AGAIN) => {}
+            () = clock.sleep_until(clock.mono() + POLL_PERIOD) => {}
         }
     }
 }
 
-/// Another file of the name. Between the renaming and the runtime's next line there may be none.
+/// Another file with the same name. Between a rotation and the runtime's next line there may be none.
 async fn find_successor(
     ctx: &Context,
     path: &Path,

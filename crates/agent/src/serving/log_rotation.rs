@@ -1,5 +1,5 @@
-//! Keeping container logs from filling the disk: a log that has grown too big is renamed, the runtime opens a new one,
-//! older ones are compressed and the oldest removed. Which steps, `kubelet_core::log_rotation` decides.
+//! Log rotation: a log that is too large is renamed, the runtime opens a new one, older ones are compressed and the oldest
+//! removed. The steps are decided in `kubelet_core::log_rotation`.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -32,10 +32,10 @@ impl LogRotation {
         loop {
             self.ctx.clock.sleep_until(self.ctx.clock.mono() + period).await;
             let pods = self.cache.in_runtime().into_iter();
-            let all = pods.flat_map(|pod| (0..pod.containers.len()).map(move |place| (pod.clone(), place)));
+            let all = pods.flat_map(|pod| (0..pod.containers.len()).map(move |index| (pod.clone(), index)));
             let checks =
-                futures_util::stream::iter(all).for_each_concurrent(workers, async |(pod, place)| {
-                    let running = pod.containers.get(place).filter(|c| c.state == ContainerState::Running);
+                futures_util::stream::iter(all).for_each_concurrent(workers, async |(pod, index)| {
+                    let running = pod.containers.get(index).filter(|c| c.state == ContainerState::Running);
                     if let Some(container) = running {
                         self.check(container).await;
                     }
@@ -51,10 +51,10 @@ impl LogRotation {
         };
         let entries = match self.ctx.files.list_dir(dir).await {
             Ok(entries) => entries,
-            // A container that is being removed has no directory any more; the next check does not see it.
+            // The directory of a container that is being removed may be gone; the next check does not have that container.
             Err(error) if error.is_not_found() => return,
             Err(error) => {
-                tracing::warn!(log = %log.display(), err = chain(&error), "failed to list the logs of a container");
+                tracing::warn!(log = %log.display(), err = chain(&error), "Failed to list container logs");
                 return;
             }
         };
@@ -64,14 +64,14 @@ impl LogRotation {
         let policy = LogPolicy { bytes_max: settings.max_size_bytes, files_max: settings.max_files };
         let now = self.ctx.clock.now().wall.to_zoned(settings.time_zone.clone()).datetime();
         for step in compute_log_rotation(live, &files, policy, now) {
-            if let Err(why) = self.carry_out(dir, container, &step).await {
+            if let Err(why) = self.execute(dir, container, &step).await {
                 tracing::warn!(log = %log.display(), ?step, err = why, "Log rotation panicked, continuing with the next check");
                 return;
             }
         }
     }
 
-    async fn carry_out(
+    async fn execute(
         &self,
         dir: &Path,
         container: &ContainerObservation,
@@ -91,7 +91,7 @@ impl LogRotation {
                 let Err(error) = self.ctx.runtime.reopen_log(&container.id).await else {
                     return Ok(());
                 };
-                // The runtime goes on writing to the old file: give it its name back.
+                // The runtime still writes to the old file, so its name is restored.
                 files.rename(&to, &from).await.map_err(text)?;
                 Err(error.to_string())
             }

@@ -1,4 +1,4 @@
-//! The agent as the server sees it.
+//! Implements `NodeApi` for the server.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use crate::serving::streams;
 use crate::serving::system_logs;
 use crate::sources::ManifestProblems;
 
-/// Answers from the shared views, the runtime and the files.
+/// Answers requests from the shared views, the runtime and files.
 #[derive(Clone, Debug)]
 pub struct AgentApi {
     pub(crate) lookup: PodLookup,
@@ -36,7 +36,7 @@ pub struct AgentApi {
     pub(crate) measured: Measured,
     pub(crate) problems: ManifestProblems,
     pub(crate) heartbeat: Heartbeat,
-    /// Admissions for followers of logs that are told of changes.
+    /// Permits for log followers that use an inotify watch.
     pub(crate) log_watches: Arc<Semaphore>,
     pub(crate) journal_queries: Arc<Semaphore>,
     pub(crate) samplers: Samplers,
@@ -148,7 +148,7 @@ impl NodeApi for AgentApi {
 
     fn sync_loop_age(&self) -> (Duration, Duration) {
         let now = self.lookup.ctx.clock.mono().since_start();
-        // A loop without the tasks that it depends on is as good as stuck.
+        // After an essential task panicked, the loop counts as stuck.
         let age = match self.lookup.ctx.tasks.failed().is_cancelled() {
             true => now.saturating_add(STUCK_AFTER),
             false => now.saturating_sub(self.heartbeat.last()),

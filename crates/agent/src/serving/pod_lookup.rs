@@ -1,4 +1,4 @@
-//! Pods and containers of this node as requests from outside name them.
+//! Finds pods and containers of this node for requests of clients.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub(crate) struct PodLookup {
 }
 
 impl PodLookup {
-    /// The pod of that name; of two, the one that is not over.
+    /// The pod of that name; if there are two, the one that has not ended.
     pub(crate) fn pod(&self, namespace: &str, name: &str) -> Result<PodEntry, PodRefusal> {
         let is_meant = |entry: &PodEntry| {
             let metadata = &entry.pod.metadata;
@@ -54,13 +54,13 @@ impl PodLookup {
             .ok_or_else(|| PodRefusal::Invalid(format!("pod not found ({:?})", name())))
     }
 
-    /// Of the pod that is meant; a UID in the request must be its own, or that of its mirror pod.
+    /// The UID of the pod; a UID in the request must be its own, or that of its mirror pod.
     fn uid(&self, target: &PodTarget) -> Result<PodUid, PodRefusal> {
         let pod = self.pod(&target.namespace, &target.pod)?.pod;
-        if let Some(asked) = &target.uid {
+        if let Some(uid) = &target.uid {
             let in_api = self.in_api.borrow().objects.get(&key_of(&*pod)).cloned();
-            if !is_meant_by(asked, &pod, in_api.as_deref()) {
-                let text = format!("pod {:?} with UID {asked:?} does not exist", target.pod);
+            if !is_meant_by(uid, &pod, in_api.as_deref()) {
+                let text = format!("pod {:?} with UID {uid:?} does not exist", target.pod);
                 return Err(PodRefusal::NotFound(text));
             }
         }

@@ -1,5 +1,5 @@
-//! Measurements: two tasks sample the node when somebody asks, and read its counters every five minutes; whoever asks soon
-//! after another gets the same sample. What is read, what it means and how it is told, `kubelet_core::stats` decides.
+//! Measurements: two tasks sample the node on request, and read its counters every five minutes; requests within a short time
+//! share a sample. What is read and how it is exposed is decided in `kubelet_core::stats`.
 
 mod cgroups;
 mod disks;
@@ -24,20 +24,20 @@ use disks::DiskSampler;
 
 pub(crate) use report::measurements;
 
-/// Readers that wait for the same sampler; further ones wait for a place.
+/// Requests that wait for the same sampler; the senders of further ones wait.
 const QUEUE: usize = 16;
 
-/// For those who act upon what they see.
+/// Maximum age of samples for decisions.
 pub(crate) const FRESH: Duration = Duration::from_secs(1);
 
-/// Somebody wants a sample that is no older than `most`.
+/// A request for a sample that is no older than `most`.
 struct Request<S> {
     detail: Detail,
     most: Duration,
     answer: oneshot::Sender<Arc<S>>,
 }
 
-/// What measurements are taken from.
+/// Inputs of measurements.
 #[derive(Clone, Debug)]
 pub(crate) struct Measured {
     pub(crate) ctx: Arc<Context>,
@@ -48,7 +48,7 @@ pub(crate) struct Measured {
     pub(crate) probe_metrics: ProbeMetrics,
 }
 
-/// Asks the samplers.
+/// Sends requests to the samplers.
 #[derive(Clone, Debug)]
 pub struct Samplers {
     cgroups: mpsc::Sender<Request<NodeSample>>,
@@ -56,7 +56,7 @@ pub struct Samplers {
 }
 
 impl Samplers {
-    /// Starts both tasks. They sleep until they are asked.
+    /// Starts both tasks. They sleep until the first request.
     pub(crate) fn start(measured: &Measured) -> Self {
         let ctx = &measured.ctx;
         let (cgroups, cgroup_requests) = mpsc::channel(QUEUE);
@@ -68,23 +68,23 @@ impl Samplers {
         Self { cgroups, disks }
     }
 
-    /// `None`: the kubelet stops.
+    /// `None`: the kubelet is shutting down.
     pub async fn node(&self, detail: Detail, most: Duration) -> Option<Arc<NodeSample>> {
-        ask(&self.cgroups, detail, most).await
+        request(&self.cgroups, detail, most).await
     }
 
-    /// Only how much room the filesystems of the node have. `None`: the kubelet stops.
+    /// Only the capacity and usage of the node's filesystems. `None`: the kubelet is shutting down.
     pub async fn filesystems(&self, most: Duration) -> Option<Arc<DiskSample>> {
-        ask(&self.disks, Detail::Node, most).await
+        request(&self.disks, Detail::Node, most).await
     }
 
-    /// `None`: the kubelet stops.
+    /// `None`: the kubelet is shutting down.
     pub async fn disks(&self, most: Duration) -> Option<Arc<DiskSample>> {
-        ask(&self.disks, Detail::Usage, most).await
+        request(&self.disks, Detail::Usage, most).await
     }
 }
 
-async fn ask<S>(sampler: &mpsc::Sender<Request<S>>, detail: Detail, most: Duration) -> Option<Arc<S>> {
+async fn request<S>(sampler: &mpsc::Sender<Request<S>>, detail: Detail, most: Duration) -> Option<Arc<S>> {
     let (answer, answered) = oneshot::channel();
     sampler.send(Request { detail, most, answer }).await.ok()?;
     answered.await.ok()

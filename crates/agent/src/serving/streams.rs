@@ -1,4 +1,4 @@
-//! Reaching into a running pod for those who ask: a command, the container's own process, or a port.
+//! Streams into a running pod: exec, attach and port-forward.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ pub(crate) async fn port_forward(
     lookup.ctx.runtime.port_forward(&id, ports).await.map_err(failed)
 }
 
-/// Runs a command to its end, however long that is; what it wrote to both outputs, one after the other.
+/// Runs a command without a timeout; returns its standard output followed by its standard error.
 pub(crate) async fn run(
     lookup: &PodLookup,
     (pod, container): (&PodTarget, &str),

@@ -1,5 +1,5 @@
-//! The logs of the node's own services, for those who ask: files below the directory of logs, and the journal. Which of
-//! them a question is about, `kubelet_core` decides.
+//! Logs of the node's services: files below the log directory, and the journal. Which of them a query refers to is decided in
+//! `kubelet_core`.
 
 use std::io::ErrorKind;
 use std::path::{Component, Path};
@@ -18,14 +18,14 @@ use tokio::sync::Semaphore;
 use crate::context::Context;
 use crate::error_chain::chain;
 
-/// All of a question to the journal.
+/// Timeout of a journal query.
 const DEADLINE: Duration = Duration::from_secs(30);
-/// Names of units, at most.
+/// Limit for the list of units.
 const MAX_UNITS_BYTES: usize = 1 << 20;
 const PIECE_BYTES: usize = 64 << 10;
 
-/// What is at that path below the directory of logs. Links are followed wherever they lead, as it has always been: logs of
-/// containers are links.
+/// Opens that path below the log directory. Links are followed wherever they lead, as in the Go kubelet: logs of containers
+/// are symlinks.
 pub(crate) async fn open(ctx: &Context, inside: &Path) -> Result<SystemLog, SystemLogError> {
     if inside.components().any(|part| !matches!(part, Component::Normal(_))) {
         return Err(SystemLogError::NotFound);
@@ -56,10 +56,10 @@ fn refusal(error: HostError) -> SystemLogError {
     }
 }
 
-/// Queries of the journal that run at the same time, each with one process of `journalctl`. Each ends after [`DEADLINE`].
+/// Concurrent journal queries, each with one process of `journalctl`. Each ends after [`DEADLINE`].
 pub(crate) const MAX_JOURNAL_QUERIES: usize = 4;
 
-/// The log of these services. Errors are part of the answer, where the log would be.
+/// The logs of these services. Errors are part of the text, in place of the log.
 pub(crate) async fn of_services(
     ctx: &Context,
     queries: &Arc<Semaphore>,
@@ -67,8 +67,8 @@ pub(crate) async fn of_services(
     options: &NodeLogOptions,
 ) -> LogPieces {
     let Ok(permit) = queries.clone().try_acquire_owned() else {
-        let error = format!("more than {MAX_JOURNAL_QUERIES} queries of the journal at the same time");
-        return said(format!("\nerror: {error}\n")).map_err(|error| chain(&error)).boxed();
+        let error = format!("the limit of {MAX_JOURNAL_QUERIES} concurrent journal queries is reached");
+        return once_text(format!("\nerror: {error}\n")).map_err(|error| chain(&error)).boxed();
     };
     let deadline = tokio::time::sleep(DEADLINE);
     let units = tokio::time::timeout(DEADLINE, units(ctx)).await.unwrap_or_default();
@@ -76,14 +76,16 @@ pub(crate) async fn of_services(
     let mut parts = Vec::new();
     if !in_journal.is_empty() {
         let journal = ctx.processes.journal(&journal_arguments(&in_journal, options)).await;
-        parts.push(journal.unwrap_or_else(|_| said("\nerror: journal output not available\n".to_owned())));
+        parts.push(
+            journal.unwrap_or_else(|_| once_text("\nerror: journal output not available\n".to_owned())),
+        );
     }
     if *options == NodeLogOptions::default() {
         for service in in_files {
             parts.push(of_files(ctx, service).await);
         }
     } else if !in_files.is_empty() {
-        parts.push(said(format!(
+        parts.push(once_text(format!(
             "\noptions present and query resolved to log files for [{}]\ntry without specifying options\n",
             in_files.join(" ")
         )));
@@ -96,7 +98,7 @@ pub(crate) async fn of_services(
     with_permit.boxed()
 }
 
-/// The names of all units in the journal; none without a journal.
+/// The names of all units in the journal; empty without a journal.
 async fn units(ctx: &Context) -> String {
     let mut names = Vec::new();
     if let Ok(mut pieces) = ctx.processes.journal(&UNITS.map(str::to_owned)).await {
@@ -114,13 +116,15 @@ async fn of_files(ctx: &Context, service: &str) -> BoxStream<'static, HostResult
     for name in file_names(service) {
         match ctx.files.open_below(&ctx.settings.paths.system_logs, &name).await {
             Ok(file) => return whole(file),
-            // A directory may have the log in it.
+            // The log may be in a directory with the name of the service.
             Err(HostError::Invalid(_) | HostError::GivenUp(_)) => {}
             Err(error) if error.is_not_found() => {}
-            Err(error) => return said(format!("\nerror getting log for {service}: {}\n", chain(&error))),
+            Err(error) => {
+                return once_text(format!("\nerror getting log for {service}: {}\n", chain(&error)));
+            }
         }
     }
-    said(format!("\nlog not found for {service}\n"))
+    once_text(format!("\nlog not found for {service}\n"))
 }
 
 fn whole(file: Box<dyn OpenFile>) -> BoxStream<'static, HostResult<Vec<u8>>> {
@@ -132,6 +136,6 @@ fn whole(file: Box<dyn OpenFile>) -> BoxStream<'static, HostResult<Vec<u8>>> {
     .boxed()
 }
 
-fn said(text: String) -> BoxStream<'static, HostResult<Vec<u8>>> {
+fn once_text(text: String) -> BoxStream<'static, HostResult<Vec<u8>>> {
     stream::iter([Ok(text.into_bytes())]).boxed()
 }

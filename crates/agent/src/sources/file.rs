@@ -1,7 +1,6 @@
-//! Manifests on disk: one file, or the files of a directory. Changes are noticed by inotify and, in case one was
-//! missed, by a rescan. A file that cannot be read or parsed keeps what it last described, so that a half-written or
-//! broken manifest never stops a running pod. What it described before this process is known from the pods that were
-//! written down.
+//! Manifests on disk: one file, or the files of a directory. Changes are noticed by inotify and, in case an event was
+//! missed, by a periodic scan. A file that cannot be read or parsed keeps its last valid version, so that a partly written
+//! or broken manifest never stops a running pod. The version from before a restart is known from the pods' checkpoints.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -21,7 +20,7 @@ use tokio::sync::mpsc;
 
 use crate::settings::Paths;
 
-use super::{ManifestProblems, SourceSet, seen_now, warnings, written_down};
+use super::{ManifestProblems, SourceSet, checkpointed_pods, seen_now, warnings};
 
 pub struct FileSource {
     pub files: Arc<dyn Files>,
@@ -29,7 +28,7 @@ pub struct FileSource {
     pub path: PathBuf,
     pub period: Duration,
     pub node_name: String,
-    /// Where pods were written down.
+    /// Has the directory of pod checkpoints.
     pub paths: Paths,
     pub features: Features,
     pub problems: ManifestProblems,
@@ -42,11 +41,11 @@ impl std::fmt::Debug for FileSource {
     }
 }
 
-/// A file: its bytes, and the pods of its last good version.
+/// A file: its bytes, and the pods of its last valid version.
 #[derive(Debug, Default)]
 struct Known {
     content: Vec<u8>,
-    /// `None`: there has been no good version yet, nor has anybody looked what an earlier kubelet knew.
+    /// `None`: there was no valid version yet, and the checkpoints were not read.
     pods: Option<Vec<Arc<Pod>>>,
 }
 
@@ -80,8 +79,8 @@ impl FileSource {
         }
     }
 
-    /// Reports the pods of files that were deleted as removed, whether or not the files exist again by now: a manifest
-    /// that is deleted and written again restarts its pod, as in the Go kubelet. `Err`: nobody listens any more.
+    /// Reports the pods of deleted files as removed, whether or not the files exist again by now: a manifest that is deleted
+    /// and written again restarts its pod, as in the Go kubelet. `Err`: the receiver was dropped.
     async fn forget(
         &self,
         known: &mut BTreeMap<PathBuf, Known>,
@@ -121,19 +120,19 @@ impl FileSource {
             let entry = known.entry(file.path.clone()).or_default();
             self.read_one(file, entry);
         }
-        self.remember(known).await;
+        self.load_checkpoints(known).await;
         Some(set_of(known))
     }
 
-    /// A file that never was good goes on describing what it did when its pods were written down.
-    async fn remember(&self, known: &mut BTreeMap<PathBuf, Known>) {
+    /// For files that were never valid since the start, uses the pods from their checkpoints.
+    async fn load_checkpoints(&self, known: &mut BTreeMap<PathBuf, Known>) {
         if known.values().all(|file| file.pods.is_some()) {
             return;
         }
-        let Some(written_down) = written_down(&*self.files, &self.paths).await else { return };
+        let Some(checkpointed) = checkpointed_pods(&*self.files, &self.paths).await else { return };
         for (path, file) in known.iter_mut().filter(|(_, file)| file.pods.is_none()) {
-            let pods = last_described_by(&Origin::File(path.display().to_string()), &written_down);
-            tracing::info!(path = %path.display(), pods = pods.len(), "Failed to parse manifest since the start, its pods continue from their checkpoint");
+            let pods = last_described_by(&Origin::File(path.display().to_string()), &checkpointed);
+            tracing::info!(path = %path.display(), pods = pods.len(), "Failed to parse manifest since the start, continuing its pods from their checkpoints");
             file.pods = Some(pods);
         }
     }

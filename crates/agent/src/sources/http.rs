@@ -1,5 +1,5 @@
-//! Manifests from a URL: a Pod or a PodList, asked for at a fixed period. A failed or malformed answer keeps what the
-//! last good one described; what that was before this process is known from the pods that were written down.
+//! Manifests from a URL: a Pod or a PodList, requested at a fixed period. After a failed or invalid response the last valid
+//! version stays in effect; the version from before a restart is known from the pods' checkpoints.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use ports::net::{HttpGet, Scheme};
 use ports::{Clock, Files, Net};
 use tokio::sync::mpsc;
 
-use super::{ManifestProblems, SourceSet, seen_now, warnings, written_down};
+use super::{ManifestProblems, SourceSet, checkpointed_pods, seen_now, warnings};
 use crate::settings::Paths;
 
-/// How long one request may take, and how much it may bring.
+/// Timeout of a request, and limit for the size of the response.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 const BODY_LIMIT: usize = 10 << 20;
 
@@ -27,7 +27,7 @@ pub struct HttpSource {
     pub headers: Vec<(String, String)>,
     pub period: Duration,
     pub node_name: String,
-    /// Where pods were written down.
+    /// Has the directory of pod checkpoints.
     pub paths: Paths,
     pub features: Features,
     pub problems: ManifestProblems,
@@ -47,9 +47,9 @@ impl HttpSource {
         let mut last_content = Vec::new();
         let mut has_spoken = false;
         loop {
-            let mut set = self.ask(&origin, &mut last_content).await;
+            let mut set = self.poll(&origin, &mut last_content).await;
             if set.is_none() && !has_spoken {
-                set = self.recall().await;
+                set = self.load_checkpoints().await;
             }
             if let Some(set) = set {
                 has_spoken = true;
@@ -61,8 +61,8 @@ impl HttpSource {
         }
     }
 
-    /// What the server describes, if that is new and usable.
-    async fn ask(&self, origin: &str, last_content: &mut Vec<u8>) -> Option<SourceSet> {
+    /// The pods of the response, if it is new and valid.
+    async fn poll(&self, origin: &str, last_content: &mut Vec<u8>) -> Option<SourceSet> {
         match self.fetch().await {
             Ok(content) if content == *last_content => None,
             Ok(content) => {
@@ -77,15 +77,15 @@ impl HttpSource {
         }
     }
 
-    /// A server that has not answered since the start goes on describing what it did when its pods were written down, so
-    /// that it holds back nobody else's cleaning.
-    async fn recall(&self) -> Option<SourceSet> {
-        let written_down = written_down(&*self.files, &self.paths).await?;
-        let pods = last_described_by(&Origin::Url(self.url.clone()), &written_down);
+    /// For a server that has not answered since the start, uses the pods from their checkpoints, so that housekeeping is not
+    /// blocked.
+    async fn load_checkpoints(&self) -> Option<SourceSet> {
+        let checkpointed = checkpointed_pods(&*self.files, &self.paths).await?;
+        let pods = last_described_by(&Origin::Url(self.url.clone()), &checkpointed);
         tracing::info!(
             url = self.url,
             pods = pods.len(),
-            "Failed to read manifests from URL since the start, pods continue from their checkpoint"
+            "Failed to read manifests from URL since the start, continuing pods from their checkpoints"
         );
         Some(SourceSet { source: PodSource::Http, pods, is_complete: true })
     }

@@ -124,7 +124,10 @@ async fn bootstrap_csr_without_answer_for_an_hour_is_an_error() {
     let node = Newcomer::new();
     let begun = node.now();
     let error = node.join().await.unwrap_err().to_string();
-    assert_eq!(error, "node-csr-id1: nobody approved and signed it within 3600s");
+    assert_eq!(
+        error,
+        "timed out after 3600s waiting for certificate signing request node-csr-id1 to be approved and signed"
+    );
     assert_eq!(node.now().duration_since(begun).as_secs(), 3600);
 }
 

@@ -135,7 +135,7 @@ fn concurrent_node_log_queries_are_limited() {
             4 => Ok(()),
             count => Err(format!("{count}")),
         });
-        assert_eq!(query(), "\nerror: more than 4 queries of the journal at the same time\n");
+        assert_eq!(query(), "\nerror: the limit of 4 concurrent journal queries is reached\n");
         assert_eq!(queries(), 4);
         std::fs::write(node.path("bin/answer"), "").expect("written");
         for answer in first {

@@ -1,19 +1,19 @@
-//! What a request is about, in the API server's words: a verb and the subresources of this node any of which lets the
-//! caller in. Pure; the rules themselves stand next to the endpoints.
+//! Authorization attributes of a request: the verb, and the subresources of this node, any of which allows the request. Pure;
+//! the subresources of each endpoint are in `endpoint`.
 
 use http::Method;
 
 use crate::endpoint::Endpoint;
 
-/// What is asked for.
+/// The attributes of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Attributes {
     pub(crate) verb: &'static str,
-    /// The most telling first.
+    /// The most specific first.
     pub(crate) subresources: &'static [&'static str],
 }
 
-/// Of paths that nobody serves: the caller learns that only if he may do everything.
+/// For unknown paths: only a client with access to everything learns that they do not exist.
 const EVERYTHING: &[&str] = &["proxy"];
 
 /// The endpoint with the longest root that the path is at or below decides.
@@ -58,7 +58,7 @@ mod tests {
             ("/debug/pprof/heap", "proxy"),
             ("/debug/flags/v", "proxy"),
             ("/debug/manifests", "pods proxy"),
-            // Nobody's, and not those they look like.
+            // Unknown paths that resemble endpoints.
             ("/", "proxy"),
             ("/metricsx", "proxy"),
             ("/podsecrets", "proxy"),

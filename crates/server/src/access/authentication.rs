@@ -1,5 +1,5 @@
-//! Giving a request a name: by certificate, by bearer token, or as nobody in particular. Credentials that are given and
-//! not believed are an error, never an anonymous caller.
+//! Authentication: by client certificate, by bearer token, or as anonymous. Invalid credentials are an error, and never
+//! treated as anonymous.
 
 use std::time::Duration;
 
@@ -17,12 +17,11 @@ use super::user::{User, not_after};
 use super::{Observer, TokenReviews};
 use crate::tls::ClientCa;
 
-/// Tokens whose holders are remembered.
+/// Entries of the token cache.
 const MAX_TOKENS: usize = 1024;
-/// No token in use is longer; what is, is not remembered and not sent on.
+/// A longer token is rejected without a review.
 const MAX_TOKEN_BYTES: usize = 16 << 10;
-/// The API server is asked so much at a time; who comes then waits, and finds the answer there if it was the same
-/// question.
+/// Concurrent reviews by the API server. Further requests wait, and then use a cached answer for the same token.
 const MAX_REVIEWS: usize = 8;
 
 #[derive(Debug)]
@@ -30,9 +29,9 @@ pub(super) struct Authenticator {
     anonymous: bool,
     client_ca: Option<watch::Receiver<ClientCa>>,
     reviews: Option<TokenReviews>,
-    /// `None`: the token is nobody's.
+    /// `None`: the token is invalid.
     tokens: TimedCache<TokenDigest, Option<User>>,
-    asking: Semaphore,
+    reviewing: Semaphore,
     clock: Clock,
     observer: Observer,
 }
@@ -43,11 +42,11 @@ impl Authenticator {
         clock: Clock,
         observer: Observer,
     ) -> Self {
-        let (tokens, asking) = (TimedCache::new(MAX_TOKENS), Semaphore::new(MAX_REVIEWS));
-        Self { anonymous, client_ca, reviews, tokens, asking, clock, observer }
+        let (tokens, reviewing) = (TimedCache::new(MAX_TOKENS), Semaphore::new(MAX_REVIEWS));
+        Self { anonymous, client_ca, reviews, tokens, reviewing, clock, observer }
     }
 
-    /// `Err` says why the caller has no name; it is for our log, not for him.
+    /// `Err` is why authentication failed, for the log and not for the client.
     pub(super) async fn identify(
         &self,
         headers: &HeaderMap,
@@ -70,16 +69,16 @@ impl Authenticator {
         }
     }
 
-    /// `None`: the caller shows no certificate, or nobody looks at them.
+    /// `None`: the client has no certificate, or certificates are not accepted.
     fn by_certificate(&self, certificates: &[CertificateDer<'static>]) -> Option<Result<User, String>> {
         let authority = self.client_ca.as_ref()?.borrow().clone();
         let own = certificates.first()?;
-        // Before 1970 no certificate is good.
+        // No certificate is valid before 1970.
         let seconds = u64::try_from(self.clock.now().wall.as_second()).unwrap_or(0);
         let now = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
         let checked = authority.check(certificates, now).map_err(|why| format!("client certificate: {why}"));
         Some(checked.and_then(|()| {
-            User::of_certificate(own).ok_or_else(|| "client certificate: it names nobody".to_owned())
+            User::of_certificate(own).ok_or_else(|| "client certificate: it has no common name".to_owned())
         }))
     }
 
@@ -95,31 +94,31 @@ impl Authenticator {
         if token.len() > MAX_TOKEN_BYTES {
             return Err("bearer token: too long".to_owned());
         }
-        let known = |user: Option<User>| user.ok_or_else(|| "bearer token: nobody's".to_owned());
+        let known = |user: Option<User>| user.ok_or_else(|| "bearer token: not authenticated".to_owned());
         let key = digest(token);
         let began = self.clock.mono();
         if let Some(user) = self.tokens.get(&key, began) {
-            self.note_look_up(true, began);
+            self.note_lookup(true, began);
             return known(user);
         }
         let holder = self.review((key, token), reviews).await;
-        self.note_look_up(false, began);
+        self.note_lookup(false, began);
         known(holder?)
     }
 
-    fn note_look_up(&self, was_known: bool, began: MonoTime) {
+    fn note_lookup(&self, was_known: bool, began: MonoTime) {
         if let Some(observer) = &self.observer {
             observer.token_looked_up(was_known, self.clock.mono().saturating_since(began));
         }
     }
 
-    /// Whose token it is, in the API server's words; `None` is nobody's.
+    /// TokenReview by the API server; `None` if the token is not authenticated.
     async fn review(
         &self,
         (key, token): (TokenDigest, &str),
         reviews: &TokenReviews,
     ) -> Result<Option<User>, String> {
-        let _turn = self.asking.acquire().await.map_err(|closed| closed.to_string())?;
+        let _turn = self.reviewing.acquire().await.map_err(|closed| closed.to_string())?;
         if let Some(user) = self.tokens.get(&key, self.clock.mono()) {
             return Ok(user);
         }
@@ -141,7 +140,7 @@ impl Authenticator {
     }
 }
 
-/// Anybody can send tokens of any length, and a copy of our memory should not hold those that are good.
+/// The cache has digests instead of tokens: their size is bounded, and a memory dump does not contain valid tokens.
 type TokenDigest = [u8; 32];
 
 fn digest(token: &str) -> TokenDigest {
@@ -161,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_follows_the_word_bearer() {
+    fn bearer_token_is_read_from_the_authorization_header() {
         let token = |text: &'static str| {
             let headers = HeaderMap::from_iter([(AUTHORIZATION, http::HeaderValue::from_static(text))]);
             bearer(&headers).map(str::to_owned)

@@ -1,4 +1,4 @@
-//! Asking whether a caller may do what he asks for.
+//! Authorization of requests by the API server (SubjectAccessReview).
 
 use model::k8s::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use ports::request_metrics::{Review, answer_code};
@@ -10,9 +10,9 @@ use super::timed_cache::TimedCache;
 use super::user::User;
 use super::{AuthorizationMode, Observer};
 
-/// Verdicts that are remembered.
+/// Entries of the cache of verdicts.
 const MAX_VERDICTS: usize = 1024;
-/// The API server is asked so much at a time.
+/// Concurrent reviews by the API server.
 const MAX_REVIEWS: usize = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,25 +21,25 @@ pub(super) enum Verdict {
     Denied,
 }
 
-/// A caller, a verb and a subresource of the node.
-type Question = (User, &'static str, &'static str);
+/// A user, a verb and a subresource of the node.
+type ReviewKey = (User, &'static str, &'static str);
 
 #[derive(Debug)]
 pub(super) struct Authorizer {
     mode: AuthorizationMode,
-    verdicts: TimedCache<Question, Verdict>,
-    asking: Semaphore,
+    verdicts: TimedCache<ReviewKey, Verdict>,
+    reviewing: Semaphore,
     clock: Clock,
     observer: Observer,
 }
 
 impl Authorizer {
     pub(super) fn new(mode: AuthorizationMode, clock: Clock, observer: Observer) -> Self {
-        let (verdicts, asking) = (TimedCache::new(MAX_VERDICTS), Semaphore::new(MAX_REVIEWS));
-        Self { mode, verdicts, asking, clock, observer }
+        let (verdicts, reviewing) = (TimedCache::new(MAX_VERDICTS), Semaphore::new(MAX_REVIEWS));
+        Self { mode, verdicts, reviewing, clock, observer }
     }
 
-    /// Allowed is who may use any of the subresources.
+    /// A request is allowed if the user may access any of the subresources.
     pub(super) async fn authorize(
         &self,
         user: &User,
@@ -55,7 +55,7 @@ impl Authorizer {
         Ok(Verdict::Denied)
     }
 
-    async fn answer(&self, question: Question, node: &str) -> Result<Verdict, ClusterError> {
+    async fn answer(&self, question: ReviewKey, node: &str) -> Result<Verdict, ClusterError> {
         let (cluster, allowed_ttl, denied_ttl) = match &self.mode {
             AuthorizationMode::AlwaysAllow => return Ok(Verdict::Allowed),
             AuthorizationMode::Review { cluster, allowed_ttl, denied_ttl } => {
@@ -65,8 +65,8 @@ impl Authorizer {
         if let Some(verdict) = self.verdicts.get(&question, self.clock.mono()) {
             return Ok(verdict);
         }
-        // The semaphore is never closed; without a turn we would ask all the same.
-        let _turn = self.asking.acquire().await.ok();
+        // The semaphore is never closed; without a permit the review would be made, too.
+        let _turn = self.reviewing.acquire().await.ok();
         if let Some(verdict) = self.verdicts.get(&question, self.clock.mono()) {
             return Ok(verdict);
         }
@@ -85,7 +85,7 @@ impl Authorizer {
     }
 }
 
-fn review((user, verb, subresource): &Question, node: &str) -> SubjectAccessReview {
+fn review((user, verb, subresource): &ReviewKey, node: &str) -> SubjectAccessReview {
     let attributes = ResourceAttributes {
         verb: Some((*verb).to_owned()),
         version: Some("v1".to_owned()),

@@ -1,4 +1,4 @@
-//! Answers that hold for a while, so many at most.
+//! A cache with a time to live for each entry, and a maximum number of entries.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -17,13 +17,13 @@ impl<K: Hash + Eq + Clone, V: Clone> TimedCache<K, V> {
         Self { limit, entries: Mutex::default() }
     }
 
-    /// The answer, if there is one that still holds.
+    /// The value, if there is one that has not expired.
     pub(super) fn get(&self, key: &K, now: MonoTime) -> Option<V> {
         let entries = self.entries.lock();
         entries.get(key).filter(|(until, _)| now < *until).map(|(_, value)| value.clone())
     }
 
-    /// Where there is no place left, what would end first makes room.
+    /// If the cache is full, the entry that expires first is removed.
     pub(super) fn put(&self, key: K, value: V, until: MonoTime) {
         let mut entries = self.entries.lock();
         if entries.len() >= self.limit && !entries.contains_key(&key) {
@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_holds_until_its_time() {
+    fn entry_is_valid_until_it_expires() {
         let cache = TimedCache::new(2);
         cache.put("a", 1, at(10));
         assert_eq!((cache.get(&"a", at(9)), cache.get(&"a", at(10))), (Some(1), None));
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_end_first_makes_room() {
+    fn full_cache_removes_the_entry_that_expires_first() {
         let cache = TimedCache::new(2);
         cache.put("a", 1, at(20));
         cache.put("b", 2, at(10));

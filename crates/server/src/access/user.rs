@@ -1,4 +1,4 @@
-//! Who a caller is.
+//! The user who made a request.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +33,7 @@ impl User {
         self.name == ANONYMOUS
     }
 
-    /// CN is the name, each O a group. `None`: the certificate cannot be read or names nobody.
+    /// CN is the name, each O a group. `None`: the certificate cannot be parsed or has no CN.
     pub(crate) fn of_certificate(certificate: &CertificateDer<'_>) -> Option<Self> {
         let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
         let subject = certificate.subject();
@@ -43,7 +43,7 @@ impl User {
         (!name.is_empty()).then(|| Self { name, uid: None, groups, extra: BTreeMap::new() }.authenticated())
     }
 
-    /// As the API server names the holder of a token. `None`: it names nobody.
+    /// The user of a TokenReview. `None`: it has no name.
     pub(crate) fn of_review(user: UserInfo) -> Option<Self> {
         let name = user.username.filter(|name| !name.is_empty())?;
         let user = Self {
@@ -63,7 +63,7 @@ impl User {
     }
 }
 
-/// When the certificate ends; `None` if it cannot be read.
+/// When the certificate expires; `None` if it cannot be parsed.
 pub(crate) fn not_after(certificate: &CertificateDer<'_>) -> Option<Timestamp> {
     let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
     Timestamp::from_second(certificate.validity().not_after.timestamp()).ok()

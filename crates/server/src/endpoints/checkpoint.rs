@@ -22,7 +22,7 @@ pub(crate) async fn write(
     let timeout = match pairs.iter().rfind(|(name, _)| name == "timeout").map(|(_, value)| value.parse()) {
         None => None,
         Some(Ok(seconds)) => Some(Duration::from_secs(seconds).min(model::time::MAX_WAIT)),
-        // As the original has it.
+        // As in the Go kubelet.
         Some(Err(_)) => {
             return answer::text(StatusCode::NOT_FOUND, "cannot parse value of timeout parameter");
         }

@@ -1,4 +1,4 @@
-//! `/configz`: the configuration this kubelet runs with.
+//! `/configz`: the configuration in effect.
 
 use axum::extract::State;
 use axum::response::Response;

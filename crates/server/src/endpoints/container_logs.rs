@@ -1,4 +1,4 @@
-//! `/containerLogs/<namespace>/<pod>/<container>`: what a container wrote, as it was or as it comes.
+//! `/containerLogs/<namespace>/<pod>/<container>`: the log of a container, optionally followed.
 
 pub(crate) mod options;
 
@@ -37,10 +37,8 @@ pub(crate) async fn show(
     match state.api.container_log(&source, &view).await {
         Ok(pieces) => {
             let pieces = pieces.map(|piece| {
-                // The head is sent, so that all that can be done is to break off, which the client sees.
-                piece.inspect_err(|error| {
-                    tracing::warn!(err = error, "Failed to read container log to its end")
-                })
+                // The headers were sent already, so the only way to report an error is to abort the connection.
+                piece.inspect_err(|error| tracing::warn!(err = error, "Failed to read container log"))
             });
             answer::with_type(StatusCode::OK, PLAIN, Body::from_stream(pieces))
         }

@@ -1,4 +1,4 @@
-//! `/debug/flags/v`: how much the log says, changed while we run.
+//! `/debug/flags/v`: sets the log verbosity at run time.
 
 use axum::body::Body;
 use axum::extract::State;
@@ -9,7 +9,7 @@ use http_body_util::{BodyExt, Limited};
 use crate::answer;
 use crate::state::MainState;
 
-/// A number needs no more.
+/// Limit for the body, which is a number.
 const MAX_BODY_BYTES: usize = 64;
 
 pub(crate) async fn set(State(state): State<MainState>, method: Method, body: Body) -> Response {

@@ -1,4 +1,4 @@
-//! The debugging endpoints where they are switched off: known, but not to be used.
+//! The debugging endpoints of the read-only port, where they are always disabled.
 
 use axum::Router;
 use axum::response::Response;
@@ -20,7 +20,7 @@ const ENDPOINTS: [&str; 9] = [
     "/debug/pprof",
 ];
 
-/// Adds them, and everything below them, to the router.
+/// Adds their refusals, also for everything below them, to the router.
 pub(crate) fn disabled(router: Router<Api>) -> Router<Api> {
     ENDPOINTS.iter().fold(router, |router, endpoint| {
         router

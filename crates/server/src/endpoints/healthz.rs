@@ -1,4 +1,4 @@
-//! `/healthz` and its single checks.
+//! `/healthz` and its individual checks.
 
 use std::fmt::Write;
 
@@ -27,19 +27,19 @@ pub(crate) async fn all(State(api): State<Api>, RawQuery(query): RawQuery) -> Re
     together(&checks, query.as_deref())
 }
 
-/// What the health port checks.
+/// The checks of the health port.
 pub(crate) async fn health_port(State(api): State<Api>, RawQuery(query): RawQuery) -> Response {
     let checks = [(PING, Ok(())), (SYNC_LOOP, check_sync_loop(&*api))];
     note(&*api, &checks);
     together(&checks, query.as_deref())
 }
 
-/// We answer, so we live.
+/// Always succeeds: a response shows that the process is alive.
 pub(crate) async fn ping(State(api): State<Api>) -> Response {
     single(&*api, PING, Ok(()))
 }
 
-/// The log has a thread and a bounded queue of its own: a log that nobody reads delays nothing.
+/// Always succeeds: the log has its own thread and a bounded queue, so that a blocked log delays nothing.
 pub(crate) async fn log(State(api): State<Api>) -> Response {
     single(&*api, LOG, Ok(()))
 }
@@ -74,7 +74,7 @@ fn check_sync_loop(api: &dyn NodeApi) -> Outcome {
     Err(CheckFailure { name: SYNC_LOOP, message })
 }
 
-/// `ok`, or the list of checks if one failed or the client wants to see it (`?verbose`).
+/// `ok`, or the list of checks if one failed or the client requests it (`?verbose`).
 fn together(checks: &[(&str, Outcome)], query: Option<&str>) -> Response {
     let mut report = String::new();
     let mut failed = false;
@@ -99,7 +99,7 @@ fn together(checks: &[(&str, Outcome)], query: Option<&str>) -> Response {
     }
 }
 
-/// Told to whoever counts checks.
+/// Reports the checks to the observer.
 fn note(api: &dyn NodeApi, checks: &[(&'static str, Outcome)]) {
     if let Some(observer) = api.observer() {
         for (name, outcome) in checks {

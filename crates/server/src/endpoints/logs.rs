@@ -1,4 +1,4 @@
-//! `/logs/`: the node's own logs, as a tree of files, or (`?query=`) by the name of a service.
+//! `/logs/`: the node's logs, as a directory tree, or (`?query=`) by the name of a service.
 
 mod files;
 pub(crate) mod options;
@@ -18,7 +18,7 @@ use crate::state::MainState;
 
 const PLAIN: HeaderValue = HeaderValue::from_static("text/plain;charset=UTF-8");
 
-/// The directory itself.
+/// The log directory.
 pub(crate) async fn top(State(state): State<MainState>, query: RawQuery, headers: HeaderMap) -> Response {
     below(State(state), Path(String::new()), query, headers).await
 }
@@ -45,9 +45,7 @@ pub(crate) async fn below(
                 None => {
                     let pieces = state.api.service_logs(&asked.services, &asked.options).await;
                     let pieces = pieces.map(|piece| {
-                        piece.inspect_err(|error| {
-                            tracing::warn!(err = error, "Failed to read node log to its end")
-                        })
+                        piece.inspect_err(|error| tracing::warn!(err = error, "Failed to read node log"))
                     });
                     answer::with_type(StatusCode::OK, PLAIN, Body::from_stream(pieces))
                 }

@@ -1,5 +1,5 @@
-//! `/debug/manifests`: what is wrong with manifests right now, as a JSON list of origin and message. Ours alone; the
-//! upstream kubelet tells it only to its log.
+//! `/debug/manifests`: current problems of manifests, as a JSON list of origin and message. The Go kubelet does not have this
+//! endpoint; it only logs such problems.
 
 use axum::extract::State;
 use axum::response::Response;

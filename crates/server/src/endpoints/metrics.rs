@@ -1,4 +1,4 @@
-//! `/metrics` and what is below it: Prometheus text, sent in pieces as it is made.
+//! `/metrics` and the endpoints below it: Prometheus text, streamed in pieces.
 
 use std::convert::Infallible;
 

@@ -1,4 +1,4 @@
-//! `/pods`: what this node is asked to run, as a `v1.PodList`.
+//! `/pods`: the desired pods of this node, as a `v1.PodList`.
 
 use axum::extract::State;
 use axum::response::Response;
@@ -12,8 +12,7 @@ pub(crate) async fn list(State(api): State<Api>) -> Response {
     answer::json(encode(&api.pods()))
 }
 
-/// Pod by pod, so that there is never more than one of them in between. Inside a list they carry no kind of their
-/// own.
+/// Encodes pod by pod, so that only one of them is in memory a second time. Items of a list have no kind.
 pub(crate) fn encode(pods: &[Pod]) -> Result<Vec<u8>, serde_json::Error> {
     let mut list = br#"{"kind":"PodList","apiVersion":"v1","metadata":{},"items":["#.to_vec();
     for (number, pod) in pods.iter().enumerate() {

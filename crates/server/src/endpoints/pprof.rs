@@ -1,5 +1,5 @@
-//! `/debug/pprof/`: what can be said of this process in the format that pprof reads. A Rust program keeps no record of
-//! stacks, so profiles are by thread and by kind of memory; those that only a Go runtime has say so.
+//! `/debug/pprof/`: profiles of this process in pprof's format. A Rust program does not record stacks, so profiles are by
+//! thread and by kind of memory; profiles that only a Go runtime has return an explanation.
 
 mod format;
 
@@ -20,18 +20,18 @@ use crate::state::MainState;
 
 const HTML: HeaderValue = HeaderValue::from_static("text/html; charset=utf-8");
 const BYTES: HeaderValue = HeaderValue::from_static("application/octet-stream");
-/// Of a profile of the processor, where the client says nothing.
-const USUAL_SECONDS: u64 = 30;
+/// Default duration of a CPU profile.
+const DEFAULT_SECONDS: u64 = 30;
 const MAX_SECONDS: u64 = 300;
 
-/// The profiles there are, with what each shows.
+/// The profiles with their descriptions.
 const PROFILES: [(&str, &str); 4] = [
     ("goroutine", "threads of the process, by name and state, and the number of its tasks"),
-    ("heap", "memory in use, by the kinds the kernel knows"),
-    ("profile", "processor time by thread, over ?seconds= (30 if it is not given)"),
+    ("heap", "memory in use, by the kinds that the kernel distinguishes"),
+    ("profile", "CPU time by thread, over ?seconds= (default 30)"),
     ("threadcreate", "threads of the process, by name"),
 ];
-/// Those that a Go runtime has next to them.
+/// Profiles that only a Go runtime has.
 const OF_GO: [&str; 5] = ["allocs", "block", "mutex", "symbol", "trace"];
 
 pub(crate) async fn index() -> Response {
@@ -59,11 +59,11 @@ pub(crate) async fn profile(
         "heap" => process.memory().into_iter().map(|(kind, bytes)| Sample::new(kind, bytes)).collect(),
         "profile" => {
             let seconds = query::first(&query, "seconds").and_then(|text| text.parse().ok());
-            let seconds = seconds.filter(|seconds| *seconds > 0).unwrap_or(USUAL_SECONDS);
+            let seconds = seconds.filter(|seconds| *seconds > 0).unwrap_or(DEFAULT_SECONDS);
             of_processor(process, Duration::from_secs(seconds.min(MAX_SECONDS))).await
         }
         name if OF_GO.contains(&name) => {
-            let text = format!("{name}: only a Go runtime keeps this profile, and this kubelet has none");
+            let text = format!("{name}: this profile is only available from a Go runtime");
             return answer::error(StatusCode::NOT_IMPLEMENTED, &text);
         }
         _ => return answer::error(StatusCode::NOT_FOUND, "Unknown profile"),
@@ -106,7 +106,7 @@ fn of_threads(process: &dyn OwnProcess, with_state: bool) -> Vec<Sample> {
     counts.into_iter().map(|(name, count)| Sample::new(name, count)).collect()
 }
 
-/// What each thread used while we waited.
+/// CPU time of each thread during `span`.
 async fn of_processor(process: &dyn OwnProcess, span: Duration) -> Vec<Sample> {
     let before: BTreeMap<_, _> =
         process.threads().into_iter().map(|thread| (thread.id, thread.cpu_time)).collect();

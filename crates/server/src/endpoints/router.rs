@@ -1,4 +1,4 @@
-//! Which handler answers at which path.
+//! The handlers of each endpoint.
 
 use axum::Router;
 use axum::response::Response;
@@ -19,7 +19,7 @@ const POD_OF_UID: &str = "/{namespace}/{pod}/{uid}";
 const CONTAINER: &str = "/{namespace}/{pod}/{container}";
 const CONTAINER_OF_UID: &str = "/{namespace}/{pod}/{uid}/{container}";
 
-/// The paths that are answered, relative to the root.
+/// Paths with their handlers, relative to the endpoint's root.
 pub(crate) fn answers(endpoint: Endpoint) -> Vec<(&'static str, MethodRouter<MainState>)> {
     match endpoint {
         Endpoint::Healthz => vec![
@@ -63,7 +63,7 @@ pub(crate) fn answers(endpoint: Endpoint) -> Vec<(&'static str, MethodRouter<Mai
     }
 }
 
-/// Every endpoint, as far as it is switched on.
+/// Routes of every endpoint; a disabled one gets its refusal.
 pub(crate) fn router(on: Switches, features: &Features) -> Router<MainState> {
     let mut router = Router::new();
     for endpoint in Endpoint::ALL.iter().filter(|endpoint| endpoint.exists(features)) {

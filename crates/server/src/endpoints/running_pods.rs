@@ -1,4 +1,4 @@
-//! `/runningpods/`: what the runtime says it runs, as a `v1.PodList`.
+//! `/runningpods/`: the pods that run according to the runtime, as a `v1.PodList`.
 
 use axum::extract::State;
 use axum::response::Response;
@@ -16,7 +16,7 @@ pub(crate) async fn list(State(api): State<Api>) -> Response {
     }
 }
 
-/// The path is a folder's; without its slash we show the way.
+/// Redirects the path without a slash.
 pub(crate) async fn redirect() -> Response {
     let mut response = answer::text(StatusCode::MOVED_PERMANENTLY, "Moved Permanently\n");
     response.headers_mut().insert(LOCATION, HeaderValue::from_static("/runningpods/"));

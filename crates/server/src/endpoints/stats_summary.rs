@@ -1,5 +1,4 @@
-//! `/stats/summary`: everything measured of the node and its pods as JSON, or only CPU and memory
-//! (`?only_cpu_and_memory=true`).
+//! `/stats/summary`: statistics of the node and its pods as JSON, or only CPU and memory (`?only_cpu_and_memory=true`).
 
 use axum::extract::{RawQuery, State};
 use axum::response::Response;

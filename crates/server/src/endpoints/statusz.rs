@@ -1,4 +1,4 @@
-//! `/statusz`: which version this is, since when it runs, and where else to look.
+//! `/statusz`: version, start time, uptime, and the paths of other endpoints.
 
 use axum::extract::State;
 use axum::response::Response;
@@ -9,7 +9,7 @@ use crate::endpoint::Endpoint;
 use crate::endpoints::zpages;
 use crate::state::MainState;
 
-/// Where others name the version of Go.
+/// Value of "Go version".
 const NO_GO: &str = "none";
 
 pub(crate) async fn show(State(state): State<MainState>, headers: HeaderMap) -> Response {

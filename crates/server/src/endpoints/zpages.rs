@@ -1,4 +1,4 @@
-//! What `/flagz` and `/statusz` have in common: a page for people, or an object for those who ask for its version.
+//! Common code of `/flagz` and `/statusz`: a text page, or a versioned API object if the client accepts one.
 
 use std::fmt::{Display, Write};
 
@@ -14,15 +14,15 @@ const GROUP: &str = "config.k8s.io";
 const VERSIONS: [&str; 2] = ["v1beta1", "v1alpha1"];
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
-/// The form in which a client wants a page.
+/// The form of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     Text,
-    /// In this version.
+    /// An API object of this version.
     Object(&'static str),
 }
 
-/// `lines` are the page's, `fields` the object's.
+/// `lines` are for the page, `fields` for the object.
 pub(crate) fn show(
     kind: &str,
     headers: &HeaderMap,
@@ -60,7 +60,7 @@ pub(crate) fn show(
     }
 }
 
-/// The first form on the client's list that there is.
+/// The first supported form in the `Accept` header.
 fn form(kind: &str, accept: Option<&str>) -> Option<Form> {
     let Some(accept) = accept.filter(|accept| !accept.is_empty()) else { return Some(Form::Text) };
     accept.split(',').find_map(|range| {
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_form_is_the_first_on_the_list_that_there_is() {
+    fn first_supported_form_of_the_accept_header_is_used() {
         let object = |version: &str| format!("application/json;v={version};g=config.k8s.io;as=Flagz");
         for (accept, expected) in [
             (None, Some(Form::Text)),

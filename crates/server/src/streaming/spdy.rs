@@ -1,8 +1,8 @@
-//! As much of SPDY/3.1 as a client of a streaming server needs: it opens streams, sends and takes data, and leaves out the
-//! rest. Whole frames of data are never kept. Never knows what a stream is for.
+//! The part of SPDY/3.1 that a client of a streaming server needs: opening streams, sending and receiving data. Data frames
+//! are passed on in pieces and never buffered whole. Does not interpret streams.
 //!
-//! Headers are compressed in SPDY, with one state for a whole connection. We send ours as stored blocks, which any
-//! decompressor takes; those of answers say nothing that we need, and are skipped.
+//! Headers are compressed in SPDY, with one state for a whole connection. Ours are sent as stored blocks, which any
+//! decompressor accepts; those of replies are not needed, and are skipped.
 
 use std::io;
 
@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 use crate::pieces::piece_of;
 
-/// No frame of control that a streaming server sends is longer.
+/// A longer control frame is an error; streaming servers send none.
 const MAX_CONTROL_BYTES: u64 = 64 << 10;
 const SYN_STREAM: u16 = 1;
 const RST_STREAM: u16 = 3;
@@ -20,7 +20,7 @@ const VERSION: u16 = 3;
 const FIN: u8 = 1;
 /// The beginning of a zlib stream without a dictionary.
 const ZLIB: [u8; 2] = [0x78, 0x01];
-/// A stored block of nothing.
+/// An empty stored block.
 const FLUSH: [u8; 5] = [0, 0, 0, 0xff, 0xff];
 
 /// Writes the frames of a client.
@@ -44,18 +44,18 @@ impl FrameWriter {
         block.extend(length.to_le_bytes());
         block.extend((!length).to_le_bytes());
         block.extend(headers);
-        // An empty block tells the other side to look at what it has so far.
+        // An empty block flushes the decompressor of the other side.
         block.extend(FLUSH);
         // Clients have the odd identifiers.
         let id = self.opened.checked_mul(2)?.checked_add(1)?;
         self.opened += 1;
-        // No stream it belongs to, no priority.
+        // No associated stream, no priority.
         let content = [&id.to_be_bytes()[..], &[0; 6], &block].concat();
         Some((id, control(SYN_STREAM, &content)))
     }
 }
 
-/// A part of what a stream says; with the last it says no more.
+/// A data frame; the last one closes the sending direction.
 pub(crate) fn data(id: u32, content: &[u8], is_last: bool) -> Vec<u8> {
     let mut frame = Vec::with_capacity(content.len() + 8);
     frame.extend((id & 0x7fff_ffff).to_be_bytes());
@@ -64,7 +64,7 @@ pub(crate) fn data(id: u32, content: &[u8], is_last: bool) -> Vec<u8> {
     frame
 }
 
-/// The answer to a ping.
+/// The reply to a ping.
 pub(crate) fn pong(id: [u8; 4]) -> Vec<u8> {
     control(PING, &id)
 }
@@ -84,14 +84,14 @@ fn flags_and_length(flags: u8, length: usize) -> [u8; 4] {
     [flags, a, b, c]
 }
 
-/// What comes from a server, in its order.
+/// A received part of a stream, or a control frame.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Piece {
     Data {
         id: u32,
         bytes: Vec<u8>,
     },
-    /// The stream says no more.
+    /// The server closed its direction of the stream.
     End {
         id: u32,
     },
@@ -103,7 +103,7 @@ pub(crate) enum Piece {
 #[derive(Debug)]
 pub(crate) struct FrameReader<R> {
     from: R,
-    /// Of the frame of data under way.
+    /// Of the current data frame.
     id: u32,
     left: u64,
     ends: bool,
@@ -117,7 +117,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
     /// The next piece.
     ///
     /// # Errors
-    /// The connection ended, or what came is no frame.
+    /// The connection ended, or the server sent an invalid frame.
     pub(crate) async fn next(&mut self) -> io::Result<Piece> {
         loop {
             if self.left > 0 {
@@ -143,7 +143,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
 
     async fn control(&mut self, kind: u16, length: u64) -> io::Result<Option<Piece>> {
         if length > MAX_CONTROL_BYTES {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "a frame of control that is too long"));
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "a control frame is too long"));
         }
         let mut content = vec![0; usize::try_from(length).unwrap_or(0)];
         self.from.read_exact(&mut content).await?;
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_are_opened_one_after_the_other_in_one_compressed_stream() {
+    fn stream_headers_share_one_compression_state() {
         let mut writer = FrameWriter::default();
         let (first, frame) = writer.open("streamtype", "error").unwrap();
         let block = b"\0\0\0\x01\0\0\0\x0astreamtype\0\0\0\x05error";
@@ -194,9 +194,9 @@ mod tests {
     }
 
     #[test]
-    fn data_comes_with_its_stream_and_its_end_and_everything_else_is_skipped() {
+    fn data_frames_are_read_with_stream_and_end_and_other_frames_skipped() {
         let bytes = [
-            control(2, b"\0\0\0\x01headers that nobody reads"),
+            control(2, b"\0\0\0\x01headers that are not read"),
             control(4, b"\0\0\0\0"),
             data(5, b"out", false),
             control(PING, &[0, 0, 0, 2]),
@@ -221,7 +221,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_come_to_an_end(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        fn reading_any_bytes_ends(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             read_all(&bytes);
         }
     }

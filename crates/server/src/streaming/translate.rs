@@ -1,6 +1,6 @@
-//! Clients that speak WebSocket, and streaming servers that speak SPDY: exec and attach are translated channel by channel
-//! (`v5.channel.k8s.io`), and a port-forward, which is SPDY inside WebSocket messages, is taken out of them and put into
-//! them. What one side does not take is not read from the other.
+//! Translates between WebSocket clients and SPDY streaming servers: exec and attach channel by channel
+//! (`v5.channel.k8s.io`), and a port-forward, which is SPDY tunnelled in WebSocket messages, by unwrapping and wrapping it.
+//! There is backpressure: data is read from one side only as fast as the other accepts it.
 
 use std::io;
 use std::sync::atomic::AtomicU64;
@@ -20,20 +20,20 @@ use crate::streaming::spdy::{self, FrameWriter};
 use crate::streaming::upgrade::{self, DRAIN_TIMEOUT, Idle, count, stands_still};
 use crate::streaming::websocket::{self, FrameReader, Opcode, frame};
 
-/// The protocol of channels whose client can close each of them.
+/// The channel protocol in which a client can close each channel.
 const CHANNELS: &str = "v5.channel.k8s.io";
-/// The protocol of streams that runtimes have spoken longest of those that tell an exit code.
+/// The oldest stream protocol of runtimes that reports an exit code.
 const STREAMS: &str = "v4.channel.k8s.io";
 const TUNNEL: &str = "SPDY/3.1+portforward.k8s.io";
 const PORT_FORWARD: &str = "portforward.k8s.io";
 const STREAM_PROTOCOL: HeaderName = HeaderName::from_static("x-stream-protocol-version");
-/// Frames on their way to a side that is slow to take them; each is of some 32 KiB at most.
+/// Frames queued for a slow side, each of about 32 KiB at most.
 const QUEUE: usize = 2;
 
 /// The channel of a message that closes another.
 const CLOSE: u8 = 255;
 
-/// A channel of the client's and what the streaming server calls it.
+/// A channel of the client, and the name of its stream at the streaming server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Channel {
     number: u8,
@@ -43,7 +43,7 @@ struct Channel {
 const STDIN: Channel = Channel { number: 0, name: "stdin" };
 const STDOUT: Channel = Channel { number: 1, name: "stdout" };
 const STDERR: Channel = Channel { number: 2, name: "stderr" };
-/// Carries the outcome.
+/// Carries the result.
 const ERROR: Channel = Channel { number: 3, name: "error" };
 const RESIZE: Channel = Channel { number: 4, name: "resize" };
 
@@ -59,17 +59,17 @@ fn channels(streams: Streams) -> Vec<Channel> {
     wanted.into_iter().filter(|(is_wanted, _)| *is_wanted).map(|(_, channel)| channel).collect()
 }
 
-/// Whether the client speaks channels, which are to be translated.
+/// Whether the client offers the channel protocol, which must be translated.
 pub(crate) fn speaks_channels(headers: &HeaderMap) -> bool {
     websocket::offers(headers, CHANNELS)
 }
 
-/// Whether the client speaks a tunnel, out of which a port-forward is to be taken.
+/// Whether the client offers a tunnelled port-forward, which must be unwrapped.
 pub(crate) fn speaks_tunnel(headers: &HeaderMap) -> bool {
     websocket::offers(headers, TUNNEL)
 }
 
-/// Answers a client that [`speaks_channels`] with the streams at the URL.
+/// Connects a client that [`speaks_channels`] to the streams at the URL.
 pub(crate) async fn channels_of(request: Request<Body>, url: &str, streams: Streams, idle: Idle) -> Response {
     between(request, url, (CHANNELS, STREAMS), move |client, backend| {
         translate(client, backend, streams, idle)
@@ -77,12 +77,12 @@ pub(crate) async fn channels_of(request: Request<Body>, url: &str, streams: Stre
     .await
 }
 
-/// Answers a client that [`speaks_tunnel`] with the port-forward at the URL.
+/// Connects a client that [`speaks_tunnel`] to the port-forward at the URL.
 pub(crate) async fn tunnel_to(request: Request<Body>, url: &str, idle: Idle) -> Response {
     between(request, url, (TUNNEL, PORT_FORWARD), move |client, backend| tunnel(client, backend, idle)).await
 }
 
-/// Accepts the client's protocol as soon as the streaming server has accepted ours.
+/// Accepts the client's protocol once the streaming server has accepted ours.
 async fn between<F>(
     mut request: Request<Body>,
     url: &str,
@@ -104,15 +104,15 @@ where
     .await
 }
 
-/// Frames for one side, in their order.
+/// Frames for one side, in order.
 type Queue = mpsc::Sender<Vec<u8>>;
 
-/// A side that is gone takes nothing; the other notices when it ends itself.
+/// Frames for a closed side are dropped; the other side notices when it ends.
 async fn put(queue: &Queue, frame: Vec<u8>) {
     let _ = queue.send(frame).await;
 }
 
-/// Writes all that is put into the queue until nobody can any more. Of a side that is gone, the rest is let go.
+/// Writes the frames of the queue until all senders are dropped. Once the side is closed, the rest is dropped.
 async fn drain(mut queue: mpsc::Receiver<Vec<u8>>, mut to: impl AsyncWrite + Unpin, moved: &AtomicU64) {
     let mut is_there = true;
     while let Some(frame) = queue.recv().await {
@@ -126,7 +126,7 @@ async fn drain(mut queue: mpsc::Receiver<Vec<u8>>, mut to: impl AsyncWrite + Unp
     }
 }
 
-/// Runs both directions. Who leaves first is the client, or the backend with a last word; that is still delivered.
+/// Runs both directions until the client disconnects, or the backend sends its result, which is still delivered.
 async fn join(
     (up, down): (impl Future<Output = io::Result<()>>, impl Future<Output = ()>),
     (to_backend, to_client): (impl Future<Output = ()>, impl Future<Output = ()>),
@@ -148,7 +148,7 @@ async fn join(
             return;
         }
     }
-    // Both directions have let go of the queue.
+    // Both directions have dropped their senders.
     let _ = tokio::time::timeout(DRAIN_TIMEOUT, to_client).await;
 }
 
@@ -165,7 +165,7 @@ async fn translate(client: Upgraded, backend: Upgraded, streams: Streams, idle: 
     join((up, down), writers, stands_still(&moved, idle)).await;
 }
 
-/// Opens a stream for each channel; with their identifiers.
+/// Opens a stream for each channel; returns them with their identifiers.
 async fn open(to: &mut (impl AsyncWrite + Unpin), streams: Streams) -> Option<Vec<(Channel, u32)>> {
     let mut writer = FrameWriter::default();
     let mut open = Vec::new();
@@ -178,7 +178,7 @@ async fn open(to: &mut (impl AsyncWrite + Unpin), streams: Streams) -> Option<Ve
     Some(open)
 }
 
-/// What the client says, until it leaves.
+/// Forwards data of the client until it disconnects.
 async fn from_channels(
     mut reader: FrameReader<impl AsyncRead + Unpin>,
     open: &[(Channel, u32)],
@@ -186,7 +186,7 @@ async fn from_channels(
 ) -> io::Result<()> {
     let id_of = |number: u8| {
         let found = open.iter().find(|(channel, _)| channel.number == number);
-        // Only these two go to the process.
+        // Only these two channels are inputs.
         found.filter(|(channel, _)| [STDIN, RESIZE].contains(channel)).map(|(_, id)| *id)
     };
     let mut channel = None;
@@ -207,14 +207,14 @@ async fn from_channels(
                     put(&backend, spdy::data(id, content, false)).await;
                 }
             }
-            // Who does not read gets no answer; a wait here would hold up what he says.
+            // A pong is dropped for a client that does not read; waiting would block its input.
             websocket::Piece::Ping(content) => drop(client.try_send(frame(Opcode::Pong, &[&content]))),
             websocket::Piece::Close => return Ok(()),
         }
     }
 }
 
-/// What the process says, until there is an outcome and all output before it, or the backend has left.
+/// Forwards output until the result and all output before it were sent, or the backend disconnected.
 async fn from_streams(
     mut reader: spdy::FrameReader<impl AsyncRead + Unpin>,
     open: &[(Channel, u32)],

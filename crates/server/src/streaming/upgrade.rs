@@ -1,6 +1,6 @@
-//! Passing a connection on to the runtime's streaming server: the upgrade of the client is asked for there, and from its
-//! answer on bytes go both ways untouched (SPDY/3.1 or WebSocket, which are not looked at). What one side does not take
-//! is not read from the other, so that nothing piles up.
+//! Proxies a connection to the runtime's streaming server: the client's upgrade request is repeated there, and after its
+//! response bytes are copied in both directions (SPDY/3.1 or WebSocket, not interpreted). There is backpressure: data is read
+//! from one side only as fast as the other accepts it.
 
 mod dial;
 
@@ -23,17 +23,17 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use crate::answer;
 use crate::transport::connections::AfterUpgrade;
 
-/// For the connection to the streaming server, and for its answer.
+/// For the connection to the streaming server, and for its response.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// What is read of an answer that is no upgrade; it is an error in a few words.
+/// Limit for the body of a response that is not an upgrade, which is an error message.
 const MAX_ERROR_BYTES: usize = 64 << 10;
-/// Of each direction.
+/// Buffer of each direction.
 const BUFFER_BYTES: usize = 32 << 10;
-/// How long a client may take to end what the runtime has ended.
+/// How long a client may take to close a stream that the runtime has closed.
 pub(crate) const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Whether the client asks for another protocol, and may: HTTP/2 has no such thing.
-pub(crate) fn is_asked_for(request: &Request<Body>) -> bool {
+/// Whether the client requests an upgrade, which HTTP/2 does not have.
+pub(crate) fn is_upgrade_request(request: &Request<Body>) -> bool {
     let asks = request.headers().get_all(CONNECTION).iter().any(|value| {
         let tokens = value.to_str().unwrap_or_default().split(',');
         tokens.map(str::trim).any(|token| token.eq_ignore_ascii_case("upgrade"))
@@ -45,27 +45,27 @@ pub(crate) fn required() -> Response {
     answer::error(StatusCode::BAD_REQUEST, "Upgrade request required")
 }
 
-/// How long nothing may move; zero: forever.
+/// Idle timeout; zero means no timeout.
 pub(crate) type Idle = Duration;
 
-/// What is asked of the streaming server, and where; `Err` says why nothing can be.
-type Question = Result<(dial::Place, Request<Empty<Bytes>>), String>;
+/// The request to the streaming server; `Err` is why there is none.
+type UpgradeRequest = Result<(dial::Target, Request<Empty<Bytes>>), String>;
 
-/// Asks at the URL, and if the answer is an upgrade, gives the client the same and connects the two until either ends or
-/// nothing moves. Any other answer is passed on.
+/// Requests an upgrade at the URL. If it succeeds, the client gets the same response, and the two are connected until one
+/// closes or the idle timeout ends. Any other response is passed on.
 pub(crate) async fn pass_on(mut request: Request<Body>, url: &str, idle: Idle) -> Response {
-    let question = dial::Place::of(url).and_then(|place| {
+    let question = dial::Target::of(url).and_then(|place| {
         let request = for_backend(&request, &place)?;
         Ok((place, request))
     });
     between(&mut request, question, move |client, backend| splice(client, backend, idle), |_| {}).await
 }
 
-/// Asks the streaming server, and if the answer is an upgrade, gives the client that answer as `answered` changes it, and
-/// both connections to `then`. Any other answer is passed on.
+/// Requests an upgrade from the streaming server. If it succeeds, the client gets that response as changed by `answered`,
+/// and `then` gets both connections. Any other response is passed on.
 pub(crate) async fn between<F>(
     request: &mut Request<Body>,
-    question: Question,
+    question: UpgradeRequest,
     then: impl FnOnce(Upgraded, Upgraded) -> F + Send + 'static,
     answered: impl FnOnce(&mut Response),
 ) -> Response
@@ -82,7 +82,7 @@ where
         Ok(Ok(Outcome::Upgrade { mut response, backend, connection })) => {
             after.run(async move {
                 let both = async { tokio::join!(client, backend, connection) };
-                // Each is there as soon as the client has the answer.
+                // Both are available once the client has received the response.
                 let Ok((Ok(client), Ok(backend), ())) = tokio::time::timeout(TIMEOUT, both).await else {
                     return;
                 };
@@ -93,7 +93,7 @@ where
         }
         Ok(Ok(Outcome::Other(response))) => response,
         Ok(Err(why)) => failed(&why),
-        Err(_) => failed("no answer in time"),
+        Err(_) => failed("timed out waiting for its response"),
     }
 }
 
@@ -102,12 +102,12 @@ fn failed(why: &str) -> Response {
     answer::error(StatusCode::INTERNAL_SERVER_ERROR, &format!("error dialing the streaming server: {why}"))
 }
 
-/// What the streaming server said.
+/// The response of the streaming server.
 enum Outcome<C> {
     Upgrade {
         response: Response,
         backend: OnUpgrade,
-        /// Must run for the upgrade to be there.
+        /// Must be polled for the upgrade to complete.
         connection: C,
     },
     Other(Response),
@@ -115,13 +115,13 @@ enum Outcome<C> {
 
 async fn ask(
     request: Request<Empty<Bytes>>,
-    place: dial::Place,
+    place: dial::Target,
 ) -> Result<Outcome<impl Future<Output = ()> + Send + 'static>, String> {
     let stream = dial::connect(&place, &dial::trusted()).await?;
     let handshake = http1::handshake::<_, Empty<Bytes>>(TokioIo::new(stream)).await;
     let (mut sender, connection) = handshake.map_err(|error| error.to_string())?;
     let mut connection = Box::pin(async move {
-        // How it ends shows in the answer and in the upgrade.
+        // Its errors appear in the response and in the upgrade.
         let _ = connection.with_upgrades().await;
     });
     let mut answer = Box::pin(sender.send_request(request));
@@ -153,8 +153,8 @@ async fn ask(
     }
 }
 
-/// The client's request, without what was meant for us only.
-fn for_backend(request: &Request<Body>, place: &dial::Place) -> Result<Request<Empty<Bytes>>, String> {
+/// The client's request, without headers that are only for the kubelet.
+fn for_backend(request: &Request<Body>, place: &dial::Target) -> Result<Request<Empty<Bytes>>, String> {
     let mut headers: HeaderMap = request.headers().clone();
     for name in [AUTHORIZATION, COOKIE, CONTENT_LENGTH, TRANSFER_ENCODING] {
         headers.remove(name);
@@ -162,9 +162,12 @@ fn for_backend(request: &Request<Body>, place: &dial::Place) -> Result<Request<E
     addressed(request.method().clone(), headers, place)
 }
 
-/// A request of our own for SPDY, with these headers more.
-pub(crate) fn spdy_request(url: &str, more: impl IntoIterator<Item = (HeaderName, HeaderValue)>) -> Question {
-    let place = dial::Place::of(url)?;
+/// A new request for SPDY with these additional headers.
+pub(crate) fn spdy_request(
+    url: &str,
+    more: impl IntoIterator<Item = (HeaderName, HeaderValue)>,
+) -> UpgradeRequest {
+    let place = dial::Target::of(url)?;
     let mut headers = HeaderMap::from_iter(more);
     headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
     headers.insert(UPGRADE, HeaderValue::from_static("SPDY/3.1"));
@@ -175,7 +178,7 @@ pub(crate) fn spdy_request(url: &str, more: impl IntoIterator<Item = (HeaderName
 fn addressed(
     method: Method,
     mut headers: HeaderMap,
-    place: &dial::Place,
+    place: &dial::Target,
 ) -> Result<Request<Empty<Bytes>>, String> {
     headers.insert(HOST, HeaderValue::from_str(&place.authority).map_err(|error| error.to_string())?);
     let mut request = Request::new(Empty::new());
@@ -194,7 +197,7 @@ async fn read_error(response: http::Response<Incoming>) -> Result<Response, Stri
     Ok(Response::from_parts(head, Body::from(body.to_bytes())))
 }
 
-/// A side that ends its direction is told to the other, which may go on with its own.
+/// Copies both directions. The end of one direction is passed on, and the other may continue.
 async fn splice(client: Upgraded, backend: Upgraded, idle: Idle) {
     let (from_client, to_client) = tokio::io::split(TokioIo::new(client));
     let (from_backend, to_backend) = tokio::io::split(TokioIo::new(backend));
@@ -239,20 +242,20 @@ async fn pump(
     }
 }
 
-/// Something has moved.
+/// Counts that data was copied.
 pub(crate) fn count(moved: &AtomicU64) {
     moved.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Returns when nothing has moved for `idle`, or up to a quarter longer.
+/// Returns when no data was copied for `idle`, or up to a quarter longer.
 pub(crate) async fn stands_still(moved: &AtomicU64, idle: Duration) {
-    const LOOKS: u32 = 4;
+    const POLLS: u32 = 4;
     if idle.is_zero() {
         return std::future::pending().await;
     }
     let (mut last, mut same) = (moved.load(Ordering::Relaxed), 0);
-    while same < LOOKS {
-        tokio::time::sleep(idle / LOOKS).await;
+    while same < POLLS {
+        tokio::time::sleep(idle / POLLS).await;
         let now = moved.load(Ordering::Relaxed);
         same = if now == last { same + 1 } else { 0 };
         last = now;

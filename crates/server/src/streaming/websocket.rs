@@ -1,5 +1,5 @@
-//! The frames of the WebSocket protocol (RFC 6455), as a server reads and writes them: pure but for the reading. Whole
-//! messages are never kept; what has come of one is handed on piece by piece. Never knows what is said.
+//! Frames of the WebSocket protocol (RFC 6455) for a server: pure except for reads from the connection. Messages are passed on
+//! in pieces and never buffered whole. Does not interpret their content.
 
 use std::io;
 
@@ -14,9 +14,9 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 use crate::pieces::piece_of;
 
-/// Frames that are no data are short.
+/// Limit for the payload of control frames.
 const MAX_CONTROL_BYTES: u64 = 125;
-/// What the protocol adds to a key before it is hashed.
+/// The GUID that the protocol appends to a key before it is hashed.
 const ACCEPT: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,10 +54,10 @@ impl Opcode {
     }
 }
 
-/// What comes from a client, in its order.
+/// A received part of a message, or a control frame.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Piece {
-    /// A part of a message; the first of each begins it.
+    /// A part of a message; `begins` for its first part.
     Data {
         begins: bool,
         bytes: Vec<u8>,
@@ -70,13 +70,13 @@ pub(crate) enum Piece {
 #[derive(Debug)]
 pub(crate) struct FrameReader<R> {
     from: R,
-    /// Of the data frame under way.
+    /// Of the current data frame.
     left: u64,
     mask: [u8; 4],
     masked: usize,
     /// The next data begins a message.
     begins: bool,
-    /// The message goes on in another frame.
+    /// The message continues in another frame.
     is_open: bool,
 }
 
@@ -95,7 +95,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
     /// The next piece.
     ///
     /// # Errors
-    /// The connection ended without a word, or what came is no frame that a client may send.
+    /// The connection ended without a close frame, or the client sent an invalid frame.
     pub(crate) async fn next(&mut self) -> io::Result<Piece> {
         loop {
             if self.left > 0 {
@@ -105,7 +105,9 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
             match head.opcode {
                 Opcode::Continuation | Opcode::Text | Opcode::Binary => {
                     if self.is_open != (head.opcode == Opcode::Continuation) {
-                        return Err(broken("a message begins in another, or goes on before it began"));
+                        return Err(broken(
+                            "a message begins within another, or a continuation has no message",
+                        ));
                     }
                     if !self.is_open {
                         self.begins = true;
@@ -115,7 +117,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
                 }
                 Opcode::Close | Opcode::Ping | Opcode::Pong => {
                     if head.length > MAX_CONTROL_BYTES || !head.is_last {
-                        return Err(broken("a frame of control is long or in parts"));
+                        return Err(broken("a control frame is too long or fragmented"));
                     }
                     let mut content = vec![0; usize::try_from(head.length).unwrap_or(0)];
                     self.from.read_exact(&mut content).await?;
@@ -133,11 +135,11 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
     async fn head(&mut self) -> io::Result<Head> {
         let [first, second] = self.array::<2>().await?;
         if first & 0x70 != 0 {
-            return Err(broken("an extension is used that was not agreed on"));
+            return Err(broken("a reserved bit is set, but no extension was negotiated"));
         }
-        let opcode = Opcode::of(first & 0x0f).ok_or_else(|| broken("a frame of an unknown kind"))?;
+        let opcode = Opcode::of(first & 0x0f).ok_or_else(|| broken("a frame has an unknown opcode"))?;
         if second & 0x80 == 0 {
-            return Err(broken("a frame of a client that is not masked"));
+            return Err(broken("a frame of the client is not masked"));
         }
         let length = match second & 0x7f {
             126 => u64::from(u16::from_be_bytes(self.array().await?)),
@@ -171,7 +173,7 @@ fn unmask(content: &mut [u8], mask: [u8; 4], from: usize) {
     }
 }
 
-/// A frame of a server: a whole message, or a word of control.
+/// A frame of a server: a whole message, or a control frame.
 pub(crate) fn frame(opcode: Opcode, parts: &[&[u8]]) -> Vec<u8> {
     let length: usize = parts.iter().map(|part| part.len()).sum();
     let mut frame = Vec::with_capacity(length + 10);
@@ -191,24 +193,24 @@ pub(crate) fn frame(opcode: Opcode, parts: &[&[u8]]) -> Vec<u8> {
     frame
 }
 
-/// Whether the client asks for a WebSocket and offers this protocol on it.
+/// Whether the client requests a WebSocket and offers this subprotocol.
 pub(crate) fn offers(headers: &HeaderMap, protocol: &str) -> bool {
     let asks = headers.get(UPGRADE).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"websocket"));
     let offered = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|value| value.to_str().ok());
     asks && offered.flat_map(|value| value.split(',')).any(|offered| offered.trim() == protocol)
 }
 
-/// The headers that take the offer; `Err` says what is wrong with it.
+/// The response headers that accept the offer; `Err` is why the request is invalid.
 pub(crate) fn accept(headers: &HeaderMap, protocol: &'static str) -> Result<HeaderMap, &'static str> {
     if headers.get(SEC_WEBSOCKET_VERSION).is_none_or(|version| version != "13") {
-        return Err("version 13 of the WebSocket protocol is needed");
+        return Err("unsupported WebSocket version, must be 13");
     }
-    let key = headers.get(SEC_WEBSOCKET_KEY).ok_or("a WebSocket needs a Sec-WebSocket-Key")?;
+    let key = headers.get(SEC_WEBSOCKET_KEY).ok_or("header Sec-WebSocket-Key is missing")?;
     let mut digest = ring::digest::Context::new(&ring::digest::SHA1_FOR_LEGACY_USE_ONLY);
     digest.update(key.as_bytes());
     digest.update(ACCEPT);
     let accept = HeaderValue::from_str(&STANDARD.encode(digest.finish()))
-        .map_err(|_| "the Sec-WebSocket-Key cannot be answered")?;
+        .map_err(|_| "header Sec-WebSocket-Key is invalid")?;
     Ok(HeaderMap::from_iter([
         (CONNECTION, HeaderValue::from_static("Upgrade")),
         (UPGRADE, HeaderValue::from_static("websocket")),
@@ -225,7 +227,7 @@ mod tests {
 
     const MASK: [u8; 4] = [1, 2, 3, 250];
 
-    /// As a client sends it.
+    /// A frame as a client sends it.
     fn sent(first: u8, content: &[u8]) -> Vec<u8> {
         let mut frame = vec![first];
         match content.len() {
@@ -259,12 +261,12 @@ mod tests {
     }
 
     #[test]
-    fn messages_come_in_their_frames_and_words_of_control_between_them() {
+    fn control_frames_may_come_between_the_frames_of_a_message() {
         let bytes = [
             sent(0x82, b"whole"),
             sent(0x01, b"in "),
             sent(0x89, b"there?"),
-            sent(0x8a, b"nobody asked"),
+            sent(0x8a, b"unsolicited "),
             sent(0x80, b"parts"),
             sent(0x82, b""),
             sent(0x82, b"next"),
@@ -283,16 +285,16 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_may_not_send_is_an_error() {
+    fn invalid_client_frames_are_errors() {
         let mut bare = frame(Opcode::Binary, &[b"not masked"]);
         bare.truncate(bare.len());
         for (bytes, why) in [
             (bare, "not masked"),
-            (sent(0x83, b"x"), "unknown kind"),
-            (sent(0xc2, b"x"), "extension"),
-            (sent(0x80, b"x"), "goes on before"),
-            ([sent(0x02, b"x"), sent(0x82, b"y")].concat(), "begins in another"),
-            (sent(0x09, b"x"), "in parts"),
+            (sent(0x83, b"x"), "unknown opcode"),
+            (sent(0xc2, b"x"), "reserved bit"),
+            (sent(0x80, b"x"), "has no message"),
+            ([sent(0x02, b"x"), sent(0x82, b"y")].concat(), "begins within another"),
+            (sent(0x09, b"x"), "fragmented"),
             (sent(0x89, &[0; 126]), "long"),
         ] {
             let (_, error) = read_all(&bytes);
@@ -301,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_has_the_shortest_length_that_holds_it() {
+    fn frame_length_uses_the_shortest_encoding() {
         assert_eq!(frame(Opcode::Binary, &[&[1], b"out"]), b"\x82\x04\x01out");
         assert_eq!(frame(Opcode::Close, &[]), [0x88, 0]);
         assert_eq!(frame(Opcode::Binary, &[&[0; 126]])[..4], [0x82, 126, 0, 126]);
@@ -309,8 +311,8 @@ mod tests {
     }
 
     #[test]
-    fn an_offer_is_taken_with_the_key_that_was_given() {
-        // The example of the protocol's own text.
+    fn offer_is_accepted_with_the_hash_of_its_key() {
+        // The example of RFC 6455.
         let mut headers = HeaderMap::from_iter([
             (UPGRADE, HeaderValue::from_static("WebSocket")),
             (SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13")),
@@ -329,12 +331,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_come_to_an_end(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        fn reading_any_bytes_ends(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             read_all(&bytes);
         }
 
         #[test]
-        fn what_was_sent_comes_out(start: u8, length in 1..=65535_usize) {
+        fn sent_bytes_are_received_unchanged(start: u8, length in 1..=65535_usize) {
             let content: Vec<u8> = (0..length).map(|at| start.wrapping_add(u8::try_from(at % 251).unwrap())).collect();
             let bytes = sent(0x82, &content);
             let (pieces, _) = read_all(&bytes);

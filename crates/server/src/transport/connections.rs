@@ -1,4 +1,4 @@
-//! Accepting connections and serving HTTP on them, within bounds: HTTP/1.1, and on ports with TLS HTTP/2 as well.
+//! Accepts connections and serves HTTP on them, within limits: HTTP/1.1, and HTTP/2 on ports with TLS.
 
 mod pace;
 pub(crate) mod table;
@@ -38,22 +38,22 @@ use crate::transport::counted::Counted;
 use pace::{AcceptPace, HandshakePace};
 use table::{ConnectionTable, OpenConnection, Peer, Served, TableLimits};
 
-/// What a port allows.
+/// Limits of a port.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     /// Open connections; further clients wait in the kernel's queue.
     pub(crate) connections: usize,
-    /// Connections of one address that have not sent credentials that are let in.
+    /// Connections of one address without an authenticated request.
     pub(crate) per_peer: usize,
-    /// Until the first request of a connection is let in.
+    /// Until the first request of a connection is allowed.
     pub(crate) first_request: Duration,
-    /// For the head of a later request, which is also how long such a connection may idle.
+    /// For the head of a later request, which is also the idle timeout.
     pub(crate) idle: Duration,
-    /// Maximum age of a connection, so that a client that never reads its answer is not served forever.
+    /// Maximum age of a connection, so that a client that never reads its response is not served forever.
     pub(crate) age: Duration,
 }
 
-/// Of the ports without TLS.
+/// Limits of ports without TLS.
 pub(crate) const PLAIN: Limits = Limits {
     connections: 512,
     per_peer: 128,
@@ -64,32 +64,31 @@ pub(crate) const PLAIN: Limits = Limits {
 
 /// For the TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// What is under way may take so long to end, with the connection's age or with the server.
+/// How long requests under way may take when the connection's age is reached or the server shuts down.
 const GRACE: Duration = Duration::from_secs(5);
-/// Before accepting again when the process is out of descriptors.
+/// Delay before accepting again when the process is out of file descriptors.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
-/// Head of a request, at most.
+/// Limit for the head of a request.
 const MAX_HEAD_BYTES: usize = 64 << 10;
-/// Requests side by side on one connection (HTTP/2).
+/// Concurrent requests on one connection (HTTP/2).
 const MAX_STREAMS: u32 = 100;
-/// Bytes of request bodies that a client may send ahead (HTTP/2), for a stream and for a connection: no endpoint reads more
-/// than a few.
+/// Flow-control window for request bodies (HTTP/2), of a stream and of a connection: no endpoint needs more than a few bytes.
 const WINDOW_BYTES: u32 = 64 << 10;
-/// Requests of one connection that may wait to be authenticated before the first was let in.
-const MAX_JUDGED: usize = 8;
-/// Requests of one connection that may be refused before the first was let in.
+/// Requests of one connection that may wait for authentication before the first was allowed.
+const MAX_UNDER_REVIEW: usize = 8;
+/// Requests of one connection that may be rejected before the first was allowed.
 const MAX_REFUSED: usize = 16;
-/// A silent connection (HTTP/2) is asked so often whether somebody is still there.
+/// Keepalive interval of idle connections (HTTP/2).
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 
-/// What is served on a port.
+/// Router, access control and limits of a port.
 pub(crate) struct ServedPort {
     pub(crate) router: Router,
-    /// `None`: everybody may ask everything.
+    /// `None`: no authentication and authorization.
     pub(crate) gate: Option<Gate>,
     pub(crate) tls: Option<TlsAcceptor>,
     pub(crate) limits: Limits,
-    /// Who counts requests, if anybody.
+    /// Counts requests.
     pub(crate) observer: Option<Arc<dyn ServingObserver>>,
 }
 
@@ -132,7 +131,7 @@ pub(crate) async fn serve(
             },
         };
         pace.accepted();
-        // A refused connection is closed by dropping it.
+        // Dropping a rejected connection closes it.
         if let Some(slot) = table.open(peer(address)) {
             let accepted = Accepted { stream, slot: Arc::new(slot), handshakes: Arc::clone(&handshakes) };
             open.spawn(serve_one(accepted, Arc::clone(&site), stopped.clone()));
@@ -140,7 +139,7 @@ pub(crate) async fn serve(
     }
     drop(listener);
     drop(stop);
-    // Each ends by itself within the grace.
+    // Each connection ends within the grace period.
     while open.join_next().await.is_some() {}
 }
 
@@ -148,7 +147,7 @@ fn peer(address: SocketAddr) -> Peer {
     Peer::Address(address.ip().to_canonical())
 }
 
-/// A connection that nothing is known of yet.
+/// A new connection.
 struct Accepted {
     stream: TcpStream,
     slot: Arc<OpenConnection>,
@@ -161,7 +160,7 @@ async fn serve_one(accepted: Accepted, site: Arc<ServedPort>, mut stopped: watch
     let Some(tls) = &site.tls else {
         return Connection::new(&site, slot, Vec::new()).http1(stream, stopped).await;
     };
-    // Small answers and keystrokes are sent at once; a connection that cannot do that serves all the same.
+    // TCP_NODELAY, for small responses and keystrokes. A failure has no other effect than a delay.
     let _ = stream.set_nodelay(true);
     let stream = tokio::select! {
         _ = stopped.changed() => return,
@@ -183,14 +182,14 @@ async fn serve_one(accepted: Accepted, site: Arc<ServedPort>, mut stopped: watch
     }
 }
 
-/// What goes on with a connection after the answer that gave it another protocol. It keeps the connection's place.
+/// Continues a connection after a protocol upgrade, and keeps its slot in the table.
 #[derive(Clone, Default)]
 pub(crate) struct AfterUpgrade {
     work: Arc<Mutex<Option<BoxFuture<'static, ()>>>>,
     request: Arc<Mutex<Option<UpgradeRequest>>>,
 }
 
-/// The request that asked for the other protocol has not ended before the connection has.
+/// The upgraded request counts as in flight until the connection ends.
 type UpgradeRequest = (Option<Counted>, Served);
 
 impl AfterUpgrade {
@@ -203,13 +202,13 @@ impl AfterUpgrade {
     }
 }
 
-/// One connection, its requests and who makes them.
+/// One connection with its requests and its client certificates.
 #[derive(Clone)]
 struct Connection {
     site: Arc<ServedPort>,
     slot: Arc<OpenConnection>,
     certificates: Arc<[CertificateDer<'static>]>,
-    /// Answers under way.
+    /// Number of responses under way.
     under_way: Arc<watch::Sender<usize>>,
     after: AfterUpgrade,
 }
@@ -291,7 +290,7 @@ impl Connection {
         let _ = tokio::time::timeout(GRACE, connection).await;
     }
 
-    /// Waits until the connection has to end, whatever its client wants.
+    /// Waits until the connection must be closed.
     async fn ends(&self, stopped: &mut watch::Receiver<()>) -> Ending {
         tokio::select! {
             _ = stopped.changed() => Ending::Gracefully,
@@ -301,7 +300,7 @@ impl Connection {
         }
     }
 
-    /// Never returns once a request was let in.
+    /// Never returns once a request was allowed.
     async fn first_request_is_late(&self) {
         idles(self.under_way.subscribe(), self.site.limits.first_request).await;
         if self.slot.has_served() {
@@ -315,22 +314,22 @@ impl Connection {
         let span = tracing::info_span!(target: "trace", "HTTP", otel.name = format!("{method} {path}"),
             otel.kind = "server", http.request.method = method, url.path = path, traceparent = parent,
             http.response.status_code = tracing::field::Empty);
-        let answer = self.judged(request).instrument(span.clone()).await?;
+        let answer = self.reviewed(request).instrument(span.clone()).await?;
         span.record("http.response.status_code", answer.status().as_u16());
         Ok(answer)
     }
 
-    async fn judged(self, request: Request<Incoming>) -> Result<Response, Infallible> {
+    async fn reviewed(self, request: Request<Incoming>) -> Result<Response, Infallible> {
         let busy = Busy::new(&self.under_way);
         let (parts, body) = request.into_parts();
         let counted = self.site.observer.as_ref().map(|observer| {
             Counted::begin(observer, &parts.method, parts.uri.path(), self.site.gate.is_some())
         });
         if let Some(gate) = &self.site.gate {
-            let Some(_judged) = self.slot.begin_review(MAX_JUDGED) else {
+            let Some(_reviewed) = self.slot.begin_review(MAX_UNDER_REVIEW) else {
                 return Ok(answer::error(
                     StatusCode::TOO_MANY_REQUESTS,
-                    "too many requests wait to be authenticated",
+                    "too many requests are waiting for authentication",
                 ));
             };
             let head = (&parts.method, parts.uri.path(), &parts.headers);
@@ -352,7 +351,7 @@ impl Connection {
             self.after.keep((counted, served));
             return Ok(response);
         }
-        // The answer is under way until its last byte is.
+        // A response is under way until its last byte was sent.
         Ok(response.map(|body| {
             Body::new(body.map_frame(move |frame| {
                 let _until_the_end = (&busy, &counted, &served);
@@ -362,15 +361,15 @@ impl Connection {
     }
 }
 
-/// How a connection ends that does not end by itself.
+/// Why a connection is closed by the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
     AtOnce,
-    /// Requests under way are answered, within the grace.
+    /// Requests under way are served within the grace period.
     Gracefully,
 }
 
-/// Counts an answer under way as long as it lives.
+/// Counts a response as under way as long as it lives.
 struct Busy(Arc<watch::Sender<usize>>);
 
 impl Busy {
@@ -386,7 +385,7 @@ impl Drop for Busy {
     }
 }
 
-/// Returns when nothing was under way for that long.
+/// Returns when no response was under way for that long.
 async fn idles(mut under_way: watch::Receiver<usize>, limit: Duration) {
     loop {
         let is_idle = *under_way.borrow_and_update() == 0;

@@ -1,5 +1,5 @@
-//! Requests as they are counted: under the first part of their path, from their head to the last byte of their answer,
-//! or to the end of the stream that they became.
+//! Counts requests by the first part of their path, from their head to the last byte of the response, or to the end of the
+//! stream after an upgrade.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use crate::endpoint::Endpoint;
 
 type Observer = Arc<dyn ServingObserver>;
 
-/// For paths and methods that nobody answers: whoever comes may name as many as he likes.
+/// Label for unknown paths and methods, so that clients cannot create any number of series.
 const OTHER: &str = "other";
 const METHODS: [&str; 9] = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "TRACE", "CONNECT"];
-/// Below `metrics` each is counted by itself.
+/// Paths below `metrics` that are counted separately.
 const METRICS: [&str; 4] = ["metrics/cadvisor", "metrics/probes", "metrics/resource", "metrics/slis"];
 
 /// One request; it has ended when this is dropped.
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_is_counted_under_its_first_part() {
+    fn requests_are_counted_by_the_first_part_of_their_path() {
         for (path, expected) in [
             ("/pods", "pods"),
             ("/healthz/syncloop", "healthz"),

@@ -1,5 +1,5 @@
-//! The client certificate, kept good: renewed before it ends, taken over from disk, healed by joining again; and the end
-//! of the process when none of that is possible.
+//! Keeps the client certificate valid: rotates it before it expires, loads it from disk, or bootstraps again; ends the
+//! process when none of these works for too long.
 //!
 //! Owns the count of failures. What to do next is decided in `kubelet_core::certificates`.
 
@@ -17,41 +17,41 @@ use ports::{ClientIdentity, Clock, Cluster};
 use tokio_util::sync::CancellationToken;
 
 use super::join::{Join, JoinError};
-use super::signing::{Order, SigningError};
+use super::signing::{NewCertificate, SigningError};
 use super::store::{PairStore, StoredPair};
 use crate::metrics::Metrics;
 use crate::rng::Rng;
 
-/// The wall clock may jump: it is looked at so often, whatever there is to wait for.
-const LOOK: Duration = Duration::from_secs(60);
+/// The wall clock may jump, so it is checked this often during a wait.
+const CLOCK_CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Keeps the client certificate good until dropped.
+/// Keeps the client certificate valid until dropped.
 #[derive(Debug)]
 pub struct ClientCertificate {
     pub store: PairStore,
     pub identity: Arc<dyn ClientIdentity>,
     pub cluster: Arc<dyn Cluster>,
     pub clock: Clock,
-    /// Where in its span each renewal falls.
+    /// Jitter of the rotation deadline.
     pub rng: Rng,
     pub node_name: String,
     /// `rotateCertificates`.
     pub rotates: bool,
     pub has_bootstrap: bool,
-    /// What is in use was embedded in the kubeconfig.
+    /// The certificate in use was embedded in the kubeconfig.
     pub is_embedded: bool,
-    /// What is in use.
+    /// The certificate in use.
     pub current: Option<CertificateFacts>,
     pub metrics: Arc<Metrics>,
     /// Cancelled when the process is to end.
     pub given_up: CancellationToken,
 }
 
-/// What went wrong since the last success.
+/// Failures since the last success.
 #[derive(Debug, Default)]
-struct Trouble {
+struct Failures {
     invalid_since: Option<Timestamp>,
-    failures: u32,
+    count: u32,
     last_failure: Option<Timestamp>,
 }
 
@@ -63,18 +63,18 @@ enum RenewError {
     Join(#[from] JoinError),
     #[error(transparent)]
     Certificate(#[from] CertificateError),
-    #[error("there is no bootstrap kubeconfig")]
+    #[error("no bootstrap kubeconfig is configured")]
     NoBootstrap,
 }
 
 impl ClientCertificate {
     pub async fn run(mut self) {
         let wanted = wanted_names(CertificateUse::Client, &self.node_name, [], []);
-        let mut trouble = Trouble::default();
+        let mut failures = Failures::default();
         let mut random = self.rng.share();
         let metrics = self.metrics.clone();
         loop {
-            let step = self.step(&wanted, &mut trouble, random).await;
+            let step = self.step(&wanted, &mut failures, random).await;
             metrics.certificates.uses(CertificateUse::Client, self.current.as_ref());
             let outcome = match step {
                 CertificateStep::Wait { until } => {
@@ -98,13 +98,13 @@ impl ClientCertificate {
             match outcome {
                 Ok(facts) => {
                     tracing::info!(not_after = %facts.not_after, "Rotated client certificate");
-                    (self.current, trouble, random) = (Some(facts), Trouble::default(), self.rng.share());
+                    (self.current, failures, random) = (Some(facts), Failures::default(), self.rng.share());
                     self.is_embedded = false;
                 }
                 Err(error) => {
-                    trouble.failures = trouble.failures.saturating_add(1);
+                    failures.count = failures.count.saturating_add(1);
                     metrics.certificates.failed(CertificateUse::Client);
-                    trouble.last_failure = Some(self.clock.now().wall);
+                    failures.last_failure = Some(self.clock.now().wall);
                     tracing::warn!(err = %error, "Failed to rotate client certificate, retrying");
                 }
             }
@@ -114,15 +114,15 @@ impl ClientCertificate {
     async fn step(
         &mut self,
         wanted: &CertificateNames,
-        trouble: &mut Trouble,
+        failures: &mut Failures,
         random: f64,
     ) -> CertificateStep {
         let now = self.clock.now().wall;
         if !self.is_good(now) {
-            self.take_over(now).await;
+            self.load_from_disk(now).await;
         }
         let is_good = self.is_good(now);
-        trouble.invalid_since = if is_good { None } else { trouble.invalid_since.or(Some(now)) };
+        failures.invalid_since = if is_good { None } else { failures.invalid_since.or(Some(now)) };
         let state = CertificateState {
             kind: CertificateUse::Client,
             current: self.current.as_ref(),
@@ -132,9 +132,9 @@ impl ClientCertificate {
             is_embedded: self.is_embedded,
             has_bootstrap: self.has_bootstrap,
             is_api_reachable: !is_good && self.api_answers().await,
-            invalid_since: trouble.invalid_since,
-            failures: trouble.failures,
-            last_failure: trouble.last_failure,
+            invalid_since: failures.invalid_since,
+            failures: failures.count,
+            last_failure: failures.last_failure,
         };
         compute_certificate_step(&state, now)
     }
@@ -143,13 +143,13 @@ impl ClientCertificate {
         self.current.as_ref().is_some_and(|facts| facts.is_good_at(now))
     }
 
-    /// Any answer will do, a refusal too.
+    /// Any response counts, also an error status.
     async fn api_answers(&self) -> bool {
         self.cluster.healthy().await.map_or_else(|error| !error.is_uncertain(), |()| true)
     }
 
-    /// Somebody else may have put a good certificate where the kubeconfig says.
-    async fn take_over(&mut self, now: Timestamp) {
+    /// Another process may have written a valid certificate to the path of the kubeconfig.
+    async fn load_from_disk(&mut self, now: Timestamp) {
         let pair = match self.identity.on_disk().await {
             Ok(Some(pair)) => pair,
             Ok(None) => return,
@@ -168,16 +168,16 @@ impl ClientCertificate {
         }
     }
 
-    /// A good certificate is used at once, whether the disk takes it or not.
+    /// A new certificate is used at once, even if it cannot be written to disk.
     async fn renew(&self, wanted: &CertificateNames) -> Result<CertificateFacts, RenewError> {
-        let order = Order {
+        let request = NewCertificate {
             cluster: &*self.cluster,
             certificates: &*self.store.certificates,
             clock: self.clock,
             kind: CertificateUse::Client,
             names: wanted,
         };
-        let StoredPair { pair, facts } = order.run().await?;
+        let StoredPair { pair, facts } = request.run().await?;
         self.identity.show(&pair)?;
         self.store.save_or_warn(&pair, self.clock).await;
         Ok(facts)
@@ -203,9 +203,9 @@ impl ClientCertificate {
     }
 }
 
-/// Waits until then, or for a while.
+/// Waits until then, but no longer than [`CLOCK_CHECK_INTERVAL`].
 pub(super) async fn wait_until(clock: Clock, until: Timestamp) {
     let now = clock.now();
     let left = until.duration_since(now.wall).max(SignedDuration::ZERO).unsigned_abs();
-    clock.sleep_until(now.mono + left.min(LOOK)).await;
+    clock.sleep_until(now.mono + left.min(CLOCK_CHECK_INTERVAL)).await;
 }

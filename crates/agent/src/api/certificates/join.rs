@@ -1,7 +1,7 @@
-//! How a node gets its first client certificate, or one again when it has none that is good.
+//! Bootstrap: how a node obtains its first client certificate, or a new one when it has no valid one.
 //!
-//! Owns `kubelet-client.key.tmp`: the key that was asked with, until its certificate is there. After a crash the same key
-//! finds the same request again.
+//! Owns `kubelet-client.key.tmp`: the key of the signing request, until its certificate is issued. After a crash the same
+//! key finds the same request again.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,11 +17,11 @@ use super::FileError;
 use super::signing::{self, SigningError};
 use super::store::{self, PairStore, StoredPair};
 
-/// An API server that comes up together with the node is waited for so long.
+/// How long to wait for an API server that starts together with the node.
 const WAIT_FOR_API: Duration = Duration::from_secs(60);
-const ASK_HEALTH: Duration = Duration::from_secs(2);
+const HEALTH_POLL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Why the node did not join.
+/// Why the node could not obtain a client certificate.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
     #[error(transparent)]
@@ -30,27 +30,27 @@ pub enum JoinError {
     File(#[from] FileError),
     #[error(transparent)]
     Certificate(#[from] CertificateError),
-    #[error("the API server did not take the signing request within {0:?}: {1}")]
+    #[error("timed out after {0:?} creating the certificate signing request: {1}")]
     Unreachable(Duration, SigningError),
 }
 
-/// One attempt to join.
+/// One bootstrap attempt.
 #[derive(Clone, Debug)]
 pub struct Join<'a> {
-    /// As seen with the bootstrap kubeconfig.
+    /// The API client of the bootstrap kubeconfig.
     pub cluster: &'a dyn Cluster,
     pub clock: Clock,
     pub store: &'a PairStore,
     pub node_name: &'a str,
-    /// How long somebody may take to approve and sign.
+    /// How long approving and signing may take.
     pub timeout: Duration,
 }
 
 impl Join<'_> {
-    /// Waits for the API and for the certificate, which is in use in `store` when this returns.
+    /// Waits for the API and for the certificate, which is saved in `store` when this returns.
     ///
     /// # Errors
-    /// The request was refused or not answered in time, or a file cannot be used.
+    /// The request was denied or not signed in time, or a file cannot be used.
     pub async fn run(&self) -> Result<StoredPair, JoinError> {
         self.wait_for_api().await;
         let key = self.key().await?;
@@ -60,7 +60,7 @@ impl Join<'_> {
         let facts = match self.check(&pair, &names) {
             Ok(facts) => facts,
             Err(problem) => {
-                // The same key would find the same certificate again.
+                // With the same key, the next attempt would find the same certificate again.
                 self.forget_key().await?;
                 return Err(SigningError::Unusable { name: signed.request, problem }.into());
             }
@@ -80,11 +80,11 @@ impl Join<'_> {
         loop {
             let error = match self.cluster.healthy().await {
                 Ok(()) => return,
-                // It answers; whatever it answers, asking is worth a try.
+                // The API server responds; whatever the response, the request is worth an attempt.
                 Err(error) if !error.is_uncertain() => return,
                 Err(error) => error,
             };
-            let next = self.clock.mono() + ASK_HEALTH;
+            let next = self.clock.mono() + HEALTH_POLL_INTERVAL;
             if next >= deadline {
                 return tracing::warn!(err = %error, "API server does not respond, requesting the client certificate anyway");
             }
@@ -92,7 +92,7 @@ impl Join<'_> {
         }
     }
 
-    /// Asks until the API takes the request, then waits for the certificate.
+    /// Retries until the API accepts the request, then waits for the certificate.
     async fn sign(&self, key: &str, names: &CertificateNames) -> Result<signing::Signed, JoinError> {
         let certificates = &self.store.certificates;
         let pem = certificates.signing_request(key, names)?;

@@ -1,7 +1,7 @@
-//! What the node serves with where nobody gives it a pair: one signed by the cluster, or one it makes itself.
+//! Serving certificates for a node without `tlsCertFile`: one signed by the cluster, or a self-signed one.
 //!
-//! Each shows the pair in use through a `watch`, and replaces it when it is due. Who serves with it takes the latest for
-//! each new connection.
+//! Each publishes the pair in use through a `watch`, and replaces it when it is due. The server uses the latest for each
+//! new connection.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,20 +18,20 @@ use ports::{Certificates, Clock, Cluster, Files};
 use tokio::sync::watch;
 
 use super::client::wait_until;
-use super::signing::Order;
+use super::signing::NewCertificate;
 use super::store::{self, PairStore, StoredPair};
 use super::{FileError, ensure_cert_dir};
 use crate::metrics::Metrics;
 use crate::rng::Rng;
 
-/// Shows the pair in use; `None` until there is one.
+/// Publishes the pair in use; `None` until there is one.
 pub type Serves = watch::Sender<Option<Arc<PemPair>>>;
 
 const SELF_SIGNED_LIFE: Duration = Duration::from_secs(365 * 86400);
-/// What could not be written is tried again after this.
-const WRITE_AGAIN: Duration = Duration::from_secs(60);
+/// Delay before a failed write is retried.
+const WRITE_RETRY: Duration = Duration::from_secs(60);
 
-/// `serverTLSBootstrap`: the cluster signs for the node's addresses.
+/// `serverTLSBootstrap`: the cluster signs a certificate for the node's addresses.
 #[derive(Debug)]
 pub struct ClusterSigned {
     pub store: PairStore,
@@ -39,14 +39,14 @@ pub struct ClusterSigned {
     pub clock: Clock,
     pub rng: Rng,
     pub node_name: String,
-    /// Addresses as the node reports them.
+    /// Addresses in the node status.
     pub addresses: watch::Receiver<Vec<NodeAddress>>,
     pub metrics: Arc<Metrics>,
     pub serves: Serves,
 }
 
 impl ClusterSigned {
-    /// Keeps the certificate good until dropped.
+    /// Keeps the certificate valid until dropped.
     pub async fn run(mut self) {
         let mut current = self.stored().await;
         let (mut failures, mut last_failure, mut random) = (0_u32, None, self.rng.share());
@@ -70,7 +70,7 @@ impl ClusterSigned {
             };
             match compute_certificate_step(&state, now) {
                 CertificateStep::Wait { until } => self.wait(until).await,
-                // A serving certificate is never a reason to end; both are for clients.
+                // Both matter only for client certificates: a serving certificate never ends the process.
                 CertificateStep::Keep | CertificateStep::Bootstrap | CertificateStep::Exit => {
                     self.wait(Timestamp::MAX).await;
                 }
@@ -114,21 +114,21 @@ impl ClusterSigned {
     }
 
     async fn renew(&self, wanted: &CertificateNames) -> Result<CertificateFacts, super::SigningError> {
-        let order = Order {
+        let request = NewCertificate {
             cluster: &*self.cluster,
             certificates: &*self.store.certificates,
             clock: self.clock,
             kind: CertificateUse::Serving,
             names: wanted,
         };
-        let StoredPair { pair, facts } = order.run().await?;
+        let StoredPair { pair, facts } = request.run().await?;
         self.serves.send_replace(Some(Arc::new(pair.clone())));
         self.store.save_or_warn(&pair, self.clock).await;
         tracing::info!(not_after = %facts.not_after, "Rotated serving certificate");
         Ok(facts)
     }
 
-    /// Until then, or until the node's addresses change.
+    /// Waits until then, or until the node's addresses change.
     async fn wait(&mut self, until: Timestamp) {
         let mut addresses = self.addresses.clone();
         tokio::select! {
@@ -138,7 +138,7 @@ impl ClusterSigned {
     }
 }
 
-/// `kubelet.crt` and `kubelet.key`: what the node makes itself where nothing else is configured.
+/// `kubelet.crt` and `kubelet.key`: the self-signed pair if nothing else is configured.
 #[derive(Debug)]
 pub struct SelfSigned {
     pub files: Arc<dyn Files>,
@@ -152,10 +152,10 @@ pub struct SelfSigned {
 }
 
 impl SelfSigned {
-    /// Shows the pair that is there, or else a new one.
+    /// Publishes the pair on disk, or else a new one.
     ///
     /// # Errors
-    /// No pair can be made, or a file cannot be written.
+    /// No pair can be generated, or a file cannot be written.
     pub async fn prepare(&self) -> Result<CertificateFacts, FileError> {
         match self.read().await {
             Ok(StoredPair { pair, facts }) if facts.is_good_at(self.clock.now().wall) => {
@@ -168,7 +168,7 @@ impl SelfSigned {
         self.make().await
     }
 
-    /// Makes the pair again before it ends, until dropped. `facts` are those of the pair in use.
+    /// Replaces the pair before it expires, until dropped. `facts` are those of the pair in use.
     pub async fn run(self, mut facts: CertificateFacts) {
         let mut random = self.rng.share();
         loop {
@@ -181,7 +181,7 @@ impl SelfSigned {
                 Ok(new) => facts = new,
                 Err(error) => {
                     tracing::error!(err = %error, "Failed to rotate serving certificate, retrying");
-                    self.clock.sleep_until(self.clock.mono() + WRITE_AGAIN).await;
+                    self.clock.sleep_until(self.clock.mono() + WRITE_RETRY).await;
                 }
             }
             random = self.rng.share();
@@ -200,7 +200,7 @@ impl SelfSigned {
         let pair = made.map_err(content)?;
         let facts = self.certificates.read(&pair).map_err(content)?;
         ensure_cert_dir(&*self.files, &self.dir).await?;
-        // Whoever reads between the two finds a pair that does not fit, and makes a new one.
+        // A reader between the two writes finds a mismatched pair, and generates a new one.
         self.files.write_durably(&self.dir.join("kubelet.key"), pair.key.as_bytes(), 0o600).await?;
         self.files.write_durably(&path, pair.certificate.as_bytes(), 0o644).await?;
         self.serves.send_replace(Some(Arc::new(pair)));

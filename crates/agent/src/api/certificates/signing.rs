@@ -1,4 +1,4 @@
-//! Having a certificate signed: the request is created, or found again, and followed until somebody decides.
+//! CertificateSigningRequests: creates a request, or finds it again, and waits until it is signed or denied.
 
 use std::time::Duration;
 
@@ -14,27 +14,29 @@ use ports::{Certificates, Clock, Cluster};
 
 use super::store::StoredPair;
 
-/// After a watch that ended or could not be opened the request is polled after this, then after twice as long each time.
+/// Delay of the first poll after a watch that ended or could not be opened; it doubles each time.
 const FIRST_POLL: Duration = Duration::from_millis(100);
 const LONGEST_POLL: Duration = Duration::from_secs(2);
 
-/// Why there is no certificate.
+/// Why no certificate was issued.
 #[derive(Debug, thiserror::Error)]
 pub enum SigningError {
     #[error(transparent)]
     Cluster(#[from] ClusterError),
-    #[error("{name}: {words}")]
-    Refused { name: String, words: String },
-    #[error("{name}: nobody approved and signed it within {after:?}")]
+    #[error("{name}: {message}")]
+    Refused { name: String, message: String },
+    #[error(
+        "timed out after {after:?} waiting for certificate signing request {name} to be approved and signed"
+    )]
     Unanswered { name: String, after: Duration },
-    #[error("{name}: {problem}")]
+    #[error("certificate signing request {name}: {problem}")]
     Unusable { name: String, problem: String },
     #[error(transparent)]
     Certificate(#[from] CertificateError),
 }
 
-/// A certificate for a new key.
-pub(super) struct Order<'a> {
+/// A request for a certificate with a new key.
+pub(super) struct NewCertificate<'a> {
     pub(super) cluster: &'a dyn Cluster,
     pub(super) certificates: &'a dyn Certificates,
     pub(super) clock: Clock,
@@ -42,8 +44,8 @@ pub(super) struct Order<'a> {
     pub(super) names: &'a CertificateNames,
 }
 
-impl Order<'_> {
-    /// Waits for the certificate; the key is known to nobody until then.
+impl NewCertificate<'_> {
+    /// Waits for the certificate; the key exists only in memory until then.
     pub(super) async fn run(&self) -> Result<StoredPair, SigningError> {
         let key = self.certificates.new_key()?;
         let pem = self.certificates.signing_request(&key, self.names)?;
@@ -57,9 +59,9 @@ impl Order<'_> {
     }
 }
 
-/// The signed chain, PEM.
+/// Waits for the signed certificate chain, PEM.
 ///
-/// Cancel safe: a request that has a name is found again by the next attempt.
+/// Cancel safe: the next attempt finds a request with the same name again.
 pub(super) async fn sign(
     cluster: &dyn Cluster,
     clock: Clock,
@@ -68,7 +70,7 @@ pub(super) async fn sign(
 ) -> Result<Signed, SigningError> {
     let deadline = clock.mono() + timeout;
     let created = match cluster.signing_requests().create("", request).await {
-        // It was asked before: by us, before a restart, or by an attempt whose answer was lost.
+        // The request exists: from before a restart, or from an attempt whose response was lost.
         Err(ClusterError::AlreadyExists { .. }) => {
             let name = request.metadata.name.as_deref().unwrap_or_default();
             cluster.signing_requests().get("", name).await?
@@ -81,28 +83,28 @@ pub(super) async fn sign(
         signer = created.spec.signer_name,
         "Waiting for the certificate signing request to be approved"
     );
-    let follower = Follower { cluster, clock, name: name.clone() };
+    let watch = SigningRequestWatch { cluster, clock, name: name.clone() };
     tokio::select! {
-        outcome = follower.outcome(created) => outcome,
+        outcome = watch.outcome(created) => outcome,
         () = clock.sleep_until(deadline) => Err(SigningError::Unanswered { name, after: timeout }),
     }
 }
 
-/// What came of a request.
+/// A signed request.
 #[derive(Debug)]
 pub(super) struct Signed {
     pub(super) request: String,
     pub(super) chain: String,
 }
 
-struct Follower<'a> {
+struct SigningRequestWatch<'a> {
     cluster: &'a dyn Cluster,
     clock: Clock,
     name: String,
 }
 
-impl Follower<'_> {
-    /// Waits forever.
+impl SigningRequestWatch<'_> {
+    /// Waits without a timeout.
     async fn outcome(&self, mut seen: CertificateSigningRequest) -> Result<Signed, SigningError> {
         let name = self.name.clone();
         let mut pause = FIRST_POLL;
@@ -111,11 +113,11 @@ impl Follower<'_> {
                 SigningOutcome::Signed(chain) => {
                     let chain = String::from_utf8(chain).map_err(|_| SigningError::Unusable {
                         name: name.clone(),
-                        problem: "the signed certificate is no text".to_owned(),
+                        problem: "the signed certificate is not valid UTF-8".to_owned(),
                     })?;
                     return Ok(Signed { request: name, chain });
                 }
-                SigningOutcome::Refused(words) => return Err(SigningError::Refused { name, words }),
+                SigningOutcome::Refused(message) => return Err(SigningError::Refused { name, message }),
                 SigningOutcome::Pending => {}
             }
             seen = match self.change(&seen).await {
@@ -129,7 +131,7 @@ impl Follower<'_> {
         }
     }
 
-    /// The request after something happened to it; `None` if the watch ended first.
+    /// The request after its next change; `None` if the watch ended first.
     async fn change(
         &self,
         seen: &CertificateSigningRequest,
@@ -141,7 +143,7 @@ impl Follower<'_> {
         while let Some(change) = changes.next().await {
             match change? {
                 Change::Added(request) | Change::Modified(request) => return Ok(Some(request)),
-                // The look that follows says so.
+                // The poll that follows reports it.
                 Change::Deleted(_) => return Ok(None),
                 Change::Bookmark { .. } => {}
             }
@@ -157,7 +159,7 @@ impl Follower<'_> {
                 Err(error) if error.may_pass() => {
                     tracing::warn!(err = %error, "Failed to get certificate signing request, retrying");
                 }
-                looked => return Ok(looked?),
+                polled => return Ok(polled?),
             }
         }
     }

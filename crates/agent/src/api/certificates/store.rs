@@ -14,20 +14,20 @@ use ports::{Certificates, Clock, Files};
 
 use super::FileError;
 
-/// Pairs that are kept, the one in use among them, for who wants to look back.
+/// Number of pairs that are kept, including the one in use.
 const KEPT: usize = 3;
 const PEM_LIMIT: usize = 1 << 20;
 const SAVE_TIMEOUT: Duration = Duration::from_secs(30);
 const PRIVATE: u32 = 0o600;
 
-/// A pair, and what its certificate says.
+/// A pair, and the facts of its certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredPair {
     pub pair: PemPair,
     pub facts: CertificateFacts,
 }
 
-/// Where the pairs of one kind are kept.
+/// The pairs of one kind.
 #[derive(Clone, Debug)]
 pub struct PairStore {
     pub files: Arc<dyn Files>,
@@ -39,14 +39,14 @@ pub struct PairStore {
 }
 
 impl PairStore {
-    /// `kubelet-client-current.pem`: whoever reads this file gets the pair in use.
+    /// `kubelet-client-current.pem`: links to the pair in use.
     #[must_use]
     pub fn current_path(&self) -> PathBuf {
         self.dir.join(format!("{}-current.pem", self.name))
     }
 
-    /// The pair in use; `None` if there was none yet. Where it is damaged, as after a power cut, the newest older pair that
-    /// can be read takes its place.
+    /// The pair in use; `None` if there is none yet. If it is damaged, as after a power failure, the newest older pair that
+    /// can be read replaces it.
     ///
     /// # Errors
     /// The file is damaged, or cannot be read, and no older pair can be read either.
@@ -58,7 +58,7 @@ impl PairStore {
         };
         let is_missing = matches!(&error, FileError::Host(error) if error.is_not_found());
         let entries = self.files.list_dir(&self.dir).await.unwrap_or_default();
-        // Without the link, somebody wants the node to begin again.
+        // The link was removed so that the node starts over.
         let has_link =
             entries.iter().any(|entry| path.file_name().is_some_and(|name| name == entry.name.as_str()));
         if has_link && let Some(older) = self.older(&entries, &error).await {
@@ -67,7 +67,7 @@ impl PairStore {
         if is_missing { Ok(None) } else { Err(error) }
     }
 
-    /// The newest of the dated pairs that can be read, which is made the current one.
+    /// The newest of the dated pairs that can be read, which becomes the current one.
     async fn older(&self, entries: &[DirEntry], error: &FileError) -> Option<StoredPair> {
         for (name, stored) in self.dated(entries).await.into_iter().rev() {
             let (path, Some(stored)) = (self.dir.join(name), stored) else { continue };
@@ -81,8 +81,8 @@ impl PairStore {
         None
     }
 
-    /// Files that pairs were written to, the oldest first, those that cannot be read before all others. Names are in UTC
-    /// here and in local time in the Go kubelet, so that the certificates decide.
+    /// Files of pairs, the oldest first, unreadable ones before all others. They are ordered by their certificates, because
+    /// their names are in UTC here and in local time in the Go kubelet.
     async fn dated<'a>(&self, entries: &'a [DirEntry]) -> Vec<(&'a str, Option<StoredPair>)> {
         let is_ours = |name: &str| {
             let rest = name.strip_prefix(self.name).and_then(|rest| rest.strip_suffix(".pem"));
@@ -103,7 +103,7 @@ impl PairStore {
     /// Makes this the pair in use.
     ///
     /// # Errors
-    /// A file cannot be written; the pair in use is the one before then.
+    /// A file cannot be written; the previous pair stays in use.
     pub async fn save(&self, pair: &PemPair, now: Timestamp) -> Result<(), FileError> {
         super::ensure_cert_dir(&*self.files, &self.dir).await?;
         let time = now.to_zoned(TimeZone::UTC).strftime("%Y-%m-%d-%H-%M-%S");
@@ -115,7 +115,7 @@ impl PairStore {
         Ok(())
     }
 
-    /// As [`Self::save`], for a pair that is in use already. A disk that hangs is not waited for.
+    /// As [`Self::save`], for a pair that is in use already, with a timeout for a disk that hangs.
     pub(super) async fn save_or_warn(&self, pair: &PemPair, clock: Clock) {
         let deadline = clock.mono() + SAVE_TIMEOUT;
         let problem = tokio::select! {
@@ -123,17 +123,17 @@ impl PairStore {
                 Ok(()) => return,
                 Err(error) => error.to_string(),
             },
-            () = clock.sleep_until(deadline) => format!("the disk did not take it within {SAVE_TIMEOUT:?}"),
+            () = clock.sleep_until(deadline) => format!("timed out after {SAVE_TIMEOUT:?} writing to disk"),
         };
         tracing::error!(problem, "Failed to store new certificate, it is lost with a restart of the kubelet");
     }
 
-    /// Removes pairs that are out of use for long; each has a key in it.
+    /// Removes old pairs, because each contains a private key.
     async fn forget_old(&self, saved: &Path) {
         let Ok(entries) = self.files.list_dir(&self.dir).await else { return };
         let dated = self.dated(&entries).await;
         let old = dated.iter().take(dated.len().saturating_sub(KEPT)).map(|(name, _)| self.dir.join(name));
-        // The pair in use stays, whatever the clock was when the others were signed.
+        // The pair in use is kept, whatever the signing times of the others.
         for path in old.filter(|path| path != saved) {
             if let Err(error) = self.files.remove_file(&path).await {
                 tracing::warn!(err = crate::error_chain::chain(&error), "Failed to remove old certificate");
@@ -166,6 +166,6 @@ pub(super) async fn read_text(files: &dyn Files, path: &Path) -> Result<String, 
     let bytes = files.read_file(path, PEM_LIMIT, false).await?;
     String::from_utf8(bytes).map_err(|_| FileError::Content {
         path: path.display().to_string(),
-        source: CertificateError("is no text".to_owned()),
+        source: CertificateError("not valid UTF-8".to_owned()),
     })
 }

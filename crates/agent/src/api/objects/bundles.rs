@@ -1,6 +1,6 @@
-//! ClusterTrustBundles that volumes show, followed while some pod's volume does.
+//! ClusterTrustBundles of projected volumes, watched while some pod has such a volume.
 //!
-//! Owns one watch for each selection that is asked for, shared by the pods that ask for it; it ends with the last of them.
+//! Owns one reflector for each requested selection, shared by the pods that request it; it ends with the last of them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -41,7 +41,7 @@ impl Selected {
     }
 }
 
-/// All selections that pods ask for. Holds none of them: the pods do.
+/// All selections that pods request. Holds weak references; the pods own the selections.
 #[derive(Debug, Default)]
 pub(super) struct Bundles {
     by_requirement: Mutex<BTreeMap<BundleRequirement, Weak<Selected>>>,
@@ -76,7 +76,7 @@ fn selection(requirement: &BundleRequirement) -> Option<Selection> {
     Some(Selection { namespace: None, fields: Some(fields), labels })
 }
 
-/// Follows the selection until nobody reads the copy any more.
+/// Starts a reflector of the selection, which ends when its last reader is dropped.
 fn follow(ctx: &Arc<Context>, access: &Access, selection: Selection) -> StoreReader<TrustBundle> {
     let (sender, seen) = watch::channel(Store::default());
     let of: Of<TrustBundle> = |cluster| cluster.trust_bundles();

@@ -1,8 +1,8 @@
-//! Where the newest version of one ConfigMap or Secret comes from, by the three strategies of
-//! `configMapAndSecretChangeDetectionStrategy` (docs/behaviour/volumes.md).
+//! Sources of ConfigMaps and Secrets, by the three strategies of `configMapAndSecretChangeDetectionStrategy`
+//! (docs/behaviour/volumes.md).
 //!
-//! Owns one source for each object that some pod refers to, shared by all of them; it ends with the last of these pods.
-//! Never asks for an object that no pod refers to.
+//! Owns one source for each object that some pod refers to, shared by these pods; it ends with the last of them. Never
+//! requests an object that no pod refers to.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -22,7 +22,7 @@ use super::ObjectError;
 use crate::api::reflector::{Of, Reflector, Store, StoreReader, own_node};
 use crate::context::Context;
 
-/// A pod waits so long for the first list of an object; then its step fails and is tried again.
+/// How long a pod waits for the first list of an object; then its step fails and is retried.
 const SYNC_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How changes of objects are noticed.
@@ -30,14 +30,14 @@ const SYNC_TIMEOUT: Duration = Duration::from_secs(1);
 pub(super) enum Strategy {
     /// A watch for each object.
     Watch,
-    /// Read again once what is known is too old.
+    /// A cached object that is read again once it is too old.
     Cache,
-    /// Read each time.
+    /// A read on every use.
     Get,
 }
 
 impl Strategy {
-    /// Validation has refused unknown names; one counts as the default.
+    /// Validation rejects unknown names; an unknown name counts as the default.
     pub(super) fn parse(name: &str) -> Self {
         match name {
             "Cache" => Self::Cache,
@@ -47,13 +47,13 @@ impl Strategy {
     }
 }
 
-/// What the kinds have apart.
+/// ConfigMap or Secret.
 pub(super) trait Kind: Metadata<Ty = ObjectMeta> + std::fmt::Debug + Send + Sync + 'static {
-    /// As messages name it.
+    /// The name in messages.
     const NAME: &'static str;
     const TASK: &'static str;
     fn of(cluster: &dyn Cluster) -> &dyn Collection<Self>;
-    /// The API promises that the object stays as it is until it is deleted.
+    /// The object is `immutable`: it does not change until it is deleted.
     fn is_immutable(&self) -> bool;
 }
 
@@ -83,13 +83,13 @@ impl Kind for Secret {
     }
 }
 
-/// The way to the API.
+/// Access to the API.
 #[derive(Clone, Debug)]
 pub(super) struct Access {
     pub(super) cluster: Arc<dyn Cluster>,
     pub(super) clock: Clock,
     pub(super) strategy: Strategy,
-    /// It says how long what was read is good.
+    /// Its annotation `node.alpha.kubernetes.io/ttl` sets the lifetime of cached objects.
     pub(super) own_node: StoreReader<Node>,
 }
 
@@ -107,7 +107,7 @@ enum State<K> {
     Read(Cached<K>),
 }
 
-/// With strategy `Cache`, what was read last; always empty with `Get`.
+/// The last read with strategy `Cache`; always empty with `Get`.
 #[derive(Debug)]
 struct Cached<K> {
     last: Mutex<Option<Answer<K>>>,
@@ -116,7 +116,7 @@ struct Cached<K> {
 #[derive(Debug)]
 struct Answer<K> {
     object: Option<Arc<K>>,
-    /// `None`: somebody came since who must see the object as it is now.
+    /// `None`: expired, because a pod was registered since.
     read: Option<MonoTime>,
 }
 
@@ -129,7 +129,7 @@ impl<K: Kind> Source<K> {
         Self { key: key.clone(), access: access.clone(), state }
     }
 
-    /// The object; `None` if there is none.
+    /// The object; `None` if it does not exist.
     pub(super) async fn get(&self) -> Result<Option<Arc<K>>, ObjectError> {
         match &self.state {
             State::Store(seen) => {
@@ -142,7 +142,7 @@ impl<K: Kind> Source<K> {
         }
     }
 
-    /// Tells of every change; absent where the strategy does not notice any.
+    /// Notifies of every change; `None` if the strategy does not watch.
     pub(super) fn changes(&self) -> Option<StoreReader<K>> {
         match &self.state {
             State::Store(seen) => Some(seen.clone()),
@@ -150,7 +150,7 @@ impl<K: Kind> Source<K> {
         }
     }
 
-    /// A pod that comes again sees the object as it is now.
+    /// Expires the cached object, so that a new or updated pod gets the current one.
     fn expire(&self) {
         if let State::Read(cached) = &self.state
             && let Some(answer) = &mut *cached.last.lock()
@@ -172,7 +172,7 @@ impl<K: Kind> Source<K> {
             Ok(object) => Some(Arc::new(object)),
             Err(ClusterError::NotFound { .. }) => None,
             Err(error) => {
-                // What was known is better than nothing, while the API does not answer.
+                // The cached object is used while the API does not respond.
                 let known = last.lock().as_ref().map(|answer| answer.object.clone());
                 return known.ok_or(ObjectError::Api(error));
             }
@@ -184,7 +184,7 @@ impl<K: Kind> Source<K> {
     }
 }
 
-/// Follows one object until nobody reads the copy any more.
+/// Starts a reflector of one object, which ends when its last reader is dropped.
 fn follow<K: Kind>(ctx: &Arc<Context>, access: &Access, key: &ObjectKey) -> StoreReader<K> {
     let (sender, seen) = watch::channel(Store::default());
     let selection = Selection {
@@ -206,7 +206,7 @@ fn follow<K: Kind>(ctx: &Arc<Context>, access: &Access, key: &ObjectKey) -> Stor
     seen
 }
 
-/// Waits a moment for a copy to be complete.
+/// Waits up to [`SYNC_TIMEOUT`] for a store to be complete.
 pub(super) async fn wait_for_sync<K>(
     clock: Clock,
     seen: &mut StoreReader<K>,
@@ -214,14 +214,14 @@ pub(super) async fn wait_for_sync<K>(
 ) -> Result<(), ObjectError> {
     let synced = seen.wait_for(|seen| seen.is_complete);
     let is_synced = tokio::select! {
-        // An error means that the follower ended without having seen anything.
+        // An error means that the reflector ended before its first list.
         synced = synced => synced.is_ok(),
         () = clock.sleep_until(clock.mono() + SYNC_TIMEOUT) => false,
     };
     if is_synced { Ok(()) } else { Err(ObjectError::NotSynced { kind }) }
 }
 
-/// The sources of one kind. Holds none of them: the pods do.
+/// The sources of one kind. Holds weak references; the pods own the sources.
 #[derive(Debug)]
 pub(super) struct Sources<K> {
     by_key: Mutex<BTreeMap<ObjectKey, Weak<Source<K>>>>,

@@ -1,7 +1,7 @@
 //! The service account tokens of one pod (docs/behaviour/volumes.md).
 //!
-//! Owns those that were issued, until the pod needs none any more; there are as many as its volumes ask for. How long
-//! one is used is decided in `kubelet_core::volume::token`.
+//! Owns the issued tokens, one for each that the pod's volumes request. How long a token is used is decided in
+//! `kubelet_core::volume::token`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use super::ObjectError;
 use super::source::Access;
 use crate::rng::Rng;
 
-/// A pod whose spec names no account has this one.
+/// The service account of a pod whose spec names none.
 const DEFAULT_ACCOUNT: &str = "default";
 
 #[derive(Debug)]
@@ -34,8 +34,8 @@ impl PodTokens {
         Arc::new(Self { issued: Mutex::default(), rng: rng.branch() })
     }
 
-    /// The token: one that is good for a while, or else a new one. While none can be had, the old one serves as long as
-    /// it has not expired.
+    /// A cached token that is not due for renewal, or else a new one. If the renewal fails, the old token is used until it
+    /// expires.
     pub(super) async fn get(
         &self,
         access: &Access,
@@ -63,7 +63,7 @@ impl PodTokens {
         }
     }
 
-    /// Forgets tokens that nothing asks for any more.
+    /// Drops tokens that the pod no longer requests.
     pub(super) fn keep_only(&self, is_needed: impl Fn(&TokenRequirement) -> bool) {
         self.issued.lock().retain(|requirement, _| is_needed(requirement));
     }
@@ -86,13 +86,13 @@ async fn request(
             Ok(_) | Err(_) => None,
         };
         let Some(delay) = delay else { break answer? };
-        tracing::debug!(%namespace, account, retries, "token request refused; the API server may not know the binding yet");
+        tracing::debug!(%namespace, account, retries, "API server rejected the token request, it may not know the binding of the pod yet");
         retries += 1;
         access.clock.sleep_until(access.clock.mono() + delay).await;
     };
     IssuedToken::of(&answer).ok_or_else(|| ClusterError::Failed {
         call: format!("create token of serviceaccounts {namespace}/{account}"),
         code: 200,
-        message: "the answer holds no token".to_owned(),
+        message: "the response has no token".to_owned(),
     })
 }

@@ -1,4 +1,4 @@
-//! Ends the pods group by group, and then lets the machine end.
+//! Terminates the pods group by group, and then releases the inhibit lock.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,12 +17,12 @@ pub(super) struct Drain {
     pub(super) ctx: Arc<Context>,
     pub(super) pods: PodsView,
     pub(super) admissions: Admissions,
-    /// Missing where the end was already on its way when this kubelet began.
+    /// `None` if the shutdown had begun before this kubelet started.
     pub(super) lock: Option<Box<dyn ShutdownLock>>,
 }
 
 impl Drain {
-    /// Dropping it ends nothing that has begun, and lets the machine go.
+    /// Dropping the future releases the lock; termination requests that were sent stay in effect.
     pub(super) async fn run(self) {
         let clock = self.ctx.clock;
         let now = || Some(clock.now().wall);
@@ -35,7 +35,7 @@ impl Drain {
         tracing::info!("Shutdown manager completed, releasing the inhibit lock");
     }
 
-    /// All that run, or still hold something.
+    /// Pods that run or still hold resources.
     fn left_to_end(&self) -> Vec<Arc<Pod>> {
         let held = self.pods.all().into_iter().filter(|entry| !entry.progress.is_released);
         let admitted = self.admissions.admitted();
@@ -54,8 +54,8 @@ impl Drain {
         let mut changes = self.pods.changes();
         let deadline = self.ctx.clock.mono() + group.within;
         for end in &group.pods {
-            // One that holds no place ends already.
-            let _ = self.admissions.end_with_node(&end.pod.uid, end.grace_seconds);
+            // A pod without an admission slot terminates already.
+            let _ = self.admissions.terminate_for_shutdown(&end.pod.uid, end.grace_seconds);
         }
         while !self.are_gone(group) {
             tokio::select! {
@@ -73,7 +73,7 @@ impl Drain {
         self.left(group).next().is_none()
     }
 
-    /// Pods whose volumes are still there, or that their worker has not spoken of yet.
+    /// Pods that still have volumes, or whose worker has not published a status yet.
     fn left<'a>(&self, group: &'a PodGroup) -> impl Iterator<Item = &'a PodRef> {
         let admitted = self.admissions.admitted();
         let pods = self.pods.clone();
@@ -84,7 +84,7 @@ impl Drain {
     }
 }
 
-/// Changes what is known of the last shutdown, in the metrics and on disk.
+/// Updates the times of the last shutdown, in the metrics and on disk.
 pub(super) async fn note_times(ctx: &Context, change: impl FnOnce(&mut ShutdownTimes)) {
     if !ctx.settings.shutdown.keeps_times {
         return;

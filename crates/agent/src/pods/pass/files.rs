@@ -1,4 +1,4 @@
-//! The small files around a container: hosts file, termination log, log directory and link, bound sub-paths.
+//! Files of a container: hosts file, termination log, log directory and symlink, bind mounts of subPaths.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -20,7 +20,7 @@ use crate::error_chain::chain;
 use crate::pod_files::{hosts_file_path, termination_log_path};
 use crate::volumes::{ReadyVolumes, ensure_sub_path};
 
-/// Writes the pod's `/etc/hosts` once; `None` where the container brings its own or the pod has no address.
+/// Writes the pod's `/etc/hosts` once; `None` if the container mounts its own or the pod has no address.
 pub async fn ensure_hosts_file(
     context: &PassContext,
     container: &ContainerRef<'_>,
@@ -41,7 +41,7 @@ pub async fn ensure_hosts_file(
             .map_err(|e| e.to_string())?;
         pod_hosts_file(&context.pod, &hostname, ips)
     };
-    // Written in place, as the Go kubelet does: the mounts of running containers follow the inode. A replaced one could be
+    // Written in place, as in the Go kubelet: the mounts of running containers follow the inode. A replaced file could be
     // filled without being counted.
     let is_there =
         handles.ctx.files.read_file(&path, 1 << 20, false).await.is_ok_and(|old| old == text.as_bytes());
@@ -66,8 +66,8 @@ pub async fn ensure_termination_log(
     Ok(Some(path.display().to_string()))
 }
 
-/// Binds every subPath of the container to a place of its own; returns them by position. Those of `shown` images are
-/// parts of the image.
+/// Bind-mounts every subPath of the container to its own path; returns them by position. A subPath of an image volume is a
+/// path in the image.
 pub async fn ensure_sub_paths(
     context: &PassContext,
     container: &ContainerRef<'_>,
@@ -78,7 +78,7 @@ pub async fn ensure_sub_paths(
     let pod_dir = context.handles.ctx.settings.paths.pod(&context.identity.uid);
     for SubPath { index, path, .. } in compute_sub_paths(container, env).map_err(|error| error.to_string())? {
         let Some(mount) = container.volume_mounts().get(index) else { continue };
-        // The runtime finds its way in an image itself.
+        // The runtime resolves a subPath of an image itself.
         if shown.contains_key(&mount.name) {
             bound.insert(index, path);
             continue;
@@ -93,7 +93,7 @@ pub async fn ensure_sub_paths(
     Ok(bound)
 }
 
-/// The files the container takes variables from, as far as they exist; `None` where the node takes none from files.
+/// The files that the container takes variables from, if they exist; `None` if the feature is off.
 pub async fn read_env_files(
     context: &PassContext,
     container: &ContainerRef<'_>,
@@ -133,7 +133,7 @@ pub async fn ensure_log_dir(
     context.handles.ctx.files.ensure_dir(&dir, 0o755).await.map_err(|e| chain(&e))
 }
 
-/// Puts a link to the log where log collectors look for it. Missing links cost nobody a pod, so failures are logged.
+/// Creates the legacy symlink to the log for log collectors. Failures are only logged, because the pod does not depend on it.
 pub async fn link_log(
     context: &PassContext,
     sandbox: &SandboxRequest,
@@ -151,7 +151,7 @@ pub async fn link_log(
     }
 }
 
-/// Removes the log of an instance that is removed, and the link to it.
+/// Removes the log of a removed instance, and the symlink to it.
 pub async fn remove_log(context: &PassContext, id: &ContainerId) {
     let Some(old) = context.observed.container(id) else { return };
     let links = &context.handles.ctx.settings.paths.container_links;
@@ -170,7 +170,7 @@ fn log_leftover(path: &Path, error: &HostError) {
     tracing::warn!(path = %path.display(), err = chain(error), "Failed to remove log, garbage collection retries");
 }
 
-/// Pods whose containers share the node's network are not bound to the runtime's network being ready.
+/// Pods with `hostNetwork` do not wait for the runtime's network.
 #[must_use]
 pub fn uses_host_network(pod: &Pod) -> bool {
     spec_of(pod).host_network.unwrap_or(false)

@@ -1,4 +1,4 @@
-//! The images that volumes of the pod show: pulled before any container starts, mounted by the runtime.
+//! Image volumes: their images are pulled before any container starts, and mounted by the runtime.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,11 +10,11 @@ use model::request::SandboxRequest;
 use super::{PassContext, PassNote};
 use crate::images::{ImageFailure, PodLogin, ReadyImage, WantedImage};
 
-/// By the name of the volume: what the runtime calls its image, or why it has none.
+/// By the name of the volume: the runtime's reference to its image, or why the pull failed.
 pub(super) type PulledImages = BTreeMap<String, Result<String, ImageFailure>>;
 
-/// Pulls the images of all volumes, whether a container mounts them or not, as the Go kubelet does. A failure concerns the
-/// containers that mount the volume.
+/// Pulls the images of all volumes, whether a container mounts them or not, as the Go kubelet does. A failure affects only
+/// the containers that mount the volume.
 pub(super) async fn pull_all(
     context: &PassContext,
     sandbox: &SandboxRequest,
@@ -23,12 +23,12 @@ pub(super) async fn pull_all(
     let mut pulled = BTreeMap::new();
     let volumes = all_image_volumes(&context.pod);
     let runtime = context.handles.node.borrow().version.clone();
-    // Nothing is pulled for a runtime that cannot mount it; its containers fail and say so.
+    // A runtime that does not support image volumes needs no images; the containers fail with that reason.
     if volumes.is_empty() || check_runtime(&runtime.name, &runtime.version, false).is_err() {
         return pulled;
     }
     for volume in volumes {
-        let wanted = WantedImage::shown(volume);
+        let wanted = WantedImage::of_volume(volume);
         let image = context.handles.images.ensure(&context.identity, wanted, sandbox, login).await;
         if let Ok(image) = &image {
             note_pull(context, image).await;
@@ -44,7 +44,7 @@ pub(super) async fn note_pull(context: &PassContext, image: &ReadyImage) {
     }
 }
 
-/// Volumes, and those that show images.
+/// The image volumes of the pod.
 pub(super) fn with_images<'a>(
     volumes: &'a BTreeMap<String, VolumeMountPoint>,
     shown: &BTreeMap<String, String>,

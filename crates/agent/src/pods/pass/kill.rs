@@ -1,4 +1,4 @@
-//! Stopping containers as a kill plan says: events, preStop hooks, signals, in turns, all within the grace period.
+//! Executes a kill plan: events, preStop hooks and signals, in turns, all within the grace period.
 
 use std::collections::BTreeMap;
 use std::pin::{Pin, pin};
@@ -16,11 +16,11 @@ use super::PassContext;
 use crate::pods::handles::PodHandles;
 use crate::pods::hooks::{HookContext, run_handler};
 
-/// Whose containers are stopped.
+/// The pod whose containers are stopped.
 #[derive(Clone, Copy, Debug)]
 pub struct KillTarget<'a> {
     pub pod: &'a PodRef,
-    /// Absent for a pod whose spec is gone.
+    /// `None` for a pod whose spec is not known.
     pub spec: Option<&'a Pod>,
     pub observed: &'a PodObservation,
 }
@@ -28,10 +28,10 @@ pub struct KillTarget<'a> {
 /// How long the runtime may take to report the end of a hook after the end of its container.
 const HOOK_FAILURE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How many containers of each turn are not stopped yet; later turns wait for earlier ones.
+/// Number of containers of each turn that are not stopped yet; later turns wait for earlier ones.
 type Turns = watch::Sender<BTreeMap<usize, usize>>;
 
-/// Stops what a step of a pod's plan asks for.
+/// Stops the containers of a step.
 pub async fn kill_all(context: &PassContext, kills: &[KillContainer]) {
     let kills = plan_kills(&context.pod, &context.observed, kills);
     let kill_target =
@@ -39,8 +39,8 @@ pub async fn kill_all(context: &PassContext, kills: &[KillContainer]) {
     kill_in_turns(&context.handles, kill_target, &kills).await;
 }
 
-/// Stops the containers: all hooks at once, then the signals in turns. What fails is logged; the next look shows who
-/// is left.
+/// Stops the containers: all hooks at once, then the signals in turns. Failures are logged; the next observation shows
+/// which containers still run.
 pub async fn kill_in_turns(handles: &PodHandles, kill_target: KillTarget<'_>, kills: &[ContainerKill]) {
     let mut left: BTreeMap<usize, usize> = BTreeMap::new();
     for kill in kills {
@@ -110,8 +110,8 @@ fn hook_overran(handles: &PodHandles, kill_target: KillTarget<'_>, kill: &Contai
 }
 
 /// Stops a container whose hook used up the grace period. The hook runs until the container is killed, as in the Go
-/// kubelet; the runtime would kill the process of a hook as soon as its call were dropped. Returns whether the hook has
-/// ended, too: the end of the container ends an exec or HTTP hook, and a sleep is not waited for.
+/// kubelet; the runtime would kill the process of a hook as soon as its call is dropped. Returns whether the hook has
+/// ended, too: the end of the container ends an exec or HTTP hook, and a sleep is not awaited.
 async fn end_while_hook_runs(
     handles: &PodHandles,
     kill: &ContainerKill,
@@ -138,7 +138,7 @@ async fn end_while_hook_runs(
 async fn await_turn(handles: &PodHandles, turn: usize, deadline: MonoTime, turns: &Turns) {
     let mut left = turns.subscribe();
     tokio::select! {
-        // The sender outlives this future, so waiting ends only with the turn.
+        // The sender outlives this future, so the wait ends only with the turn.
         _ = left.wait_for(|left| left.range(..turn).all(|(_, count)| *count == 0)) => {}
         () = handles.ctx.clock.sleep_until(deadline) => {}
     }
@@ -184,7 +184,7 @@ async fn run_pre_stop(
     }
 }
 
-/// The output of the hook may hold secrets: events, which more people can read, do not show it.
+/// The output of the hook may contain secrets, so it is not part of the event, which more people can read.
 fn record_hook_failure(handles: &PodHandles, kill_target: KillTarget<'_>, kill: &ContainerKill) {
     handles.ctx.recorder.warning(
         kill_target.pod,

@@ -1,4 +1,4 @@
-//! What a pod needs on this machine before its sandbox exists: network ready, cgroup, directories, volumes.
+//! Prepares what a pod needs before its sandbox is created: network ready, cgroup, directories, volumes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,18 +23,18 @@ use crate::volumes::{ReadyVolumes, VolumeError, VolumeOrder};
 
 const NETWORK_RETRY: Duration = Duration::from_secs(1);
 
-/// What the first pass made ready for all later ones.
+/// What the first pass prepared for all later ones.
 #[derive(Clone, Debug, Default)]
 pub struct Prepared {
     pub volumes: ReadyVolumes,
     pub mount_points: BTreeMap<String, VolumeMountPoint>,
     pub facts: PodFacts,
     pub dns: DnsRequest,
-    /// The pod's cgroup, as the runtime is told it; empty where pods have none.
+    /// The pod's cgroup as sent to the runtime; empty if pods have none.
     pub cgroup_parent: String,
 }
 
-/// Makes everything ready, or says when to try again (and in an event, why).
+/// Prepares everything. On failure it records an event and returns when to retry.
 pub async fn prepare(context: &PassContext) -> Result<Prepared, Retry> {
     let handles = &context.handles;
     if !uses_host_network(&context.pod)
@@ -53,7 +53,7 @@ pub async fn prepare(context: &PassContext) -> Result<Prepared, Retry> {
     let volumes = match handles.volumes.mount(volume_order(context)).await {
         Ok(volumes) => volumes,
         Err(VolumeError::TimedOut(err)) => {
-            tracing::warn!(pod = %context.identity, err, "volumes were not mounted in time; retrying");
+            tracing::warn!(pod = %context.identity, err, "Volumes were not mounted in time, retrying");
             return Err(Retry::BackingOff);
         }
         Err(error) => {
@@ -74,8 +74,8 @@ pub async fn prepare(context: &PassContext) -> Result<Prepared, Retry> {
     Ok(Prepared { volumes, mount_points, facts, dns, cgroup_parent })
 }
 
-/// Why the pod network cannot be used, if so. The first status of the runtime is waited for, because a kubelet that just
-/// started has it in a moment, and an event and a retry would cost the first pods a second.
+/// Why the pod network is not ready, if so. Waits for the first status of the runtime, because just after the start it
+/// arrives soon, and an event and a retry would delay the first pods by a second.
 async fn network_problem(handles: &PodHandles) -> Option<String> {
     let mut node = handles.node.clone();
     let is_known = async { node.wait_for(|view| view.has_answered).await.is_ok() };
@@ -86,7 +86,7 @@ async fn network_problem(handles: &PodHandles) -> Option<String> {
     handles.node.borrow().network_problem()
 }
 
-/// Makes the pod's cgroup where there is none, with its numbers; returns its name for the runtime.
+/// Creates the pod's cgroup if it does not exist, with its limits; returns its name for the runtime.
 pub async fn ensure_cgroup(context: &PassContext) -> Result<String, Retry> {
     context.handles.cgroups.ensure(&context.pod).await.map_err(|why| {
         let message = format!("unable to ensure pod container exists: {why}");
@@ -95,13 +95,13 @@ pub async fn ensure_cgroup(context: &PassContext) -> Result<String, Retry> {
     })
 }
 
-/// Sets right what somebody changed in the cgroup of a pod that runs.
+/// Restores the limits of a running pod's cgroup after an external change.
 pub async fn repair_cgroup(context: &PassContext) -> Result<(), Retry> {
     tracing::info!(pod = %context.identity, "Pod cgroup was changed externally, restoring it");
     ensure_cgroup(context).await.map(drop)
 }
 
-/// Makes the volumes show the objects as they are now. Where that fails they go on showing the old ones.
+/// Updates the volumes to the current objects. If that fails they keep their old contents.
 pub async fn refresh(context: &PassContext) {
     context.handles.volumes.refresh(volume_order(context)).await;
 }
@@ -110,7 +110,7 @@ fn volume_order(context: &PassContext) -> VolumeOrder {
     VolumeOrder { pod: context.pod.clone(), objects: context.objects.clone() }
 }
 
-/// Volumes whose files we write are for the containers to read.
+/// Mount points of the volumes; those whose files the kubelet writes are read-only.
 fn mount_points(pod: &Pod, volumes: &ReadyVolumes) -> BTreeMap<String, VolumeMountPoint> {
     let all = spec_of(pod).volumes.iter().flatten();
     all.filter_map(|volume| {
@@ -127,7 +127,7 @@ fn mount_points(pod: &Pod, volumes: &ReadyVolumes) -> BTreeMap<String, VolumeMou
     .collect()
 }
 
-/// The pod's own directories, with the modes that the Go kubelet gives them.
+/// Creates the pod's directories, with the modes of the Go kubelet.
 async fn make_directories(context: &PassContext) -> Result<(), ports::HostError> {
     let handles = &context.handles;
     let dir = handles.ctx.settings.paths.pod(&context.identity.uid);
@@ -161,7 +161,7 @@ async fn pod_facts(context: &PassContext, volumes: &ReadyVolumes) -> Result<PodF
     })
 }
 
-/// Says once, as an event about the node, what is wrong with its own resolv.conf.
+/// Records, once, an event about the node if its resolv.conf is invalid.
 pub async fn check_node_dns(ctx: Arc<Context>) {
     let network = &ctx.settings.network;
     let Some(path) = &network.resolv_conf else { return };
@@ -208,7 +208,7 @@ async fn pod_dns(context: &PassContext) -> Result<DnsRequest, String> {
 /// The request for the pod's sandbox of that attempt.
 ///
 /// # Errors
-/// What the spec asks for cannot be had.
+/// The spec cannot be satisfied.
 pub fn sandbox_request(
     context: &PassContext,
     prepared: &Prepared,

@@ -1,4 +1,4 @@
-//! Creating and stopping pod sandboxes.
+//! Creates and stops pod sandboxes.
 
 use kubelet_core::pod::plan::SandboxReason;
 use model::SandboxId;
@@ -7,7 +7,7 @@ use model::containers::spec_of;
 use super::prepare::{Prepared, sandbox_request};
 use super::{PassContext, Retry};
 
-/// Stops the sandboxes one by one; fails with when to try again if one would not stop.
+/// Stops the sandboxes one by one. On failure returns when to retry.
 pub async fn stop_all(context: &PassContext, ids: &[SandboxId]) -> Result<(), Retry> {
     for id in ids {
         match context.handles.ctx.runtime.stop_sandbox(id).await {
@@ -23,7 +23,7 @@ pub async fn stop_all(context: &PassContext, ids: &[SandboxId]) -> Result<(), Re
     Ok(())
 }
 
-/// Creates the sandbox; fails with when to try again if that failed.
+/// Creates the sandbox. On failure returns when to retry.
 pub async fn create(
     context: &PassContext,
     prepared: &Prepared,
@@ -56,7 +56,7 @@ pub async fn create(
             tracing::info!(pod = %context.identity, sandbox = %id, attempt, reason = ?why, "Created pod sandbox");
             Ok(())
         }
-        // An uncertain outcome needs no guess here: the next look shows whether the sandbox is there.
+        // If the outcome is uncertain, the next observation shows whether the sandbox exists.
         Err(error) => failed(format!("Failed to create pod sandbox: {}", error.rpc_message())),
     }
 }

@@ -1,7 +1,7 @@
-//! Starting containers: image, request, create, start, postStart hook.
+//! Starts containers: image, request, create, start, postStart hook.
 //!
-//! A container that was created but never started, by us or by a kubelet before us, is adopted instead of created
-//! again: a create that timed out may have got through.
+//! A container that was created but never started, now or by an earlier run of the kubelet, is started instead of created
+//! again: a create call that timed out may have succeeded.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -49,9 +49,9 @@ impl From<ImageFailure> for Failure {
     }
 }
 
-/// Starts the containers one after the other, in the order of the plan: ephemeral containers, the init list, then the
-/// regular containers as the spec lists them. A postStart hook that runs holds back the containers behind it. Returns
-/// when to try again if one failed.
+/// Starts the containers one after another, in the order of the plan: ephemeral containers, init containers, then regular
+/// containers in the order of the spec. A running postStart hook delays later containers. Returns when to retry if one
+/// failed.
 pub async fn start_all(
     context: &PassContext,
     prepared: &Prepared,
@@ -77,7 +77,7 @@ pub async fn start_all(
     for start in starts {
         let outcome = start_context.start(start).await;
         retry = Retry::earliest(retry, outcome);
-        // The containers behind an init container need its work; the failure of any other one holds back only itself.
+        // Later containers depend on an init container; the failure of any other one affects only itself.
         if outcome.is_some() && start.kind == ContainerKind::Init {
             break;
         }
@@ -85,7 +85,7 @@ pub async fn start_all(
     retry
 }
 
-/// What all containers of one sandbox share.
+/// What all containers of one pass share.
 struct StartContext<'a> {
     context: &'a PassContext,
     prepared: &'a Prepared,
@@ -95,7 +95,7 @@ struct StartContext<'a> {
     image_volumes: PulledImages,
 }
 
-/// The credentials in the pod's pull secrets. Without those that cannot be had, pulling is tried all the same.
+/// The credentials of the pod's image pull secrets. Missing secrets do not prevent an attempt to pull.
 async fn pod_keyring(context: &PassContext) -> PodKeyring {
     let (secrets, missing) = context.objects.pull_secrets().await;
     if !missing.is_empty() {
@@ -146,22 +146,22 @@ impl StartContext<'_> {
                 image_volumes::note_pull(self.context, &image).await;
                 let request = self.request(container, start, (&image, &shown)).await?;
                 let created = self.create(container, &request).await;
-                handles.ctx.metrics.pods.images_shown(shown.len(), created.is_ok());
+                handles.ctx.metrics.pods.image_volumes_created(shown.len(), created.is_ok());
                 created?
             }
         };
         self.run(container, &id, start.restart_count).await
     }
 
-    /// What the runtime calls the images that the container's volumes show, by the name of the volume; all of them are
-    /// there.
+    /// The runtime's references to the images of the container's image volumes, by the name of the volume. Fails if one
+    /// is missing.
     fn shown_images(&self, container: &ContainerRef<'_>) -> Result<BTreeMap<String, String>, Failure> {
         let handles = &self.context.handles;
         let volumes = image_volumes(&self.context.pod, container);
         if volumes.is_empty() {
             return Ok(BTreeMap::new());
         }
-        handles.ctx.metrics.pods.image_volumes_asked(volumes.len());
+        handles.ctx.metrics.pods.image_volumes_requested(volumes.len());
         let runtime = handles.node.borrow().version.clone();
         check_runtime(&runtime.name, &runtime.version, volumes.iter().any(|volume| volume.has_part))
             .map_err(|why| {
@@ -177,7 +177,7 @@ impl StartContext<'_> {
                 }
                 Some(Err(why)) => {
                     self.fail_event(container, &container_event(why.reason));
-                    handles.ctx.metrics.pods.images_shown(1, false);
+                    handles.ctx.metrics.pods.image_volumes_created(1, false);
                     failure = Some(why.clone());
                 }
                 None => {}
@@ -186,7 +186,7 @@ impl StartContext<'_> {
         failure.map_or(Ok(shown), |failure| Err(failure.into()))
     }
 
-    /// The newest instance, if it was created from this spec in this sandbox and only waits to be started.
+    /// The newest instance, if it was created from this spec in this sandbox and never started.
     fn adoptable(&self, container: &ContainerRef<'_>) -> Option<&ContainerObservation> {
         let newest = self.context.observed.newest(container.name())?;
         let hash = container_hash(container);
@@ -253,7 +253,7 @@ impl StartContext<'_> {
         Ok(request)
     }
 
-    /// The running container whose processes an ephemeral one asks to see.
+    /// The running container whose process namespace an ephemeral one targets.
     fn target_of(&self, container: &ContainerRef<'_>) -> Option<ContainerId> {
         let ephemeral = match (container.kind, &container.spec) {
             (ContainerKind::Ephemeral, model::containers::SpecRef::Ephemeral(spec)) => spec,
@@ -282,7 +282,7 @@ impl StartContext<'_> {
             }
             Err(error) => {
                 self.fail_event(container, &format!("Error: {}", error.message()));
-                // If the create got through after all, the next look finds the container and starts it.
+                // If the call has succeeded after all, the next observation shows the container, which is then started.
                 let message = error.message();
                 Err(Failure::new(create_error_reason(&message), message))
             }
@@ -311,7 +311,7 @@ impl StartContext<'_> {
         self.run_post_start(container, id).await
     }
 
-    /// A created container that cannot be started would be adopted forever.
+    /// Removes a created container that cannot be started; otherwise it would be adopted forever.
     async fn discard_if_refused(&self, id: &ContainerId, error: &RuntimeError) {
         if error.is_uncertain() {
             return;
@@ -320,7 +320,7 @@ impl StartContext<'_> {
         let is_still_created =
             runtime.container_status(id).await.is_ok_and(|status| status.state == ContainerState::Created);
         if is_still_created && let Err(error) = runtime.remove_container(id).await {
-            tracing::warn!(pod = %self.context.identity, containerID = %id, err = %error, "Failed to remove container that the runtime refused to start");
+            tracing::warn!(pod = %self.context.identity, containerID = %id, err = %error, "Failed to remove container that the runtime failed to start");
         }
     }
 
@@ -340,9 +340,9 @@ impl StartContext<'_> {
             container: Some(*container),
         };
         let Err(why) = run_handler(&hook, handler).await else { return Ok(()) };
-        tracing::warn!(pod = %self.context.identity, containerName = container.name(), err = why, "postStart hook failed");
+        tracing::warn!(pod = %self.context.identity, containerName = container.name(), err = why, "PostStart hook failed");
         let name = Some(container.name());
-        // The output of the hook may hold secrets: events, which more people can read, do not show it.
+        // The output of the hook may contain secrets, so it is not part of the event, which more people can read.
         handles.ctx.recorder.warning(
             &self.context.identity,
             name,

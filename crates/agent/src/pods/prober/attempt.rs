@@ -1,4 +1,4 @@
-//! One attempt of one probe: carried out over the runtime or the network, judged by pure functions.
+//! One attempt of one probe: executed through the runtime or the network, evaluated by pure functions.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use ports::{Net, RuntimeError};
 use crate::context::Context;
 use crate::pods::http_action::http_get;
 
-/// Who is probed.
+/// The probed container.
 #[derive(Clone, Debug)]
 pub(super) struct Target {
     pub(super) pod: PodRef,
@@ -25,7 +25,7 @@ pub(super) struct Target {
     pub(super) pod_ip: Option<IpAddr>,
 }
 
-pub(super) async fn carry_out(ctx: &Context, target: &Target, spec: &ProbeSpec) -> Outcome {
+pub(super) async fn execute(ctx: &Context, target: &Target, spec: &ProbeSpec) -> Outcome {
     match &spec.handler {
         ProbeHandler::Exec { command } => exec(ctx, target, command, spec).await,
         ProbeHandler::HttpGet(get) => http(&*ctx.net, target, get, spec).await,
@@ -45,9 +45,9 @@ fn no_address() -> Outcome {
     Outcome::Error("the pod has no IP address yet".to_owned())
 }
 
-/// The runtime ends the command when its time is up, counted from its start, a little later than we count. It ends
-/// neither what the command started, nor its own waiting for output that such children hold open: that is done here, so
-/// that a probe is judged in time, leaves nothing behind, and is never started beside one that still runs.
+/// The runtime kills the command at its timeout, which it counts from the start of the command, a little later than we do.
+/// It neither kills children of the command, nor stops waiting for output that such children hold open. Both are done
+/// here, so that a probe ends in time, leaves no process behind, and never runs twice at the same time.
 async fn exec(ctx: &Context, target: &Target, command: &[String], spec: &ProbeSpec) -> Outcome {
     let (clock, processes, id) = (ctx.clock, &ctx.processes, target.id.as_str());
     let outcome = |answer| exec_outcome(answer, command, spec);
@@ -62,7 +62,7 @@ async fn exec(ctx: &Context, target: &Target, command: &[String], spec: &ProbeSp
     let find = || processes.find_exec(id, command, clock.mono().saturating_since(began) + START_SLACK);
     let mut trace = find().await;
     let mut is_over_time = false;
-    for _ in 0..EXEC_LOOKS {
+    for _ in 0..MAX_EXEC_POLLS {
         tokio::select! {
             biased;
             answer = &mut call => {
@@ -72,7 +72,7 @@ async fn exec(ctx: &Context, target: &Target, command: &[String], spec: &ProbeSp
                 }
                 return if is_over_time { outcome(Err(timed_out(spec))) } else { outcome(answer) };
             }
-            () = clock.sleep_until(clock.mono() + EXEC_LOOK_EVERY) => {}
+            () = clock.sleep_until(clock.mono() + EXEC_POLL_PERIOD) => {}
         }
         let now = find().await;
         is_over_time |= now.is_running;
@@ -82,11 +82,11 @@ async fn exec(ctx: &Context, target: &Target, command: &[String], spec: &ProbeSp
     outcome(Err(timed_out(spec)))
 }
 
-/// When a command is over its time and the runtime does not answer, it is looked at this often…
-const EXEC_LOOK_EVERY: Duration = Duration::from_millis(500);
-/// …and after that many looks abandoned.
-const EXEC_LOOKS: usize = 20;
-/// Start times of processes are only known this precisely.
+/// How often a command is checked that exceeded its timeout while the runtime does not answer…
+const EXEC_POLL_PERIOD: Duration = Duration::from_millis(500);
+/// …and after how many checks it is abandoned.
+const MAX_EXEC_POLLS: usize = 20;
+/// Precision of the start times of processes.
 const START_SLACK: Duration = Duration::from_millis(20);
 
 fn timed_out(spec: &ProbeSpec) -> RuntimeError {
@@ -119,15 +119,14 @@ async fn http(net: &dyn Net, target: &Target, get: &HttpAction, spec: &ProbeSpec
         }),
         Err(error) => {
             let text = error.to_string();
-            // The network already says which URL; the verdict says it too.
+            // The error has the URL already, and the outcome adds it again.
             let why = text.strip_prefix(&format!("Get {url:?}: ")).unwrap_or(&text);
             classify_http(HttpAnswer::Unreachable { url: &url, why })
         }
     }
 }
 
-async fn grpc(net: &dyn Net, target: &Target, asked: (u16, &str), spec: &ProbeSpec) -> Outcome {
-    let (port, service) = asked;
+async fn grpc(net: &dyn Net, target: &Target, (port, service): (u16, &str), spec: &ProbeSpec) -> Outcome {
     let Some(ip) = target.pod_ip else { return no_address() };
     match net.grpc_health(ip, port, service, spec.timeout).await {
         Ok(GrpcHealth::Serving) => classify_grpc(GrpcAnswer::Serving),

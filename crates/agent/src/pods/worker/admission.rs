@@ -70,10 +70,10 @@ impl PodWorker {
             return slot.keep();
         }
         let handles = self.handles.clone();
-        handles.ctx.metrics.pod_taken(model::containers::spec_of(pod).containers.len());
+        handles.ctx.metrics.pod_admitted(model::containers::spec_of(pod).containers.len());
         match slot.admit(|others| decide(&handles, pod, others)).await {
             Some(Admission::Admitted { victims, short_of }) => {
-                handles.ctx.metrics.pods.made_way(victims.len(), &short_of);
+                handles.ctx.metrics.pods.preempted(victims.len(), &short_of);
                 if let Err(why) = handles.devices.ensure(pod, &self.pod.uid).await {
                     self.leave_place();
                     self.reject(rejection(&why));

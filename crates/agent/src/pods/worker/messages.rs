@@ -7,7 +7,7 @@ use kubelet_core::log_paths;
 use model::{ContainerId, ContainerObservation, ContainerState, PodObservation, PodRef};
 
 use crate::context::Context;
-use crate::log_tail::last_words;
+use crate::log_tail::read_log_tail;
 use crate::pod_files::termination_log_path;
 
 /// Longest message taken from a container's file.
@@ -36,7 +36,7 @@ async fn read(ctx: &Context, pod: &PodRef, container: &ContainerObservation) -> 
     let bytes = ctx.files.read_file(&file, MESSAGE_LIMIT, false).await.unwrap_or_default();
     let failed_at_work = container.exit_code != 0 && container.reason != "ContainerCannotRun";
     if bytes.is_empty() && record.termination_message_policy == "FallbackToLogsOnError" && failed_at_work {
-        return last_words(&*ctx.files, Path::new(&container.log_path)).await;
+        return read_log_tail(&*ctx.files, Path::new(&container.log_path)).await;
     }
     String::from_utf8_lossy(&bytes).into_owned()
 }

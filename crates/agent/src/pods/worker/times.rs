@@ -59,7 +59,7 @@ impl Times {
             (false, false, false) => WorkerPass::Sync,
         };
         if pass == WorkerPass::Create {
-            metrics.worker_began(now.saturating_since(self.seen_at));
+            metrics.worker_started(now.saturating_since(self.seen_at));
         }
         self.act = Some((now, pass));
     }
@@ -80,7 +80,7 @@ impl Times {
             return;
         }
         self.has_run = true;
-        metrics.pod_runs(now.saturating_since(self.seen_at));
+        metrics.pod_running(now.saturating_since(self.seen_at));
     }
 
     /// The pod as the API has it now.

@@ -1,4 +1,4 @@
-//! Handing devices out: what is chosen for a pod is agreed with the plugins and written down before anything of it starts.
+//! Allocation of devices: the devices chosen for a pod are allocated by their plugins and saved before any container starts.
 
 use kubelet_core::allocations::OtherPods;
 use kubelet_core::devices::allocate_response::merge_responses;
@@ -14,10 +14,10 @@ use model::k8s::Pod;
 use super::{Devices, Registered};
 
 impl Devices {
-    /// Chooses devices for a pod that is being judged.
+    /// Chooses devices for a pod that is being admitted.
     ///
     /// # Errors
-    /// There are too few.
+    /// There are too few devices.
     pub fn choose(&self, pod: &Pod, others: &OtherPods<'_>) -> Result<PodDevices, DeviceShortage> {
         self.read(|registry| {
             let claims = Claims { registry, others: &others.devices, own: others.own_devices };
@@ -25,36 +25,43 @@ impl Devices {
         })
     }
 
-    /// Sees to it that the pod has its devices, that their plugins have agreed, and that this is on disk.
+    /// Ensures that the pod has its devices, that their plugins have allocated them, and that this is on disk.
     ///
     /// # Errors
-    /// There are too few, a plugin does not agree, or the disk does not take it; the text is complete.
+    /// There are too few devices, a plugin returned an error, or the checkpoint cannot be written. The text is complete.
     pub async fn ensure(&self, pod: &Pod, uid: &PodUid) -> Result<(), String> {
-        let mut has_asked = false;
+        let mut has_allocated = false;
         loop {
-            // Where nothing is to be had, this has nothing to wait for.
+            // A pod without an admission slot needs no devices.
             let chosen = self.shared.admissions.choose_devices(uid, |others| self.choose(pod, others));
             let Some(chosen) = chosen else { return Ok(()) };
             let chosen = chosen.map_err(|why| why.to_string())?;
             let Some((container, resource)) = next_to_ask(pod, &chosen) else { break };
-            self.ask(pod, uid, (&container, &resource)).await?;
-            has_asked = true;
+            self.allocate(pod, uid, (&container, &resource)).await?;
+            has_allocated = true;
         }
-        if has_asked { self.written_down().await } else { Ok(()) }
+        if has_allocated { self.wait_until_saved().await } else { Ok(()) }
     }
 
-    /// Asks the plugin for the devices that were chosen for a container, or for others that it likes better.
-    async fn ask(&self, pod: &Pod, uid: &PodUid, (container, resource): (&str, &str)) -> Result<(), String> {
-        let Registered { plugin, options, .. } =
-            self.registered(resource).ok_or_else(|| format!("no device plugin serves {resource}"))?;
+    /// Allocates the devices that were chosen for a container, or others that the plugin prefers.
+    async fn allocate(
+        &self,
+        pod: &Pod,
+        uid: &PodUid,
+        (container, resource): (&str, &str),
+    ) -> Result<(), String> {
+        let Registered { plugin, options, .. } = self
+            .registered(resource)
+            .ok_or_else(|| format!("no device plugin is registered for {resource}"))?;
         if options.has_preferences {
-            let mut asked = None;
+            let mut preference = None;
             self.rechoose(pod, uid, container, |claims| {
-                asked = compute_preference(claims, container, resource);
+                preference = compute_preference(claims, container, resource);
                 claims.own.clone()
             });
-            if let Some(asked) = asked {
-                let preferred = plugin.preferred(&asked.available, &asked.needed, asked.wanted).await;
+            if let Some(preference) = preference {
+                let preferred =
+                    plugin.preferred(&preference.available, &preference.needed, preference.wanted).await;
                 let preferred = preferred.map_err(|error| error.to_string())?;
                 self.rechoose(pod, uid, container, |claims| {
                     compute_preferred(claims, (container, resource), &preferred)
@@ -78,7 +85,7 @@ impl Devices {
         Ok(())
     }
 
-    /// Changes what was chosen up to that container; what comes after it is chosen again then.
+    /// Changes the devices that were chosen up to that container; those of later containers are chosen again afterwards.
     fn rechoose(
         &self,
         pod: &Pod,
@@ -102,19 +109,19 @@ impl Devices {
         given.map(|given| given.devices.keys().cloned().collect()).unwrap_or_default()
     }
 
-    /// Waits until all that was handed out so far is on disk.
-    async fn written_down(&self) -> Result<(), String> {
+    /// Waits until all allocations so far are on disk.
+    async fn wait_until_saved(&self) -> Result<(), String> {
         let change = *self.shared.admissions.device_changes().borrow();
         let mut saved = self.shared.saved.subscribe();
-        // The sender is ours.
+        // An error means that the sender was dropped, at the end of the process.
         let Ok(saved) = saved.wait_for(|saved| saved.change >= change).await else { return Ok(()) };
-        saved.error.clone().map_or(Ok(()), |why| Err(format!("write checkpoint: {why}")))
+        saved.error.clone().map_or(Ok(()), |why| Err(format!("failed to write checkpoint: {why}")))
     }
 
-    /// What is to be seen of its devices in a container that starts now; plugins that want to know of it are told.
+    /// The allocate responses for a container that starts now, after PreStartContainer calls to plugins that require them.
     ///
     /// # Errors
-    /// It has not the devices that it asks for, or a plugin wants it not to start; the text is complete.
+    /// The container lacks its devices, or a PreStartContainer call failed. The text is complete.
     pub async fn of_starting(
         &self,
         pod: &Pod,
@@ -125,7 +132,7 @@ impl Devices {
             |devices: &PodDevices| self.read(|registry| has_its_devices(container, registry, devices));
         let mut devices = self.shared.admissions.devices_of(uid).unwrap_or_default();
         if !has_all(&devices) {
-            // What an earlier kubelet handed out was lost, or a plugin has come since.
+            // The checkpoint was lost, or the plugin registered after admission.
             self.ensure(pod, uid).await?;
             devices = self.shared.admissions.devices_of(uid).unwrap_or_default();
         }
@@ -137,8 +144,8 @@ impl Devices {
                 self.registered(resource)
             {
                 let ids: Vec<String> = given.devices.keys().cloned().collect();
-                let told = plugin.pre_start(&ids).await;
-                told.map_err(|error| {
+                let pre_started = plugin.pre_start(&ids).await;
+                pre_started.map_err(|error| {
                     format!("device plugin PreStartContainer rpc failed with err: {error}")
                 })?;
             }

@@ -1,5 +1,5 @@
-//! Samples cgroups and procfs on request. Owns the latest sample, where containers have their cgroups, and the readings
-//! that the next CPU rates are measured from.
+//! Samples cgroups and procfs on request. Owns the latest sample, the cgroup paths of containers, and the readings that the
+//! next CPU rates are computed from.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -25,10 +25,10 @@ use crate::cache::PodCache;
 use crate::context::Context;
 use crate::pods_view::PodsView;
 
-/// A container that has run for this long has a cgroup, or something is wrong.
+/// A container that has run for this long must have a cgroup.
 const PLACED_AFTER: Duration = Duration::from_secs(10);
 
-/// How long a sample waits for the runtime to say which images sandboxes have.
+/// How long a sample waits for the runtime to report the images of sandboxes.
 const IMAGES_WITHIN: Duration = Duration::from_secs(2);
 
 pub(super) struct CgroupSampler {
@@ -38,16 +38,16 @@ pub(super) struct CgroupSampler {
     cgroup_names: watch::Receiver<Option<Arc<CgroupNames>>>,
     hierarchy: Hierarchy,
     last: Option<Arc<NodeSample>>,
-    places: Places,
+    paths: CgroupPaths,
     /// By the path of the cgroup.
     baselines: BTreeMap<Box<str>, Reading>,
     /// Of sandboxes that run, by their id.
     images: BTreeMap<Box<str>, Box<str>>,
 }
 
-/// Where cgroups are, as far as they were looked for.
+/// The known paths of cgroups.
 #[derive(Default)]
-struct Places {
+struct CgroupPaths {
     /// By the id of the container or sandbox.
     containers: BTreeMap<Box<str>, Box<str>>,
     /// By the UID of the pod.
@@ -56,7 +56,7 @@ struct Places {
     qos: Vec<Box<str>>,
 }
 
-/// What one sample is made of besides the cgroups themselves.
+/// The state of one sampling round.
 struct Round {
     now: Now,
     detail: Detail,
@@ -75,13 +75,13 @@ impl CgroupSampler {
             cgroup_names,
             hierarchy,
             last: None,
-            places: Places::default(),
+            paths: CgroupPaths::default(),
             baselines: BTreeMap::new(),
             images: BTreeMap::new(),
         }
     }
 
-    /// Runs until nobody can ask any more. A sample that nobody shares any more is let go.
+    /// Runs until all senders are dropped. A sample is dropped once it is too old to be shared.
     pub(super) async fn run(mut self, mut requests: mpsc::Receiver<Request<NodeSample>>) {
         let mut baseline_at = self.ctx.clock.mono() + BASELINE_INTERVAL;
         loop {
@@ -93,7 +93,7 @@ impl CgroupSampler {
                     None => return,
                 },
                 () = clock.sleep_until(old_at), if self.last.is_some() => self.last = None,
-                // For its readings only.
+                // Only to read the counters.
                 () = clock.sleep_until(baseline_at) => {
                     drop(self.sample(Detail::Usage).await);
                     baseline_at = clock.mono() + BASELINE_INTERVAL;
@@ -108,24 +108,24 @@ impl CgroupSampler {
         let now = self.ctx.clock.mono();
         let sample = match &self.last {
             Some(last) if is_good_enough(at_hand, request.detail, request.most, now) => last.clone(),
-            // Of no use to those who want more, so it is not kept.
+            // Not kept, because requests for more detail cannot use it.
             Some(_) | None if request.detail == Detail::Node => Arc::new(self.sample_node().await),
             Some(_) | None => {
-                // The old one is not kept next to the new one.
+                // Dropped first, so that two samples are never in memory.
                 self.last = None;
                 let sample = Arc::new(self.sample(request.detail).await);
                 self.ctx.metrics.cgroups_sampled(self.ctx.clock.mono().saturating_since(now));
                 self.last.insert(sample).clone()
             }
         };
-        // Who has left does not need it any more.
+        // The sender may have stopped waiting.
         let _ = request.answer.send(sample);
     }
 
     async fn sample(&mut self, detail: Detail) -> NodeSample {
         let observed: Vec<Arc<PodObservation>> =
             self.cache.in_runtime().into_iter().filter(|pod| !pod.is_stopped()).collect();
-        self.find_places(&observed).await;
+        self.find_paths(&observed).await;
         if detail == Detail::Full {
             self.find_images(&observed).await;
         }
@@ -143,7 +143,7 @@ impl CgroupSampler {
         NodeSample { taken: now, detail, machine, root, system, qos, pods, is_incomplete }
     }
 
-    /// The node as a whole, and what all pods have together.
+    /// Samples only the node and the cgroup of all pods.
     async fn sample_node(&mut self) -> NodeSample {
         let (now, detail) = (self.ctx.clock.now(), Detail::Node);
         let mut round = Round { now, detail, rates: BTreeMap::new(), is_incomplete: false };
@@ -165,7 +165,7 @@ impl CgroupSampler {
         let mut root = self.cgroup("/", None, round).await.unwrap_or_default();
         machine::complete_root(&mut root.cgroup, &texts);
         if self.hierarchy == Hierarchy::V1 {
-            // No cgroup of version 1 has any, so that the machine's would stand alone.
+            // No cgroup v1 has any, so that the machine's would be the only one.
             root.cgroup.pressure = None;
         }
         root.rate = self.rate("/", &root.cgroup, None, round);
@@ -173,8 +173,8 @@ impl CgroupSampler {
         (machine, root)
     }
 
-    /// Looks for the cgroups of what runs now, unless all of them are known.
-    async fn find_places(&mut self, observed: &[Arc<PodObservation>]) {
+    /// Finds the cgroups of running containers, unless all of them are known.
+    async fn find_paths(&mut self, observed: &[Arc<PodObservation>]) {
         let wanted: BTreeSet<&str> = observed
             .iter()
             .flat_map(|pod| {
@@ -182,16 +182,16 @@ impl CgroupSampler {
                 sandboxes.chain(pod.running().map(|container| container.id.as_str()))
             })
             .collect();
-        if wanted.iter().all(|id| self.places.containers.contains_key(*id)) {
-            self.places.containers.retain(|id, _| wanted.contains(&**id));
+        if wanted.iter().all(|id| self.paths.containers.contains_key(*id)) {
+            self.paths.containers.retain(|id, _| wanted.contains(&**id));
             return;
         }
         let tree = match self.hierarchy {
-            // Runtimes make the same paths for all controllers.
+            // Runtimes create the same paths for all controllers.
             Hierarchy::V1 => self.root().join("memory"),
             Hierarchy::V2 => self.root(),
         };
-        self.places = Places::default();
+        self.paths = CgroupPaths::default();
         let names = self.cgroup_names.borrow().clone();
         let classes = [QosClass::Burstable, QosClass::BestEffort];
         let qos = names.as_ref().map(|names| classes.map(|class| names.qos_cgroup(class).path));
@@ -199,17 +199,17 @@ impl CgroupSampler {
         let is_ours = |path: &str| all_pods.as_ref().is_some_and(|all| path.starts_with(&**all));
         for path in self.ctx.files.directories_below(&tree).await {
             if wanted.contains(place::container_id(&path)) {
-                self.places.containers.insert(place::container_id(&path).into(), path.into());
+                self.paths.containers.insert(place::container_id(&path).into(), path.into());
             } else if let Some(uid) = name::pod_of(place::last(&path)).filter(|_| is_ours(&path)) {
-                self.places.pods.insert(uid.as_str().into(), path.into());
+                self.paths.pods.insert(uid.as_str().into(), path.into());
             }
         }
-        self.places.all_pods = all_pods;
-        self.places.qos = qos.into_iter().flatten().collect();
+        self.paths.all_pods = all_pods;
+        self.paths.qos = qos.into_iter().flatten().collect();
     }
 
-    /// The images of sandboxes that are not known yet. What the runtime does not say in time is asked for again by the
-    /// next sample.
+    /// Requests the images of sandboxes that are not known yet. If the runtime does not answer in time, the next sample
+    /// retries.
     async fn find_images(&mut self, observed: &[Arc<PodObservation>]) {
         let sandboxes = observed.iter().filter_map(|pod| pod.ready_sandboxes().next()).map(|s| &s.id);
         let sandboxes: BTreeSet<&str> = sandboxes.map(SandboxId::as_str).collect();
@@ -230,11 +230,11 @@ impl CgroupSampler {
         }
     }
 
-    /// The cgroups of QoS classes, for those who want everything.
+    /// The QoS cgroups, for a full sample.
     async fn qos(&self, round: &mut Round) -> Vec<Placed> {
         let mut qos = Vec::new();
         if round.detail == Detail::Full {
-            for path in &self.places.qos {
+            for path in &self.paths.qos {
                 qos.extend(self.cgroup(path, None, round).await);
             }
         }
@@ -266,7 +266,7 @@ impl CgroupSampler {
         }
         let mut containers: Vec<ContainerSample> = Vec::new();
         for container in observed.running() {
-            // Two of one name cannot be told apart; the newest comes first.
+            // Metrics lack the UID, so only the newest of two pods with one name is reported.
             if containers.iter().any(|known| *known.name == *container.name) {
                 continue;
             }
@@ -276,7 +276,7 @@ impl CgroupSampler {
         let uid = observed.pod.uid.as_str();
         let status = self.pods.get(&observed.pod.uid).map(|entry| entry.status);
         let started = status.and_then(|status| status.start_time.as_ref().map(|time| time.0));
-        let own = match self.places.pods.get(uid) {
+        let own = match self.paths.pods.get(uid) {
             Some(path) => self.cgroup(path, started, round).await,
             None => None,
         };
@@ -290,7 +290,7 @@ impl CgroupSampler {
     ) -> Option<ContainerSample> {
         let started = container.started_at.unwrap_or(container.created_at);
         let sample = self.part(&container.id, &container.name, &container.image, started, round).await;
-        // What has just been started, or has just ended, may have no cgroup; the next look will tell.
+        // A container that has just started or ended may have no cgroup; the next sample shows it.
         round.is_incomplete |= sample.is_none() && round.now.wall_since(started) > PLACED_AFTER;
         sample
     }
@@ -303,12 +303,12 @@ impl CgroupSampler {
         started: jiff::Timestamp,
         round: &mut Round,
     ) -> Option<ContainerSample> {
-        let path = self.places.containers.get(id.as_str())?;
+        let path = self.paths.containers.get(id.as_str())?;
         let placed = self.cgroup(path, Some(started), round).await?;
         Some(ContainerSample { id: id.clone(), name: name.into(), image: image.into(), started, placed })
     }
 
-    /// `None`: there is no such cgroup any more. `started`: when its counters began, if that is known.
+    /// `None`: the cgroup does not exist any more. `started`: when its counters began, if that is known.
     async fn cgroup(
         &self,
         path: &str,
@@ -366,7 +366,7 @@ impl CgroupSampler {
         self.ctx.files.read_each(paths.iter().map(PathBuf::from).collect()).await
     }
 
-    /// What the node runs next to pods, and all pods together.
+    /// The system containers: the kubelet, the runtime, the rest of the system, and all pods.
     async fn system(
         &self,
         pods: &[PodSample],
@@ -382,7 +382,7 @@ impl CgroupSampler {
             let placed = self.cgroup(&cgroup.path, None, round).await;
             system.extend(placed.map(|placed| SystemSample { name, started: None, placed }));
         }
-        let together = match &self.places.all_pods {
+        let together = match &self.paths.all_pods {
             Some(path) => self.cgroup(path, None, round).await,
             None => None,
         };
@@ -392,8 +392,8 @@ impl CgroupSampler {
         system
     }
 
-    /// In its cgroup; as a process where that is the root or is not measured. `None` where version 1 counts its CPU and its
-    /// memory in different ones.
+    /// The kubelet's own cgroup; its process if that is the root cgroup or cannot be measured. `None` if cgroup v1 counts its
+    /// CPU and memory in different cgroups.
     async fn kubelet(&self, booted: &jiff::Timestamp, round: &mut Round) -> Option<SystemSample> {
         let paths = ["/proc/self/cgroup", "/proc/self/stat", "/proc/self/status"].map(str::to_owned);
         let texts = <[Option<String>; 3]>::try_from(self.read(&paths).await).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Samples disks on request: the node's filesystem, the runtime's, what containers wrote, their logs and the volumes of
-//! pods. Owns the latest sample and the latest walk through each pod's volumes.
+//! Samples disks on request: the node's filesystem, the runtime's, writable layers of containers, their logs and the volumes
+//! of pods. Owns the latest sample and the latest measurement of each pod's volumes.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -26,14 +26,14 @@ use crate::pod_files::files_of_containers;
 use crate::pods_view::PodsView;
 use crate::volumes::{counted, path_of};
 
-/// Walks through volumes that go on at the same time; the disk has other things to do.
+/// Concurrent walks through volumes, to limit the load on the disk.
 const WALKS: usize = 2;
-/// How long a reader waits for walks. One that takes longer goes on, and its outcome is in a later sample.
+/// How long a sample waits for walks. A longer walk continues, and its result is in a later sample.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The same for the runtime's own numbers.
+/// The same for the runtime's statistics.
 const RUNTIME_TIMEOUT: Duration = Duration::from_secs(5);
-/// Nobody who asks wants one older than that.
+/// Older samples are never shared.
 pub(super) const SHARED_AT_MOST_FOR: Duration = Duration::from_secs(60);
 
 type Walk = (PodUid, Vec<VolumeSample>);
@@ -43,10 +43,10 @@ pub(super) struct DiskSampler {
     cache: PodCache,
     pods: PodsView,
     last: Option<Arc<DiskSample>>,
-    /// When each pod's volumes were last walked through, and what was found.
+    /// Time and result of the last walk through each pod's volumes.
     walked: BTreeMap<PodUid, (MonoTime, Vec<VolumeSample>)>,
     walks: JoinSet<Walk>,
-    /// What the runtime last said of its filesystems, and when.
+    /// The filesystems that the runtime last reported, and when.
     filesystems: Option<(MonoTime, ImageFilesystems)>,
 }
 
@@ -64,7 +64,7 @@ impl DiskSampler {
         }
     }
 
-    /// Runs until nobody can ask any more. A sample that nobody shares any more is let go.
+    /// Runs until all senders are dropped. A sample is dropped once it is too old to be shared.
     pub(super) async fn run(mut self, mut requests: mpsc::Receiver<Request<DiskSample>>) {
         loop {
             let clock = self.ctx.clock;
@@ -86,7 +86,7 @@ impl DiskSampler {
         let sample = if let Some(young) = young {
             young.clone()
         } else if request.detail == Detail::Node {
-            // Of no use to those who want more, so it is not kept.
+            // Not kept, because requests for more detail cannot use it.
             Arc::new(self.sample_filesystems().await)
         } else {
             self.last = None;
@@ -94,7 +94,7 @@ impl DiskSampler {
             self.ctx.metrics.disks_sampled(self.ctx.clock.mono().saturating_since(now));
             self.last.insert(sample).clone()
         };
-        // Who has left does not need it any more.
+        // The sender may have stopped waiting.
         let _ = request.answer.send(sample);
     }
 
@@ -106,7 +106,7 @@ impl DiskSampler {
         let calls = async {
             tokio::join!(ctx.runtime.list_container_stats(&Scope::Node), ctx.runtime.image_filesystems())
         };
-        // A runtime that hangs takes its own numbers away and nobody else's.
+        // If the runtime hangs, only its own statistics are missing.
         let (listed, filesystems) = tokio::select! {
             (listed, filesystems) = calls => (listed.ok(), filesystems.ok()),
             () = ctx.clock.sleep_until(ctx.clock.mono() + RUNTIME_TIMEOUT) => (None, None),
@@ -125,17 +125,17 @@ impl DiskSampler {
         DiskSample { taken: now, node, images, containers, pods, is_incomplete }
     }
 
-    /// Only how much room there is. Where the runtime keeps its files changes next to never, so it is asked now and
-    /// then; one that hangs hides no disk that fills up.
+    /// Samples only capacity and usage of filesystems. The runtime's directories rarely change, so they are requested
+    /// periodically; a runtime that hangs does not hide a disk that fills up.
     async fn sample_filesystems(&mut self) -> DiskSample {
         let (ctx, now) = (self.ctx.clone(), self.ctx.clock.now());
         let is_old = |at: MonoTime| now.mono.saturating_since(at) >= SHARED_AT_MOST_FOR;
         if self.filesystems.as_ref().is_none_or(|(at, _)| is_old(*at)) {
-            let said = tokio::select! {
-                said = ctx.runtime.image_filesystems() => said.ok(),
+            let reported = tokio::select! {
+                reported = ctx.runtime.image_filesystems() => reported.ok(),
                 () = ctx.clock.sleep_until(now.mono + RUNTIME_TIMEOUT) => None,
             };
-            self.note_filesystems(said.as_ref());
+            self.note_filesystems(reported.as_ref());
         }
         let known = self.filesystems.as_ref().map(|(_, known)| known.clone());
         let node = ctx.files.filesystem_space(&ctx.settings.paths.root).await.ok();
@@ -144,21 +144,21 @@ impl DiskSampler {
         DiskSample { taken: now, node, images, containers, pods: BTreeMap::new(), is_incomplete }
     }
 
-    fn note_filesystems(&mut self, said: Option<&ImageFilesystems>) {
-        if let Some(said) = said {
-            self.filesystems = Some((self.ctx.clock.mono(), said.clone()));
+    fn note_filesystems(&mut self, reported: Option<&ImageFilesystems>) {
+        if let Some(reported) = reported {
+            self.filesystems = Some((self.ctx.clock.mono(), reported.clone()));
         }
     }
 
-    /// That of images, and that of what containers write.
+    /// The image filesystem, and the filesystem of writable layers.
     async fn runtime_filesystems(
         &self,
-        said: &ImageFilesystems,
+        reported: &ImageFilesystems,
     ) -> (Option<RuntimeFilesystem>, Option<RuntimeFilesystem>) {
-        let images = self.filesystem(said.images.first()).await;
-        let containers = match self.filesystem(said.containers.first()).await {
+        let images = self.filesystem(reported.images.first()).await;
+        let containers = match self.filesystem(reported.containers.first()).await {
             Some(containers) => Some(containers),
-            // Most runtimes keep both in one place.
+            // Most runtimes have both on one filesystem.
             None => images.clone(),
         };
         (images, containers)
@@ -185,7 +185,7 @@ impl DiskSampler {
         for container in observed.running() {
             disks.layers.extend(layers.remove_entry(&container.id));
             let logs = self.ctx.mounts.tree_usage(format!("{directory}/{}", container.name).as_ref()).await;
-            // Logs that cannot be looked at are not told of.
+            // Logs that cannot be read are left out.
             disks.logs.extend(logs.ok().map(|used| (Box::from(&*container.name), used)));
         }
         let own = files_of_containers(&self.ctx.settings.paths.pod(&observed.pod.uid));
@@ -195,7 +195,7 @@ impl DiskSampler {
         disks
     }
 
-    /// Starts walks that are due and waits for them, though not forever.
+    /// Starts walks that are due and waits for them up to [`TIMEOUT`].
     async fn walk_volumes(&mut self, observed: &[Arc<PodObservation>]) {
         let (clock, period) = (self.ctx.clock, self.ctx.settings.measure.volume_stats_period);
         let Some(period) = period else { return };
@@ -220,7 +220,7 @@ impl DiskSampler {
                     Some(Ok((uid, volumes))) => {
                         self.walked.insert(uid, (clock.mono(), volumes));
                     }
-                    Some(Err(_)) => tracing::error!("Measuring volumes panicked, retrying with the next round"),
+                    Some(Err(_)) => tracing::error!("Measurement of volumes panicked, retrying with the next sample"),
                     None => {}
                 },
                 () = clock.sleep_until(deadline), if !self.walks.is_empty() => return,
@@ -263,7 +263,7 @@ async fn walk(ctx: Arc<Context>, uid: PodUid, pod: Arc<Pod>) -> Walk {
     (uid, samples)
 }
 
-/// Lies in memory, not on the node's disk.
+/// Whether the volume is in memory.
 fn is_memory(volume: &Volume) -> bool {
     let empty_dir = volume.empty_dir.as_ref().and_then(|source| source.medium.as_deref());
     empty_dir.is_some_and(|medium| !medium.is_empty())
@@ -272,7 +272,7 @@ fn is_memory(volume: &Volume) -> bool {
         || volume.downward_api.is_some()
 }
 
-/// The directory of its kind: `kubernetes.io~empty-dir`. What lies elsewhere is a directory or a device of the node.
+/// The directory of the volume plugin: `kubernetes.io~empty-dir`. A path elsewhere is a directory or a device of the node.
 fn kind_of(path: &Path) -> &str {
     let parent = path.parent().and_then(|parent| parent.file_name()?.to_str());
     parent.filter(|name| name.contains('~')).unwrap_or("kubernetes.io~local-volume")

@@ -1,4 +1,4 @@
-//! The machine as a whole: what of it stands in procfs.
+//! Statistics of the whole machine from procfs.
 
 use jiff::Timestamp;
 use kubelet_core::stats::cgroup::{CgroupSample, Detail, MemorySample, Pressures, field, pressure};
@@ -18,21 +18,21 @@ const FILES: &[&str] = &[
     "/proc/pressure/cpu",
     "/proc/pressure/memory",
     "/proc/pressure/io",
-    // Last, because only a full sample wants them.
+    // Last, because only a full sample needs them.
     "/proc/diskstats",
     "/proc/self/mountinfo",
 ];
-/// As many of them are for a full sample only.
+/// Number of files that only a full sample needs.
 const FULL_ONLY: usize = 2;
 
-/// The contents of [`FILES`], empty where there are none.
+/// The contents of [`FILES`]; missing files are empty.
 #[derive(Debug)]
 pub(super) struct Texts(Vec<Option<String>>);
 
 impl Texts {
     fn get(&self, path: &str) -> &str {
-        let place = FILES.iter().position(|known| *known == path);
-        place.and_then(|place| self.0.get(place)?.as_deref()).unwrap_or_default()
+        let index = FILES.iter().position(|known| *known == path);
+        index.and_then(|index| self.0.get(index)?.as_deref()).unwrap_or_default()
     }
 }
 
@@ -63,7 +63,7 @@ pub(super) async fn read(
     (sample, texts)
 }
 
-/// Those of the machine itself; one that does not answer is left out.
+/// Local filesystems; one that does not respond is left out.
 async fn filesystems(files: &dyn Files, mountinfo: &str) -> Vec<LocalFilesystem> {
     let mut filesystems = Vec::new();
     for (device, mount_point) in procfs::local_filesystems(mountinfo) {
@@ -73,7 +73,7 @@ async fn filesystems(files: &dyn Files, mountinfo: &str) -> Vec<LocalFilesystem>
     filesystems
 }
 
-/// The root of all cgroups does not count everything itself; what it lacks is the machine's.
+/// The root cgroup lacks some counters, which are taken from the machine.
 pub(super) fn complete_root(root: &mut CgroupSample, texts: &Texts) {
     let times = procfs::cpu_times(texts.get("/proc/stat"));
     root.cpu_nanoseconds = root.cpu_nanoseconds.or(times.map(|(used, _, _)| used));
@@ -108,7 +108,7 @@ pub(super) fn complete_root(root: &mut CgroupSample, texts: &Texts) {
     }
 }
 
-/// What a cgroup would say that held only this process. `status` is its `/proc/<pid>/status`.
+/// The values of a cgroup with only this process. `status` is its `/proc/<pid>/status`.
 pub(super) fn process_as_cgroup(process: &ProcessSample, status: &str) -> CgroupSample {
     let resident = procfs::meminfo(status, "VmRSS");
     CgroupSample {

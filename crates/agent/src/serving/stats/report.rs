@@ -1,4 +1,4 @@
-//! What is told to whom: samples turned into pieces of text, made as they are taken.
+//! Turns samples into the text of the metrics and summary endpoints, as a lazy stream of pieces.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,18 +25,18 @@ use ports::node_api::{Measurements, TextPieces};
 use super::disks::SHARED_AT_MOST_FOR;
 use super::{Measured, Samplers};
 use crate::context::Context;
-use crate::metrics::{self, FromElsewhere, WorkingPods};
+use crate::metrics::{self, ExternalMetrics, WorkingPods};
 use crate::pods_view::PodEntry;
 
-/// Readers of disks that come closer together than this share one sample.
+/// Requests for disks within this time share one sample.
 const DISKS_SHARED_FOR: Duration = Duration::from_secs(10);
-/// How long the kubelet's own metrics, where disks are a side matter, wait for them.
+/// How long the kubelet's own metrics wait for disk metrics.
 const DISKS_TIMEOUT: Duration = Duration::from_secs(2);
-/// Only for the shape of what is told when the kubelet stops.
-const STOPPING: &str = "the kubelet stops";
+/// Error of requests during shutdown.
+const STOPPING: &str = "the kubelet is shutting down";
 
 /// # Errors
-/// The kubelet stops.
+/// The kubelet is shutting down.
 pub(crate) async fn measurements(
     measured: &Measured,
     samplers: &Samplers,
@@ -55,7 +55,7 @@ pub(crate) async fn measurements(
         }
         Measurements::Resource => {
             let sample = samplers.node(Detail::Usage, SHARED_FOR).await.ok_or_else(stopping)?;
-            let families = move |place| resource::family_text(&sample, place);
+            let families = move |index| resource::family_text(&sample, index);
             Ok(stream::iter((0..resource::FAMILIES).map(families)).boxed())
         }
         Measurements::Cadvisor => {
@@ -79,7 +79,7 @@ pub(crate) async fn measurements(
         }
         Measurements::Kubelet => {
             let now = ctx.clock.mono();
-            // What the kubelet counts itself must be had whatever the disks do.
+            // The kubelet's own metrics must be available even if a disk hangs.
             let disks = tokio::select! {
                 disks = samplers.disks(SHARED_AT_MOST_FOR) => disks,
                 () = ctx.clock.sleep_until(now + DISKS_TIMEOUT) => None,
@@ -90,7 +90,7 @@ pub(crate) async fn measurements(
     }
 }
 
-/// What this process takes of the machine.
+/// Resource usage of this process.
 async fn process(ctx: &Context) -> Option<ProcessFacts> {
     let files =
         ["/proc/self/stat", "/proc/self/status", "/proc/self/limits", "/proc/self/net/netstat", "/proc/stat"];
@@ -101,7 +101,7 @@ async fn process(ctx: &Context) -> Option<ProcessFacts> {
     ProcessFacts::parse(texts.each_ref().map(String::as_str), open.descriptors)
 }
 
-/// A pod that the runtime has has its volumes: they come before everything else and go after it.
+/// A pod that exists in the runtime has its volumes mounted: they are mounted first and unmounted last.
 fn volumes(
     measured: &Measured,
     entries: &[PodEntry],
@@ -131,7 +131,7 @@ fn kubelet_text(measured: &Measured, disks: Option<&DiskSample>, process: Option
     }
     let ephemeral = |entry: &PodEntry| spec_of(&entry.pod).ephemeral_containers.as_ref().map_or(0, Vec::len);
     let pods = entries.iter().map(|entry| PodRef::of(&entry.pod)).map(|pod| (pod.uid.clone(), pod)).collect();
-    let from = FromElsewhere {
+    let from = ExternalMetrics {
         node_name: &ctx.settings.node_name,
         is_cgroup_v2: ctx.node_facts.cgroup_v2,
         active_pods: (from_manifests.len() as u64, from_api.len() as u64),
@@ -150,7 +150,7 @@ fn kubelet_text(measured: &Measured, disks: Option<&DiskSample>, process: Option
     text
 }
 
-/// What the kernel keeps for Guaranteed pods, and takes last from Burstable ones; `None` with the gate `MemoryQoS` off.
+/// `memory.min` of Guaranteed pods and `memory.low` of Burstable pods; `None` with the gate `MemoryQoS` off.
 fn reserved_memory(measured: &Measured) -> Option<(u64, u64)> {
     let rules = &measured.ctx.settings.cgroups.qos;
     if rules.memory_qos == MemoryQos::Off {
@@ -167,11 +167,11 @@ fn one(text: String) -> TextPieces {
 
 fn summary_pieces(ctx: &Arc<Context>, sample: Arc<NodeSample>, disks: Option<Arc<DiskSample>>) -> TextPieces {
     let (ctx, last) = (ctx.clone(), sample.pods.len() + 1);
-    let piece = move |place: usize| {
+    let piece = move |index: usize| {
         let scope = Scope { node_name: &ctx.settings.node_name, sample: &sample, disks: disks.as_deref() };
-        match place.checked_sub(1) {
+        match index.checked_sub(1) {
             None => summary::head(scope),
-            Some(pod) if place < last => summary::pod(scope, pod),
+            Some(pod) if index < last => summary::pod(scope, pod),
             Some(_) => summary::tail().to_owned(),
         }
     };
@@ -179,7 +179,7 @@ fn summary_pieces(ctx: &Arc<Context>, sample: Arc<NodeSample>, disks: Option<Arc
 }
 
 fn cadvisor_pieces(machine: MachineInfo, sample: Arc<NodeSample>) -> TextPieces {
-    let piece = move |place| {
+    let piece = move |index| {
         let cores = u64::from(machine.cpus);
         let or_cores = |number: u32| if number == 0 { cores } else { u64::from(number) };
         let names = MachineNames {
@@ -194,7 +194,7 @@ fn cadvisor_pieces(machine: MachineInfo, sample: Arc<NodeSample>) -> TextPieces 
             books: u64::from(machine.books),
             drawers: u64::from(machine.drawers),
         };
-        Telling::new(&sample, names).piece(place)
+        Telling::new(&sample, names).piece(index)
     };
     stream::iter((0..).map_while(piece)).boxed()
 }

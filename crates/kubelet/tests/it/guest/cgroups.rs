@@ -174,7 +174,7 @@ fn systemd_cgroup_driver_creates_slices_with_qos_values_and_removes_them() {
     cluster.kubectl.delete("burstable-node");
     node.delete("guaranteed");
     node.delete("besteffort");
-    node.logged("Processes of the pod do not exit, keeping its cgroup until they have");
+    node.logged("Processes of the pod do not exit, keeping its cgroup until they do");
     assert!(stubborn.lives() && best_effort.exists());
     stubborn.let_go();
     for (name, pod) in ["guaranteed", "burstable", "besteffort"].iter().zip(&pods) {

@@ -1,4 +1,4 @@
-//! The options of a log as a query spells them. Pure; never reads a log.
+//! Parses the query options of a container log. Pure; never reads a log.
 
 use jiff::{SignedDuration, Timestamp};
 use ports::node_api::{LogStream, LogView};
@@ -13,20 +13,20 @@ pub(crate) struct LogOptions {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OptionsError {
-    /// A value is not of its kind: no number, no time, no truth.
+    /// A value cannot be parsed as number, time or boolean.
     Unreadable,
-    /// Each value may be read, and one or two of them make no sense.
+    /// The values are valid syntax, but their range or combination is invalid.
     Invalid,
 }
 
 /// `tail` is an old name of `tailLines`, where `all` means no limit.
-/// `by_stream`: the log of one stream may be asked for.
+/// `by_stream`: the log of a single stream may be requested.
 pub(crate) fn read(
     pairs: &[(String, String)],
     now: Timestamp,
     by_stream: bool,
 ) -> Result<LogOptions, OptionsError> {
-    let flag = |name| first(pairs, name).map_or(Ok(false), truth);
+    let flag = |name| first(pairs, name).map_or(Ok(false), boolean);
     let (follow, previous, timestamps) = (flag("follow")?, flag("previous")?, flag("timestamps")?);
     let tail = match first(pairs, "tail").filter(|tail| !tail.is_empty()) {
         Some("all") => None,
@@ -60,8 +60,8 @@ pub(crate) fn read(
     Ok(LogOptions { previous, view: LogView { follow, timestamps, since, tail_lines, limit_bytes, stream } })
 }
 
-/// As the API decodes it: `0` and `false`, in any case, are no; nothing and everything else is yes.
-fn truth(text: &str) -> Result<bool, OptionsError> {
+/// As the API decodes a boolean: `0` and `false`, in any case, are false; an empty value and everything else is true.
+fn boolean(text: &str) -> Result<bool, OptionsError> {
     Ok(!(text == "0" || text.eq_ignore_ascii_case("false")))
 }
 
@@ -69,7 +69,7 @@ fn number(text: &str) -> Result<i64, OptionsError> {
     text.parse().map_err(|_| OptionsError::Unreadable)
 }
 
-/// The beginning of time where that is longer ago than it.
+/// The earliest possible time if the difference exceeds it.
 fn seconds_ago(now: Timestamp, seconds: i64) -> Timestamp {
     now.checked_sub(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MIN)
 }
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_query_says_what_is_shown() {
+    fn log_options_are_parsed_from_the_query() {
         let plain = LogOptions { previous: false, view: LogView::default() };
         assert_eq!(options("").unwrap(), plain);
         assert_eq!(options("follow=false&previous=0&tail=all&tailLines=7&stream=All").unwrap(), plain);
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_and_what_makes_no_sense_are_told_apart() {
+    fn unparsable_and_invalid_options_are_distinguished() {
         for text in ["tailLines=x", "tail=some", "limitBytes=1k", "sinceSeconds=1.5", "sinceTime=yesterday"] {
             assert_eq!(options(text), Err(OptionsError::Unreadable), "{text}");
         }

@@ -1,4 +1,4 @@
-//! A tree of files over HTTP, with the listings, redirects and times that clients of Go's file server know.
+//! Serves a directory tree over HTTP, with the listings, redirects and time headers of Go's file server.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -21,10 +21,10 @@ const HTML: HeaderValue = HeaderValue::from_static("text/html; charset=utf-8");
 const TIME: &str = "%a, %d %b %Y %H:%M:%S GMT";
 const INDEX: &str = "/index.html";
 const PIECE_BYTES: u64 = 64 << 10;
-/// So much of a file tells what it is.
-const TELLING_BYTES: usize = 512;
+/// The part of a file that determines its content type.
+const SNIFFED_BYTES: usize = 512;
 
-/// Answers for a path that begins with a slash.
+/// Serves a path that begins with a slash.
 pub(super) async fn show(api: &Api, path: &str, query: Option<&str>, headers: &HeaderMap) -> Response {
     if path.ends_with(INDEX) {
         return redirect("./", query);
@@ -84,7 +84,7 @@ fn refuse(error: &SystemLogError) -> Response {
     }
 }
 
-/// Relative, as the path before ours is not known here; the query goes along.
+/// Redirects to a relative path, because the path prefix is not known here; the query is kept.
 fn redirect(to: &str, query: Option<&str>) -> Response {
     let query = query.map(|query| format!("?{query}")).unwrap_or_default();
     let mut response = Response::new(Body::empty());
@@ -94,7 +94,7 @@ fn redirect(to: &str, query: Option<&str>) -> Response {
 
 fn with<const N: usize>(mut response: Response, headers: [(HeaderName, String); N]) -> Response {
     for (name, value) in headers {
-        // What is no value of a header is left out.
+        // An invalid header value is left out.
         if let Ok(value) = HeaderValue::try_from(value) {
             response.headers_mut().insert(name, value);
         }
@@ -106,7 +106,7 @@ fn time(at: Timestamp) -> String {
     at.strftime(TIME).to_string()
 }
 
-/// The client has what changed last at that second.
+/// Whether the client has the version of that second (`If-Modified-Since`).
 fn is_known(modified: Timestamp, headers: &HeaderMap) -> bool {
     let since = headers.get(IF_MODIFIED_SINCE).and_then(|value| value.to_str().ok());
     let since = since.and_then(|text| jiff::civil::DateTime::strptime(TIME, text).ok());
@@ -125,7 +125,7 @@ fn listing(entries: &[DirEntry]) -> String {
         "<!doctype html>\n<meta name=\"viewport\" content=\"width=device-width\">\n<pre>\n".to_owned();
     for entry in entries {
         let name = format!("{}{}", entry.name, if entry.is_dir { "/" } else { "" });
-        // A colon in the first part would make a scheme of it.
+        // A colon in the first segment would make it a scheme.
         let here = if name.contains(':') { "./" } else { "" };
         // Writing to a string cannot fail.
         let _ = writeln!(page, "<a href=\"{here}{}\">{}</a>", escaped(&name), marked(&name));
@@ -134,7 +134,7 @@ fn listing(entries: &[DirEntry]) -> String {
     page
 }
 
-/// For the path of a URL.
+/// Escapes a name for the path of a URL.
 fn escaped(name: &str) -> String {
     let mut shown = String::new();
     for byte in name.bytes() {
@@ -147,7 +147,7 @@ fn escaped(name: &str) -> String {
     shown.replace('&', "&amp;").replace('\'', "&#39;")
 }
 
-/// For the text of a page.
+/// Escapes a name for HTML text.
 fn marked(name: &str) -> String {
     let name = name.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     name.replace('"', "&#34;").replace('\'', "&#39;")
@@ -172,7 +172,7 @@ async fn content(
             return with(refusal, [(CONTENT_RANGE, format!("bytes */{size}"))]);
         }
     };
-    let kind = match file.read_at(0, TELLING_BYTES).await {
+    let kind = match file.read_at(0, SNIFFED_BYTES).await {
         Ok(beginning) => kind(path, &beginning),
         Err(error) => return refuse(&SystemLogError::Failed(error.to_string())),
     };
@@ -197,8 +197,8 @@ async fn content(
     with(response, [(CONTENT_RANGE, format!("bytes {start}-{}/{size}", end.saturating_sub(1)))])
 }
 
-/// Where a single range begins and ends. `None`: the whole file, also where several ranges are asked for. An error is a
-/// range that the file does not have.
+/// Begin and end of a single range. `None`: the whole file, also if several ranges are requested. An error is a range outside
+/// the file.
 fn range(text: &str, size: u64) -> Result<Option<(u64, u64)>, ()> {
     let Some(text) = text.strip_prefix("bytes=") else { return Err(()) };
     if text.contains(',') {
@@ -214,7 +214,7 @@ fn range(text: &str, size: u64) -> Result<Option<(u64, u64)>, ()> {
     if start < end { Ok(Some((start, end))) } else { Err(()) }
 }
 
-/// Text, unless the name or the first bytes say something else. What a log says is never taken for a page.
+/// The content type: text, unless the name or the first bytes indicate another type. A log is never served as HTML.
 fn kind(path: &str, beginning: &[u8]) -> &'static str {
     let is_odd = |byte: &u8| matches!(byte, 0..=8 | 0x0b | 0x0e..=0x1a | 0x1c..=0x1f);
     if path.ends_with(".html") {
@@ -235,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_path_leads_above_the_top() {
+    fn paths_cannot_leave_the_root_directory() {
         for (path, expected) in [
             ("/", "/"),
             ("/a/./b//c/", "/a/b/c"),
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listing_shows_every_name_as_it_is() {
+    fn directory_listing_escapes_names() {
         let entry = |name: &str, is_dir| DirEntry {
             name: name.to_owned(),
             is_dir,
@@ -278,14 +278,14 @@ mod tests {
     }
 
     #[test]
-    fn content_is_text_unless_it_is_not() {
+    fn content_type_is_text_unless_name_or_bytes_indicate_another() {
         assert_eq!(kind("/a.log", b"<html>\x1b[0m"), "text/plain; charset=utf-8");
         assert_eq!(kind("/a.log.gz", &[0x1f, 0x8b, 8, 0]), "application/x-gzip");
         assert_eq!(kind("/wtmp", &[7, 0, 0]), "application/octet-stream");
     }
 
     #[test]
-    fn what_the_client_has_is_not_sent_again() {
+    fn unmodified_file_is_not_sent_again() {
         let modified: Timestamp = "2026-01-02T03:04:05.6Z".parse().unwrap();
         let with = |text: &str| {
             let mut headers = HeaderMap::new();

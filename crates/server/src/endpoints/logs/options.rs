@@ -1,4 +1,4 @@
-//! Questions about the logs of services, as a query spells them. Pure.
+//! Parses the query options of service logs. Pure.
 
 use std::fmt::Debug;
 
@@ -13,25 +13,25 @@ const MAX_LINES: i64 = 100_000;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
-    /// What the path of the URL names.
+    /// The file of the URL's path.
     Path,
-    Logs(Asked),
+    Logs(LogQuery),
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Asked {
+pub(crate) struct LogQuery {
     pub(crate) services: Vec<String>,
-    /// Whoever writes a slash means a file.
+    /// Names with a slash are files.
     pub(crate) files: Vec<String>,
     pub(crate) options: NodeLogOptions,
 }
 
-/// What is wrong with a value, in the words of Kubernetes.
+/// The error of an invalid value, as Kubernetes formats it.
 pub(crate) fn invalid(name: &str, value: &impl Debug, why: &str) -> String {
     format!("{name}: Invalid value: {value:?}: {why}")
 }
 
-/// One problem stands for itself, several in brackets.
+/// A single problem is unchanged, several are in brackets.
 fn together(problems: Vec<String>) -> Result<(), String> {
     match <[String; 1]>::try_from(problems) {
         Ok([problem]) => Err(problem),
@@ -41,7 +41,7 @@ fn together(problems: Vec<String>) -> Result<(), String> {
 }
 
 /// # Errors
-/// Values that are not of their kind.
+/// Values that cannot be parsed.
 pub(crate) fn read(query: &[(String, String)]) -> Result<Wanted, String> {
     let mut problems = Vec::new();
     let queries: Vec<_> = query.iter().filter(|(name, _)| name == "query").map(|(_, value)| value).collect();
@@ -73,13 +73,13 @@ pub(crate) fn read(query: &[(String, String)]) -> Result<Wanted, String> {
     together(problems)?;
     let pattern = value("pattern").unwrap_or_default().to_owned();
     let asked =
-        Asked { services, files, options: NodeLogOptions { since, until, tail_lines, boot, pattern } };
-    Ok(if asked == Asked::default() { Wanted::Path } else { Wanted::Logs(asked) })
+        LogQuery { services, files, options: NodeLogOptions { since, until, tail_lines, boot, pattern } };
+    Ok(if asked == LogQuery::default() { Wanted::Path } else { Wanted::Logs(asked) })
 }
 
-impl Asked {
+impl LogQuery {
     /// # Errors
-    /// What may not be asked.
+    /// Invalid combinations and values.
     pub(crate) fn check(&self) -> Result<(), String> {
         let mut problems = Vec::new();
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_@".contains(c);
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
     use crate::query::pairs;
 
-    fn asked(query: &str) -> Asked {
+    fn asked(query: &str) -> LogQuery {
         match read(&pairs(Some(query))).unwrap() {
             Wanted::Logs(asked) => asked,
             Wanted::Path => panic!("{query}"),
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_query_is_told_from_a_path() {
+    fn queries_and_paths_are_distinguished() {
         assert_eq!(read(&pairs(None)), Ok(Wanted::Path));
         assert_eq!(read(&pairs(Some("other=1"))), Ok(Wanted::Path));
         let all = asked(
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_named() {
+    fn unparsable_values_are_reported() {
         let error = |query: &str| read(&pairs(Some(query))).unwrap_err();
         assert_eq!(error("query=+"), r#"query: Invalid value: [" "]: query cannot be empty"#);
         assert_eq!(
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_not_be_asked_is_named() {
+    fn invalid_queries_are_reported() {
         let error = |query: &str| asked(query).check().unwrap_err();
         for (query, expected) in [
             ("tailLines=5", "query: Required value: cannot be empty with options"),

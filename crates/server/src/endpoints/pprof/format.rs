@@ -1,5 +1,4 @@
-//! The format of pprof: a gzipped protobuf message in which every text is a number in a table. Only the fields that we
-//! have something for.
+//! The pprof format: a gzipped protobuf message with a string table. Only the fields that are used.
 
 use std::io::{self, Write};
 
@@ -8,7 +7,7 @@ use flate2::write::GzEncoder;
 use jiff::Timestamp;
 use prost::Message;
 
-/// So much of what has this name.
+/// A named value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Sample {
     pub(super) name: String,
@@ -75,9 +74,9 @@ struct Function {
     name: i64,
 }
 
-/// One place in the profile for each sample; `kind` is what is counted, and in which unit.
+/// Encodes one location for each sample; `kind` is the type and unit of the values.
 pub(super) fn encode(kind: (&str, &str), samples: &[Sample], now: Timestamp) -> io::Result<Vec<u8>> {
-    // The first text is empty: nothing that is not set has a name.
+    // The first string must be empty: it is the value of unset names.
     let mut profile = Profile {
         texts: vec![String::new(), kind.0.to_owned(), kind.1.to_owned()],
         sample_types: vec![ValueType { kind: 1, unit: 2 }],

@@ -1,7 +1,7 @@
-//! Connecting to the runtime's streaming server, in the clear or over TLS. Never speaks HTTP.
+//! Connects to the runtime's streaming server, with or without TLS. Contains no HTTP.
 //!
-//! A runtime that serves its streams over TLS must show a certificate that this machine trusts: who could pretend to be it
-//! would see what is typed into every container. One that it signed itself is refused with the reason.
+//! A runtime that serves its streams over TLS must have a certificate that this machine trusts: an impostor would see what is
+//! typed into every container. A self-signed certificate is rejected with that reason.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-/// Where distributions keep the certificates of the authorities they trust; the first that exists is used.
+/// Paths of the CA bundles of distributions; the first that exists is used.
 const TRUSTED: [&str; 2] = ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt"];
 
-/// The file that `SSL_CERT_FILE` names, as for every program in Go, or else where distributions keep one.
+/// The file of `SSL_CERT_FILE`, as for every Go program, or else the paths of distributions.
 pub(super) fn trusted() -> Vec<PathBuf> {
     match std::env::var_os("SSL_CERT_FILE").filter(|file| !file.is_empty()) {
         Some(file) => vec![file.into()],
@@ -25,31 +25,31 @@ pub(super) fn trusted() -> Vec<PathBuf> {
     }
 }
 
-/// A connection, whatever it is made of.
+/// A connection, with or without TLS.
 pub(super) trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
 
-/// Where to connect to and what to ask for.
+/// The address and path of a streaming URL.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct Target {
     /// Host and port.
     pub(super) authority: String,
     pub(super) path: Uri,
-    /// Whose certificate is expected; `None` is in the clear.
+    /// The server name expected in the certificate; `None` without TLS.
     tls: Option<ServerName<'static>>,
 }
 
-impl Place {
-    /// Of a URL, `http://` or `https://`. The error is for whoever asked.
+impl Target {
+    /// Parses an `http://` or `https://` URL. The error is returned to the client.
     pub(super) fn of(url: &str) -> Result<Self, String> {
-        let uri: Uri = url.parse().map_err(|error| format!("{url:?} is no URL: {error}"))?;
+        let uri: Uri = url.parse().map_err(|error| format!("{url:?} is not a valid URL: {error}"))?;
         let default_port = match uri.scheme_str() {
             Some("http") => 80,
             Some("https") => 443,
             Some(_) | None => return Err(format!("{url:?} is neither an http:// nor an https:// URL")),
         };
-        let authority = uri.authority().ok_or_else(|| format!("{url:?} names no host"))?;
+        let authority = uri.authority().ok_or_else(|| format!("{url:?} has no host"))?;
         let address = match authority.port_u16() {
             Some(_) => authority.as_str().to_owned(),
             None => format!("{authority}:{default_port}"),
@@ -65,16 +65,15 @@ impl Place {
     }
 }
 
-/// Trusts, over TLS, the authorities in the first of these PEM files that exists. The error says why there is no
-/// connection.
-pub(super) async fn connect(place: &Place, trusted: &[PathBuf]) -> Result<Box<dyn Connection>, String> {
+/// Over TLS, trusts the CAs in the first of these PEM files that exists. The error is why the connection failed.
+pub(super) async fn connect(place: &Target, trusted: &[PathBuf]) -> Result<Box<dyn Connection>, String> {
     let stream = TcpStream::connect(place.authority.as_str()).await.map_err(|error| error.to_string())?;
-    // Keystrokes are sent at once; a connection that cannot do that works all the same.
+    // TCP_NODELAY, for keystrokes. A failure has no other effect than a delay.
     let _ = stream.set_nodelay(true);
     let Some(name) = &place.tls else { return Ok(Box::new(stream)) };
     let connector = TlsConnector::from(Arc::new(config(roots(trusted).await?)?));
     let shaken = connector.connect(name.clone(), stream).await;
-    let stream = shaken.map_err(|error| format!("TLS with {}: {error}", place.authority))?;
+    let stream = shaken.map_err(|error| format!("TLS handshake with {} failed: {error}", place.authority))?;
     Ok(Box::new(stream))
 }
 
@@ -85,7 +84,7 @@ fn config(roots: RootCertStore) -> Result<ClientConfig, String> {
     Ok(builder.with_root_certificates(roots).with_no_client_auth())
 }
 
-/// Read again for each stream: few runtimes serve TLS, and what is trusted may change.
+/// Read again for each stream: few runtimes serve TLS, and the bundle may change.
 async fn roots(trusted: &[PathBuf]) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     for file in trusted {
@@ -113,9 +112,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_url_is_a_place_and_a_path() {
+    fn streaming_urls_are_split_into_address_and_path() {
         let read = |url| {
-            Place::of(url)
+            Target::of(url)
                 .map(|place| format!("{} {} {:?}", place.authority, place.path, place.tls.is_some()))
         };
         assert_eq!(read("http://127.0.0.1:4711/exec/abc?x=1").unwrap(), "127.0.0.1:4711 /exec/abc?x=1 false");
@@ -124,11 +123,11 @@ mod tests {
         assert_eq!(read("https://node/x").unwrap(), "node:443 /x true");
         assert_eq!(read("https://[::1]:4711/x").unwrap(), "[::1]:4711 /x true");
         for url in ["ftp://127.0.0.1/x", "/exec/abc", "", "unix:///run/x.sock"] {
-            assert!(Place::of(url).is_err(), "{url}");
+            assert!(Target::of(url).is_err(), "{url}");
         }
     }
 
-    /// A streaming server that says hello over TLS, and its certificate.
+    /// A streaming server with TLS, and its certificate.
     async fn server() -> (u16, String) {
         let key = KeyPair::generate().unwrap();
         let own = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap().self_signed(&key).unwrap();
@@ -152,9 +151,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn over_tls_only_a_certificate_that_the_machine_trusts_is_spoken_with() {
+    async fn tls_streaming_server_needs_a_certificate_that_the_machine_trusts() {
         let (port, pem) = server().await;
-        let place = Place::of(&format!("https://127.0.0.1:{port}/exec/x")).unwrap();
+        let place = Target::of(&format!("https://127.0.0.1:{port}/exec/x")).unwrap();
         let file = std::env::temp_dir().join(format!("kubelet-dial-{}-{port}.pem", std::process::id()));
         std::fs::write(&file, pem).unwrap();
         let mut stream = connect(&place, &["/nowhere".into(), file.clone()]).await.ok().unwrap();

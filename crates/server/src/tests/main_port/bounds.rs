@@ -134,7 +134,7 @@ async fn an_upgrade_that_the_runtime_never_answers_is_given_up_with_a_word() {
             .await;
     let mut stream = port.connect(None, b"http/1.1").await.unwrap();
     stream.write_all(UPGRADE).await.unwrap();
-    let expected = "error dialing the streaming server: no answer in time\n";
+    let expected = "error dialing the streaming server: timed out waiting for its response\n";
     let mut answer = Vec::new();
     while !answer.ends_with(expected.as_bytes()) {
         answer.push(stream.read_u8().await.unwrap());

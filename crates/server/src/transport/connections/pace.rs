@@ -1,5 +1,5 @@
-//! How fast connections are accepted, and how much processor time TLS handshakes get: everything runs on one thread, and a
-//! client needs no credentials to make us compute.
+//! Limits how fast connections are accepted, and how much CPU time TLS handshakes get: everything runs on one thread, and a
+//! client needs no credentials to start a handshake.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -10,13 +10,13 @@ use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-/// So many connections are accepted at once, and then no more until `INTERVAL` has passed since the first of them.
+/// This many connections are accepted at once, and then none until `INTERVAL` has passed since the first of them.
 const BURST: u32 = 64;
 const INTERVAL: Duration = Duration::from_millis(32);
 
-/// Handshakes get one part in so many of the thread's time.
+/// Handshakes get this fraction (one third) of the thread's time.
 const SHARE: u32 = 3;
-/// Processor time that handshakes may use at once after a pause.
+/// CPU time that handshakes may use at once after a pause.
 const ALLOWANCE: Duration = Duration::from_millis(20);
 
 /// Limits the rate at which connections are accepted.
@@ -48,7 +48,7 @@ impl AcceptPace {
     }
 }
 
-/// Lets handshakes compute in turn, the longest waiting first, within their share of the time.
+/// Runs handshakes in turn, the longest waiting first, within their share of the time.
 #[derive(Debug)]
 pub(super) struct HandshakePace {
     turn: Semaphore,
@@ -62,7 +62,7 @@ impl Default for HandshakePace {
     }
 }
 
-/// Processor time that was used and not yet made up for, as of `at`.
+/// CPU time that was used and not yet compensated, as of `at`.
 #[derive(Clone, Copy, Debug)]
 struct Debt {
     used: Duration,
@@ -80,14 +80,14 @@ impl Debt {
         self.used += now.saturating_duration_since(began);
     }
 
-    /// When handshakes may compute again.
+    /// When handshakes may run again.
     fn due(self) -> Instant {
         self.at + self.used.saturating_sub(ALLOWANCE) * SHARE
     }
 }
 
 impl HandshakePace {
-    /// Runs the handshake, each of its steps when its turn has come.
+    /// Runs the handshake, each step when its turn has come.
     pub(super) async fn run<F: Future>(&self, handshake: F) -> F::Output {
         let mut handshake = pin!(handshake);
         loop {
@@ -107,7 +107,7 @@ impl HandshakePace {
     }
 }
 
-/// Returns when this task is woken the next time, which may be for no reason.
+/// Returns when this task is woken the next time, possibly spuriously.
 async fn woken() {
     let mut is_first = true;
     poll_fn(|_| if std::mem::take(&mut is_first) { Poll::Pending } else { Poll::Ready(()) }).await;
@@ -119,7 +119,7 @@ mod tests {
 
     use super::*;
 
-    /// Each step takes 30 ms of processor time.
+    /// Each step takes 30 ms of CPU time.
     #[tokio::test(start_paused = true)]
     async fn handshakes_get_a_third_of_the_time_and_take_turns() {
         let pace = Arc::new(HandshakePace::default());

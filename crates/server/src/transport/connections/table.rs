@@ -1,8 +1,8 @@
-//! The open connections of one listener, and which of them is closed when there are too many.
+//! The open connections of one listener, and which of them to close when there are too many.
 //!
-//! A connection is trusted once a request with credentials was let in on it. Connections that are not trusted have a share
-//! for each peer, and the oldest idle one of them is closed for a new connection when the share or the table is full. Which
-//! one that is, is decided by [`compute_admission`].
+//! A connection is trusted once a request with credentials was allowed on it. Untrusted connections have a limit for each
+//! peer, and the oldest idle one of them is closed for a new connection when that limit or the table is reached.
+//! [`compute_admission`] decides which one.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -12,27 +12,27 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// Whose connection it is.
+/// The peer of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Peer {
     Address(IpAddr),
-    /// On this machine, by its process id; `None` where the kernel does not know it.
+    /// On this machine, by its process ID; `None` if the kernel does not know it.
     Process(Option<i32>),
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TableLimits {
     pub(crate) connections: usize,
-    /// Connections of one peer that are not trusted.
+    /// Untrusted connections of one peer.
     pub(crate) per_peer: usize,
 }
 
-/// What a connection has shown so far.
+/// State of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// No request was let in, or none that showed credentials and none is being served.
+    /// No request was allowed, or only ones without credentials, and none is being served.
     Idle,
-    /// A request is being served that needed no credentials.
+    /// A request without credentials is being served.
     Serving,
     Trusted,
 }
@@ -41,12 +41,12 @@ pub(crate) enum Standing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Admission {
     Open,
-    /// Close that one first.
+    /// Close this one first.
     Replace(u64),
     Refuse,
 }
 
-/// Decides about a new connection of `peer`. `open` are the others, the oldest first.
+/// Decides about a new connection of `peer`. `open` are the open connections, the oldest first.
 pub(crate) fn compute_admission(
     open: &[(u64, Peer, Standing)],
     peer: Peer,
@@ -75,7 +75,7 @@ pub(crate) fn compute_admission(
 struct Entry {
     peer: Peer,
     is_trusted: bool,
-    /// Requests being served, and how many of them the gate has let in.
+    /// Requests being served, and how many of them were authorized.
     serving: usize,
     admitted: usize,
     close: Arc<Notify>,
@@ -124,7 +124,7 @@ impl ConnectionTable {
             || entries.open.values().any(|entry| entry.standing() == Standing::Idle)
     }
 
-    /// Enters a new connection, closing another if need be. `None`: it is refused.
+    /// Adds a new connection, and closes another if necessary. `None`: it is rejected.
     pub(crate) fn open(self: &Arc<Self>, peer: Peer) -> Option<OpenConnection> {
         let mut entries = self.entries.lock();
         let others: Vec<_> =
@@ -145,9 +145,9 @@ impl ConnectionTable {
         entries.open.insert(id, entry);
         drop(entries);
         let table = Arc::clone(self);
-        let (has_served, judged, refused) =
+        let (has_served, under_review, refused) =
             (AtomicBool::default(), AtomicUsize::default(), AtomicUsize::default());
-        Some(OpenConnection { table, id, close, has_served, judged, refused })
+        Some(OpenConnection { table, id, close, has_served, under_review, refused })
     }
 
     fn change(&self, id: u64, change: impl FnOnce(&mut Entry)) {
@@ -165,8 +165,8 @@ pub(crate) struct OpenConnection {
     close: Arc<Notify>,
     has_served: AtomicBool,
     /// Requests that wait to be authenticated and authorized.
-    judged: AtomicUsize,
-    /// Requests that were refused.
+    under_review: AtomicUsize,
+    /// Requests that were rejected.
     refused: AtomicUsize,
 }
 
@@ -176,7 +176,7 @@ impl OpenConnection {
         self.close.notified().await;
     }
 
-    /// A request with credentials was let in.
+    /// A request with credentials was allowed.
     pub(crate) fn trust(&self) {
         self.table.change(self.id, |entry| entry.is_trusted = true);
     }
@@ -191,16 +191,16 @@ impl OpenConnection {
         Served { connection: Arc::clone(self), is_admitted }
     }
 
-    /// Counts a request as waiting for its verdict for as long as the result lives. `None`: on a connection on which none was
-    /// let in yet, `max` wait already.
-    pub(crate) fn begin_review(&self, max: usize) -> Option<Judged<'_>> {
-        let judged = Judged(&self.judged);
-        let waiting = self.judged.fetch_add(1, Ordering::Relaxed);
-        (waiting < max || self.has_served()).then_some(judged)
+    /// Counts a request as waiting for authentication and authorization for as long as the result lives. `None`: no request
+    /// was allowed on this connection yet, and `max` are waiting already.
+    pub(crate) fn begin_review(&self, max: usize) -> Option<UnderReview<'_>> {
+        let under_review = UnderReview(&self.under_review);
+        let waiting = self.under_review.fetch_add(1, Ordering::Relaxed);
+        (waiting < max || self.has_served()).then_some(under_review)
     }
 
-    /// A request was refused. After `max` of them a connection on which none was let in is closed: each costs us as much as
-    /// one that is let in.
+    /// A request was rejected. After `max` of them a connection on which none was allowed is closed, because each costs as
+    /// much as an allowed one.
     pub(crate) fn refused(&self, max: usize) {
         let before = self.refused.fetch_add(1, Ordering::Relaxed);
         if before >= max && !self.has_served() {
@@ -208,7 +208,7 @@ impl OpenConnection {
         }
     }
 
-    /// Whether any request was let in so far.
+    /// Whether any request was allowed so far.
     pub(crate) fn has_served(&self) -> bool {
         self.has_served.load(Ordering::Relaxed)
     }
@@ -221,11 +221,11 @@ impl Drop for OpenConnection {
     }
 }
 
-/// A request that waits for its verdict.
+/// A request that waits for authentication and authorization.
 #[derive(Debug)]
-pub(crate) struct Judged<'a>(&'a AtomicUsize);
+pub(crate) struct UnderReview<'a>(&'a AtomicUsize);
 
-impl Drop for Judged<'_> {
+impl Drop for UnderReview<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -264,14 +264,14 @@ mod tests {
     fn admission_closes_the_oldest_unauthenticated_connection() {
         for (open, expected) in [
             (vec![], Admission::Open),
-            // Below the share.
+            // Below the peer's limit.
             (vec![(1, Idle), (1, Idle)], Admission::Open),
-            // The share is full: the oldest idle connection of the same peer.
+            // At the peer's limit: the oldest idle connection of the same peer.
             (vec![(2, Idle), (1, Serving), (1, Idle), (1, Idle)], Admission::Replace(2)),
             (vec![(1, Serving), (1, Serving), (1, Serving)], Admission::Refuse),
-            // Trusted connections are not part of the share.
+            // Trusted connections do not count towards the peer's limit.
             (vec![(1, Trusted), (1, Trusted), (1, Trusted), (1, Idle)], Admission::Open),
-            // The table is full: the oldest idle connection of the peer that has most of them.
+            // The table is full: the oldest idle connection of the peer with the most connections.
             (
                 vec![(3, Idle), (2, Idle), (2, Idle), (2, Idle), (4, Trusted), (4, Trusted)],
                 Admission::Replace(1),
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn requests_that_wait_or_are_refused_are_bounded_until_one_is_let_in() {
+    async fn waiting_and_rejected_requests_are_bounded_until_one_is_allowed() {
         let table = ConnectionTable::new(LIMITS);
         let connection = Arc::new(table.open(peer(1)).unwrap());
         let waiting: Vec<_> = (0..3).map(|_| connection.begin_review(2)).collect();
