@@ -1,6 +1,6 @@
-//! How one reaches an API server and proves who one is: what a kubeconfig file comes down to.
+//! Address and credentials of an API server, as parsed from a kubeconfig file.
 //!
-//! Plain values, checked. Files named here are read by those who use them, so that new content is seen.
+//! Validated plain values. Referenced files are read on use, so that changes are noticed.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,12 +10,12 @@ use serde_json::Value;
 
 use crate::error::AccessError;
 
-/// One API server, and us as one of its users.
+/// One API server with the credentials of its user.
 #[derive(Clone, Debug)]
 pub struct Access {
     pub server: ServerUrl,
     pub trust: Trust,
-    /// The name that the server's certificate must have, where it is not the host of the URL.
+    /// The name that the server's certificate must have, if it is not the host of the URL.
     pub server_name: Option<String>,
     pub proxy: Option<ProxyUrl>,
     pub identity: Option<IdentitySource>,
@@ -23,18 +23,18 @@ pub struct Access {
     pub impersonation: Impersonation,
 }
 
-/// Which certificate of the server is accepted.
+/// Verification of the server's certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trust {
-    /// One signed by an authority of this PEM bundle.
+    /// Signed by a CA of this PEM bundle.
     Authorities(Content),
-    /// One signed by an authority that this machine trusts.
+    /// Signed by a CA that this machine trusts.
     System,
-    /// Any.
+    /// No verification.
     Anyone,
 }
 
-/// Something given in place, or as a file to be read whenever it is needed.
+/// Inline data, or a file that is read on each use.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Content {
     Inline(Vec<u8>),
@@ -48,12 +48,12 @@ pub struct IdentitySource {
     pub key: Content,
 }
 
-/// What goes into the header `Authorization`.
+/// Credentials for the `Authorization` header.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Login {
     None,
     Token(String),
-    /// The file is read again every minute, and after the server did not accept its token.
+    /// The file is read again every minute, and after the server rejected its token.
     TokenFile(PathBuf),
     Password {
         name: String,
@@ -62,7 +62,7 @@ pub enum Login {
     Plugin(Box<Plugin>),
 }
 
-/// A program that gives us a token or a certificate: `client.authentication.k8s.io`.
+/// An exec credential plugin: `client.authentication.k8s.io`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plugin {
     /// `v1` or `v1beta1`, with its group.
@@ -70,13 +70,13 @@ pub struct Plugin {
     pub command: String,
     pub args: Vec<String>,
     pub env: BTreeMap<String, String>,
-    /// What the user is to do where there is no such program.
+    /// Shown to the user if the plugin is not installed.
     pub install_hint: String,
-    /// What the program is told about the cluster, where it wants to be told.
+    /// `spec.cluster` of the plugin's input, if `provideClusterInfo` is set.
     pub cluster: Option<Value>,
 }
 
-/// As whom we act, where that is not us.
+/// User impersonation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Impersonation {
     pub user: Option<String>,
@@ -89,12 +89,12 @@ pub struct Impersonation {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerUrl {
     pub tls: bool,
-    /// Without brackets where it is an IPv6 address.
+    /// Without brackets for an IPv6 address.
     pub host: String,
     pub port: u16,
-    /// `host:port` as it was written.
+    /// `host:port` as in the URL.
     pub authority: String,
-    /// What comes before `/api`, without a slash at its end.
+    /// The path before `/api`, without a trailing slash.
     pub prefix: String,
 }
 
@@ -110,19 +110,20 @@ pub struct ProxyUrl {
 
 impl ServerUrl {
     /// # Errors
-    /// It is no URL of HTTP or HTTPS.
+    /// It is not an HTTP or HTTPS URL.
     pub fn parse(text: &str) -> Result<Self, AccessError> {
         let wrong = |problem: &str| AccessError::new(format!("{text:?} {problem}"));
-        // What has no scheme is taken for a host that speaks plain HTTP, as every client does.
+        // Without a scheme, plain HTTP is used, as every Kubernetes client does.
         let (scheme, rest) = text.split_once("://").unwrap_or(("http", text));
         let tls = match scheme {
             "https" => true,
             "http" => false,
             _ => return Err(wrong("must begin with https:// or http://")),
         };
-        let uri: http::Uri =
-            format!("{scheme}://{rest}").parse().map_err(|error| wrong(&format!("is no URL: {error}")))?;
-        let authority = uri.authority().ok_or_else(|| wrong("names no host"))?;
+        let uri: http::Uri = format!("{scheme}://{rest}")
+            .parse()
+            .map_err(|error| wrong(&format!("is not a valid URL: {error}")))?;
+        let authority = uri.authority().ok_or_else(|| wrong("has no host"))?;
         let host = authority.host().trim_start_matches('[').trim_end_matches(']');
         if host.is_empty() || authority.as_str().contains('@') || uri.query().is_some() {
             return Err(wrong("must be a URL without user and query, as https://10.0.0.1:6443"));
@@ -145,9 +146,9 @@ impl fmt::Display for ServerUrl {
 
 impl ProxyUrl {
     /// # Errors
-    /// It is no URL of an HTTP or HTTPS proxy.
+    /// It is not the URL of an HTTP or HTTPS proxy.
     pub fn parse(text: &str) -> Result<Self, AccessError> {
-        // The text may hold a password: it is not repeated in full.
+        // The text may contain a password, which is left out of errors.
         let (scheme, rest) = text.split_once("://").unwrap_or(("http", text));
         let shown = format!("{scheme}://{}", rest.rsplit('@').next().unwrap_or_default());
         let wrong = |problem: &str| AccessError::new(format!("{shown:?} {problem}"));
@@ -155,9 +156,7 @@ impl ProxyUrl {
             "https" => true,
             "http" => false,
             "socks5" | "socks5h" => {
-                return Err(wrong(
-                    "is a SOCKS proxy, which is not supported: give an http:// or https:// one",
-                ));
+                return Err(wrong("is a SOCKS proxy, which is not supported: must be http:// or https://"));
             }
             _ => return Err(wrong("must begin with http:// or https://")),
         };
@@ -167,10 +166,10 @@ impl ProxyUrl {
             None => (None, rest),
         };
         let place: http::uri::Authority =
-            place.parse().map_err(|error| wrong(&format!("names no host: {error}")))?;
+            place.parse().map_err(|error| wrong(&format!("has no valid host: {error}")))?;
         let host = place.host().trim_start_matches('[').trim_end_matches(']').to_owned();
         if host.is_empty() {
-            return Err(wrong("names no host"));
+            return Err(wrong("has no host"));
         }
         let port = place.port_u16().unwrap_or(if tls { 443 } else { 80 });
         Ok(Self { tls, host, port, userinfo })
@@ -186,7 +185,7 @@ impl fmt::Debug for Content {
     }
 }
 
-/// Secrets stay out of logs.
+/// Without the password, for logs.
 impl fmt::Debug for Login {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -212,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_is_a_host_a_port_and_what_comes_before_the_api() {
+    fn server_urls_are_parsed_into_host_port_and_prefix() {
         let url = ServerUrl::parse("https://[fd00::1]:6443/k8s/one/").unwrap();
         assert_eq!((url.tls, url.host.as_str(), url.port), (true, "fd00::1", 6443));
         assert_eq!((url.authority.as_str(), url.prefix.as_str()), ("[fd00::1]:6443", "/k8s/one"));
@@ -222,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_server_is_refused_with_what_is_allowed() {
+    fn invalid_server_urls_are_rejected() {
         for text in ["ftp://api", "https://", "https://me@api", "https://api?x=y", "https://a b"] {
             let error = ServerUrl::parse(text).unwrap_err().to_string();
             assert!(error.starts_with(&format!("{text:?} ")), "{error}");
@@ -230,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proxys_password_is_not_shown() {
+    fn proxy_password_is_not_shown() {
         let url = ProxyUrl::parse("http://me:secret@proxy:3128/").unwrap();
         assert_eq!(
             (url.host.as_str(), url.port, url.userinfo.as_deref()),

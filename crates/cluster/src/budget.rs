@@ -1,11 +1,11 @@
-//! How many calls a second a handle may make: a bucket of tokens that fills up again.
+//! The rate limit of a handle: a token bucket.
 
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// On average so many calls a second, and after a pause so many at once.
+/// Calls a second on average (QPS), and at once after a pause (burst).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Budget {
     pub per_second: f64,
@@ -20,7 +20,7 @@ pub(crate) struct Bucket {
 
 #[derive(Clone, Copy, Debug)]
 struct State {
-    /// Below zero where calls have been promised tokens that are still to come.
+    /// Negative if waiting calls have reserved future tokens.
     tokens: f64,
     at: Instant,
 }
@@ -31,8 +31,8 @@ impl Bucket {
         Self { budget, state: Mutex::new(state) }
     }
 
-    /// How long the caller has to wait for its token. Takes none if that is longer than `at_most`: then the error
-    /// says how long it would be.
+    /// Reserves a token, and returns how long the caller must wait for it. Reserves none if that is longer than `at_most`;
+    /// then the error has that time.
     pub(crate) fn take(&self, at_most: Duration) -> Result<Duration, Duration> {
         let now = Instant::now();
         let mut state = self.state.lock();
@@ -56,7 +56,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(60);
 
     #[tokio::test(start_paused = true)]
-    async fn after_the_burst_calls_come_at_the_rate() {
+    async fn calls_after_the_burst_are_limited_to_the_rate() {
         let bucket = Bucket::new(Budget { per_second: 10.0, burst: 3 });
         let waits: Vec<_> = (0..6).map(|_| bucket.take(LONG).unwrap().as_millis()).collect();
         assert_eq!(waits, [0, 0, 0, 100, 200, 300]);
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_would_wait_too_long_takes_no_token() {
+    async fn call_that_would_wait_too_long_reserves_no_token() {
         let bucket = Bucket::new(Budget { per_second: 0.1, burst: 1 });
         assert_eq!(bucket.take(LONG), Ok(Duration::ZERO));
         assert_eq!(bucket.take(Duration::from_secs(9)), Err(Duration::from_secs(10)));

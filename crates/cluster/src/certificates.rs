@@ -1,4 +1,4 @@
-//! Keys, signing requests and certificates: how they are made and read. When, and for which names, is decided elsewhere.
+//! Generates and parses keys, signing requests and certificates. When, and for which names, is decided elsewhere.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -19,9 +19,9 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::encode;
 
-/// Letters of a line within PEM.
+/// Characters of a line in PEM.
 const PEM_LINE: usize = 64;
-/// Clocks of other machines may be behind ours.
+/// The clocks of other machines may be behind.
 const BACKDATED: Duration = Duration::from_secs(3600);
 
 /// [`Certificates`] by X.509 and P-256.
@@ -41,7 +41,7 @@ impl Certificates for X509 {
     fn signing_request(&self, key: &str, names: &CertificateNames) -> CertificateResult<String> {
         let key = key_pair(key)?;
         let request = params(names)?.serialize_request(&key);
-        let request = request.map_err(|error| failed("cannot make a signing request", &error))?;
+        let request = request.map_err(|error| failed("failed to create a signing request", &error))?;
         Ok(pem("CERTIFICATE REQUEST", request.der()))
     }
 
@@ -51,7 +51,7 @@ impl Certificates for X509 {
         now: Timestamp,
         life: Duration,
     ) -> CertificateResult<PemPair> {
-        let made = |error: rcgen::Error| failed("cannot make a certificate", &error);
+        let made = |error: rcgen::Error| failed("failed to create a certificate", &error);
         let name = format!("{}-ca@{}", names.common_name, now.as_second());
         let mut authority = params(&CertificateNames { common_name: name, ..CertificateNames::default() })?;
         authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -83,17 +83,18 @@ fn failed(what: &str, error: &dyn std::fmt::Display) -> CertificateError {
     CertificateError(format!("{what}: {error}"))
 }
 
-/// The first certificate of a PEM text, which may have a key next to it: that of its owner.
+/// Parses the first certificate of a PEM text, which may also contain a key.
 ///
 /// # Errors
-/// There is none, or it cannot be read.
+/// There is none, or it cannot be parsed.
 fn facts(pem: &[u8]) -> CertificateResult<CertificateFacts> {
-    let der = CertificateDer::from_pem_slice(pem)
-        .map_err(|error| failed("there is no PEM block CERTIFICATE", &error))?;
+    let der =
+        CertificateDer::from_pem_slice(pem).map_err(|error| failed("no PEM block CERTIFICATE", &error))?;
     let (_, certificate) =
-        X509Certificate::from_der(&der).map_err(|error| failed("the certificate cannot be read", &error))?;
+        X509Certificate::from_der(&der).map_err(|error| failed("failed to parse the certificate", &error))?;
     let at = |seconds: i64| {
-        Timestamp::from_second(seconds).map_err(|error| failed("the certificate's time", &error))
+        Timestamp::from_second(seconds)
+            .map_err(|error| failed("failed to parse the validity of the certificate", &error))
     };
     Ok(CertificateFacts {
         not_before: at(certificate.validity().not_before.timestamp())?,
@@ -114,7 +115,7 @@ fn names(certificate: &X509Certificate<'_>) -> CertificateResult<CertificateName
     };
     let alternatives = certificate
         .subject_alternative_name()
-        .map_err(|error| failed("the certificate's alternative names", &error))?;
+        .map_err(|error| failed("failed to parse the alternative names of the certificate", &error))?;
     for name in alternatives.iter().flat_map(|extension| &extension.value.general_names) {
         if let GeneralName::DNSName(name) = name {
             names.dns_names.insert((*name).to_owned());
@@ -132,44 +133,44 @@ fn address(bytes: &[u8]) -> Option<IpAddr> {
 }
 
 fn params(names: &CertificateNames) -> CertificateResult<CertificateParams> {
-    let wrong = |name: &str, error: &dyn std::fmt::Display| failed(&format!("the name {name:?}"), error);
+    let wrong = |name: &str, error: &dyn std::fmt::Display| failed(&format!("invalid name {name:?}"), error);
     let mut params = CertificateParams::new(Vec::from_iter(names.dns_names.clone()))
-        .map_err(|error| failed("the DNS names", &error))?;
+        .map_err(|error| failed("invalid DNS names", &error))?;
     params.subject_alt_names.extend(names.ip_addresses.iter().copied().map(SanType::IpAddress));
     // The API server's signers compare the subject as a whole: organizations come first.
     params.distinguished_name = DistinguishedName::new();
     for organization in &names.organizations {
         if organization.is_empty() {
-            return Err(wrong(organization, &"an organization needs a name"));
+            return Err(wrong(organization, &"an organization must not be empty"));
         }
         params.distinguished_name.push(DnType::OrganizationName, organization.as_str());
     }
     if names.common_name.is_empty() {
-        return Err(wrong(&names.common_name, &"a certificate needs a common name"));
+        return Err(wrong(&names.common_name, &"a common name is required"));
     }
     params.distinguished_name.push(DnType::CommonName, names.common_name.as_str());
     Ok(params)
 }
 
 fn key_pair(key: &str) -> CertificateResult<KeyPair> {
-    let der =
-        PrivateKeyDer::from_pem_slice(key.as_bytes()).map_err(|error| failed("the key is no PEM", &error))?;
-    KeyPair::try_from(&der).map_err(|error| failed("the key cannot be used", &error))
+    let der = PrivateKeyDer::from_pem_slice(key.as_bytes())
+        .map_err(|error| failed("failed to parse the key as PEM", &error))?;
+    KeyPair::try_from(&der).map_err(|error| failed("unusable key", &error))
 }
 
-/// Fails where the key is not that of the certificate.
+/// Fails if the key does not match the certificate.
 fn certified(certificate: &str, key: &str) -> CertificateResult<CertifiedKey> {
     let chain = CertificateDer::pem_slice_iter(certificate.as_bytes())
         .collect::<Result<Vec<_>, _>>()
-        .map_err(|error| failed("the certificate is no PEM", &error))?;
+        .map_err(|error| failed("failed to parse the certificate as PEM", &error))?;
     let key = PrivateKeyDer::from_pem_slice(key.as_bytes())
-        .map_err(|error| failed("there is no PEM block with a private key", &error))?;
+        .map_err(|error| failed("no PEM block with a private key", &error))?;
     CertifiedKey::from_der(chain, key, &rustls::crypto::ring::default_provider())
-        .map_err(|error| failed("the certificate and its key", &error))
+        .map_err(|error| failed("the certificate does not match its key", &error))
 }
 
 fn generate() -> CertificateResult<KeyPair> {
-    KeyPair::generate().map_err(|error| failed("cannot make a key", &error))
+    KeyPair::generate().map_err(|error| failed("failed to generate a key", &error))
 }
 
 fn key_pem(key: &KeyPair) -> String {
@@ -181,7 +182,7 @@ fn pem(label: &str, der: &[u8]) -> String {
     let mut pem = format!("-----BEGIN {label}-----\n");
     let mut rest = text.as_str();
     while !rest.is_empty() {
-        // Base64 is ASCII: any place parts it well.
+        // Base64 is ASCII, so it can be split anywhere.
         let (line, tail) = rest.split_at(rest.len().min(PEM_LINE));
         pem.push_str(line);
         pem.push('\n');
@@ -209,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signing_request_names_the_node_and_where_it_serves() {
+    fn serving_signing_request_has_the_node_name_and_its_addresses() {
         let key = X509.new_key().unwrap();
         let pem = X509.signing_request(&key, &serving()).unwrap();
         assert!(pem.starts_with("-----BEGIN CERTIFICATE REQUEST-----\n"), "{pem}");
@@ -228,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_asks_for_no_address() {
+    fn client_signing_request_has_no_addresses() {
         let names = CertificateNames { dns_names: [].into(), ip_addresses: [].into(), ..serving() };
         let pem = X509.signing_request(&X509.new_key().unwrap(), &names).unwrap();
         let der = rustls_pki_types::CertificateSigningRequestDer::from_pem_slice(pem.as_bytes()).unwrap();
@@ -237,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_made_says_what_it_was_made_for() {
+    fn self_signed_certificate_has_the_requested_names_and_lifetime() {
         let now: Timestamp = "2026-11-21T12:00:00Z".parse().unwrap();
         let year = Duration::from_secs(365 * 86400);
         let pair = X509.self_signed(&serving(), now, year).unwrap();
@@ -250,12 +251,12 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_is_good_only_with_its_own_key() {
+    fn certificate_must_match_its_key() {
         let pair = X509.self_signed(&serving(), Timestamp::UNIX_EPOCH, BACKDATED).unwrap();
         assert_eq!(X509.read(&pair).unwrap().names, serving());
         let stranger = PemPair { key: X509.new_key().unwrap(), ..pair.clone() };
         let error = X509.read(&stranger).unwrap_err().to_string();
-        assert!(error.starts_with("the certificate and its key: "), "{error}");
+        assert!(error.starts_with("the certificate does not match its key: "), "{error}");
         // A pair may be in one file.
         let both = format!("{}{}", pair.certificate, pair.key);
         X509.read(&PemPair { certificate: both.clone(), key: both }).unwrap();
@@ -264,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_known_by_the_same_id_for_ever() {
+    fn key_id_is_stable() {
         let key = X509.new_key().unwrap();
         let id = X509.key_id(&key).unwrap();
         assert_eq!(id, X509.key_id(&key).unwrap());
@@ -274,20 +275,20 @@ mod tests {
     }
 
     #[test]
-    fn keys_differ_and_stay_out_of_logs() {
+    fn generated_keys_differ_and_are_not_logged() {
         assert_ne!(X509.new_key().unwrap(), X509.new_key().unwrap());
         let pair = X509.self_signed(&serving(), Timestamp::UNIX_EPOCH, BACKDATED).unwrap();
         assert!(!format!("{pair:?}").contains("PRIVATE"));
     }
 
     #[test]
-    fn what_cannot_be_used_is_named() {
+    fn errors_name_the_invalid_certificate_or_key() {
         for text in ["", "rubbish", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
             let error = facts(text.as_bytes()).unwrap_err().to_string();
             assert!(error.contains("ertificate") || error.contains("CERTIFICATE"), "{error}");
         }
         let error = X509.signing_request("rubbish", &serving()).unwrap_err().to_string();
-        assert!(error.starts_with("the key is no PEM"), "{error}");
+        assert!(error.starts_with("failed to parse the key as PEM"), "{error}");
         let nameless = CertificateNames { common_name: String::new(), ..serving() };
         let error = X509.signing_request(&X509.new_key().unwrap(), &nameless).unwrap_err().to_string();
         assert!(error.contains("common name"), "{error}");

@@ -1,4 +1,4 @@
-//! One call: our headers on it, within its budget and deadline, and its answer or the error that the server gave.
+//! One call: its headers, rate limit and deadline, and its response or error.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -22,33 +22,33 @@ use crate::error::in_full;
 use crate::pool::Pool;
 use crate::status;
 
-/// What the server may say when it says no.
+/// Limit for the body of an error response.
 const MAX_ERROR: usize = 64 << 10;
-/// How much memory a server gets by only announcing a length.
+/// Limit for the memory that is reserved from a `Content-Length`.
 const MAX_RESERVED: usize = 1 << 20;
 
-/// What every call of one handle has in common.
+/// Shared by all calls of one handle.
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) pool: Arc<Pool>,
     pub(crate) credentials: Arc<Credentials>,
-    /// What comes before `/api`.
+    /// The path before `/api`.
     pub(crate) prefix: String,
     pub(crate) headers: HeaderMap,
     pub(crate) budget: Option<Bucket>,
     pub(crate) deadline: Duration,
-    pub(crate) watched: Arc<Watched>,
+    pub(crate) metrics: Arc<CallMetrics>,
     pub(crate) trace: Option<Arc<dyn TraceContext>>,
 }
 
-/// Who counts calls, once there is somebody, and the host that they are counted under.
+/// The observer of calls, once it is set, and the host label of its metrics.
 #[derive(Debug)]
-pub(crate) struct Watched {
+pub(crate) struct CallMetrics {
     pub(crate) host: String,
     pub(crate) observer: OnceLock<Arc<dyn ApiObserver>>,
 }
 
-/// What is asked of the server.
+/// A request to the server.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     /// For errors: `patch status of pods default/web`.
@@ -58,19 +58,19 @@ pub(crate) struct Call {
     pub(crate) target: String,
     /// With its content type.
     pub(crate) body: Option<(&'static str, Bytes)>,
-    /// Bytes that the answer may have.
+    /// Maximum size of the response in bytes.
     pub(crate) most: usize,
 }
 
 impl Call {
-    /// The target without what is asked about it.
+    /// The target without its query.
     fn path(&self) -> &str {
         self.target.split_once('?').map_or(&*self.target, |(path, _)| path)
     }
 }
 
 impl Client {
-    /// The whole answer.
+    /// Makes the call and reads the whole response.
     pub(crate) async fn answer(&self, call: &Call) -> ClusterResult<Bytes> {
         self.within_deadline(call, async {
             let response = self.traced(call).await?;
@@ -81,8 +81,8 @@ impl Client {
                 .and_then(|length| length.to_str().ok().and_then(|length| length.parse().ok()));
             match collect(response.into_body(), call.most, hint).await {
                 Ok(body) => {
-                    if let Some(observer) = self.watched.observer.get() {
-                        observer.read(&self.watched.host, call.method.as_str(), body.len() as u64);
+                    if let Some(observer) = self.metrics.observer.get() {
+                        observer.read(&self.metrics.host, call.method.as_str(), body.len() as u64);
                     }
                     Ok(body)
                 }
@@ -92,19 +92,19 @@ impl Client {
                 Err(Incomplete::TooLarge) => Err(ClusterError::Failed {
                     call: call.name.clone(),
                     code,
-                    message: format!("the answer is larger than {} MiB", call.most >> 20),
+                    message: format!("the response is larger than {} MiB", call.most >> 20),
                 }),
             }
         })
         .await
     }
 
-    /// The beginning of an answer that goes on for as long as somebody reads it.
+    /// Makes the call and returns its response as a stream.
     pub(crate) async fn open(&self, call: &Call) -> ClusterResult<Answer> {
         self.within_deadline(call, async { Ok(self.traced(call).await?.into_body()) }).await
     }
 
-    /// Waits for the budget, then has the call done in time.
+    /// Waits for the rate limiter, then makes the call within its deadline.
     async fn within_deadline<T>(
         &self,
         call: &Call,
@@ -113,11 +113,11 @@ impl Client {
         if let Some(budget) = &self.budget {
             let wait = budget.take(self.deadline).map_err(|wait| ClusterError::Busy {
                 call: call.name.clone(),
-                message: "our own limit of calls per second is used up".to_owned(),
+                message: "client-side rate limit exceeded".to_owned(),
                 retry_after: Some(wait),
             })?;
-            if let Some(observer) = self.watched.observer.get() {
-                observer.waited(&self.watched.host, call.method.as_str(), wait);
+            if let Some(observer) = self.metrics.observer.get() {
+                observer.waited(&self.metrics.host, call.method.as_str(), wait);
             }
             tokio::time::sleep(wait).await;
         }
@@ -126,11 +126,11 @@ impl Client {
         })
     }
 
-    /// The exchange, in a span of its own that ends with the head of the answer.
+    /// The exchange in a separate span, which ends with the headers of the response.
     async fn traced(&self, call: &Call) -> ClusterResult<Response<Answer>> {
         let span = tracing::info_span!(
             target: "trace", "API", otel.name = format!("HTTP {}", call.method), otel.kind = "client",
-            http.request.method = call.method.as_str(), url.path = call.path(), server.address = self.watched.host,
+            http.request.method = call.method.as_str(), url.path = call.path(), server.address = self.metrics.host,
             http.response.status_code = tracing::field::Empty, otel.error = tracing::field::Empty
         );
         let answer = self.exchange(call).instrument(span.clone()).await;
@@ -141,7 +141,7 @@ impl Client {
         answer
     }
 
-    /// The head of a good answer.
+    /// The headers of a successful response.
     async fn exchange(&self, call: &Call) -> ClusterResult<Response<Answer>> {
         let request = self.request(call).await?;
         let request_bytes = request.body().size_hint().lower();
@@ -190,7 +190,7 @@ impl Client {
     }
 }
 
-/// A request and, as far as it came, its answer; counted when dropped, which a deadline may do.
+/// A request and its response, as far as it was received. Counted when dropped, also by a deadline.
 struct Exchange<'a> {
     client: &'a Client,
     call: &'a Call,
@@ -201,7 +201,7 @@ struct Exchange<'a> {
 
 impl Drop for Exchange<'_> {
     fn drop(&mut self) {
-        let Watched { host, observer } = &*self.client.watched;
+        let CallMetrics { host, observer } = &*self.client.metrics;
         if let Some(observer) = observer.get() {
             observer.exchanged(&ApiExchange {
                 host,

@@ -1,6 +1,6 @@
-//! One connection to the server: HTTP/2 with many calls side by side, or HTTP/1.1 with one at a time.
+//! One connection to the server: HTTP/2 with concurrent calls, or HTTP/1.1 with one call at a time.
 //!
-//! Owns the tasks that drive it; they end with the last handle to it, which is the pool's or that of the last call.
+//! Owns the tasks that drive it; they end with the last handle to it, which the pool or the last call has.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -25,15 +25,15 @@ use tokio::task::JoinSet;
 use crate::dial::Dialed;
 use crate::error::in_full;
 
-/// Calls and watches side by side. Servers allow 100 or more.
+/// Concurrent calls and watches. Servers allow 100 or more.
 pub(crate) const STREAMS: usize = 100;
-/// What the server may send on one stream before we have read it. The connection's window holds all of them, so that
-/// a watch that nobody reads never stops the others.
+/// Flow-control window of a stream. The connection's window covers all streams, so that a watch that is not read never
+/// blocks the others.
 const STREAM_WINDOW: u32 = 512 << 10;
 const CONNECTION_WINDOW: u32 = STREAM_WINDOW * 100;
-/// A connection that is silent for so long is asked whether it lives...
+/// A connection without traffic for this long is pinged...
 const PING_AFTER: Duration = Duration::from_secs(30);
-/// ...and is given up if it does not answer.
+/// ...and closed if it does not answer within this time.
 const PING_TIMEOUT: Duration = Duration::from_secs(15);
 
 pub(crate) type Outgoing = Request<Full<Bytes>>;
@@ -47,7 +47,7 @@ pub(crate) struct Connection {
 
 enum Sender {
     H1(Mutex<http1::SendRequest<Full<Bytes>>>),
-    /// With how many streams the server allows.
+    /// With the number of streams that the server allows.
     H2(http2::SendRequest<Full<Bytes>>, Arc<AtomicUsize>),
 }
 
@@ -67,7 +67,7 @@ impl Drop for Connection {
     }
 }
 
-/// What hyper wants to have running for a connection.
+/// The executor for hyper's tasks of a connection.
 #[derive(Clone, Default)]
 struct Tasks(Arc<Mutex<JoinSet<()>>>);
 
@@ -82,17 +82,17 @@ where
     }
 }
 
-/// Why a call got no answer.
+/// Why a call got no response.
 #[derive(Debug)]
 pub(crate) enum SendError {
-    /// The server has not begun to work on it: it can be sent again elsewhere without doing anything twice.
+    /// The server has not processed the request: it can safely be sent again over another connection.
     Unsent(String),
-    /// The server may have done what was asked.
+    /// The server may have processed the request.
     Broken(String),
 }
 
 impl Connection {
-    /// Agrees with the server on how to talk.
+    /// Performs the HTTP handshake.
     pub(crate) async fn open(dialed: Dialed) -> Result<Self, hyper::Error> {
         let tasks = Tasks::default();
         let io = TokioIo::new(dialed.stream);
@@ -102,7 +102,7 @@ impl Connection {
                 .initial_stream_window_size(STREAM_WINDOW)
                 .initial_connection_window_size(CONNECTION_WINDOW)
                 .initial_max_send_streams(STREAMS)
-                // A table of the server's recent headers keeps many small allocations for the life of the connection.
+                // A header table would keep many small allocations for the life of the connection.
                 .header_table_size(0)
                 .keep_alive_interval(PING_AFTER)
                 .keep_alive_timeout(PING_TIMEOUT)
@@ -144,7 +144,7 @@ impl Connection {
         self.running.load(Ordering::Relaxed)
     }
 
-    /// A place for one more call, if there is one.
+    /// A permit for one more call, if one is available.
     pub(crate) fn permit(self: &Arc<Self>) -> Option<StreamPermit> {
         let limit = match &self.sender {
             Sender::H1(_) => 1,
@@ -155,14 +155,14 @@ impl Connection {
         raised.is_ok().then(|| StreamPermit { connection: Arc::clone(self) })
     }
 
-    /// A place although all are taken: the call waits within hyper until one is free.
+    /// A permit beyond the limit: the call waits within hyper until a stream is available.
     pub(crate) fn permit_beyond_limit(self: &Arc<Self>) -> StreamPermit {
         self.running.fetch_add(1, Ordering::Relaxed);
         StreamPermit { connection: Arc::clone(self) }
     }
 }
 
-/// A place on a connection, given back when it is dropped.
+/// A permit for a call on a connection, returned when it is dropped.
 #[derive(Debug)]
 pub(crate) struct StreamPermit {
     connection: Arc<Connection>,
@@ -175,7 +175,7 @@ impl Drop for StreamPermit {
 }
 
 impl StreamPermit {
-    /// Sends the request, whose URI is path and query only, and waits for the head of the answer.
+    /// Sends the request, whose URI is path and query only, and waits for the headers of the response.
     pub(crate) async fn send(
         self,
         mut request: Outgoing,
@@ -186,7 +186,7 @@ impl StreamPermit {
                 if let Ok(host) = HeaderValue::from_str(authority.as_str()) {
                     request.headers_mut().insert(HOST, host);
                 }
-                // The answer before this one may just have ended.
+                // The previous response may have just ended.
                 let ready = poll_fn(|context| sender.lock().poll_ready(context)).await;
                 ready.map_err(|error| SendError::Unsent(in_full(&error)))?;
                 let sending = sender.lock().try_send_request(request);
@@ -200,7 +200,7 @@ impl StreamPermit {
             }
         };
         match sent {
-            Ok(response) => Ok(response.map(|body| Answer { body, _claim: self })),
+            Ok(response) => Ok(response.map(|body| Answer { body, _permit: self })),
             Err(error) => {
                 let unsent = error.message().is_some() || never_begun(error.error());
                 let words = in_full(error.error());
@@ -216,7 +216,7 @@ fn absolute(path: &Uri, authority: &Authority) -> Uri {
     Uri::from_parts(parts).unwrap_or_else(|_| path.clone())
 }
 
-/// The server said that it will not work on this request: it is going away in good order, or has too many.
+/// The server reported that it does not process this request: it shuts down gracefully, or refused the stream.
 fn never_begun(error: &hyper::Error) -> bool {
     let mut source = std::error::Error::source(error);
     while let Some(cause) = source {
@@ -230,11 +230,11 @@ fn never_begun(error: &hyper::Error) -> bool {
     false
 }
 
-/// The body of an answer, which holds its place on the connection.
+/// The body of a response, which holds its permit on the connection.
 #[derive(Debug)]
 pub(crate) struct Answer {
     body: Incoming,
-    _claim: StreamPermit,
+    _permit: StreamPermit,
 }
 
 impl Body for Answer {

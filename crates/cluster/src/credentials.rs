@@ -1,4 +1,4 @@
-//! The header `Authorization` of each call, kept for as long as it holds.
+//! The `Authorization` header of calls, cached as long as it is valid.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,9 +14,9 @@ use crate::encode::{self, bearer, secret};
 use crate::plugin::PluginLogin;
 use crate::tls::Tls;
 
-/// How long the content of a token file is believed.
+/// How long the content of a token file is cached.
 const TOKEN_FILE_HOLDS: Duration = Duration::from_secs(60);
-/// Tokens have a few kilobytes.
+/// Limit for a token file; tokens have a few kilobytes.
 const MAX_TOKEN: u64 = 1 << 20;
 
 #[derive(Debug)]
@@ -34,7 +34,7 @@ enum Kind {
 }
 
 impl Credentials {
-    /// A plugin may give us a certificate instead, which goes to `tls`.
+    /// A plugin may return a certificate instead, which is set in `tls`.
     pub(crate) fn new(login: &Login, clock: Clock, tls: Option<Arc<Tls>>) -> Self {
         let kind = match login {
             Login::None => Kind::None,
@@ -50,7 +50,7 @@ impl Credentials {
     }
 
     /// # Errors
-    /// Why there is none, in words.
+    /// The credentials cannot be read. The text is complete.
     pub(crate) async fn authorization(&self) -> Result<Option<HeaderValue>, String> {
         match &self.kind {
             Kind::None => Ok(None),
@@ -71,7 +71,7 @@ impl Credentials {
         }
     }
 
-    /// The server did not accept what we sent: the next call gets it again.
+    /// The server rejected the credentials: the next call reads them again.
     pub(crate) fn rejected(&self) {
         match &self.kind {
             Kind::None | Kind::Fixed(_) => {}
@@ -83,7 +83,7 @@ impl Credentials {
 
 async fn read_token(path: &Path) -> Result<HeaderValue, String> {
     use tokio::io::AsyncReadExt;
-    let named = |error: &dyn std::fmt::Display| format!("the token file {}: {error}", path.display());
+    let named = |error: &dyn std::fmt::Display| format!("token file {}: {error}", path.display());
     let file = tokio::fs::File::open(path).await.map_err(|error| named(&error))?;
     let mut token = String::new();
     file.take(MAX_TOKEN).read_to_string(&mut token).await.map_err(|error| named(&error))?;
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_token_file_is_read_again_every_minute() {
+    async fn token_file_is_read_again_every_minute() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("token");
         let clock = Clock::starting_at(jiff::Timestamp::UNIX_EPOCH);
@@ -113,9 +113,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_no_header_can_hold_is_refused_without_showing_it() {
+    async fn invalid_token_is_rejected_without_showing_it() {
         let login = Login::Token("top\nsecret".to_owned());
         let problem = Credentials::new(&login, Clock::system(), None).authorization().await.unwrap_err();
-        assert!(problem.contains("no header") && !problem.contains("secret"), "{problem}");
+        assert!(problem.contains("not allowed in a header") && !problem.contains("secret"), "{problem}");
     }
 }

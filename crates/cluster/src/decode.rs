@@ -1,7 +1,7 @@
-//! JSON into objects: single ones, lists, and the lines of a watch.
+//! Parses JSON into objects: single ones, lists, and the lines of a watch.
 //!
-//! Fields that we do not know are passed over, so that newer servers do no harm. `managedFields` are thrown away as
-//! soon as an object is decoded: they are a third of it, and nothing here reads them.
+//! Unknown fields are ignored, for compatibility with newer servers. `managedFields` are dropped as soon as an object is
+//! parsed, because they are a third of its size and unused.
 
 use model::k8s::{Metadata, ObjectMeta, Resource};
 use ports::cluster::{Change, ClusterError, Listed};
@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 
 use crate::status;
 
-/// What every kind of object in the API can do.
+/// Requirements for every kind of API object.
 pub(crate) trait Object:
     Resource + Metadata<Ty = ObjectMeta> + Serialize + DeserializeOwned + Send + Sync + 'static
 {
@@ -26,7 +26,7 @@ pub(crate) fn object<K: Object>(json: &[u8]) -> serde_json::Result<K> {
 }
 
 /// # Errors
-/// Names the item that is malformed.
+/// An item is malformed; the error names it.
 pub(crate) fn list<K: Object>(json: &[u8]) -> serde_json::Result<Listed<K>> {
     let list: ListJson<K> = serde_json::from_slice(json)?;
     let resource_version = list.metadata.resource_version.unwrap_or_default();
@@ -36,12 +36,12 @@ pub(crate) fn list<K: Object>(json: &[u8]) -> serde_json::Result<Listed<K>> {
     Ok(Listed { items: list.items.0, resource_version })
 }
 
-/// One line of a watch. An event of the type ERROR is the error that it says.
+/// Parses one line of a watch. An event of type ERROR becomes the error of its status.
 pub(crate) fn event<K: Object>(call: &str, line: &[u8]) -> Result<Change<K>, ClusterError> {
     let malformed = |problem: &dyn std::fmt::Display| ClusterError::Failed {
         call: call.to_owned(),
         code: 200,
-        message: format!("a malformed event: {problem}"),
+        message: format!("malformed watch event: {problem}"),
     };
     let event: EventJson<'_> = serde_json::from_slice(line).map_err(|error| malformed(&error))?;
     let object = event.object.get();
@@ -67,7 +67,7 @@ fn without_managed_fields<K: Object>(mut object: K) -> K {
     object
 }
 
-/// An object within something larger; the error says which one it is.
+/// Parses an item of a list or event; the error names the item.
 fn item<K: Object>(json: &str) -> serde_json::Result<K> {
     object(json.as_bytes()).map_err(|error| {
         let head: Head = serde_json::from_str(json).unwrap_or_default();
@@ -132,12 +132,12 @@ impl<'de, K: Object> Visitor<'de> for ItemsVisitor<K> {
         f.write_str("a list of objects")
     }
 
-    /// Go writes an empty list as null.
+    /// Go encodes an empty list as null.
     fn visit_unit<E: serde::de::Error>(self) -> Result<Self::Value, E> {
         Ok(no_items())
     }
 
-    /// One item after the other, so that only one is in memory twice.
+    /// Parses one item after another, so that only one is in memory twice.
     fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<Self::Value, A::Error> {
         let mut items = Vec::new();
         while let Some(json) = sequence.next_element::<&'de RawValue>()? {

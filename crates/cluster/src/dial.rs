@@ -1,4 +1,4 @@
-//! Opens connections: TCP, through a proxy where there is one, TLS, and which HTTP is spoken over it.
+//! Opens connections: TCP, through a proxy if one is configured, TLS, and negotiation of the HTTP version.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,17 +18,17 @@ use crate::tls::{self, Tls};
 /// For all addresses of a name together.
 const CONNECT: Duration = Duration::from_secs(30);
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// What a proxy may say before the connection is ours.
+/// Limit for the headers of a proxy's response.
 const MAX_PROXY_HEAD: usize = 16 << 10;
-/// A peer that vanished without a word is noticed within a minute or so: three probes, and as long for unread data.
+/// A peer that vanished is detected within about a minute: three probes, and the same time for unacknowledged data.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 const KEEPALIVE_PROBES: u32 = 3;
 const UNACKNOWLEDGED: Duration = Duration::from_secs(60);
 
-/// Not shared with probes: their lookups must not keep this node from its API server.
+/// Not shared with probes, because their lookups must not delay those of the API server.
 static RESOLVER: Resolver = Resolver::new();
 
-/// Why there is no connection. Cloned for everybody who waited for it.
+/// Why a connection could not be opened. Cloned for every call that waited for it.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct DialError(String);
@@ -42,21 +42,21 @@ impl DialError {
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
-/// An open connection, before anything was said over it.
+/// An open connection, before the HTTP handshake.
 pub(crate) struct Dialed {
     pub(crate) stream: Box<dyn Stream>,
     pub(crate) http2: bool,
-    /// Of the TLS configuration it was made with.
+    /// Version of its TLS configuration.
     pub(crate) version: u64,
 }
 
-/// Where to, and how.
+/// Address, proxy and TLS of connections.
 #[derive(Debug)]
 pub(crate) struct Dialer {
     server: ServerUrl,
     name: String,
     proxy: Option<ProxyUrl>,
-    /// None for plain HTTP.
+    /// `None` for plain HTTP.
     tls: Option<Arc<Tls>>,
 }
 
@@ -66,7 +66,7 @@ impl Dialer {
         Self { server: access.server.clone(), name, proxy: access.proxy.clone(), tls }
     }
 
-    /// Of the TLS configuration that the next connection would have.
+    /// Version of the TLS configuration for the next connection.
     pub(crate) fn version(&self) -> u64 {
         self.tls.as_ref().map_or(0, |tls| tls.version())
     }
@@ -104,7 +104,7 @@ fn refused(error: AccessError) -> DialError {
 
 fn server_name(name: &str) -> Result<ServerName<'static>, DialError> {
     ServerName::try_from(name.to_owned())
-        .map_err(|_| DialError(format!("{name:?} is no name a server can have")))
+        .map_err(|_| DialError(format!("{name:?} is not a valid server name")))
 }
 
 async fn within<T>(
@@ -115,7 +115,7 @@ async fn within<T>(
     match tokio::time::timeout(limit, step).await {
         Ok(Ok(done)) => Ok(done),
         Ok(Err(error)) => Err(DialError(format!("{what}: {}", in_full(&error)))),
-        Err(_) => Err(DialError(format!("{what}: no answer within {limit:?}"))),
+        Err(_) => Err(DialError(format!("{what}: timed out after {limit:?}"))),
     }
 }
 
@@ -135,7 +135,7 @@ async fn connect(host: &str, port: u16) -> Result<TcpStream, DialError> {
 
 async fn connect_to(address: SocketAddr) -> io::Result<TcpStream> {
     let stream = TcpStream::connect(address).await?;
-    // With nobody listening on a port of this machine the kernel may pick that very port for our end.
+    // If no process listens on a port of this machine, the kernel may choose that port as the source port.
     if stream.local_addr()? == stream.peer_addr()? {
         return Err(io::ErrorKind::ConnectionRefused.into());
     }
@@ -149,7 +149,7 @@ async fn connect_to(address: SocketAddr) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Asks the proxy for a connection to the server.
+/// Requests a connection to the server from the proxy (CONNECT).
 async fn tunnel(stream: &mut Box<dyn Stream>, proxy: &ProxyUrl, server: &ServerUrl) -> io::Result<()> {
     let host = if server.host.contains(':') { format!("[{}]", server.host) } else { server.host.clone() };
     let target = format!("{host}:{}", server.port);
@@ -161,11 +161,11 @@ async fn tunnel(stream: &mut Box<dyn Stream>, proxy: &ProxyUrl, server: &ServerU
     request.push_str("\r\n");
     stream.write_all(request.as_bytes()).await?;
     stream.flush().await?;
-    // Byte by byte: what comes after the empty line belongs to the server.
+    // Byte by byte, because data after the empty line comes from the server.
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         if head.len() >= MAX_PROXY_HEAD {
-            return Err(io::Error::other("its answer has no end"));
+            return Err(io::Error::other("the headers of its response are too long"));
         }
         head.push(stream.read_u8().await?);
     }
@@ -173,6 +173,6 @@ async fn tunnel(stream: &mut Box<dyn Stream>, proxy: &ProxyUrl, server: &ServerU
     let first = head.lines().next().unwrap_or_default();
     match first.split(' ').nth(1) {
         Some(code) if code.starts_with('2') => Ok(()),
-        _ => Err(io::Error::other(format!("it refused a connection to {target}: {first}"))),
+        _ => Err(io::Error::other(format!("it rejected a connection to {target}: {first}"))),
     }
 }

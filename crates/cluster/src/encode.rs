@@ -1,4 +1,4 @@
-//! Texts on their way into URLs and headers.
+//! Encodes text for URLs and headers.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -8,7 +8,7 @@ pub(crate) fn base64(content: &[u8]) -> String {
     BASE64_STANDARD.encode(content)
 }
 
-/// Everything but letters, digits and `-._~` as `%2C`.
+/// Percent-encodes everything but letters, digits and `-._~`.
 pub(crate) fn percent(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -22,7 +22,7 @@ pub(crate) fn percent(text: &str) -> String {
     encoded
 }
 
-/// The other way round; what is no proper escape stays as it is.
+/// The inverse; an invalid escape is kept.
 pub(crate) fn percent_decoded(text: &str) -> String {
     let mut decoded = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -48,7 +48,7 @@ pub(crate) fn bearer(token: &str) -> Result<HeaderValue, String> {
 
 pub(crate) fn secret(text: &str) -> Result<HeaderValue, String> {
     let mut header = HeaderValue::from_str(text)
-        .map_err(|_| "the token or password has characters that no header can have".to_owned())?;
+        .map_err(|_| "the token or password has characters that are not allowed in a header".to_owned())?;
     header.set_sensitive(true);
     Ok(header)
 }
@@ -58,13 +58,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_means_something_in_a_url_is_escaped() {
+    fn reserved_characters_are_percent_encoded() {
         assert_eq!(percent("app in (a,b),x!=ü"), "app%20in%20%28a%2Cb%29%2Cx%21%3D%C3%BC");
         assert_eq!(percent("web-0.default_~"), "web-0.default_~");
     }
 
     #[test]
-    fn what_was_escaped_comes_back() {
+    fn percent_decoding_is_the_inverse_of_encoding() {
         for text in ["me:s%cr%t", "a b/ü", "%", "%zz", "100%2"] {
             assert_eq!(percent_decoded(&percent(text)), text);
         }

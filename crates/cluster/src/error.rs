@@ -1,10 +1,10 @@
-//! What can be wrong before any call is made, and what a transport reports.
+//! Errors of the configuration, and the text of transport errors.
 
 use std::error::Error;
 use std::fmt;
 use std::path::PathBuf;
 
-/// A setting of an [`crate::Access`] cannot be used. Says which value, and what is allowed.
+/// An invalid setting of an [`crate::Access`]. The text has the value, and which values are allowed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct AccessError(String);
@@ -15,22 +15,22 @@ impl AccessError {
     }
 
     pub(crate) fn unreadable(path: &std::path::Path, error: &std::io::Error) -> Self {
-        Self(format!("cannot read {}: {error}", path.display()))
+        Self(format!("failed to read {}: {error}", path.display()))
     }
 }
 
-/// A kubeconfig file cannot be used.
+/// An invalid kubeconfig file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KubeconfigError {
-    #[error("cannot read the kubeconfig {}: {problem}", path.display())]
+    #[error("failed to read kubeconfig {}: {problem}", path.display())]
     Unreadable { path: PathBuf, problem: String },
-    #[error("the kubeconfig {} is {problem}", path.display())]
+    #[error("kubeconfig {} is {problem}", path.display())]
     Malformed { path: PathBuf, problem: String },
-    #[error("the kubeconfig {}: {field}: {problem}", path.display())]
+    #[error("kubeconfig {}: {field}: {problem}", path.display())]
     Field { path: PathBuf, field: String, problem: String },
 }
 
-/// Why a request got no answer: with all the causes, in one line.
+/// An error with all its causes, in one line.
 pub(crate) fn in_full(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

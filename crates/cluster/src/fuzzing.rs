@@ -1,5 +1,5 @@
-//! What fuzzers (`scripts/fuzz`) throw at the reader of kubeconfigs: any bytes are read or refused with words. What was
-//! found once lies in `fuzz/corpus`, and is tried again with every test run.
+//! Fuzz targets (`scripts/fuzz`) of the parsers of kubeconfigs and API responses: any bytes are parsed or rejected with an
+//! error. Inputs that were found once are in `fuzz/corpus`, and are run again with every test run.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::kubeconfig::parse;
 use crate::proxy::ProxyEnv;
 use crate::watch::Lines;
 
-/// A name, which is also that of a corpus, and what is done with each input.
+/// A name, which is also that of a corpus, and the function to run with each input.
 pub type Target = (&'static str, fn(&[u8]));
 
 pub const TARGETS: &[Target] =
@@ -25,7 +25,7 @@ pub fn kubeconfig(data: &[u8]) {
     }
 }
 
-/// The lines of a watch are the same in whatever pieces they come, and each is a change or an error that names the call.
+/// The lines of a watch do not depend on how the bytes were split, and each is a change or an error that names the call.
 pub fn watch_events(data: &[u8]) {
     let Some((choice, data)) = data.split_first() else { return };
     let read = |piece: usize| {
@@ -54,7 +54,7 @@ pub fn watch_events(data: &[u8]) {
     }
 }
 
-/// A list is refused with words or has a version to watch from.
+/// A list is rejected with an error or has a resource version to watch from.
 pub fn object_list(data: &[u8]) {
     match decode::list::<Pod>(data) {
         Ok(list) => {

@@ -1,4 +1,4 @@
-//! Who the node is to its API server, as something that others may change; and the way in for a node that has yet to join.
+//! The node's client identity, which certificate rotation may change, and the bootstrap client of a new node.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ fn wrong(error: impl std::fmt::Display) -> CertificateError {
     CertificateError(error.to_string())
 }
 
-/// The bootstrap kubeconfig, which is read whenever it is needed: its token may be replaced.
+/// The bootstrap kubeconfig, which is read on each use, because its token may be replaced.
 #[derive(Clone, Debug)]
 pub struct Bootstrap {
     pub kubeconfig: PathBuf,
@@ -29,10 +29,10 @@ pub struct Bootstrap {
 }
 
 impl Bootstrap {
-    /// A handle of its own; connects to nothing yet.
+    /// A separate handle; does not connect yet.
     ///
     /// # Errors
-    /// The file, or one that it names, cannot be used.
+    /// The file, or one that it refers to, is invalid.
     pub fn open(&self) -> CertificateResult<ApiHandle> {
         let access = kubeconfig::read(&self.kubeconfig, &self.proxies).map_err(wrong)?;
         let server = ApiServer::new(access, self.settings.clone());
@@ -41,11 +41,11 @@ impl Bootstrap {
     }
 }
 
-/// The identity with which the handles of one [`ApiServer`] call.
+/// The client identity of the handles of one [`ApiServer`].
 #[derive(Clone, Debug)]
 pub struct NodeIdentity {
     pub server: Arc<ApiServer>,
-    /// What the server was made from.
+    /// The access that the server was created from.
     pub access: Access,
     pub bootstrap: Option<Bootstrap>,
 }
@@ -75,27 +75,27 @@ impl IdentityPort for NodeIdentity {
 }
 
 impl Access {
-    /// The client certificate and its key as they are now; `None` where the access shows none.
+    /// The current client certificate and its key; `None` if the access has none.
     ///
     /// # Errors
-    /// A file cannot be read, or is no text.
+    /// A file cannot be read, or is not valid UTF-8.
     pub fn client_pair(&self) -> Result<Option<PemPair>, AccessError> {
         let Some(source) = &self.identity else { return Ok(None) };
         let text = |content: Vec<u8>| {
             String::from_utf8(content)
-                .map_err(|_| AccessError::new("the client certificate or its key is no text"))
+                .map_err(|_| AccessError::new("the client certificate or its key is not valid UTF-8"))
         };
         Ok(Some(PemPair { certificate: text(source.certificate.read()?)?, key: text(source.key.read()?)? }))
     }
 
-    /// The client certificate and its key are in the kubeconfig itself.
+    /// Whether the client certificate and its key are embedded in the kubeconfig.
     #[must_use]
     pub fn embeds_client_pair(&self) -> bool {
         let is_inline = |content: &Content| matches!(content, Content::Inline(_));
         self.identity.as_ref().is_some_and(|pair| is_inline(&pair.certificate) && is_inline(&pair.key))
     }
 
-    /// Where the client certificate comes from, for errors.
+    /// The source of the client certificate, for errors.
     #[must_use]
     pub fn client_origin(&self) -> String {
         match self.identity.as_ref().map(|source| &source.certificate) {
@@ -105,7 +105,7 @@ impl Access {
         }
     }
 
-    /// It has something to show that is no certificate.
+    /// Whether it has credentials other than a certificate.
     #[must_use]
     pub fn has_login(&self) -> bool {
         self.login != Login::None

@@ -1,6 +1,6 @@
-//! Kubeconfig files: from YAML to the [`Access`] that their current context means.
+//! Kubeconfig files: parses YAML into the [`Access`] of the current context.
 //!
-//! Fields that we do not know are passed over. Files named in it are relative to its own directory.
+//! Unknown fields are ignored. Paths of files are relative to the directory of the kubeconfig.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,7 +19,7 @@ use crate::proxy::ProxyEnv;
 
 const PLUGIN_VERSIONS: [&str; 2] =
     ["client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"];
-/// Where a cluster says what its plugins are to know.
+/// The cluster extension with configuration for exec plugins.
 const PLUGIN_EXTENSION: &str = "client.authentication.k8s.io/exec";
 
 #[derive(Debug, Default, Deserialize)]
@@ -124,17 +124,17 @@ struct EnvVar {
     value: String,
 }
 
-/// What the current context of the file means. `proxies` counts where the file names no proxy itself.
+/// Reads the access of the current context. `proxies` applies if the file sets no proxy.
 ///
 /// # Errors
-/// The file cannot be read, is no kubeconfig, or a field that the context needs is missing or wrong.
+/// The file cannot be read or is not a kubeconfig, or a required field is missing or invalid.
 pub fn read(path: &Path, proxies: &ProxyEnv) -> Result<Access, KubeconfigError> {
     let text = std::fs::read_to_string(path)
         .map_err(|error| KubeconfigError::Unreadable { path: path.to_owned(), problem: error.to_string() })?;
     parse(&text, path, proxies)
 }
 
-/// As [`read`], of a text that came from `path`.
+/// As [`read`], for a text that was read from `path`.
 ///
 /// # Errors
 /// As [`read`].
@@ -150,19 +150,19 @@ pub fn parse(text: &str, path: &Path, proxies: &ProxyEnv) -> Result<Access, Kube
 
 fn decode(text: &str) -> Result<File, String> {
     let malformed =
-        |problem: Problem| format!("no valid {}: {}", yaml::format_of(text), problem.with_place());
+        |problem: Problem| format!("not valid {}: {}", yaml::format_of(text), problem.with_place());
     let document = yaml::read_one(text).map_err(malformed)?.ok_or("empty")?;
     Reading::lenient().read(&document).map_err(malformed)
 }
 
-/// A field, and what is wrong with it.
+/// A field, and the problem with it.
 type Wrong = (String, String);
 
 fn wrong(field: impl Into<String>, problem: impl Into<String>) -> Wrong {
     (field.into(), problem.into())
 }
 
-/// What the current context of a file is about, and how the parts are called in errors.
+/// The cluster and user of the current context, with the names of their fields for errors.
 struct Current<'a> {
     cluster: Cluster,
     cluster_field: String,
@@ -199,7 +199,7 @@ fn resolve(file: &File, path: &Path, proxies: &ProxyEnv) -> Result<Access, Wrong
     let Current { cluster, cluster_field, users, user_name: name, context_field } = current(file)?;
     let user = match users.iter().find(|user| user.name == name) {
         Some(user) => user.user.clone().unwrap_or_default(),
-        // A server may let anybody in.
+        // A server may allow requests without a user.
         None if name.is_empty() => User::default(),
         None => return Err(wrong(format!("{context_field}.user"), format!("there is no user {name:?}"))),
     };
@@ -228,11 +228,11 @@ fn resolve(file: &File, path: &Path, proxies: &ProxyEnv) -> Result<Access, Wrong
     })
 }
 
-/// The kubeconfig (YAML) of a node that joined by the bootstrap kubeconfig `path`: the same cluster, and a login by the
+/// The kubeconfig (YAML) of a node that was bootstrapped with the kubeconfig `path`: the same cluster, and a client
 /// certificate and key that are both in the file `pem`.
 ///
 /// # Errors
-/// As [`read`], of the bootstrap kubeconfig.
+/// As [`read`], for the bootstrap kubeconfig.
 pub fn for_node(path: &Path, pem: &Path) -> Result<String, KubeconfigError> {
     let unreadable = |problem: String| KubeconfigError::Unreadable { path: path.to_owned(), problem };
     let text = std::fs::read_to_string(path).map_err(|error| unreadable(error.to_string()))?;
@@ -240,7 +240,7 @@ pub fn for_node(path: &Path, pem: &Path) -> Result<String, KubeconfigError> {
         decode(&text).map_err(|problem| KubeconfigError::Malformed { path: path.to_owned(), problem })?;
     let dir = path.parent().unwrap_or(Path::new("."));
     let cluster = current(&file).and_then(|current| {
-        // A relative path means something else in another directory.
+        // Relative paths depend on the directory of the file.
         let authority = current.cluster.certificate_authority.as_ref().filter(|file| !file.is_empty());
         let authority = authority.map(|file| std::path::absolute(dir.join(file))).transpose();
         let authority = authority.map_err(|error| {
@@ -256,7 +256,7 @@ pub fn for_node(path: &Path, pem: &Path) -> Result<String, KubeconfigError> {
     let mut lines = vec!["apiVersion: v1".to_owned(), "clusters:".to_owned(), "- cluster:".to_owned()];
     let mut set = |field: &str, value: Option<&str>| {
         if let Some(value) = value.filter(|value| !value.is_empty()) {
-            // JSON's way to quote a text is also one of YAML's.
+            // A JSON string is also a valid YAML string.
             lines.push(format!("    {field}: {}", Value::from(value)));
         }
     };
@@ -283,7 +283,7 @@ pub fn for_node(path: &Path, pem: &Path) -> Result<String, KubeconfigError> {
     Ok(lines.join("\n"))
 }
 
-/// Data or file; not both.
+/// The data or the file of a field; not both.
 fn content(
     data: Option<&String>,
     file: Option<&String>,
@@ -300,7 +300,7 @@ fn content(
             let packed: String = data.split_ascii_whitespace().collect();
             let bytes = BASE64_STANDARD
                 .decode(packed)
-                .map_err(|error| wrong(format!("{field}-data"), format!("is no base64: {error}")))?;
+                .map_err(|error| wrong(format!("{field}-data"), format!("is not valid base64: {error}")))?;
             Ok(Some(Content::Inline(bytes)))
         }
     }
@@ -319,7 +319,7 @@ fn trust(cluster: &Cluster, field: &str, dir: &Path) -> Result<Trust, Wrong> {
         (None, false) => Ok(Trust::System),
         (Some(authorities), false) => Ok(Trust::Authorities(authorities)),
         (Some(_), true) => {
-            let problem = "is of no use with insecure-skip-tls-verify: set one of them";
+            let problem = "and insecure-skip-tls-verify may not both be set";
             Err(wrong(authority_field, problem))
         }
     }
@@ -338,8 +338,8 @@ fn identity(user: &User, field: &str, dir: &Path) -> Result<Option<IdentitySourc
     match (certificate, key) {
         (None, None) => Ok(None),
         (Some(certificate), Some(key)) => Ok(Some(IdentitySource { certificate, key })),
-        (Some(_), None) => Err(wrong(key_field, "is not set, but the client certificate needs its key")),
-        (None, Some(_)) => Err(wrong(certificate_field, "is not set, but there is a client key")),
+        (Some(_), None) => Err(wrong(key_field, "is not set, but client-certificate is")),
+        (None, Some(_)) => Err(wrong(certificate_field, "is not set, but client-key is")),
     }
 }
 
@@ -363,7 +363,7 @@ fn login(user: &User, field: &str, dir: &Path, cluster: &Cluster) -> Result<Logi
         return plugin(exec, &format!("{field}.exec"), dir, cluster);
     }
     if user.auth_provider.as_ref().is_some_and(|provider| !provider.is_null()) {
-        let problem = "auth providers are gone since Kubernetes 1.26: use exec";
+        let problem = "auth providers were removed in Kubernetes 1.26: use exec";
         return Err(wrong(format!("{field}.auth-provider"), problem));
     }
     Ok(Login::None)
@@ -381,12 +381,12 @@ fn plugin(exec: &Exec, field: &str, dir: &Path, cluster: &Cluster) -> Result<Log
     if exec.interactive_mode.as_deref() == Some("Always") {
         return Err(wrong(
             format!("{field}.interactiveMode"),
-            "is Always, but nobody sits in front of a kubelet",
+            "is Always, but a kubelet cannot run an interactive plugin",
         ));
     }
     let command = exec.command.clone().filter(|command| !command.is_empty());
     let command = command.ok_or_else(|| wrong(format!("{field}.command"), "is not set"))?;
-    // A bare name is looked for in PATH.
+    // A bare name is looked up in PATH.
     let command = if command.contains('/') { dir.join(&command).display().to_string() } else { command };
     let env = exec.env.iter().flatten().map(|var| (var.name.clone(), var.value.clone())).collect();
     Ok(Login::Plugin(Box::new(Plugin {
@@ -425,8 +425,8 @@ fn cluster_info(cluster: &Cluster, dir: &Path) -> Result<Value, String> {
         (Some(data), _) if !data.is_empty() => Some(data.clone()),
         (_, Some(file)) if !file.is_empty() => {
             let path = dir.join(file);
-            let pem =
-                std::fs::read(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+            let pem = std::fs::read(&path)
+                .map_err(|error| format!("failed to read {}: {error}", path.display()))?;
             Some(BASE64_STANDARD.encode(pem))
         }
         _ => None,
@@ -451,10 +451,7 @@ fn impersonation(user: &User, field: &str) -> Result<Impersonation, Wrong> {
     };
     let incomplete = impersonation.user.is_none() && impersonation != Impersonation::default();
     if incomplete {
-        return Err(wrong(
-            format!("{field}.as"),
-            "is not set, but the other fields of acting as somebody need it",
-        ));
+        return Err(wrong(format!("{field}.as"), "is not set, but other fields of impersonation are"));
     }
     Ok(impersonation)
 }

@@ -1,18 +1,18 @@
-//! The Cluster port over the Kubernetes API.
+//! Implements the `Cluster` port with the Kubernetes API.
 //!
-//! Owns: kubeconfig files, connections and their certificates, budgets of calls, JSON on the wire.
+//! Owns kubeconfig files, connections and their certificates, rate limits, and JSON encoding.
 //!
-//! From the outside in: `kubeconfig` says what to reach and as whom (`access`), `server` hands out handles, each of
-//! which is a [`ports::Cluster`]. A call goes through `objects` (its path and body), `client` (budget, deadline,
-//! headers, errors), `pool` and `connection` (which connection), `dial`, `proxy` and `tls` (how to get one);
-//! its answer comes back through `decode` or `watch`. `certificates` makes and reads keys and certificates.
+//! `kubeconfig` parses the server and credentials (`access`), `server` creates handles, each of which is a
+//! [`ports::Cluster`]. A call goes through `objects` (its path and body), `client` (rate limit, deadline, headers, errors),
+//! `pool` and `connection`, `dial`, `proxy` and `tls` (opening connections); its response comes back through `decode` or
+//! `watch`. `certificates` generates and parses keys and certificates.
 //!
 //! Architecture invariants:
-//! - nothing is decided or retried here: an answer or an error goes to the caller, who knows what to do with it. Only
-//!   a request that the server has certainly not begun to work on is sent again, over another connection;
-//! - no HTTP type leaves this room;
-//! - each handle has its own budget, so that one kind of traffic never waits behind another;
-//! - the time of day and chance come in.
+//! - nothing is decided or retried here: every response or error is returned to the caller. Only a request that the server
+//!   has certainly not processed is sent again, over another connection;
+//! - no HTTP type leaves this crate;
+//! - each handle has its own rate limit, so that one kind of traffic never delays another;
+//! - the clock and random numbers are arguments.
 #![forbid(unsafe_code)]
 
 pub mod access;

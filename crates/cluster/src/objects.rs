@@ -1,4 +1,4 @@
-//! The collections: which path, query and body each verb has.
+//! Collections: path, query and body of each verb.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -25,12 +25,12 @@ use crate::watch;
 const MAX_LIST: usize = 64 << 20;
 pub(crate) const MAX_OBJECT: usize = 8 << 20;
 pub(crate) const JSON: &str = "application/json";
-/// Servers are asked to end a watch after this long, or up to twice as long: so that watches do not end together.
+/// The timeout of a watch is this long to twice as long, so that watches do not end at the same time.
 const WATCH_SECONDS: u64 = 300;
-/// How much longer than it was asked to a server may let a watch go on before we end it.
+/// How much longer than its timeout a watch may last before the client ends it.
 const WATCH_GRACE: Duration = Duration::from_secs(30);
 
-/// Whether a kind lives in namespaces.
+/// Whether a kind is namespaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
     Cluster,
@@ -42,9 +42,9 @@ pub(crate) struct Objects<K> {
     client: Arc<Client>,
     rng: Arc<Rng>,
     scope: Scope,
-    /// What a server may have instead of the version that the kind names.
+    /// An older version of the API that the server may have instead.
     older: Option<&'static str>,
-    /// The server has only the older one, as far as it said.
+    /// The server has only the older version.
     is_older: AtomicBool,
     kind: PhantomData<fn() -> K>,
 }
@@ -67,7 +67,7 @@ impl<K: Object> Objects<K> {
         }
     }
 
-    /// Listed in this version of the API where the server does not have that of the kind. Their objects must look alike.
+    /// Uses this version of the API if the server does not have that of the kind. Objects of both must have the same fields.
     pub(crate) fn or(self, older: &'static str) -> Self {
         Self { older: Some(older), ..self }
     }
@@ -96,16 +96,16 @@ impl<K: Object> Objects<K> {
         }
     }
 
-    /// A call about one object. An empty name would make it one about all of them.
+    /// A call for one object. An empty name would select the whole collection.
     fn about(&self, method: Method, verb: &str, namespace: &str, name: &str) -> ClusterResult<Call> {
         let call = self.name_call(verb, namespace, name);
         let missing = match self.scope {
-            _ if name.is_empty() => Some("a name"),
-            Scope::Namespaced if namespace.is_empty() => Some("a namespace"),
+            _ if name.is_empty() => Some("the name"),
+            Scope::Namespaced if namespace.is_empty() => Some("the namespace"),
             Scope::Namespaced | Scope::Cluster => None,
         };
         if let Some(missing) = missing {
-            let message = format!("the {} needs {missing}", K::KIND);
+            let message = format!("{missing} of the {} is missing", K::KIND);
             return Err(ClusterError::Invalid { call, message });
         }
         let target = format!("{}/{}", self.path(Some(namespace)), percent(name));
@@ -143,7 +143,7 @@ impl<K: Object> Objects<K> {
 }
 
 pub(crate) fn malformed(call: &Call, error: &serde_json::Error) -> ClusterError {
-    let message = format!("the answer is malformed: {error}");
+    let message = format!("malformed response: {error}");
     ClusterError::Failed { call: call.name.clone(), code: 200, message }
 }
 
@@ -169,7 +169,7 @@ fn options(deletion: &Deletion) -> Value {
 impl<K: Object> Collection<K> for Objects<K> {
     async fn list(&self, selection: &Selection) -> ClusterResult<Listed<K>> {
         match (self.list_once(selection).await, self.older) {
-            // A collection that is empty is there; one that is not found, the server does not have in this version.
+            // An empty collection is not an error; "not found" means that the server does not have this version.
             (Err(ClusterError::NotFound { .. }), Some(_)) => {
                 self.is_older.fetch_xor(true, Ordering::Relaxed);
                 self.list_once(selection).await
@@ -198,7 +198,7 @@ impl<K: Object> Collection<K> for Objects<K> {
 
     async fn create(&self, namespace: &str, object: &K) -> ClusterResult<K> {
         let metadata = object.metadata();
-        // With `generateName` the server finds a name.
+        // With `generateName` the server chooses a name.
         let name = metadata.name.as_deref().or(metadata.generate_name.as_deref()).unwrap_or_default();
         let mut call = self.about(Method::POST, "create", namespace, name)?;
         call.target = self.path(Some(namespace));
@@ -235,7 +235,7 @@ impl<K: Object> Collection<K> for Objects<K> {
     async fn delete(&self, namespace: &str, name: &str, deletion: &Deletion) -> ClusterResult<()> {
         let mut call = self.about(Method::DELETE, "delete", namespace, name)?;
         call.body = Some(json_body(&call.name, &options(deletion))?);
-        // The object as it was, or a Status: nothing that the caller does not know.
+        // The response is the deleted object or a Status, which the caller does not need.
         self.client.answer(&call).await.map(drop)
     }
 }

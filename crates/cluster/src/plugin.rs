@@ -1,4 +1,4 @@
-//! Programs that log us in: `client.authentication.k8s.io`. Runs them, and keeps what they gave until it expires.
+//! Exec credential plugins (`client.authentication.k8s.io`): runs them, and caches their credentials until they expire.
 
 use std::process::Stdio;
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use crate::access::Plugin;
 use crate::encode::bearer;
 use crate::tls::{ClientIdentity, Tls};
 
-/// How long a program may take; it also ends when nobody waits for it any more.
+/// Timeout of a plugin; it is also killed when no call waits for it any more.
 const PLUGIN_DEADLINE: Duration = Duration::from_secs(60);
 const MAX_OUTPUT: u64 = 1 << 20;
-/// So much of what it complains about is shown.
+/// Limit for the part of its error output in messages.
 const MAX_COMPLAINT: u64 = 4 << 10;
 
 type Login = BoxFuture<'static, Result<Option<HeaderValue>, String>>;
@@ -43,9 +43,9 @@ struct Inner {
 #[derive(Debug, Default)]
 struct State {
     held: Option<Held>,
-    /// The certificate it gave last.
+    /// The last certificate that it returned.
     identity: Option<(String, String)>,
-    /// Everybody waits for the same run. Gone when nobody does.
+    /// Concurrent calls wait for the same run. Dropped when none waits any more.
     running: Option<WeakShared<Login>>,
 }
 
@@ -79,7 +79,7 @@ impl PluginLogin {
     }
 
     /// # Errors
-    /// The program could not be run, failed, or gave nothing of use.
+    /// The plugin could not be run, failed, or returned no credentials.
     pub(crate) async fn authorization(&self) -> Result<Option<HeaderValue>, String> {
         let run = {
             let mut state = self.inner.state.lock();
@@ -94,7 +94,7 @@ impl PluginLogin {
         run.await
     }
 
-    /// The next call runs the program again.
+    /// The next call runs the plugin again.
     pub(crate) fn forget(&self) {
         self.inner.state.lock().held = None;
     }
@@ -107,7 +107,7 @@ impl PluginLogin {
         let run = async move {
             let result = inner.log_in().await;
             inner.state.lock().running = None;
-            result.map_err(|problem| format!("the plugin {}: {problem}", inner.plugin.command))
+            result.map_err(|problem| format!("exec plugin {}: {problem}", inner.plugin.command))
         };
         let run = run.boxed().shared();
         state.running = run.downgrade();
@@ -119,12 +119,12 @@ impl Inner {
     async fn log_in(&self) -> Result<Option<HeaderValue>, String> {
         let output = tokio::time::timeout(PLUGIN_DEADLINE, self.output())
             .await
-            .map_err(|_| format!("no answer within {PLUGIN_DEADLINE:?}"))??;
+            .map_err(|_| format!("timed out after {PLUGIN_DEADLINE:?}"))??;
         let status = self.parse(&output)?;
         let header = status.token.as_deref().map(bearer).transpose()?;
         let identity = status.client_certificate_data.zip(status.client_key_data);
         if header.is_none() && identity.is_none() {
-            return Err("its answer has neither a token nor a certificate with its key".to_owned());
+            return Err("its output has neither a token nor a certificate with its key".to_owned());
         }
         if let Some((certificate, key)) = identity {
             self.take_identity(certificate, key)?;
@@ -136,17 +136,17 @@ impl Inner {
 
     fn parse(&self, output: &[u8]) -> Result<ExecStatus, String> {
         let credential: ExecCredential = serde_json::from_slice(output)
-            .map_err(|error| format!("its answer is no ExecCredential: {error}"))?;
+            .map_err(|error| format!("its output is not an ExecCredential: {error}"))?;
         if credential.kind != "ExecCredential" || credential.api_version != self.plugin.api_version {
             return Err(format!(
-                "its answer is a {} of {}, but must be an ExecCredential of {}",
+                "its output is a {} of {}, but must be an ExecCredential of {}",
                 credential.kind, credential.api_version, self.plugin.api_version
             ));
         }
-        credential.status.ok_or_else(|| "its answer has no status".to_owned())
+        credential.status.ok_or_else(|| "its output has no status".to_owned())
     }
 
-    /// Only a new certificate is worth new connections.
+    /// Only a changed certificate requires new connections.
     fn take_identity(&self, certificate: String, key: String) -> Result<(), String> {
         let given = (certificate, key);
         if self.state.lock().identity.as_ref() == Some(&given) {
@@ -164,7 +164,7 @@ impl Inner {
         let mut child = Command::new(&self.plugin.command)
             .args(&self.plugin.args)
             .envs(&self.plugin.env)
-            .env("KUBERNETES_EXEC_INFO", self.question().to_string())
+            .env("KUBERNETES_EXEC_INFO", self.request().to_string())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -183,13 +183,13 @@ impl Inner {
 
     fn not_started(&self, error: &std::io::Error) -> String {
         match self.plugin.install_hint.trim() {
-            "" => format!("cannot be run: {error}"),
-            hint => format!("cannot be run: {error}\n{hint}"),
+            "" => format!("failed to run: {error}"),
+            hint => format!("failed to run: {error}\n{hint}"),
         }
     }
 
-    /// What the program is asked.
-    fn question(&self) -> Value {
+    /// The input of the plugin.
+    fn request(&self) -> Value {
         let mut spec = json!({"interactive": false});
         if let Some(cluster) = &self.plugin.cluster {
             spec["cluster"] = cluster.clone();
@@ -201,7 +201,7 @@ impl Inner {
 async fn read(pipe: Option<impl AsyncRead + Unpin>, most: u64) -> Vec<u8> {
     let mut content = Vec::new();
     if let Some(pipe) = pipe {
-        // What was read before an error is what there is; its exit status says the rest.
+        // A read error ends the output; the exit status shows whether the plugin failed.
         let _ = pipe.take(most).read_to_end(&mut content).await;
     }
     content

@@ -1,8 +1,8 @@
-//! A few connections to one server: calls share them, and old ones make way without a call being lost.
+//! A pool of connections to one server: calls share them, and old ones are replaced without losing a call.
 //!
 //! Bounds: at most [`HTTP2_CONNECTIONS`] connections of HTTP/2 take calls, beyond that calls wait within them; of
-//! HTTP/1.1 as many as there are calls, of which [`HTTP1_IDLE`] are kept when they have nothing to do. One attempt at
-//! a time is made to open the first connection, and everybody waits for that one.
+//! HTTP/1.1 as many as there are calls, of which [`HTTP1_IDLE`] are kept when idle. Only one attempt at a time is made to
+//! open the first connection, and all calls wait for it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,8 +19,8 @@ use crate::error::in_full;
 
 const HTTP2_CONNECTIONS: usize = 8;
 const HTTP1_IDLE: usize = 8;
-/// How often a call looks for another connection when the one it got turned out to be closed.
-const TRIES: usize = 4;
+/// Attempts of a call to get another connection when the one it got was closed.
+const MAX_ATTEMPTS: usize = 4;
 
 type Opening = BoxFuture<'static, Result<Arc<Connection>, DialError>>;
 
@@ -32,12 +32,12 @@ pub(crate) struct Pool {
 
 #[derive(Default)]
 struct State {
-    /// Counts how often everything was thrown away.
+    /// Counts how often all connections were dropped.
     generation: u64,
     connections: Vec<Arc<Connection>>,
-    /// Gone when nobody waits for it any more.
+    /// Dropped when no call waits for it any more.
     opening: Option<WeakShared<Opening>>,
-    /// The server spoke HTTP/1.1 last time, so that each call needs a connection of its own.
+    /// The server used HTTP/1.1 last time, so that each call needs its own connection.
     one_each: bool,
 }
 
@@ -47,10 +47,10 @@ impl fmt::Debug for Pool {
     }
 }
 
-enum Place {
+enum Slot {
     Free(StreamPermit),
     Opening(Shared<Opening>),
-    /// To be opened for this call alone.
+    /// To be opened for this call only.
     Own(Opening),
 }
 
@@ -59,10 +59,10 @@ impl Pool {
         Arc::new(Self { dialer, authority, state: Mutex::default() })
     }
 
-    /// Sends the request over some connection. Whoever drops the future gives the call up.
+    /// Sends the request over some connection. Dropping the future abandons the call.
     pub(crate) async fn send(self: &Arc<Self>, request: Outgoing) -> Result<Response<Answer>, SendError> {
         let mut failure = String::new();
-        for _ in 0..TRIES {
+        for _ in 0..MAX_ATTEMPTS {
             let permit = match self.permit().await {
                 Ok(permit) => permit,
                 Err(error) => return Err(SendError::Unsent(error.to_string())),
@@ -82,16 +82,16 @@ impl Pool {
         state.opening = None;
         let old = std::mem::take(&mut state.connections);
         drop(state);
-        // Outside of the lock: the last handle to a connection ends its tasks.
+        // Outside of the lock: dropping the last handle to a connection ends its tasks.
         drop(old);
     }
 
     async fn permit(self: &Arc<Self>) -> Result<StreamPermit, DialError> {
         loop {
-            let connection = match self.place() {
-                Place::Free(permit) => return Ok(permit),
-                Place::Opening(opening) => opening.await?,
-                Place::Own(opening) => opening.await?,
+            let connection = match self.slot() {
+                Slot::Free(permit) => return Ok(permit),
+                Slot::Opening(opening) => opening.await?,
+                Slot::Own(opening) => opening.await?,
             };
             if let Some(permit) = connection.permit() {
                 return Ok(permit);
@@ -99,36 +99,36 @@ impl Pool {
         }
     }
 
-    fn place(self: &Arc<Self>) -> Place {
+    fn slot(self: &Arc<Self>) -> Slot {
         let version = self.dialer.version();
         let mut state = self.state.lock();
         let fits = |connection: &Arc<Connection>| connection.version() == version && !connection.is_closed();
         let old: Vec<_> = state.connections.extract_if(.., |connection| !fits(connection)).collect();
-        let place = self.place_in(&mut state);
+        let place = self.slot_in(&mut state);
         drop(state);
         drop(old);
         place
     }
 
-    fn place_in(self: &Arc<Self>, state: &mut State) -> Place {
+    fn slot_in(self: &Arc<Self>, state: &mut State) -> Slot {
         if let Some(permit) = state.connections.iter().find_map(Connection::permit) {
-            return Place::Free(permit);
+            return Slot::Free(permit);
         }
         let multiplexed = state.connections.iter().filter(|connection| connection.is_http2());
         if multiplexed.clone().count() >= HTTP2_CONNECTIONS
             && let Some(connection) = multiplexed.min_by_key(|connection| connection.running())
         {
-            return Place::Free(connection.permit_beyond_limit());
+            return Slot::Free(connection.permit_beyond_limit());
         }
         if state.one_each {
-            return Place::Own(self.open(state.generation));
+            return Slot::Own(self.open(state.generation));
         }
         if let Some(opening) = state.opening.as_ref().and_then(WeakShared::upgrade) {
-            return Place::Opening(opening);
+            return Slot::Opening(opening);
         }
         let opening = self.open(state.generation).shared();
         state.opening = opening.downgrade();
-        Place::Opening(opening)
+        Slot::Opening(opening)
     }
 
     fn open(self: &Arc<Self>, generation: u64) -> Opening {

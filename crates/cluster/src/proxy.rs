@@ -1,10 +1,10 @@
-//! Proxies by environment: `HTTPS_PROXY`, `HTTP_PROXY`, and `NO_PROXY` for what is reached without one.
+//! Proxies from the environment: `HTTPS_PROXY`, `HTTP_PROXY`, and `NO_PROXY` for hosts without a proxy.
 
 use std::net::IpAddr;
 
 use crate::access::{ProxyUrl, ServerUrl};
 
-/// The variables, as they were when the process started.
+/// The variables at the start of the process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProxyEnv {
     pub https: Option<String>,
@@ -13,7 +13,7 @@ pub struct ProxyEnv {
 }
 
 impl ProxyEnv {
-    /// From the environment of this process; upper case counts before lower case.
+    /// From the environment of this process; upper case takes precedence over lower case.
     #[must_use]
     pub fn from_env() -> Self {
         let get = |name: &str| {
@@ -24,7 +24,7 @@ impl ProxyEnv {
     }
 
     /// # Errors
-    /// The variable that is wrong, and why.
+    /// The name of the invalid variable, and why it is invalid.
     pub(crate) fn for_server(&self, server: &ServerUrl) -> Result<Option<ProxyUrl>, (String, String)> {
         let (name, url) = match server.tls {
             true => ("HTTPS_PROXY", &self.https),
@@ -38,8 +38,8 @@ impl ProxyEnv {
         Ok(Some(url))
     }
 
-    /// This machine, and what `NO_PROXY` names: `*`, `10.0.0.0/8`, `10.0.0.1`, `example.com` with all below it,
-    /// `.example.com` with only what is below it, each perhaps with a port.
+    /// This machine, and the entries of `NO_PROXY`: `*`, `10.0.0.0/8`, `10.0.0.1`, `example.com` with its subdomains,
+    /// `.example.com` for subdomains only, each optionally with a port.
     fn is_exempt(&self, host: &str, port: u16) -> bool {
         let host = host.trim_end_matches('.').to_ascii_lowercase();
         let address: Option<IpAddr> = host.parse().ok();
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_http_has_a_proxy_of_its_own_and_a_wrong_one_is_named() {
+    fn http_and_https_have_separate_proxies_and_errors_name_the_variable() {
         let server = ServerUrl::parse("http://api:8080").unwrap();
         assert_eq!(env("").for_server(&server), Ok(None));
         let wrong = ProxyEnv { http: Some("socks5://proxy".to_owned()), ..ProxyEnv::default() };

@@ -1,4 +1,4 @@
-//! Spread, so that many nodes and many watches do not act together. From a seed, so that a run can be repeated.
+//! Random numbers for jitter, so that nodes and watches do not act at the same time. Seeded, so that a run can be repeated.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,7 +10,7 @@ impl Rng {
         Self(AtomicU64::new(seed))
     }
 
-    /// One of `0..limit`; for jitter only. SplitMix64.
+    /// A number in `0..limit`; for jitter only. SplitMix64.
     pub(crate) fn below(&self, limit: u64) -> u64 {
         const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
         let mut bits = self.0.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);
@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_stays_below_the_limit_and_spreads() {
+    fn random_numbers_stay_below_the_limit_and_differ() {
         let rng = Rng::new(7);
         let drawn: std::collections::BTreeSet<u64> = (0..1000).map(|_| rng.below(300)).collect();
         assert!(drawn.len() > 200 && drawn.iter().all(|value| *value < 300), "{drawn:?}");

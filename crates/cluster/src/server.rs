@@ -1,4 +1,4 @@
-//! One API server, and the handles through which it is used.
+//! One API server, and the handles to call it.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -20,7 +20,7 @@ use serde::de::DeserializeOwned;
 
 use crate::access::{Access, Impersonation};
 use crate::budget::{Bucket, Budget};
-use crate::client::{Call, Client, Watched};
+use crate::client::{Call, CallMetrics, Client};
 use crate::credentials::Credentials;
 use crate::dial::Dialer;
 use crate::encode::percent;
@@ -30,31 +30,31 @@ use crate::pool::Pool;
 use crate::rng::Rng;
 use crate::tls::{ClientIdentity, Tls};
 
-/// How we present ourselves, and what comes in from outside.
+/// Settings of the client.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// `kubelet/v1.36.2 (linux/amd64) kubernetes/0f2a…`.
     pub user_agent: String,
-    /// Several calls over one connection, where the server can; off by `DISABLE_HTTP2`.
+    /// HTTP/2 if the server supports it; off with `DISABLE_HTTP2`.
     pub http2: bool,
     pub clock: Clock,
-    /// Spreads when watches end.
+    /// Seed for the jitter of watch timeouts.
     pub seed: u64,
-    /// Knows which trace a call belongs to; `None` where nobody asked for traces.
+    /// The trace context of calls; `None` if tracing is off.
     pub trace: Option<Arc<dyn TraceContext>>,
 }
 
-/// What sets one handle apart from the others.
+/// Settings of one handle.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HandleSettings {
-    /// None: as many calls as it likes.
+    /// `None`: no rate limit.
     pub budget: Option<Budget>,
-    /// For each call, from when the budget allows it; for a watch, until it begins.
+    /// For each call, from when the rate limit allows it; for a watch, until it begins.
     pub deadline: Duration,
 }
 
-/// One API server. Its identity and its files may change while it is used: later calls get connections of the new
-/// kind, calls under way end on the old ones.
+/// One API server. The client identity and files may change at run time: later calls get new connections, calls under way
+/// end on the old ones.
 #[derive(Debug)]
 pub struct ApiServer {
     access: Access,
@@ -64,15 +64,15 @@ pub struct ApiServer {
     credentials: Arc<Credentials>,
     rng: Arc<Rng>,
     shared: Arc<Pool>,
-    watched: Arc<Watched>,
+    metrics: Arc<CallMetrics>,
     trace: Option<Arc<dyn TraceContext>>,
 }
 
 impl ApiServer {
-    /// Reads the files that the access names; connects to nothing yet.
+    /// Reads the files of the access; does not connect yet.
     ///
     /// # Errors
-    /// A file or a value in it cannot be used.
+    /// A file or a value in it is invalid.
     pub fn new(access: Access, settings: Settings) -> Result<Self, AccessError> {
         let authority = access
             .server
@@ -84,18 +84,18 @@ impl ApiServer {
         let credentials = Arc::new(Credentials::new(&access.login, settings.clock, tls.clone()));
         let rng = Arc::new(Rng::new(settings.seed));
         let shared = pool(&access, &tls, &authority);
-        let watched = Arc::new(Watched { host: authority.to_string(), observer: OnceLock::new() });
+        let metrics = Arc::new(CallMetrics { host: authority.to_string(), observer: OnceLock::new() });
         let trace = settings.trace;
-        Ok(Self { access, authority, headers, tls, credentials, rng, shared, watched, trace })
+        Ok(Self { access, authority, headers, tls, credentials, rng, shared, metrics, trace })
     }
 
-    /// A handle that shares its connections with all others but those of [`Self::handle_apart`].
+    /// A handle that shares its connections with all other handles but those of [`Self::handle_apart`].
     #[must_use]
     pub fn handle(&self, settings: HandleSettings) -> ApiHandle {
         self.handle_over(Arc::clone(&self.shared), settings)
     }
 
-    /// A handle with connections of its own: for heartbeats, which must get through whatever else is going on.
+    /// A handle with separate connections, for heartbeats, which other traffic must not delay.
     #[must_use]
     pub fn handle_apart(&self, settings: HandleSettings) -> ApiHandle {
         self.handle_over(pool(&self.access, &self.tls, &self.authority), settings)
@@ -109,38 +109,41 @@ impl ApiServer {
             headers: self.headers.clone(),
             budget: settings.budget.map(Bucket::new),
             deadline: settings.deadline,
-            watched: Arc::clone(&self.watched),
+            metrics: Arc::clone(&self.metrics),
             trace: self.trace.clone(),
         };
         ApiHandle::new(&Arc::new(client), &self.rng)
     }
 
-    /// From now on `observer` is told of every call. Only the first one is kept.
+    /// Reports every call to `observer`. Only the first observer is kept.
     pub fn observe(&self, observer: Arc<dyn ApiObserver>) {
-        // Whoever comes second is told so by nothing else either.
-        let _ = self.watched.observer.set(observer);
+        // A second observer is ignored.
+        let _ = self.metrics.observer.set(observer);
     }
 
-    /// The calls to come show this certificate.
+    /// Later calls use this client certificate.
     ///
     /// # Errors
-    /// Certificate and key do not belong together.
+    /// The certificate does not match its key.
     pub fn set_identity(&self, identity: ClientIdentity) -> Result<(), AccessError> {
         match &self.tls {
             Some(tls) => tls.set_identity(identity),
-            None => Err(AccessError::new(format!("{} has no use for certificates", self.access.server))),
+            None => Err(AccessError::new(format!(
+                "{} does not use TLS, so a client certificate cannot be used",
+                self.access.server
+            ))),
         }
     }
 
-    /// Reads the certificate files again. Whether there was anything new in them; what cannot be used changes nothing.
+    /// Reads the certificate files again, and returns whether they have changed. Invalid files change nothing.
     ///
     /// # Errors
-    /// A file cannot be read or used.
+    /// A file cannot be read or is invalid.
     pub fn reload(&self) -> Result<bool, AccessError> {
         self.tls.as_ref().map_or(Ok(false), |tls| tls.reload())
     }
 
-    /// Where it is: `https://10.0.0.1:6443`.
+    /// The URL: `https://10.0.0.1:6443`.
     #[must_use]
     pub fn url(&self) -> String {
         self.access.server.to_string()
@@ -155,7 +158,7 @@ fn headers(user_agent: &str, impersonation: &Impersonation) -> Result<HeaderMap,
     let mut headers = HeaderMap::new();
     headers.insert(ACCEPT, HeaderValue::from_static(JSON));
     let mut add = |name: String, value: &str| {
-        let wrong = || AccessError::new(format!("{value:?} cannot be the header {name}"));
+        let wrong = || AccessError::new(format!("{value:?} is not a valid value of the header {name}"));
         let header = HeaderName::from_bytes(name.as_bytes()).map_err(|_| wrong())?;
         headers.append(header, HeaderValue::from_str(value).map_err(|_| wrong())?);
         Ok(())
@@ -178,10 +181,10 @@ fn headers(user_agent: &str, impersonation: &Impersonation) -> Result<HeaderMap,
     Ok(headers)
 }
 
-/// The version of this API that servers had before the one we ask for first.
+/// The older version of this API, for servers without the current one.
 const TRUST_BUNDLES_BEFORE: &str = "certificates.k8s.io/v1alpha1";
 
-/// The API with a budget and a deadline of its own.
+/// The API with its own rate limit and deadline.
 #[derive(Debug)]
 pub struct ApiHandle {
     client: Arc<Client>,
@@ -220,8 +223,8 @@ impl ApiHandle {
         }
     }
 
-    /// Sends a question that is an object, and is answered by the same object filled in.
-    async fn ask<Q: Serialize + DeserializeOwned + Sync>(
+    /// Posts a review object, and returns it with its status.
+    async fn post<Q: Serialize + DeserializeOwned + Sync>(
         &self,
         name: String,
         target: String,
@@ -297,22 +300,22 @@ impl Cluster for ApiHandle {
     ) -> ClusterResult<TokenRequest> {
         let name = format!("create token of serviceaccounts {namespace}/{account}");
         if namespace.is_empty() || account.is_empty() {
-            let message = "the ServiceAccount needs a namespace and a name".to_owned();
+            let message = "namespace or name of the ServiceAccount is missing".to_owned();
             return Err(ClusterError::Invalid { call: name, message });
         }
         let (namespace, account) = (percent(namespace), percent(account));
         let target = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token");
-        self.ask(name, target, request).await
+        self.post(name, target, request).await
     }
 
     async fn review_token(&self, review: &TokenReview) -> ClusterResult<TokenReview> {
         let target = "/apis/authentication.k8s.io/v1/tokenreviews".to_owned();
-        self.ask("create tokenreviews".to_owned(), target, review).await
+        self.post("create tokenreviews".to_owned(), target, review).await
     }
 
     async fn review_access(&self, review: &SubjectAccessReview) -> ClusterResult<SubjectAccessReview> {
         let target = "/apis/authorization.k8s.io/v1/subjectaccessreviews".to_owned();
-        self.ask("create subjectaccessreviews".to_owned(), target, review).await
+        self.post("create subjectaccessreviews".to_owned(), target, review).await
     }
 
     async fn healthy(&self) -> ClusterResult<()> {

@@ -1,4 +1,4 @@
-//! What the server says when it says no: `metav1.Status`, by its reason first and its code second.
+//! Converts error responses (`metav1.Status`) into errors, by their reason first and their code second.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use http::header::HeaderValue;
 use ports::cluster::ClusterError;
 use serde::Deserialize;
 
-/// Enough of a text that is no Status, as a proxy in between may send it.
+/// Limit for the text of a response that is not a Status, as from a proxy.
 const MAX_SHOWN: usize = 512;
 
 #[derive(Debug, Default, Deserialize)]
@@ -35,7 +35,7 @@ pub(crate) fn retry_after(header: &HeaderValue) -> Option<Duration> {
         .map(|seconds| Duration::from_secs(seconds).min(model::time::MAX_WAIT))
 }
 
-/// The error for an answer with this code and body.
+/// The error for a response with this code and body.
 pub(crate) fn to_error(call: String, code: u16, retry_after: Option<Duration>, body: &[u8]) -> ClusterError {
     let status: Status = serde_json::from_slice(body).unwrap_or_default();
     let code = status.code.filter(|code| *code >= 400).unwrap_or(code);
@@ -43,7 +43,7 @@ pub(crate) fn to_error(call: String, code: u16, retry_after: Option<Duration>, b
         Some(message) => message,
         None => {
             let text: String = String::from_utf8_lossy(body).trim().chars().take(MAX_SHOWN).collect();
-            if text.is_empty() { format!("the server answered {code}") } else { text }
+            if text.is_empty() { format!("the server responded with status {code}") } else { text }
         }
     };
     let seconds = status.details.unwrap_or_default().retry_after_seconds.filter(|seconds| *seconds > 0);
@@ -76,12 +76,12 @@ mod tests {
     use super::*;
 
     fn error(code: u16, reason: &str) -> ClusterError {
-        let body = json!({"kind": "Status", "message": "words", "reason": reason, "code": code}).to_string();
+        let body = json!({"kind": "Status", "message": "text", "reason": reason, "code": code}).to_string();
         to_error("get pods a/b".to_owned(), code, None, body.as_bytes())
     }
 
     #[test]
-    fn the_reason_counts_before_the_code() {
+    fn status_reason_takes_precedence_over_the_code() {
         let call = || "get pods a/b".to_owned();
         let message = || "words".to_owned();
         assert_eq!(
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_busy_may_say_for_how_long() {
+    fn busy_error_has_the_retry_after_time() {
         let body = json!({"message": "later", "reason": "ServerTimeout", "code": 504, "details": {"retryAfterSeconds": 3}});
         let error = to_error("x".to_owned(), 504, None, body.to_string().as_bytes());
         let three = Some(Duration::from_secs(3));
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_status_is_shown_in_part() {
+    fn response_without_a_status_is_truncated() {
         let text = "<html>bad gateway</html>".repeat(100);
         let ClusterError::Failed { code: 502, message, .. } =
             to_error("x".to_owned(), 502, None, text.as_bytes())
@@ -122,6 +122,6 @@ mod tests {
         let ClusterError::NotFound { message, .. } = to_error("x".to_owned(), 404, None, b"") else {
             panic!("no failure")
         };
-        assert_eq!(message, "the server answered 404");
+        assert_eq!(message, "the server responded with status 404");
     }
 }

@@ -1,8 +1,8 @@
-//! TLS towards the API server: whom we trust and who we are, both of which may change while connections are open.
+//! TLS of the API client: CA bundle and client certificate, both of which may change while connections are open.
 //!
-//! Every change makes a new configuration with a higher version. Connections remember theirs, so that a pool can tell
-//! which ones are of yesterday. A configuration is made again, rather than one with a certificate that is looked up at
-//! each handshake, because TLS sessions that are resumed keep the identity they began with.
+//! Every change creates a new configuration with a higher version. Connections store their version, so that the pool can
+//! detect outdated ones. A new configuration is created, instead of resolving the certificate at each handshake, because
+//! resumed TLS sessions keep the identity they began with.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -18,10 +18,10 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use crate::access::{Access, Content, IdentitySource, Trust};
 use crate::error::AccessError;
 
-/// Where distributions keep the certificates of the authorities they trust; the first that exists is used.
+/// Paths of the CA bundles of distributions; the first that exists is used.
 const TRUSTED: [&str; 2] = ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt"];
 
-/// A client certificate, those between it and its authority, and its key.
+/// A client certificate with its intermediates and its key.
 pub struct ClientIdentity {
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
@@ -40,25 +40,26 @@ impl Clone for ClientIdentity {
 }
 
 impl ClientIdentity {
-    /// From PEM; certificate and key may be in one text, given twice.
+    /// Parses PEM; certificate and key may be in one text, passed twice.
     ///
     /// # Errors
-    /// There is no certificate or no key in it.
+    /// It contains no certificate or no key.
     pub fn from_pem(certificate: &[u8], key: &[u8]) -> Result<Self, AccessError> {
-        let chain: Vec<_> = CertificateDer::pem_slice_iter(certificate)
-            .collect::<Result<_, _>>()
-            .map_err(|error| AccessError::new(format!("the client certificate is no PEM: {error}")))?;
+        let chain: Vec<_> =
+            CertificateDer::pem_slice_iter(certificate).collect::<Result<_, _>>().map_err(|error| {
+                AccessError::new(format!("failed to parse the client certificate as PEM: {error}"))
+            })?;
         if chain.is_empty() {
-            return Err(AccessError::new("there is no PEM block CERTIFICATE in the client certificate"));
+            return Err(AccessError::new("the client certificate has no PEM block CERTIFICATE"));
         }
         let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| {
-            AccessError::new(format!("there is no PEM block with a private key in the client key: {error}"))
+            AccessError::new(format!("the client key has no PEM block with a private key: {error}"))
         })?;
         Ok(Self { chain, key })
     }
 }
 
-/// The TLS side of one [`Access`].
+/// The TLS configuration of one [`Access`].
 pub(crate) struct Tls {
     trust: Trust,
     identity: Option<IdentitySource>,
@@ -84,7 +85,7 @@ impl fmt::Debug for Tls {
 }
 
 impl Tls {
-    /// Reads what the access names.
+    /// Reads the files of the access.
     pub(crate) fn new(access: &Access, http2: bool) -> Result<Self, AccessError> {
         let authorities = read_authorities(&access.trust)?;
         let identity_pem = access.identity.as_ref().map(read_identity).transpose()?;
@@ -109,7 +110,7 @@ impl Tls {
         self.state.lock().version
     }
 
-    /// From the next connection on we are this one.
+    /// Uses this client certificate for new connections.
     pub(crate) fn set_identity(&self, identity: ClientIdentity) -> Result<(), AccessError> {
         let mut state = self.state.lock();
         state.config = configure(&self.trust, &state.authorities, Some(&identity), self.http2)?;
@@ -119,7 +120,7 @@ impl Tls {
         Ok(())
     }
 
-    /// Reads the files again. Whether anything in them was new; what cannot be used changes nothing.
+    /// Reads the files again, and returns whether they have changed. Invalid files change nothing.
     pub(crate) fn reload(&self) -> Result<bool, AccessError> {
         let authorities = read_authorities(&self.trust)?;
         let identity_pem = self.identity.as_ref().map(read_identity).transpose()?;
@@ -140,7 +141,7 @@ impl Tls {
     }
 }
 
-/// A configuration that verifies by the authorities of this machine and sends no certificate: for HTTPS proxies.
+/// A configuration with the CAs of this machine and without a client certificate, for HTTPS proxies.
 pub(crate) fn for_proxies() -> Result<Arc<ClientConfig>, AccessError> {
     configure(&Trust::System, &read_authorities(&Trust::System)?, None, false)
 }
@@ -165,9 +166,9 @@ fn read_authorities(trust: &Trust) -> Result<Vec<u8>, AccessError> {
         Trust::System => {
             let found = TRUSTED.map(PathBuf::from).iter().find_map(|path| std::fs::read(path).ok());
             found.ok_or_else(|| {
-                let places = TRUSTED.join(", ");
+                let paths = TRUSTED.join(", ");
                 AccessError::new(format!(
-                    "no certificate authority is given, and none of {places} can be read"
+                    "no certificate authority is configured, and none of {paths} can be read"
                 ))
             })
         }
@@ -192,9 +193,11 @@ fn configure(
     };
     let mut config = match identity {
         None => builder.with_no_client_auth(),
-        Some(identity) => builder
-            .with_client_auth_cert(identity.chain.clone(), identity.key.clone_key())
-            .map_err(|error| AccessError::new(format!("the client certificate and its key: {error}")))?,
+        Some(identity) => {
+            builder.with_client_auth_cert(identity.chain.clone(), identity.key.clone_key()).map_err(
+                |error| AccessError::new(format!("the client certificate does not match its key: {error}")),
+            )?
+        }
     };
     if http2 {
         config.alpn_protocols.push(b"h2".to_vec());
@@ -214,7 +217,7 @@ fn roots(trust: &Trust, authorities: &[u8]) -> Result<RootCertStore, AccessError
                 "the certificate authority".to_owned()
             }
         };
-        return Err(AccessError::new(format!("there is no usable PEM block CERTIFICATE in {what}")));
+        return Err(AccessError::new(format!("no usable PEM block CERTIFICATE in {what}")));
     }
     Ok(roots)
 }

@@ -1,4 +1,4 @@
-//! The changes of a watch, as they come: one JSON object a line.
+//! The stream of changes of a watch: one JSON object a line.
 
 use std::marker::PhantomData;
 
@@ -12,17 +12,17 @@ use crate::connection::Answer;
 use crate::decode::{self, Object};
 use crate::error::in_full;
 
-/// Bytes of one line. Objects have at most 1.5 MiB where the server stores them in etcd.
+/// Limit for one line in bytes. Objects in etcd have at most 1.5 MiB.
 const MAX_LINE: usize = 8 << 20;
 
-/// `ends` is when the server should long have ended the watch: then it has ended.
+/// `ends` is when the watch is ended by the client, if the server has not ended it before.
 pub(crate) fn changes<K: Object>(call: String, body: Answer, ends: Instant) -> Changes<K> {
     let watch = Watch { call, body, ends, lines: Lines::default(), kind: PhantomData };
     futures_util::stream::unfold(Some(watch), |watch| async move {
         let mut watch = watch?;
         match watch.next().await {
             Some(Ok(change)) => Some((Ok(change), Some(watch))),
-            // What comes after an error cannot be trusted to be complete.
+            // Changes after an error may be incomplete.
             Some(Err(error)) => Some((Err(error), None)),
             None => None,
         }
@@ -47,14 +47,16 @@ impl<K: Object> Watch<K> {
                 }
             }
             if self.lines.rest().len() > MAX_LINE {
-                let message = format!("an event is larger than {} MiB", MAX_LINE >> 20);
+                let message = format!("a watch event is larger than {} MiB", MAX_LINE >> 20);
                 return Some(Err(ClusterError::Failed { call: self.call.clone(), code: 200, message }));
             }
             let frame = match tokio::time::timeout_at(self.ends, self.body.frame()).await {
                 Ok(Some(Ok(frame))) => frame,
                 Ok(Some(Err(error))) => return Some(Err(self.broken(in_full(&error)))),
                 Ok(None) if self.lines.rest().trim_ascii().is_empty() => return None,
-                Ok(None) => return Some(Err(self.broken("the watch ended within an event".to_owned()))),
+                Ok(None) => {
+                    return Some(Err(self.broken("the watch ended in the middle of an event".to_owned())));
+                }
                 Err(_) => return None,
             };
             if let Ok(data) = frame.into_data() {
@@ -68,12 +70,12 @@ impl<K: Object> Watch<K> {
     }
 }
 
-/// Lines, out of the pieces in which they come.
+/// Splits received bytes into lines.
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
     /// The beginning of a line, or several lines.
     buffer: BytesMut,
-    /// So much of the buffer is known to have no end of line in it.
+    /// Length of the part of the buffer that has no end of line.
     searched: usize,
 }
 
@@ -98,7 +100,7 @@ impl Lines {
         }
     }
 
-    /// What came and is no whole line.
+    /// The incomplete last line.
     pub(crate) fn rest(&self) -> &[u8] {
         &self.buffer
     }

@@ -1,10 +1,10 @@
-//! The CRI v1 protocol, generated from our own definitions.
+//! The CRI v1 protocol, generated from the definitions in this repository.
 //!
-//! Owns: `proto/runtime/v1/api.proto` and the Rust messages, clients and servers made from it.
+//! Owns `proto/runtime/v1/api.proto` and the Rust messages, clients and servers generated from it.
 //!
 //! Architecture invariants:
-//! - nothing here is written by hand but the `.proto` file and this page with its codec (`cargo run -p xtask -- codegen`);
-//! - only `cri` and `testing` may import this crate: protobuf types stop at the adapter.
+//! - only the `.proto` file and this module with its codec are written by hand (`cargo run -p xtask -- codegen`);
+//! - only `cri` and `testing` may import this crate: protobuf types do not leave the adapter.
 #![forbid(unsafe_code)]
 
 use std::marker::PhantomData;
@@ -12,8 +12,8 @@ use std::marker::PhantomData;
 use tonic::codec::BufferSettings;
 use tonic_prost::ProstCodec;
 
-/// The usual codec with smaller buffers to begin with: most messages of the CRI have some hundred bytes, a node has
-/// hundreds of calls in flight when it starts, and the usual 8 KiB a side would be the most of what they cost.
+/// The usual codec with smaller initial buffers: most CRI messages have a few hundred bytes, a node has hundreds of calls in
+/// flight when it starts, and the default of 8 KiB for each direction would be most of their memory.
 #[derive(Clone, Debug)]
 pub struct Codec<T, U>(PhantomData<(T, U)>);
 
@@ -23,7 +23,7 @@ impl<T, U> Default for Codec<T, U> {
     }
 }
 
-/// What a buffer begins with, and how much is gathered before it is handed to the transport.
+/// Initial size of a buffer, and the size at which it is passed to the transport.
 const FIRST_BYTES: usize = 512;
 const YIELD_BYTES: usize = 32 << 10;
 
@@ -61,7 +61,7 @@ where
     unused_lifetimes,
     unused_qualifications,
     deprecated,
-    reason = "generated code: its style is the generator's"
+    reason = "generated code"
 )]
 #[rustfmt::skip]
 pub mod v1 {
@@ -90,11 +90,10 @@ mod tests {
         };
     }
 
-    /// Fields younger than containerd 1.6, against which the contract suite runs: a wrong number here would be noticed
-    /// by nobody.
+    /// Fields newer than containerd 1.6, against which the contract suite runs: no other test would find a wrong number.
     #[test]
     #[allow(clippy::needless_update, reason = "some messages have no other field yet")]
-    fn fields_that_no_runtime_here_can_check_have_their_numbers() {
+    fn newer_cri_fields_have_their_numbers() {
         let text = || "x".to_owned();
         numbers! {
             StatusResponse.runtime_handlers = vec![v1::RuntimeHandler::default()] => 3;

@@ -1,4 +1,4 @@
-//! One call: its name, its deadline, and what an error of gRPC means to the kubelet.
+//! One call: its name, its deadline, and the conversion of gRPC errors.
 
 use std::error::Error;
 use std::future::Future;
@@ -10,10 +10,10 @@ use tokio::time::Instant;
 use tonic::{Code, Request, Response, Status};
 use tracing::Instrument;
 
-/// A deadline travels as a number of at most eight digits, so the other side's may be this much shorter than ours.
+/// A gRPC deadline is encoded with at most eight digits, so that the runtime's may be this much shorter.
 const ROUNDING: Duration = Duration::from_millis(10);
 
-/// The name (as the protocol has it) and the deadline of a call.
+/// The name in the CRI and the deadline of a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Call<'a> {
     name: &'static str,
@@ -30,17 +30,17 @@ impl<'a> Call<'a> {
         Self { name, deadline, observer }
     }
 
-    /// Wraps a message, telling the runtime how long we are going to wait.
+    /// Wraps a message with the deadline.
     pub(crate) fn request<T>(&self, message: T) -> Request<T> {
         let mut request = Request::new(message);
         if let Some(deadline) = self.deadline {
-            // tonic panics at durations that its header cannot show.
+            // tonic panics for durations that its header cannot encode.
             request.set_timeout(deadline.min(MAX_WAIT));
         }
         request
     }
 
-    /// Waits for the answer, no longer than the deadline.
+    /// Waits for the response until the deadline.
     pub(crate) fn answer<T>(
         self,
         answer: impl Future<Output = Result<Response<T>, Status>>,
@@ -61,16 +61,16 @@ impl<'a> Call<'a> {
             }
             match (result, self.deadline) {
                 (Some(result), _) => {
-                    result.map(Response::into_inner).map_err(|status| told(self.error(&status, took)))
+                    result.map(Response::into_inner).map_err(|status| recorded(self.error(&status, took)))
                 }
-                (None, deadline) => Err(told(self.timed_out(deadline.unwrap_or(took)))),
+                (None, deadline) => Err(recorded(self.timed_out(deadline.unwrap_or(took)))),
             }
         };
         answered.instrument(span)
     }
 
-    /// Waits for a stop or removal. That there is nothing to stop is success: the protocol demands it of the runtime, but
-    /// containerd 1.6 answers `NotFound`.
+    /// Waits for a stop or removal. A missing object is success: the CRI requires that of the runtime, but containerd 1.6
+    /// returns `NotFound`.
     pub(crate) async fn gone<T>(
         self,
         answer: impl Future<Output = Result<Response<T>, Status>>,
@@ -81,7 +81,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// The runtime said something that the protocol does not allow.
+    /// The runtime returned a response that the CRI does not allow.
     pub(crate) fn malformed(self, what: impl Into<String>) -> RuntimeError {
         RuntimeError::Failed { call: self.name, message: what.into() }
     }
@@ -94,7 +94,7 @@ impl<'a> Call<'a> {
         RuntimeError::Unimplemented { call: self.name, message }
     }
 
-    /// What a status means. `waited` tells a cancellation at the deadline from any other.
+    /// Converts a status. `waited` distinguishes a cancellation at the deadline from any other.
     pub(crate) fn error(self, status: &Status, waited: Duration) -> RuntimeError {
         let call = self.name;
         let message = status.message().to_owned();
@@ -104,7 +104,7 @@ impl<'a> Call<'a> {
         if status.code() == Code::DeadlineExceeded || by_a_timer {
             return RuntimeError::TimedOut { call, deadline };
         }
-        // Only a status made on this side has a source: the connection could not be made, or it broke.
+        // Only a status from the client side has a source: the connection failed or broke.
         if let Some(source) = status.source() {
             return RuntimeError::Unavailable { call, message: root_cause(source) };
         }
@@ -113,8 +113,8 @@ impl<'a> Call<'a> {
             Code::AlreadyExists => RuntimeError::AlreadyExists { call, message },
             Code::Unavailable => RuntimeError::Unavailable { call, message },
             Code::Unimplemented => RuntimeError::Unimplemented { call, message },
-            // A name that is taken has no code of its own: `Unknown` from containerd 1 and CRI-O, and from containerd 2
-            // the code for a state that forbids the call.
+            // A reserved name has no separate code: containerd 1 and CRI-O return `Unknown`, containerd 2 returns
+            // `FailedPrecondition`.
             Code::Unknown | Code::Internal | Code::FailedPrecondition if is_reserved_name(&message) => {
                 RuntimeError::AlreadyExists { call, message }
             }
@@ -135,8 +135,8 @@ impl<'a> Call<'a> {
     }
 }
 
-/// The span of the call says how it ended.
-fn told(error: RuntimeError) -> RuntimeError {
+/// Records the error in the span of the call.
+fn recorded(error: RuntimeError) -> RuntimeError {
     let span = tracing::Span::current();
     if !span.is_disabled() {
         span.record("otel.error", error.to_string());
@@ -148,7 +148,7 @@ fn is_reserved_name(message: &str) -> bool {
     message.contains("is reserved for") || message.contains("name is reserved")
 }
 
-/// The last error of the chain: the one that names the socket and the reason.
+/// The last error of the chain, which has the socket and the reason.
 fn root_cause(mut error: &(dyn Error + 'static)) -> String {
     while let Some(source) = error.source() {
         error = source;
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_that_a_decision_depends_on_keep_their_meaning() {
+    fn status_codes_are_converted_to_runtime_errors() {
         assert!(matches!(meaning(Code::NotFound, "gone"), RuntimeError::NotFound { .. }));
         assert!(matches!(meaning(Code::AlreadyExists, "there"), RuntimeError::AlreadyExists { .. }));
         assert!(matches!(meaning(Code::Unavailable, "busy"), RuntimeError::Unavailable { .. }));
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deadline_on_either_side_is_a_timeout() {
+    fn deadline_on_either_side_is_a_timeout() {
         let timeout = Duration::from_secs(4);
         let by_runtime = meaning(Code::DeadlineExceeded, "context deadline exceeded");
         assert!(matches!(by_runtime, RuntimeError::TimedOut { deadline, .. } if deadline == timeout));
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_taken_name_is_an_earlier_create_that_got_through() {
+    fn reserved_name_means_that_an_earlier_create_succeeded() {
         let containerd = "failed to reserve sandbox name \"web_default_1_0\": \
                           name \"web_default_1_0\" is reserved for \"4f2a\"";
         assert!(matches!(meaning(Code::Unknown, containerd), RuntimeError::AlreadyExists { .. }));

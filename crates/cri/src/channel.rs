@@ -1,4 +1,4 @@
-//! The connection: HTTP/2 over a unix socket, opened when needed and re-opened after it broke. Knows no verbs.
+//! The connection: HTTP/2 over a Unix socket, opened on demand and again after it broke. Knows no calls.
 
 use std::future::Future;
 use std::io;
@@ -14,26 +14,26 @@ use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint};
 use tower_service::Service;
 
-/// Listings of a full node are large; the protocol's clients accept this much.
+/// Listings of a full node are large; this is the usual limit of CRI clients.
 pub(crate) const MAX_RECEIVE_BYTES: usize = 16 * 1024 * 1024;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A channel to `socket` that connects at its first call, and again at the first call after it broke.
 ///
-/// Every call that finds no connection dials once, at once: nothing to back off from, as the kernel itself answers on a
-/// unix socket, and waiting up to three seconds between dials, as Go's clients do, would only notice the runtime late.
-/// Callers pace themselves.
+/// Every call without a connection dials once, immediately. No back-off is needed, because the kernel itself responds on a
+/// Unix socket, and a delay of up to three seconds between dials, as in Go's clients, would only notice the runtime late.
+/// Callers limit their rate.
 pub(crate) fn connect_lazily(socket: &Path) -> Channel {
-    // The URI only yields the `:authority` header; the path of the socket is not part of it.
+    // The URI only sets the `:authority` header; the path of the socket is not part of it.
     Endpoint::from_static("http://localhost")
-        // A table of recent headers keeps many small allocations for the life of the connection.
+        // A header table would keep many small allocations for the life of the connection.
         .http2_header_table_size(0)
         .connect_timeout(CONNECT_TIMEOUT)
         .connect_with_connector_lazy(Dial { socket: Arc::new(socket.to_path_buf()) })
 }
 
-/// Opens the socket, whatever URI is asked for.
+/// Opens the socket for any URI.
 struct Dial {
     socket: Arc<PathBuf>,
 }

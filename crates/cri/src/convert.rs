@@ -1,4 +1,4 @@
-//! Between `model` and the wire. Pure functions; whatever a runtime sends becomes a plain value.
+//! Converts between `model` types and CRI messages. Pure; any message of a runtime becomes a plain value.
 
 pub(crate) mod container;
 pub(crate) mod image;
@@ -14,8 +14,7 @@ use model::PodUid;
 use model::annotations::POD_UID_LABEL;
 use ports::runtime::Scope;
 
-/// Nanoseconds since 1970 as the wire has them. Zero means "not yet"; so does the negative number that Go makes of a
-/// zero time.
+/// Unix nanoseconds. Zero means "not yet", and so does the negative number of a zero time in Go.
 pub(crate) fn time(nanoseconds: i64) -> Option<Timestamp> {
     if nanoseconds <= 0 {
         return None;
@@ -23,12 +22,12 @@ pub(crate) fn time(nanoseconds: i64) -> Option<Timestamp> {
     Timestamp::from_nanosecond(i128::from(nanoseconds)).ok()
 }
 
-/// A creation time, which every object has; a runtime that omits it gets the oldest one, so it sorts last.
+/// A creation time. If a runtime omits it, it is the earliest time, so that the object sorts last.
 pub(crate) fn created_at(nanoseconds: i64) -> Timestamp {
     time(nanoseconds).unwrap_or(Timestamp::UNIX_EPOCH)
 }
 
-/// The label selector for what a listing is about.
+/// The label selector for the scope of a listing.
 pub(crate) fn selector(scope: &Scope) -> Option<BTreeMap<String, String>> {
     match scope {
         Scope::Node => None,
@@ -40,7 +39,7 @@ fn of_pod(uid: &PodUid) -> BTreeMap<String, String> {
     BTreeMap::from([(POD_UID_LABEL.to_owned(), uid.as_str().to_owned())])
 }
 
-/// The first of two texts that says something.
+/// The first text, or the second if it is empty.
 pub(crate) fn first_set(preferred: String, otherwise: String) -> String {
     if preferred.is_empty() { otherwise } else { preferred }
 }
@@ -50,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_that_is_not_set_is_no_time() {
+    fn unset_time_is_none() {
         assert_eq!(time(0), None);
         assert_eq!(time(-6_795_364_578_871_345_152), None);
         assert_eq!(created_at(0), Timestamp::UNIX_EPOCH);

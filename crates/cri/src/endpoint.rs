@@ -1,19 +1,19 @@
-//! Where a runtime listens: reading `containerRuntimeEndpoint` and `imageServiceEndpoint`. Opens nothing.
+//! Parses `containerRuntimeEndpoint` and `imageServiceEndpoint`. Opens nothing.
 
 use std::path::{Path, PathBuf};
 
-/// An endpoint that cannot be used. The text names it.
+/// An invalid endpoint. The text has it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointError {
     #[error("the container runtime endpoint is not set")]
     Empty,
-    #[error("container runtime endpoint {endpoint:?}: protocol {scheme:?} not supported, only unix is")]
+    #[error("container runtime endpoint {endpoint:?}: protocol {scheme:?} not supported, must be unix")]
     Scheme { endpoint: String, scheme: String },
     #[error("container runtime endpoint {endpoint:?}: must be an absolute path after unix://")]
     NotAbsolute { endpoint: String },
 }
 
-/// A unix socket, and what was odd about how it was written.
+/// A Unix socket, and a warning if its spelling is deprecated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
     path: PathBuf,
@@ -21,7 +21,7 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Reads `unix:///run/containerd/containerd.sock`; a bare absolute path is understood with a warning.
+    /// Parses `unix:///run/containerd/containerd.sock`; a bare absolute path is accepted with a warning.
     pub fn parse(endpoint: &str) -> Result<Self, EndpointError> {
         if endpoint.is_empty() {
             return Err(EndpointError::Empty);
@@ -51,7 +51,7 @@ impl Endpoint {
         &self.path
     }
 
-    /// What to tell the user, if the spelling is deprecated.
+    /// The warning, if the spelling is deprecated.
     #[must_use]
     pub fn into_warning(self) -> Option<String> {
         self.warning
@@ -74,14 +74,14 @@ mod tests {
     }
 
     #[test]
-    fn a_unix_url_names_a_socket() {
+    fn unix_url_is_parsed_into_a_socket_path() {
         assert_eq!(path_of("unix:///run/containerd/containerd.sock"), "/run/containerd/containerd.sock");
         assert_eq!(path_of("unix:/run/crio/crio.sock"), "/run/crio/crio.sock");
         assert_eq!(Endpoint::parse("unix:///run/a.sock").unwrap().into_warning(), None);
     }
 
     #[test]
-    fn a_bare_path_is_understood_with_a_warning() {
+    fn bare_path_is_accepted_with_a_warning() {
         let endpoint = Endpoint::parse("/run/containerd/containerd.sock").unwrap();
         assert_eq!(endpoint.path(), Path::new("/run/containerd/containerd.sock"));
         let warning = endpoint.into_warning().unwrap();
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_refused_by_name() {
+    fn other_endpoints_are_rejected_by_name() {
         assert_eq!(Endpoint::parse(""), Err(EndpointError::Empty));
         let tcp = Endpoint::parse("tcp://127.0.0.1:3735").unwrap_err().to_string();
         assert!(tcp.contains("tcp://127.0.0.1:3735") && tcp.contains("\"tcp\""), "{tcp}");

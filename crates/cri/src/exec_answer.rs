@@ -1,5 +1,5 @@
-//! Answers of ExecSync, read while they arrive. A command may print as much as the runtime hands on (16 MiB with
-//! containerd); of each stream only the beginning is kept, and no larger message is ever put together.
+//! Parses responses of ExecSync while they are received. A command may print up to the runtime's limit (16 MiB with
+//! containerd); only the beginning of each stream is kept, and no larger message is ever buffered.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -14,12 +14,12 @@ use tonic::body::Body;
 use tonic::transport::Channel;
 use tower_service::Service;
 
-/// So much of each output stream is kept; probes and hooks show 10 KiB of both.
+/// Limit for each output stream; probes and hooks use 10 KiB of both.
 pub(crate) const MAX_OUTPUT: usize = 10 << 10;
-/// What precedes each message of gRPC: whether it is compressed, and its length.
+/// Header of each gRPC message: whether it is compressed, and its length.
 const HEADER_BYTES: usize = 5;
 
-/// A channel whose answers are all taken for those of ExecSync, and are cut.
+/// A channel that parses all responses as ExecSync responses, and truncates their outputs.
 #[derive(Clone, Debug)]
 pub(crate) struct CutOutput(pub(crate) Channel);
 
@@ -72,20 +72,20 @@ impl hyper::body::Body for CutBody {
     }
 }
 
-/// What was read of an answer so far.
+/// Parser state of a response.
 #[derive(Debug, Default)]
 struct ExecAnswer {
     header: Vec<u8>,
-    /// Bytes of the message that did not arrive yet.
+    /// Bytes of the message that were not received yet.
     left: usize,
-    /// A number that is being read: its value so far, and the position of its next seven bits.
+    /// The current varint: its value so far, and the position of its next seven bits.
     number: (u64, u32),
     part: Part,
     kept: wire::ExecSyncResponse,
     is_complete: bool,
 }
 
-/// What comes next in the message.
+/// The next part of the message.
 #[derive(Clone, Copy, Debug, Default)]
 enum Part {
     #[default]
@@ -107,11 +107,11 @@ const STDERR: u64 = 2;
 const EXIT_CODE: u64 = 3;
 
 impl ExecAnswer {
-    /// Takes the next bytes of the answer. Once all of its message has arrived, returns it with its outputs cut.
+    /// Parses the next bytes of the response. Once its message is complete, returns it with truncated outputs.
     fn feed(&mut self, mut data: &[u8]) -> Result<Option<Bytes>, &'static str> {
         while let Some((&byte, rest)) = data.split_first() {
             if self.is_complete {
-                return Err("ExecSync was answered with more than one message");
+                return Err("the response of ExecSync has more than one message");
             }
             data = if self.header.len() < HEADER_BYTES {
                 self.take_header_byte(byte)?;
@@ -124,7 +124,7 @@ impl ExecAnswer {
             if self.header.len() == HEADER_BYTES && self.left == 0 {
                 self.is_complete = true;
                 if !matches!((self.part, self.number), (Part::Tag, (0, 0))) {
-                    return Err("the answer of ExecSync ends within a field");
+                    return Err("the response of ExecSync ends within a field");
                 }
                 return self.message(data);
             }
@@ -138,7 +138,7 @@ impl ExecAnswer {
             && let Ok(length) = <[u8; 4]>::try_from(length)
         {
             if *compressed != 0 {
-                return Err("the answer of ExecSync is compressed, which was not asked for");
+                return Err("the response of ExecSync is compressed, which was not requested");
             }
             self.left = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
         }
@@ -204,7 +204,7 @@ impl ExecAnswer {
 
     fn message(&self, rest: &[u8]) -> Result<Option<Bytes>, &'static str> {
         if !rest.is_empty() {
-            return Err("ExecSync was answered with more than one message");
+            return Err("the response of ExecSync has more than one message");
         }
         Ok(Some(framed(&self.kept)))
     }
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_read_the_same_in_whatever_pieces_it_comes() {
+    fn parsing_does_not_depend_on_how_a_response_is_split() {
         for exit_code in [0, 1, 137, -1, i32::MIN] {
             let sent = wire::ExecSyncResponse { stdout: b"out".into(), stderr: vec![0xff; 300], exit_code };
             for piece in [1, 2, 7, 1000] {
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn of_fifteen_megabytes_of_output_ten_kibibytes_are_kept() {
+    fn exec_output_is_truncated_to_ten_kibibytes() {
         let sent = wire::ExecSyncResponse {
             stdout: vec![b'x'; 15 << 20],
             stderr: vec![b'y'; 15 << 20],
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_of_later_versions_are_passed_over_and_nonsense_is_an_error() {
+    fn unknown_fields_are_ignored_and_malformed_responses_are_errors() {
         let with =
             |content: &[u8]| [&[0, 0, 0, 0, u8::try_from(content.len()).expect("short")], content].concat();
         let later = with(&[

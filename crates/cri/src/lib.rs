@@ -1,12 +1,12 @@
-//! The Runtime port over CRI v1 gRPC: one file per verb.
+//! Implements the `Runtime` port with the CRI (v1, gRPC): one file for each call.
 //!
-//! Owns: the connection to the container runtime's sockets, the deadline of every call, and the translation between
-//! `model` types and the wire.
+//! Owns the connection to the container runtime's sockets, the deadline of every call, and the conversion between `model`
+//! types and CRI messages.
 //!
 //! Architecture invariants:
-//! - protobuf types stay inside: what leaves this crate is `model` and `ports`;
-//! - nothing is retried and nothing is decided here; an error says which call failed and whether it may have happened;
-//! - whatever a runtime answers, however broken, is an error or a plain value, never a panic.
+//! - protobuf types stay inside: the public API has only `model` and `ports` types;
+//! - nothing is retried and nothing is decided here; an error has the call, and whether it may have taken effect;
+//! - any response of a runtime, however malformed, becomes an error or a plain value, never a panic.
 #![forbid(unsafe_code)]
 
 mod call;
@@ -44,21 +44,21 @@ pub use endpoint::{Endpoint, EndpointError};
 use crate::call::Call;
 use crate::exec_answer::CutOutput;
 use crate::origin::Origins;
-use crate::trace::HandOn;
+use crate::trace::PropagateTrace;
 
-/// The connection, and the trace on each call over it.
-type Traced = InterceptedService<Channel, HandOn>;
+/// The connection, with the trace context added to each call.
+type Traced = InterceptedService<Channel, PropagateTrace>;
 
-/// A container runtime behind one or two unix sockets.
+/// A container runtime with one or two Unix sockets.
 ///
-/// Connects when first used and again whenever the connection broke, so a runtime may come up later than the kubelet
-/// and may be restarted at any time.
+/// Connects on first use and again whenever the connection broke, so that a runtime may start later than the kubelet and
+/// may be restarted at any time.
 #[derive(Debug)]
 pub struct CriRuntime {
     runtime: Channel,
     images: Channel,
-    trace: HandOn,
-    /// The images have a socket of their own.
+    trace: PropagateTrace,
+    /// The image service has its own socket.
     has_images_apart: bool,
     request_timeout: Duration,
     origins: Origins,
@@ -67,8 +67,8 @@ pub struct CriRuntime {
 }
 
 impl CriRuntime {
-    /// A runtime at `runtime_endpoint`, with its images at `image_endpoint` (empty: the same one). Nothing is connected
-    /// yet. Must be called inside a tokio runtime, which carries the connection's tasks.
+    /// A runtime at `runtime_endpoint`, with its image service at `image_endpoint` (empty: the same one). Does not connect
+    /// yet. Must be called inside a tokio runtime, which runs the connection's tasks.
     ///
     /// `request_timeout` is the deadline of an ordinary call (`runtimeRequestTimeout`).
     pub fn new(
@@ -94,7 +94,7 @@ impl CriRuntime {
         Ok(Self {
             runtime: runtime_channel,
             images: image_channel,
-            trace: HandOn::default(),
+            trace: PropagateTrace::default(),
             has_images_apart,
             request_timeout,
             origins: Origins::default(),
@@ -103,26 +103,26 @@ impl CriRuntime {
         })
     }
 
-    /// The same, with each call saying which trace it belongs to.
+    /// The same with a trace context on each call.
     #[must_use]
     pub fn traced(self, context: Option<Arc<dyn TraceContext>>) -> Self {
-        Self { trace: HandOn(context), ..self }
+        Self { trace: PropagateTrace(context), ..self }
     }
 
-    /// What to tell the user about the endpoints: deprecated spellings.
+    /// Warnings about deprecated spellings of the endpoints.
     #[must_use]
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
 
-    /// A client to call with; a cheap handle on the shared connection.
+    /// A client; a cheap handle to the shared connection.
     fn runtime(&self) -> RuntimeServiceClient<Traced> {
         RuntimeServiceClient::with_interceptor(self.runtime.clone(), self.trace.clone())
             .max_decoding_message_size(channel::MAX_RECEIVE_BYTES)
     }
 
-    /// A client for commands in containers, whose outputs it cuts.
-    fn exec_client(&self) -> RuntimeServiceClient<InterceptedService<CutOutput, HandOn>> {
+    /// A client for ExecSync, which truncates outputs.
+    fn exec_client(&self) -> RuntimeServiceClient<InterceptedService<CutOutput, PropagateTrace>> {
         RuntimeServiceClient::with_interceptor(CutOutput(self.runtime.clone()), self.trace.clone())
     }
 
@@ -136,7 +136,7 @@ impl CriRuntime {
         self.call_within(name, Some(self.request_timeout))
     }
 
-    /// A call with a deadline of its own, or with none.
+    /// A call with another deadline, or without one.
     fn call_within(&self, name: &'static str, deadline: Option<Duration>) -> Call<'_> {
         Call::new(name, deadline, self.observer.get().map(|observer| &**observer))
     }
@@ -145,7 +145,7 @@ impl CriRuntime {
 #[async_trait]
 impl Runtime for CriRuntime {
     fn observe(&self, observer: Arc<dyn CallObserver>) {
-        // Who comes second is not told, as the port says.
+        // A second observer is ignored, as documented in the port.
         let _ = self.observer.set(observer);
     }
 

@@ -1,6 +1,5 @@
-//! Which sandbox a container belongs to. A container's status does not say so on the wire, its line in a listing does;
-//! as a container never moves, what was learned once stays true. Bounded by what the node runs: every listing of the
-//! whole node replaces the table.
+//! The sandbox of each container. A listing has it, but a container's status does not; it never changes. The table is bounded
+//! by the containers of the node, because every full listing replaces it.
 
 use std::collections::HashMap;
 
@@ -21,7 +20,7 @@ impl Origins {
         self.sandbox_of.lock().insert(container, sandbox);
     }
 
-    /// Adds what a listing said.
+    /// Adds the entries of a listing.
     pub(crate) fn learn_all(&self, pairs: impl Iterator<Item = (ContainerId, SandboxId)>) {
         self.sandbox_of.lock().extend(pairs);
     }

@@ -1,4 +1,4 @@
-//! Tells the runtime, on each call, which trace it belongs to.
+//! Propagates the trace context to the runtime with each call.
 
 use std::sync::Arc;
 
@@ -7,11 +7,11 @@ use ports::trace::TRACEPARENT;
 use tonic::service::Interceptor;
 use tonic::{Request, Status};
 
-/// Nothing is told where there is no context, which is where nobody asked for traces.
+/// Without a context, if tracing is off, nothing is added.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct HandOn(pub(crate) Option<Arc<dyn TraceContext>>);
+pub(crate) struct PropagateTrace(pub(crate) Option<Arc<dyn TraceContext>>);
 
-impl Interceptor for HandOn {
+impl Interceptor for PropagateTrace {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
         let parent = self.0.as_ref().and_then(|context| context.traceparent()?.parse().ok());
         if let Some(parent) = parent {

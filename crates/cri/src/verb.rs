@@ -1,4 +1,4 @@
-//! The verbs of the protocol: each function makes one call (at most one more to complete the answer).
+//! The calls of the CRI: each function makes one call (and at most one more to complete its response).
 
 pub(crate) mod checkpoint;
 pub(crate) mod container_stats;
@@ -28,7 +28,7 @@ pub(crate) mod version;
 
 use std::time::Duration;
 
-/// Whole seconds, rounded up: a runtime must not give up earlier than we asked.
+/// Whole seconds, rounded up: a runtime must not time out earlier than requested.
 pub(crate) fn whole_seconds(duration: Duration) -> i64 {
     let seconds = duration.as_secs().saturating_add(u64::from(duration.subsec_nanos() > 0));
     i64::try_from(seconds).unwrap_or(i64::MAX)
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_grace_is_never_cut_short() {
+    fn grace_periods_are_rounded_up() {
         assert_eq!(whole_seconds(Duration::ZERO), 0);
         assert_eq!(whole_seconds(Duration::from_millis(1)), 1);
         assert_eq!(whole_seconds(Duration::from_secs(30)), 30);

@@ -1,12 +1,11 @@
-//! gRPC protocols next to the CRI, generated from our own definitions.
+//! gRPC protocols other than the CRI, generated from the definitions in this repository.
 //!
-//! Owns: the definitions in `proto` and the Rust messages, clients and servers made from them: PodResources, which the
-//! kubelet serves; those that it and device plugins speak; and the part of OTLP in which it tells
-//! of its spans.
+//! Owns the definitions in `proto` and the Rust messages, clients and servers generated from them: PodResources, which the
+//! kubelet serves; the device plugin API; and the part of OTLP for exporting spans.
 //!
 //! Architecture invariants:
-//! - nothing here is written by hand but the `.proto` files and this page (`cargo run -p xtask -- codegen`);
-//! - what comes from these protocols stops at whoever serves or speaks them.
+//! - only the `.proto` files and this module are written by hand (`cargo run -p xtask -- codegen`);
+//! - protobuf types do not leave the adapters that use them.
 #![forbid(unsafe_code)]
 
 macro_rules! generated {
@@ -21,7 +20,7 @@ macro_rules! generated {
             unreachable_pub,
             unused_lifetimes,
             unused_qualifications,
-            reason = "generated code: its style is the generator's"
+            reason = "generated code"
         )]
         #[rustfmt::skip]
         pub mod $name {
@@ -39,7 +38,7 @@ generated! {
     pod_resources_alpha, "v1alpha1.rs"
 }
 generated! {
-    /// Device plugins: their registration, and what they are asked.
+    /// Device plugin API: registration and calls to plugins.
     device_plugin, "v1beta1.rs"
 }
 generated! {

@@ -20,9 +20,9 @@ use tower_service::Service;
 use crate::dial;
 
 const CHECK: &str = "/grpc.health.v1.Health/Check";
-/// As servers see us.
+/// `User-Agent` of probes.
 const USER_AGENT: &str = "kube-probe/1.36";
-/// An answer has one small number in it.
+/// Limit for a response, which has one small number.
 const MAX_ANSWER_BYTES: usize = 64 << 10;
 
 /// `grpc.health.v1.HealthCheckRequest`.
@@ -60,7 +60,7 @@ impl ServingStatus {
     }
 }
 
-/// Cancel safe: the connection goes with the future.
+/// Cancel safe: dropping the future closes the connection.
 pub(crate) async fn check(
     host: IpAddr,
     port: u16,
@@ -69,7 +69,7 @@ pub(crate) async fn check(
 ) -> Result<GrpcHealth, NetError> {
     let address = SocketAddr::new(host, port);
     let mut connected = false;
-    // Without a timeout of its own: tonic would enforce it too, and who comes first would decide the error.
+    // The request has no timeout: tonic would enforce it, too, and the error would depend on which one is first.
     let request = Request::new(HealthCheckRequest { service: service.to_owned() });
     let call = Box::pin(ask(address, request, &mut connected));
     match tokio::time::timeout(timeout, call).await {
@@ -84,7 +84,7 @@ pub(crate) async fn check(
     }
 }
 
-async fn ask(
+async fn call(
     address: SocketAddr,
     request: Request<HealthCheckRequest>,
     connected: &mut bool,
@@ -105,12 +105,12 @@ async fn ask(
         .map_err(|error| NetError::Protocol(format!("error: health rpc probe failed: {}", chain(&error))))?;
     let codec = ProstCodec::<HealthCheckRequest, HealthCheckResponse>::default();
     match client.unary(request, PathAndQuery::from_static(CHECK), codec).await {
-        Ok(response) => Ok(judge(response.get_ref().status)),
+        Ok(response) => Ok(health_of(response.get_ref().status)),
         Err(status) => refused(&status),
     }
 }
 
-fn judge(status: i32) -> GrpcHealth {
+fn health_of(status: i32) -> GrpcHealth {
     match ServingStatus::try_from(status) {
         Ok(ServingStatus::Serving) => GrpcHealth::Serving,
         Ok(other @ (ServingStatus::Unknown | ServingStatus::NotServing | ServingStatus::ServiceUnknown)) => {
@@ -120,7 +120,7 @@ fn judge(status: i32) -> GrpcHealth {
     }
 }
 
-#[expect(clippy::wildcard_enum_match_arm, reason = "gRPC's codes, of which two have a meaning for health")]
+#[expect(clippy::wildcard_enum_match_arm, reason = "only two gRPC codes have a meaning for health")]
 fn refused(status: &Status) -> Result<GrpcHealth, NetError> {
     match status.code() {
         Code::Unimplemented => Ok(GrpcHealth::Unknown(format!(
@@ -137,7 +137,7 @@ fn refused(status: &Status) -> Result<GrpcHealth, NetError> {
     }
 }
 
-/// An error with its causes; tonic's own text is only `transport error`.
+/// An error with its causes, because tonic's own text is only `transport error`.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -148,7 +148,7 @@ fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Hands over the one connection we opened ourselves; there is no second.
+/// A connector that returns the connection that was opened before, once.
 struct Connected(Option<TcpStream>);
 
 impl Service<Uri> for Connected {

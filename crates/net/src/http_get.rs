@@ -1,4 +1,4 @@
-//! `GET` over HTTP/1.1, one connection per request.
+//! `GET` over HTTP/1.1, with one connection for each request.
 
 use std::error::Error;
 use std::fmt;
@@ -17,12 +17,12 @@ use crate::dial;
 use crate::tls::Tls;
 use crate::url::Url;
 
-/// Requests one call may make by following redirects.
+/// Maximum number of requests of a call that follows redirects.
 const MAX_REQUESTS: usize = 10;
-/// More than this of status line and headers is refused.
+/// Limit for status line and headers.
 const MAX_HEADER_BYTES: usize = 1 << 20;
 
-/// How far a call got, for the text of a timeout.
+/// Progress of a call, for the text of a timeout.
 #[derive(Clone, Copy)]
 enum Phase {
     AwaitingHeaders,
@@ -42,7 +42,7 @@ impl fmt::Display for Phase {
     }
 }
 
-/// Cancel safe: the connection goes with the future.
+/// Cancel safe: dropping the future closes the connection.
 pub(crate) async fn get(tls: &Tls, request: &HttpGet) -> Result<HttpAnswer, NetError> {
     let mut phase = Phase::AwaitingHeaders;
     let call = Box::pin(follow(tls, request, &mut phase));
@@ -73,7 +73,7 @@ async fn follow(tls: &Tls, request: &HttpGet, phase: &mut Phase) -> Result<HttpA
             return Ok(HttpAnswer { redirected_elsewhere: true, ..answer });
         }
         if location.contains("://") || location.starts_with("//") {
-            // The server named the host itself; the caller's name for it no longer counts.
+            // The server sent an absolute URL, so the caller's Host header no longer applies.
             headers.remove(HOST);
         }
         url = next;
@@ -101,7 +101,7 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// The answer, and where it redirects to.
+    /// The response, and its redirect.
     async fn run(&self, phase: &mut Phase) -> Result<(HttpAnswer, Option<String>), NetError> {
         let request = self.build()?;
         let stream = dial::connect(&self.url.host, self.url.port).await.map_err(|e| self.in_context(e))?;
@@ -146,10 +146,10 @@ impl Call<'_> {
             .map_err(|error| self.broken(&error))?;
         #[expect(
             clippy::disallowed_methods,
-            reason = "owned by the driver, which ends it; at most a second outlives it"
+            reason = "owned by the driver, which ends it; it may continue for at most a second"
         )]
         let mut driver = Driver(Some(tokio::spawn(async move {
-            // Its failure also reaches whoever waits for the answer.
+            // An error is also returned to the request.
             if let Ok(parts) = connection.without_shutdown().await {
                 dial::await_close(parts.io.into_inner()).await;
             }
@@ -158,7 +158,7 @@ impl Call<'_> {
         *phase = Phase::ReadingBody;
         let location = location_of(&response);
         let answer = self.read(response).await?;
-        // The rest, a second at most, goes on without us.
+        // The rest, at most a second, continues in the background.
         driver.0 = None;
         Ok((answer, location))
     }
@@ -192,7 +192,7 @@ impl Call<'_> {
     fn broken(&self, error: &hyper::Error) -> NetError {
         let io = error.source().and_then(|source| source.downcast_ref::<std::io::Error>());
         let text = match io {
-            Some(io) => return self.in_context(NetError::Connect(format!("read: {}", dial::in_words(io)))),
+            Some(io) => return self.in_context(NetError::Connect(format!("read: {}", dial::error_text(io)))),
             None if error.is_incomplete_message() => return self.in_context(NetError::Connect("EOF".into())),
             None if error.is_parse() => format!("malformed HTTP response: {error}"),
             None => error.to_string(),
@@ -213,7 +213,7 @@ fn location_of(response: &Response<Incoming>) -> Option<String> {
     Some(String::from_utf8_lossy(location.as_bytes()).into_owned()).filter(|location| !location.is_empty())
 }
 
-/// The task that moves the bytes of a connection; ends with the call unless it is let go.
+/// The task that drives a connection; it ends with the call unless it is detached.
 struct Driver(Option<JoinHandle<()>>);
 
 impl Drop for Driver {

@@ -1,12 +1,11 @@
-//! The Net port: HTTP, TCP and gRPC calls to pods and manifest servers.
+//! Implements the `Net` port: HTTP, TCP and gRPC calls to pods and manifest servers.
 //!
-//! Owns: [`LinuxNet`]. `dial` opens and closes connections, `tls` wraps them, `http_get`, `grpc_health` speak over
-//! them.
+//! Owns [`LinuxNet`]. `dial` opens and closes connections, `tls` adds TLS, `http_get` and `grpc_health` are the protocols.
 //!
 //! Architecture invariants:
 //! - one call, one connection: nothing is pooled, kept alive or retried;
-//! - every call ends at its deadline, whatever the peer does, and leaves no port in TIME_WAIT (`dial` says how);
-//! - no proxy, no environment: where a call goes is decided by its arguments alone.
+//! - every call ends at its deadline, whatever the peer does, and leaves no port in TIME_WAIT (see `dial`);
+//! - proxies and the environment are not used: the target of a call depends only on its arguments.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     test,
@@ -32,7 +31,7 @@ use ports::net::{GrpcHealth, HttpAnswer, HttpGet, Net, NetError};
 
 use crate::tls::Tls;
 
-/// Where distributions keep the certificates of the authorities they trust; the first that exists is used.
+/// Paths of the CA bundles of distributions; the first that exists is used.
 const TRUSTED: [&str; 2] = ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt"];
 
 /// The network of this machine.
@@ -47,8 +46,7 @@ impl LinuxNet {
         Self::trusting(TRUSTED.map(PathBuf::from).to_vec())
     }
 
-    /// Trusts, where certificates are verified, the authorities in the first of these PEM files that exists. It is
-    /// read once, on first need.
+    /// Verifies certificates with the CAs in the first of these PEM files that exists. It is read once, on first use.
     #[must_use]
     pub fn trusting(files: Vec<PathBuf>) -> Self {
         Self { tls: Tls::new(files) }

@@ -1,4 +1,4 @@
-//! TLS as a client: with certificates verified, or with any certificate accepted.
+//! TLS client: verifies certificates, or accepts any certificate.
 
 use std::fmt;
 use std::io;
@@ -21,10 +21,10 @@ use tokio_rustls::client::TlsStream;
 
 use crate::url::bare_host;
 
-/// What a plain HTTP server's complaint starts with.
+/// The first bytes of a plain HTTP response.
 const PLAIN: [u8; 5] = *b"HTTP/";
 
-/// Both ways to be a TLS client, each set up when first needed.
+/// Both TLS configurations, each created on first use.
 pub(crate) struct Tls {
     trusted: Vec<PathBuf>,
     verifying: OnceLock<Result<Arc<ClientConfig>, String>>,
@@ -57,7 +57,7 @@ impl Tls {
         let name = match ServerName::try_from(bare_host(host).to_owned()) {
             Ok(name) => name,
             Err(error) if verify => return Err(NetError::Invalid(format!("{host}: {error}"))),
-            // No name to send; and who accepts every certificate compares with none.
+            // There is no name to send, and without verification none is compared.
             Err(_) => ServerName::from(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
         };
         let sniffed = Sniffed { stream, first: [0; 5], seen: 0 };
@@ -97,7 +97,7 @@ fn accepting() -> Result<Arc<ClientConfig>, String> {
     Ok(Arc::new(config.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth()))
 }
 
-/// For probes: whether a pod answers is the question, not who it says it is.
+/// For probes, which do not verify certificates.
 #[derive(Debug)]
 struct AcceptAny {
     provider: Arc<CryptoProvider>,
@@ -138,7 +138,7 @@ impl ServerCertVerifier for AcceptAny {
     }
 }
 
-/// A connection that remembers the first bytes it read.
+/// A connection that records the first bytes it received.
 #[derive(Debug)]
 pub(crate) struct Sniffed {
     stream: TcpStream,

@@ -1,6 +1,6 @@
-//! Where a call goes: the few parts of a URL we need, and what a redirect makes of them.
+//! URLs of HTTP requests, and the resolution of redirects against them.
 //!
-//! Never: resolving names or judging whether a redirect may be followed.
+//! Does not resolve names, and does not decide whether a redirect is followed.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -32,7 +32,7 @@ impl Url {
         join_host_port(&self.host, self.port)
     }
 
-    /// Where a `Location` leads from here; None if it is no HTTP address.
+    /// Resolves a `Location` header against this URL; `None` if it is not an HTTP URL.
     pub(crate) fn resolve(&self, location: &str) -> Option<Self> {
         if let Some(rest) = location.strip_prefix("//") {
             return Self::absolute(self.scheme, rest);
@@ -104,7 +104,7 @@ pub(crate) fn join_host_port(host: &str, port: u16) -> String {
     }
 }
 
-/// A leading slash, no fragment, and escapes for what must not stand in a request line as it is.
+/// Adds a leading slash, removes the fragment, and escapes characters that are not allowed in a request line.
 fn escape(path: &str) -> String {
     let path = path.split('#').next().unwrap_or_default();
     let mut escaped = String::with_capacity(path.len() + 1);
@@ -121,7 +121,7 @@ fn escape(path: &str) -> String {
     escaped
 }
 
-/// Takes `.` and `..` out of the path, leaves the query alone.
+/// Resolves `.` and `..` in the path; the query is unchanged.
 fn without_dots(path: &str) -> String {
     let (path, query) = path.split_at(path.find(['?', '#']).unwrap_or(path.len()));
     let mut kept: Vec<&str> = Vec::new();
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn locations_are_read_from_where_we_are() {
+    fn locations_are_resolved_against_the_current_url() {
         check("/x?y=z", "http://10.0.0.1:8080/x?y=z");
         check("x", "http://10.0.0.1:8080/a/x");
         check("../x/./y", "http://10.0.0.1:8080/x/y");
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_stand_in_a_request_line_is_escaped() {
+    fn invalid_characters_of_a_request_line_are_escaped() {
         assert_eq!(escape("healthz"), "/healthz");
         assert_eq!(escape(""), "/");
         assert_eq!(escape("/a b?c=ü#d"), "/a%20b?c=%C3%BC");
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn six_gets_brackets() {
+    fn ipv6_addresses_get_brackets() {
         assert_eq!(join_host_port("fd00::1", 80), "[fd00::1]:80");
         assert_eq!(join_host_port("[fd00::1]", 80), "[fd00::1]:80");
         assert_eq!(join_host_port("web", 80), "web:80");

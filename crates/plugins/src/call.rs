@@ -1,4 +1,4 @@
-//! One call of a plugin: its connection, its deadline, and what an error of gRPC means. Knows no verbs.
+//! One call to a plugin: its connection, its deadline, and the conversion of gRPC errors. Knows no methods.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -19,9 +19,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// A plugin may have thousands of devices.
 pub(crate) const MAX_RECEIVE_BYTES: usize = 16 << 20;
 
-/// A connection to the socket. It is not made again once it broke: who listens then may be another plugin.
+/// A connection to the socket. It is not opened again after it broke, because another plugin may listen then.
 pub(crate) async fn connect(socket: &Path) -> PluginResult<Channel> {
-    // The URI only yields the `:authority` header; the path of the socket is not part of it.
+    // The URI only sets the `:authority` header; the path of the socket is not part of it.
     Endpoint::from_static("http://localhost")
         .connect_timeout(CONNECT_TIMEOUT)
         .connect_with_connector(Dial { socket: Arc::new(socket.to_path_buf()) })
@@ -36,7 +36,7 @@ fn root_cause(error: &dyn std::error::Error) -> String {
     error.source().map_or_else(|| error.to_string(), root_cause)
 }
 
-/// Opens the socket, whatever URI is asked for.
+/// Opens the socket for any URI.
 struct Dial {
     socket: Arc<PathBuf>,
 }
@@ -56,7 +56,7 @@ impl Service<Uri> for Dial {
     }
 }
 
-/// Waits for the answer, no longer than `after`.
+/// Waits for the response, no longer than `after`.
 pub(crate) async fn answer<T>(
     call: &'static str,
     after: Duration,
@@ -69,7 +69,7 @@ pub(crate) async fn answer<T>(
     }
 }
 
-/// In the words of Go's clients, which people look for.
+/// Formatted as in Go's gRPC clients, because people search for that text.
 pub(crate) fn failed(status: &Status) -> PluginError {
     let code = status.code();
     let code = if code == Code::Cancelled { "Canceled".to_owned() } else { format!("{code:?}") };

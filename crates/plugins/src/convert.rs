@@ -1,4 +1,4 @@
-//! Between the wire and `model`.
+//! Converts between protobuf messages and `model` types.
 
 use grpc_api::device_plugin as wire;
 use model::devices::{AllocateResponse, PluginDevice, PluginOptions};
@@ -43,7 +43,7 @@ pub(crate) fn allocate_response(from: wire::ContainerAllocateResponse) -> Alloca
     }
 }
 
-/// The way back, of what [`allocate_response`] keeps.
+/// The inverse of [`allocate_response`].
 pub(crate) fn packed(from: &AllocateResponse) -> wire::ContainerAllocateResponse {
     let mount = |mount: &Mount| wire::Mount {
         container_path: mount.container_path.clone(),
@@ -72,7 +72,7 @@ mod tests {
     use crate::UnixPlugins;
 
     #[test]
-    fn a_grant_survives_being_packed() {
+    fn allocate_response_is_unchanged_by_packing() {
         let text = |text: &str| text.to_owned();
         let response = AllocateResponse {
             env: [(text("A"), text("1")), (text("B"), text("2"))].into(),
@@ -95,10 +95,10 @@ mod tests {
     }
 
     #[test]
-    fn a_device_is_healthy_only_if_its_plugin_says_just_that() {
-        let told =
+    fn device_is_healthy_only_with_the_exact_health_text() {
+        let device =
             |health: &str| device(wire::Device { health: health.to_owned(), ..wire::Device::default() });
-        assert!(told("Healthy").is_healthy);
-        assert!(!told("Unhealthy").is_healthy && !told("").is_healthy && !told("healthy").is_healthy);
+        assert!(device("Healthy").is_healthy);
+        assert!(!device("Unhealthy").is_healthy && !device("").is_healthy && !device("healthy").is_healthy);
     }
 }

@@ -1,4 +1,4 @@
-//! A device plugin as we call it.
+//! The client of a device plugin.
 
 use std::path::Path;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::call::{self, answer};
 use crate::convert;
 
 const OPTIONS_TIMEOUT: Duration = Duration::from_secs(10);
-/// Of what a container waits for.
+/// Timeout of calls that a container waits for.
 const ALLOCATE_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Debug)]
@@ -42,7 +42,7 @@ impl DevicePlugin for Client {
 
     async fn devices(&self) -> PluginResult<DeviceLists> {
         let mut calls = self.calls.clone();
-        // A plugin may take its time until it knows its first device; with its going the connection breaks.
+        // No deadline: a plugin may be slow to report its first device. The connection breaks if the plugin exits.
         let lists = calls.list_and_watch(wire::Empty {}).await.map_err(|status| call::failed(&status))?;
         let next = |mut lists: tonic::Streaming<wire::ListAndWatchResponse>| async move {
             let list = match lists.message().await {

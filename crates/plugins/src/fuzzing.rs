@@ -1,17 +1,17 @@
-//! Fuzz target (`scripts/fuzz`) of the gRPC server at which device plugins register. What was found once lies in `fuzz/corpus`,
-//! and is tried again with every test run.
+//! Fuzz target (`scripts/fuzz`) of the gRPC server for registrations of device plugins. Inputs that were found once are in
+//! `fuzz/corpus`, and are run again with every test run.
 
 use std::cell::Cell;
 
 use crate::one_call;
 
-/// A name, which is also that of a corpus, and what is done with each input.
+/// A name, which is also that of a corpus, and the function to run with each input.
 pub type Target = (&'static str, fn(&[u8]));
 
 pub const TARGETS: &[Target] = &[("grpc_unary_server", grpc_unary_server)];
 
-/// Whatever a client sends, with or without the preface of HTTP/2, ends in an answer or an error; no message is larger than
-/// its bound, and there are no more of them than frames can carry.
+/// Any input, with or without the HTTP/2 preface, ends in a response or an error; messages are bounded, and there are no more
+/// of them than frames.
 pub fn grpc_unary_server(data: &[u8]) {
     let Some((choice, data)) = data.split_first() else { return };
     let sent = if choice % 4 == 0 { data.to_vec() } else { [one_call::PREFACE, data].concat() };
@@ -22,10 +22,10 @@ pub fn grpc_unary_server(data: &[u8]) {
         let answer = if choice % 2 == 0 { Ok(message) } else { Err("refused".to_owned()) };
         async move { answer }
     });
-    // Nothing here waits: bytes that are there are all there is.
+    // Never pends, because all bytes are available.
     if let Ok(runtime) = tokio::runtime::Builder::new_current_thread().build() {
         let ended = runtime.block_on(served);
-        // The end of the bytes is the end of the connection, so only a client that says goodbye ends it well.
+        // The end of the input ends the connection, so only a client that sends GOAWAY ends it without an error.
         assert!(ended.is_err() || !data.is_empty());
     }
     assert!(calls.get() <= sent.len() / 9, "a call needs a frame");

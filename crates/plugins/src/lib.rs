@@ -1,12 +1,12 @@
-//! The Plugins port over gRPC on unix sockets.
+//! Implements the `Plugins` port with gRPC over Unix sockets.
 //!
-//! Owns: the socket at which device plugins register, the connections to plugins, the deadline of every call, and the
-//! translation between `model` types and the wire.
+//! Owns the registration socket of device plugins, the connections to plugins, the deadline of every call, and the
+//! conversion between `model` types and protobuf messages.
 //!
 //! Architecture invariants:
-//! - protobuf types stay inside: what leaves this crate is `model` and `ports`;
-//! - nothing is retried and nothing is decided here: who may register is for the registrar to say;
-//! - whatever a plugin sends, however broken, is an error or a plain value, never a panic, and has a bound.
+//! - protobuf types stay inside: the public API has only `model` and `ports` types;
+//! - nothing is retried and nothing is decided here: the registrar accepts or rejects a registration;
+//! - any message of a plugin is bounded, and becomes an error or a plain value, never a panic.
 #![forbid(unsafe_code)]
 
 mod call;
@@ -30,7 +30,7 @@ use prost::Message;
 
 use crate::device::Client;
 
-/// Plugins of this machine. Holds nothing: connections belong to what [`Plugins::connect`] gives.
+/// The plugins of this machine. Without state: [`Plugins::connect`] returns the owner of a connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct UnixPlugins;
 

@@ -1,4 +1,4 @@
-//! How device plugins become known: the socket at which they register.
+//! The registration socket of device plugins.
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,11 +18,11 @@ use crate::one_call;
 const SOCKET: &str = "kubelet.sock";
 const SOCKET_MODE: u32 = 0o600;
 const MAX_CONNECTIONS: usize = 64;
-/// Before accepting again when the process is out of descriptors.
+/// Delay before accepting again when the process is out of file descriptors.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
-/// Opens the socket. Those that are in the directory, ours and those of plugins, are of no use to anybody: a plugin that
-/// lives makes its own again when ours is.
+/// Opens the socket, and removes all sockets in the directory: a running plugin creates its own again when the kubelet's
+/// socket appears.
 pub(crate) fn listen(dir: &Path) -> PluginResult<UnixListener> {
     let socket = dir.join(SOCKET);
     let opened = remove_sockets(dir).and_then(|()| {
@@ -43,7 +43,7 @@ fn remove_sockets(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Serves until dropped. A plugin needs its connection for one short call, so the oldest makes way for one more.
+/// Serves until dropped. A plugin needs its connection for one short call, so the oldest is closed for a new one.
 pub(crate) async fn serve(listener: UnixListener, registrar: Arc<dyn Registrar>) {
     let mut open = JoinSet::new();
     let mut by_age: VecDeque<AbortHandle> = VecDeque::new();
@@ -59,7 +59,7 @@ pub(crate) async fn serve(listener: UnixListener, registrar: Arc<dyn Registrar>)
                 }
                 let registrar = Arc::clone(&registrar);
                 by_age.push_back(open.spawn(async move {
-                    // A plugin that breaks off is its own affair.
+                    // Errors of a single connection are ignored; the plugin has to register again.
                     let _ = one_call::serve(stream, |message| register(&*registrar, message)).await;
                 }));
             }

@@ -83,7 +83,7 @@ impl Certificates for FakeCertificates {
         let text = pair.certificate.lines().next().unwrap_or_default();
         let value: Value = serde_json::from_str(text).map_err(|_| wrong())?;
         if value["key"].as_u64() != Some(number(&pair.key)?) {
-            return Err(CertificateError("the certificate and its key: they differ".to_owned()));
+            return Err(CertificateError("the certificate does not match its key: they differ".to_owned()));
         }
         let time = |name: &str| value[name].as_str().and_then(|text| text.parse().ok()).ok_or_else(wrong);
         Ok(CertificateFacts {

@@ -26,7 +26,7 @@ fn user(user: &Value) -> Access {
 
 fn problem(cluster: Value, user: Value) -> String {
     let error = with(&cluster, &user).unwrap_err().to_string();
-    error.strip_prefix(&format!("the kubeconfig {PATH}: ")).expect("the file is named").to_owned()
+    error.strip_prefix(&format!("kubeconfig {PATH}: ")).expect("the file is named").to_owned()
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn the_field_that_is_wrong_is_named() {
         (
             json!({"certificate-authority-data": "%"}),
             none(),
-            "clusters[k].certificate-authority-data: is no base64",
+            "clusters[k].certificate-authority-data: is not valid base64",
         ),
         (
             json!({"certificate-authority": "a", "certificate-authority-data": "aGVsbG8="}),
@@ -131,7 +131,7 @@ fn the_field_that_is_wrong_is_named() {
         (
             json!({"certificate-authority": "a", "insecure-skip-tls-verify": true}),
             none(),
-            "clusters[k].certificate-authority: is of no use with insecure-skip-tls-verify",
+            "clusters[k].certificate-authority: and insecure-skip-tls-verify may not both be set",
         ),
         (
             json!({"proxy-url": "socks5://p"}),
@@ -149,7 +149,7 @@ fn the_field_that_is_wrong_is_named() {
         (
             none(),
             json!({"auth-provider": {"name": "gcp"}}),
-            "users[u].auth-provider: auth providers are gone",
+            "users[u].auth-provider: auth providers were removed",
         ),
         (none(), json!({"exec": {"command": "x"}}), "users[u].exec.apiVersion: is \"\", but must be"),
         (
@@ -181,7 +181,7 @@ fn a_context_leads_to_a_cluster_and_a_user() {
         ),
     ] {
         let error = parse(text, Path::new(PATH), &ProxyEnv::default()).unwrap_err().to_string();
-        assert_eq!(error, format!("the kubeconfig {PATH}: {expected}"));
+        assert_eq!(error, format!("kubeconfig {PATH}: {expected}"));
     }
     let anybody = "current-context: x\ncontexts: [{name: x, context: {cluster: k}}]\n\
                    clusters: [{name: k, cluster: {server: 'http://a:8080'}}]";
@@ -193,15 +193,15 @@ fn a_context_leads_to_a_cluster_and_a_user() {
 fn what_is_no_kubeconfig_is_named_by_its_file() {
     for (text, expected) in [
         ("", "is empty"),
-        ("a: [", "is no valid YAML: "),
-        ("{\"a\":\t1", "is no valid JSON: "),
-        ("clusters: [{cluster: {}}]", "is no valid YAML: "),
+        ("a: [", "is not valid YAML: "),
+        ("{\"a\":\t1", "is not valid JSON: "),
+        ("clusters: [{cluster: {}}]", "is not valid YAML: "),
     ] {
         let error = parse(text, Path::new(PATH), &ProxyEnv::default()).unwrap_err().to_string();
-        assert!(error.starts_with(&format!("the kubeconfig {PATH} {expected}")), "{error}");
+        assert!(error.starts_with(&format!("kubeconfig {PATH} {expected}")), "{error}");
     }
     let error = read(Path::new("/nonexistent/config"), &ProxyEnv::default()).unwrap_err().to_string();
-    assert!(error.starts_with("cannot read the kubeconfig /nonexistent/config: "), "{error}");
+    assert!(error.starts_with("failed to read kubeconfig /nonexistent/config: "), "{error}");
 }
 
 #[test]
@@ -238,7 +238,7 @@ fn a_bootstrap_file_that_cannot_be_used_is_named_with_its_field() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("bootstrap.conf");
     let error = for_node(&path, Path::new("/p")).unwrap_err().to_string();
-    assert!(error.starts_with(&format!("cannot read the kubeconfig {}", path.display())), "{error}");
+    assert!(error.starts_with(&format!("failed to read kubeconfig {}", path.display())), "{error}");
     std::fs::write(&path, "current-context: nowhere").unwrap();
     let error = for_node(&path, Path::new("/p")).unwrap_err().to_string();
     assert!(error.ends_with("current-context: there is no context \"nowhere\""), "{error}");

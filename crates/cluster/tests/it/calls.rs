@@ -146,7 +146,7 @@ async fn a_malformed_object_in_a_list_is_named() {
     })
     .await;
     let error = server.handle().pods().list(&Selection::default()).await.unwrap_err().to_string();
-    assert!(error.starts_with("list pods: the answer is malformed: Pod a/bad: "), "{error}");
+    assert!(error.starts_with("list pods: malformed response: Pod a/bad: "), "{error}");
 }
 
 #[tokio::test]
@@ -236,7 +236,7 @@ async fn an_answer_that_is_too_large_is_given_up() {
     let server =
         TestServer::start(|_| Reply::text(200, &" ".repeat(5 << 20)).chunk(&" ".repeat(5 << 20))).await;
     let error = server.handle().nodes().get("", "edge-1").await.unwrap_err().to_string();
-    assert_eq!(error, "get nodes edge-1: the answer is larger than 8 MiB");
+    assert_eq!(error, "get nodes edge-1: the response is larger than 8 MiB");
 }
 
 #[tokio::test]

@@ -200,7 +200,7 @@ async fn a_certificate_with_anothers_key_is_refused_and_changes_nothing() {
     let identity = |key: &str| ClientIdentity::from_pem(one.certificate.as_bytes(), key.as_bytes()).unwrap();
     api.set_identity(identity(&one.key)).unwrap();
     let error = api.set_identity(identity(&other.key)).unwrap_err().to_string();
-    assert!(error.starts_with("the client certificate and its key: "), "{error}");
+    assert!(error.starts_with("the client certificate does not match its key: "), "{error}");
     api.handle(UNLIMITED).healthy().await.unwrap();
     assert_eq!(server.asked()[0].client.as_ref(), Some(&one.chain()[0]));
 }

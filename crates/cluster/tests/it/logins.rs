@@ -167,23 +167,23 @@ async fn a_plugin_that_is_of_no_use_is_named_with_its_own_words() {
     let other = answer(&json!({"token": "x"})).replace("io/v1\"", "io/v1beta1\"");
     for (text, problem) in [
         ("echo no luck today >&2; exit 3", "exit status: 3: no luck today"),
-        ("echo hello", "its answer is no ExecCredential: "),
+        ("echo hello", "its output is not an ExecCredential: "),
         (other.as_str(), "is a ExecCredential of client.authentication.k8s.io/v1beta1, but must be"),
         (answer(&json!({})).as_str(), "neither a token nor a certificate"),
-        (answer(&Value::Null).as_str(), "its answer has no status"),
+        (answer(&Value::Null).as_str(), "its output has no status"),
     ] {
         let handle = server.api_for(&script(dir, text)).handle(UNLIMITED);
         let error = handle.healthy().await.unwrap_err();
         assert!(matches!(error, ClusterError::Unauthorized { .. }), "{error:?}");
         let error = error.to_string();
         assert!(
-            error.contains("the plugin /bin/sh: ") && error.contains(problem),
+            error.contains("exec plugin /bin/sh: ") && error.contains(problem),
             "{error} should say {problem}"
         );
     }
     let handle = server.api_for(&plugin("./missing", &json!([]))).handle(UNLIMITED);
     let error = handle.healthy().await.unwrap_err().to_string();
-    assert!(error.contains("missing: cannot be run: ") && error.contains("ask jane"), "{error}");
+    assert!(error.contains("missing: failed to run: ") && error.contains("ask jane"), "{error}");
     assert_eq!(server.lines(), Vec::<String>::new());
 }
 

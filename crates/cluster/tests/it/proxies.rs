@@ -87,5 +87,5 @@ async fn a_proxys_refusal_is_told() {
     let cluster = json!({"proxy-url": format!("http://127.0.0.1:{}", proxy.port)});
     let access = server.access_with(&cluster, &json!({}), &ProxyEnv::default());
     let error = api(access, true).handle(UNLIMITED).healthy().await.unwrap_err().to_string();
-    assert!(error.contains("proxy: it refused") && error.contains("407"), "{error}");
+    assert!(error.contains("proxy: it rejected") && error.contains("407"), "{error}");
 }

@@ -108,7 +108,7 @@ async fn a_watch_that_breaks_off_is_unreachable_and_garbage_is_named() {
 
     let cases = [
         (r#"{"type":"ADDED""#, "ended within an event"),
-        ("garbage\n", "a malformed event: "),
+        ("garbage\n", "malformed watch event: "),
         ("{\"type\":\"LATER\",\"object\":{}}\n", "its type is \"LATER\""),
         ("{\"type\":\"BOOKMARK\",\"object\":{}}\n", "a bookmark without"),
         ("{\"type\":\"ADDED\",\"object\":{\"metadata\":{\"name\":\"bad\"},\"spec\":1}}\n", "Pod bad: "),

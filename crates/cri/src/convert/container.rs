@@ -1,4 +1,4 @@
-//! Containers: requests to the wire, listings and statuses back.
+//! Converts containers: requests to CRI messages, listings and statuses back.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use ports::runtime::ContainerSummary;
 
 use super::{created_at, first_set, resources, security, time};
 
-/// A longer message of a container is cut: the runtime may say up to 16 MiB.
+/// A longer message of a container is truncated: the runtime may return up to 16 MiB.
 const MAX_MESSAGE: usize = 16 << 10;
 
 pub(crate) fn config(from: &ContainerRequest) -> wire::ContainerConfig {
@@ -74,13 +74,13 @@ fn device(from: &Device) -> wire::Device {
     }
 }
 
-/// `SIGTERM`, `SIGRTMIN+3`: the API's spelling. What the protocol has no number for is left to the runtime.
+/// `SIGTERM`, `SIGRTMIN+3`: the API's spelling. For a signal that the CRI does not have the runtime uses its default.
 fn signal(name: &str) -> wire::Signal {
-    let on_the_wire = name.replace('+', "PLUS").replace('-', "MINUS");
-    wire::Signal::from_str_name(&on_the_wire).unwrap_or(wire::Signal::RuntimeDefault)
+    let cri_name = name.replace('+', "PLUS").replace('-', "MINUS");
+    wire::Signal::from_str_name(&cri_name).unwrap_or(wire::Signal::RuntimeDefault)
 }
 
-/// A line of the listing, or `None` for a container without an identity: no container of ours.
+/// An entry of the listing, or `None` for a container without the kubelet's labels.
 pub(crate) fn summary(from: wire::Container) -> Option<ContainerSummary> {
     let metadata = from.metadata?;
     Some(ContainerSummary {
@@ -97,7 +97,7 @@ pub(crate) fn summary(from: wire::Container) -> Option<ContainerSummary> {
     })
 }
 
-/// A status, or `None` without an identity. The wire does not say which sandbox it is in; the caller knows.
+/// A status, or `None` without the kubelet's labels. The caller passes the sandbox, which is not part of the message.
 pub(crate) fn observation(
     from: wire::ContainerStatus,
     sandbox_id: SandboxId,
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_that_never_ran_has_no_times() {
+    fn container_that_never_ran_has_no_times() {
         let status = wire::ContainerStatus {
             metadata: Some(wire::ContainerMetadata { name: "app".to_owned(), attempt: 1 }),
             created_at: 5,
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_from_the_future_is_unknown() {
+    fn new_container_state_is_unknown() {
         assert_eq!(state(4), ContainerState::Unknown);
         assert_eq!(state(-1), ContainerState::Unknown);
     }

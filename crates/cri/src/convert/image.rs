@@ -1,4 +1,4 @@
-//! Images: requests to the wire, what the runtime has back.
+//! Converts images: requests to CRI messages, and images of the runtime back.
 
 use cri_api::v1 as wire;
 use model::request::{ImageObservation, ImageRequest, RegistryAuth};

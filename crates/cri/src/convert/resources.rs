@@ -1,4 +1,4 @@
-//! Cgroup numbers to the wire, where "not specified" is zero.
+//! Converts resource limits to CRI messages, in which zero means "not specified".
 
 use cri_api::v1 as wire;
 use model::request::LinuxResources;

@@ -1,4 +1,4 @@
-//! Sandboxes: requests to the wire, listings and statuses back.
+//! Converts sandboxes: requests to CRI messages, listings and statuses back.
 
 use std::net::IpAddr;
 
@@ -52,7 +52,7 @@ fn port_mapping(from: &PortMapping) -> wire::PortMapping {
     }
 }
 
-/// A line of the listing, or `None` for a sandbox without an identity: no pod of ours.
+/// An entry of the listing, or `None` for a sandbox without metadata.
 pub(crate) fn summary(from: wire::PodSandbox) -> Option<SandboxSummary> {
     let (pod, attempt) = identity(from.metadata?);
     Some(SandboxSummary {
@@ -66,13 +66,13 @@ pub(crate) fn summary(from: wire::PodSandbox) -> Option<SandboxSummary> {
     })
 }
 
-/// A status, or `None` without an identity.
+/// A status, or `None` without metadata.
 pub(crate) fn observation(from: wire::PodSandboxStatus) -> Option<SandboxObservation> {
     let (pod, attempt) = identity(from.metadata?);
     let options = from.linux.and_then(|linux| linux.namespaces).and_then(|n| n.options);
     let network = security::network_mode(options.as_ref());
     let ips = match network {
-        // The node's addresses are not the sandbox's, whatever the runtime fills in.
+        // With `hostNetwork` the sandbox has no address, even if the runtime returns the node's.
         NamespaceMode::Node => Vec::new(),
         NamespaceMode::Pod | NamespaceMode::Container | NamespaceMode::Target(_) => {
             from.network.map(addresses).unwrap_or_default()
@@ -94,7 +94,7 @@ pub(crate) fn identity(from: wire::PodSandboxMetadata) -> (PodRef, u32) {
     (PodRef::new(&from.namespace, &from.name, from.uid), from.attempt)
 }
 
-/// A state we do not know is not ready: nothing is started in it.
+/// An unknown state counts as not ready: no container is started in such a sandbox.
 fn state(from: i32) -> SandboxState {
     match wire::PodSandboxState::try_from(from) {
         Ok(wire::PodSandboxState::SandboxReady) => SandboxState::Ready,
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn the_primary_address_comes_first() {
+    fn primary_address_comes_first() {
         let seen = status("10.0.0.7", &["fd00::7"], wire::NamespaceMode::Pod);
         let texts: Vec<String> = seen.ips.iter().map(ToString::to_string).collect();
         assert_eq!(texts, ["10.0.0.7", "fd00::7"]);
@@ -141,25 +141,25 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_is_none_is_left_out() {
+    fn invalid_addresses_are_left_out() {
         assert!(status("", &["not an address"], wire::NamespaceMode::Pod).ips.is_empty());
     }
 
     #[test]
-    fn a_pod_on_the_nodes_network_has_no_address_of_its_own() {
+    fn pod_on_the_host_network_has_no_address() {
         let seen = status("192.0.2.1", &[], wire::NamespaceMode::Node);
         assert!(seen.ips.is_empty());
         assert_eq!(seen.network, NamespaceMode::Node);
     }
 
     #[test]
-    fn a_sandbox_without_identity_is_no_pod_of_ours() {
+    fn sandbox_without_metadata_is_ignored() {
         assert_eq!(summary(wire::PodSandbox::default()), None);
         assert_eq!(observation(wire::PodSandboxStatus::default()), None);
     }
 
     #[test]
-    fn an_unknown_state_is_not_ready() {
+    fn unknown_sandbox_state_is_not_ready() {
         assert_eq!(state(0), SandboxState::Ready);
         assert_eq!(state(1), SandboxState::NotReady);
         assert_eq!(state(77), SandboxState::NotReady);

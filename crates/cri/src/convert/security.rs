@@ -1,4 +1,4 @@
-//! Namespaces, profiles, labels and identities, to the wire and (namespaces) back.
+//! Converts namespaces, security profiles, SELinux labels and users to CRI messages, and namespaces back.
 
 use cri_api::v1 as wire;
 use model::ContainerId;
@@ -22,7 +22,7 @@ pub(crate) fn sandbox_security(from: &SandboxSecurity) -> wire::LinuxSandboxSecu
     }
 }
 
-#[allow(deprecated, reason = "the old AppArmor text is all that runtimes before the typed field read")]
+#[allow(deprecated, reason = "older runtimes only read the deprecated AppArmor text")]
 pub(crate) fn container_security(from: &ContainerSecurity) -> wire::LinuxContainerSecurityContext {
     wire::LinuxContainerSecurityContext {
         capabilities: capabilities(from),
@@ -45,7 +45,7 @@ pub(crate) fn container_security(from: &ContainerSecurity) -> wire::LinuxContain
     }
 }
 
-/// Absent where the container asks for none: an empty message is not the same to every runtime.
+/// `None` if the container requests none: some runtimes handle an empty message differently.
 fn capabilities(from: &ContainerSecurity) -> Option<wire::Capability> {
     let asks = !from.add_capabilities.is_empty() || !from.drop_capabilities.is_empty();
     asks.then(|| wire::Capability {
@@ -94,7 +94,7 @@ fn profile_text(from: &SecurityProfile) -> String {
 }
 
 fn namespaces(from: &Namespaces) -> wire::NamespaceOption {
-    // The wire has room for one target; only the PID namespace is ever shared that way.
+    // The CRI has a single target field; only the PID namespace uses it.
     let target_id = match &from.pid {
         NamespaceMode::Target(container) => container.as_str().to_owned(),
         NamespaceMode::Pod | NamespaceMode::Container | NamespaceMode::Node => String::new(),
@@ -117,7 +117,7 @@ const fn namespace_mode(from: &NamespaceMode) -> wire::NamespaceMode {
     }
 }
 
-/// The network namespace a runtime reports. What we do not know reads as the pod's own, the common case.
+/// The network namespace that a runtime reports. An unknown mode counts as the pod's own, the common case.
 pub(crate) fn network_mode(options: Option<&wire::NamespaceOption>) -> NamespaceMode {
     let Some(options) = options else { return NamespaceMode::Pod };
     match wire::NamespaceMode::try_from(options.network) {
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn capabilities_are_absent_where_none_are_asked_for() {
+    fn capabilities_are_absent_if_none_are_requested() {
         let none = ContainerSecurity::default();
         assert_eq!(container_security(&none).capabilities, None);
         let some = ContainerSecurity { drop_capabilities: vec!["ALL".to_owned()], ..none };

@@ -1,4 +1,4 @@
-//! Measurements off the wire. What the runtime left out stays absent.
+//! Converts statistics of the runtime. Missing values stay absent.
 
 use cri_api::v1 as wire;
 use model::stats::{
@@ -10,7 +10,7 @@ use model::{ContainerId, SandboxId};
 
 use super::{sandbox, time};
 
-/// `None` without attributes: nobody could say whose the numbers are.
+/// `None` without attributes, because the container is not known.
 pub(crate) fn container(from: wire::ContainerStats) -> Option<ContainerStats> {
     let attributes = from.attributes?;
     let metadata = attributes.metadata?;
@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_without_an_owner_are_dropped() {
+    fn stats_without_attributes_are_dropped() {
         assert_eq!(container(wire::ContainerStats::default()), None);
         assert_eq!(sandbox(wire::PodSandboxStats::default()), None);
         let nameless = wire::ContainerAttributes { id: "c1".to_owned(), ..Default::default() };
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_is_absent_and_zero_is_a_measurement() {
+    fn missing_values_are_absent_and_zero_is_a_value() {
         let zero = Some(wire::UInt64Value { value: 0 });
         let usage = memory(wire::MemoryUsage { usage_bytes: zero, ..Default::default() });
         assert_eq!(usage, MemoryUsage { usage_bytes: Some(0), ..Default::default() });

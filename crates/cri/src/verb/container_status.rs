@@ -1,4 +1,4 @@
-//! ContainerStatus, completed with the sandbox the container is in.
+//! ContainerStatus, completed with the sandbox of the container.
 
 use cri_api::v1 as wire;
 use model::{ContainerId, ContainerObservation};
@@ -22,7 +22,7 @@ pub(crate) async fn container_status(
     let sandbox_id = match cri.origins.get(id) {
         Some(known) => known,
         None => {
-            let message = || format!("container {id} went away while its status was read");
+            let message = || format!("container {id} was removed while its status was read");
             let found = sandbox_of(cri, id).await?;
             let found = found.ok_or_else(|| RuntimeError::NotFound { call: NAME, message: message() })?;
             cri.origins.learn(id.clone(), found.clone());

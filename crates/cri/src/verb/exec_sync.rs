@@ -1,4 +1,4 @@
-//! ExecSync: a command in a container, for probes and hooks. Of its outputs only the beginning is kept (`exec_answer`).
+//! ExecSync: a command in a container, for probes and hooks. Its outputs are truncated (`exec_answer`).
 
 use std::time::Duration;
 
@@ -17,8 +17,8 @@ pub(crate) async fn exec_sync(
     command: &[String],
     timeout: Duration,
 ) -> RuntimeResult<ExecResult> {
-    // The runtime kills the command after `timeout`; we only guard against a runtime that does not. No timeout for the
-    // command means none for the call.
+    // The runtime kills the command after `timeout`; the deadline is for a runtime that does not. Without a timeout for the
+    // command there is no deadline for the call.
     let deadline = (!timeout.is_zero()).then(|| cri.request_timeout.saturating_add(timeout));
     let call = cri.call_within("ExecSync", deadline);
     let request = wire::ExecSyncRequest {
@@ -31,7 +31,7 @@ pub(crate) async fn exec_sync(
     Ok(ExecResult { stdout: answer.stdout, stderr: answer.stderr, exit_code: answer.exit_code })
 }
 
-/// A timeout of an exec is the command's, whoever noticed it.
+/// Reports a timeout with the command's timeout, whether the runtime or the deadline ended the call.
 fn name_the_commands_deadline(error: RuntimeError, call: Call<'_>, timeout: Duration) -> RuntimeError {
     if matches!(error, RuntimeError::TimedOut { .. }) && !timeout.is_zero() {
         call.timed_out(timeout)

@@ -1,4 +1,4 @@
-//! GetContainerEvents, read as hints that a pod changed.
+//! GetContainerEvents: each event is a hint that a pod changed.
 
 use std::time::Duration;
 
@@ -11,16 +11,16 @@ use tonic::{Response, Status, Streaming};
 
 use crate::CriRuntime;
 
-/// How long a runtime has to refuse. Runtimes that offer events answer only with the first event, which may be hours
-/// away, so silence is consent.
-const REFUSAL_TIME: Duration = Duration::from_secs(1);
+/// How long a runtime may take to reject the call. Runtimes that support events respond only with the first event, which
+/// may be hours later, so no error within this time counts as support.
+const REJECTION_TIMEOUT: Duration = Duration::from_secs(1);
 
 pub(crate) async fn hints(cri: &CriRuntime) -> RuntimeResult<BoxStream<'static, RuntimeHint>> {
     let call = cri.call_within("GetContainerEvents", None);
     let mut client = cri.runtime();
     let request = call.request(wire::GetEventsRequest {});
     let answer = Box::pin(async move { client.get_container_events(request).await });
-    let refusal_time = Box::pin(tokio::time::sleep(REFUSAL_TIME));
+    let refusal_time = Box::pin(tokio::time::sleep(REJECTION_TIMEOUT));
     match select(answer, refusal_time).await {
         Either::Left((Ok(events), _)) => Ok(read(events).boxed()),
         Either::Left((Err(status), _)) => Err(call.error(&status, Duration::ZERO)),
@@ -30,7 +30,7 @@ pub(crate) async fn hints(cri: &CriRuntime) -> RuntimeResult<BoxStream<'static, 
     }
 }
 
-/// The hints of a stream of events. It ends with the first error, as the connection is gone then.
+/// The hints of a stream of events. It ends with the first error, because the connection is lost then.
 fn read(events: Response<Streaming<wire::ContainerEventResponse>>) -> impl Stream<Item = RuntimeHint> {
     let until_error = events.into_inner().take_while(|event| std::future::ready(event.is_ok()));
     until_error.filter_map(|event| std::future::ready(hint(event)))

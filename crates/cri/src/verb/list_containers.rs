@@ -1,4 +1,4 @@
-//! ListContainers. Also where we learn which sandbox a container is in.
+//! ListContainers. Also the source of each container's sandbox.
 
 use cri_api::v1 as wire;
 use model::{ContainerId, SandboxId};
@@ -22,7 +22,7 @@ pub(crate) async fn list_containers(cri: &CriRuntime, scope: &Scope) -> RuntimeR
     Ok(listed)
 }
 
-/// The sandbox of one container, asked for by id; `None` if the runtime does not list the container.
+/// Lists one container by ID for its sandbox; `None` if the runtime does not have the container.
 pub(crate) async fn sandbox_of(cri: &CriRuntime, id: &ContainerId) -> RuntimeResult<Option<SandboxId>> {
     let filter = wire::ContainerFilter { id: id.as_str().to_owned(), ..Default::default() };
     let listed = list(cri, Some(filter)).await?;

@@ -1,4 +1,4 @@
-//! PullImage. The only call without a deadline: how long a pull may take is the registry's and the caller's business.
+//! PullImage. The only call without a deadline: the caller limits the duration of a pull.
 
 use cri_api::v1 as wire;
 use model::request::{ImageRequest, RegistryAuth, SandboxRequest};

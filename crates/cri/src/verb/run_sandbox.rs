@@ -9,7 +9,7 @@ use crate::CriRuntime;
 use crate::convert::sandbox;
 
 pub(crate) async fn run_sandbox(cri: &CriRuntime, request: &SandboxRequest) -> RuntimeResult<SandboxId> {
-    // The runtime may have to fetch the sandbox image and set up the network: twice the usual time.
+    // The runtime may have to pull the sandbox image and set up the network: twice the usual deadline.
     let call = cri.call_within("RunPodSandbox", Some(cri.request_timeout.saturating_mul(2)));
     let message = wire::RunPodSandboxRequest {
         config: Some(Box::new(sandbox::config(request))),

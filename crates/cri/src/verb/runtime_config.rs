@@ -1,4 +1,4 @@
-//! RuntimeConfig and UpdateRuntimeConfig: what the runtime tells us at start, and what we tell it.
+//! RuntimeConfig and UpdateRuntimeConfig: cgroup driver and pod CIDR.
 
 use cri_api::v1 as wire;
 use model::CgroupDriver;
@@ -11,7 +11,7 @@ pub(crate) async fn cgroup_driver(cri: &CriRuntime) -> RuntimeResult<CgroupDrive
     let answer =
         call.answer(cri.runtime().runtime_config(call.request(wire::RuntimeConfigRequest {}))).await?;
     let Some(linux) = answer.linux else {
-        return Err(call.unimplemented("the runtime does not say which cgroup driver it uses".to_owned()));
+        return Err(call.unimplemented("the runtime does not report its cgroup driver".to_owned()));
     };
     match wire::CgroupDriver::try_from(linux.cgroup_driver) {
         Ok(wire::CgroupDriver::Systemd) => Ok(CgroupDriver::Systemd),

@@ -17,7 +17,7 @@ pub(crate) async fn sandbox_status(cri: &CriRuntime, id: &SandboxId) -> RuntimeR
         .ok_or_else(|| call.malformed(format!("no status or metadata for pod sandbox {id}")))
 }
 
-/// containerd and CRI-O answer a verbose request with JSON below the key `info`.
+/// containerd and CRI-O return JSON below the key `info` for a verbose request.
 pub(crate) async fn sandbox_info(cri: &CriRuntime, id: &SandboxId) -> RuntimeResult<String> {
     let call = cri.call("PodSandboxStatus");
     let request = wire::PodSandboxStatusRequest { pod_sandbox_id: id.as_str().to_owned(), verbose: true };

@@ -1,4 +1,4 @@
-//! Status: whether the runtime and its network are ready, and what its handlers can do.
+//! Status: readiness of the runtime and its network, and the features of its handlers.
 
 use cri_api::v1 as wire;
 use ports::runtime::{RuntimeCondition, RuntimeHandler, RuntimeResult, RuntimeStatus};
@@ -19,7 +19,7 @@ pub(crate) async fn status(cri: &CriRuntime) -> RuntimeResult<RuntimeStatus> {
         match condition.r#type.as_str() {
             "RuntimeReady" => status.runtime_ready = known(condition),
             "NetworkReady" => status.network_ready = known(condition),
-            // Runtimes may report more; the kubelet acts on these two.
+            // Runtimes may report more conditions; the kubelet uses these two.
             _ => {}
         }
     }

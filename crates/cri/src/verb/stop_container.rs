@@ -10,7 +10,7 @@ use super::whole_seconds;
 use crate::CriRuntime;
 
 pub(crate) async fn stop_container(cri: &CriRuntime, id: &ContainerId, grace: Duration) -> RuntimeResult<()> {
-    // The runtime waits for the grace to pass before it kills; our own patience begins after that.
+    // The runtime waits for the grace period before it kills; the deadline is added to it.
     let call = cri.call_within("StopContainer", Some(cri.request_timeout.saturating_add(grace)));
     let request =
         wire::StopContainerRequest { container_id: id.as_str().to_owned(), timeout: whole_seconds(grace) };

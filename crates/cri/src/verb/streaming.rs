@@ -1,4 +1,4 @@
-//! Exec, Attach and PortForward: each asks for a URL at which the runtime's streaming server carries it out.
+//! Exec, Attach and PortForward: each returns a URL of the runtime's streaming server.
 
 use cri_api::v1 as wire;
 use model::{ContainerId, SandboxId};

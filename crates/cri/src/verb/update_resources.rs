@@ -37,7 +37,7 @@ pub(crate) async fn update_sandbox_resources(
     };
     match call.answer(cri.runtime().update_pod_sandbox_resources(call.request(request))).await {
         Ok(_) => Ok(()),
-        // Some containerd know the call, answer it so, and give no code to tell it by.
+        // Some versions of containerd implement the call only as this error, without the code Unimplemented.
         Err(RuntimeError::Failed { message, .. }) if message.contains("not implemented") => {
             Err(call.unimplemented(message))
         }

@@ -1,11 +1,11 @@
-//! Version: who answers, and whether it speaks our protocol. An image service of its own must answer too.
+//! Version: name and version of the runtime, and whether it supports CRI v1. A separate image service must respond, too.
 
 use cri_api::v1 as wire;
 use ports::runtime::{RuntimeResult, RuntimeVersion};
 
 use crate::CriRuntime;
 
-/// The version of the kubelet's own side of the protocol, which a runtime echoes.
+/// The kubelet's API version in the request, which a runtime returns.
 const KUBELET_API_VERSION: &str = "0.1.0";
 
 pub(crate) async fn version(cri: &CriRuntime) -> RuntimeResult<RuntimeVersion> {
@@ -22,7 +22,7 @@ pub(crate) async fn version(cri: &CriRuntime) -> RuntimeResult<RuntimeVersion> {
         return Err(call.malformed(problem));
     }
     if cri.has_images_apart {
-        // An image service cannot be asked for its version; one that answers this speaks ours.
+        // The image service has no Version call; one that answers this call supports CRI v1.
         let call = cri.call("ImageFsInfo");
         let request = wire::ImageFsInfoRequest {};
         call.answer(cri.images().image_fs_info(call.request(request))).await?;
@@ -30,7 +30,7 @@ pub(crate) async fn version(cri: &CriRuntime) -> RuntimeResult<RuntimeVersion> {
     Ok(version)
 }
 
-/// Why a runtime that answers so cannot be used.
+/// Why a runtime with this response is not supported.
 fn problem(version: &RuntimeVersion) -> Option<String> {
     let fields = [&version.api, &version.name, &version.version, &version.runtime_api];
     if fields.into_iter().any(String::is_empty) {
@@ -38,7 +38,7 @@ fn problem(version: &RuntimeVersion) -> Option<String> {
     }
     let api = &version.api;
     (api != KUBELET_API_VERSION).then(|| {
-        format!("the runtime speaks version {api:?} of the kubelet's protocol, only {KUBELET_API_VERSION} is supported")
+        format!("the runtime reports kubelet API version {api:?}, only {KUBELET_API_VERSION} is supported")
     })
 }
 
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_runtime_of_another_protocol_or_without_a_name_is_refused() {
+    fn runtime_of_another_api_version_or_without_a_name_is_rejected() {
         let [api, name, version, runtime_api] = ["0.1.0", "containerd", "1.6.20", "v1"].map(str::to_owned);
         let good = RuntimeVersion { api, name, version, runtime_api };
         assert_eq!(problem(&good), None);

@@ -49,7 +49,14 @@ fn watches(cluster: &Cluster) -> BTreeMap<String, usize> {
 /// Warnings in the kubelet's log from that line on that concern failed calls or certificates.
 fn complaints(node: &Node, from: usize) -> Vec<String> {
     let log = node.kubelet_log();
-    let words = ["unauthorized", "forbidden", "no answer within", "cannot be reached", "ertificate"];
+    let words = [
+        "unauthorized",
+        "forbidden",
+        "no answer within",
+        "timed out after",
+        "cannot be reached",
+        "ertificate",
+    ];
     let is_meant = |line: &&str| line.starts_with(['W', 'E']) && words.iter().any(|word| line.contains(word));
     log.lines().skip(from).filter(is_meant).map(str::to_owned).collect()
 }
