@@ -1,9 +1,9 @@
-//! Turns our protocol definitions into Rust, in process (no protoc) and by hand only: what it writes is checked in, so
-//! that a build needs no code generator. It never edits anything but its own output.
+//! Generates Rust code from the protocol definitions, in process (without protoc). It is run by hand and its output is checked
+//! in, so that a build needs no code generator. It writes only its own output.
 
 use std::path::{Path, PathBuf};
 
-/// Definitions, and where their Rust form is checked in, relative to the workspace.
+/// Definitions, and the path of their generated code, relative to the workspace.
 #[derive(Debug)]
 struct Protocol {
     crate_name: &'static str,
@@ -11,7 +11,7 @@ struct Protocol {
     file: &'static str,
     /// Below `src/generated`.
     generated: &'static str,
-    /// The type that encodes and decodes.
+    /// The codec type.
     codec: &'static str,
 }
 
@@ -54,7 +54,7 @@ impl Protocol {
     }
 }
 
-/// Why nothing was generated. The text names the file.
+/// Why the generation failed. The text has the file.
 #[derive(Debug)]
 pub(crate) struct CodegenError(String);
 
@@ -64,7 +64,7 @@ impl std::fmt::Display for CodegenError {
     }
 }
 
-/// Writes the Rust form of each protocol to where it is checked in; returns the last file's path.
+/// Generates the code of each protocol; returns the path of the last file.
 pub(crate) fn regenerate() -> Result<PathBuf, CodegenError> {
     let mut written = PathBuf::new();
     for protocol in PROTOCOLS {
@@ -83,11 +83,11 @@ fn generate_into(protocol: &Protocol, out: &Path) -> Result<PathBuf, CodegenErro
     tonic_prost_build::configure()
         .build_client(true)
         .build_server(true)
-        // A server that lacks a verb answers Unimplemented, as a real runtime of another version does.
+        // A server without a method responds Unimplemented, as a real runtime of another version does.
         .generate_default_stubs(true)
-        // The model keeps labels and annotations sorted; the same type on the wire side spares a copy per container.
+        // `model` keeps labels and annotations sorted; the same type in messages saves a copy for each container.
         .btree_map(".")
-        // A configuration is kilobytes in size, and every layer of futures that a call passes through has room for it.
+        // A configuration has kilobytes, and would be stored in every nested future of a call.
         .boxed(".runtime.v1.CreateContainerRequest.config")
         .boxed(".runtime.v1.CreateContainerRequest.sandbox_config")
         .boxed(".runtime.v1.RunPodSandboxRequest.config")
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_checked_in_protocol_is_what_the_definitions_say() {
+    fn checked_in_protocol_code_is_up_to_date() {
         for protocol in PROTOCOLS {
             let scratch = std::env::temp_dir().join(format!("xtask-codegen-{}", std::process::id()));
             let fresh = generate_into(protocol, &scratch).map(|path| std::fs::read_to_string(path).unwrap());
@@ -117,7 +117,7 @@ mod tests {
             let checked_in = protocol.checked_in().join(protocol.generated);
             assert!(
                 fresh.unwrap() == std::fs::read_to_string(&checked_in).unwrap(),
-                "{} is not what its .proto says: run `cargo run -p xtask -- codegen`",
+                "{} is out of date: run `cargo run -p xtask -- codegen`",
                 checked_in.display()
             );
         }

@@ -1,9 +1,8 @@
-//! Compares what two kubelets said and asked for over the same scenarios: the final status of each pod, the states it went
-//! through, events, Node and Lease, requests to the runtime, and what the endpoints answer.
+//! Compares recordings of two kubelets with the same scenarios: the final status of each pod, its states, events, Node and
+//! Lease, requests to the runtime, and responses of the endpoints.
 //!
-//! Owns the comparison, which is pure: two recordings in, differences out. `scripts/compare` makes a recording of our
-//! kubelet; that of the Go kubelet is in `crates/localapi/tests/recorded`. What stays different is listed with its reason in
-//! `docs/compare-allowed.tsv`.
+//! Owns the comparison, which is pure. `scripts/compare` records our kubelet; the recording of the Go kubelet is in
+//! `crates/localapi/tests/recorded`. Allowed differences are listed with their reasons in `docs/compare-allowed.tsv`.
 
 mod allowed;
 mod endpoints;
@@ -21,16 +20,16 @@ use crate::{CheckError, read};
 use self::allowed::Allowed;
 pub use self::recording::{Recording, assemble};
 
-/// One thing that the two say differently.
+/// One difference.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Difference {
     /// `final runs`, `events runs`, `states runs`, `node`, `cri runs/main`, `metrics`.
     pub subject: String,
-    /// What it is: a path, an event, a family.
+    /// The differing path, event or family.
     pub what: String,
-    /// As the Go kubelet has it.
+    /// The Go kubelet's value.
     pub theirs: String,
-    /// As ours has it.
+    /// Our kubelet's value.
     pub ours: String,
 }
 
@@ -56,7 +55,7 @@ impl std::fmt::Display for Difference {
     }
 }
 
-/// Everything that differs, in order.
+/// All differences, in order.
 #[must_use]
 pub fn compare(theirs: &Recording, ours: &Recording) -> Vec<Difference> {
     let mut found = Vec::new();
@@ -67,13 +66,13 @@ pub fn compare(theirs: &Recording, ours: &Recording) -> Vec<Difference> {
     found
 }
 
-/// Where the allowed differences are listed.
+/// The list of allowed differences.
 pub const ALLOWED: &str = "docs/compare-allowed.tsv";
 
-/// Compares two directories, and says what differs beyond what is allowed.
+/// Compares two directories, and reports the differences that are not allowed.
 ///
 /// # Errors
-/// Something cannot be read.
+/// A file cannot be read.
 pub fn report(root: &Path, theirs: &Path, ours: &Path) -> Result<(String, bool), CheckError> {
     let allowed = Allowed::parse(&read(&root.join(ALLOWED))?);
     let found = compare(&Recording::read(theirs)?, &Recording::read(ours)?);

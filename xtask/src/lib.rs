@@ -10,14 +10,14 @@ pub mod parity;
 pub mod source;
 pub mod tidy;
 
-/// One thing to put right: where it is and what is wrong.
+/// A violation of a rule: its position and the problem.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
     /// Path below the workspace root.
     pub file: String,
     /// Counted from 1; 0 when the finding is about the whole file.
     pub line: usize,
-    /// What is wrong and what to do, in one sentence.
+    /// The problem and what to do, in one sentence.
     pub what: String,
 }
 
@@ -27,19 +27,19 @@ impl std::fmt::Display for Finding {
     }
 }
 
-/// A check could not be carried out.
+/// A check failed to run.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckError {
     /// A file or directory could not be read.
     #[error("read {path}")]
     Read {
-        /// What was to be read.
+        /// Path of the file or directory.
         path: PathBuf,
-        /// Why not.
+        /// The error.
         source: io::Error,
     },
-    /// `cargo metadata` did not run or did not answer with what it promises.
-    #[error("ask cargo for the workspace's crates: {0}")]
+    /// `cargo metadata` failed, or its output is malformed.
+    #[error("failed to run cargo metadata: {0}")]
     Metadata(String),
 }
 

@@ -1,6 +1,6 @@
 //! Developer tasks: `cargo run -p xtask -- <task>`.
 #![forbid(unsafe_code)]
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool talks to its terminal")]
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool")]
 
 mod codegen;
 mod cold_code;
@@ -42,14 +42,14 @@ fn report<E: std::fmt::Display>(outcome: Result<String, E>) -> ExitCode {
     }
 }
 
-/// Takes the listing of the program's symbols, then what callgrind wrote.
+/// Arguments: the listing of the program's symbols, then callgrind's files.
 fn cold_code() -> Result<String, cold_code::ColdCodeError> {
     let mut files = std::env::args_os().skip(2).map(PathBuf::from);
     let listing = files.next().unwrap_or_default();
     cold_code::rewrite(&listing, &files.collect::<Vec<_>>(), &workspace_root())
 }
 
-/// Compares a recording of `scripts/compare` with that of the Go kubelet, or with the one that is named.
+/// Compares a recording of `scripts/compare` with that of the Go kubelet, or with the one in the argument.
 fn compare_recordings() -> ExitCode {
     let root = workspace_root();
     let mut directories = std::env::args_os().skip(2).map(PathBuf::from);
@@ -84,7 +84,7 @@ fn assemble_recording() -> Result<String, String> {
     Ok(format!("{} pods recorded in {}", pods.len(), directory.display()))
 }
 
-/// Looks at this repository, or at the checkout named after the task.
+/// Checks this repository, or the checkout in the argument.
 fn tidy_up() -> Result<String, String> {
     let root = std::env::args_os().nth(2).map_or_else(workspace_root, PathBuf::from);
     let mut findings = tidy::check(&root).map_err(|error| error.to_string())?;

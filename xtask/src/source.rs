@@ -1,5 +1,5 @@
-//! Reads Rust files just well enough to judge their shape: what is code, what is comment, what is test, and where each
-//! function begins and ends. It is no parser: it knows comments, strings and braces, and nothing of types.
+//! Scans Rust files for the tidy checks: code, comments, tests, and the begin and end of each function. It is not a parser: it
+//! recognises comments, strings and braces, but no types.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ pub struct Source {
     pub lines: Vec<Line>,
 }
 
-/// One line, its code and its comments apart.
+/// One line, with code and comments separated.
 #[derive(Debug, Default, Clone)]
 pub struct Line {
     /// The code, with the contents of strings and characters left out.
@@ -27,20 +27,20 @@ pub struct Line {
     pub test: bool,
 }
 
-/// A function and how long it is.
+/// A function and its length.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Function {
     /// Its name.
     pub name: String,
-    /// Where `fn` stands, counted from 1.
+    /// The line of `fn`, counted from 1.
     pub line: usize,
-    /// Where its closing brace stands.
+    /// The line of its closing brace.
     pub last: usize,
     /// Lines with code on them; blank lines, comments and the insides of strings do not count.
     pub length: usize,
 }
 
-/// Every Rust file of the workspace that people write, in order of path; generated files are left out.
+/// Every hand-written Rust file of the workspace, in order of path; generated files are left out.
 pub fn read_all(root: &Path) -> Result<Vec<Source>, CheckError> {
     let mut paths = Vec::new();
     for top in ["crates", "xtask", "tests"] {
@@ -72,7 +72,7 @@ fn relative(root: &Path, path: &Path) -> String {
 }
 
 impl Source {
-    /// Splits `text`, which is the content of the file at `path`.
+    /// Splits `text`, the content of the file at `path`.
     pub fn new(path: &str, text: &str) -> Self {
         let mut lines = split(text);
         mark_tests(&mut lines);
@@ -109,7 +109,7 @@ impl Source {
         })
     }
 
-    /// The line on which the first brace opened at or after `from` closes again; none for a declaration without body.
+    /// The line that closes the first brace at or after `from`; `None` for a declaration without a body.
     fn end_of_block(&self, from: usize) -> Option<usize> {
         let (mut depth, mut brackets, mut opened) = (0_usize, 0_i32, false);
         for (number, line) in self.numbered().skip(from - 1) {
@@ -142,7 +142,7 @@ pub fn words(code: &str) -> impl Iterator<Item = &str> {
     code.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty())
 }
 
-/// Marks the lines of every item that stands behind `#[cfg(test)]`.
+/// Marks the lines of every item after `#[cfg(test)]`.
 fn mark_tests(lines: &mut [Line]) {
     let mut index = 0;
     while index < lines.len() {
@@ -170,11 +170,11 @@ fn mark_tests(lines: &mut [Line]) {
     }
 }
 
-/// Where the scanner is.
+/// State of the scanner.
 enum Scan {
     Code,
     LineComment,
-    /// How deep in nested block comments.
+    /// Depth of nested block comments.
     BlockComment(usize),
     /// In a string; the number of `#` that end it, none for one with escapes.
     Text(Option<usize>),

@@ -1,5 +1,5 @@
-//! The house rules that no compiler checks: who may import whom, how long things may grow, which words we do not use.
-//! Each rule has a file; this one owns the order in which they run, and nothing of what they say.
+//! Rules of this repository that no compiler checks: dependencies of crates, sizes of functions and files, banned words.
+//! Each rule has a file; this one owns only the order in which they run.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ mod sleeps;
 mod vocabulary;
 mod words;
 
-/// Every breach of the rules in the workspace at `root`, in order of file and line.
+/// Every violation of the rules in the workspace at `root`, in order of file and line.
 pub fn check(root: &Path) -> Result<Vec<Finding>, CheckError> {
     let sources = source::read_all(root)?;
     let mut findings = check_sources(&sources);
@@ -25,7 +25,7 @@ pub fn check(root: &Path) -> Result<Vec<Finding>, CheckError> {
     Ok(findings)
 }
 
-/// The rules that look at files alone.
+/// The rules that check single files.
 pub fn check_sources(sources: &[Source]) -> Vec<Finding> {
     let each = sources.iter().flat_map(|source| {
         [

@@ -1,11 +1,11 @@
 //! Label and annotation keys that Kubernetes components share (docs/behaviour/container-runtime.md and static-pods.md). A node
 //! that changes over between this kubelet and the Go one adopts its containers through exactly these keys.
 
-/// On sandboxes and containers: which pod they belong to.
+/// On sandboxes and containers: their pod.
 pub const POD_NAME_LABEL: &str = "io.kubernetes.pod.name";
 pub const POD_NAMESPACE_LABEL: &str = "io.kubernetes.pod.namespace";
 pub const POD_UID_LABEL: &str = "io.kubernetes.pod.uid";
-/// On containers: which container of the pod they are.
+/// On containers: their name in the pod.
 pub const CONTAINER_NAME_LABEL: &str = "io.kubernetes.container.name";
 
 pub const CONTAINER_HASH: &str = "io.kubernetes.container.hash";
@@ -17,16 +17,16 @@ pub const CONTAINER_PORTS: &str = "io.kubernetes.container.ports";
 pub const POD_TERMINATION_GRACE_PERIOD: &str = "io.kubernetes.pod.terminationGracePeriod";
 pub const POD_DELETION_GRACE_PERIOD: &str = "io.kubernetes.pod.deletionGracePeriod";
 
-/// On pods: where they came from and which content they have.
+/// On pods: their config source and the hash of their content.
 pub const CONFIG_SOURCE: &str = "kubernetes.io/config.source";
 pub const CONFIG_HASH: &str = "kubernetes.io/config.hash";
 pub const CONFIG_SEEN: &str = "kubernetes.io/config.seen";
 pub const CONFIG_MIRROR: &str = "kubernetes.io/config.mirror";
-/// On the Node: for how many seconds ConfigMaps and Secrets that were read are good.
+/// On the Node: for how many seconds ConfigMaps and Secrets are cached.
 pub const OBJECT_TTL: &str = "node.alpha.kubernetes.io/ttl";
-/// On PersistentVolumes: a group that whoever uses them belongs to.
+/// On PersistentVolumes: a supplemental group for containers that use them.
 pub const VOLUME_GID: &str = "pv.beta.kubernetes.io/gid";
-/// On PersistentVolumes, before they had a field for that: options to mount with, separated by commas.
+/// On PersistentVolumes: mount options, separated by commas (deprecated in favour of a field).
 pub const MOUNT_OPTIONS: &str = "volume.beta.kubernetes.io/mount-options";
-/// Ours: the file that describes the pod.
+/// Only in this kubelet: the manifest file of the pod.
 pub const CONFIG_FILE: &str = "kubelet-rs/config.file";

@@ -1,11 +1,11 @@
-//! Certificates as far as this node has any: for whom they are, how long they are good, and the key that belongs to one.
+//! Certificates of the node: names, validity, and the key of a certificate.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use jiff::Timestamp;
 
-/// Whom a certificate is for.
+/// The subject and alternative names of a certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CertificateNames {
     pub common_name: String,
@@ -15,7 +15,7 @@ pub struct CertificateNames {
 }
 
 impl CertificateNames {
-    /// A certificate with these names serves where `wanted` are needed; more than that does no harm.
+    /// Whether a certificate with these names includes all of `wanted`; additional names are allowed.
     #[must_use]
     pub fn cover(&self, wanted: &Self) -> bool {
         self.common_name == wanted.common_name
@@ -24,14 +24,14 @@ impl CertificateNames {
             && self.ip_addresses.is_superset(&wanted.ip_addresses)
     }
 
-    /// Somebody can be served under these names.
+    /// Whether there is any DNS name or address to serve.
     #[must_use]
     pub fn has_address(&self) -> bool {
         !self.dns_names.is_empty() || !self.ip_addresses.is_empty()
     }
 }
 
-/// What a certificate says about itself.
+/// Names and validity of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateFacts {
     pub not_before: Timestamp,
@@ -40,21 +40,21 @@ pub struct CertificateFacts {
 }
 
 impl CertificateFacts {
-    /// It is neither of the future nor of the past.
+    /// Whether `now` is within its validity.
     #[must_use]
     pub fn is_good_at(&self, now: Timestamp) -> bool {
         self.not_before <= now && now < self.not_after
     }
 }
 
-/// A certificate, with those up to its authority behind it, and its key; both PEM.
+/// A certificate with its intermediates, and its key; both PEM.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PemPair {
     pub certificate: String,
     pub key: String,
 }
 
-/// Keys stay out of logs.
+/// Without the key, for logs.
 impl std::fmt::Debug for PemPair {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("PemPair").field("certificate", &self.certificate).finish_non_exhaustive()

@@ -1,18 +1,18 @@
-//! Words about cgroups that more than one room uses.
+//! Types for cgroups that more than one crate uses.
 
 use std::fmt;
 
-/// Who makes cgroups, and so how their names are written.
+/// The cgroup driver: it creates cgroups, and determines the form of their names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CgroupDriver {
-    /// The runtime and the kubelet themselves, as directories: `/kubepods/burstable/pod1234`.
+    /// `cgroupfs`: directories, created by the runtime and the kubelet: `/kubepods/burstable/pod1234`.
     Cgroupfs,
-    /// systemd, as slices and scopes: `kubepods-burstable-pod1234.slice`.
+    /// `systemd`: slices and scopes: `kubepods-burstable-pod1234.slice`.
     Systemd,
 }
 
 impl CgroupDriver {
-    /// As `cgroupDriver` spells it; `None` for any other word.
+    /// Parses a value of `cgroupDriver`; `None` for an unknown one.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         match text {
@@ -32,26 +32,26 @@ impl fmt::Display for CgroupDriver {
     }
 }
 
-/// Which kind of cgroups the machine has. One with both kinds counts as the first.
+/// The cgroup version of the machine. A hybrid hierarchy counts as version 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CgroupVersion {
-    /// A tree for each controller.
+    /// A hierarchy for each controller.
     V1,
-    /// One tree.
+    /// A unified hierarchy.
     V2,
 }
 
-/// One cgroup, in every tree that the machine has.
+/// One cgroup, in every hierarchy of the machine.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CgroupPath {
-    /// From the root of a tree: `/kubepods/burstable/pod1234`, or `/kubepods.slice/kubepods-pod1234.slice`.
+    /// From the root of a hierarchy: `/kubepods/burstable/pod1234`, or `/kubepods.slice/kubepods-pod1234.slice`.
     pub path: Box<str>,
-    /// It is systemd's, which is asked to make and remove it.
+    /// A slice, which systemd creates and removes on request.
     pub is_slice: bool,
 }
 
 impl CgroupPath {
-    /// A cgroup that is made as a directory.
+    /// A cgroup that is created as a directory.
     #[must_use]
     pub fn directory(path: impl Into<Box<str>>) -> Self {
         Self { path: path.into(), is_slice: false }
@@ -70,51 +70,51 @@ impl fmt::Display for CgroupPath {
     }
 }
 
-/// What the kernel says of a process, as far as it matters for where it belongs.
+/// Facts about a process that determine its cgroup and OOM score.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProcessFacts {
     pub pid: u32,
-    /// The file that it runs; a thread of the kernel runs none.
+    /// Its executable; a kernel thread has none.
     pub executable: Option<String>,
     /// The lines of its `/proc/<pid>/cgroup`.
     pub cgroups: String,
-    /// It sees the same processes as the first of all, so it is in no container; false if that cannot be told.
+    /// It is in the PID namespace of the init process, so not in a container; false if that is not known.
     pub is_on_node: bool,
-    /// How eagerly it is killed when memory runs out: -1000 to 1000.
+    /// `oom_score_adj`: -1000 to 1000.
     pub oom_score_adj: i32,
 }
 
-/// So much memory used in a cgroup.
+/// A threshold of memory usage in a cgroup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemoryMark {
-    /// From the root of a tree.
+    /// From the root of a hierarchy.
     pub cgroup: Box<str>,
     pub bytes: u64,
 }
 
-/// One file of a cgroup and what is to be in it.
+/// One file of a cgroup and its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CgroupFile {
-    /// The tree that has it; `""` where there is but one.
+    /// The controller's hierarchy; `""` for the unified one.
     pub controller: &'static str,
     pub name: String,
     pub text: String,
-    /// Not every kernel has it; where it is not, nothing is lost.
+    /// Not every kernel has this file; a missing one is ignored.
     pub is_optional: bool,
 }
 
-/// How a cgroup is, compared with how it should be.
+/// A cgroup's state, compared with the desired settings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CgroupState {
     #[default]
     AsItShouldBe,
-    /// It is there, and something in it says otherwise.
+    /// It exists, and some setting differs.
     Changed,
-    /// There is none, at least in one of the trees that limit something.
+    /// It does not exist in at least one hierarchy with limits.
     Missing,
 }
 
-/// A property of a slice, as systemd calls it.
+/// A systemd property of a slice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnitProperty {
     pub name: &'static str,
@@ -122,11 +122,11 @@ pub struct UnitProperty {
     pub value: u64,
 }
 
-/// What a cgroup is to be like: the same numbers for the kernel and for systemd.
+/// Desired settings of a cgroup, for the kernel and for systemd.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CgroupSettings {
     /// In the order in which they are written.
     pub files: Vec<CgroupFile>,
-    /// For a slice; the files are written there too, because systemd does not know all of them.
+    /// For a slice; its files are written, too, because systemd does not support all of them.
     pub properties: Vec<UnitProperty>,
 }

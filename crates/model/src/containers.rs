@@ -1,10 +1,10 @@
-//! Walking the containers of a pod spec, with their kind.
+//! Iterates over the containers of a pod spec, with their kind.
 
 use std::fmt;
 
 use crate::k8s::{Container, EphemeralContainer, Pod, PodSpec};
 
-/// What a container is for, which decides when it starts, whether it restarts and in which order it stops.
+/// The kind of a container, which determines when it starts, whether it restarts and in which order it stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ContainerKind {
     /// Runs to completion before the next one starts.
@@ -33,7 +33,7 @@ pub struct ContainerRef<'a> {
     pub spec: SpecRef<'a>,
 }
 
-/// Ephemeral containers have their own API type; this view gives all containers one shape.
+/// Ephemeral containers have their own API type; this enum gives uniform access to both.
 #[derive(Clone, Copy, Debug)]
 pub enum SpecRef<'a> {
     Full(&'a Container),
@@ -146,7 +146,7 @@ impl<'a> ContainerRef<'a> {
         both!(self, termination_message_policy).as_deref().unwrap_or("File")
     }
 
-    /// Only full containers have probes; the API refuses them on ephemeral ones.
+    /// Only regular and init containers have probes; the API rejects them on ephemeral ones.
     #[must_use]
     pub fn liveness_probe(&self) -> Option<&'a crate::k8s::Probe> {
         self.full().and_then(|c| c.liveness_probe.as_ref())
@@ -233,7 +233,7 @@ const EMPTY_SPEC: &PodSpec = &PodSpec {
     volumes: None,
 };
 
-/// The spec of a pod; a pod without one reads as having no containers.
+/// The spec of a pod; without one, a spec without containers.
 #[must_use]
 pub fn spec_of(pod: &Pod) -> &PodSpec {
     pod.spec.as_ref().unwrap_or(EMPTY_SPEC)

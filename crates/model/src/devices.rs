@@ -1,28 +1,28 @@
-//! Devices of the node in plain data: as their plugins tell of them, and what a container gets to see of those it was given.
+//! Devices of the node: as their plugins report them, and the allocate responses for containers.
 
 use std::collections::BTreeMap;
 
 use crate::request::{Device, Mount};
 
-/// What a plugin can be asked for beyond handing devices out.
+/// Optional calls that a plugin supports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PluginOptions {
-    /// It wants to be called before each start of a container that has devices of it.
+    /// It requires PreStartContainer calls.
     pub pre_start: bool,
-    /// It can say which devices go well together.
+    /// It supports GetPreferredAllocation calls.
     pub has_preferences: bool,
 }
 
-/// One device, as its plugin tells of it.
+/// One device, as its plugin reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PluginDevice {
     pub id: String,
     pub is_healthy: bool,
-    /// The NUMA nodes that it is near to; none where the plugin does not say.
+    /// The NUMA nodes of the device; empty if the plugin does not report them.
     pub numa_nodes: Vec<i64>,
 }
 
-/// What a plugin wants done to a container for the devices that it was given.
+/// The plugin's response to an allocation: changes to the container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AllocateResponse {
     pub env: BTreeMap<String, String>,

@@ -1,4 +1,4 @@
-//! SHA-256: names of files and fingerprints of content, in the form that files and annotations have them.
+//! SHA-256 digests, for file names and for hashes of content in files and annotations.
 
 use std::fmt::Write as _;
 
@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_digests_are_those_of_the_standard() {
+    fn sha256_digests_match_the_test_vectors_of_the_standard() {
         let check = |content: &[u8], expected| assert_eq!(sha256_hex(content), expected);
         check(b"", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
         check(b"abc", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");

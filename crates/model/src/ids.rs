@@ -1,4 +1,4 @@
-//! Typed identifiers: a pod UID can never be passed where a container id is meant.
+//! Typed identifiers, so that a pod UID cannot be passed as a container ID.
 
 use std::fmt;
 use std::sync::Arc;
@@ -54,19 +54,19 @@ string_id! {
     PodUid
 }
 string_id! {
-    /// A pod sandbox as the runtime names it.
+    /// The runtime's ID of a pod sandbox.
     SandboxId
 }
 string_id! {
-    /// A container as the runtime names it, without the `containerd://` prefix that the API shows.
+    /// The runtime's ID of a container, without the `containerd://` prefix of the API.
     ContainerId
 }
 string_id! {
-    /// An image as the runtime names it (usually `sha256:…`).
+    /// The runtime's ID of an image (usually `sha256:…`).
     ImageId
 }
 
-/// Who a pod is, for logs, events and runtime metadata.
+/// The identity of a pod, for logs, events and runtime metadata.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodRef {
     pub namespace: Arc<str>,
@@ -80,8 +80,7 @@ impl PodRef {
         Self { namespace: Arc::from(namespace), name: Arc::from(name), uid: uid.into() }
     }
 
-    /// The identity of an API or static pod. Fields that the sources guarantee (name, namespace, UID) read as empty
-    /// when absent, so that a malformed object can still be named in an error.
+    /// The identity of a pod object. Missing fields are empty, so that a malformed object can be named in an error.
     #[must_use]
     pub fn of(pod: &Pod) -> Self {
         let meta = &pod.metadata;
@@ -92,7 +91,7 @@ impl PodRef {
         )
     }
 
-    /// `<name>_<namespace>`: what must be unique among the running pods of a node.
+    /// `<name>_<namespace>`, which must be unique among the running pods of a node.
     #[must_use]
     pub fn full_name(&self) -> String {
         format!("{}_{}", self.name, self.namespace)

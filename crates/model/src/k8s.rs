@@ -1,5 +1,5 @@
-//! The Kubernetes API types the kubelet handles, under one roof so that only this file knows which crate and which
-//! API version they come from.
+//! The Kubernetes API types in use, re-exported, so that only this file depends on the crate and API version that they come
+//! from.
 
 pub use crate::trust_bundle::{TrustBundle, TrustBundleSpec};
 pub use k8s_openapi::api::authentication::v1::{
@@ -39,10 +39,10 @@ pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
 pub use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 pub use k8s_openapi::{ByteString, List, Metadata, Resource};
 
-/// A pod out of its JSON. Not generic, so that all rooms share the code, a fifth of a megabyte of it.
+/// Parses a pod from JSON. Not generic, so that all crates share the code, which has a fifth of a megabyte.
 ///
 /// # Errors
-/// Names the place in the JSON that is no pod.
+/// The JSON is not a valid pod; the error has the position.
 pub fn pod_from_json(json: &[u8]) -> serde_json::Result<Pod> {
     serde_json::from_slice(json)
 }

@@ -1,7 +1,7 @@
-//! The nouns every other room uses.
+//! Data types that every other crate uses.
 //!
-//! Owns: the Kubernetes API types we handle (re-exported), typed identifiers, quantities, QoS classes, points in
-//! time, what we ask a container runtime for, and what it reported back.
+//! Owns the Kubernetes API types in use (re-exported), typed identifiers, quantities, QoS classes, points in time, requests to
+//! a container runtime, and its observations.
 //!
 //! Architecture invariants:
 //! - plain data only: nothing here performs I/O, reads a clock, spawns a task or decides policy;

@@ -1,5 +1,5 @@
-//! What the container runtime reported, as plain data. A [`PodObservation`] is the only picture of the outside world
-//! that decisions about a pod are made from.
+//! The observed state of pods in the container runtime, as plain data. Decisions about a pod depend only on its
+//! [`PodObservation`] and its spec.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -22,11 +22,11 @@ pub enum ContainerState {
     Created,
     Running,
     Exited,
-    /// The runtime does not know; treated as neither running nor gone.
+    /// The runtime does not know the state; it counts neither as running nor as exited.
     Unknown,
 }
 
-/// Which namespace something runs in, as asked for and as reported.
+/// A namespace mode, requested or reported.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum NamespaceMode {
     #[default]
@@ -63,15 +63,15 @@ pub struct ContainerObservation {
     pub finished_at: Option<Timestamp>,
     pub exit_code: i32,
     pub reason: String,
-    /// What the runtime said, or the termination message read from its file (already cut to its limit).
+    /// The runtime's message, or the termination message from its file (already truncated).
     pub message: String,
-    /// The image as the user wrote it.
+    /// The image as written in the spec.
     pub image: String,
-    /// `imageID` of the API: the runtime's `image_ref`, an id or a reference by digest.
+    /// `imageID` of the API: the runtime's `image_ref`, an ID or a reference by digest.
     pub image_id: String,
     pub log_path: String,
     pub record: ContainerRecord,
-    /// Numeric identity the first process got, where the runtime reports it.
+    /// User and groups of the first process, if the runtime reports them.
     pub user: Option<ObservedUser>,
     /// Mounts that the runtime reports as recursively read-only, by container path.
     pub recursive_read_only_mounts: Vec<String>,
@@ -93,13 +93,12 @@ pub struct ContainerRecord {
     pub termination_message_path: String,
     pub termination_message_policy: String,
     pub pod_termination_grace_seconds: Option<i64>,
-    /// The preStop handler as JSON, for stopping a container whose spec is gone.
+    /// The preStop handler as JSON, to stop a container whose spec is not known.
     pub pre_stop_handler: Option<String>,
 }
 
 impl ContainerRecord {
-    /// Reads the annotations of a container. Absent or malformed values read as absent: a foreign or damaged container
-    /// must still be stoppable.
+    /// Parses the annotations of a container. Malformed values count as absent, because any container must be stoppable.
     #[must_use]
     pub fn from_annotations(annotations: &BTreeMap<String, String>) -> Self {
         let text = |key: &str| annotations.get(key).cloned();
@@ -115,7 +114,7 @@ impl ContainerRecord {
     }
 }
 
-/// Everything the runtime knows about one pod, at one moment.
+/// The state of one pod in the runtime at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodObservation {
     pub pod: PodRef,
@@ -123,7 +122,7 @@ pub struct PodObservation {
     pub sandboxes: Vec<SandboxObservation>,
     /// Newest first.
     pub containers: Vec<ContainerObservation>,
-    /// When the listing that this was made from began. A decision that follows an act needs a later one.
+    /// When the listing of this observation began. A decision after an act requires a later observation.
     pub taken_at: MonoTime,
 }
 
@@ -157,7 +156,7 @@ impl PodObservation {
         self.sandboxes.iter().filter(|s| s.state == SandboxState::Ready)
     }
 
-    /// Nothing of the pod can still execute: no container that runs or may run, no ready sandbox.
+    /// Whether the pod is stopped: no container that runs or may run, no ready sandbox.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         let may_run = |c: &ContainerObservation| match c.state {
@@ -167,7 +166,7 @@ impl PodObservation {
         !self.containers.iter().any(may_run) && self.ready_sandboxes().next().is_none()
     }
 
-    /// The runtime has no trace of the pod.
+    /// Whether the runtime has nothing of the pod.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.sandboxes.is_empty() && self.containers.is_empty()

@@ -1,7 +1,7 @@
 //! Names from manifests, the API, the runtime and plugins that become one component of a path.
 //!
-//! Every such name is checked where it comes in: joined to a directory, `..` or a slash would lead to another one, and the
-//! kubelet creates, unmounts and removes there as root.
+//! Every such name is checked on input: joined to a directory, `..` or a slash would lead to another path, where the kubelet
+//! would create, unmount and remove as root.
 
 use crate::containers::{all_containers, spec_of};
 use crate::ids::PodRef;
@@ -9,10 +9,10 @@ use crate::k8s::Pod;
 
 /// `NAME_MAX` of Linux.
 const MAX_COMPONENT: usize = 255;
-/// UIDs are part of the names of cgroups and log directories, together with other words.
+/// UIDs are only a part of the names of cgroups and log directories.
 const MAX_UID: usize = 128;
 
-/// Why the name cannot be one component of a path, in the words of the API's path segment names.
+/// Why the name cannot be one component of a path, with the messages of the API's validation of path segments.
 #[must_use]
 pub fn path_component_problem(name: &str) -> Option<&'static str> {
     match name {
@@ -33,7 +33,7 @@ pub fn pod_uid_problem(uid: &str) -> Option<&'static str> {
 }
 
 impl PodRef {
-    /// The field of the pod's identity that cannot be part of a path, with what is wrong.
+    /// The field of the pod's identity that cannot be part of a path, with the problem.
     #[must_use]
     pub fn path_problem(&self) -> Option<String> {
         let of = |field: &str, problem: Option<&str>| problem.map(|problem| format!("{field} {problem}"));
@@ -43,7 +43,7 @@ impl PodRef {
     }
 }
 
-/// The first of the pod's names that cannot be part of a path, with what is wrong. An API server refuses such pods.
+/// The first of the pod's names that cannot be part of a path, with the problem. An API server rejects such pods.
 #[must_use]
 pub fn pod_path_problem(pod: &Pod) -> Option<String> {
     let containers = all_containers(pod).map(|container| ("container", container.name()));
@@ -71,7 +71,7 @@ mod tests {
     ];
 
     #[test]
-    fn path_traversal_empty_and_overlong_names_are_no_path_components() {
+    fn path_traversal_empty_and_overlong_names_are_rejected() {
         for (name, problem) in BAD {
             assert_eq!(path_component_problem(name), Some(problem), "{name:?}");
         }
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn each_name_of_a_pod_that_becomes_a_path_is_checked() {
+    fn every_pod_name_that_becomes_a_path_is_validated() {
         let good = serde_json::json!({
             "metadata": {"name": "web", "namespace": "shop", "uid": "u-1"},
             "spec": {

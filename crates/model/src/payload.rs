@@ -1,4 +1,4 @@
-//! The files that configMap, secret, downwardAPI and projected volumes consist of.
+//! The files of configMap, secret, downwardAPI and projected volumes.
 
 use std::collections::BTreeMap;
 
@@ -11,12 +11,12 @@ pub struct PayloadFile {
     pub content: Vec<u8>,
     /// Permission bits.
     pub mode: u32,
-    /// The user it belongs to, if not root.
+    /// The owner, if not root.
     pub owner: Option<u32>,
 }
 
 impl std::fmt::Debug for PayloadFile {
-    /// Without the content: it may be secret, and this ends up in logs.
+    /// Without the content, which may be secret, for logs.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} bytes, {:04o}", self.content.len(), self.mode)?;
         self.owner.map_or(Ok(()), |owner| write!(f, ", user {owner}"))

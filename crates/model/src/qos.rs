@@ -23,19 +23,19 @@ impl QosClass {
         }
     }
 
-    /// Guaranteed: every container limits CPU and memory and requests exactly that. BestEffort: nobody asks for
-    /// anything. Burstable: everything between. Pod-level resources, where set, are judged instead of the containers'.
+    /// Guaranteed: every container has limits of CPU and memory and equal requests. BestEffort: no container has requests or
+    /// limits. Burstable: everything else. Pod-level resources, if set, are used instead of the containers'.
     #[must_use]
     pub fn of(pod: &Pod) -> Self {
         let pod_level = pod.spec.as_ref().and_then(|s| s.resources.as_ref());
-        if let Some(resources) = pod_level.filter(|r| asks_for_anything(r)) {
+        if let Some(resources) = pod_level.filter(|r| has_requests_or_limits(r)) {
             return Self::of_all([Some(resources)].into_iter());
         }
         Self::of_all(init_containers(pod).chain(regular_containers(pod)).map(|c| c.resources()))
     }
 
     fn of_all<'a>(all: impl Iterator<Item = Option<&'a ResourceRequirements>> + Clone) -> Self {
-        if !all.clone().flatten().any(asks_for_anything) {
+        if !all.clone().flatten().any(has_requests_or_limits) {
             return Self::BestEffort;
         }
         let is_guaranteed = |r: Option<&ResourceRequirements>| r.is_some_and(is_guaranteed);
@@ -70,7 +70,7 @@ fn positive(quantity: &crate::k8s::Quantity) -> Option<Amount> {
     Amount::of(quantity).ok().filter(|amount| *amount > Amount::ZERO)
 }
 
-fn asks_for_anything(resources: &ResourceRequirements) -> bool {
+fn has_requests_or_limits(resources: &ResourceRequirements) -> bool {
     COMPUTE.iter().any(|name| request(resources, name).is_some() || limit(resources, name).is_some())
 }
 
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_asked_for_is_best_effort() {
+    fn pod_without_requests_and_limits_is_best_effort() {
         check("-", QosClass::BestEffort);
         check("- -", QosClass::BestEffort);
         check("cpu=0/0", QosClass::BestEffort);
@@ -120,14 +120,14 @@ mod tests {
     }
 
     #[test]
-    fn equal_limits_and_requests_everywhere_are_guaranteed() {
+    fn pod_with_equal_limits_and_requests_is_guaranteed() {
         check("cpu=1/1,memory=1Gi/1Gi", QosClass::Guaranteed);
         check("cpu=1,memory=1Gi", QosClass::Guaranteed);
         check("cpu=1,memory=1Gi cpu=1000m/1,memory=1024Mi/1Gi", QosClass::Guaranteed);
     }
 
     #[test]
-    fn anything_between_is_burstable() {
+    fn pod_with_some_requests_or_limits_is_burstable() {
         check("cpu=1/2,memory=1Gi/1Gi", QosClass::Burstable);
         check("cpu=1,memory=1Gi -", QosClass::Burstable);
         check("cpu=1", QosClass::Burstable);

@@ -102,13 +102,13 @@ impl fmt::Display for Amount {
     }
 }
 
-/// Whole units as the API shows bytes: with the largest power of 1024 that leaves no rest.
+/// Whole units as the API shows bytes: with the largest power of 1024 without a remainder.
 #[must_use]
 pub fn binary_text(units: i128) -> String {
     with_suffix(units, 1024, ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"])
 }
 
-/// Whole units as the API shows other counts: with the largest power of 1000 that leaves no rest.
+/// Whole units as the API shows other counts: with the largest power of 1000 without a remainder.
 #[must_use]
 pub fn decimal_text(units: i128) -> String {
     with_suffix(units, 1000, ["", "k", "M", "G", "T", "P", "E"])
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn every_suffix_of_the_api_is_understood() {
+    fn every_quantity_suffix_of_the_api_is_parsed() {
         check("0", 0);
         check("250m", 250);
         check("1.5", 1500);
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused_and_named() {
+    fn invalid_quantities_are_rejected_by_name() {
         for text in ["", "m", "1.2.3", "1Xi", "0x10", "1e", "--1", "1 Mi"] {
             let error = Amount::parse(text).expect_err(text);
             assert!(error.to_string().contains(&format!("{text:?}")), "{error}");
@@ -229,7 +229,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_shown_reads_back_the_same(milli in -1_000_000_000_000_i128..1_000_000_000_000) {
+        fn formatted_quantities_parse_to_the_same_value(milli in -1_000_000_000_000_i128..1_000_000_000_000) {
             let amount = Amount::from_milli(milli);
             prop_assert_eq!(Amount::parse(&amount.to_string()), Ok(amount));
         }

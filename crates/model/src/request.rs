@@ -1,5 +1,5 @@
-//! What we ask a container runtime for: sandbox and container configurations in our own words. `kubelet-core` computes
-//! them, `cri` translates them to the wire.
+//! Requests to a container runtime: sandbox and container configurations. `kubelet-core` computes them, `cri` converts them to
+//! CRI messages.
 
 use std::collections::BTreeMap;
 
@@ -20,9 +20,9 @@ pub struct SandboxRequest {
     pub cgroup_parent: String,
     pub sysctls: BTreeMap<String, String>,
     pub security: SandboxSecurity,
-    /// RuntimeClass overhead; nothing is set in it where the pod has none.
+    /// RuntimeClass overhead; without values if the pod has none.
     pub overhead: Option<LinuxResources>,
-    /// Sum of what the containers ask for.
+    /// Sum of the containers' resources.
     pub resources: Option<LinuxResources>,
     /// The handler of the pod's RuntimeClass; empty means the runtime's default.
     pub runtime_handler: String,
@@ -76,7 +76,7 @@ pub struct IdMapping {
     pub length: u32,
 }
 
-/// So many user or group ids in a row.
+/// A range of user or group IDs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct IdRange {
     pub first: u32,
@@ -123,9 +123,9 @@ pub struct ContainerRequest {
     pub name: String,
     /// The instance number: equals the restart count.
     pub attempt: u32,
-    /// What the image resolved to on this node.
+    /// The runtime's reference to the image on this node.
     pub image: String,
-    /// What the user wrote.
+    /// The image in the spec.
     pub user_specified_image: String,
     pub runtime_handler: String,
     pub command: Vec<String>,
@@ -134,7 +134,7 @@ pub struct ContainerRequest {
     pub env: Vec<(String, String)>,
     pub mounts: Vec<Mount>,
     pub devices: Vec<Device>,
-    /// Devices that the runtime knows by name: `vendor.com/class=device`.
+    /// CDI devices: `vendor.com/class=device`.
     pub cdi_devices: Vec<String>,
     pub labels: BTreeMap<String, String>,
     pub annotations: BTreeMap<String, String>,
@@ -164,9 +164,9 @@ pub struct Mount {
     pub recursive_read_only: bool,
     pub selinux_relabel: bool,
     pub propagation: Propagation,
-    /// What the runtime calls an image that is shown instead of anything at a path of the host.
+    /// The runtime's reference to the image of an image volume, instead of a host path.
     pub image: Option<String>,
-    /// The part of the image that is shown; all of it where empty.
+    /// The subPath of the image; empty for the whole image.
     pub image_sub_path: String,
 }
 
@@ -178,7 +178,7 @@ pub struct Device {
     pub permissions: String,
 }
 
-/// Numbers for the container's cgroup. `None` leaves the runtime's default.
+/// Resource limits for the container's cgroup. `None` uses the runtime's default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LinuxResources {
     pub cpu_shares: Option<i64>,
@@ -195,7 +195,7 @@ pub struct LinuxResources {
     pub unified: BTreeMap<String, String>,
 }
 
-/// Who the container's first process runs as.
+/// User and group of the container's first process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunAs {
     pub uid: Option<i64>,
@@ -229,7 +229,7 @@ pub struct ImageRequest {
     pub runtime_handler: String,
 }
 
-/// What a registry wants to see.
+/// Registry credentials.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RegistryAuth {
     pub username: String,
@@ -240,7 +240,7 @@ pub struct RegistryAuth {
     pub registry_token: String,
 }
 
-/// Secrets stay out of logs: only who, never with what.
+/// Only the user name, without secrets, for logs.
 impl std::fmt::Debug for RegistryAuth {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("RegistryAuth")
@@ -250,7 +250,7 @@ impl std::fmt::Debug for RegistryAuth {
     }
 }
 
-/// An image as the runtime has it.
+/// An image in the runtime.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ImageObservation {
     pub id: String,

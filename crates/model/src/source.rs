@@ -1,4 +1,4 @@
-//! Where a desired pod came from.
+//! The config source of a pod.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ impl PodSource {
         }
     }
 
-    /// Static pods are those no API server handed us.
+    /// Static pods are those that do not come from the API.
     #[must_use]
     pub const fn is_static(self) -> bool {
         match self {

@@ -1,7 +1,7 @@
-//! What a container runtime measured: of a container, of a sandbox with all that is in it, of a filesystem.
+//! Statistics of a container runtime: of containers, of sandboxes with their containers, and of filesystems.
 //!
-//! A value that the runtime did not give is `None`, never zero: zero is a measurement. Times say when something was
-//! measured; two values of one report may have different ones.
+//! A missing value is `None`, never zero, because zero is a measurement. Times are those of the measurements; values of one
+//! report may have different ones.
 
 use std::collections::BTreeMap;
 
@@ -12,9 +12,9 @@ use crate::{ContainerId, PodRef, SandboxId};
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CpuUsage {
     pub time: Option<Timestamp>,
-    /// Since the container (or the sandbox) was started, over all cores.
+    /// Total over all cores since the container (or the sandbox) was started.
     pub usage_core_nanoseconds: Option<u64>,
-    /// How fast that grows: nanoseconds of CPU for each second.
+    /// Rate: nanoseconds of CPU for each second.
     pub usage_nanocores: Option<u64>,
     pub pressure: Option<Pressure>,
 }
@@ -22,9 +22,9 @@ pub struct CpuUsage {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MemoryUsage {
     pub time: Option<Timestamp>,
-    /// What cannot be taken back without harm: usage without inactive file pages.
+    /// Usage without inactive file pages.
     pub working_set_bytes: Option<u64>,
-    /// What is left below the limit; absent where there is no limit.
+    /// Remaining bytes below the limit; `None` without a limit.
     pub available_bytes: Option<u64>,
     pub usage_bytes: Option<u64>,
     pub rss_bytes: Option<u64>,
@@ -69,11 +69,11 @@ pub struct Stall {
 pub struct NetworkUsage {
     pub time: Option<Timestamp>,
     pub default_interface: Option<InterfaceUsage>,
-    /// The others.
+    /// Other interfaces.
     pub interfaces: Vec<InterfaceUsage>,
 }
 
-/// Counters since the interface was made.
+/// Counters since the interface was created.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InterfaceUsage {
     pub name: String,
@@ -92,42 +92,42 @@ pub struct ProcessUsage {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FilesystemUsage {
     pub time: Option<Timestamp>,
-    /// Where the filesystem is mounted, or a directory on it; empty if the runtime did not say.
+    /// The mount point, or a directory on the filesystem; empty if the runtime did not report it.
     pub mountpoint: String,
     pub used_bytes: Option<u64>,
     pub inodes_used: Option<u64>,
 }
 
-/// How much a filesystem has, for whoever is not root.
+/// Capacity and usage of a filesystem, as available to users other than root.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FilesystemSpace {
-    /// Which filesystem it is.
+    /// Identifies the filesystem.
     pub device: u64,
     pub capacity_bytes: u64,
     pub available_bytes: u64,
-    /// Everything on it, whoever it belongs to.
+    /// Of all users.
     pub used_bytes: u64,
     pub inodes: u64,
     pub inodes_free: u64,
 }
 
-/// What a directory with everything below it takes on its filesystem.
+/// Disk usage of a directory tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TreeUsage {
-    /// Blocks that are really taken; a file with several names counts once.
+    /// Allocated blocks; a file with several hard links counts once.
     pub bytes: u64,
     pub inodes: u64,
 }
 
-/// What some processes have open.
+/// Open files of processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpenFiles {
     pub descriptors: u64,
-    /// Those of them that are sockets.
+    /// Descriptors that are sockets.
     pub sockets: u64,
 }
 
-/// One container. A runtime may know nothing of one that does not run.
+/// One container. A runtime may have no values for one that does not run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ContainerStats {
     pub id: ContainerId,
@@ -137,13 +137,13 @@ pub struct ContainerStats {
     pub annotations: BTreeMap<String, String>,
     pub cpu: Option<CpuUsage>,
     pub memory: Option<MemoryUsage>,
-    /// What the container has written to its root filesystem, without its image and volumes.
+    /// The container's writable layer, without its image and volumes.
     pub writable_layer: Option<FilesystemUsage>,
     pub swap: Option<SwapUsage>,
     pub io: Option<IoUsage>,
 }
 
-/// One sandbox with everything in it.
+/// One sandbox with its containers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SandboxStats {
     pub id: SandboxId,
@@ -164,7 +164,7 @@ pub struct SandboxStats {
 pub struct MetricDescriptor {
     pub name: String,
     pub help: String,
-    /// In the order in which samples give the values.
+    /// In the order of the label values of samples.
     pub label_keys: Vec<String>,
 }
 

@@ -1,12 +1,12 @@
-//! Texts from outside, cut to a length that can be kept.
+//! Truncation of text from outside.
 
 use std::borrow::Cow;
 
-/// Ends a text that was cut.
+/// The end of a truncated text.
 const CUT_MARK: &str = "...";
 
-/// The text if it has at most `max` bytes; else its beginning, cut between two characters and marked with `...`, so that
-/// all of it has at most `max` bytes.
+/// The text if it has at most `max` bytes; else its beginning, truncated at a character and marked with `...`, with at most
+/// `max` bytes in total.
 #[must_use]
 pub fn cut(text: &str, max: usize) -> Cow<'_, str> {
     if text.len() <= max {
@@ -17,7 +17,7 @@ pub fn cut(text: &str, max: usize) -> Cow<'_, str> {
     Cow::Owned([text.get(..end).unwrap_or_default(), mark].concat())
 }
 
-/// As [`cut`], of a text that is owned: one that fits is handed back as it is, and one that does not gives back its memory.
+/// As [`cut`] for an owned text: a short one is returned unchanged, a truncated one is reallocated to free memory.
 #[must_use]
 pub fn cut_owned(text: String, max: usize) -> String {
     if text.len() <= max { text } else { cut(&text, max).into_owned() }
@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_text_is_cut_at_a_character_boundary_and_marked() {
+    fn long_text_is_truncated_at_a_character_and_marked() {
         assert_eq!(cut("", 0), "");
         assert_eq!(cut("abcdef", 6), "abcdef");
         assert_eq!(cut("abcdefg", 6), "abc...");

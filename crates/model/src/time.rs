@@ -1,34 +1,33 @@
-//! Points in time as data. Pure code is handed a [`Now`]; only `ports::Clock` makes one.
+//! Points in time as data. Pure code gets a [`Now`] as an argument; only `ports::Clock` creates one.
 
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-/// No wait that pods, clients or servers ask for is longer than this: 68 years, the largest 32-bit number of seconds. What
-/// runtimes, timers and headers compute with it stays within their ranges (Go counts nanoseconds in 64 bits, gRPC has
-/// eight digits).
+/// Maximum for durations from pods, clients and servers: 68 years, the largest 32-bit number of seconds. It stays within the
+/// ranges of runtimes, timers and headers (Go counts nanoseconds in 64 bits, gRPC has eight digits).
 pub const MAX_WAIT: Duration = Duration::from_secs(0x7fff_ffff);
 
-/// Seconds as objects of the API have them: none if negative, and at most [`MAX_WAIT`].
+/// The duration of seconds in an API object: zero if negative, and at most [`MAX_WAIT`].
 #[must_use]
 pub fn wait_of(seconds: i64) -> Duration {
     Duration::from_secs(u64::try_from(seconds).unwrap_or(0)).min(MAX_WAIT)
 }
 
-/// That long after a point in time; the last one there is if that is beyond it.
+/// Adds a duration; saturates at the latest point in time.
 #[must_use]
 pub fn wall_after(at: Timestamp, by: Duration) -> Timestamp {
     at.checked_add(by).unwrap_or(Timestamp::MAX)
 }
 
-/// That long before a point in time; the first one there is if that is before it.
+/// Subtracts a duration; saturates at the earliest point in time.
 #[must_use]
 pub fn wall_before(at: Timestamp, by: Duration) -> Timestamp {
     at.checked_sub(by).unwrap_or(Timestamp::MIN)
 }
 
-/// A point on the monotonic clock: time since the process began. Deadlines and back-offs are measured with it.
+/// A point on the monotonic clock: time since the process started. For deadlines and back-offs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MonoTime(Duration);
 
@@ -45,7 +44,7 @@ impl MonoTime {
         self.0
     }
 
-    /// How long before `self` the `earlier` point lies; zero if it does not.
+    /// Time from `earlier` to `self`; zero if `earlier` is later.
     #[must_use]
     pub fn saturating_since(self, earlier: Self) -> Duration {
         self.0.saturating_sub(earlier.0)
@@ -66,7 +65,7 @@ impl Sub<Duration> for MonoTime {
     }
 }
 
-/// One instant on both clocks: `wall` for what the API shows, `mono` for how long to wait.
+/// One instant on both clocks: `wall` for the API, `mono` for waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Now {
     pub wall: Timestamp,
@@ -74,13 +73,13 @@ pub struct Now {
 }
 
 impl Now {
-    /// Wall-clock time elapsed since `earlier`, zero if the clock was set back behind it.
+    /// Wall-clock time elapsed since `earlier`, zero if the clock was set back before it.
     #[must_use]
     pub fn wall_since(&self, earlier: Timestamp) -> Duration {
         Duration::try_from(self.wall.duration_since(earlier)).unwrap_or(Duration::ZERO)
     }
 
-    /// The monotonic point at which the wall clock will show `at`, assuming nobody sets it meanwhile.
+    /// The monotonic time at which the wall clock will be `at`, unless the clock is set meanwhile.
     #[must_use]
     pub fn mono_at(&self, at: Timestamp) -> MonoTime {
         match Duration::try_from(at.duration_since(self.wall)) {
@@ -95,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_arithmetic_with_extreme_numbers_stops_at_the_ends_of_time() {
+    fn time_arithmetic_saturates() {
         assert_eq!(wait_of(i64::MIN), Duration::ZERO);
         assert_eq!(wait_of(30), Duration::from_secs(30));
         assert_eq!(wait_of(1_000_000_000_000), MAX_WAIT);

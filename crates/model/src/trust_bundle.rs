@@ -1,11 +1,11 @@
-//! Certificates that the cluster tells its pods to trust, as far as a kubelet reads them: the same in every version of their
-//! API, of which a server may offer an older one only.
+//! The fields of ClusterTrustBundles that a kubelet reads. They are the same in every version of the API, of which a server may
+//! have only an older one.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::{ClusterResourceScope, Metadata, Resource};
 use serde::{Deserialize, Serialize};
 
-/// `certificates.k8s.io` `ClusterTrustBundle`. Only ever read.
+/// `certificates.k8s.io` `ClusterTrustBundle`, read only.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TrustBundle {
     #[serde(default)]

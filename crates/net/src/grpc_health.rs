@@ -71,7 +71,7 @@ pub(crate) async fn check(
     let mut connected = false;
     // The request has no timeout: tonic would enforce it, too, and the error would depend on which one is first.
     let request = Request::new(HealthCheckRequest { service: service.to_owned() });
-    let call = Box::pin(ask(address, request, &mut connected));
+    let call = Box::pin(call_health(address, request, &mut connected));
     match tokio::time::timeout(timeout, call).await {
         Ok(health) => health,
         Err(_) if connected => {
@@ -84,7 +84,7 @@ pub(crate) async fn check(
     }
 }
 
-async fn call(
+async fn call_health(
     address: SocketAddr,
     request: Request<HealthCheckRequest>,
     connected: &mut bool,

@@ -1,4 +1,4 @@
-//! The Net port against small real servers on the loopback interface.
+//! The `Net` port with small real servers on the loopback interface.
 
 #![expect(
     clippy::disallowed_methods,
@@ -49,7 +49,7 @@ impl Drop for Server {
 }
 
 impl Server {
-    /// Answers each request by what `answer` makes of its head, then closes; an empty answer keeps silent for good.
+    /// Responds to each request with the result of `answer` for its head, then closes; an empty result sends nothing.
     async fn answering(answer: impl Fn(&str) -> String + Send + Sync + 'static) -> Self {
         Self::start(None, answer).await
     }
@@ -181,8 +181,8 @@ fn states(port: u16) -> Vec<u8> {
 const TIME_WAIT: u8 = 6;
 const LISTEN: u8 = 10;
 
-/// Waits until no connection of the port is left, and sees that none of them ended in TIME_WAIT, where it would stay
-/// for a minute.
+/// Waits until no connection of the port is left, and asserts that none of them is in TIME_WAIT, where it would stay for a
+/// minute.
 async fn expect_no_trace(port: u16) {
     let started = Instant::now();
     loop {
@@ -199,7 +199,7 @@ async fn expect_no_trace(port: u16) {
 // HTTP
 
 #[tokio::test]
-async fn an_answer_has_status_and_body() {
+async fn http_response_has_status_and_body() {
     let server = Server::answering(|_| HELLO.replace("200 OK", "418 Teapot")).await;
     let answer = LinuxNet::new().http_get(&server.get("/healthz?full=1")).await.unwrap();
     let expected =
@@ -213,7 +213,7 @@ async fn an_answer_has_status_and_body() {
 }
 
 #[tokio::test]
-async fn headers_go_out_as_given_and_may_name_another_host() {
+async fn http_headers_are_sent_unchanged_and_may_set_the_host() {
     let server = Server::answering(|_| HELLO.into()).await;
     let request = with_header(server.get("/"), "x-token", "a b");
     let request = with_header(request, "X-Token", "c");
@@ -227,7 +227,7 @@ async fn headers_go_out_as_given_and_may_name_another_host() {
 }
 
 #[tokio::test]
-async fn a_long_body_is_cut_at_the_limit() {
+async fn http_body_is_truncated_at_the_limit() {
     let server = Server::answering(|_| HELLO.into()).await;
     for (limit, body, truncated) in [(4, "hell", true), (5, "hello", false), (0, "", true)] {
         let request = HttpGet { max_body_bytes: limit, ..server.get("/") };
@@ -237,7 +237,7 @@ async fn a_long_body_is_cut_at_the_limit() {
 }
 
 #[tokio::test]
-async fn a_redirect_on_the_same_host_is_followed_with_the_given_host_name() {
+async fn redirect_on_the_same_host_is_followed_with_the_host_header() {
     let server =
         Server::answering(
             |head| if head.starts_with("GET /old ") { redirect("new?x") } else { HELLO.into() },
@@ -251,7 +251,7 @@ async fn a_redirect_on_the_same_host_is_followed_with_the_given_host_name() {
 }
 
 #[tokio::test]
-async fn a_redirect_to_another_host_is_reported_and_not_followed() {
+async fn redirect_to_another_host_is_reported_and_not_followed() {
     let server = Server::answering(|_| redirect("http://127.0.0.2:1/elsewhere")).await;
     let answer = LinuxNet::new().http_get(&server.get("/")).await.unwrap();
     assert_eq!((answer.status, answer.redirected_elsewhere), (302, true));
@@ -259,7 +259,7 @@ async fn a_redirect_to_another_host_is_reported_and_not_followed() {
 }
 
 #[tokio::test]
-async fn a_circle_of_redirects_ends() {
+async fn redirect_loop_ends() {
     let server = Server::answering(|_| redirect("/again")).await;
     let error = LinuxNet::new().http_get(&server.get("/")).await.unwrap_err();
     let url = format!("http://127.0.0.1:{}/again", server.port);
@@ -268,14 +268,14 @@ async fn a_circle_of_redirects_ends() {
 }
 
 #[tokio::test]
-async fn a_redirect_without_a_place_is_the_answer() {
+async fn redirect_without_a_location_is_returned() {
     let server = Server::answering(|_| HELLO.replace("200 OK", "301 Moved")).await;
     let answer = LinuxNet::new().http_get(&server.get("/")).await.unwrap();
     assert_eq!((answer.status, answer.redirected_elsewhere), (301, false));
 }
 
 #[tokio::test]
-async fn silence_before_the_headers_and_in_the_body_are_told_apart() {
+async fn timeouts_before_the_headers_and_in_the_body_are_distinguished() {
     let server = Server::answering(|head| {
         if head.starts_with("GET /body") { HELLO.replace("hello", "hel") } else { String::new() }
     })
@@ -292,14 +292,14 @@ async fn silence_before_the_headers_and_in_the_body_are_told_apart() {
     expect_no_trace_of_ours(server).await;
 }
 
-/// A call that was given up takes its connection along, though the server would keep it forever.
+/// A dropped call closes its connection, even if the server would keep it forever.
 async fn expect_no_trace_of_ours(server: Server) {
     expect_no_trace(server.port).await;
     assert!(!server.task.is_finished());
 }
 
 #[tokio::test]
-async fn nobody_listening_is_a_refused_connection() {
+async fn closed_port_is_a_refused_connection() {
     let port = free_port().await;
     let error = LinuxNet::new().http_get(&get(port, "/")).await.unwrap_err();
     let dial = format!("dial tcp 127.0.0.1:{port}: connect: connection refused");
@@ -309,7 +309,7 @@ async fn nobody_listening_is_a_refused_connection() {
 }
 
 #[tokio::test]
-async fn a_peer_that_hangs_up_or_babbles_is_named_as_such() {
+async fn closed_connections_and_malformed_responses_are_reported() {
     let server = Server::answering(|head| {
         if head.starts_with("GET /babble") { "220 smtp ready\r\n\r\n".into() } else { "\r\n\r\n".into() }
     })
@@ -324,7 +324,7 @@ async fn a_peer_that_hangs_up_or_babbles_is_named_as_such() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_a_request_is_refused_before_it_is_sent() {
+async fn invalid_requests_are_rejected_before_they_are_sent() {
     let server = Server::answering(|_| HELLO.into()).await;
     for request in [
         with_header(server.get("/"), "bad name", "x"),
@@ -341,7 +341,7 @@ async fn what_cannot_be_a_request_is_refused_before_it_is_sent() {
 // TLS
 
 #[tokio::test]
-async fn any_certificate_will_do_for_a_probe() {
+async fn probes_accept_any_certificate() {
     let server = Server::with_tls(|_| HELLO.into()).await;
     for host in ["127.0.0.1", "localhost"] {
         let request = HttpGet { host: host.into(), ..https(server.get("/")) };
@@ -352,7 +352,7 @@ async fn any_certificate_will_do_for_a_probe() {
 }
 
 #[tokio::test]
-async fn a_verified_certificate_must_come_from_somebody_trusted() {
+async fn verified_certificate_must_be_signed_by_a_trusted_ca() {
     let server = Server::with_tls(|_| HELLO.into()).await;
     let request = HttpGet { verify_tls: true, ..https(server.get("/")) };
     let trusting = LinuxNet::trusting(vec!["/absent".into(), fixture("cert.pem")]);
@@ -366,13 +366,13 @@ async fn a_verified_certificate_must_come_from_somebody_trusted() {
 }
 
 #[tokio::test]
-async fn plain_http_where_tls_was_expected_is_recognised() {
+async fn plain_http_response_to_a_tls_handshake_is_recognised() {
     let listener = TcpListener::bind((LOCALHOST, 0)).await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let server = tokio::spawn(async move {
         for complaint in ["HTTP/1.0 400 Bad Request\r\n\r\n", "SSH-2.0-x\r\n"] {
             let (mut stream, _) = listener.accept().await.unwrap();
-            // The client's whole first message, so that closing is no reset.
+            // Reads the client's whole first message, so that close sends no reset.
             let mut header = [0; 5];
             stream.read_exact(&mut header).await.unwrap();
             let mut hello = vec![0; usize::from(u16::from_be_bytes([header[3], header[4]]))];
@@ -400,8 +400,8 @@ async fn two_hundred_http_probes_leave_nothing_in_time_wait() {
 }
 
 #[tokio::test]
-async fn a_server_that_does_not_close_is_left_after_a_while() {
-    // An incomplete second answer makes the test server keep the connection.
+async fn connection_of_a_server_that_does_not_close_is_reset_after_a_timeout() {
+    // An incomplete second response makes the test server keep the connection.
     let server = Server::answering(|_| format!("{HELLO}HTTP/1.1")).await;
     let started = Instant::now();
     LinuxNet::new().http_get(&server.get("/")).await.unwrap();
@@ -431,8 +431,8 @@ async fn two_hundred_tcp_probes_leave_nothing_in_time_wait_however_fast_the_peer
 }
 
 #[tokio::test]
-async fn a_tcp_probe_to_where_nothing_answers_times_out() {
-    // A full backlog keeps the next one waiting.
+async fn tcp_probe_without_an_answer_times_out() {
+    // With a full backlog, the next connection waits.
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.bind((LOCALHOST, 0).into()).unwrap();
     let listener = socket.listen(0).unwrap();
@@ -445,7 +445,7 @@ async fn a_tcp_probe_to_where_nothing_answers_times_out() {
 
 // gRPC
 
-/// Answers by the name of the asked-for service.
+/// Responds by the name of the requested service.
 struct Health;
 
 impl tower_service::Service<Request<HealthCheckRequest>> for Health {
@@ -472,7 +472,7 @@ impl tower_service::Service<Request<HealthCheckRequest>> for Health {
     }
 }
 
-/// A health server that notes how each of its connections ended.
+/// A health server that records how each of its connections ended.
 async fn health_server() -> Server {
     let listener = TcpListener::bind((LOCALHOST, 0)).await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -497,7 +497,7 @@ async fn health_server() -> Server {
 }
 
 #[tokio::test]
-async fn the_health_service_is_asked_about_a_service() {
+async fn grpc_health_check_requests_the_service() {
     let server = health_server().await;
     let net = LinuxNet::new();
     let ask = async |service| net.grpc_health(LOCALHOST, server.port, service, LONG).await;
@@ -521,7 +521,7 @@ async fn grpc_probes_end_cleanly_and_leave_nothing_in_time_wait() {
         net.grpc_health(LOCALHOST, server.port, "", LONG).await.unwrap();
     }
     expect_no_trace(server.port).await;
-    // The server says how a connection ended some time after its end.
+    // The server records the end of a connection a little later.
     let started = Instant::now();
     while server.seen().len() < 50 {
         assert!(started.elapsed() < LONG, "{:?}", server.seen());
@@ -532,7 +532,7 @@ async fn grpc_probes_end_cleanly_and_leave_nothing_in_time_wait() {
 }
 
 #[tokio::test]
-async fn a_grpc_server_that_is_not_there_or_silent_is_an_error() {
+async fn unreachable_or_silent_grpc_server_is_an_error() {
     let port = free_port().await;
     let error = LinuxNet::new().grpc_health(LOCALHOST, port, "", LONG).await.unwrap_err();
     let dial = format!("dial tcp 127.0.0.1:{port}: connect: connection refused");
@@ -545,7 +545,7 @@ async fn a_grpc_server_that_is_not_there_or_silent_is_an_error() {
 }
 
 #[tokio::test]
-async fn a_plain_http_server_is_no_grpc_server() {
+async fn plain_http_server_is_not_a_grpc_server() {
     let server = Server::answering(|_| HELLO.into()).await;
     let error = LinuxNet::new().grpc_health(LOCALHOST, server.port, "", LONG).await.unwrap_err();
     assert!(error.to_string().starts_with("error: health rpc probe failed: "), "{error}");

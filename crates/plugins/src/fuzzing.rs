@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 
-use crate::one_call;
+use crate::grpc_unary_server;
 
 /// A name, which is also that of a corpus, and the function to run with each input.
 pub type Target = (&'static str, fn(&[u8]));
@@ -14,11 +14,11 @@ pub const TARGETS: &[Target] = &[("grpc_unary_server", grpc_unary_server)];
 /// of them than frames.
 pub fn grpc_unary_server(data: &[u8]) {
     let Some((choice, data)) = data.split_first() else { return };
-    let sent = if choice % 4 == 0 { data.to_vec() } else { [one_call::PREFACE, data].concat() };
+    let sent = if choice % 4 == 0 { data.to_vec() } else { [grpc_unary_server::PREFACE, data].concat() };
     let calls = Cell::new(0);
-    let served = one_call::serve(tokio::io::join(sent.as_slice(), tokio::io::sink()), |message| {
+    let served = grpc_unary_server::serve(tokio::io::join(sent.as_slice(), tokio::io::sink()), |message| {
         calls.set(calls.get() + 1);
-        assert!(message.len() <= one_call::MAX_MESSAGE_BYTES);
+        assert!(message.len() <= grpc_unary_server::MAX_MESSAGE_BYTES);
         let answer = if choice % 2 == 0 { Ok(message) } else { Err("refused".to_owned()) };
         async move { answer }
     });

@@ -14,7 +14,7 @@ mod convert;
 mod device;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
-mod one_call;
+mod grpc_unary_server;
 mod registration;
 
 use std::path::Path;

@@ -13,7 +13,7 @@ use prost::Message;
 use tokio::net::UnixListener;
 use tokio::task::{AbortHandle, JoinSet};
 
-use crate::one_call;
+use crate::grpc_unary_server;
 
 const SOCKET: &str = "kubelet.sock";
 const SOCKET_MODE: u32 = 0o600;
@@ -60,7 +60,7 @@ pub(crate) async fn serve(listener: UnixListener, registrar: Arc<dyn Registrar>)
                 let registrar = Arc::clone(&registrar);
                 by_age.push_back(open.spawn(async move {
                     // Errors of a single connection are ignored; the plugin has to register again.
-                    let _ = one_call::serve(stream, |message| register(&*registrar, message)).await;
+                    let _ = grpc_unary_server::serve(stream, |message| register(&*registrar, message)).await;
                 }));
             }
             Err(error) => {

@@ -1,4 +1,4 @@
-//! The endpoints over a real connection, with an agent made of answers.
+//! The endpoints over a real connection, with a fake agent.
 #![expect(clippy::disallowed_methods, reason = "tests own the servers they start, and join them")]
 
 use std::io;
@@ -27,7 +27,7 @@ use crate::serve_read_only;
 
 mod main_port;
 
-/// An agent that says what it was told to say.
+/// A fake agent with configured responses.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Agent {
     pods: Vec<Pod>,
@@ -36,9 +36,9 @@ pub(crate) struct Agent {
     refuses_device_plugins: bool,
     metrics: String,
     log: Option<String>,
-    /// Logs say nothing forever; who reads them is counted here.
+    /// If set, logs are empty and never end; this counts their readers.
     readers: Option<tokio::sync::watch::Sender<()>>,
-    /// Of the runtime's streaming server; where there is none, containers do not run.
+    /// Port of the runtime's streaming server; `None`: no container runs.
     streaming: Option<u16>,
 }
 
@@ -72,7 +72,7 @@ impl NodeApi for Agent {
             return Err(PodRefusal::NotFound(format!("pod {:?} does not exist", source.pod)));
         };
         if source.previous {
-            return Err(PodRefusal::Invalid("there was none before".to_owned()));
+            return Err(PodRefusal::Invalid("no previous container".to_owned()));
         }
         let pieces = [Ok(format!("{view:?}\n").into_bytes()), Ok(log.clone().into_bytes())];
         Ok(stream::iter(pieces).boxed())
@@ -154,7 +154,7 @@ impl NodeApi for Agent {
 
     async fn measurements(&self, what: Measurements) -> Result<TextPieces, String> {
         if self.runtime_is_down {
-            return Err("nothing can be measured".to_owned());
+            return Err("no statistics available".to_owned());
         }
         let pieces = [format!("{what:?}\n"), self.metrics.clone()];
         Ok(stream::iter(pieces).boxed())
@@ -267,7 +267,7 @@ fn hanging() -> Agent {
 }
 
 #[tokio::test]
-async fn a_node_whose_sync_loop_goes_round_is_healthy() {
+async fn healthz_succeeds_while_the_sync_loop_runs() {
     let just_in_time = Agent { sync_loop_age: Duration::from_secs(120), ..Agent::default() };
     for server in [Server::healthz(just_in_time.clone()).await, Server::read_only(just_in_time).await] {
         server.get("/healthz").await.check(200, "ok");
@@ -275,7 +275,7 @@ async fn a_node_whose_sync_loop_goes_round_is_healthy() {
 }
 
 #[tokio::test]
-async fn a_hanging_sync_loop_is_named_on_both_ports() {
+async fn healthz_reports_a_hanging_sync_loop_on_both_ports() {
     let reason = "sync loop took longer than expected: last round 121 s ago, limit 120 s";
     let port = Server::healthz(hanging()).await;
     let report = format!("[+]ping ok\n[-]syncloop failed: {reason}\nhealthz check failed\n");
@@ -292,7 +292,7 @@ async fn a_hanging_sync_loop_is_named_on_both_ports() {
 }
 
 #[tokio::test]
-async fn checks_are_listed_on_request() {
+async fn healthz_lists_checks_with_verbose() {
     let server = Server::read_only(Agent::default()).await;
     let report = "[+]ping ok\n[+]log ok\n[+]syncloop ok\n[+]device-plugin ok\nhealthz check passed\n";
     server.get("/healthz?verbose").await.check(200, report);
@@ -301,7 +301,7 @@ async fn checks_are_listed_on_request() {
 }
 
 #[tokio::test]
-async fn a_node_at_which_no_device_plugin_can_register_is_not_healthy() {
+async fn healthz_fails_if_device_plugins_cannot_register() {
     let server = Server::read_only(Agent { refuses_device_plugins: true, ..Agent::default() }).await;
     let reason = "device plugin registration gRPC server failed and no device plugins can register";
     let report = format!(
@@ -313,7 +313,7 @@ async fn a_node_at_which_no_device_plugin_can_register_is_not_healthy() {
 }
 
 #[tokio::test]
-async fn the_health_port_knows_nothing_else() {
+async fn health_port_serves_only_healthz() {
     let server = Server::healthz(Agent::default()).await;
     for path in ["/", "/pods", "/metrics", "/healthz/ping"] {
         server.get(path).await.check(404, "404 page not found\n");
@@ -321,7 +321,7 @@ async fn the_health_port_knows_nothing_else() {
 }
 
 #[tokio::test]
-async fn pods_are_a_list_of_kind_pod_list() {
+async fn pods_endpoint_returns_a_pod_list() {
     let server = Server::read_only(Agent { pods: vec![pod("a"), pod("b")], ..Agent::default() }).await;
     let expected = json!({
         "kind": "PodList",
@@ -334,15 +334,15 @@ async fn pods_are_a_list_of_kind_pod_list() {
     assert_eq!(empty, json!({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": []}));
 }
 
-/// They may hold parts of manifests, and the read-only port has no authentication.
+/// Problems may contain parts of manifests, and the read-only port has no authentication.
 #[tokio::test]
-async fn the_read_only_port_has_no_debug_manifests() {
+async fn read_only_port_does_not_serve_debug_manifests() {
     let server = Server::read_only(Agent::default()).await;
     server.get("/debug/manifests").await.check(404, "404 page not found\n");
 }
 
 #[tokio::test]
-async fn metrics_are_prometheus_text() {
+async fn metrics_endpoints_serve_prometheus_text() {
     let agent = Agent { metrics: "kubelet_running_pods 1\n".into(), ..Agent::default() };
     let server = Server::read_only(agent).await;
     for (path, what) in [
@@ -358,7 +358,7 @@ async fn metrics_are_prometheus_text() {
 }
 
 #[tokio::test]
-async fn the_summary_is_whole_or_of_cpu_and_memory_only() {
+async fn stats_summary_is_complete_or_cpu_and_memory_only() {
     let server = Server::read_only(Agent::default()).await;
     let only = |only: bool| format!("Summary {{ only_cpu_and_memory: {only} }}\n");
     for (method, query, expected) in [
@@ -376,11 +376,11 @@ async fn the_summary_is_whole_or_of_cpu_and_memory_only() {
     server.get("/stats/summary?only_cpu_and_memory=maybe").await.check(400, text);
     server.ask("PUT", "/stats/summary").await.check(405, "405: Method Not Allowed\n");
     let server = Server::read_only(Agent { runtime_is_down: true, ..Agent::default() }).await;
-    server.get("/stats/summary").await.check(500, "nothing can be measured\n");
+    server.get("/stats/summary").await.check(500, "no statistics available\n");
 }
 
 #[tokio::test]
-async fn other_methods_and_paths_are_refused() {
+async fn unknown_methods_and_paths_are_rejected() {
     let server = Server::read_only(Agent::default()).await;
     for (method, path) in [("POST", "/pods"), ("DELETE", "/healthz"), ("PUT", "/metrics")] {
         let answer = server.ask(method, path).await;
@@ -393,7 +393,7 @@ async fn other_methods_and_paths_are_refused() {
 }
 
 #[tokio::test]
-async fn debugging_endpoints_are_switched_off_for_every_method() {
+async fn debugging_endpoints_of_the_read_only_port_are_disabled_for_every_method() {
     let server = Server::read_only(Agent::default()).await;
     for (method, path) in [
         ("POST", "/run/ns/pod/container?cmd=ls"),
@@ -412,7 +412,7 @@ async fn debugging_endpoints_are_switched_off_for_every_method() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_never_finishes_its_request_is_left() {
+async fn connection_with_an_unfinished_request_times_out() {
     let server = Server::read_only(Agent::default()).await;
     let mut slow = server.connect().await;
     slow.write_all(b"GET /pods HTTP/1.1\r\nHost: ").await.unwrap();
@@ -422,7 +422,7 @@ async fn a_client_that_never_finishes_its_request_is_left() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_never_reads_its_answer_is_left() {
+async fn connection_that_never_reads_its_response_times_out() {
     // More than the buffers of a connection hold.
     let long = 64 << 20;
     let server = Server::read_only(Agent { metrics: "x".repeat(long), ..Agent::default() }).await;
@@ -433,13 +433,13 @@ async fn a_client_that_never_reads_its_answer_is_left() {
     assert_eq!(&first, b"HTTP/1.1 200 OK");
     tokio::time::sleep(Duration::from_secs(400)).await;
     let mut rest = Vec::new();
-    // Cut short with an end or with a reset, as the kernel likes it.
+    // The kernel may close the connection with a FIN or a reset.
     let _ = slow.read_to_end(&mut rest).await;
     assert!(rest.len() < long);
 }
 
 #[tokio::test]
-async fn idle_connections_of_a_peer_make_way_for_a_request_on_the_read_only_port() {
+async fn idle_connections_of_a_peer_are_closed_for_a_new_one_on_the_read_only_port() {
     let server = Server::read_only(Agent::default()).await;
     let mut held = Vec::new();
     for _ in 0..512 {
@@ -455,7 +455,7 @@ async fn idle_connections_of_a_peer_make_way_for_a_request_on_the_read_only_port
 }
 
 #[tokio::test]
-async fn a_server_told_to_stop_finishes_and_frees_its_port() {
+async fn shutdown_ends_the_server_and_frees_its_port() {
     let mut server = Server::healthz(Agent::default()).await;
     let mut idle = server.connect().await;
     idle.write_all(b"GET /healthz HTTP/1.1\r\nHost: node\r\n\r\n").await.unwrap();
@@ -463,7 +463,7 @@ async fn a_server_told_to_stop_finishes_and_frees_its_port() {
     idle.read_exact(&mut first).await.unwrap();
     assert_eq!(&first, b"HTTP/1.1 200 OK");
     server.stop.take().unwrap().send(()).unwrap();
-    // The idle connection is closed, not waited for.
+    // The idle connection is closed at once.
     idle.read_to_end(&mut Vec::new()).await.unwrap();
     (&mut server.task).await.unwrap();
     let refused = TcpStream::connect(("127.0.0.1", server.port)).await.unwrap_err();

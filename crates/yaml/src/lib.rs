@@ -1,9 +1,8 @@
-//! YAML and JSON text as trees that remember where each value stood, and from trees to any type.
+//! Parses YAML and JSON text into trees whose nodes have their position, and deserializes trees into any type.
 //!
-//! The only room that knows a YAML parser: manifests, configuration and kubeconfigs are read by the same few functions,
-//! so that they agree on what a text means (and the parser is in the program once). Reading in two steps, text to tree
-//! and tree to type, is what lets every error name its line and its field, and lets unknown fields be reported instead
-//! of lost. Knows no field names, reads no files.
+//! The only crate with a YAML parser: manifests, configuration and kubeconfigs are parsed by the same functions, so that they
+//! are interpreted the same way (and the parser is in the binary once). Because parsing has two steps, text to tree and tree
+//! to type, every error has its line and field, and unknown fields can be reported. Knows no field names, reads no files.
 
 #![forbid(unsafe_code)]
 
@@ -27,7 +26,7 @@ pub struct Position {
     pub column: u64,
 }
 
-/// What is wrong with a text, or with one value in it. Its text names the field, not the place, which is next to it.
+/// An error in a text, or in one value of it. Its text has the field, but not the position, which is a separate field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     pub position: Option<Position>,
@@ -37,7 +36,7 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// With the place, for those who have no place of their own to show it.
+    /// The text with the position.
     #[must_use]
     pub fn with_place(&self) -> String {
         match self.position {
@@ -63,11 +62,11 @@ impl std::error::Error for Problem {}
 #[derive(Debug)]
 pub struct Documents {
     pub documents: Vec<Node>,
-    /// A key that was given more than once: the last value counts, but it is worth a word.
+    /// A duplicate key: the last value counts, but it should be reported.
     pub duplicate: Option<Problem>,
 }
 
-/// Reads all documents of a text; empty ones are skipped.
+/// Parses all documents of a text; empty ones are skipped.
 ///
 /// # Errors
 /// The text is neither YAML nor JSON.
@@ -81,16 +80,16 @@ pub fn read(text: &str) -> Result<Documents, Problem> {
     }
 }
 
-/// Reads the only document of a text, in which no key may come twice; `None` if there is nothing but comments.
+/// Parses the only document of a text, in which duplicate keys are an error; `None` if there are only comments.
 ///
 /// # Errors
-/// The text is neither YAML nor JSON, or holds several documents.
+/// The text is neither YAML nor JSON, or contains several documents.
 pub fn read_one(text: &str) -> Result<Option<Node>, Problem> {
     only(documents(text, DuplicateKeyPolicy::Error)?)
 }
 
-/// Reads the only document of a text as plain JSON, and the paths of keys that came twice: the last value counts. Nothing
-/// but comments is `null`.
+/// Parses the only document of a text as plain JSON, with the paths of duplicate keys, of which the last value counts. Only
+/// comments become `null`.
 ///
 /// # Errors
 /// As [`read_one`].
@@ -99,7 +98,7 @@ pub fn read_json(text: &str) -> Result<(serde_json::Value, Vec<String>), Problem
     Ok(document.map(|node| node.into_json()).unwrap_or_default())
 }
 
-/// How to call a text that could not be read.
+/// The format of a text that could not be parsed, for errors.
 #[must_use]
 pub fn format_of(text: &str) -> &'static str {
     if text.trim_start().starts_with('{') { "JSON" } else { "YAML" }
@@ -137,7 +136,7 @@ fn options(duplicate_keys: DuplicateKeyPolicy) -> Options {
 fn problem(error: &serde_saphyr::Error) -> Problem {
     let position = error.location().and_then(tree::position);
     let text = error.to_string();
-    // The place is kept next to the message, not said twice.
+    // The position is a separate field, and not repeated in the message.
     let place = position.map(|at| format!(" at line {}, column {}", at.line, at.column));
     let message = place.and_then(|place| text.strip_suffix(&place).map(str::to_owned)).unwrap_or(text);
     Problem { position, path: String::new(), message }

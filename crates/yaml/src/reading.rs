@@ -1,4 +1,4 @@
-//! From a tree to any type: what serde asks, answered with the field and the place of everything that does not fit.
+//! Deserializes a tree into any type with serde; errors have the field and the position.
 
 use std::cell::RefCell;
 
@@ -7,7 +7,7 @@ use serde::de::{self, DeserializeOwned, DeserializeSeed, Deserializer, IntoDeser
 use crate::tree::{Node, Value, join};
 use crate::{Position, Problem};
 
-/// How trees are read into types, and what was passed over while they were.
+/// Options of deserialization, and the unknown fields that were ignored.
 #[derive(Debug)]
 pub struct Reading {
     unknown: RefCell<Vec<Problem>>,
@@ -15,27 +15,27 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// Text is text: a plain `1` does not pass where text is wanted.
+    /// Strings must be strings: a plain `1` is an error for a string field.
     #[must_use]
     pub const fn strict() -> Self {
         Self { unknown: RefCell::new(Vec::new()), takes_scalars_as_text: false }
     }
 
-    /// Numbers and truth values pass for text, as in files that were always read into text fields.
+    /// Numbers and booleans are accepted for string fields, for files whose fields were always strings.
     #[must_use]
     pub const fn lenient() -> Self {
         Self { unknown: RefCell::new(Vec::new()), takes_scalars_as_text: true }
     }
 
-    /// Reads the tree into a type. Fields that the type does not know are passed over, and noted.
+    /// Deserializes the tree. Unknown fields are ignored, and recorded.
     ///
     /// # Errors
-    /// The first value that does not fit.
+    /// The first value of the wrong type.
     pub fn read<T: DeserializeOwned>(&self, node: &Node) -> Result<T, Problem> {
         T::deserialize(At { node, path: String::new(), reading: self })
     }
 
-    /// The fields that no type knew.
+    /// The unknown fields.
     #[must_use]
     pub fn into_unknown(self) -> Vec<Problem> {
         self.unknown.into_inner()
@@ -48,7 +48,7 @@ impl de::Error for Problem {
     }
 }
 
-/// A place in the tree, as serde wants to see it.
+/// A node of the tree as a serde deserializer.
 struct At<'a> {
     node: &'a Node,
     path: String,
@@ -56,7 +56,7 @@ struct At<'a> {
 }
 
 impl At<'_> {
-    /// Names the field and the place of an error that does not have them yet: the innermost wins.
+    /// Adds field and position to an error that does not have them yet.
     fn place(position: Option<Position>, path: String, error: Problem) -> Problem {
         if error.path.is_empty() { Problem { position, path, ..error } } else { error }
     }
@@ -86,7 +86,7 @@ impl<'de, 'a: 'de> Deserializer<'de> for At<'a> {
         if let Value::Null = self.node.value { visitor.visit_none() } else { visitor.visit_some(self) }
     }
 
-    /// Nothing is the same as no text, as for the keys of a map that were left without a value.
+    /// Null is an empty string, as for map keys without a value.
     fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Problem> {
         let takes_scalars = self.reading.takes_scalars_as_text;
         match &self.node.value {
@@ -114,7 +114,7 @@ impl<'de, 'a: 'de> Deserializer<'de> for At<'a> {
         visitor.visit_newtype_struct(self).map_err(|error| Self::place(position, path, error))
     }
 
-    /// Only a field that the type does not know is read this way.
+    /// Only unknown fields are read this way.
     fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Problem> {
         let message = "unknown field, ignored".to_owned();
         let Self { node, path, reading } = self;
@@ -165,7 +165,7 @@ impl<'de, 'a: 'de> de::MapAccess<'de> for Entries<'_, 'a> {
 
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Problem> {
         let Some((key, node)) = self.current.take() else {
-            return Err(de::Error::custom("a value was asked for before its key"));
+            return Err(de::Error::custom("a value was requested before its key"));
         };
         let path = join(&self.at.path, key);
         seed.deserialize(At { node, path, reading: self.at.reading })

@@ -29,7 +29,7 @@ fn complaint(text: &str) -> String {
 }
 
 #[test]
-fn yaml_and_json_say_the_same() {
+fn yaml_and_json_are_parsed_to_the_same_value() {
     for text in [
         "name: Anna\ncrew:\n- age: 30\n",
         "# a ship\nname: \"Anna\"\ncrew: [{age: 30}]",
@@ -42,7 +42,7 @@ fn yaml_and_json_say_the_same() {
 }
 
 #[test]
-fn what_does_not_fit_is_named_with_its_field_and_place() {
+fn errors_have_field_and_position() {
     assert_eq!(
         complaint("name: Anna\ncrew:\n- age: old\n"),
         "crew[0].age: invalid type: string \"old\", expected u8 at line 3, column 8"
@@ -52,7 +52,7 @@ fn what_does_not_fit_is_named_with_its_field_and_place() {
 }
 
 #[test]
-fn numbers_pass_for_text_only_where_that_was_always_so() {
+fn numbers_are_accepted_for_strings_only_in_lenient_mode() {
     let text = "name: 007\nflags: {top: true, stern: 1.5, bow: -2}";
     assert_eq!(complaint(text), "name: invalid type: integer `7`, expected a string at line 1, column 7");
     let ship = ship(text, &Reading::lenient()).expect("a ship");
@@ -62,7 +62,7 @@ fn numbers_pass_for_text_only_where_that_was_always_so() {
 }
 
 #[test]
-fn fields_that_nobody_knows_are_noted() {
+fn unknown_fields_are_recorded() {
     let reading = Reading::strict();
     ship("name: Anna\ncrew:\n- {age: 30, rank: 2}\nmast: 3", &reading).expect("a ship");
     let unknown: Vec<String> = reading.into_unknown().iter().map(Problem::with_place).collect();
@@ -76,7 +76,7 @@ fn fields_that_nobody_knows_are_noted() {
 }
 
 #[test]
-fn of_a_key_that_comes_twice_the_last_value_counts() {
+fn last_value_of_a_duplicate_key_counts() {
     let text = "a: 1\nb:\n- {c: 1, c: 2}\na: 3\n";
     let (json, duplicates) = read_json(text).expect("a document");
     assert_eq!(json, json!({"a": 3, "b": [{"c": 2}]}));
@@ -91,7 +91,7 @@ fn of_a_key_that_comes_twice_the_last_value_counts() {
 }
 
 #[test]
-fn documents_without_anything_in_them_are_none() {
+fn empty_documents_are_none() {
     for text in ["", "# nothing\n", "---\n"] {
         assert!(read_one(text).expect("no problem").is_none(), "{text:?}");
         assert_eq!(read_json(text).expect("no problem").0, json!(null), "{text:?}");
@@ -103,7 +103,7 @@ fn documents_without_anything_in_them_are_none() {
 }
 
 #[test]
-fn a_broken_text_is_called_by_its_format() {
+fn parse_errors_name_the_format() {
     assert_eq!(["a: [", " {\"a\":\t1"].map(format_of), ["YAML", "JSON"]);
     assert!(read("{\"a\":\t1").is_err());
 }

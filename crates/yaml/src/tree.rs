@@ -1,4 +1,4 @@
-//! The tree: what a text says, with the place of each value.
+//! The tree of a text, with the position of each value.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use serde_saphyr::{Location, Spanned};
 
 use crate::{Position, Problem};
 
-/// One value, with everything below it.
+/// One value with its children.
 #[derive(Clone, Debug)]
 pub struct Node {
     pub(crate) position: Option<Position>,
@@ -24,7 +24,7 @@ pub(crate) enum Value {
     Float(f64),
     Text(String),
     List(Vec<Node>),
-    /// In the order of the text; a key may be there twice.
+    /// In the order of the text; keys may be duplicate.
     Map(Vec<(String, Node)>),
 }
 
@@ -34,7 +34,7 @@ pub(crate) fn position(location: Location) -> Option<Position> {
 }
 
 impl Node {
-    /// Something is wrong with this value.
+    /// An error about this value.
     #[must_use]
     pub fn problem(&self, message: String) -> Problem {
         Problem { position: self.position, path: String::new(), message }
@@ -45,19 +45,19 @@ impl Node {
         entries.iter().find(|(key, _)| key == name).map(|(_, node)| &node.value)
     }
 
-    /// A field that holds text.
+    /// A string field.
     #[must_use]
     pub fn text_field(&self, name: &str) -> Option<&str> {
         if let Value::Text(text) = self.field(name)? { Some(text) } else { None }
     }
 
-    /// The items of a field that holds a list.
+    /// The items of a list field.
     #[must_use]
     pub fn list_field(&self, name: &str) -> &[Self] {
         if let Some(Value::List(items)) = self.field(name) { items } else { &[] }
     }
 
-    /// As JSON, and the paths of the keys that came twice: the last value counts.
+    /// As JSON, with the paths of duplicate keys, of which the last value counts.
     pub(crate) fn into_json(self) -> (Json, Vec<String>) {
         let mut duplicates = Vec::new();
         let json = self.value.into_json("", &mut duplicates);

@@ -1,5 +1,5 @@
-//! The list of differences that stay, each with its reason: one in a line, `pattern<TAB>reason`. A pattern is compared with
-//! `subject what`; `*` in it stands for any text.
+//! The list of allowed differences: one for each line, `pattern<TAB>reason`. A pattern is matched against `subject what`; `*`
+//! matches any text.
 
 use super::Difference;
 
@@ -15,14 +15,14 @@ impl Allowed {
         Self { entries: entries.map(|(pattern, reason)| (pattern.to_owned(), reason.to_owned())).collect() }
     }
 
-    /// Why the difference stays, if it is listed.
+    /// The reason of the difference, if it is listed.
     pub(super) fn reason(&self, difference: &Difference) -> Option<&str> {
         let text = key(difference);
         let entry = self.entries.iter().find(|(pattern, _)| matches(pattern, &text));
         entry.map(|(_, reason)| reason.as_str())
     }
 
-    /// Entries that none of the differences needs.
+    /// Entries that match none of the differences.
     pub(super) fn unused(&self, found: &[Difference]) -> Vec<(&str, &str)> {
         let keys: Vec<String> = found.iter().map(key).collect();
         let unused = self.entries.iter().filter(|(pattern, _)| !keys.iter().any(|key| matches(pattern, key)));
@@ -34,7 +34,7 @@ fn key(difference: &Difference) -> String {
     format!("{} {}", difference.subject, difference.what)
 }
 
-/// Whether the text is what the pattern says.
+/// Whether the text matches the pattern.
 pub(super) fn matches(pattern: &str, text: &str) -> bool {
     let Some((head, rest)) = pattern.split_once('*') else { return pattern == text };
     let Some(mut left) = text.strip_prefix(head) else { return false };

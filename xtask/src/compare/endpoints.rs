@@ -1,4 +1,4 @@
-//! Node and Lease, requests to the runtime, and what the kubelet's endpoints answer.
+//! Node and Lease, requests to the runtime, and responses of the kubelet's endpoints.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use super::pods::differences;
 use super::recording::Recording;
 use super::{Difference, normal};
 
-/// Fields of Node and Lease whose values are the machine's.
+/// Fields of Node and Lease whose values depend on the machine.
 const OF_THE_MACHINE: [&str; 8] = [
     "status.capacity",
     "status.allocatable",
@@ -36,7 +36,7 @@ pub(super) fn compare(theirs: &Recording, ours: &Recording, found: &mut Vec<Diff
     families("metrics", &theirs.families, &without_generic(&ours.families), found);
 }
 
-/// Where files and sockets are is the run's.
+/// Replaces paths of files and sockets, which differ in every run.
 fn without_paths(value: &Value) -> Value {
     match value {
         Value::Object(fields) => {
@@ -53,7 +53,7 @@ fn objects(subject: &str, theirs: &Value, ours: &Value, found: &mut Vec<Differen
     }
 }
 
-/// Whether both have the part. That one of them lacks it is a difference; what neither has is not compared.
+/// Whether both have the part. If only one lacks it, that is a difference; a part that neither has is not compared.
 fn are_recorded(subject: &str, theirs: bool, ours: bool, found: &mut Vec<Difference>) -> bool {
     let shown = |is_there| if is_there { "recorded" } else { "missing" };
     if theirs != ours {
@@ -74,7 +74,7 @@ fn object_leaves(object: &Value) -> BTreeMap<String, String> {
     let shown = leaves.into_iter().filter_map(|(path, value)| {
         let field = OF_THE_MACHINE.iter().find(|field| path.starts_with(*field));
         match field {
-            // Of images not even how many there are.
+            // The number of images is not compared either.
             Some(&("status.images" | "metadata.managedFields" | "metadata.resourceVersion")) => None,
             Some(_) => Some((path, "<any>".to_owned())),
             None => Some((path, value)),

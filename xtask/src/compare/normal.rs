@@ -1,11 +1,11 @@
-//! What is another in every run and means nothing: ids, times, addresses, generated names.
+//! Replaces values that differ in every run: IDs, times, addresses, generated names.
 
 use serde_json::Value;
 
-/// What runc says since 1.2 in front of the reason why a process was not started.
+/// Prefix of runc's start errors since version 1.2.
 const RUNC_PHASE: &str = "unable to start container process: error during container init: ";
 
-/// A text without them.
+/// Replaces them in a text.
 pub(super) fn text(text: &str) -> String {
     let text = text.replace(RUNC_PHASE, "unable to start container process: ");
     let is_word = |c: char| c.is_ascii_alphanumeric() || "-:.+_".contains(c);
@@ -24,7 +24,7 @@ pub(super) fn text(text: &str) -> String {
     result
 }
 
-/// All texts and keys below a value.
+/// Replaces them in all strings and keys below a value.
 pub(super) fn value(value: &Value) -> Value {
     match value {
         Value::Object(fields) => {
@@ -89,7 +89,7 @@ fn address(text: &str) -> Option<String> {
     Some(if port.is_empty() { "<ip>".to_owned() } else { format!("<ip>:{port}") })
 }
 
-/// UIDs, wherever they stand in a name: `pod57d38e05-63b0-478c-a1aa-df88258d5a24`.
+/// Replaces UIDs anywhere in a name: `pod57d38e05-63b0-478c-a1aa-df88258d5a24`.
 fn uids(text: &str) -> String {
     const LENGTH: usize = 36;
     let is_uid = |part: &str| {
@@ -112,7 +112,7 @@ fn uids(text: &str) -> String {
     result + rest
 }
 
-/// Each leaf with its path; elements of lists by name, type or address rather than by place.
+/// Each leaf with its path; elements of lists by name, type or address rather than by index.
 pub(super) fn leaves(at: &str, value: &Value, found: &mut Vec<(String, String)>) {
     match value {
         Value::Object(fields) if !fields.is_empty() => {

@@ -1,4 +1,4 @@
-//! Pods as the API saw them: how they ended, which states they went through, and what was told of them.
+//! Pods in the API: their final status, their states, and their events.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,11 +8,11 @@ use super::recording::Recording;
 use super::{Difference, normal};
 
 const LISTS: [&str; 3] = ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"];
-/// Reasons of which either may be there at the moment of reading.
+/// Reasons of which either may be current at the time of the recording.
 const PULL_REASONS: [&str; 2] = ["ErrImagePull", "ImagePullBackOff"];
-/// Reasons to wait of a container that has ended and is to run again.
+/// Waiting reasons of a container between two runs.
 const BETWEEN_RUNS: [&str; 2] = ["CrashLoopBackOff", "PostStartHookError"];
-/// How often an event that repeats was counted depends on the moment of reading; once and often are different.
+/// The count of a repeated event depends on the time of the recording; only once and several times are distinguished.
 const OFTEN: u64 = 2;
 const COUNT_SLACK: u64 = 2;
 
@@ -35,7 +35,7 @@ pub(super) fn compare(theirs: &Recording, ours: &Recording, found: &mut Vec<Diff
     }
 }
 
-// ---- the end ----
+// ---- final status ----
 
 fn compare_final(name: &str, theirs: &Value, ours: &Value, found: &mut Vec<Difference>) {
     let (mut go, mut own) = (normal::value(&theirs["final"]), normal::value(&ours["final"]));
@@ -173,9 +173,9 @@ pub(super) fn differences(
     }
 }
 
-// ---- the way there ----
+// ---- states ----
 
-/// The steps from one state to the next that only one of the two shows.
+/// The transitions between states that only one of the two has.
 fn compare_states(name: &str, theirs: &Value, ours: &Value, found: &mut Vec<Difference>) {
     let (theirs, ours) = (transitions(theirs), transitions(ours));
     let (short_theirs, short_ours) = (has_short_run(&theirs), has_short_run(&ours));

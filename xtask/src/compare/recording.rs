@@ -1,4 +1,4 @@
-//! A recording on disk, and how one is put together from what a run left.
+//! A recording on disk, and its assembly from the files of a run.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,14 +8,14 @@ use serde_json::{Value, json};
 use super::exposition::exposition_families;
 use crate::CheckError;
 
-/// What one kubelet said and asked for.
+/// The recording of one kubelet.
 #[derive(Clone, Debug, Default)]
 pub struct Recording {
     /// By name: `patches`, `final`, `events`.
     pub pods: BTreeMap<String, Value>,
     pub node: Value,
     pub lease: Value,
-    /// By pod and container: what the runtime was asked for.
+    /// By pod and container: requests to the runtime.
     pub cri: Value,
     pub summary: Value,
     pub configz: Value,
@@ -86,8 +86,7 @@ fn families_of_table(text: &str) -> BTreeMap<String, String> {
     families.collect()
 }
 
-/// What was recorded of each pod of a namespace, from localapi's audit log, the pods as they were read at the end, and all
-/// events.
+/// The recording of each pod of a namespace, from localapi's audit log, the final pods, and all events.
 #[must_use]
 pub fn assemble(audit: &str, pods: &Value, events: &Value, namespace: &str) -> BTreeMap<String, Value> {
     let mut recorded: BTreeMap<String, Value> = BTreeMap::new();

@@ -1,5 +1,5 @@
-//! Who may import whom. The table here is the one in docs/ARCHITECTURE.md; cargo says what is true. A new edge is a
-//! change of the architecture: it belongs in both, in a commit of its own.
+//! Dependencies between crates. The table here is the one in docs/ARCHITECTURE.md, and is compared with `cargo metadata`. A new
+//! dependency is a change of the architecture: it belongs in both, in a separate commit.
 
 use std::path::Path;
 use std::process::Command;
@@ -45,14 +45,13 @@ const CRATES: &[(&str, &[&str])] = &[
     ("xtask", &[]),
     ("yaml", &[]),
 ];
-/// What tests may import on top, in any crate: the fakes, the protocol a fake runtime speaks, and our API server.
+/// Crates that tests of any crate may also import: the fakes, the protocol of the fake runtime, and localapi.
 const FOR_TESTS: &[&str] = &["cri-api", "localapi", "testing"];
-/// The suites that run over what is fake and what is real need the adapters of those doors, and nothing else of their
-/// kind.
+/// The suites that run with fake and real implementations of a port need these adapters, and no others.
 const CONTRACT_SUITES: [(&str, &str); 2] = [("testing", "cluster"), ("testing", "cri")];
-/// Rooms that know no runtime and no socket, and the crates that would bring one in.
+/// Crates without side effects, and the dependencies that would add some.
 const PURE_DEPENDENCIES: &[&str] = &["config", "kubelet-core", "model", "yaml"];
-const LOUD_CRATES: &[&str] =
+const CRATES_WITH_SIDE_EFFECTS: &[&str] =
     &["axum", "hyper", "parking_lot", "reqwest", "rustix", "tokio", "tonic", "tracing"];
 
 pub(super) fn check(root: &Path) -> Result<Vec<Finding>, CheckError> {
@@ -66,7 +65,7 @@ pub(super) fn check(root: &Path) -> Result<Vec<Finding>, CheckError> {
             let complaint = if names.contains(&target) {
                 edge(crate_name, target, for_tests)
             } else {
-                noise(crate_name, target, for_tests)
+                side_effects(crate_name, target, for_tests)
             };
             findings.extend(complaint.map(|what| Finding { file: manifest(crate_name), line: 0, what }));
         }
@@ -111,9 +110,10 @@ fn edge(crate_name: &str, target: &str, for_tests: bool) -> Option<String> {
     (!fine).then(|| format!("{crate_name} may not import {target}: see the table in docs/ARCHITECTURE.md"))
 }
 
-fn noise(crate_name: &str, target: &str, for_tests: bool) -> Option<String> {
-    let loud = !for_tests && PURE_DEPENDENCIES.contains(&crate_name) && LOUD_CRATES.contains(&target);
-    loud.then(|| format!("{crate_name} is plain data and decisions; {target} brings in the outside world"))
+fn side_effects(crate_name: &str, target: &str, for_tests: bool) -> Option<String> {
+    let loud =
+        !for_tests && PURE_DEPENDENCIES.contains(&crate_name) && CRATES_WITH_SIDE_EFFECTS.contains(&target);
+    loud.then(|| format!("{crate_name} has only data and decisions; {target} has side effects"))
 }
 
 fn unlisted(names: &[&str]) -> Vec<Finding> {
@@ -122,7 +122,7 @@ fn unlisted(names: &[&str]) -> Vec<Finding> {
     unknown.map(|crate_name| Finding { file: manifest(crate_name), line: 0, what: what.to_owned() }).collect()
 }
 
-/// Rooms that the code map does not show.
+/// Crates that the table in docs/ARCHITECTURE.md lacks.
 fn unmapped(root: &Path, names: &[&str]) -> Result<Vec<Finding>, CheckError> {
     let map = read(&root.join("docs/ARCHITECTURE.md"))?;
     let missing = names.iter().filter(|crate_name| !map.contains(&format!("`{crate_name}`")));
@@ -166,9 +166,9 @@ mod tests {
 
     #[test]
     fn decision_core_depends_on_no_runtime() {
-        assert!(noise("kubelet-core", "tokio", false).is_some());
-        assert_eq!(noise("agent", "tokio", false), None);
-        assert_eq!(noise("model", "proptest", true), None);
+        assert!(side_effects("kubelet-core", "tokio", false).is_some());
+        assert_eq!(side_effects("agent", "tokio", false), None);
+        assert_eq!(side_effects("model", "proptest", true), None);
     }
 
     #[test]

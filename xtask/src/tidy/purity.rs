@@ -1,14 +1,14 @@
-//! Keeps `kubelet-core` pure: it decides, and has no side effects. Its dependencies are checked with those of all crates; here it is
-//! what the standard library would let it do.
+//! Keeps `kubelet-core` free of side effects. Its dependencies are checked with those of all crates; this rule is about the
+//! standard library.
 
 use crate::Finding;
 use crate::source::{Source, words};
 use crate::tidy::finding;
 
 const DECISION_CORE: &str = "kubelet-core";
-/// Modules of `std` that reach outside. Addresses (`std::net::IpAddr`) are plain data and stay allowed.
+/// Modules of `std` with side effects. Addresses (`std::net::IpAddr`) are plain data and allowed.
 const REACHING_MODULES: &[&str] = &["fs", "process", "env", "thread", "os"];
-/// Names that reach outside, or differ from run to run, wherever they come from.
+/// Names with side effects, or with values that differ from run to run, from any module.
 const REACHING_NAMES: &[&str] = &[
     "tokio",
     "tracing",
@@ -29,7 +29,7 @@ pub(super) fn check(source: &Source) -> Vec<Finding> {
         return Vec::new();
     }
     let mut findings = Vec::new();
-    // Whether we are inside a `use std::{…}` that spans lines.
+    // Whether the line is inside a `use std::{…}` that spans lines.
     let mut importing_std = false;
     for (number, line) in source.numbered().filter(|(_, line)| !line.test) {
         let code = line.code.trim();
@@ -42,7 +42,7 @@ pub(super) fn check(source: &Source) -> Vec<Finding> {
         found.dedup();
         for name in found {
             let what = format!(
-                "`{name}` in the decision core: time, randomness and everything outside come in as arguments"
+                "`{name}` in the decision core: pass time, randomness and everything from outside as arguments"
             );
             findings.push(finding(source, number, what));
         }

@@ -1,5 +1,5 @@
-//! Limits that only ever tighten. What broke a limit when it was set is listed below with its size; it may shrink, and
-//! an entry that is larger than the truth, or no longer needed, is a finding too, so the lists can only get shorter.
+//! Size limits that can only become stricter. Functions and files over a limit are listed with their size, which may only
+//! shrink. An entry that is too large or no longer needed is also a finding, so that the lists can only get shorter.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ pub(super) fn check(sources: &[Source]) -> Vec<Finding> {
     files.extend(LONG_FILES.iter().copied());
     for source in sources {
         let path = source.path.as_str();
-        // A test may be one long table; clippy asks such a one for its reason.
+        // A test may be one long table; clippy requires a reason for it.
         for function in
             source.functions().into_iter().filter(|function| !source.lines[function.line - 1].test)
         {
@@ -44,7 +44,7 @@ pub(super) fn check(sources: &[Source]) -> Vec<Finding> {
     findings
 }
 
-/// What is wrong with `size`, given the general limit and what the list allows this one; none when all is well.
+/// The problem with `size`, given the general limit and the list's entry; `None` if there is none.
 fn evaluate(what: &str, unit: &str, size: usize, limit: usize, allowed: Option<usize>) -> Option<String> {
     match allowed {
         None if size > limit => Some(format!("{what} has {size} {unit}; the limit is {limit}")),
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_holds_unless_the_list_says_otherwise_and_the_list_must_be_exact() {
+    fn limits_apply_unless_listed_and_the_list_must_be_exact() {
         let say = |size, allowed| evaluate("f", "lines", size, 100, allowed).unwrap_or_default();
         assert_eq!(say(100, None), "");
         assert_eq!(say(101, None), "f has 101 lines; the limit is 100");

@@ -1,5 +1,5 @@
-//! A test waits for what it wants to see, not for a while. A sleep is fine between two looks (inside a loop), and where
-//! the clock is paused, so that sleeping is turning it; anywhere else it is a guess about somebody's speed.
+//! A test must wait for a condition, not for a fixed time. A sleep is allowed between polls (inside a loop), and with a paused
+//! clock, which it advances; anywhere else it depends on the speed of the machine.
 
 use crate::Finding;
 use crate::source::{Function, Source, words};
@@ -10,8 +10,7 @@ pub(super) fn check(source: &Source) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (number, _) in source.numbered().filter(|(_, line)| line.test && is_sleep(&line.code)) {
         let within = functions.iter().rfind(|function| (function.line..=function.last).contains(&number));
-        if within
-            .is_some_and(|function| is_paused(source, function) || is_looking_again(source, function, number))
+        if within.is_some_and(|function| is_paused(source, function) || is_polling(source, function, number))
         {
             continue;
         }
@@ -31,9 +30,9 @@ fn is_paused(source: &Source, function: &Function) -> bool {
     source.attributes(function.line).any(|line| line.code.contains("start_paused"))
 }
 
-/// Whether line `number` stands in a loop of the function.
-fn is_looking_again(source: &Source, function: &Function, number: usize) -> bool {
-    // One entry for each open brace: whether it opened a loop. `head` is what led to the next brace.
+/// Whether line `number` is in a loop of the function.
+fn is_polling(source: &Source, function: &Function, number: usize) -> bool {
+    // One entry for each open brace: whether it opened a loop. `head` is the text before the next brace.
     let (mut open, mut head) = (Vec::new(), String::new());
     for line in &source.lines[function.line - 1..number - 1] {
         for character in line.code.chars() {
@@ -63,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sleep_between_two_looks_is_fine() {
+    fn sleep_between_polls_is_allowed() {
         assert_eq!(
             lines_found(
                 "fn t() {\n    loop {\n        if done() { break; }\n        std::thread::sleep(d);\n    }\n}\n"
@@ -79,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sleep_on_paused_time_turns_the_clock() {
+    fn sleep_with_a_paused_clock_is_allowed() {
         assert_eq!(
             lines_found(
                 "#[tokio::test(start_paused = true)]\nasync fn t() {\n    tokio::time::sleep(d).await;\n}\n"
@@ -89,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn any_other_sleep_is_a_guess() {
+    fn other_sleeps_are_reported() {
         assert_eq!(lines_found("fn t() {\n    for x in y {\n    }\n    std::thread::sleep(d);\n}\n"), [4]);
         assert_eq!(lines_found("#[tokio::test]\nasync fn t() {\n    tokio::time::sleep(d).await;\n}\n"), [3]);
     }

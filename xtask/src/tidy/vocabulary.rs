@@ -26,13 +26,13 @@ const BANNED: &[(&str, &str)] = &[
     ("teller", "writer"),
     ("unfit", "invalid"),
 ];
-/// Identifiers that name something of others.
-const OF_OTHERS: &[&str] = &["set_socket_linger"];
+/// Identifiers from other crates.
+const EXTERNAL: &[&str] = &["set_socket_linger"];
 
 pub(super) fn check(source: &Source) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (number, line) in source.numbered() {
-        for name in words(&line.code).filter(|name| !OF_OTHERS.contains(name)) {
+        for name in words(&line.code).filter(|name| !EXTERNAL.contains(name)) {
             findings.extend(complaint(name).map(|what| finding(source, number, what)));
         }
     }

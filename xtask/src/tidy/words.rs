@@ -1,17 +1,17 @@
-//! Words we do not use, because they say nothing (Manager, Util) or promise what is not there (a stub, an ignored test,
-//! a sleep where a condition belongs). Names that come from Kubernetes' own API are not ours to choose and pass.
+//! Banned words: names without meaning (Manager, Util), and signs of missing work (a stub, an ignored test). Names from the
+//! Kubernetes API are allowed.
 
 use crate::Finding;
 use crate::source::{Source, words};
 use crate::tidy::finding;
 
-/// What a type of ours is never called.
+/// Suffixes that a type must not have.
 const EMPTY_SUFFIXES: &[&str] = &["Manager", "Helper", "Helpers", "Util", "Utils", "Impl"];
-/// What a module of ours is never called.
+/// Names that a module must not have.
 const EMPTY_MODULES: &[&str] = &["manager", "helper", "helpers", "util", "utils", "common", "misc"];
-/// Macros that stand where work is missing.
+/// Macros for missing code.
 const STUBS: &[&str] = &["todo!", "unimplemented!"];
-/// Comments that put work off; an issue is the place for it.
+/// Comments that postpone work, which belongs in an issue.
 const LATER: &[&str] = &["TODO", "FIXME", "XXX", "HACK"];
 /// Tests that most machines cannot run are ignored there; `scripts/vm --core` runs every one of them, and fails if it did
 /// not.
@@ -21,7 +21,7 @@ pub(super) fn check(source: &Source) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (number, line) in source.numbered() {
         let ignored = line.code.contains("#[ignore") && !source.path.starts_with(IN_THE_GUEST);
-        let ignored = ignored.then(|| "an ignored test shows nothing: mend it or remove it".to_owned());
+        let ignored = ignored.then(|| "an ignored test: repair or remove it".to_owned());
         for what in in_code(&line.code).into_iter().chain(in_comment(&line.comment)).chain(ignored) {
             findings.push(finding(source, number, what));
         }
@@ -37,15 +37,15 @@ fn in_code(code: &str) -> Vec<String> {
         if ["struct", "enum", "trait", "type"].contains(keyword) {
             if let Some(suffix) = EMPTY_SUFFIXES.iter().find(|suffix| name.ends_with(*suffix)) {
                 found.push(format!(
-                    "`{name}` ends in {suffix}, which says nothing: name what it owns or does"
+                    "`{name}` ends in {suffix}, which has no meaning: name what it owns or does"
                 ));
             }
         } else if *keyword == "mod" && EMPTY_MODULES.contains(name) {
-            found.push(format!("module `{name}` is a drawer for anything: name what is in it"));
+            found.push(format!("module `{name}` may contain anything: name what is in it"));
         }
     }
     for stub in STUBS.iter().filter(|stub| code.contains(**stub)) {
-        found.push(format!("{stub} is a stub: build it, or leave it out"));
+        found.push(format!("{stub} is a stub: implement it or leave it out"));
     }
     found
 }

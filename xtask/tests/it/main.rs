@@ -1,4 +1,4 @@
-//! The house rules, held against this repository, and against small files that break each of them.
+//! The tidy checks of this repository, and of small files that violate each rule.
 
 use xtask::source::Source;
 use xtask::{Finding, parity, tidy, workspace_root};
@@ -10,7 +10,7 @@ fn assert_none(findings: &[Finding]) {
 }
 
 #[test]
-fn the_house_is_tidy() {
+fn repository_passes_the_tidy_checks() {
     assert_none(&tidy::check(&workspace_root()).unwrap());
 }
 
@@ -35,29 +35,29 @@ fn check(path: &str, text: &str, expected: &[&str]) {
 }
 
 #[test]
-fn a_file_begins_with_a_page_about_itself() {
+fn every_file_needs_a_module_comment() {
     check("crates/agent/src/a.rs", "use std::fmt;\n", &["1: begins without `//!`"]);
     check("crates/agent/src/a.rs", "//! Owns a.\n", &[]);
     check("crates/agent/src/a/tests.rs", "use super::*;\n", &[]);
 }
 
 #[test]
-fn a_crate_says_no_to_unsafe_code_and_only_host_may_say_it_softly() {
+fn crate_roots_forbid_unsafe_code_except_in_host() {
     let soft = "//! A crate.\n#![deny(unsafe_code)]\n";
-    check("crates/agent/src/lib.rs", soft, &["1: is a crate's root without"]);
+    check("crates/agent/src/lib.rs", soft, &["1: is a crate root without"]);
     check("crates/host/src/lib.rs", soft, &[]);
-    check("crates/kubelet/src/main.rs", "//! A binary.\n", &["1: is a crate's root without"]);
+    check("crates/kubelet/src/main.rs", "//! A binary.\n", &["1: is a crate root without"]);
 }
 
 #[test]
-fn empty_words_name_nothing() {
+fn names_without_meaning_are_reported() {
     let text =
         "//! A page.\npub struct PodManager;\nenum ImplDetail {}\nmod util;\nlet cpu_manager_policy = 1;\n";
     check("crates/agent/src/a.rs", text, &["2: `PodManager` ends in Manager", "4: module `util`"]);
 }
 
 #[test]
-fn work_is_neither_stubbed_nor_put_off_nor_ignored() {
+fn stubs_postponed_work_and_ignored_tests_are_reported() {
     let text =
         "//! A page.\nfn a() { todo!() }\n// TODO later\n#[ignore]\nlet path = \"/tmp/XXX // TODO\";\n";
     check("crates/agent/src/a.rs", text, &["2: todo!", "3: TODO in a comment", "4: an ignored test"]);
@@ -98,7 +98,7 @@ fn braces_in_strings_characters_and_comments_do_not_count() {
 }
 
 #[test]
-fn a_test_does_not_sleep() {
+fn sleeps_in_tests_are_reported() {
     let text = "//! A page.\n#[cfg(test)]\nmod tests {\n    fn t() { std::thread::sleep(d); }\n}\n";
     check("crates/agent/src/a.rs", text, &["4: a test sleeps"]);
 }

@@ -1,4 +1,4 @@
-//! Kubeconfig files in each form that there is, and what is said of those that cannot be used.
+//! Kubeconfig files in all forms, and errors of invalid ones.
 
 use serde_json::json;
 
@@ -30,7 +30,7 @@ fn problem(cluster: Value, user: Value) -> String {
 }
 
 #[test]
-fn what_kubeadm_writes_is_understood() {
+fn kubeconfig_of_kubeadm_is_parsed() {
     let text = "\
 apiVersion: v1
 clusters:
@@ -71,10 +71,10 @@ fn files_are_relative_to_the_kubeconfig() {
 }
 
 #[test]
-fn each_way_to_log_in_is_understood() {
+fn every_kind_of_credentials_is_parsed() {
     assert_eq!(user(&json!({"token": "t"})).login, Login::Token("t".to_owned()));
     let both = user(&json!({"token": "t", "tokenFile": "/f"})).login;
-    assert_eq!(both, Login::TokenFile("/f".into()), "the file may have news");
+    assert_eq!(both, Login::TokenFile("/f".into()), "the token file takes precedence");
     let password = Login::Password { name: "jane".to_owned(), password: "p".to_owned() };
     assert_eq!(user(&json!({"username": "jane", "password": "p"})).login, password);
     assert_eq!(user(&json!({"token": "", "auth-provider": null})).login, Login::None);
@@ -86,7 +86,7 @@ fn each_way_to_log_in_is_understood() {
 }
 
 #[test]
-fn a_plugin_is_told_what_it_wants_to_know() {
+fn exec_plugin_gets_cluster_info_if_requested() {
     let exec = json!({
         "apiVersion": "client.authentication.k8s.io/v1", "command": "bin/login", "args": ["--fast"],
         "env": [{"name": "REGION", "value": "here"}], "installHint": "ask jane",
@@ -113,7 +113,7 @@ fn a_plugin_is_told_what_it_wants_to_know() {
 }
 
 #[test]
-fn the_field_that_is_wrong_is_named() {
+fn errors_name_the_invalid_field() {
     let none = || json!({});
     for (cluster, user, expected) in [
         (json!({"server": ""}), none(), "clusters[k].server: is not set"),
@@ -163,13 +163,13 @@ fn the_field_that_is_wrong_is_named() {
             "users[u].exec.interactiveMode: is Always",
         ),
     ] {
-        let said = problem(cluster, user);
-        assert!(said.starts_with(expected), "{said:?} should begin with {expected:?}");
+        let error = problem(cluster, user);
+        assert!(error.starts_with(expected), "{error:?} should begin with {expected:?}");
     }
 }
 
 #[test]
-fn a_context_leads_to_a_cluster_and_a_user() {
+fn current_context_must_refer_to_an_existing_cluster_and_user() {
     for (text, expected) in [
         ("kind: Config", "current-context: is not set"),
         ("current-context: x\ncontexts: []", "current-context: there is no context \"x\""),
@@ -190,7 +190,7 @@ fn a_context_leads_to_a_cluster_and_a_user() {
 }
 
 #[test]
-fn what_is_no_kubeconfig_is_named_by_its_file() {
+fn errors_name_the_invalid_file() {
     for (text, expected) in [
         ("", "is empty"),
         ("a: [", "is not valid YAML: "),
@@ -205,7 +205,7 @@ fn what_is_no_kubeconfig_is_named_by_its_file() {
 }
 
 #[test]
-fn a_node_that_joined_keeps_its_cluster_and_logs_in_by_its_pem() {
+fn kubeconfig_of_a_bootstrapped_node_has_the_cluster_and_the_pem_file() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("bootstrap.conf");
     let bootstrap = json!({
@@ -234,7 +234,7 @@ fn a_node_that_joined_keeps_its_cluster_and_logs_in_by_its_pem() {
 }
 
 #[test]
-fn a_bootstrap_file_that_cannot_be_used_is_named_with_its_field() {
+fn errors_name_the_invalid_field_of_a_bootstrap_kubeconfig() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("bootstrap.conf");
     let error = for_node(&path, Path::new("/p")).unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! Verbs: what goes over the wire, and what comes back.
+//! Verbs: requests and responses.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ fn named(name: &str) -> ObjectMeta {
 }
 
 #[tokio::test]
-async fn each_verb_is_the_request_that_the_api_knows() {
+async fn each_verb_sends_the_request_of_the_api() {
     let server = TestServer::start(|asked| match asked.method.as_str() {
         "DELETE" => Reply::json(&json!({"kind": "Status", "status": "Success"})),
         _ => Reply::json(&node("7")),
@@ -74,7 +74,7 @@ impl TraceContext for AlwaysThere {
 }
 
 #[tokio::test]
-async fn a_call_says_which_trace_it_belongs_to() {
+async fn traced_call_has_a_traceparent_header() {
     let server = TestServer::start(|_| Reply::json(&node("7"))).await;
     let traced = api_traced(
         server.access_with(&json!({}), &json!({}), &cluster::ProxyEnv::default()),
@@ -84,11 +84,11 @@ async fn a_call_says_which_trace_it_belongs_to() {
     server.handle().nodes().get("", "edge-1").await.unwrap();
     let asked = server.asked();
     assert_eq!(asked[0].header("traceparent"), AlwaysThere.traceparent().as_deref());
-    assert_eq!(asked[1].header("traceparent"), None, "nobody asked for traces");
+    assert_eq!(asked[1].header("traceparent"), None, "tracing is off");
 }
 
 #[tokio::test]
-async fn kinds_with_a_group_and_a_namespace_have_longer_paths() {
+async fn paths_contain_group_and_namespace() {
     let server = TestServer::start(|_| {
         Reply::json(
             &json!({"kind": "Lease", "apiVersion": "coordination.k8s.io/v1", "metadata": {"name": "n"}}),
@@ -109,7 +109,7 @@ async fn kinds_with_a_group_and_a_namespace_have_longer_paths() {
 }
 
 #[tokio::test]
-async fn a_list_is_selected_by_the_server() {
+async fn list_sends_its_selectors_to_the_server() {
     let server = TestServer::start(|_| {
         Reply::json(&json!({"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "42"},
             "items": [{"metadata": {"name": "web", "namespace": "a", "managedFields": [{"manager": "x"}]}}]}))
@@ -138,7 +138,7 @@ async fn a_list_is_selected_by_the_server() {
 }
 
 #[tokio::test]
-async fn a_malformed_object_in_a_list_is_named() {
+async fn malformed_object_in_a_list_is_named() {
     let server = TestServer::start(|_| {
         Reply::json(&json!({"metadata": {"resourceVersion": "1"}, "items": [
             {"metadata": {"name": "good", "namespace": "a"}},
@@ -150,7 +150,7 @@ async fn a_malformed_object_in_a_list_is_named() {
 }
 
 #[tokio::test]
-async fn an_empty_list_may_be_null_and_garbage_is_an_error() {
+async fn empty_list_may_be_null_and_malformed_lists_are_errors() {
     let server = TestServer::start(|asked| match asked.target.as_str() {
         "/api/v1/pods" => Reply::text(200, r#"{"metadata":{"resourceVersion":"9"},"items":null}"#),
         "/api/v1/nodes" => Reply::text(200, r#"{"metadata":{},"items":[]}"#),
@@ -167,7 +167,7 @@ async fn an_empty_list_may_be_null_and_garbage_is_an_error() {
 }
 
 #[tokio::test]
-async fn the_servers_no_is_told_by_its_reason() {
+async fn error_responses_are_converted_by_their_reason() {
     let server = TestServer::start(|asked| {
         let name = asked.target.rsplit('/').next().unwrap();
         match name {
@@ -202,7 +202,7 @@ async fn the_servers_no_is_told_by_its_reason() {
 }
 
 #[tokio::test]
-async fn a_call_ends_at_its_deadline() {
+async fn call_ends_at_its_deadline() {
     let server = TestServer::start(|asked| match asked.target.as_str() {
         "/healthz" => Reply::text(200, "ok"),
         "/api/v1/nodes/slow" => Reply::json(&node("1")).after(LONG),
@@ -221,7 +221,7 @@ async fn a_call_ends_at_its_deadline() {
 }
 
 #[tokio::test]
-async fn nobody_there_and_a_broken_answer_are_unreachable() {
+async fn refused_connection_and_broken_response_are_unreachable() {
     let server = TestServer::start(|_| Reply::text(200, "{").then_break()).await;
     let handle = server.handle();
     let broken = handle.nodes().get("", "edge-1").await.unwrap_err();
@@ -232,7 +232,7 @@ async fn nobody_there_and_a_broken_answer_are_unreachable() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_too_large_is_given_up() {
+async fn too_large_response_is_an_error() {
     let server =
         TestServer::start(|_| Reply::text(200, &" ".repeat(5 << 20)).chunk(&" ".repeat(5 << 20))).await;
     let error = server.handle().nodes().get("", "edge-1").await.unwrap_err().to_string();
@@ -240,7 +240,7 @@ async fn an_answer_that_is_too_large_is_given_up() {
 }
 
 #[tokio::test]
-async fn names_that_would_mean_all_objects_are_refused() {
+async fn empty_names_are_rejected() {
     let server = TestServer::start(|_| Reply::json(&node("1"))).await;
     let handle = server.handle();
     for (namespace, name) in [("", "web"), ("a", "")] {
@@ -252,7 +252,7 @@ async fn names_that_would_mean_all_objects_are_refused() {
 }
 
 #[tokio::test]
-async fn questions_are_answered_by_the_object_filled_in() {
+async fn reviews_and_token_requests_return_their_status() {
     let server = TestServer::start(|asked| {
         let mut answer: Value = serde_json::from_str(&asked.body).unwrap();
         answer["status"] = match asked.target.as_str() {
@@ -276,7 +276,7 @@ async fn questions_are_answered_by_the_object_filled_in() {
 }
 
 #[tokio::test]
-async fn a_budget_that_is_used_up_holds_back_its_handle_only() {
+async fn rate_limit_delays_only_its_own_handle() {
     let server = TestServer::start(|_| Reply::text(200, "ok")).await;
     let api = server.api_for(&json!({}));
     let budget = Some(Budget { per_second: 0.01, burst: 2 });
@@ -295,7 +295,7 @@ async fn a_budget_that_is_used_up_holds_back_its_handle_only() {
 }
 
 #[tokio::test]
-async fn a_server_that_has_only_the_older_version_is_asked_in_that_one() {
+async fn older_api_version_is_used_if_the_server_lacks_the_current_one() {
     let bundle = json!({"kind": "ClusterTrustBundle", "apiVersion": "certificates.k8s.io/v1alpha1",
         "metadata": {"name": "ca", "resourceVersion": "5"}, "spec": {"signerName": "s.example/x", "trustBundle": "PEM"}});
     let list = json!({"metadata": {"resourceVersion": "6"}, "items": [bundle]});

@@ -23,7 +23,7 @@ fn connections_used(server: &TestServer) -> BTreeSet<usize> {
     server.asked().iter().map(|asked| asked.connection).collect()
 }
 
-/// Waits for something that happens by itself.
+/// Polls until the condition is met.
 async fn until(condition: impl Fn() -> bool) {
     let reached = async {
         while !condition() {
@@ -34,7 +34,7 @@ async fn until(condition: impl Fn() -> bool) {
 }
 
 #[tokio::test]
-async fn calls_at_the_same_time_share_one_connection() {
+async fn concurrent_calls_share_one_connection() {
     let server = TestServer::start(|_| ok()).await;
     let handle = server.handle();
     for result in join_all((0..50).map(|_| handle.healthy())).await {
@@ -44,7 +44,7 @@ async fn calls_at_the_same_time_share_one_connection() {
 }
 
 #[tokio::test]
-async fn more_watches_than_a_connection_may_have_get_another_one() {
+async fn watches_beyond_the_stream_limit_get_another_connection() {
     let options = Options { streams: Some(10), ..Options::default() };
     let server = TestServer::start_with(options, |_| Reply::text(200, "\n").then_silence()).await;
     let handle = server.handle();
@@ -57,7 +57,7 @@ async fn more_watches_than_a_connection_may_have_get_another_one() {
 }
 
 #[tokio::test]
-async fn without_http2_each_call_under_way_has_a_connection() {
+async fn http1_calls_have_separate_connections() {
     for (http1_only, http2) in [(true, true), (false, false)] {
         let options = Options { http1_only, ..Options::default() };
         let server = TestServer::start_with(options, |asked| match asked.target.as_str() {
@@ -80,7 +80,7 @@ async fn without_http2_each_call_under_way_has_a_connection() {
 }
 
 #[tokio::test]
-async fn heartbeats_have_connections_of_their_own() {
+async fn heartbeats_have_separate_connections() {
     let server = TestServer::start(|_| ok()).await;
     let api = server.api_for(&json!({}));
     let (pods, events, heartbeat) =
@@ -98,7 +98,7 @@ async fn heartbeats_have_connections_of_their_own() {
 }
 
 #[tokio::test]
-async fn closing_connections_leaves_calls_under_way_alone() {
+async fn closing_connections_does_not_affect_calls_under_way() {
     let server = TestServer::start(|_| Reply::text(200, "ok").after(Duration::from_millis(300))).await;
     let handle = server.handle();
     let slow = handle.healthy();
@@ -114,7 +114,7 @@ async fn closing_connections_leaves_calls_under_way_alone() {
 }
 
 #[tokio::test]
-async fn a_server_that_goes_away_in_good_order_fails_no_call() {
+async fn graceful_server_shutdown_fails_no_call() {
     let server =
         Arc::new(TestServer::start(|_| Reply::text(200, "ok").after(Duration::from_millis(3))).await);
     let handle = Arc::new(server.handle());
@@ -141,7 +141,7 @@ async fn a_server_that_goes_away_in_good_order_fails_no_call() {
 }
 
 #[tokio::test]
-async fn a_new_certificate_under_load_fails_no_call_and_ends_no_watch() {
+async fn client_certificate_rotation_under_load_fails_no_call_and_no_watch() {
     let server = Arc::new(
         TestServer::start(|asked| match asked.target.as_str() {
             "/healthz" => Reply::text(200, "ok").after(Duration::from_millis(3)),
@@ -193,7 +193,7 @@ async fn a_new_certificate_under_load_fails_no_call_and_ends_no_watch() {
 }
 
 #[tokio::test]
-async fn a_certificate_with_anothers_key_is_refused_and_changes_nothing() {
+async fn certificate_with_another_key_is_rejected_and_changes_nothing() {
     let server = TestServer::start(|_| ok()).await;
     let (one, other) = (server.authority.client("one"), server.authority.client("other"));
     let api = server.api_for(&json!({}));
@@ -206,7 +206,7 @@ async fn a_certificate_with_anothers_key_is_refused_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_server_that_shows_another_authoritys_certificate_is_not_trusted_until_the_file_is_replaced() {
+async fn server_of_another_ca_is_not_trusted_until_the_ca_file_is_replaced() {
     let server = TestServer::start(|_| ok()).await;
     let api = server.api_for(&json!({}));
     std::fs::write(server.dir.path().join("ca.crt"), Authority::new("another").pem()).unwrap();
@@ -223,7 +223,7 @@ async fn a_server_that_shows_another_authoritys_certificate_is_not_trusted_until
 }
 
 #[tokio::test]
-async fn a_server_may_go_by_another_name_or_by_any() {
+async fn tls_server_name_and_insecure_skip_verify_are_applied() {
     let options = Options { names: vec!["kubernetes"], ..Options::default() };
     let server = TestServer::start_with(options, |_| ok()).await;
     let handle = |cluster| {

@@ -1,4 +1,4 @@
-//! Who we say we are: tokens, passwords, plugins, certificates, and acting as somebody else.
+//! Credentials: tokens, passwords, exec plugins, certificates, and impersonation.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::server::{Reply, TestServer, UNLIMITED};
 
-/// Lets only `good` in.
+/// Accepts only the token `good`.
 async fn guarded() -> TestServer {
     TestServer::start(|asked| match asked.header("authorization") {
         Some("Bearer good") => Reply::text(200, "ok"),
@@ -47,7 +47,7 @@ fn answer(status: &Value) -> String {
 }
 
 #[tokio::test]
-async fn tokens_passwords_and_roles_are_headers() {
+async fn tokens_passwords_and_impersonation_are_sent_as_headers() {
     let server = TestServer::start(|_| Reply::text(200, "ok")).await;
     for user in [
         json!({"token": "secret"}),
@@ -68,7 +68,7 @@ async fn tokens_passwords_and_roles_are_headers() {
 }
 
 #[tokio::test]
-async fn a_token_file_is_read_again_when_its_token_is_not_accepted() {
+async fn token_file_is_read_again_when_its_token_is_rejected() {
     let server = guarded().await;
     let file = server.dir.path().join("token");
     std::fs::write(&file, "old\n").unwrap();
@@ -77,14 +77,14 @@ async fn a_token_file_is_read_again_when_its_token_is_not_accepted() {
     assert!(matches!(error, ClusterError::Unauthorized { .. }), "{error:?}");
     std::fs::write(&file, "good\n").unwrap();
     handle.healthy().await.unwrap();
-    // What was good is kept for a while.
+    // An accepted token is cached.
     std::fs::write(&file, "").unwrap();
     handle.healthy().await.unwrap();
     assert_eq!(authorizations(&server), ["Bearer old", "Bearer good", "Bearer good"]);
 }
 
 #[tokio::test]
-async fn a_token_file_without_a_token_is_named() {
+async fn empty_or_missing_token_file_is_reported() {
     let server = guarded().await;
     std::fs::write(server.dir.path().join("token"), " \n").unwrap();
     for (file, problem) in [("token", "it is empty"), ("missing", "No such file")] {
@@ -96,7 +96,7 @@ async fn a_token_file_without_a_token_is_named() {
 }
 
 #[tokio::test]
-async fn a_plugin_is_asked_once_for_many_calls_and_again_when_its_token_is_refused() {
+async fn exec_plugin_runs_once_for_many_calls_and_again_when_its_token_is_rejected() {
     let server = guarded().await;
     let dir = server.dir.path();
     let counting =
@@ -126,7 +126,7 @@ async fn a_plugin_is_asked_once_for_many_calls_and_again_when_its_token_is_refus
 }
 
 #[tokio::test]
-async fn what_a_plugin_gave_is_used_until_it_expires() {
+async fn exec_plugin_credentials_are_used_until_they_expire() {
     let server = guarded().await;
     let dir = server.dir.path();
     let status = json!({"token": "good", "expirationTimestamp": "2026-01-01T01:00:00Z"});
@@ -148,7 +148,7 @@ async fn what_a_plugin_gave_is_used_until_it_expires() {
 }
 
 #[tokio::test]
-async fn a_plugin_may_give_a_certificate() {
+async fn exec_plugin_may_return_a_certificate() {
     let server = TestServer::start(|_| Reply::text(200, "ok")).await;
     let pair = server.authority.client("from-plugin");
     let status = json!({"clientCertificateData": pair.certificate, "clientKeyData": pair.key});
@@ -161,7 +161,7 @@ async fn a_plugin_may_give_a_certificate() {
 }
 
 #[tokio::test]
-async fn a_plugin_that_is_of_no_use_is_named_with_its_own_words() {
+async fn failed_exec_plugin_is_reported_with_its_error_output() {
     let server = guarded().await;
     let dir = server.dir.path();
     let other = answer(&json!({"token": "x"})).replace("io/v1\"", "io/v1beta1\"");
@@ -178,7 +178,7 @@ async fn a_plugin_that_is_of_no_use_is_named_with_its_own_words() {
         let error = error.to_string();
         assert!(
             error.contains("exec plugin /bin/sh: ") && error.contains(problem),
-            "{error} should say {problem}"
+            "{error} should contain {problem}"
         );
     }
     let handle = server.api_for(&plugin("./missing", &json!([]))).handle(UNLIMITED);
@@ -188,7 +188,7 @@ async fn a_plugin_that_is_of_no_use_is_named_with_its_own_words() {
 }
 
 #[tokio::test]
-async fn a_plugin_that_hangs_costs_its_callers_no_more_than_their_deadline() {
+async fn calls_with_a_hanging_exec_plugin_end_at_their_deadline() {
     let server = guarded().await;
     let user = script(server.dir.path(), "exec tail -f /dev/null");
     let deadline = Duration::from_millis(200);

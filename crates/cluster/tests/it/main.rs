@@ -1,4 +1,4 @@
-//! The Cluster port over a real TLS server in this process, which answers as each test tells it to.
+//! The `Cluster` port over a real TLS server in this process, with responses configured by each test.
 #![expect(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
 mod authority;

@@ -1,4 +1,4 @@
-//! Through an HTTP proxy, as kubeconfig or environment say.
+//! HTTP proxies of the kubeconfig and the environment.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 
 use crate::server::{Reply, TestServer, UNLIMITED, api};
 
-/// A proxy that joins every client to one port, and remembers what it was asked.
+/// A proxy that connects every client to one port, and records the requests.
 struct Proxy {
     port: u16,
     heads: Arc<Mutex<Vec<String>>>,
@@ -48,10 +48,10 @@ async fn proxy(target: u16, answer: &'static str) -> Proxy {
 const JOINED: &str = "HTTP/1.1 200 Connection established\r\nVia: test\r\n\r\n";
 
 #[tokio::test]
-async fn a_proxy_of_the_kubeconfig_joins_us_to_the_server() {
+async fn proxy_of_the_kubeconfig_is_used() {
     let server = TestServer::start(|_| Reply::text(200, "ok")).await;
     let proxy = proxy(server.port, JOINED).await;
-    // The name is resolved by the proxy, not by us.
+    // The proxy resolves the name.
     let cluster = json!({
         "server": "https://api.invalid:6443/prefix",
         "tls-server-name": "127.0.0.1",
@@ -66,7 +66,7 @@ async fn a_proxy_of_the_kubeconfig_joins_us_to_the_server() {
 }
 
 #[tokio::test]
-async fn a_proxy_of_the_environment_counts_where_the_kubeconfig_has_none() {
+async fn proxy_of_the_environment_is_used_without_one_in_the_kubeconfig() {
     let server = TestServer::start(|_| Reply::text(200, "ok")).await;
     let proxy = proxy(server.port, JOINED).await;
     let env = ProxyEnv { https: Some(format!("127.0.0.1:{}", proxy.port)), ..ProxyEnv::default() };
@@ -81,7 +81,7 @@ async fn a_proxy_of_the_environment_counts_where_the_kubeconfig_has_none() {
 }
 
 #[tokio::test]
-async fn a_proxys_refusal_is_told() {
+async fn rejection_by_a_proxy_is_reported() {
     let server = TestServer::start(|_| Reply::text(200, "ok")).await;
     let proxy = proxy(server.port, "HTTP/1.1 407 Proxy Authentication Required\r\n\r\n").await;
     let cluster = json!({"proxy-url": format!("http://127.0.0.1:{}", proxy.port)});

@@ -1,4 +1,4 @@
-//! An HTTPS server that answers as it is told, and remembers who asked what over which connection.
+//! An HTTPS server with configured responses, which records the requests of each connection.
 
 use std::convert::Infallible;
 use std::io;
@@ -36,9 +36,9 @@ pub(crate) const LONG: Duration = Duration::from_secs(30);
 
 const BREAK_AFTER: Duration = Duration::from_millis(200);
 
-/// One request as the server saw it.
+/// One recorded request.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct Recorded {
     /// Counts from 0.
     pub(crate) connection: usize,
     pub(crate) http2: bool,
@@ -47,11 +47,11 @@ pub(crate) struct Asked {
     pub(crate) target: String,
     pub(crate) headers: http::HeaderMap,
     pub(crate) body: String,
-    /// The certificate that the client showed.
+    /// The client's certificate.
     pub(crate) client: Option<CertificateDer<'static>>,
 }
 
-impl Asked {
+impl Recorded {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).map(|value| value.to_str().unwrap())
     }
@@ -62,7 +62,7 @@ impl Asked {
     }
 }
 
-/// What the server does with a request.
+/// The server's response to a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Reply {
     code: u16,
@@ -74,9 +74,9 @@ pub(crate) struct Reply {
 #[derive(Clone, Debug)]
 enum Step {
     Send(String),
-    /// The body breaks off, after what came before had time to arrive.
+    /// The connection is aborted, after the earlier part of the body had time to arrive.
     Break,
-    /// The body goes on, but nothing comes any more.
+    /// The body stays open without further data.
     Silence,
 }
 
@@ -128,13 +128,13 @@ impl Reply {
     }
 }
 
-type Answer = Arc<dyn Fn(&Asked) -> Reply + Send + Sync>;
+type Answer = Arc<dyn Fn(&Recorded) -> Reply + Send + Sync>;
 
-/// What can be chosen about the server.
+/// Options of the server.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Options {
     pub(crate) http1_only: bool,
-    /// Streams that a client may have open at once.
+    /// Maximum number of concurrent streams.
     pub(crate) streams: Option<u32>,
     /// Names in its certificate; 127.0.0.1 if none is given.
     pub(crate) names: Vec<&'static str>,
@@ -143,28 +143,28 @@ pub(crate) struct Options {
 pub(crate) struct TestServer {
     pub(crate) port: u16,
     pub(crate) authority: Authority,
-    /// For kubeconfig files and what they name.
+    /// For kubeconfig files and their referenced files.
     pub(crate) dir: TempDir,
     log: Arc<Log>,
     goaway: watch::Sender<u64>,
-    /// Ends everything when it goes.
+    /// Dropping it ends all tasks.
     tasks: Arc<Mutex<JoinSet<()>>>,
 }
 
 #[derive(Default)]
 struct Log {
-    asked: Mutex<Vec<Asked>>,
+    asked: Mutex<Vec<Recorded>>,
     connections: Mutex<usize>,
 }
 
 impl TestServer {
-    pub(crate) async fn start(answer: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> Self {
+    pub(crate) async fn start(answer: impl Fn(&Recorded) -> Reply + Send + Sync + 'static) -> Self {
         Self::start_with(Options::default(), answer).await
     }
 
     pub(crate) async fn start_with(
         options: Options,
-        answer: impl Fn(&Asked) -> Reply + Send + Sync + 'static,
+        answer: impl Fn(&Recorded) -> Reply + Send + Sync + 'static,
     ) -> Self {
         let authority = Authority::new("test authority");
         let names = if options.names.is_empty() { &["127.0.0.1"][..] } else { &options.names };
@@ -197,24 +197,24 @@ impl TestServer {
         Self { port, authority, dir: tempfile::tempdir().unwrap(), log, goaway, tasks }
     }
 
-    pub(crate) fn asked(&self) -> Vec<Asked> {
+    pub(crate) fn asked(&self) -> Vec<Recorded> {
         self.log.asked.lock().clone()
     }
 
     pub(crate) fn lines(&self) -> Vec<String> {
-        self.asked().iter().map(Asked::line).collect()
+        self.asked().iter().map(Recorded::line).collect()
     }
 
     pub(crate) fn connections(&self) -> usize {
         *self.log.connections.lock()
     }
 
-    /// Every connection ends in good order: what is under way is finished.
+    /// Shuts down every connection gracefully: calls under way are finished.
     pub(crate) fn go_away(&self) {
         self.goaway.send_modify(|count| *count += 1);
     }
 
-    /// Nobody listens any more, and every connection breaks.
+    /// Stops listening, and aborts every connection.
     pub(crate) fn die(&self) {
         self.tasks.lock().abort_all();
     }
@@ -244,7 +244,7 @@ impl TestServer {
         api(self.access_with(&json!({}), user, &ProxyEnv::default()), true)
     }
 
-    /// A handle without a budget.
+    /// A handle without a rate limit.
     pub(crate) fn handle(&self) -> ApiHandle {
         self.api_for(&json!({})).handle(UNLIMITED)
     }
@@ -300,7 +300,7 @@ async fn serve(
         async move {
             let (head, body) = request.into_parts();
             let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
-            let asked = Asked {
+            let asked = Recorded {
                 connection,
                 http2,
                 method: head.method.to_string(),
@@ -340,9 +340,9 @@ fn respond(reply: Reply) -> Response<StreamBody<BoxStream<'static, io::Result<Fr
         match step {
             Step::Send(text) => Ok(Frame::data(Bytes::from(text))),
             Step::Break => {
-                // A reset overtakes what was not sent yet.
+                // A reset overtakes data that was not sent yet.
                 silent_for(BREAK_AFTER).await;
-                Err(io::Error::other("told to break"))
+                Err(io::Error::other("aborted by the test"))
             }
             Step::Silence => std::future::pending().await,
         }
@@ -354,7 +354,7 @@ fn respond(reply: Reply) -> Response<StreamBody<BoxStream<'static, io::Result<Fr
     response.body(StreamBody::new(frames.boxed())).unwrap()
 }
 
-/// The server says nothing for so long, as it was told.
+/// The configured delay of a response.
 async fn silent_for(time: Duration) {
     let _ = tokio::time::timeout(time, std::future::pending::<()>()).await;
 }

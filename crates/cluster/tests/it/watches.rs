@@ -43,7 +43,7 @@ async fn all(server: &TestServer) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn changes_come_in_order_and_the_server_may_end_the_watch() {
+async fn watch_changes_are_in_order_and_the_server_may_end_the_watch() {
     let server = TestServer::start(|_| {
         Reply::lines(&[
             event("ADDED", pod("web")),
@@ -67,7 +67,7 @@ async fn changes_come_in_order_and_the_server_may_end_the_watch() {
 }
 
 #[tokio::test]
-async fn lines_may_come_in_pieces_or_several_at_once() {
+async fn watch_lines_may_be_split_or_joined() {
     let lines = format!(
         "{}\n\n{}\n{}\n",
         event("ADDED", pod("a")),
@@ -82,7 +82,7 @@ async fn lines_may_come_in_pieces_or_several_at_once() {
 }
 
 #[tokio::test]
-async fn a_version_that_is_too_old_is_expired_before_and_within_a_watch() {
+async fn too_old_resource_version_is_an_expired_error() {
     let gone =
         json!({"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"});
     let lines = [event("ADDED", pod("web")), event("ERROR", gone), event("ADDED", pod("never"))];
@@ -98,7 +98,7 @@ async fn a_version_that_is_too_old_is_expired_before_and_within_a_watch() {
 }
 
 #[tokio::test]
-async fn a_watch_that_breaks_off_is_unreachable_and_garbage_is_named() {
+async fn broken_watch_and_malformed_events_are_reported() {
     let added = format!("{}\n", event("ADDED", pod("web")));
     let broken = Reply::text(200, &added).then_break();
     let server = TestServer::start(move |_| broken.clone()).await;
@@ -121,7 +121,7 @@ async fn a_watch_that_breaks_off_is_unreachable_and_garbage_is_named() {
 }
 
 #[tokio::test]
-async fn an_event_without_an_end_is_given_up() {
+async fn endless_watch_event_is_an_error() {
     let server = TestServer::start(|_| {
         let piece = " ".repeat(3 << 20);
         Reply::text(200, "{").chunk(&piece).chunk(&piece).chunk(&piece).then_silence()
@@ -132,7 +132,7 @@ async fn an_event_without_an_end_is_given_up() {
 }
 
 #[tokio::test]
-async fn a_watch_that_nobody_reads_holds_up_no_call() {
+async fn watch_that_is_not_read_blocks_no_call() {
     let server = TestServer::start(|asked| match asked.target.as_str() {
         "/healthz" => Reply::text(200, "ok"),
         _ => Reply::text(200, &" ".repeat(4 << 20)).then_silence(),

@@ -1,4 +1,4 @@
-//! The main port over real TLS: who gets in, to what, and how a connection is dealt with.
+//! The main port over real TLS: authentication, authorization, endpoints, and connections.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,7 +43,7 @@ struct Pair {
     key: String,
 }
 
-/// An authority that signs certificates of clients.
+/// A CA that signs client certificates.
 struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pem: String,
@@ -83,7 +83,7 @@ fn served(pair: &Pair) -> ServingPair {
     ServingPair::from_pem(pair.certificate.as_bytes(), pair.key.as_bytes()).unwrap()
 }
 
-/// A process of which nothing is known.
+/// A fake process without facts.
 #[derive(Debug)]
 struct Process;
 
@@ -156,9 +156,9 @@ impl Port {
         Self { port, pair, pairs, stop: Some(stop), task }
     }
 
-    /// Everybody may do everything.
+    /// A port on which every request is allowed.
     async fn open(agent: Agent, config: KubeletConfiguration) -> Self {
-        Self::start(agent, everybody(), config).await
+        Self::start(agent, allow_all(), config).await
     }
 
     async fn connect(&self, client: Option<&Pair>, protocol: &[u8]) -> std::io::Result<TlsStream<TcpStream>> {
@@ -207,14 +207,14 @@ impl Port {
     }
 }
 
-/// What a caller shows.
+/// The credentials of a client.
 #[derive(Clone, Debug, Default)]
 struct Caller {
     certificate: Option<Pair>,
     token: Option<&'static str>,
 }
 
-fn everybody() -> AccessSettings {
+fn allow_all() -> AccessSettings {
     AccessSettings {
         node_name: "n1".to_owned(),
         anonymous: true,
@@ -226,7 +226,7 @@ fn everybody() -> AccessSettings {
 
 const TTL: Duration = Duration::from_secs(120);
 
-fn asking(cluster: &FakeCluster, authority: &Authority, anonymous: bool) -> AccessSettings {
+fn with_reviews(cluster: &FakeCluster, authority: &Authority, anonymous: bool) -> AccessSettings {
     let cluster = Arc::new(cluster.clone());
     AccessSettings {
         node_name: "n1".to_owned(),
@@ -237,8 +237,8 @@ fn asking(cluster: &FakeCluster, authority: &Authority, anonymous: bool) -> Acce
     }
 }
 
-/// The name, the verb and the subresource that the API server is asked about.
-fn question(review: &SubjectAccessReview) -> (String, String, String) {
+/// The user, verb and subresource of a review.
+fn attributes(review: &SubjectAccessReview) -> (String, String, String) {
     let attributes = review.spec.resource_attributes.clone().unwrap_or_default();
     assert_eq!(attributes.resource.as_deref(), Some("nodes"));
     assert_eq!(attributes.name.as_deref(), Some("n1"));
@@ -246,14 +246,17 @@ fn question(review: &SubjectAccessReview) -> (String, String, String) {
     (text(review.spec.user.clone()), text(attributes.verb), text(attributes.subresource))
 }
 
-/// Who is known, nobody allowed anything; then each subresource in turn, to the one who asks for it.
+/// First no user is allowed anything; then each subresource in turn.
 #[tokio::test]
-async fn no_endpoint_is_reached_by_any_method_without_a_name_and_a_permission() {
+async fn every_endpoint_and_method_requires_authentication_and_authorization() {
     let (cluster, authority) = (FakeCluster::new(), Authority::new());
     cluster.accept_token("good", "scraper");
-    let port =
-        Port::start(Agent::default(), asking(&cluster, &authority, false), KubeletConfiguration::default())
-            .await;
+    let port = Port::start(
+        Agent::default(),
+        with_reviews(&cluster, &authority, false),
+        KubeletConfiguration::default(),
+    )
+    .await;
     let strangers = [
         Caller::default(),
         Caller { token: Some("bad"), ..Caller::default() },
@@ -293,18 +296,19 @@ async fn no_endpoint_is_reached_by_any_method_without_a_name_and_a_permission() 
 }
 
 #[tokio::test]
-async fn a_permission_is_for_one_verb_and_one_subresource() {
+async fn permission_applies_to_one_verb_and_one_subresource() {
     let (cluster, authority) = (FakeCluster::new(), Authority::new());
     cluster.accept_token("good", "scraper");
     cluster.set_access(|review| {
-        let (user, verb, subresource) = question(review);
+        let (user, verb, subresource) = attributes(review);
         assert!(
             review.spec.groups.as_ref().is_some_and(|groups| groups.contains(&"system:authenticated".into()))
         );
         user == "scraper" && verb == "get" && subresource == "metrics"
     });
     let agent = Agent { metrics: "up 1\n".to_owned(), ..Agent::default() };
-    let port = Port::start(agent, asking(&cluster, &authority, true), KubeletConfiguration::default()).await;
+    let port =
+        Port::start(agent, with_reviews(&cluster, &authority, true), KubeletConfiguration::default()).await;
     let caller = Caller { token: Some("good"), ..Caller::default() };
     let answer = port.ask("GET", "/metrics", &caller).await;
     assert_eq!((answer.status(), answer.unchunked()), (200, "Kubelet\nup 1\n".to_owned()));
@@ -313,40 +317,49 @@ async fn a_permission_is_for_one_verb_and_one_subresource() {
 }
 
 #[tokio::test]
-async fn proxy_opens_what_has_a_finer_name_too() {
+async fn proxy_permission_also_allows_endpoints_with_their_own_subresource() {
     let (cluster, authority) = (FakeCluster::new(), Authority::new());
-    cluster.set_access(|review| question(review).2 == "proxy");
-    let port =
-        Port::start(Agent::default(), asking(&cluster, &authority, false), KubeletConfiguration::default())
-            .await;
+    cluster.set_access(|review| attributes(review).2 == "proxy");
+    let port = Port::start(
+        Agent::default(),
+        with_reviews(&cluster, &authority, false),
+        KubeletConfiguration::default(),
+    )
+    .await;
     let caller = Caller { certificate: Some(authority.client("old", "monitoring")), token: None };
     assert_eq!(port.ask("GET", "/pods", &caller).await.status(), 200);
     assert_eq!(port.ask("GET", "/metrics", &caller).await.status(), 403, "metrics has no such way in");
 }
 
 #[tokio::test]
-async fn nobody_in_particular_is_system_anonymous_where_that_is_allowed() {
+async fn request_without_credentials_is_system_anonymous_if_enabled() {
     let (cluster, authority) = (FakeCluster::new(), Authority::new());
     cluster.set_access(|review| {
         let groups = review.spec.groups.clone().unwrap_or_default();
-        question(review).0 == "system:anonymous" && groups == ["system:unauthenticated"]
+        attributes(review).0 == "system:anonymous" && groups == ["system:unauthenticated"]
     });
-    let port =
-        Port::start(Agent::default(), asking(&cluster, &authority, true), KubeletConfiguration::default())
-            .await;
+    let port = Port::start(
+        Agent::default(),
+        with_reviews(&cluster, &authority, true),
+        KubeletConfiguration::default(),
+    )
+    .await;
     assert_eq!(port.get("/pods").await.status(), 200);
-    // Credentials that are not believed are no reason to be nobody.
+    // Invalid credentials are not treated as anonymous.
     let liar = Caller { token: Some("bad"), ..Caller::default() };
     assert_eq!(port.ask("GET", "/pods", &liar).await.status(), 401);
 }
 
 #[tokio::test]
-async fn answers_of_the_api_server_hold_for_a_while() {
+async fn reviews_of_the_api_server_are_cached() {
     let (cluster, authority) = (FakeCluster::new(), Authority::new());
     cluster.accept_token("good", "scraper").set_access(|_| true);
-    let port =
-        Port::start(Agent::default(), asking(&cluster, &authority, false), KubeletConfiguration::default())
-            .await;
+    let port = Port::start(
+        Agent::default(),
+        with_reviews(&cluster, &authority, false),
+        KubeletConfiguration::default(),
+    )
+    .await;
     for token in ["good", "bad", "good", "bad"] {
         let caller = Caller { token: Some(token), ..Caller::default() };
         port.ask("GET", "/metrics", &caller).await;
@@ -358,12 +371,15 @@ async fn answers_of_the_api_server_hold_for_a_while() {
 }
 
 #[tokio::test]
-async fn an_api_server_that_does_not_answer_lets_nobody_in() {
+async fn requests_are_rejected_while_the_api_server_does_not_respond() {
     let (cluster, authority) = (FakeCluster::new(), Authority::new());
     cluster.set_outage(Some(testing::fake_cluster::Outage::Refused));
-    let port =
-        Port::start(Agent::default(), asking(&cluster, &authority, false), KubeletConfiguration::default())
-            .await;
+    let port = Port::start(
+        Agent::default(),
+        with_reviews(&cluster, &authority, false),
+        KubeletConfiguration::default(),
+    )
+    .await;
     let caller = Caller { token: Some("good"), ..Caller::default() };
     assert_eq!(port.ask("GET", "/pods", &caller).await.status(), 401);
     let caller = Caller { certificate: Some(authority.client("admin", "ops")), token: None };
@@ -376,10 +392,10 @@ async fn an_api_server_that_does_not_answer_lets_nobody_in() {
 }
 
 #[tokio::test]
-async fn an_authority_that_is_replaced_is_believed_at_once_and_the_old_one_no_more() {
+async fn replaced_client_ca_applies_at_once() {
     let (old, new) = (Authority::new(), Authority::new());
     let (sender, latest) = watch::channel(old.trusted());
-    let access = AccessSettings { client_ca: Some(latest), anonymous: false, ..everybody() };
+    let access = AccessSettings { client_ca: Some(latest), anonymous: false, ..allow_all() };
     let port = Port::start(Agent::default(), access, KubeletConfiguration::default()).await;
     let of = |authority: &Authority| Caller { certificate: Some(authority.client("a", "b")), token: None };
     let statuses = async |port: &Port| {
@@ -394,7 +410,7 @@ async fn an_authority_that_is_replaced_is_believed_at_once_and_the_old_one_no_mo
 }
 
 #[tokio::test]
-async fn the_latest_serving_pair_is_served() {
+async fn latest_serving_certificate_is_used() {
     let mut port = Port::open(Agent::default(), KubeletConfiguration::default()).await;
     let next = serving_pair();
     port.pairs.send_replace(Some(served(&next)));
@@ -406,7 +422,7 @@ async fn the_latest_serving_pair_is_served() {
 }
 
 #[tokio::test]
-async fn running_pods_come_from_the_runtime() {
+async fn runningpods_endpoint_lists_pods_of_the_runtime() {
     let port = Port::open(Agent::default(), KubeletConfiguration::default()).await;
     assert_eq!(port.get("/runningpods/").await.json()["items"][0]["metadata"]["name"], "running");
     let answer = port.get("/runningpods").await;
@@ -417,14 +433,14 @@ async fn running_pods_come_from_the_runtime() {
 }
 
 #[tokio::test]
-async fn problems_with_manifests_are_listed() {
+async fn debug_manifests_lists_problems() {
     let port = Port::open(Agent::default(), KubeletConfiguration::default()).await;
     let expected = json!([{"origin": "file:/m/web.yaml", "message": "line 3: \"oops\""}]);
     assert_eq!(port.get("/debug/manifests").await.json(), expected);
 }
 
 #[tokio::test]
-async fn the_configuration_is_shown_with_its_kind() {
+async fn configz_shows_the_configuration_with_its_kind() {
     let config = KubeletConfiguration { max_pods: 7, ..KubeletConfiguration::default() };
     let shown = Port::open(Agent::default(), config).await.get("/configz").await.json();
     let shown = &shown["kubeletconfig"];
@@ -436,7 +452,7 @@ async fn the_configuration_is_shown_with_its_kind() {
 }
 
 #[tokio::test]
-async fn groups_that_are_switched_off_say_so() {
+async fn disabled_endpoint_groups_report_that() {
     let debugging =
         KubeletConfiguration { enable_debugging_handlers: false, ..KubeletConfiguration::default() };
     let port = Port::open(Agent::default(), debugging).await;
@@ -469,7 +485,7 @@ async fn groups_that_are_switched_off_say_so() {
 }
 
 #[tokio::test]
-async fn http2_is_spoken_with_who_asks_for_it() {
+async fn http2_is_negotiated_by_alpn() {
     let port = Port::open(Agent::default(), KubeletConfiguration::default()).await;
     let stream = port.connect(None, b"h2").await.unwrap();
     let io = hyper_util::rt::TokioIo::new(stream);
@@ -486,7 +502,7 @@ async fn http2_is_spoken_with_who_asks_for_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_does_not_shake_hands_or_says_nothing_after_is_left() {
+async fn connection_without_a_handshake_or_request_times_out() {
     let port = Port::open(Agent::default(), KubeletConfiguration::default()).await;
     let mut silent = TcpStream::connect(("127.0.0.1", port.port)).await.unwrap();
     assert_eq!(silent.read_to_end(&mut Vec::new()).await.unwrap_or(0), 0);
@@ -497,19 +513,19 @@ async fn who_does_not_shake_hands_or_says_nothing_after_is_left() {
 }
 
 #[tokio::test]
-async fn a_head_that_is_too_long_is_refused() {
+async fn too_long_request_head_is_rejected() {
     let port = Port::open(Agent::default(), KubeletConfiguration::default()).await;
     let mut stream = port.connect(None, b"http/1.1").await.unwrap();
     let head = format!("GET /pods HTTP/1.1\r\nHost: node\r\nX: {}\r\n\r\n", "x".repeat(1 << 20));
     let (mut answers, mut requests) = tokio::io::split(&mut stream);
     let mut answer = Vec::new();
-    // Refused while it is still being sent.
+    // Rejected while it is still being sent.
     let (_, _) = tokio::join!(requests.write_all(head.as_bytes()), answers.read_to_end(&mut answer));
     assert!(answer.starts_with(b"HTTP/1.1 431 "), "{}", String::from_utf8_lossy(&answer));
 }
 
 #[tokio::test]
-async fn a_port_told_to_stop_ends_its_connections() {
+async fn shutdown_of_the_main_port_ends_its_connections() {
     let mut port = Port::open(Agent::default(), KubeletConfiguration::default()).await;
     let mut held = Vec::new();
     for protocol in [b"http/1.1".as_slice(), b"h2"] {

@@ -1,8 +1,8 @@
-//! What no caller can do to the main port: hold it with slow, long, half or many requests.
+//! Limits of the main port against slow, long, incomplete or many requests.
 
 use super::*;
 
-/// How long a head is taken whose bytes come one by one, each in good time, and never end.
+/// How long the server reads a head whose bytes come one by one, each in time, and never end.
 async fn dripping_head_lasts(mut stream: TlsStream<TcpStream>) -> Duration {
     stream.write_all(b"GET /pods HTTP/1.1\r\nHost: node\r\nX: ").await.unwrap();
     let began = tokio::time::Instant::now();
@@ -14,7 +14,7 @@ async fn dripping_head_lasts(mut stream: TlsStream<TcpStream>) -> Duration {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dripping_head_is_closed_early_on_a_connection_without_credentials() {
+async fn slow_request_head_is_closed_early_on_a_connection_without_credentials() {
     let port = Port::open(Agent::default(), KubeletConfiguration::default()).await;
     let stream = port.connect(None, b"http/1.1").await.unwrap();
     let lasted = dripping_head_lasts(stream).await;
@@ -42,22 +42,25 @@ async fn idle_tls_connections(port: &Port, from: [u8; 4], count: usize) -> Vec<T
     idle
 }
 
-/// Time does not advance here: without the share, nothing would be served before the idle connections have timed out.
+/// Without the limit for each peer, no request would be served before the idle connections have timed out.
 #[tokio::test]
 async fn idle_tls_connections_do_not_lock_out_a_client_with_credentials() {
     let (cluster, authority) = (FakeCluster::new(), Authority::new());
     cluster.set_access(|_| true);
-    let port =
-        Port::start(Agent::default(), asking(&cluster, &authority, false), KubeletConfiguration::default())
-            .await;
+    let port = Port::start(
+        Agent::default(),
+        with_reviews(&cluster, &authority, false),
+        KubeletConfiguration::default(),
+    )
+    .await;
     let caller = Caller { certificate: Some(authority.client("admin", "ops")), token: None };
-    // A stream with credentials that is open all the while.
+    // A stream with credentials that stays open.
     let mut known =
         port.connect_from([127, 0, 0, 2], caller.certificate.as_ref(), b"http/1.1").await.unwrap();
     known.write_all(b"GET /healthz HTTP/1.1\r\nHost: node\r\n\r\n").await.unwrap();
     read_until(&mut known, b"\r\n\r\nok").await;
     let mut idle = idle_tls_connections(&port, [127, 0, 0, 2], 300).await;
-    // The oldest of that address make way, those of others stay.
+    // The oldest of that address are closed, those of other addresses stay.
     for closed in &mut idle[..300 - 256] {
         assert_eq!(closed.read(&mut [0]).await.unwrap_or(0), 0);
     }
@@ -72,7 +75,7 @@ async fn idle_tls_connections_do_not_lock_out_a_client_with_credentials() {
 }
 
 #[tokio::test]
-async fn a_head_of_http2_that_is_too_long_is_refused_and_the_port_serves_on() {
+async fn too_long_http2_head_is_rejected_and_the_port_continues() {
     let port = Port::open(Agent::default(), KubeletConfiguration::default()).await;
     let stream = port.connect(None, b"h2").await.unwrap();
     let io = hyper_util::rt::TokioIo::new(stream);
@@ -87,9 +90,9 @@ async fn a_head_of_http2_that_is_too_long_is_refused_and_the_port_serves_on() {
     assert_eq!(port.get("/healthz").await.body, "ok");
 }
 
-/// As many as there are places, and none of them says a word: the next caller waits until they are left.
+/// As many connections as there are slots, all silent: the next client waits until they time out.
 #[tokio::test(start_paused = true)]
-async fn a_flood_of_silent_connections_holds_the_port_no_longer_than_a_handshake_may_take() {
+async fn flood_of_silent_connections_blocks_the_port_no_longer_than_the_handshake_timeout() {
     let port = Port::open(Agent::default(), KubeletConfiguration::default()).await;
     let mut flood = Vec::new();
     for _ in 0..1024 {
@@ -106,7 +109,7 @@ async fn a_flood_of_silent_connections_holds_the_port_no_longer_than_a_handshake
 const UPGRADE: &[u8] = b"POST /exec/ns/web/main?command=ls&output=1 HTTP/1.1\r\nHost: node\r\n\
                          Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n";
 
-/// A runtime that takes connections and says nothing; tells how many it has.
+/// A runtime that accepts connections and never responds; reports how many it has.
 async fn silent_runtime() -> (u16, watch::Receiver<usize>) {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -127,7 +130,7 @@ async fn silent_runtime() -> (u16, watch::Receiver<usize>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_upgrade_that_the_runtime_never_answers_is_given_up_with_a_word() {
+async fn upgrade_without_a_response_of_the_runtime_times_out_with_an_error() {
     let (streaming, mut held) = silent_runtime().await;
     let port =
         Port::open(Agent { streaming: Some(streaming), ..Agent::default() }, KubeletConfiguration::default())
@@ -143,9 +146,9 @@ async fn an_upgrade_that_the_runtime_never_answers_is_given_up_with_a_word() {
     held.wait_for(|count| *count == 0).await.unwrap();
 }
 
-/// Neither a half-open upgrade nor one that was answered outlives its caller.
+/// Neither a pending nor a completed upgrade outlives its client.
 #[tokio::test]
-async fn a_caller_who_leaves_in_the_middle_of_an_upgrade_leaves_nothing_open() {
+async fn client_that_disconnects_during_an_upgrade_leaves_no_connection_open() {
     let (streaming, mut held) = silent_runtime().await;
     let port =
         Port::open(Agent { streaming: Some(streaming), ..Agent::default() }, KubeletConfiguration::default())

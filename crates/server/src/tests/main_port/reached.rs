@@ -1,4 +1,4 @@
-//! What reaches into a pod: its log, and streams that are passed on to the runtime.
+//! Container logs, and streams that are proxied to the runtime.
 
 use super::*;
 
@@ -11,7 +11,7 @@ fn logging() -> Agent {
 }
 
 #[tokio::test]
-async fn a_log_is_sent_in_pieces_as_the_query_wants_it() {
+async fn container_log_is_sent_chunked_with_the_options_of_the_query() {
     let answer = open(logging()).await.get("/containerLogs/ns/web/main?tailLines=2&timestamps=true").await;
     assert_eq!((answer.status(), answer.header("content-type")), (200, Some("text/plain")));
     let (view, log) = answer.unchunked().split_once('\n').map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
@@ -20,12 +20,12 @@ async fn a_log_is_sent_in_pieces_as_the_query_wants_it() {
 }
 
 #[tokio::test]
-async fn a_log_that_cannot_be_had_has_its_code() {
+async fn container_log_errors_have_their_status_codes() {
     let port = open(logging()).await;
     for (query, code, text) in [
         ("tailLines=x", 400, r#"{"message": "Unable to decode query."}"#),
         ("limitBytes=0", 422, r#"{"message": "Invalid request."}"#),
-        ("previous=true", 400, "there was none before"),
+        ("previous=true", 400, "no previous container"),
     ] {
         port.get(&format!("/containerLogs/ns/web/main?{query}")).await.check(code, text);
     }
@@ -36,9 +36,9 @@ async fn a_log_that_cannot_be_had_has_its_code() {
     port.get("/containerLogs/ns/web/main").await.check(404, "pod \"web\" does not exist");
 }
 
-/// The log has nothing to say, so that no failed write tells that nobody reads any more.
+/// The log is empty, so that no failed write reveals the disconnect.
 #[tokio::test]
-async fn a_follower_who_leaves_is_not_read_for_any_more() {
+async fn log_stream_ends_when_its_follower_disconnects() {
     let readers = watch::Sender::new(());
     let port = open(Agent { readers: Some(readers.clone()), ..Agent::default() }).await;
     let mut stream = port.connect(None, b"http/1.1").await.unwrap();
@@ -51,7 +51,7 @@ async fn a_follower_who_leaves_is_not_read_for_any_more() {
 }
 
 #[tokio::test]
-async fn a_stream_needs_an_upgrade_and_a_stream_to_be() {
+async fn streaming_requests_need_an_upgrade_and_at_least_one_stream() {
     let port = open(Agent { streaming: Some(1), ..Agent::default() }).await;
     for path in
         ["/exec/ns/web/main?output=1&command=ls", "/attach/ns/web/uid/main?output=1", "/portForward/ns/web"]
@@ -66,7 +66,7 @@ async fn a_stream_needs_an_upgrade_and_a_stream_to_be() {
 }
 
 #[tokio::test]
-async fn run_answers_with_the_output() {
+async fn run_responds_with_the_output() {
     let port = open(Agent::default()).await;
     let answer = port.ask("POST", "/run/ns/web/main?cmd=ls+-l", &Caller::default()).await;
     assert_eq!((answer.status(), answer.body.as_str()), (200, "main: [\"ls\", \"-l\"]"));
@@ -87,7 +87,7 @@ pub(super) async fn read_head(stream: &mut (impl tokio::io::AsyncRead + Unpin)) 
 const AGREED: &str = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\
                       X-Stream-Protocol-Version: v4.channel.k8s.io\r\n\r\n";
 
-/// A streaming server for one connection, which goes on with `then` after the upgrade. Tells the head it got.
+/// A streaming server for one connection, which continues with `then` after the upgrade. Returns the received head.
 pub(super) async fn streaming<F>(
     answer: &'static str,
     then: impl FnOnce(TcpStream) -> F + Send + 'static,
@@ -120,9 +120,9 @@ async fn upgraded(port: &Port, path: &str) -> (TlsStream<TcpStream>, String) {
 }
 
 #[tokio::test]
-async fn an_upgrade_is_passed_on_with_its_protocols_and_without_our_secrets() {
+async fn upgrade_is_proxied_with_its_protocols_and_without_credentials() {
     let (streaming, backend) = streaming(AGREED, async |mut stream| {
-        // First the runtime speaks, then the client, then both have ended.
+        // First the runtime sends, then the client, then both close.
         stream.write_all(b"hello").await.unwrap();
         let mut said = Vec::new();
         stream.read_to_end(&mut said).await.unwrap();
@@ -143,7 +143,7 @@ async fn an_upgrade_is_passed_on_with_its_protocols_and_without_our_secrets() {
     stream.read_exact(&mut greeting).await.unwrap();
     assert_eq!(&greeting, b"hello");
     stream.write_all(b"standard input").await.unwrap();
-    // Half of the connection ends, and the other goes on.
+    // One direction closes, and the other continues.
     stream.shutdown().await.unwrap();
     let mut said = Vec::new();
     stream.read_to_end(&mut said).await.unwrap();
@@ -155,7 +155,7 @@ async fn an_upgrade_is_passed_on_with_its_protocols_and_without_our_secrets() {
 }
 
 #[tokio::test]
-async fn what_nobody_takes_is_not_read_and_all_of_it_arrives_in_the_end() {
+async fn slow_reader_causes_backpressure_and_loses_no_data() {
     const LONG: usize = 64 << 20;
     let sent = Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let counted = Arc::clone(&sent);
@@ -170,7 +170,7 @@ async fn what_nobody_takes_is_not_read_and_all_of_it_arrives_in_the_end() {
     let port = open(Agent { streaming: Some(streaming), ..Agent::default() }).await;
     let (mut stream, _) = upgraded(&port, "/attach/ns/web/main?output=1").await;
     let mut last = usize::MAX;
-    // Until the runtime is stuck.
+    // Until the runtime is blocked.
     loop {
         let now = sent.load(std::sync::atomic::Ordering::Relaxed);
         if now == last {
@@ -187,7 +187,7 @@ async fn what_nobody_takes_is_not_read_and_all_of_it_arrives_in_the_end() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_no_upgrade_is_passed_on() {
+async fn response_without_an_upgrade_is_passed_on() {
     let answer = "HTTP/1.1 404 Not Found\r\nContent-Type: text/plain\r\nContent-Length: 7\r\n\r\nexpired";
     let (streaming, _backend) = streaming(answer, async |stream| drop(stream)).await;
     let port = open(Agent { streaming: Some(streaming), ..Agent::default() }).await;
@@ -199,7 +199,7 @@ async fn an_answer_that_is_no_upgrade_is_passed_on() {
 }
 
 #[tokio::test]
-async fn a_runtime_that_is_gone_and_a_container_that_does_not_run_are_clean_errors() {
+async fn unreachable_runtime_and_container_that_does_not_run_are_reported() {
     for (streaming, expected) in [
         (Some(1), "error dialing the streaming server: Connection refused"),
         (None, "container not found (\"main\")"),
@@ -214,16 +214,16 @@ async fn a_runtime_that_is_gone_and_a_container_that_does_not_run_are_clean_erro
 }
 
 #[tokio::test]
-async fn a_runtime_that_breaks_off_ends_the_clients_stream() {
+async fn aborted_runtime_connection_ends_the_client_stream() {
     let (streaming, _backend) = streaming(AGREED, async |stream| drop(stream)).await;
     let port = open(Agent { streaming: Some(streaming), ..Agent::default() }).await;
     let (mut stream, _) = upgraded(&port, "/exec/ns/web/main?output=1&command=ls").await;
-    // With an end or with a reset, as the kernel likes it.
+    // The kernel may close it with a FIN or a reset.
     let _ = stream.read_to_end(&mut Vec::new()).await;
 }
 
 #[tokio::test]
-async fn a_stream_in_which_nothing_moves_is_ended() {
+async fn idle_stream_is_closed() {
     let (streaming, backend) = streaming(AGREED, async |mut stream| {
         let _ = stream.read_to_end(&mut Vec::new()).await;
     })
@@ -239,7 +239,7 @@ async fn a_stream_in_which_nothing_moves_is_ended() {
 }
 
 #[tokio::test]
-async fn a_port_told_to_stop_ends_its_streams() {
+async fn shutdown_of_the_main_port_ends_its_streams() {
     let (streaming, _backend) = streaming(AGREED, async |mut stream| {
         let _ = stream.read_to_end(&mut Vec::new()).await;
     })

@@ -1,4 +1,4 @@
-//! Clients that speak WebSocket in front of a runtime that speaks SPDY.
+//! Translation between WebSocket clients and a SPDY streaming server.
 
 use super::reached::{read_head, streaming};
 use super::*;
@@ -8,7 +8,7 @@ use crate::streaming::websocket::{Opcode, frame};
 const SPDY_AGREED: &str =
     "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n";
 
-/// Asks for a WebSocket of that protocol; the connection and the head of the answer.
+/// Requests a WebSocket with that subprotocol; returns the connection and the head of the response.
 async fn websocket(port: &Port, path: &str, protocol: &str) -> (TlsStream<TcpStream>, String) {
     let mut stream = port.connect(None, b"http/1.1").await.unwrap();
     let request = format!(
@@ -54,7 +54,7 @@ async fn port_at(streaming: u16) -> Port {
 }
 
 #[tokio::test]
-async fn channels_become_streams_and_streams_channels() {
+async fn exec_channels_are_translated_to_spdy_streams_and_back() {
     let (streaming, backend) = streaming(SPDY_AGREED, async |mut stream| {
         for (number, name) in ["error", "stdin", "stdout", "resize"].iter().enumerate() {
             let frame = sent(&mut stream).await;
@@ -65,7 +65,7 @@ async fn channels_become_streams_and_streams_channels() {
         assert_eq!(sent(&mut stream).await, spdy::data(7, br#"{"Width":80,"Height":24}"#, false));
         assert_eq!(sent(&mut stream).await, spdy::data(3, b"in", false));
         assert_eq!(sent(&mut stream).await, spdy::data(3, b"", true));
-        // Whether somebody is there is asked before the end: who has heard that leaves, and answers nothing any more.
+        // The ping comes before the result, because a client that received the result disconnects.
         stream.write_all(&spdy::pong([0, 0, 0, 2])).await.unwrap();
         assert_eq!(sent(&mut stream).await, spdy::pong([0, 0, 0, 2]));
         let said = [spdy::data(5, b"out", true), spdy::data(1, br#"{"status":"Success"}"#, true)];
@@ -81,7 +81,7 @@ async fn channels_become_streams_and_streams_channels() {
     let said = [
         message(b"\x04{\"Width\":80,\"Height\":24}"),
         message(b"\x00in"),
-        // No channel of the client's; nothing at all; a channel that is not there.
+        // An output channel; an empty message; an unknown channel.
         message(b"\x01out"),
         message(b"\x00"),
         message(b"\x09x"),
@@ -100,9 +100,9 @@ async fn channels_become_streams_and_streams_channels() {
 }
 
 #[tokio::test]
-async fn who_asks_whether_somebody_is_there_is_told_so_and_who_leaves_is_let_go() {
+async fn pings_are_answered_and_disconnected_clients_are_closed() {
     let (streaming, backend) = streaming(SPDY_AGREED, async |mut stream| {
-        // Until the client has left.
+        // Until the client has disconnected.
         let _ = stream.read_to_end(&mut Vec::new()).await;
     })
     .await;
@@ -117,7 +117,7 @@ async fn who_asks_whether_somebody_is_there_is_told_so_and_who_leaves_is_let_go(
 }
 
 #[tokio::test]
-async fn a_port_forward_is_taken_out_of_its_messages_and_put_into_them() {
+async fn tunnelled_port_forward_is_unwrapped_and_wrapped() {
     let (streaming, backend) = streaming(SPDY_AGREED, async |mut stream| {
         let mut said = [0; 10];
         stream.read_exact(&mut said).await.unwrap();
@@ -139,7 +139,7 @@ async fn a_port_forward_is_taken_out_of_its_messages_and_put_into_them() {
 }
 
 #[tokio::test]
-async fn older_protocols_go_to_the_runtime_as_they_are_and_bad_offers_nowhere() {
+async fn older_websocket_protocols_are_proxied_and_invalid_offers_rejected() {
     let (streaming, backend) = streaming(SPDY_AGREED, async |mut stream| {
         let _ = stream.write_all(&frame(Opcode::Binary, &[b"\x01raw"])).await;
     })
@@ -156,10 +156,10 @@ async fn older_protocols_go_to_the_runtime_as_they_are_and_bad_offers_nowhere() 
 }
 
 #[tokio::test]
-async fn where_translation_is_switched_off_the_runtime_is_asked_for_the_newest_protocol_itself() {
+async fn without_translation_the_newest_protocol_is_proxied_to_the_runtime() {
     let (streaming, backend) = streaming(SPDY_AGREED, async |stream| drop(stream)).await;
     let agent = Agent { streaming: Some(streaming), ..Agent::default() };
-    let port = Port::start_with(agent, everybody(), KubeletConfiguration::default(), false).await;
+    let port = Port::start_with(agent, allow_all(), KubeletConfiguration::default(), false).await;
     let (_stream, _) = websocket(&port, "/exec/ns/web/main?output=1", "v5.channel.k8s.io").await;
     let asked = backend.await.unwrap().to_ascii_lowercase();
     assert!(asked.contains("upgrade: websocket") && asked.contains("protocol: v5.channel.k8s.io"), "{asked}");

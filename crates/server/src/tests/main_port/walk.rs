@@ -1,16 +1,16 @@
-//! Every path that is answered, by every method, for who may and for who may all the rest.
+//! Every path with every method, for a user with exactly the required permission, and with all but that.
 
 use super::*;
 
 const METHODS: &[&str] = &["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "BREW"];
 
-/// Each path of the table with words for its parameters, and with it the endpoint.
+/// Each path of the table with values for its parameters, and its endpoint.
 fn paths() -> Vec<(String, Endpoint)> {
     let mut paths = Vec::new();
     for endpoint in Endpoint::ALL {
         let answered = crate::endpoints::router::answers(*endpoint);
         let answered = answered.iter().map(|(path, _)| *path);
-        // What is not answered yet has its rules already.
+        // Paths without a handler have their permissions already.
         for path in answered.chain(["", "/some/thing/below"]) {
             let parts = path.split('/').map(|part| if part.starts_with('{') { "word" } else { part });
             let path = format!("{}{}", endpoint.root(), parts.collect::<Vec<_>>().join("/"));
@@ -27,18 +27,18 @@ fn fresh(cluster: &FakeCluster) -> AccessSettings {
     AccessSettings {
         token_review: Some(TokenReviews { cluster: cluster.clone(), ttl: TTL }),
         anonymous: false,
-        // Permissions change with each question here.
+        // Permissions change with each request here.
         authorization: AuthorizationMode::Review {
             cluster,
             allowed_ttl: Duration::ZERO,
             denied_ttl: Duration::ZERO,
         },
-        ..everybody()
+        ..allow_all()
     }
 }
 
 #[tokio::test]
-async fn each_path_opens_to_its_own_subresources_and_the_methods_verb_and_to_nothing_else() {
+async fn each_path_requires_its_subresources_and_the_verb_of_the_method() {
     let cluster = FakeCluster::new();
     cluster.accept_token("good", "scraper");
     let agent = Agent { log: Some(String::new()), ..Agent::default() };
@@ -53,15 +53,15 @@ async fn each_path_opens_to_its_own_subresources_and_the_methods_verb_and_to_not
             let status = async || port.ask(method, path, &caller).await.status();
             for subresource in own {
                 cluster.set_access(move |review| {
-                    let (user, asked, of) = question(review);
-                    user == "scraper" && asked == verb && of == *subresource
+                    let (user, requested, of) = attributes(review);
+                    user == "scraper" && requested == verb && of == *subresource
                 });
                 let status = status().await;
                 assert!(![401, 403].contains(&status), "{method} {path} as {subresource}: {status}");
             }
-            cluster.set_access(move |review| !own.contains(&question(review).2.as_str()));
+            cluster.set_access(move |review| !own.contains(&attributes(review).2.as_str()));
             assert_eq!(status().await, 403, "{method} {path} with everything else");
-            cluster.set_access(move |review| question(review).1 != verb);
+            cluster.set_access(move |review| attributes(review).1 != verb);
             assert_eq!(status().await, 403, "{method} {path} with every other verb");
         }
     }

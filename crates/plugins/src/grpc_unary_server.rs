@@ -1,8 +1,8 @@
-//! As much of an HTTP/2 server as takes one kind of gRPC call, a small message each way.
+//! A minimal HTTP/2 server for one unary gRPC method with small messages.
 //!
-//! Never looks at headers: clients of unix sockets send the path of the socket as `:authority`, percent-encoded or not, and
-//! every general server we could use refuses that ([0037](../../../docs/decisions/0037-device-plugins.md)). A socket
-//! that has one call needs no header to know what is meant.
+//! Ignores headers: clients of Unix sockets send the path of the socket as `:authority`, percent-encoded or not, and every
+//! available general server rejects that ([0037](../../../docs/decisions/0037-device-plugins.md)). A socket with a single
+//! method needs no headers.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,13 +10,13 @@ use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// Of a frame, as long as nobody asks for more.
+/// Default maximum size of a frame.
 const MAX_FRAME_BYTES: usize = 16_384;
-/// Of all calls of a connection that have not ended.
+/// Concurrent calls of a connection.
 const MAX_CALLS: usize = 16;
-/// Less than a client may send of one call without being told that there is room.
+/// Less than the initial flow-control window of a stream.
 pub(crate) const MAX_MESSAGE_BYTES: usize = 32 << 10;
-/// What is told of an error.
+/// Limit for the message of an error.
 const MAX_COMPLAINT_BYTES: usize = 4096;
 
 const DATA: u8 = 0;
@@ -32,7 +32,7 @@ const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 const PADDED: u8 = 8;
 
-/// `UNKNOWN` of gRPC, as Go's servers answer with any error of their own.
+/// gRPC's `UNKNOWN`, the code of plain errors in Go's servers.
 const UNKNOWN: &str = "2";
 
 #[derive(Debug)]
@@ -49,10 +49,10 @@ impl Frame {
     }
 }
 
-/// Answers the calls of one connection, one after the other, until the client hangs up.
+/// Serves the calls of one connection, one after another, until the client disconnects.
 ///
 /// # Errors
-/// The connection broke, or what came is not HTTP/2.
+/// The connection broke, or the client does not use HTTP/2.
 pub(crate) async fn serve<F>(
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
     answer: impl Fn(Vec<u8>) -> F,
@@ -63,10 +63,10 @@ where
     let mut preface = vec![0; PREFACE.len()];
     stream.read_exact(&mut preface).await?;
     if preface != PREFACE {
-        return Err(malformed("no HTTP/2"));
+        return Err(malformed("not HTTP/2"));
     }
     stream.write_all(&frame(SETTINGS, 0, 0, &[])).await?;
-    // What has come of each call.
+    // The received part of each call.
     let mut calls: BTreeMap<u32, Vec<u8>> = BTreeMap::new();
     loop {
         let came = read(&mut stream).await?;
@@ -77,35 +77,35 @@ where
             HEADERS if calls.len() < MAX_CALLS => {
                 calls.entry(came.stream).or_default();
             }
-            HEADERS => return Err(malformed("too many calls at once")),
+            HEADERS => return Err(malformed("too many concurrent calls")),
             DATA => take_data(&mut stream, &mut calls, &came).await?,
             RESET => {
                 calls.remove(&came.stream);
             }
             GO_AWAY => return Ok(()),
-            // Windows, priorities, continued headers, and what the protocol may learn one day.
+            // Window updates, priorities, continuations, and unknown frame types are ignored.
             _ => {}
         }
         if is_last && let Some(body) = calls.remove(&came.stream) {
-            let said = match message(&body) {
+            let result = match message(&body) {
                 Some(message) => answer(message.to_vec()).await,
                 None => Err("the call has no message".to_owned()),
             };
-            stream.write_all(&answered(came.stream, &said)).await?;
+            stream.write_all(&answered(came.stream, &result)).await?;
         }
     }
 }
 
-/// Takes in a piece of a call's message, and gives the client back the room that it took.
+/// Appends a DATA frame to a call's message, and returns its length to the flow-control window.
 async fn take_data(
     stream: &mut (impl AsyncWrite + Unpin),
     calls: &mut BTreeMap<u32, Vec<u8>>,
     came: &Frame,
 ) -> io::Result<()> {
     if let Some(body) = calls.get_mut(&came.stream) {
-        body.extend_from_slice(unpadded(came).ok_or_else(|| malformed("more padding than frame"))?);
+        body.extend_from_slice(unpadded(came).ok_or_else(|| malformed("padding exceeds the frame"))?);
         if body.len() > MAX_MESSAGE_BYTES {
-            return Err(malformed("a message that is too large"));
+            return Err(malformed("message is too large"));
         }
     }
     let length = u32::try_from(came.payload.len()).unwrap_or_default();
@@ -125,11 +125,11 @@ async fn read(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Frame> {
     let [a, b, c, kind, flags, d, e, f, g] = head;
     let length = u32::from_be_bytes([0, a, b, c]) as usize;
     if length > MAX_FRAME_BYTES {
-        return Err(malformed("a frame that is too large"));
+        return Err(malformed("frame is too large"));
     }
     let mut payload = vec![0; length];
     stream.read_exact(&mut payload).await?;
-    // The highest bit says nothing.
+    // The highest bit is reserved.
     Ok(Frame { kind, flags, stream: u32::from_be_bytes([d & 0x7f, e, f, g]), payload })
 }
 
@@ -150,7 +150,7 @@ fn unpadded(frame: &Frame) -> Option<&[u8]> {
     rest.get(..rest.len().checked_sub(usize::from(*padding))?)
 }
 
-/// The one message of a call: not compressed, and all of it there.
+/// The message of a call, which must be complete and not compressed.
 fn message(body: &[u8]) -> Option<&[u8]> {
     let (head, message) = body.split_first_chunk::<5>()?;
     let [compressed, length @ ..] = *head;
@@ -158,11 +158,11 @@ fn message(body: &[u8]) -> Option<&[u8]> {
 }
 
 /// The frames that end a call.
-fn answered(stream: u32, said: &Result<Vec<u8>, String>) -> Vec<u8> {
-    // `:status: 200` and the name `content-type` are in the protocol's own table.
+fn answered(stream: u32, result: &Result<Vec<u8>, String>) -> Vec<u8> {
+    // `:status: 200` and the name `content-type` are in the static table of HPACK.
     let mut head = vec![0x88, 0x0f, 0x10];
     put_text(&mut head, "application/grpc");
-    match said {
+    match result {
         Ok(message) => {
             let mut body = vec![0];
             body.extend(u32::try_from(message.len()).unwrap_or_default().to_be_bytes());
@@ -182,14 +182,14 @@ fn answered(stream: u32, said: &Result<Vec<u8>, String>) -> Vec<u8> {
     }
 }
 
-/// A header that the other side need not remember.
+/// A header without indexing.
 fn put_header(block: &mut Vec<u8>, name: &str, value: &str) {
     block.push(0);
     put_text(block, name);
     put_text(block, value);
 }
 
-/// The length in pieces of seven bits after a first one, then the text as it is.
+/// The length as an HPACK integer with a prefix of seven bits, then the text.
 fn put_text(block: &mut Vec<u8>, text: &str) {
     const FULL: usize = 127;
     let mut rest = text.len();
@@ -207,7 +207,7 @@ fn put_text(block: &mut Vec<u8>, text: &str) {
     block.extend(text.as_bytes());
 }
 
-/// As headers of gRPC carry messages.
+/// Percent-encoding of `grpc-message`.
 fn escaped(text: &str) -> String {
     let mut escaped = String::new();
     for byte in text.bytes().take(MAX_COMPLAINT_BYTES) {
@@ -237,7 +237,7 @@ mod tests {
     use super::*;
     use crate::{UnixPlugins, call};
 
-    /// Takes all but one.
+    /// Accepts all registrations but one.
     #[derive(Debug, Default)]
     struct Book(Mutex<Vec<DeviceRegistration>>);
 
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_usual_client_registers_again_and_again_and_learns_why_it_may_not() {
+    async fn tonic_client_registers_repeatedly_and_gets_errors() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("kept"), "").unwrap();
         drop(std::os::unix::net::UnixListener::bind(dir.path().join("old.sock")).unwrap());
@@ -271,7 +271,7 @@ mod tests {
         let calls = async {
             let channel = call::connect(&dir.path().join("kubelet.sock")).await.unwrap();
             let mut client = RegistrationClient::new(channel);
-            // More than the client may send without being told that there is room again.
+            // More than the initial flow-control window.
             for at in 0..100 {
                 let long = format!("example.com/{at}{}", "x".repeat(1000));
                 client.register(request(&long)).await.unwrap();
@@ -287,9 +287,9 @@ mod tests {
         assert!(dir.path().join("kept").exists() && !dir.path().join("old.sock").exists());
     }
 
-    /// Connections that only stay open do not keep a plugin from registering.
+    /// Idle connections do not prevent a plugin from registering.
     #[tokio::test]
-    async fn idle_connections_make_way_for_a_registration() {
+    async fn idle_connections_are_closed_for_a_registration() {
         let dir = tempfile::tempdir().unwrap();
         let book = Arc::new(Book::default());
         let server = UnixPlugins.serve_registration(dir.path(), book.clone()).unwrap();
@@ -307,9 +307,9 @@ mod tests {
         assert_eq!(book.0.lock().len(), 1);
     }
 
-    /// What Go's clients send that were given the path of a socket and a dialer: no URI has such an authority.
+    /// Go clients with a socket path and a dialer send an `:authority` that is not valid in a URI.
     #[tokio::test]
-    async fn a_client_that_calls_us_by_the_path_of_our_socket_is_served() {
+    async fn client_with_the_socket_path_as_authority_is_served() {
         let (mut client, server) = UnixStream::pair().unwrap();
         let asked = async {
             let mut head = vec![0x83, 0x86, 0x44];
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whatever_is_no_call_ends_the_connection_or_the_call() {
+    async fn malformed_input_ends_the_connection_or_the_call() {
         let ends = async |sent: &[u8]| {
             let (mut client, server) = tokio::io::duplex(1 << 16);
             client.write_all(sent).await.unwrap();
@@ -359,21 +359,21 @@ mod tests {
             serve(server, |_| async { Ok(Vec::new()) }).await.map_err(|error| error.to_string())
         };
         let after_preface = |frames: &[u8]| [PREFACE, frames].concat();
-        assert_eq!(ends(b"GET / HTTP/1.1\r\nHost: localhost\r\n").await, Err("no HTTP/2".to_owned()));
+        assert_eq!(ends(b"GET / HTTP/1.1\r\nHost: localhost\r\n").await, Err("not HTTP/2".to_owned()));
         let large = after_preface(b"\xff\xff\xff\0\0\0\0\0\x01");
-        assert_eq!(ends(&large).await, Err("a frame that is too large".to_owned()));
+        assert_eq!(ends(&large).await, Err("frame is too large".to_owned()));
         let opened = frame(HEADERS, END_HEADERS, 1, &[]);
         let padded = [opened.as_slice(), &frame(DATA, PADDED, 1, &[9, 0])].concat();
-        assert_eq!(ends(&after_preface(&padded)).await, Err("more padding than frame".to_owned()));
+        assert_eq!(ends(&after_preface(&padded)).await, Err("padding exceeds the frame".to_owned()));
         let many: Vec<u8> = (0..20).flat_map(|call| frame(HEADERS, END_HEADERS, call, &[])).collect();
-        assert_eq!(ends(&after_preface(&many)).await, Err("too many calls at once".to_owned()));
+        assert_eq!(ends(&after_preface(&many)).await, Err("too many concurrent calls".to_owned()));
         assert_eq!(ends(&after_preface(&frame(GO_AWAY, 0, 0, &[]))).await, Ok(()));
         assert_eq!(message(b"\x01\0\0\0\0"), None);
         assert_eq!(message(b"\0\0\0\0\x02a"), None);
     }
 
     #[test]
-    fn long_texts_have_their_length_in_pieces() {
+    fn long_text_has_a_multi_byte_length() {
         let put = |length: usize| {
             let mut block = Vec::new();
             put_text(&mut block, &"x".repeat(length));
