@@ -68,7 +68,7 @@ impl Pool {
                 Err(error) => return Err(SendError::Unsent(error.to_string())),
             };
             match permit.send(request.clone(), &self.authority).await {
-                Err(SendError::Unsent(words)) => failure = words,
+                Err(SendError::Unsent(error)) => failure = error,
                 other => return other,
             }
         }
@@ -104,10 +104,10 @@ impl Pool {
         let mut state = self.state.lock();
         let fits = |connection: &Arc<Connection>| connection.version() == version && !connection.is_closed();
         let old: Vec<_> = state.connections.extract_if(.., |connection| !fits(connection)).collect();
-        let place = self.slot_in(&mut state);
+        let slot = self.slot_in(&mut state);
         drop(state);
         drop(old);
-        place
+        slot
     }
 
     fn slot_in(self: &Arc<Self>, state: &mut State) -> Slot {

@@ -171,9 +171,9 @@ impl Call<'_> {
         while let Some(frame) = incoming.frame().await {
             let frame = frame.map_err(|error| self.broken(&error))?;
             let Some(data) = frame.data_ref() else { continue };
-            let room = limit.saturating_sub(body.len());
-            body.extend_from_slice(data.get(..room).unwrap_or(data));
-            if data.len() > room {
+            let remaining = limit.saturating_sub(body.len());
+            body.extend_from_slice(data.get(..remaining).unwrap_or(data));
+            if data.len() > remaining {
                 return Ok(HttpAnswer { status, body, truncated: true, redirected_elsewhere: false });
             }
         }

@@ -357,8 +357,8 @@ async fn verified_certificate_must_be_signed_by_a_trusted_ca() {
     let request = HttpGet { verify_tls: true, ..https(server.get("/")) };
     let trusting = LinuxNet::trusting(vec!["/absent".into(), fixture("cert.pem")]);
     assert_eq!(trusting.http_get(&request).await.unwrap().status, 200);
-    let nobody = LinuxNet::trusting(vec!["/absent".into()]).http_get(&request).await.unwrap_err();
-    assert!(nobody.to_string().ends_with("none of /absent can be read"), "{nobody}");
+    let untrusted = LinuxNet::trusting(vec!["/absent".into()]).http_get(&request).await.unwrap_err();
+    assert!(untrusted.to_string().ends_with("none of /absent can be read"), "{untrusted}");
     if Path::new("/etc/ssl/certs/ca-certificates.crt").exists() {
         let error = LinuxNet::new().http_get(&request).await.unwrap_err();
         assert!(error.to_string().contains("invalid peer certificate"), "{error}");

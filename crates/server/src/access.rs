@@ -104,7 +104,7 @@ impl Gate {
                 return Err(answer::text(StatusCode::UNAUTHORIZED, "Unauthorized"));
             }
         };
-        let asked = || {
+        let describe = || {
             let subresources = attributes.subresources.join(" ");
             format!(
                 "(user={}, verb={}, resource=nodes, subresource(s)=[{subresources}])",
@@ -113,10 +113,12 @@ impl Gate {
         };
         match self.authorizer.authorize(&user, attributes, &self.node_name).await {
             Ok(Verdict::Allowed) => Ok(Admitted { is_anonymous: user.is_anonymous() }),
-            Ok(Verdict::Denied) => Err(answer::text(StatusCode::FORBIDDEN, format!("Forbidden {}", asked()))),
+            Ok(Verdict::Denied) => {
+                Err(answer::text(StatusCode::FORBIDDEN, format!("Forbidden {}", describe())))
+            }
             Err(error) => {
                 tracing::warn!(err = %error, user = user.name, "Failed to authorize the request with the API server");
-                let text = format!("Authorization error {}", asked());
+                let text = format!("Authorization error {}", describe());
                 Err(answer::text(StatusCode::INTERNAL_SERVER_ERROR, text))
             }
         }

@@ -35,11 +35,11 @@ pub fn log_query(data: &[u8]) {
 /// command.
 pub fn node_log_query(data: &[u8]) {
     let query = pairs(Some(&String::from_utf8_lossy(data)));
-    let Ok(logs::options::Wanted::Logs(asked)) = logs::options::read(&query) else { return };
-    if asked.check().is_ok() {
-        assert!(asked.services.len() + asked.files.len() <= 4, "at most four: {asked:?}");
+    let Ok(logs::options::Wanted::Logs(log_query)) = logs::options::read(&query) else { return };
+    if log_query.check().is_ok() {
+        assert!(log_query.services.len() + log_query.files.len() <= 4, "at most four: {log_query:?}");
         let is_way_out = |service: &String| service.contains(['/', '.', '\\', '\0', '\n', ' ']);
-        assert!(!asked.services.iter().any(is_way_out), "{asked:?}");
+        assert!(!log_query.services.iter().any(is_way_out), "{log_query:?}");
     }
 }
 

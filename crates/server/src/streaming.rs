@@ -110,9 +110,9 @@ fn target(mut parts: BTreeMap<String, String>) -> (PodTarget, String) {
 
 /// The requested streams; `None` if there are none. A terminal has a single output.
 fn streams(query: &[(String, String)]) -> Option<Streams> {
-    let asked = |name| first(query, name) == Some("1");
-    let (tty, stdin, stdout) = (asked("tty"), asked("input"), asked("output"));
-    let streams = Streams { tty, stdin, stdout, stderr: asked("error") && !tty };
+    let is_set = |name| first(query, name) == Some("1");
+    let (tty, stdin, stdout) = (is_set("tty"), is_set("input"), is_set("output"));
+    let streams = Streams { tty, stdin, stdout, stderr: is_set("error") && !tty };
     (streams.stdin || streams.stdout || streams.stderr).then_some(streams)
 }
 

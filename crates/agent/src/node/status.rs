@@ -97,10 +97,10 @@ impl NodeReporter {
                 runtime_view.mark_unchanged();
                 shutting_down.mark_unchanged();
                 devices.mark_unchanged();
-                let is_as_told = self.facts.problems() == self.sources.problems(now)
+                let is_up_to_date = self.facts.problems() == self.sources.problems(now)
                     && *pressure.borrow_and_update() == self.facts.pressure()
                     && *self.facts.devices() == self.sources.devices.amounts();
-                if !is_as_told {
+                if !is_up_to_date {
                     break;
                 }
                 tokio::select! {

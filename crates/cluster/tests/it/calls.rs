@@ -227,8 +227,8 @@ async fn refused_connection_and_broken_response_are_unreachable() {
     let broken = handle.nodes().get("", "edge-1").await.unwrap_err();
     assert!(matches!(broken, ClusterError::Unreachable { .. }), "{broken:?}");
     server.die();
-    let nobody = handle.healthy().await.unwrap_err();
-    assert!(matches!(nobody, ClusterError::Unreachable { .. }), "{nobody:?}");
+    let refused = handle.healthy().await.unwrap_err();
+    assert!(matches!(refused, ClusterError::Unreachable { .. }), "{refused:?}");
 }
 
 #[tokio::test]

@@ -140,7 +140,7 @@ proptest::proptest! {
             headers.insert(http::header::AUTHORIZATION, value);
         }
         let method = Method::from_bytes(method.as_bytes()).unwrap();
-        let judged = runtime.block_on(gate.gate.admit((&method, &path, &headers), &[]));
-        proptest::prop_assert_eq!(judged.unwrap_err().status(), StatusCode::UNAUTHORIZED);
+        let response = runtime.block_on(gate.gate.admit((&method, &path, &headers), &[]));
+        proptest::prop_assert_eq!(response.unwrap_err().status(), StatusCode::UNAUTHORIZED);
     }
 }

@@ -39,11 +39,11 @@ pub(crate) async fn below(
         Err(problem) => answer::error(StatusCode::BAD_REQUEST, &problem),
         Ok(Wanted::Path) => files::show(&state.api, &format!("/{path}"), query.as_deref(), &headers).await,
         Ok(Wanted::Logs(_)) if !path.is_empty() => answer::error(no, "path not allowed in query mode"),
-        Ok(Wanted::Logs(asked)) => match asked.check() {
+        Ok(Wanted::Logs(log_query)) => match log_query.check() {
             Err(problem) => answer::error(no, &problem),
-            Ok(()) => match asked.files.first() {
+            Ok(()) => match log_query.files.first() {
                 None => {
-                    let pieces = state.api.service_logs(&asked.services, &asked.options).await;
+                    let pieces = state.api.service_logs(&log_query.services, &log_query.options).await;
                     let pieces = pieces.map(|piece| {
                         piece.inspect_err(|error| tracing::warn!(err = error, "Failed to read node log"))
                     });
@@ -55,7 +55,7 @@ pub(crate) async fn below(
                         state.api.system_log(&PathBuf::from(clean.trim_start_matches('/'))).await.err();
                     match missing {
                         Some(why) => {
-                            answer::error(no, &options::invalid("query", &asked.files, &why.to_string()))
+                            answer::error(no, &options::invalid("query", &log_query.files, &why.to_string()))
                         }
                         None => files::show(&state.api, &clean, query.as_deref(), &headers).await,
                     }

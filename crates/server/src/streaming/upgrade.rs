@@ -54,18 +54,18 @@ type UpgradeRequest = Result<(dial::Target, Request<Empty<Bytes>>), String>;
 /// Requests an upgrade at the URL. If it succeeds, the client gets the same response, and the two are connected until one
 /// closes or the idle timeout ends. Any other response is passed on.
 pub(crate) async fn pass_on(mut request: Request<Body>, url: &str, idle: Idle) -> Response {
-    let question = dial::Target::of(url).and_then(|place| {
-        let request = for_backend(&request, &place)?;
-        Ok((place, request))
+    let upgrade = dial::Target::of(url).and_then(|target| {
+        let request = for_backend(&request, &target)?;
+        Ok((target, request))
     });
-    between(&mut request, question, move |client, backend| splice(client, backend, idle), |_| {}).await
+    between(&mut request, upgrade, move |client, backend| splice(client, backend, idle), |_| {}).await
 }
 
 /// Requests an upgrade from the streaming server. If it succeeds, the client gets that response as changed by `answered`,
 /// and `then` gets both connections. Any other response is passed on.
 pub(crate) async fn between<F>(
     request: &mut Request<Body>,
-    question: UpgradeRequest,
+    upgrade: UpgradeRequest,
     then: impl FnOnce(Upgraded, Upgraded) -> F + Send + 'static,
     answered: impl FnOnce(&mut Response),
 ) -> Response
@@ -75,8 +75,8 @@ where
     let Some(after) = request.extensions().get::<AfterUpgrade>().cloned() else { return required() };
     let client = hyper::upgrade::on(request);
     let outcome = async {
-        let (place, question) = question?;
-        ask(question, place).await
+        let (target, upgrade) = upgrade?;
+        send(upgrade, target).await
     };
     match tokio::time::timeout(TIMEOUT, outcome).await {
         Ok(Ok(Outcome::Upgrade { mut response, backend, connection })) => {
@@ -113,11 +113,11 @@ enum Outcome<C> {
     Other(Response),
 }
 
-async fn ask(
+async fn send(
     request: Request<Empty<Bytes>>,
-    place: dial::Target,
+    target: dial::Target,
 ) -> Result<Outcome<impl Future<Output = ()> + Send + 'static>, String> {
-    let stream = dial::connect(&place, &dial::trusted()).await?;
+    let stream = dial::connect(&target, &dial::trusted()).await?;
     let handshake = http1::handshake::<_, Empty<Bytes>>(TokioIo::new(stream)).await;
     let (mut sender, connection) = handshake.map_err(|error| error.to_string())?;
     let mut connection = Box::pin(async move {
@@ -154,12 +154,12 @@ async fn ask(
 }
 
 /// The client's request, without headers that are only for the kubelet.
-fn for_backend(request: &Request<Body>, place: &dial::Target) -> Result<Request<Empty<Bytes>>, String> {
+fn for_backend(request: &Request<Body>, target: &dial::Target) -> Result<Request<Empty<Bytes>>, String> {
     let mut headers: HeaderMap = request.headers().clone();
     for name in [AUTHORIZATION, COOKIE, CONTENT_LENGTH, TRANSFER_ENCODING] {
         headers.remove(name);
     }
-    addressed(request.method().clone(), headers, place)
+    addressed(request.method().clone(), headers, target)
 }
 
 /// A new request for SPDY with these additional headers.
@@ -167,23 +167,23 @@ pub(crate) fn spdy_request(
     url: &str,
     more: impl IntoIterator<Item = (HeaderName, HeaderValue)>,
 ) -> UpgradeRequest {
-    let place = dial::Target::of(url)?;
+    let target = dial::Target::of(url)?;
     let mut headers = HeaderMap::from_iter(more);
     headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
     headers.insert(UPGRADE, HeaderValue::from_static("SPDY/3.1"));
-    let request = addressed(Method::POST, headers, &place)?;
-    Ok((place, request))
+    let request = addressed(Method::POST, headers, &target)?;
+    Ok((target, request))
 }
 
 fn addressed(
     method: Method,
     mut headers: HeaderMap,
-    place: &dial::Target,
+    target: &dial::Target,
 ) -> Result<Request<Empty<Bytes>>, String> {
-    headers.insert(HOST, HeaderValue::from_str(&place.authority).map_err(|error| error.to_string())?);
+    headers.insert(HOST, HeaderValue::from_str(&target.authority).map_err(|error| error.to_string())?);
     let mut request = Request::new(Empty::new());
     *request.method_mut() = method;
-    *request.uri_mut() = place.path.clone();
+    *request.uri_mut() = target.path.clone();
     *request.headers_mut() = headers;
     Ok(request)
 }

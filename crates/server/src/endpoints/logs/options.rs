@@ -72,9 +72,9 @@ pub(crate) fn read(query: &[(String, String)]) -> Result<Wanted, String> {
     let (boot, tail_lines) = (number("boot"), number("tailLines"));
     together(problems)?;
     let pattern = value("pattern").unwrap_or_default().to_owned();
-    let asked =
+    let log_query =
         LogQuery { services, files, options: NodeLogOptions { since, until, tail_lines, boot, pattern } };
-    Ok(if asked == LogQuery::default() { Wanted::Path } else { Wanted::Logs(asked) })
+    Ok(if log_query == LogQuery::default() { Wanted::Path } else { Wanted::Logs(log_query) })
 }
 
 impl LogQuery {
@@ -129,9 +129,9 @@ mod tests {
     use super::*;
     use crate::query::pairs;
 
-    fn asked(query: &str) -> LogQuery {
+    fn parsed(query: &str) -> LogQuery {
         match read(&pairs(Some(query))).unwrap() {
-            Wanted::Logs(asked) => asked,
+            Wanted::Logs(log_query) => log_query,
             Wanted::Path => panic!("{query}"),
         }
     }
@@ -140,7 +140,7 @@ mod tests {
     fn queries_and_paths_are_distinguished() {
         assert_eq!(read(&pairs(None)), Ok(Wanted::Path));
         assert_eq!(read(&pairs(Some("other=1"))), Ok(Wanted::Path));
-        let all = asked(
+        let all = parsed(
             "query=kubelet&query=%2Fa.log&sinceTime=2026-01-01T00:00:00Z&tailLines=5&boot=-1&pattern=x%7Cy",
         );
         assert_eq!((&*all.services, &*all.files), (&["kubelet".to_owned()][..], &["/a.log".to_owned()][..]));
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn invalid_queries_are_reported() {
-        let error = |query: &str| asked(query).check().unwrap_err();
+        let error = |query: &str| parsed(query).check().unwrap_err();
         for (query, expected) in [
             ("tailLines=5", "query: Required value: cannot be empty with options"),
             ("query=a;b", r#"query: Invalid value: "a;b": input contains unsupported characters"#),
@@ -183,6 +183,6 @@ mod tests {
         }
         let five = "query=a&query=b&query=c&query=d&query=e";
         assert_eq!(error(five), "query: Too many: 5: must have at most 4 items");
-        asked("query=a&query=b&query=c&query=d&tailLines=100000&boot=0").check().unwrap();
+        parsed("query=a&query=b&query=c&query=d&tailLines=100000&boot=0").check().unwrap();
     }
 }

@@ -66,14 +66,15 @@ impl Target {
 }
 
 /// Over TLS, trusts the CAs in the first of these PEM files that exists. The error is why the connection failed.
-pub(super) async fn connect(place: &Target, trusted: &[PathBuf]) -> Result<Box<dyn Connection>, String> {
-    let stream = TcpStream::connect(place.authority.as_str()).await.map_err(|error| error.to_string())?;
+pub(super) async fn connect(target: &Target, trusted: &[PathBuf]) -> Result<Box<dyn Connection>, String> {
+    let stream = TcpStream::connect(target.authority.as_str()).await.map_err(|error| error.to_string())?;
     // TCP_NODELAY, for keystrokes. A failure has no other effect than a delay.
     let _ = stream.set_nodelay(true);
-    let Some(name) = &place.tls else { return Ok(Box::new(stream)) };
+    let Some(name) = &target.tls else { return Ok(Box::new(stream)) };
     let connector = TlsConnector::from(Arc::new(config(roots(trusted).await?)?));
     let shaken = connector.connect(name.clone(), stream).await;
-    let stream = shaken.map_err(|error| format!("TLS handshake with {} failed: {error}", place.authority))?;
+    let stream =
+        shaken.map_err(|error| format!("TLS handshake with {} failed: {error}", target.authority))?;
     Ok(Box::new(stream))
 }
 
@@ -115,7 +116,7 @@ mod tests {
     fn streaming_urls_are_split_into_address_and_path() {
         let read = |url| {
             Target::of(url)
-                .map(|place| format!("{} {} {:?}", place.authority, place.path, place.tls.is_some()))
+                .map(|target| format!("{} {} {:?}", target.authority, target.path, target.tls.is_some()))
         };
         assert_eq!(read("http://127.0.0.1:4711/exec/abc?x=1").unwrap(), "127.0.0.1:4711 /exec/abc?x=1 false");
         assert_eq!(read("http://[::1]:80").unwrap(), "[::1]:80 / false");
@@ -153,15 +154,15 @@ mod tests {
     #[tokio::test]
     async fn tls_streaming_server_needs_a_certificate_that_the_machine_trusts() {
         let (port, pem) = server().await;
-        let place = Target::of(&format!("https://127.0.0.1:{port}/exec/x")).unwrap();
+        let target = Target::of(&format!("https://127.0.0.1:{port}/exec/x")).unwrap();
         let file = std::env::temp_dir().join(format!("kubelet-dial-{}-{port}.pem", std::process::id()));
         std::fs::write(&file, pem).unwrap();
-        let mut stream = connect(&place, &["/nowhere".into(), file.clone()]).await.ok().unwrap();
+        let mut stream = connect(&target, &["/nowhere".into(), file.clone()]).await.ok().unwrap();
         std::fs::remove_file(&file).unwrap();
-        let mut said = String::new();
-        stream.read_to_string(&mut said).await.unwrap();
-        assert_eq!(said, "hello");
-        let refused = connect(&place, &trusted()).await.err().unwrap();
+        let mut received = String::new();
+        stream.read_to_string(&mut received).await.unwrap();
+        assert_eq!(received, "hello");
+        let refused = connect(&target, &trusted()).await.err().unwrap();
         assert!(refused.contains("certificate"), "{refused}");
     }
 }

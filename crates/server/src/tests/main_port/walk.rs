@@ -12,7 +12,7 @@ fn paths() -> Vec<(String, Endpoint)> {
         let answered = answered.iter().map(|(path, _)| *path);
         // Paths without a handler have their permissions already.
         for path in answered.chain(["", "/some/thing/below"]) {
-            let parts = path.split('/').map(|part| if part.starts_with('{') { "word" } else { part });
+            let parts = path.split('/').map(|part| if part.starts_with('{') { "name" } else { part });
             let path = format!("{}{}", endpoint.root(), parts.collect::<Vec<_>>().join("/"));
             if !paths.contains(&(path.clone(), *endpoint)) {
                 paths.push((path, *endpoint));
