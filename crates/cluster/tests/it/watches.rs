@@ -107,7 +107,7 @@ async fn broken_watch_and_malformed_events_are_reported() {
     assert!(seen[1].contains("cannot be reached"), "{seen:?}");
 
     let cases = [
-        (r#"{"type":"ADDED""#, "ended within an event"),
+        (r#"{"type":"ADDED""#, "ended in the middle of an event"),
         ("garbage\n", "malformed watch event: "),
         ("{\"type\":\"LATER\",\"object\":{}}\n", "its type is \"LATER\""),
         ("{\"type\":\"BOOKMARK\",\"object\":{}}\n", "a bookmark without"),
